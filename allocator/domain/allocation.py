@@ -1,4 +1,4 @@
-"""Who gets what: the decision itself, before anyone vouches for it."""
+"""The decision before its audit: which job gets which GPUs."""
 
 from __future__ import annotations
 
@@ -14,11 +14,19 @@ Ints = NDArray[np.int64]
 class Allocation:
     """One option per job, in the order of Problem.jobs; arrays (J,).
 
-    pool: index into Problem.pools, -1 = nothing. gpus: 0 = nothing. row: the row of Problem.rates
-    that gives batch and variant, -1 = interpolated, by formula, or nothing. primary job: index into
-    Problem.jobs of the job that holds the GPUs on which this one runs as a second one, a secondary
-    job: of the same pool and gpus, and itself no secondary job. -1 = it holds them itself, or
-    nothing.
+    Attributes
+    ----------
+    pool : (J,)
+        Index into Problem.pools, -1 = nothing.
+    gpus : (J,)
+        Number of GPUs, 0 = nothing.
+    row : (J,)
+        Row of Problem.rates that gives batch and variant, -1 = interpolated, by formula, or
+        nothing.
+    primary : (J,)
+        Of a secondary job, the index of the primary job on whose GPUs it runs; both have the same
+        pool and gpus, and the primary job is no secondary job itself. -1: the job holds its GPUs
+        itself, or nothing.
     """
 
     pool: Ints
@@ -28,18 +36,24 @@ class Allocation:
 
     @property
     def held(self) -> Ints:
-        """(J,) GPUs that each job holds itself: those that two jobs run on count once."""
+        """GPUs that each job holds itself, (J,): those that two jobs share count once."""
         return np.where(self.primary < 0, self.gpus, 0)
 
 
 @dataclass(frozen=True)
 class Repairs:
-    """Rules of the snapshot that physics has broken and that the round therefore may not insist on.
+    """Rules of the snapshot that lost GPUs break and that the round therefore may not enforce.
 
-    released: (J,) True for non-preemptible jobs whose pool lost the GPUs they hold: keep or pause.
-    max_changes: the limit in force (-1 none), raised when lost GPUs force more changes than
-    allowed. usable: (Q,) GPUs u that the guarantee of each tenant amounts to (contract 1,
-    tenants.csv). messages: one line for each repair.
+    Attributes
+    ----------
+    released : (J,)
+        True for non-preemptible jobs whose pool lost the GPUs they hold; they keep or pause.
+    max_changes : int
+        The limit in force, -1 = none. It is raised when lost GPUs force more changes than allowed.
+    usable : (Q,)
+        GPUs u that the guarantee of each tenant amounts to (docs/reference/rules.md, R18).
+    messages : tuple of str
+        One line for each repair.
     """
 
     released: NDArray[np.bool_]

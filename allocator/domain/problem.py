@@ -1,9 +1,8 @@
 """The checked, indexed, frozen state of a cluster, columnar so that 50,000 jobs cost milliseconds.
 
 J jobs, P pools, T GPU types, Q tenants, M models. Where the CSV has a name, the array has an index
-into the names of that thing (-1 = none). "No limit" is inf, "no value" of a float column is nan, of
-`resizes_left` -1. Field names equal the column names of the contract; a completeness test holds the
-two together.
+into the names of that thing (-1 = none). "No limit" is inf (-1 for `resizes_left`), and "no value"
+of a float column is nan. Field names equal column names; a test compares the two.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ class Market(IntEnum):
 
 
 class Isolation(IntEnum):
-    """pools.csv `sharing`: who may run two by two on the same GPUs."""
+    """pools.csv `sharing`: which two jobs may run on the same GPUs."""
 
     NONE = 0  # nobody
     TENANT = 1  # jobs of one tenant
@@ -77,21 +76,22 @@ class Jobs:
     max_spot_gpus: Floats  # inf = no limit
     interactive: Bools
     shrinkable: Bools
-    every_s: Floats  # nan = it comes once
+    every_s: Floats  # nan = the job is not periodic
     times: Ints  # -1 = no limit
     synchronous: Bools
     attained_gpu_s: Floats  # GPU-seconds held so far
     restarts: Ints  # starts after the first, and changes
     largest_gpus: Ints  # most GPUs ever held
-    # index into Jobs: whose GPUs it runs on as a second job (a secondary job), -1 = on its own
+    # of a secondary job: index of the job on whose GPUs it runs, -1 = on its own
     primary: Ints
 
     def __len__(self) -> int:
         return len(self.job_id)
 
     def take(self, which: Ints) -> Jobs:
-        """The jobs with these numbers, in that order; a secondary job without its primary job holds
-        the GPUs itself.
+        """Return the jobs with these numbers, in that order.
+
+        A secondary job whose primary job is not among them holds the GPUs itself.
         """
         picked = which.tolist()
         parts: dict[str, Any] = {}
@@ -101,7 +101,7 @@ class Jobs:
                 if isinstance(column, np.ndarray)
                 else tuple([column[j] for j in picked])
             )
-        place = np.full(len(self) + 1, -1)  # the last one is that of -1
+        place = np.full(len(self) + 1, -1)  # the last entry stands for -1
         place[which] = np.arange(len(which))
         parts["primary"] = place[parts["primary"]]
         return Jobs(**parts)
@@ -133,8 +133,9 @@ class Pools:
 
     @cached_property
     def zone(self) -> Ints:
-        """(P,) number of the region of a spot pool, -1 for pools of the other markets: what is
-        revoked together.
+        """Number of the region of each spot pool, (P,); -1 for other markets.
+
+        GPUs of one zone may be revoked together.
         """
         number: dict[str, int] = {}
         spot = (self.market == Market.SPOT).tolist()
@@ -154,8 +155,8 @@ class Pools:
 
     @cached_property
     def marginal_price(self) -> Floats:
-        """(P,) dollars per GPU-hour that using the pool adds to the bill: reserved GPUs are paid
-        for anyway.
+        """US dollars that using a GPU-hour of each pool adds to the bill, (P,): 0 for reserved
+        pools.
         """
         return np.where(self.market == Market.RESERVED, 0.0, self.price_per_gpu_hour)
 
@@ -181,8 +182,9 @@ class Tenants:
 
     @cached_property
     def exposure(self) -> Floats:
-        """(Q,) most GPUs in the spot pools of any one region: max_spot_gpus, and max_spot_share
-        of guaranteed_gpus.
+        """GPUs at most in the spot pools of any one region, (Q,).
+
+        The limits are max_spot_gpus, and max_spot_share of guaranteed_gpus.
         """
         share = (
             np.where(np.isinf(self.max_spot_share), 0.0, self.max_spot_share) * self.guaranteed_gpus
@@ -193,8 +195,11 @@ class Tenants:
 
 @dataclass(frozen=True)
 class Rates:
-    """Rows of rates.csv in file order; arrays (R,). `rate` = work_per_s x efficiency, the speed
-    that counts. observed: by a controller, not given by anybody."""
+    """Rows of rates.csv in file order; arrays (R,).
+
+    `rate` = work_per_s x efficiency is the speed that counts. `observed` marks speeds that a
+    controller measured.
+    """
 
     model: Ints
     gpu_type: Ints
@@ -219,15 +224,16 @@ class Curves:
 
     @cached_property
     def numbers(self) -> Mapping[str, Floats]:
-        """Parameter -> its value in every curve (C,), nan where a curve has none: formulas work
-        on all at once.
+        """Value of every parameter in every curve, (C,), nan where a curve has none.
+
+        Formulas work on all curves at once.
         """
         names = dict.fromkeys(name for q in self.parameters for name in q)
         return {name: np.array([q.get(name, np.nan) for q in self.parameters]) for name in names}
 
     @cached_property
     def kinds(self) -> tuple[tuple[str, ...], Ints]:
-        """The distinct kinds, and each curve's place among them (C,)."""
+        """The distinct kinds, and the index of each curve's kind, (C,)."""
         names, code = np.unique(np.array(self.kind, dtype=str), return_inverse=True)
         return tuple(names.tolist()), code.reshape(-1)
 
@@ -291,8 +297,9 @@ class Pauses:
     gpu_type: Ints  # -1 = any
 
     def look_up(self, model: Ints, gpu_type: Ints, from_gpus: Ints, to_gpus: Ints) -> Floats:
-        """(n,) pause_s of the row for each change, that of the type before that of any type; nan
-        without one.
+        """Return pause_s of the row for each change, (n,), nan without one.
+
+        A row for the GPU type comes before a row for any type.
         """
         out = np.full(len(model), np.nan)
         at = np.flatnonzero(np.isin(model, self.model))
@@ -317,7 +324,7 @@ class Pauses:
         return np.unique(np.concatenate([self.from_gpus, self.to_gpus]))
 
     def _key(self, model: Ints, gpu_type: Ints, from_gpus: Ints, to_gpus: Ints) -> Ints:
-        """One number for a change, -1 where a size is in no row."""
+        """Return one number for a change, -1 where a size is in no row."""
         sizes, types = self._sizes, int(self.gpu_type.max()) + 2
         out = np.where(gpu_type + 1 < types, model * types + gpu_type + 1, -1)
         for gpus in (from_gpus, to_gpus):
@@ -328,10 +335,18 @@ class Pauses:
 
 @dataclass(frozen=True)
 class Changes:
-    """Machines that come and go and prices that move, in order of time; arrays (C,).
+    """Changes of GPUs and prices, in order of time; arrays (C,).
 
-    at_s: seconds on the clock of submitted_s. pool: index into Problem.pools. gpus: usable from
-    then on, -1 = as before. price_per_gpu_hour: US dollars, nan = as before.
+    Attributes
+    ----------
+    at_s : (C,)
+        Seconds on the clock of submitted_s.
+    pool : (C,)
+        Index into Problem.pools.
+    gpus : (C,)
+        GPUs that are usable from then on, -1 = as before.
+    price_per_gpu_hour : (C,)
+        US dollars, nan = as before.
     """
 
     at_s: Floats
@@ -343,7 +358,7 @@ class Changes:
         return len(self.at_s)
 
     def between(self, after_s: float, until_s: float) -> Changes:
-        """Those after one time and not after another."""
+        """Return the changes after `after_s` and not after `until_s`."""
         chosen = slice(*np.searchsorted(self.at_s, [after_s, until_s], side="right").tolist())
         return Changes(
             self.at_s[chosen], self.pool[chosen], self.gpus[chosen], self.price_per_gpu_hour[chosen]
@@ -357,9 +372,7 @@ NO_CHANGES = Changes(
 
 @dataclass(frozen=True)
 class Problem:
-    """One round, ready to decide. Immutable; `validate` is the only way to make one from a
-    Snapshot.
-    """
+    """One round, ready to decide. It is immutable and made by `validate` only."""
 
     name: str
     digest: str
@@ -370,7 +383,7 @@ class Problem:
     max_changes: int  # -1 = no limit
     ageing_s: float  # inf = none
     objective: str
-    dollar_price: float  # worth of a dollar, in units of the objective
+    dollar_price: float  # value of a dollar, in units of the objective
     settings: Mapping[str, Mapping[str, Any]]  # tables [solver], [horizon], ... of config.toml
     jobs: Jobs
     pools: Pools
@@ -391,23 +404,22 @@ class Problem:
     sizes: str = "known"  # columns.SIZES
     # of predicted sizes: standard deviation of ln(true size / total_work)
     size_error: float = 0.5
-    # what is known to happen to the pools after now_s; the rules know now alone
+    # announced changes of the pools after now_s; the hard rules concern now only
     announced: Changes = NO_CHANGES
 
     @property
     def weight(self) -> Floats:
-        """(J,) weights that count in the objective: those of the jobs, aged by the time they have
-        held nothing.
+        """Weights that count in the objective, (J,): those of the jobs, increased while they wait.
 
-            weight x (1 + waited_s / ageing_s)      waited_s = now_s - submitted_s - seconds with
-                                                    GPUs (received.csv)
+        weight x (1 + waited_s / ageing_s), where waited_s = now_s - submitted_s - seconds with GPUs
+        (received.csv).
         """
         waited_s = np.maximum(0.0, self.now_s - self.jobs.submitted_s - self.received.sum(axis=1))
         return np.asarray(self.jobs.weight * (1.0 + waited_s / self.ageing_s), dtype=np.float64)
 
     @property
     def money(self) -> Floats:
-        """(J,) worth of one dollar spent on the job, in units of the objective."""
+        """Value of one dollar spent on each job, (J,), in units of the objective."""
         return np.asarray(
             self.dollar_price + self.tenants.dollar_price[self.jobs.tenant], dtype=np.float64
         )

@@ -1,4 +1,7 @@
-"""The audited decision with its proof, prices and reasons, as users see it (contract section 5)."""
+"""The audited decision with its proof, prices and reasons, as users see it.
+
+The meaning of its parts: docs/reference/rules.md, R36 to R42.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""A trace to simulate: every job ever submitted, and what the cluster does by itself (contract
-section 7).
-"""
+"""A trace to simulate: every job ever submitted, and the changes of the cluster over time."""
 
 from __future__ import annotations
 

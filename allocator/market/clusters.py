@@ -20,7 +20,7 @@ MOST_STATES = 1_000_000  # combinations of working servers that are looked at on
 @dataclass(frozen=True)
 class TransientCluster:
     """One cluster of G sorts of servers, arrays (G,). price: dollars per hour of one server;
-    servers_price: of what is next to the workers. measured, every_s, quality: nan = not given. cap,
+    servers_price: of parameter servers. measured, every_s, quality: nan = not given. cap,
     sharpness: inf = none, a sharp corner."""
 
     name: str

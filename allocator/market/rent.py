@@ -1,5 +1,5 @@
 """A rental plan for classes of jobs, with its price, its curve and what simpler rules would cost
-(contract sec. 8).
+(docs/reference/rules.md, R54).
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class RentResult:
         return self.plan.weighted_h - self.more.weighted_h
 
     def to_dict(self) -> dict[str, Any]:
-        """The document of contract section 8, with more next to."""
+        """Return the result as a document for JSON."""
         p = self.plan
         return {
             "schema_version": SCHEMA_VERSION,

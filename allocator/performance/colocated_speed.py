@@ -1,11 +1,10 @@
-"""How fast two jobs run on the same GPUs, and with how many passes each: the one place that says
-so.
+"""Speeds of two jobs on the same GPUs.
 
-A *primary job* holds the GPUs, a *secondary job* runs on them as a second job. The pair is possible
-where the pool lets the two (isolation), their slowdowns are known (interference.py), and a way of
-each fits the memory of the GPU together (footprint.py). Of the ways that fit the pair takes the one
-that loses least speed, as the sum of both relative speeds; of equals the one in which the primary
-job is faster, then the one that needs less memory.
+The *primary job* holds the GPUs, and the *secondary job* runs on them as the second one. A pair is
+possible where the pool allows the two (isolation), their slowdowns are known (interference.py), and
+a way of each fits the memory of the GPU together (footprint.py). Of the ways that fit, the pair
+takes the one that loses least speed, as the sum of both relative speeds. Of equal ways it takes the
+one in which the primary job is faster, then the one that needs less memory.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ in the number of GPUs, beyond the measured range that of the nearest size: alway
 neighbours. Unknown (nan): no row of the pair on that type.
 
 Fitted: slowdown of a next to b = 1 + alpha_a beta_b on one GPU type, alpha how sensitive a model
-is, beta how much it presses on its partner: rank one, by least squares in ln(slowdown - 1).
+is, beta how much it slows the other job down: rank one, by least squares in ln(slowdown - 1).
 """
 
 from __future__ import annotations

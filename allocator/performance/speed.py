@@ -1,9 +1,7 @@
-"""One face of everything known about speed: rate and uncertainty of many (model, GPU type, size,
-batch ...) at once.
+"""One interface to all that is known about speed: rate and uncertainty of many configurations at
+once.
 
-What answers, in this order: a row of rates.csv at exactly the settings asked for; the rule between
-measured sizes where the batch is free; a curve of models.csv, at its best batch where the batch is
-free.
+A configuration is a model, GPU type, size, batch and so on.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """Speed of a model on a number of GPUs: measured rows, the rule between them, fitted curves where
 nothing was measured.
 
-Source: contract section 1, rates.csv. At a measured size the fastest row counts whose memory_gb the
-GPUs have; where none fits, nothing is offered there, nor between it and its neighbours. Between two
-measured sizes k1 < k < k2 the rate is min(r1 + (r2 - r1)(k - k1)/(k2 - k1), r1 k/k1). Outside the
-measured range nothing is offered, unless a curve of models.csv covers the size (its max_local is
-its own limit of memory).
+Rules: docs/reference/rules.md, R9 to R11. At a measured size the fastest row counts whose memory_gb
+the GPUs have; where none fits, nothing is offered there, nor between it and its neighbours. Between
+two measured sizes k1 < k < k2 the rate is min(r1 + (r2 - r1)(k - k1)/(k2 - k1), r1 k/k1). Outside
+the measured range nothing is offered, unless a curve of models.csv covers the size (its max_local
+is its own limit of memory).
 
 A model of which nobody gave a rate runs at an assumed speed where none was observed: as much per
 GPU as at the nearest size where one was, ASSUMED_RATE at every size where none was. Which sizes a

@@ -84,8 +84,9 @@ class FreeCapacity:
         return taken
 
     def can_afford(self, j: int, o: int) -> bool:
-        """Whether quota and budgets leave room for the option o of a job that has nothing, GPUs
-        of the pool aside.
+        """Return whether quota and budgets allow option o of a job that has nothing.
+
+        GPUs of the pool are not checked.
         """
         q, cost = self._tenant[j], self._cost[o]
         zone = self._exposed[o]

@@ -6,7 +6,7 @@ the best plan known without it.
 
 Stability: the solver is asked for a little less than half of the asked gap, and among plans within
 the gap the one that changes nothing is preferred. A plan that was proven within gap/2 before it was
-applied is therefore still within the gap afterwards (what it holds only became more worth), and
+applied is therefore still within the gap afterwards (what it holds only gained value), and
 solving again changes nothing. A plan proven from prices alone may use nearly the whole gap: at the
 same prices its proof only gets better by being applied.
 """
@@ -34,7 +34,7 @@ def mip(task: Task) -> Proposal:
     """Solve the round's MIP from the best known start; verify, polish, compare, and keep the best
     plan.
 
-    Raises Infeasible or NoPlanInTime (policies/rescue) when there is nothing to fall back on.
+    Raises Infeasible or NoPlanInTime (policies/fallback.py) when there is nothing to fall back on.
     """
     given, task = task, add_missing_pairs(task)
     unchanged_choice, stays, start = _find_starts(task)
@@ -109,14 +109,14 @@ def _is_proven(task: Task, plan: Ints | None) -> bool:
 
 
 def _report_start(task: Task, start: Ints | None) -> None:
-    """Tell whoever watches what the prices prove, and what the plan that they give is worth."""
+    """Report the bound that the prices prove and the value of the plan that they give."""
     watch, n, m = task.limits.watch, task.choices.n, task.choices.model.m
     if watch is None:
         return
     value = -math.inf if start is None else task.choices.value_of(start)
     watch.improved(value, task.bound)
     watch.note(f"round: {task.choices.J} jobs, {n} columns, {m} rows")
-    watch.note(f"prices: no plan is worth more than {task.bound:.7g} (Lagrangian bound, no solver)")
+    watch.note(f"prices: no plan has a value above {task.bound:.7g} (Lagrangian bound, no solver)")
     watch.note(
         "prices give no plan"
         if start is None
@@ -151,7 +151,7 @@ def _proven_gap(task: Task, choice: Ints) -> float:
 
 
 def _termination(answer: SolverResult, fallback: str | None, proven: bool) -> str:
-    """Contract `termination`: a claimed gap counts only if the plan is the solver's own."""
+    """Return `termination`: a claimed gap counts only if the plan is the solver's own."""
     if proven or (fallback is None and answer.termination is Termination.GAP):
         return "gap"
     return (
@@ -200,7 +200,7 @@ def _verify_answer(
 
 def _tighter_bound(task: Task, answer: SolverResult, value: float) -> tuple[float, str]:
     """The tighter of the Lagrangian and the solver's bound; a solver's bound below a plan that
-    exists is ignored. What plans with pairs that the solver has not seen may be worth counts for
+    exists is ignored. The value that plans with pairs unknown to the solver may have counts for
     both."""
     is_credible = answer.bound >= value - TRUST * max(1.0, abs(value))
     if is_credible and max(answer.bound, task.bound_with_other_pairs) < task.bound:
@@ -210,8 +210,8 @@ def _tighter_bound(task: Task, answer: SolverResult, value: float) -> tuple[floa
 
 def marginal(task: Task) -> Proposal:
     """Best value per unit of scarce resource, the strong greedy: the best option of each job at the
-    dual prices, made feasible and filled up (formulations/rounding); what changes nothing if that
-    is worth as much."""
+    dual prices, made feasible and filled up (formulations/rounding); the plan that changes nothing
+    if it has the same value."""
     given, task = task, add_missing_pairs(task)
     proposal = find_fallback_plan(task)
     unchanged_choice = task.round.unchanged_choice()

@@ -4,8 +4,8 @@ others are proven to.
 At the prices of the dual every pair is priced (options/colocation.py). What breaks the dual is
 added and the dual found again, until nearly nothing does; how far the rest breaks it is added to
 the bound, which so holds for all pairs. A solver sees the pairs of the round: what it proves holds
-for all plans if those left out lose enough at these prices, as a plan with a pair of loss d is
-worth at most bound - d.
+for all plans if those left out lose enough at these prices, as a plan with a pair of loss d has
+at most the value bound - d.
 """
 
 from __future__ import annotations
@@ -108,8 +108,9 @@ def add_near_pairs(task: Task, plan: Ints | None) -> tuple[Task, Ints | None]:
 
 
 def bound_over_all_pairs(task: Task) -> float:
-    """No plan that the rules allow is worth more, with whichever pairs; from the dual of a round
-    that has them all.
+    """Return a bound on the value of all plans that the rules allow, with whichever pairs.
+
+    It comes from the dual of a round that has all pairs.
     """
     if not task.round.has_all_pairs:
         task = Task(compile_round(task.round.problem), task.limits, None, task.deadline)

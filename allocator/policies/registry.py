@@ -37,7 +37,7 @@ class PolicyEntry:
         Function from a `Task` to a `Proposal`.
     prunes : bool
         It maximises the objective, so that dominated options may be removed before it decides.
-    shares : Secondary jobs
+    shares : PairOffer
         Which pairs of jobs it considers where pools let jobs share GPUs. Most policies leave
         running pairs together at most.
 

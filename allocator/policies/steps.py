@@ -63,7 +63,7 @@ def order_by_submission(round_: CompiledRound) -> Ints:
 
 def options_at_requested_size(round_: CompiledRound) -> Ints:
     """(k,) options at the size asked for: of a job's sizes the one nearest to requested_gpus, the
-    smaller of two as near (as in the contract's `throughput`), in every pool that offers it. One
+    smaller of two as near (as in the objective `throughput`), in every pool that offers it. One
     option at most per job and pool."""
     i = round_.instance
     asked = round_.problem.jobs.requested_gpus[i.job]
@@ -200,7 +200,7 @@ def run_steps(
     is left.
 
     A start that breaks a rule is repaired first; guaranteed=False: not where only guarantees are
-    short. Raises Infeasible or NoPlanInTime (policies/rescue) where no plan is found at all.
+    short. Raises Infeasible or NoPlanInTime (policies/fallback.py) where no plan is found at all.
     """
     instance = task.round.instance
     if start is not None and not keeps_rules(instance, start, guaranteed):

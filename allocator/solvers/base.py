@@ -1,7 +1,7 @@
-"""The seam between formulations and solvers: what to solve, how hard to try, and what came back.
+"""The interface between formulations and solvers: what to solve, with which limits, and the answer.
 
-Everything in an Answer is *as claimed by the solver*; whoever receives it checks it
-(policies/optimise).
+Everything in a SolverResult is *as claimed by the solver*; the receiver checks it
+(policies/mip.py).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from formulations.model.linear import Floats, LinearModel
 
 
 class Termination(StrEnum):
-    """Why a search ended. `as claimed`: the receiver verifies value and bound."""
+    """Why a search ended, as claimed by the solver: the receiver verifies value and bound."""
 
     GAP = "gap"  # the asked gap was proven (gap 0: optimal)
     TIME_LIMIT = "time_limit"  # stopped by time; values may or may not be present
@@ -27,24 +27,33 @@ class Termination(StrEnum):
 
 
 class ProgressWatcher(Protocol):
-    """Who is told how a search goes on. The plan does not depend on it."""
+    """Receives the progress of a search. The plan does not depend on it."""
 
     def improved(self, value: float, bound: float) -> None:
-        """The best plan known has this value (-inf: none is known), and no plan has more than
-        the bound.
+        """Receive the value of the best known plan (-inf: none is known) and the bound on all
+        plans.
         """
 
     def note(self, text: str) -> None:
-        """What was done, in one or more lines."""
+        """Receive a description of a step, in one or more lines."""
 
 
 @dataclass(frozen=True)
 class SolveLimits:
-    """How hard to try, and who is told.
+    """How long and how exactly to solve, and who watches.
 
-    time_s: wall seconds for the whole call, inf = none. gap: relative, (bound - value) /
-    max(|value|, 1e-9). threads, seed: passed to the solver. log: keep the solver's own log in the
-    Answer. watch: stays in this process.
+    Attributes
+    ----------
+    time_s : float
+        Wall seconds of the whole call, inf = no limit.
+    gap : float
+        Relative gap, (bound - value) / max(|value|, 1e-9).
+    threads, seed : int
+        Passed to the solver.
+    log : bool
+        Whether to keep the solver's own log in the result.
+    watch : ProgressWatcher
+        Receives the progress; it stays in this process.
     """
 
     time_s: float = math.inf
@@ -57,11 +66,14 @@ class SolveLimits:
 
 @dataclass(frozen=True)
 class WarmStart:
-    """A plan to start from and prices of the rows; either may be None. Wrong or infeasible hints
-    are allowed.
+    """A plan to start from and prices of the rows; either may be None, wrong or infeasible.
 
-    values: (n,) one number per column. prices: (m,) one per row, >= 0 where only the upper bound
-    binds.
+    Attributes
+    ----------
+    values : (n,)
+        One number per column.
+    prices : (m,)
+        One number per row, >= 0 where only the upper bound binds.
     """
 
     values: Floats | None = None
@@ -70,8 +82,19 @@ class WarmStart:
 
 @dataclass(frozen=True)
 class SolverResult:
-    """What a solver claims. values (n,) or None; objective of the values; bound >= best possible
-    (inf: none); prices (m,): dual value of each row (>= 0 for a binding upper bound), or None."""
+    """What a solver claims.
+
+    Attributes
+    ----------
+    values : (n,) or None
+        Value of each column.
+    objective : float
+        Objective of the values.
+    bound : float
+        At least the best possible objective, inf = none.
+    prices : (m,) or None
+        Dual value of each row, >= 0 for a binding upper bound.
+    """
 
     termination: Termination
     values: Floats | None = None
@@ -92,9 +115,7 @@ search goes on.
 
 
 class Solver(Protocol):
-    """A back end: one call. Raises nothing a caller must know; failure is an Answer with
-    Termination.FAILED.
-    """
+    """A solver: one call. It raises nothing; a failure is a result with Termination.FAILED."""
 
     name: str
 
@@ -104,8 +125,8 @@ class Solver(Protocol):
 
 
 class Backend(Protocol):
-    """The function `solve` of a back-end module (highs, cpsat, pulp); runs inside a worker
-    process.
+    """The function `solve` of a back-end module (highs, cpsat, pulp_reference); it runs in a
+    worker.
     """
 
     def __call__(

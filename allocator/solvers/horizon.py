@@ -34,7 +34,7 @@ COARSE = ((24, 0), (96, 0))
 LOOSE = 5e-3
 CLOSE = 0.1  # relative distance of bound and known plans from which pricing is fine
 TEMPERATURE = 1e-3  # of the prices of known plans
-# of the mean worth of a job at the prices: so much may a simple plan lose and be kept
+# share of the mean value of a job at the prices: a simple plan that loses no more is kept
 KEPT = 0.2
 FEW = 3000  # known plans from which on they are forgotten
 # plans there are in all that are all taken: a small round is then decided exactly
@@ -52,8 +52,14 @@ RESERVE = 1.5
 
 @dataclass(frozen=True)
 class HorizonStart:
-    """What an earlier look ahead knew, both or either: plan (J, H) in the option numbers of now,
-    prices (H, R).
+    """What an earlier look ahead found; either part may be missing.
+
+    Attributes
+    ----------
+    plan : (J, H)
+        Plans in the option numbers of now.
+    prices : (H, R)
+        Prices of the rows.
     """
 
     plan: Ints | None = None
@@ -62,10 +68,23 @@ class HorizonStart:
 
 @dataclass(frozen=True)
 class HorizonResult:
-    """plan (J, H): option in every interval, -1 = none, None if none was found that keeps all rows.
-    gain: what it is worth more than holding nothing; bound: no plan gains more. prices (H, R):
-    worth of one more unit of every row. passes: of pricing; columns: plans looked at; detail: how
-    it went."""
+    """The result of looking ahead.
+
+    Attributes
+    ----------
+    plan : (J, H) or None
+        Option in every interval, -1 = none. None: no plan was found that keeps all rows.
+    gain : float
+        Value of the plan beyond that of holding nothing.
+    bound : float
+        No plan gains more.
+    prices : (H, R)
+        Value of one more unit of every row.
+    passes, columns : int
+        Passes of pricing, and plans considered.
+    detail : str
+        What was done.
+    """
 
     plan: Ints | None
     gain: float
@@ -93,10 +112,16 @@ def look_ahead(
     solver: Solver | None = None,
     compiled: bool | None = None,
 ) -> HorizonResult:
-    """The best plans found within limits.time_s, or as soon as limits.gap is proven.
+    """Return the best plans found within limits.time_s, or as soon as limits.gap is proven.
 
-    start.plan, if it keeps all rows, is never lost: the answer gains as much or more. solver: for
-    what rounding leaves; None: rounding only. compiled: see formulations.horizon.pricing.Pricing.
+    Parameters
+    ----------
+    start : HorizonStart, optional
+        If its plan keeps all rows, the answer gains at least as much.
+    solver : Solver, optional
+        Solves what rounding leaves open; None: rounding only.
+    compiled : bool, optional
+        See formulations.horizon.pricing.Pricing.
     """
     search = _Search(x, limits, solver, compiled)
     search.begin(start or HorizonStart())
@@ -131,13 +156,13 @@ class _Columns:
         self._view: Choices | None = None
 
     def add(self, job: Ints, plan: Ints) -> int:
-        """Take plans that are worth something and not known; returns how many."""
+        """Add the plans that are new and have value; return how many."""
         followed = follow(self.x, job, plan)
         plan = followed.plan
-        # where something is to be used at least, plans that are worth nothing may be needed
-        worthy = (followed.gain > 0) | self.x.mandatory[job] | np.isfinite(self.x.low).any()
+        # where a row has a lower bound, plans of no value may be needed
+        has_value = (followed.gain > 0) | self.x.mandatory[job] | np.isfinite(self.x.low).any()
         wanted = (
-            worthy
+            has_value
             & (plan >= 0).any(axis=1)
             & ~(self.x.mandatory[job] & has_idle_interval(self.x, followed))
         )

@@ -64,8 +64,8 @@ class IntegerModel:
     """Maximise value @ x over whole x in [lower, upper]: groups with at most (`exact`: exactly) one
     1, and rows.
 
-    value, lower, upper: (n,). A plan is worth value @ x / scale, with at most `error` difference
-    from the original.
+    value, lower, upper: (n,). The value of a plan is value @ x / scale. It differs from that of
+    the original by at most `error`.
     """
 
     value: Ints
@@ -235,7 +235,7 @@ def _approximate_row(
 
 
 def _floor(b: float, slack: float, outwards: float) -> int:
-    """floor(b + slack) with room for the rounding of b itself; infinite b: FREE."""
+    """Return floor(b + slack), with a margin for the rounding of b; FREE for infinite b."""
     if math.isinf(b):
         return FREE if b > 0 else -FREE
     return math.floor(b + slack + outwards * LAST_DIGITS * abs(b))

@@ -1,4 +1,4 @@
-"""Rules between pools, prices, nodes, placements, tenants and speeds (contract section 1)."""
+"""Rules between pools, prices, nodes, placements, tenants and speeds."""
 
 from __future__ import annotations
 
@@ -286,9 +286,7 @@ def _interactive(table: ParsedTable, found: Findings) -> None:
 
 
 def _rated(table: ParsedTable, models: Sequence[str], names: Names, found: Findings) -> None:
-    """Names of models, in these columns, and of gpu_type that nothing has a rate for are worth a
-    word.
-    """
+    """Warn of models and GPU types in these columns for which no rate is known."""
     if not (len(table) and names.complete):
         return
     for column, known in (

@@ -1,6 +1,4 @@
-"""Rules between the columns of jobs.csv, and between jobs and the other tables (contract section
-1).
-"""
+"""Rules between the columns of jobs.csv, and between jobs and the other tables."""
 
 from __future__ import annotations
 
@@ -194,13 +192,13 @@ def _check_colocated(jobs: ParsedTable, names: Names, found: Findings) -> None:
             report_fault(i, f"holds {where(m)}, this job {where(i)}")
         elif given[m] and other_job[m] != i:
             report_fault(
-                i, f"runs beside {quote(jobs['shared_with'][m])}; a GPU has two jobs at most"
+                i, f"shares the GPUs of {quote(jobs['shared_with'][m])}; a GPU has two jobs at most"
             )
         elif taken.setdefault(m, i) != i:
             report_fault(
                 i,
-                f"already runs beside {quote(jobs['job_id'][taken[m]])}; a GPU has two jobs at"
-                " most",
+                f"already shares its GPUs with {quote(jobs['job_id'][taken[m]])}; a GPU has two"
+                " jobs at most",
             )
 
 

@@ -1,4 +1,4 @@
-"""From a Snapshot to a Problem: every rule of contract section 1, all faults at once.
+"""From a Snapshot to a Problem: every rule of the tables, all faults at once.
 
 Cells first (grid.py, cells.py), then rules between cells (job_rules.py, cluster_rules.py), then, if
 nothing is wrong, numbers in place of names (here) and the pools in force (cluster.py).
@@ -78,7 +78,7 @@ def check_money(config: Settings, tables: Mapping[str, ParsedTable], found: Find
             f"budget_per_hour {budget:g} of config.toml, which counts them: some of them stay idle",
         )
     if len(tables["pools.csv"]) and not (tables["pools.csv"]["market"] != Market.RESERVED).any():
-        words = "charges only GPUs that are not reserved, and all pools of pools.csv are"
+        words = "prices only GPUs that are not reserved, and all pools of pools.csv are"
         if not {"average_per_hour", "amount"}.isdisjoint(config.tables["longrun"]):
             found.warn("config.toml", None, f"[longrun] {words}")
         tenants = tables["tenants.csv"]

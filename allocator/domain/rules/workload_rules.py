@@ -1,5 +1,5 @@
 """From the raw tables of a workload folder to a Workload: the rules of snapshots, and those of
-contract section 7.
+workloads (docs/reference/rules.md, R50 to R53).
 
 workload.csv is presented to the rules of jobs.csv as jobs that have just been submitted, with all
 their work left. What happens to a pool over time, in force from each time on: capacity.csv (gpus)
@@ -71,8 +71,8 @@ def validate_workload(raw: Snapshot) -> Workload:
 
 
 def _without_under_way(raw: Snapshot, found: Findings) -> Snapshot:
-    """The folder without the columns of workload.csv that only jobs under way have; each is
-    worth a warning.
+    """The folder without the columns of workload.csv that only jobs under way have; each
+    gives a warning.
     """
     table = raw.tables.get(WORKLOAD.file)
     if table is None:

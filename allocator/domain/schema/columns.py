@@ -2,7 +2,7 @@
 meaning.
 
 Reading, validating, writing, `allocator schema` and the documentation are all derived from
-`TABLES`. Source: contract section 1.
+`TABLES`. The rules between columns are those of docs/reference/rules.md.
 """
 
 from __future__ import annotations
@@ -505,7 +505,7 @@ CONFIG: tuple[Column, ...] = (
     Column(
         "objective",
         ColumnKind.OBJECTIVE,
-        'what a plan is worth: a name, a sum "a=1,b=0.2", or ranks "a > b"',
+        'value of a plan: a name, a sum "a=1,b=0.2", or ranks "a > b"',
         default="progress",
         choices=BUILT_IN,
     ),
@@ -525,7 +525,7 @@ CONFIG: tuple[Column, ...] = (
     ),
     _number(
         "dollar_price",
-        "worth of one dollar in units of the objective: dollars that a plan spends are deducted",
+        "value of one dollar in units of the objective: dollars that a plan spends are deducted",
         default=0.0,
         low=0,
     ),
@@ -588,13 +588,13 @@ HORIZON: tuple[Column, ...] = (
 PROFILING: tuple[Column, ...] = (
     _number(
         "share",
-        "most of the cluster's GPUs that may be worth more because running there teaches how fast"
+        "most of the cluster's GPUs that may get more value because running there teaches how fast"
         " jobs are; 0: none",
         default=0.0,
         low=0,
         high=1,
     ),
-    _number("rounds", "rounds for which it is worth to know a speed", default=6.0, above=0),
+    _number("rounds", "rounds for which knowing a speed has value", default=6.0, above=0),
 )
 # tables and their keys; other keys are a warning
 CONFIG_TABLES: Mapping[str, tuple[Column, ...]] = {

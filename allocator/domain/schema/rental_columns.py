@@ -1,5 +1,5 @@
-"""Columns of the classes of jobs that GPUs are rented for, and of the pools these are rented
-from (contract sec. 8).
+"""Columns of the classes of jobs that GPUs are rented for (docs/reference/rules.md, R54), and of
+pools.
 """
 
 from __future__ import annotations

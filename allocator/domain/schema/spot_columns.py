@@ -47,7 +47,7 @@ CLUSTERS = TableSchema(
         _number("replace_s", "from a loss until the replacement works; default startup_s", low=0),
         _number(
             "servers_per_hour",
-            "US dollars for what is beside the workers: parameter servers",
+            "US dollars for machines besides the workers: parameter servers",
             default=0.0,
             low=0,
         ),
@@ -76,7 +76,7 @@ CLUSTERS = TableSchema(
             "false: only its own share is lost until it is replaced",
             default=True,
         ),
-        _number("quality", "what the trained model is worth, for --quality: top-1 accuracy", low=0),
+        _number("quality", "quality of the trained model, for --quality: top-1 accuracy", low=0),
     ),
 )
 OF_CLUSTER = (

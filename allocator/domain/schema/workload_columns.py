@@ -1,5 +1,5 @@
-"""Files and columns of a workload folder (contract section 7), derived from those of a snapshot
-(columns.py).
+"""Files and columns of a workload folder (docs/reference/rules.md, R50), derived from those of a
+snapshot (columns.py).
 
 A job of a workload has not started: what a job holds, has left or has had so far is no column of
 it.

@@ -2,13 +2,13 @@
 
 Each size is predicted from the others alone. The target is the speed of the fastest setting
 measured there. The form with the least mean relative error is chosen, a later one of ORDER only if
-it is better by MARGIN. One that knows the batch may be worse by WORTH than one that does not, since
-it also says which batch to run with; where several batches of one size were measured, only those
-that know the batch are chosen, unless MANY rows say that all of them are worse by ASTRAY. Few rows
-(`_folds`) are left out one by one instead; what has no more rows than parameters cannot be tested
-and is UNTESTED. The parameters are those fitted to everything. `error` of models.csv, the relative
-standard error, is the root of the mean squared error of cross-validation; with one size it is
-UNSEEN.
+it is better by MARGIN. One that knows the batch may be worse by BATCH_ERROR than one that does not,
+since it also says which batch to run with; where several batches of one size were measured, only
+those that know the batch are chosen, unless MANY rows say that all of them are worse by ASTRAY. Few
+rows (`_folds`) are left out one by one instead; what has no more rows than parameters cannot be
+tested and is UNTESTED. The parameters are those fitted to everything. `error` of models.csv, the
+relative standard error, is the root of the mean squared error of cross-validation; with one size it
+is UNSEEN.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ KIND = {
 }
 ORDER = tuple(KIND)
 MARGIN = 0.95
-WORTH = 0.02  # error that is accepted for knowing which batch is best
+BATCH_ERROR = 0.02  # error that is accepted for knowing which batch is best
 ASTRAY = 0.15  # error beyond which that is not accepted
 MANY = 10  # rows: fewer do not tell seven parameters, nor that no form with a batch fits
 UNSEEN = 0.3  # relative error where no size could be left out
@@ -268,7 +268,7 @@ def _choose_form(g: _Group, tried: dict[str, tuple[Parameters, Floats]]) -> Spee
         eligible = mean
     form = next(iter(eligible))
     for other, value in eligible.items():
-        more = WORTH if form in FORMS and other not in FORMS else 0.0
+        more = BATCH_ERROR if form in FORMS and other not in FORMS else 0.0
         form = (
             other if value < max(MARGIN * mean[form], mean[form] + more if more else 0.0) else form
         )

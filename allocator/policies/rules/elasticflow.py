@@ -10,11 +10,11 @@ per GPU.
 Here a function of the snapshot: running jobs before waiting ones, each by submission, stand for the
 order in which deadlines were accepted. The original drops a job whose deadline it does not accept;
 here it goes on without one (best effort, as jobs without a deadline), and may be accepted later if
-there is room after all. One more GPU is worth what a GPU-second at the new size saves later at the
-share, 1 - (rate' - rate) / (size' - size) x size_m / rate_m GPU-seconds lost; sizes are those of
-the option table; no growth where the pause eats it up. Where the original has one kind of GPU, a
-job stays in the pool it runs in if it can, else goes where it takes the smallest part. max_changes:
-see steps.replan.
+GPUs are free after all. The value of one more GPU is what a GPU-second at the new size saves later
+at the share, 1 - (rate' - rate) / (size' - size) x size_m / rate_m GPU-seconds lost; sizes are
+those of the option table; no growth where the pause eats it up. Where the original has one kind of
+GPU, a job stays in the pool it runs in if it can, else goes where it takes the smallest part.
+max_changes: see steps.replan.
 """
 
 from __future__ import annotations

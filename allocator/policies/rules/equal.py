@@ -1,13 +1,13 @@
 """Equal share: every job the same number of GPUs, what is left over first come, first served.
 
-Source: the comparison heuristic of BFTrainer (design page systems.md section 2.4). Share = GPUs /
+Source: the comparison heuristic of BFTrainer. Share = GPUs /
 active jobs, rounded down and clipped to a job's range; the rest goes to the oldest job up to its
 maximum, then to the next. Knows neither speeds nor lengths; speeds only choose among pools.
 
 Simplified: the share is a size of the job's option table, the largest not above it (its smallest
 size where all are above). Several pools: one share for all GPUs together; a job takes it in the
-pool it runs in, else in the fastest with room, smaller where nothing else fits, and what is left
-over in the pool it got. max_changes: see steps.replan.
+pool it runs in, else in the fastest with free GPUs, smaller where nothing else fits, and what is
+left over in the pool it got. max_changes: see steps.replan.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """FfDL's elastic scaling: the dynamic programme that gives every job of a FIFO-trimmed queue at
 least something.
 
-Source: Saxena et al., "Effective elastic scaling of deep learning workloads" (MASCOTS 2020), as on
-design page systems.md section 2.4; the FIFO trim is that of its public re-implementation, the paper
-leaves it open. Jobs 1 .. J in order of submission, trimmed so that all fit with their fewest GPUs,
-k GPUs:
+Source: Saxena et al., "Effective elastic scaling of deep learning workloads" (MASCOTS 2020); the
+FIFO trim is that of its public re-implementation, the paper leaves it open. Jobs 1 .. J in order of
+submission, trimmed so that all fit with their fewest GPUs, k GPUs:
 
     P[j][k] = max over sizes g of speed_j(g) + P[j-1][k-g],   every job gets some g
 
@@ -34,8 +33,9 @@ Sizes = tuple[Ints, Floats]  # of one job: GPUs (s,) ascending, and speed (s,) a
 
 
 def ffdl(task: Task) -> Proposal:
-    """Seats for the oldest jobs at their smallest sizes, then the programme of every pool for
-    the rest of its GPUs.
+    """Place the oldest jobs at their smallest sizes, then share out the rest.
+
+    The programme of every pool distributes the rest of its GPUs.
     """
     round_ = task.round
     i, order, blocks = round_.instance, order_by_submission(round_), _Blocks(round_)
@@ -132,7 +132,7 @@ class _Blocks:
                 )
 
     def place(self, free_capacity: FreeCapacity, order: Ints) -> None:
-        """First come, first served, everybody without a seat at the smallest size of a pool,
+        """First come, first served, every job without GPUs at the smallest size of a pool,
         while there are GPUs.
         """
         i = self._i

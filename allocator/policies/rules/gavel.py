@@ -93,9 +93,17 @@ def is_lease_start(now_s: float, interval_s: float) -> bool:
 
 @dataclass(frozen=True)
 class ThroughputDemand:
-    """What the jobs ask for. worth (J, T): effective throughput of the whole time on a type, as in
-    the objective, 0 where impossible; size (J, T): GPUs for it; capacity (T,): GPUs not bound to
-    jobs that may not move."""
+    """What the jobs ask for.
+
+    Attributes
+    ----------
+    throughput : (J, T)
+        Effective throughput of the whole time on a type, as in the objective, 0 where impossible.
+    size : (J, T)
+        GPUs for it.
+    capacity : (T,)
+        GPUs not bound to jobs that may not move.
+    """
 
     throughput: Floats
     size: Ints
@@ -225,7 +233,7 @@ def compute_priorities(X: Floats, received: Floats, age: Floats) -> Floats:
 def _fill_by_priority(
     round_: CompiledRound, demand: ThroughputDemand, X: Floats
 ) -> tuple[Ints, Callable[[FreeCapacity, Bools], None]]:
-    """The order of the jobs (J,), by their best priority, and the steps that fill a room."""
+    """Return the order of the jobs (J,) by best priority, and the step that fills free GPUs."""
     i, problem = round_.instance, round_.problem
     priority = compute_priorities(X, problem.received, problem.now_s - problem.jobs.submitted_s)
     type_ = problem.pools.gpu_type[i.pool]

@@ -1,6 +1,6 @@
 """The published greedy baseline and its naive variant.
 
-Source: design page systems.md section 2.2 (reconstruction of the baseline of Hu et al. 2021):
+Source: a reconstruction of the baseline of Hu et al. 2021:
   1. FIFO: give each job its requested size; if it does not fit, halve down to min_gpus; else leave
       it queued.
   2. While GPUs are free, double the running job with the largest (s(2k) - s(k)) / k that stays

@@ -10,7 +10,7 @@ that a width never changes. GPUs of reserved pools are paid for anyway: c = 0.
 
 The theory has pools that never run out. A width is chosen among those that quotas and budgets admit
 at all. Where GPUs are short: strict order of submission, as in `static`, each job in the pool where
-its width is worth most among those with room. Knows speeds, no lengths.
+its width has most value among those with free GPUs. Knows speeds, no lengths.
 """
 
 from __future__ import annotations

@@ -10,9 +10,9 @@ joins whom it can, the first by submission. Nobody is ever paused, moved or resi
 jobs at most.
 
 Simplified: a job joins one other that holds as many GPUs as it wants of the pool; the published one
-may take GPUs of several others, and idle ones with them. What that is worth is measured in
-docs/sharing.md (column "equal"). Several pools: idle GPUs in the fastest pool first; among partners
-of all pools the best.
+may take GPUs of several others, and idle ones with them. Its effect is measured in
+docs/sharing.md (column "equal"). Several pools: idle GPUs in the fastest pool first; among
+running jobs of all pools the best.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from formulations.model.linear import Floats, Ints
 
 
 def bsbf(task: Task) -> Proposal:
-    """Waiting jobs, shortest first, on idle GPUs, else next to the partner that shortens the mean
+    """Waiting jobs, shortest first, on idle GPUs, else next to the job that shortens the mean
     of both most.
     """
     round_ = task.round

@@ -21,7 +21,7 @@ Jobs that may not change keep what they hold.
 
 Simplified: goodput is the speed of the option table (statistical efficiency and batch sizes are not
 modelled), known for every type from the start; sizes are those of the option table, which has no
-list of profiled shapes; plans of equal worth are not chosen as the original's solver would, a plan
+list of profiled shapes; plans of equal value are not chosen as the original's solver would, a plan
 that changes nothing is preferred. Beyond the paper: options that are worse than waiting by more
 than 1, and those above the limit on growth, count as worse by 1; only a guarantee or a job that
 must run makes the plan contain them.

@@ -1,10 +1,10 @@
 """Static first come, first served: what clusters do without an elastic scheduler, and the baseline
 of most papers.
 
-Source: design page systems.md section 2.3 ("static FIFO"); the FIFO policy of the schedulers in
-peers.md. A job gets the size it asked for (the nearest it may have), keeps it to its end, and waits
-in strict order of submission: while the job at the head does not fit, nobody overtakes it. Knows
-neither speeds nor lengths; speeds only choose among pools.
+Source: static FIFO, the FIFO policy of most schedulers. A job gets the size it asked for (the
+nearest it may have), keeps it to its end, and waits in strict order of submission: while the job at
+the head does not fit, nobody overtakes it. Knows neither speeds nor lengths; speeds only choose
+among pools.
 
 Stated for one kind of GPU. With several pools there is one queue per pool; a job stands in the
 queues of all pools it may use, starts in the fastest where it is first and fits, and blocks all of

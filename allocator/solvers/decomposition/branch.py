@@ -1,9 +1,8 @@
-"""Small MIPs: around the best plan as a heuristic, or over all columns that a better plan may still
-use, as a proof.
+"""Small MIPs: a heuristic around the best plan, or a proof over all columns of better plans.
 
-Reduced-cost test: at prices p with bound L(p), a plan that uses a column of loss d is worth at most
-L(p) - d. With a plan of value V in hand, columns with d > L(p) - V are in no better plan; a MIP
-over the others proves for all.
+Reduced-cost test: at prices p with bound L(p), a plan that uses a column of loss d has at most the
+value L(p) - d. With a plan of value V known, columns with d > L(p) - V are in no better plan, so a
+MIP over the other columns is a proof for all plans.
 """
 
 from __future__ import annotations

@@ -22,9 +22,17 @@ MANY = 300  # new columns, from which a hot start is slower than none
 
 
 class RestrictedMaster:
-    """A restricted model. free (J,): the group is in the core; fixed (J,): column of the others, -1
-    = nothing; columns (k,): model columns in the order of the LP. Values are scaled by 1/worth, the
-    mean of the best values."""
+    """A restricted model; values are scaled by 1/value_scale, the mean of the best values.
+
+    Attributes
+    ----------
+    free : (J,)
+        True where the group is in the core.
+    fixed : (J,)
+        Column of the other groups, -1 = nothing.
+    columns : (k,)
+        Model columns in the order of the LP.
+    """
 
     def __init__(
         self, choices: Choices, free: Bools, fixed: Ints, columns: Ints, value_scale: float
@@ -49,7 +57,7 @@ class RestrictedMaster:
 
     @property
     def base(self) -> float:
-        """Worth of the fixed groups."""
+        """Value of the fixed groups."""
         if self._base is None:
             self._base = self.choices.value_of(self.fixed)
         return self._base

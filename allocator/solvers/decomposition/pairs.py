@@ -1,10 +1,10 @@
-"""The decomposition where jobs may share GPUs: prices by linear programmes, then a search over the
-columns that pay.
+"""The decomposition with colocated jobs: prices by linear programmes, then a search over good
+columns.
 
-The bound is the Lagrangian one (formulations/colocation/prices.py). Plans come from searches by
-HiGHS, over the columns that the programme uses and those of the groups it could not settle, then
-over more, in the end over all that a better plan may use (reduced-cost test,
-decomposition_branch.py), whose bound counts, too.
+The bound is the Lagrangian one (formulations/colocation/prices.py). HiGHS searches for plans in
+three steps: over the columns that the programme uses and those of the groups that it splits, then
+over more columns, and finally over all that a better plan may use (reduced-cost test,
+decomposition/branch.py). The bound of the last step counts as well.
 """
 
 from __future__ import annotations

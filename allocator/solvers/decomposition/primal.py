@@ -56,11 +56,10 @@ def dive_for_plan(relaxation: Relaxation, skip: float, until: float) -> Iterator
 
 
 def _reprice(core: RestrictedMaster, settled: Bools, tol: float, turns: int = 4) -> bool:
-    """Bring in the columns that the LP misses since a large group was settled, until they are worth
-    less than tol; False if HiGHS fails.
+    """Bring in the columns that the LP has missed since a large group was fixed.
 
-    The core was made for the prices of the whole; without these columns the rest pays too much for
-    the change."""
+    It ends when they can add less than tol. The result is False if HiGHS fails.
+    """
     for _ in range(turns):
         _, p, u = core.solution()
         here = evaluate(core.choices, spread_prices(core.choices, p))
@@ -102,8 +101,10 @@ def _fix_group(core: RestrictedMaster, j: int, x: Floats, p: Floats, rest: float
 def _largest_open(
     core: RestrictedMaster, x: Floats, settled: Bools, skip: float
 ) -> tuple[int, float]:
-    """The open group of the most valuable fractional column, and its value; -1 if what is open is
-    worth less than skip."""
+    """Return the open group of the most valuable fractional column, and the column's value.
+
+    The group is -1 if no open column has a value of at least `skip`.
+    """
     c = core.choices
     part = np.flatnonzero((x > WHOLE) & (x < 1 - WHOLE))
     part = part[~settled[c.group[core.columns[part]]]]
