@@ -88,7 +88,10 @@ def test_of_two_that_name_each_other_the_first_is_the_primary(
         ),
         (
             [HOLDS, HOLDS | {"shared_with": "j0"}, HOLDS | {"shared_with": "j1"}],
-            'jobs.csv:4: shared_with "j1" shares the GPUs of "j0"; a GPU has two jobs at most (job "j2")',
+            (
+                'jobs.csv:4: shared_with "j1" shares the GPUs of "j0"; a GPU has two jobs at most'
+                ' (job "j2")'
+            ),
         ),
     ],
 )
