@@ -89,7 +89,7 @@ class Task:
 
     @property
     def bound(self) -> float:
-        """No plan has a larger value, by the dual alone."""
+        """No plan is worth more, by the dual alone."""
         return min(self.known_bound, max(self.dual.bound, self.bound_with_other_pairs))
 
     @property
@@ -175,5 +175,5 @@ Policy = Callable[[Task], Proposal]
 
 
 def relative_gap(bound: float, value: float) -> float:
-    """Return (B - V) / max(|V|, 1e-9), the gap of docs/reference/rules.md, R36."""
+    """(B - V) / max(|V|, 1e-9), contract section 5."""
     return (bound - value) / max(abs(value), 1e-9)
