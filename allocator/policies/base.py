@@ -1,4 +1,4 @@
-"""The seam of policies: a Task in, a Decision out. A new policy is one function and one line in
+"""The seam of policies: a Task in, a Proposal out. A new policy is one function and one line in
 registry.py.
 """
 
@@ -41,16 +41,16 @@ class Task:
         Row prices to start the dual from.
     plans : Plans, optional
         What the look ahead of the round before left.
-    known : float
+    known_bound : float
         No plan has a higher value.
-    others : float
+    bound_with_other_pairs : float
         No plan with a pair of jobs that the round leaves out has a higher value.
 
     Examples
     --------
     >>> import allocator, numpy as np
-    >>> def wait(task: allocator.Task) -> allocator.Decision:
-    ...     return allocator.Decision(np.full(len(task.round.problem.jobs), -1))
+    >>> def wait(task: allocator.Task) -> allocator.Proposal:
+    ...     return allocator.Proposal(np.full(len(task.round.problem.jobs), -1))
     >>> allocator.solve(allocator.Problem.read("data/snapshots/demo"), policy=wait).jobs["gpus"][:3]
     [0, 0, 0]
     """
@@ -153,7 +153,7 @@ class Proposal:
     Examples
     --------
     >>> import allocator, numpy as np
-    >>> allocator.Decision(np.array([4, -1])).termination
+    >>> allocator.Proposal(np.array([4, -1])).termination
     'heuristic'
     """
 

@@ -239,7 +239,7 @@ def _faults(x: Horizon) -> list[str]:
         "matrix": (n, R),
         "low": (R,),
         "current": (J,),
-        "must": (J,),
+        "mandatory": (J,),
         "work": (J, H),
         "finish": (J, H),
         "slope": (J, H),

@@ -120,6 +120,7 @@ class Beliefs:
             np.full(len(keys), np.nan),
             none,
             ("",) * len(keys),
+            np.ones(len(keys), dtype=bool),
         )
         found = [
             extend_range(f, SIZES[-1])

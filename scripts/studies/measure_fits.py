@@ -246,7 +246,9 @@ def _table_error(
     beyond = np.maximum(k[test] - 2, 0)
     near, far = (level * (q[f"alpha_{w}"] + q[f"beta_{w}"] * beyond) for w in "rn")
     sync = np.where(rows.nodes[test] > 1, far, near)
-    step = batched.overlapped(g, np.where(k[test] > 1, sync, 0.0), np.asarray(q["gamma"]))
+    step = batched.combine_overlapping_times(
+        g, np.where(k[test] > 1, sync, 0.0), np.asarray(q["gamma"])
+    )
     return np.abs(step / (rows.batch / rows.rate)[test] - 1)
 
 

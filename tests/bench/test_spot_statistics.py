@@ -17,7 +17,7 @@ REGION_OF = [r for r, count in enumerate(REGIONS) for _ in range(count)]
 
 
 @cache
-def drawn() -> list[list[spot.Steps]]:
+def drawn() -> list[list[spot.StepFunction]]:
     """45 days of five zones, 24 times."""
     return [
         spot.zones(np.random.default_rng(s), REGIONS, MACHINES, DAYS * 86_400.0)

@@ -208,7 +208,7 @@ def test_the_examples_are_as_generated() -> None:
     nothing else.
     """
     spec = importlib.util.spec_from_file_location(
-        "generate_examples", ROOT / "scripts" / "generate_examples.py"
+        "generate_examples", ROOT / "scripts" / "generators" / "generate_examples.py"
     )
     assert spec is not None and spec.loader is not None
     script = importlib.util.module_from_spec(spec)

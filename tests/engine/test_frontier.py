@@ -244,7 +244,7 @@ def test_spot_counts_what_is_useful_and_when_it_can_be_had() -> None:
     job = {"remaining_work": 3600, "max_gpus": 1, "synchronous": False, "restart_s": 0}
     for availability, hours in ((1, 0.1 + 1.1), (0.5, 0.1 + 2.2)):
         ways = job_ways(problem([job], [dict(spot, availability=availability)], RATES), ["j0"])
-        assert (ways.useful[0], ways.hours[0], ways.dollars[0]) == pytest.approx(
+        assert (ways.useful_share[0], ways.hours[0], ways.dollars[0]) == pytest.approx(
             (1 / 1.1, hours, 0.5 * 1.2)
         )
 

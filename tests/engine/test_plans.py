@@ -181,7 +181,8 @@ def run_child(code: str, folder: Path) -> subprocess.CompletedProcess[str]:
     """Run code in a process of its own, with `write(value)` to write a plan into the folder."""
     head = (
         f"import os, resource, signal, sys\nsys.path[:0] = [{str(ROOT)!r},"
-        f" {str(ROOT / 'tests')!r}]\nfrom allocator.errors import AllocatorError\nfrom"
+        f" {str(ROOT / 'tests' / 'engine')!r}, *{sys.path!r}]\n"
+        "from allocator.errors import AllocatorError\nfrom"
         " allocator.io import plans\nfrom test_plans import result\nwrite = lambda v:"
         f" plans.write_plan(result(objective_value=v), {str(folder)!r})\n"
     )

@@ -70,7 +70,7 @@ def test_resumes_with_another_size_and_learns_the_same(tmp_path: Path) -> None:
     assert [(g, n) for g, _, n in starts] == [("1", "2"), ("2", "1"), ("3", "4")]
     assert starts[0][1] == 0 and 25 <= starts[1][1] < starts[2][1] < STEPS
     assert float(rows[-1][4]) < 0.5 * float(rows[0][4]) and rows[-1][2] == str(STEPS)
-    model, (x, y) = example_job.Model(0, np.zeros(20), np.zeros(20)), example_job.data(0)
+    model, (x, y) = example_job.Model(0, np.zeros(20), np.zeros(20)), example_job.make_examples(0)
     for _ in range(STEPS):
         example_job.train(model, x, y, 0, 1)
     assert example_job.load(folder / "checkpoint.npz").weights == pytest.approx(

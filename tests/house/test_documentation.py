@@ -147,7 +147,7 @@ def test_the_simulator_costs_what_its_page_says() -> None:
     """scripts/benchmarks/bench_simulator.py runs, and with 2,000 active jobs the simulator itself
     stays below 1 ms of CPU time per round and 1,000 active jobs (the page says less than half of
     that)."""
-    script = [sys.executable, str(ROOT / "scripts" / "bench_simulator.py")]
+    script = [sys.executable, str(ROOT / "scripts" / "benchmarks" / "bench_simulator.py")]
     done = subprocess.run(
         [*script, "--active", "2000", "--rounds", "10", "--whole", "60"],
         capture_output=True,

@@ -498,7 +498,7 @@ def test_pages_are_as_generated() -> None:
     """
     root = Path(__file__).resolve().parents[2]
     place = importlib.util.spec_from_file_location(
-        "format_docs", root / "scripts" / "generate_format_docs.py"
+        "format_docs", root / "scripts" / "generators" / "generate_format_docs.py"
     )
     assert place is not None and place.loader is not None
     script = importlib.util.module_from_spec(place)

@@ -105,9 +105,13 @@ def test_overlap_between_sum_and_maximum() -> None:
     """gamma 1 adds, gamma 10 is nearly the larger; zeros and huge numbers stay finite."""
     one = np.array([3.0, 0.0, 1e300])
     other = np.array([4.0, 0.0, 1e300])
-    assert batched.overlapped(one, other, np.array(1.0))[:2] == pytest.approx([7.0, 0.0])
-    assert batched.overlapped(one, other, np.array(10.0))[0] == pytest.approx(4.02, abs=0.01)
-    assert np.isfinite(batched.overlapped(one, other, np.array(5.0))).all()
+    assert batched.combine_overlapping_times(one, other, np.array(1.0))[:2] == pytest.approx(
+        [7.0, 0.0]
+    )
+    assert batched.combine_overlapping_times(one, other, np.array(10.0))[0] == pytest.approx(
+        4.02, abs=0.01
+    )
+    assert np.isfinite(batched.combine_overlapping_times(one, other, np.array(5.0))).all()
 
 
 def problem() -> Problem:
