@@ -222,7 +222,7 @@ class DecisionSearch:
         if found is None:
             raise SearchFailed
         old, new, m = self._plan, found.allocation, found.round.option_table
-        # what the job has now may be worth something else in the lifted round
+        # what the job has now may have another value in the lifted round
         same = option_at(m, asked, old.pool[asked], old.gpus[asked])
         alone = (same >= 0) & (old.primary[asked] < 0)
         now = np.where(alone, np.append(m.value, 0.0)[same], self._witness.value[asked])
@@ -368,9 +368,16 @@ class _LiftedPrices:
 
 @dataclass(frozen=True)
 class _PlanContext:
-    """A round seen from a plan: chosen (J,) options of the option table of the plan's round;
-    is_better (n,): columns of this round with GPUs of their own that are worth more here than what
-    their job has in the plan."""
+    """A round seen from a plan.
+
+    Attributes
+    ----------
+    chosen : (J,)
+        Options of the option table of the plan's round.
+    is_better : (n,)
+        True for columns of this round with GPUs of their own and more value here than what their
+        job has in the plan.
+    """
 
     round: CompiledRound
     chosen: Ints
@@ -379,7 +386,7 @@ class _PlanContext:
 
     @classmethod
     def of(cls, round_: CompiledRound, chosen: Ints, option_table: OptionTable) -> _PlanContext:
-        """option table: of the plan's round."""
+        """Build the context; option_table is that of the plan's round."""
         m, i = round_.option_table, round_.instance
         now = np.append(option_table.value, 0.0)[chosen]
         if option_table is not m:

@@ -1,7 +1,9 @@
-"""One round from a Problem to an audited decision: the only way a plan leaves the product.
+"""Decide one round: from a Problem to an audited decision.
 
-Problem -> compile_round -> policy (with the dual's prices if it wants them) -> audit -> bound
--> Result
+Every plan leaves the package this way:
+
+    Problem -> compile_round -> policy (with dual prices if it wants them) -> audit -> bound ->
+    Result
 """
 
 from __future__ import annotations
@@ -36,22 +38,22 @@ from formulations.model.linear import Floats, Ints
 
 NO_LIMITS = SolveLimits()
 REASONS_S = 2.0  # seconds that these decisions may take in all
-# these are about the best plan without a limit, not about any within the gap
+# these concern the best plan without a limit, not any plan within the gap
 REASONS_GAP = 1e-5
-LEAST_REASONS_S = 0.2  # and what they have at least when the time limit has been used up
-# relative: rows are kept to this tolerance, so a bound this close is the value itself
+LEAST_REASONS_S = 0.2  # and at least, even when the time limit has been used up
+# relative: rows are kept to this tolerance, so a bound this close equals the value
 EXACT = 1e-9
-# relative: accounts of one plan that differ by more do not differ by rounding
+# relative: a larger difference between two accounts of a plan is no rounding error
 ROUNDING = 1e-7
-LAST_BITS = 1e-12  # what is left of bounds that are nothing
-NOTHING = 1e-9  # values below are nothing, as in the gap of the contract
+LAST_BITS = 1e-12  # rounding error of a bound of 0
+NOTHING = 1e-9  # smaller values count as 0, as in the gap (docs/reference/rules.md, R36)
 
 
 @dataclass(frozen=True)
 class Decision:
-    """A decision that the audit has passed: what to do, and what it is worth.
+    """A decision that has passed the audit: the plan, its value, and its proof.
 
-    build_s, solve_s: wall seconds to compile the round, and to decide and audit it.
+    build_s and solve_s are the wall seconds to compile the round, and to decide and audit it.
     """
 
     task: Task
@@ -63,19 +65,22 @@ class Decision:
 
     @property
     def round(self) -> CompiledRound:
-        """The compiled round that was decided."""
+        """The compiled round of the decision."""
         return self.task.round
 
     @property
     def value(self) -> float:
-        """Worth of the plan, recomputed by the audit."""
+        """Value of the plan, recomputed by the audit."""
         return self.witness.objective_value
 
     @cached_property
     def proof(self) -> tuple[float, str, float]:
-        """(bound, who proved it, relative gap): no plan is worth more than the bound, whichever
-        jobs share GPUs, and whatever the policy looked at. Finds the dual where the policy did not
-        need it. Raises AuditFailure where this plan is."""
+        """(bound, name of its source, relative gap).
+
+        No plan has a larger value than the bound, whichever jobs share GPUs, and whatever the
+        policy considered. The dual is computed here if the policy did not need it. Raises
+        AuditFailure if the bound is below the value.
+        """
         bound, by = bound_over_all_pairs(self.task), "lagrangian"
         if self.proposal.bound < bound and self.round.has_all_pairs:
             bound, by = self.proposal.bound, self.proposal.bound_by
@@ -84,33 +89,41 @@ class Decision:
 
 
 def check_bound(bound: float, by: str, witness: Audit, offered: Floats) -> float:
-    """The bound of an audited plan, the plan's value itself where the two differ by rounding.
+    """Return the bound of an audited plan, or the plan's value where the two differ by rounding
+    only.
 
-    offered: values of the options of the round, since a plan of nothing has no scale of its own.
-    Raises AuditFailure where the bound is below the value: one of the two is wrong.
+    Parameters
+    ----------
+    offered : (n,)
+        Values of the options of the round, because an empty plan has no scale of its own.
+
+    Raises
+    ------
+    AuditFailure
+        The bound is below the value, so one of the two is wrong.
     """
     value, scale = witness.objective_value, float(np.abs(witness.value).sum())
     if bound < value - _tolerance(scale, witness):
         raise AuditFailure(
             (
                 (
-                    f"the plan is worth {value:.9g}, although {by} proved that no plan is "
-                    f"worth more than {bound:.9g}"
+                    f"the plan has the value {value:.9g}, although {by} proved that no plan has "
+                    f"more than {bound:.9g}"
                 ),
             )
         )
-    # a bound that is a rounding error above nothing would be a gap of any size
+    # a bound that is a rounding error above 0 could give a gap of any size
     rounding = EXACT * max(scale, float(np.abs(offered).max(initial=0.0)))
     return value if bound - value <= rounding + LAST_BITS else float(bound)
 
 
 def _tolerance(scale: float, witness: Audit) -> float:
-    """By how much two accounts may differ whose terms add up to `scale` in size."""
+    """Return how much two accounts whose terms add up to `scale` in size may differ."""
     return NOTHING + ROUNDING * scale + witness.rounding
 
 
 def _compare_accounts(round_: CompiledRound, choice: Ints, witness: Audit) -> Iterator[str]:
-    """A sentence where the values of the chosen options do not add up to what the audit finds.
+    """Yield a fault where the values of the chosen options do not add up to what the audit finds.
 
     Jobs that share GPUs are valued together, so sums over all jobs are compared.
     """
@@ -118,7 +131,7 @@ def _compare_accounts(round_: CompiledRound, choice: Ints, witness: Audit) -> It
     value, scale = float(claimed.sum()), max(np.abs(claimed).sum(), np.abs(witness.value).sum())
     if not abs(value - witness.objective_value) <= _tolerance(float(scale), witness):
         yield (
-            f"the options of the plan are worth {value:.9g} in the objective "
+            f"the options of the plan have the value {value:.9g} in the objective "
             f"{round_.problem.objective}, the plan {witness.objective_value:.9g}"
         )
 
@@ -136,10 +149,25 @@ def decide(
 ) -> Result:
     """Decide one round.
 
-    policy, solver: names of the registries (or a Solver). limits.time_s: for the whole decision
-    from this call on. objective, budget (dollars per hour), horizon (intervals) override the
-    problem's. seconds: time already spent ("read", "validate"). Raises UsageError, Infeasible,
-    NoPlanInTime, AuditFailure (allocator/errors.py).
+    Parameters
+    ----------
+    problem : Problem
+        The round.
+    policy : str or callable
+        Name in the registry of policies, or a policy.
+    solver : str or Solver
+        Name in the registry of solvers, or a solver.
+    limits : SolveLimits
+        limits.time_s counts for the whole decision from this call on.
+    objective, budget, horizon : optional
+        Override the problem's objective, budget (US dollars per hour) and number of intervals.
+    seconds : mapping of str to float, optional
+        Wall seconds already spent, by phase ("read", "validate").
+
+    Raises
+    ------
+    UsageError, Infeasible, NoPlanInTime, AuditFailure
+        See allocator/errors.py.
     """
     problem = override_settings(problem, objective, budget, horizon)
     return decide_next_round(
@@ -156,8 +184,8 @@ def decide_next_round(
     limits: SolveLimits = NO_LIMITS,
     seconds: Mapping[str, float] | None = None,
 ) -> tuple[Result, Memory]:
-    """Decide a round from what the round before left (None: a first round), and what it leaves
-    to the next.
+    """Decide a round from the memory of the previous one, None for the first; also return its
+    memory.
     """
     begin = time.monotonic()
     decision = decide_round(problem, policy=policy, solver=solver, limits=limits, memory=memory)
@@ -184,17 +212,17 @@ def explain_decision(
     seconds: Mapping[str, float] | None = None,
     left_s: float = math.inf,
 ) -> Result:
-    """The decision about a problem with prices, reasons and tables.
+    """Add prices, reasons and tables to a decision.
 
     Parameters
     ----------
     policy, solver, limits
-        As the decision was made.
+        Those that made the decision.
     seconds : mapping of str to float, optional
-        Wall seconds by phase that others spent.
+        Wall seconds by phase that were spent before.
     left_s : float
-        Wall seconds for the decisions that the reasons need, at most; they are made when a reason
-        is first read.
+        Wall seconds at most for the decisions that the reasons need. They are made when a reason is
+        first read.
     """
     spent = {**(seconds or {}), "build": decision.build_s, "solve": decision.solve_s, "total": 0.0}
     search = _reason_search(problem, decision, left_s, policy=policy, solver=solver, limits=limits)
@@ -222,8 +250,7 @@ def _reason_search(
     solver: str | Solver,
     limits: SolveLimits,
 ) -> CauseSearch | None:
-    """How the reasons of a decision are found: by deciding again without some limits, None = from
-    prices."""
+    """Return the search for reasons that decides again without some limits, None = use prices."""
     if decision.proposal.fallback or (policies.policy(policy).prunes and len(problem.jobs) > FEW):
         return None
 
@@ -249,8 +276,9 @@ def decide_round(
     limits: SolveLimits = NO_LIMITS,
     memory: Memory | None = None,
 ) -> Decision:
-    """The audited decision without the words around it, for callers that decide many rounds.
-    Errors as of `decide`.
+    """Return the audited decision alone, for callers that decide many rounds.
+
+    Errors are those of `decide`.
     """
     begin = time.monotonic()
     entry = policies.policy(policy)
@@ -275,9 +303,7 @@ def run_policy(
     deadline: float,
     memory: Memory | None = None,
 ) -> tuple[Task, Proposal]:
-    """The policy's decision about a compiled round, by `deadline` (time.monotonic) as far as it
-    can.
-    """
+    """Let the policy decide a compiled round, if possible by `deadline` (time.monotonic)."""
     task = (
         Task(round_, limits, solver, deadline)
         if memory is None
@@ -293,8 +319,11 @@ def run_policy(
 def override_settings(
     problem: Problem, objective: str | None, budget: float | None, horizon: int | None = None
 ) -> Problem:
-    """The problem with another objective, budget or number of intervals that the policy `horizon`
-    plans; raises UsageError on values that make no sense."""
+    """Return the problem with another objective, budget or number of intervals of the policy
+    `horizon`.
+
+    Raises UsageError on invalid values.
+    """
     if objective is not None:
         try:
             objective = normalise(objective)

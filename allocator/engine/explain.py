@@ -131,7 +131,7 @@ class Explanation:
         got = self.got
         what = f"{got['gpus']} x {got['pool']}" if got["pool"] else "nothing"
         if got["shared_with"]:
-            what += f" beside {got['shared_with']}"
+            what += f" next to {got['shared_with']}"
         out = [
             self.summary,
             f'job "{self.job_id}" (tenant {got["tenant"]}): {got["action"]}, gets {what}',
@@ -150,7 +150,7 @@ class Explanation:
             out += [
                 f"  {o['gpus']:>5} x {o['pool']:<16} value {o['value']:.6g}  price {o['price']:.6g}"
                 f"  surplus {o['surplus']:+.3g}{'  (holds it now)' if o['keep'] else ''}"
-                + (f"  (beside {o['beside']})" if o["beside"] else "")
+                + (f"  (next to {o['beside']})" if o["beside"] else "")
                 for o in self.options
             ]
         out += [

@@ -1,29 +1,27 @@
-"""Why a job does not get what it could use: one code and the numbers behind it for every job of a
-decision.
+"""Why a job does not get what it could use: one code and the numbers behind it for every job.
 
-The first code that applies counts. A "better option" is worth more to the job than what it got; the
-cause is the smallest set of limits whose lifting gives it more when the round is decided again
+The first code that applies counts. A "better option" has more value than what the job got. The
+cause is the smallest set of limits whose lifting gives the job more when the round is decided again
 (causes.py).
 
-    held                  it is on hold, or waits for a job that is not done
-    no_matching_gpu_type  no pool has a GPU type it may use and a rate is known for; 0 is none
-    exceeds_cluster       every size it may have is larger than every such pool
+    held                  the job is on hold, or waits for a job that is not done
+    no_matching_gpu_type  no pool has a GPU type that it may use with a known rate; 0 is no rate
+    exceeds_cluster       every size that it may have is larger than every such pool
     exceeds_quota         every better option alone breaks a limit of its tenant
-    protected             the GPUs are held by jobs that may not be moved, or those it may not
-                          leave are gone
-    not_evaluated         a better option fits next to the plan as it is, and the policy did not
-    take
-                          it; or the policy gives it no more whatever limit is lifted
+    protected             the GPUs are held by jobs that may not be moved, or the GPUs that it may
+                          not leave are gone
+    not_evaluated         a better option fits into the plan, and the policy did not take it; or the
+                          policy gives it no more whatever limit is lifted
     budget                the cause is budget_per_hour alone
-    quota                 the cause are the limits of its tenant alone
-    capacity              the cause are the GPUs alone; it offers the price, but no whole size of it
-                          fits what is left
-    outranked             it offers less than the price of what it needs, or others together make
-                          more of it: the cause is the GPUs alone, or several limits together,
-                          which are named where they are sure
+    quota                 the cause is the limits of its tenant alone
+    capacity              the cause is the GPUs alone; the job offers the price, but no whole size
+                          fits the free GPUs
+    outranked             the job offers less than the price of what it needs, or others together
+                          make better use of it: the cause is the GPUs alone, or several limits
+                          together, which are named if they are certain
 
-`not_evaluated` is written last, as the code of lowest precedence, but excludes the four before it:
-where nothing is in the way of a job, no limit is the cause.
+`not_evaluated` is listed last in docs/reference/rules.md (R41), as the code of lowest precedence,
+but it excludes the four before it: if nothing restricts a job, no limit is the cause.
 """
 
 from __future__ import annotations
@@ -54,17 +52,32 @@ from formulations.model import linear
 from formulations.model.headroom import Headroom
 from formulations.model.rows import exposure_label
 
-# a job that is just at the price pays it: prices are exact to about this share of a value
+# a job that offers just the price pays it: prices are exact to about this share of a value
 PAYS = -1e-5
-NEGLIGIBLE = 1e-9  # of the largest value of an option: no solver sees what is worth less
+NEGLIGIBLE = 1e-9  # share of the largest value of an option: solvers do not see smaller values
 
 
 @dataclass(frozen=True)
 class Prices:
-    """Dual prices by name: pool (P,) per GPU; budget per dollar/hour; quota, guarantee (Q,) per GPU
-    of the tenant; tenant_budget (Q,) per dollar/hour; churn per kept job; exposure (Q Z,) per GPU
-    of a tenant in a zone; idle, headroom (P,) per GPU that is kept for interactive jobs. In units
-    of the objective; guarantee and churn <= 0."""
+    """Dual prices by name, in units of the objective.
+
+    Attributes
+    ----------
+    pool : (P,)
+        Price of a GPU.
+    budget : float
+        Price of one dollar per hour.
+    quota, guarantee : (Q,)
+        Price of a GPU of the tenant; guarantee <= 0.
+    tenant_budget : (Q,)
+        Price of one dollar per hour of the tenant.
+    churn : float
+        Price of a kept job, <= 0.
+    exposure : (Q Z,)
+        Price of a GPU of a tenant in a zone.
+    idle, headroom : (P,)
+        Price of a GPU that is kept for interactive jobs.
+    """
 
     pool: Floats
     budget: float
@@ -78,7 +91,7 @@ class Prices:
 
     @classmethod
     def of(cls, round_: CompiledRound, prices: Floats) -> Prices:
-        """The row prices (m,) of the round's model, by name."""
+        """Return the row prices (m,) of the round's model by name."""
         i = round_.instance
         named = {
             family.kind: (family, prices[family.first : family.stop])
@@ -115,7 +128,7 @@ class Prices:
         )
 
     def usage_cost(self, round_: CompiledRound) -> Floats:
-        """(n,) what every option of the whole option table would have to pay for all it uses."""
+        """Return the price of all that each option of the whole option table uses, (n,)."""
         m, q = round_.option_table, round_.problem.jobs.tenant[round_.option_table.job]
         held: Ints = np.where(m.primary < 0, m.gpus, 0)
         total = (
@@ -135,13 +148,22 @@ class Prices:
 
 @dataclass(frozen=True)
 class Reasons:
-    """code (J,): reason or None. detail (J,): a sentence or None. causes: the limits behind the
-    codes. offered, needed (J,): value per GPU-hour of the better option told about, and the price
-    it has to beat (nan where meaningless)."""
+    """Reasons of all jobs.
+
+    Attributes
+    ----------
+    code, detail : (J,)
+        Reason code and sentence, None without a reason.
+    causes : Causes
+        The limits behind the codes.
+    offered, needed : (J,)
+        Value per GPU-hour of the better option in the sentence, and the price that it has to beat;
+        nan where meaningless.
+    """
 
     code: list[str | None]
     detail: list[str | None]
-    find_causes: Causes
+    causes: Causes
     offered: Floats
     needed: Floats
 
@@ -153,12 +175,23 @@ def find_reasons(
     search: CauseSearch | None = None,
     seconds: float = np.inf,
 ) -> Reasons:
-    """Reasons for all jobs.
+    """Find the reasons for all jobs.
 
-    choice (J,): column of the round's model that each job got, -1 = nothing. prices (m,): of the
-    rows of the model. search: which jobs get more without some limits; what it does not know, or
-    all without one, is found from prices, in about so many seconds at most. Told of are options
-    with GPUs of their own, not those next to another job.
+    Parameters
+    ----------
+    choice : (J,)
+        Column of the round's model that each job got, -1 = nothing.
+    prices : (m,)
+        Prices of the rows of the model.
+    search : CauseSearch, optional
+        Finds the jobs that get more without some limits. What it does not know is found from
+        prices.
+    seconds : float
+        Approximate limit of the time for that.
+
+    Notes
+    -----
+    Only options with GPUs of their own are compared, no secondary jobs.
     """
     problem, m = round_.problem, round_.option_table
     chosen = np.append(round_.option, -1)[choice]
@@ -189,8 +222,10 @@ def find_reasons(
 
 
 def is_better(round_: CompiledRound, chosen: Ints) -> Bools:
-    """(n,) options of the option table, not next to another job, that are worth more than what
-    their job got; chosen (J,)."""
+    """Find options with GPUs of their own and more value than what their job got, (n,).
+
+    chosen (J,) is what each job got.
+    """
     m = round_.option_table
     got = np.append(m.value, 0.0)[chosen]
     return is_more(m.value, got[m.job]) & (m.primary < 0)
@@ -199,9 +234,16 @@ def is_better(round_: CompiledRound, chosen: Ints) -> Bools:
 def price_to_beat(
     round_: CompiledRound, chosen: Ints, usage_cost: Floats
 ) -> tuple[Ints, Floats, Floats]:
-    """The better option with the largest value less charge, (J,) index into the option table or -1,
-    its value per GPU-hour and the price it has to beat, (J,) each, nan without one: counted for
-    what it has more than the chosen one (J,)."""
+    """Find the better option of each job with the largest value less cost of use.
+
+    Returns
+    -------
+    best : (J,)
+        Index into the option table, -1 without one.
+    offered, needed : (J,)
+        Its value per GPU-hour and the price that it has to beat, for what it uses beyond the chosen
+        option; nan without one.
+    """
     m = round_.option_table
     best = _best_options(
         m.job, np.where(is_better(round_, chosen), m.value - usage_cost, -np.inf), len(chosen)
@@ -211,9 +253,12 @@ def price_to_beat(
 
 
 def _per_gpu_hour(round_: CompiledRound, best: Ints, chosen: Ints, amount: Floats) -> Floats:
-    """(J,) by how much `amount` (n,) of the best option is above that of the chosen one, per
-    GPU-hour more it takes (per GPU-hour of the option where it takes no more); nan without a best
-    option."""
+    """Return how much more `amount` (n,) the best option has than the chosen one, per GPU-hour,
+    (J,).
+
+    The divisor is the additional GPU-hours, or those of the option if it takes no more. The result
+    is nan without a best option.
+    """
     gpus, hours = np.append(round_.option_table.gpus, 0), round_.problem.interval_s / 3600
     extra = gpus[best] - gpus[chosen]
     more = np.append(amount, 0.0)[best] - np.append(amount, 0.0)[chosen]
@@ -222,7 +267,7 @@ def _per_gpu_hour(round_: CompiledRound, best: Ints, chosen: Ints, amount: Float
 
 
 def _best_options(job: Ints, score: Floats, J: int) -> Ints:
-    """(J,) index of the highest score of each job, -1 where it has none."""
+    """Return the index of the highest score of each job, (J,), -1 where it has none."""
     top = np.full(J, -np.inf)
     np.maximum.at(top, job, score)
     at = np.flatnonzero((score > -np.inf) & (score >= top[job]))
@@ -234,9 +279,12 @@ def _best_options(job: Ints, score: Floats, J: int) -> Ints:
 def _flag_codes(
     round_: CompiledRound, chosen: Ints, better: Bools, surplus: Floats
 ) -> tuple[dict[str, Bools], Bools, Bools]:
-    """The jobs (J,) to which each code applies that is no question of price, in order of
-    precedence; the jobs that offer the price of a better option; those with one that fits next to
-    the plan."""
+    """Find the jobs to which each code applies that does not depend on prices, in order of
+    precedence.
+
+    Also return the jobs that offer the price of a better option, and those with a better option
+    that fits into the plan. All are (J,).
+    """
     problem, m, i = round_.problem, round_.option_table, round_.instance
     jobs, pools, tenants = problem.jobs, problem.pools, problem.tenants
     J = len(jobs)
@@ -286,8 +334,10 @@ def _flag_codes(
 
 
 def _may_change(round_: CompiledRound, chosen: Ints) -> Bools:
-    """(J,) jobs that may get something else and leave every other job as it is: the limit on
-    changes allows it, and no job runs next to them."""
+    """Find the jobs that may change while every other job stays as it is, (J,).
+
+    The limit on changes allows it, and no other job shares their GPUs.
+    """
     m, i = round_.option_table, round_.instance
     keeps = np.append(m.keep, False)[chosen]
     out = ~keeps | (np.count_nonzero(keeps) > i.least_kept)
@@ -297,7 +347,7 @@ def _may_change(round_: CompiledRound, chosen: Ints) -> Bools:
 
 
 def _headroom_usage(round_: CompiledRound) -> Headroom | None:
-    """What the options of the whole option table take of the GPUs not kept for interactive jobs."""
+    """Return how much each option of the option table takes of the GPUs left to batch jobs."""
     m = round_.option_table
     return headroom_of_options(
         round_.problem, round_.instance.mandatory, m.job, np.where(m.primary < 0, m.gpus, 0)
@@ -305,9 +355,7 @@ def _headroom_usage(round_: CompiledRound) -> Headroom | None:
 
 
 def _fits_headroom(round_: CompiledRound, chosen: Ints) -> Bools:
-    """(n,) options for which enough is left, next to the plan, of the GPUs not kept for
-    interactive jobs.
-    """
+    """Find the options for which the plan leaves enough of the GPUs left to batch jobs, (n,)."""
     m, kept = round_.option_table, _headroom_usage(round_)
     fits = np.ones(len(m), dtype=bool)
     for amount, most in (
@@ -324,8 +372,9 @@ def _fits_headroom(round_: CompiledRound, chosen: Ints) -> Bools:
 def _keeps_exposure(
     problem: Problem, pool: Ints, gpus: Ints, job: Ints, now: Ints, held: Ints
 ) -> Bools:
-    """(n,) options that keep their tenant's limit on spot GPUs of one region. now, held (J,):
-    the plan.
+    """Find the options that keep their tenant's limit on spot GPUs of one region, (n,).
+
+    now and held (J,) are the plan.
     """
     pools, tenants, owner = problem.pools, problem.tenants, problem.jobs.tenant
     zones = len(pools.zones)
@@ -349,9 +398,7 @@ def _any_option_of_job(J: int, job: Ints) -> Callable[[Bools], Bools]:
 
 
 def _has_matching_type(round_: CompiledRound) -> Bools:
-    """(J,) True where a pool has a type that the job may use and a rate is known for at any
-    size.
-    """
+    """Find jobs with a pool of a type that they may use and a known rate at any size, (J,)."""
     problem = round_.problem
     known = np.zeros((len(problem.models), len(problem.gpu_types)), dtype=bool)
     known[
@@ -376,14 +423,14 @@ SENTENCES = {
     "protected": "{want} is held by jobs that may not be moved",
     "budget": (
         "without the limit on dollars it would get {then} for {cost:.2f} $/h, {left:.2f} $/h are "
-        "left; {worth}"
+        "left; {value}"
     ),
-    "quota": 'without the limits of tenant "{tenant}" it would get {then}; {worth}',
-    "capacity": "{want} would pay its price, but no whole size fits the GPUs left; {worth}",
-    "outranked": "{want}: {worth}{lacks}",
-    "not_evaluated": "{want} would fit, but this policy does not look for it; {worth}",
+    "quota": 'without the limits of tenant "{tenant}" it would get {then}; {value}',
+    "capacity": "{want} would pay its price, but no whole size fits the GPUs left; {value}",
+    "outranked": "{want}: {value}{lacks}",
+    "not_evaluated": "{want} would fit, but this policy does not look for it; {value}",
 }
-NOTHING = "it would do no work in this round, or cost more than it is worth"
+NOTHING = "it would do no work in this round, or cost more than its value"
 HELPLESS = "this policy does not give it more, whatever limit is lifted"
 OTHERS = "others together make more of what {want} needs"
 LACKS, TOGETHER = "; it lacks ", " together"
@@ -399,7 +446,7 @@ def _write_sentences(
     found: Causes,
     fits: Bools,
 ) -> list[str | None]:
-    """The numbers behind each code in words; None where there is no code."""
+    """Write the numbers behind each code in words; None where there is no code."""
     problem, m, jobs = round_.problem, round_.option_table, round_.problem.jobs
     price, names = np.append(problem.pools.price_per_gpu_hour, 0.0), (*problem.pools.pool, "")
     gpus, pool = np.append(m.gpus, 0)[best].tolist(), np.append(m.pool, -1)[best].tolist()
@@ -434,16 +481,16 @@ def _write_sentences(
             out.append(f"{gpus[j]} x {names[pool[j]]}: {HELPLESS}")
         else:
             want = f"{gpus[j]} x {names[pool[j]]}"
-            worth = f"value per GPU-hour: {offers[j]:.4g} offered, {needs[j]:.4g} needed"
+            value = f"value per GPU-hour: {offers[j]:.4g} offered, {needs[j]:.4g} needed"
             if code == "outranked" and offers[j] > needs[j]:
-                worth = OTHERS.format(want=want)
+                value = OTHERS.format(want=want)
             out.append(
                 SENTENCES[code].format(
                     want=want,
                     then=f"{found.gpus[j]} x {names[found.pool[j]]}",
                     cost=then[j],
                     left=left,
-                    worth=worth,
+                    value=value,
                     tenant=problem.tenants.tenant[tenants[j]],
                     low=low[j],
                     high=high[j],
@@ -455,17 +502,17 @@ def _write_sentences(
 
 
 def _describe_lacks(found: Causes, j: int) -> str:
-    """What an outranked job would have to be given, as the end of its sentence."""
+    """Describe what an outranked job lacks, as the end of its sentence."""
     limits = found.limits[j]
     return f"{LACKS}{join_limits(limits)}{TOGETHER if len(limits) > 1 else ''}" if limits else ""
 
 
 def parse_lacks(detail: str) -> tuple[str, ...]:
-    """The limits that the sentence of an outranked job ends with; empty where it names none."""
+    """Return the limits that the sentence of an outranked job ends with; empty without any."""
     named = detail.partition(LACKS)[2].removesuffix(TOGETHER).replace(" and ", ", ")
     return tuple(named.split(", ")) if named else ()
 
 
 def join_limits(limits: tuple[str, ...]) -> str:
-    """Limits as a list in a sentence."""
+    """Join limits as a list in a sentence."""
     return " and ".join(filter(None, (", ".join(limits[:-1]), limits[-1])))

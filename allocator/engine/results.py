@@ -1,4 +1,6 @@
-"""The full Result of a decided round: prices, reasons, and the tables of contract section 5."""
+"""The full Result of a decided round: prices, reasons and tables (docs/reference/rules.md, R36 to
+R42).
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ from allocator.policies.base import Proposal
 from formulations.bounds.lagrangian import Dual
 
 ASSUMED = "assumed speed, not measured"
-# a proven relative gap up to this is called optimal: the tolerance of the checks
+# a proven relative gap up to this is called optimal (docs/reference/rules.md, R37)
 OPTIMAL = 1e-6
 
 
@@ -39,11 +41,19 @@ def build_result(
     search: CauseSearch | None = None,
     left_s: float = math.inf,
 ) -> Result:
-    """Everything that plan.json says. proof: (bound, who proved it, relative gap); seconds: by
-    phase, with "total".
+    """Build the Result with all that plan.json contains.
 
-    The reasons are found when they are first read. search: decides again without some limits, None
-    = by prices, for about left_s seconds at most.
+    The reasons are found when they are first read.
+
+    Parameters
+    ----------
+    proof : (bound, name of its source, relative gap)
+    seconds : mapping of str to float
+        Wall seconds by phase, with "total".
+    search : CauseSearch, optional
+        Decides again without some limits; None: reasons come from prices.
+    left_s : float
+        Approximate limit of the seconds for that.
     """
     problem = round_.problem
     bound, by, gap = proof
@@ -91,9 +101,12 @@ def build_result(
 
 
 def job_actions(problem: Problem, pool: Ints, gpus: Ints, kept: Bools) -> list[str]:
-    """start, keep, grow, shrink, move, pause or wait for every job (contract section 5). kept (J,):
-    it stays on its own GPUs; a job that joins or leaves another may move to as many others of its
-    pool."""
+    """Return the action of every job: start, keep, grow, shrink, move, pause or wait.
+
+    kept (J,) is True for a job that stays on its own GPUs. A job that joins or leaves another one
+    may move to as many other GPUs of its pool. The actions are those of docs/reference/rules.md,
+    R40.
+    """
     jobs = problem.jobs
     running: Bools = jobs.state == State.RUNNING
     something = pool >= 0
@@ -145,8 +158,9 @@ def _jobs(
 def _describe_details(
     problem: Problem, allocation: Allocation, told: Sequence[str | None]
 ) -> list[str | None]:
-    """(J,) the sentences told, and where a job has or wants GPUs at an assumed speed, that it is
-    none that was measured."""
+    """Add to each sentence (J,) that a speed is assumed, where a job has or wants GPUs at such a
+    speed.
+    """
     jobs, kinds = problem.jobs, problem.pools.gpu_type
     pool, gpus = allocation.pool, allocation.gpus
     table = RateTable.of(problem)
@@ -160,8 +174,11 @@ def _describe_details(
 
 
 def _batches(problem: Problem, allocation: Allocation) -> tuple[Ints, Ints]:
-    """(J,) global batch and passes per step that each job's speed supposes: of its row of
-    rates.csv, or the best of a curve that knows batches; -1 or 0 = unknown."""
+    """Return the global batch and the passes per step that each job's speed requires, (J,) each.
+
+    They come from its row of rates.csv, or are the best of a curve that knows batches; -1 or 0 =
+    unknown.
+    """
     row = allocation.row
     batch, passes = (
         np.where(row >= 0, np.append(column, -1)[row], -1)
@@ -180,7 +197,7 @@ def _batches(problem: Problem, allocation: Allocation) -> tuple[Ints, Ints]:
 
 
 def _variants(problem: Problem, allocation: Allocation) -> list[str | None]:
-    """(J,) variant of the row of rates.csv that each job's speed supposes, None without one."""
+    """Return the variant of the row of rates.csv of each job's speed, (J,), None without one."""
     names = problem.rates.variant
     return [names[row] or None if row >= 0 else None for row in allocation.row.tolist()]
 

@@ -1,16 +1,16 @@
-"""Two decisions compared: the round as it is, and with other values.
+"""Compare two decisions: the round as it is, and with other values.
 
-What an option is worth may depend on the round itself: on its GPUs under the objective `flow`, on
-its weights under all. Values of two rounds are therefore numbers of two scales, and both plans are
-valued in one of them:
+The value of an option may depend on the round itself: on its GPUs under the objective `flow`, on
+its weights under all objectives. Values of two rounds are therefore on two scales, and both plans
+are valued on one of them:
 
-    with the other values      where the plan of now keeps every rule there: more was allowed
-    as it is                   else where the new plan keeps every rule of now: less is allowed
-    with the other values      else: the plans exclude each other
+    with the other values      if the plan of now keeps every rule there: more was allowed
+    as it is                   else if the new plan keeps every rule of now: less is allowed
+    with the other values      otherwise: each plan breaks a rule of the other round
 
-In the first case the new plan is worth at least as much, in the second at most as much, within the
-gap. Hours of work are free of scales: a job's work in units of what it does in an hour at
-requested_gpus on its slowest allowed type.
+In the first case the new plan has at least the value of the other, in the second at most, within
+the gap. Hours of work do not depend on a scale: they measure a job's work in units of what it does
+in an hour at requested_gpus on its slowest allowed type.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from allocator.engine.reasons import Prices
 from formulations.objectives.interval import HOUR
 
 WITH, AS_IS = "with the other values", "as it is"
-PRICED = 1e-9  # relative to the plan's value: a limit whose unit is worth more binds
+PRICED = 1e-9  # relative to the plan's value: a limit with a larger price per unit binds
 
 
 @dataclass(frozen=True)
 class JobChange:
     """A job that gets something else.
 
-    what: starts, stops, grows, shrinks or moves. left_h: hours that its work left takes at the
-    speed of each plan, None while it waits.
+    `what` says whether it starts, stops, grows, shrinks or moves. `left_h` has the hours that its
+    remaining work takes at the speed of each plan, None while it waits.
     """
 
     job_id: str
@@ -53,9 +53,7 @@ class JobChange:
 
 @dataclass(frozen=True)
 class Limit:
-    """A limit that binds with the other values: where it is set, and what one unit more is
-    worth.
-    """
+    """A limit that binds with the other values: where it is set, and the value of one more unit."""
 
     place: str
     unit: str
@@ -165,7 +163,7 @@ class Comparison:
         if not self.limits:
             yield "No limit has a price: what is left is of no use to any job."
             return
-        yield "What binds, and what one more is worth (prices of the round with the other values):"
+        yield "What binds, and the value of one more (prices of the round with the other values):"
         for limit in self.limits:
             yield f"  {limit.place:<40} {limit.price:.4g} per {limit.unit}"
         for place in self.slack:

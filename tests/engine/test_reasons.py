@@ -117,7 +117,7 @@ def test_a_job_that_would_do_no_work_is_told_so() -> None:
     """A pause longer than the round: no option is worth anything, so no limit is in the way."""
     p = problem([ONE], [{"startup_s": 1000}], config={"interval_s": 300})
     assert reasons(p) == [
-        ("outranked", "it would do no work in this round, or cost more than it is worth")
+        ("outranked", "it would do no work in this round, or cost more than its value")
     ]
 
 

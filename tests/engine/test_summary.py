@@ -34,7 +34,7 @@ def test_the_whole_line_by_hand() -> None:
     )
     assert e.lines()[0] == e.summary
     head, _, tail = e.summary.partition(" It would get 1 x p0 with weight 3.0")
-    assert head == "poor waits: the budget of 1 $/h and the GPUs go to jobs that are worth more."
+    assert head == "poor waits: the budget of 1 $/h and the GPUs go to jobs of more value."
     assert tail.endswith(" instead of 1. Expected start: in about 15 min (when rich ends).")
     assert e.start == StartEstimate(900.0, 1, "p0", ("rich",))
 
@@ -46,8 +46,7 @@ def test_a_budget_is_told_in_dollars() -> None:
         "j1", jobs, [{"gpus": 2, "price_per_gpu_hour": 1}], RATES, config={"budget_per_hour": 1}
     )
     assert (
-        e.summary
-        == "j1 waits: the budget of 1 $/h goes to jobs that are worth more. It would get 1 x p0"
+        e.summary == "j1 waits: the budget of 1 $/h goes to jobs of more value. It would get 1 x p0"
         " with "
         "1.00 $/h more. Expected start: in about 10 min (when j0 ends)."
     )
@@ -73,7 +72,7 @@ def test_dollars_and_quotas_are_waited_for_too() -> None:
     ]
     e = told("next", jobs, [{"gpus": 8}], RATES, tenants=[{"tenant": "t", "max_gpus": 1}])
     assert e.start is not None and e.start.in_s == 600.0 and "own" in e.start.after
-    assert 'what tenant "t" may have goes to its jobs that are worth more' in e.summary
+    assert 'what tenant "t" may have goes to its jobs of more value' in e.summary
 
 
 def test_jobs_that_no_end_of_another_lets_in_start_nobody_knows_when() -> None:
@@ -122,15 +121,15 @@ def entry(**of: Any) -> dict[str, Any]:
             {"reason": "protected", "action": "pause"},
             "a is paused: the GPUs that it could use are held by jobs that may not be moved.",
         ),
-        ({"detail": "x; it lacks GPUs"}, "a waits: the GPUs go to jobs that are worth more."),
+        ({"detail": "x; it lacks GPUs"}, "a waits: the GPUs go to jobs of more value."),
         (
             {"detail": "x; it lacks budget, quota and GPUs together"},
             (
                 'a waits: the budget of 5 $/h, what tenant "t" may have and the GPUs go to jobs'
-                " that are worth more."
+                " of more value."
             ),
         ),
-        ({"detail": "x"}, "a waits: what it needs goes to jobs that are worth more."),
+        ({"detail": "x"}, "a waits: what it needs goes to jobs of more value."),
         ({"reason": "not_evaluated"}, "a waits: the policy las does not give it more."),
     ],
 )
@@ -145,9 +144,8 @@ def test_a_job_that_could_use_more_says_what_it_has() -> None:
     got = entry(action="grow", pool="p0", gpus=2, reason="budget")
     assert (
         summary(got, "mip", 5.0, (), None)
-        == "a grows to 2 x p0: it could use more, but the budget of 5 $/h goes to jobs that are"
-        " worth "
-        "more. No single change was found that helps it."
+        == "a grows to 2 x p0: it could use more, but the budget of 5 $/h goes to jobs of"
+        " more value. No single change was found that helps it."
     )
 
 

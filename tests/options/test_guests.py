@@ -134,4 +134,4 @@ def test_tables_and_explanations_name_the_other_job(
     said = capsys.readouterr().out
     assert "2 x p beside b" in said and "2 x p beside a" in said
     assert run(["explain", str(tmp_path), "b"]) == 0
-    assert "gets 2 x p beside a" in capsys.readouterr().out
+    assert "gets 2 x p next to a" in capsys.readouterr().out

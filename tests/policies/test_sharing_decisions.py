@@ -167,7 +167,7 @@ def test_explained_with_other_jobs() -> None:
     told = explain(p, "j2", limits=EXACT)
     assert told.got["shared_with"] is None and told.got["reason"] == "outranked"
     assert any(o["beside"] in ("j0", "j1") for o in told.options) and any(
-        "beside" in line for line in told.lines()
+        "next to" in line for line in told.lines()
     )
     assert explain(p, "j1", limits=EXACT).got["shared_with"] == "j0"
 

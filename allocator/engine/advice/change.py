@@ -56,8 +56,8 @@ class VerifiedChange:
         return dataclasses.asdict(self) | {"text": str(self)}
 
     def __str__(self) -> str:
-        beside = f" beside {self.shared_with}" if self.shared_with else ""
-        return f"{self.what}: it would get {self.gpus} x {self.pool}{beside}"
+        colocated = f" next to {self.shared_with}" if self.shared_with else ""
+        return f"{self.what}: it would get {self.gpus} x {self.pool}{colocated}"
 
     def _describe_place(self, place: str) -> str:
         table, _, rest = place.partition(".")

@@ -70,12 +70,23 @@ LATEST_S = 30 * 86_400
 
 @dataclass(frozen=True)
 class JobContext:
-    """A job in a decided round, and what the round tells about its options.
+    """A job in a decided round, with what the round says about its options.
 
-    charge (n,): the price of all that each option of the option table uses. gpus, pool: what it
-    got, -1 = no pool. free (P,): GPUs that are left over. spent: US dollars per hour of the plan;
-    tenant_gpus, tenant_spent: of its tenant. factor: times its weight would serve it by the best
-    plan in which it is served; 0 = there is none, inf = not known.
+    Attributes
+    ----------
+    usage_cost : (n,)
+        Price of all that each option of the option table uses.
+    gpus, pool : int
+        What the job got, pool -1 = nothing.
+    free : (P,)
+        GPUs that are left over.
+    spent, tenant_spent : float
+        US dollars per hour of the plan, and of its tenant.
+    tenant_gpus : int
+        GPUs of its tenant.
+    factor : float
+        Multiple of its weight with which it would be served by the best plan that serves it; 0 =
+        there is no such plan, inf = not known.
     """
 
     round: CompiledRound

@@ -37,21 +37,21 @@ class StartEstimate:
 
 
 def estimate_start(decision: Decision, usage_cost: Floats, j: int) -> StartEstimate | None:
-    """The estimate for a job that got nothing.
+    """Estimate the start of a job that got nothing.
 
     Parameters
     ----------
-    decided : Decided
+    decision : Decision
         The plan.
-    charge : (n,) array
-        The price of what each option of the option table uses.
+    usage_cost : (n,)
+        Price of what each option of the option table uses.
     j : int
-        The job.
+        Index of the job.
 
     Returns
     -------
-    Start or None
-        None where nothing that is known of the plan lets it start.
+    estimate : StartEstimate or None
+        None if nothing that is known of the plan lets the job start.
     """
     state = _Forecast(decision, usage_cost)
     if find_blocked_jobs(decision.round.problem)[j] or not len(state.options(j)):
@@ -105,7 +105,7 @@ class _Forecast:
         self._known: dict[int, Ints] = {}
 
     def options(self, j: int) -> Ints:
-        """Options of a job that are worth something, the largest surplus first."""
+        """Return the options of a job that have value, the largest surplus first."""
         if j not in self._known:
             m = self._option_table
             mine = np.arange(m.start[j], m.start[j + 1])

@@ -1,6 +1,6 @@
 """One job in plain words: where it stands, why, what would help, and when it may start.
 
-llm-tune waits: the budget of 18 $/h goes to jobs that are worth more. It would get 4 x a100
+llm-tune waits: the budget of 18 $/h goes to jobs of more value. It would get 4 x a100
 with 2.90 $/h more. Expected start: in about 35 min (when vgg-2 and bert-1 end).
 """
 
@@ -18,8 +18,8 @@ WHY = {
     "exceeds_cluster": "no pool can hold a size that it may have",
     "exceeds_quota": 'every size that it could use is above the limits of tenant "{tenant}"',
     "protected": "the GPUs that it could use are held by jobs that may not be moved",
-    "budget": "the budget of {budget:g} $/h goes to jobs that are worth more",
-    "quota": 'what tenant "{tenant}" may have goes to its jobs that are worth more',
+    "budget": "the budget of {budget:g} $/h goes to jobs of more value",
+    "quota": 'what tenant "{tenant}" may have goes to its jobs of more value',
     "capacity": "the GPUs that are left are too few for any size that it may have",
     "not_evaluated": "the policy {policy} does not give it more",
 }
@@ -67,7 +67,7 @@ def summary(
 
 
 def _describe_allocation(got: Mapping[str, Any]) -> str:
-    job, colocated = got["job_id"], f" beside {got['shared_with']}" if got["shared_with"] else ""
+    job, colocated = got["job_id"], f" next to {got['shared_with']}" if got["shared_with"] else ""
     if not got["pool"]:
         held = got["reason"] == "held" and not got["detail"].startswith("waits")
         return (
@@ -105,7 +105,7 @@ def _describe_reason(got: Mapping[str, Any], policy: str, budget: float) -> str:
     what = [LIMITS[name].format(**words) for name in limits] or ["what it needs"]
     goes = "go" if len(what) > 1 or limits in (("GPUs",), ("max_changes",)) else "goes"
     listed = " and ".join(filter(None, (", ".join(what[:-1]), what[-1])))
-    return f"{more}{listed} {goes} to jobs that are worth more"
+    return f"{more}{listed} {goes} to jobs of more value"
 
 
 def _describe_change(code: str, got: Mapping[str, Any], changes: Sequence[VerifiedChange]) -> str:
@@ -113,7 +113,7 @@ def _describe_change(code: str, got: Mapping[str, Any], changes: Sequence[Verifi
         return "No single change was found that helps it."
     kinds = FIRST.get(code, ())
     change = min(changes, key=lambda c: c.kind not in kinds)
-    colocated = f" beside {change.shared_with}" if change.shared_with else ""
+    colocated = f" next to {change.shared_with}" if change.shared_with else ""
     if change.kind == "release":
         return f"Released, it would get {change.gpus} x {change.pool}{colocated}."
     return f"It would get {change.gpus} x {change.pool}{colocated} with {_describe_values(change)}."

@@ -2,7 +2,7 @@
 from now to its end.
 
 Without limits of pools, corners of the hulls in order of slope (formulations/rental/time_cost.py);
-with them the round in which every job must get one of its ways, worth - weight x hours, and
+with them the round in which every job must get one of its ways, of value - weight x hours, and
 "budget" is the dollars of all of them:
 
     max  - sum_o w_j hours_o x_o

@@ -1,5 +1,5 @@
-"""The frontier of a round: what its plans are worth against what they spend per hour, and the
-cheapest that keep up.
+"""The frontier of a round: value of its plans against spending per hour, and the cheapest good
+plans.
 """
 
 from __future__ import annotations
@@ -61,10 +61,26 @@ class RoundCase:
 
 @dataclass(frozen=True)
 class RoundFrontier:
-    """The curve of a problem. dollars: "listed" or "added", those of the budget. best: answers of
-    the frontier, by spending; arrays over them (m,): budget, the largest looked at that buys
-    nothing better, spent, added: dollars per hour without reserved pools, value, bound and price of
-    a dollar at the budget; jobs that run; gpus (m, P)."""
+    """The curve of a problem.
+
+    `dollars` is "listed" or "added", the dollars that the budget counts. `best` are the answers on
+    the frontier, by spending.
+
+    Attributes
+    ----------
+    budget : (m,)
+        Largest solved budget that buys nothing better, US dollars per hour.
+    spent, added : (m,)
+        US dollars per hour, with and without reserved pools.
+    value, bound : (m,)
+        Value of the plan and bound on all plans of the budget.
+    price : (m,)
+        Price of a dollar at the budget.
+    jobs : (m,)
+        Number of jobs that run.
+    gpus : (m, P)
+        GPUs of each pool in use.
+    """
 
     problem: Problem
     dollars: str
@@ -85,7 +101,7 @@ class RoundFrontier:
         return np.array([relative_gap(b, v) for b, v in zip(self.bound, self.value, strict=True)])
 
     def rows(self) -> list[dict[str, Any]]:
-        """A plan each, in the order of columns of docs/frontier.md."""
+        """Return one row per plan, with the columns of docs/frontier.md."""
         return [
             {
                 "budget_per_hour": None if math.isinf(b) else b,
@@ -118,7 +134,7 @@ class RoundFrontier:
         ]
 
     def to_dict(self) -> dict[str, Any]:
-        """The whole curve; `bounds`: corners of U, dollars per hour and value."""
+        """Return the whole curve; `bounds` has the corners of U, dollars per hour and value."""
         x, u = self.curve()
         return {
             "schema_version": 1,
@@ -134,7 +150,7 @@ class RoundFrontier:
         }
 
     def curve(self, points: int = 200) -> tuple[Floats, Floats]:
-        """(dollars per hour, U) over the range of the plans, budgets solved included."""
+        """Return (dollars per hour, U) over the range of the plans, solved budgets included."""
         solves, low, high = self.found.solves, float(self.spent[0]), float(self.spent[-1])
         near = solves.budget[(solves.budget >= low) & (solves.budget <= high)]
         x = np.unique(
@@ -154,7 +170,7 @@ def round_frontier(
     max_budget: float = math.inf,
     tell: Tell | None = None,
 ) -> RoundFrontier:
-    """Value against dollars per hour, from the least that keeps the rules up to max_budget.
+    """Return value against dollars per hour, from the least legal spending up to max_budget.
 
     Raises UsageError, Infeasible, NoPlanInTime, AuditFailure.
     """
@@ -187,8 +203,11 @@ def round_frontier(
 
 @dataclass(frozen=True)
 class CheapestPlan:
-    """The cheapest plan found that is worth `target`. best_value: of the plan without regard to
-    spending, spent of it; least: no plan worth the target spends less; solves: how many it took."""
+    """The cheapest plan found that has at least the value `target`.
+
+    best_value and spent belong to the plan of largest value. No plan of that value spends less than
+    `least`. `solves` counts the solves that it took.
+    """
 
     result: Result
     target: float
@@ -225,8 +244,11 @@ def keep(
     max_budget: float = math.inf,
     tell: Tell | None = None,
 ) -> CheapestPlan:
-    """The cheapest plan worth `target`; share: of the best plan of max_budget. Errors as of
-    `round_frontier`, and Infeasible where no plan is worth as much."""
+    """Find the cheapest plan of at least the value `target`.
+
+    With `share`, `target` is a share of the value of the best plan within max_budget. Errors are
+    those of `round_frontier`, and Infeasible where no plan has as much value.
+    """
     whole = override_settings(problem, objective, None)
     case = RoundCase(count_dollars(whole, dollars), effort)
     sweep = BudgetSweep(case, effort, max_budget, tell)
@@ -237,12 +259,12 @@ def keep(
         money = "" if math.isinf(max_budget) else f" for {max_budget:g} $/h"
         if first.bound < wanted:
             raise Infeasible(
-                [f"a plan worth {wanted:g}{money}: none is worth more than {first.bound:g}"],
+                [f"a plan of value {wanted:g}{money}: none has more than {first.bound:g}"],
                 [Relaxation("--keep", "", wanted, top)],
             )
         raise NoPlanInTime(
-            f"no plan worth {wanted:g}{money} was found: the best is worth {top:g}, and none is"
-            f" worth more than {first.bound:g}"
+            f"no plan of value {wanted:g}{money} was found: the best has {top:g}, and none has"
+            f" more than {first.bound:g}"
         )
     found, least = sweep.find_cheapest(wanted)
     return CheapestPlan(
@@ -258,9 +280,7 @@ def keep(
 
 
 def _build_result(problem: Problem, found: BudgetAnswer[Decision], case: RoundCase) -> Result:
-    """The plan as a Result, in listed dollars as every plan; proven within the budget it was
-    found with.
-    """
+    """Return the plan as a Result in listed dollars, proven for the budget it was found with."""
     d = found.plan
     seconds = {
         "read": 0.0,
@@ -281,8 +301,8 @@ def _build_result(problem: Problem, found: BudgetAnswer[Decision], case: RoundCa
             seed=case.effort.limits.seed,
             seconds=seconds,
         )
-    # as a plan it is one of the round whose budget is its listed spending, with the bound of that
-    # round
+    # the result is a plan of the round whose budget is the plan's listed spending, with the bound
+    # of that round
     a, pools = d.allocation, problem.pools
     on = a.pool >= 0
     spent = float((a.held[on] * pools.price_per_gpu_hour[a.pool[on]]).sum())
@@ -320,11 +340,10 @@ def _build_result(problem: Problem, found: BudgetAnswer[Decision], case: RoundCa
 
 
 def count_dollars(problem: Problem, dollars: str) -> Problem:
-    """The problem whose budget counts `listed` prices, or only what is `added` to the bill:
-    reserved pools are free.
+    """Return the problem whose budget counts `listed` prices, or only prices `added` to the bill.
 
-    Raises UsageError where tenants have budgets: theirs count listed prices, and a round has one
-    price per pool.
+    Reserved pools are free in the second case. Raises UsageError where tenants have budgets: theirs
+    count listed prices, and a round has one price per pool.
     """
     if dollars == "listed":
         return problem

@@ -1,8 +1,7 @@
-"""A round at a series of budgets: the best plan and a proof at each, until the curve is known as
-well as asked.
+"""A round at a series of budgets, with a plan and a proof at each, until the curve is known.
 
-The first solves are without a budget (or at the largest), at the least spending that keeps the
-rules, and where asked; the others go where most is open between plans and proofs
+The first solves are without a budget (or at the largest), at the least legal spending, and at
+budgets that were asked for. Further solves go where the area between plans and proofs is largest
 (formulations/bounds/budget_curve.py). Each starts from the prices of the one before.
 """
 
@@ -38,8 +37,8 @@ Tell = Callable[[int], None]
 
 @dataclass(frozen=True)
 class Effort:
-    """limits of each plan; solver: None = chosen by size and structure; points: plans looked for
-    at most.
+    """Limits of each plan, the solver (None: chosen by size and structure), and most plans to look
+    for.
     """
 
     limits: SolveLimits
@@ -49,8 +48,11 @@ class Effort:
 
 @dataclass(frozen=True)
 class BudgetAnswer(Generic[P]):
-    """What a case makes of a budget: the plan, worth and spending of it, a bound; memory: prices of
-    the rows; dual: the Lagrangian bound at these prices."""
+    """The result of a budget.
+
+    `plan` has the value `value` and the spending `spent`; `bound` holds for all plans of the
+    budget. `memory` has prices of the rows; `dual` is the Lagrangian bound at these prices.
+    """
 
     plan: P
     value: float
@@ -65,17 +67,15 @@ class BudgetCase(Protocol[P]):
     """A family of rounds that differ in their budget only."""
 
     def solve(self, budget: float, memory: Memory | None) -> BudgetAnswer[P]:
-        """The best plan of the budget; raises Infeasible and NoPlanInTime."""
+        """Return the best plan of the budget; raises Infeasible and NoPlanInTime."""
 
     def compile(self, budget: float, prunes: bool) -> CompiledRound:
-        """The round of the budget."""
+        """Return the round with the budget."""
 
 
 @dataclass(frozen=True)
 class Frontier(Generic[P]):
-    """answers: all, in the order of solving; solves: the same as arrays; least: the least
-    spending of any plan.
-    """
+    """All answers in the order of solving, the same as arrays, and the least spending."""
 
     answers: tuple[BudgetAnswer[P], ...]
     solves: SolvedBudgets
@@ -83,20 +83,21 @@ class Frontier(Generic[P]):
 
     @property
     def open_share(self) -> float:
-        """Area between plans and proofs as a share of the area below the proofs, 0 where nothing
-        is open.
-        """
+        """Area between plans and proofs as a share of the area below the proofs, 0 for no area."""
         return _open_share(self.solves)
 
 
 class BudgetSweep(Generic[P]):
-    """Solves a case at one budget after the other and keeps what it learns."""
+    """Solves a case at one budget after the other and keeps the results."""
 
     def __init__(
         self, case: BudgetCase[P], effort: Effort, top: float = math.inf, tell: Tell | None = None
     ) -> None:
-        """Solve at the budget `top` and find the least spending. tell: called with the number of
-        solves done. Raises Infeasible where no plan keeps the rules."""
+        """Solve at the budget `top` and find the least spending.
+
+        `tell` is called with the number of solves done. Raises Infeasible where no plan keeps the
+        rules.
+        """
         self._case, self._effort, self._tell = case, effort, tell or (lambda _: None)
         self._answers: list[BudgetAnswer[P]] = []
         self._rows: list[tuple[float, float, float, float, float, float]] = []
@@ -112,17 +113,17 @@ class BudgetSweep(Generic[P]):
 
     @property
     def solves(self) -> SolvedBudgets:
-        """What is known."""
+        """The solves so far, as arrays."""
         return SolvedBudgets(*np.array(self._rows).T)
 
     @property
     def answers(self) -> tuple[BudgetAnswer[P], ...]:
-        """In the order of solving."""
+        """The answers so far, in the order of solving."""
         return tuple(self._answers)
 
     @property
     def full(self) -> bool:
-        """Whether as many plans were looked for as are allowed."""
+        """Whether the largest number of plans has been reached."""
         return len(self._answers) >= self._effort.points
 
     def solve_at(self, budget: float) -> BudgetAnswer[P]:
@@ -143,15 +144,18 @@ class BudgetSweep(Generic[P]):
         self._tell(len(self._answers))
 
     def _bound_without_budget(self, answer: BudgetAnswer[P]) -> float:
-        """The Lagrangian bound at budget 0, with the options of the largest budget: a bound for
-        all up to it.
+        """Return the Lagrangian bound at budget 0 with the options of the largest budget.
+
+        It is a bound for all budgets up to the largest.
         """
         model = self._choices.model
         prices = answer.memory.row_prices(model)[0]
         return bound_at_prices(self._round, self._choices, prices) - answer.price * self._limit
 
     def refine(self, wanted: Sequence[float] = ()) -> Frontier[P]:
-        """Solve at the budgets `wanted` that lie inside, then wherever most is open."""
+        """Solve at those budgets of `wanted` that lie inside, then wherever the open area is
+        largest.
+        """
         for budget in wanted:
             if self.least < budget < self._limit and not self.full:
                 self.solve_at(budget)
@@ -169,9 +173,12 @@ class BudgetSweep(Generic[P]):
         return Frontier(self.answers, self.solves, self.least)
 
     def find_cheapest(self, target: float) -> tuple[BudgetAnswer[P], float]:
-        """(the cheapest plan found that is worth `target`, the dollars below which none is), the
-        two no further apart than the gap unless points ran out. Needs a known plan that is worth as
-        much."""
+        """Find the cheapest plan of value `target`, and the dollars below which none has that
+        value.
+
+        The two are no further apart than the gap unless points ran out. A plan of that value must
+        be known.
+        """
         wanted = target - 1e-9 * max(1.0, abs(target))
         while True:
             solves = self.solves
@@ -190,8 +197,8 @@ class BudgetSweep(Generic[P]):
             near = max(2 * EDGE, self._effort.limits.gap) * max(1.0, high)
             if self.full or high - low <= near or high - unclear <= near:
                 return self._answers[best], min(low, high)
-            # prices know nearly where it is: first there, then by halves; close by, whether there
-            # is any other plan
+            # prices give a good first guess, then the interval is halved; when it is short, look
+            # for any other plan inside
             if not (solves.budget == low).any():
                 self.solve_at(low)
             elif high - unclear <= CLOSE * high and solves.budget[-1] == unclear:
@@ -209,7 +216,7 @@ def _open_share(solves: SolvedBudgets) -> float:
 
 
 def _least_spending(whole: CompiledRound, effort: Effort) -> float:
-    """Least spending of any plan of a round with all its options."""
+    """Return the least spending of any plan of a round with all its options."""
     cost = whole.instance.cost
     cheap = replace(whole, instance=replace(whole.instance, value=-cost))
     limits = replace(effort.limits, gap=0.0)
@@ -220,14 +227,14 @@ def _least_spending(whole: CompiledRound, effort: Effort) -> float:
 
 
 def dollars_of(cost: Floats, choice: Ints) -> float:
-    """Dollars of a choice."""
+    """Return the dollars of a choice."""
     return float(cost[choice[choice >= 0]].sum())
 
 
 def build_answer(
     plan: P, task: Task, proposal: Proposal, value: float, bound: float
 ) -> BudgetAnswer[P]:
-    """An answer from what was decided."""
+    """Build the answer from a decision."""
     model, dual = task.round.model, task.dual
     price = float(
         sum(dual.prices[f.first : f.stop].sum() for f in model.families if f.kind == BUDGET)

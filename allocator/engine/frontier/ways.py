@@ -1,12 +1,12 @@
 """Every way to run jobs to their end, starting now: hours and dollars of each pool and size.
 
     hours   = (pause + R / (r phi A)) / 3600
-    dollars = GPUs x price x max(pause + R / (r phi), min_billing_s unless it keeps what it holds) /
-        3600
+    dollars = GPUs x price x max(pause + R / (r phi), billed) / 3600
 
-R remaining work, r speed, phi the useful share that revocations and checkpoints leave
-(performance/useful.py), A the availability of a spot pool: GPUs that cannot be had are not billed.
-What other jobs hold does not count.
+R is the remaining work, r the speed, phi the useful share that revocations and checkpoints leave
+(performance/useful.py), and A the availability of a spot pool: GPUs that are not available are not
+billed. `billed` is min_billing_s, or 0 if the job keeps what it holds. GPUs that other jobs hold do
+not count.
 """
 
 from __future__ import annotations
@@ -31,12 +31,28 @@ DOLLARS = ("listed", "added")
 
 @dataclass(frozen=True)
 class JobWays:
-    """n ways of J jobs, job by job, then by pool and size; arrays (n,).
+    """n ways of J jobs, job by job, then by pool and size.
 
-    name (J,), number (J,) in the snapshot; job: index into them; pool: index; gpus; useful: phi;
-    hours, listed, added: to the end of the job, `added` without reserved pools; dollars: the one of
-    both that counts; weight (J,); front: nothing is cheaper and faster; hull: corner of the lower
-    convex hull of its job; option: index of the option table.
+    Attributes
+    ----------
+    name, number : (J,)
+        Names of the jobs and their indices in the snapshot.
+    job : (n,)
+        Index into the names.
+    pool, gpus : (n,)
+        Index of the pool, and number of GPUs.
+    useful_share : (n,)
+        The share phi.
+    hours, listed, added : (n,)
+        Hours and US dollars to the end of the job; `added` leaves out reserved pools.
+    dollars : (n,)
+        Either `listed` or `added`, whichever counts.
+    weight : (J,)
+        Weights of the jobs.
+    front, hull : (n,)
+        True where no way is cheaper and faster, and at corners of the lower convex hull of the job.
+    option : (n,)
+        Index in the option table.
     """
 
     name: tuple[str, ...]
@@ -59,8 +75,9 @@ class JobWays:
 
 
 def job_ways(problem: Problem, names: Sequence[str], dollars: str = "listed") -> JobWays:
-    """All ways of the named jobs. dollars: which count, of DOLLARS. Raises UsageError with every
-    fault of the names.
+    """List all ways of the named jobs.
+
+    `dollars` is one of DOLLARS. Raises UsageError with every fault of the names.
     """
     problem, number = estimate_sizes(problem), _numbers(problem, names)
     m, pools, jobs = option_table(problem, RateTable.of(problem)), problem.pools, problem.jobs
@@ -113,7 +130,7 @@ def job_ways(problem: Problem, names: Sequence[str], dollars: str = "listed") ->
 
 
 def _numbers(problem: Problem, names: Sequence[str]) -> Ints:
-    """Places of the jobs in the snapshot."""
+    """Return the indices of the jobs in the snapshot."""
     place, still = (
         {name: j for j, name in enumerate(problem.jobs.job_id)},
         find_blocked_jobs(problem),
