@@ -22,6 +22,8 @@ from formulations.objectives import BUILT_IN as OBJECTIVES
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [
     ROOT / "README.md",
+    *(p for p in (ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md") if p.exists()),
+    ROOT / "formulations" / "README.md",
     *sorted((ROOT / "docs").rglob("*.md")),
     *sorted((ROOT / "data").glob("*/README.md")),
 ]
@@ -109,6 +111,57 @@ def test_links_lead_somewhere(page: Path) -> None:
             assert anchor in {
                 re.sub(r"[^\w\- ]", "", h.lower()).replace(" ", "-") for h in heads
             }, target
+
+
+def missing_paths(text: str, bases: tuple[Path, ...]) -> list[str]:
+    """Paths that a text names and that do not exist below any of the folders.
+
+    A path begins with a folder of the first level, or is a Python file in a folder and stands in
+    backticks. It may hold a *.
+    """
+    named = re.findall(
+        r"(?<![\w/.:-])(?:allocator|formulations|scripts|tests|data|docs)/[\w./*-]*[\w*]", text
+    )
+    named += re.findall(r"`([\w-]+/[\w./-]*\.py)`", text)
+    return [
+        name
+        for name in dict.fromkeys(named)
+        if not any(
+            any(base.glob(name)) if "*" in name else (base / name).exists() for base in bases
+        )
+    ]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.relative_to(ROOT).as_posix())
+def test_paths_exist(page: Path) -> None:
+    """Every file or folder of the repository that a page names exists."""
+    assert missing_paths(page.read_text(encoding="utf-8"), (ROOT, page.parent)) == []
+
+
+def test_a_missing_path_is_found() -> None:
+    """A path that does not exist is found, in backticks and in commands."""
+    text = "see `engine/nowhere.py`, run python scripts/nothing.py --out data/snapshots/demo"
+    assert missing_paths(text, (ROOT,)) == ["scripts/nothing.py", "engine/nowhere.py"]
+
+
+def test_the_glossary_names_what_the_code_holds() -> None:
+    """Every name that docs/reference/glossary.md places in a file is defined there."""
+    text = (ROOT / "docs" / "reference" / "glossary.md").read_text(encoding="utf-8")
+    placed = re.findall(r"`(\w+)` in `([\w/.]+)`", text)
+    assert len(placed) > 50
+    for name, file in placed:
+        source = (ROOT / file).read_text(encoding="utf-8")
+        assert re.search(rf"^(class|def) {name}\b|^{name} = ", source, re.MULTILINE), (name, file)
+
+
+def test_cited_rules_exist() -> None:
+    """Rules are numbered R1, R2 ... in order, and a page cites no other numbers."""
+    text = (ROOT / "docs" / "reference" / "rules.md").read_text(encoding="utf-8")
+    numbers = [int(number) for number in re.findall(r"^\*\*R(\d+)\. ", text, re.MULTILINE)]
+    assert numbers == list(range(1, len(numbers) + 1))
+    for page in (ROOT / "docs" / "reference").glob("*.md"):
+        cited = re.findall(r"\bR(\d+)\b", page.read_text(encoding="utf-8"))
+        assert {int(number) for number in cited} <= set(numbers), page.name
 
 
 def test_everything_that_has_a_name_has_a_page() -> None:
