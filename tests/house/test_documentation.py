@@ -117,7 +117,7 @@ def missing_paths(text: str, bases: tuple[Path, ...]) -> list[str]:
     """Paths that a text names and that do not exist below any of the folders.
 
     A path begins with a folder of the first level, or is a Python file in a folder and stands in
-    backticks. It may hold a *.
+    backticks. It may hold a *, or NAME for the name of any file.
     """
     named = re.findall(
         r"(?<![\w/.:-])(?:allocator|formulations|scripts|tests|data|docs)/[\w./*-]*[\w*]", text
@@ -126,9 +126,7 @@ def missing_paths(text: str, bases: tuple[Path, ...]) -> list[str]:
     return [
         name
         for name in dict.fromkeys(named)
-        if not any(
-            any(base.glob(name)) if "*" in name else (base / name).exists() for base in bases
-        )
+        if not any(any(base.glob(name.replace("NAME", "*"))) for base in bases)
     ]
 
 
