@@ -25,8 +25,8 @@ class Folder:
     """One snapshot folder.
 
     config: keys of config.toml, a mapping = a table of its own. tables: file name -> rows, a
-    missing key or None = an empty cell. raw: file name -> content, beside the tables or in place of
-    one (README.md, broken files).
+    missing key or None = an empty cell. raw: file name -> content, next to the tables or in place
+    of one (README.md, broken files).
     """
 
     name: str
@@ -60,8 +60,8 @@ class Folder:
 
 
 def columns(file: str, rows: Sequence[Row]) -> list[str]:
-    """Columns that some row uses: those of the contract in its order, then any others as they come;
-    with no rows, the required ones."""
+    """Return the columns that some row uses: the documented ones in their order, then others as
+    they come; with no rows, the required ones."""
     used = dict.fromkeys(name for row in rows for name in row)
     known = [c.name for c in TABLES[file].columns] if file in TABLES else []
     if not rows:

@@ -159,7 +159,7 @@ def trace_works() -> Finding:
 
 
 def tiny_model() -> LinearModel:
-    """max 3 x + 2 y + 2 z  s.t.  x + y <= 1,  2 x + y + z <= 3;  the best is x = z = 1, worth 5."""
+    """max 3 x + 2 y + 2 z  s.t.  x + y <= 1,  2 x + y + z <= 3;  the best is x = z = 1 with 5."""
     import numpy as np
 
     from formulations.model.linear import AT_MOST_ONE, CAPACITY, LinearModel, RowFamily

@@ -1,12 +1,18 @@
-"""The command `allocator`: parse, call, print, and turn whatever happens into one of the exit codes
-of the contract.
+"""The command `allocator`: parse the arguments, call the command, and return an exit code.
 
-    0 done (also with a feasible plan at the time limit)   1 internal error   2 usage   3 invalid
-        input
-    4 infeasible   5 no plan in time   130 interrupted   143 terminated
+The exit codes (docs/reference/rules.md, R45):
 
-Standard output carries data only. Commands load what they need when they run, so that help answers
-at once.
+    0    done, also with a feasible plan at the time limit
+    1    internal error
+    2    wrong usage
+    3    invalid input
+    4    infeasible
+    5    no plan in time
+    130  interrupted
+    143  terminated
+
+Standard output carries data only. Every command imports its modules when it runs, so that `--help`
+answers at once.
 """
 
 from __future__ import annotations
@@ -30,7 +36,7 @@ from allocator.cli.termination import Terminated, Terminator, is_termination_req
 from allocator.errors import AllocatorError
 
 EXAMPLES = """
-allocator demo                                   a shipped cluster, MIP beside greedy
+allocator demo                                   a shipped cluster, MIP against greedy
 allocator solve data/snapshots/demo              one decision, with its proof
 allocator explain data/snapshots/demo JOB        why a job got what it got
 """

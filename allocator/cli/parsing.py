@@ -13,8 +13,8 @@ from allocator.solvers.effort import GAP, TIME_LIMIT_S
 
 
 class Help(argparse.RawDescriptionHelpFormatter):
-    """Leaves room for the longest command: the library measures commands without the indent that
-    it then gives them.
+    """Make the column of commands wide enough for the longest: the library measures commands
+    without the indent that it gives them afterwards.
     """
 
     def add_argument(self, action: argparse.Action) -> None:

@@ -257,7 +257,7 @@ def _place(
     return (
         f"{gpus} x {pool}"
         + (f", {variant}" if variant else "")
-        + (f" beside {colocated_job}" if colocated_job else "")
+        + (f" next to {colocated_job}" if colocated_job else "")
     )
 
 

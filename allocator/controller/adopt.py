@@ -72,7 +72,7 @@ def adopt(store: QueueDatabase, executor: DurableExecutor, now_s: float) -> Adop
     Raises
     ------
     UsageError
-        A controller is in charge, or jobs run under the state that the queue had so far.
+        A controller leads, or jobs run under the state that the queue had so far.
     """
     mine = executor.identity()
     with store.write() as connection:
@@ -83,8 +83,7 @@ def adopt(store: QueueDatabase, executor: DurableExecutor, now_s: float) -> Adop
         )
     if held is not None and held.holder and now_s < held.expires_s <= now_s + 2 * held.ttl_s:
         raise UsageError(
-            f'"{held.holder}" is in charge of the queue: stop it first, or wait until its lease is'
-            " over"
+            f'"{held.holder}" leads the queue: stop it first, or wait until its lease is over'
         )
     if known is not None and known.state != mine.state:
         _refuse_running(known)
@@ -251,7 +250,8 @@ class _Adoption:
         read_gpu_types: Mapping[str, str],
     ) -> bool:
         """Whether the allocation can be the job's: the same command, on GPUs that the queue has,
-        alone on them or known with its company, and the queue has not recorded its end."""
+        alone on them or known with the job it shares them with, and the queue has not recorded its
+        end."""
         order = one.order
         if (
             list(order["command"]) != json.loads(row.command)

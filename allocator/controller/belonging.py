@@ -51,7 +51,7 @@ def link_state(store: QueueDatabase, executor: Executor, token: int) -> str:
     WrongState
         They do not belong together, or the queue was set back.
     LeaseLost
-        Somebody else is in charge.
+        Another controller leads.
     """
     if not isinstance(executor, Durable):
         return ""
@@ -71,7 +71,7 @@ def link_state(store: QueueDatabase, executor: Executor, token: int) -> str:
 
 
 def build_state(mine: Identity) -> State:
-    """How a queue remembers a state of this host."""
+    """Return how a queue remembers a state on this machine."""
     return State(mine.kind, mine.state, f"{socket.gethostname()}:{mine.place}")
 
 

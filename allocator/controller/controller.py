@@ -76,7 +76,7 @@ class Controller:
 
     def step(self) -> RoundOutcome | None:
         """One look, and one round if it is due; None: none was. Raises Standby, LeaseLost,
-        QueueUnavailable: what was not done is done by the next step of whoever is in charge then.
+        QueueUnavailable: what was not done is done by the next step of the leading controller then.
         Raises WrongState: no step can do anything."""
         begin = time.perf_counter()
         try:

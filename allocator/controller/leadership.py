@@ -1,4 +1,4 @@
-"""Being in charge: taking and keeping the lease. Many may ask, one has it."""
+"""Leadership: take and keep the lease. Many controllers may ask for it, one has it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ RENEW_SHARE = 2 / 3  # of its time that a lease has left when it is renewed
 
 
 class Standby(AllocatorError):
-    """Somebody else is in charge; nothing was done."""
+    """Another controller leads; nothing was done."""
 
 
 class LeaseHolder:
@@ -30,13 +30,13 @@ class LeaseHolder:
 
     @property
     def token(self) -> int:
-        """The fencing token. Raises Standby when not in charge."""
+        """The fencing token. Raises Standby when not leading."""
         if self.held is None:
-            raise Standby("not in charge")
+            raise Standby("not leading")
         return self.held.token
 
     def take(self, now_s: float) -> bool:
-        """Be in charge from now on, or go on being it; True: it was taken just now. Raises Standby,
+        """Take the lease, or renew it; True: it was taken just now. Raises Standby,
         LeaseLost (then what this controller knows is old)."""
         if self.held is not None:
             if not RENEW_SHARE * self.ttl_s < self.held.expires_s - now_s <= self.ttl_s:
@@ -50,7 +50,7 @@ class LeaseHolder:
             and found.holder
             and now_s < found.expires_s <= now_s + 2 * found.ttl_s
         ):
-            raise Standby(f'"{found.holder}" is in charge (token {found.token})')
+            raise Standby(f'"{found.holder}" leads (token {found.token})')
         with self._store.write() as connection:
             held = lease.take(connection, self.holder, self.ttl_s, now_s)
         if held is None:

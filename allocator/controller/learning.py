@@ -1,9 +1,9 @@
 """What observations teach: progress corrects rates, and its absence finds stuck jobs.
 
-Between two rounds every running job gives one sample of its speed, unless it had company on its
+Between two rounds every running job gives one sample of its speed, unless it shared its
 GPUs meanwhile: what is learned are speeds of jobs alone. What is remembered of each open allocation
-(where the sample began, when work was last done, whether it had company) is one value of the table
-meta, written with the corrected rates.
+(where the sample began, when work was last done, whether it was colocated) is one value of the
+table meta, written with the corrected rates.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ def _load_progress(
     connection: Connection, names: Sequence[str], generation: Ints, now_s: float
 ) -> tuple[Bools, Floats, Floats, Floats, Floats, float]:
     """What the last round remembered of these allocations: whether anything; work done, since when,
-    seconds without progress, whether it had company (0 or 1); and when that was."""
+    seconds without progress, whether it was colocated (0 or 1); and when that was."""
     old = loads(cluster_tables.get_meta(connection, PROGRESS_KEY)) or {}
     if not isinstance(old.get("work"), str):  # of an earlier version: begin anew
         old = {

@@ -318,7 +318,7 @@ class QueueCluster:
             self.log.event("repeated", job_id=one.job_id, series=one.series, missed=one.missed)
 
     def _read_triggers(self, connection: Connection, now: float) -> tuple[Any, ...]:
-        """Things that a new round may answer to, beside ends of allocations."""
+        """Count what a new round may answer to, besides ends of allocations."""
         read_newest_generations = connection.execute(_NEWEST, {"now_s": now}).scalar()
         return (
             read_newest_generations,
@@ -511,7 +511,7 @@ class QueueCluster:
                 round_journal.mark(connection, token, *self._pending_round)
                 self._pending_round = None
             # ordered before machines went and never given out: kept back until a round has made
-            # room for it
+            # free capacity for it
             free_gpus = allocations.count_free_gpus(connection, capacity) if list_starts else {}
         for held in stops:
             self._command_executor("stop", self.executor.stop, held.job_id, held.generation, token)

@@ -1,12 +1,12 @@
 """What allocations have cost, for the books of long-run budgets (market/books.py).
 
 Books are kept up to a moment, the one of the round that wrote them, in the transaction that wrote
-it. The next round charges the stretch from there to its own moment: every second of every
-allocation is in one stretch, so that it is charged once, whatever crashes in between. An allocation
+it. The next round bills the stretch from there to its own moment: every second of every
+allocation is in one stretch, so that it is billed once, whatever crashes in between. An allocation
 counts from its order to its recorded end, at the price of its pool at the end of the stretch, for
 min_billing_s at least; one whose end is recorded late was held until then. GPUs of two jobs are
-charged to the host: a guest pays from the moment on at which it holds them, and who leaves them to
-the other one owes no minimum.
+billed to the primary job: a secondary job pays from the moment on at which it holds them, and who
+leaves them to the other one owes no minimum.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def measure_costs(connection: Connection, problem: Problem, since_s: float) -> d
         (before, at_s)
         for known in changes.values()
         for (_, before), (at_s, host) in itertools.pairwise(known)
-        # who left their GPUs to their guest, and when
+        # who left their GPUs to their secondary job, and when
         if not host
     }
     out: dict[str, float] = {}

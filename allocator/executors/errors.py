@@ -1,4 +1,4 @@
-"""What executors refuse, beside StaleOrder."""
+"""What executors refuse, besides StaleOrder."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ class NotNow(AllocatorError):
 
 
 def starts_on_shared_gpus(order: Order, alive: bool) -> bool:
-    """Whether the order starts on the GPUs of order.beside; alive: that allocation was started and
-    has not ended. Raises NotNow where the start has to wait for it."""
+    """Return whether the order starts on the GPUs of `order.beside`; alive: that allocation was
+    started and has not ended. Raises NotNow where the start has to wait for it."""
     if order.beside is not None and order.beside.needed and not alive:
         raise NotNow(
             f'job "{order.job_id}": it shall run on the GPUs of job "{order.beside.job_id}", whose'

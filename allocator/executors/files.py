@@ -112,8 +112,8 @@ class FilesExecutor:
             if isinstance(n, int) and not isinstance(n, bool) and n >= 0
         }
 
-    def _is_alive(self, beside: ColocatedAllocation) -> bool:
-        place = self.ledger.place(beside.job_id, beside.generation)
+    def _is_alive(self, other: ColocatedAllocation) -> bool:
+        place = self.ledger.place(other.job_id, other.generation)
         observation = _parse_observation(read_json(place / OBSERVATION, MOST_BYTES), math.inf)
         return place.is_dir() and (observation is None or observation[0] not in ENDED)
 

@@ -128,7 +128,7 @@ class Ledger:
                 yield found
 
     def create(self, order: Order, files: Mapping[str, Mapping[str, Any]], **more: Any) -> Path:
-        """Make the open allocation, with these files beside its order, in one step.
+        """Make the open allocation, with these files next to its order, in one step.
 
         A power cut may take the names away again: then it was not ordered yet, and whatever ran is
         dead.

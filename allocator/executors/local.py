@@ -1,9 +1,9 @@
 """Jobs as processes of this machine, alone or two on the same GPU indices. State: a folder
-(ledger.py, keeper.py).
+(ledger.py, supervisor.py).
 
 Nothing is kept in memory: a new object on the same folder knows all that the old one did. What is
-    beside order.json:
-    keeper.lock, keeper.json   held by the living keeper; who it is
+    next to order.json:
+    keeper.lock, keeper.json   held by the living supervisor; who it is
     stdout, stderr, progress   of the job; the outputs are kept under logs/ when the allocation is
                                forgotten
     exit.json                  how it ended; until then its GPU indices are taken
@@ -61,7 +61,7 @@ class LocalExecutor:
             refuse_foreign(Path(os.path.realpath(folder)))
         self.ledger = Ledger(Path(folder), self.name)
         (self.ledger.folder / "logs").mkdir(mode=0o700, exist_ok=True)
-        # keepers started by this object
+        # supervisors started by this object
         self._children: dict[Path, subprocess.Popen[bytes]] = {}
 
     def identity(self) -> Identity:
@@ -73,8 +73,9 @@ class LocalExecutor:
         self.ledger.claim(queue)
 
     def start(self, order: Order) -> None:
-        """Start the job's command under a keeper. Raises StaleOrder; NotNow while GPUs or the job's
-        last allocation have not come free. What can never be started here is observed as failed."""
+        """Start the job's command under a supervisor. Raises StaleOrder; NotNow while GPUs or the
+        job's last allocation have not come free. What can never be started here is observed as
+        failed."""
         with self.ledger.hold_lock():
             self.ledger.fence.admit(order.token)
             if self.ledger.is_new_generation(order.job_id, order.generation):
@@ -86,7 +87,7 @@ class LocalExecutor:
                 and not (place / supervisor.EXIT).exists()
                 and not (place / supervisor.SUPERVISOR).exists()
             ):
-                # also after a crash before this line; a keeper too many ends by itself
+                # also after a crash before this line; a supervisor too many ends by itself
                 self._spawn(place)
 
     def stop(self, job_id: str, generation: int, token: int) -> None:
@@ -101,7 +102,7 @@ class LocalExecutor:
                 self._end_unsupervised(place)
 
     def observe(self) -> Sequence[Observation]:
-        """Every open allocation whose keeper came up, or that ended."""
+        """Every open allocation whose supervisor came up, or that ended."""
         self._reap()
         seen = (self._observe_allocation(one) for one in self.ledger.known())
         return [one for one in seen if one is not None]
@@ -213,7 +214,7 @@ class LocalExecutor:
         }
 
     def _end_unsupervised(self, place: Path) -> None:
-        """One that was told to stop before its keeper came up: it never will."""
+        """One that was told to stop before its supervisor came up: it never will."""
         lock = try_lock(place / supervisor.LOCK)
         if lock is not None:
             try:
@@ -236,7 +237,7 @@ class LocalExecutor:
             end = self._end_without_supervisor(one, who)
             if end is None:
                 return self._running_observation(
-                    one, "its keeper is gone, and its end cannot be recorded yet"
+                    one, "its supervisor is gone, and its end cannot be recorded yet"
                 )
         return _ending_observation(one.job_id, one.generation, end)
 
@@ -257,7 +258,8 @@ class LocalExecutor:
     def _end_without_supervisor(
         self, one: OpenAllocation, who: dict[str, Any]
     ) -> dict[str, Any] | None:
-        """How an allocation ended whose keeper is gone; None: not before its processes are dead."""
+        """How an allocation ended whose supervisor is gone; None: not before its processes are
+        dead."""
         lock = try_lock(one.folder / supervisor.LOCK)
         if lock is None:
             return None  # somebody else is at it
@@ -272,7 +274,10 @@ class LocalExecutor:
             ):
                 return None
             end = supervisor.build_ending(
-                one.folder, dict(one.order), "lost", "its keeper vanished; its processes are dead"
+                one.folder,
+                dict(one.order),
+                "lost",
+                "its supervisor vanished; its processes are dead",
             )
             if one.folder.is_dir():
                 try:

@@ -82,11 +82,11 @@ def find_descendants(root: int) -> list[Process]:
 
 
 def find_orphans(supervisor: Process, marker: bytes) -> list[Process]:
-    """The living processes that a dead keeper left behind: its session, and whoever carries its
+    """The living processes that a dead supervisor left behind: its session, and whoever carries its
     marker.
 
     The number of a session is not given to a new process while a member lives; if a process has
-    that pid and is not the keeper, the old session is empty.
+    that pid and is not the supervisor, the old session is empty.
     """
     leader = read_process(supervisor.pid)
     session = supervisor.pid if leader is None or leader.started == supervisor.started else -1

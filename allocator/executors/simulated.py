@@ -2,12 +2,12 @@
 same by seed.
 
 Allocations do not influence each other, but for two on the same GPUs, so the end of each is known
-as soon as it starts, or as the company on its GPUs changes:
+as soon as it starts, or as another job starts or ends on its GPUs:
 
     work done at t = rate x (min(t, stop ordered) - ready_s)          ready_s: when the pause of its
         start is over
     finished       at ready_s + remaining work / rate                 both piecewise where the
-        company changes
+        colocation changes
     failed         after an exponential time of mean 1 / (failures per GPU-hour x GPUs), by seed,
                    job and generation
     stopped        a while after it was told to: the job does no more work meanwhile, but holds its
@@ -70,8 +70,9 @@ def _zero_pause_s(order: Order, held: int) -> float:
 class MachineBehaviour:
     """How the cluster really is.
 
-    rate(order): work per second. beside(order, other): the same while the other runs on the same
-    GPUs; None: as alone. pause_s(order, held): from the start to the first work; held: GPUs that
+    rate(order): work per second. colocated_rate(order, other): the same while the other runs on the
+    same GPUs; None: as alone. pause_s(order, held): from the start to the first work; held: GPUs
+    that
     the job held until this very moment. stop_s(order): from being told to stop to having stopped; a
     job that refuses to die takes long. checkpoint_s(order): a running job has safe what it had done
     at the last multiple of these seconds of work; 0: all of it. failures_per_gpu_hour: of jobs, by
@@ -79,7 +80,7 @@ class MachineBehaviour:
     """
 
     rate: Callable[[Order], float] = _unit_rate
-    beside: Callable[[Order, Order], float] | None = None
+    colocated_rate: Callable[[Order, Order], float] | None = None
     pause_s: Callable[[Order, int], float] = _zero_pause_s
     stop_s: Callable[[Order], float] = _zero_seconds
     checkpoint_s: Callable[[Order], float] = _zero_seconds
@@ -94,7 +95,7 @@ Key = tuple[str, int]
 class _SimulatedAllocation:
     """An allocation. paces: (since when, work per second), the first from the end of its pause on;
     fail_s: when it fails by itself. end_s, phase: how it will end as things stand; stopped_s: when
-    it was told to stop. mate: the other one on its GPUs, while both live."""
+    it was told to stop. colocated_key: the other allocation on its GPUs, while both live."""
 
     order: Order
     started_s: float
@@ -223,17 +224,17 @@ class SimulatedMachines:
         ):
             self.breaches.append(
                 f'{self.clock.now_s:g} s: job "{one[0]}" starts on GPUs of "{other[0]}", which has '
-                f"{b.order.gpus} of {b.order.pool} and runs beside {b.colocated_key}"
+                f"{b.order.gpus} of {b.order.pool} and runs with {b.colocated_key}"
             )
         a.colocated_key, b.colocated_key = other, one
-        for run, beside in ((a, b), (b, a)):
-            run.set_rate(self._rate(run, beside), self.clock.now_s)
+        for run, other_run in ((a, b), (b, a)):
+            run.set_rate(self._rate(run, other_run), self.clock.now_s)
         self._schedule_end(b)
 
-    def _rate(self, run: _SimulatedAllocation, beside: _SimulatedAllocation | None) -> float:
-        if beside is None or self.truth.beside is None:
+    def _rate(self, run: _SimulatedAllocation, other: _SimulatedAllocation | None) -> float:
+        if other is None or self.truth.colocated_rate is None:
             return self.truth.rate(run.order)
-        return self.truth.beside(run.order, beside.order)
+        return self.truth.colocated_rate(run.order, other.order)
 
     def stop(self, job_id: str, generation: int, token: int) -> None:
         """As Executor.stop; what was never started is known as stopped and does not start any

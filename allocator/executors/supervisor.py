@@ -46,7 +46,7 @@ class Supervisor:
 
     def __init__(self, folder: Path, order: dict[str, Any]) -> None:
         self.folder, self.order = folder, order
-        self.is_termination_requested = False  # to end, by a signal to the keeper
+        self.is_termination_requested = False  # to end, by a signal to the supervisor
         self.is_stop_requested = False  # to stop, by stop.json, while the job's first process lived
         self.status: int | None = None  # of the job's first process, as waitpid says it
         self.stopping_since: float | None = None
@@ -151,7 +151,7 @@ class Supervisor:
             )
             return self._build_exit("stopped", code, how + grace)
         if self.is_termination_requested:
-            return self._build_exit("lost", code, f"its keeper was told to end; the job: {how}")
+            return self._build_exit("lost", code, f"its supervisor was told to end; the job: {how}")
         return self._build_exit("failed", code, f"{how}{read_last_words(self.folder / ERR)}")
 
     def _build_exit(self, phase: str, code: int | None, detail: str) -> dict[str, Any]:
@@ -273,7 +273,7 @@ def _signal_name(number: int) -> str:
 
 
 def main(folder: Path) -> int:
-    """Look after the allocation, once: a second keeper, or one that comes after the end, does
+    """Look after the allocation, once: a second supervisor, or one that comes after the end, does
     nothing.
     """
     lock = try_lock(folder / LOCK)

@@ -95,7 +95,7 @@ def _warn_misnamed(
             )
         if file in sort.foreign and sort.main in present:
             readings[sort.main].warn(
-                None, f"{file} beside it is no part of {sort.what} and is ignored"
+                None, f"{file} next to it is no part of {sort.what} and is ignored"
             )
 
 

@@ -137,7 +137,7 @@ def _objectives() -> str:
 
 
 def result_schema() -> Schema:
-    """plan.json (contract section 5)."""
+    """Describe plan.json."""
     fields: Schema = {
         "schema_version": {"const": SCHEMA_VERSION},
         "snapshot": _of("string", "name of the snapshot folder"),

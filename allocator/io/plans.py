@@ -1,7 +1,7 @@
-"""Plans on disk: plan.json and plan.csv (contract section 5), written whole or not at all.
+"""Plans on disk: plan.json and plan.csv, written whole or not at all.
 
-JSON is strict: no NaN and no Infinity (such a number becomes null), keys in the order of the
-contract, one job per line. The same Result gives the same bytes.
+JSON is strict: no NaN and no Infinity (such a number becomes null), keys in a fixed order, one job
+per line. The same result gives the same bytes (docs/reference/rules.md, R43).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PLAN_JSON, PLAN_CSV = "plan.json", "plan.csv"
 
 
 def to_json(result: Result) -> str:
-    """The document of contract section 5 as strict JSON, ending in a newline."""
+    """Return the plan.json document as strict JSON, ending in a newline."""
     head = replace(result, jobs=dict.fromkeys(JOB_FIELDS, ())).to_dict()
     lines = []
     for name, value in head.items():

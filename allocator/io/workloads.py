@@ -1,4 +1,4 @@
-"""Workload folders on disk (contract section 7): reading with all faults at once, and writing."""
+"""Workload folders on disk: reading with all faults at once, and writing."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ ENDED = frozenset((Phase.STOPPED, Phase.FINISHED, Phase.FAILED, Phase.LOST))
 
 class StaleOrder(AllocatorError):
     """An order with an older token or generation than one already seen, or of an allocation whose
-    end was acknowledged: whoever gave it is not in charge any more, or knows less than it once did.
+    end was acknowledged: whoever gave it is not leading any more, or knows less than it once did.
     """
 
 
@@ -54,8 +54,9 @@ class ColocatedAllocation:
 @dataclass(frozen=True)
 class Order:
     """Start this job on these GPUs. remaining_work: in the job's unit, at its last checkpoint;
-    command: argv, empty where the executor knows by itself how to run the job; beside: whose GPUs,
-    None = nobody else's. first_generation: of this job; allocations before it were of another job
+    command: argv, empty where the executor knows by itself how to run the job; beside: on whose
+    GPUs, None = on GPUs of its own. first_generation: of this job; allocations before it were of
+    another job
     of the same name, with whose work it has nothing to do."""
 
     job_id: str

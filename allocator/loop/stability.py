@@ -16,7 +16,7 @@ nothing else:
 
 A job that is left alone is made non-preemptible for the round: it keeps exactly what it holds,
 unless machines are lost. Only changes that speed a job up are judged by payback: one that slows a
-job down makes room for another one, and is no longer wanted when that one is left alone.
+job down makes space for another one, and is no longer wanted when that one is left alone.
 """
 
 from __future__ import annotations

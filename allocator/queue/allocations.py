@@ -4,10 +4,10 @@ observing.py.
     ordered -> running -> stopping -> stopped        every phase may also end in finished, failed,
                                                      lost
 
-GPUs count as used until the end of an allocation is recorded, and a start is ordered only beside
+GPUs count as used until the end of an allocation is recorded, and a start is ordered only next to
 those: so a pool is never promised twice, in whatever order things happen; those of two jobs
-(pairs.py) count once, as the host's. Each call is one transaction's work, guarded by the fencing
-token, and may be repeated.
+count once, as the primary job's. Each call is one transaction's work, guarded by the
+fencing token, and may be repeated.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ _WANTING = (
 
 @dataclass(frozen=True)
 class Allocation:
-    """GPUs given to a job: one row of the table, known by (job_id, generation). host: job that
+    """GPUs given to a job: one row of the table, known by (job_id, generation). host: the job that
     holds them, "" = this one; since_s: as Held.since_s."""
 
     job_id: str
@@ -110,9 +110,10 @@ class Allocation:
 
 @dataclass(frozen=True)
 class Start:
-    """An ordered allocation with all an executor needs to start it. partner: on whose GPUs, None =
-    others. first_generation: of the job; earlier allocations were of another job of its name, which
-    was forgotten."""
+    """An ordered allocation with all an executor needs to start it. colocated_job: on whose GPUs,
+    None = on GPUs of its own. first_generation: of the job; earlier allocations were of another job
+    of its
+    name, which was forgotten."""
 
     allocation: Allocation
     command: tuple[str, ...]
@@ -129,8 +130,9 @@ def list_open_allocations(connection: Connection, phases: Sequence[str] = OPEN) 
 
 
 def list_starts(connection: Connection, phase: str = "ordered") -> list[Start]:
-    """Every allocation of a phase, as what is to be given to the executor (again), hosts before
-    their guests: ordered and not yet seen running, or running as far as anybody knows."""
+    """Every allocation of a phase, as what is to be given to the executor (again), primary jobs
+    before their secondary jobs: ordered and not yet seen running, or running as far as anybody
+    knows."""
     rows = [dict(row._mapping) for row in connection.execute(_STARTS, {"phase": phase}).all()]
     colocated_jobs = find_colocated_jobs(connection) if rows else {}
     out = []
@@ -177,7 +179,7 @@ def order_stops(connection: Connection, token: int, now_s: float) -> list[Alloca
 def order_starts(
     connection: Connection, token: int, now_s: float, capacity: Mapping[str, int] | None = None
 ) -> list[Start]:
-    """Order the start of every job that wants GPUs, holds none, and fits beside all that is not
+    """Order the start of every job that wants GPUs, holds none, and fits next to all that is not
     known to have ended, in the order of submission; returns every start that is ordered now, to be
     given to the executor (again).
 
@@ -196,7 +198,7 @@ def order_starts(
             cluster_tables.read_gpu_types(connection),
             [],
         )
-        for job in sorted(rows, key=lambda job: job.want_host != ""):  # hosts first
+        for job in sorted(rows, key=lambda job: job.want_host != ""):  # primary jobs first
             placement = colocations.placement(job.job_id, job.want_host)
             if placement is StartPlacement.WAIT or (
                 placement is StartPlacement.OWN_GPUS

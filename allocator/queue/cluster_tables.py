@@ -1,5 +1,5 @@
-"""The cluster a queue serves: pools, tenants, speeds, sharing and settings, as tables of the
-contract.
+"""The cluster a queue serves: pools, tenants, speeds, sharing and settings, as tables of a snapshot
+(docs/snapshot-format.md).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ HOME: Mapping[str, sa.Table] = {
     "pauses.csv": schema.pauses,
     "interactive.csv": schema.interactive,
 }
-"""Files of a snapshot that the queue keeps, beside jobs.csv."""
+"""Files of a snapshot that the queue keeps, besides jobs.csv."""
 UNRATED = "unrated"  # key of the state of what was learned: nobody gave a rate of the model
 Columns = dict[str, list[Any]]  # values by column, as values.py has them
 _NAMES = {

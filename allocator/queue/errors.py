@@ -1,8 +1,8 @@
-"""What can go wrong with a queue, beside input that breaks a rule (InvalidInput).
+"""What can go wrong with a queue, besides input that breaks a rule (InvalidInput).
 
 QueueUnavailable   1  locked by others, full, out of reach, damaged: nothing was changed
 Refused            2  the job is in a state that does not allow it
-LeaseLost          1  another controller is in charge; whatever this one wanted to write was not
+LeaseLost          1  another controller leads; whatever this one wanted to write was not
                    written
 """
 

@@ -1,10 +1,10 @@
 """Jobs with their open allocations: read, changed as values, and written back together; who holds
 the GPUs of pairs.
 
-Two jobs on the same GPUs: the *host* holds them and is charged for them, the *guest* runs on them.
-When an allocation ends, the other one of its pair holds the GPUs from that moment on, recorded in
-the same transaction: so the GPUs of a pair are held by exactly one open allocation at any time.
-`turns` has every such change, for bills and histories.
+Two jobs on the same GPUs: the *primary job* holds them and is billed for them, the *secondary job*
+runs on them. When an allocation ends, the other one of its pair holds the GPUs from that moment on,
+recorded in the same transaction: so the GPUs of a pair are held by exactly one open allocation at
+any time. `turns` has every such change, for bills and histories.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from allocator.queue.database.schema import OPEN
 
 
 class Held(NamedTuple):
-    """A job and its open allocation. received: JSON. host: job whose GPUs it runs on, "" = its own.
-    since_s: from here on the job has not been credited yet with what it holds, None = from
+    """A job and its open allocation. received: JSON. host: the job whose GPUs it runs on, "" = its
+    own. since_s: from here on the job has not been credited yet with what it holds, None = from
     running_s on."""
 
     job_id: str
@@ -73,7 +73,7 @@ class Held(NamedTuple):
         )
 
     def move_to(self, host: str, at_s: float) -> Held:
-        """The same on GPUs of `host` from then on."""
+        """Return the same, on GPUs of that job from then on."""
         return self.credit(at_s)._replace(host=host)
 
 
@@ -121,7 +121,7 @@ _SECONDARIES = f"SELECT host, job_id FROM allocations WHERE phase IN {OPEN} AND 
 
 
 def read_secondaries(connection: Connection) -> dict[str, str]:
-    """The guest of every host whose GPUs are shared."""
+    """The secondary job of every primary job whose GPUs are shared."""
     return dict(tuple(row) for row in query(connection, _SECONDARIES))
 
 
@@ -133,7 +133,8 @@ def held(connection: Connection, names: Collection[str]) -> dict[str, Held]:
 def write(
     connection: Connection, changed: Mapping[str, Held], move_to: Iterable[tuple[str, float]] = ()
 ) -> None:
-    """All changes at once. turned: jobs whose allocation has another host, and when it got it."""
+    """Write all changes at once. move_to: jobs whose allocation has another primary job, and when
+    it got it."""
     execute_many(
         connection,
         f"UPDATE allocations SET {_set(_OF_ALLOCATION)} WHERE job_id = ? AND generation = ?",
@@ -175,8 +176,8 @@ def read_turns_since(connection: Connection, after_s: float) -> Turns:
 def split_by_holder(
     ordered_s: float, ended_s: float | None, changes: Sequence[tuple[float, str]]
 ) -> list[tuple[float, float | None, str]]:
-    """(from, to, host) of an allocation, in order: on whose GPUs it ran, "" = its own; to None:
-    it goes on.
+    """Return (from, to, primary job) of an allocation, in order: on whose GPUs it ran, "" = its
+    own; to None: it goes on.
     """
     at = [(ordered_s, ""), *changes]
     ends = [*(max(begin, since) for (begin, _), (since, _) in itertools.pairwise(at)), ended_s]

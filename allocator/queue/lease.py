@@ -19,7 +19,7 @@ NAME = "controller"
 
 @dataclass(frozen=True)
 class Lease:
-    """Who is in charge, until when (seconds on the clock of the controllers)."""
+    """Which controller leads, until when (seconds on the clock of the controllers)."""
 
     holder: str
     token: int
@@ -84,9 +84,7 @@ def check(connection: Connection, token: int) -> None:
     row = connection.execute(_CURRENT).first()
     if row is None or int(row.token) != token or not row.holder:
         holder = (
-            f'"{row.holder}" is in charge now'
-            if row is not None and row.holder
-            else "nobody is in charge"
+            f'"{row.holder}" leads now' if row is not None and row.holder else "no controller leads"
         )
         raise LeaseLost(f"the lease with token {token} is lost: {holder}")
 

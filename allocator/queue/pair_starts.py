@@ -1,19 +1,19 @@
-"""Where jobs of pairs start: beside each other, on GPUs of their own, or not yet.
+"""Where jobs of pairs start: on the same GPUs, on GPUs of their own, or not yet.
 
-What is wanted of a job names its host (`want_host`, "" = GPUs of its own). Only these rules start
-two jobs together:
+What is wanted of a job names its primary job (`want_host`, "" = GPUs of its own). Only these rules
+start two jobs together:
 
-    a guest starts on the GPUs of its host     once the host runs where it is wanted, and nobody
-                                               else is on them
-    a host comes to the GPUs of its guest      where that one runs already as wanted; from then on
-                                               they are the host's
-    a guest whose host is wanted nowhere       gets GPUs of its own, if there is room: nobody else
-                                               needs them
-    the two change places                      where both run; nobody moves
+    1. A secondary job starts on the GPUs of its primary job once the primary job runs where it is
+       wanted and nobody else is on its GPUs.
+    2. A primary job joins its secondary job on the GPUs where that one already runs as wanted. From
+       then on the primary job holds these GPUs.
+    3. A secondary job whose primary job is wanted nowhere gets GPUs of its own, if some are free
+       that nobody else needs.
+    4. The two change places where both run; neither moves.
 
-Whoever is left of a pair holds the GPUs (held.py). A want is met by an open allocation of that pool
-and size that is not older than `want_generation`: a guest that is to leave for other GPUs of the
-same pool wants a newer one.
+The job that is left of a pair holds the GPUs (holdings.py). A want is met by an open allocation of
+that pool and size that is not older than `want_generation`: a secondary job that is to leave for
+other GPUs of the same pool wants a newer one.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ class StartPlacement(Enum):
     """Where a job may start."""
 
     OWN_GPUS = "on GPUs of its own"
-    PRIMARY = "on those of its host"
-    SECONDARY = "on those of its guest"
+    PRIMARY = "on those of its primary job"
+    SECONDARY = "on those of its secondary job"
     WAIT = "not yet"
 
 
@@ -95,17 +95,17 @@ class _ColocatedMember(NamedTuple):
 
 @dataclass
 class Colocations:
-    """Everybody who is wanted in a pair. guest: open guests by host, as recorded; started: hosts
-    that are being ordered now, on GPUs of their own."""
+    """All jobs that are wanted in pairs. secondary: open secondary jobs by primary job, as
+    recorded; started: primary jobs that are being ordered now, on GPUs of their own."""
 
     members: dict[str, _ColocatedMember] = field(default_factory=dict)
-    wanted_secondary: dict[str, str] = field(default_factory=dict)  # by host, as wanted
+    wanted_secondary: dict[str, str] = field(default_factory=dict)  # by primary job, as wanted
     secondary: dict[str, str] = field(default_factory=dict)
     started: set[str] = field(default_factory=set)
 
     @classmethod
     def of(cls, connection: Connection) -> Colocations:
-        """The company of now."""
+        """Read the pairs of now."""
         wanted = {str(host): str(secondary) for secondary, host in query(connection, _WANTED)}
         if not wanted:
             return cls()
@@ -142,7 +142,8 @@ class Colocations:
         )
 
     def find_exchanges(self) -> list[tuple[str, str]]:
-        """(host, guest) of those who shall change places, as they shall be."""
+        """Return (primary job, secondary job) of the pairs that shall change places, as they shall
+        be."""
         return [
             (m.want_host, m.job_id)
             for m in self.members.values()
@@ -154,8 +155,8 @@ class Colocations:
 
 
 def find_colocated_jobs(connection: Connection) -> dict[str, ColocatedJob]:
-    """The partner of every open allocation that has one, by job. A host needs its guest only if
-    that was seen to run: otherwise the guest comes to it."""
+    """The colocated job of every open allocation that has one, by job. A primary job needs its
+    secondary job only if that was seen to run: otherwise the secondary job comes to it."""
     out: dict[str, ColocatedJob] = {}
     for secondary, secondary_generation, phase, host, primary_generation in query(
         connection, _COLOCATED
@@ -167,14 +168,15 @@ def find_colocated_jobs(connection: Connection) -> dict[str, ColocatedJob]:
 
 
 def join(connection: Connection, pairs: Sequence[tuple[str, str]], at_s: float) -> None:
-    """(host, guest): the guest runs on GPUs of the host from then on. Both have or had an open
-    allocation, or are ordered in the same transaction."""
+    """Let the secondary job of each pair (primary job, secondary job) run on GPUs of the primary
+    job from then on. Both have or had an open allocation, or are ordered in the same
+    transaction."""
     names = {name for pair in pairs for name in pair}
     before: dict[str, Held] = held(connection, names) if names else {}
     now = dict(before)
     for host, secondary in pairs:
         now[host], now[secondary] = now[host].move_to("", at_s), now[secondary].move_to(host, at_s)
-    # no two guests of one host at any moment
+    # no two secondary jobs of one primary job at any moment
     first = [name for name in names if now[name].host == ""]
     for some in (first, [name for name in names if name not in first]):
         write(

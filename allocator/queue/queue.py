@@ -437,7 +437,7 @@ class Queue:
             return round_journal.history(connection, limit=limit)
 
     def lease(self) -> lease.Lease | None:
-        """Return which controller is in charge.
+        """Return which controller leads.
 
         Returns
         -------

@@ -42,8 +42,8 @@ class JournalRound:
 
 
 class Want(NamedTuple):
-    """What a job shall hold. host: job on whose GPUs it shall run, "" = its own. anew: on other
-    GPUs than it runs on, even if pool and size are the same."""
+    """What a job shall hold. primary: the job on whose GPUs it shall run, "" = its own.
+    has_to_move: to other GPUs than it runs on, even if pool and size are the same."""
 
     pool: str
     gpus: int

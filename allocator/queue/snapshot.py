@@ -1,5 +1,5 @@
-"""The state of the queue at one moment as a snapshot of the contract, and back: loading one into an
-empty queue.
+"""The state of the queue at one moment as a snapshot, and back: a snapshot loaded into an empty
+queue.
 
 What the snapshot says of a job: running, with what it holds, while its allocation is ordered or
 runs; paused, holding nothing, while it stops, and who runs on its GPUs then has GPUs of its own;

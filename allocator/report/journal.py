@@ -48,7 +48,7 @@ _HELD = (
 @dataclass(frozen=True)
 class Holding:
     """An allocation: a job with GPUs of a pool, from ordered_s to ended_s (None: still). Times in
-    unix seconds. host, since_s: as Held of queue/held.py."""
+    unix seconds. host, since_s: as Held of queue/holdings.py."""
 
     job_id: str
     generation: int
@@ -79,7 +79,7 @@ class Journal:
     them.
 
     begin_s, end_s: from when to when, unix seconds: until now_s, when it was read, while a
-    controller is in charge of jobs that are not over, else until something was written last; a
+    controller leads and jobs are not over, else until something was written last; a
     second at least. jobs: those that were not over at begin_s and are submitted by now_s. turns: of
     allocations that ran on GPUs of another job. status: as `allocator status`. records_s: when the
     queue's own records begin, unix seconds; what was before is known from a snapshot at most.

@@ -41,8 +41,8 @@ URGENT = ("failed", "running", "paused", "queued", "held")
 def write_queue_report(name: str, out: Path | str | None = None, last: int = LAST) -> Path:
     """Report of a queue (path or URL) on its last so many rounds; returns the path of the page.
 
-    out: the HTML file (default: report.html in the folder QUEUE.report beside an SQLite queue);
-    pictures go to the folder `pictures` beside it. Raises UsageError if a queue on a server has no
+    out: the HTML file (default: report.html in the folder QUEUE.report next to an SQLite queue);
+    pictures go to the folder `pictures` next to it. Raises UsageError if a queue on a server has no
     `out`, and as Queue.
     """
     if out is None and "://" in name:

@@ -1,4 +1,4 @@
-"""The metrics of contract section 7 as reports show them: names, units, which way is better,
+"""The metrics of simulations as reports show them: names, units, which way is better,
 numbers as text.
 """
 

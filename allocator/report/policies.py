@@ -1,4 +1,4 @@
-"""Reports of simulations and of policy benchmarks: report.html, and its pictures as files beside
+"""Reports of simulations and of policy benchmarks: report.html, and its pictures as files next to
 it.
 """
 
@@ -25,7 +25,7 @@ def write_policy_report(folder: Path | str, out: Path | str | None = None) -> Pa
     """Report of what `allocator bench policies --out` left in the folder; returns its path.
 
     out: the HTML file (default: report.html in the folder); pictures go to the folder `pictures`
-    beside it. Where no simulation has finished yet, the page says so. Raises UsageError for files
+    next to it. Where no simulation has finished yet, the page says so. Raises UsageError for files
     that are missing, InvalidInput for files with other columns. Without matplotlib the report has
     tables and words only, and says so.
     """
@@ -171,7 +171,7 @@ def pictures(study: Study, workload: str) -> Iterator[Picture]:
         "queue",
         "The queue",
         "Jobs that are there and hold no GPU; lower is better. Queueing in the table "
-        "is the wait for the first start only; pauses that make room for others show here." + band,
+        "is the wait for the first start only; pauses that make space for others show here." + band,
         cluster.queue(study, found),
     )
     load = loads[-1]

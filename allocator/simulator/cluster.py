@@ -158,7 +158,7 @@ class TraceDrivenCluster:
 
     def apply(self, decision: Decision, took_s: float) -> int:
         """Start, resize, move and pause jobs as planned, now or after the latency that is
-        charged.
+        billed.
         """
         w, o = self.world, self.world.options
         plan = decision.allocation

@@ -1,5 +1,5 @@
-"""Two jobs on the same GPUs in the simulated cluster: how fast a job runs in its company. Who stays
-where: control/places.py."""
+"""Two jobs on the same GPUs in the simulated cluster: how fast a job runs with its colocated job.
+Which one stays where: loop/gpu_places.py."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ def believed_rate(
     primary: Ints,
     colocated_job: Ints,
 ) -> Floats:
-    """(n,) work per second of the jobs (n,) on so many GPUs, beside their mates where they have one
-    (-1 = none). host (n,): whose guest each is, -1 = it holds the GPUs itself."""
+    """Return work per second (n,) of the jobs (n,) on so many GPUs, with their colocated jobs where
+    they have one (-1 = none). primary (n,): the job on whose GPUs each runs, -1 = it holds the GPUs
+    itself."""
     pools = problem.pools
     rate, _ = RateTable.of(problem).rate(
         problem.jobs.model[jobs], pools.gpu_type[pool], gpus, pools.memory_gb[pool]

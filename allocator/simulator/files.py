@@ -1,5 +1,5 @@
-"""What `allocator simulate --out` leaves: results.json and one CSV file per kind of row
-(contract section 7).
+"""What `allocator simulate --out` writes: results.json and one CSV file per kind of row
+(docs/reference/rules.md, R51).
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """What the jobs of a simulated cluster hold, alone or two by two, what that costs, and how fast
 they run on it.
 
-Two jobs on the same GPUs (pairs.py): the host holds them and pays, the guest runs on them; when one
-is gone the other goes on alone at once, without a pause, and holds the GPUs. GPUs, GPU-seconds and
-dollars of a pair count once.
+Two jobs on the same GPUs: the primary job holds them and pays, the secondary job runs on
+them; when one is gone the other goes on alone at once, without a pause, and holds the GPUs. GPUs,
+GPU-seconds and dollars of a pair count once.
 
 Writing checkpoints takes checkpoint_s of every checkpoint_every_s + checkpoint_s seconds, spread
 evenly: the true rate is so much lower.
@@ -28,18 +28,19 @@ class Holdings:
 
     active: numbers of the jobs submitted and not done, ascending. pool -1, gpus 0, rate 0: holds
     nothing. since_s: when it got what it holds. starts: how often it got an allocation. received
-    (N, T) seconds by type. capacity, price (P,). host: whose GPUs a guest runs on, -1 = its own;
-    mate: the other job on the same GPUs, -1 = none. attained: GPU-seconds held; ran: those and the
-    ones run on a host's. event_s: when the first of its servers dies or is replaced, inf without
-    spot servers; revocations: servers lost; cycle_s: seconds from a checkpoint to the next, nan =
-    none. rented (Q,): dollars for GPUs that are not reserved. log: capacity and price (P,) since
-    when. left, from_s: remaining work when what a job holds or its speed changed last, and since
-    when it works on it; had_gpu_s, had_ran, had_s: attained, ran, and received of the type, when it
-    got what it holds. All five count from there, not from one stretch to the next, so that rounding
-    does not depend on how many rounds there were. luck: true over believed rate of this start.
-    debt, turned_s: work since the last checkpoint when the company changed last, and when that was.
-    spans: who held what and when, as columns (job, pool, gpus, from_s, to_s, host) of one array per
-    step.
+    (N, T) seconds by type. capacity, price (P,). primary: the job on whose GPUs a secondary job
+    runs, -1 = its own; colocated_job: the other job on the same GPUs, -1 = none. attained:
+    GPU-seconds
+    held; ran: those and the ones run on a primary job's. event_s: when the first of its servers
+    dies or is replaced, inf without spot servers; revocations: servers lost; cycle_s: seconds from
+    a checkpoint to the next, nan = none. rented (Q,): dollars for GPUs that are not reserved. log:
+    capacity and price (P,) since when. left, from_s: remaining work when what a job holds or its
+    speed changed last, and since when it works on it; had_gpu_s, had_ran, had_s: attained, ran, and
+    received of the type, when it got what it holds. All five count from there, not from one stretch
+    to the next, so that rounding does not depend on how many rounds there were. luck: true over
+    believed rate of this start. debt, turned_s: work since the last checkpoint when its colocated
+    job changed last, and when that was. spans: who held what and when, as columns (job, pool, gpus,
+    from_s, to_s, primary job) of one array per step.
     """
 
     def __init__(self, workload: Workload, options: SimulationOptions) -> None:
@@ -129,8 +130,9 @@ class Holdings:
         )
 
     def _colocate(self, secondaries: Ints, primaries: Ints) -> Ints:
-        """The guests (n,) run on the GPUs of their hosts (n,); all hold something of the same pool
-        and size. Returns the jobs that have another company, or another part in it, than before."""
+        """The secondary jobs (n,) run on the GPUs of their primary jobs (n,); all hold something of
+        the same pool and size. Returns the jobs that have another colocated job, or another part in
+        the pair, than before."""
         new = np.flatnonzero(self.primary[secondaries] != primaries)
         for g, h in zip(secondaries[new].tolist(), primaries[new].tolist(), strict=True):
             both = np.array([g, h])
@@ -144,7 +146,8 @@ class Holdings:
         return np.concatenate([secondaries[new], primaries[new]])
 
     def _continue_alone(self, jobs: Ints, at: Floats) -> None:
-        """The jobs run on alone, on GPUs that are theirs now, since their mates are gone."""
+        """The jobs run on alone, on GPUs that are theirs now, since their colocated jobs are
+        gone."""
         secondary = self.primary[jobs] >= 0
         if secondary.any():
             self._close_books(jobs[secondary], at[secondary])
@@ -154,8 +157,8 @@ class Holdings:
         self._update_rates(jobs, at)
 
     def _release(self, jobs: Ints, at: Floats) -> None:
-        """The jobs hold nothing, or run on nothing, from then on; a mate that is not among them
-        goes on alone.
+        """The jobs hold nothing, or run on nothing, from then on; a colocated job that is not among
+        them goes on alone.
         """
         if len(jobs):
             colocated_job = self.colocated_job[jobs]
@@ -193,7 +196,7 @@ class Holdings:
             np.add.at(self.rented, tenant, np.where(self._rents[pool], dollars, 0.0))
 
     def _update_rates(self, jobs: Ints, at: Floats | float) -> None:
-        """Jobs that run have the speed of their company from here on."""
+        """Let running jobs have the speed that they have with their colocated jobs from here on."""
         if not len(jobs):
             return
         self.unsaved_work[jobs], self.colocation_changed_s[jobs] = (
@@ -217,8 +220,8 @@ class Holdings:
         )
 
     def _follow_servers(self, job: int, at: float) -> None:
-        """Speed of a job and its guest with the servers that it has, and when these change next.
-        Synchronous ones wait for all."""
+        """Speed of a job and its secondary job with the servers that it has, and when these change
+        next. Synchronous ones wait for all."""
         servers, colocation = self._spot.servers[job], self._colocation(job)
         self.event_s[job] = servers.dies_s.min()
         part = colocation[~self.workload.problem.jobs.synchronous[colocation]]
@@ -236,7 +239,7 @@ class Holdings:
         return float(up.max() if self.workload.problem.jobs.synchronous[job] else up.min())
 
     def _colocation(self, job: int) -> Ints:
-        """The job, and its mate if it has one."""
+        """The job, and its colocated job if it has one."""
         return np.array([job, self.colocated_job[job]])[: 1 + (self.colocated_job[job] >= 0)]
 
     def _failure_times(self, jobs: Ints, begin: Floats | float) -> Floats:
@@ -246,7 +249,8 @@ class Holdings:
         )
 
     def _true_rate(self, jobs: Ints) -> Floats:
-        """Of running jobs, in their company: what the policy believes times how wrong it is."""
+        """Of running jobs, with their colocated jobs: what the policy believes times how wrong it
+        is."""
         believed_rate = pairs.believed_rate(
             self.workload.problem,
             self._slowdowns,

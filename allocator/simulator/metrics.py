@@ -1,4 +1,4 @@
-"""What became of the jobs: jobs.csv, and METRICS of contract section 7. Letters: see the
+"""What became of the jobs: the result jobs.csv, and METRICS. Letters: see the
 functions.
 """
 

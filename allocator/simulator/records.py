@@ -119,7 +119,7 @@ def _money(turn: RoundOutcome, world: World) -> tuple[float, float, float | None
 def spans_frame(world: World) -> pd.DataFrame:
     """spans.csv without its column policy, by start, then job; what still runs ends now.
     shared_with: the job that held the GPUs, "" = the job itself; two jobs on the same GPUs are two
-    rows, one of them with a host."""
+    rows, one of them with a primary job."""
     import pandas as pd
 
     r = world.active[world.pool[world.active] >= 0]

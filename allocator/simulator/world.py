@@ -105,8 +105,8 @@ class World(Holdings):
         self, jobs: Ints, pool: Ints, gpus: Ints, primary: Ints | None = None
     ) -> int:
         """Let the jobs hold these GPUs from now on (pool -1: nothing), or run on those of their
-        host (-1: their own); returns how many change. Jobs that are done meanwhile are left alone,
-        and what the pools cannot hold any more is taken back from the last to start."""
+        primary job (-1: their own); returns how many change. Jobs that are done meanwhile are left
+        alone, and what the pools cannot hold any more is taken back from the last to start."""
         here = np.isnan(self.finished_s[jobs])
         primary = (np.full(len(jobs), -1) if primary is None else primary)[here]
         jobs, pool, gpus = jobs[here], pool[here], gpus[here]
@@ -132,7 +132,7 @@ class World(Holdings):
         self.rate[j] = self._true_rate(j)
         for i in np.flatnonzero(self._spot.revocable[p] & (self.primary[j] < 0)).tolist():
             one = int(j[i])
-            if one not in self._spot.servers:  # those that a guest has held are up
+            if one not in self._spot.servers:  # those that a secondary job has held are up
                 self._spot.start(one, int(p[i]), int(k[i]), self.now)
                 self.ready_s[one] = self._up_s(one, one) + restart[i]
                 for secondary in self._colocation(one)[1:].tolist():
@@ -202,8 +202,8 @@ class World(Holdings):
         return r[~gone & (self.event_s[r] <= last)] if loses else r[:0]
 
     def _lose_servers(self, job: int, lost: Bools, at: float) -> None:
-        """Servers of a job and its guest change: the lost ones (k,) are replaced, others may
-        have come up.
+        """Servers of a job and its secondary job change: the lost ones (k,) are replaced, others
+        may have come up.
         """
         servers, attributes = self._spot.servers[job], self.workload.problem.jobs
         if lost.any():
@@ -246,9 +246,9 @@ class World(Holdings):
             self._evict_jobs()
 
     def _evict_jobs(self) -> None:
-        """Jobs and their guests lose what their pool does not have any more: the last to start
-        first, or at random (Options.victims). Of an asynchronous job the GPUs that are left work
-        on, where its speed on so many is known, without its guest."""
+        """Jobs and their secondary jobs lose what their pool does not have any more: the last to
+        start first, or at random (Options.victims). Of an asynchronous job the GPUs that are left
+        work on, where its speed on so many is known, without its secondary job."""
         problem, o = self.workload.problem, self.options
         for p in np.flatnonzero(self.used_gpus() > self.capacity).tolist():
             here = self._holders()

@@ -1,4 +1,4 @@
-"""What a round of the controller costs beside its decision: CPU and wall time by part, over a real
+"""What a round of the controller costs besides its decision: CPU and wall time by part, over a real
 queue file.
 
     OMP_NUM_THREADS=1 python scripts/benchmarks/bench_controller.py [--active 100 1000 5000]
@@ -88,7 +88,7 @@ class PartMeter:
         self.spent.clear()
 
     def lap(self) -> None:
-        """Charge what passed since the last call to the part that is on."""
+        """Attribute what passed since the last call to the part that is on."""
         cpu, wall = time.process_time(), time.perf_counter()
         spent = self.spent.setdefault(self.names[-1], [0.0, 0.0])
         spent[0] += cpu - self.cpu - self.own_cpu
@@ -96,7 +96,7 @@ class PartMeter:
         self.cpu, self.wall = cpu, wall
 
     def timed(self, inner: Callable[..., Any], part: str) -> Callable[..., Any]:
-        """The function, charged to the part."""
+        """Return the function with its time attributed to the part."""
 
         def outer(*args: Any, **kwargs: Any) -> Any:
             self.lap()
@@ -240,7 +240,7 @@ def measure(active: int, share: float, policy: str, rounds: int, seed: int) -> N
     for name in (n for n in names if n not in ASIDE):
         _row(name, np.array([lap.get(name, [0.0, 0.0]) for lap in laps]))
     _row(
-        "**all beside building and solving**",
+        "**all besides building and solving**",
         np.array([np.sum([v for n, v in lap.items() if n not in ASIDE], axis=0) for lap in laps]),
     )
     for name in ASIDE:

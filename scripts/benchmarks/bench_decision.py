@@ -37,7 +37,7 @@ RUNS = (
 
 
 def measure(spec: ClusterSpec, gap: float, seeds: range, policy: str, solver: str) -> str:
-    """One row of the table: seconds over the seeds, largest gap, worth relative to the proven
+    """One row of the table: seconds over the seeds, largest gap, value relative to the proven
     bound.
     """
     snapshots = [generate(spec, seed).snapshot() for seed in seeds]

@@ -1,5 +1,5 @@
-"""Measure the look ahead: certified gap and CPU seconds, beside the monolithic model in HiGHS on
-the same instances.
+"""Measure the look ahead: certified gap and CPU seconds, compared with the monolithic model in
+HiGHS on the same instances.
 
     python scripts/benchmarks/bench_horizon.py [--sizes S,M,L] [--seeds 5] [--gap 0.003] [--forms
     compiled,arrays,warm] python scripts/benchmarks/bench_horizon.py --forms monolithic --sizes S

@@ -1,5 +1,5 @@
-"""The table of docs/workloads.md: statistics of generated workloads beside what was measured on
-real clusters.
+"""The table of docs/workloads.md: statistics of generated workloads compared with what was measured
+on real clusters.
 
 Means over seeds; scripts/pictures/draw_workloads.py prints it and writes it into the page.
 """

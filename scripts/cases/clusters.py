@@ -260,7 +260,7 @@ def _start(
     tenants: list[dict[str, Any]],
 ) -> None:
     """Give running jobs their GPUs: each its smallest size, oldest first, then all double up to
-    what they asked for, within pools, budget and the limits of tenants. Those that find no room are
+    what they asked for, within pools, budget and the limits of tenants. Those that do not fit are
     paused."""
     price = {p["pool"]: p["price_per_gpu_hour"] for p in pools}
     free = {p["pool"]: p["gpus"] for p in pools}

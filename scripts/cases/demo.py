@@ -37,7 +37,7 @@ README = """\
 
 Eight A100 at $2.00 and eight V100 at $0.50 per GPU-hour; all of them would cost $20 per hour, the
 budget is $18. A round lasts 360 s. A job that starts loses 60 s (300 s are left), a running job
-that changes loses 120 s (240 s are left), a running job that stays loses nothing. The worth of a
+that changes loses 120 s (240 s are left), a running job that stays loses nothing. The value of a
 job is the share of its remaining steps that the round completes, at most 1; `urgent` counts double.
 
 ## What greedy does: 3.71
@@ -45,7 +45,7 @@ job is the share of its remaining steps that the round completes, at most 1; `ur
 It serves jobs in order of submission, at the size they asked for, on the fastest GPUs that are
 free.
 
-| job | gets | worth | |
+| job | gets | value | |
 |---|---|---|---|
 | pretrain | 4 A100 (keeps) | 0.01 | 3,240 of 324,000 steps, for $8 of the $18 |
 | nightly | 2 V100 (keeps) | 0.15 | |
@@ -57,13 +57,13 @@ free.
 
 ## What the optimum does: 7.14
 
-| job | gets | worth | why |
+| job | gets | value | why |
 |---|---|---|---|
 | sweep-a, sweep-b, sweep-c | 2 V100 each | 1 + 1 + 1 | 300 s x 2 steps/s = 600 steps: done this \
 round |
 | detect | 2 V100 | 0.30 | 300 x 2 / 2,000 |
 | finetune | moves to 2 A100 | 1 | 240 s x 5.4 = 1,296 steps: done, in spite of the pause; staying \
-is worth 0.50 |
+has 0.50 |
 | urgent | 2 A100 | 1.44 | 2 x 300 x 5.4 / 2,250 |
 | llm-eval | 2 A100 | 1 | 300 x 5.4 = 1,620 steps: done |
 | rank | 1 A100 | 0.40 | 300 x 2 / 1,500 |
@@ -76,7 +76,7 @@ is worth 0.50 |
 
 Put a price on what is scarce: 0.16 for a dollar per hour of the budget and 0.07 for a V100 (A100s
 are not scarce: one is idle). Then an A100 costs 2.00 x 0.16 = 0.32 and a V100 costs 0.50 x 0.16 +
-0.07 = 0.15. Let every job pick what leaves it the largest surplus of worth over cost:
+0.07 = 0.15. Let every job pick what leaves it the largest surplus of value over cost:
 
 | job | best pick | surplus |
 |---|---|---|
@@ -88,11 +88,11 @@ are not scarce: one is idle). Then an A100 costs 2.00 x 0.16 = 0.32 and a V100 c
 | detect | 1, 2 or 4 V100, or nothing | 0.15 k - 0.15 k = 0 |
 | pretrain, nightly, segment, llm-tune | nothing | 0 (llm-tune on 1 A100: 0.25 - 0.32 < 0) |
 
-No plan can be worth more than all surpluses plus the price of everything there is to hand out:
+No plan can have more than all surpluses plus the price of everything there is to hand out:
 
     3 x 0.70 + 0.36 + 0.80 + 0.36 + 0.08  +  0.16 x 18 (budget)  +  0.07 x 8 (V100)  =  7.14
 
-That is what the plan is worth, so it is optimal. `allocator solve` reports such a proof with every
+That is the value of the plan, so it is optimal. `allocator solve` reports such a proof with every
 plan: `bound`, `gap`, and the prices as `marginal_value`. (Any price of the dollar from 0.15 to
 0.175 proves the same.)
 """

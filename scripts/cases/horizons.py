@@ -2,8 +2,8 @@
 
 Up to 14 options a job. The fastest option of a job does 4 to 12 units of work in an interval, the
 job needs about three such intervals (log-normal, sigma 0.8), at most 48 units. A change or a start
-costs 10 to 40 % of an interval. Work is worth less every interval (3 %), finishing earns a bonus
-that falls with time. Calibration: design page solvers.md 4.
+costs 10 to 40 % of an interval. Work has a lower value every interval (3 %), finishing earns a
+bonus that falls with time.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ def workload(
 ) -> Workload:
     """Poisson arrivals of both classes. gpus: of the only pool, at a dollar per GPU-hour; mu:
     dollar_price; requested: GPUs asked for by the two classes, which rigid policies go by.
-    interval_s: ticks beside the events, and how far ahead policies with an objective look."""
+    interval_s: ticks besides the events, and how far ahead policies with an objective look."""
     rng = np.random.default_rng(seed)
     at = np.cumsum(rng.exponential(1.0 / (2 * RATE), arrivals)) * HOUR
     kind = rng.integers(0, 2, arrivals)

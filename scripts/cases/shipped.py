@@ -248,8 +248,8 @@ def _nodes(pools: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _placements(jobs: list[dict[str, Any]], nodes: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Large jobs first, each on the `up` nodes of its pool with the least room that takes the
-    most of it.
+    """Large jobs first, each on the `up` nodes of its pool with the least free capacity that takes
+    the most of it.
     """
     free = {n["node"]: n["gpus"] for n in nodes if n["state"] == "up"}
     pool_of = {n["node"]: n["pool"] for n in nodes}

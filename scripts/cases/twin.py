@@ -43,7 +43,7 @@ Plan = tuple[float, dict[str, tuple[str, int, str]] | None]
 
 
 def plan_of_turn(turn: RoundOutcome) -> Plan:
-    """(time, pool, GPUs and host by job) of a round."""
+    """(time, pool, GPUs and primary job by job) of a round."""
     problem = turn.problem
     if turn.decision is None:
         return problem.now_s, None

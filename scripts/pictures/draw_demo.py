@@ -43,7 +43,7 @@ def main() -> None:
     right.text(float(budget or 0) + 0.5, 0.3, f"budget of the demo\n{budget:g} $/h", fontsize=8)
     right.set(
         xlabel="budget, dollars per hour",
-        ylabel="value of the round (jobs' worth of progress)",
+        ylabel="value of the round (progress, in jobs)",
         title="What the same money buys",
     )
     right.legend(frameon=False)

@@ -43,7 +43,7 @@ def main() -> None:
         f"medium, {POINTS} solves, {cpu() - start:.1f} s, open {100 * found.found.open_share:.2f} %"
     )
     print(
-        "| budget $/h | spent | added | progress | no plan above | gap | 1 $/h more is worth |"
+        "| budget $/h | spent | added | progress | no plan above | gap | value of 1 $/h more |"
         " jobs |"
     )
     print("|---|---|---|---|---|---|---|---|")

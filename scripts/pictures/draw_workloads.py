@@ -65,7 +65,7 @@ def draw_bursty() -> plt.Figure:
         st.run_s(made),
     )
     figure, axes = plt.subplots(2, 2, figsize=(12, 8), layout="constrained")
-    figure.suptitle("generator bursty, 80,000 jobs, beside what was measured on Philly")
+    figure.suptitle("generator bursty, 80,000 jobs, and what was measured on Philly")
     counts = np.bincount((at // HOUR).astype(int))
     shown = counts[: 14 * 24]
     axes[0, 0].plot(np.arange(len(shown)) / 24, shown, color=MADE, linewidth=0.8, label="generated")
@@ -159,7 +159,7 @@ def draw_diurnal() -> plt.Figure:
     figure, (left, right) = plt.subplots(
         1, 2, figsize=(12, 4), width_ratios=(2, 1), layout="constrained"
     )
-    figure.suptitle("generator diurnal, 80,000 jobs, beside what was measured on Helios Venus")
+    figure.suptitle("generator diurnal, 80,000 jobs, and what was measured on Helios Venus")
     left.bar(range(24), st.by_hour(at), color=MADE, label="generated")
     left.plot(range(24), m.VENUS_HOURS, "o", color="white", markeredgecolor=REAL, label="measured")
     left.set(

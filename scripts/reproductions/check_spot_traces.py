@@ -1,4 +1,4 @@
-"""Published spot markets, as our readers read them, beside generated ones: availability,
+"""Published spot markets, as our readers read them, compared with generated ones: availability,
 correlation, batches, prices.
 
     python scripts/reproductions/check_spot_traces.py FOLDER [--seeds 24]     # where the files of
@@ -39,7 +39,7 @@ GRID_S = 600.0  # of correlations
 # zones watched for less go in one row per machine, not per region
 SHORT_DAYS = 4
 CPU = re.compile("intel|c3-")
-# where the price on demand that we know is charged
+# where the price on demand that we know applies
 PRICED = re.compile(r"(us-(east-[12]|west-2)[a-z])-p3\.")
 
 

@@ -7,9 +7,10 @@ without rounds.
 A reference of its own: nothing of policies or the simulator is used but for the column `las`, the
 preemptive least attained service of this product in its simulator with rounds of 150 s. As
 published (Luo et al., IWQoS 2024): the shortest waiting job first; idle GPUs first; if they are too
-few, GPUs of jobs that run alone there, best partners (least mean completion time) first; a GPU has
-two jobs at most; never moved, never paused. A job is as slow as its worst partner makes it. All
-jobs fit memory two by two. "equal": the rule, with partners of as many GPUs only.
+few, GPUs of jobs that run alone there, best colocated jobs (least mean completion time) first; a
+GPU has two jobs at most; never moved, never paused. A job is as slow as its worst colocated job
+makes it. All jobs fit memory two by two. "equal": the rule, with colocated jobs of as many GPUs
+only.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """CPU time of decisions with pair options at 1,000 jobs and a gap of 0.5 %: the product's way
-beside plain HiGHS.
+compared with plain HiGHS.
 
     python scripts/studies/bench_sharing.py [--seeds N] [--jobs J] > table.md        # ten minutes
         with the
@@ -70,8 +70,8 @@ def main() -> None:
         f"{machine()}; {args.jobs:,} jobs, seeds 1 to {args.seeds}; CPU seconds: mean (largest)\n"
     )
     print(
-        "| jobs | objective | options | of guests | rows | build | decision | gap | with pairs,"
-        f" worth more | HiGHS alone (stopped after {PATIENCE_S:.0f} s) | its gap |"
+        "| jobs | objective | options | of secondary jobs | rows | build | decision | gap | gain by"
+        f" pairs | HiGHS alone (stopped after {PATIENCE_S:.0f} s) | its gap |"
     )
     print("|---|---|---|---|---|---|---|---|---|---|---|")
     for name, make in CASES.items():

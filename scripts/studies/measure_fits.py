@@ -371,7 +371,7 @@ def _outcome_line(aim: str, name: str, some: list[Floats]) -> None:
 
 
 HOURS, TRY_S = 3.0, 60.0
-# exponent of the GPUs beside the time
+# exponent of the GPUs besides that of the time
 AIMS = {"fastest": 0.0, "least time x cost": 0.5, "cheapest": 1.0}
 Search = tuple[str, Ints, int, bool]
 
@@ -407,14 +407,15 @@ def _search(
     rows: Observations, first: Ints, most: int, priced: bool, price: float, try_s: float
 ) -> tuple[Ints, Floats]:
     """(tried, log speed believed in the end): measure `first`, then where log time + price log GPUs
-    may fall most; if tries are priced, most for what a try adds to it, until none is worth that."""
+    may fall most; if tries are priced, by most for the cost of the try, until no try pays for
+    itself."""
     x = np.stack([np.log2(rows.gpus), np.log2(rows.batch / rows.gpus)], axis=1)
     truth, size = np.log(rows.useful), price * np.log(rows.gpus)
     tried = first
     while True:
         mean, deviation = update_beliefs(_believed(rows.take(tried), rows), x, tried, truth[tried])
-        worth = expected_gain(size - mean, deviation)
-        worth[tried] = 0.0
+        gain = expected_gain(size - mean, deviation)
+        gain[tried] = 0.0
         best = int(np.argmin(size - mean))
         run_s = HOURS * 3600.0 * float(np.exp(mean.max() - mean[best]))
         costs = (
@@ -422,7 +423,7 @@ def _search(
             if priced
             else np.zeros(len(rows))
         )
-        left = select_trials(worth, costs)
+        left = select_trials(gain, costs)
         if not left or len(tried) >= most:
             return tried, mean
         tried = np.append(tried, left[0])

@@ -1,4 +1,4 @@
-"""What headroom does for interactive sessions beside batch jobs that may or may not be moved, and
+"""What headroom does for interactive sessions among batch jobs that may or may not be moved, and
 what it costs these.
 
     python scripts/studies/measure_headroom.py --seeds 8

@@ -1,5 +1,5 @@
-"""What looking ahead buys: the policy `horizon` beside `mip` and rules, on workloads of several
-kinds.
+"""What looking ahead buys: the policy `horizon` compared with `mip` and rules, on workloads of
+several kinds.
 
     python scripts/studies/measure_horizon.py run FILE --families "reproduction;bursty" --seeds 5
         # a JSON

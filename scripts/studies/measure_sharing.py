@@ -95,8 +95,8 @@ def elastic(jobs: int, seed: int) -> Problem:
 
 def line(problems: list[Problem]) -> str:
     """Means over the problems: pairs of options that the rules allow, kinds of jobs at one pool and
-    size, CPU ms to value all pairs, and to price them once; the menu, which every round has, not
-    counted."""
+    size, CPU ms to value all pairs, and to price them once; the option table, which every round
+    has, not counted."""
     rows = []
     for p in problems:
         table = RateTable.of(p)

@@ -1,7 +1,7 @@
 """The witness: every rule broken once by hand gives exactly that fault, a legal plan gives none,
 the numbers are right.
 
-Default scene of the builders: jobs j0, j1 ... of model "m" with 1000 units left, pools p0, p1 ...
+Default round of the builders: jobs j0, j1 ... of model "m" with 1000 units left, pools p0, p1 ...
 of 8 GPUs of type "A" in nodes of 8, rate = GPUs, rounds of 300 s, restart 30 s.
 """
 
@@ -62,7 +62,7 @@ def running(gpus: int, pool: str = "p0", **more: Any) -> dict[str, Any]:
 
 
 BROKEN: dict[str, tuple[dict[str, Any], Gets, dict[str, Any], str]] = {
-    # what is broken: (scene, plan, repairs, words of the only fault)
+    # what is broken: (round, plan, repairs, words of the only fault)
     "below range": ({"jobs": [{"min_gpus": 2}]}, {"j0": ("p0", 1)}, {}, "outside its range 2 to 8"),
     "above range": ({"jobs": [{"max_gpus": 4}]}, {"j0": ("p0", 8)}, {}, "outside its range 1 to 4"),
     "not listed": ({"jobs": [{"sizes": [1, 4]}]}, {"j0": ("p0", 2)}, {}, "not one of its sizes"),
@@ -320,7 +320,7 @@ LEGAL: dict[str, tuple[dict[str, Any], Gets, dict[str, Any]]] = {
 
 @pytest.mark.parametrize("case", LEGAL)
 def test_legal_plans_have_no_fault(case: str) -> None:
-    """What the contract allows at its edges passes."""
+    """Plans at the edge of what the rules allow pass."""
     context, gets, mended = LEGAL[case]
     assert judge(problem(**context), gets, **mended).faults == ()
 
@@ -361,7 +361,7 @@ def test_arrays_of_the_wrong_length_are_a_fault() -> None:
 
 
 def test_no_jobs_and_no_pools() -> None:
-    """Nothing to decide is a legal decision, worth nothing."""
+    """Nothing to decide is a legal decision of value 0."""
     for p in (problem([]), problem([{}], [{"gpus": 0}])):
         told = judge(p, {})
         assert told.faults == () and told.objective_value == 0.0

@@ -1,7 +1,7 @@
-"""The witness agrees with a second reading of the contract (second_reading.py), written on plain
+"""The audit agrees with a second reading of the rules (second_reading.py), written on plain
 rows with loops.
 
-Tiny random scenes with every rule and broken clusters; plans drawn from what looks plausible, legal
+Tiny random rounds with every rule and broken clusters; plans drawn from what looks plausible, legal
 or not.
 """
 
@@ -142,7 +142,7 @@ def cells(rows: list[Row]) -> list[Row]:
 
 @pytest.mark.parametrize("part", range(4))
 def test_second_reading_agrees(part: int) -> None:
-    """Same verdict on every plan, same worth of every legal one; both verdicts come up often."""
+    """Same verdict on every plan, same value of every legal one; both verdicts come up often."""
     rng = np.random.default_rng(part)
     verdicts = []
     for _ in range(60):
@@ -180,8 +180,8 @@ def test_second_reading_agrees(part: int) -> None:
     "objective", [*OBJECTIVES, "progress=2,utility=0.5", "fairness > cost", "cost > completion"]
 )
 def test_what_a_policy_maximises_is_what_the_audit_counts(objective: str) -> None:
-    """The worth of every option in the menu of random scenes is that of the plan in which its
-    job alone gets it.
+    """The value of every option of random rounds is that of the plan in which
+    its job alone gets it.
     """
     rng = np.random.default_rng(5)
     seen = 0

@@ -1,8 +1,8 @@
 """Every objective on every column: the value of options, by four accounts, and the best plan, by
 trying all.
 
-The accounts are that of the options (what policies maximise), that of the audit (what plans are
-worth), a second account over arrays (second_account.py) and a reading of the formulas on plain rows
+The accounts are that of the options (what policies maximise), that of the audit (what plans
+have), a second account over arrays (second_account.py) and a reading of the formulas on plain rows
 (second_values.py). tests/support/values/matrix.py has the features. The long run,
 
     pytest -s -m soak tests/audit/test_value_matrix.py
@@ -106,8 +106,8 @@ Accounts = tuple[Values, Values, Values, Values]
 
 
 def told(case: Case, objective: str) -> Accounts:
-    """What every option is worth: {(job, pool, GPUs): value}, of pairs {(host, guest, pool, GPUs,
-    ...): of both}; by the options, the audit, the second account, the second reading."""
+    """The value of every option: {(job, pool, GPUs): value}, of pairs {(primary job, secondary job,
+    pool, GPUs, ...): of both}; by the options, the audit, the second account, the second reading."""
     problem = dataclasses.replace(case.problem, objective=objective)
     round_ = compile_round(problem, prunes=False, shares=PairOffer.ALL)
     r = reading(case.tables, round_.problem, objective)
@@ -141,7 +141,7 @@ def told(case: Case, objective: str) -> Accounts:
 
 def alone(round_: CompiledRound, r: Reading, o: int, out: Accounts) -> None:
     """An option in which a job that runs on the GPUs of another holds GPUs itself: what it runs on,
-    as its host leaves; other GPUs of that pool, as its host stays; or others."""
+    as its primary job leaves; other GPUs of that pool, as its primary job stays; or others."""
     m, p = round_.option_table, round_.problem
     j, place = int(m.job[o]), (p.pools.pool[m.pool[o]], int(m.gpus[o]))
     job, moves = r.by[p.jobs.job_id[j]], apart(round_, o)
@@ -164,8 +164,8 @@ def alone(round_: CompiledRound, r: Reading, o: int, out: Accounts) -> None:
 
 
 def apart(round_: CompiledRound, o: int) -> bool:
-    """Whether the option lets a guest leave for other GPUs, as many of the same pool as it runs
-    on.
+    """Whether the option lets a secondary job leave for other GPUs, as many of the same pool as it
+    runs on.
     """
     m, jobs = round_.option_table, round_.problem.jobs
     j = m.job[o]

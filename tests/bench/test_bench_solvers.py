@@ -231,7 +231,7 @@ def test_a_killed_benchmark_leaves_files_that_go_on(tmp_path: Path) -> None:
 
 
 def test_files_are_measured_under_their_name(tmp_path: Path) -> None:
-    """A neutral file: max 3 x + 2 y with one of both allowed is worth 3."""
+    """A neutral file: max 3 x + 2 y where one of both is allowed has value 3."""
     model = dense([3, 2], [(-INF, [1, 1], 1.0), (-INF, [1, 2], 2.0)], choices=1)
     path = write_model(model, tmp_path / "two.npz")
     [only] = grid(["decomposition"], [], 1, [], files=[str(path)], gap=lambda s, r: 0.0, limit_s=20)
@@ -323,8 +323,8 @@ def test_help_starts_with_examples(capsys: Output, words: list[str]) -> None:
 
 
 def test_greedy_takes_the_best_gain_per_gpu() -> None:
-    """3 GPUs; a: 1 GPU worth 4, 3 worth 6; b: 2 GPUs worth 5. a takes one (4 per GPU), b two
-    (2.5): 9.
+    """3 GPUs; a: 1 GPU of value 4, 3 of value 6; b: 2 GPUs of value 5. a takes one (4 per GPU), b
+    two (2.5): 9.
     """
     model = dense(
         [4, 6, 5],
@@ -355,7 +355,7 @@ def test_greedy_meets_lower_bounds_first() -> None:
 
 @pytest.mark.parametrize("rules", [PLAIN, EVERYTHING])
 def test_heuristics_keep_every_row_and_marginal_bounds_them(rules: object) -> None:
-    """Whatever they find is a plan, and none is worth more than the bound of `marginal`."""
+    """Whatever they find is a plan, and none has a higher value than the bound of `marginal`."""
     model = build_model(generate((200, 128, 3), 0, rules))  # type: ignore[arg-type]
     bounded = marginal(model, SolveLimits(), WarmStart(), lambda x, b: None)
     assert bounded.values is not None and model.feasible(bounded.values)

@@ -47,7 +47,7 @@ def test_same_seed_same_bytes(name: str) -> None:
 @pytest.mark.parametrize("name", GENERATORS)
 def test_any_number_of_jobs_is_a_sound_workload(name: str, jobs: int) -> None:
     """Ids are unique, submissions in order and inside the window, requests inside ranges that fit
-    some pool, every model has a speed on every type, and no column is unknown to the contract."""
+    some pool, every model has a speed on every type, and every column is a documented one."""
     tables = generate(name, seed=2, jobs=jobs)
     work = tables.tables["workload.csv"]
     known = {c.name for c in WORKLOAD.columns}

@@ -25,7 +25,7 @@ def found(p: Problem) -> Colocations:
 
 
 def listed(p: Problem) -> tuple[Any, Any, Any, Any]:
-    """(host, guest, pool, gpus) of all pairs of positive value."""
+    """(primary job, secondary job, pool, gpus) of all pairs of positive value."""
     m = option_table(p, RateTable.of(p))
     primary, secondary = found(p).listed()
     assert (m.gpus[primary] == m.gpus[secondary]).all() and (

@@ -119,7 +119,7 @@ def test_demo_optimum_is_the_plan_of_its_page() -> None:
 
 @pytest.mark.parametrize("name", ["demo", "medium", "full"])
 def test_budget_binds(name: str) -> None:
-    """A larger budget would be worth something: its price is positive in the proof."""
+    """A larger budget would have a value: its price is positive in the proof."""
     result = allocator.solve(allocator.read_snapshot(DATA / name), policy="marginal")
     marginal = result.budget["marginal_value"]
     assert marginal is not None
@@ -128,8 +128,8 @@ def test_budget_binds(name: str) -> None:
 
 def test_full_uses_every_column() -> None:
     """Every column of every table has a value somewhere, every key and table of config.toml is
-    there, but those that go beyond the contract: this snapshot is valued and judged by the contract
-    alone (independent checks read it)."""
+    there, but those of optional features: independent checks, which know only
+    docs/reference/rules.md, value and judge this snapshot."""
     beyond = {
         "jobs.csv: max_spot_gpus",
         "jobs.csv: synchronous",

@@ -182,7 +182,7 @@ def test_what_is_there_is_not_run_again(tmp_path: Path) -> None:
         ("crashes", "exit code 1", "RuntimeError: a bug of the simulator"),
         ("killed", "killed by SIGKILL", "about to be killed"),
         ("full", "exit code 1", "No space left on device"),
-        ("no-room", "exit code 1", "File too large"),
+        ("full-disk", "exit code 1", "File too large"),
         ("nothing", "left no metrics.json", ""),
     ],
 )

@@ -402,7 +402,7 @@ def test_explain(capsys: Output, folder: Path) -> None:
 
 
 def test_schema(capsys: Output) -> None:
-    """Both schemas are JSON and name the contract's fields."""
+    """Both schemas are JSON and name the documented fields."""
     assert "jobs.csv" in json.dumps(json.loads(call(capsys, "schema")[1]))
     assert "objective_value" in json.loads(call(capsys, "schema", "result")[1])["properties"]
 
@@ -526,7 +526,8 @@ WORDS = st.sampled_from(
 def test_any_words_end_in_an_exit_code(
     capsys: Output, folder: Path, tmp_path: Path, first: tuple[str, str], words: list[str]
 ) -> None:
-    """Random command lines never raise, never trace back, and give a code of the contract."""
+    """Random command lines never raise, never trace back, and give a documented exit code
+    (docs/reference/rules.md, R45)."""
     places = {
         "PAIR": str(folder),
         "BAD": str(tmp_path / "nowhere"),

@@ -172,7 +172,7 @@ MEDIUM = ROOT / "data" / "snapshots" / "medium"
 
 @pytest.mark.parametrize("columns", [80, 120])
 def test_a_plan_of_500_jobs_fits_a_terminal(columns: int) -> None:
-    """Totals by action, reason and tenant, then as many jobs as there is room for: no line is too
+    """Totals by action, reason and tenant, then as many jobs as fit: no line is too
     long, none is wrapped within a cell, and the rest is said to be there."""
     shown, _ = on_terminal(["solve", str(MEDIUM)], "stdout", COLUMNS=str(columns), LINES="60")
     lines = [STYLE.sub("", line).rstrip() for line in shown.splitlines()]

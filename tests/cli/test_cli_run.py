@@ -59,8 +59,8 @@ FILES = ("--once", "--grace", "0", "--executor", "files")
 
 def test_a_dry_run_changes_nothing(name: str, tmp_path: Path, capsys: Output) -> None:
     """It says what a round would do now, and the folder of the queue is byte by byte as before,
-    also where the log of a controller that was killed is still beside it; a controller may be in
-    charge meanwhile. What a round would pause or resize is stopped first. After it, the acting
+    also where the log of a controller that was killed is still next to it; a controller may be
+    leading meanwhile. What a round would pause or resize is stopped first. After it, the acting
     round does what was said."""
     with Queue(name) as queue, queue.store.write() as connection:
         assert lease.take(connection, "another", 3600.0, time.time()) is not None
@@ -70,7 +70,7 @@ def test_a_dry_run_changes_nothing(name: str, tmp_path: Path, capsys: Output) ->
         assert code == 0 and contents(tmp_path) == before
         said = [line for line in out.splitlines() if line.startswith('would start job "j')]
         assert len(said) == 3 == len(out.splitlines()) and "hunter2" not in out + err
-        assert "dry run" in err and '"another" is in charge' in err
+        assert "dry run" in err and '"another" leads' in err
     subprocess.run([sys.executable, "-c", KILLED, name], check=False, timeout=60)
     before = contents(tmp_path)
     assert {path.name for path in before} == {"queue.db", "queue.db-wal", "queue.db-shm"}
@@ -182,7 +182,7 @@ def test_once_then_look_at_it(name: str, tmp_path: Path, capsys: Output) -> None
     assert len(read_snapshot(tmp_path / "round").tables["jobs.csv"]) == 3
     assert call(capsys, "solve", tmp_path / "round")[0] == 0
     code, out, _ = call(capsys, "status", name)
-    assert code == 0 and "nobody is in charge" in out and "3 running" in out
+    assert code == 0 and "no controller leads" in out and "3 running" in out
     assert (
         json.loads(call(capsys, "status", name, "--format", "json")[1])["last_round"]["number"] == 1
     )

@@ -57,7 +57,7 @@ METRICS = [
     "ftf_mean",
     "ftf_max",
 ]
-# beyond the contract: docs/simulation.md
+# besides docs/reference/rules.md, R52: docs/simulation.md
 MORE = ["failures", "rounds", "revocations", "mean_gpus", "bill_dollars", "deadlines_met"]
 COLUMNS = {
     "jobs.csv": (
@@ -96,8 +96,8 @@ def bytes_of(out: Path, names: Sequence[str] = SAME) -> list[bytes]:
 
 
 def test_files_and_columns(tmp_path: Path) -> None:
-    """A process writes exactly the five files, with the metrics of the contract and the documented
-    columns; standard output is one JSON document equal to results.json."""
+    """A process writes exactly the five files, with the metrics of docs/reference/rules.md, R52,
+    and the documented columns; standard output is one JSON document equal to results.json."""
     out = tmp_path / "out"
     done = process("simulate", DEMO, "--policy", "static,greedy", "--out", out, "--format", "json")
     assert (done.returncode, done.stderr) == (0, "")
@@ -491,7 +491,8 @@ def test_interrupted(
 
 def test_a_full_disk(capsys: Output, tmp_path: Path) -> None:
     """The operating system stops writing half way, first a checkpoint, then the results: one line
-    says so with exit code 1, half of no file is left, and with room again the same command goes on.
+    says so with exit code 1, half of no file is left, and with space again the same command goes
+    on.
     """
     out, whole = tmp_path / "out", tmp_path / "whole"
     for policies, limit in (("static,greedy", 2000), ("greedy", 3000)):

@@ -233,9 +233,9 @@ def test_a_queue_made_anew_takes_an_old_state(site: Site) -> None:
 
 
 def test_an_empty_state_is_taken_only_when_nothing_runs_under_the_old_one(site: Site) -> None:
-    """While job `a` runs, the queue cannot go over to an empty folder, nor while a controller is in
-    charge. Once it has stopped, it can: the job counts as lost there and is started again under the
-    new folder."""
+    """While job `a` runs, the queue cannot go over to an empty folder, nor while a controller is
+    leading. Once it has stopped, it can: the job counts as lost there and is started again under
+    the new folder."""
     site.submit("a", SCRIPT)
     controller = site.run()
     wait_for(lambda: site.ran() == ["a 1"])
@@ -248,7 +248,7 @@ def test_an_empty_state_is_taken_only_when_nothing_runs_under_the_old_one(site: 
         "--state",
         site.folder / "new-state",
     )
-    assert "is in charge" in call(site.capsys, *argv)[2]
+    assert " leads" in call(site.capsys, *argv)[2]
     site.stop(controller)
     code, _, err = call(site.capsys, *argv)
     assert code == 2 and "would be started a second time" in err

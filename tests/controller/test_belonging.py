@@ -75,7 +75,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def test_a_dry_run_while_jobs_run(site: Site) -> None:
-    """A job runs, half of its work safe. A dry run between two controllers, and another one beside
+    """A job runs, half of its work safe. A dry run between two controllers, and another one next to
     the second, change nothing: the job runs on as the same allocation and keeps its work."""
     site.submit(
         "a",

@@ -1,5 +1,5 @@
 """A controller carries out pairs: two jobs on the same GPUs, started, moved, left by one of
-them, charged once.
+them, billed once.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def paired(folder: Path, policy: str = "bsbf") -> Rig:
     rig.machines.set_gpus("b", 0)
     rig.machines.truth = MachineBehaviour(
         rate=lambda o: RATES[o.gpu_type, o.gpus],
-        beside=lambda o, other: 0.8 * RATES[o.gpu_type, o.gpus],
+        colocated_rate=lambda o, other: 0.8 * RATES[o.gpu_type, o.gpus],
     )
     submit(rig, "one", work=200, memory_gb=4.0, max_gpus=1)
     submit(rig, "two", work=500, memory_gb=4.0, max_gpus=1)
@@ -112,10 +112,10 @@ def test_who_is_left_goes_on_without_a_pause(who: str, tmp_path: Path) -> None:
 
 
 def test_speeds_of_colocated_jobs_correct_nothing(tmp_path: Path) -> None:
-    """Machines are twice as fast as believed. Two jobs beside each other teach nothing; alone, from
+    """Machines are twice as fast as believed. Two jobs on the same GPUs teach nothing; alone, from
     the second look after the other's end on, the job does."""
     rig = paired(tmp_path)
-    rig.machines.truth = MachineBehaviour(rate=lambda o: 2.0, beside=lambda o, other: 0.5)
+    rig.machines.truth = MachineBehaviour(rate=lambda o: 2.0, colocated_rate=lambda o, other: 0.5)
     rig.steps(360)
 
     def learned() -> list[dict[str, Any]]:
@@ -133,16 +133,16 @@ def test_a_secondary_of_a_snapshot_is_a_secondary_in_the_queue(tmp_path: Path) -
     """Loaded into a queue and read again: the same pair, one GPU used."""
     jobs = (
         "job_id,model,submitted_s,remaining_work,max_gpus,state,pool,gpus,shared_with\n"
-        f"host,m,{NOW - 20},50,1,running,a,1,\nguest,m,{NOW - 10},50,1,running,a,1,host\n"
+        f"p,m,{NOW - 20},50,1,running,a,1,\ns,m,{NOW - 10},50,1,running,a,1,p\n"
     )
     source = cluster(**{"jobs.csv": jobs, "pools.csv": POOLS, "sharing.csv": SLOW})
     with Queue.create(tmp_path / "queue.db", source, clock=lambda: NOW) as queue:
         table = queue.snapshot().tables["jobs.csv"]
-        assert list(table.texts("job_id")) == ["host", "guest"]
-        assert table.texts("shared_with") == ["", "host"]
+        assert list(table.texts("job_id")) == ["p", "s"]
+        assert table.texts("shared_with") == ["", "p"]
         with queue.store.read() as connection:
             assert queue_cluster.used(connection) == {"a": 1, "b": 0}
-            assert [a["host"] for a in queue_jobs.history(connection, "guest")] == ["host"]
+            assert [a["host"] for a in queue_jobs.history(connection, "s")] == ["p"]
 
 
 # ---- the rules of starts, without a policy
@@ -151,7 +151,7 @@ def test_a_secondary_of_a_snapshot_is_a_secondary_in_the_queue(tmp_path: Path) -
 
 class Verbs(Controller):
     """The verbs of a controller, and what there is: for every open allocation its generation,
-    phase and host.
+    phase and primary job.
     """
 
     def there(self) -> dict[str, tuple[int, str, str]]:
@@ -189,8 +189,8 @@ def verbs(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Verbs]:
 
 
 def test_primaries_start_before_their_secondaries(verbs: Verbs) -> None:
-    """In one step, the host first though it was submitted later; said again until they are seen;
-    one GPU.
+    """In one step, the primary job first though it was submitted later; said again until they are
+    seen; one GPU.
     """
     verbs.want(h=("a", 1), g=("a", 1, "h"))
     assert verbs.starts() == [("h", 1), ("g", 1)] == verbs.starts()
@@ -200,7 +200,7 @@ def test_primaries_start_before_their_secondaries(verbs: Verbs) -> None:
 
 
 def test_a_secondary_waits_for_its_primary(verbs: Verbs) -> None:
-    """The host holds other GPUs and has to leave them first; then both start."""
+    """The primary job holds other GPUs and has to leave them first; then both start."""
     verbs.want(h=("a", 2))
     verbs.starts()
     verbs.say("h", "running")
@@ -220,7 +220,8 @@ def test_a_secondary_waits_for_the_secondary_before_it(verbs: Verbs) -> None:
 
 
 def test_a_secondary_whose_primary_is_wanted_nowhere_gets_gpus_of_its_own(verbs: Verbs) -> None:
-    """The host was held before it started: the guest need not wait for the next round."""
+    """The primary job was held before it started: the secondary job need not wait for the next
+    round."""
     verbs.want(h=("a", 1), g=("a", 1, "h"))
     verbs.queue.hold("h")
     assert verbs.starts() == [("g", 1)] and verbs.there() == {"g": (1, "ordered", "")}
@@ -250,7 +251,8 @@ def test_the_primary_leaves_and_its_secondary_keeps_the_gpus(verbs: Verbs) -> No
 
 
 def test_a_secondary_moves_to_other_gpus_of_the_same_pool(verbs: Verbs) -> None:
-    """Pool and size stay the same, the host stays: it has to stop and to start anew, once."""
+    """Pool and size stay the same, the primary job stays: it has to stop and to start anew,
+    once."""
     verbs.both()
     verbs.want(h=("a", 1), g=("a", 1, "", True))
     assert verbs.stops() == [("g", 1)] == verbs.stops()
@@ -282,8 +284,8 @@ def test_primary_and_secondary_change_places(verbs: Verbs) -> None:
 
 
 def test_both_ends_in_any_order_and_every_turn_is_kept(verbs: Verbs) -> None:
-    """The end of the host is told after that of its guest, though it was before: g held the GPU
-    for the 5 s between.
+    """The end of the primary job is told after that of its secondary job, though it was before: g
+    held the GPU for the 5 s between.
     """
     verbs.both()
     verbs.see(Seen("g", 1, NOW + 15, "finished"), Seen("h", 1, NOW + 10, "finished"))
@@ -297,9 +299,9 @@ def test_both_ends_in_any_order_and_every_turn_is_kept(verbs: Verbs) -> None:
 
 
 def test_what_a_pair_costs(tmp_path: Path) -> None:
-    """A dollar a second, at least 60 s. The host is done after 10 s and leaves the GPU to its
-    guest: 10 dollars. That one is done after 10 s more: 60. Stretches between two books add up,
-    wherever they are cut."""
+    """A dollar a second, at least 60 s. The primary job is done after 10 s and leaves the GPU to
+    its secondary job: 10 dollars. That one is done after 10 s more: 60. Stretches between two books
+    add up, wherever they are cut."""
     pools = (
         "pool,gpu_type,gpus,memory_gb,sharing,market,price_per_gpu_hour,min_billing_s\n"
         "a,A,2,40,any,on_demand,3600,60\nb,B,0,,,,,\n"
@@ -362,10 +364,10 @@ def resumed(folder: Path, before: Rig, fate: Fate) -> Rig:
 
 @pytest.mark.parametrize("at_s", [0, 250])
 def test_killed_at_any_write_or_call(at_s: int, tmp_path: Path) -> None:
-    """The step that starts the pair, and the one that sees the end of the host: the controller dies
-    at each of its transactions, reads and calls in turn. Whoever comes after it finishes what it
-    began: nothing is started twice, one GPU is held, and the jobs end and are credited as if
-    nothing had happened."""
+    """The step that starts the pair, and the one that sees the end of the primary job: the
+    controller dies at each of its transactions, reads and calls in turn. Whoever comes after it
+    finishes what it began: nothing is started twice, one GPU is held, and the jobs end and are
+    credited as if nothing had happened."""
     before = paired(tmp_path)
     before.steps(at_s, 50.0)
     before.controller.stop()

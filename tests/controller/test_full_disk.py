@@ -48,10 +48,16 @@ def test_a_supervisor_whose_log_is_full_too_waits_and_then_records_the_end(tmp_p
     place = executor.ledger.create(order, {}, devices=[0], grace_s=1.0, base=0.0, marker="x")
     executor.ledger.job_folder("j").mkdir(exist_ok=True)
     blocked = (
-        "import os, sys\nfrom pathlib import Path\nfrom allocator.executors import keeper\nrun ="
-        " keeper.Keeper.keep\ndef keep(self):\n    end = run(self)\n    (self.folder /"
-        " keeper.EXIT).mkdir()\n    return end\nkeeper.Keeper.keep ="
-        " keep\nsys.exit(keeper.main(Path(sys.argv[1])))\n"
+        "import sys\n"
+        "from pathlib import Path\n"
+        "from allocator.executors import supervisor\n"
+        "supervise = supervisor.Supervisor.supervise\n"
+        "def supervise_and_block(self):\n"
+        "    end = supervise(self)\n"
+        "    (self.folder / supervisor.EXIT).mkdir()\n"
+        "    return end\n"
+        "supervisor.Supervisor.supervise = supervise_and_block\n"
+        "sys.exit(supervisor.main(Path(sys.argv[1])))\n"
     )
     with open("/dev/full", "wb") as full:
         process = subprocess.Popen([sys.executable, "-c", blocked, str(place)], stderr=full)

@@ -48,7 +48,7 @@ def test_a_chain_of_jobs_is_decided_for_its_first():
 
 @pytest.mark.parametrize("free", [0, 1, 12])
 def test_held_jobs_do_not_change_what_the_others_get(free):
-    """Thousands of held jobs beside a few queued ones: the value and the bound are those of the
+    """Thousands of held jobs next to a few queued ones: the value and the bound are those of the
     few alone.
     """
     jobs = _queued(MANY)

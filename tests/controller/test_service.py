@@ -394,12 +394,13 @@ def test_left_alone_gives_way_to_rules(tmp_path: Path) -> None:
 
 
 def test_status_and_metrics(rig: Rig) -> None:
-    """Who is in charge, jobs, pools; metrics in Prometheus' format with what happened."""
+    """The status names the leading controller, jobs and pools; metrics in Prometheus' format with
+    what happened."""
     submit(rig, "one", "two")
     rig.steps(30)
     found = status(rig.queue)
     assert found["controller"]["state"] == "in charge" and found["jobs"]["running"] == 2
-    assert any("me is in charge" in line for line in format_status(found))
+    assert any("me leads" in line for line in format_status(found))
     rig.clock.sleep(1e4)
     assert status(rig.queue)["controller"]["state"] == "silent"
     text = rig.controller.log.metrics.text()

@@ -102,7 +102,7 @@ def test_a_step_reads_open_allocations_only(tmp_path: Path) -> None:
 
 
 def test_the_disk_is_full(tmp_path: Path) -> None:
-    """SQLite may not grow any more: rounds cannot be written, nothing else happens; with room
+    """SQLite may not grow any more: rounds cannot be written, nothing else happens; with space
     again all goes on.
     """
     rig = Rig(str(tmp_path / "queue.db"))

@@ -64,7 +64,7 @@ def test_faults_by_seed(backend: str, tmp_path: Path) -> None:
 
 def test_faults_with_pairs(tmp_path: Path) -> None:
     """The same while pairs are made, parted, and lost with their machines: a pool never gives more
-    GPUs than it has, no GPU has three jobs, every GPU is charged once."""
+    GPUs than it has, no GPU has three jobs, every GPU is billed once."""
     joined = 0
     for seed in range(8):
         joined += one("sqlite", tmp_path / str(seed), seed, seed % 6, pairs=True).joined
@@ -75,7 +75,7 @@ def test_faults_with_pairs(tmp_path: Path) -> None:
 def test_faults_that_were_found(seed: int, tmp_path: Path) -> None:
     """2344: starts were ordered, a crash came before they were given out, half of the machines went
     meanwhile: the next controller gave them out all the same. 1750: an end becomes known when
-    another controller has charged for it already."""
+    another controller has billed for it already."""
     one("sqlite", tmp_path, seed, 1 + seed % 12)
 
 

@@ -88,7 +88,7 @@ def until(what: Callable[[], object], patience_s: float = PATIENCE_S) -> float:
 def test_standby_takes_over_and_the_paused_one_cannot_act(
     tmp_path: Path, processes: list[Process]
 ) -> None:
-    """SIGSTOP to the one in charge: the other one is in charge soon after and decides. SIGCONT: the
+    """SIGSTOP to the one leading: the other one leads soon after and decides. SIGCONT: the
     first loses its lease, writes nothing and stands by. SIGTERM to the second: it gives the lease
     back, the first takes it at once."""
     with Queue.create(tmp_path / "queue.db", cluster()) as queue:

@@ -81,14 +81,14 @@ def test_pauses_by_size(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("policy", "react_s"), [("mip", math.inf), ("bsbf", 30.0)])
 def test_two_jobs_on_the_same_gpus(policy: str, react_s: float, tmp_path: Path) -> None:
     """Pairs are made, parted and left by jobs that are done, between rounds too: the same GPUs
-    and the same hosts.
+    and the same primary jobs.
     """
     workload = sharing(seed=1, load=4.0, jobs=14, gpus=16, slowdown=(1.05, 1.6)).workload()
     expected = simulated(workload, policy, react_s=react_s, prove_every=0)
     twin = Twin.of(workload, tmp_path, policy, react_s=react_s)
     found = twin.run(len(expected))
     assert len(found) == len(expected) and all(map(same_plans, found, expected))
-    assert sum(host != "" for _, plan in found for _, _, host in (plan or {}).values()) > 10
+    assert sum(primary != "" for _, plan in found for _, _, primary in (plan or {}).values()) > 10
     assert twin.machines.breaches == [] and twin.queue.counts()["done"] == 14
     twin.queue.close()
 

@@ -1,4 +1,4 @@
-"""Every column of the contract is documented, read, validated, used, written and read back."""
+"""Every column is documented, read, validated, used, written and read back."""
 
 from __future__ import annotations
 
@@ -231,7 +231,7 @@ def test_booleans(text: str, value: bool) -> None:
     assert judge(with_cell("jobs.csv", "preemptible", text)).jobs.preemptible[0] == value
 
 
-def test_defaults_of_the_contract() -> None:
+def test_defaults_of_optional_columns() -> None:
     """A job, a pool and a tenant with nothing but the required cells."""
     p = judge(
         {

@@ -149,7 +149,7 @@ def test_the_tighter_bound_is_reported(truth: float) -> None:
 
 
 def test_solver_is_asked_for_less_than_half_the_gap() -> None:
-    """Room for preferring the plan that changes nothing."""
+    """The tolerance lets it prefer the plan that changes nothing."""
     solver = Scripted(SolverResult(Termination.FAILED))
     decide(six_jobs(), solver=solver, limits=SolveLimits(gap=0.01))
     assert solver.seen[0].gap == pytest.approx(0.0045)
@@ -172,7 +172,7 @@ def test_wrong_calls_say_what_is_right(kwargs: dict[str, object], message: str) 
 
 
 def test_budget_and_objective_can_be_overridden() -> None:
-    """A budget of 0 leaves only what is free; throughput changes what the plan is worth."""
+    """A budget of 0 leaves only what is free; throughput changes the value of the plan."""
     p = problem([{}], [{"price_per_gpu_hour": 1}], LINEAR)
     assert decide(p, budget=0.0).objective_value == 0.0
     assert decide(p, objective="throughput").objective == "throughput"
@@ -228,7 +228,7 @@ def test_budget_and_quota_reasons() -> None:
 
 
 def test_how_a_plan_was_proven_is_no_warning() -> None:
-    """What a solver that did well says of its search stands beside the reason for choosing it,
+    """What a solver that did well says of its search stands next to the reason for choosing it,
     not among warnings.
     """
     result = decide(six_jobs(), solver="decomposition", limits=EXACT)
@@ -282,7 +282,7 @@ def test_two_accounts_of_one_plan_that_differ_are_an_audit_failure(
 
 
 def test_a_bound_of_tiny_values_is_told_apart_from_the_value() -> None:
-    """Two jobs, one GPU, 300 of 10^12 units in a round: one job is worth 3e-10. Half of a job more
+    """Two jobs, one GPU, 300 of 10^12 units in a round: one job has value 3e-10. Half of a job more
     is a gap, not rounding: what counts is the scale of the values."""
     r = decide(problem([{"remaining_work": 1e12, "max_gpus": 1}] * 2, [{"gpus": 1}], {1: 1.0}))
     assert r.objective_value == pytest.approx(3e-10, rel=1e-9) and r.status == "optimal"
@@ -297,7 +297,7 @@ def audit_of(value: float) -> Audit:
 
 
 @pytest.mark.parametrize(
-    ("objective", "worth"),
+    ("objective", "value"),
     [
         ("progress", 300 / 1e6),
         ("throughput", 1.0),
@@ -307,10 +307,10 @@ def audit_of(value: float) -> Audit:
         ("tardiness", 300 / 3600),
     ],
 )
-def test_a_job_that_checkpoints_has_one_value(objective: str, worth: float) -> None:
+def test_a_job_that_checkpoints_has_one_value(objective: str, value: float) -> None:
     """One job with one option, 20 s of checkpoint after every 600 s: no other plan than this.
 
-    It works at 600/620 of its rate, and a unit of work is worth 620/600 of 1/3600 h, so 300 s of
+    It works at 600/620 of its rate, and a unit of work has value 620/600 of 1/3600 h, so 300 s of
     work save the 300 s by which the job would end later: 1/12 h. `progress` and `throughput` do
     not look at checkpoints.
     """
@@ -323,7 +323,7 @@ def test_a_job_that_checkpoints_has_one_value(objective: str, worth: float) -> N
     }
     p = problem([job], [{"pool": "p", "gpu_type": "G", "gpus": 8}], {1: 1.0}, config={"now_s": 0})
     r = decide(p, objective=objective, limits=EXACT)
-    assert (r.objective_value, r.bound) == pytest.approx((worth, worth), rel=1e-12)
+    assert (r.objective_value, r.bound) == pytest.approx((value, value), rel=1e-12)
     assert r.jobs["value"] == [r.objective_value] and (r.gap, r.status) == (0.0, "optimal")
 
 
@@ -341,9 +341,9 @@ def test_a_job_that_checkpoints_has_one_value(objective: str, worth: float) -> N
     ids=lambda extreme: next(iter(extreme)),
 )
 def test_extreme_numbers_are_no_audit_failure(extreme: dict[str, float], objective: str) -> None:
-    """Beside an ordinary job one in a spot pool of which revocations leave nothing, or with so much
-    left, or so little, or of such weight that values are lost in rounding: a plan, no warning of a
-    library."""
+    """An ordinary job and one in a spot pool of which revocations leave nothing, or with so
+    much left, or so little, or of such weight that values are lost in rounding: a plan, no warning
+    of a library."""
     pool = {
         "market": "spot",
         "price_per_gpu_hour": 1,

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from builders import problem, snapshot, write_folder
 from commands import Output, call
-from oracle import Contract
+from oracle import Oracle
 
 from allocator.domain.problem import Problem
 from allocator.domain.rules.snapshot_rules import validate
@@ -73,11 +73,11 @@ def tiny(seed: int) -> tuple[Problem, list[tuple[float, float]]]:
         for t, s in (("A", 1.0), ("B", 0.7))
         for k, r in RATES.items()
     ]
-    contract = Contract({}, {"jobs.csv": jobs, "pools.csv": pools, "rates.csv": rates})
+    oracle = Oracle({}, {"jobs.csv": jobs, "pools.csv": pools, "rates.csv": rates})
     plans = [
         (sum(c.cost for c in plan), sum(c.value for c in plan))
-        for plan in itertools.product(*contract.choices)
-        if contract._allowed(plan)
+        for plan in itertools.product(*oracle.choices)
+        if oracle._allowed(plan)
     ]
     return validate(snapshot(jobs, pools, rates)), plans
 
@@ -139,7 +139,7 @@ def test_the_largest_budget_is_the_end() -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_keep_is_the_cheapest_of_all_plans(seed: int) -> None:
-    """No plan worth the target is cheaper, for every value that some plan has (and a little
+    """No plan that reaches the target is cheaper, for every value that some plan has (and a little
     less).
     """
     made, plans = tiny(seed)

@@ -92,7 +92,7 @@ def test_three_limits_together() -> None:
 
 
 def test_capacity_is_gpus_alone_at_a_price_that_is_paid() -> None:
-    """Two of 3 GPUs are taken, the last is worth nothing: a job that needs 2 would pay that. Where
+    """Two of 3 GPUs are taken, the last has no value: a job that needs 2 would pay that. Where
     the price is above what it offers it is outranked, by GPUs too."""
     two = {"min_gpus": 2, "max_gpus": 2, "remaining_work": 1e6}
     found = reasons(problem([two | {"weight": w} for w in (2, 1)], [{"gpus": 3}]))
@@ -114,7 +114,7 @@ def test_a_limit_on_changes_is_named() -> None:
 
 
 def test_a_job_that_would_do_no_work_is_told_so() -> None:
-    """A pause longer than the round: no option is worth anything, so no limit is in the way."""
+    """A pause longer than the round: no option has a value, so no limit is in the way."""
     p = problem([ONE], [{"startup_s": 1000}], config={"interval_s": 300})
     assert reasons(p) == [
         ("outranked", "it would do no work in this round, or cost more than its value")
@@ -123,7 +123,7 @@ def test_a_job_that_would_do_no_work_is_told_so() -> None:
 
 def test_reasons_of_other_policies_are_about_their_own_decisions() -> None:
     """`static` gives jobs what they ask for, first come first served: without the budget it serves
-    the second. It never gives the first one more than its 1 GPU: not beside the plan in which 2
+    the second. It never gives the first one more than its 1 GPU: not next to the plan in which 2
     fit, and not without the budget."""
     jobs = [{"requested_gpus": 1, "max_gpus": 2, "submitted_s": s} for s in (0, 1)]
     p = problem(jobs, [{"gpus": 3, "price_per_gpu_hour": 1}], config={"budget_per_hour": 1})

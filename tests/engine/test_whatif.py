@@ -1,4 +1,4 @@
-"""A snapshot with other values, and the command that decides it beside the snapshot as it is."""
+"""A snapshot with other values, and the command that compares it with the snapshot as it is."""
 
 from __future__ import annotations
 
@@ -124,9 +124,9 @@ def decided(words: dict[str, object], objective: str = "progress") -> Decision:
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_more_never_has_less_value_and_less_never_more(objective: str) -> None:
-    """Under some objectives the values themselves hang on the GPUs: 12 instead of 8 were "worth
-    1.947 less". Both plans valued in one scale, a limit that is lifted costs nothing, one that is
-    cut gains nothing, whatever the objective."""
+    """Under some objectives the values themselves depend on the GPUs: with 12 instead of 8 the
+    plan once had 1.947 less. Both plans are valued in one scale: a limit that is lifted costs
+    nothing, one that is cut gains nothing, whatever the objective."""
     now, wide = (
         decided({}, objective),
         decided({"pools.a100.gpus": 12, "budget_per_hour": 30}, objective),

@@ -43,9 +43,9 @@ def log(folder: Path) -> list[list[str]]:
 
 
 def test_resumes_with_another_size_and_learns_the_same(tmp_path: Path) -> None:
-    """Two GPUs, told to stop in the middle; then one GPU, whose keeper is killed; then four. Every
-    start but the first goes on from a checkpoint, the work of the three adds up to all of it, the
-    loss falls below half, and the weights are those of a run that was never disturbed."""
+    """Two GPUs, told to stop in the middle; then one GPU, whose supervisor is killed; then four.
+    Every start but the first goes on from a checkpoint, the work of the three adds up to all of it,
+    the loss falls below half, and the weights are those of a run that was never disturbed."""
     rig = LocalRig(tmp_path)
     executor = rig.executor()
     folder = rig.folder / "jobs" / "j" / "work"

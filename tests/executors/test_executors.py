@@ -147,16 +147,16 @@ def test_a_stop_that_comes_first_wins(rig: Rig) -> None:
     assert executor.observe() == []
 
 
-def beside(order: Order, job: str, generation: int, needed: bool = True) -> Order:
+def place_next_to(order: Order, job: str, generation: int, needed: bool = True) -> Order:
     """The order on the GPUs of another allocation."""
     return replace(order, beside=ColocatedAllocation(job, generation, needed))
 
 
 def test_a_secondary_waits_for_its_primary(rig: Rig) -> None:
-    """Ordered before its host, or beside an allocation that has ended: not now, and nothing is
-    remembered. Then it runs, once, and the end of one is not that of the other."""
+    """Ordered before its primary job, or next to an allocation that has ended: not now, and nothing
+    is remembered. Then it runs, once, and the end of one is not that of the other."""
     executor = rig.executor()
-    secondary_order = beside(rig.order("g", 1, "endless"), "h", 1)
+    secondary_order = place_next_to(rig.order("g", 1, "endless"), "h", 1)
     with pytest.raises(NotNow):
         executor.start(secondary_order)
     executor.start(rig.order("h", 1, "endless"))
@@ -168,18 +168,18 @@ def test_a_secondary_waits_for_its_primary(rig: Rig) -> None:
     assert wait(rig, executor, "g", Phase.RUNNING).generation == 1
     assert end(rig, executor, "g", 1).phase is Phase.STOPPED
     with pytest.raises(NotNow):
-        executor.start(beside(rig.order("g", 2, "endless"), "h", 1))
+        executor.start(place_next_to(rig.order("g", 2, "endless"), "h", 1))
 
 
 def test_a_primary_comes_to_its_secondary_or_goes_where_it_can(rig: Rig) -> None:
-    """Beside a job that runs; and beside one that is gone, which it does not need."""
+    """Next to a job that runs; and next to one that is gone, which it does not need."""
     executor = rig.executor()
     executor.start(rig.order("g", 1, "endless"))
     wait(rig, executor, "g", Phase.RUNNING)
-    executor.start(beside(rig.order("h", 1, "endless"), "g", 1, needed=False))
+    executor.start(place_next_to(rig.order("h", 1, "endless"), "g", 1, needed=False))
     wait(rig, executor, "h", Phase.RUNNING)
     end(rig, executor, "g", 1)
-    executor.start(beside(rig.order("x", 1, "endless"), "g", 1, needed=False))
+    executor.start(place_next_to(rig.order("x", 1, "endless"), "g", 1, needed=False))
     wait(rig, executor, "x", Phase.RUNNING)
     assert {o.job_id for o in executor.observe()} == {"h", "x"}
 
@@ -192,7 +192,7 @@ def test_gpus_of_two_jobs_are_free_when_both_have_ended(kind: str, tmp_path: Pat
     rig = RIGS[kind](tmp_path)
     executor = rig.executor()
     executor.start(rig.order("h", 1, "endless", gpus=4))
-    executor.start(beside(rig.order("g", 1, "endless", gpus=4), "h", 1))
+    executor.start(place_next_to(rig.order("g", 1, "endless", gpus=4), "h", 1))
     if not isinstance(rig, SimulatedRig):
         orders = [
             read_json(tmp_path / "state" / "open" / name / "order.json") or {}
@@ -200,7 +200,7 @@ def test_gpus_of_two_jobs_are_free_when_both_have_ended(kind: str, tmp_path: Pat
         ]
         assert [one["devices"] for one in orders] == 2 * [[0, 1, 2, 3]]
         with pytest.raises(NotNow, match="have two jobs"):
-            executor.start(beside(rig.order("y", 1, "endless", gpus=4), "h", 1))
+            executor.start(place_next_to(rig.order("y", 1, "endless", gpus=4), "h", 1))
     wait(rig, executor, "h", Phase.RUNNING)
     end(rig, executor, "h", 1)
     if isinstance(rig, SimulatedRig):

@@ -198,7 +198,7 @@ def _harm(path: Path, kind: str) -> None:
 
 
 def _orderly_job_is_well(world: World, work: float) -> None:
-    """The orderly job beside the odd one is observed, and every round has a plan."""
+    """The orderly job next to the odd one is observed, and every round has a plan."""
     world.say("good", _said(work_done=work))
     world.step()
     assert world.queue.rounds()[0].outcome != "failed", world.queue.rounds()[0].detail

@@ -1,5 +1,6 @@
-"""The local executor under a small controller, while keepers and jobs are killed at random: nothing
-starts from scratch, nothing runs twice, no GPU is given twice, and all work is counted once."""
+"""The local executor under a small controller, while supervisors and jobs are killed at random:
+nothing starts from scratch, nothing runs twice, no GPU is given twice, and all work is counted
+once."""
 
 from __future__ import annotations
 
@@ -106,7 +107,7 @@ class Chaos:
                 name.rmdir()
 
     def harm(self, executor: LocalExecutor) -> None:
-        """Kill a keeper or a job, or stop a job."""
+        """Kill a supervisor or a job, or stop a job."""
         job = self.luck.choice([*self.open] or [*JOBS])
         order = self.open.get(job)
         supervisor = (
@@ -120,11 +121,11 @@ class Chaos:
             or not executor.ledger.place(job, order.generation).is_dir()
         ):
             return
-        how = self.luck.choice(("keeper", "job", "stop"))
+        how = self.luck.choice(("supervisor", "job", "stop"))
         self.kills += 1
         with suppress(ProcessLookupError):
             if (
-                how == "keeper"
+                how == "supervisor"
                 and not (executor.ledger.place(job, order.generation) / "exit.json").exists()
             ):
                 os.kill(supervisor["pid"], signal.SIGKILL)

@@ -1,5 +1,5 @@
-"""The local executor when things die: controllers, keepers, the machine; a full disk; crashes at
-every write.
+"""The local executor when things die: controllers, supervisors, the machine; a full disk; crashes
+at every write.
 """
 
 from __future__ import annotations
@@ -74,9 +74,9 @@ def test_jobs_outlive_a_killed_controller(rig: LocalRig, tmp_path: Path) -> None
 
 
 def test_without_its_supervisor_a_job_is_lost_and_dead(rig: LocalRig) -> None:
-    """kill -9 of the keeper: the allocation is lost, with what was safe, only when its processes,
-    one of them in a session of its own, are dead; its GPUs are free then, and the next allocation
-    goes on from there."""
+    """kill -9 of the supervisor: the allocation is lost, with what was safe, only when its
+    processes, one of them in a session of its own, are dead; its GPUs are free then, and the next
+    allocation goes on from there."""
     executor = rig.executor()
     script = f"echo '5 3' > $ALLOCATOR_PROGRESS; setsid sleep 60 & {STUBBORN}"
     executor.start(named(shell("j", 1, script, gpus=4), "kept"))
@@ -118,8 +118,8 @@ def test_a_second_supervisor_does_nothing(rig: LocalRig) -> None:
 
 
 def test_a_pid_that_was_given_again_is_left_alone() -> None:
-    """A process has the pid of a keeper that is long gone: neither it nor its session is taken
-    for the keeper's.
+    """A process has the pid of a supervisor that is long gone: neither it nor its session is taken
+    for the supervisor's.
     """
     other = subprocess.Popen(["sleep", "60"], start_new_session=True)
     try:
@@ -276,13 +276,13 @@ def test_a_full_disk_delays_the_end_but_does_not_lose_it(rig: LocalRig) -> None:
     of its progress."""
     executor = rig.executor()
     code = (
-        "import sys; from pathlib import Path\nfrom allocator.executors import keeper\n"
-        "write, full = keeper.write_json, [2]\n"
+        "import sys; from pathlib import Path\nfrom allocator.executors import supervisor\n"
+        "write, full = supervisor.write_json, [2]\n"
         "def sometimes(path, value):\n"
         "    if path.name != 'keeper.json' and full[0] > 0:\n"
         "        full[0] -= 1\n        raise OSError(28, 'No space left on device')\n"
         "    write(path, value)\n"
-        "keeper.write_json = sometimes\nsys.exit(keeper.main(Path(sys.argv[1])))\n"
+        "supervisor.write_json = sometimes\nsys.exit(supervisor.main(Path(sys.argv[1])))\n"
     )
     order = shell(
         "j",
@@ -306,11 +306,12 @@ def test_a_full_disk_delays_the_end_but_does_not_lose_it(rig: LocalRig) -> None:
 
 
 def test_jobs_have_default_signals_under_nohup(rig: LocalRig) -> None:
-    """A keeper that was started where SIGINT is ignored: its job does not ignore it."""
+    """A supervisor that was started where SIGINT is ignored: its job does not ignore it."""
     executor = rig.executor()
     code = (
-        "import signal, sys; from pathlib import Path\nfrom allocator.executors import keeper\n"
-        "signal.signal(signal.SIGINT, signal.SIG_IGN)\nsys.exit(keeper.main(Path(sys.argv[1])))\n"
+        "import signal, sys; from pathlib import Path\nfrom allocator.executors import supervisor\n"
+        "signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+        "sys.exit(supervisor.main(Path(sys.argv[1])))\n"
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(LocalExecutor, "_spawn", lambda self, place: None)

@@ -1,7 +1,7 @@
-"""Small random snapshots that use every rule of contract section 2, for comparing solvers, policies
+"""Small random snapshots that use every rule, for comparing solvers, policies
 and oracles.
 
-They stay inside what every reading of the contract agrees on: no nodes, prices over time, fitted
+They use only what the oracle and the second reading both know: no nodes, prices over time, fitted
 curves, efficiency or predecessors. Most are feasible; some already break a quota, a budget or a
 drained pool.
 """

@@ -269,8 +269,8 @@ def test_tardiness_of_one_round_by_hand() -> None:
 
 
 def test_tardiness_leaves_what_is_hopeless_and_goes_on_when_late() -> None:
-    """Of a job that can be kept and one that cannot, the first; late jobs alone are still worth
-    serving, the shorter first."""
+    """Of a job that can be kept and one that cannot, the first; late jobs alone still have a value
+    of serving, the shorter first."""
     p = now(due((9000, 600), (300, 900), max_gpus=1), total=1, objective="tardiness")
     assert gpus(p, "mip") == [0, 1]
     assert gpus(

@@ -124,7 +124,7 @@ def test_infeasible_is_said():
 
 
 def test_nothing_to_decide():
-    """No options at all: the empty plan, worth 0."""
+    """No options at all: the empty plan, of value 0."""
     answer = solved(model_of([[], []], [(-np.inf, 3)]))
     assert (answer.objective, answer.termination) == (0, Termination.GAP)
 

@@ -96,8 +96,8 @@ def test_every_rule_is_the_row_it_should_be() -> None:
 
 def test_a_secondary_takes_nothing_but_needs_its_primary() -> None:
     """Option 2 of b runs on the 2 GPUs that a holds by its option 1: it is in no row but that of
-    its job, of kept jobs, and of its host, whose row has no label for options without guests.
-    Without option 1 it is gone, too."""
+    its job, of kept jobs, and of its primary job, whose row has no label for options without
+    secondary jobs. Without option 1 it is gone, too."""
     i = two_jobs(
         primary=np.array([-1, -1, 1, -1]),
         cost=np.array([2.0, 4.0, 0.0, 0.0]),
@@ -120,8 +120,9 @@ def test_a_secondary_takes_nothing_but_needs_its_primary() -> None:
 
 
 def test_an_option_that_may_have_a_secondary_is_needed() -> None:
-    """The larger option of a, worth less than the smaller one, is dropped unless somebody may run
-    beside it; who does goes if the host's option cannot be, and if the pair is worth nothing."""
+    """The larger option of a, of lower value than the smaller one, is dropped unless a job may run
+    next to it; who does goes if the primary job's option cannot be, and if the pair has no
+    value."""
     i = two_jobs(
         value=np.array([1.0, 0.5, 2.0, 3.0]),
         keep=np.zeros(4, dtype=bool),
@@ -197,7 +198,7 @@ def test_dominance_by_hand() -> None:
     # y has a guarantee
     assert find_needed_options(i).tolist() == [True, False, True, True]
     free = replace(i, guarantee=np.array([0, 0]))
-    # worth nothing
+    # of no value
     assert find_needed_options(free).tolist() == [True, False, True, False]
     assert find_needed_options(replace(free, capacity=np.array([1, 4]))).tolist() == [
         True,

@@ -259,8 +259,8 @@ def test_arrays_that_do_not_fit_are_refused() -> None:
 
 
 def single_round(problem: Problem, round_: CompiledRound) -> Horizon:
-    """The round as a horizon of one interval, worth the fraction of the remaining work that is
-    done.
+    """The round as a horizon of one interval, whose value is the fraction of the remaining work
+    that is done.
     """
     i, o, rows = round_.instance, round_.option, choices(round_.model)
     J, n, jobs = len(i.mandatory), len(i.job), problem.jobs
@@ -292,7 +292,7 @@ def single_round(problem: Problem, round_: CompiledRound) -> Horizon:
 
 @pytest.mark.parametrize("jobs", [2, 5, 9])
 def test_one_interval_is_the_single_round(jobs: int) -> None:
-    """With H = 1 and the worth of progress, the look ahead is worth what `decide` finds, on
+    """With H = 1 and the value of progress, the look ahead finds the value that `decide` finds, on
     rounds with every rule.
     """
     seen = 0

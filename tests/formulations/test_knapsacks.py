@@ -20,10 +20,10 @@ from formulations.primal.rounding import round_dual
 
 
 def test_a_quota_that_cannot_be_filled():
-    """Two tenants of two jobs each. Tenant 0 has a quota of 5 and jobs of 4 and 3 GPUs worth 1 per
-    GPU: 4 at best.
+    """Two tenants of two jobs each. Tenant 0 has a quota of 5 and jobs of 4 and 3 GPUs of value 1
+    per GPU: 4 at best.
 
-    At price 1 on that quota L charges 5 for it; the knapsack knows that one GPU stays unused and
+    At price 1 on that quota L counts 5 for it; the knapsack knows that one GPU stays unused and
     takes 1 off.
     """
     c = view(

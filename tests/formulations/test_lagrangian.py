@@ -102,7 +102,7 @@ def test_bound_by_hand():
 
 
 def test_sign_of_a_lower_row():
-    """At least 2 GPUs, options worth 5 (1 GPU) and 3 (2 GPUs): price -2 proves 3, positive
+    """At least 2 GPUs, options of value 5 (1 GPU) and 3 (2 GPUs): price -2 proves 3, positive
     prices count as 0.
     """
     c = view([[(5, {0: 1}), (3, {0: 2})]], [(2, np.inf)])

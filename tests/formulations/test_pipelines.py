@@ -170,7 +170,7 @@ def test_a_stage_is_due_before_the_end() -> None:
 @pytest.mark.parametrize("after", [["prepare"], []])
 def test_objective_cost_sees_the_deadline_behind(after: list[str]) -> None:
     """Alone a job would take the cheapest pace; before another job that is due it pays for eight
-    GPUs. The audit, which recomputes the plan's worth, agrees."""
+    GPUs. The audit, which recomputes the plan's value, agrees."""
     jobs = [
         {"job_id": "prepare", "remaining_work": 2400},
         {"job_id": "train", "remaining_work": 2400, "after": after, "deadline_s": 750},

@@ -16,7 +16,7 @@ from formulations.primal.rounding import fill, repair, round_dual
 
 
 def test_repair_gives_up_the_least_value_per_gpu():
-    """Pool of 4, jobs of 4 GPUs (worth 3) and 2 GPUs (worth 2 each): the large one goes, 3/4 <
+    """Pool of 4, jobs of 4 GPUs (value 3) and 2 GPUs (value 2 each): the large one goes, 3/4 <
     2/2.
     """
     c = view([[(3, {0: 4})], [(2, {0: 2})], [(2, {0: 2})]], [(-np.inf, 4)])
@@ -53,7 +53,7 @@ def test_fill_uses_what_is_left():
 
 
 def test_fill_swaps():
-    """A full pool: a job worth 5 enters as a job worth 3 of the same size leaves."""
+    """A full pool: a job of value 5 enters as a job of value 3 of the same size leaves."""
     c = view([[(3, {0: 2})], [(5, {0: 2})]], [(-np.inf, 2)])
     assert fill(c, np.array([0, -1]), np.zeros(3)).tolist() == [-1, 1]
 

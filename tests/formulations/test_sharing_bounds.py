@@ -1,9 +1,9 @@
 """Bounds where jobs may share GPUs: over every pair that the rules allow, whatever a policy looked
 at.
 
-The oracle tries every plan of a tiny round, pairs with either of the two as host included, and lets
-the audit, which has code of its own, judge and value each (`best_of_all`). Further rounds: pytest
--m soak tests/formulations/test_sharing_bounds.py.
+The oracle tries every plan of a tiny round, pairs with either of the two as primary job included,
+and lets the audit, which has code of its own, judge and value each (`best_of_all`). Further rounds:
+pytest -m soak tests/formulations/test_sharing_bounds.py.
 """
 
 from __future__ import annotations
@@ -60,9 +60,10 @@ def slow(xi: float, gpus: int = 4) -> list[dict[str, Any]]:
 def test_no_policy_beats_the_bound_of_a_pair_that_loses_time(
     policy: str, listed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """4 work per second for 300 s are 0.3 of what one job has left; beside each other, 1.6 times as
-    slow, both do 0.1875. The second would end sooner after the first than beside it, but the round
-    is worth 0.375, whatever a policy does: `mip` finds it, and nobody is called optimal at 0.3."""
+    """4 work per second for 300 s are 0.3 of what one job has left; on the same GPUs, 1.6 times as
+    slow, both do 0.1875. The second would end sooner after the first than together with it, but the
+    round has value 0.375, whatever a policy does: `mip` finds it, and nobody is called optimal at
+    0.3."""
     monkeypatch.setattr(rounds, "LISTED", listed)
     p = problem(
         [GANG | {"state": "running", "pool": "p0", "gpus": 4}, GANG],
@@ -78,9 +79,9 @@ def test_no_policy_beats_the_bound_of_a_pair_that_loses_time(
 
 
 def test_a_primary_that_leaves_has_more_value_than_a_pair() -> None:
-    """Two run 3 times as slow on 2 GPUs: 0.2 + 0.2. The guest may not be moved; alone there it does
-    0.6, and its host 0.4 on 4 other GPUs after a pause of 200 s. That smaller sizes of the host are
-    worth more does not matter: what it holds cannot be had then."""
+    """Two run 3 times as slow on 2 GPUs: 0.2 + 0.2. The secondary job may not be moved; alone there
+    it does 0.6, and its primary job 0.4 on 4 other GPUs after a pause of 200 s. That smaller sizes
+    of the primary job have a higher value does not matter: what it holds cannot be had then."""
     p = problem(
         [
             {
@@ -112,7 +113,7 @@ def test_a_primary_that_leaves_has_more_value_than_a_pair() -> None:
 
 def test_a_guarantee_that_only_the_other_primary_keeps() -> None:
     """Two that may not be moved share a GPU; the tenant of the one that joined is promised a GPU:
-    from now on it is charged, and both go on as they are. Without looking at that no plan would
+    from now on it pays, and both go on as they are. Without looking at that no plan would
     keep the rules."""
     pair = [
         {
@@ -143,8 +144,9 @@ def test_a_guarantee_that_only_the_other_primary_keeps() -> None:
 
 
 def test_who_is_left_alone_on_shared_gpus_keeps_them() -> None:
-    """A plan that moves the guest to other GPUs of the pool and its host to another pool is one in
-    which nobody has to move the guest: it keeps its GPUs, and pauses for nothing."""
+    """A plan that moves the secondary job to other GPUs of the pool and its primary job to another
+    pool is one in which nobody has to move the secondary job: it keeps its GPUs, and pauses for
+    nothing."""
     two = [
         {"max_gpus": 1, "memory_gb": 4.0, "state": "running", "pool": "p0", "gpus": 1}
         for _ in range(2)
@@ -161,8 +163,8 @@ def test_who_is_left_alone_on_shared_gpus_keeps_them() -> None:
 
 
 def test_a_primary_may_be_whoever_the_quota_allows() -> None:
-    """The tenant of the first job has no GPU left to be charged with, that of the second has: both
-    run, the second as host."""
+    """The tenant of the first job has no GPU left in its quota, that of the second has: both
+    run, the second as primary job."""
     two = [{"max_gpus": 1, "memory_gb": 4.0, "tenant": t} for t in "xy"]
     p = problem(
         two,
@@ -214,7 +216,7 @@ def tiny(seed: int) -> Problem:
 
 def plans(p: Problem) -> Iterator[Allocation]:
     """Everything that might be a plan: whatever each job may hold by itself, and each pair with
-    either as host. (Two pairs need four jobs.)"""
+    either as primary job. (Two pairs need four jobs.)"""
     table, J = RateTable.of(p), len(p.jobs)
     places = [(q, k) for q in range(len(p.pools)) for k in range(1, int(p.pools.gpus[q]) + 1)]
     row: dict[tuple[int, int, int], int] = {}
@@ -319,7 +321,7 @@ def test_every_bound_against_every_plan_many_times(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize("seed", [1976, 2318, 2338])
 def test_rounds_that_went_wrong_once(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A plan that moves who could keep; rounds in which nothing is worth anything: their bound
+    """A plan that moves who could keep; rounds in which nothing has a value: their bound
     is a rounding error.
     """
     check(seed, ("sia",), ("cpsat",), monkeypatch)

@@ -227,7 +227,7 @@ def tracked(root: Path) -> list[Path]:
 
 
 def top_level(root: Path) -> list[str]:
-    """The first level of the repository against the contract's."""
+    """Compare the first level of the repository with the list of what belongs there."""
     top = {p.relative_to(root).parts[0] for p in tracked(root)}
     return [
         *(f"{name}: missing" for name in sorted(TOP_REQUIRED - top)),

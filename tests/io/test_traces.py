@@ -161,7 +161,7 @@ def test_openb(tmp_path: Path) -> None:
 
 
 def test_openb_needs_its_nodes(tmp_path: Path) -> None:
-    """Without a node list beside the pods the error says which option names it."""
+    """Without a node list next to the pods the error says which option names it."""
     source, _ = SAMPLES["alibaba-openb"](tmp_path)
     nodes = (tmp_path / "openb_node_list_gpu_node.csv").rename(tmp_path / "elsewhere.csv")
     with pytest.raises(UsageError, match="--nodes FILE"):

@@ -236,7 +236,7 @@ def test_wrong_sort_of_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     )
     (work / "jobs.csv").write_text("x")
     assert (
-        "workload.csv: jobs.csv beside it is no part of a workload and is ignored"
+        "workload.csv: jobs.csv next to it is no part of a workload and is ignored"
         in read_workload(work).problem.warnings
     )
 
@@ -324,7 +324,7 @@ def test_everything_survives_writing(tmp_path: Path) -> None:
 
 def test_frames(tmp_path: Path) -> None:
     """Frames are checked, written and read; what would change their meaning is not written
-    beside them.
+    next to them.
     """
     frames = {
         "workload": pd.DataFrame(

@@ -1,5 +1,5 @@
-"""Long-run budgets: the books always balance, the price follows them, and what is charged is
-charged once.
+"""Long-run budgets: the books always balance, the price follows them, and every dollar is booked
+once.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ steps = st.lists(
     steps, st.sampled_from([AVERAGE, AMOUNT, LongRunBudget(average_per_hour=3.0, window_s=HOUR)])
 )
 def test_the_books_balance(steps: list[tuple[float, float, float]], budget: LongRunBudget) -> None:
-    """Charged = spent, balance = income - spent, income = time x rate or the share of the amount,
+    """Booked = spent, balance = income - spent, income = time x rate or the share of the amount,
     also when clocks go back, nothing is spent for days, and dates pass; kept as text and read again
     nothing changes."""
     account, now, latest = longrun.open_account(budget, 0.0, 1.0), 0.0, 0.0
@@ -236,7 +236,7 @@ def test_a_spent_amount_stops_what_may_be_stopped() -> None:
 @settings(max_examples=30)
 @given(st.lists(st.tuples(st.floats(0, 100), st.floats(0, 100)), min_size=1, max_size=20))
 def test_tenants_add_up(spending: list[tuple[float, float]]) -> None:
-    """What the cluster is charged is the sum of what its tenants are charged."""
+    """What is booked for the cluster is the sum of what is booked for its tenants."""
     p = cluster(
         {"longrun": {"average_per_hour": 10}},
         [{"tenant": t, "average_per_hour": 5} for t in ("x", "y")],

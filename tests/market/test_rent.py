@@ -1,4 +1,4 @@
-"""`allocator rent`: the document of the contract, tables, files, classes estimated from jobs,
+"""`allocator rent`: the document it prints, tables, files, classes estimated from jobs,
 every kind of fault.
 """
 
@@ -43,7 +43,7 @@ def write(path: Path, content: str) -> Path:
     return path
 
 
-def test_the_document_of_the_contract(file: Path, capsys: Output) -> None:
+def test_the_document(file: Path, capsys: Output) -> None:
     """b = 2: mu 1/9, E[T] 1/3, widths 6 and 9, and what the two other rules give."""
     code, out, err = call(capsys, "rent", file, "--budget", 2, "--format", "json")
     found = json.loads(out)

@@ -194,8 +194,8 @@ def test_losses_never_help(
     together: bool,
 ) -> None:
     """Without losses a job is at least as quick and cheap; more hazard is no better (up to 2 %),
-    where a stretch between checkpoints and a replacement are short beside the lifetime (every,
-    pause: as shares of it)."""
+    where a stretch between checkpoints and a replacement are short compared with the lifetime
+    (every, pause: as shares of it)."""
     same = {
         "workers": workers,
         "market": "spot",

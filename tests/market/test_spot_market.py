@@ -101,7 +101,7 @@ def test_who_is_pressed_gets_the_spot_gpu() -> None:
 
 
 def context(spot: int, prices: tuple[int, int], dues: list[int], work: list[int]) -> Any:
-    """A round of jobs of 1 or 2 GPUs beside two on-demand GPUs."""
+    """A round of jobs of 1 or 2 GPUs, with two on-demand GPUs."""
     jobs = [
         {"remaining_work": w, "sizes": [1, 2], "max_gpus": 2, "restart_s": 30, "deadline_s": d}
         for w, d in zip(work, dues, strict=True)
@@ -130,9 +130,9 @@ rounds = st.integers(1, 3).flatmap(
 @settings(max_examples=25, deadline=None)
 @given(rounds)
 def test_the_plan_is_the_best_of_all_and_the_bound_holds(drawn: Any) -> None:
-    """Every combination of options that fits, worth what the menu says: none beats the plan; the
-    bound is no less. Where every option is there already, one more spot GPU is worth no less: more
-    spot never costs more."""
+    """Every combination of options that fits, with the values of the option table: none beats the
+    plan; the bound is no less. Where every option is there already, one more spot GPU has no lower
+    value: more spot never costs more."""
     exact = SolveLimits(gap=0.0)
     found = decide_round(context(*drawn), limits=exact)
     i = found.round.instance

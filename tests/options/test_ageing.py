@@ -1,4 +1,4 @@
-"""Ageing: waiting makes a job worth more in the objective, and only waiting does."""
+"""Ageing: waiting raises the value of a job in the objective, and only waiting does."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def test_weight_grows_with_the_time_a_job_held_nothing() -> None:
 
 
 def test_an_old_job_overtakes_a_short_one() -> None:
-    """One GPU: the short job is worth 300/3000, twice the long one's; with ageing_s 500 the long
+    """One GPU: the short job has value 300/3000, twice the long one's; with ageing_s 500 the long
     one has weight 3 and the short one 1.2, so that the long one gets the GPU, and the audit agrees
-    on what it is worth."""
+    on its value."""
     for ageing, first in ((None, "new"), (500, "old")):
         config = {"now_s": 1000, "interval_s": 300} | ({"ageing_s": ageing} if ageing else {})
         p = problem(JOBS, [{"gpus": 1}], config=config)

@@ -138,7 +138,7 @@ def test_plan_says_what_is_assumed() -> None:
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_every_policy_gives_the_requested_size_or_what_is_held(policy: str) -> None:
-    """Beside a job with rates, and where there is no rate at all; the audit has passed each
+    """Together with a job with rates, and where there is no rate at all; the audit has passed each
     plan.
     """
     for p in (mixed(), problem(JOBS[:3], TWO, [])):

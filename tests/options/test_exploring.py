@@ -49,7 +49,7 @@ def world(
 
 
 def extra(p: Problem, without: Problem) -> dict[tuple[int, int], float]:
-    """{(job, GPUs): worth that exploring adds}."""
+    """{(job, GPUs): value that exploring adds}."""
     a, b = (
         compile_round(p, prunes=False).option_table,
         compile_round(without, prunes=False).option_table,
@@ -61,7 +61,7 @@ def extra(p: Problem, without: Problem) -> dict[tuple[int, int], float]:
 def test_by_hand() -> None:
     """Size 1 is measured at 1 work/s, size 4 believed to run 2, with a deviation of 30 % of which
     two doublings leave 0.3 sqrt(1 - e^(-8/3)) or a little more. Both are as good, time x cost for
-    time x cost, so that knowing size 4 is worth s phi(0) in logarithms: for six rounds, of the
+    time x cost, so that knowing size 4 has value s phi(0) in logarithms: for six rounds, of the
     job's best value."""
     p, without = world([{}], [curve(0.3)], 0.5), world([{}], [curve(0.3)], None)
     deviation = profiling.prediction_deviation(np.array([4]), np.array([1]), 0.3)[0]
@@ -90,7 +90,7 @@ def test_off_unless_asked_for_and_where_nothing_is_unsure() -> None:
 
 def test_one_job_for_each_curve_and_no_more_gpus_than_the_share() -> None:
     """Of three jobs of a model one is to try, the first of those that lose least by it; a share of
-    3 of 8 GPUs has no room for four."""
+    3 of 8 GPUs has no space for four."""
     jobs = [{"weight": 2}, {"weight": 1}, {"weight": 3}]
     without = world(jobs, [curve(0.3)], None)
     assert list(extra(world(jobs, [curve(0.3)], 0.5), without)) == [(0, 4)]

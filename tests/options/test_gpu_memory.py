@@ -103,7 +103,7 @@ def test_ways_of_one_job_fit_too() -> None:
 
 def test_the_requested_speed_fits_some_gpu() -> None:
     """`throughput` counts in units of the speed as requested: on 16 GB alone that is 3, not 5,
-    so a plan is worth 1.
+    so a plan has value 1.
     """
     small = problem(
         [{"requested_gpus": 2, "remaining_work": 1e9}],
@@ -174,8 +174,8 @@ def test_against_a_plain_reading(
 
 
 def test_policies_know() -> None:
-    """Every policy gets its options from the menu: none starts the job on 16 GB where no row
-    fits.
+    """Every policy gets its options from the option table: none starts the job on 16 GB where no
+    row fits.
     """
     waits = snapshot([{}], [SMALL], [{**A, "gpus": 2, "work_per_s": 5, "memory_gb": 30}])
     for policy in ("greedy", "mip", "las"):

@@ -157,7 +157,7 @@ def test_batch_jobs_leave_it_and_interactive_ones_use_it() -> None:
         {"interactive": True, "max_gpus": 1},
     ]
     assert given_gpus(problem(jobs, interactive=kept(3))) == [4, 2, 1]
-    # as worth has it, not as a rule
+    # as the value has it, not as a rule
     assert given_gpus(problem(jobs, interactive=[])) == [4, 2, 1]
     assert given_gpus(problem([LONG, {**LONG, "interactive": True}], interactive=kept(8))) == [0, 8]
 
@@ -411,7 +411,7 @@ def test_faults_and_writing() -> None:
 
 
 def late_share(seed: int, keeps: bool) -> float:
-    """Share of simulated sessions that wait for longer than the next round, beside batch jobs
+    """Share of simulated sessions that wait for longer than the next round, among batch jobs
     that may not be moved.
     """
     made = generate("interactive", seed=seed, jobs=240, gpus=32, load=1.2).workload()

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from builders import problem, snapshot, write_folder
-from oracle import Contract
+from oracle import Oracle
 
 from allocator.audit.context import AuditContext
 from allocator.domain.schema.columns import MOST_GPUS
@@ -111,7 +111,7 @@ def test_every_account_has_the_same_sizes(seed: int) -> None:
     ]
     assert of[0] == of[1] and of[0]
     tables = {f"{name}.csv": _rows(p, rows, name) for name, rows in round_.items()}
-    assert decided.value == pytest.approx(Contract({}, tables).best(), rel=1e-9)
+    assert decided.value == pytest.approx(Oracle({}, tables).best(), rel=1e-9)
 
 
 def _rows(p: Any, rows: list[dict[str, Any]], name: str) -> list[dict[str, Any]]:

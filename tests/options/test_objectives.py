@@ -1,5 +1,5 @@
-"""What `objective` may say, and what fair shares, concave worths and several objectives at once are
-worth: by hand, against trying every plan, and through the command."""
+"""What `objective` may say, and the values of fair shares, of concave values and of several
+objectives at once: by hand, against trying every plan, and through the command."""
 
 from __future__ import annotations
 
@@ -100,9 +100,9 @@ def test_a_sum_is_the_sum_of_its_terms() -> None:
 
 
 def test_of_plans_equal_in_the_first_objective_the_second_decides() -> None:
-    """One GPU: `a` does all of 300 units, worth 1; `b`, weight 2, half of 600, worth 1 too, but
-    twice the throughput. U(progress) = 1, U(throughput) = 2 (at a price of 1 to 2 a GPU), so the
-    plan is worth 1 + 0.01 x 1/2 x 2."""
+    """One GPU: `a` does all of 300 units, of value 1; `b`, weight 2, half of 600, of value 1 too,
+    but twice the throughput. U(progress) = 1, U(throughput) = 2 (at a price of 1 to 2 a GPU), so
+    the plan has value 1 + 0.01 x 1/2 x 2."""
     p = problem(
         [
             {"job_id": "a", "remaining_work": 300},

@@ -78,7 +78,7 @@ def test_jobs_that_hold_nothing_pay_for_no_change() -> None:
 
 
 def test_a_free_change_is_taken_and_a_dear_one_is_not() -> None:
-    """300 s on 4 GPUs are 1200 units, on 8 after 200 s only 800. The audit recomputes the worth."""
+    """300 s on 4 GPUs are 1200 units, on 8 after 200 s only 800. The audit recomputes the value."""
     for pause, gpus in ((0.0, 8), (200.0, 4)):
         result = decide(problem([RUNS], pauses=[row(4, 8, pause)]), limits=SolveLimits(gap=0.0))
         assert result.jobs["gpus"][0] == gpus

@@ -182,8 +182,8 @@ def test_plans_for_believed_sizes_pass_the_audit() -> None:
 
 @pytest.mark.parametrize("sizes", ["predicted", "unknown"])
 def test_everything_that_looks_at_a_round_believes_the_same(sizes: str) -> None:
-    """One job of 500 on one GPU in rounds of 300 s, worth .6 if its size were known; 300 / 566 and
-    1 as far as it is known. Ways to the end, `configure`, the model for other solvers and the
+    """One job of 500 on one GPU in rounds of 300 s, of value .6 if its size were known; 300 / 566
+    and 1 as far as it is known. Ways to the end, `configure`, the model for other solvers and the
     frontier say what the plan says."""
     p = problem(
         [{"remaining_work": 500, "total_work": 500, "sizes": [1]}],

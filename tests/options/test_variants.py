@@ -38,7 +38,7 @@ def test_where_more_gpus_gain_nothing_nobody_gets_more_than_one(
     shares: list[tuple[float, float, float]], objective: str, market: str
 ) -> None:
     """A job that is as fast or faster out of core on one GPU than distributed over 2, 4 and 8 gets
-    one, though all eight are free: every further GPU would be one that nothing is worth."""
+    one, though all eight are free: every further GPU would have no value."""
     rates = [
         {"model": f"m{i}", **A, "gpus": k, "work_per_s": 3.0 * s}
         for i, some in enumerate(shares)

@@ -206,7 +206,7 @@ OBSERVED = "model,gpu_type,gpus,work_per_s\nm,A,1,1\nm,A,2,1.9\nm,A,4,3.5\n"
 def test_fit_writes_models_that_a_snapshot_takes(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """models.csv of `fit --out`, beside jobs and pools only, gives the job its speed; stdout is
+    """models.csv of `fit --out`, next to jobs and pools only, gives the job its speed; stdout is
     the same file.
     """
     (tmp_path / "o.csv").write_text(OBSERVED)

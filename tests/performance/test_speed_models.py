@@ -1,4 +1,4 @@
-"""Speed models: formulas by hand, the best batch inside each size, one face over rows and
+"""Speed models: formulas by hand, the best batch inside each size, one interface over rows and
 curves, the knee.
 """
 
@@ -196,8 +196,8 @@ def test_front_is_what_nothing_beats(points: list[tuple[float, float]]) -> None:
 
 
 def test_profiling_begins_at_the_corners_then_where_it_matters() -> None:
-    """Three corners of one type; then the unsure one near the best if it is worth its price, never
-    a measured one, nor one far behind."""
+    """Three corners of one type; then the unsure one near the best if its value covers its price,
+    never a measured one, nor one far behind."""
     gpus, batch = np.array([1, 1, 2, 2, 4, 4]), np.array([8, 64, 8, 64, 8, 64])
     mean = np.array([3.0, 3.0, 1.0, 1.02, 2.5, 2.5])
     deviation, measured = np.full(6, 0.1), np.array([True, False, True, False, False, False])

@@ -53,7 +53,7 @@ def test_as_good_as_trying_everything() -> None:
 
 
 def test_speed_up_decides_not_speed_nor_what_is_left() -> None:
-    """8 GPUs, speed-ups good 1, 1.9, 3.6, 6.8 and poor 1, 1.5, 1.8, 2: 4 + 4 is worth 5.4, 2 + 4
+    """8 GPUs, speed-ups good 1, 1.9, 3.6, 6.8 and poor 1, 1.5, 1.8, 2: 4 + 4 has value 5.4, 2 + 4
     5.1; best is 4 + 4.
 
     Of 6 GPUs: good 4 with poor 2 (5.1) beats good 2 with poor 4 (3.7). That poor does ten times the

@@ -176,7 +176,7 @@ def test_requested_size_or_the_nearest_below() -> None:
 
 
 def test_rules_hold_that_gavel_does_not_know() -> None:
-    """Requests of 4: a budget of 5 at 1 a GPU leaves room for one; b is owed 4 of 4; no change
+    """Requests of 4: a budget of 5 at 1 a GPU leaves space for one; b is owed 4 of 4; no change
     means no preemption.
     """
     jobs = [{"requested_gpus": 4}, {"requested_gpus": 4, "tenant": "b", "submitted_s": 1}]

@@ -1,4 +1,4 @@
-"""The published greedy baseline and its naive variant, followed by hand (systems.md 2.2)."""
+"""The published greedy baseline and its naive variant, followed by hand."""
 
 from __future__ import annotations
 

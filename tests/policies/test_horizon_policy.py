@@ -42,7 +42,7 @@ def random_round(seed: int, jobs: int, objective: str) -> Problem:
 # in a single round, that spreads pauses
 @pytest.mark.parametrize("objective", [n for n in LINEAR if n != "flow"])
 def test_one_interval_is_the_single_round(objective: str) -> None:
-    """With H = 1 every option is worth what the round says it is, and the look ahead finds what
+    """With H = 1 every option has the value that the round gives it, and the look ahead finds what
     `mip` finds.
     """
     seen = 0
@@ -69,8 +69,8 @@ def test_one_interval_is_the_single_round(objective: str) -> None:
 
 def test_completion_by_hand() -> None:
     """Four GPUs, two jobs that need 1 h and 3 h of all of them: an hour of the cluster on the short
-    job delays both, on the long one only itself. A round of 900 s on 4 GPUs is worth 2 x 0.25 h and
-    1 x 0.25 h."""
+    job delays both, on the long one only itself. A round of 900 s on 4 GPUs has value 2 x 0.25 h
+    and 1 x 0.25 h."""
     rates = {1: 1.0, 2: 2.0, 4: 4.0}
     p = problem(
         [
@@ -86,8 +86,8 @@ def test_completion_by_hand() -> None:
 
 
 def test_a_change_is_paid_from_all_intervals() -> None:
-    """From 1 to 4 GPUs, three times as fast, after a pause of 250 s of a round of 300: not worth it
-    for one round (150 against 300), worth it for six. A job that ends within the round stays as it
+    """From 1 to 4 GPUs, three times as fast, after a pause of 250 s of a round of 300: a loss for
+    one round (150 against 300), a gain for six. A job that ends within the round stays as it
     is."""
 
     def gpus(horizon: int, work: float) -> object:

@@ -30,10 +30,10 @@ from allocator.solvers.base import SolveLimits
 
 every_policy = pytest.mark.parametrize("policy", POLICIES)
 SEARCHES = {
-    "marginal": "moves of equal worth are tried in the order of the rows",
+    "marginal": "moves of equal value are tried in the order of the rows",
     "sia": "values rounded to two decimals make many plans equal",
     "ffdl": "plans of equal progress",
-    "horizon": "plans of several rounds that are worth the same",
+    "horizon": "plans of several rounds of the same value",
 }
 
 
@@ -188,7 +188,7 @@ def renamed(folder: Folder, rng: np.random.Generator) -> tuple[Folder, dict[str,
 def test_names_and_order_do_not_matter(policy: str) -> None:
     """Jobs and pools renamed and shuffled: each job gets the same GPUs. Only where no two pools are
     alike: between equals something has to decide. For policies that search among plans of equal
-    worth, only that there is a plan."""
+    value, only that there is a plan."""
     compared = 0
     for s in range(12):
         folder = random_snapshot(np.random.default_rng(3000 + s), 12, pools=2)

@@ -87,7 +87,7 @@ def test_every_solver_finds_the_best_pairs(name: str) -> None:
 
 def test_a_pair_by_hand() -> None:
     """Four jobs of 1000 s, two GPUs, intervals of 300 s. Alone two jobs do 0.3 of what is left; two
-    by two, each at 1/1.2, four do 0.25. The host pays for both: 2 $/h for each GPU."""
+    by two, each at 1/1.2, four do 0.25. The primary job pays for both: 2 $/h for each GPU."""
     p = problem([ONE] * 4, [POOL | {"gpus": 2, "price_per_gpu_hour": 2.0}], {1: 1.0}, sharing=SHARE)
     jobs = decide(p, limits=EXACT).jobs
     assert jobs["value"] == pytest.approx([0.25] * 4) and jobs["work_per_s"] == pytest.approx(
@@ -126,9 +126,9 @@ def running(**more: Any) -> dict[str, Any]:
 
 
 def test_what_a_running_pair_may_do() -> None:
-    """It stays for nothing. With a second GPU the guest moves there, at a restart of 60 s: 0.3 +
-    0.24 instead of 0.25 each. If the host may not run at all, its guest keeps the GPU and loses
-    nothing. If neither may move, they stay."""
+    """It stays for nothing. With a second GPU the secondary job moves there, at a restart of 60 s:
+    0.3 + 0.24 instead of 0.25 each. If the primary job may not run at all, its secondary job keeps
+    the GPU and loses nothing. If neither may move, they stay."""
     primary, secondary = running(), running(shared_with="j0")
     stay = decide(problem([primary, secondary], [POOL], {1: 1.0}, sharing=SHARE), limits=EXACT)
     assert stay.jobs["value"] == pytest.approx([0.25, 0.25]) and stay.jobs["action"] == [
@@ -161,8 +161,8 @@ def test_what_a_running_pair_may_do() -> None:
 
 
 def test_explained_with_other_jobs() -> None:
-    """Three jobs, one GPU: one has it, one is beside it, the third is told what it would have to
-    offer; options that run beside another name it."""
+    """Three jobs, one GPU: one has it, one runs on the same GPU, the third is told what it would
+    have to offer; options that run with another job name it."""
     p = snapshot([ONE | {"weight": w} for w in (3, 2, 1)], [POOL], {1: 1.0}, sharing=SHARE)
     told = explain(p, "j2", limits=EXACT)
     assert told.got["shared_with"] is None and told.got["reason"] == "outranked"
@@ -186,8 +186,8 @@ def test_changes_are_counted_for_both() -> None:
 
 def test_lost_gpus_of_pairs() -> None:
     """Two pairs of jobs that may not be moved on two GPUs, of which one is left: the pair submitted
-    last is released; the first one stays. One partner that may not be moved is enough. Nothing is
-    released while both pairs fit, nor where nothing could be kept."""
+    last is released; the first one stays. One colocated job that may not be moved is enough.
+    Nothing is released while both pairs fit, nor where nothing could be kept."""
     jobs = [
         running(preemptible=False, submitted_s=1),
         running(shared_with="j0"),
@@ -206,8 +206,8 @@ def test_lost_gpus_of_pairs() -> None:
 
 
 def test_a_pair_that_may_not_be_any_more() -> None:
-    """The pool no longer lets jobs share: the guest moves to the free GPU; without one the pair
-    is parted.
+    """The pool no longer lets jobs share: the secondary job moves to the free GPU; without one the
+    pair is parted.
     """
     pair = [running(), running(shared_with="j0")]
     for gpus, actions in ((2, [["keep", "move"]]), (1, [["keep", "pause"], ["pause", "keep"]])):
@@ -251,7 +251,7 @@ def test_no_gpu_holds_more_than_its_memory(
     drawn: list[tuple[int, int, bool]], memory_gb_per_gpu: int, gpus: int
 ) -> None:
     """Models run in one, two or four passes, some jobs run: whatever runs together fits, by the
-    rows that the plan names, and no job has two partners."""
+    rows that the plan names, and no job has two colocated jobs."""
     rates = [
         {
             "model": f"m{m}",

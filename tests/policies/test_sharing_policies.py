@@ -29,7 +29,7 @@ def round_(
     isolation: str = "any",
     memory_gb: float = 10,
 ) -> Problem:
-    """Jobs of 4 GB; slow: "ab" -> slowdowns of a and b beside each other."""
+    """Jobs of 4 GB; slow: "ab" -> slowdowns of a and b on the same GPUs."""
     rows = [{"max_gpus": 1, "memory_gb": 4, "model": "a", **j} for j in jobs]
     return problem(
         rows,
@@ -77,8 +77,8 @@ RUNS: dict[str, Any] = {"state": "running", "pool": "p0", "gpus": 1, "preemptibl
     ],
 )
 def test_the_rule_of_the_paper(b: float, a: float, xi: tuple[float, float], together: bool) -> None:
-    """The resident has b left, the newcomer a; xi: slowdowns of the resident and of the newcomer.
-    `ffs` always shares."""
+    """The running job has b left, the newcomer a; xi: slowdowns of the running job and of the
+    newcomer. `ffs` always shares."""
     p = round_(
         [
             RUNS | {"job_id": "B", "model": "b", "remaining_work": b},
@@ -106,7 +106,7 @@ def test_idle_gpus_first_and_nobody_is_paused() -> None:
 
 
 def test_the_best_pair() -> None:
-    """A of 10 beside B of 40 (1.5 each) or C of 40 (1.1 each): with C the mean is less. `ffs`
+    """A of 10 next to B of 40 (1.5 each) or C of 40 (1.1 each): with C the mean is less. `ffs`
     takes who came first.
     """
     jobs = [
@@ -134,7 +134,7 @@ def test_what_forbids_sharing(policy: str, case: dict[str, Any]) -> None:
 
 
 def test_a_pair_that_runs_stays_and_a_gpu_has_two_at_most() -> None:
-    """A is B's guest already; C waits."""
+    """A is B's secondary job already; C waits."""
     jobs = [
         RUNS | {"job_id": "B", "model": "b"},
         RUNS | {"job_id": "A", "shared_with": "B"},
@@ -152,9 +152,9 @@ def test_a_pair_that_runs_stays_and_a_gpu_has_two_at_most() -> None:
 
 @pytest.mark.parametrize("policy", ["bsbf", "ffs", "mip"])
 def test_laws_of_a_shared_cluster(policy: str) -> None:
-    """Over a whole workload: GPUs held never exceed the cluster; a guest's span lies in its host's;
-    who shares, shares two by two; all that was held was paid for once; every job ends. `bsbf` and
-    `ffs` never restart anybody."""
+    """Over a whole workload: GPUs held never exceed the cluster; a secondary job's span lies in its
+    primary job's; who shares, shares two by two; all that was held was paid for once; every job
+    ends. `bsbf` and `ffs` never restart anybody."""
     w = sharing(seed=2, load=1.5, jobs=30, slowdown=(1.05, 1.6)).workload()
     s = simulate(
         w,

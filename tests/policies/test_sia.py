@@ -100,8 +100,8 @@ def test_defaults_queue_a_job_while_another_holds_two() -> None:
 
 
 def test_defaults_even_pause_jobs_to_double_others() -> None:
-    """Four old jobs with a GPU each: keeping them all is worth 4 x .1, two with two GPUs 2 x (1.1 -
-    .71) = .78, one with two and two with one .59. Two are paused."""
+    """Four old jobs with a GPU each: keeping them all has value 4 x .1, two with two GPUs 2 x (1.1
+    - .71) = .78, one with two and two with one .59. Two are paused."""
     gpus = [k for _, k in plan(problem([running(1)] * 4, [{"gpus": 4}], config={"now_s": 1e6}))]
     assert sorted(gpus) == [0, 0, 2, 2]
 
@@ -157,8 +157,8 @@ def test_no_bound_of_its_own() -> None:
 
 
 def test_as_good_as_trying_everything() -> None:
-    """Random rounds of 5 jobs with all rules: no plan of the round is worth more to Sia than the
-    one found.
+    """Random rounds of 5 jobs with all rules: no plan of the round has a higher value to Sia than
+    the one found.
     """
     tried = 0
     for s in range(60):
@@ -183,7 +183,7 @@ def test_as_good_as_trying_everything() -> None:
 
 
 def task_value(round_: Any, choice: Any) -> float | None:
-    """Sia's worth of a choice, None where it breaks a rule."""
+    """Sia's value of a choice, None where it breaks a rule."""
     x = np.zeros(round_.model.n)
     x[choice[choice >= 0]] = 1.0
     return float(round_.model.value @ x) if round_.model.feasible(x) else None

@@ -32,7 +32,7 @@ def plan(policy: str, jobs: list[dict[str, Any]], spot: int, firm: int = 8) -> l
 
 @pytest.mark.parametrize("policy", ["spot-first", "spot-wait"])
 def test_spot_goes_first_come_first_served_and_without_a_deadline_nobody_waits(policy: str) -> None:
-    """Room for one on spot: the older one gets it, the other goes on demand at once."""
+    """Space for one on spot: the older one gets it, the other goes on demand at once."""
     assert plan(policy, [{"submitted_s": -5}, {"submitted_s": -9}], spot=2) == ["firm", "spot"]
 
 

@@ -52,7 +52,7 @@ def test_the_lease_has_one_holder(queue: Queue) -> None:
         assert lease.take(connection, "two", 60, NOW + 59) is None
         second = lease.take(connection, "two", 60, NOW + 60)
     assert second is not None and second.token == control.lease.token + 1
-    with pytest.raises(LeaseLost, match='"two" is in charge now'):
+    with pytest.raises(LeaseLost, match='"two" leads now'):
         control.want(j=("a", 1))
     with pytest.raises(LeaseLost), queue.store.write() as connection:
         lease.renew(connection, control.lease, NOW + 61)

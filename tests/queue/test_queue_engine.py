@@ -187,7 +187,7 @@ def test_a_newer_schema_is_refused(backend: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_database_of_something_else_is_left_alone(backend: str, tmp_path: Path) -> None:
-    """init puts no tables beside those of another program, not even if that one uses Alembic
+    """init puts no tables next to those of another program, not even if that one uses Alembic
     too.
     """
     with place(backend, tmp_path) as name:
@@ -259,8 +259,8 @@ def test_names_that_cannot_be_queues() -> None:
 
 
 def test_no_password_in_names_and_messages() -> None:
-    """Nobody listens there: the message names the host, not the password, wherever it stands in
-    the URL.
+    """Nobody listens there: the message names the server, not the password, wherever it stands
+    in the URL.
     """
     for url in (
         "postgresql://me:secret@127.0.0.1:9/db",
@@ -272,7 +272,7 @@ def test_no_password_in_names_and_messages() -> None:
 
 
 def test_a_new_file_is_its_owners_only(tmp_path: Path) -> None:
-    """Mode 0600, whatever the umask; the files beside it have the same; a mode set later is
+    """Mode 0600, whatever the umask; the files next to it have the same; a mode set later is
     kept.
     """
     before = os.umask(0)
@@ -364,7 +364,7 @@ except AllocatorError as error:
 
 def test_a_full_disk_keeps_what_was_acknowledged(tmp_path: Path) -> None:
     """Files may not grow beyond a size: the submission that does not fit fails in words, all before
-    it are there, and with room again the queue goes on."""
+    it are there, and with space again the queue goes on."""
     with fresh("sqlite", tmp_path):
         pass
     run = subprocess.run(

@@ -201,7 +201,7 @@ def test_last_rounds_only(queue: Queue) -> None:
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_page(backend: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The command writes one file that asks for nothing, beside an SQLite queue; one on a server
+    """The command writes one file that asks for nothing, next to an SQLite queue; one on a server
     needs --out.
     """
     with empty(backend, tmp_path) as name:

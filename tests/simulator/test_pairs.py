@@ -46,7 +46,7 @@ def speeds(*models: str, **more: Any) -> list[dict[str, Any]]:
 
 
 def found(p: Problem) -> dict[tuple[int, int, int, int], float]:
-    """(host, guest, pool, gpus) -> value of the pairs that a round offers."""
+    """(primary job, secondary job, pool, gpus) -> value of the pairs that a round offers."""
     m = compile_round(p).option_table
     return {
         (int(m.primary[o]), int(m.job[o]), int(m.pool[o]), int(m.gpus[o])): float(m.value[o])
@@ -125,9 +125,9 @@ def test_fitted_slowdowns() -> None:
 
 
 def test_a_pair_by_hand() -> None:
-    """Two jobs of 1000 s on one GPU, intervals of 300 s: alone 0.3 of one is done, beside each
-    other 0.3 / xi of each. At 1.6 the second adds 0.1875 and costs the first 0.1125; at 2 and more
-    a pair is worth nothing."""
+    """Two jobs of 1000 s on one GPU, intervals of 300 s: alone 0.3 of one is done, together 0.3 /
+    xi of each. At 1.6 the second adds 0.1875 and costs the first 0.1125; at 2 and more
+    a pair has no value."""
     two = jobs(("m", 1000), ("m", 1000))
     p = problem(two, [POOL], speeds("m"), sharing=[row("m", "m", 1.6, 1.6)])
     assert found(p) == {(0, 1, 0, 1): pytest.approx(0.1875 - 0.1125)}
@@ -135,7 +135,7 @@ def test_a_pair_by_hand() -> None:
 
 
 def test_either_may_be_primary_where_that_matters() -> None:
-    """Whoever is charged: one way round where nothing tells the two apart, both where a quota or
+    """Whichever job pays: one way round where nothing tells the two apart, both where a quota or
     money does, or where one of them holds the GPUs. Who may not be moved joins nobody."""
     two, share = jobs(("m", 1000), ("m", 1000)), [row("m", "m", 1.2, 1.2)]
     assert set(found(problem(two, [POOL], speeds("m"), sharing=share))) == {(0, 1, 0, 1)}
@@ -169,8 +169,8 @@ def test_either_may_be_primary_where_that_matters() -> None:
 
 def test_memory() -> None:
     """6 GB each do not fit 10 GB. In two passes each needs 3.5 GB, and m is less slow then than n:
-    m in two passes beside n in one fits in 9.5 GB, not with 0.6 GB of headroom; then both take two.
-    Unknown memory of job or pool, or too little for all that: no pair."""
+    m in two passes together with n in one fits in 9.5 GB, not with 0.6 GB of headroom; then both
+    take two. Unknown memory of job or pool, or too little for all that: no pair."""
     way = {"accumulation": 1, "memory_gb": 6.0}, {"accumulation": 2, "memory_gb": 3.5}
     rates = [
         {"model": m, "gpu_type": "A", "gpus": 1, "work_per_s": r, **w}
@@ -263,7 +263,8 @@ def drawn(seed: int, who: str = "any") -> Problem:
 
 
 def every(p: Problem) -> set[tuple[int, int, int, int]]:
-    """(host, guest, pool, gpus) of all pairs that the rules let share, by trying everything."""
+    """(primary job, secondary job, pool, gpus) of all pairs that the rules let share, by trying
+    everything."""
     m, rates, out = option_table(p, RateTable.of(p)), p.rates, set()
     known = {
         (int(x), int(y), int(t))
@@ -300,7 +301,7 @@ def whole(
     p: Problem,
 ) -> tuple[Colocations, OptionTable, dict[tuple[int, int, int, int], tuple[int, int, float]]]:
     """The pairs of a problem, its ordinary options, and of every pair the two options and what
-    it is worth.
+    it has.
     """
     table = RateTable.of(p)
     m = option_table(p, table)
@@ -328,7 +329,7 @@ def whole(
 @pytest.mark.parametrize("seed", range(8))
 def test_all_pairs_against_trying_everything(seed: int) -> None:
     """The pairs are exactly those that the rules allow, and the sum of the two terms is the value
-    of the guest's option; the round offers all of positive value."""
+    of the secondary job's option; the round offers all of positive value."""
     p = drawn(seed, ("any", "tenant", "none")[seed % 3])
     got, truth = whole(p)[2], every(p)
     assert set(got) == truth and truth

@@ -59,15 +59,15 @@ def two(
 
 
 def apply_allocation(world: World, *plan: tuple[int, int, int]) -> int:
-    """(pool, gpus, host) of every job."""
+    """(pool, gpus, primary job) of every job."""
     pool, gpus, primary = (np.array(column) for column in zip(*plan, strict=True))
     return world.apply_allocation(np.arange(len(plan)), pool, gpus, primary)
 
 
 def test_the_secondary_goes_on_alone_at_once_and_pays_from_then_on() -> None:
-    """j0 holds the GPU at half its speed: 1000 s of it... j1 beside it does 0.8 a second. j0 has
-    400 units: done at 800, when j1 has 640 done; the other 360 take 360 s. The GPU costs 0.01 $/s:
-    8 for j0, 3.60 for j1."""
+    """j0 holds the GPU at half its speed: 1000 s of it... j1 on the same GPU does 0.8 a second. j0
+    has 400 units: done at 800, when j1 has 640 done; the other 360 take 360 s. The GPU costs 0.01
+    $/s: 8 for j0, 3.60 for j1."""
     world = World(two({"total_work": 400}), SimulationOptions())
     assert apply_allocation(world, (0, 1, -1), (0, 1, 0)) == 2
     assert world.used_gpus().tolist() == [1] and world.next_completion() == 800
@@ -114,8 +114,8 @@ def test_a_secondary_joins_a_running_job_that_has_no_pause() -> None:
 
 
 def test_the_primary_is_moved_and_the_secondary_keeps_the_gpus() -> None:
-    """At 100 the host goes to the other pool and pauses 30 s; the guest goes on alone without any.
-    Then it may be the host of a job that comes back to it."""
+    """At 100 the primary job goes to the other pool and pauses 30 s; the secondary job goes on
+    alone without any. Then it may be the primary job of a job that comes back to it."""
     pools = [{"pool": p, "gpus": 1, "memory_gb": 10, "sharing": "any"} for p in "pq"]
     jobs = [{"model": m, "memory_gb": 1, "total_work": 1000} for m in "mn"]
     world = World(workload(jobs, pools=pools, rates=RATES, sharing=SLOW), SimulationOptions())
@@ -131,7 +131,8 @@ def test_the_primary_is_moved_and_the_secondary_keeps_the_gpus() -> None:
 
 
 def test_who_changes_places_pays_and_nobody_moves() -> None:
-    """Host and guest exchange their parts at 100: no pause, no start, and j1 pays from then on."""
+    """Primary and secondary job exchange their parts at 100: no pause, no start, and j1 pays from
+    then on."""
     world = World(two(), SimulationOptions())
     apply_allocation(world, (0, 1, -1), (0, 1, 0))
     world.advance(100)
@@ -142,8 +143,8 @@ def test_who_changes_places_pays_and_nobody_moves() -> None:
 
 
 def test_lost_machines_hit_both() -> None:
-    """The GPU is gone at 100. j0 wrote a checkpoint at 80 (every 40 s), after its guest had come at
-    60: it has 60 + 10 of 1000 done; j1 has none and starts again from nothing."""
+    """The GPU is gone at 100. j0 wrote a checkpoint at 80 (every 40 s), after its secondary job had
+    come at 60: it has 60 + 10 of 1000 done; j1 has none and starts again from nothing."""
     world = World(two({"checkpoint_every_s": 40}, changes=[(100, 0, None)]), SimulationOptions())
     apply_allocation(world, (0, 1, -1), (-1, 0, -1))
     world.advance(60)
@@ -154,7 +155,7 @@ def test_lost_machines_hit_both() -> None:
 
 
 def test_work_since_the_last_checkpoint_counts_at_the_speeds_it_was_done_with() -> None:
-    """Without checkpoints after 60 s alone and 40 s beside: all of it is lost, 60 + 20 units,
+    """Without checkpoints after 60 s alone and 40 s together: all of it is lost, 60 + 20 units,
     not 100 x 0.5.
     """
     world = World(two(changes=[(100, 0, None)]), SimulationOptions())
@@ -172,19 +173,25 @@ def test_work_since_the_last_checkpoint_counts_at_the_speeds_it_was_done_with() 
     [
         ([1, 1], [-1, 0], [0, 0], [1, 1]),  # as before
         ([1, 1], [1, -1], [0, 0], [1, 1]),  # they exchange their parts
-        # split, and both stay in the pool: the guest has to move
+        # split, and both stay in the pool: the secondary job has to move
         ([1, 1], [-1, -1], [0, 0], [1, 0]),
-        ([0, 1], [-1, -1], [0, 0], [0, 1]),  # the host leaves, the guest keeps the GPUs
-        ([1, 0], [-1, 0], [0, 1], [1, 0]),  # a guest comes
+        (
+            [0, 1],
+            [-1, -1],
+            [0, 0],
+            [0, 1],
+        ),  # the primary leaves, the secondary keeps the GPUs
+        ([1, 0], [-1, 0], [0, 1], [1, 0]),  # a secondary job comes
         # the same from GPUs of its own elsewhere in the pool
         ([1, 1], [-1, 0], [0, 1], [1, 0]),
-        ([0, 1], [-1, 0], [0, 1], [0, 1]),  # the host comes to its guest
+        ([0, 1], [-1, 0], [0, 1], [0, 1]),  # the primary job comes to its secondary job
     ],
 )
 def test_who_stays_on_its_gpus(
     alike: list[int], primary: list[int], holder: list[int], stays: list[int]
 ) -> None:
-    """Two jobs: same pool and size as before, planned host, who holds what they run on now."""
+    """Two jobs: same pool and size as before, planned primary job, who holds what they run on
+    now."""
     found = find_unmoved_jobs(
         np.arange(2), np.array(alike, bool), np.array(primary), np.array(holder)
     )
@@ -245,8 +252,8 @@ def crowd(seed: int) -> Workload:
 
 
 def random_plan(world: World, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
-    """Pools, sizes and hosts of the active jobs within what the pools have; some as they are,
-    some as guests.
+    """Pools, sizes and primary jobs of the active jobs within what the pools have; some as they
+    are, some as secondary jobs.
     """
     jobs = world.active
     place = {int(j): i for i, j in enumerate(jobs)}
@@ -283,9 +290,9 @@ def random_plan(world: World, rng: np.random.Generator) -> tuple[np.ndarray, ...
 @pytest.mark.parametrize("seed", range(10))
 def test_laws_whatever_the_plans_are(seed: int) -> None:
     """Pairs come, part, exchange parts, lose servers and machines, fail and fall back. Never more
-    GPUs than there are; mates are mutual and on the same pool and size; GPU-seconds are those of
-    own spans, seconds those of all spans; rented dollars are what tenants' jobs paid for; work left
-    is between nothing and all; every job ends."""
+    GPUs than there are; colocated jobs are mutual and on the same pool and size; GPU-seconds are
+    those of own spans, seconds those of all spans; rented dollars are what tenants' jobs paid for;
+    work left is between nothing and all; every job ends."""
     w, rng = crowd(seed), np.random.default_rng(seed + 1000)
     world = World(
         w,

@@ -57,9 +57,9 @@ def test_the_best_start_is_an_end_point() -> None:
 
 
 def test_completion_by_hand() -> None:
-    """A of 2 s joins B of 10 s after 4 s at slowdown 1.5: A ends at 7; B did 4 alone, 2 beside, 4
-    alone: at 11. If A has 10 s and joins at 8, B ends at 8 + 3 = 11 and A, which did 2, at 19.
-    Joining at the end disturbs nobody."""
+    """A of 2 s joins B of 10 s after 4 s at slowdown 1.5: A ends at 7; B did 4 alone, 2 together
+    with A, 4 alone: at 11. If A has 10 s and joins at 8, B ends at 8 + 3 = 11 and A, which did 2,
+    at 19. Joining at the end disturbs nobody."""
     a, b, offset = np.array([2.0, 10.0, 5.0]), np.full(3, 10.0), np.array([4.0, 8.0, 10.0])
     end_a, end_b = timing.completion(a, b, np.full(3, 1.5), np.full(3, 1.5), offset)
     assert end_a.tolist() == [7.0, 19.0, 15.0] and end_b.tolist() == [11.0, 11.0, 10.0]

@@ -28,7 +28,7 @@ from allocator.solvers.isolation.worker_processes import Worker, WorkerPool
 HERE = str(Path(__file__).resolve().parents[1] / "support" / "processes")
 ROOT = str(Path(__file__).resolve().parents[2])
 LIMIT_S = 0.5
-PROMISE_S = 1.0  # after the limit, contract section 4; on an idle machine it takes 0.2
+PROMISE_S = 1.0  # after the limit (docs/reference/rules.md, R46); on an idle machine it takes 0.2
 MODEL = dense([1.0, 3.0, 2.0], [(-INF, [1, 1, 1], 1)])
 
 
@@ -111,7 +111,7 @@ def test_children_of_a_worker_are_in_its_group(pool: Watched) -> None:
 
 
 def test_the_best_that_was_reported_survives_the_kill(pool: Watched) -> None:
-    """Of plans worth 1, 3, 2 and one that breaks the row the one of 3 is kept; of bounds 100,
+    """Of plans of value 1, 3, 2 and one that breaks the row the one of 3 is kept; of bounds 100,
     20, 30, 50 the 20.
     """
     answer = warm("hangs_with_plan", pool).solve(MODEL, SolveLimits(time_s=LIMIT_S))

@@ -110,7 +110,7 @@ def test_rounds_have_the_same_optimum_in_every_format(tmp_path: Path, seed: int)
 
 @pytest.mark.parametrize("rows", [[], [(-INF, [], 3.0), (0.0, [], INF), (-1.0, [], 1.0)]])
 def test_a_model_without_columns(tmp_path: Path, rows: list) -> None:
-    """Nothing to choose: both files can be read and are worth 0."""
+    """Nothing to choose: both files can be read and have value 0."""
     for seen in read_by_highs(
         *(write_model(dense([], rows), tmp_path / f"m{s}") for s in (".mps", ".lp"))
     ):
@@ -293,7 +293,7 @@ def test_other_endings_and_impossible_rows_are_refused(tmp_path: Path) -> None:
 
 
 def test_solve_writes_the_rounds_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """--write-model beside a normal solve; what HiGHS finds in the files is the value of the
+    """--write-model with a normal solve; what HiGHS finds in the files is the value of the
     plan.
     """
     demo = Path(__file__).resolve().parents[2] / "data" / "snapshots" / "demo"

@@ -55,7 +55,7 @@ def test_knapsack_by_hand(solver: Solver) -> None:
 
 
 def test_choices_by_hand(solver: Solver) -> None:
-    """Two jobs of 1 or 2 GPUs on 3: job a is worth 1 or 1.5, job b 1 or 1.8: a takes 1 and b
+    """Two jobs of 1 or 2 GPUs on 3: job a has value 1 or 1.5, job b 1 or 1.8: a takes 1 and b
     takes 2.
     """
     model = dense(
@@ -69,7 +69,7 @@ def test_choices_by_hand(solver: Solver) -> None:
 
 
 def test_equations_lower_bounds_and_negative_values(solver: Solver) -> None:
-    """Exactly one of a (-1) and b (-2), and at least 3 GPUs of b's 3 and c's 2 (c is worth -5):
+    """Exactly one of a (-1) and b (-2), and at least 3 GPUs of b's 3 and c's 2 (c has value -5):
     b alone, -2.
     """
     model = dense([-1, -2, -5], [(1, [1, 1, 0], 1), (3, [0, 3, 2], INF)], choices=1)
@@ -77,21 +77,21 @@ def test_equations_lower_bounds_and_negative_values(solver: Solver) -> None:
 
 
 def test_both_sides_of_a_row(solver: Solver) -> None:
-    """2 <= a + 2b + 4c <= 5 with values -1, -1, 3: c alone is 4 GPUs and worth 3."""
+    """2 <= a + 2b + 4c <= 5 with values -1, -1, 3: c alone is 4 GPUs and of value 3."""
     model = dense([-1, -1, 3], [(2, [1, 2, 4], 5)])
     assert optimal(solver.solve(model, EXACT), model, 3.0)
 
 
 def test_whole_numbers_beyond_one(solver: Solver) -> None:
     """Columns from -2 to 3: maximise 2a - b with a + b >= -1 and 2a <= 5: a = 2, b = -2 breaks
-    nothing, worth 6.
+    nothing, of value 6.
     """
     model = dense([2, -1], [(-1, [1, 1], INF), (-INF, [2, 0], 5)], box=(-2.0, 3.0))
     assert optimal(solver.solve(model, EXACT), model, 6.0)
 
 
 def test_infeasible(solver: Solver) -> None:
-    """Two of three binaries with room for one: proven infeasible, no values."""
+    """Two of three binaries with space for one: proven infeasible, no values."""
     model = dense([1, 1, 1], [(2, [1, 1, 1], INF), (-INF, [1, 1, 1], 1)])
     answer = solver.solve(model, EXACT)
     assert (answer.termination, answer.values) == (Termination.INFEASIBLE, None)
@@ -104,13 +104,13 @@ def test_a_row_without_columns_can_be_infeasible(solver: Solver) -> None:
 
 @pytest.mark.parametrize("n", [0, 2])
 def test_nothing_to_decide(solver: Solver, n: int) -> None:
-    """No columns and no rows is worth 0; columns without rows take all they can: 2 of value 1."""
+    """No columns and no rows has value 0; columns without rows take all they can: 2 of value 1."""
     model = dense([1.0] * n)
     assert optimal(solver.solve(model, EXACT), model, float(n))
 
 
 def test_no_value_at_all(solver: Solver) -> None:
-    """All values 0: any feasible plan, worth 0 and known to be."""
+    """All values 0: any feasible plan, of value 0 and known to be."""
     model = dense([0.0, 0.0], [(1, [1, 1], 1)])
     assert optimal(solver.solve(model, EXACT), model, 0.0)
 
@@ -290,7 +290,7 @@ def test_the_log_is_kept_on_request(solver: Solver) -> None:
 
 @pytest.mark.parametrize("name", ["highs", "pulp"])
 def test_continuous_columns(name: str) -> None:
-    """b is continuous: maximise 2a + b with a + b <= 1.5 and b <= 1: a = 1, b = 0.5 is worth
+    """b is continuous: maximise 2a + b with a + b <= 1.5 and b <= 1: a = 1, b = 0.5 has value
     2.5.
     """
     model = dense([2, 1], [(-INF, [1, 1], 1.5)], integer=[True, False])
@@ -306,7 +306,7 @@ def test_cpsat_refuses_continuous_columns() -> None:
 
 def test_prices_of_a_relaxation_by_hand() -> None:
     """Maximise 3x + 2y with x + y <= 4, x <= 2.5, y >= 0.5 as rows: (2.5, 1.5); one more of the
-    first is worth 2, of the second 1, and the third does not bind."""
+    first has value 2, of the second 1, and the third does not bind."""
     model = dense(
         [3, 2],
         [(-INF, [1, 1], 4), (-INF, [1, 0], 2.5), (0.5, [0, 1], INF)],

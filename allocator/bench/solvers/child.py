@@ -78,7 +78,7 @@ class SolverMeter:
             self._own_wall += time.monotonic() - wall_s
 
     def improves(self, values: Floats | None, bound: float) -> bool:
-        """Keep a plan that keeps every row and is worth more, and a bound that is tighter."""
+        """Keep a plan that keeps every row and has a higher value, and a bound that is tighter."""
         assert self._model is not None
         new = not math.isnan(bound) and bound < self.bound
         if new:

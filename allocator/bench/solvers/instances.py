@@ -3,7 +3,7 @@
 Per job: about three quarters of the GPU types; counts 1, 2, 4, then multiples of 8 up to the job's
 maximum (a power of two, at most 256); concave speed-ups with a penalty for leaving the node; half
 of the jobs run, and every option but the one they hold loses 4 %. Tenants have power-law shares and
-quotas. Calibration: design page solvers.md section 1.
+quotas.
 """
 
 from __future__ import annotations
@@ -121,8 +121,8 @@ def _maxima(rng: np.random.Generator, J: int, gpus: int, demand: float) -> Ints:
 def _running(
     rng: np.random.Generator, start: Ints, count: Ints, pool: Ints, capacity: Ints
 ) -> tuple[Bools, Bools]:
-    """Half of the jobs hold a random option, as long as the pools have room for 70 %; (keep
-    (n,), runs (J,)).
+    """Let half of the jobs hold a random option, up to 70 % of the GPUs of each pool: (keep (n,),
+    runs (J,)).
     """
     J = len(start) - 1
     held = start[:-1] + (rng.random(J) * np.diff(start)).astype(np.int64)

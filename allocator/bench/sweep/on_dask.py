@@ -1,4 +1,4 @@
-"""Tasks on the workers of a Dask cluster (extra `dask`): each in a process of its own beside the
+"""Tasks on the workers of a Dask cluster (extra `dask`): each in a process of its own next to the
 worker.
 
 A task that crashes, hangs or eats memory ends its own process and never the worker. Results come

@@ -36,8 +36,8 @@ class TaskOutcome:
     """What became of a task: its files by name, or why there are none (`failure`) and its last
     words.
 
-    seconds: wall; cpu_s: of the process and the children it waited for; peak_mb: largest resident
-    memory of one.
+    seconds: wall; cpu_s: of the process and the children it waited for; peak_mb: the largest
+    resident set size of one of them.
     """
 
     files: Mapping[str, bytes] = field(default_factory=dict)

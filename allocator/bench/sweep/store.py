@@ -1,7 +1,8 @@
 """A sweep on disk: DIR/tasks/<key>/ per finished task, DIR/failed/<key>.json per task that failed
 last time.
 
-A task's folder appears whole or not at all: written beside, flushed to the disk, renamed.
+A task's folder appears whole or not at all: written under a temporary name, flushed to the disk,
+renamed.
 """
 
 from __future__ import annotations

@@ -105,7 +105,7 @@ def submit_on_market(
     name: str, rng: np.random.Generator, wanted: Demand, zones: SpotZones, load: float
 ) -> GeneratedWorkload:
     """The jobs, submitted in the window in which the spot zones give their GPU-hours / load,
-    beside these zones.
+    besides these zones.
     """
     names, machine = zones.names, zones.machine
     at = np.unique(np.concatenate([z.at_s for z in zones.there]))

@@ -1,4 +1,4 @@
-"""Interactive sessions on one GPU each beside batch jobs that fill the cluster: what headroom is
+"""Interactive sessions on one GPU each, and batch jobs that fill the cluster: what headroom is
 for.
 
 Three jobs of five are sessions: they come at random times, stay for exponentially distributed

@@ -52,7 +52,7 @@ class Generator:
 
 
 OFFERED = "GPU-hours demanded at the request / GPU-hours there are while jobs are submitted"
-V100_HOURS = "V100-hours demanded / V100-hours' worth there is while jobs are submitted"
+V100_HOURS = "V100-hours demanded / V100-hours there are while jobs are submitted"
 SPOT_HOURS = "GPU-hours demanded at the request / spot GPU-hours there are while jobs are submitted"
 GENERATORS: Mapping[str, Generator] = {
     g.name: g
@@ -102,7 +102,7 @@ GENERATORS: Mapping[str, Generator] = {
         ),
         Generator(
             "spot",
-            "reserved V100s beside spot A100s that come and go, prices that wander, checkpoints",
+            "reserved V100s and spot A100s that come and go, prices that wander, checkpoints",
             0.8,
             (0.6, 0.8, 1.0),
             150,
@@ -111,7 +111,7 @@ GENERATORS: Mapping[str, Generator] = {
         Generator(
             "zones",
             "spot V100s in five zones of two regions that fail together, reserved and on-demand"
-            " ones beside them, deadlines",
+            " ones besides them, deadlines",
             0.6,
             (0.4, 0.6, 0.8),
             150,
@@ -145,7 +145,7 @@ GENERATORS: Mapping[str, Generator] = {
         ),
         Generator(
             "interactive",
-            "sessions that come at random and have GPUs kept for them, beside batch jobs that fill "
+            "sessions that come at random and have GPUs kept for them, among batch jobs that fill "
             "the cluster",
             1.0,
             (0.7, 1.0, 1.3),

@@ -3,7 +3,7 @@ models.
 
 Speeds, batches and memory: measured by Luo et al. ("Wise resource sharing", IWQoS 2024, artefact;
 speeds from the trace of Muri, SIGCOMM 2022). Their measured slowdowns are not public; here each
-model beside each is drawn from 1.1 to 2.5, the same at every size. Assumed: a tenth of a pass does
+model next to each is drawn from 1.1 to 2.5, the same at every size. Assumed: a tenth of a pass does
 not depend on its batch, two fifths of the memory neither.
 """
 

@@ -1,5 +1,5 @@
-"""Machines that come and go: reserved V100s beside A100s on the spot market, whose number and price
-change.
+"""Machines that come and go: reserved V100s and A100s on the spot market, whose number and
+price change.
 
 Groups of spot machines are there and gone in turns; the lengths are mixtures of a short and a long
 exponential, since measured ones are heavy-tailed (one V100 in us-west-2: there 88 % of the time,
@@ -37,7 +37,7 @@ MEDIAN_S, SIGMA, LONGEST_S = 2_400.0, 1.3, 43_200.0
 
 
 def spot(*, seed: int, load: float, jobs: int, gpus: int | None = None) -> GeneratedWorkload:
-    """load: V100-hours demanded at the request / V100-hours' worth there is while jobs are
+    """load: V100-hours demanded at the request / V100-hours there are while jobs are
     submitted.
     """
     rng = np.random.default_rng(seed)

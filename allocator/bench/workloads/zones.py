@@ -1,4 +1,4 @@
-"""Spot pools in five zones of two regions beside reserved and on-demand machines: where to run,
+"""Spot pools in five zones of two regions besides reserved and on-demand machines: where to run,
 what to fall back on.
 
 All GPUs are V100s at list prices. Availability and prices of the zones: availability.py. Every job

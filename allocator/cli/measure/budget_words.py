@@ -21,7 +21,7 @@ HOUR = 3600.0
 def budget_lines(
     problem: Problem, window_s: float | None, policies: Mapping[str, Mapping[str, Any]]
 ) -> Iterator[str]:
-    """A line per policy and budget, and what is not charged; nothing where there is no long-run
+    """A line per policy and budget, and what is not billed; nothing where there is no long-run
     budget.
 
     problem: the workload's; window_s: asked for instead of its own. policies: METRICS by name.
@@ -37,7 +37,7 @@ def budget_lines(
     reserved = _reserved(problem)
     if told and reserved > 0:
         yield (
-            f"Reserved GPUs are paid for anyway, {text(reserved)} $/h here, and not charged to"
+            f"Reserved GPUs are paid for anyway, {text(reserved)} $/h here, and not booked on"
             ' these budgets; "US dollars" above counts them while they are used.'
         )
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from allocator.simulator import Simulation
 
 LESS, MORE, NEITHER = -1, 1, 0  # what is better
-NOTABLE = 0.01  # relative differences below that are not worth a word
+NOTABLE = 0.01  # relative differences below that are not mentioned
 
 
 class MetricRow(NamedTuple):

@@ -1,5 +1,5 @@
-"""`allocator demo`: MIP beside greedy, in one round of the shipped snapshot and over the shipped
-trace.
+"""`allocator demo`: MIP compared with greedy, in one round of the shipped snapshot and over the
+shipped trace.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def add(commands: Any) -> None:
     parser = commands.add_parser(
         "demo",
         examples=EXAMPLES,
-        help="a shipped cluster: MIP beside greedy",
+        help="a shipped cluster: MIP against greedy",
         description=(
             "Decide the shipped snapshot of 12 jobs with greedy and with MIP, show "
             "where they differ and why, then simulate the shipped trace of 24 jobs "
@@ -173,7 +173,7 @@ def _comparison(greedy: Result, mip: Result) -> Table:
 
 
 def _explain_difference(greedy: dict[str, Any], mip: dict[str, Any]) -> str:
-    """Of two choices that differ: the price if the worth is the same, else the reason of the one
+    """Of two choices that differ: the price if the value is the same, else the reason of the one
     who gave less.
     """
     from allocator.cli.tables import text
@@ -209,7 +209,7 @@ def _verdict(greedy: Result, mip: Result) -> str:
         f" ({100 * gained / greedy.objective_value:+.0f} %)" if greedy.objective_value > 0 else ""
     )
     return (
-        f"MIP is worth {gained:.4g} more than greedy{share}; no plan can be worth more than"
+        f"The value of MIP is {gained:.4g} above that of greedy{share}; no plan can have more than"
         f" {mip.bound:.5g} (gap {percent(mip.gap)}, proven by {mip.bound_by})."
     )
 

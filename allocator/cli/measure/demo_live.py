@@ -68,7 +68,7 @@ def live(folder: str | None, sabotage: bool = False) -> int:
     )
     # its queue holds commands that are run, and anybody can make a folder of this name before this
     # account does;
-    # absolute, because jobs and keepers have other working folders
+    # absolute, because jobs and supervisors have other working folders
     place = private_folder(place)
     with ExitStack() as stack:
         queue, again = _queue(place)
@@ -236,7 +236,7 @@ def _print_events(console: Any, events: deque[Mapping[str, Any]], said: float) -
 
 
 def _describe_event(event: Mapping[str, Any]) -> str:
-    """One line of what happened; "" where it is not worth one."""
+    """Describe in one line what happened; "" where it is not of interest."""
     match event["event"]:
         case "round":
             return f"round {event['number']}: {event['jobs']} jobs, {event['changes']} change"
@@ -250,7 +250,7 @@ def _describe_event(event: Mapping[str, Any]) -> str:
         case "standby":
             return f"waits: {event['detail']}"
         case "lease_taken":
-            return f"in charge, token {event['token']}"
+            return f"leads, token {event['token']}"
     return ""
 
 

@@ -13,7 +13,7 @@ EXAMPLES = """
 allocator report results                         of `allocator simulate WORKLOAD --out results`, \
 or of a benchmark
 allocator report results --out week-47.html      elsewhere; pictures go to the folder `pictures` \
-beside it
+next to it
 allocator report cluster.db --last 200           the last 200 rounds of a queue that `allocator \
 run` runs
 """

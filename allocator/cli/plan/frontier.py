@@ -73,7 +73,7 @@ def add(commands: Any) -> None:
         "--keep",
         type=_parse_value,
         metavar="V|P%",
-        help="instead of the curve: the cheapest plan worth V, or P %% of the best plan",
+        help="instead of the curve: the cheapest plan of value V, or P %% of the best plan",
     )
     add_effort(parser, PLAN_S, "each plan")
     output = parser.add_argument_group("output")

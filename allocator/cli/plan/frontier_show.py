@@ -209,7 +209,7 @@ def kept_lines(kept: CheapestPlan) -> list[str]:
             f" {text(kept.least, 6)} $/h ({kept.solves} solves)"
         ),
         (
-            f"the best plan is worth {text(kept.best_value, 7)} for {text(kept.best_spent, 6)}"
+            f"the best plan has value {text(kept.best_value, 7)} for {text(kept.best_spent, 6)}"
             f" $/h{share}"
         ),
         MEANT[kept.dollars],

@@ -155,8 +155,8 @@ def by_tenant(result: Result) -> Table:
 
 
 def rows_by_action(result: Result) -> list[list[str]]:
-    """A row per job without the text of its reason: what changes first, and what is worth most
-    of it.
+    """A row per job without the text of its reason: what changes first, then what has the highest
+    value of it.
     """
     jobs, whole = result.jobs, decision(result)[0].rows
     rank: list[Any] = [

@@ -1,5 +1,5 @@
-"""`allocator whatif`: the round decided again with some values changed, beside the round as it
-is.
+"""`allocator whatif`: the round decided again with some values changed, compared with the round as
+it is.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ bigger
 """
 ABOUT = """\
 Decide the round as it is and once more with other values; show the jobs that differ, what both
-plans are worth in one scale, the hours of work and the dollars; and where nothing changes, which
+plans are valued in one scale, the hours of work and the dollars; and where nothing changes, which
 limits bind. WHERE is a setting of config.toml (budget_per_hour, horizon.rounds) or
 FILE.NAME.COLUMN: pools.a100.gpus, jobs.bert-3.weight, tenants.team-1.max_gpus. An empty value is
 the default. A new pool needs its gpu_type and gpus."""
@@ -34,7 +34,7 @@ def add(commands: Any) -> None:
         "whatif",
         examples=EXAMPLES,
         description=ABOUT,
-        help="the round with other values, beside the round as it is",
+        help="the round with other values, against the round as it is",
     )
     parser.add_argument(
         "snapshot", metavar="SNAPSHOT", help="snapshot folder or queue; it stays as it is"
@@ -165,7 +165,7 @@ def _differences(comparison: Comparison, after: Result) -> Table:
     for job in comparison.jobs:
         old, new = (
             (
-                f"{s.gpus} x {s.pool}" + (f" beside {s.shared_with}" if s.shared_with else "")
+                f"{s.gpus} x {s.pool}" + (f" next to {s.shared_with}" if s.shared_with else "")
                 if s.gpus
                 else "nothing"
             )

@@ -21,8 +21,8 @@ allocator queue list cluster.db --state active                  what waits and r
 """
 ABOUT = """\
 QUEUE is a path (an SQLite file, nothing to set up) or a URL (postgresql://USER@HOST/DATABASE, for
-several hosts). What a command confirmed with exit code 0 is on disk. Every verb can be repeated: it
-does nothing twice."""
+several machines). What a command confirmed with exit code 0 is on disk. Every verb can be repeated:
+it does nothing twice."""
 
 
 def add(commands: Any) -> None:
@@ -284,7 +284,7 @@ def _cluster(verbs: Any) -> None:
         metavar="DIR",
         help=(
             "folder of the state (default: the one that the queue was run "
-            "with, else beside an SQLite queue)"
+            "with, else next to an SQLite queue)"
         ),
     )
     parser.set_defaults(call=_load_call("adopt"))

@@ -20,7 +20,7 @@ allocator replay cluster.db 17                   decide round 17 again and compa
 allocator replay cluster.db 17 --out round17     and write its snapshot and plan
 """
 STATUS_EXAMPLES = """
-allocator status cluster.db                      who is in charge, jobs, pools, the last round
+allocator status cluster.db                      the leading controller, jobs, pools, the last round
 allocator status cluster.db --format json
 """
 
@@ -54,7 +54,7 @@ def add(commands: Any) -> None:
         examples=STATUS_EXAMPLES,
         help="what a queue and its controller do",
         description=(
-            "Who is in charge, jobs by state, pools, the last round, stuck and parked "
+            "The leading controller, jobs by state, pools, the last round, stuck and parked "
             "jobs, corrected rates."
         ),
     )

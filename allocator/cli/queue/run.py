@@ -95,7 +95,7 @@ def add(commands: Any) -> None:
     where.add_argument(
         "--state",
         metavar="DIR",
-        help="folder of the executor's state (default: beside an SQLite queue)",
+        help="folder of the executor's state (default: next to an SQLite queue)",
     )
     where.add_argument(
         "--grace",
@@ -229,7 +229,7 @@ def _show_preview(store: QueueDatabase, options: ControllerOptions) -> int:
             file=sys.stderr,
         )
     if held is not None and held.holder and clock.now() < held.expires_s:
-        print(f'"{held.holder}" is in charge of this queue and goes on', file=sys.stderr)
+        print(f'"{held.holder}" leads this queue and goes on', file=sys.stderr)
     for step in found.steps:
         print(text(step))
     print(
@@ -272,7 +272,7 @@ def _serve(
 def make_executor(
     name: str, store: QueueDatabase, state: str | None, grace_s: float, devices: str | None = None
 ) -> Executor:
-    """The executor of the name, with its state in the folder; None: beside an SQLite queue.
+    """The executor of the name, with its state in the folder; None: next to an SQLite queue.
     devices: as --devices. Raises UsageError."""
     from allocator.executors.devices import device_map, device_numbers
     from allocator.executors.files import FilesExecutor

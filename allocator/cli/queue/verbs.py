@@ -27,7 +27,7 @@ from allocator.queue.jobs.submit import submit as submit_to
 from allocator.queue.jobs.verbs import Job
 from allocator.queue.queue import Queue
 
-# jobs with deadlines beside which a submission still looks whether its own can be promised
+# up to so many jobs with deadlines, a submission checks whether its own deadline can be promised
 MOST_DATED = 200
 NUMBERS = frozenset(
     ("GPUs", "used", "free", "done", "work left", "age", "restarts", "failures", "generation")

@@ -80,9 +80,9 @@ def format_status(found: dict[str, Any]) -> list[str]:
     """The same in words."""
     c, last, now = found["controller"], found["last_round"], found["now_s"]
     who = {
-        "none": "nobody is in charge",
-        "in charge": f"{c['holder']} is in charge (token {c['token']})",
-        "silent": f"{c['holder']} was in charge (token {c['token']}), but is silent",
+        "none": "no controller leads",
+        "in charge": f"{c['holder']} leads (token {c['token']})",
+        "silent": f"{c['holder']} led (token {c['token']}), but is silent",
     }[c["state"]]
     out = [f"controller  {who}"]
     out.append(
@@ -136,7 +136,7 @@ def _format_budget(tenant: str, b: dict[str, Any]) -> str:
     )
     return (
         f"{f'{tenant}: ' if tenant else ''}{what}: {b['spent']:.2f} $ spent, {saved}, "
-        f"{b['remaining']:.2f} $ left, a dollar is worth {b['dollar_price']:.3g} h{gone}"
+        f"{b['remaining']:.2f} $ left, the price of a dollar is {b['dollar_price']:.3g} h{gone}"
     )
 
 

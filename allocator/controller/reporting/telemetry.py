@@ -47,15 +47,15 @@ HELP = {
     "learned_rates": ("gauge", "Rates corrected by what was observed."),
     "longrun_spent_dollars": (
         "gauge",
-        "Dollars charged to a long-run budget; no tenant: that of the whole cluster.",
+        "Dollars booked on a long-run budget; no tenant: that of the whole cluster.",
     ),
-    "longrun_balance_dollars": ("gauge", "Its income minus what was charged."),
+    "longrun_balance_dollars": ("gauge", "Its income minus what was booked."),
     "longrun_remaining_dollars": (
         "gauge",
         "Dollars left until its date, or the end of its window.",
     ),
-    "longrun_dollar_price": ("gauge", "Worth of a dollar in weighted hours, by its books."),
-    "overhead_seconds": ("gauge", "Wall seconds of the last round beside its decision."),
+    "longrun_dollar_price": ("gauge", "Value of a dollar in weighted hours, by its books."),
+    "overhead_seconds": ("gauge", "Wall seconds of the last round besides its decision."),
 }
 LONGRUN = {
     "longrun_spent_dollars": "spent",

@@ -2,10 +2,10 @@
 catalogue, CSV).
 
 Columns InstanceType, AcceleratorName, AcceleratorCount, Price, SpotPrice, Region and perhaps
-AvailabilityZone. On Google Cloud a host and its GPUs are separate rows, which are added where the
-host of the machine is known (HOSTS). A price of 700 is a placeholder and dropped; an empty spot
-price means not offered. Spot prices that are not below the price on demand are named: some such
-rows are wrong matches of products.
+AvailabilityZone. On Google Cloud a machine and its GPUs are separate rows, which are added where
+the row of the machine is known (HOSTS). A price of 700 is a placeholder and dropped;
+an empty spot price means not offered. Spot prices that are not below the price on demand are named:
+some such rows are wrong matches of products.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def read(source: Path, options: MarketOptions) -> MarketHistory:
     notes = [f"{source.name}: {len(series)} offers with a spot price"]
     if alone:
         notes.append(
-            f"{source.name}: {alone} rows of GPUs have no row of their host; their prices are"
+            f"{source.name}: {alone} rows of GPUs have no row of their machine; their prices are"
             " without it"
         )
     if dropped:

@@ -4,7 +4,7 @@ had at each tick.
 Source of the format: the spot traces published with Wu et al., "Can't Be Late: Optimizing Spot
 Instance Savings under Deadlines", NSDI 2024. A value is the number of machines available, so 1 is
 up and 0 is down; the authors' early simulator negates its files. Files are named
-ZONE_TYPE_GPUS.json. Where the file of the same zone with one GPU a machine lies beside one with
+ZONE_TYPE_GPUS.json. Where the file of the same zone with one GPU a machine lies next to one with
 several, the small machine should be had more often; if not, a warning says so.
 """
 

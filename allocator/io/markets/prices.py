@@ -37,7 +37,7 @@ GPUS = {
 TYPE = {"p2": "K80", "p3": "V100", "g4dn": "T4", "p4d": "A100", "p5": "H100"}
 # dollars per GPU-hour in the US; others by --on-demand
 ON_DEMAND = {"p2": 0.90, "p3": 3.06}
-# between two records of a pool: more is worth a note
+# between two records of a pool: a longer gap is noted
 LONG_H = 72.0
 FIELDS = ("AvailabilityZone", "InstanceType", "SpotPrice", "Timestamp")
 

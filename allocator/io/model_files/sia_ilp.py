@@ -32,7 +32,7 @@ def read_sia_ilp(path: Path | str) -> LinearModel:
 
     The file holds names (J,), G (J, C) goodput, restart (J,), prev (J,) present configuration or
     -1, use (C, K) GPUs of each type, caps (K,), p and lam. No column is left out, not even one
-    worth less than nothing.
+    of negative value.
     """
     given = arrays_of(path)
     if wrong := [n for n, dims in SHAPES.items() if n not in given or given[n].ndim != dims]:
@@ -85,7 +85,7 @@ def read_sia_ilp(path: Path | str) -> LinearModel:
 
 
 def sia_objective(path: Path | str, value: float) -> float:
-    """Sia's objective of a plan that is worth `value` in the model of `read_sia_ilp`: lam J -+
+    """Return Sia's objective of a plan with this value in the model of `read_sia_ilp`: lam J -+
     value.
     """
     given = arrays_of(path)

@@ -1,5 +1,5 @@
-"""Readers of published job traces: each turns one real format into a workload of contract section
-7.
+"""Readers of published job traces: each turns one real format into a workload
+(docs/workload-format.md).
 
 The seam (how to add a format): one module with three functions, and one line in `registry.FORMATS`.
 

@@ -31,8 +31,8 @@ def workload(trace: Trace, options: TraceOptions) -> WorkloadText:
 
     min_gpus 1; max_gpus = max_factor x requested, at most most_gpus, never less than requested, at
     most what the largest allowed pool and the measured speeds hold. rigid: requested_gpus is the
-    only size. A requested size that the contract's size rule does not offer is added to the sizes
-    of that job, unless rule_sizes.
+    only size. A requested size that the size rule (docs/reference/rules.md, R6) does not offer is
+    added to the sizes of that job, unless rule_sizes.
     """
     jobs = trace.jobs
     most = _largest_sizes(trace, jobs, options)
@@ -128,7 +128,8 @@ def seconds_at_request(
 
 
 def rule_sizes(pools: Sequence[TracePool], largest: int) -> set[int]:
-    """Sizes that the contract's rule offers in any of the pools."""
+    """Return the sizes that the size rule (docs/reference/rules.md, R6) offers in any of the
+    pools."""
     return {k for p in pools for k in sizes_by_rule(p.gpus_per_node, largest).tolist()}
 
 

@@ -28,9 +28,9 @@ class TraceOptions:
     hours: its length. max_hours: longer jobs are cut to this. jobs: the first so many. load:
     offered load wanted (GPU-seconds asked for / GPU-seconds there are). gpus, gpus_per_node: the
     cluster. max_factor: max_gpus = factor x requested_gpus, at most most_gpus. rigid: every job
-    runs at its requested size or not at all. rule_sizes: only sizes of the contract's rule. curves:
-    speed curves, one drawn per job. extra: options of one format by name, each with every value
-    given (registry.Extra).
+    runs at its requested size or not at all. rule_sizes: only sizes of the size rule
+    (docs/reference/rules.md, R6). curves: speed curves, one drawn per job. extra: options of one
+    format by name, each with every value given (registry.Extra).
     """
 
     start: str | None = None
@@ -154,8 +154,8 @@ class Trace:
 
     read_rows: rows of the source. dropped: reason -> rows. notes: what the reader did that its user
     should know. origin_s: the trace's zero as seconds since 1970, nan = unknown. max_hours: cut
-    longer jobs unless told otherwise. interval_s: round length for config.toml, nan = the
-    contract's. max_factor: max_gpus over requested_gpus unless told otherwise.
+    longer jobs unless told otherwise. interval_s: round length for config.toml, nan = the default.
+    max_factor: max_gpus over requested_gpus unless told otherwise.
     """
 
     jobs: TraceJobs

@@ -70,7 +70,7 @@ def read(source: Path, options: TraceOptions) -> Trace:
     table = Path(given) if given else next((p for p in candidates if p.is_file()), None)
     if table is None:
         raise UsageError(
-            f'there is no table of steps per second beside "{source}"; name it by --throughputs'
+            f'there is no table of steps per second next to "{source}"; name it by --throughputs'
             " FILE"
         )
     speeds = _speeds(table)

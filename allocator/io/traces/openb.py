@@ -4,9 +4,9 @@
 Source of the format: the 2023 GPU trace published with Weng et al., "Beware of Fragmentation:
 Scheduling GPU-Sharing Workloads with Fragmentation Gradient Descent", ATC 2023. Pods without GPUs
 and pods that never ran (no scheduled_time) are dropped; a pod that asks for a part of a GPU gets a
-whole one, since the contract has no parts; the run time is deletion - scheduled, also for pods cut
-by the end of the trace. `gpu_spec` becomes the allowed types. Each (GPU type, GPUs per node) of the
-node list is a pool. Speeds of the types against V100: SPEED; code names count as 1.
+whole one, since a job holds whole GPUs only; the run time is deletion - scheduled, also for pods
+cut by the end of the trace. `gpu_spec` becomes the allowed types. Each (GPU type, GPUs per node) of
+the node list is a pool. Speeds of the types against V100: SPEED; code names count as 1.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def read(source: Path, options: TraceOptions) -> Trace:
     given = options.extra_value("nodes")
     nodes = Path(given) if given else _inside(folder, NODE_LIST)
     if nodes is None:
-        raise UsageError(f'there is no node list beside "{pods}"; name it by --nodes FILE')
+        raise UsageError(f'there is no node list next to "{pods}"; name it by --nodes FILE')
     if options.gpus_per_node is not None:
         raise UsageError("--gpus-per-node: the node list says how many GPUs a node has")
     pools = assemble.scale_pools(_pools(nodes), options.gpus)

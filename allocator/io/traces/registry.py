@@ -48,7 +48,7 @@ FORMATS: Mapping[str, TraceFormatEntry] = {
             ExtraOption(
                 "profiles",
                 "DIR",
-                "folder with one folder per application (default: `profiles` beside or above"
+                "folder with one folder per application (default: `profiles` next to or above"
                 " SOURCE)",
             ),
             ExtraOption(
@@ -70,7 +70,7 @@ FORMATS: Mapping[str, TraceFormatEntry] = {
         "Alibaba 2023 pods and nodes",
         (
             ExtraOption(
-                "nodes", "FILE", "node list (default: openb_node_list_gpu_node.csv beside SOURCE)"
+                "nodes", "FILE", "node list (default: openb_node_list_gpu_node.csv next to SOURCE)"
             ),
         ),
     ),
@@ -82,7 +82,7 @@ FORMATS: Mapping[str, TraceFormatEntry] = {
             ExtraOption(
                 "throughputs",
                 "FILE",
-                "JSON of steps per second (default: simulation_throughputs.json beside it)",
+                "JSON of steps per second (default: simulation_throughputs.json next to it)",
             ),
         ),
     ),

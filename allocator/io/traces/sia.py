@@ -140,7 +140,7 @@ def _profiles(source: Path, options: TraceOptions) -> Path:
     found = next((p / "profiles" for p in around if (p / "profiles").is_dir()), None)
     if found is None:
         raise UsageError(
-            f'there is no folder "profiles" beside or above "{source}"; name it by --profiles DIR'
+            f'there is no folder "profiles" next to or above "{source}"; name it by --profiles DIR'
         )
     return found
 

@@ -56,7 +56,7 @@ class QueueDatabase:
 
     @contextmanager
     def write(self) -> Iterator[Connection]:
-        """A transaction that may write, beside which nobody else does. What it wrote is on disk
+        """Open a transaction that may write, while nobody else does. What it wrote is on disk
         when it ends without an error; else nothing of it was kept. Raises QueueUnavailable."""
         self._check_file()
         with (
@@ -287,8 +287,8 @@ def _connect_read_only(path: str, wait_s: float) -> sqlite3.Connection:
 
 
 def _without_password(text: str) -> str:
-    """A URL that may have a password in it, without what stands before the host and after the
-    path.
+    """A URL that may have a password in it, without what stands before the server's name and after
+    the path.
     """
     scheme, slashes, rest = text.partition("://")
     return f"{scheme}{slashes}{rest.rpartition('@')[2].partition('?')[0]}"
@@ -319,7 +319,7 @@ def _create_private_file(path: Path, store: QueueDatabase) -> bool:
 
 
 def _enable_wal(store: QueueDatabase) -> None:
-    """Let readers go on beside the writer; the file remembers it."""
+    """Let readers go on while somebody writes; the file remembers it."""
     with translate_errors(store), store.engine.connect() as connection:
         raw = connection.connection.dbapi_connection
         assert isinstance(raw, sqlite3.Connection)

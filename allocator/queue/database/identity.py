@@ -23,7 +23,7 @@ ID, EXECUTOR = "queue_id", "executor"
 @dataclass(frozen=True)
 class State:
     """Durable state of an executor. kind: the executor; state: random name of the state; place:
-    host and folder where it was last seen, for messages."""
+    machine and folder where it was last seen, for messages."""
 
     kind: str
     state: str

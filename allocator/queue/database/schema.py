@@ -1,8 +1,8 @@
 """The tables of a queue. Migrations (migrations/versions) build exactly these; a test compares the
 two.
 
-Columns that the contract's CSV files have follow the schema of those (domain/columns.py) with the
-types of values.py; NULL or "" is an empty cell, so that a snapshot built from them says what its
+Columns that the CSV files of a snapshot have follow their schema (domain/schema/columns.py) with the
+types of values.py. NULL or "" is an empty cell, so that a snapshot built from them says what its
 owner said. Times are seconds on one clock (unix time, unless a test brings its own).
 """
 
@@ -72,7 +72,7 @@ OWNED = (
     "every_s",
     "times",
 )
-"""Columns of jobs.csv that the owner of a job sets, beside job_id and submitted_s."""
+"""Columns of jobs.csv that the owner of a job sets, besides job_id and submitted_s."""
 
 metadata = MetaData()
 
@@ -292,7 +292,7 @@ pools = Table(
 
 
 def _rows(name: str, file: TableSchema, *without: str) -> Table:
-    """A table of one of the contract's files: its rows in order, all columns but some."""
+    """Declare the table of one file of a snapshot: its rows in order, all columns but some."""
     return Table(
         name,
         metadata,

@@ -88,7 +88,8 @@ class Job:
         return 1.0 - self.remaining_work / self.total_work
 
     def to_dict(self) -> dict[str, Any]:
-        """Flat, for JSON: cells beside the rest, empty ones left out."""
+        """Return the job as one flat object for JSON: its cells and the rest, without empty
+        ones."""
         out: dict[str, Any] = {
             "job_id": self.job_id,
             "state": self.state,
@@ -232,7 +233,7 @@ def read_observations(connection: Connection, job_id: str) -> list[dict[str, Any
 
 
 def read_turns(connection: Connection, job_id: str) -> list[dict[str, Any]]:
-    """When allocations of the job got GPUs of another job (host), or had them for themselves
+    """Return when allocations of the job got GPUs of another job (host), or had them for themselves
     (""), oldest first.
     """
     columns = [c for c in turns.c if c.name not in ("id", "job_id")]

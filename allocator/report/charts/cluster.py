@@ -66,7 +66,7 @@ Kind = tuple[str, Callable[[RunSeries], Floats], Callable[[RunSeries], Floats] |
 
 
 def _rows(study: Study, found: Mapping[str, Found], *kinds: Kind, queues: bool = False) -> Any:
-    """A panel per load and kind, kinds beside each other if there are several loads. queues: kinds
+    """A panel per load and kind, kinds side by side if there are several loads. queues: kinds
     have one scale, and the time when all of them are empty is left out."""
     drawn = figure(11.5, 0.7 + 2.4 * len(found) * (1 if len(found) > 1 else len(kinds)))
     across = len(kinds) if len(found) > 1 else 1

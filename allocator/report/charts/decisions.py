@@ -89,7 +89,7 @@ def decisions(study: Study, runs: Sequence[SimulationRun], length: float) -> Any
 
 def thin_points(y: Floats, most: int) -> Any:
     """Which points to draw of many: the highest of every stretch, so that no slow round is lost,
-    and one beside it.
+    and one next to it.
     """
     known = np.flatnonzero(np.isfinite(y))
     if len(known) <= most:

@@ -22,7 +22,7 @@ def of_round(found: RoundFrontier) -> bytes:
         drawn = style.figure(7.4, 5.2)
         panel, below = drawn.subplots(2, 1, sharex=True, height_ratios=(3, 1.2))
         panel.fill_between(x, found.found.solves.lower(x), upper, color=style.BAD, linewidth=0)
-        panel.plot(x, upper, color=PROOF, linewidth=1.3, label="no plan is worth more")
+        panel.plot(x, upper, color=PROOF, linewidth=1.3, label="no plan has a higher value")
         panel.plot(found.spent, found.value, "o", color=PLAN, markersize=4, label="plans")
         panel.step(x, found.found.solves.lower(x), where="post", color=PLAN, linewidth=1.2)
         if (
@@ -54,8 +54,8 @@ def of_round(found: RoundFrontier) -> bytes:
 
 
 def of_jobs(found: JobsFrontier) -> bytes:
-    """SVG: the ways of each job, and beside them, for several, their sums. Raises UsageError
-    without matplotlib.
+    """SVG: the ways of each job, and to their right, for several jobs, their sums. Raises
+    UsageError without matplotlib.
     """
     several = found.found is not None
     with style.report_style():

@@ -45,10 +45,10 @@ def assign_rows(
 ) -> list[RowBlock]:
     """Blocks of all spans of a pool.
 
-    rows: how many GPUs the pool has when each span begins; a span lies below that if there is room,
-    and more rows are opened if spans overlap beyond it. Cut spans where a pool shrinks, so that
-    they can move below the line. A job that goes on at the moment its last span ended keeps the
-    rows it can; others get the smallest hole they fit in, else the lowest free rows.
+    rows: how many GPUs the pool has when each span begins; a span lies below that if there is
+    space, and more rows are opened if spans overlap beyond it. Cut spans where a pool shrinks, so
+    that they can move below the line. A job that goes on at the moment its last span ended keeps
+    the rows it can; others get the smallest hole they fit in, else the lowest free rows.
     """
     free: Bools = np.ones(max([1, *rows]), dtype=np.bool_)
     taken: dict[int, NDArray[np.int64]] = {}
@@ -61,7 +61,7 @@ def assign_rows(
     waiting: list[int] = []
 
     def place_waiting(now: float) -> None:
-        """Seat what starts now: those who go on first, then large before small."""
+        """Place what starts now: those who go on first, then large before small."""
         nonlocal free
         stays = {
             i: left[jobs[i]][1] for i in waiting if jobs[i] in left and left[jobs[i]][0] == now

@@ -1,4 +1,4 @@
-"""Rounds of a journal over time: what plans were worth, the bound, what they changed, what took
+"""Rounds of a journal over time: the value of plans, the bound, what they changed, what took
 how long.
 """
 

@@ -1,4 +1,4 @@
-"""Time against cost of one job on several clusters, with the ones worth taking joined by a line."""
+"""Time against cost of one job on several clusters, with the efficient ones joined by a line."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MOST_NAMES = 30
 
 
 def picture(seen: Sequence[RunForecast], choice: ClusterChoice, cost: float | None = None) -> bytes:
-    """SVG of the outlooks, numbered by time and named beside; raises UsageError without
+    """SVG of the outlooks, numbered by time and named in a legend; raises UsageError without
     matplotlib (extra `plots`).
     """
     ends = sorted(

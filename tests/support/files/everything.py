@@ -1,4 +1,4 @@
-"""One small snapshot that uses every file and every column of the contract with values that are
+"""One small snapshot that uses every file and every column with values that are
 not the defaults.
 """
 

@@ -1,4 +1,4 @@
-"""One small workload that uses every file and column of contract section 7, and helpers to
+"""One small workload that uses every file and column, and helpers to
 compare workloads.
 """
 

@@ -86,7 +86,7 @@ def cleaned_up(folder: Path) -> Iterator[LocalRig]:
 
 
 class FilesRig(LocalRig):
-    """The example actor beside the files executor."""
+    """The example actor next to the files executor."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -189,7 +189,7 @@ def ended(rig: LocalRig, executor: LocalExecutor, job: str) -> Observation:
 
 
 def find_supervisor(executor: LocalExecutor, job: str, generation: int = 1) -> int:
-    """Pid of the keeper."""
+    """Pid of the supervisor."""
     return int((read_json(executor.ledger.place(job, generation) / "keeper.json") or {})["pid"])
 
 

@@ -101,7 +101,7 @@ FAULTS = {
     "killed": killed,
     "hangs": hangs,
     "full": full,
-    "no-room": exhausts_disk,
+    "full-disk": exhausts_disk,
     "nothing": nothing,
     "chatty": chatty,
     "slow": slow,

@@ -134,7 +134,8 @@ class Controller:
         self.lease = held
 
     def want(self, **wanted: Sequence[Any]) -> int:
-        """A round that wants exactly this: pool, GPUs, and perhaps the host and whether anew."""
+        """A round that wants exactly this: pool, GPUs, and perhaps the primary job and whether
+        anew."""
         entry = round_journal.JournalRound(self.queue.clock(), "digest", None, "test", "optimal")
         with self.queue.store.write() as connection:
             return round_journal.append(

@@ -166,7 +166,7 @@ def truth(seed: int, failures: float) -> MachineBehaviour:
     """
     return MachineBehaviour(
         rate=lambda o: RATES[o.gpu_type, o.gpus],
-        beside=lambda o, other: 0.8 * RATES[o.gpu_type, o.gpus],
+        colocated_rate=lambda o, other: 0.8 * RATES[o.gpu_type, o.gpus],
         stop_s=lambda o: (0.0, 0.0, 5.0, 45.0)[hash_of(o, seed) % 4],
         pause_s=lambda o, again: 3.0,
         failures_per_gpu_hour=failures,
@@ -345,21 +345,21 @@ class World:
         self.least = left
 
     def _check_books(self, connection: Any) -> None:
-        """Every second of every allocation is charged once: the books have what GPUs were held for,
+        """Every second of every allocation is billed once: the books have what GPUs were held for,
         up to the last round. An end that is observed late, or by a controller that was paused while
-        another one charged, was charged until it was known."""
+        another one billed, was billed until it was known."""
         kept = json.loads(get_meta(connection, "longrun") or "{}")
         if not kept:
             return
         begin, self.booked_s = self.booked_s, kept["at_s"]
         t, begin = allocations.c, kept["account"]["opened_s"] if begin is None else begin
         changes: dict[tuple[str, int], list[tuple[float, str]]] = {}
-        for name, generation, at_s, host in connection.execute(
+        for name, generation, at_s, primary in connection.execute(
             sa.select(turns.c.job_id, turns.c.generation, turns.c.at_s, turns.c.host).order_by(
                 turns.c.id
             )
         ):
-            changes.setdefault((name, generation), []).append((at_s, host))
+            changes.setdefault((name, generation), []).append((at_s, primary))
         self.joined = len(changes)
         for name, generation, pool, gpus, ordered, ended in connection.execute(
             sa.select(t.job_id, t.generation, t.pool, t.gpus, t.ordered_s, t.ended_s)
@@ -369,8 +369,8 @@ class World:
                 *changes.get((name, generation), []),
                 (ended or kept["at_s"], ""),
             ]
-            for (start, host), (end, _) in itertools.pairwise(steps):
-                if not host:
+            for (start, primary), (end, _) in itertools.pairwise(steps):
+                if not primary:
                     self.costs_by_tenant += (
                         gpus
                         * PRICES[pool]

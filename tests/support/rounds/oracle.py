@@ -1,8 +1,8 @@
-"""An oracle for tiny rounds, written from the contract alone: it tries every plan. Knows nothing of
-the product.
+"""An oracle for tiny rounds, written from docs/reference/rules.md alone: it tries every plan and
+shares no code with the product.
 
 It reads the rows of a generated folder (allocator/bench/folders.py) and covers objective `progress`
-with every hard rule of contract section 2, without nodes, sharing, curves, prices over time and
+with every hard rule, without nodes, sharing, curves, prices over time and
 efficiency.
 """
 
@@ -27,8 +27,8 @@ class Choice:
     changed: bool  # a running job that gets something else than it holds
 
 
-class Contract:
-    """A round as the contract reads it."""
+class Oracle:
+    """A round as docs/reference/rules.md defines it."""
 
     def __init__(self, config: Mapping[str, Any], tables: Mapping[str, Sequence[Row]]) -> None:
         self.config = config
@@ -203,13 +203,13 @@ class Contract:
         )
 
 
-def knapsack(contract: Contract) -> float:
+def knapsack(oracle: Oracle) -> float:
     """Best value of a round with one pool and no rule but its capacity: the exact dynamic
     programme over GPUs.
     """
-    (pool,) = contract.pools.values()
+    (pool,) = oracle.pools.values()
     best = [0.0] * (pool["gpus"] + 1)
-    for choices in contract.choices:
+    for choices in oracle.choices:
         best = [
             max(best[g - c.gpus] + c.value for c in choices if c.gpus <= g)
             for g in range(len(best))

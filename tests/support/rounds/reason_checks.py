@@ -80,8 +80,8 @@ class Checker:
         """Whether job j gets more than it got without some limits; pool: the one with more GPUs, -1
         = all.
 
-        More is counted by the values of the lifted round: other limits may change what work is
-        worth.
+        More is counted by the values of the lifted round: other limits may change the value of
+        work.
         """
         key, found = self._without(frozenset(limits), j, pool)
         if found is None:
@@ -93,7 +93,7 @@ class Checker:
         return bool(after["value"][j] > now + 1e-9 * max(1.0, abs(now)))
 
     def _value_of_job(self, key: Key, j: int) -> float:
-        """What the option that job j got is worth in a lifted round."""
+        """Return the value of the option that job j got, in a lifted round."""
         if key not in self._option_tables:
             self._option_tables[key] = compile_round(
                 without(self.problem, *key), prunes=False

@@ -16,7 +16,7 @@ from formulations.model.linear import LinearModel
 def random_instance(
     rng: np.random.Generator, jobs: int = 4, pools: int = 2, tenants: int = 2, secondaries: int = 0
 ) -> Instance:
-    """A round with every kind of row, and up to `secondaries` options of guests; some are
+    """A round with every kind of row, and up to `secondaries` options of secondary jobs; some are
     infeasible.
     """
     job, pool, gpus = [], [], []
@@ -70,8 +70,8 @@ def random_instance(
 
 
 def add_colocated_options(rng: np.random.Generator, i: Instance, secondaries: int) -> Instance:
-    """The round with options of guests, at most so many, of random jobs on random options; some
-    are kept, some cost.
+    """The round with options of secondary jobs, at most so many, of random jobs on random options;
+    some are kept, some cost.
     """
     primary = rng.integers(0, len(i.job), secondaries)
     job = rng.integers(0, len(i.mandatory), secondaries)

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 from fakes.random_rounds import random_snapshot
-from oracle import Choice, Contract, Row
+from oracle import Choice, Oracle, Row
 
 from allocator.bench.folders import Folder
 
@@ -33,8 +33,8 @@ class Pair:
     changed: int
 
 
-class Sharing(Contract):
-    """The contract with two jobs on one GPU: the GPUs, their cost and the host's tenant count
+class Sharing(Oracle):
+    """The oracle with two jobs on one GPU: the GPUs, their cost and the primary job's tenant count
     once.
     """
 
@@ -62,7 +62,7 @@ class Sharing(Contract):
         ]
 
     def _pairs(self, i: int, j: int) -> Iterator[Pair]:
-        """Either of the two may be charged with the GPUs; a job that is bound to its own may not
+        """Either of the two may pay for the GPUs; a job that is bound to its own may not
         join another.
         """
         now = self.other_job[i] == j or self.other_job[j] == i
@@ -162,7 +162,8 @@ class Sharing(Contract):
     def _judged(
         self, plan: Sequence[Choice], paired: set[int], guarantee: Mapping[str, int]
     ) -> float | None:
-        """Value of a full plan: guests that run alone where their host stays have moved."""
+        """Value of a full plan: secondary jobs that run alone where their primary job stays have
+        moved."""
         true = list(plan)
         for g, h in enumerate(self.other_job):
             job = self.jobs[g]
@@ -231,7 +232,7 @@ def sharing_snapshot(seed: int, jobs: int = 4, rules: bool = True) -> Folder:
 
 
 def _join(rng: np.random.Generator, tables: Mapping[str, list[dict[str, Any]]]) -> None:
-    """A queued job becomes the guest of a running one, where the two can share."""
+    """A queued job becomes the secondary job of a running one, where the two can share."""
     primary = [j for j in tables["jobs.csv"] if j.get("state") == "running"]
     free = [j for j in tables["jobs.csv"] if j.get("state", "queued") == "queued"]
     if primary and free:

@@ -72,7 +72,7 @@ Change = Callable[[np.random.Generator, Tables], None]
 @dataclass(frozen=True)
 class Feature:
     """columns: "jobs.csv: weight", "config.toml: now_s", "[profiling]: share". acts: objectives in
-    which some option, or the best plan, is worth something else with the feature than without; in
+    which some option, or the best plan, has another value with the feature than without; in
     all others nothing changes."""
 
     name: str
@@ -139,7 +139,7 @@ def base(seed: int) -> Tables:
     """Three jobs, one of them running, two GPU types, one pool on demand and one of spot GPUs; a
     round of 300 s.
 
-    Speeds, weights and what is left are uneven numbers, so that no two plans are worth the same by
+    Speeds, weights and what is left are uneven numbers, so that no two plans have the same value by
     chance.
     """
     rng = np.random.default_rng([1, seed])

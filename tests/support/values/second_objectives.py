@@ -25,10 +25,10 @@ RISKY = (
 
 @dataclass
 class Objectives(Ways):
-    """A round with what ways are worth in one objective."""
+    """A round with the value of ways in one objective."""
 
     def single(self, j: Row, w: Way, name: str) -> float:
-        """Worth of a way in one objective, without the money."""
+        """Value of a way in one objective, without the money."""
         rate, span, own = self.speed(j, w, name in RISKY), self.config["interval_s"], self.weight(j)
         done, busy = self.done(j, w, rate), self.busy(j, w, rate)
         if name == "progress":

@@ -1,5 +1,5 @@
-"""The contract read a second time, on plain rows with loops and exhaustive search: what jobs may
-get, at which speed, and which plans keep the rules. What plans are worth: second_values.py."""
+"""The rules read a second time, on plain rows with loops and exhaustive search: what jobs may
+get, at which speed, and which plans keep the rules. The value of plans is in second_values.py."""
 
 from __future__ import annotations
 
@@ -268,7 +268,7 @@ class Rules:
                 )
                 if fits and all(j in stay for j in able if not j["preemptible"]):
                     return len(run) - n
-        raise AssertionError("the released jobs leave room for the others")
+        raise AssertionError("the released jobs leave space for the others")
 
     def usable(self, t: Row) -> int:
         """What the guarantee of a tenant amounts to."""

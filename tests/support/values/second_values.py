@@ -1,4 +1,4 @@
-"""What plans are worth, read a second time: sums and ranks of objectives, money, exploring, and the
+"""The value of plans, read a second time: sums and ranks of objectives, money, exploring, and the
 best plan of all."""
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Levels = list[list[tuple[str, float]]]
 
 @dataclass
 class Reading(Objectives):
-    """A round with what its plans are worth."""
+    """A round with the value of its plans."""
 
     def value_of(self, gets: dict[str, Option]) -> float:
         """Of a plan in which nobody shares GPUs."""
@@ -34,7 +34,7 @@ class Reading(Objectives):
         lessons = self.once("lessons", self._lessons)
         key = (j["job_id"], self.at[got[0]]["gpu_type"], got[1])
         return self.once(
-            ("worth", j["job_id"], got), lambda: self.valued(j, self.way(j, got))
+            ("value", j["job_id"], got), lambda: self.valued(j, self.way(j, got))
         ) + lessons.get(key, 0.0)
 
     def pair(
@@ -111,7 +111,7 @@ class Reading(Objectives):
     # exploring
 
     def _lessons(self) -> dict[tuple[str, str, int], float]:
-        """[profiling]: (job, GPU type, GPUs) -> worth on top."""
+        """[profiling]: (job, GPU type, GPUs) -> value on top."""
         asked = self.config["profiling"]
         free_gpus = asked.get("share", 0.0) * sum(p["gpus"] for p in self.pools)
         if free_gpus < 1:
@@ -141,7 +141,7 @@ class Reading(Objectives):
     def _lesson(
         self, c: Row, values: dict[tuple[str, Option], float], best: dict[str, float], rounds: float
     ) -> tuple[float, int, str, str] | None:
-        """The best try of a curve: worth, size, job, GPU type."""
+        """Return the best try of a curve: value, size, job, GPU type."""
         error = c["parameters"].get("error", 0.0)
         own = [
             (j, o, r)

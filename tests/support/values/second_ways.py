@@ -179,8 +179,8 @@ class Ways(Rules):
         return rows or ([(usual, j["memory_gb"])] if usual and j["memory_gb"] else [])
 
     def slowdown(self, a: str, b: str, got: Option) -> float:
-        """Of model a beside model b, 0 = not known: along straight lines between the sizes of
-        sharing.csv."""
+        """Return the slowdown of model a that runs with model b, 0 = not known: along straight
+        lines between the sizes of sharing.csv."""
         sizes: dict[int, float] = {}
         for row in self.table("sharing"):
             for one, other, slow in (

@@ -30,7 +30,7 @@ Columns = Mapping[str, Sequence[Any] | np.ndarray[Any, Any]]
 
 @dataclass(frozen=True)
 class GeneratedWorkload:
-    """One workload folder (contract section 7).
+    """One workload folder.
 
     config: keys of config.toml. tables: file name -> column name -> values of equal length; None =
     an empty cell, a tuple = a list, a mapping = JSON. about: text of README.md. window_s: seconds

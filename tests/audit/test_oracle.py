@@ -1,4 +1,4 @@
-"""`mip` at gap 0 against an oracle written from the contract alone, on every solver."""
+"""`mip` at gap 0 against an oracle written from docs/reference/rules.md alone, on every solver."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 from fakes.random_rounds import random_snapshot
-from oracle import Contract, knapsack
+from oracle import Oracle, knapsack
 
 import allocator
 from allocator.bench.folders import Folder
@@ -32,7 +32,7 @@ def tiny() -> list[Case]:
     for seed in range(TINY_ROUNDS):
         rng = np.random.default_rng(seed)
         folder = random_snapshot(rng, int(rng.integers(1, 6)))
-        cases.append(Case(seed, folder, Contract(folder.config, folder.tables).best()))
+        cases.append(Case(seed, folder, Oracle(folder.config, folder.tables).best()))
     return cases
 
 
@@ -94,7 +94,7 @@ def test_mip_equals_the_dynamic_programme(seed: int, solver: str) -> None:
     folder = random_snapshot(
         np.random.default_rng(1_000 + seed), 12 + 4 * seed, rules=False, pools=1
     )
-    best = knapsack(Contract(folder.config, folder.tables))
+    best = knapsack(Oracle(folder.config, folder.tables))
     assert best > 0
     assert not disagrees(best, solved(folder, solver))
 
@@ -110,8 +110,8 @@ def test_oracle_by_hand() -> None:
         "pools.csv": [{"pool": "p", "gpu_type": "A", "gpus": 3, "price_per_gpu_hour": 1.0}],
         "rates.csv": [{"model": "m", "gpu_type": "A", "gpus": k, "work_per_s": k} for k in (1, 2)],
     }
-    assert Contract({}, tables).best() == knapsack(Contract({}, tables)) == 1.5
-    assert Contract({"budget_per_hour": 2}, tables).best() == 1.0
+    assert Oracle({}, tables).best() == knapsack(Oracle({}, tables)) == 1.5
+    assert Oracle({"budget_per_hour": 2}, tables).best() == 1.0
 
 
 def test_oracle_knows_when_nothing_goes() -> None:
@@ -134,7 +134,5 @@ def test_oracle_knows_when_nothing_goes() -> None:
             {"model": "m", "gpu_type": "A", "gpus": k, "work_per_s": 1.0} for k in (1, 4)
         ],
     }
-    assert Contract({"budget_per_hour": 3}, tables).best() is None
-    assert Contract({"budget_per_hour": 3}, tables | {"jobs.csv": [job]}).best() == pytest.approx(
-        0.3
-    )
+    assert Oracle({"budget_per_hour": 3}, tables).best() is None
+    assert Oracle({"budget_per_hour": 3}, tables | {"jobs.csv": [job]}).best() == pytest.approx(0.3)

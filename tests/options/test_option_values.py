@@ -20,7 +20,7 @@ def offers(**kwargs: object) -> OptionTable:
 
 
 def test_money_is_deducted_from_progress() -> None:
-    """One hour on 2 GPUs at $3: half of the work is done, worth .5; 6 dollars at .05 each cost
+    """One hour on 2 GPUs at $3: half of the work is done, of value .5; 6 dollars at .05 each cost
     .3.
     """
     m = offers(
@@ -79,8 +79,9 @@ def test_a_tenant_s_own_price_of_money_comes_on_top() -> None:
 
 @pytest.mark.parametrize(("mu", "width"), [(1 / 1.2, 1), (1 / 4, 4), (1 / 9, 9), (1 / 20, 16)])
 def test_response_is_best_at_the_rental_width(mu: float, width: int) -> None:
-    """Square-root speed-up: the fixed-width optimum is k = 1/mu (design page systems.md section 0),
-    whatever is left; there an hour of running is worth the hour of waiting that it saves."""
+    """Square-root speed-up: the fixed-width optimum is k = 1/mu, whatever is left; there an hour of
+    running has the value of the hour of waiting that it
+    saves."""
     for remaining in (1e5, 1e6, 500.0):
         m = offers(
             jobs=[{"remaining_work": remaining, "sizes": list(SQRT), "max_gpus": 16}],
@@ -166,8 +167,8 @@ def cost_of(hours_left: float | None, spot: float | None = 1.0, **job: object) -
 
 
 def test_cost_with_time_to_spare_waits_for_spot() -> None:
-    """Ten hours for two hours of work. An hour to spare is worth $.15 (L/200, L = 10 x $3), spot
-    can be had for .4 of the time: work is worth 1 + .15/.4 = $1.375 an hour. Half an hour: .6875 -
+    """Ten hours for two hours of work. An hour to spare has value $.15 (L/200, L = 10 x $3), spot
+    can be had for .4 of the time: work has value 1 + .15/.4 = $1.375 an hour. Half an hour: .6875 -
     1.5 on demand, .6875 - .5 on spot."""
     assert cost_of(10).value.tolist() == pytest.approx([-0.8125, 0.1875])
 
@@ -180,13 +181,13 @@ def test_cost_without_time_to_spare_runs_on_demand() -> None:
 
 
 def test_cost_of_a_job_without_deadline_keeps_the_pace_that_was_asked_for() -> None:
-    """Half an hour of the requested size is worth the $15 that half an hour behind would cost,
-    and spot saves $1.
+    """Half an hour of the requested size has the value of the $15 that half an hour behind would
+    cost, and spot saves $1.
     """
     assert cost_of(None).value.tolist() == pytest.approx([15.0, 16.0])
 
 
-def test_revocations_count_in_cost_and_response_and_not_in_the_contract_s_objectives() -> None:
+def test_revocations_count_in_cost_and_response_and_not_in_progress_and_throughput() -> None:
     """Asynchronous, one revocation an hour, an hour to replace: half of the time is useful."""
 
     def value(objective: str) -> float:

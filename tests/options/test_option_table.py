@@ -1,5 +1,5 @@
-"""The menu of options: sizes, types, speeds, pauses, worth; against a plain per-job reading of
-the contract.
+"""The option table: sizes, types, speeds, pauses, values; against a plain per-job reading of the
+rules.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ def test_what_a_job_holds_is_an_option_whatever_sizes_says() -> None:
 @pytest.mark.parametrize("change", [{"preemptible": False}, {"resizes_left": 0}])
 def test_jobs_that_may_not_change_have_one_option(change: dict[str, Any]) -> None:
     """Non-preemptible or without resizes: only what it holds; while queued the same job has its
-    whole menu.
+    whole option table.
     """
     held = {"state": "running", "pool": "p0", "gpus": 2}
     assert list(options(problem([{**held, **change}]))) == [("p0", 2)]

@@ -116,8 +116,8 @@ def test_placements_of_a_pair_count_once() -> None:
 def test_tables_and_explanations_name_the_other_job(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Two that may not be moved and run on the same two GPUs: `solve` and `explain` say beside
-    whom.
+    """Two that may not be moved and run on the same two GPUs: `solve` and `explain`
+    name the other one.
     """
     for name, text in {
         "jobs.csv": (
@@ -132,6 +132,6 @@ def test_tables_and_explanations_name_the_other_job(
         (tmp_path / name).write_text(text)
     assert run(["solve", str(tmp_path)]) == 0
     said = capsys.readouterr().out
-    assert "2 x p beside b" in said and "2 x p beside a" in said
+    assert "2 x p next to b" in said and "2 x p next to a" in said
     assert run(["explain", str(tmp_path), "b"]) == 0
     assert "gets 2 x p next to a" in capsys.readouterr().out
