@@ -107,7 +107,8 @@ Accounts = tuple[Values, Values, Values, Values]
 
 def told(case: Case, objective: str) -> Accounts:
     """The value of every option: {(job, pool, GPUs): value}, of pairs {(primary job, secondary job,
-    pool, GPUs, ...): of both}; by the options, the audit, the second account, the second reading."""
+    pool, GPUs, ...): of both}; by the options, the audit, the second account, the second
+    reading."""
     problem = dataclasses.replace(case.problem, objective=objective)
     round_ = compile_round(problem, prunes=False, shares=PairOffer.ALL)
     r = reading(case.tables, round_.problem, objective)

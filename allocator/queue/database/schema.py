@@ -1,9 +1,9 @@
 """The tables of a queue. Migrations (migrations/versions) build exactly these; a test compares the
 two.
 
-Columns that the CSV files of a snapshot have follow their schema (domain/schema/columns.py) with the
-types of values.py. NULL or "" is an empty cell, so that a snapshot built from them says what its
-owner said. Times are seconds on one clock (unix time, unless a test brings its own).
+Columns that the CSV files of a snapshot have follow their schema (domain/schema/columns.py) with
+the types of values.py. NULL or "" is an empty cell, so that a snapshot built from them says what
+its owner said. Times are seconds on one clock (unix time, unless a test brings its own).
 """
 
 from __future__ import annotations
