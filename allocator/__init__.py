@@ -30,6 +30,12 @@ if TYPE_CHECKING:
     from allocator.api import whatif as whatif
     from allocator.audit.check import Audit as Audit
     from allocator.domain.changes import changed as changed
+    from allocator.domain.objectives import register_objective as register_objective
+    from allocator.domain.plan import BudgetPlan as BudgetPlan
+    from allocator.domain.plan import JobPlan as JobPlan
+    from allocator.domain.plan import Plan as Plan
+    from allocator.domain.plan import PoolPlan as PoolPlan
+    from allocator.domain.plan import TenantPlan as TenantPlan
     from allocator.domain.records import Colocation as Colocation
     from allocator.domain.records import InteractiveReserve as InteractiveReserve
     from allocator.domain.records import Job as Job
@@ -42,7 +48,6 @@ if TYPE_CHECKING:
     from allocator.domain.records import Received as Received
     from allocator.domain.records import SpeedModel as SpeedModel
     from allocator.domain.records import Tenant as Tenant
-    from allocator.domain.result import Result as Result
     from allocator.domain.rules.snapshot_rules import validate as validate
     from allocator.domain.snapshot import Snapshot as Snapshot
     from allocator.domain.workload import Workload as Workload
@@ -57,24 +62,37 @@ if TYPE_CHECKING:
     from allocator.errors import NoPlanInTime as NoPlanInTime
     from allocator.errors import Relaxation as Relaxation
     from allocator.errors import UsageError as UsageError
+    from allocator.executors.registry import ExecutorEntry as ExecutorEntry
+    from allocator.executors.registry import ExecutorSite as ExecutorSite
+    from allocator.executors.registry import register_executor as register_executor
     from allocator.io.snapshots import read_snapshot as read_snapshot
     from allocator.io.workloads import read_workload as read_workload
     from allocator.io.workloads import write_workload as write_workload
+    from allocator.loop.executor import Capabilities as Capabilities
+    from allocator.loop.executor import Observation as Observation
+    from allocator.loop.executor import Order as Order
+    from allocator.loop.executor import Phase as Phase
     from allocator.policies.base import Proposal as Proposal
     from allocator.policies.base import Task as Task
     from allocator.policies.registry import PolicyEntry as PolicyEntry
+    from allocator.policies.registry import register_policy as register_policy
     from allocator.problem import Problem as Problem
     from allocator.queue.queue import Queue as Queue
     from allocator.simulator.options import SimulationOptions as SimulationOptions
     from allocator.simulator.run import Simulation as Simulation
     from allocator.simulator.run import simulate as simulate
-
-    Plan = Result
+    from allocator.solvers.base import SolveLimits as SolveLimits
+    from allocator.solvers.base import SolverResult as SolverResult
+    from allocator.solvers.base import Termination as Termination
+    from allocator.solvers.registry import register_solver as register_solver
+    from formulations.objectives import Objective as Objective
 
 _HOME = {
     "allocator.api": ("audit", "explain", "solve", "whatif"),
     "allocator.audit.check": ("Audit",),
     "allocator.domain.changes": ("changed",),
+    "allocator.loop.executor": ("Capabilities", "Observation", "Order", "Phase"),
+    "allocator.domain.objectives": ("register_objective",),
     "allocator.domain.records": (
         "Colocation",
         "InteractiveReserve",
@@ -89,7 +107,7 @@ _HOME = {
         "SpeedModel",
         "Tenant",
     ),
-    "allocator.domain.result": ("Result",),
+    "allocator.domain.plan": ("BudgetPlan", "JobPlan", "Plan", "PoolPlan", "TenantPlan"),
     "allocator.domain.snapshot": ("Snapshot",),
     "allocator.domain.rules.snapshot_rules": ("validate",),
     "allocator.domain.workload": ("Workload",),
@@ -103,21 +121,23 @@ _HOME = {
         "Relaxation",
         "UsageError",
     ),
+    "allocator.executors.registry": ("ExecutorEntry", "ExecutorSite", "register_executor"),
     "allocator.engine.explain": ("Explanation",),
     "allocator.io.snapshots": ("read_snapshot",),
     "allocator.io.workloads": ("read_workload", "write_workload"),
     "allocator.policies.base": ("Proposal", "Task"),
+    "allocator.policies.registry": ("PolicyEntry", "register_policy"),
     "allocator.problem": ("Problem",),
     "allocator.queue.queue": ("Queue",),
     "allocator.engine.rounds": ("Rounds",),
+    "allocator.simulator.options": ("SimulationOptions",),
     "allocator.simulator.run": ("Simulation", "simulate"),
+    "allocator.solvers.base": ("SolveLimits", "SolverResult", "Termination"),
+    "allocator.solvers.registry": ("register_solver",),
     "allocator.engine.whatif": ("Comparison",),
+    "formulations.objectives": ("Objective",),
 }
-_PLACES = {name: (module, name) for module, names in _HOME.items() for name in names} | {
-    "Plan": ("allocator.domain.result", "Result"),
-    "PolicyEntry": ("allocator.policies.registry", "PolicyEntry"),
-    "SimulationOptions": ("allocator.simulator.options", "SimulationOptions"),
-}
+_PLACES = {name: module for module, names in _HOME.items() for name in names}
 __all__ = [*sorted(_PLACES), "__version__"]  # noqa: PLE0604 - names are strings
 __version__ = "0.1.0"
 
@@ -126,8 +146,7 @@ def __getattr__(name: str) -> Any:
     """Resolve a public name on first use."""
     if name not in _PLACES:
         raise AttributeError(f"module 'allocator' has no attribute '{name}'")
-    module, known_as = _PLACES[name]
-    return getattr(importlib.import_module(module), known_as)
+    return getattr(importlib.import_module(_PLACES[name]), name)
 
 
 class _Package(ModuleType):

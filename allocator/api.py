@@ -13,8 +13,8 @@ from allocator.audit import Audit
 from allocator.audit import audit as audit_allocation
 from allocator.audit.context import AuditContext
 from allocator.domain.allocation import Allocation
+from allocator.domain.plan import Plan
 from allocator.domain.problem import State
-from allocator.domain.result import Result
 from allocator.domain.snapshot import Snapshot
 from allocator.engine.advice.trials import SolveCommand
 from allocator.engine.decision import decide, override_settings
@@ -47,7 +47,7 @@ def solve(
     seed: int = 0,
     threads: int = 1,
     read_s: float = 0.0,
-) -> Result:
+) -> Plan:
     """Decide one round: which job gets which GPUs. Nothing is printed, nothing is changed.
 
     Parameters
@@ -227,7 +227,7 @@ def whatif(
 
 def audit(
     problem: Problem | Snapshot,
-    plan: Result | Mapping[str, tuple[str, int]],
+    plan: Plan | Mapping[str, tuple[str, int]],
     *,
     objective: str | None = None,
 ) -> Audit:
@@ -272,9 +272,7 @@ def audit(
     return audit_allocation(checked, told, repairs, table)
 
 
-def _allocation(
-    problem: CheckedProblem, plan: Result | Mapping[str, tuple[str, int]]
-) -> Allocation:
+def _allocation(problem: CheckedProblem, plan: Plan | Mapping[str, tuple[str, int]]) -> Allocation:
     """Turn a plan into numbers of jobs and pools; every rate row is left open."""
     number = {name: j for j, name in enumerate(problem.jobs.job_id)}
     pools = {name: p for p, name in enumerate(problem.pools.pool)}
@@ -283,27 +281,27 @@ def _allocation(
         np.zeros(len(number), int),
         np.full(len(number), -1),
     )
-    gets = _holdings(plan) if isinstance(plan, Result) else dict(plan)
+    gets = _holdings(plan) if isinstance(plan, Plan) else dict(plan)
     for name, (place, size) in gets.items():
         if name not in number:
             raise UsageError(f'no job "{name}" in the problem')
         if place not in pools:
             raise UsageError(f'job "{name}": no pool "{place}" in the problem')
         pool[number[name]], gpus[number[name]] = pools[place], size
-    if isinstance(plan, Result):
+    if isinstance(plan, Plan):
         for one, other in _pairs(plan):
             primary_number, secondary = _in_roles(problem, number[one], number[other])
             primary[secondary] = primary_number
     return Allocation(pool, gpus, np.full(len(number), -1), primary)
 
 
-def _holdings(plan: Result) -> dict[str, tuple[str, int]]:
+def _holdings(plan: Plan) -> dict[str, tuple[str, int]]:
     """(pool, GPUs) of every job that the plan gives something."""
     rows = zip(*(plan.jobs[name] for name in ("job_id", "pool", "gpus")), strict=True)
     return {job: (pool, gpus) for job, pool, gpus in rows if pool is not None}
 
 
-def _pairs(plan: Result) -> Iterator[tuple[str, str]]:
+def _pairs(plan: Plan) -> Iterator[tuple[str, str]]:
     """Jobs that run on the same GPUs, each pair once."""
     for job, other in zip(plan.jobs["job_id"], plan.jobs["shared_with"], strict=True):
         if other is not None and job < other:

@@ -40,13 +40,13 @@ class Parser(argparse.ArgumentParser):
 
 def add_objective(parser: argparse._ActionsContainer, default: str = "as config.toml says") -> None:
     """--objective, as domain/objectives.py reads it."""
-    from formulations.objectives import objective_names
+    from formulations.objectives import BUILT_IN
 
     parser.add_argument(
         "--objective",
         metavar="NAME",
         help=(
-            f"{', '.join(objective_names())}; or a sum, "
+            f"{', '.join(BUILT_IN)}; or a sum, "
             f"'completion=1,cost=0.2'; or ranks, 'fairness > completion' (default: {default})"
         ),
     )

@@ -13,7 +13,7 @@ from allocator.errors import AllocatorError
 from allocator.solvers.effort import GAP, TIME_LIMIT_S
 
 if TYPE_CHECKING:
-    from allocator.domain.result import Result
+    from allocator.domain.plan import Plan
     from allocator.solvers.base import ProgressWatcher
 
 
@@ -79,7 +79,7 @@ class DecisionSummary:
 
 def decide_folder(
     folder: str, request: Request, watch: ProgressWatcher | None = None, log: bool = False
-) -> Result:
+) -> Plan:
     """Read, validate and decide one snapshot folder.
 
     watch: is told how the decision goes on; log: with the solver's own log. Neither changes the

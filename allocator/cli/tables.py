@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from allocator.domain.result import Result
+from allocator.domain.plan import Plan
 
 LONG = 500  # rows beyond which a terminal gets plain text too: rich would take seconds
 
@@ -125,10 +125,10 @@ def percent(gap: float) -> str:
     return "0 %" if gap == 0 else f"{100 * gap:.{'2g' if abs(gap) < 0.995 else '0f'}} %"
 
 
-def headline(result: Result) -> list[str]:
+def headline(result: Plan) -> list[str]:
     """What was decided, how good it is and who proved it."""
-    limit = result.budget["per_hour"]
-    spent = f"cost {text(result.budget['spent_per_hour'])} $/h" + (
+    limit = result.budget.per_hour
+    spent = f"cost {text(result.budget.spent_per_hour)} $/h" + (
         "" if limit is None else f" of {text(limit)} $/h"
     )
     by = f"{result.solver} {result.solver_version or ''}".strip() if result.solver else "no solver"
@@ -144,7 +144,7 @@ def headline(result: Result) -> list[str]:
     ]
 
 
-def log_lines(result: Result, notes: Sequence[str]) -> list[str]:
+def log_lines(result: Plan, notes: Sequence[str]) -> list[str]:
     """What --log writes: the decision's head, the notes that were taken on the way, and how it
     ended.
     """
@@ -166,7 +166,7 @@ def log_lines(result: Result, notes: Sequence[str]) -> list[str]:
     ]
 
 
-def decision(result: Result) -> list[Table]:
+def decision(result: Plan) -> list[Table]:
     """Jobs, pools and tenants of a plan."""
     j = result.jobs
     jobs = list(
@@ -187,15 +187,9 @@ def decision(result: Result) -> list[Table]:
             strict=True,
         )
     )
-    pools = [
-        [text(v) for v in (p["pool"], p["gpus"], p["used"], p["marginal_value"])]
-        for p in result.pools
-    ]
+    pools = [[text(v) for v in (p.pool, p.gpus, p.used, p.marginal_value)] for p in result.pools]
     tenants = [
-        [
-            text(v)
-            for v in (t["tenant"], t["gpus"], t["guaranteed"], t["max_gpus"], t["cost_per_hour"])
-        ]
+        [text(v) for v in (t.tenant, t.gpus, t.guaranteed, t.max_gpus, t.cost_per_hour)]
         for t in result.tenants
     ]
     return [
@@ -225,7 +219,7 @@ def describe_allocation(job: dict[str, Any]) -> str:
     return text(f"{job['action']} {job['gpus']} x {job['pool']}" if job["pool"] else job["action"])
 
 
-def plans(named: Mapping[str, Result], title: str = "policy") -> Table:
+def plans(named: Mapping[str, Plan], title: str = "policy") -> Table:
     """The totals of some plans, a row each."""
     rows = [
         [
@@ -234,8 +228,8 @@ def plans(named: Mapping[str, Result], title: str = "policy") -> Table:
             text(r.bound, 5),
             percent(r.gap),
             r.status,
-            text(r.budget["spent_per_hour"]),
-            str(sum(p["used"] for p in r.pools)),
+            text(r.budget.spent_per_hour),
+            str(sum(p.used for p in r.pools)),
             str(sum(1 for a in r.jobs["pool"] if a is not None)),
             f"{r.seconds['total']:.3f}",
         ]

@@ -26,9 +26,8 @@ from sqlalchemy import Connection
 
 from allocator.controller.belonging import build_state
 from allocator.errors import UsageError
-from allocator.executors.files import FilesExecutor
-from allocator.executors.ledger import STOP, OpenAllocation
-from allocator.executors.local import LocalExecutor
+from allocator.executors.ledger import STOP, LedgerExecutor, OpenAllocation
+from allocator.executors.registry import ExecutorSite, make_executor
 from allocator.loop.executor import ENDED
 from allocator.queue import cluster_tables, lease, observations
 from allocator.queue.database import identity
@@ -40,8 +39,6 @@ from allocator.queue.observations import RecordedAllocation
 
 HOLDER, TTL_S = "allocator queue adopt", 60.0
 LOST = "the queue was restored, or its executor's state replaced"
-
-DurableExecutor = LocalExecutor | FilesExecutor
 
 
 @dataclass(frozen=True)
@@ -66,7 +63,7 @@ class _JobRecord:
     over: Mapping[str, Any] = field(default_factory=dict)  # acknowledged.json
 
 
-def adopt(store: QueueDatabase, executor: DurableExecutor, now_s: float) -> Adopted:
+def adopt(store: QueueDatabase, executor: LedgerExecutor, now_s: float) -> Adopted:
     """Let the state of the executor belong to the queue, and the queue say what the state knows.
 
     Raises
@@ -126,7 +123,9 @@ def _refuse_running(known: identity.State) -> None:
     folder = Path(name)
     if host != socket.gethostname() or not (folder / "fence.json").exists():
         return
-    old = LocalExecutor(folder, {}) if known.kind == LocalExecutor.name else FilesExecutor(folder)
+    old = make_executor(known.kind, ExecutorSite(folder, {}))
+    if not isinstance(old, LedgerExecutor):
+        return
     if old.identity().state != known.state:
         return
     over = {(one.job_id, one.generation) for one in old.observe() if one.phase in ENDED}
@@ -139,7 +138,7 @@ def _refuse_running(known: identity.State) -> None:
         )
 
 
-def _read_known_state(executor: DurableExecutor) -> dict[str, _JobRecord]:
+def _read_known_state(executor: LedgerExecutor) -> dict[str, _JobRecord]:
     """What the state knows, by job."""
     out: dict[str, _JobRecord] = {}
     for one in executor.ledger.known():

@@ -21,8 +21,8 @@ from allocator.controller.leadership import Standby
 from allocator.controller.options import ControllerOptions
 from allocator.controller.queue_cluster import QueueCluster, RoundInput
 from allocator.controller.reporting.telemetry import Telemetry
+from allocator.domain.plan import Plan
 from allocator.domain.problem import Problem
-from allocator.domain.result import Result
 from allocator.domain.rules.snapshot_rules import validate
 from allocator.engine.decision import Decision, decide_round
 from allocator.errors import AllocatorError, Infeasible, NoPlanInTime
@@ -39,7 +39,6 @@ from allocator.queue.round_journal import Want
 from allocator.solvers.base import SolveLimits
 
 PRUNE_EVERY = 20  # rounds between two times that what is old is dropped
-REPORTING_EXECUTORS = ("local", "simulated")  # executors whose jobs are known to report
 
 
 class Controller:
@@ -103,7 +102,7 @@ class Controller:
         self._publish_metrics(time.perf_counter() - begin - turn.decision_s)
         return turn
 
-    def decide_dry_run(self) -> tuple[Result, Mapping[str, Want]]:
+    def decide_dry_run(self) -> tuple[Plan, Mapping[str, Want]]:
         """The round of now and what it wants of jobs, for a dry run: reads the queue, writes
         nothing, needs no lease. Raises InvalidInput, Infeasible, NoPlanInTime."""
         try:
@@ -186,7 +185,7 @@ class Controller:
                 patience_s=patience_s,
                 interval_s=self.cluster.interval_s,
                 corrects=o.learn,
-                reports=self.executor.name in REPORTING_EXECUTORS,
+                reports=self.executor.capabilities.reports_progress,
             )
             if self._rounds % PRUNE_EVERY == 0:
                 round_journal.prune(connection, token, o.keep_rounds)

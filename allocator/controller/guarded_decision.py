@@ -20,8 +20,8 @@ import numpy as np
 
 from allocator.controller.options import GRACE_S
 from allocator.domain.allocation import Allocation
+from allocator.domain.plan import Plan
 from allocator.domain.problem import Problem
-from allocator.domain.result import Result
 from allocator.engine.decision import Decision, decide_round
 from allocator.engine.results import build_result
 from allocator.errors import AllocatorError, NoPlanInTime
@@ -99,7 +99,7 @@ def raise_after(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def result(found: Decision, problem: Problem, *, policy: str, seed: int) -> Result:
+def result(found: Decision, problem: Problem, *, policy: str, seed: int) -> Plan:
     """The decision as users see it, without timings."""
     told = found.round if found.round.problem is problem else replace(found.round, problem=problem)
     return replace(
@@ -144,7 +144,7 @@ def compute_wants(problem: Problem, plan: Allocation) -> tuple[dict[str, Want], 
     }, int((~stays).sum())
 
 
-def format_plan(of: Result) -> str:
+def format_plan(of: Plan) -> str:
     """plan.json without timings: the same decision gives the same bytes."""
     return to_json(replace(of, seconds={}))
 

@@ -10,16 +10,78 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from allocator.domain.findings import did_you_mean, quote
 from allocator.domain.schema.columns import LEAST_NUMBER, MOST_NUMBER
-from formulations.objectives import Objective, get_objective, objective_names
+from allocator.errors import UsageError
+from allocator.plugins import Registry
+from formulations.objectives import BUILT_IN, Objective, get_objective
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 Terms = tuple[tuple[str, float], ...]  # names, each once, and their factors
 PLAIN = re.compile(r"[0-9.eE+-]+")
 # more would drown in the gap: each counts for a hundredth of the one before
 MOST_LEVELS = 3
+
+
+class _BuiltIn(Mapping[str, Objective]):
+    """The objectives of the package; each is imported when it is first asked for."""
+
+    def __getitem__(self, name: str) -> Objective:
+        return get_objective(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(BUILT_IN)
+
+    def __len__(self) -> int:
+        return len(BUILT_IN)
+
+
+def _load(point: EntryPoint) -> Objective:
+    """Take an Objective. Raises TypeError, ValueError."""
+    return _checked(point.name, point.load())
+
+
+def _checked(name: str, part: object) -> Objective:
+    if not isinstance(part, Objective):
+        raise TypeError(f"an objective is an Objective, not {part!r}")
+    if part.name != name or not name.isidentifier():
+        raise ValueError(f"its name is {part.name!r}; letters, digits and underscores are allowed")
+    return part
+
+
+REGISTRY = Registry("objective", "allocator.objectives", _BuiltIn(), _load)
+
+
+def register_objective(objective: Objective) -> None:
+    """Make an objective known by its name in this process.
+
+    Parameters
+    ----------
+    objective : Objective
+        Its name, for `objective=` and `--objective`, and the values of options.
+
+    Raises
+    ------
+    UsageError
+        If the package has an objective of that name.
+
+    Examples
+    --------
+    >>> import allocator, numpy as np
+    >>> def value(c):
+    ...     return np.where(c.done > 0, c.weight, 0.0)
+    >>> allocator.register_objective(allocator.Objective("served", value))
+    >>> problem = allocator.Problem.read("data/snapshots/demo")
+    >>> allocator.solve(problem, objective="served").objective_value
+    13.0
+    """
+    REGISTRY.add(objective.name, _checked(objective.name, objective))
 
 
 @lru_cache(maxsize=256)
@@ -52,13 +114,13 @@ def names(text: str) -> tuple[str, ...]:
 
 def objectives(text: str) -> tuple[Objective, ...]:
     """Return every objective in it, in order."""
-    return tuple(get_objective(name) for name in names(text))
+    return tuple(REGISTRY.get(name) for name in names(text))
 
 
 def sums(text: str) -> tuple[tuple[tuple[Objective, float], ...], ...]:
     """Return the weighted sums of objectives, the most important first."""
     return tuple(
-        tuple((get_objective(name), factor) for name, factor in terms)
+        tuple((REGISTRY.get(name), factor) for name, factor in terms)
         for terms in parse_levels(text)
     )
 
@@ -67,14 +129,24 @@ def _terms(text: str, part: str) -> Terms:
     found: dict[str, float] = {}
     for item in part.split(","):
         name, equals, number = (word.strip() for word in item.partition("="))
-        known = objective_names()
-        if name not in known:
-            hint = did_you_mean(name, known) or f" (known: {', '.join(known)})"
-            raise ValueError(f"{quote(name)} is not known{hint}")
+        if name not in BUILT_IN:
+            _check_known(name)
         if name in found:
             raise ValueError(f"{quote(text)} names {name} twice in a sum")
         found[name] = _factor(number, text) if equals else 1.0
     return tuple(found.items())
+
+
+def _check_known(name: str) -> None:
+    """Raise ValueError where no objective has the name, or its package cannot be loaded."""
+    known = REGISTRY.names()
+    if name not in known:
+        hint = did_you_mean(name, known) or f" (known: {', '.join(known)})"
+        raise ValueError(f"{quote(name)} is not known{hint}")
+    try:
+        REGISTRY.get(name)
+    except UsageError as error:
+        raise ValueError(str(error)) from error
 
 
 def _factor(number: str, text: str) -> float:

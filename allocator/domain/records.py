@@ -587,5 +587,5 @@ def snapshot_of_records(
             )
             for field in dataclasses.fields(kind)
         }
-        tables[file] = Table(file, columns, range(2, len(listed) + 2))
+        tables[file] = Table.of(TABLES[file], columns)
     return Snapshot(name, dict(config), tables)

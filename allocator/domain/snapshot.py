@@ -120,7 +120,20 @@ class Snapshot:
         return h.hexdigest()
 
     def with_columns(self, file: str, **columns: Cells) -> Snapshot:
-        """Return the snapshot with other columns of one of its tables."""
+        """Return the snapshot with other columns of one of its tables.
+
+        Parameters
+        ----------
+        file : str
+            The table, such as "pools.csv".
+        **columns : Cells
+            New cells by column.
+
+        Returns
+        -------
+        Snapshot
+            Another snapshot; this one stays as it is.
+        """
         table = self.tables[file]
         other = replace(table, columns={**table.columns, **columns})
         return replace(self, tables={**self.tables, file: other})

@@ -3,7 +3,7 @@
 Every plan leaves the package this way:
 
     Problem -> compile_round -> policy (with dual prices if it wants them) -> audit -> bound ->
-    Result
+    Plan
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ import numpy as np
 from allocator.audit import Audit, audit
 from allocator.domain.allocation import Allocation
 from allocator.domain.objectives import normalise
+from allocator.domain.plan import Plan
 from allocator.domain.problem import Problem
-from allocator.domain.result import Result
 from allocator.domain.settings import checked_horizon
 from allocator.engine.causes import FEW, CauseSearch, DecisionSearch
 from allocator.engine.results import build_result
@@ -146,7 +146,7 @@ def decide(
     budget: float | None = None,
     horizon: int | None = None,
     seconds: Mapping[str, float] | None = None,
-) -> Result:
+) -> Plan:
     """Decide one round.
 
     Parameters
@@ -183,7 +183,7 @@ def decide_next_round(
     solver: str | Solver = "auto",
     limits: SolveLimits = NO_LIMITS,
     seconds: Mapping[str, float] | None = None,
-) -> tuple[Result, Memory]:
+) -> tuple[Plan, Memory]:
     """Decide a round from the memory of the previous one, None for the first; also return its
     memory.
     """
@@ -211,7 +211,7 @@ def explain_decision(
     limits: SolveLimits = NO_LIMITS,
     seconds: Mapping[str, float] | None = None,
     left_s: float = math.inf,
-) -> Result:
+) -> Plan:
     """Add prices, reasons and tables to a decision.
 
     Parameters

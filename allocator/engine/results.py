@@ -1,4 +1,4 @@
-"""The full Result of a decided round: prices, reasons and tables (docs/reference/rules.md, R36 to
+"""The full Plan of a decided round: prices, reasons and tables (docs/reference/rules.md, R36 to
 R42).
 """
 
@@ -11,8 +11,8 @@ import numpy as np
 
 from allocator.audit import Audit
 from allocator.domain.allocation import Allocation
+from allocator.domain.plan import BudgetPlan, Columns, Plan, PoolPlan, TenantPlan
 from allocator.domain.problem import Bools, Ints, Problem, State
-from allocator.domain.result import Columns, Result
 from allocator.engine.causes import CauseSearch
 from allocator.engine.reasons import Prices, find_reasons
 from allocator.options.instance_building import CompiledRound
@@ -40,8 +40,8 @@ def build_result(
     seconds: Mapping[str, float],
     search: CauseSearch | None = None,
     left_s: float = math.inf,
-) -> Result:
-    """Build the Result with all that plan.json contains.
+) -> Plan:
+    """Build the Plan with all that plan.json contains.
 
     The reasons are found when they are first read.
 
@@ -69,7 +69,7 @@ def build_result(
         notes.append(f"fallback {proposal.fallback}: {proposal.detail}")
     elif proposal.detail:
         notes.append(proposal.detail)
-    return Result(
+    return Plan(
         snapshot=problem.name,
         digest=problem.digest,
         now_s=problem.now_s,
@@ -92,11 +92,9 @@ def build_result(
         pools=_pools(problem, allocation, prices),
         tenants=_tenants(problem, witness, allocation),
         warnings=tuple(notes),
-        budget={
-            "per_hour": _finite_or_none(problem.budget_per_hour),
-            "spent_per_hour": float(witness.cost.sum()),
-            "marginal_value": prices.budget,
-        },
+        budget=BudgetPlan(
+            _finite_or_none(problem.budget_per_hour), float(witness.cost.sum()), prices.budget
+        ),
     )
 
 
@@ -202,37 +200,31 @@ def _variants(problem: Problem, allocation: Allocation) -> list[str | None]:
     return [names[row] or None if row >= 0 else None for row in allocation.row.tolist()]
 
 
-def _pools(problem: Problem, allocation: Allocation, prices: Prices) -> list[dict[str, object]]:
+def _pools(problem: Problem, allocation: Allocation, prices: Prices) -> tuple[PoolPlan, ...]:
     on = allocation.pool >= 0
     used = np.bincount(
         allocation.pool[on], allocation.held[on], minlength=len(problem.pools)
     ).astype(np.int64)
-    return [
-        {"pool": name, "gpus": int(g), "used": int(u), "marginal_value": float(v)}
+    return tuple(
+        PoolPlan(name, int(g), int(u), float(v))
         for name, g, u, v in zip(
             problem.pools.pool, problem.pools.gpus, used, prices.pool, strict=True
         )
-    ]
+    )
 
 
-def _tenants(problem: Problem, witness: Audit, allocation: Allocation) -> list[dict[str, object]]:
+def _tenants(problem: Problem, witness: Audit, allocation: Allocation) -> tuple[TenantPlan, ...]:
     tenants = problem.tenants
     gpus = np.bincount(problem.jobs.tenant, allocation.held, minlength=len(tenants)).astype(
         np.int64
     )
     cost = np.bincount(problem.jobs.tenant, witness.cost, minlength=len(tenants))
-    return [
-        {
-            "tenant": name,
-            "gpus": int(g),
-            "guaranteed": int(u),
-            "max_gpus": _integer_or_none(m),
-            "cost_per_hour": float(c),
-        }
+    return tuple(
+        TenantPlan(name, int(g), int(u), _integer_or_none(m), float(c))
         for name, g, u, m, c in zip(
             tenants.tenant, gpus, tenants.guaranteed_gpus, tenants.max_gpus, cost, strict=True
         )
-    ]
+    )
 
 
 def _finite_or_none(x: float) -> float | None:

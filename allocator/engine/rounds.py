@@ -19,8 +19,8 @@ from allocator.solvers.base import SolveLimits
 from allocator.solvers.effort import GAP
 
 if TYPE_CHECKING:
+    from allocator.domain.plan import Plan
     from allocator.domain.problem import Problem
-    from allocator.domain.result import Result
     from allocator.domain.snapshot import Snapshot
     from allocator.policies.memory import Memory
 
@@ -72,7 +72,7 @@ class Rounds:
         """Summarise the handle on one line."""
         return f"Rounds(policy={name_of(self._policy)!r}, note={self.note!r})"
 
-    def solve(self, problem: UserProblem | Snapshot) -> Result:
+    def solve(self, problem: UserProblem | Snapshot) -> Plan:
         """Decide the next round; a failed round is not remembered.
 
         Parameters
@@ -100,7 +100,7 @@ class Rounds:
         checked = as_problem(problem).checked
         return self.decide(checked, time.monotonic() - begin)
 
-    def decide(self, problem: Problem, validate_s: float = 0.0) -> Result:
+    def decide(self, problem: Problem, validate_s: float = 0.0) -> Plan:
         """Decide the next round from a checked problem.
 
         Parameters

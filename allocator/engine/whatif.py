@@ -19,7 +19,7 @@ import dataclasses
 import math
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -30,6 +30,9 @@ from allocator.engine.advice.trials import JobOutcome
 from allocator.engine.decision import Decision
 from allocator.engine.reasons import Prices
 from formulations.objectives.interval import HOUR
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 WITH, AS_IS = "with the other values", "as it is"
 PRICED = 1e-9  # relative to the plan's value: a limit with a larger price per unit binds
@@ -110,6 +113,23 @@ class Comparison:
             f"Comparison(jobs={len(self.jobs)}, gpus={self.gpus},"
             f" value=({before:.6g}, {after:.6g}))"
         )
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return the jobs that get something else as a data frame.
+
+        Returns
+        -------
+        pandas.DataFrame
+            One row per job: what changes, and pool and GPUs before and after.
+        """
+        import pandas as pd
+
+        columns = ("job_id", "what", "pool_before", "gpus_before", "pool_after", "gpus_after")
+        rows = [
+            (j.job_id, j.what, j.before.pool, j.before.gpus, j.after.pool, j.after.gpus)
+            for j in self.jobs
+        ]
+        return pd.DataFrame(rows, columns=list(columns))
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data, for JSON.

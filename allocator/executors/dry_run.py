@@ -6,13 +6,14 @@ from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
 from allocator.errors import AllocatorError
-from allocator.loop.executor import Observation, Order
+from allocator.loop.executor import Capabilities, Observation, Order
 
 
 class DryRunExecutor:
     """Knows of nothing and refuses every order, so that nothing can be done by mistake."""
 
     name = "dry-run"
+    capabilities = Capabilities()
 
     def start(self, order: Order) -> NoReturn:
         """Raises AllocatorError."""

@@ -25,7 +25,15 @@ from allocator.errors import UsageError
 from allocator.executors.errors import starts_on_shared_gpus
 from allocator.executors.ledger import ORDER, STOP, Ledger, OpenAllocation, summarise_ending
 from allocator.io.tables.limited_reader import as_storable_text, read_json
-from allocator.loop.executor import ENDED, ColocatedAllocation, Identity, Observation, Order, Phase
+from allocator.loop.executor import (
+    ENDED,
+    Capabilities,
+    ColocatedAllocation,
+    Identity,
+    Observation,
+    Order,
+    Phase,
+)
 
 OBSERVATION = "observation.json"
 CAPACITY = "capacity.json"
@@ -36,6 +44,7 @@ class FilesExecutor:
     """Executor whose machines are somebody else's business."""
 
     name = "files"
+    capabilities = Capabilities()
 
     def __init__(self, folder: Path) -> None:
         self.ledger = Ledger(Path(folder), self.name)

@@ -25,13 +25,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 from urllib.parse import quote
 
 from allocator.executors.disk import hold_lock, write_json
 from allocator.executors.fence import Fence
 from allocator.io.tables.limited_reader import read_json
-from allocator.loop.executor import Identity, Observation, Order, StaleOrder
+from allocator.loop.executor import Durable, Executor, Identity, Observation, Order, StaleOrder
 
 ORDER, STOP, ACKNOWLEDGED = "order.json", "stop.json", "acknowledged.json"
 LONGEST_NAME = 150
@@ -230,3 +230,10 @@ def file_name(job_id: str) -> str:
 def _order_to_json(order: Order) -> dict[str, Any]:
     """The order as JSON can hold it."""
     return asdict(order) | {"command": list(order.command), "environment": dict(order.environment)}
+
+
+@runtime_checkable
+class LedgerExecutor(Executor, Durable, Protocol):
+    """An executor whose state is a ledger, which can be compared with what a queue knows."""
+
+    ledger: Ledger

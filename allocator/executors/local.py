@@ -29,7 +29,7 @@ from allocator.executors.ledger import ORDER, Ledger, OpenAllocation, file_name,
 from allocator.executors.processes import Process, find_orphans, kill_all, read_boot_id
 from allocator.io.tables.limited_reader import read_json
 from allocator.io.tables.private_folders import refuse_foreign
-from allocator.loop.executor import Identity, Observation, Order, Phase
+from allocator.loop.executor import Capabilities, Identity, Observation, Order, Phase
 
 GRACE_S = 60.0
 KILL_WAIT_S = 2.0
@@ -44,6 +44,7 @@ class LocalExecutor:
     """
 
     name = "local"
+    capabilities = Capabilities(reports_progress=True)
 
     def __init__(
         self, folder: Path, devices: Mapping[str, Sequence[int]], grace_s: float = GRACE_S

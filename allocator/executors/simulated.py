@@ -28,7 +28,7 @@ from dataclasses import dataclass, field
 
 from allocator.errors import UsageError
 from allocator.executors.errors import starts_on_shared_gpus
-from allocator.loop.executor import Observation, Order, Phase, StaleOrder
+from allocator.loop.executor import Capabilities, Observation, Order, Phase, StaleOrder
 
 HOUR = 3600.0
 
@@ -392,6 +392,7 @@ class SimulatedExecutor:
     """A way to reach the cluster; it remembers nothing by itself."""
 
     name = "simulated"
+    capabilities = Capabilities(reports_progress=True)
 
     def __init__(self, cluster: SimulatedMachines) -> None:
         self.cluster = cluster

@@ -8,8 +8,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from allocator.domain.objectives import MOST_LEVELS
-from allocator.domain.result import JOB_FIELDS, SCHEMA_VERSION
+from allocator.domain.objectives import MOST_LEVELS, REGISTRY
+from allocator.domain.plan import JOB_FIELDS, SCHEMA_VERSION
 from allocator.domain.schema.columns import (
     CONFIG,
     CONFIG_TABLES,
@@ -23,7 +23,6 @@ from allocator.domain.schema.columns import (
     TableSchema,
 )
 from allocator.domain.schema.workload_columns import WORKLOAD_CONFIG, WORKLOAD_TABLES
-from formulations.objectives import objective_names
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 TYPES = {ColumnKind.INTEGER: "integer", ColumnKind.NUMBER: "number", ColumnKind.BOOLEAN: "boolean"}
@@ -131,7 +130,7 @@ def _cell(c: Column) -> Schema:
 
 def _objectives() -> str:
     """Names with factors, summed by commas, sums ranked by >; see domain/objectives.py."""
-    term = rf"\s*({'|'.join(objective_names())})\s*(=\s*[0-9.eE+-]+\s*)?"
+    term = rf"\s*({'|'.join(REGISTRY.names())})\s*(=\s*[0-9.eE+-]+\s*)?"
     terms = f"{term}(,{term})*"
     return f"^{terms}(>{terms}){{0,{MOST_LEVELS - 1}}}$"
 

@@ -18,7 +18,7 @@ from json.encoder import encode_basestring
 from pathlib import Path
 from typing import Any
 
-from allocator.domain.result import JOB_FIELDS, Result
+from allocator.domain.plan import JOB_FIELDS, Plan
 from allocator.errors import AllocatorError, UsageError
 from allocator.io.tables.csv_table import csv_text
 
@@ -26,7 +26,7 @@ ENCODE = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
 PLAN_JSON, PLAN_CSV = "plan.json", "plan.csv"
 
 
-def to_json(result: Result) -> str:
+def to_json(result: Plan) -> str:
     """Return the plan.json document as strict JSON, ending in a newline."""
     head = replace(result, jobs=dict.fromkeys(JOB_FIELDS, ())).to_dict()
     lines = []
@@ -41,12 +41,12 @@ def to_json(result: Result) -> str:
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
-def to_csv(result: Result) -> str:
+def to_csv(result: Plan) -> str:
     """The jobs part of the plan as CSV; an empty cell is null."""
     return csv_text(JOB_FIELDS, zip(*(_cells(result.jobs[f]) for f in JOB_FIELDS), strict=True))
 
 
-def write_plan(result: Result, folder: Path | str) -> tuple[Path, Path]:
+def write_plan(result: Plan, folder: Path | str) -> tuple[Path, Path]:
     """Write plan.json and plan.csv into the folder, made if need be; returns both paths.
 
     Each file is replaced in one step, and only after both have reached the disk: a reader, a full
@@ -152,7 +152,7 @@ def _list(items: Iterable[str]) -> str:
     return f"[\n  {body}\n ]" if body else "[]"
 
 
-def _jobs(result: Result) -> Iterable[str]:
+def _jobs(result: Plan) -> Iterable[str]:
     """One JSON object per job: whole columns are encoded at once, which is what makes 50,000
     jobs quick.
     """

@@ -17,7 +17,13 @@ from allocator.errors import AllocatorError, UsageError
 
 
 class Phase(StrEnum):
-    """What an executor says of an allocation. The last four end it for good."""
+    """State what became of an allocation; the last four end it for good.
+
+    Examples
+    --------
+    >>> Phase.LOST in ENDED, Phase.RUNNING in ENDED
+    (True, False)
+    """
 
     RUNNING = "running"
     STOPPED = "stopped"  # as it was told to, with a checkpoint
@@ -53,11 +59,39 @@ class ColocatedAllocation:
 
 @dataclass(frozen=True)
 class Order:
-    """Start this job on these GPUs. remaining_work: in the job's unit, at its last checkpoint;
-    command: argv, empty where the executor knows by itself how to run the job; beside: on whose
-    GPUs, None = on GPUs of its own. first_generation: of this job; allocations before it were of
-    another job
-    of the same name, with whose work it has nothing to do."""
+    """Order the start of a job on GPUs.
+
+    Parameters
+    ----------
+    job_id : str
+        The job.
+    generation : int
+        Number of this allocation of the job.
+    token : int
+        Fencing token of the controller that orders it.
+    pool, gpu_type : str
+        Where it runs.
+    gpus : int
+        GPUs that it gets.
+    remaining_work : float
+        Work left at its last checkpoint, in the job's unit.
+    command : tuple of str
+        Command and arguments; empty where the executor knows how to run the job.
+    environment : mapping of str to str
+        Variables of the job.
+    workdir : str
+        Folder of the job.
+    beside : ColocatedAllocation, optional
+        Allocation on whose GPUs it runs; None: it has GPUs of its own.
+    first_generation : int
+        First allocation of this job; earlier ones were of another job of the same name.
+
+    Examples
+    --------
+    >>> order = Order("bert-1", 1, 7, "a100", 4, "A100", 90_000.0, ("python", "train.py"))
+    >>> order.gpus, order.beside
+    (4, None)
+    """
 
     job_id: str
     generation: int
@@ -75,9 +109,29 @@ class Order:
 
 @dataclass(frozen=True)
 class Observation:
-    """What became of an allocation until at_s (unix seconds). work_done: since this allocation
-    started, that a checkpoint holds or a running job reports; it never counts twice, because the
-    greatest one per generation counts."""
+    """State what became of an allocation.
+
+    Parameters
+    ----------
+    job_id : str
+        The job.
+    generation : int
+        Number of the allocation of the job.
+    at_s : float
+        Time of the observation, in unix seconds.
+    phase : Phase
+        What became of it.
+    work_done : float
+        Work since this allocation started that a checkpoint holds or a running job reports. The
+        greatest one of an allocation counts, so that none counts twice.
+    detail : str
+        What a user should be told.
+
+    Examples
+    --------
+    >>> Observation("bert-1", 1, 1.7e9, Phase.RUNNING, 1200.0).phase.value
+    'running'
+    """
 
     job_id: str
     generation: int
@@ -116,12 +170,31 @@ class Durable(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class Capabilities:
+    """State what an executor can do.
+
+    Parameters
+    ----------
+    reports_progress : bool
+        Its jobs are known to report their progress, so that silence means that a job is stuck.
+
+    Examples
+    --------
+    >>> Capabilities(reports_progress=True)
+    Capabilities(reports_progress=True)
+    """
+
+    reports_progress: bool = False
+
+
 class Executor(Protocol):
     """Starts, stops and watches jobs. Every call may be repeated after a crash and then changes
     nothing more.
     """
 
     name: str
+    capabilities: Capabilities
 
     def start(self, order: Order) -> None:
         """Start the allocation, once. GPUs of two allocations are free when both have ended.

@@ -1,13 +1,13 @@
-"""The one list of policies."""
+"""The policies by name: those of the package, those that were registered, and those of plugins."""
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from allocator.errors import UsageError
 from allocator.options.colocation.secondary_jobs import PairOffer
+from allocator.plugins import Registry
 from allocator.policies.base import Policy
 from allocator.policies.horizon import horizon
 from allocator.policies.mip import marginal, mip
@@ -25,6 +25,9 @@ from allocator.policies.rules.sia import sia
 from allocator.policies.rules.spot_first import spot_first, spot_wait
 from allocator.policies.rules.srtf import srtf
 from allocator.policies.rules.static import static
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 
 @dataclass(frozen=True)
@@ -82,23 +85,31 @@ POLICIES: Mapping[str, PolicyEntry] = {
 AnyPolicy = str | Policy | PolicyEntry
 
 
+def _entry(part: object) -> PolicyEntry:
+    """Take a function or an entry. Raises TypeError."""
+    if isinstance(part, PolicyEntry):
+        return part
+    if not callable(part):
+        raise TypeError(f"a policy is a function or a PolicyEntry, not {part!r}")
+    return PolicyEntry(part, prunes=False)
+
+
+def _load(point: EntryPoint) -> PolicyEntry:
+    return _entry(point.load())
+
+
+REGISTRY = Registry("policy", "allocator.policies", POLICIES, _load)
+
+
 def policy(policy: AnyPolicy) -> PolicyEntry:
     """Return the policy of a name, or a policy given as a function or an entry.
 
     Raises
     ------
     UsageError
-        For an unknown name, with the nearest known one.
+        For an unknown name, with all known ones, and for a plugin that cannot be loaded.
     """
-    if isinstance(policy, PolicyEntry):
-        return policy
-    if callable(policy):
-        return PolicyEntry(policy, prunes=False)
-    if policy not in POLICIES:
-        near = difflib.get_close_matches(policy, POLICIES, 1)
-        hint = f', did you mean "{near[0]}"?' if near else ""
-        raise UsageError(f'unknown policy "{policy}"{hint} (known: {", ".join(POLICIES)})')
-    return POLICIES[policy]
+    return REGISTRY.get(policy) if isinstance(policy, str) else _entry(policy)
 
 
 def name_of(policy: AnyPolicy) -> str:
@@ -107,3 +118,29 @@ def name_of(policy: AnyPolicy) -> str:
         return policy
     decide = policy.decide if isinstance(policy, PolicyEntry) else policy
     return getattr(decide, "__name__", type(decide).__name__)
+
+
+def register_policy(name: str, policy: Policy | PolicyEntry) -> None:
+    """Make a policy known by a name in this process.
+
+    Parameters
+    ----------
+    name : str
+        Name for `policy=` and `--policy`.
+    policy : Policy or PolicyEntry
+        Function from a `Task` to a `Proposal`.
+
+    Raises
+    ------
+    UsageError
+        If the package has a policy of that name.
+
+    Examples
+    --------
+    >>> import allocator
+    >>> from allocator.policies.rules.static import static
+    >>> allocator.register_policy("first-come", static)
+    >>> allocator.solve(allocator.Problem.read("data/snapshots/demo"), policy="first-come").policy
+    'first-come'
+    """
+    REGISTRY.add(name, _entry(policy))

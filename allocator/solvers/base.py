@@ -17,7 +17,13 @@ from formulations.model.linear import Floats, LinearModel
 
 
 class Termination(StrEnum):
-    """Why a search ended, as claimed by the solver: the receiver verifies value and bound."""
+    """State why a search ended, as the solver claims: whoever receives it verifies it.
+
+    Examples
+    --------
+    >>> Termination.TIME_LIMIT.value
+    'time_limit'
+    """
 
     GAP = "gap"  # the asked gap was proven (gap 0: optimal)
     TIME_LIMIT = "time_limit"  # stopped by time; values may or may not be present
@@ -40,20 +46,25 @@ class ProgressWatcher(Protocol):
 
 @dataclass(frozen=True)
 class SolveLimits:
-    """How long and how exactly to solve, and who watches.
+    """State how hard to try, and who is told.
 
-    Attributes
+    Parameters
     ----------
     time_s : float
-        Wall seconds of the whole call, inf = no limit.
+        Wall seconds for the whole call; inf: no limit.
     gap : float
-        Relative gap, (bound - value) / max(|value|, 1e-9).
+        Relative proof to stop at, (bound - value) / max(abs(value), 1e-9).
     threads, seed : int
-        Passed to the solver.
+        For the solver.
     log : bool
-        Whether to keep the solver's own log in the result.
-    watch : ProgressWatcher
-        Receives the progress; it stays in this process.
+        Keep the solver's own log in its result.
+    watch : ProgressWatcher, optional
+        Who is told how the search goes on; it stays in this process.
+
+    Examples
+    --------
+    >>> SolveLimits(time_s=1.0).threads
+    1
     """
 
     time_s: float = math.inf
@@ -82,18 +93,32 @@ class WarmStart:
 
 @dataclass(frozen=True)
 class SolverResult:
-    """What a solver claims.
+    """State what a solver claims.
 
-    Attributes
+    Parameters
     ----------
-    values : (n,) or None
-        Value of each column.
+    termination : Termination
+        Why the search ended.
+    values : ndarray of float, shape (columns,), optional
+        The best plan found.
     objective : float
-        Objective of the values.
+        Value of that plan.
     bound : float
-        At least the best possible objective, inf = none.
-    prices : (m,) or None
-        Dual value of each row, >= 0 for a binding upper bound.
+        No plan has a higher value; inf: not known.
+    prices : ndarray of float, shape (rows,), optional
+        Dual value of each row, at least 0 where an upper bound binds.
+    solver, version : str
+        Filled in by the package.
+    seconds : float
+        Wall time; filled in by the package.
+    log, detail : str
+        Log of the solver, and what a user should be told.
+
+    Examples
+    --------
+    >>> import allocator
+    >>> allocator.SolverResult(allocator.Termination.INFEASIBLE).bound
+    inf
     """
 
     termination: Termination

@@ -1,22 +1,32 @@
-"""The solvers by name, as data. A new one is a module with a function `solve` (base.Backend) and
-one line here.
-"""
+"""The solvers by name: those of the package, those that were registered, and those of plugins."""
 
 from __future__ import annotations
 
-import difflib
 import importlib.metadata
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from allocator.errors import UsageError
+from allocator.plugins import Registry
 from allocator.solvers.base import Solver
 from allocator.solvers.isolation.isolated import Isolated
 from formulations.model.linear import AT_MOST_ONE, LinearModel
 
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
 
 @dataclass(frozen=True)
 class SolverEntry:
-    """A back end: the module that holds it and the distribution it needs."""
+    """State where a solver is found.
+
+    Parameters
+    ----------
+    module : str
+        Module with a function `solve` (base.Backend), imported in a worker process only.
+    distribution : str
+        Installed package that it needs.
+    """
 
     module: str
     distribution: str
@@ -33,16 +43,49 @@ SOLVERS = {
 }
 
 
-def names() -> tuple[str, ...]:
-    """All solvers that may be asked for; "auto" chooses one of them."""
-    return ("auto", *SOLVERS)
+def _load(point: EntryPoint) -> SolverEntry:
+    """Take a module, or its function `solve`; nothing is imported here. Raises ValueError."""
+    if point.attr not in (None, "", "solve"):
+        raise ValueError("a solver is a module with a function named solve")
+    return SolverEntry(point.module, "" if point.dist is None else point.dist.name)
+
+
+REGISTRY = Registry("solver", "allocator.solvers", SOLVERS, _load, ("auto",))
+
+
+def register_solver(name: str, module: str, distribution: str) -> None:
+    """Make a solver known by a name in this process.
+
+    Parameters
+    ----------
+    name : str
+        Name for `solver=` and `--solver`.
+    module : str
+        Module with a function `solve`, which a worker process imports.
+    distribution : str
+        Installed package that the solver needs; its version is stated in plans.
+
+    Raises
+    ------
+    UsageError
+        If the package has a solver of that name.
+
+    Examples
+    --------
+    >>> import allocator
+    >>> allocator.register_solver("highs-again", "allocator.solvers.highs", "highspy")
+    >>> problem = allocator.Problem.read("data/snapshots/demo")
+    >>> allocator.solve(problem, solver="highs-again").solver
+    'highs-again'
+    """
+    REGISTRY.add(name, SolverEntry(module, distribution))
 
 
 def get(name: str) -> Solver:
     """The solver of that name, in worker processes. Raises UsageError; "auto" is resolved by
     `choose`.
     """
-    entry = _entry(name)
+    entry = REGISTRY.get(name)
     if available(name) is None:
         raise UsageError(f'solver "{name}" needs {entry.distribution}, which is not installed')
     return Isolated(name, entry.module)
@@ -55,7 +98,7 @@ def find(name: str) -> Solver | None:
 
 def prewarm(name: str) -> None:
     """Start a worker for a solver in the background. Raises UsageError on unknown names."""
-    Isolated(name, _entry(name).module).prewarm()
+    Isolated(name, REGISTRY.get(name).module).prewarm()
 
 
 def available(name: str) -> str | None:
@@ -63,7 +106,7 @@ def available(name: str) -> str | None:
     importing it.
     """
     try:
-        return importlib.metadata.version(_entry(name).distribution)
+        return importlib.metadata.version(REGISTRY.get(name).distribution)
     except importlib.metadata.PackageNotFoundError:
         return None
 
@@ -74,11 +117,3 @@ def choose(model: LinearModel) -> tuple[str, str]:
     if jobs > BRANCH_AND_CUT_JOBS:
         return "decomposition", f"prices and columns for {jobs} jobs"
     return "highs", f"branch and cut on {model.n} columns"
-
-
-def _entry(name: str) -> SolverEntry:
-    if name in SOLVERS:
-        return SOLVERS[name]
-    near = difflib.get_close_matches(name, names(), 1)
-    meant = f'; did you mean "{near[0]}"?' if near else ""
-    raise UsageError(f'unknown solver "{name}"{meant} (known: {", ".join(names())})')

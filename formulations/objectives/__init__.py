@@ -3,7 +3,7 @@
 A module of this package that is named like an objective defines it as `OBJECTIVE`: its formula, its
 letters, its source, its constants and its arithmetic over arrays. Options, the audit, the horizon
 and explanations all use that definition. To add one, write its file and put its name on the list
-`BUILT_IN`; to add one from outside the package, call `register`.
+`BUILT_IN`; docs/extending.md says how to add one from outside the package.
 
 A module is imported when its objective is first asked for, so that a list of names costs nothing.
 """
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -56,6 +57,13 @@ class Objective:
     largest_term : callable, optional
         An upper bound (J,) of the terms whose difference is a value. Given if these may be so much
         larger than their difference that rounding shows.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> served = Objective("served", lambda c: np.where(c.done > 0, c.weight, 0.0))
+    >>> served.counts_dollars
+    False
     """
 
     name: str
@@ -67,38 +75,16 @@ class Objective:
     largest_term: Callable[[Context], Floats] | None = None
 
 
-_loaded: dict[str, Objective] = {}
-
-
-def register(objective: Objective) -> None:
-    """Make an objective known by its name.
-
-    Raises
-    ------
-    ValueError
-        If another objective has that name.
-    """
-    if not objective.name.isidentifier():
-        raise ValueError(f"{objective.name!r} is no name of an objective")
-    known = _loaded.get(objective.name)
-    if objective.name in BUILT_IN or known not in (None, objective):
-        raise ValueError(f"there is an objective {objective.name!r} already")
-    _loaded[objective.name] = objective
-
-
-def objective_names() -> tuple[str, ...]:
-    """Return the names of all known objectives, those of the package first."""
-    return (*BUILT_IN, *(name for name in _loaded if name not in BUILT_IN))
-
-
+@cache
 def get_objective(name: str) -> Objective:
-    """Return the objective of that name.
+    """Return an objective of the package.
 
     Raises
     ------
     KeyError
-        If no objective has that name.
+        If the package has none of that name.
     """
-    if name not in _loaded and name in BUILT_IN:
-        _loaded[name] = import_module(f"{__name__}.{name}").OBJECTIVE
-    return _loaded[name]
+    if name not in BUILT_IN:
+        raise KeyError(name)
+    objective: Objective = import_module(f"{__name__}.{name}").OBJECTIVE
+    return objective

@@ -17,7 +17,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 import allocator
-from allocator.domain.result import Result
+from allocator.domain.plan import Plan
 
 ROOT = Path(__file__).resolve().parents[2]
 POLICIES = ("greedy", "mip")
@@ -38,7 +38,7 @@ def main() -> None:
             for b in budgets
         ]
         right.plot(budgets, values, "o-", color=colour, label=policy, markersize=3)
-    budget = results["mip"].budget["per_hour"]
+    budget = results["mip"].budget.per_hour
     right.axvline(float(budget or 0), color="black", linestyle=":", linewidth=1)
     right.text(float(budget or 0) + 0.5, 0.3, f"budget of the demo\n{budget:g} $/h", fontsize=8)
     right.set(
@@ -52,7 +52,7 @@ def main() -> None:
     figure.savefig(out, dpi=110)
 
 
-def draw_pools(axes: Axes, results: dict[str, Result]) -> None:
+def draw_pools(axes: Axes, results: dict[str, Plan]) -> None:
     """One bar per policy and pool, cut into the jobs that hold its GPUs."""
     first = results[POLICIES[0]]
     names = list(first.jobs["job_id"])
@@ -64,16 +64,16 @@ def draw_pools(axes: Axes, results: dict[str, Result]) -> None:
         for job, where, gpus, value in zip(
             names, jobs["pool"], jobs["gpus"], jobs["value"], strict=True
         ):
-            if where == pool["pool"]:
+            if where == pool.pool:
                 axes.barh(y, gpus, left=left, color=colours[job], edgecolor="white", alpha=0.75)
                 axes.text(
                     left + gpus / 2, y, f"{job}\n{value:.2g}", ha="center", va="center", fontsize=7
                 )
                 left += gpus
-        if left < pool["gpus"]:
+        if left < pool.gpus:
             axes.barh(
                 y,
-                pool["gpus"] - left,
+                pool.gpus - left,
                 left=left,
                 color="none",
                 edgecolor="gray",

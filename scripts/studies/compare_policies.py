@@ -67,7 +67,7 @@ def rows(snapshots: list[Snapshot], name: str, objective: str) -> None:
         share = np.mean([r.objective_value / b for r, b in zip(results, bounds, strict=True)])
         served = np.mean([sum(g > 0 for g in r.jobs["gpus"]) for r in results])
         used = np.mean([sum(r.jobs["gpus"]) for r in results])
-        cost = np.mean([r.budget["spent_per_hour"] for r in results])
+        cost = np.mean([r.budget.spent_per_hour for r in results])
         print(
             f"| {objective} | {name} | {policy} | {value:.2f} | {share:.2%} "
             f"| {served:.0f} | {used:.0f} | {cost:.0f} |"

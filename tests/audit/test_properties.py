@@ -11,8 +11,8 @@ import pytest
 from builders import snapshot
 from fakes.random_rounds import random_snapshot
 
+from allocator.domain.plan import Plan
 from allocator.domain.problem import Problem
-from allocator.domain.result import Result
 from allocator.domain.rules.snapshot_rules import validate
 from allocator.domain.snapshot import Snapshot, Table
 from allocator.engine.decision import decide
@@ -25,7 +25,7 @@ EXACT = SolveLimits(gap=0.0)
 SHIPPED = Path(__file__).resolve().parents[2] / "data" / "snapshots"
 
 
-def rounds(n: int, jobs: int = 8, first: int = 0) -> list[tuple[Snapshot, Problem, Result]]:
+def rounds(n: int, jobs: int = 8, first: int = 0) -> list[tuple[Snapshot, Problem, Plan]]:
     """n decided random rounds at gap 0; rounds whose rules clash are left out."""
     out = []
     seed = first
@@ -41,7 +41,7 @@ def rounds(n: int, jobs: int = 8, first: int = 0) -> list[tuple[Snapshot, Proble
 
 
 @pytest.fixture(scope="module")
-def decided() -> list[tuple[Snapshot, Problem, Result]]:
+def decided() -> list[tuple[Snapshot, Problem, Plan]]:
     return rounds(25)
 
 
@@ -49,7 +49,7 @@ def value(p: Problem, **limits: float) -> float:
     return decide(p, limits=dataclasses.replace(EXACT, **limits)).objective_value
 
 
-def test_more_capacity_never_hurts(decided: list[tuple[Snapshot, Problem, Result]]) -> None:
+def test_more_capacity_never_hurts(decided: list[tuple[Snapshot, Problem, Plan]]) -> None:
     """Doubling the GPUs of every pool never lowers the best value (guarantees are dropped: they
     would grow as well).
     """
@@ -60,7 +60,7 @@ def test_more_capacity_never_hurts(decided: list[tuple[Snapshot, Problem, Result
         assert value(more) >= value(free) - 1e-9
 
 
-def test_more_money_never_hurts(decided: list[tuple[Snapshot, Problem, Result]]) -> None:
+def test_more_money_never_hurts(decided: list[tuple[Snapshot, Problem, Plan]]) -> None:
     """A larger budget never lowers the best value."""
     for _, p, r in decided:
         assert (
@@ -69,7 +69,7 @@ def test_more_money_never_hurts(decided: list[tuple[Snapshot, Problem, Result]])
         )
 
 
-def test_names_and_order_do_not_matter(decided: list[tuple[Snapshot, Problem, Result]]) -> None:
+def test_names_and_order_do_not_matter(decided: list[tuple[Snapshot, Problem, Plan]]) -> None:
     """Jobs in reverse order under new names: the same best value."""
     for s, _, r in decided:
         jobs = s.tables["jobs.csv"]
@@ -83,7 +83,7 @@ def test_names_and_order_do_not_matter(decided: list[tuple[Snapshot, Problem, Re
 
 
 def test_all_weights_times_two_is_all_values_times_two(
-    decided: list[tuple[Snapshot, Problem, Result]],
+    decided: list[tuple[Snapshot, Problem, Plan]],
 ) -> None:
     """The objective is linear in the weights."""
     for _, p, r in decided[:10]:
@@ -91,7 +91,7 @@ def test_all_weights_times_two_is_all_values_times_two(
         assert value(double) == pytest.approx(2 * r.objective_value, rel=1e-9)
 
 
-def test_no_policy_beats_the_proven_bound(decided: list[tuple[Snapshot, Problem, Result]]) -> None:
+def test_no_policy_beats_the_proven_bound(decided: list[tuple[Snapshot, Problem, Plan]]) -> None:
     """Every policy keeps the rules (the audit says so), stays below mip's value at gap 0, and
     carries a valid bound.
     """
@@ -104,11 +104,11 @@ def test_no_policy_beats_the_proven_bound(decided: list[tuple[Snapshot, Problem,
 
 
 def test_deciding_twice_gives_the_same_plan(
-    decided: list[tuple[Snapshot, Problem, Result]],
+    decided: list[tuple[Snapshot, Problem, Plan]],
 ) -> None:
     """Everything but the timings is the same, byte for byte."""
 
-    def text(r: Result) -> str:
+    def text(r: Plan) -> str:
         return json.dumps({k: v for k, v in r.to_dict().items() if k != "seconds"})
 
     for _, p, _ in decided[:10]:
@@ -137,7 +137,7 @@ def test_applying_the_plan_of_a_shipped_snapshot_changes_nothing(name: str) -> N
     assert set(again.jobs["action"]) <= {"keep", "wait"}
 
 
-def applied(s: Snapshot, r: Result) -> Snapshot:
+def applied(s: Snapshot, r: Plan) -> Snapshot:
     """The snapshot in which every job holds what the plan gave it."""
     jobs = s.tables["jobs.csv"]
     columns = {c: list(v) for c, v in jobs.columns.items()}

@@ -84,8 +84,8 @@ def test_infeasible_folder_names_the_rule(name: str, policy: str) -> None:
 def test_repaired_folder_gets_a_plan_and_a_warning(name: str, policy: str) -> None:
     """A plan within what is left of the pool, and a warning that names the pool or the job."""
     result = allocator.solve(allocator.read_snapshot(DATA / f"repaired-{name}"), policy=policy)
-    big = next(p for p in result.pools if p["pool"] == "big")
-    assert big["used"] <= big["gpus"] == 2
+    big = next(p for p in result.pools if p.pool == "big")
+    assert big.used <= big.gpus == 2
     assert any("bert-1" in w or '"big"' in w for w in result.warnings), result.warnings
 
 
@@ -121,7 +121,7 @@ def test_demo_optimum_is_the_plan_of_its_page() -> None:
 def test_budget_binds(name: str) -> None:
     """A larger budget would have a value: its price is positive in the proof."""
     result = allocator.solve(allocator.read_snapshot(DATA / name), policy="marginal")
-    marginal = result.budget["marginal_value"]
+    marginal = result.budget.marginal_value
     assert marginal is not None
     assert marginal > 0
 

@@ -5,23 +5,16 @@ words.
 from __future__ import annotations
 
 import importlib.util
-import math
 import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
 
-from allocator import read_snapshot, read_workload, validate
+from allocator import read_workload
 from allocator.cli import main
-from allocator.options.instance_building import compile_round
-from allocator.policies.base import Task
-from allocator.solvers.base import SolveLimits
-from formulations.model.choices import choices
 
 ROOT = Path(__file__).resolve().parents[2]
 Output = pytest.CaptureFixture[str]
@@ -85,23 +78,6 @@ def test_a_report_without_pictures_says_why(
     )
     code, out, err = call(capsys, "report", folder)
     assert (code, out) == (0, f"{folder / 'report.html'}\n") and "plots" in err
-
-
-def test_the_policy_of_the_page(tmp_path: Path) -> None:
-    """The example of docs/howto.md decides the demo as it stands: the newest job that can run does,
-    and the plan is audited; only the line in registry.py is not tried."""
-    blocks = re.findall(
-        r"```python\n(.*?)```", (ROOT / "docs" / "howto.md").read_text(encoding="utf-8"), re.DOTALL
-    )
-    names: dict[str, Any] = {}
-    exec(next(b for b in blocks if "def lifo" in b), names)
-    problem = validate(read_snapshot(ROOT / "data/snapshots/demo"))
-    round_ = compile_round(problem, prunes=False)
-    proposal = names["lifo"](Task(round_, SolveLimits(), None, math.inf))
-    newest = int(np.argmax(problem.jobs.submitted_s))
-    assert proposal.choice[newest] >= 0 and round_.model.feasible(
-        choices(round_.model).to_x(proposal.choice)
-    )
 
 
 def test_the_line_for_the_accounting_of_slurm(capsys: Output, tmp_path: Path) -> None:

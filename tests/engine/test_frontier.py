@@ -162,9 +162,9 @@ def test_keep_a_share() -> None:
     assert (half.best_value, half.best_spent, half.target, half.spent) == pytest.approx(
         (0.2, 2.0, 0.1, 1.0)
     )
-    assert half.least == pytest.approx(1.0) and half.result.budget[
-        "spent_per_hour"
-    ] == pytest.approx(1.0)
+    assert half.least == pytest.approx(1.0) and half.result.budget.spent_per_hour == pytest.approx(
+        1.0
+    )
     with pytest.raises(Infeasible, match=r"0\.3.*0\.2"):
         keep(made, EXACT, 0.3)
 

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from allocator.domain.result import JOB_FIELDS, Result
+from allocator.domain.plan import JOB_FIELDS, BudgetPlan, Plan, PoolPlan
 from allocator.errors import AllocatorError, UsageError
 from allocator.io import plans
 
@@ -44,7 +44,7 @@ JOBS: dict[str, list[Any]] = {
 }
 
 
-def result(**more: Any) -> Result:
+def result(**more: Any) -> Plan:
     """A plan of two jobs, one of them with awkward text and a number that is none."""
     plain: dict[str, Any] = {
         "snapshot": "s",
@@ -65,16 +65,16 @@ def result(**more: Any) -> Result:
         "bound_by": "highs",
         "seconds": {"total": 0.5},
         "jobs": JOBS,
-        "pools": [{"pool": "p", "gpus": 8, "used": 4, "marginal_value": 0.25}],
-        "tenants": [],
-        "budget": {"per_hour": None, "spent_per_hour": 8.0, "marginal_value": 0.0},
+        "pools": (PoolPlan("p", 8, 4, 0.25),),
+        "tenants": (),
+        "budget": BudgetPlan(None, 8.0, 0.0),
         "warnings": ("w",),
     }
-    return Result(**(dict.fromkeys(f.name for f in dataclasses.fields(Result)) | plain | more))
+    return Plan(**(dict.fromkeys(f.name for f in dataclasses.fields(Plan)) | plain | more))
 
 
 def test_json_says_what_the_result_says() -> None:
-    """Same document as Result.to_dict, field by field and in its order, numbers to the last bit,
+    """Same document as Plan.to_dict, field by field and in its order, numbers to the last bit,
     inf and nan null.
     """
 

@@ -7,6 +7,7 @@ import doctest
 import inspect
 import itertools
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -18,10 +19,14 @@ import pytest
 from everything import EVERYTHING, content
 
 import allocator
+from allocator.domain import objectives
 from allocator.domain.records import RECORDS
 from allocator.domain.schema.columns import RULE, TABLES
+from allocator.executors import registry as executors
 from allocator.io.snapshots import parse_snapshot
+from allocator.policies import registry as policies
 from allocator.policies.rules.static import static
+from allocator.solvers import registry as solvers
 
 ROOT = Path(__file__).resolve().parents[2]
 DEMO = "data/snapshots/demo"
@@ -30,8 +35,10 @@ NAMES = [name for name in allocator.__all__ if not name.startswith("__")]
 
 @pytest.fixture(autouse=True)
 def in_the_repository(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Examples name folders of the repository."""
+    """Examples name folders of the repository; what they register is forgotten."""
     monkeypatch.chdir(ROOT)
+    for registry in (executors, objectives, policies, solvers):
+        monkeypatch.setattr(registry.REGISTRY, "_added", {})
 
 
 def members(name: str) -> Iterator[tuple[str, Any]]:
@@ -95,6 +102,19 @@ def test_examples_run(name: str) -> None:
 def test_the_example_of_the_package_runs() -> None:
     """The example that the package itself shows prints what it says."""
     assert doctest.testmod(allocator).failed == 0 and doctest.testmod(allocator).attempted > 0
+
+
+def test_the_code_of_the_page_runs() -> None:
+    """The blocks of docs/python.md run, one after the other."""
+    page = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
+    names: dict[str, Any] = {}
+    for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL):
+        exec(block, names)
+    assert names["faults"] == [
+        'jobs.csv:2: remaining_work -5 must be above 0 (job "a")',
+        'jobs.csv:2: max_gpus 2 is below min_gpus 4 (job "a")',
+    ]
+    assert names["more"].gpus[1] >= names["more"].gpus[0]
 
 
 def test_submodules_do_not_hide_functions() -> None:

@@ -18,8 +18,8 @@ from fakes.random_rounds import random_snapshot
 from reason_checks import Checker, table
 
 from allocator import read_snapshot
+from allocator.domain.plan import Plan
 from allocator.domain.problem import Problem
-from allocator.domain.result import Result
 from allocator.domain.rules.snapshot_rules import validate
 from allocator.engine.decision import decide
 from allocator.errors import AllocatorError
@@ -145,7 +145,7 @@ def test_reasons_wait_until_they_are_read() -> None:
         and "reason" in result.jobs
         and len(result.jobs) == len(list(result.jobs))
     )
-    copy: Result = pickle.loads(pickle.dumps(result))
+    copy: Plan = pickle.loads(pickle.dumps(result))
     assert copy.jobs["reason"] == result.jobs["reason"] == [None, "outranked"]
     with pytest.raises(KeyError):
         result.jobs["reasons"]

@@ -24,7 +24,7 @@ class Crashing:
     """
 
     def __init__(self, executor: Executor, crash: Callable[[Point], bool]) -> None:
-        self.name = executor.name
+        self.name, self.capabilities = executor.name, executor.capabilities
         self.calls = 0
         self._inner, self._crash = executor, crash
 
@@ -72,7 +72,7 @@ class Unreliable:
     def __init__(
         self, executor: Executor, seed: int, withheld: float = 0.3, repeated: float = 0.3
     ) -> None:
-        self.name = executor.name
+        self.name, self.capabilities = executor.name, executor.capabilities
         self.start, self.stop = executor.start, executor.stop
         self.acknowledge, self.capacity = executor.acknowledge, executor.capacity
         self._inner, self._random = executor, random.Random(seed)

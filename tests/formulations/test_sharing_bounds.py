@@ -137,7 +137,7 @@ def test_a_guarantee_that_only_the_other_primary_keeps() -> None:
     )
     for policy in ("mip", "srtf", "ffs"):
         result = decide(p, policy=policy, limits=EXACT)
-        assert [t["gpus"] for t in result.tenants] == [0, 1] and result.jobs["action"] == [
+        assert [t.gpus for t in result.tenants] == [0, 1] and result.jobs["action"] == [
             "keep",
             "keep",
         ]
@@ -174,7 +174,7 @@ def test_a_primary_may_be_whoever_the_quota_allows() -> None:
         tenants=[{"tenant": "x", "max_gpus": 0}, {"tenant": "y"}],
     )
     result = decide(p, limits=EXACT)
-    assert result.objective_value == pytest.approx(0.5) and [t["gpus"] for t in result.tenants] == [
+    assert result.objective_value == pytest.approx(0.5) and [t.gpus for t in result.tenants] == [
         0,
         1,
     ]

@@ -84,7 +84,7 @@ def test_commands_and_options_exist(page: Path) -> None:
                     f"{page.name}: allocator {shlex.join(words)}: {word}"
                 )
             elif words[i - 1] in ("--policy", "--policies") and word not in ("P", "A,B"):
-                assert set(word.split(",")) <= set(POLICIES), (
+                assert set(word.split(",")) <= {*POLICIES, "newest-first"}, (
                     f"{page.name}: allocator {shlex.join(words)}"
                 )
 

@@ -13,7 +13,7 @@ import pytest
 from builders import problem
 from everything import EVERYTHING
 
-from allocator.domain.result import Result
+from allocator.domain.plan import Plan
 from allocator.domain.rules.snapshot_rules import validate
 from allocator.domain.schema.columns import TABLES, ColumnKind
 from allocator.engine.decision import decide
@@ -101,8 +101,8 @@ def test_plans_keep_their_schema(policy: str) -> None:
 
 
 def test_schema_and_result_name_the_same_fields_in_the_same_order() -> None:
-    """A field added to Result must be described."""
-    assert list(result_schema()["properties"]) == ["schema_version", *Result.__dataclass_fields__]
+    """A field added to Plan must be described."""
+    assert list(result_schema()["properties"]) == ["schema_version", *Plan.__dataclass_fields__]
 
 
 def typed(file: str, name: str, text: str) -> Any:

@@ -22,8 +22,8 @@ from allocator.controller.clock import WallClock
 from allocator.controller.controller import Controller
 from allocator.controller.options import ControllerOptions
 from allocator.domain.allocation import Allocation, Repairs
+from allocator.domain.plan import Plan
 from allocator.domain.problem import Problem
-from allocator.domain.result import Result
 from allocator.domain.rules.snapshot_rules import validate
 from allocator.domain.snapshot import Snapshot
 from allocator.engine.decision import decide
@@ -82,7 +82,7 @@ def mixed(**config: Any) -> Problem:
     return problem(JOBS, TWO, RATES, config=config)
 
 
-def rows(result: Result) -> dict[str, dict[str, Any]]:
+def rows(result: Plan) -> dict[str, dict[str, Any]]:
     return {row["job_id"]: row for row in result.to_dict()["jobs"]}
 
 

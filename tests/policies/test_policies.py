@@ -20,8 +20,8 @@ from builders import problem, snapshot
 from fakes.random_rounds import random_snapshot
 
 from allocator.bench.folders import Folder
+from allocator.domain.plan import Plan
 from allocator.domain.problem import Problem
-from allocator.domain.result import Result
 from allocator.domain.rules.snapshot_rules import validate
 from allocator.engine.decision import decide
 from allocator.errors import Infeasible, NoPlanInTime
@@ -45,7 +45,7 @@ def rounds(count: int, first: int = 500) -> list[Problem]:
     ]
 
 
-def text(r: Result) -> str:
+def text(r: Plan) -> str:
     return json.dumps({k: v for k, v in r.to_dict().items() if k != "seconds"})
 
 

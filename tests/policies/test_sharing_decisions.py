@@ -99,7 +99,7 @@ def test_a_pair_by_hand() -> None:
     )
     assert sorted(jobs["cost_per_hour"]) == [0, 0, 2, 2]
     pools = decide(p, limits=EXACT).pools
-    assert pools[0]["used"] == 2
+    assert pools[0].used == 2
 
 
 def test_too_much_memory_too_slow_or_not_allowed() -> None:

@@ -147,7 +147,7 @@ def test_rules_hold_that_sia_does_not_know() -> None:
 
 
 def test_no_bound_of_its_own() -> None:
-    """Bound and gap of the Result belong to the round's objective, found from the dual."""
+    """Bound and gap of the Plan belong to the round's objective, found from the dual."""
     r = decide(problem([{}, {}]), policy="sia")
     assert (
         r.objective_value <= r.bound < math.inf

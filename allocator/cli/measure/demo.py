@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from allocator.cli.tables import Table
-    from allocator.domain.result import Result
+    from allocator.domain.plan import Plan
     from allocator.domain.workload import Workload
     from allocator.simulator import Simulation
 
@@ -133,9 +133,9 @@ def demo_folder(kind: str = "snapshots") -> Path:
     )
 
 
-def _head(folder: Path, mip: Result) -> list[str]:
-    gpus = sum(p["gpus"] for p in mip.pools)
-    limit = mip.budget["per_hour"]
+def _head(folder: Path, mip: Plan) -> list[str]:
+    gpus = sum(pool.gpus for pool in mip.pools)
+    limit = mip.budget.per_hour
     return [
         f"{_relative_path(folder)}: {len(mip.jobs['job_id'])} jobs, "
         f"{gpus} GPUs in {len(mip.pools)} pools, "
@@ -147,7 +147,7 @@ def _head(folder: Path, mip: Result) -> list[str]:
     ]
 
 
-def _comparison(greedy: Result, mip: Result) -> Table:
+def _comparison(greedy: Plan, mip: Plan) -> Table:
     from allocator.cli.tables import Table, describe_allocation, text
 
     rows = []
@@ -201,7 +201,7 @@ def _explain_difference(greedy: dict[str, Any], mip: dict[str, Any]) -> str:
     return text(f"{who}: {less['reason']}" + (f": {detail}" if detail else ""))
 
 
-def _verdict(greedy: Result, mip: Result) -> str:
+def _verdict(greedy: Plan, mip: Plan) -> str:
     from allocator.cli.tables import percent
 
     gained = mip.objective_value - greedy.objective_value
@@ -264,7 +264,7 @@ def _over_time(mip: Simulation, greedy: Simulation) -> list[str]:
     ]
 
 
-def _next(folder: Path, trace: Path, mip: Result) -> list[str]:
+def _next(folder: Path, trace: Path, mip: Plan) -> list[str]:
     waiting = next(
         (n for n, r in zip(mip.jobs["job_id"], mip.jobs["reason"], strict=True) if r),
         mip.jobs["job_id"][0],

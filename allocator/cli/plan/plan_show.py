@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from allocator.cli.tables import Table, decision, headline, show, text
-from allocator.domain.result import Result
+from allocator.domain.plan import Plan
 
 LEAST_ROWS = 12  # jobs that are shown on the smallest terminal
 # in the order in which they are shown
@@ -32,7 +32,7 @@ NUMBERS = frozenset(
 )
 
 
-def show_plan(result: Result, has_reasons: bool = False, head: Sequence[str] = ()) -> None:
+def show_plan(result: Plan, has_reasons: bool = False, head: Sequence[str] = ()) -> None:
     """Print a plan on standard output.
 
     A terminal shows the jobs that fit. A pipe or a file gets all jobs, and so does has_reasons.
@@ -75,7 +75,7 @@ def show_plan(result: Result, has_reasons: bool = False, head: Sequence[str] = (
         )
 
 
-def show_reasons(result: Result) -> None:
+def show_reasons(result: Plan) -> None:
     """Print the reason of every job that has one, wrapped between words."""
     print("\nreasons")
     for job, code, detail in zip(
@@ -85,7 +85,7 @@ def show_reasons(result: Result) -> None:
             _say(f"{text(job)}: {code}" + (f", {text(detail)}" if detail else ""), "  ")
 
 
-def by_action(result: Result) -> Table:
+def by_action(result: Plan) -> Table:
     """Jobs, GPUs, value and cost of every action that the plan takes."""
     jobs = result.jobs
     rows = []
@@ -99,7 +99,7 @@ def by_action(result: Result) -> Table:
     return Table("jobs by action", ("action", "jobs", "GPUs", "value", "$/h"), rows, NUMBERS)
 
 
-def by_reason(result: Result) -> Table:
+def by_reason(result: Plan) -> Table:
     """Jobs that get less than they could use, by reason; how many of them get nothing."""
     jobs = result.jobs
     every = Counter(code for code in jobs["reason"] if code)
@@ -120,14 +120,14 @@ def by_reason(result: Result) -> Table:
     )
 
 
-def by_tenant(result: Result) -> Table:
+def by_tenant(result: Plan) -> Table:
     """What every tenant holds, against its limits, and how many of its jobs run, wait and are
     paused.
     """
     count = Counter(zip(result.jobs["tenant"], result.jobs["action"], strict=True))
     rows = []
     for t in result.tenants:
-        name = t["tenant"]
+        name = t.tenant
         wait, pause = count[name, "wait"], count[name, "pause"]
         run = sum(count[name, action] for action in ACTIONS) - wait - pause
         rows.append(
@@ -138,10 +138,10 @@ def by_tenant(result: Result) -> Table:
                     run,
                     wait,
                     pause,
-                    t["gpus"],
-                    t["guaranteed"],
-                    t["max_gpus"],
-                    t["cost_per_hour"],
+                    t.gpus,
+                    t.guaranteed,
+                    t.max_gpus,
+                    t.cost_per_hour,
                 )
             ]
         )
@@ -154,7 +154,7 @@ def by_tenant(result: Result) -> Table:
     )
 
 
-def rows_by_action(result: Result) -> list[list[str]]:
+def rows_by_action(result: Plan) -> list[list[str]]:
     """A row per job without the text of its reason: what changes first, then what has the highest
     value of it.
     """

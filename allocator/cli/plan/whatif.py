@@ -12,7 +12,7 @@ from allocator.cli.parsing import add_effort, add_objective
 
 if TYPE_CHECKING:
     from allocator.cli.tables import Table
-    from allocator.domain.result import Result
+    from allocator.domain.plan import Plan
     from allocator.engine.whatif import Comparison
 
 EXAMPLES = """
@@ -122,7 +122,7 @@ def call(args: argparse.Namespace) -> int:
     return 0
 
 
-def _show(values: dict[str, str], after: Result, comparison: Comparison | None) -> None:
+def _show(values: dict[str, str], after: Plan, comparison: Comparison | None) -> None:
     from allocator.cli import tables
 
     said = ", ".join(f"{place} = {value or 'default'}" for place, value in values.items())
@@ -157,7 +157,7 @@ def _totals(c: Comparison) -> Table:
     return Table(f"plans, both valued {c.scale}", columns, rows, frozenset(columns[1:]))
 
 
-def _differences(comparison: Comparison, after: Result) -> Table:
+def _differences(comparison: Comparison, after: Plan) -> Table:
     from allocator.cli.tables import Table, text
 
     reason = dict(zip(after.jobs["job_id"], after.jobs["reason"], strict=True))

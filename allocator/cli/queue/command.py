@@ -276,7 +276,7 @@ def _cluster(verbs: Any) -> None:
     )
     parser.add_argument(
         "--executor",
-        choices=("files", "local"),
+        metavar="NAME",
         help="whose state it is (default: the executor that the queue was run by)",
     )
     parser.add_argument(

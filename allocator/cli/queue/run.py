@@ -29,7 +29,7 @@ allocator run cluster.db --executor local --devices a100=0-7,v100=8-15
 allocator run cluster.db --every 300 --react 20 --executor files --state actor --metrics \
 /run/allocator.prom
 """
-DRY = "dry-run"
+DRY_RUN = "dry-run"
 ACTING = ("state", "devices", "metrics", "port", "log")
 """Options that only a controller that acts has."""
 # what is killed when the grace period is over is seen to be dead so much later, at the latest
@@ -84,12 +84,12 @@ def add(commands: Any) -> None:
     where = parser.add_argument_group("machines")
     where.add_argument(
         "--executor",
-        choices=(DRY, "files", "local"),
-        default=DRY,
+        metavar="NAME",
+        default=DRY_RUN,
         help=(
             "dry-run (default): says what one round would do now, and changes "
             "nothing at all; files: an actor of your own; local: processes of "
-            "this machine"
+            "this machine; or one that an installed package brings"
         ),
     )
     where.add_argument(
@@ -178,6 +178,7 @@ def _add_stability(parser: argparse.ArgumentParser) -> None:
 
 def call(args: argparse.Namespace) -> int:
     from allocator.controller.options import ControllerOptions
+    from allocator.executors import registry as executors
     from allocator.loop.stability import Stability
     from allocator.queue.database.connection import open_queue
 
@@ -198,7 +199,9 @@ def call(args: argparse.Namespace) -> int:
         settle_s=args.grace + KILLED_S,
         stability=Stability(args.cooldown, args.min_run, args.payback),
     )
-    is_dry = args.executor == DRY
+    if args.executor != DRY_RUN:
+        executors.REGISTRY.get(args.executor)
+    is_dry = args.executor == DRY_RUN
     for name in ACTING:
         if is_dry and getattr(args, name) is not None:
             raise UsageError(
@@ -274,13 +277,9 @@ def make_executor(
 ) -> Executor:
     """The executor of the name, with its state in the folder; None: next to an SQLite queue.
     devices: as --devices. Raises UsageError."""
-    from allocator.executors.devices import device_map, device_numbers
-    from allocator.executors.files import FilesExecutor
-    from allocator.executors.local import LocalExecutor
+    from allocator.executors import registry as executors
     from allocator.queue import cluster_tables
 
-    if devices is not None and name != "local":
-        raise UsageError(f'--devices is of the executor "local", not of "{name}"')
     path = store.engine.url.database if store.engine.url.get_backend_name() == "sqlite" else None
     if state is None and path is None:
         raise UsageError(
@@ -292,13 +291,9 @@ def make_executor(
             f'the executor keeps its state in a folder, and "{folder}" is none; name another with'
             " --state"
         )
-    if name == "files":
-        return FilesExecutor(folder)
     with store.read() as connection:
         gpus = cluster_tables.gpus(connection)
-    return LocalExecutor(
-        folder, device_numbers(gpus) if devices is None else device_map(devices, gpus), grace_s
-    )
+    return executors.make_executor(name, executors.ExecutorSite(folder, gpus, grace_s, devices))
 
 
 @contextmanager

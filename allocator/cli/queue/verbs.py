@@ -426,8 +426,7 @@ ADOPTED = {
 def adopt(args: argparse.Namespace) -> int:
     from allocator.cli.queue.run import make_executor
     from allocator.controller.adopt import adopt as adopt_state
-    from allocator.executors.files import FilesExecutor
-    from allocator.executors.local import LocalExecutor
+    from allocator.executors.ledger import LedgerExecutor
     from allocator.queue.database import identity
 
     with Queue(args.queue) as queue:
@@ -442,7 +441,8 @@ def adopt(args: argparse.Namespace) -> int:
         if folder is None and known is not None and known.kind == kind:
             folder = known.place.partition(":")[2]
         executor = make_executor(kind, queue.store, folder, 0.0)
-        assert isinstance(executor, LocalExecutor | FilesExecutor)
+        if not isinstance(executor, LedgerExecutor):
+            raise UsageError(f'executor "{kind}" keeps no ledger that a queue can be compared with')
         found = adopt_state(queue.store, executor, queue.clock())
     rows = {name: list(getattr(found, name)) for name in ADOPTED}
     if args.format == "json":

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from allocator.controller.controller import Controller
 from allocator.controller.options import ControllerOptions
-from allocator.domain.result import Result
+from allocator.domain.plan import Plan
 from allocator.executors.dry_run import DryRunExecutor
 from allocator.loop.executor import Clock
 from allocator.queue import allocations
@@ -22,7 +22,7 @@ class Preview:
     """A round that was decided and dropped. steps: what it would have ordered, in words, stops
     first; periodic_due: periodic jobs would have been submitted before it, and are not in it."""
 
-    result: Result
+    result: Plan
     steps: tuple[str, ...]
     is_periodic_due: bool
 

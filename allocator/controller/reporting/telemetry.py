@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from prometheus_client import Metric
 
+    from allocator.domain.plan import Plan
     from allocator.domain.problem import Problem
-    from allocator.domain.result import Result
 
 PREFIX = "allocator_"
 BUCKETS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)  # seconds of a decision
@@ -159,9 +159,7 @@ class Telemetry:
                 self.log.write(json.dumps(row, default=str) + "\n")
                 self.log.flush()
 
-    def round(
-        self, number: int, problem: Problem, told: Result, took_s: float, changes: int
-    ) -> None:
+    def round(self, number: int, problem: Problem, told: Plan, took_s: float, changes: int) -> None:
         """A round that has a plan."""
         m = self.metrics
         m.add("rounds_total", outcome="decided")

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from allocator.audit import audit
+from allocator.domain.plan import Plan
 from allocator.domain.problem import Problem
-from allocator.domain.result import Result
 from allocator.engine.decision import Decision, check_bound, decide_round, override_settings
 from allocator.engine.frontier.sweep import (
     BudgetAnswer,
@@ -209,7 +209,7 @@ class CheapestPlan:
     `least`. `solves` counts the solves that it took.
     """
 
-    result: Result
+    result: Plan
     target: float
     spent: float
     least: float
@@ -279,8 +279,8 @@ def keep(
     )
 
 
-def _build_result(problem: Problem, found: BudgetAnswer[Decision], case: RoundCase) -> Result:
-    """Return the plan as a Result in listed dollars, proven for the budget it was found with."""
+def _build_result(problem: Problem, found: BudgetAnswer[Decision], case: RoundCase) -> Plan:
+    """Return the plan as a Plan in listed dollars, proven for the budget it was found with."""
     d = found.plan
     seconds = {
         "read": 0.0,

@@ -51,7 +51,7 @@ WORST = -1.0  # of an option that the plan is not to contain
 
 def sia(task: Task) -> Proposal:
     """The plan of Sia's integer programme. Bound and gap of its own objective are not reported: a
-    Result's are about the round's. Errors as of `mip`, which solves the programme."""
+    Plan's are about the round's. Errors as of `mip`, which solves the programme."""
     round_, option = goodput_round(task.round)
     whole = dataclasses.replace(task, round=round_, prices=None)
     found = mip(_with_gap(whole, _value_gap(task.round, whole.dual.bound)))

@@ -97,6 +97,9 @@ NEEDS = {  # beginning of a command: what it needs that a test has not, and wher
     "allocator queue import-csv cluster.db workload.csv": (
         "a list of one's own jobs; tests/queue/test_queue_cli.py"
     ),
+    "allocator solve data/snapshots/demo --policy newest-first": "tests/engine/test_plugins.py",
+    "allocator solve data/snapshots/demo --objective thrifty": "tests/engine/test_plugins.py",
+    "allocator run cluster.db --executor shell": "a package; tests/engine/test_plugins.py",
     "allocator solve snapshots/*": "folders of one's own; tests/cli/test_cli.py",
 }
 # sweeps take minutes: names, loads and folders are looked up, nothing is run

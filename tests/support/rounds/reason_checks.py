@@ -14,8 +14,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from allocator.domain.plan import Plan
 from allocator.domain.problem import Problem
-from allocator.domain.result import Result
 from allocator.engine.decision import decide, run_policy
 from allocator.errors import AllocatorError, Infeasible, NoPlanInTime
 from allocator.options.instance_building import compile_round
@@ -35,7 +35,7 @@ class Checker:
     def __init__(self, problem: Problem, limits: SolveLimits, gap: float = 0.0) -> None:
         self.problem, self.exact = problem, dataclasses.replace(limits, gap=gap)
         self.result = decide(problem, limits=limits)
-        self._known: dict[Key, Result | None] = {}
+        self._known: dict[Key, Plan | None] = {}
         self._option_tables: dict[Key, OptionTable] = {}
 
     def counts(self) -> Counter[tuple[str, bool]]:
@@ -109,7 +109,7 @@ class Checker:
         found = self._without(frozenset(limits), j, -1)[1]
         return 0 if found is None else int(found.jobs["gpus"][j])
 
-    def _without(self, limits: frozenset[str], j: int, pool: int) -> tuple[Key, Result | None]:
+    def _without(self, limits: frozenset[str], j: int, pool: int) -> tuple[Key, Plan | None]:
         key = (limits, int(self.problem.jobs.tenant[j]) if "quota" in limits else -1, pool)
         if key not in self._known:
             try:

@@ -6,32 +6,154 @@ The meaning of its parts: docs/reference/rules.md, R36 to R42.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import pandas as pd
 
 SCHEMA_VERSION = 1
-JOB_FIELDS = (
-    "job_id",
-    "tenant",
-    "pool",
-    "gpus",
-    "batch_size",
-    "shared_with",
-    "nodes",
-    "previous_pool",
-    "previous_gpus",
-    "action",
-    "reason",
-    "detail",
-    "work_per_s",
-    "value",
-    "cost_per_hour",
-    "accumulation",
-    "variant",
-)
+
+
+@dataclass(frozen=True)
+class JobPlan:
+    """State what a plan gives one job.
+
+    Attributes
+    ----------
+    job_id, tenant : str
+        The job, and who owns it.
+    pool, gpus : str, optional, and int
+        What it gets; None and 0: nothing.
+    batch_size, accumulation : int, optional
+        Global batch, and passes per step, that its speed supposes.
+    shared_with : str, optional
+        Job on the same GPUs.
+    nodes : sequence, optional
+        Machines.
+    previous_pool, previous_gpus : str, optional, and int
+        What it held before.
+    action : str
+        "start", "keep", "grow", "shrink", "move", "pause" or "wait".
+    reason, detail : str, optional
+        Why it gets less than it could use: a code, and a sentence.
+    work_per_s, value, cost_per_hour : float
+        Its speed, its value in the objective, and US dollars per hour.
+    variant : str, optional
+        Label of the rate that its speed comes from.
+
+    Examples
+    --------
+    >>> import allocator
+    >>> plan = allocator.solve(allocator.Problem.read("data/snapshots/demo"))
+    >>> job = plan.job("sweep-a")
+    >>> job.action, job.gpus, job.pool
+    ('start', 2, 'v100')
+    """
+
+    job_id: str
+    tenant: str
+    pool: str | None
+    gpus: int
+    batch_size: int | None
+    shared_with: str | None
+    nodes: Sequence[Any] | None
+    previous_pool: str | None
+    previous_gpus: int
+    action: str
+    reason: str | None
+    detail: str | None
+    work_per_s: float
+    value: float
+    cost_per_hour: float
+    accumulation: int | None
+    variant: str | None
+
+
+@dataclass(frozen=True)
+class PoolPlan:
+    """State how a plan uses one pool.
+
+    Attributes
+    ----------
+    pool : str
+        The pool.
+    gpus, used : int
+        GPUs, and GPUs in use.
+    marginal_value : float
+        Value of one GPU more, in units of the objective.
+
+    Examples
+    --------
+    >>> import allocator
+    >>> plan = allocator.solve(allocator.Problem.read("data/snapshots/demo"))
+    >>> [(pool.pool, pool.used, pool.gpus) for pool in plan.pools]
+    [('a100', 7, 8), ('v100', 8, 8)]
+    """
+
+    pool: str
+    gpus: int
+    used: int
+    marginal_value: float
+
+
+@dataclass(frozen=True)
+class TenantPlan:
+    """State what a plan gives the jobs of one tenant.
+
+    Attributes
+    ----------
+    tenant : str
+        The tenant.
+    gpus, guaranteed : int
+        GPUs of its jobs, and GPUs that it is guaranteed.
+    max_gpus : int, optional
+        Its quota; None: no limit.
+    cost_per_hour : float
+        US dollars per hour.
+
+    Examples
+    --------
+    >>> import allocator
+    >>> plan = allocator.solve(allocator.Problem.read("data/snapshots/demo"))
+    >>> plan.tenants
+    (TenantPlan(tenant='default', gpus=15, guaranteed=0, max_gpus=None, cost_per_hour=18.0),)
+    """
+
+    tenant: str
+    gpus: int
+    guaranteed: int
+    max_gpus: int | None
+    cost_per_hour: float
+
+
+@dataclass(frozen=True)
+class BudgetPlan:
+    """State what a plan spends.
+
+    Attributes
+    ----------
+    per_hour : float, optional
+        Budget in US dollars per hour; None: no limit.
+    spent_per_hour : float
+        What the plan spends, in US dollars per hour.
+    marginal_value : float
+        Value of one dollar more per hour, in units of the objective.
+
+    Examples
+    --------
+    >>> import allocator
+    >>> plan = allocator.solve(allocator.Problem.read("data/snapshots/demo"))
+    >>> plan.budget.per_hour, plan.budget.spent_per_hour
+    (18.0, 18.0)
+    """
+
+    per_hour: float | None
+    spent_per_hour: float
+    marginal_value: float
+
+
+JOB_FIELDS = tuple(field.name for field in fields(JobPlan))
 
 
 class Columns(Mapping[str, Sequence[Any]]):
@@ -63,7 +185,7 @@ class Columns(Mapping[str, Sequence[Any]]):
 
 
 @dataclass(frozen=True, repr=False)
-class Result:
+class Plan:
     """Hold the audited decision of one round: who gets what, why, and how good it is.
 
     objective_value <= best possible <= bound is proven.
@@ -93,9 +215,9 @@ class Result:
     jobs : mapping of str to sequence
         One sequence for each of JOB_FIELDS, with one entry per job. A waiting job has pool None
         and gpus 0. `reason` and `detail` are computed when they are first read.
-    pools, tenants : sequence of mapping
+    pools, tenants : tuple of PoolPlan, tuple of TenantPlan
         GPUs and GPUs in use of each pool; GPUs and cost of each tenant.
-    budget : mapping of str to float
+    budget : BudgetPlan
         US dollars per hour: the limit, what the plan spends, and the value of one more.
     warnings : tuple of str
         What a user should know.
@@ -129,9 +251,9 @@ class Result:
     bound_by: str
     seconds: Mapping[str, float]
     jobs: Mapping[str, Sequence[Any]]
-    pools: Sequence[Mapping[str, Any]]
-    tenants: Sequence[Mapping[str, Any]]
-    budget: Mapping[str, float | None]
+    pools: tuple[PoolPlan, ...]
+    tenants: tuple[TenantPlan, ...]
+    budget: BudgetPlan
     warnings: tuple[str, ...]
 
     def __repr__(self) -> str:
@@ -141,6 +263,30 @@ class Result:
             f" value={self.objective_value:.6g}, gap={self.gap:.4f},"
             f" jobs={len(self.jobs['job_id'])})"
         )
+
+    def job(self, job_id: str) -> JobPlan:
+        """Return what one job gets.
+
+        Parameters
+        ----------
+        job_id : str
+            The job.
+
+        Returns
+        -------
+        JobPlan
+            Its row of the plan.
+
+        Raises
+        ------
+        KeyError
+            If the plan has no such job.
+        """
+        names = list(self.jobs["job_id"])
+        if job_id not in names:
+            raise KeyError(job_id)
+        at = names.index(job_id)
+        return JobPlan(*(self.jobs[name][at] for name in JOB_FIELDS))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the document of plan.json, in its order of fields.
@@ -162,6 +308,9 @@ class Result:
             dict(zip(JOB_FIELDS, row, strict=True))
             for row in zip(*(self.jobs[f] for f in JOB_FIELDS), strict=True)
         ]
+        body["pools"] = [asdict(pool) for pool in self.pools]
+        body["tenants"] = [asdict(tenant) for tenant in self.tenants]
+        body["budget"] = asdict(self.budget)
         body["warnings"] = list(self.warnings)
         return head | body
 

@@ -1,0 +1,145 @@
+"""The executors by name: those of the package, those that were registered, and those of plugins."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from allocator.errors import UsageError
+from allocator.loop.executor import Executor
+from allocator.plugins import Registry
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+DRY_RUN = "dry-run"
+
+
+@dataclass(frozen=True)
+class ExecutorSite:
+    """State what an executor is made for.
+
+    Parameters
+    ----------
+    folder : Path
+        Folder for the state that the executor keeps.
+    gpus : mapping of str to int
+        GPUs of each pool of the queue.
+    grace_s : float
+        Seconds for a checkpoint between the request to stop and the kill.
+    devices : str, optional
+        GPU indices of each pool, as the user wrote them.
+
+    Examples
+    --------
+    >>> ExecutorSite(Path("state"), {"a100": 8}, grace_s=60.0).gpus
+    {'a100': 8}
+    """
+
+    folder: Path
+    gpus: Mapping[str, int]
+    grace_s: float = 60.0
+    devices: str | None = None
+
+
+@dataclass(frozen=True)
+class ExecutorEntry:
+    """State how an executor is made and what its users may choose.
+
+    Parameters
+    ----------
+    make : callable
+        Function from an `ExecutorSite` to an `Executor`.
+    takes_devices : bool
+        The user may choose GPU indices.
+
+    Examples
+    --------
+    >>> from allocator.executors.files import FilesExecutor
+    >>> ExecutorEntry(lambda site: FilesExecutor(site.folder)).takes_devices
+    False
+    """
+
+    make: Callable[[ExecutorSite], Executor]
+    takes_devices: bool = False
+
+
+def _files(site: ExecutorSite) -> Executor:
+    from allocator.executors.files import FilesExecutor
+
+    return FilesExecutor(site.folder)
+
+
+def _local(site: ExecutorSite) -> Executor:
+    from allocator.executors.devices import device_map, device_numbers
+    from allocator.executors.local import LocalExecutor
+
+    if site.devices is None:
+        return LocalExecutor(site.folder, device_numbers(site.gpus), site.grace_s)
+    return LocalExecutor(site.folder, device_map(site.devices, site.gpus), site.grace_s)
+
+
+EXECUTORS: Mapping[str, ExecutorEntry] = {
+    "files": ExecutorEntry(_files),
+    "local": ExecutorEntry(_local, takes_devices=True),
+}
+
+
+def _entry(part: object) -> ExecutorEntry:
+    """Take a function, a class or an entry. Raises TypeError."""
+    if isinstance(part, ExecutorEntry):
+        return part
+    if not callable(part):
+        raise TypeError(
+            f"an executor is a function of a ExecutorSite or an ExecutorEntry, not {part!r}"
+        )
+    return ExecutorEntry(part)
+
+
+def _load(point: EntryPoint) -> ExecutorEntry:
+    return _entry(point.load())
+
+
+REGISTRY = Registry("executor", "allocator.executors", EXECUTORS, _load, (DRY_RUN,))
+
+
+def make_executor(name: str, site: ExecutorSite) -> Executor:
+    """Make the executor of a name.
+
+    Raises
+    ------
+    UsageError
+        For an unknown name, or devices where it takes none.
+    """
+    entry = REGISTRY.get(name)
+    if site.devices is not None and not entry.takes_devices:
+        raise UsageError(f'--devices is of the executor "local", not of "{name}"')
+    return entry.make(site)
+
+
+def register_executor(
+    name: str, executor: Callable[[ExecutorSite], Executor] | ExecutorEntry
+) -> None:
+    """Make an executor known by a name in this process.
+
+    Parameters
+    ----------
+    name : str
+        Name for `--executor`.
+    executor : callable or ExecutorEntry
+        Function or class that makes the executor of a `ExecutorSite`.
+
+    Raises
+    ------
+    UsageError
+        If the package has an executor of that name.
+
+    Examples
+    --------
+    >>> import allocator
+    >>> from allocator.executors.files import FilesExecutor
+    >>> allocator.register_executor("mine", lambda site: FilesExecutor(site.folder))
+    """
+    REGISTRY.add(name, _entry(executor))
