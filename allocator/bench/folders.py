@@ -16,6 +16,7 @@ from typing import Any
 
 from allocator.domain.schema.columns import TABLES
 from allocator.domain.snapshot import Snapshot, Table
+from allocator.io.config_toml import format_toml
 
 Row = Mapping[str, Any]
 
@@ -38,7 +39,7 @@ class Folder:
         """File name -> content, in order of names."""
         out = {file: csv_text(file, rows).encode() for file, rows in self.tables.items()}
         if self.config:
-            out["config.toml"] = toml_text(self.config).encode()
+            out["config.toml"] = format_toml(self.config).encode()
         return dict(sorted((out | dict(self.raw)).items()))
 
     def snapshot(self) -> Snapshot:
@@ -94,18 +95,3 @@ def cell(value: Any) -> str:
     if isinstance(value, list | tuple):
         return "|".join(cell(v) for v in value)
     return str(value)
-
-
-def toml_text(config: Mapping[str, Any]) -> str:
-    """Keys first, then one [table] for every mapping. Values: text, numbers, booleans, lists of
-    those.
-    """
-    lines = [
-        f"{key} = {json.dumps(value)}"
-        for key, value in config.items()
-        if not isinstance(value, Mapping)
-    ]
-    for key, table in config.items():
-        if isinstance(table, Mapping):
-            lines += ["", f"[{key}]", *(f"{k} = {json.dumps(v)}" for k, v in table.items())]
-    return "\n".join(lines) + "\n"

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import re
 import tomllib
 from collections.abc import Mapping
-from datetime import date, datetime, time
 from typing import Any
 
 from allocator.io.tables.csv_table import ReadingLog, decode
@@ -15,7 +13,6 @@ MOST_BYTES = 20_000  # parsing dotted keys costs their square; a real config has
 DEEPEST = 10
 KEY = re.compile(r"\s*([A-Za-z0-9_-]+|\"[^\"]*\"|'[^']*')\s*[=.]")
 HEAD = re.compile(r"\s*\[\[?\s*([A-Za-z0-9_-]+|\"[^\"]*\"|'[^']*')")
-BARE = re.compile(r"[A-Za-z0-9_-]+")
 AT_LINE = re.compile(r" \(at line (\d+), column \d+\)$")
 
 
@@ -83,40 +80,23 @@ def _lines(text: str) -> dict[str, int]:
 
 
 def format_toml(config: Mapping[str, Any]) -> str:
-    """The configuration as TOML: keys first, then one [table] for every mapping. Raises TypeError
-    for what TOML has no form for."""
-    plain = [f"{_key(k)} = {_value(v)}" for k, v in config.items() if not isinstance(v, Mapping)]
-    for name, table in config.items():
-        if isinstance(table, Mapping):
-            plain += [
-                "",
-                f"[{_key(name)}]",
-                *(f"{_key(k)} = {_value(v)}" for k, v in table.items()),
-            ]
-    return "\n".join(plain).lstrip("\n") + "\n"
+    """Return the configuration as TOML: keys first, then one [table] for every mapping.
+
+    Numpy numbers are written as Python's.
+
+    Raises
+    ------
+    TypeError
+        TOML has no form for a value.
+    """
+    import tomli_w
+
+    return tomli_w.dumps({key: _plain(value) for key, value in config.items()})
 
 
-def _key(key: str) -> str:
-    return key if BARE.fullmatch(key) else _quoted(key)
-
-
-def _quoted(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
-
-
-def _value(value: Any) -> str:
-    if hasattr(value, "item"):  # numpy numbers
-        value = value.item()
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, int | float):
-        return repr(value)
-    if isinstance(value, str):
-        return _quoted(value)
-    if isinstance(value, date | datetime | time):
-        return value.isoformat()
+def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{_key(k)} = {_value(v)}" for k, v in value.items()) + "}"
+        return {key: _plain(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
-        return "[" + ", ".join(map(_value, value)) + "]"
-    raise TypeError(f"TOML has no form for {value!r}")
+        return [_plain(inner) for inner in value]
+    return value.item() if hasattr(value, "item") else value

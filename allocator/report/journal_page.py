@@ -7,17 +7,17 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator
-from html import escape
 from pathlib import Path
+from typing import Any
+
+from markupsafe import Markup
 
 from allocator.controller.reporting.status import format_status, format_time
 from allocator.errors import UsageError
-from allocator.io.plans import write_files
 from allocator.queue.jobs.verbs import Job
 from allocator.queue.queue import Queue
 from allocator.report.charts import cluster, holders
 from allocator.report.charts.rounds import rounds as draw_rounds
-from allocator.report.charts.style import available, bytes_of, report_style
 from allocator.report.journal import (
     Holding,
     Journal,
@@ -28,13 +28,14 @@ from allocator.report.journal import (
     study_of,
 )
 from allocator.report.measures import duration, number
-from allocator.report.page import Picture, page, picture_html, table
+from allocator.report.page import draw, render, write_page
 
 LAST = 1000  # rounds
 ROWS = 200  # of the table of rounds, the latest
 JOBS = 300  # of the table of jobs; those that need somebody come first
 WORDS = 200  # characters of why a round failed; all of it is the cell's tooltip
-ADOPTED = " Waited and paused are not known (–) of jobs that had run before the queue was made."
+FAILED = Markup('<span class="worse">failed</span>')
+TOOLTIP = Markup('<span title="{}">{}</span>')
 URGENT = ("failed", "running", "paused", "queued", "held")
 
 
@@ -50,88 +51,52 @@ def write_queue_report(name: str, out: Path | str | None = None, last: int = LAS
     target = Path(out) if out is not None else Path(f"{name}.report") / "report.html"
     with Queue(name) as queue:
         journal = read_journal(queue, last)
-    drawn: list[Picture] = []
-    if available():
-        with report_style():
-            drawn = list(pictures(journal))
-        write_files(
-            target.parent / "pictures",
-            {
-                f"{p.name}.{kind}": content
-                for p in drawn
-                for kind, content in (("svg", p.svg), ("png", p.png))
-            },
-        )
-    write_files(target.parent, {target.name: html(journal, drawn)})
-    return target
+    parked = [j.job_id for j in journal.jobs if j.state == "failed"]
+    return write_page(
+        target,
+        "queue.html",
+        draw(figures(journal)),
+        title=f"Queue {journal.name if '://' in journal.name else Path(journal.name).name}",
+        about=about(journal),
+        headline=headline(journal),
+        parked=", ".join(parked[:10]) + (" ..." if len(parked) > 10 else ""),
+        status=format_status(dict(journal.status)),
+        rounds=rounds_table(journal),
+        jobs=jobs_table(journal),
+    )
 
 
-def pictures(journal: Journal) -> Iterator[Picture]:
-    """In the order of the page."""
+def figures(journal: Journal) -> Iterator[tuple[str, str, str, Any]]:
+    """Yield name, title, caption and figure of each picture, in the order of the page."""
     study, length = study_of(journal), max(1.0, journal.end_s - journal.begin_s)
     series = {"": cluster.collect(study, "journal", "", length)}
-    for name, title, caption, drawn in (
-        (
-            "rounds",
-            "Rounds",
-            (
-                "Orders belong to the latest round before them, those of owners (hold, cancel) too."
-                " A failed round has no plan: everything goes on as it was."
-            ),
-            draw_rounds(journal),
-        ),
-        (
-            "queue",
-            "The queue",
-            "Jobs that are not over and hold no GPU, for whatever reason; parked jobs are over.",
-            cluster.queue(study, series),
-        ),
-        (
-            "holders",
-            "Who holds the GPUs",
-            (
-                "Every block is a job: as high as its GPUs, as long as it holds them, from the"
-                " order to start until its end is known; white is idle; black line: the GPUs there"
-                " are."
-            ),
-            holders.holders(study, study.runs, length),
-        ),
-        (
-            "use",
-            "GPUs in use, and what they cost" if cluster.priced(series) else "GPUs in use",
-            "Below the black line: GPUs that stand idle.",
-            cluster.use(study, series),
-        ),
-    ):
-        yield Picture(name, title, caption, bytes_of(drawn, "svg"), bytes_of(drawn, "png"))
-
-
-def html(journal: Journal, drawn: list[Picture]) -> str:
-    """The page."""
-    title = f"Queue {Path(journal.name).name if '://' not in journal.name else journal.name}"
-    parts = [
-        f"<h1>{escape(title)}</h1>",
-        f"<p class=about>{escape(about(journal))}</p>",
-        f"<p class=lead>{escape(headline(journal))}</p>",
-    ]
-    if not available():
-        parts.append(
-            "<p class=note>No pictures: they need matplotlib, the extra <code>plots</code>.</p>"
-        )
-    parked = [j for j in journal.jobs if j.state == "failed"]
-    if parked:
-        names = ", ".join(j.job_id for j in parked[:10]) + (" ..." if len(parked) > 10 else "")
-        parts.append(
-            f"<p class=note>{escape(f'Parked, until somebody retries them: {names}.')}</p>"
-        )
-    parts.append(
-        "<ul>"
-        + "".join(f"<li>{escape(line)}</li>" for line in format_status(dict(journal.status)))
-        + "</ul>"
+    yield (
+        "rounds",
+        "Rounds",
+        "Orders belong to the latest round before them, those of owners (hold, cancel) too."
+        " A failed round has no plan: everything goes on as it was.",
+        draw_rounds(journal),
     )
-    parts += [picture_html(p) for p in drawn]
-    parts += ["<h2>Rounds</h2>", rounds_table(journal), "<h2>Jobs</h2>", jobs_table(journal)]
-    return page(title, parts)
+    yield (
+        "queue",
+        "The queue",
+        "Jobs that are not over and hold no GPU, for whatever reason; parked jobs are over.",
+        cluster.queue(study, series),
+    )
+    yield (
+        "holders",
+        "Who holds the GPUs",
+        "Every block is a job: as high as its GPUs, as long as it holds them, from the"
+        " order to start until its end is known; white is idle; black line: the GPUs there"
+        " are.",
+        holders.holders(study, study.runs, length),
+    )
+    yield (
+        "use",
+        "GPUs in use, and what they cost" if cluster.priced(series) else "GPUs in use",
+        "Below the black line: GPUs that stand idle.",
+        cluster.use(study, series),
+    )
 
 
 def about(journal: Journal) -> str:
@@ -169,7 +134,7 @@ def headline(journal: Journal) -> str:
     )
 
 
-def rounds_table(journal: Journal) -> str:
+def rounds_table(journal: Journal) -> Markup:
     """The latest rounds, newest first, and how to read them."""
     known = sorted({part for r in journal.rounds for part in r.seconds} - {"decide"})
     head = [
@@ -183,25 +148,24 @@ def rounds_table(journal: Journal) -> str:
         "gap",
         "changes",
         "decide, s",
-        *(f"{escape(part)}, s" for part in known),
+        *(f"{part}, s" for part in known),
         "stops, s",
         "starts, s",
         "why",
     ]
-    rows = []
+    rows: list[list[str]] = []
     for r, c in list(zip(journal.rounds, measure_carried_out(journal), strict=True))[
         : -ROWS - 1 : -1
     ]:
         words = " ".join(r.detail.split())
         cut = words if len(words) <= WORDS else f"{words[:WORDS]} ..."
-        outcome = f'<span class="worse">{r.outcome}</span>' if r.outcome == "failed" else r.outcome
         rows.append(
             [
                 str(r.number),
                 format_time(r.at_s),
-                escape(r.policy),
-                escape(r.status),
-                outcome,
+                r.policy,
+                r.status,
+                FAILED if r.outcome == "failed" else r.outcome,
                 _text(r.value),
                 _text(r.bound),
                 "–" if r.gap is None else f"{number(100 * r.gap)} %",
@@ -209,19 +173,13 @@ def rounds_table(journal: Journal) -> str:
                 *(_text(r.seconds.get(part)) for part in ("decide", *known)),
                 _text(c.stop_s),
                 _text(c.start_s),
-                f'<span title="{escape(words)}">{escape(cut)}</span>' if words else "",
+                TOOLTIP.format(words, cut) if words else "",
             ]
         )
-    more = f" The latest {ROWS} of {len(journal.rounds)}." if len(journal.rounds) > ROWS else ""
-    return (
-        table(head, rows, {len(head) - 1})
-        + "<p class=caption>Changes: jobs started or stopped for the round. Stops, starts: seconds"
-        f" until the last of them was confirmed.{more} <code>allocator replay</code> decides any"
-        " of them again.</p>"
-    )
+    return render("queue_rounds.html", head=head, rows=rows, rounds=len(journal.rounds))
 
 
-def jobs_table(journal: Journal) -> str:
+def jobs_table(journal: Journal) -> Markup:
     """Jobs that need somebody first, then those under way, then those that are over, the latest
     first.
     """
@@ -255,14 +213,13 @@ def jobs_table(journal: Journal) -> str:
         ),
     )
     rows = [_job(j, held.get(j.job_id), now, ends, journal.is_adopted(j)) for j in order[:JOBS]]
-    more = f" {len(order) - JOBS} jobs more are left out." if len(order) > JOBS else ""
-    return (
-        table(head, rows, {len(head) - 1})
-        + "<p class=caption>Waited: from submission to the first start. Paused: since then,"
-        " without GPUs. Ran: with GPUs. Failed, lost: allocations that ended so since the first"
-        " round shown. As of"
-        f" {format_time(now)}.{more}"
-        f"{ADOPTED if any(map(journal.is_adopted, order[:JOBS])) else ''}</p>"
+    return render(
+        "queue_jobs.html",
+        head=head,
+        rows=rows,
+        now=format_time(now),
+        left_out=len(order) - len(rows),
+        has_adopted=any(map(journal.is_adopted, order[:JOBS])),
     )
 
 
@@ -287,16 +244,15 @@ def _job(
         again = f"tried again at {format_time(job.retry_at_s)}"
         why = f"{again} after {job.failures} failures in a row; {why}".rstrip("; ")
     return [
-        escape(job.job_id),
-        escape(job.values["model"]),
-        escape(job.values["tenant"]),
+        job.job_id,
+        job.values["model"],
+        job.values["tenant"],
         job.state + (f" ({job.request})" if job.request else ""),
         f"{100 * job.progress:.0f} %",
         (
             ""
             if held is None
-            else f"{held.gpus} {escape(held.pool)}"
-            + (f" of {escape(held.host)}" if held.host else "")
+            else f"{held.gpus} {held.pool}" + (f" of {held.host}" if held.host else "")
         ),
         format_time(job.submitted_s),
         _duration(waited),
@@ -307,7 +263,7 @@ def _job(
         str(job.resizes),
         str(ends[job.job_id, "failed"] or ""),
         str(ends[job.job_id, "lost"] or ""),
-        escape(" ".join(why.split())),
+        " ".join(why.split()),
     ]
 
 

@@ -5,47 +5,19 @@ other place.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-STYLE = """
-:root{color-scheme:light}
-body{font:15px/1.5 system-ui,-apple-system,"Segoe UI",Roboto,"DejaVu Sans",sans-serif;color:#222;
-background:#fff;
- margin:0 auto;padding:1.2rem 1.6rem 4rem;max-width:1400px}
-figure{max-width:1180px}
-h1{font-size:1.6rem;margin:.2rem 0}
-h2{font-size:1.25rem;margin:2.4rem 0 .3rem;border-top:2px solid #ddd;padding-top:.9rem}
-h3{font-size:1.02rem;margin:1.8rem 0 .1rem}p{margin:.4rem 0;max-width:72em}
-.lead{font-size:1.15rem}.about{color:#666}
-.note{background:#fdf0e6;border-left:4px solid #d55e00;padding:.4rem .8rem}
-.caption{color:#555;font-size:.92rem}
-figure{margin:.3rem 0 1rem}figure svg{width:100%;height:auto;display:block}
-svg *{stroke-linejoin:round;stroke-linecap:butt}
-.wide{overflow-x:auto}table{border-collapse:collapse;font-size:.8rem;margin:.6rem 0}
-th,td{padding:.25rem .35rem;text-align:right;vertical-align:top;white-space:nowrap}
-td{font-variant-numeric:tabular-nums}
-thead th{border-bottom:2px solid #888;white-space:normal;min-width:3.4em;font-size:.94em;
-vertical-align:bottom}
-tbody th{text-align:left}tr.first td,tr.first th{border-top:1px solid #bbb}
-small{display:block;font-weight:400;color:#666;font-size:.8em}.policy small{display:inline}
-.text{text-align:left;white-space:normal;min-width:16em}
-.policy i{display:inline-block;width:.75em;height:.75em;border-radius:2px;margin-right:.4em}
-.best{font-weight:700}.better{background:#dcebf6}.worse{background:#fbe3cf}
-nav a{margin-right:1em}a{color:#0072b2}code{background:#f3f3f3;padding:0 .2em}
-"""
-PAGE = """<!DOCTYPE html>
-<html lang="en"><head><meta charset="utf-8"><title>{title}</title>
-<meta http-equiv="Content-Security-Policy"
- content="default-src 'none'; style-src 'unsafe-inline';
-  img-src data:; base-uri 'none'; form-action 'none'">
-<meta name="viewport" content="width=device-width,initial-scale=1"><link rel="icon" href="data:,">
-<style>{style}</style></head>
-<body>
-{body}
-</body></html>
-"""
+from allocator.io.plans import write_files
+from allocator.report.charts.style import available, bytes_of, colour, report_style
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+    from markupsafe import Markup
 
 
 @dataclass(frozen=True)
@@ -58,38 +30,64 @@ class Picture:
     svg: bytes
     png: bytes
 
+    def svg_element(self) -> str:
+        """Return the picture as an element of HTML."""
+        return inline(self.svg.decode(), self.name, self.title)
 
-def page(title: str, parts: Sequence[str]) -> str:
-    """The whole file; parts: HTML from top to bottom."""
-    return PAGE.format(title=escape(title), style=STYLE, body="\n".join(p for p in parts if p))
+
+def draw(figures: Iterator[tuple[str, str, str, Any]]) -> list[Picture]:
+    """Draw figures with their name, title and caption; there are none without matplotlib."""
+    if not available():
+        return []
+    with report_style():
+        return [
+            Picture(name, title, caption, bytes_of(figure, "svg"), bytes_of(figure, "png"))
+            for name, title, caption, figure in figures
+        ]
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[str]], text: Collection[int] = ()) -> str:
-    """A table; head and cells are HTML, the first of a row is its heading. text: columns that
-    hold sentences.
+def render(template: str, **values: Any) -> Markup:
+    """Fill a file of the folder `templates` with values, which are escaped unless they are Markup.
+
+    Returns
+    -------
+    markupsafe.Markup
+        HTML, which other templates take as it is.
     """
-    kinds = [" class=text" if i in text else "" for i in range(1, len(head))]
-    lines = (
-        "".join(f"<td{kind}>{cell}</td>" for kind, cell in zip(kinds, row[1:], strict=True)).join(
-            (f"<tr><th>{row[0]}</th>", "</tr>")
-        )
-        for row in rows
-    )
-    body = "\n".join(lines)
-    names = "".join(f"<th{kind}>{name}</th>" for kind, name in zip(["", *kinds], head, strict=True))
-    return (
-        f"<div class=wide><table><thead><tr>{names}</tr></thead><tbody>{body}</tbody></table></div>"
-    )
+    from markupsafe import Markup
+
+    return Markup(_templates().get_template(template).render(values, has_matplotlib=available()))
 
 
-def picture_html(picture: Picture) -> str:
-    """A picture with heading and caption."""
-    return (
-        f"<h3>{escape(picture.title)}</h3>\n<p class=caption>{picture.caption}</p>\n"
-        "<figure"
-        f' id="{escape(picture.name)}">'
-        f"{inline(picture.svg.decode(), picture.name, picture.title)}</figure>"
+def write_page(out: Path, template: str, pictures: Sequence[Picture] = (), **values: Any) -> Path:
+    """Write a page, and its pictures to the folder `pictures` beside it; returns its path.
+
+    Each file is written whole or not at all.
+    """
+    files = {
+        f"{picture.name}.{kind}": content
+        for picture in pictures
+        for kind, content in (("svg", picture.svg), ("png", picture.png))
+    }
+    if files:
+        write_files(out.parent / "pictures", files)
+    write_files(out.parent, {out.name: render(template, pictures=pictures, **values)})
+    return out
+
+
+@cache
+def _templates() -> Environment:
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    templates = Environment(
+        loader=PackageLoader("allocator.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
+    templates.filters["colour"] = colour
+    return templates
 
 
 def inline(svg: str, prefix: str, label: str) -> str:

@@ -5,20 +5,21 @@ it.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from html import escape
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from allocator.io.plans import write_files
+from markupsafe import Markup
+
 from allocator.report.charts import changes, cluster, decisions, holders, times
 from allocator.report.charts.series import window
-from allocator.report.charts.style import available, bytes_of, report_style
-from allocator.report.page import Picture, page, picture_html
-from allocator.report.policy_table import key_of, table
+from allocator.report.page import Picture, draw, write_page
+from allocator.report.policy_table import PolicyTable, policy_table
 from allocator.report.runs import Study, read_benchmark, read_simulation
 from allocator.report.words import compare_policies, headline
 
-REPORT, PICTURES = "report.html", "pictures"
+REPORT = "report.html"
 
 
 def write_policy_report(folder: Path | str, out: Path | str | None = None) -> Path:
@@ -31,12 +32,7 @@ def write_policy_report(folder: Path | str, out: Path | str | None = None) -> Pa
     """
     study, out = read_benchmark(Path(folder)), Path(out) if out else Path(folder) / REPORT
     if not study.runs:
-        words = "No simulation has finished; what went wrong is in the folder <code>failed</code>."
-        write_files(
-            out.parent,
-            {out.name: page("Nothing yet", ["<h1>Nothing yet</h1>", f"<p class=note>{words}</p>"])},
-        )
-        return out
+        return write_page(out, "nothing.html", title="Nothing yet")
     return write(study, out)
 
 
@@ -45,60 +41,58 @@ def write_simulation_report(folder: Path | str, out: Path | str | None = None) -
     return write(read_simulation(Path(folder)), Path(out) if out else Path(folder) / REPORT)
 
 
+@dataclass(frozen=True)
+class Section:
+    """What a page says of one workload.
+
+    comparisons: a text per policy. compared: the picture they belong to, if there is one; pictures:
+    all others.
+    """
+
+    workload: str
+    headline: Markup
+    comparisons: Sequence[Markup]
+    table: PolicyTable
+    compared: Sequence[Picture]
+    pictures: Sequence[Picture]
+
+
 def write(study: Study, out: Path) -> Path:
     """Write report and pictures, each file whole or not at all."""
-    drawn: dict[str, list[Picture]] = {w: [] for w in study.workloads()}
-    if available():
-        with report_style():
-            drawn = {w: list(pictures(study, w)) for w in study.workloads()}
-    files = {
-        f"{p.name}.{kind}": content
-        for found in drawn.values()
-        for p in found
-        for kind, content in (("svg", p.svg), ("png", p.png))
-    }
-    if files:
-        write_files(out.parent / PICTURES, files)
-    write_files(out.parent, {out.name: html(study, drawn)})
-    return out
-
-
-def html(study: Study, drawn: dict[str, list[Picture]]) -> str:
-    """The page."""
     policies, workloads = study.policies(), study.workloads()
     what = ", ".join(policies) if len(policies) < 5 else f"{len(policies)} policies"
-    title = f"{what} on {', '.join(workloads)}"
-    parts = [f"<h1>{escape(title)}</h1>", f"<p class=about>{about(study)}</p>"]
-    parts += [
-        f"<p class=lead>{_keep_together(text)}</p>"
-        for w in workloads
-        for text in (headline(study, w),)
-        if text
-    ]
-    parts += [f"<p class=note>{escape(n)}</p>" for n in study.notes]
-    if not available():
-        parts.append(
-            "<p class=note>No pictures: they need matplotlib, the extra <code>plots</code>.</p>"
-        )
-    for i, workload in enumerate(workloads):
-        compared = [p for p in drawn[workload] if p.name.startswith("changes")]
-        if len(workloads) > 1:
-            parts.append(f'<h2 id="workload-{i}">{escape(workload)}</h2>')
-        parts += [picture_html(p) for p in compared]
-        parts += [f"<p>{_keep_together(text)}</p>" for text in compare_policies(study, workload)]
-        parts += [
-            "<h3>All numbers</h3>",
-            table(study, workload),
-            f"<p class=caption>{key_of(study)}</p>",
-        ]
-        parts += [picture_html(p) for p in drawn[workload] if p not in compared]
-    return page(title, parts)
+    drawn = {workload: draw(figures(study, workload)) for workload in workloads}
+    return write_page(
+        out,
+        "policies.html",
+        [picture for found in drawn.values() for picture in found],
+        title=f"{what} on {', '.join(workloads)}",
+        about=about(study),
+        notes=study.notes,
+        sections=[
+            Section(
+                workload,
+                _keep_together(headline(study, workload)),
+                [_keep_together(text) for text in compare_policies(study, workload)],
+                policy_table(study, workload),
+                [p for p in found if p.name.startswith("changes")],
+                [p for p in found if not p.name.startswith("changes")],
+            )
+            for workload, found in drawn.items()
+        ],
+        is_single=study.single,
+        baseline=study.baseline,
+        has_comparison=len(policies) > 1,
+        seeds=len({run.seed for run in study.runs}),
+    )
 
 
-def _keep_together(text: str) -> str:
-    """No line break between a number and its percent sign, nor inside an interval."""
-    text = re.sub(r"\[[^\]<]*\]", lambda found: found[0].replace(" ", "\N{NO-BREAK SPACE}"), text)
-    return text.replace(" %", "\N{NO-BREAK SPACE}%")
+def _keep_together(text: Markup) -> Markup:
+    """Replace spaces between a number and its percent sign, and inside an interval, so that no
+    line breaks there.
+    """
+    kept = re.sub(r"\[[^\]<]*\]", lambda found: found[0].replace(" ", "\N{NO-BREAK SPACE}"), text)
+    return Markup(kept.replace(" %", "\N{NO-BREAK SPACE}%"))
 
 
 def about(study: Study) -> str:
@@ -118,17 +112,14 @@ def about(study: Study) -> str:
         parts.append(f"{loads} loads")
     if len(study.policies()) > 1:
         parts.append(f"baseline {study.baseline}")
-    return escape("; ".join([", ".join(parts), *([study.machine] if study.machine else [])]))
+    return "; ".join([", ".join(parts), *([study.machine] if study.machine else [])])
 
 
-def pictures(study: Study, workload: str) -> Iterator[Picture]:
-    """All pictures of a workload, in the order of the page."""
+def figures(study: Study, workload: str) -> Iterator[tuple[str, str, str, Any]]:
+    """Yield name, title, caption and figure of each picture of a workload, in the order of the
+    page.
+    """
     tail = "" if len(study.workloads()) == 1 else "-" + re.sub(r"[^\w.-]+", "_", workload)
-
-    def picture(name: str, title: str, caption: str, figure: object) -> Picture:
-        return Picture(
-            name + tail, title, caption, bytes_of(figure, "svg"), bytes_of(figure, "png")
-        )
 
     loads, many = study.loads(workload), len({r.seed for r in study.runs}) > 1
     band = ""
@@ -146,15 +137,15 @@ def pictures(study: Study, workload: str) -> Iterator[Picture]:
             if not study.single
             else "One simulation: no intervals."
         )
-        yield picture(
-            "changes",
+        yield (
+            "changes" + tail,
             f"Who wins where: change against {study.baseline}",
-            f"Blue ground: better than {escape(study.baseline)}, orange ground: worse. {dots}",
+            f"Blue ground: better than {study.baseline}, orange ground: worse. {dots}",
             compared,
         )
     pooled = " of all seeds" if many else ""
-    yield picture(
-        "times",
+    yield (
+        "times" + tail,
         "How long jobs take",
         f"Further left and further up is better. All jobs{pooled}; a line "
         "that ends below “all” left jobs undone."
@@ -167,8 +158,8 @@ def pictures(study: Study, workload: str) -> Iterator[Picture]:
     }
     found = {load: cluster.collect(study, workload, load, windows[load].length_s) for load in loads}
     cut = max(windows.values(), key=lambda w: w.longest_s - w.length_s).words()
-    yield picture(
-        "queue",
+    yield (
+        "queue" + tail,
         "The queue",
         "Jobs that are there and hold no GPU; lower is better. Queueing in the table "
         "is the wait for the first start only; pauses that make space for others show here." + band,
@@ -188,22 +179,22 @@ def pictures(study: Study, workload: str) -> Iterator[Picture]:
         else ""
     )
     length = window(study, runs).length_s
-    yield picture(
-        "holders",
+    yield (
+        "holders" + tail,
         "Who holds the GPUs",
         "Every block is a job: as high as its GPUs, as long as it holds "
         "them; white is idle. The same jobs in every panel." + which,
         holders.holders(study, runs, length),
     )
     title = "GPUs in use, and what they cost" if cluster.priced(found) else "GPUs in use"
-    yield picture(
-        "use",
+    yield (
+        "use" + tail,
         title,
         "Below the black line: GPUs that stand idle." + band + cut,
         cluster.use(study, found),
     )
-    yield picture(
-        "decisions",
+    yield (
+        "decisions" + tail,
         "Decisions",
         "Each point is a round. Gap: how much better a plan could be at most; of "
         "policies that do not maximise the value it says how much they leave." + which,

@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from html import escape
+
+from markupsafe import Markup, escape
 
 from allocator.report.measures import (
     BY_KEY,
@@ -23,36 +24,36 @@ MAIN = "jct_s_mean"
 ELSEWHERE = ("queue_s_mean", "efficiency_mean", "jct_s_p99", "makespan_s", "ftf_max")
 
 
-def headline(study: Study, workload: str) -> str:
+def headline(study: Study, workload: str) -> Markup:
     """HTML: who completes jobs soonest, where, by how much, and what that costs."""
     policies, loads = study.policies(workload), study.loads(workload)
     if len(policies) == 1:
-        return _compare_single(study, workload, policies[0])
+        return Markup(_compare_single(study, workload, policies[0]))
     won: dict[str, list[str]] = {}
     for load in loads:
         winner = best(study, workload, load, MAIN)
         if winner is not None:
             won.setdefault(winner, []).append(load)
     if not won:
-        return f"On {escape(workload)} no policy completes jobs sooner than the others."
+        return Markup(f"On {escape(workload)} no policy completes jobs sooner than the others.")
     parts = [
         f"<b>{escape(policy)}</b>{_where(study, workload, policy, where)}"
         for policy, where in won.items()
     ]
     text = f"On {escape(workload)} jobs are done soonest, on average, under {'; '.join(parts)}."
-    return (
+    return Markup(
         text
         + "".join(_price(study, workload, p) for p in won if p != study.baseline)
         + _others(study, workload)
     )
 
 
-def compare_policies(study: Study, workload: str) -> list[str]:
+def compare_policies(study: Study, workload: str) -> list[Markup]:
     """HTML, one text per policy: where it is better than the baseline, where worse, what is
     undecided.
     """
     return [
-        text
+        Markup(text)
         for p in study.policies(workload)
         if p != study.baseline
         for text in (_policy(study, workload, p),)

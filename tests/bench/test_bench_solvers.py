@@ -106,11 +106,11 @@ def test_no_engine_is_loaded_in_the_parent(tmp_path: Path) -> None:
     code = f"""
 import sys
 from allocator.bench.solvers.runs import grid
-from allocator.bench.solvers.records import Store
+from allocator.bench.solvers.records import MeasurementStore
 from allocator.bench.solvers.run import run_all
 runs = grid(["highs", "cpsat"], ["{TINY}"], 1, ["standard"], gap=lambda s, r: 1e-3, limit_s=20)
 rows = []
-run_all(runs, Store({str(tmp_path)!r}), lambda run, row: rows.append(row))
+run_all(runs, MeasurementStore({str(tmp_path)!r}), lambda run, row: rows.append(row))
 print([r["ended"] for r in rows if r], [n for n in ("highspy", "ortools", "pulp") if n in \
 sys.modules])
 """
@@ -160,8 +160,9 @@ def engine(folder: Path, body: str) -> None:
     (folder / "pack").mkdir()
     lines = "\n".join(f"    {line}" for line in body.splitlines())
     (folder / "pack" / "engine.py").write_text(
-        "import os, pathlib, subprocess, sys, time\nfrom allocator.solvers.base import Answer,"
-        f" Termination\ndef solve(model, limits, hint, report):\n{lines}\n"
+        "import os, pathlib, subprocess, sys, time\n"
+        f"from allocator.solvers.base import SolverResult, Termination\n"
+        f"def solve(model, limits, hint, report):\n{lines}\n"
     )
 
 
@@ -173,7 +174,7 @@ def test_processor_time_of_children_counts(tmp_path: Path, monkeypatch: pytest.M
         tmp_path,
         "burn = 'import time\\nwhile time.process_time() < 0.3: pass'\n"
         "subprocess.run([sys.executable, '-c', burn], check=True)\n"
-        "return Answer(Termination.TIME_LIMIT)",
+        "return SolverResult(Termination.TIME_LIMIT)",
     )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     assert measure(run("pack.engine")).cpu >= 0.3

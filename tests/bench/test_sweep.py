@@ -261,11 +261,12 @@ def test_one_writer_at_a_time(tmp_path: Path) -> None:
 
 SCRIPT = """
 import sys
-from allocator.bench.sweep.executors import Processes
-from allocator.cli import bench_policies, main
+from allocator.bench.sweep.executors import ProcessExecutor
+from allocator.cli import main
+from allocator.cli.measure import bench_policies
 from allocator.policies import registry
 import fake_runners
-bench_policies.executor_of = lambda args: Processes(2, fake_runners.__name__ + ":as_named")
+bench_policies.build_executor = lambda args: ProcessExecutor(2, fake_runners.__name__ + ":as_named")
 bench_policies.report = lambda folder: folder / "report.html"
 registry.policy = lambda name: None
 sys.exit(main.run(sys.argv[1:]))

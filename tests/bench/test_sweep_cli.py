@@ -24,7 +24,7 @@ def test_a_sweep_from_end_to_end(
     error, the table on standard output, a row per task; every task's files are those of the
     simulation itself. Again: nothing runs, and `report` says the same."""
     # no pictures: they take seconds
-    monkeypatch.setattr("allocator.report.policies.available", lambda: False)
+    monkeypatch.setattr("allocator.report.page.available", lambda: False)
     folder = generate("diurnal", seed=3, load=0.8, jobs=5).write(tmp_path / "small")
     out = tmp_path / "out"
     argv = [

@@ -46,7 +46,18 @@ ONLY = {  # units that may know even less than their floor allows
         "allocator.errors",
     },
 }
-LAZY = {"highspy", "ortools", "pulp", "pandas", "rich", "matplotlib", "numba"}
+LAZY = {
+    "highspy",
+    "ortools",
+    "pulp",
+    "pandas",
+    "rich",
+    "matplotlib",
+    "numba",
+    "jinja2",
+    "prometheus_client",
+    "tomli_w",
+}
 HOME = {  # solver package -> beginnings of the files under allocator/solvers that may import it
     "highspy": ("highs", "decomposition"),
     "ortools": ("cpsat",),

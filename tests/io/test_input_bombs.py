@@ -13,7 +13,7 @@ import pytest
 from allocator.errors import InvalidInput
 from allocator.io.tables.csv_table import MOST_CELLS, ReadingLog, parse_csv
 from allocator.io.traces import gavel, text
-from allocator.report.page import page
+from allocator.report.page import render
 
 
 def _call(folder: Path, *arguments: str, memory_gb: int = 3) -> subprocess.CompletedProcess[str]:
@@ -118,6 +118,5 @@ def test_odd_tables_of_speeds_are_faults(tmp_path: Path, table: str) -> None:
 
 def test_reports_forbid_scripts_and_other_places() -> None:
     """A page states that it loads nothing and runs nothing."""
-    assert "Content-Security-Policy" in page("title", []) and "default-src 'none'" in page(
-        "title", []
-    )
+    page = render("page.html", title="title")
+    assert "Content-Security-Policy" in page and "default-src 'none'" in page

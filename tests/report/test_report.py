@@ -37,7 +37,7 @@ def no_png(monkeypatch: pytest.MonkeyPatch) -> None:
     """Draw every picture once only: half the time."""
     drawn = style.bytes_of
     monkeypatch.setattr(
-        "allocator.report.policies.bytes_of",
+        "allocator.report.page.bytes_of",
         lambda figure, kind: drawn(figure, kind) if kind == "svg" else b"",
     )
 
@@ -303,7 +303,7 @@ def test_without_matplotlib_tables_and_words_remain(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without the extra the page says so and has the numbers."""
-    monkeypatch.setattr("allocator.report.policies.available", lambda: False)
+    monkeypatch.setattr("allocator.report.page.available", lambda: False)
     page = Page(write_report(simulation(tmp_path, {p: tables(p) for p in ("mip", "greedy")})))
     assert not page.figures and "plots" in page.text and len(page.cells) == 2
 

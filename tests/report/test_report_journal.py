@@ -43,7 +43,7 @@ def no_png(monkeypatch: pytest.MonkeyPatch) -> None:
     """Draw every picture once only: half the time."""
     drawn = style.bytes_of
     monkeypatch.setattr(
-        "allocator.report.journal_page.bytes_of",
+        "allocator.report.page.bytes_of",
         lambda figure, kind: drawn(figure, kind) if kind == "svg" else b"",
     )
 
@@ -282,7 +282,7 @@ def test_nothing_yet(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("queue")
 def test_without_matplotlib(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Words and tables only, and the page says so."""
-    monkeypatch.setattr("allocator.report.journal_page.available", lambda: False)
+    monkeypatch.setattr("allocator.report.page.available", lambda: False)
     page = Page(write_report(tmp_path / "queue.db"))
     assert page.figures == [] and "matplotlib" in page.text and "10 rounds" in page.text
 

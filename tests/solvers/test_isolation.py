@@ -26,6 +26,7 @@ from allocator.solvers.isolation.isolated import Isolated
 from allocator.solvers.isolation.worker_processes import Worker, WorkerPool
 
 HERE = str(Path(__file__).resolve().parents[1] / "support" / "processes")
+MODELS = str(Path(__file__).resolve().parents[1] / "support" / "rounds")
 ROOT = str(Path(__file__).resolve().parents[2])
 LIMIT_S = 0.5
 PROMISE_S = 1.0  # after the limit (docs/reference/rules.md, R46); on an idle machine it takes 0.2
@@ -251,7 +252,7 @@ def test_no_time_starts_no_worker(pool: Watched) -> None:
 PARENT = """
 import os, sys, threading, time
 from models import INF, dense
-from allocator.solvers.base import Limits
+from allocator.solvers.base import SolveLimits
 from allocator.solvers.isolation.isolated import Isolated, POOL
 name, here = sys.argv[1:]
 model = dense([1.0, 3.0, 2.0], [(-INF, [1, 1, 1], 1)])
@@ -270,7 +271,7 @@ def parent(name: str, then: str) -> subprocess.Popen[str]:
     """A process of its own that calls a faulty back end; prints the worker's process id and
     folder at each call.
     """
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join([HERE, ROOT])}
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([HERE, MODELS, ROOT])}
     return subprocess.Popen(
         [sys.executable, "-c", PARENT + then, name, HERE],
         stdout=subprocess.PIPE,
@@ -307,7 +308,7 @@ def test_a_killed_parent_leaves_no_process(name: str, size: int) -> None:
     """SIGKILL to the parent: its worker, busy or not letting Python run, and the worker's child
     are gone.
     """
-    process = parent(name, "solver.solve(model, Limits())")
+    process = parent(name, "solver.solve(model, SolveLimits())")
     pid, folder = worker_of(process)
     assert eventually(lambda: len(group(pid)) == size)
     process.kill()
@@ -321,7 +322,7 @@ def test_ctrl_c_kills_the_worker_and_goes_on_up() -> None:
     """KeyboardInterrupt in the parent: the worker is dead, its folder gone, and the exception
     reaches the caller.
     """
-    process = parent("has_children", "solver.solve(model, Limits())")
+    process = parent("has_children", "solver.solve(model, SolveLimits())")
     pid, folder = worker_of(process)
     assert eventually(lambda: len(group(pid)) == 2)
     process.send_signal(signal.SIGINT)
@@ -333,7 +334,7 @@ def test_ctrl_c_kills_the_worker_and_goes_on_up() -> None:
 
 def test_a_normal_end_closes_idle_workers() -> None:
     """When the program ends, its warm worker ends with it."""
-    process = parent("sound", "print(solver.solve(model, Limits()).termination)")
+    process = parent("sound", "print(solver.solve(model, SolveLimits()).termination)")
     pid, folder = worker_of(process)
     out, error = process.communicate()
     assert (out, error, process.returncode) == ("gap\n", "", 0)
@@ -348,13 +349,13 @@ def test_a_forked_child_has_workers_of_its_own() -> None:
     process = parent(
         "sound",
         """
-print(solver.solve(model, Limits()).termination, flush=True)
+print(solver.solve(model, SolveLimits()).termination, flush=True)
 if os.fork() == 0:
-    print(solver.solve(model, Limits()).termination, flush=True)
+    print(solver.solve(model, SolveLimits()).termination, flush=True)
     POOL.close()
     os._exit(0)
 os.wait()
-print(solver.solve(model, Limits()).termination)
+print(solver.solve(model, SolveLimits()).termination)
 """,
     )
     out, error = process.communicate()

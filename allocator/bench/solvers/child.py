@@ -18,7 +18,6 @@ import json
 import math
 import os
 import resource
-import signal
 import sys
 import threading
 import time
@@ -29,6 +28,7 @@ from allocator.bench.solvers.engines import load
 from allocator.bench.solvers.next_round import warm_hint
 from allocator.bench.solvers.runs import SolverRun, problems
 from allocator.solvers.base import SolveLimits, SolverResult, Termination, WarmStart
+from allocator.solvers.isolation.child_processes import end_with_parent
 from formulations.bounds.lagrangian import bound_at
 from formulations.model.choices import NotChoices, choices
 from formulations.model.linear import Floats, LinearModel
@@ -96,7 +96,7 @@ def main(spec: str) -> None:
     out = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)  # solvers print
-    threading.Thread(target=_until_the_parent_is_gone, daemon=True).start()
+    end_with_parent()
     engine, version = load(run.engine)
     *earlier, make = problems(run)
     limits = SolveLimits(run.limit_s, run.gap, run.threads, run.seed)
@@ -152,7 +152,7 @@ def _check_answer(meter: SolverMeter, model: LinearModel, answer: SolverResult) 
         termination=str(answer.termination),
         bound_by=by,
         detail=detail[:300],
-        peak_memory_mb=peak_memory_mb(),
+        peak=peak_memory_mb(),
     )
 
 
@@ -177,12 +177,6 @@ def peak_memory_mb() -> float:
         own = float(line.split()[1])
     unit = 1024.0 if sys.platform != "darwin" else 1024.0**2
     return max(own, float(children)) / unit
-
-
-def _until_the_parent_is_gone() -> None:
-    while os.read(0, 4096):
-        pass
-    os.killpg(os.getpgrp(), signal.SIGKILL)
 
 
 if __name__ == "__main__":

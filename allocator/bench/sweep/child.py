@@ -11,19 +11,17 @@ from __future__ import annotations
 
 import importlib
 import json
-import os
-import signal
 import sys
-import threading
 from pathlib import Path
 
 from allocator.bench.sweep.tasks import from_identity
 from allocator.errors import AllocatorError
+from allocator.solvers.isolation.child_processes import end_with_parent
 
 
 def main(runner: str, folder: str, spec: str) -> int:
     """Run one task; returns the exit code."""
-    threading.Thread(target=_until_the_parent_is_gone, daemon=True).start()
+    end_with_parent()
     identity = json.loads(spec)
     task = from_identity(identity, identity.pop("path"))
     module, _, name = runner.partition(":")
@@ -33,12 +31,6 @@ def main(runner: str, folder: str, spec: str) -> int:
         print(error, file=sys.stderr)
         return 1
     return 0
-
-
-def _until_the_parent_is_gone() -> None:
-    while os.read(0, 1 << 10):
-        pass
-    os.killpg(os.getpgrp(), signal.SIGKILL)
 
 
 if __name__ == "__main__":

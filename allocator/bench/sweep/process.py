@@ -4,20 +4,16 @@ when late, and read.
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 import platform
-import select
-import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from allocator.bench.sweep.tasks import SweepTask
+from allocator.solvers.isolation.child_processes import LAST_WORDS, ONE_THREAD, Child
 from allocator.solvers.isolation.scratch_folders import scratch_folder
 
 RUNNER = "allocator.bench.sweep.runner:run"
@@ -25,10 +21,6 @@ RUNNER = "allocator.bench.sweep.runner:run"
 the folder.
 """
 METRICS_FILE = "metrics.json"
-ROOT = str(Path(__file__).resolve().parents[3])
-ONE_THREAD = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
-LOOK_S = 0.1  # how often to look whether somebody wants it to stop
-LAST_WORDS = 2000  # characters
 
 
 @dataclass(frozen=True)
@@ -65,37 +57,22 @@ def perform(
     with scratch_folder("task") as home:
         out = Path(home, "out")
         out.mkdir()
-        child = subprocess.Popen(
-            [
-                sys.executable,
-                "-P",
-                "-m",
-                "allocator.bench.sweep.child",
-                runner,
-                str(out),
-                json.dumps({**task.identity, "path": task.path}),
-            ],
+        child = Child(
+            "task",
+            "allocator.bench.sweep.child",
+            runner,
+            str(out),
+            json.dumps({**task.identity, "path": task.path}),
             stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
-            start_new_session=True,
-            env={
-                **os.environ,
-                **dict.fromkeys(ONE_THREAD, "1"),
-                "TMPDIR": home,
-                "PYTHONPATH": os.pathsep.join(
-                    [ROOT, *(p for p in (os.environ.get("PYTHONPATH"),) if p)]
-                ),
-            },
+            environment=ONE_THREAD,
         )
-        killed, words = "", b""
         try:
-            killed, words = _wait(child, begin + limit_s, stop)
+            failure, words = _wait(child, begin + limit_s, stop)
         finally:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(child.pid, signal.SIGKILL)
-            cpu_s, peak_mb = _reap(child)
-        failure = killed or _ended(child.returncode)
+            child.kill()
+        if not failure and child.process.returncode:
+            failure = child.how_it_ended()
         files = (
             {}
             if failure
@@ -108,50 +85,19 @@ def perform(
         failure,
         words.decode("utf-8", "replace").strip()[-LAST_WORDS:],
         time.monotonic() - begin,
-        cpu_s,
-        peak_mb,
+        child.cpu_s,
+        child.peak_mb,
         platform.node(),
     )
 
 
-def _wait(
-    child: subprocess.Popen[bytes], deadline: float, stop: Callable[[], bool]
-) -> tuple[str, bytes]:
-    """(why it must be killed or "", end of what it said). Its children may keep its standard error
-    open, so that only the end of the process itself counts."""
-    assert child.stderr is not None
-    source, words, open_ = child.stderr.fileno(), b"", True
-    while os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+def _wait(child: Child, deadline: float, stop: Callable[[], bool]) -> tuple[str, bytes]:
+    """(why it must be killed or "", end of what it said)."""
+    words = b""
+    for piece in child.read(child.process.stderr):
+        words = (words + piece)[-8 * LAST_WORDS :]
         if stop():
             return "stopped", words
-        left = deadline - time.monotonic()
-        if left <= 0:
+        if time.monotonic() > deadline:
             return "killed at the time limit of the task", words
-        pause = min(LOOK_S, left)
-        if not open_:
-            time.sleep(min(pause, 0.01))
-        elif select.select([source], [], [], pause)[0]:
-            piece = os.read(source, 1 << 16)
-            words, open_ = (words + piece)[-8 * LAST_WORDS :], bool(piece)
-    while open_ and select.select([source], [], [], 0)[0] and (piece := os.read(source, 1 << 16)):
-        words = (words + piece)[-8 * LAST_WORDS :]
     return "", words
-
-
-def _ended(code: int) -> str:
-    if code < 0:
-        with contextlib.suppress(ValueError):
-            return f"killed by {signal.Signals(-code).name}"
-        return f"killed by signal {-code}"
-    return f"exit code {code}" if code else ""
-
-
-def _reap(child: subprocess.Popen[bytes]) -> tuple[float, float]:
-    """(CPU seconds, MB) of the ended child."""
-    _, status, used = os.wait4(child.pid, 0)
-    child.returncode = os.waitstatus_to_exitcode(status)
-    for stream in (child.stdin, child.stderr):
-        if stream is not None:
-            with contextlib.suppress(OSError):
-                stream.close()
-    return used.ru_utime + used.ru_stime, used.ru_maxrss / 1024.0

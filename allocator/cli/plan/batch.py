@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import csv
 import json
-import os
 import queue
 import subprocess
 import sys
@@ -15,10 +14,10 @@ from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
-from pathlib import Path
 
 from allocator.cli.request import DecisionSummary, Request, snapshot_name, summarise
 from allocator.errors import UsageError
+from allocator.solvers.isolation.child_processes import Child
 
 GRAVITY = (0, 5, 4, 3, 2, 1)  # of exit codes, the gravest last
 FIELDS = (
@@ -114,7 +113,7 @@ class _Child(threading.Thread):
         super().__init__(daemon=True)
         self._folders, self._out, self._todo, self._done = folders, out, todo, done
         self._request = request
-        self._process: subprocess.Popen[str] | None = None
+        self._child: Child | None = None
         self._ending = False
         self._lock = threading.Lock()
 
@@ -129,13 +128,13 @@ class _Child(threading.Thread):
 
     def _request_summary(self, folder: str) -> DecisionSummary:
         order = json.dumps({"folder": folder, "request": asdict(self._request), "out": self._out})
-        answer = ""
+        answer = b""
         try:
-            process = self._alive()
-            if process is not None and process.stdin and process.stdout:
-                process.stdin.write(order + "\n")
-                process.stdin.flush()
-                answer = process.stdout.readline()
+            child = self._alive()
+            if child is not None and child.process.stdin and child.process.stdout:
+                child.process.stdin.write(order.encode() + b"\n")
+                child.process.stdin.flush()
+                answer = child.process.stdout.readline()
         except OSError:
             pass
         if answer:
@@ -153,47 +152,34 @@ class _Child(threading.Thread):
         one.
         """
         with self._lock:
-            process, self._process = self._process, None
-        if process is not None:
-            process.kill()
-            process.wait()
-            for pipe in (process.stdin, process.stdout):
-                with suppress(OSError, AttributeError):
-                    pipe.close()  # type: ignore[union-attr]
+            child, self._child = self._child, None
+        if child is not None:
+            child.kill()
 
-    def _alive(self) -> subprocess.Popen[str] | None:
+    def _alive(self) -> Child | None:
         with self._lock:
-            if not self._ending and self._process is None:
-                self._process = subprocess.Popen(
-                    [sys.executable, "-m", "allocator.cli.plan.batch_worker"],
+            if not self._ending and self._child is None:
+                self._child = Child(
+                    "batch",
+                    "allocator.cli.plan.batch_worker",
                     stdin=subprocess.PIPE,
-                    text=True,
                     stdout=subprocess.PIPE,
-                    encoding="utf-8",
-                    env={**os.environ, "PYTHONPATH": _search_path()},
-                    process_group=0,
+                    stderr=2,
                 )  # Ctrl-C reaches us alone; we end the children
-            return self._process
+            return self._child
 
     def end(self, wait: bool = True) -> None:
         """End the child process: politely at first."""
         with self._lock:
             self._ending = True
-            process = self._process
-        if process is None or process.poll() is not None:
-            return
-        process.terminate()
-        if wait:
-            try:
-                process.wait(5)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-
-
-def _search_path() -> str:
-    """So that the child finds the same packages, installed or not."""
-    return os.pathsep.join(p for p in sys.path if p) or str(Path.cwd())
+            child = self._child
+            if wait:
+                self._child = None
+        if child is not None:
+            child.terminate()
+            if wait:
+                child.wait(5.0)
+                child.kill()
 
 
 def _printer(form: str, width: int) -> Callable[[DecisionSummary], None]:

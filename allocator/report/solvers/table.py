@@ -1,10 +1,11 @@
-"""The Markdown tables of the solver benchmarks."""
+"""The tables of the solver benchmarks, and their Markdown."""
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 from allocator.report.solvers.results import (
     RULES,
@@ -30,9 +31,23 @@ HEAD = (
 )
 
 
-def markdown(results: Results) -> str:
-    """A table per rule set and size; cells are `median / worst` over the seeds."""
-    parts = [f"Machine: {results.machine}."] if results.machine else []
+NO_LIES = "No bound lies below a plan that any engine found."
+
+
+@dataclass(frozen=True)
+class SolverTable:
+    """What was measured of the engines on instances of one size under one set of rules.
+
+    about: size, rules, seeds and limits. rows: texts below HEAD, one row per engine.
+    """
+
+    instance: str
+    about: str
+    rows: Sequence[Sequence[str]]
+
+
+def tables(results: Results) -> Iterator[SolverTable]:
+    """Yield a table per rule set and size; cells are `median / worst` over the seeds."""
     best = results.best_bound()
     groups: dict[tuple[str, str, str, float, float], list[SolverRun]] = {}
     for row in results.rows:
@@ -50,25 +65,36 @@ def markdown(results: Results) -> str:
             if turn == "warm"
             else ""
         )
-        parts.append(
-            f"**{instance}**, {jobs:,} jobs,{warm} {RULES.get(rules, rules)}, "
-            f"{seeds} seed{'s' * (seeds > 1)}, asked for {percent(asked)}, limit {limit:g} s"
+        yield SolverTable(
+            instance,
+            f"{jobs:,} jobs,{warm} {RULES.get(rules, rules)}, "
+            f"{seeds} seed{'s' * (seeds > 1)}, asked for {percent(asked)}, limit {limit:g} s",
+            [
+                list(_cells([r for r in rows if r.engine == engine], best))
+                for engine in sorted({r.engine for r in rows}, key=engine_order)
+            ],
         )
-        lines = [f"| {' | '.join(HEAD)} |", "|---" * len(HEAD) + "|"]
-        for engine in sorted({r.engine for r in rows}, key=engine_order):
-            mine = [r for r in rows if r.engine == engine]
-            lines.append(f"| {' | '.join(_cells(mine, best))} |")
-        parts.append("\n".join(lines))
-    lies = results.lies()
-    parts.append(
-        "No bound lies below a plan that any engine found."
-        if not lies
-        else "\n".join(
-            f"- WRONG: {a.engine} proved {a.bound:.9g} for {a.instance} {a.rules} seed {a.seed},"
-            f" {b.engine} found {b.value:.9g}"
-            for a, b in lies
-        )
-    )
+
+
+def describe_lies(results: Results) -> list[str]:
+    """Return a line for each bound that lies below a plan of another engine."""
+    return [
+        f"WRONG: {a.engine} proved {a.bound:.9g} for {a.instance} {a.rules} seed {a.seed},"
+        f" {b.engine} found {b.value:.9g}"
+        for a, b in results.lies()
+    ]
+
+
+def markdown(results: Results) -> str:
+    """Return all tables, and the lies, as Markdown."""
+    parts = [f"Machine: {results.machine}."] if results.machine else []
+    for table in tables(results):
+        head, *rows = (f"| {' | '.join(line)} |" for line in (HEAD, *table.rows))
+        parts += [
+            f"**{table.instance}**, {table.about}",
+            "\n".join([head, "|---" * len(HEAD) + "|", *rows]),
+        ]
+    parts.append("\n".join(f"- {lie}" for lie in describe_lies(results)) or NO_LIES)
     return "\n\n".join(parts) + "\n"
 
 

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 PREFIX = "allocator-"
-KINDS = ("worker", "task", "bench", "workload")
+KINDS = ("worker", "task", "bench", "workload", "batch")
 NEW_S = 60.0  # a younger folder may not have been locked yet
 
 

@@ -7,31 +7,20 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
-import signal
 import socket
-import subprocess
-import sys
-import tempfile
 import threading
 import time
-from pathlib import Path
 
 from allocator.solvers.isolation.channel import Channel
-from allocator.solvers.isolation.scratch_folders import Scratch
+from allocator.solvers.isolation.child_processes import LAST_WORDS, Child
 
-ROOT = str(Path(__file__).resolve().parents[3])
-SPOKEN = 2000  # characters of a dead worker's last words that are passed on
 USES = 1000  # calls after which a worker is replaced: solver libraries leak
 
 
-class Worker:
-    """One child process with its channel, lifeline, captured output and temporary folder."""
+class Worker(Child):
+    """One child process with its channel and lifeline."""
 
     def __init__(self, module: str, paths: tuple[str, ...] = ()) -> None:
-        self._scratch = Scratch("worker")
-        self.folder = self._scratch.path
-        # closed with the worker
-        self._capture = tempfile.TemporaryFile(mode="a+b", buffering=0)  # noqa: SIM115
         ours, theirs = socket.socketpair()
         self.channel = Channel(ours)
         lifeline, self._lifeline = os.pipe()
@@ -39,39 +28,23 @@ class Worker:
         self.ready = False
         self.uses = 0
         self.born = time.monotonic()
+        ends = theirs.fileno(), lifeline
         try:
-            self._process = subprocess.Popen(
-                [
-                    sys.executable,
-                    "-P",
-                    "-m",
-                    "allocator.solvers.isolation.worker",
-                    module,
-                    str(theirs.fileno()),
-                    str(lifeline),
-                ],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=self._capture,
-                pass_fds=(theirs.fileno(), lifeline),
-                start_new_session=True,
-                env=_environment(paths, self.folder),
+            super().__init__(
+                "worker",
+                "allocator.solvers.isolation.worker",
+                module,
+                *map(str, ends),
+                environment={"OPENBLAS_NUM_THREADS": os.environ.get("OPENBLAS_NUM_THREADS", "1")},
+                paths=paths,
+                pass_fds=ends,
             )
         except BaseException:
-            self.forget()
-            self._scratch.remove()
+            self._close_ends()
             raise
         finally:
             theirs.close()
             os.close(lifeline)
-
-    @property
-    def pid(self) -> int:
-        """Process id, which is also that of the worker's process group."""
-        return self._process.pid
-
-    def alive(self) -> bool:
-        return self._process.poll() is None
 
     def wait_ready(self, deadline: float) -> str:
         """Wait until the back end is loaded; '' or what went wrong. Raises TimeoutError, and
@@ -89,63 +62,22 @@ class Worker:
         self.ready, self.version = True, str(message[1])
         return ""
 
-    def printed(self) -> str:
-        """What the worker wrote to its standard error (and output, if asked to keep it) since
-        the last request.
-        """
-        try:
-            return os.pread(
-                self._capture.fileno(), os.fstat(self._capture.fileno()).st_size, 0
-            ).decode("utf-8", "replace")
-        except (OSError, ValueError):
-            return ""
-
     def fate(self) -> str:
         """How the process ended, with its last words; waits a moment for it to end."""
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(0.2)
-        code = self._process.returncode
-        if code is None:
-            how = "still running"
-        elif code < 0:
-            how = (
-                f"killed by {signal.Signals(-code).name}"
-                if -code in set(signal.Signals)
-                else f"signal {-code}"
-            )
-        else:
-            how = f"exit code {code}"
-        words = self.printed().strip()[-SPOKEN:]
-        return f"{how}: {words}" if words else how
-
-    def kill(self) -> None:
-        """End the whole process group at once, and remove what it left in its temporary folder."""
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.pid, signal.SIGKILL)
-        self._process.wait()
-        self._scratch.remove()
-        self.forget()
+        self.wait(0.2)
+        words = self.printed().strip()[-LAST_WORDS:]
+        return f"{self.how_it_ended()}: {words}" if words else self.how_it_ended()
 
     def forget(self) -> None:
         """Close this process's ends; the worker dies of it, unless another process holds copies."""
+        self._close_ends()
+        super().forget()
+
+    def _close_ends(self) -> None:
         self.channel.close()
         with contextlib.suppress(OSError):
             os.close(self._lifeline)
         self._lifeline = -1
-        self._capture.close()
-        self._scratch.forget()
-
-
-def _environment(paths: tuple[str, ...], folder: str) -> dict[str, str]:
-    """The caller's environment; modules are found where this process finds them, and `paths`
-    first.
-    """
-    env = dict(os.environ)
-    known = [p for p in sys.path if p]
-    env["PYTHONPATH"] = os.pathsep.join([*paths, ROOT, *(p for p in known if p != ROOT)])
-    env["TMPDIR"] = folder
-    env.setdefault("OPENBLAS_NUM_THREADS", "1")
-    return env
 
 
 class WorkerPool:

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from allocator.bench.folders import cell, toml_text
+from allocator.bench.folders import cell
 from allocator.errors import UsageError
+from allocator.io.config_toml import format_toml
 from allocator.io.plans import write_files
 from allocator.io.tables.csv_table import csv_text
 
@@ -48,7 +49,7 @@ class GeneratedWorkload:
         """File name -> content, in order of names."""
         out = {file: _csv(columns).encode() for file, columns in self.tables.items()}
         if self.config:
-            out["config.toml"] = toml_text(self.config).encode()
+            out["config.toml"] = format_toml(self.config).encode()
         if self.about:
             out["README.md"] = self.about.encode()
         return dict(sorted(out.items()))
