@@ -1,9 +1,8 @@
-"""Pareto fronts and lower convex hulls of many small sets of points at once, both coordinates to be
-small.
+"""Pareto fronts and lower convex hulls of many small sets of points; both coordinates are costs.
 
-Every group has points (x, y): what an option costs and what it leaves to wait. Mixing options moves
-along straight lines, so only the hull from the cheapest point downwards counts; each step along it
-has a price, its slope. Source: Sinha and Zoltners, "The multiple-choice knapsack problem",
+Every group has points (x, y): the cost of an option and the waiting that it leaves. Mixing options
+moves along straight lines, so only the hull from the cheapest point downwards counts; each step
+along it has a price, its slope. Source: Sinha and Zoltners, "The multiple-choice knapsack problem",
 Operations Research 27 (1979), section 2.
 """
 
@@ -15,9 +14,11 @@ from formulations.model.linear import Floats, Ints
 
 
 def front(group: Ints, x: Floats, y: Floats) -> Ints:
-    """Places in the arrays (n,) of the Pareto points, by group and x ascending: no other point of
-    the group is at most as large in both. Along a group x rises and y falls. Of equal points the
-    first counts."""
+    """Return the Pareto points among the arrays (n,) as indices, by group and x ascending.
+
+    No other point of the group is at most as large in both coordinates. Along a group x rises and y
+    falls. Of equal points the first counts.
+    """
     order = np.lexsort((y, x, group))
     before = np.append(np.inf, _least(group[order], y[order])[:-1])[: len(order)]
     first = np.append(True, np.diff(group[order]) != 0)[: len(order)]
@@ -25,7 +26,7 @@ def front(group: Ints, x: Floats, y: Floats) -> Ints:
 
 
 def hull(group: Ints, x: Floats, y: Floats) -> Ints:
-    """Places in the arrays (n,) of the hull's points, by group and x ascending.
+    """Return the points of the hulls among the arrays (n,) as indices, by group and x ascending.
 
     Along a group x rises, y falls, and the slopes of `slopes` fall strictly. Of equal points the
     first counts.
@@ -42,9 +43,7 @@ def hull(group: Ints, x: Floats, y: Floats) -> Ints:
 
 
 def slopes(group: Ints, x: Floats, y: Floats) -> Floats:
-    """(n,) what y falls by per unit of x on the way to each point from the one before; inf at
-    the first of a group.
-    """
+    """Return the fall of y per unit of x on the way to each point, (n,), inf at the first."""
     out = np.full(len(x), np.inf)
     same = np.flatnonzero(group[1:] == group[:-1])
     out[same + 1] = (y[same] - y[same + 1]) / (x[same + 1] - x[same])
@@ -52,7 +51,7 @@ def slopes(group: Ints, x: Floats, y: Floats) -> Floats:
 
 
 def _least(group: Ints, y: Floats) -> Floats:
-    """Running minimum of y within each group; every group in one piece."""
+    """Return the running minimum of y within each group; groups are contiguous."""
     out, step = y.copy(), 1
     while step < len(out):
         near = np.flatnonzero(group[step:] == group[:-step])

@@ -1,16 +1,16 @@
-"""A tighter bound: rows that concern few groups (a tenant's quota) are kept, not priced.
+"""A tighter bound: rows that concern few groups (a tenant's quota) are kept instead of priced.
 
 L(p) adds p_r for every unit that a plan leaves unused in row r, but some units cannot be used: a
-tenant with three large jobs does not fill its quota exactly. Let blocks q be sets of groups without
-a group in common, each with one row that touches groups of the block only and has coefficients k_c,
-whole multiples of a unit (GPUs; cents). At prices p any plan loses against L(p) at least
+tenant with three large jobs does not fill its quota exactly. Let blocks q be disjoint sets of
+groups, each with one row that touches groups of the block only and has coefficients k_c, whole
+multiples of a unit (GPUs; cents). At prices p any plan loses against L(p) at least
 
     delta_q = min over choices of block q with low <= u <= high, u = sum of their k:
                   sum of losses  +  sum_{rows r with coefficients k} (rent_r - p_r u)
 
 so L(p) - sum_q delta_q is a bound. delta_q is a multiple-choice knapsack over sums u (Kellerer,
-Pferschy and Pisinger 2004, section 11.5), small because only columns of loss below the cost of a
-known plan matter. This is partial dualisation: the bound of the pools' prices alone (Geoffrion
+Pferschy and Pisinger 2004, section 11.5). It is small because only columns of loss below the cost
+of a known plan matter. This is a partial dualisation; prices alone give a weaker bound (Geoffrion
 1974, integrality property).
 """
 
@@ -27,15 +27,24 @@ from formulations.model.choices import Choices
 from formulations.model.linear import Floats, Ints
 
 UNITS = (1.0, 0.5, 0.25, 0.1, 0.05, 0.01)
-# states x columns of one block; beyond, cheaper columns only, and a weaker delta
+# states x columns of one block; above, only columns of little loss and a weaker delta are used
 WORK = 4_000_000
 
 
 @dataclass(frozen=True)
 class TighterBound:
-    """bound: L(p) - sum of deltas; credit (J,): delta of the group's block, 0 outside of blocks;
-    choice (J,): the plan with the best choice of each block that was looked at; it may break the
-    rows between blocks."""
+    """A bound L(p) - sum of deltas.
+
+    Attributes
+    ----------
+    bound : float
+        The bound.
+    credit : (J,)
+        Delta of the group's block, 0 outside of blocks.
+    choice : (J,)
+        The plan with the best choice of each block that was solved; it may break the rows between
+        blocks.
+    """
 
     bound: float
     credit: Floats
@@ -53,9 +62,11 @@ class _Block:
 def tighten_bound(
     choices: Choices, dual: Dual, plan: Ints, enough: float, deadline: float
 ) -> TighterBound:
-    """L of `dual` less the deltas of the blocks that cost the plan most; stops when the bound is <=
-    enough, when the remaining blocks cost nothing, or at the deadline (time.monotonic). The plan
-    must be feasible."""
+    """Subtract from L of `dual` the deltas of the blocks that cost the plan most.
+
+    It stops when the bound is <= enough, when the remaining blocks cost nothing, or at the deadline
+    (time.monotonic). The plan must be feasible.
+    """
     c = choices
     p = project_prices(c, dual.prices)
     loss = np.maximum(np.repeat(dual.reduced, np.diff(c.start)) - (c.value - c.matrix @ p), 0.0)
@@ -87,19 +98,17 @@ def tighten_bound(
 
 
 def _rent(c: Choices, p: Floats, use: Floats) -> Floats:
-    """What a plan of these activities pays for unused (or missing) units of each row, (R,) >= 0
-    if it is feasible.
+    """Return the price of a plan's unused (or missing) units of each row, (R,), >= 0 if it is
+    feasible.
     """
     edge = np.where(p > 0, c.high, np.where(p < 0, c.low, use))
     return np.asarray(np.maximum(p * (edge - use), 0.0), dtype=np.float64)
 
 
 def _candidates(c: Choices, a: sparse.csc_matrix, rent: Floats) -> list[_Block]:
-    """Rows that cost the plan something and have positive coefficients of one unit, the most
-    wasteful first.
-    """
+    """List rows with a cost and with positive coefficients of one unit, the most wasteful first."""
     mark = np.random.default_rng(0).random(c.n)
-    prints = np.asarray(mark @ a).reshape(-1)  # equal rows have equal prints
+    prints = np.asarray(mark @ a).reshape(-1)  # equal rows have equal fingerprints
     found = []
     for r in np.argsort(-rent, kind="stable"):
         columns, k = _row(a, int(r))
@@ -122,9 +131,7 @@ def _candidates(c: Choices, a: sparse.csc_matrix, rent: Floats) -> list[_Block]:
 
 
 def _unit(k: Floats) -> float:
-    """The largest of UNITS of which all positive coefficients are whole multiples (dollars:
-    perhaps cents), else 0.
-    """
+    """Return the largest of UNITS that divides all positive coefficients, else 0."""
     if not len(k) or not (k > 0).all():
         return 0.0
     return next((u for u in UNITS if _are_multiples(k[:100], u) and _are_multiples(k, u)), 0.0)
@@ -135,17 +142,18 @@ def _are_multiples(k: Floats, u: float) -> bool:
 
 
 def _row(a: sparse.csc_matrix, r: int) -> tuple[Ints, Floats]:
-    """Columns and coefficients of a row."""
+    """Return columns and coefficients of a row."""
     return a.indices[a.indptr[r] : a.indptr[r + 1]], a.data[a.indptr[r] : a.indptr[r + 1]]
 
 
 def _blocks(c: Choices, rows: list[_Block], share: float) -> list[_Block]:
-    """Rows of up to a share of the groups, in order, as long as no group is in two. With share
-    1: perhaps one pool.
+    """Select rows of up to a share of the groups, in order, so that no group is in two blocks.
+
+    With share 1 that may be one pool.
     """
     taken, blocks = np.zeros(c.J, dtype=bool), []
     for b in rows:
-        # everyone's budget in cents has too many sums
+        # the budget of all jobs in cents has too many sums
         few = share if b.unit == 1.0 else min(share, 0.5)
         if len(b.groups) <= few * c.J and not taken[b.groups].any():
             blocks.append(b)
@@ -156,8 +164,11 @@ def _blocks(c: Choices, rows: list[_Block], share: float) -> list[_Block]:
 def _delta(
     c: Choices, a: sparse.csc_matrix, p: Floats, loss: Floats, dual: Dual, b: _Block, most: float
 ) -> tuple[float, Ints | None]:
-    """delta of a block whose best known choice costs `most`, and the columns (groups of the block,)
-    that reach it; something smaller than delta if the knapsack is too large."""
+    """Return delta of a block whose best known choice costs `most`, and the columns that attain it.
+
+    The columns are (groups of the block,). The result is smaller than delta if the knapsack is too
+    large.
+    """
     # bounds carry the model's tolerance of 1e-9, more than the rounding errors of sums of multiples
     # of a unit
     low = float(np.ceil(c.low[b.rows].max() / b.unit - 1e-6))
@@ -197,9 +208,7 @@ def _delta(
 
 @dataclass(frozen=True)
 class _Items:
-    """Entries of a multiple-choice knapsack: owner, size k, cost and the column each stands for,
-    -1 = nothing.
-    """
+    """Entries of a multiple-choice knapsack: owner, size k, cost, and column (-1 = nothing)."""
 
     owner: Ints
     k: Ints
@@ -210,18 +219,18 @@ class _Items:
         return _Items(self.owner[at], self.k[at], self.cost[at], self.column[at])
 
     def tidy(self) -> _Items:
-        """Sorted by owner and size, the cheapest of equal sizes only."""
+        """Sort by owner and size, and keep only the cheapest of equal sizes."""
         near = self.take(np.lexsort((self.cost, self.k, self.owner)))
         return near.take(np.append(True, (np.diff(near.owner) != 0) | (np.diff(near.k) != 0)))
 
     def work(self, high: float) -> float:
-        """Columns x states of the knapsack."""
+        """Return columns x states of the knapsack."""
         count = np.bincount(self.owner, minlength=int(self.owner.max(initial=-1)) + 1)
         alone = count[self.owner] == 1
         return float((~alone).sum()) * max(0.0, high + 1 - float(self.k[alone].sum()))
 
     def largest(self) -> float:
-        """Sum of the owners' largest sizes."""
+        """Return the sum of the owners' largest sizes."""
         top = np.zeros(int(self.owner.max(initial=-1)) + 1)
         np.maximum.at(top, self.owner, self.k)
         return float(top.sum())
@@ -231,9 +240,11 @@ _Stage = tuple[_Items, Ints]  # entries of one owner; per state the entry that r
 
 
 def _knapsack(items: _Items, high: int) -> tuple[Floats, list[_Stage]]:
-    """Least cost of exactly one entry per owner with sum of k equal to u, u = 0 .. high, inf where
-    impossible; and the way to trace the entries back. Owners with one entry only shift the sums;
-    they come first."""
+    """Return the least cost of one entry per owner with sum of k equal to u, for u = 0 .. high.
+
+    It is inf where impossible. The second result serves to trace the entries back. Owners with one
+    entry only shift the sums; they come first.
+    """
     if not len(items.owner):
         return np.append(0.0, np.full(high, np.inf)), []
     first = np.flatnonzero(np.append(True, np.diff(items.owner) != 0))
@@ -261,7 +272,7 @@ def _knapsack(items: _Items, high: int) -> tuple[Floats, list[_Stage]]:
 
 
 def _trace(stages: list[_Stage], u: int, groups: int) -> Ints:
-    """The columns (groups,) that reach the sum u."""
+    """Return the columns (groups,) that reach the sum u."""
     chosen = np.full(groups, -1)
     if not stages:
         return chosen

@@ -1,11 +1,10 @@
-"""A proof for every plan: prices on the coupling rows and the upper bound they give, without any
-solver.
+"""A proof for every plan without a solver: prices on the coupling rows and the bound they give.
 
 For any prices p of the right sign (>= 0 where a row has only an upper bound, <= 0 where it has only
 a lower one)
 
-    L(p) = sum_r (p_r high_r if p_r > 0 else p_r low_r) + sum_j max( 0 unless must_j, max_{c of j}
-    v_c - a_c'p )
+    L(p) =   sum_r (p_r high_r if p_r > 0 else p_r low_r)
+           + sum_j max( 0 unless must_j, max_{c of j} v_c - a_c'p )
 
 is at least the value of every plan (weak duality: Geoffrion 1974, "Lagrangean relaxation for
 integer programming"). The best such bound is that of the LP relaxation; the prices are its dual
@@ -34,10 +33,21 @@ SAMPLE_SLACK = 0.02  # and by how much its rows are wider
 
 @dataclass(frozen=True)
 class Dual:
-    """prices (m,): of every model row, 0 on rows that couple nothing; bound: L(prices), safe
-    against rounding; reduced (J,): best v_c - a_c'p of each group, at least 0 unless it must;
-    choice (J,): the column that reaches it. values (n,): solution of the linear programme that they
-    come from, None without one."""
+    """Prices and the bound that they give.
+
+    Attributes
+    ----------
+    prices : (m,)
+        Price of every model row, 0 on rows that couple nothing.
+    bound : float
+        L(prices), safe against rounding.
+    reduced : (J,)
+        Best v_c - a_c'p of each group, at least 0 unless the group is mandatory.
+    choice : (J,)
+        The column that attains it.
+    values : (n,) or None
+        Solution of the linear programme that the prices come from.
+    """
 
     prices: Floats
     bound: float
@@ -47,8 +57,9 @@ class Dual:
 
 
 def project_prices(choices: Choices, prices: Floats) -> Floats:
-    """Model prices (m,) as prices of the coupling rows (R,) of the right sign; what is not
-    finite becomes 0.
+    """Turn model prices (m,) into prices of the coupling rows (R,) of the right sign.
+
+    Prices that are not finite become 0.
     """
     p = prices[choices.rows]
     p = np.where(np.isfinite(p), p, 0.0)
@@ -57,21 +68,19 @@ def project_prices(choices: Choices, prices: Floats) -> Floats:
 
 
 def spread_prices(choices: Choices, p: Floats) -> Floats:
-    """Prices of the coupling rows (R,) as prices of all model rows (m,)."""
+    """Turn prices of the coupling rows (R,) into prices of all model rows (m,)."""
     prices = np.zeros(choices.model.m)
     prices[choices.rows] = p
     return prices
 
 
 def bound_at(choices: Choices, prices: Floats) -> float:
-    """L(prices) for any prices (m,), rounded up by more than all the rounding errors of its
-    computation.
-    """
+    """Return L(prices) for any prices (m,), rounded up by more than its rounding errors."""
     return evaluate(choices, prices).bound
 
 
 def evaluate(choices: Choices, prices: Floats) -> Dual:
-    """L and its maximisers at any prices (m,)."""
+    """Return L and its maximisers at any prices (m,)."""
     p = project_prices(choices, prices)
     with np.errstate(over="ignore", invalid="ignore"):
         reduced = choices.value - choices.matrix @ p if p.any() else choices.value
@@ -95,7 +104,7 @@ def evaluate(choices: Choices, prices: Floats) -> Dual:
 
 
 def group_max(choices: Choices, x: Floats, empty: float) -> Floats:
-    """Largest entry of x (n,) in each group, `empty` where there is none; (J,)."""
+    """Return the largest entry of x (n,) in each group, (J,), `empty` where there is none."""
     top = np.full(choices.J, empty)
     if choices.n:
         top[choices.filled] = np.maximum.reduceat(x, choices.start[choices.filled])
@@ -103,8 +112,9 @@ def group_max(choices: Choices, x: Floats, empty: float) -> Floats:
 
 
 def best_columns(choices: Choices, reduced: Floats) -> tuple[Floats, Ints]:
-    """Per group the best reduced value (J,) and its first column (J,), -1 where nothing is
-    better or as good.
+    """Return the best reduced value and its first column in each group, (J,) each.
+
+    The column is -1 where the group may take nothing and no column has a positive reduced value.
     """
     best = group_max(choices, reduced, 0.0)
     at = np.flatnonzero(reduced >= np.repeat(best, np.diff(choices.start)))[::-1]
@@ -121,12 +131,25 @@ def minimise_dual(
     tol: float = 2e-6,
     coldest: float = 0.0,
 ) -> Dual:
-    """Prices close to the best ones and their bound. Deterministic unless the deadline
-    (time.monotonic) strikes.
+    """Find prices close to the best ones, with their bound.
 
-    start (m,): prices to begin from, those of a similar round for example. Ends when a colder
-    temperature improves the bound by less than tol (relative), or before temperatures below
-    `coldest`. Where no plan exists the bound may fall without end: it stops somewhere, finite.
+    The result is deterministic unless the deadline (time.monotonic) is reached.
+
+    Parameters
+    ----------
+    start : (m,), optional
+        Prices to begin from, for example those of a similar round.
+    deadline : float, optional
+        Latest end (time.monotonic).
+    tol : float
+        Stop when a colder temperature improves the bound by less, relative.
+    coldest : float
+        Stop before colder temperatures.
+
+    Notes
+    -----
+    If no plan exists, the bound may fall without end; the search then stops somewhere, at a finite
+    bound.
     """
     best = evaluate(choices, np.zeros(choices.model.m))
     if start is not None:
@@ -145,7 +168,7 @@ def minimise_dual(
         p = _first_prices(part)
         for mu in (0.06, 0.015, 0.004):
             p, _ = newton(part, p, mu, 1e-4, until if mu < 0.06 else math.inf, SAMPLE_CAP)
-        # whatever comes of it is better than no prices at all if time runs out now
+        # if time runs out now, these prices are better than none
         best = min(
             best,
             evaluate(choices, spread_prices(choices, rows.join(p))),
@@ -169,7 +192,7 @@ def minimise_dual(
         gain = best.bound - new.bound
         if gain > 0:
             best = new
-        if warm and gain < 0:  # still too smooth to see what the last round knew
+        if warm and gain < 0:  # still too smooth to improve on the prices of the last round
             continue
         stale = stale + 1 if gain < tol * abs(best.bound) and mu < 0.01 else 0
         if stale >= patience:
@@ -178,8 +201,11 @@ def minimise_dual(
 
 
 def sample_of_choices(choices: Choices, size: int) -> Choices:
-    """The choices of a sample of the groups that have columns, with their share of the rows: prices
-    alike, found in a fraction of the time."""
+    """Return the choices of a sample of the groups, with their share of the rows.
+
+    Its prices are similar, and are found in a fraction of the time. Groups without columns are left
+    out.
+    """
     groups = _sample(choices, size) if len(choices.filled) > size else choices.filled
     columns, share = choices.columns_of(groups), len(groups) / max(1, len(choices.filled))
     width = np.diff(choices.start)[groups]
@@ -196,7 +222,7 @@ def sample_of_choices(choices: Choices, size: int) -> Choices:
 
 
 def _sample(choices: Choices, size: int) -> Ints:
-    """Groups drawn among those that have columns: the others say nothing about prices."""
+    """Draw groups among those that have columns, because the others say nothing about prices."""
     drawn = np.random.default_rng(0).choice(len(choices.filled), size, replace=False)
     return choices.filled[np.sort(drawn)]
 
@@ -208,8 +234,11 @@ def _temperatures(sample_of_choices: bool, warm: bool) -> tuple[float, ...]:
 
 @dataclass(frozen=True)
 class _Rows:
-    """Coupling rows as `<=` rows in natural units: row r stands for sign_r x coupling row at_r /
-    unit_r <= b_r; values are divided by `value_scale`, the mean of the groups' largest values."""
+    """Coupling rows as `<=` rows in natural units.
+
+    Row r stands for sign_r x coupling row at_r / unit_r <= b_r. Values are divided by
+    `value_scale`, the mean of the groups' largest values.
+    """
 
     at: Ints
     sign: Floats
@@ -238,8 +267,9 @@ class _Rows:
         return _Rows(at, sign, unit, b, value_scale, choices.R)
 
     def smooth(self, choices: Choices, groups: Ints | None) -> Smooth:
-        """The smooth dual of some non-empty groups, with their share of the right-hand side; None:
-        all groups."""
+        """Return the smooth dual of some non-empty groups (None: all) with their share of the
+        right-hand side.
+        """
         own = choices.filled if groups is None else groups
         share = len(own) / len(choices.filled)
         columns = choices.columns_of(own)
@@ -250,7 +280,8 @@ class _Rows:
         scaled *= A.data
         A = sparse.csr_matrix((scaled, A.indices, A.indptr), shape=A.shape)
         b = self.b * share
-        # a sample of a feasible model may break its rows by chance: ask for a little less
+        # a sample of a feasible model may break its rows by chance, so the rows are relaxed a
+        # little
         if groups is not None:
             b = b + SAMPLE_SLACK * np.abs(b)
         return Smooth(
@@ -262,18 +293,19 @@ class _Rows:
         )
 
     def join(self, p: Floats) -> Floats:
-        """Prices of the scaled rows as prices of the coupling rows (R,)."""
+        """Turn prices of the scaled rows into prices of the coupling rows (R,)."""
         net = np.bincount(self.at, self.sign * p / self.unit * self.value_scale, minlength=self.R)
         return np.asarray(net, dtype=np.float64)
 
     def split(self, prices: Floats) -> Floats:
-        """The reverse of join."""
+        """Reverse `join`."""
         return np.maximum(self.sign * prices[self.at] * self.unit / self.value_scale, 0.0)
 
 
 def _first_prices(s: Smooth) -> Floats:
-    """Prices on the rows that would overflow if every group took its best, scaled to the lowest
-    bound.
+    """Return prices on the rows that would overflow if every group took its best column.
+
+    They are scaled to the lowest bound.
     """
     zero = np.zeros(s.R)
     use = s.b - s.at(zero, 1e-3).g

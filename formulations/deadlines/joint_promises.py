@@ -1,14 +1,13 @@
-"""Promises to several jobs at once: which deadlines can be kept together, one satisfactory share
-after the other.
+"""Promises to several jobs: which deadlines can be kept together, one satisfactory share at a time.
 
 Source: Gu et al., ElasticFlow, ASPLOS 2023, algorithm 1 (admission control: earliest deadline
-first, each job its minimum satisfactory share of what those before it leave). Ours: several pools,
-and rows that limit more than GPUs (quotas, budgets) in every slot.
+first, each job its minimum satisfactory share of what those before it leave). Additions here:
+several pools, and rows that limit more than GPUs (quotas, budgets) in every slot.
 
-A job that finds its share in what is left needs no other job to change its plan; that is tried
-first. A chain of promises is a plan: each job's sizes, slot by slot, within all rows. So what is
-promised can be kept, as long as speeds are right and nothing is taken away. What is not promised
-may still be possible: see `formulations/deadlines/kept_bound.py`.
+A job that finds its share in what is left changes no other job's plan; that is tried first. A chain
+of promises is a plan: each job's sizes, slot by slot, within all rows. So all promises can be kept
+as long as speeds are right and no GPUs are lost. A deadline that is not promised may still be
+possible: see `formulations/deadlines/kept_bound.py`.
 """
 
 from __future__ import annotations
@@ -30,8 +29,8 @@ from formulations.model.linear import Floats, Ints
 
 @dataclass(frozen=True)
 class CandidatePool:
-    """A pool in which a job may run: its need there; rows (r,) that it uses and how much of each
-    per GPU (r,).
+    """A pool in which a job may run: its need there, the rows (r,) it uses, and the use per GPU
+    (r,).
     """
 
     pool: int
@@ -41,7 +40,7 @@ class CandidatePool:
     home: bool = False
 
     def free(self, left: Floats) -> Ints:
-        """(T,) GPUs that the rows (R, T) leave to it."""
+        """Return the GPUs that the rows (R, T) leave to it, (T,)."""
         gpus: Ints = np.floor((left[self.rows] / self.per_gpu[:, None]).min(axis=0) + 1e-9).astype(
             np.int64
         )
@@ -59,8 +58,14 @@ class Promise:
 class ReservationPlan:
     """Promises made so far.
 
-    places: of every job; due (J,): seconds from now; left (R, T): of every row in every slot, first
-    those of pools.
+    Attributes
+    ----------
+    places : sequence of sequences of CandidatePool
+        Candidate pools of every job.
+    due : (J,)
+        Deadlines, seconds from now.
+    left : (R, T)
+        What is left of every row in every slot; pools come first.
     """
 
     def __init__(
@@ -71,25 +76,25 @@ class ReservationPlan:
             [min((p.need.least_gpu_s for p in of), default=0.0) for of in places]
         )
         pools = sorted({p.pool for of in places for p in of})
-        # there are until the end of each slot
+        # GPU-seconds available until the end of each slot
         self._gpu_s = np.cumsum(left[pools].sum(axis=0)) * slot_s
         self.jobs: list[int] = []
         self.made: list[Promise] = []
         self._key: list[tuple[float, int]] = []
-        # what is left before the n-th promise; the last: after all
+        # what is left before the n-th promise; the last entry: after all
         self._before: list[Floats] = [left]
 
     @property
     def left(self) -> Floats:
-        """(R, T) what all promises together leave."""
+        """What all promises together leave, (R, T)."""
         return self._before[-1]
 
     def add(self, j: int) -> bool:
-        """Promise job j its deadline besides all others; False, and nothing changes, where no way
-        is found.
+        """Promise job j its deadline besides all others; return False, without a change, if that
+        fails.
 
-        The other promises stay as they are if they leave enough GPUs; else those due later are
-        planned anew.
+        The other promises stay as they are if they leave enough GPUs. Otherwise those due later are
+        planned again.
         """
         at = bisect(self._key, (float(self.due[j]), j))
         promise = self._promise(j, self.left)
@@ -105,12 +110,12 @@ class ReservationPlan:
         return self._fits_before_deadlines(j) and self._replan(at, [j, *self.jobs[at:]])
 
     def settle(self) -> None:
-        """Plan all promises anew, by earliest deadline, if they can all be kept so."""
+        """Plan all promises again, by earliest deadline, if all can be kept that way."""
         self._replan(0, list(self.jobs))
 
     def _replan(self, at: int, jobs: list[int]) -> bool:
-        """Plan these jobs, the n-th from `at` on, in this order; False, and nothing changes,
-        where one finds no way.
+        """Plan these jobs, the n-th from `at` on, in this order; return False, without a change, on
+        failure.
         """
         before, made = [self._before[at]], []
         for job in jobs:
@@ -124,9 +129,7 @@ class ReservationPlan:
         return True
 
     def _fits_before_deadlines(self, j: int) -> bool:
-        """False where job j and those promised need more GPU-seconds by some deadline than there
-        are until then.
-        """
+        """Return False if job j and those promised need too many GPU-seconds by a deadline."""
         jobs = np.array([*self.jobs, j], dtype=np.int64)
         jobs = jobs[np.argsort(self.due[jobs], kind="stable")]
         until = (
@@ -138,16 +141,18 @@ class ReservationPlan:
         )
 
     def soonest(self, j: int) -> float:
-        """Seconds from now of the earliest deadline that could be promised to job j besides all
-        others; inf: none in these slots."""
+        """Return the earliest deadline that could be promised to job j besides all others.
+
+        It is in seconds from now, inf if there is none in these slots.
+        """
         return min(
             (soonest(p.need, p.free(self.left), self.slot_s) for p in self.places[j]),
             default=np.inf,
         )
 
     def _promise(self, j: int, left: Floats) -> Promise | None:
-        """Where it runs if that does; else where it takes the smallest part of what its rows
-        have.
+        """Return the job's present place if it suffices, else the place of the smallest share of
+        its rows.
         """
         best: tuple[float, Promise] | None = None
         for place in self.places[j]:
@@ -166,7 +171,7 @@ class ReservationPlan:
 
 
 def subtract_reservation(left: Floats, promise: Promise) -> Floats:
-    """(R, T) what is left once a promise is kept."""
+    """Return what is left once a promise is kept, (R, T)."""
     out: Floats = left.copy()
     size, place = promise.reservation.size, promise.place
     out[place.rows, : len(size)] -= place.per_gpu[:, None] * size

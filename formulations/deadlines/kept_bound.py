@@ -1,17 +1,16 @@
-"""How many deadlines can be kept at most: a linear programme over the intervals between them.
+"""An upper bound on the deadlines that can be kept: a linear programme over intervals between them.
 
     max  sum_j w_j y_j
-    s.t. sum_{i: ends <= d_j} sum_o r_o x_joi  >=  R_j y_j            every job j: its work by its
-        deadline
-         sum_o x_joi                           <=  L_i                  at most one option at a time
-         sum_jo a_ro x_joi                     <=  b_r L_i              every row r (pools, budgets,
-             quotas)
+    s.t. sum_{i: ends <= d_j} sum_o r_o x_joi  >=  R_j y_j    every job j: its work by its deadline
+         sum_o x_joi                           <=  L_i        at most one option at a time
+         sum_jo a_ro x_joi                     <=  b_r L_i    every row r (pools, budgets, quotas)
          0 <= y_j <= 1,  x >= 0
 
-x_joi: seconds that option o of job j runs in interval i of length L_i. Pauses, whole jobs and whole
-options are left out, so no plan keeps more (weighted) deadlines: an upper bound, to go with the
-plan of `joint_promises.py` that keeps some. With more deadlines than intervals neighbouring ones
-are merged, each then counting as due at the end of its interval, which only raises the bound.
+x_joi is the number of seconds that option o of job j runs in interval i of length L_i. Pauses,
+whole jobs and whole options are left out, so no plan keeps more (weighted) deadlines: the value is
+an upper bound, to go with the plan of `joint_promises.py`. With more deadlines than intervals
+neighbouring ones are merged; each then counts as due at the end of its interval, which only raises
+the bound.
 """
 
 from __future__ import annotations
@@ -28,9 +27,19 @@ MOST_INTERVALS = 24
 
 @dataclass(frozen=True)
 class DatedJobs:
-    """Jobs that want their deadline. weight, work, due (J,): w, R, d > 0 in seconds from now;
-    options in parallel arrays (n,): job, rate (work per second); row, option, amount (m,): what
-    options use of rows; high (R,): b."""
+    """Jobs with deadlines.
+
+    Attributes
+    ----------
+    weight, work, due : (J,)
+        w, R, and d > 0 in seconds from now.
+    job, rate : (n,)
+        Job and work per second of each option.
+    row, option, amount : (m,)
+        Use of rows by options.
+    high : (R,)
+        Limits b.
+    """
 
     weight: Floats
     work: Floats
@@ -44,8 +53,9 @@ class DatedJobs:
 
 
 def bound_kept_deadlines(w: DatedJobs) -> float:
-    """The value of the programme; no plan keeps deadlines of more weight. 0 without jobs or
-    options.
+    """Return the value of the programme; no plan keeps deadlines of more weight.
+
+    It is 0 without jobs or options.
     """
     from scipy.optimize import linprog
     from scipy.sparse import coo_matrix
@@ -74,7 +84,7 @@ def bound_kept_deadlines(w: DatedJobs) -> float:
         # work <= done
         (w.job[o], np.arange(k), -w.rate[o]),
         (np.arange(J), k + np.arange(J), w.work),
-        # one at a time
+        # one option at a time
         (J + w.job[o] * T + i, np.arange(k), np.ones(k)),
         # rows
         (J + J * T + row[entry] * T + i[uses], uses, amount[entry]),
@@ -104,8 +114,8 @@ def bound_kept_deadlines(w: DatedJobs) -> float:
 
 
 def _grid(due: Floats, count: int) -> Floats:
-    """(T,) ends of at most `count` intervals: deadlines, spread evenly over them; the last is
-    the last deadline.
+    """Return the ends of at most `count` intervals, (T,): deadlines, spread evenly, with the last
+    one.
     """
     ends = np.unique(due)
     pick = (

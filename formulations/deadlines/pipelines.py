@@ -1,17 +1,16 @@
-"""Deadlines of pipelines: what the deadline of the last job means for the jobs that come before it.
+"""Deadlines of pipelines: the deadline of the last job in terms of the jobs that come before it.
 
     t_j        shortest seconds that job j still needs
-    b_j        = t_j + max over predecessors i of b_i                     longest way from now
-        through j
+    b_j        = t_j + max over predecessors i of b_i        longest path from now through j
     stretch_j  = max(1, (due_j - now) / b_j)
     due_i      = min(deadline_i,  min over successors j of  due_j - t_j stretch_j)
 
-Every stage on the longest way to a deadline gets its shortest time stretched by the same factor:
-time to spare is split in proportion to the time that stages need (as ESG splits an objective of
-latency over the stages of a pipeline, Hui et al., HPDC 2024, section 3; there along dominators,
-here all predecessors of a stage are due when its share begins). Where the deadline cannot be met
-any more the factor is 1: due_i is the classical latest finish of the critical path, and every stage
-is as late as the last one.
+The shortest time of every stage on the longest path to a deadline is stretched by the same factor:
+spare time is split in proportion to the times that stages need. ESG splits a latency objective over
+the stages of a pipeline in this way (Hui et al., HPDC 2024, section 3), there along dominators;
+here all predecessors of a stage are due when its share begins. If the deadline can no longer be
+met, the factor is 1: due_i is then the classical latest finish of the critical path, and every
+stage is as late as the last one.
 """
 
 from __future__ import annotations
@@ -26,11 +25,25 @@ from formulations.model.linear import Floats, Ints
 def split_deadlines(
     after: Mapping[int, Sequence[int]], need_s: Floats, deadline_s: Floats, now_s: float
 ) -> tuple[Floats, Ints]:
-    """(due_s (J,), whose (J,)): when each job is due, nan = never, and the job whose deadline that
-    is, -1 = none.
+    """Return when each job is due, and whose deadline that is.
 
-    after: job -> its predecessors, without circles. need_s (J,): t_j, >= 0. deadline_s (J,): own
-    deadlines, nan = none.
+    Parameters
+    ----------
+    after : mapping of int to sequence of int
+        Predecessors of each job, without cycles.
+    need_s : (J,)
+        t_j >= 0.
+    deadline_s : (J,)
+        Own deadlines, nan = none.
+    now_s : float
+        Present time, seconds.
+
+    Returns
+    -------
+    due_s : (J,)
+        Seconds on the same clock, nan = never.
+    whose : (J,)
+        The job whose deadline it is, -1 = none.
     """
     due = deadline_s.astype(np.float64)
     whose = np.where(np.isnan(due), -1, np.arange(len(due)))
@@ -50,7 +63,7 @@ def split_deadlines(
 
 
 def _sort_topologically(after: Mapping[int, Sequence[int]]) -> list[int]:
-    """All jobs named, each after its predecessors."""
+    """Return all jobs, each after its predecessors."""
     out: list[int] = []
     done: set[int] = set()
     for root in after:

@@ -1,18 +1,16 @@
-"""How few GPUs keep a deadline: minimum satisfactory shares, filled into what is free over time.
+"""The fewest GPUs that keep a deadline: minimum satisfactory shares of the GPUs that are free.
 
 Source: Gu et al., ElasticFlow, ASPLOS 2023, section 4.1 (minimum satisfactory share, progressive
-filling) for jobs of one kind of GPU; letters are ours. Time is cut into slots of D seconds from now
-on; free_t GPUs are free in slot t.
+filling) for jobs of one kind of GPU; the letters differ. Time is cut into slots of D seconds from
+now on; free_t GPUs are free in slot t.
 
-    size_t(k) = the largest size <= min(k, free_t)                        a share of k, as far as
-        there are free GPUs
-    work_t(k) = rate(size_t) max(0, D - pause where the size changes),    in the last slot up to the
-        deadline only
-    share     = the smallest k with sum_t work_t(k) >= R                  none: the deadline cannot
-        be kept
+    size_t(k) = the largest size <= min(k, free_t)
+    work_t(k) = rate(size_t) max(0, D - pause where the size changes)
+    share     = the smallest k with sum_t work_t(k) >= R
 
-A job holds its GPUs to the end of the slot in which it is done, so what a chain of fills promises
-can really be carried out in rounds of D seconds.
+In the last slot only the time up to the deadline counts. Without such a k the deadline cannot be
+kept. A job holds its GPUs to the end of the slot in which it is done, so a chain of fills can be
+carried out in rounds of D seconds.
 """
 
 from __future__ import annotations
@@ -26,9 +24,23 @@ from formulations.model.linear import Floats, Ints
 
 @dataclass(frozen=True)
 class DeadlineNeed:
-    """One job in one pool. sizes (S,): ascending; rate (S,): work per second; work: R; due_s:
-    seconds from now; pause_s: lost at a start; change_s: lost at a change of size; held: GPUs it
-    has there now, 0 = none."""
+    """One job in one pool.
+
+    Attributes
+    ----------
+    sizes : (S,)
+        GPUs, ascending.
+    rate : (S,)
+        Work per second at each size.
+    work : float
+        Remaining work R.
+    due_s : float
+        Deadline, seconds from now.
+    pause_s, change_s : float
+        Seconds lost at a start and at a change of size.
+    held : int
+        GPUs that the job has there now, 0 = none.
+    """
 
     sizes: Ints
     rate: Floats
@@ -46,9 +58,7 @@ class DeadlineNeed:
 
 @dataclass(frozen=True)
 class Reservation:
-    """size (T',): GPUs in the slots up to the one in which the job is done; done_s: seconds from
-    now.
-    """
+    """GPUs `size` (T',) in the slots up to the end of the job, and `done_s`, seconds from now."""
 
     size: Ints
     done_s: float
@@ -59,8 +69,8 @@ class Reservation:
 
 
 def reservation(need: DeadlineNeed, free: Ints, slot_s: float) -> Reservation | None:
-    """The smallest share that keeps the deadline in slots with `free` (T,) GPUs; None if there
-    is none.
+    """Return the smallest share that keeps the deadline in slots with `free` (T,) GPUs, None
+    without one.
     """
     slots = min(len(free), int(np.ceil(need.due_s / slot_s - 1e-9)))
     if slots <= 0 or not len(need.sizes):
@@ -83,10 +93,10 @@ def reservation(need: DeadlineNeed, free: Ints, slot_s: float) -> Reservation | 
 
 
 def soonest(need: DeadlineNeed, free: Ints, slot_s: float) -> float:
-    """Seconds from now until the job could be done on what is free, whatever its deadline; inf:
-    never in these slots.
+    """Return the seconds until the job could be done on free GPUs, whatever its deadline.
 
-    The earliest over its shares: the earliest deadline that could be promised.
+    This is the earliest deadline that could be promised, over all shares; inf: never in these
+    slots.
     """
     best = np.inf
     for k in range(len(need.sizes)):
@@ -119,8 +129,10 @@ def soonest(need: DeadlineNeed, free: Ints, slot_s: float) -> float:
 
 
 def _work(need: DeadlineNeed, index: Ints, slots: int, slot_s: float) -> tuple[Floats, Floats]:
-    """(S, slots) work and useful seconds of each slot, if the job holds its index-th size there
-    (0: nothing).
+    """Return work and useful seconds of each slot at the job's index-th size there, (S, slots)
+    each.
+
+    Index 0 means no GPUs.
     """
     held = int(np.searchsorted(need.sizes, need.held, side="right")) if need.held else 0
     before = np.concatenate([np.full((len(index), 1), held), index[:, :-1]], axis=1)

@@ -1,5 +1,4 @@
-"""Changes of a choice, many at once: what a group's switch to another column does to the rows and
-to the value.
+"""Changes of a choice, many at once: the effect of switching groups on the rows and the value.
 
 A move sends group j to column c, or to nothing (column -1, only for groups that need not run).
 """
@@ -17,8 +16,19 @@ from formulations.model.linear import Floats, Ints
 
 @dataclass(frozen=True)
 class Moves:
-    """k moves: group (k,), column (k,), gain (k,) of value, loss (k,) at the prices (reduced value
-    given up), delta (k, R) sparse change of the activities."""
+    """k moves.
+
+    Attributes
+    ----------
+    group, column : (k,)
+        The group that moves, and its new column.
+    gain : (k,)
+        Gain of value.
+    loss : (k,)
+        Reduced value that is given up at the prices.
+    delta : (k, R)
+        Sparse change of the activities.
+    """
 
     group: Ints
     column: Ints
@@ -30,7 +40,7 @@ class Moves:
         return len(self.group)
 
     def take(self, which: Ints) -> Moves:
-        """Some of the moves, in the given order."""
+        """Return some of the moves, in the given order."""
         return Moves(
             self.group[which],
             self.column[which],
@@ -40,14 +50,13 @@ class Moves:
         )
 
     def entries(self, i: int) -> tuple[Ints, Floats]:
-        """Rows and amounts of one move."""
+        """Return rows and amounts of one move."""
         a, b = self.delta.indptr[i], self.delta.indptr[i + 1]
         return self.delta.indices[a:b], self.delta.data[a:b]
 
 
 class Board:
-    """A choice under change: choice (J,), its activities use (R,), and how badly it breaks the
-    rows.
+    """A choice (J,) that changes, its activities use (R,), and how far it breaks the rows.
 
     Violations are measured in units of the rows' mean coefficient, so that dollars and GPUs add up.
     """
@@ -59,24 +68,26 @@ class Board:
         self.use = choices.use_of(self.choice)
 
     def refresh(self) -> None:
-        """Compute the activities afresh: sums of many moves drift."""
+        """Recompute the activities, because sums of many moves drift."""
         self.use = self.choices.use_of(self.choice)
 
     def excess(self) -> Floats:
-        """How far each row is broken, (R,), in units; 0 where it holds."""
+        """Return how far each row is broken, (R,), in units; 0 where it holds."""
         c = self.choices
         return np.maximum(np.maximum(self.use - c.high, c.low - self.use), 0.0) / self.unit
 
     def rent(self) -> float:
-        """What the prices ask for the units that the choice leaves unused (or misses), if it
-        keeps the rows.
+        """Return the price of the units that the choice leaves unused (or misses), if it keeps the
+        rows.
         """
         c, p = self.choices, self.p
         edge = np.where(p > 0, c.high, np.where(p < 0, c.low, self.use))
         return float((p * (edge - self.use)).sum())
 
     def moves(self, columns: Ints, leave: Ints) -> Moves:
-        """Moves of the owners of `columns` to them, and of the groups `leave` to nothing."""
+        """Return the moves of the owners of `columns` to them, and of the groups `leave` to
+        nothing.
+        """
         c = self.choices
         group = np.concatenate([c.group[columns], leave])
         column = np.concatenate([columns, np.full(len(leave), -1)])
@@ -89,10 +100,12 @@ class Board:
         )
 
     def violation_relief(self, moves: Moves) -> tuple[Floats, Floats]:
-        """By how much each move lowers the sum of violations, (k,), negative where it adds some;
-        and what that costs: the value lost beyond what the prices allow for the violation removed.
-        A large job that ties at the prices costs nothing by its loss, but it frees more than is
-        needed."""
+        """Return how much each move lowers the sum of violations, and its cost, (k,) each.
+
+        The relief is negative where a move adds violations. The cost is the value lost beyond what
+        the prices allow for the violation removed. A large job that ties at the prices has no loss,
+        but it frees more than is needed, and that costs.
+        """
         c, d = self.choices, moves.delta
         row = d.indices
         new = self.use[row] + d.data
@@ -106,7 +119,7 @@ class Board:
         )
 
     def relief_of(self, moves: Moves, i: int) -> float:
-        """relief of one move, on the board as it is now."""
+        """Return the relief of one move on the present board."""
         c = self.choices
         row, amount = moves.entries(i)
         old, unit, high, low = self.use[row], self.unit[row], c.high[row], c.low[row]
@@ -122,7 +135,7 @@ class Board:
         self.choice[moves.group[i]] = moves.column[i]
 
     def _lines(self, column: Ints) -> sparse.csr_matrix:
-        """Rows of the matrix, empty ones for column -1."""
+        """Return rows of the matrix, empty ones for column -1."""
         c = self.choices
         width = np.append(np.diff(c.matrix.indptr), 0)[column]
         end = np.cumsum(width)

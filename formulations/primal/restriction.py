@@ -1,9 +1,8 @@
-"""A few columns of a large model: those that the prices nearly chose, seen as a small model of
-their own.
+"""A few columns of a large model as a small model: those that the prices nearly chose.
 
-Moves of single groups and of pairs look at every column again and again, but at good prices only
-near ties need to be looked at (the core of a knapsack: Kellerer, Pferschy and Pisinger 2004,
-section 5.4). All other groups stay where they are, and what they use is taken off the bounds.
+Moves of single groups and of pairs inspect every column repeatedly, but at good prices only near
+ties need to be inspected (the core of a knapsack: Kellerer, Pferschy and Pisinger 2004, section
+5.4). All other groups keep their columns, and their use is subtracted from the bounds.
 """
 
 from __future__ import annotations
@@ -16,13 +15,13 @@ from formulations.bounds.lagrangian import group_max, project_prices
 from formulations.model.choices import Choices
 from formulations.model.linear import Bools, Floats, Ints, LinearModel
 
-NEAR, NEAR_PER_ROW = 2_000, 30  # so many columns, and a hundredth of all
+NEAR, NEAR_PER_ROW = 2_000, 30  # columns of a core: a constant, and for each row
 
 
 @dataclass(frozen=True)
 class Focus:
-    """A small view of the same rows. groups (G,) and columns (k,) of the whole; base (J,):
-    choice of all groups.
+    """A small view of the same rows: groups (G,) and columns (k,) of the whole, base (J,) choice of
+    all.
     """
 
     view: Choices
@@ -32,27 +31,29 @@ class Focus:
     base: Ints
 
     def narrow(self, choice: Ints) -> Ints:
-        """A choice of the whole (J,) that keeps to these columns, as one of the view (G,)."""
+        """Translate a choice of the whole (J,) that keeps to these columns to the view (G,)."""
         own = choice[self.groups]
         return np.where(own >= 0, np.searchsorted(self.columns, own), -1)
 
     def widen(self, own: Ints) -> Ints:
-        """A choice of the view (G,) as one of the whole (J,)."""
+        """Translate a choice of the view (G,) to the whole (J,)."""
         choice = self.base.copy()
         choice[self.groups] = np.append(self.columns, -1)[own]
         return choice
 
 
 def focus_on_near_ties(choices: Choices, prices: Floats) -> NearTies | None:
-    """The near ties at model prices (m,); None where they are not much less than the whole."""
+    """Return the near ties at model prices (m,), None if they are most of the columns."""
     want = NEAR + NEAR_PER_ROW * choices.R + choices.n // 100
     return None if choices.n < 2 * want else NearTies(choices, prices, want)
 
 
 class NearTies:
-    """The columns of a model that lose least at some prices: about `want`, and those of the most
-    valuable groups that own about `want` / 8; the latter decide how well all the others can be
-    packed."""
+    """The columns of a model that lose least at some prices.
+
+    There are about `want` of them, and about `want` / 8 columns of the most valuable groups,
+    because these decide how well all others can be packed.
+    """
 
     def __init__(self, choices: Choices, prices: Floats, want: int) -> None:
         self.choices = choices
@@ -71,12 +72,13 @@ class NearTies:
         self._free: Bools = count + (nothing <= limit) > 1
 
     def around(self, choice: Ints) -> Focus:
-        """These columns and those of a choice (J,); groups with nothing else to take stay as
-        they are in it.
+        """Return the view of these columns and those of a choice (J,).
+
+        Groups with no other column keep what they have in the choice.
         """
         c = self.choices
         near, free = self._near.copy(), self._free.copy()
-        # who holds what is no near tie is free to leave it
+        # a group whose column is no near tie may leave it
         away = np.where(choice >= 0, np.append(~near, False)[choice], self._bound_to_take)
         near[choice[away & (choice >= 0)]] = True
         free |= away
@@ -108,7 +110,7 @@ class NearTies:
 
 
 def _valuable(choices: Choices, most: int) -> Ints:
-    """The most valuable groups, owning about `most` columns."""
+    """Return the most valuable groups, which own about `most` columns."""
     size = np.diff(choices.start)
     order = np.argsort(-group_max(choices, choices.value, 0.0), kind="stable")
     return order[: int(np.searchsorted(np.cumsum(size[order]), most))]

@@ -1,9 +1,9 @@
-"""From prices to a plan: each group takes its best column at the prices, broken rows are repaired,
-leftovers are used.
+"""From prices to a plan: take the best columns at the prices, repair broken rows, use what is left.
 
 This is the strong greedy ("marginal"): the Lagrangian heuristic of the multiple-choice knapsack
-literature (Kellerer, Pferschy and Pisinger 2004, "Knapsack Problems", ch. 11). It is hint, fallback
-and policy, so it must find a plan in practically every round that has one. Deterministic.
+literature (Kellerer, Pferschy and Pisinger 2004, "Knapsack Problems", ch. 11). It serves as hint,
+fallback and policy, so it must find a plan in practically every round that has one. It is
+deterministic.
 """
 
 from __future__ import annotations
@@ -19,17 +19,19 @@ from formulations.model.linear import Bools, Floats, Ints
 from formulations.primal.moves import Board, Moves
 from formulations.primal.restriction import NearTies, focus_on_near_ties
 
-PAIRS = 1500  # moves of which pairs are tried
+PAIRS = 1500  # moves that are combined to pairs
 TRIALS = 400  # moves that look for a second move to go with them, in one pass
-REPAIRS = 50_000  # moves looked at in one pass of a repair
-SINGLES = 20_000  # single moves looked at in one pass
+REPAIRS = 50_000  # moves considered in one pass of a repair
+SINGLES = 20_000  # single moves considered in one pass
 CHUNK = 512  # pairs that are checked at once
 EPS = 1e-12
 
 
 def round_dual(choices: Choices, dual: Dual, until: float = math.inf) -> Ints | None:
-    """The plan that the prices suggest, repaired and filled; None where every start gets stuck, or
-    at `until` (time.monotonic)."""
+    """Return the plan that the prices suggest, repaired and filled.
+
+    The result is None if every start fails, or at `until` (time.monotonic).
+    """
     prices, ties = dual.prices, focus_on_near_ties(choices, dual.prices)
     for turn in range(8):
         start = dual.choice if turn == 0 else evaluate(choices, prices).choice
@@ -41,12 +43,10 @@ def round_dual(choices: Choices, dual: Dual, until: float = math.inf) -> Ints | 
 
 
 def _sharpen(choices: Choices, choice: Ints, prices: Floats, dual: Dual, turn: int) -> Floats:
-    """Prices moved against the rows that the choice breaks: one subgradient step of growing
-    length.
-    """
+    """Move prices against the rows that the choice breaks: a subgradient step of growing length."""
     board = Board(choices, choice, project_prices(choices, prices))
     up, down = board.use > choices.high, board.use < choices.low
-    # the argmax was fine, only the repair went astray: move on all bound rows
+    # the best columns kept all rows and only the repair failed: change prices of all binding rows
     if not (up | down).any():
         up, down = dual.prices[choices.rows] > 0, dual.prices[choices.rows] < 0
     mean_value = float(np.abs(choices.value).mean()) if choices.n else 1.0
@@ -63,10 +63,27 @@ def repair(
     until: float = math.inf,
     ties: NearTies | None = None,
 ) -> Ints | None:
-    """A choice near the given one that keeps all rows, by moves of the least loss (at the prices)
-    per violation removed; pairs of moves where single ones get stuck. None if stuck, if a
-    must-group owns no column, or at `until` (time.monotonic). Large models are repaired among near
-    ties first; ties: those at the prices, if they are known."""
+    """Return a choice near the given one that keeps all rows.
+
+    Moves with the least loss (at the prices) per violation removed come first, then pairs of moves
+    where single ones fail. Large models are repaired among near ties first.
+
+    Parameters
+    ----------
+    choice : (J,)
+        The choice to repair.
+    prices : (m,)
+        Prices of the model's rows.
+    until : float
+        Latest end (time.monotonic).
+    ties : NearTies, optional
+        The near ties at the prices, if they are known.
+
+    Returns
+    -------
+    repaired : (J,) or None
+        None if the repair fails, if a mandatory group owns no column, or at `until`.
+    """
     ties = focus_on_near_ties(choices, prices) if ties is None else ties
     if ties is not None:
         focus = ties.around(choice)
@@ -97,10 +114,17 @@ def fill(
     until: float = math.inf,
     ties: NearTies | None = None,
 ) -> Ints:
-    """A feasible choice made better: moves that gain value and keep all rows, largest gain first;
-    then pairs of moves, one that gives way for another that gains more. Stops when nothing helps,
-    after `passes`, or at `until` (time.monotonic). Large models are filled among near ties; ties:
-    those at the prices, if they are known."""
+    """Improve a feasible choice.
+
+    Moves that gain value and keep all rows come first, the largest gain first; then pairs of moves,
+    of which one loses so that the other can gain more. It stops when nothing helps, after `passes`,
+    or at `until` (time.monotonic). Large models are filled among near ties.
+
+    Parameters
+    ----------
+    ties : NearTies, optional
+        The near ties at the prices, if they are known.
+    """
     ties = focus_on_near_ties(choices, prices) if ties is None else ties
     if ties is None:
         filled = _fill(choices, choice, prices, passes, until)
@@ -108,7 +132,7 @@ def fill(
         focus = ties.around(choice)
         filled = focus.widen(_fill(focus.view, focus.narrow(choice), focus.prices, passes, until))
     better = choices.value_of(filled) > choices.value_of(choice)
-    # rounding of many sums may break a row: vanishingly rare
+    # rounding of many sums may break a row, very rarely
     return filled if better and choices.feasible(filled) else choice
 
 
@@ -124,8 +148,9 @@ def _fill(choices: Choices, choice: Ints, prices: Floats, passes: int, until: fl
 
 
 def _fill_must(board: Board) -> bool:
-    """Give every must-group without a column its best one at the prices; False where there is
-    none.
+    """Give every mandatory group without a column its best one at the prices.
+
+    Return False if a group has no column.
     """
     c = board.choices
     bare = np.flatnonzero(c.mandatory & (board.choice < 0))
@@ -142,7 +167,7 @@ def _fill_must(board: Board) -> bool:
 
 
 def _relieving_moves(board: Board, most: int) -> Moves:
-    """Moves that touch a broken row in the direction that may help, the `most` of least loss."""
+    """Return the `most` moves of least loss that may reduce the violation of a broken row."""
     c = board.choices
     a = c.matrix
     over, under = board.use > c.high, board.use < c.low
@@ -158,14 +183,15 @@ def _relieving_moves(board: Board, most: int) -> Moves:
 
 
 def _has_flagged_entry(flag: Bools, indptr: Ints) -> Bools:
-    """Per column: whether any of its entries is flagged."""
+    """Return whether any entry of each column is flagged."""
     total = np.concatenate([[0], np.cumsum(flag)])
     return np.asarray(np.diff(total[indptr]) > 0)
 
 
 def _relieve(board: Board) -> bool:
-    """One pass of repairing single moves in order of loss per violation removed; False if none
-    helps.
+    """Make one pass of repairing single moves in order of loss per violation removed.
+
+    Return False if none helps.
     """
     moves = _relieving_moves(board, REPAIRS)
     violation_relief, cost = board.violation_relief(moves)
@@ -192,7 +218,7 @@ def _relieve(board: Board) -> bool:
 
 
 def _moves_of_least_loss(board: Board, columns: Ints, leave: Ints, most: int) -> Moves:
-    """Moves to columns, or of the groups `leave` to nothing: the `most` of least loss."""
+    """Return the `most` moves of least loss to columns, or of the groups `leave` to nothing."""
     c = board.choices
     now = np.append(board.reduced, 0.0)[board.choice]
     loss = np.concatenate([now[c.group[columns]] - board.reduced[columns], now[leave]])
@@ -214,7 +240,7 @@ def _all_moves(board: Board, most: int) -> Moves:
 
 
 def _relieve_pair(board: Board) -> bool:
-    """The pair of moves that removes most violation per loss, if any removes some."""
+    """Make the pair of moves that removes most violation per loss, if any removes some."""
     c = board.choices
     touching, counterparts = _relieving_moves(board, PAIRS // 4), _all_moves(board, PAIRS)
     reach, D = touching.delta.toarray(), counterparts.delta.toarray()
@@ -239,8 +265,9 @@ def _relieve_pair(board: Board) -> bool:
 
 
 def improve_singly(board: Board, most: int = SINGLES) -> bool:
-    """One pass of feasible single moves among the `most` of least loss, largest gain first;
-    False if none gains.
+    """Make one pass of feasible single moves among the `most` of least loss, largest gain first.
+
+    Return False if none gains.
     """
     c = board.choices
     now = np.append(c.value, 0.0)[board.choice]
@@ -255,7 +282,7 @@ def improve_singly(board: Board, most: int = SINGLES) -> bool:
     order = np.lexsort((moves.column, -moves.gain))
     moved = np.zeros(c.J, dtype=bool)
     chunk = 32
-    # one by one for a while, then all that is left at once: most fit no more
+    # one by one for a while, then all others at once, because most no longer fit
     while len(order):
         order = order[(board.violation_relief(moves)[0][order] >= 0) & ~moved[moves.group[order]]]
         for i in order[:chunk]:
@@ -267,7 +294,9 @@ def improve_singly(board: Board, most: int = SINGLES) -> bool:
 
 
 def improve_pairs(board: Board) -> bool:
-    """Pairs of moves, together feasible, that gain value, the largest gain first; False if none."""
+    """Make feasible pairs of moves that gain value, the largest gain first; return False if none
+    does.
+    """
     c = board.choices
     moves = _all_moves(board, max(100, min(PAIRS, 400_000 // max(1, c.R))))
     D = moves.delta.toarray()
@@ -295,8 +324,10 @@ def improve_pairs(board: Board) -> bool:
 
 
 def _pairs(board: Board, moves: Moves, D: Floats) -> tuple[Ints, Ints]:
-    """Moves that gain but break rows, each with the moves that mend the row that fewest moves mend,
-    where the two gain together."""
+    """Combine moves that gain but break rows with moves that repair them, where both together gain.
+
+    The repairing moves are those of the row that the fewest moves repair.
+    """
     c, none = board.choices, np.zeros(0, dtype=np.int64)
     if c.R == 0 or not len(moves.gain):
         return none, none

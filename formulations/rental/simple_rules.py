@@ -1,6 +1,4 @@
-"""What a rental budget buys by simpler rules, and the whole curve of budget against response
-time.
-"""
+"""The effect of a rental budget by simpler rules, and the curve of budget against response time."""
 
 from __future__ import annotations
 
@@ -19,15 +17,15 @@ from formulations.rental.widths import (
     widths,
 )
 
-REACH = 4.0  # a curve goes to so many times the budget that was asked for
-TINY = 1e-9  # a curve starts where so much more than the least is spent
+REACH = 4.0  # end of a curve, in multiples of the given budget
+TINY = 1e-9  # start of a curve: spending above the least, relative
 
 
 def equal_widths(classes: JobClasses, budget: Floats) -> Floats:
-    """(N, M) widths when all classes get the same width, as far as they may have it.
+    """Return widths (N, M) with the same width for all classes, as far as their limits allow.
 
-    budget (N,): units per hour, above what the narrowest widths cost. Every class on its cheapest
-    row.
+    budget (N,) is in units per hour and above the cost of the narrowest widths. Every class uses
+    its cheapest row.
     """
     c = classes.cheapest
     low, high = np.zeros(len(budget)), np.full(len(budget), 1000.0)
@@ -40,10 +38,10 @@ def equal_widths(classes: JobClasses, budget: Floats) -> Floats:
 
 
 def equal_spend(classes: JobClasses, budget: Floats) -> Floats:
-    """(N, M) widths when the same is spent on every class, as far as widths allow.
+    """Return widths (N, M) with the same spending on every class, as far as widths allow.
 
     budget (N,) as in `equal_widths`. A class whose narrowest width costs more than its part gets
-    that, one that cannot use its part gets its widest; the others share the rest equally.
+    that width, one that cannot use its part gets its widest; the others share the rest equally.
     """
     c = classes.cheapest
     with np.errstate(over="ignore"):
@@ -59,11 +57,10 @@ def equal_spend(classes: JobClasses, budget: Floats) -> Floats:
 
 
 def curve(classes: JobClasses, budget: float, points: int = 100) -> BudgetCurve:
-    """Budget against response time: from the least budget to REACH times `budget`, or to where
-    money buys nothing more.
+    """Return budget against response time, from the least budget to REACH times `budget`.
 
-    points: how many prices, in equal ratios; every step of a table has points of its own. Raises
-    TooLittle.
+    It ends earlier where more money buys nothing. `points` is the number of prices, in equal
+    ratios; every step of a table has points of its own. Raises BudgetTooSmall.
     """
     far = plan(classes, REACH * budget)
     dear, cheap = MOST_EXPONENT, np.log2(far.mu) if far.mu > 0 else -MOST_EXPONENT
@@ -92,14 +89,14 @@ def curve(classes: JobClasses, budget: float, points: int = 100) -> BudgetCurve:
 
 
 def _steps(classes: JobClasses) -> Floats:
-    """Prices mu at which a table's next size becomes better."""
+    """Return the prices mu at which a table's next size becomes better."""
     price = (classes.price / classes.weight[classes.of])[:, None]
     mu = classes.speed.step / price
     return np.asarray(mu[mu > 0], dtype=np.float64)
 
 
 def _exponent(classes: JobClasses, spend: float, low: float, high: float) -> float:
-    """The largest exponent e, to a millionth, for which the price 2^e leads to spending at least
+    """Return the largest exponent e, to a millionth, for which price 2^e leads to spending >=
     `spend`.
     """
     while high - low > 1e-6 * max(1.0, abs(low)):
@@ -112,7 +109,9 @@ def _exponent(classes: JobClasses, spend: float, low: float, high: float) -> flo
 
 
 def response_h(classes: JobClasses, width: Floats) -> Floats:
-    """(...) mean response time, hours, of widths (..., M) on the cheapest row of every class."""
+    """Return the mean response time, hours, (...), of widths (..., M) on the cheapest row of each
+    class.
+    """
     c = classes.cheapest
     return np.asarray(
         (c.load / c.speed.speed(width)).sum(axis=-1) / c.arrivals.sum(), dtype=np.float64
@@ -120,6 +119,6 @@ def response_h(classes: JobClasses, width: Floats) -> Floats:
 
 
 def plan_by_rule(classes: JobClasses, budget: float, width: Floats) -> RentalPlan:
-    """The plan of widths (M,) on the cheapest row of every class; its mu means nothing."""
+    """Return the plan of widths (M,) on the cheapest row of every class; its mu has no meaning."""
     row, _ = widths(classes, 2.0**MOST_EXPONENT)
     return plan_fixed_widths(classes, budget, 0.0, np.arange(len(classes)), row, width)

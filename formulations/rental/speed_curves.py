@@ -1,11 +1,11 @@
-"""Concave speed-up curves of many sorts of jobs at once, and the width that is best at a price.
+"""Concave speed-up curves of many kinds of jobs at once, and the best width at a price.
 
 On k >= 1 GPUs a job works s(k) times as fast as on one: Amdahl's law 1 / (1 - p + p/k), a power
-k^a, or a table of sizes, in between along the straight line of its concave hull (the same as giving
-some jobs one size and the others the next). The width for a price pi minimises (1 + pi k) / s(k).
-Source: Li, Berg, Mukhopadhyay, Harchol-Balter, "GPU rental on a budget", EPEW 2024; the closed
-forms are derived from its convex program: Amdahl k = sqrt(p / ((1 - p) pi)), power k = a / ((1 - a)
-pi).
+k^a, or a table of sizes. Between the sizes of a table the speed follows the straight line of its
+concave hull (the same as giving some jobs one size and the others the next). The width for a price
+pi minimises (1 + pi k) / s(k). Source: Li, Berg, Mukhopadhyay, Harchol-Balter, "GPU rental on a
+budget", EPEW 2024. The closed forms are derived from its convex program: Amdahl k = sqrt(p / ((1 -
+p) pi)), power k = a / ((1 - a) pi).
 """
 
 from __future__ import annotations
@@ -24,12 +24,22 @@ HALVINGS = 64  # of an exponent between 0 and 1000: down to the last bits of a f
 
 @dataclass(frozen=True)
 class SpeedUps:
-    """R curves. kind: AMDAHL, POWER or TABLE; parameter: p or a, nan of a table; least, most:
-    widths it may have.
+    """R curves.
 
-    factor multiplies the speed at every width. k, s (R, P): the points of a table's hull, its last
-    one repeated; step (R, P - 1): the prices below which the next point is better. whole: widths
-    are whole numbers.
+    Attributes
+    ----------
+    kind, parameter : (R,)
+        AMDAHL, POWER or TABLE, and p or a, nan of a table.
+    least, most : (R,)
+        Smallest and largest width.
+    factor : (R,)
+        Multiplies the speed at every width.
+    k, s : (R, P)
+        Points of a table's hull, with its last one repeated.
+    step : (R, P - 1)
+        Prices below which the next point is better.
+    whole : bool
+        Whether widths are whole numbers.
     """
 
     kind: Ints
@@ -46,7 +56,7 @@ class SpeedUps:
         return len(self.kind)
 
     def take(self, rows: Ints) -> SpeedUps:
-        """These curves, in that order."""
+        """Return these curves, in that order."""
         return SpeedUps(
             self.kind[rows],
             self.parameter[rows],
@@ -60,15 +70,17 @@ class SpeedUps:
         )
 
     def speed(self, k: Floats) -> Floats:
-        """(..., R) speed on k (..., R) GPUs within least and most."""
+        """Return the speed on k GPUs within least and most, (..., R) each."""
         p = self.parameter
         with np.errstate(invalid="ignore", over="ignore"):
             smooth = np.where(self.kind == AMDAHL, 1.0 / (1.0 - p + p / k), k**p)
         return self.factor * np.where(self.kind == TABLE, self._between(k), smooth)
 
     def width(self, price: Floats) -> Floats:
-        """(..., R) the k that minimises (1 + price k) / s(k); price (..., R) above 0. Of equally
-        good, the smaller.
+        """Return the k that minimises (1 + price k) / s(k), (..., R); of equally good ones the
+        smallest.
+
+        price (..., R) is above 0.
         """
         p = self.parameter
         with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
@@ -85,8 +97,10 @@ class SpeedUps:
         return np.asarray(np.where(dearer, high, low), dtype=np.float64)
 
     def width_of_cost(self, cost: Floats) -> Floats:
-        """(..., R) the width at which a unit of work takes `cost` (..., R) GPU-hours, k / s(k),
-        or the nearest.
+        """Return the width at which a unit of work takes `cost` GPU-hours, k / s(k), or the
+        nearest.
+
+        Both are (..., R).
         """
         low, high = (
             np.zeros(np.broadcast_shapes(cost.shape, self.most.shape)),
@@ -122,11 +136,11 @@ def speed_ups(
     factor: Sequence[float] | None = None,
     most: Sequence[float] | None = None,
 ) -> SpeedUps:
-    """R curves from their kinds and parameters or points (k, s), see SpeedUps; factor 1 and no
-    limit unless given.
+    """Build R curves from their kinds and parameters or points (k, s), see SpeedUps.
 
-    Raises ValueError where a speed-up has no end (p = 1 or a = 1 without a limit) or a table no
-    point within its limit: a linear speed-up would be given infinitely many GPUs, at no cost.
+    The defaults are factor 1 and no limit. Raises ValueError where a speed-up has no end (p = 1 or
+    a = 1 without a limit), because a linear speed-up would get infinitely many GPUs at no cost, or
+    where a table has no point within its limit.
     """
     kinds, p = np.array(kind, dtype=np.int64), np.array(parameter, dtype=np.float64)
     limit = np.full(len(kinds), np.inf) if most is None else np.array(most, dtype=np.float64)
@@ -157,8 +171,9 @@ def speed_ups(
 
 
 def _hulls(tables: Sequence[Sequence[tuple[int, float]]]) -> tuple[Floats, Floats, Floats]:
-    """k, s, step of SpeedUps. (k, s) -> (k/s, 1/s) takes lines to lines, and the concave hull to
-    the lower one.
+    """Return k, s, step of SpeedUps.
+
+    (k, s) -> (k/s, 1/s) maps lines to lines, and the concave hull to the lower one.
     """
     row = np.repeat(np.arange(len(tables)), [len(t) for t in tables])
     flat = np.array([point for t in tables for point in t], dtype=np.float64).reshape(-1, 2)

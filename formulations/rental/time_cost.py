@@ -1,11 +1,11 @@
-"""Several jobs, each with ways of (dollars, weighted hours): what the next dollar is best spent on.
+"""Several jobs, each with ways of (dollars, weighted hours): the best use of the next dollar.
 
     min  sum_j y_{j,o(j)}    s.t.  sum_j x_{j,o(j)} <= B
 
-For a price mu each job minimises y + mu x on its own, on the lower convex hull of its ways; as mu
-falls the jobs step along their hulls in order of slope (`hull.py`). The corners passed are best for
-what they spend, one way per job; between two of them only mixing (one job that changes its way on
-the road) is on the line.
+For a price mu each job minimises y + mu x on its own, on the lower convex hull of its ways. As mu
+falls the jobs step along their hulls in order of slope (`hull.py`). The corners passed are optimal
+for their spending, with one way per job. Points between two corners need mixing: one job that
+changes its way while it runs.
 """
 
 from __future__ import annotations
@@ -20,8 +20,17 @@ from formulations.model.linear import Floats, Ints
 
 @dataclass(frozen=True)
 class Together:
-    """c corners by spending. way (c, J): the way of each job; dollars, hours (c,) sums; mu (c,):
-    weighted hours saved per dollar on the way to the corner, inf at the first."""
+    """c corners by spending.
+
+    Attributes
+    ----------
+    way : (c, J)
+        The way of each job.
+    dollars, hours : (c,)
+        Sums over jobs.
+    mu : (c,)
+        Weighted hours saved per dollar on the step to the corner, inf at the first.
+    """
 
     way: Ints
     dollars: Floats
@@ -29,7 +38,7 @@ class Together:
     mu: Floats
 
     def mixed(self, dollars: Floats) -> Floats:
-        """(m,) hours at so many dollars along the lines between corners; inf below the first
+        """Return the hours at spendings (m,) on the lines between corners, inf below the first
         corner.
         """
         found = np.interp(dollars, self.dollars, self.hours)
@@ -37,8 +46,9 @@ class Together:
 
 
 def together(job: Ints, x: Floats, y: Floats) -> Together:
-    """Corners of ways (n,) of jobs 0 .. J-1, each of which has at least one. Equal slopes are
-    one corner each.
+    """Return the corners of ways (n,) of jobs 0 .. J-1, each with at least one way.
+
+    Equal slopes are one corner each.
     """
     on = hull(job, x, y)
     slope = slopes(job[on], x[on], y[on])

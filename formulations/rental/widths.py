@@ -1,17 +1,16 @@
-"""Renting GPUs on a long-run budget: the best width of every class of jobs, and the price of a unit
-of budget.
+"""Renting GPUs on a long-run budget: the best width of every class of jobs, and the budget's price.
 
-Jobs of class i arrive lambda_i times an hour with mean work E[X_i] in hours on one GPU: load rho_i
-= lambda_i E[X_i]. On k GPUs at price c a job's work takes 1/s(k) of that, so rho_i / s_i(k) jobs of
-the class are there on average:
+Jobs of class i arrive lambda_i times an hour with mean work E[X_i] in hours on one GPU, so the load
+is rho_i = lambda_i E[X_i]. On k GPUs at price c a job's work takes 1/s(k) of that, so on average
+rho_i / s_i(k) jobs of the class are present:
 
     min_k  sum_i w_i rho_i / s_i(k_i)      s.t.   sum_i rho_i c_i k_i / s_i(k_i) <= b
 
-Fixed widths, nobody queues: least mean response time of all policies of the same average rent (Li,
-Berg, Mukhopadhyay, Harchol-Balter, "GPU rental on a budget", EPEW 2024). At the price mu every
-class by itself minimises (w + mu c k) / s(k); mu is found by bisection, and where widths jump
-(tables, several GPU types) at most one class is mixed of two. With Poisson arrivals it is an
-M/G/infinity queue: n_i ~ Poisson(rho_i / s_i).
+With fixed widths no job waits, and the mean response time is the least of all policies of the same
+average rent (Li, Berg, Mukhopadhyay, Harchol-Balter, "GPU rental on a budget", EPEW 2024). At the
+price mu every class by itself minimises (w + mu c k) / s(k). mu is found by bisection; where widths
+jump (tables, several GPU types) at most one class is a mix of two widths. With Poisson arrivals
+this is an M/G/infinity queue: n_i ~ Poisson(rho_i / s_i).
 """
 
 from __future__ import annotations
@@ -31,8 +30,9 @@ MOST_EXPONENT = 600.0  # prices lie between 2^-600 and 2^600
 
 
 class BudgetTooSmall(ValueError):
-    """No width is stable: the budget is not above `least`; `response_h`: mean response time of
-    what `least` buys.
+    """No width is stable: the budget is not above `least`.
+
+    `response_h` is the mean response time of what `least` buys.
     """
 
     def __init__(self, least: float, response_h: float) -> None:
@@ -42,13 +42,19 @@ class BudgetTooSmall(ValueError):
 
 @dataclass(frozen=True)
 class JobClasses:
-    """M classes: arrivals per hour, load rho (mean GPUs at one GPU per job), weight w, all (M,) and
-    above 0.
+    """M classes and R >= M rows, the ways a class can run (GPU types).
 
-    R >= M rows, the ways a class can run (GPU types): of (R,) class of each, ascending, every class
-    at least once; price (R,) of a GPU in units of the budget, at least FREE: 1 for a budget in
-    GPUs, dollars per GPU-hour for one in dollars per hour; speed: its R curves, with a largest
-    width where it is FREE.
+    Attributes
+    ----------
+    arrivals, load, weight : (M,)
+        Arrivals per hour, load rho (mean GPUs at one GPU per job), and weight w, all above 0.
+    of : (R,)
+        Class of each row, ascending, every class at least once.
+    price : (R,)
+        Price of a GPU in units of the budget, at least FREE: 1 for a budget in GPUs, dollars per
+        GPU-hour for one in dollars per hour.
+    speed : SpeedUps
+        R curves, with a largest width where the price is FREE.
     """
 
     arrivals: Floats
@@ -63,19 +69,17 @@ class JobClasses:
 
     @property
     def paid(self) -> Floats:
-        """(R,) prices, 0 where a GPU is free."""
+        """Prices, (R,), 0 where a GPU is free."""
         return np.where(self.price > FREE, self.price, 0.0)
 
     @cached_property
     def starts(self) -> Ints:
-        """(M,) first row of every class."""
+        """First row of every class, (M,)."""
         return np.searchsorted(self.of, np.arange(len(self))).astype(np.int64)
 
     @cached_property
     def cheapest(self) -> JobClasses:
-        """With the cheapest row of each class alone: what equal widths and equal spending are
-        computed for.
-        """
+        """The classes with their cheapest row only, for equal widths and equal spending."""
         row, _ = choose(self, np.array([2.0**MOST_EXPONENT]))
         rows = row[0]
         return JobClasses(
@@ -106,7 +110,7 @@ class RentalPlan:
 
     @property
     def jobs(self) -> Floats:
-        """(n,) mean number of jobs there; the number is Poisson distributed with this mean."""
+        """Mean number of jobs present, (n,); the number is Poisson distributed with this mean."""
         return self.classes.load[self.of] * self.share * self.time
 
     @property
@@ -131,38 +135,37 @@ class RentalPlan:
 
     @property
     def weighted(self) -> float:
-        """The objective: mean number of jobs there, weighted."""
+        """The objective: mean number of jobs present, weighted."""
         return float(self.jobs @ self.classes.weight[self.of])
 
     @property
     def weighted_h(self) -> float:
-        """Mean response time, hours, every job counting as much as its weight: what is
-        minimised.
-        """
+        """Mean response time, hours, weighted by the jobs' weights: the minimised quantity."""
         return self.weighted / float(self.classes.arrivals @ self.classes.weight)
 
     def by_class(self, values: Floats) -> Floats:
-        """(M,) sums of an array (n,) of the options."""
+        """Return sums (M,) of an array (n,) of the options."""
         return np.bincount(self.of, values, minlength=len(self.classes)).astype(np.float64)
 
 
 def restrict_to_whole_gpus(classes: JobClasses) -> JobClasses:
-    """The same classes with whole widths only; of tables, the sizes they name.
+    """Return the same classes with whole widths only; of tables, the sizes they name.
 
     The best shares z of the jobs of each class over its options o = (row, k) are a linear program,
 
-        min  sum_io w_i rho_i z_io / s_o    s.t.   sum_io rho_i c_o k_o z_io / s_o <= b,   sum_o
-            z_io = 1,   z >= 0
+        min  sum_io w_i rho_i z_io / s_o
+        s.t. sum_io rho_i c_o k_o z_io / s_o <= b,   sum_o z_io = 1,   z >= 0
 
     the relaxation of a multiple-choice knapsack, which `plan` solves: at its price every class has
-    its best option, only the one that the budget cuts is mixed of two.
+    its best option, and only the one that the budget cuts is a mix of two.
     """
     return replace(classes, speed=replace(classes.speed, whole=True))
 
 
 def plan(classes: JobClasses, budget: float) -> RentalPlan:
-    """The best widths for a long-run mean of `budget` units per hour; raises TooLittle where
-    that is not stable.
+    """Return the best widths for a long-run mean of `budget` units per hour.
+
+    Raises BudgetTooSmall if that is not stable.
     """
     if at_price(classes, np.array([2.0**-MOST_EXPONENT])).spend[0] <= budget:
         row, width = choose(classes, np.array([2.0**-MOST_EXPONENT]))
@@ -181,16 +184,14 @@ def plan(classes: JobClasses, budget: float) -> RentalPlan:
 
 
 def widths(classes: JobClasses, mu: float) -> tuple[Ints, Floats]:
-    """(M,) row and width of every class at a price mu above 0 of a unit of budget: the
-    fixed-width policy.
-    """
+    """Return row and width of every class, (M,) each, at a price mu > 0 of a unit of budget."""
     row, width = choose(classes, np.array([mu]))
     return row[0], width[0]
 
 
 def choose(classes: JobClasses, mu: Floats) -> tuple[Ints, Floats]:
-    """(N, M) row and width of every class at N prices: the row, and in it the k, that minimise
-    (w + mu c k) / s(k).
+    """Return row and width of every class at N prices, (N, M) each: they minimise (w + mu c k) /
+    s(k).
     """
     price = classes.price / classes.weight[classes.of]
     width = classes.speed.width(mu[:, None] * price)
@@ -207,9 +208,12 @@ def choose(classes: JobClasses, mu: Floats) -> tuple[Ints, Floats]:
 
 @dataclass(frozen=True)
 class BudgetCurve:
-    """What N budgets buy, arrays (N,): the price mu, mean spending, mean response time in hours,
-    mean and standard deviation of GPUs rented, weighted mean number of jobs. Every point is exact;
-    budgets in between do no worse than the line between two points."""
+    """The effect of N budgets, arrays (N,).
+
+    The arrays are the price mu, mean spending, mean response time in hours, mean and standard
+    deviation of GPUs rented, and the weighted mean number of jobs. Every point is exact; budgets in
+    between do no worse than the line between two points.
+    """
 
     mu: Floats
     spend: Floats
@@ -220,7 +224,7 @@ class BudgetCurve:
 
 
 def at_price(classes: JobClasses, mu: Floats) -> BudgetCurve:
-    """What the best widths at N prices above 0 spend, and bring."""
+    """Return the spending and the effect of the best widths at N prices above 0."""
     row, width = choose(classes, mu)
     jobs = classes.load * _time(classes, row, width)
     rented = jobs * width
