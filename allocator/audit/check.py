@@ -78,13 +78,15 @@ def audit(
         else np.zeros(len(problem.jobs))
     )
     rate = np.where(context.rate > 0, context.rate, 0.0)
-    value, rounding = plan_values(context, rate)
     found = (
         *each_job.faults(context),
         *pair_rules.faults(context),
         *all_jobs.faults(context, cost),
         *headroom.faults(context),
     )
+    # a job without any option cannot be valued; a plan that gives it GPUs has a fault
+    known = np.where(context.has_options, rate, 0.0) if found else rate
+    value, rounding = plan_values(context, known)
     return Audit(found, value, rate, cost, float(value.sum()), rounding)
 
 

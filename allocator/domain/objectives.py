@@ -112,12 +112,12 @@ def names(text: str) -> tuple[str, ...]:
     return tuple(name for terms in parse_levels(text) for name, _ in terms)
 
 
-def objectives(text: str) -> tuple[Objective, ...]:
+def parse_objectives(text: str) -> tuple[Objective, ...]:
     """Return every objective in it, in order."""
     return tuple(REGISTRY.get(name) for name in names(text))
 
 
-def sums(text: str) -> tuple[tuple[tuple[Objective, float], ...], ...]:
+def parse_sums(text: str) -> tuple[tuple[tuple[Objective, float], ...], ...]:
     """Return the weighted sums of objectives, the most important first."""
     return tuple(
         tuple((REGISTRY.get(name), factor) for name, factor in terms)

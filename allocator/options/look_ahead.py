@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from allocator.domain.objectives import objectives
+from allocator.domain.objectives import parse_objectives
 from allocator.domain.problem import Floats, Ints, State
 from allocator.options.announced_capacity import fixed_gpus, prices_ahead
 from allocator.options.instance_building import CompiledRound
@@ -92,7 +92,7 @@ def build_horizon(round_: CompiledRound, rows: Choices, gpus: Ints) -> Horizon:
 
 def linear_objective(text: str) -> Objective | None:
     """Return the objective called `text`, None if its values are not linear in work and time."""
-    found = objectives(text)
+    found = parse_objectives(text)
     is_linear = text == found[0].name and found[0].linear is not None
     return found[0] if is_linear else None
 

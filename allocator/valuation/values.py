@@ -7,7 +7,7 @@ from functools import cache
 
 import numpy as np
 
-from allocator.domain.objectives import sums
+from allocator.domain.objectives import parse_sums
 from allocator.domain.problem import Bools, Floats, Ints, Market, Problem
 from allocator.performance.gpu_types import allowed_types
 from allocator.performance.pipelines import due_s
@@ -23,7 +23,7 @@ def option_values(problem: Problem, context: Context) -> Floats:
 
     The reward for exploring is added only to all exclusive options together.
     """
-    value = combination.option_values(sums(problem.objective), context)
+    value = combination.option_values(parse_sums(problem.objective), context)
     if context.exclusive is not None:
         return value
     return value + exploring.reward_exploring(problem, context.offer, value)
@@ -31,7 +31,7 @@ def option_values(problem: Problem, context: Context) -> Floats:
 
 def bound_rounding(problem: Problem, context: Context, jobs: Ints) -> float:
     """Return what rounding may do to the sum of the values of some jobs (n,)."""
-    return combination.bound_rounding(sums(problem.objective), context, jobs)
+    return combination.bound_rounding(parse_sums(problem.objective), context, jobs)
 
 
 def build_context(

@@ -15,7 +15,7 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 
 import numpy as np
 
-from allocator.domain.objectives import objectives
+from allocator.domain.objectives import parse_objectives
 from allocator.domain.problem import Problem, State
 from allocator.domain.schema.columns import LEAST_NUMBER
 from allocator.domain.size_rule import sizes_by_rule
@@ -396,7 +396,9 @@ def _search_less(kind: str, place: str, now: int, more: Values) -> ChangeSearch:
 def _search_deadline(s: JobContext, command: SolveCommand) -> Iterator[ChangeSearch]:
     """Another deadline of its own, where the objective knows deadlines."""
     due = float(s.problem.jobs.deadline_s[s.j])
-    if math.isnan(due) or not any(o.counts_deadlines for o in objectives(s.problem.objective)):
+    if math.isnan(due) or not any(
+        o.counts_deadlines for o in parse_objectives(s.problem.objective)
+    ):
         return
     place, guess = f"{s.place}.deadline_s", math.ceil(s.problem.interval_s)
     yield ChangeScale("deadline", lambda n: {place: str(math.floor(due) + n)}, LATEST_S, guess)

@@ -32,7 +32,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from allocator.domain.objectives import objectives
+from allocator.domain.objectives import parse_objectives
 from allocator.domain.problem import Bools, Floats, Ints, Isolation, Problem, State
 from allocator.options.option_table import OptionTable, find_locked_jobs, is_allowed_option
 from allocator.performance.colocated_speed import colocated_speeds
@@ -437,7 +437,7 @@ def is_primary_interchangeable(problem: Problem) -> bool:
         | (tenants.guaranteed_gpus > 0)
     )
     limited |= np.isfinite(tenants.exposure)
-    counted = any(o.counts_dollars for o in objectives(problem.objective))
+    counted = any(o.counts_dollars for o in parse_objectives(problem.objective))
     money = problem.money.any() or counted
     return not (limited.any() or money or len(problem.interactive))
 

@@ -186,7 +186,7 @@ def useful_options(s: AuditContext, chosen: Ints | None = None) -> tuple[Ints, I
 
 
 def _values(s: AuditContext, w: Ways, ranks: Ranks) -> Floats:
-    """(n,) worth of the ways in the problem's objective, money deducted."""
+    """(n,) value of the ways in the problem's objective, money deducted."""
     value = np.zeros(len(w.job))
     for terms, factor in ranks:
         value += factor * _sum(s, w, terms)
@@ -213,7 +213,7 @@ def _ranks(s: AuditContext) -> Ranks:
 
 
 def _sum(s: AuditContext, w: Ways, terms: Terms) -> Floats:
-    """(n,) worth of the ways in a weighted sum of objectives, without the money."""
+    """(n,) value of the ways in a weighted sum of objectives, without the money."""
     value = np.zeros(len(w.job))
     for name, factor in terms:
         value += factor * _single(s, w, name)
@@ -221,7 +221,7 @@ def _sum(s: AuditContext, w: Ways, terms: Terms) -> Floats:
 
 
 def _single(s: AuditContext, w: Ways, name: str) -> Floats:
-    """(n,) worth of the ways in one objective."""
+    """(n,) value of the ways in one objective."""
     problem, j, r = s.problem, w.job, Round.of(s, w, name in RISKY)
     done, weights = r.done, problem.weight
     if name == "flow":
@@ -242,7 +242,7 @@ def _single(s: AuditContext, w: Ways, name: str) -> Floats:
         )
     hours = weight * (problem.interval_s - r.busy) / 3600.0
     if name != "tardiness":
-        return np.asarray(_work_worth(s, some, name, weights)[place] * done + hours)
+        return np.asarray(_work_price(s, some, name, weights)[place] * done + hours)
     every = Ways.every(s)
     in_time = np.zeros(len(problem.jobs), dtype=bool)
     in_time[every.job[_risks(s, every)[1] < 1 - 1e-9]] = True
@@ -250,7 +250,7 @@ def _single(s: AuditContext, w: Ways, name: str) -> Floats:
     return np.where(
         in_time[j],
         168.0 * weight * (waited - risk),
-        _work_worth(s, some, name, weights, ~in_time)[place] * done + hours,
+        _work_price(s, some, name, weights, ~in_time)[place] * done + hours,
     )
 
 
@@ -397,7 +397,7 @@ def _price(s: AuditContext, pool: Ints) -> Floats:
     return np.where(pools.market[pool] == Market.RESERVED, 0.0, pools.price_per_gpu_hour[pool])
 
 
-def _work_worth(
+def _work_price(
     s: AuditContext, chosen: Ints, name: str, weight: Floats, among: Bools | None = None
 ) -> Floats:
     """V of each chosen job, (len(chosen),), in `response` or, with B among those jobs (J,),
@@ -410,11 +410,11 @@ def _work_worth(
     # no option: the plan is at fault anyway
     least = np.where(np.isfinite(least[chosen]), least[chosen], 0.0)
     return (
-        least if name == "response" else np.maximum(least, _queue_worth(s, weight, among)[chosen])
+        least if name == "response" else np.maximum(least, _queue_price(s, weight, among)[chosen])
     )
 
 
-def _queue_worth(s: AuditContext, weight: Floats, among: Bools | None) -> Floats:
+def _queue_price(s: AuditContext, weight: Floats, among: Bools | None) -> Floats:
     """B / (3600 C) of every job, (J,), 0 without options and where it is not `among` (None: all)
     those that wait.
     """
@@ -479,7 +479,7 @@ def _age(s: AuditContext) -> Floats:
 
 
 def utility(s: AuditContext, job: Ints, rate: Floats, pause: Floats) -> Floats:
-    """(n,) worth of what is given to the jobs (n,); seconds lost. The work left plays no part."""
+    """(n,) value of what is given to the jobs (n,); seconds lost. The work left plays no part."""
     problem, jobs = s.problem, s.problem.jobs
     owner, _, _, speed = useful_options(s, np.unique(job))
     slowest = np.full(len(jobs), np.inf)
@@ -490,7 +490,7 @@ def utility(s: AuditContext, job: Ints, rate: Floats, pause: Floats) -> Floats:
 
 
 def shared(s: AuditContext, name: str, job: Ints, done: Floats, busy: Floats) -> Floats:
-    """(n,) worth in `fairness`, `maxmin` or `makespan` of what is given to the jobs (n,), 0 where
+    """(n,) value in `fairness`, `maxmin` or `makespan` of what is given to the jobs (n,), 0 where
     they have no option; work done, seconds on GPUs."""
     problem = s.problem
     equal = equal_rate(s, job, np.ones(len(problem.jobs)) if name == "makespan" else None)
@@ -505,10 +505,10 @@ def shared(s: AuditContext, name: str, job: Ints, done: Floats, busy: Floats) ->
         p = max(2.0, math.log(max(1, len(having))) / math.log(1.25))
         with np.errstate(divide="ignore"):
             fallen = -np.expm1(p * np.log1p(-np.minimum(1.0, sooner / waiting)))
-        worth = (waiting / most) ** p * fallen / p
+        gained = (waiting / most) ** p * fallen / p
     else:
-        worth = sooner * (waiting + planned) / 2
-    return np.where(able, worth, 0.0)
+        gained = sooner * (waiting + planned) / 2
+    return np.where(able, gained, 0.0)
 
 
 def _ratio(s: AuditContext, name: str, job: Ints, equal: Floats) -> Floats:
@@ -556,7 +556,7 @@ def _on(share: float, gpus: Ints, rate: Floats) -> float:
 def extra(
     s: AuditContext, job: Ints, pool: Ints, gpus: Ints, rate: Floats, value: Floats
 ) -> dict[tuple[int, int, int], float]:
-    """{(job, GPU type, GPUs): worth on top}, from all options (n,) and their values without it."""
+    """{(job, GPU type, GPUs): value on top}, from all options (n,) and their values without it."""
     problem, asked = s.problem, s.problem.settings.get("profiling", {})
     room = asked.get("share", 0.0) * float(problem.pools.gpus.sum())
     if room < 1.0:
@@ -591,13 +591,13 @@ def extra(
             who = min(
                 here.tolist(), key=lambda o: (round(best[int(job[o])] - float(value[o]), 12), o)
             )
-            worth = rounds * gain * sum(best[j] for j in sorted(set(job[own].tolist())))
-            found.append((-round(worth / size, 12), len(found), int(job[who]), t, size, worth))
+            gained = rounds * gain * sum(best[j] for j in sorted(set(job[own].tolist())))
+            found.append((-round(gained / size, 12), len(found), int(job[who]), t, size, gained))
     out = {}
-    for _, _, j, t, size, worth in sorted(found):
+    for _, _, j, t, size, gained in sorted(found):
         if size <= room:
             room -= size
-            out[j, t, size] = worth
+            out[j, t, size] = gained
     return out
 
 
