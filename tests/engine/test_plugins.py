@@ -128,7 +128,7 @@ def test_an_installed_executor(site: Path, tmp_path: Path) -> None:
         try:
             wait_for(lambda: jobs.job("short").state == "done", controller)
             wait_for(lambda: jobs.job("endless").state == "running", controller)
-            assert jobs.job("failing").failures > 0
+            wait_for(lambda: jobs.job("failing").failures > 0, controller)
             jobs.cancel("endless")
             wait_for(lambda: jobs.job("endless").state == "cancelled", controller)
         finally:
