@@ -1,27 +1,26 @@
-"""Speed models that know the batch: seconds of a step, useful share of a sample, and the best batch
-inside each size.
+"""Speed models that know the batch: seconds of a step, useful share of a sample, and best batches.
 
-K GPUs, global batch B, s passes per step (accumulation), local batch b = ceil(B / (K s)), all
-arrays of one shape.
+K is the number of GPUs, B the global batch, s the passes per step (accumulation), and b = ceil(B /
+(K s)) the local batch; all are arrays of one shape.
 
-iteration: an iteration computes and synchronises; epochs grow with the gradient noise, which falls
-with the batch (Tyagi and Sharma, "Scavenger", CCGrid 2023)
+iteration: an iteration computes and synchronises. The number of epochs grows with the gradient
+noise, which falls with the batch (Tyagi and Sharma, "Scavenger", CCGrid 2023).
 
-    T = s alpha b' + beta K + const            b' = B / (K s)         best size for one batch: K* =
-        sqrt(alpha B / beta)
-    efficiency = (1 + u / sqrt B0) / (1 + u / sqrt B)                 u = noise, B0 = min_batch
+    T = s alpha b' + beta K + const            b' = B / (K s)
+    K* = sqrt(alpha B / beta)                  best size for one batch
+    efficiency = (1 + u / sqrt B0) / (1 + u / sqrt B)        u = noise, B0 = min_batch
 
-goodput: seven parameters (Qiao et al., "Pollux", OSDI 2021, sections 3.1 and 3.2)
+goodput: seven parameters (Qiao et al., "Pollux", OSDI 2021, sections 3.1 and 3.2).
 
     T_grad = alpha_c + beta_c b
-    T_sync = 0 (K = 1), alpha_r + beta_r (K - 2) (one node), alpha_n + beta_n (K - 2) (several
-        nodes)
+    T_sync = 0                          K = 1
+             alpha_r + beta_r (K - 2)   one node
+             alpha_n + beta_n (K - 2)   several nodes
     T      = (s - 1) T_grad + (T_grad^gamma + T_sync^gamma)^(1/gamma)
-    efficiency = (phi + B0) / (phi + B)                               phi = noise_scale, B0 =
-        batch_0
+    efficiency = (phi + B0) / (phi + B)                      phi = noise_scale, B0 = batch_0
 
-Speed that counts: B / T x efficiency, samples at B0 per second. Parameters: CURVE_PARAMETERS of
-domain/columns.py.
+The speed that counts is B / T x efficiency, samples at B0 per second. Parameters: CURVE_PARAMETERS
+of domain/schema/columns.py.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ BATCHES = 50
 
 @dataclass(frozen=True)
 class BestBatch:
-    """Speeds with the settings that give them, arrays of one shape; rate nan = not possible."""
+    """Speeds with the settings that give them, arrays of one shape; rate nan = impossible."""
 
     rate: Floats
     batch: Floats
@@ -49,21 +48,22 @@ class BestBatch:
 
 
 def number(q: Parameters, name: str, default: float | Floats = np.nan) -> Floats:
-    """A parameter, the default where it is missing or nan."""
+    """Return a parameter, or the default where it is missing or nan."""
     value = np.asarray(q.get(name, np.nan), dtype=np.float64)
     return np.where(np.isnan(value), default, value)
 
 
 def iteration_s(q: Parameters, k: Floats, batch: Floats, passes: Floats, nodes: Floats) -> Floats:
-    """Seconds of a step of kind iteration. The passes compute in turn, so that their number does
-    not matter.
+    """Return the seconds of a step of kind iteration.
+
+    The passes compute in turn, so their number has no effect.
     """
     del passes, nodes
     return np.asarray(q["compute"] * batch / k + q["sync"] * k + number(q, "constant", 0.0))
 
 
 def goodput_s(q: Parameters, k: Floats, batch: Floats, passes: Floats, nodes: Floats) -> Floats:
-    """Seconds of a step of kind goodput."""
+    """Return the seconds of a step of kind goodput."""
     grad = q["alpha_c"] + q["beta_c"] * np.ceil(batch / (k * passes) - 1e-9)
     beyond = np.maximum(k - 2.0, 0.0)
     sync = np.where(
@@ -76,8 +76,8 @@ def goodput_s(q: Parameters, k: Floats, batch: Floats, passes: Floats, nodes: Fl
 
 
 def iteration_efficiency(q: Parameters, batch: Floats) -> Floats:
-    """Epochs at the smallest batch over epochs at this one; nan where the line gives no epochs
-    at all.
+    """Return epochs at the smallest batch over epochs at this one; nan where the line gives no
+    epochs.
     """
     noise, first = number(q, "noise", 0.0), number(q, "min_batch", 1.0)
     epochs, reference = 1.0 + noise / np.sqrt(batch), 1.0 + noise / np.sqrt(first)
@@ -87,14 +87,16 @@ def iteration_efficiency(q: Parameters, batch: Floats) -> Floats:
 
 
 def goodput_efficiency(q: Parameters, batch: Floats) -> Floats:
-    """Progress per sample against the smallest batch; 1 where the noise scale is not known."""
+    """Return progress per sample relative to the smallest batch; 1 where the noise scale is
+    unknown.
+    """
     phi = number(q, "noise_scale")
     return np.where(np.isnan(phi), 1.0, (phi + q["batch_0"]) / (phi + batch))
 
 
 @dataclass(frozen=True)
 class BatchKind:
-    """A kind that knows the batch. least: parameter with the smallest global batch."""
+    """A kind that knows the batch; `least` is the parameter with the smallest global batch."""
 
     step_s: Callable[[Parameters, Floats, Floats, Floats, Floats], Floats]
     efficiency: Callable[[Parameters, Floats], Floats]
@@ -108,14 +110,17 @@ KINDS: Mapping[str, BatchKind] = {
 
 
 def range_of(kind: str, q: Parameters) -> tuple[Floats, Floats]:
-    """Smallest and largest global batch."""
+    """Return the smallest and the largest global batch."""
     low = number(q, KINDS[kind].least, 1.0)
     return low, np.maximum(low, number(q, "max_batch", low))
 
 
 def passes_for(kind: str, q: Parameters, k: Floats, batch: Floats) -> Floats:
-    """Fewest passes that fit the memory. One GPU needs two for any goodput batch above the
-    smallest, since the noise is estimated from more than one gradient."""
+    """Return the fewest passes that fit the memory.
+
+    One GPU needs two for any goodput batch above the smallest, because the noise is estimated from
+    more than one gradient.
+    """
     fewest = np.ceil(np.ceil(batch / k - 1e-9) / number(q, "max_local", np.inf) - 1e-9)
     alone = (
         (k == 1) & (batch > number(q, "batch_0", np.inf))
@@ -133,10 +138,11 @@ def at(
     passes: Floats | None = None,
     nodes: Floats | None = None,
 ) -> BestBatch:
-    """Speed at given batches; passes: default the fewest that fit; nodes: default the fewest.
+    """Return the speed at given batches, by default with the fewest passes that fit and the fewest
+    nodes.
 
-    nan where a batch is out of range, does not give every GPU its smallest local batch, or does not
-    fit the memory.
+    The rate is nan where a batch is out of range, does not give every GPU its smallest local batch,
+    or does not fit the memory.
     """
     form = KINDS[kind]
     fewest = passes_for(kind, q, k, batch)
@@ -144,7 +150,7 @@ def at(
     n = np.ceil(k / number(q, "gpus_per_node", 8.0)) if nodes is None else nodes
     low, high = range_of(kind, q)
     fits: Bools = (batch >= low) & (batch <= high) & (s >= fewest)
-    # one batch of unknown size, called 1
+    # one batch of unknown size; it counts as 1
     uncounted = np.isnan(number(q, form.least))
     fits = fits & (uncounted | (batch >= k * s * number(q, "min_local", 1.0)))
     with np.errstate(all="ignore"):
@@ -153,9 +159,7 @@ def at(
 
 
 def best(kind: str, q: Parameters, k: Floats) -> BestBatch:
-    """The fastest batch inside each size (n,), of BATCHES values; parameters are numbers or
-    (n,).
-    """
+    """Return the fastest of BATCHES batches at each size (n,); parameters are numbers or (n,)."""
     low, high = range_of(kind, q)
     low = np.broadcast_to(
         np.maximum(low, np.where(high > low, k * number(q, "min_local", 1.0), low)), k.shape

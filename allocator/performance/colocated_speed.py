@@ -24,11 +24,18 @@ MEMORY_TOLERANCE = 1e-12  # relative: memory may be over by the rounding of a su
 
 @dataclass(frozen=True)
 class ColocatedSpeeds:
-    """Pairs next to each other, arrays (n,).
+    """Speeds of pairs, arrays (n,).
 
-    rate_host, rate_guest: work per second, 0 where the pair is impossible. row_*: of rates.csv, -1
-    = none. accumulation_*: passes per step, 0 = unknown. memory_gb: of both on a GPU, nan where
-    impossible.
+    Attributes
+    ----------
+    rate_primary, rate_secondary : (n,)
+        Work per second, 0 where the pair is impossible.
+    row_primary, row_secondary : (n,)
+        Rows of rates.csv, -1 = none.
+    accumulation_primary, accumulation_secondary : (n,)
+        Passes per step, 0 = unknown.
+    memory_gb : (n,)
+        Memory of both jobs on a GPU, GB, nan where impossible.
     """
 
     rate_primary: Floats
@@ -44,16 +51,16 @@ class ColocatedSpeeds:
 
     @property
     def possible(self) -> Bools:
-        """(n,) whether the two can share at all."""
+        """Whether the two jobs can share GPUs at all, (n,)."""
         return np.asarray(self.rate_primary > 0)
 
     def take(self, which: Ints | Bools) -> ColocatedSpeeds:
-        """Some of the pairs."""
+        """Return some of the pairs."""
         return ColocatedSpeeds(*(getattr(self, f.name)[which] for f in fields(self)))
 
 
 def may_colocate(problem: Problem, primary: Ints, secondary: Ints, pool: Ints) -> Bools:
-    """(n,) whether the pool lets the two jobs share: pools.csv `sharing`."""
+    """Return whether the pool allows the two jobs to share GPUs, (n,): pools.csv `sharing`."""
     kind, tenant = problem.pools.sharing[pool], problem.jobs.tenant
     may: Bools = (kind == Isolation.ANY) | (
         (kind == Isolation.TENANT) & (tenant[primary] == tenant[secondary])
@@ -70,10 +77,18 @@ def colocated_speeds(
     slowdowns: Slowdowns | None = None,
     headroom_gb: float = 0.0,
 ) -> ColocatedSpeeds:
-    """Primary job and secondary job (n,) of a problem's jobs on the same `gpus` (n,) GPUs of `pool`
-    (n,). Raises nothing.
+    """Return the speeds of pairs of jobs on the same GPUs.
 
-    slowdowns: None = the rows of sharing.csv. headroom_gb: memory of every GPU to be left free.
+    Parameters
+    ----------
+    primary, secondary : (n,)
+        The jobs of each pair.
+    pool, gpus : (n,)
+        Where they run.
+    slowdowns : Slowdowns, optional
+        Default: the rows of sharing.csv.
+    headroom_gb : float
+        Memory of every GPU that has to stay free, GB.
     """
     jobs, pools, n = problem.jobs, problem.pools, len(primary)
     slowdowns = MeasuredSlowdowns.of(problem) if slowdowns is None else slowdowns
@@ -90,7 +105,7 @@ def colocated_speeds(
         & (usual[:n] > 0)
         & (usual[n:] > 0)
     )
-    # every way of the one with every way
+    # every way of the first job with every way
     pair, k = ragged(np.zeros(len(at), np.int64), count[at] * count[n + at])
     pair = at[pair]
     i, j = w.start[pair] + k // count[n + pair], w.start[n + pair] + k % count[n + pair]
@@ -101,7 +116,7 @@ def colocated_speeds(
         xi_primary[pair] * usual[pair] / w.rate[i],
         xi_secondary[pair] * usual[n + pair] / w.rate[j],
     )
-    # equal ones do not hang on the last bit
+    # equal ones do not depend on the last bit
     speed = np.round(1.0 / slow_primary + 1.0 / slow_secondary, 12)
     order = np.lexsort((memory, slow_primary, -speed, pair))
     best = order[np.append(True, np.diff(pair[order]) != 0)[: len(order)]]

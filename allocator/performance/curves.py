@@ -1,20 +1,15 @@
 """Speed models by formula (models.csv), for sizes where nothing was measured.
 
-    amdahl    rate(k) = rate_1 / ((1 - p) + p/k)        p = `parallel`, the share that runs in
-                                                        parallel (Amdahl 1967)
-    power     rate(k) = rate_1 k^a                      a = `exponent`
-    overhead  rate(k) = rate_1 k / (1 + c (k - 1))      c: what each further GPU costs all the
-                                                        others
-    capped    rate(k) = min(k rate_1, cap)              workers are independent until something they
-                                                        share is the
-                                                        bottleneck: a parameter server, the network
-                                                            (Li, Walls, Guo,
-                                                        "CM-DARE", ICDCS 2020)
-    iteration, goodput                                  at the best batch inside the size:
-                                                        batched.py
+    amdahl    rate(k) = rate_1 / ((1 - p) + p/k)      p = `parallel`
+    power     rate(k) = rate_1 k^a                    a = `exponent`
+    overhead  rate(k) = rate_1 k / (1 + c (k - 1))    c = `cost`
+    capped    rate(k) = min(k rate_1, cap)
+    iteration, goodput                                at the best batch of the size: batched.py
 
-Every kind holds for min_gpus <= k <= max_gpus (default 1 to 1024). Names and ranges:
-CURVE_PARAMETERS of domain/columns.py.
+p is the share that runs in parallel (Amdahl 1967), and c what each further GPU costs all others. A
+capped model has independent workers until something that they share is the bottleneck: a parameter
+server, the network (Li, Walls, Guo, "CM-DARE", ICDCS 2020). Every kind holds for min_gpus <= k <=
+max_gpus (default 1 to 1024). Names and ranges: CURVE_PARAMETERS of domain/schema/columns.py.
 """
 
 from __future__ import annotations
@@ -29,7 +24,7 @@ from allocator.performance import batched
 
 _RANGE = {c.name: int(c.default) for c in CURVE_PARAMETERS["amdahl"] if c.default is not None}
 MIN_GPUS, MAX_GPUS = _RANGE["min_gpus"], _RANGE["max_gpus"]
-# of one curve, or of as many as there are sizes
+# of one curve, or one curve per size
 Parameters = Mapping[str, float] | Mapping[str, Floats]
 
 
@@ -50,7 +45,7 @@ def capped(q: Parameters, k: Floats) -> Floats:
 
 
 def bottleneck(q: Parameters) -> Floats:
-    """GPUs beyond which a capped model gains nothing: stop there, or widen what is shared."""
+    """Return the GPUs beyond which a capped model gains nothing."""
     return np.asarray(q["cap"] / q["rate_1"])
 
 
@@ -73,10 +68,21 @@ KINDS: Mapping[str, Callable[[Parameters, Floats], Floats]] = {
 
 
 def rate(kind: str, parameters: Parameters, k: Ints) -> Floats:
-    """Work per second on k GPUs, shape as k; nan outside [min_gpus, max_gpus] of the parameters.
+    """Return the work per second on k GPUs, of the shape of k.
 
-    kind: a key of KINDS. parameters: checked by validate, numbers or arrays of the shape of k (nan
-    = the default of min_gpus or max_gpus); raises KeyError for an unknown kind or a missing one.
+    It is nan outside [min_gpus, max_gpus] of the parameters.
+
+    Parameters
+    ----------
+    kind : str
+        A key of KINDS.
+    parameters : mapping of str to number or array
+        Checked by validate. Arrays have the shape of k; nan is the default of min_gpus or max_gpus.
+
+    Raises
+    ------
+    KeyError
+        The kind is unknown, or a parameter is missing.
     """
     low, high = (
         _fill_missing(parameters.get("min_gpus", MIN_GPUS), MIN_GPUS),

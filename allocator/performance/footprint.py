@@ -1,8 +1,8 @@
-"""Memory of a job on one GPU, and the ways to need less of it: rows of rates.csv with more
-accumulation.
+"""Memory of a job on one GPU, and the ways to need less of it: rows with more accumulation.
 
-At (model, gpu_type, gpus) every row of rates.csv with memory_gb is a way. Without one, memory_gb of
-the job counts at its usual speed. Without that there is no way: nothing is shared on a guess.
+At (model, gpu_type, gpus) every row of rates.csv with memory_gb is a way. Without such a row,
+memory_gb of the job counts at its usual speed. Without that there is no way, because GPUs are not
+shared on a guess.
 """
 
 from __future__ import annotations
@@ -38,8 +38,11 @@ def find_footprints(
     row: Ints,
     memory_gb: Floats,
 ) -> Footprints:
-    """The ways of n places, arrays (n,). rate, row: usual speed and its row of rates.csv;
-    memory_gb: of the job, nan = unknown."""
+    """Return the ways of n places, arrays (n,).
+
+    rate and row are the usual speed and its row of rates.csv; memory_gb is that of the job, nan =
+    unknown.
+    """
     rates, types = problem.rates, len(problem.gpu_types)
     measured = np.flatnonzero((rates.memory_gb > 0) & (rates.rate > 0))
     key = (rates.model[measured] * types + rates.gpu_type[measured]) * SPAN + rates.gpus[measured]

@@ -1,4 +1,4 @@
-"""Which GPU types a job may use."""
+"""The GPU types that a job may use."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from allocator.domain.problem import Bools, Problem
 
 
 def allowed_types(problem: Problem) -> Bools:
-    """(J, T) True where the job may use the GPU type."""
-    # code -1 = the last = any
+    """Return the GPU types that each job may use, (J, T)."""
+    # code -1 selects the last row: any type
     sets = np.vstack([*problem.type_sets, np.ones(len(problem.gpu_types), dtype=bool)])
     allowed: Bools = sets[problem.jobs.gpu_types]
     return allowed

@@ -1,13 +1,14 @@
-"""How much two models slow each other down on the same GPUs: measured rows of sharing.csv, and a
-fit for the others.
+"""How much two models slow each other down on the same GPUs: measured rows and a fit for the
+others.
 
-Measured: rows hold both ways round (a next to b is b next to a). Of several rows of one (pair, GPU
-type, size) the largest slowdown of each counts. Between two measured sizes the slowdown is linear
-in the number of GPUs, beyond the measured range that of the nearest size: always between its
-neighbours. Unknown (nan): no row of the pair on that type.
+Measured (sharing.csv): a row holds in both orders. Of several rows of one (pair, GPU type, size)
+the largest slowdown of each model counts. Between two measured sizes the slowdown is linear in the
+number of GPUs; beyond the measured range it is that of the nearest size. It is unknown (nan) if the
+pair has no row on that type.
 
-Fitted: slowdown of a next to b = 1 + alpha_a beta_b on one GPU type, alpha how sensitive a model
-is, beta how much it slows the other job down: rank one, by least squares in ln(slowdown - 1).
+Fitted: slowdown of a next to b = 1 + alpha_a beta_b on one GPU type. alpha says how sensitive a
+model is, beta how much it slows the other job down. The fit has rank one, by least squares in
+ln(slowdown - 1).
 """
 
 from __future__ import annotations
@@ -25,17 +26,18 @@ LEAST = 0.01  # slowdowns of less than 1 % are fitted as 1 %
 
 
 class Slowdowns(Protocol):
-    """Whatever knows how fast jobs run next to each other."""
+    """Anything that knows how fast jobs run next to each other."""
 
     def slowdown(
         self, model_a: Ints, model_b: Ints, gpu_type: Ints, gpus: Ints
     ) -> tuple[Floats, Floats]:
-        """Of a next to b and of b next to a, >= 1, shapes as the arguments; nan where it is not
-        known.
+        """Return the slowdowns, >= 1, of a next to b and of b next to a, nan where unknown.
+
+        They have the shape of the arguments.
         """
 
     def known(self, models: int) -> Bools:
-        """(models,) True for models of which anything is known."""
+        """Return the models of which anything is known, (models,)."""
 
 
 class MeasuredSlowdowns:
@@ -43,7 +45,7 @@ class MeasuredSlowdowns:
 
     def __init__(self, sharing: Sharing, models: int, gpu_types: int) -> None:
         both = np.concatenate([sharing.model_a, sharing.model_b])
-        # only models with a row have a number, the last place is none
+        # only models with a row have a number; the last entry stands for none
         self._code = np.full(models + 1, -1)
         self._code[np.unique(both)] = np.arange(len(np.unique(both)))
         self._models, self._types = len(np.unique(both)), gpu_types
@@ -62,7 +64,7 @@ class MeasuredSlowdowns:
 
     @classmethod
     def of(cls, problem: Problem) -> MeasuredSlowdowns:
-        """The rows of a Problem."""
+        """Return the slowdowns of a Problem."""
         return cls(problem.sharing, len(problem.models), len(problem.gpu_types))
 
     def _key(self, a: Ints, b: Ints, gpu_type: Ints, gpus: Ints) -> Ints:
@@ -70,13 +72,13 @@ class MeasuredSlowdowns:
         return np.asarray((pair * self._types + gpu_type) * SPAN + gpus, dtype=np.int64)
 
     def known(self, models: int) -> Bools:
-        """(models,) True for models with a row."""
+        """Return the models with a row, (models,)."""
         return np.asarray(self._code[:models] >= 0)
 
     def slowdown(
         self, model_a: Ints, model_b: Ints, gpu_type: Ints, gpus: Ints
     ) -> tuple[Floats, Floats]:
-        """Of a next to b and of b next to a, shapes as the arguments, which broadcast."""
+        """Return the slowdowns of a next to b and of b next to a; the arguments broadcast."""
         return self._of(model_a, model_b, gpu_type, gpus), self._of(
             model_b, model_a, gpu_type, gpus
         )
@@ -85,7 +87,7 @@ class MeasuredSlowdowns:
         wanted = self._key(a, b, gpu_type, gpus)
         if not len(self._keys):
             return np.full(wanted.shape, np.nan)
-        # the first size that is not smaller, if it is of the pair
+        # the first size that is not smaller, if it belongs to the pair
         above = np.searchsorted(self._keys, wanted)
         after, before = np.minimum(above, len(self._keys) - 1), np.maximum(above - 1, 0)
         over = (self._keys[after] // SPAN == wanted // SPAN) & (self._keys[after] >= wanted)
@@ -102,12 +104,18 @@ class MeasuredSlowdowns:
 
 @dataclass(frozen=True)
 class FittedSlowdowns:
-    """Slowdowns 1 + alpha_a beta_b, where the measured ones say nothing; arrays (T, M).
+    """Slowdowns 1 + alpha_a beta_b, where no measured one exists; arrays (T, M).
 
-    alpha, beta: nan = never measured on the type. tied (T, M): models with one number are linked by
-    measurements, through which alone their alpha and beta have a common unit. error (T,): root mean
-    square of the relative error of slowdowns, each predicted without itself; nan where there is
-    nothing to judge by.
+    Attributes
+    ----------
+    alpha, beta : (T, M)
+        Factors; nan = never measured on the type.
+    tied_alpha, tied_beta : (T, M)
+        Numbers of linked groups. Only models that measurements link have alpha and beta with a
+        common unit.
+    error : (T,)
+        Root mean square of the relative error of slowdowns, each predicted without its own row; nan
+        where there is no row to judge by.
     """
 
     measured: MeasuredSlowdowns
@@ -118,13 +126,13 @@ class FittedSlowdowns:
     error: Floats
 
     def known(self, models: int) -> Bools:
-        """(models,) True for models with a row."""
+        """Return the models with a row, (models,)."""
         return self.measured.known(models)
 
     def slowdown(
         self, model_a: Ints, model_b: Ints, gpu_type: Ints, gpus: Ints
     ) -> tuple[Floats, Floats]:
-        """Measured where it is, else fitted where both models are linked by measurements."""
+        """Return measured slowdowns, else fitted ones where measurements link both models."""
         one, other = self.measured.slowdown(model_a, model_b, gpu_type, gpus)
         return (
             np.where(np.isnan(one), self._of(model_a, model_b, gpu_type), one),
@@ -137,9 +145,7 @@ class FittedSlowdowns:
 
 
 def fit(problem: Problem) -> FittedSlowdowns:
-    """Rank-one slowdowns for every GPU type from the rows of sharing.csv, all sizes alike.
-    Raises nothing.
-    """
+    """Fit rank-one slowdowns for every GPU type to the rows of sharing.csv, all sizes alike."""
     s, M, T = problem.sharing, len(problem.models), len(problem.gpu_types)
     alpha, beta, error = np.full((T, M), np.nan), np.full((T, M), np.nan), np.full(T, np.nan)
     ties = np.full((2, T, M), -1)
@@ -156,7 +162,7 @@ def fit(problem: Problem) -> FittedSlowdowns:
 def _rank_one(
     victim: Ints, source: Ints, slow: Floats, models: int
 ) -> tuple[Floats, Floats, float]:
-    """alpha (models,), beta (models,), error by leaving each row out."""
+    """Return alpha (models,), beta (models,), and the error by leaving each row out."""
     from scipy import linalg
 
     rows, columns = np.unique(victim, return_inverse=True), np.unique(source, return_inverse=True)
@@ -169,7 +175,7 @@ def _rank_one(
     solution, leverage = inverse @ y, np.einsum("ij,ji->i", x, inverse)
     alpha, beta = np.full(models, np.nan), np.full(models, np.nan)
     alpha[rows[0]], beta[columns[0]] = np.exp(solution[:p]), np.exp(solution[p:])
-    # a row that alone decides a parameter judges nothing
+    # a row that alone determines a parameter cannot judge it
     judged = leverage < 1.0 - 1e-9
     without = y[judged] - (y - x @ solution)[judged] / (1.0 - leverage[judged])
     off = (1.0 + np.exp(without)) / slow[judged] - 1.0
@@ -177,8 +183,11 @@ def _rank_one(
 
 
 def _find_components(victim: Ints, source: Ints, models: int) -> tuple[Ints, Ints]:
-    """Number of the connected part of the graph "v was measured next to s", of alphas and of betas,
-    (models,) each; -1 = never measured."""
+    """Return the connected component of each alpha and each beta, (models,) each, -1 = never
+    measured.
+
+    The graph has an edge for each "v was measured next to s".
+    """
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
 

@@ -11,18 +11,20 @@ from formulations.bounds import hull
 
 
 def front(cost: Floats, time: Floats) -> Bools:
-    """(n,) True where no other point is at most as dear and as slow; of equal points the first."""
+    """Return the points that no other point beats in cost and time, (n,); of equal points the
+    first.
+    """
     out = np.zeros(len(cost), dtype=bool)
     out[hull.front(np.zeros(len(cost), dtype=np.int64), cost, time)] = True
     return out
 
 
 def knee(cost: Floats, time: Floats) -> int:
-    """The point where dearer stops paying: both axes scaled to 0..1 over the front, the point
-    furthest below the line from its cheapest to its fastest point. The fastest if the front has
-    fewer than three points.
+    """Return the point beyond which more cost brings little.
 
-    Kneedle without smoothing, for a falling convex curve: the largest 1 - x - y. Raises ValueError
+    Both axes are scaled to 0..1 over the front. The knee is the point furthest below the line from
+    the cheapest to the fastest point: Kneedle without smoothing for a falling convex curve, the
+    largest 1 - x - y. It is the fastest point if the front has fewer than three. Raises ValueError
     without points.
     """
     on = np.flatnonzero(front(cost, time))

@@ -1,8 +1,7 @@
-"""What a running job loses when its allocation changes: restart_s, or what pauses.csv says of the
-two sizes.
+"""The time that a running job loses when its allocation changes: restart_s, or a row of pauses.csv.
 
 Sizes that were set up in advance may cost nothing, others a checkpoint and a new start. A row of
-the GPU type that the job changes to wins over one of any type; startup_s of the pool is added to
+the GPU type that the job changes to wins over a row of any type. startup_s of the pool is added to
 either.
 """
 
@@ -16,10 +15,10 @@ from allocator.domain.problem import Floats, Ints, Problem
 def restart_s(
     problem: Problem, job: Ints, pool: Ints, gpus: Ints, held: Ints | None = None
 ) -> Floats:
-    """(n,) seconds that jobs lose when they change to gpus of pool, start-up aside.
+    """Return the seconds that jobs lose when they change to gpus of pool, (n,), without start-up.
 
-    held (n,): GPUs that they change from; None: what the problem says they hold. 0: nothing, no row
-    counts.
+    held (n,) are the GPUs that they change from; the default is what they hold. 0 means none, and
+    no row counts.
     """
     restart = problem.jobs.restart_s[job]
     if not len(problem.pauses.pause_s):

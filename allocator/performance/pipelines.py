@@ -1,7 +1,7 @@
-"""When jobs are due: their own deadline, or earlier where jobs with one come after them
-(formulations/deadlines/pipelines.py).
+"""When jobs are due: their own deadline, or earlier where jobs with a deadline come after them.
 
-One function for everything that looks at deadlines: objectives, policies, the audit, explanations.
+The formula is that of formulations/deadlines/pipelines.py. Objectives, policies, the audit and
+explanations all use this function.
 """
 
 from __future__ import annotations
@@ -14,16 +14,18 @@ from formulations.deadlines.pipelines import split_deadlines
 
 
 def due_s(problem: Problem) -> Floats:
-    """(J,) when each job should be done, nan = at no certain time: deadline_s, for stages of a
-    pipeline the share of the time that the deadlines behind them leave."""
+    """Return when each job should be done, (J,), nan = at no certain time.
+
+    It is deadline_s; for stages of a pipeline the share of the time that later deadlines leave.
+    """
     return due(problem)[0]
 
 
 def due(problem: Problem) -> tuple[Floats, Ints]:
-    """(due_s (J,), whose (J,)): when each job is due and the job whose deadline that is, -1 = none.
+    """Return when each job is due, and the job whose deadline that is (-1 = none), (J,) each.
 
-    Predecessors that are no longer in the problem are done; successors that are not yet in it are
-    not known.
+    Predecessors that are no longer in the problem are done. Successors that are not yet in it are
+    unknown.
     """
     jobs = problem.jobs
     own = np.where(np.isnan(jobs.deadline_s), -1, np.arange(len(jobs)))
@@ -47,9 +49,11 @@ def due(problem: Problem) -> tuple[Floats, Ints]:
 
 
 def least_seconds_left(problem: Problem, job: Ints) -> Floats:
-    """(n,) least seconds that the jobs (n,) still need, 0 where no speed is known: on the fastest
-    GPUs they may use, at the sizes they list, else at the powers of two from min_gpus on and the
-    largest size that fits the pool."""
+    """Return the least seconds that the jobs (n,) still need, (n,), 0 where no speed is known.
+
+    They run on the fastest GPUs that they may use, at the sizes they list, else at powers of two
+    from min_gpus on and the largest size that fits the pool.
+    """
     jobs, pools, table = problem.jobs, problem.pools, RateTable.of(problem)
     sets = np.vstack([*problem.type_sets, np.ones(len(problem.gpu_types), dtype=bool)])
     types, listed = sets[jobs.gpu_types[job]], jobs.sizes[job]

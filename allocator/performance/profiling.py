@@ -1,15 +1,15 @@
-"""Which few configurations to measure next, to learn how fast a new job runs.
+"""The few configurations to measure next, to learn how fast a new job runs.
 
-First the corners of what is possible: the smallest size with its smallest and largest batch, the
-largest size with its largest batch. Then what could change the choice most for what it costs to
-try: the knowledge gradient of independent beliefs (Frazier, Powell and Dayanik 2008): with y_i ~
-N(m_i, s_i^2) the logarithm of what is to be small, and b the best so far,
+First come the corners: the smallest size with its smallest and largest batch, and the largest size
+with its largest batch. Then come the configurations that could change the choice most for the cost
+of the try: the knowledge gradient of independent beliefs (Frazier, Powell and Dayanik 2008). With
+y_i ~ N(m_i, s_i^2) the logarithm of the quantity to minimise, and b the best so far,
 
     gain of i = E max(0, y_b - y_i) = s f(d / s),   f(z) = phi(z) - z Phi(-z),   d = m_i - m_b
 
-(for b itself, d is the distance of the runner-up), as long as it is above the price of the try in
-the same logarithms, the largest gain per price first. What a measurement teaches about its
-neighbours: `update_beliefs`.
+For b itself, d is the distance of the runner-up. Tries are made as long as the gain is above the
+price of the try in the same logarithms, the largest gain per price first. `update_beliefs` says
+what a measurement teaches about its neighbours.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ import numpy as np
 
 from allocator.domain.problem import Bools, Floats, Ints
 
-LEAST = 1e-4  # gains below are none
-MOST = 8  # tries of a plan
-# of what a fitted model gets wrong: size, doublings, one measurement
+LEAST = 1e-4  # smaller gains count as 0
+MOST = 8  # largest number of tries in a plan
+# error of a fitted model: its size, its range in doublings, and that of one measurement
 SPREAD, REACH, NOISE = 0.3, 1.5, 0.03
 
 
 def find_corners(group: Ints, gpus: Ints, batch: Ints) -> list[int]:
-    """The up to three extreme configurations of each group (GPU type) among (n,), the smaller size
+    """Return up to three extreme configurations of each group (GPU type) among (n,), small sizes
     first.
 
-    The largest size with its smallest batch would be the fourth: it is dear, and hardly ever near
-    the best.
+    The largest size with its smallest batch would be the fourth corner. It is expensive and hardly
+    ever near the best.
     """
     out: list[int] = []
     for g in np.unique(group).tolist():
@@ -48,7 +48,7 @@ def find_corners(group: Ints, gpus: Ints, batch: Ints) -> list[int]:
 
 
 def expected_gain(mean: Floats, deviation: Floats) -> Floats:
-    """(n,) how much smaller the least y is expected to get, in logarithms, by measuring each i."""
+    """Return the expected decrease of the least y, in logarithms, by measuring each i, (n,)."""
     if len(mean) < 2:
         return np.zeros(len(mean))
     best, second = np.argsort(mean, kind="stable")[:2]
@@ -62,8 +62,10 @@ def expected_gain(mean: Floats, deviation: Floats) -> Floats:
 
 
 def prediction_deviation(gpus: Ints, seen: Ints, spread: float) -> Floats:
-    """(n,) deviation of the log speed at sizes after the sizes seen (m,) were measured: a Gaussian
-    process over doublings, as `update_beliefs`, whose deviation is spread where nothing was seen.
+    """Return the deviation of the log speed at sizes after the sizes seen (m,) were measured, (n,).
+
+    It is that of a Gaussian process over doublings, as in `update_beliefs`, with deviation `spread`
+    where nothing was seen.
     """
     at, there = np.log2(gpus)[:, None], np.log2(seen)[:, None]
     cover = spread**2 * np.exp(-np.abs(there - at.T) / REACH)
@@ -75,11 +77,20 @@ def prediction_deviation(gpus: Ints, seen: Ints, spread: float) -> Floats:
 def update_beliefs(
     believed: Floats, x: Floats, tried: Ints, measured: Floats
 ) -> tuple[Floats, Floats]:
-    """Mean and standard deviation (n,) of the logarithm of the speed after some were measured.
+    """Return mean and standard deviation of the log speed after some were measured, (n,) each.
 
-    believed (n,): log speed of the model; x (n, d): features, a unit = a doubling; tried (t,),
-    measured (t,): log speeds. What the model gets wrong is a Gaussian process over x (as
-    feedback.py, in several directions).
+    The error of the model is a Gaussian process over x.
+
+    Parameters
+    ----------
+    believed : (n,)
+        Log speed of the model.
+    x : (n, d)
+        Features; a unit is a doubling.
+    tried : (t,)
+        Indices that were measured.
+    measured : (t,)
+        Their log speeds.
     """
     distance = np.abs(x[:, None, :] - x[None, :, :]).sum(axis=2)
     cover = SPREAD**2 * np.exp(-distance / REACH)
@@ -91,8 +102,11 @@ def update_beliefs(
 
 
 def select_trials(gains: Floats, price: Floats) -> list[int]:
-    """Configurations whose gain is above the price of trying them, the largest gain per price
-    first; both (n,), shares of what is to be small."""
+    """Return the configurations whose gain is above the price of a try, the largest gain per price
+    first.
+
+    Both arrays are (n,), shares of the quantity to minimise.
+    """
     order = np.argsort(-gains / np.maximum(price, LEAST), kind="stable")
     return [i for i in order.tolist() if gains[i] > max(float(price[i]), LEAST)]
 
@@ -107,11 +121,16 @@ def plan(
     price: Floats,
     most: int = MOST,
 ) -> list[tuple[int, str, float]]:
-    """The next configurations (index, "corner" or "decision", gain), at most `most`, none that is
-    measured already.
+    """Return the next configurations (index, "corner" or "decision", gain), at most `most`.
 
-    mean, deviation (n,): of the logarithm of what is to be small; price (n,): what trying each adds
-    to it.
+    Measured ones are left out.
+
+    Parameters
+    ----------
+    mean, deviation : (n,)
+        Of the logarithm of the quantity to minimise.
+    price : (n,)
+        What each try adds to it.
     """
     gains = expected_gain(mean, np.where(measured, 0.0, deviation))
     first = [i for i in find_corners(group, gpus, batch) if not measured[i]]

@@ -1,15 +1,14 @@
-"""What is left of a job as far as it is known: sizes that are known, predicted, or not known at
-all.
+"""The remaining work of a job as far as it is known.
 
-    known       what the column says
-    predicted   E[S | S > a] - a, the size S log-normal about total_work, the standard deviation of
-                ln S size_error
+    known       the value of the column
+    predicted   E[S | S > a] - a, where the size S is log-normal about total_work and the standard
+                deviation of ln S is size_error
     unknown     a + D x (rate at requested_gpus on the slowest type of the cluster)
 
-a = total_work - remaining_work is the work done so far, which is always known. Unknown: a job that
-has run so long is expected to run as long again, as measured of processes (Harchol-Balter and
-Downey, TOCS 1997), the mean rest of a Pareto size with exponent 2; D x rate stands for what a job
-needs at least.
+a = total_work - remaining_work is the work done so far, which is always known. Of unknown size: a
+job that has run so long is expected to run as long again, as measured of processes (Harchol-Balter
+and Downey, TOCS 1997); this is the mean rest of a Pareto size with exponent 2. D x rate stands for
+the least that a job needs.
 """
 
 from __future__ import annotations
@@ -21,12 +20,14 @@ import numpy as np
 from allocator.domain.problem import Floats, Problem
 from allocator.performance.table import RateTable
 
-LEAST = 1e-6  # of what has been done so far: nobody is expected to be done at once
+LEAST = 1e-6  # share of the work done so far: no job is expected to end at once
 
 
 def estimate_sizes(problem: Problem) -> Problem:
-    """The problem with remaining_work as it is known; total_work is what is done and that. Known
-    sizes: the same.
+    """Return the problem with its estimate of remaining_work; total_work is the sum with the work
+    done.
+
+    Known sizes stay.
     """
     if problem.sizes == "known" or not len(problem.jobs):
         return problem
@@ -45,10 +46,18 @@ def estimate_sizes(problem: Problem) -> Problem:
 
 
 def expected_remaining(done: Floats, predicted: Floats, error: float) -> Floats:
-    """(J,) mean of S - a given S > a: with z = ln(a / predicted) / e,  predicted exp(e^2 / 2) Phi(e
-        - z) / Phi(-z) - a.
+    """Return the mean of S - a given S > a, (J,).
 
-    done a >= 0; predicted > 0: median of S; error e > 0: standard deviation of ln S.
+    With z = ln(a / predicted) / e it is predicted exp(e^2 / 2) Phi(e - z) / Phi(-z) - a.
+
+    Parameters
+    ----------
+    done : (J,)
+        a >= 0.
+    predicted : (J,)
+        Median of S, > 0.
+    error : float
+        e > 0, standard deviation of ln S.
     """
     from scipy.special import log_ndtr
 
@@ -59,8 +68,10 @@ def expected_remaining(done: Floats, predicted: Floats, error: float) -> Floats:
 
 
 def _default_work(problem: Problem) -> Floats:
-    """(J,) work of one interval as requested, on the slowest type that has a rate there; what is
-    asked for where none has is one unit of work per second."""
+    """Return the work of one interval as requested, (J,), on the slowest type with a rate there.
+
+    Without such a type the rate is one unit of work per second.
+    """
     jobs, table = problem.jobs, RateTable.of(problem)
     slowest = np.full(len(jobs), np.inf)
     for t in np.unique(problem.pools.gpu_type):

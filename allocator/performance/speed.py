@@ -17,15 +17,18 @@ from allocator.performance.fit.feedback import SPREAD
 from allocator.performance.table import RateTable
 
 MEASURED = 0.02  # relative error of a measured speed
-BETWEEN = 0.1  # of one by the rule between measured sizes
-GUESSED = 1.0  # of an assumed one
+BETWEEN = 0.1  # relative error of a speed between measured sizes
+GUESSED = 1.0  # relative error of an assumed speed
 
 
 @dataclass(frozen=True)
 class Configurations:
-    """What is asked for, arrays (n,): indices of the Problem, GPUs, global batch, passes per step,
-    nodes; memory of a GPU, nan = no limit. 0 = free: the best batch, the fewest passes that fit the
-    memory, the fewest nodes."""
+    """Configurations, arrays (n,): indices of the Problem, GPUs, global batch, passes, nodes,
+    memory.
+
+    memory_gb is that of one GPU, nan = no limit. 0 means free: the best batch, the fewest passes
+    that fit the memory, the fewest nodes.
+    """
 
     model: Ints
     gpu_type: Ints
@@ -44,7 +47,7 @@ class Configurations:
         batch: Ints | None = None,
         memory_gb: Floats | None = None,
     ) -> Configurations:
-        """With everything else free."""
+        """Return configurations in which everything else is free."""
         free = np.zeros(gpus.shape, dtype=np.int64)
         gpu_memory_gb = np.full(gpus.shape, np.nan) if memory_gb is None else memory_gb
         return cls(
@@ -57,9 +60,19 @@ class Configurations:
 
 @dataclass(frozen=True)
 class Speed:
-    """Arrays (n,). rate: useful work per second, nan = not known or not possible. error: relative
-    standard deviation of it. batch, accumulation: what it needs, 0 = unknown. row: of rates.csv, -1
-    = none."""
+    """Speeds, arrays (n,).
+
+    Attributes
+    ----------
+    rate : (n,)
+        Useful work per second, nan = unknown or impossible.
+    error : (n,)
+        Its relative standard deviation.
+    batch, accumulation : (n,)
+        What it needs, 0 = unknown.
+    row : (n,)
+        Row of rates.csv, -1 = none.
+    """
 
     rate: Floats
     error: Floats
@@ -69,10 +82,10 @@ class Speed:
 
 
 class SpeedModel(Protocol):
-    """Whatever knows how fast jobs run."""
+    """Anything that knows how fast jobs run."""
 
     def speed(self, at: Configurations) -> Speed:
-        """Speeds of these configurations; raises nothing."""
+        """Return the speeds of these configurations; raises nothing."""
 
 
 class BelievedSpeeds:
@@ -83,7 +96,7 @@ class BelievedSpeeds:
         self._table = RateTable.of(problem)
 
     def speed(self, at: Configurations) -> Speed:
-        """Speeds of these configurations."""
+        """Return the speeds of these configurations."""
         n = len(at.gpus)
         free = (at.batch == 0) & (at.accumulation == 0) & (at.spread == 0)
         rate, row = np.full(n, np.nan), np.full(n, -1, dtype=np.int64)
@@ -115,7 +128,7 @@ class BelievedSpeeds:
         return Speed(rate, error, batch, passes, row)
 
     def _measured(self, at: Configurations) -> tuple[Floats, Ints]:
-        """Fastest row of rates.csv with these settings, and its number."""
+        """Return the fastest row of rates.csv with these settings, and its number."""
         rates = self._problem.rates
         same = np.ones((len(at.gpus), len(rates.gpus)), dtype=bool)
         for wanted, there in (
@@ -168,7 +181,7 @@ class BelievedSpeeds:
 def _choose_batch(
     kind: str, q: dict[str, Floats], k: Floats, at: Configurations
 ) -> batched.BestBatch:
-    """Of a kind that knows the batch: the best one where it is free."""
+    """Return the speed of a kind that knows the batch, at the best batch where it is free."""
     best = batched.best(kind, q, k)
     size = np.where(at.batch > 0, at.batch, best.batch).astype(np.float64)
     fewest = batched.passes_for(kind, q, k, size)

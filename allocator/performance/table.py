@@ -1,15 +1,14 @@
-"""Speed of a model on a number of GPUs: measured rows, the rule between them, fitted curves where
-nothing was measured.
+"""Speed of a model on a number of GPUs: measured rows, the rule between them, and fitted curves.
 
-Rules: docs/reference/rules.md, R9 to R11. At a measured size the fastest row counts whose memory_gb
-the GPUs have; where none fits, nothing is offered there, nor between it and its neighbours. Between
-two measured sizes k1 < k < k2 the rate is min(r1 + (r2 - r1)(k - k1)/(k2 - k1), r1 k/k1). Outside
-the measured range nothing is offered, unless a curve of models.csv covers the size (its max_local
-is its own limit of memory).
+The rules are R9 to R11 of docs/reference/rules.md. At a measured size the fastest row counts whose
+memory_gb the GPUs have; if none fits, nothing is offered there, nor between it and its neighbours.
+Between two measured sizes k1 < k < k2 the rate is min(r1 + (r2 - r1)(k - k1)/(k2 - k1), r1 k/k1).
+Outside the measured range nothing is offered, unless a curve of models.csv covers the size (its
+max_local is its own limit of memory).
 
-A model of which nobody gave a rate runs at an assumed speed where none was observed: as much per
-GPU as at the nearest size where one was, ASSUMED_RATE at every size where none was. Which sizes a
-job may have at an assumed speed is not decided here.
+A model without any given rate runs at an assumed speed where none was observed: the speed per GPU
+of the nearest observed size, or ASSUMED_RATE at every size if none was observed. The sizes that a
+job may have at an assumed speed are not decided here.
 """
 
 from __future__ import annotations
@@ -34,19 +33,20 @@ class RateTable:
         self._key_of_row = self._key(rates.model, rates.gpu_type, rates.gpus)
         self._rates = rates
         self._hungriest = float(np.nan_to_num(rates.memory_gb, nan=0.0).max(initial=0.0))
-        self._within: dict[float, _Sizes] = {}  # GB of a GPU -> what runs there
+        self._within: dict[float, _Sizes] = {}  # GB of a GPU -> sizes that run there
         self._curves = curves
         self._curve_of = np.full(models * gpu_types + 1, -1)
         self._curve_of[curves.model * gpu_types + curves.gpu_type] = np.arange(len(curves.kind))
-        self.unrated = np.ones(models, dtype=bool)  # (models,) nobody gave a rate of it
+        self.unrated = np.ones(models, dtype=bool)  # (models,) without a given rate
         self.unrated[rates.model[~rates.observed]] = False
         self.unrated[curves.model] = False
         self.largest = self._largest(rates, curves, models)
 
     @classmethod
     def of(cls, problem: Problem) -> RateTable:
-        """The table of a Problem's rates and curves. The rounds of a simulation share them, so
-        the last is kept.
+        """Return the table of a Problem's rates and curves.
+
+        The rounds of a simulation share them, so the last table is kept.
         """
         parts = (problem.rates, problem.curves, len(problem.models), len(problem.gpu_types))
         for rates, curves, models, types, table in _last:
@@ -60,7 +60,7 @@ class RateTable:
         return (model * self._types + gpu_type) * SPAN + gpus
 
     def _largest(self, rates: Rates, curves: Curves, models: int) -> Ints:
-        """Largest size for which any rate of the model may exist, shape (models,)."""
+        """Return the largest size for which any rate of the model may exist, (models,)."""
         largest = np.zeros(models, dtype=np.int64)
         np.maximum.at(largest, rates.model, rates.gpus)
         reach = curves.numbers.get("max_gpus", np.full(len(curves.kind), float(formulas.MAX_GPUS)))
@@ -80,12 +80,18 @@ class RateTable:
         memory_gb: Floats | float = np.nan,
         held: Bools | None = None,
     ) -> tuple[Floats, Ints]:
-        """Work per second and the row of rates.csv it comes from, shapes as the arguments.
+        """Return work per second and the row of rates.csv it comes from, shaped as the arguments.
 
-        memory_gb: of each GPU, nan = no limit. held: True where the job runs on these GPUs already,
-        so that it fits them whatever rates.csv says; if no row fits, the fastest counts. The rate
-        is nan where the size is not offered; the row is -1 where the rate is interpolated or from a
-        curve.
+        The rate is nan where the size is not offered; the row is -1 where the rate is interpolated
+        or from a curve.
+
+        Parameters
+        ----------
+        memory_gb : number or array
+            Memory of each GPU, GB, nan = no limit.
+        held : array of bool, optional
+            True where the job runs on these GPUs already, so that it fits them whatever rates.csv
+            says; if no row fits, the fastest counts.
         """
         wanted = self._key(model, gpu_type, gpus)
         out = np.full(wanted.shape, np.nan)
@@ -105,7 +111,7 @@ class RateTable:
         return out, row
 
     def _sizes(self, gb: float) -> _Sizes:
-        """What runs on GPUs of so much memory."""
+        """Return the sizes that run on GPUs of so much memory."""
         if gb not in self._within:
             fits = ~(self._rates.memory_gb > gb)
             self._within[gb] = _Sizes.of(self._key_of_row, np.where(fits, self._rates.rate, -1.0))
@@ -114,14 +120,14 @@ class RateTable:
     def _add_curves(
         self, model: Ints, gpu_type: Ints, gpus: Ints, open_: Bools, out: Floats
     ) -> None:
-        """Speeds by curve where rates.csv says nothing."""
+        """Add speeds by curve where rates.csv has none."""
         curve = self._curve_of[model * self._types + gpu_type]
         open_ = open_ & (curve >= 0)
         names, code = self._curves.kinds
         for i, kind in enumerate(names):
             mine = np.flatnonzero(open_ & (code[curve] == i))
             c, k, back = curve[mine], gpus[mine], np.arange(len(mine))
-            # the best batch takes a while, and is the same for many jobs
+            # finding the best batch takes time, and it is the same for many jobs
             if kind in batched.KINDS:
                 distinct, back = np.unique(c * SPAN + k, return_inverse=True)
                 c, k = np.divmod(distinct, SPAN)
@@ -129,12 +135,12 @@ class RateTable:
             out[mine] = found[back.reshape(-1)]
 
     def _assume(self, model: Ints, gpus: Ints, where: Bools, out: Floats) -> None:
-        """Assumed speeds, see the top of this file."""
+        """Add assumed speeds, see the module."""
         out[where] = ASSUMED_RATE
         for m in np.unique(model[where]).tolist():
             rows = np.flatnonzero(self._rates.model == m)
             per_gpu = self._rates.rate[rows] / self._rates.gpus[rows]
-            rows = rows[np.argsort(per_gpu, kind="stable")]  # of sizes as near the slowest
+            rows = rows[np.argsort(per_gpu, kind="stable")]  # of equally near sizes the slowest
             if len(rows):
                 mine = np.flatnonzero(where & (model == m))
                 k, seen = gpus[mine], self._rates.gpus[rows]
@@ -143,9 +149,7 @@ class RateTable:
                 out[mine] = self._rates.rate[rows[near]] * (k / seen[near])
 
     def is_assumed(self, model: Ints, gpu_type: Ints, gpus: Ints) -> Bools:
-        """True where the speed is neither given nor observed, nor between such sizes, but
-        assumed.
-        """
+        """Return where the speed is assumed: neither given, nor observed, nor between such sizes."""
         out: Bools = self.unrated[model]
         at = np.flatnonzero(out)
         if len(at):
@@ -156,22 +160,21 @@ class RateTable:
         return out
 
     def curve(self, model: Ints, gpu_type: Ints) -> Ints:
-        """The row of models.csv of each, -1 = none."""
+        """Return the row of models.csv of each, -1 = none."""
         row: Ints = self._curve_of[model * self._types + gpu_type]
         return row
 
     def by_curve(self, model: Ints, gpu_type: Ints, gpus: Ints) -> Bools:
-        """True where rates.csv says nothing, neither at the size nor at sizes around it, and a
-        curve may.
-        """
+        """Return where only a curve may have a speed: no row at the size or around it."""
         _, _, measured = self._sizes(np.inf).look_up(self._key(model, gpu_type, gpus))
         return np.asarray(~measured & (self.curve(model, gpu_type) >= 0))
 
 
 @dataclass(frozen=True)
 class _Sizes:
-    """The fastest row of every measured size, ascending by key; arrays (S,). Where no row fits
-    rate is nan, row -1.
+    """The fastest row of every measured size, ascending by key; arrays (S,).
+
+    Where no row fits, rate is nan and row -1.
     """
 
     keys: Ints
@@ -180,7 +183,7 @@ class _Sizes:
 
     @classmethod
     def of(cls, key: Ints, rate: Floats) -> _Sizes:
-        """From keys and speeds of all rows (R,), a speed below 0 where the row does not fit."""
+        """Build the sizes from keys and speeds of all rows (R,); a speed below 0 means no fit."""
         # slowest first, so that the last row of each key is the fastest (the first such row in file
         # order)
         order = np.lexsort((-np.arange(len(key)), rate, key))
@@ -191,8 +194,9 @@ class _Sizes:
         return cls(key[last], np.where(fits, last, -1), np.where(fits, rate[last], np.nan))
 
     def look_up(self, wanted: Ints) -> tuple[Floats, Ints, Bools]:
-        """(rate, row, whether the size is measured or between such); rate nan, row -1 where
-        nothing is known.
+        """Return rate, row, and whether the size is measured or between measured ones.
+
+        Rate is nan and row -1 where nothing is known.
         """
         out, row = np.full(len(wanted), np.nan), np.full(len(wanted), -1, dtype=np.int64)
         if not len(self.keys):

@@ -1,6 +1,4 @@
-"""The useful share of time: what the loss of GPUs and the writing of checkpoints leave of a
-speed.
-"""
+"""The useful share of time: the part of a speed that lost GPUs and checkpoints leave."""
 
 from __future__ import annotations
 
@@ -9,18 +7,18 @@ import numpy as np
 from allocator.domain.problem import Floats, Ints, Market, Problem
 from formulations.transient.lifetimes import useful_fraction
 
-# where less is left of a speed, or nothing: work and money are divided by it
+# smallest share, because work and money are divided by it
 LEAST = 1e-9
 
 
 def useful_share(problem: Problem, job: Ints, pool: Ints, gpus: Ints, rate: Floats) -> Floats:
-    """(n,) phi of n options: expected share of the speed that revocations and the writing of
-    checkpoints leave.
+    """Return phi of n options, (n,): the expected share of the speed that remains.
 
-    From revocations_per_gpu_hour and lifetime_s of the pool, startup_s and restart_s as the time to
-    replace a worker, and the job's checkpoints (none given: the best interval);
-    formulations/transient/lifetimes.py. rate (n,): work per second without losses, which says how
-    many lifetimes of servers the rest of the job takes, on new ones. At least LEAST.
+    Revocations and the writing of checkpoints take the rest. Inputs are revocations_per_gpu_hour
+    and lifetime_s of the pool, startup_s and restart_s as the time to replace a worker, and the
+    job's checkpoints (without them: the best interval); see formulations/transient/lifetimes.py.
+    rate (n,), the work per second without losses, says how many lifetimes of servers the rest of
+    the job takes, on new ones. The result is at least LEAST.
     """
     jobs, pools = problem.jobs, problem.pools
     out, spot = np.ones(len(job)), pools.market == Market.SPOT

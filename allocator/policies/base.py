@@ -1,5 +1,6 @@
-"""The seam of policies: a Task in, a Proposal out. A new policy is one function and one line in
-registry.py.
+"""The interface of policies: a Task in, a Proposal out.
+
+A new policy is one function and one line in registry.py.
 """
 
 from __future__ import annotations
@@ -32,15 +33,15 @@ class Task:
         capacities and rules as arrays) and `round.model` (the linear model, a column for each
         option).
     limits : Limits
-        Effort; its time gives way to what is left until `deadline`.
+        Limits of the whole decision; `remaining` gives the time that is left.
     solver : Solver, optional
         The solver to call. None: chosen by size and structure, see `engine`.
     deadline : float
-        Until when to decide, on the clock `time.monotonic`.
+        Latest end of the decision, on the clock `time.monotonic`.
     prices : ndarray of float, shape (rows,), optional
         Row prices to start the dual from.
     plans : Plans, optional
-        What the look ahead of the round before left.
+        Plans of the look ahead of the previous round.
     known_bound : float
         No plan has a higher value.
     bound_with_other_pairs : float
@@ -89,12 +90,12 @@ class Task:
 
     @property
     def bound(self) -> float:
-        """No plan is worth more, by the dual alone."""
+        """No plan has a larger value, by the dual alone."""
         return min(self.known_bound, max(self.dual.bound, self.bound_with_other_pairs))
 
     @property
     def has_dual(self) -> bool:
-        """Whether somebody has asked for the dual: it costs nothing more to look at it."""
+        """Whether the dual has been computed already, so that it costs nothing to use it."""
         return "dual" in vars(self)
 
     def remaining(self) -> SolveLimits:
@@ -132,7 +133,7 @@ class Proposal:
     bound : float
         No plan has a higher value, proven by `bound_by`; inf: the policy proves nothing.
     bound_by : str
-        Who proved the bound.
+        Source of the proof of the bound.
     termination : str
         "gap", "time_limit" or "heuristic".
     solver, solver_version : str, optional
@@ -140,9 +141,9 @@ class Proposal:
     solver_choice : str
         Why the solver was chosen.
     fallback : str, optional
-        Who made the plan, if it was not the policy.
+        Source of the plan, if it was not the policy.
     detail : str
-        Anything that a user should be told.
+        Any message for the user.
     log : str
         Log of the solver.
     plans : Plans, optional
@@ -175,5 +176,5 @@ Policy = Callable[[Task], Proposal]
 
 
 def relative_gap(bound: float, value: float) -> float:
-    """(B - V) / max(|V|, 1e-9), contract section 5."""
+    """Return (B - V) / max(|V|, 1e-9), the gap of docs/reference/rules.md, R36."""
     return (bound - value) / max(abs(value), 1e-9)

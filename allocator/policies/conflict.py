@@ -1,4 +1,4 @@
-"""Rules that cannot all hold: which ones clash, and the smallest relaxation that would do."""
+"""Rules that contradict each other: which ones, and the smallest relaxation that resolves it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ RULES = {
     linear.HEADROOM: "headroom for interactive jobs of pool",
     linear.IDLE: "idle headroom for interactive jobs of pool",
 }
-SECONDS = 10.0  # for the analysis when the round itself has no time limit
+SECONDS = 10.0  # of the analysis, when the round itself has no time limit
 # at most so many rules are tried one by one when the conflict is narrowed down
 PROBES = 60
 
@@ -37,7 +37,7 @@ def raise_if_infeasible(round_: CompiledRound, limits: SolveLimits) -> None:
     """Raise Infeasible with conflict and smallest relaxation; return if the rules can hold after
     all.
 
-    Raises NoPlanInTime when the analysis itself finds no answer in its time.
+    Raises NoPlanInTime if the analysis finds no answer in its time.
     """
     # relaxed rules may need others
     round_ = compile_round(round_.problem, prunes=False, shares=PairOffer.RUNNING)
@@ -86,11 +86,10 @@ def _row_name(model: LinearModel, row: int) -> tuple[str, str]:
 def _find_conflict(
     round_: CompiledRound, solver: Solver, relaxed_rows: Ints, until: float
 ) -> list[str]:
-    """Rules that clash with those in `relaxed_rows`: a deletion filter over the other coupling
-    rules and must-run jobs.
+    """Return rules that contradict those in `relaxed_rows`.
 
-    A rule without which the rest is still infeasible is dropped; what remains cannot lose any
-    member.
+    A deletion filter goes over the other coupling rows and jobs that must run: a rule without which
+    the rest is still infeasible is dropped. No rule of the remaining set can be left out.
     """
     model = round_.model
     candidates = [

@@ -1,6 +1,4 @@
-"""The last resort of all policies: any plan that keeps every hard rule, or the reason why there
-is none.
-"""
+"""The last resort of all policies: any plan that keeps every hard rule, or why there is none."""
 
 from __future__ import annotations
 
@@ -15,10 +13,10 @@ from formulations.colocation.rounding import round_pairs
 
 
 def find_fallback_plan(task: Task) -> Proposal:
-    """Any plan that keeps the rules: the dual's rounding, else the first plan a solver finds.
+    """Return any plan that keeps the rules: the rounded dual, else the first plan of a solver.
 
-    Raises Infeasible when the rules are proven to clash, NoPlanInTime when time ran out before
-    either was known.
+    Raises Infeasible if the rules are proven to contradict each other, and NoPlanInTime if time ran
+    out before.
     """
     rounded = round_pairs(task.choices, task.dual, enough=math.inf)
     if rounded is not None:
@@ -27,7 +25,7 @@ def find_fallback_plan(task: Task) -> Proposal:
 
 
 def find_plan_by_solver(task: Task) -> Proposal:
-    """The first feasible plan of the task's solver; the same errors as `find_fallback_plan`."""
+    """Return the first feasible plan of the task's solver; errors as in `find_fallback_plan`."""
     model = task.round.model
     limits = dataclasses.replace(task.remaining(), gap=math.inf)
     solver, _ = task.engine()

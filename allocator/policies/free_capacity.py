@@ -1,9 +1,9 @@
-"""What is left of every hard rule while a plan is being filled, one job at a time; and whether a
-plan keeps them all.
+"""What is left under every hard rule while a plan is filled job by job; and whether a plan keeps
+all.
 
-Heuristics touch single numbers thousands of times in a round. They are read through `array.data`,
-whose items are plain Python numbers: a tenth of the cost of numpy scalars, and nothing to convert
-for options that nobody looks at.
+Heuristics read single numbers thousands of times in a round. They read them through `array.data`,
+whose items are plain Python numbers: a tenth of the cost of numpy scalars, and no conversion of
+options that are never read.
 """
 
 from __future__ import annotations
@@ -21,12 +21,20 @@ from formulations.model.linear import Floats, Ints
 
 
 class FreeCapacity:
-    """What is left of every `at most` rule and of the allowed changes, and the plan so far.
+    """What is left under every `at most` rule and the limit on changes, and the plan so far.
 
-    choice (J,): columns of the round's instance, -1 = nothing. free (P,): GPUs left. owed (Q,):
-    GPUs still missing to the guarantee of a tenant (negative: above it); a job never gives up GPUs
-    that its tenant is owed. The limit on changes counts only where the plan starts from something:
-    a plan from nothing is checked when it is complete.
+    The limit on changes counts only if the plan starts from another plan. A plan from nothing is
+    checked when it is complete.
+
+    Attributes
+    ----------
+    choice : (J,)
+        Columns of the round's instance, -1 = nothing.
+    free : (P,)
+        Free GPUs.
+    owed : (Q,)
+        GPUs that the guarantee of a tenant still lacks (negative: above it). A job never gives up
+        GPUs that its tenant is owed.
     """
 
     def __init__(self, round_: CompiledRound, start: Ints | None = None) -> None:
@@ -63,8 +71,8 @@ class FreeCapacity:
         self._changes = limit - int(running.sum()) + int(i.keep[held].sum()) if limited else J
 
     def assign(self, j: int, o: int) -> bool:
-        """Give job j the option o instead of what it has; False (and nothing happens) if that
-        breaks a rule.
+        """Give job j the option o instead of its present one; return False, without a change, on a
+        conflict.
         """
         old = self._now[j]
         if old == o:
@@ -137,14 +145,17 @@ class FreeCapacity:
         self._now[j] = o
 
     def assign_first(self, j: int, options: Iterable[int]) -> bool:
-        """Give job j the first of the options that fits; False if none does."""
+        """Give job j the first of the options that fits; return False if none does."""
         return any(self.assign(j, o) for o in options)
 
 
 class _ColocationRules:
-    """Who runs on whose GPUs while a plan is being filled: secondary jobs need their primary job's
-    option and are alone next to it; an option and its rival exclude each other. Nothing of that is
-    looked at where no option is a secondary job's."""
+    """Rules of colocation while a plan is filled.
+
+    A secondary job needs its primary job's option and is the only one there; an option and its
+    conflicting option exclude each other. Nothing is checked if no option is that of a secondary
+    job.
+    """
 
     def __init__(self, i: Instance, choice: Ints) -> None:
         self._has_colocation = bool((i.primary >= 0).any() or (i.conflicting_option >= 0).any())
@@ -156,7 +167,7 @@ class _ColocationRules:
         self._taken_primaries = {self._primary[o] for o in self._chosen if self._primary[o] >= 0}
 
     def allows(self, old: int, o: int) -> bool:
-        """Whether a job may go from option old (-1 = nothing) to o."""
+        """Return whether a job may go from option old (-1 = nothing) to o."""
         if not self._has_colocation:
             return True
         primary = self._primary[o]
@@ -168,7 +179,7 @@ class _ColocationRules:
         )
 
     def change(self, old: int, o: int) -> None:
-        """Note that a job went from old to o."""
+        """Record that a job went from old to o."""
         if self._has_colocation:
             self._chosen.discard(old)
             self._chosen.add(o)
@@ -179,7 +190,7 @@ class _ColocationRules:
 
 
 def _remaining_exposure(i: Instance, held: Ints) -> Floats:
-    """(Q Z,) GPUs that each tenant may still get in each zone."""
+    """Return the GPUs that each tenant may still get in each zone, (Q Z,)."""
     zone, limit = i.exposed[held], np.repeat(i.exposure, len(i.zones))
     on = zone >= 0
     return np.asarray(limit - np.bincount(zone[on], i.held[held][on], len(limit)))
@@ -190,10 +201,10 @@ def _slack(left: float) -> float:
 
 
 def keeps_rules(i: Instance, choice: Ints, guarantees: bool = True) -> bool:
-    """Whether a choice (J,) keeps every hard rule: what the round's model would say, without
-    building it.
+    """Return whether a choice (J,) keeps every hard rule, as the model would say, without building
+    it.
 
-    guarantees=False: all rules but those.
+    With guarantees=False guarantees are not checked.
     """
     job = np.flatnonzero(choice >= 0)
     held = choice[job]

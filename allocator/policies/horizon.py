@@ -1,22 +1,21 @@
-"""The policy `horizon`: plans for several intervals at once, of which the first interval is carried
-out.
+"""The policy `horizon`: plans for several intervals at once, of which the first is carried out.
 
 Every round looks H intervals ahead ([horizon] rounds of config.toml, or --horizon) with
-allocator/solvers/horizon: the pause of a change is set against what it brings in all of them, a job
-that ends soon against what its GPUs bring afterwards, and machines that are announced to come or go
-are planned with. What was planned for later is planned anew, from the plans of the round before
-where they are known. Formulas: formulations/README.md, section "The horizon".
+allocator/solvers/horizon. The pause of a change is compared with its gain over all intervals, a job
+that ends soon with what its GPUs bring afterwards, and announced machines are part of the plan.
+Later intervals are planned again in the next round, from the previous plans where they are known.
+Formulas: formulations/README.md, section "The horizon".
 
-GPUs that are announced to go within the coming interval are left to nobody, as whoever holds them
-loses work; where the rules allow no such plan, they are used as long as they are there.
+GPUs that are announced to leave within the coming interval are given to no job, because it would
+lose work. If the rules allow no such plan, they are used as long as they are present.
 
-Plans are found by prices and rounding. A solver is asked only if one is named (--solver): it finds
-a little more in small rounds, and as its turns are measured in seconds, the plan may then depend on
+Plans are found by prices and rounding. A solver is called only if one is named (--solver): it finds
+a little more in small rounds, but its turns are measured in seconds, so the plan may then depend on
 the machine.
 
-H = 1 is the single round and left to `mip`, as is what the look ahead does not know: objectives
-that are not linear in work and time, rounds in which jobs may share GPUs, those in which it found
-no plan or failed, and those with too little time to look.
+`mip` decides in the other cases: H = 1, objectives that are not linear in work and time, rounds
+with colocation, rounds without a plan of several intervals or with a failed search, and rounds with
+too little time.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ COARSEST = 1e-2
 
 
 def horizon(task: Task) -> Proposal:
-    """The first interval of the best plans found. Errors as of `mip`."""
+    """Return the first interval of the best plans found. Errors as of `mip`."""
     asked = int(task.round.problem.settings.get("horizon", {}).get("rounds", HORIZON[0].default))
     gpus = gpus_ahead(task.round.problem, asked)
     now = task.round.instance.capacity
@@ -59,21 +58,21 @@ def horizon(task: Task) -> Proposal:
     if (gpus[0] < now).any():
         try:
             return _propose(task, gpus, asked)
-        # of a rule that asks for GPUs that will go
+        # because of a rule that requires GPUs that will leave
         except (Infeasible, NoPlanInTime):
             gpus[0] = now
     return _propose(task, gpus, asked)
 
 
 def _propose(task: Task, gpus: Ints, asked: int) -> Proposal:
-    """The decision with what the pools have in each interval, (H, P)."""
+    """Return the proposal with the GPUs of the pools in each interval, (H, P)."""
     seen = task
     if (gpus != task.round.instance.capacity).any():
         seen = dataclasses.replace(task, round=with_gpus(task.round, gpus), prices=None)
     proposal = _plan_intervals(seen, gpus[: _limit_intervals(asked, seen)], asked)
     if seen is task:
         return proposal
-    # what was proven holds for the GPUs that were planned with
+    # the proof holds for the GPUs of the plan only
     ended = "heuristic" if proposal.termination == "gap" else proposal.termination
     return dataclasses.replace(
         proposal,
@@ -104,7 +103,7 @@ def _plan_intervals(task: Task, gpus: Ints, asked: int) -> Proposal:
         found = look_ahead(x, limits, _start_search(task, H), task.solver)
     except (Infeasible, NoPlanInTime):
         raise
-    # whatever it is, the round has a plan
+    # whatever the failure is, the round gets a plan
     except Exception as error:
         return _propose_single_round(
             task, f"the look ahead failed: {type(error).__name__}: {error}"
@@ -121,8 +120,9 @@ def _plan_intervals(task: Task, gpus: Ints, asked: int) -> Proposal:
 
 
 def _limit_intervals(H: int, task: Task) -> int:
-    """As many of the intervals as arrays can look at in a few seconds, at least two; all where
-    pricing is compiled.
+    """Return the number of intervals to plan.
+
+    It is what arrays can price in a few seconds, at least two; compiled pricing takes all.
     """
     if has_numba():
         return H
@@ -132,9 +132,12 @@ def _limit_intervals(H: int, task: Task) -> int:
 
 
 def _start_search(task: Task, H: int) -> HorizonStart:
-    """The plans and prices of the round before; without them the single round's prices in all
-    intervals. What runs goes on, where the rules allow it (the look ahead tries that anyway); where
-    something has to be used or kept, else any plan that does."""
+    """Return plans and prices to start from: those of the previous round.
+
+    Without them the single round's prices hold in all intervals. Running jobs continue if the rules
+    allow it (the look ahead tries that in any case). If rows have lower bounds, any plan that keeps
+    them is used.
+    """
     if task.plans is not None:
         plan, prices = task.plans.restart_from(task.round, task.choices.rows, H)
         if task.choices.feasible(plan[:, 0]):
@@ -150,7 +153,7 @@ def _start_search(task: Task, H: int) -> HorizonStart:
 
 
 def _propose_single_round(task: Task, why: str, ended: str | None = None) -> Proposal:
-    """The single round's plan; ended: its termination, that of `mip` if None."""
+    """Return the single round's plan; `ended` replaces its termination."""
     proposal = mip(task)
     told = f"{why}; {proposal.detail}" if proposal.detail else why
     return dataclasses.replace(

@@ -1,4 +1,4 @@
-"""What headroom for interactive jobs leaves to the others while a plan is being filled."""
+"""The GPUs that headroom for interactive jobs leaves to batch jobs while a plan is filled."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from formulations.model.linear import Floats, Ints
 
 
 class HeadroomLeft:
-    """GPUs of each pool that jobs which are not interactive may still take, in all and of those
-    they keep for good.
+    """GPUs of each pool that batch jobs may still take, in all and without those they can give
+    back.
     """
 
     def __init__(self, i: Instance, held: Ints) -> None:
@@ -29,7 +29,7 @@ class HeadroomLeft:
         self._pool = i.pool.data
 
     def allows(self, old: int, new: int) -> bool:
-        """Whether a job may have the option new instead of old (-1: nothing)."""
+        """Return whether a job may have option new instead of old (-1: nothing)."""
         for amount, remaining in self._rows:
             pool = self._pool[new]
             back = amount[old] if old >= 0 and self._pool[old] == pool else 0
@@ -38,7 +38,7 @@ class HeadroomLeft:
         return True
 
     def replace_option(self, old: int, new: int) -> None:
-        """Count the option new instead of old."""
+        """Count option new instead of old."""
         for amount, remaining in self._rows:
             if old >= 0:
                 remaining[self._pool[old]] += amount[old]
@@ -46,7 +46,7 @@ class HeadroomLeft:
 
 
 def keeps_headroom(i: Instance, held: Ints) -> bool:
-    """Whether the columns of a plan leave enough to interactive jobs."""
+    """Return whether the columns of a plan leave enough to interactive jobs."""
     h = i.headroom
     return h is None or all(
         min(_remaining_gpus(i, amount, most, held), default=0.0) >= 0

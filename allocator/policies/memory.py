@@ -1,11 +1,10 @@
-"""What one round leaves to the next: prices by the names of their rows, and the plans of a look
-ahead.
+"""The memory of a round for the next one: prices by the names of their rows, and look-ahead plans.
 
-Rounds follow each other with few jobs replaced and few values moved, so the last prices are almost
-the next ones and finding them takes a fraction of the time. The plan needs no memory: what runs is
-in the snapshot, and "change nothing" is always among the starts. The model is built anew: that
-costs less than finding out what changed. A look ahead starts from the plans of the one before,
-moved on by the intervals that have passed.
+Successive rounds replace few jobs and change few values, so the last prices are almost the next
+ones, and finding those takes a fraction of the time. The plan needs no memory: running jobs are in
+the snapshot, and "change nothing" is always among the starts. The model is built again, because
+that costs less than finding the differences. A look ahead starts from the previous plans, shifted
+by the intervals that have passed.
 """
 
 from __future__ import annotations
@@ -25,11 +24,16 @@ Steps = tuple[tuple[str, int, int], ...]
 
 @dataclass(frozen=True)
 class LookAheadPlans:
-    """What a look ahead has planned, in names. at_s, interval_s: where its first interval begins,
-    and how long each is.
+    """Plans of a look ahead, by names.
 
-    prices: (kind, label) of a coupling row -> price in every interval. jobs: job_id -> what it
-    holds.
+    Attributes
+    ----------
+    at_s, interval_s : float
+        Start of the first interval, and length of each, seconds.
+    prices : mapping
+        (kind, label) of a coupling row -> price in every interval.
+    jobs : mapping
+        job_id -> what it holds.
     """
 
     at_s: float
@@ -39,8 +43,10 @@ class LookAheadPlans:
 
     @classmethod
     def of(cls, round_: CompiledRound, rows: Ints, plan: Ints, prices: Floats) -> LookAheadPlans:
-        """plan (J, H): columns of the round; prices (H, R) of its coupling rows, which are the
-        model's rows (R,).
+        """Build the memory from plan (J, H), columns of the round, and prices (H, R) of its
+        coupling rows.
+
+        Coupling rows are the model's rows `rows` (R,).
         """
         i, problem = round_.instance, round_.problem
         name = np.array([label for f in round_.model.families for label in f.labels], dtype=object)
@@ -67,8 +73,11 @@ class LookAheadPlans:
     def restart_from(
         self, round_: CompiledRound, rows: Ints, intervals: int
     ) -> tuple[Ints, Floats]:
-        """(plan, prices) in the columns (J, H) and coupling rows (H, R) of another round: what has
-        passed is left out, the last interval goes on, jobs and rows that are new have none."""
+        """Return plan and prices in columns (J, H) and coupling rows (H, R) of another round.
+
+        Intervals that have passed are left out, and the last one continues. New jobs and rows have
+        neither.
+        """
         problem, model = round_.problem, round_.model
         elapsed = max(0, round((problem.now_s - self.at_s) / self.interval_s))
         pool = {name: p for p, name in enumerate(problem.pools.pool)}
@@ -77,7 +86,7 @@ class LookAheadPlans:
         for j, job_id in enumerate(problem.jobs.job_id):
             at = -elapsed
             for name, k, m in self.jobs.get(job_id, ()):
-                # the last one goes on, so each holds to the end until the next one begins
+                # the last one continues, so each holds to the end until the next one begins
                 held[j, max(at, 0) :], gpus[j, max(at, 0) :] = pool.get(name, -1), k
                 at += m
         job = np.repeat(np.arange(len(held)), intervals)
@@ -96,7 +105,7 @@ class LookAheadPlans:
 
     @property
     def interval_count(self) -> int:
-        """Intervals."""
+        """Number of intervals."""
         one = next(iter(self.prices.values()), None)
         return (
             len(one)
@@ -107,8 +116,17 @@ class LookAheadPlans:
 
 @dataclass(frozen=True)
 class Memory:
-    """objective: what the prices are units of. prices: (kind, label) of a coupling row -> price.
-    plans: None where the policy makes none."""
+    """Prices of the last round.
+
+    Attributes
+    ----------
+    objective : str
+        Unit of the prices.
+    prices : mapping
+        (kind, label) of a coupling row -> price.
+    plans : LookAheadPlans or None
+        None if the policy makes none.
+    """
 
     objective: str
     prices: Mapping[tuple[str, str], float]
@@ -118,7 +136,7 @@ class Memory:
     def of(
         cls, objective: str, model: LinearModel, prices: Floats, plans: LookAheadPlans | None = None
     ) -> Memory:
-        """The memory of a round with row prices (m,)."""
+        """Build the memory of a round with row prices (m,)."""
         return cls(
             objective,
             {
@@ -131,8 +149,8 @@ class Memory:
         )
 
     def row_prices(self, model: LinearModel) -> tuple[Floats, int]:
-        """(m,) the remembered price of every row of another round's model, 0 where the row is
-        new; rows known.
+        """Return the remembered prices of another round's rows, (m,), 0 for new rows, and the rows
+        known.
         """
         prices, known = np.zeros(model.m), 0
         for f in model.families:

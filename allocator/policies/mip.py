@@ -1,14 +1,14 @@
 """The policy `mip`: the best plan with its proof, whatever the solver does.
 
-The order of trust: every plan is re-valued and checked here; a solver's bound is believed only as
-long as no known plan beats it; the Lagrangian bound needs to trust nobody. The solver starts from
-the best plan known without it.
+Every plan is valued and checked again here. A solver's bound is accepted only as long as no known
+plan exceeds it; the Lagrangian bound does not depend on a solver. The solver starts from the best
+plan known without it.
 
-Stability: the solver is asked for a little less than half of the asked gap, and among plans within
-the gap the one that changes nothing is preferred. A plan that was proven within gap/2 before it was
-applied is therefore still within the gap afterwards (what it holds only gained value), and
-solving again changes nothing. A plan proven from prices alone may use nearly the whole gap: at the
-same prices its proof only gets better by being applied.
+Stability: the solver is asked for a little less than half of the gap, and of the plans within the
+gap the one that changes nothing is preferred. A plan that was proven within gap/2 is therefore
+still within the gap after it has been applied (what it holds only gained value), and solving again
+changes nothing. A plan proven from prices alone may use nearly the whole gap, because its proof
+only improves by applying it.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from allocator.solvers.base import Solver, SolverResult, Termination, WarmStart
 from formulations.colocation.rounding import fill_plan, round_pairs
 from formulations.model.linear import Ints
 
-SHARE = 0.45  # of the asked gap is given to the solver, see "Stability"
-PRICED = 0.9  # of the asked gap is enough where prices alone prove it
-TRUST = 1e-7  # relative: a claimed bound below a known value by more than this is a lie
+SHARE = 0.45  # share of the gap that the solver has to prove, see "Stability"
+PRICED = 0.9  # share of the gap that prices alone have to prove
+TRUST = 1e-7  # relative: a claimed bound is wrong if it is further below a known value
 
 
 def mip(task: Task) -> Proposal:
-    """Solve the round's MIP from the best known start; verify, polish, compare, and keep the best
+    """Solve the round's MIP from the best known start; verify, polish and compare; return the best
     plan.
 
-    Raises Infeasible or NoPlanInTime (policies/fallback.py) when there is nothing to fall back on.
+    Raises Infeasible or NoPlanInTime (policies/fallback.py) if there is no plan to fall back on.
     """
     given, task = task, add_missing_pairs(task)
     unchanged_choice, stays, start = _find_starts(task)
@@ -71,7 +71,7 @@ def mip(task: Task) -> Proposal:
         and answer.bound < value(best) * (1 - TRUST) - TRUST
     ):
         fallback, detail = "marginal", f"{engine.name} claimed a bound below a plan that exists"
-    if not (fallback or detail):  # how the solver found and proved it is no warning
+    if not (fallback or detail):  # the solver's account of a proven plan is no warning
         why = "; ".join(filter(None, (why, answer.detail)))
     wanted = max(task.limits.gap, 1e-9)
     if stays and relative_gap(bound, value(unchanged_choice)) <= wanted:
@@ -92,19 +92,19 @@ def mip(task: Task) -> Proposal:
 
 
 def _task_if_changed(task: Task, given: Task) -> Task | None:
-    """The task whose columns a decision names, if it is another than the given one."""
+    """Return the task whose columns a proposal names, if it is not the given one."""
     return None if task is given else task
 
 
 def _find_starts(task: Task) -> tuple[Ints, bool, Ints | None]:
-    """(what changes nothing, whether that keeps the rules, the best plan known)."""
+    """Return the choice that changes nothing, whether it is legal, and the best known plan."""
     unchanged_choice = task.round.unchanged_choice()
     stays = task.choices.feasible(unchanged_choice)
     return unchanged_choice, stays, _best_known_plan(task, unchanged_choice if stays else None)
 
 
 def _is_proven(task: Task, plan: Ints | None) -> bool:
-    """Whether prices alone prove the asked gap of a plan."""
+    """Return whether prices alone prove the gap of a plan."""
     return plan is not None and _proven_gap(task, plan) <= PRICED * task.limits.gap
 
 
@@ -126,8 +126,9 @@ def _report_start(task: Task, start: Ints | None) -> None:
 
 
 def _best_known_plan(task: Task, unchanged_choice: Ints | None) -> Ints | None:
-    """The best plan known without a solver: what runs, or the rounding of the prices where that
-    is not good enough.
+    """Return the best plan known without a solver.
+
+    It is the plan that changes nothing, or the rounded prices if that is not good enough.
     """
     value = task.choices.value_of
     if (
@@ -145,7 +146,7 @@ def _best_known_plan(task: Task, unchanged_choice: Ints | None) -> Ints | None:
 
 
 def _proven_gap(task: Task, choice: Ints) -> float:
-    """Gap of a plan proven from prices alone."""
+    """Return the gap of a plan proven from prices alone."""
     value = task.choices.value_of(choice)
     return relative_gap(max(task.bound, value), value)
 
@@ -170,11 +171,10 @@ def _call_solver(task: Task, engine: Solver, start: Ints | None) -> SolverResult
 def _verify_answer(
     task: Task, answer: SolverResult, start: Ints | None, name: str
 ) -> tuple[Ints | None, str | None, str]:
-    """(best plan known, fallback name, why): the solver's plan if it is one and not worse than the
-    start.
+    """Return the best known plan, the name of the fallback, and the reason.
 
-    fallback: "incumbent" = the last plan of a solver that failed afterwards, "marginal" = the
-    start.
+    The solver's plan counts if it keeps the rules and is not worse than the start. The fallback is
+    "incumbent" for the last plan of a solver that failed afterwards, and "marginal" for the start.
     """
     choices, x = task.choices, answer.values
     if x is not None and (len(x) != choices.n or not np.isfinite(x).all()):
@@ -199,9 +199,11 @@ def _verify_answer(
 
 
 def _tighter_bound(task: Task, answer: SolverResult, value: float) -> tuple[float, str]:
-    """The tighter of the Lagrangian and the solver's bound; a solver's bound below a plan that
-    exists is ignored. The value that plans with pairs unknown to the solver may have counts for
-    both."""
+    """Return the tighter of the Lagrangian and the solver's bound.
+
+    A solver's bound below an existing plan is ignored. The value that plans with pairs unknown to
+    the solver may have counts for both.
+    """
     is_credible = answer.bound >= value - TRUST * max(1.0, abs(value))
     if is_credible and max(answer.bound, task.bound_with_other_pairs) < task.bound:
         return max(answer.bound, task.bound_with_other_pairs, value), answer.solver
@@ -209,9 +211,11 @@ def _tighter_bound(task: Task, answer: SolverResult, value: float) -> tuple[floa
 
 
 def marginal(task: Task) -> Proposal:
-    """Best value per unit of scarce resource, the strong greedy: the best option of each job at the
-    dual prices, made feasible and filled up (formulations/rounding); the plan that changes nothing
-    if it has the same value."""
+    """Return the strong greedy plan: best value per unit of scarce resource.
+
+    Each job takes its best option at the dual prices; the plan is made feasible and filled
+    (formulations/primal/rounding.py). The plan that changes nothing is preferred at the same value.
+    """
     given, task = task, add_missing_pairs(task)
     proposal = find_fallback_plan(task)
     unchanged_choice = task.round.unchanged_choice()

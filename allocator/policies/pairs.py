@@ -1,11 +1,10 @@
-"""Pairs of jobs that a large round leaves out (options/round.py): those that pay are added, all
-others are proven to.
+"""Pairs of jobs that a large round leaves out: good ones are added, all others are in the proof.
 
-At the prices of the dual every pair is priced (options/colocation.py). What breaks the dual is
-added and the dual found again, until nearly nothing does; how far the rest breaks it is added to
-the bound, which so holds for all pairs. A solver sees the pairs of the round: what it proves holds
-for all plans if those left out lose enough at these prices, as a plan with a pair of loss d has
-at most the value bound - d.
+Every pair is priced at the prices of the dual (options/colocation/pairs.py). Pairs that break the
+dual are added, and the dual is found again, until nearly none does. The remaining violation is
+added to the bound, which so holds for all pairs. A solver sees the pairs of the round only. Its
+proof holds for all plans if the omitted pairs lose enough at these prices, because a plan with a
+pair of loss d has at most the value bound - d.
 """
 
 from __future__ import annotations
@@ -38,10 +37,10 @@ ROUGH, FINE = 0.6, 0.1
 
 
 def add_missing_pairs(task: Task, share: float = ROUGH) -> Task:
-    """The task with the pairs that its dual lacks, and with a bound over all pairs: the given one
-    where it has them.
+    """Return the task with the pairs that its dual lacks and a bound over all pairs.
 
-    share: of the asked gap that the bound may lie above the best one.
+    It is the given task if none are missing. `share` is the share of the gap by which the bound may
+    exceed the best one.
     """
     if task.round.omitted_pairs is None:
         return task
@@ -75,7 +74,7 @@ def add_missing_pairs(task: Task, share: float = ROUGH) -> Task:
 def _add_pairs(
     search: Programmes, task: Task, wider_round: CompiledRound, until: float
 ) -> tuple[Programmes, Task]:
-    """Both for a round with more pairs, which come into the programme at once."""
+    """Return search and task of a round with more pairs, which enter the programme at once."""
     place = same_columns(task.round, np.arange(len(task.round.option)), wider_round)
     inside = np.ones(len(wider_round.option), dtype=bool)
     inside[place] = search.inside
@@ -88,8 +87,10 @@ def _add_pairs(
 
 
 def add_near_pairs(task: Task, plan: Ints | None) -> tuple[Task, Ints | None]:
-    """The task with all pairs, up to MOST, that a plan better than a known one may need; and that
-    plan in its columns."""
+    """Add up to MOST pairs that a better plan than a known one may need.
+
+    Return the task, and the known plan in its columns.
+    """
     if task.round.omitted_pairs is None or plan is None:
         return task, plan
     here = _PairPrices.of(task.round, task.dual)
@@ -118,8 +119,9 @@ def bound_over_all_pairs(task: Task) -> float:
 
 
 def bound_at_prices(round_: CompiledRound, c: Choices, prices: Floats) -> float:
-    """The Lagrangian bound of a round at any prices (m,), over all pairs. c: the round's model
-    as choices.
+    """Return the Lagrangian bound of a round at any prices (m,), over all pairs.
+
+    c is the round's model as choices.
     """
     dual = evaluate(c, prices)
     return dual.bound if round_.omitted_pairs is None else _PairPrices.of(round_, dual).bound
@@ -127,9 +129,12 @@ def bound_at_prices(round_: CompiledRound, c: Choices, prices: Floats) -> float:
 
 @dataclass(frozen=True)
 class _PairPrices:
-    """All pairs at the prices of a dual: reduced (n,) and u (J,) as of colocation.py, u raised so
-    that no pair breaks it, with the bound; primary job, secondary job: options of pairs that broke
-    it."""
+    """All pairs at the prices of a dual.
+
+    reduced (n,) and u (J,) are those of options/colocation/pairs.py; u is raised so that no pair
+    breaks the inequality, with its bound. primary and secondary are the options of pairs that broke
+    it.
+    """
 
     reduced: Floats
     u: Floats
@@ -153,7 +158,7 @@ class _PairPrices:
 
 
 def _move_task(task: Task, wider_round: CompiledRound) -> Task:
-    """The task for a round with more pairs, from the prices of its dual."""
+    """Return the task for a round with more pairs, from the prices of its dual."""
     memory = Memory.of(task.round.problem.objective, task.round.model, task.dual.prices)
     return dataclasses.replace(
         task, round=wider_round, prices=memory.row_prices(wider_round.model)[0]

@@ -1,8 +1,7 @@
-"""Steps that rule-based policies share: who is served first, in which order a job likes its
-options, and what happens when a guarantee or the limit on changes is not met in the end.
+"""Steps that rule-based policies share: order of service, ranking of options, and repairs.
 
-Order of service in every baseline: jobs that may not move; then jobs of tenants below their
-guarantee; then all others.
+Every baseline serves jobs that may not move first, then jobs of tenants below their guarantee, then
+all others. A plan that breaks a guarantee or the limit on changes in the end is repaired.
 """
 
 from __future__ import annotations
@@ -22,26 +21,22 @@ from formulations.primal.rounding import repair
 
 @dataclass(frozen=True)
 class OptionRanking:
-    """The options each job would like, best first; those of job j are option[start[j] : start[j
-    + 1]].
-    """
+    """Options of each job, best first; those of job j are option[start[j] : start[j + 1]]."""
 
     start: list[int]
     option: list[int]
 
     def of(self, j: int) -> list[int]:
-        """The options of job j, best first."""
+        """Return the options of job j, best first."""
         return self.option[self.start[j] : self.start[j + 1]]
 
 
 def rank_options(
     round_: CompiledRound, preferred: Ints, *keys: Ints | Floats | Bools
 ) -> OptionRanking:
-    """The options `preferred` (k,) job by job, in the order of the keys (each (k,), smallest
-    first).
+    """Rank the options `preferred` (k,) of each job by the keys, (k,) each, smallest first.
 
-    What the keys leave open: the pool a job runs in first, then the faster option, then the earlier
-    pool.
+    Ties go to the pool that the job runs in, then to the faster option, then to the earlier pool.
     """
     i, jobs = round_.instance, round_.problem.jobs
     job, pool = i.job[preferred], i.pool[preferred]
@@ -52,26 +47,28 @@ def rank_options(
 
 
 def option_rates(round_: CompiledRound) -> Floats:
-    """(n,) work per second of every option of the instance."""
+    """Return the work per second of every option of the instance, (n,)."""
     return round_.option_table.rate[round_.option]
 
 
 def order_by_submission(round_: CompiledRound) -> Ints:
-    """(J,) jobs by time of submission, in file order where equal."""
+    """Return the jobs by time of submission, (J,), in file order where equal."""
     return np.argsort(round_.problem.jobs.submitted_s, kind="stable")
 
 
 def options_at_requested_size(round_: CompiledRound) -> Ints:
-    """(k,) options at the size asked for: of a job's sizes the one nearest to requested_gpus, the
-    smaller of two as near (as in the objective `throughput`), in every pool that offers it. One
-    option at most per job and pool."""
+    """Return the options at the requested size, (k,), at most one per job and pool.
+
+    The size is that of a job's sizes which is nearest to requested_gpus, the smaller of two equally
+    near ones (as in the objective `throughput`).
+    """
     i = round_.instance
     asked = round_.problem.jobs.requested_gpus[i.job]
     return np.flatnonzero(is_least_of_job(i.start, 2 * np.abs(i.gpus - asked) + (i.gpus > asked)))
 
 
 def is_least_of_job(start: Ints, key: Ints) -> Bools:
-    """(n,) True for the options whose key (n,) is the smallest of their job."""
+    """Return the options whose key (n,) is the smallest of their job, (n,)."""
     filled = np.flatnonzero(np.diff(start) > 0)
     if not len(filled):
         return np.zeros(0, dtype=bool)
@@ -87,11 +84,11 @@ def serve(
     pinned: Bools | None = None,
     grows: bool = True,
 ) -> None:
-    """Give jobs, in the order (J,) within each class (top of this file), the first option they like
-    that fits.
+    """Give jobs the first of their preferred options that fits, in the order (J,) within each
+    class.
 
-    pinned (J,): jobs that keep what they hold, the non-preemptible ones included; None = those
-    only. grows: as of serve_owed.
+    The classes are those of the module. pinned (J,) are jobs that keep what they hold, including
+    the non-preemptible ones; the default is these only. `grows` is that of `serve_owed`.
     """
     first = round_.instance.mandatory if pinned is None else pinned
     serve_pinned(round_, free_capacity, order, first)
@@ -105,11 +102,9 @@ def serve(
 def serve_pinned(
     round_: CompiledRound, free_capacity: FreeCapacity, order: Ints, pinned: Bools
 ) -> None:
-    """Let the pinned jobs (J,) keep what they hold, and the primary jobs of secondary jobs among
-    them: primary jobs first.
-    """
+    """Let the pinned jobs (J,) keep what they hold, with the primary jobs of their pairs first."""
     unchanged_choice, i = round_.unchanged_choice(), round_.instance
-    # of each job as it is, -1 = none
+    # present option of each job, -1 = none
     primary = np.append(i.job, -1)[np.append(i.primary, -1)[unchanged_choice]]
     first = np.zeros(len(unchanged_choice), dtype=bool)
     first[primary[pinned & (primary >= 0)]] = True
@@ -124,10 +119,10 @@ def serve_owed(
     preferred: OptionRanking,
     grows: bool = True,
 ) -> set[int]:
-    """Serve jobs, in this order, of tenants below their guarantee until it is met; returns those
-    that had a turn.
+    """Serve jobs of tenants below their guarantee, in this order, until it is met; return those
+    served.
 
-    grows: where that is not enough, they then get more than they like, in their pool and in the
+    With `grows` they then get more than they prefer if that is not enough, in their pool and in the
     same order.
     """
     i = round_.instance
@@ -152,7 +147,7 @@ def serve_owed(
 
 
 def next_larger_option(round_: CompiledRound, o: int) -> int:
-    """The option with the next larger size of the same job and pool; -1 if there is none."""
+    """Return the option with the next larger size of the same job and pool, -1 without one."""
     # options lie job by job, then by pool and size, those of secondary jobs last
     i, nxt = round_.instance, o + 1
     while (
@@ -168,12 +163,12 @@ def next_larger_option(round_: CompiledRound, o: int) -> int:
 
 
 def replan(task: Task, order: Ints, steps: Callable[[FreeCapacity, Bools], None]) -> Proposal:
-    """A plan from nothing by `steps(free_capacity, pinned)`, for policies that preempt; errors as
-    of `run_steps`.
+    """Plan from nothing by `steps(free_capacity, pinned)`, for policies that preempt.
 
-    Where it would change more running jobs than max_changes allows, those that come first in the
-    order (J,) are pinned, as many as it takes, with all that the plan keeps anyway, and the steps
-    plan around them. So at most max_changes jobs give way, the last of the order first.
+    If that changes more running jobs than max_changes allows, the first jobs in the order (J,) are
+    pinned, as many as needed, with all that the plan keeps anyway, and the steps plan around them.
+    So at most max_changes jobs change, the last of the order first. Errors are those of
+    `run_steps`.
     """
     i, pinned = task.round.instance, task.round.instance.mandatory
     if i.least_kept > 0:
@@ -195,12 +190,12 @@ def run_steps(
     start: Ints | None = None,
     guaranteed: bool = True,
 ) -> Proposal:
-    """Run the steps from the start (None: from nothing); where a rule is broken in the end, repair
-    the plan with the least loss of value (formulations/rounding) and run the steps again for what
-    is left.
+    """Run the steps from the start (None: from nothing), and repair the plan if it breaks a rule.
 
-    A start that breaks a rule is repaired first; guaranteed=False: not where only guarantees are
-    short. Raises Infeasible or NoPlanInTime (policies/fallback.py) where no plan is found at all.
+    The repair has the least loss of value (formulations/primal/rounding.py); then the steps run
+    again for what is left. A start that breaks a rule is repaired first, unless guaranteed=False
+    and only guarantees are short. Raises Infeasible or NoPlanInTime (policies/fallback.py) if no
+    plan is found.
     """
     instance = task.round.instance
     if start is not None and not keeps_rules(instance, start, guaranteed):

@@ -1,14 +1,15 @@
-"""Several intervals ahead: every job follows one plan, and all plans share the rows of every
+"""Several intervals ahead: every job follows one plan, and all plans share the rows of each
 interval.
 
-A plan says which option a job holds in each of H intervals of D seconds, or none. Within it pauses,
-work, the moment of finishing and what all that is worth are exact; letters as in
+A plan gives the option that a job holds in each of H intervals of D seconds, or none. Pauses, work,
+the moment of finishing and the value of all that are exact. Letters are those of
 formulations/README.md, section "The horizon".
 
     gain = sum_h (work_h + loss) done_h + sum_h held_oh busy_h
            + [the job finishes in interval h, t seconds into it] (finish_h + slope_h t - unfinished)
 
-is what a plan is worth more than holding nothing, where the work that is left costs `loss` a unit.
+The gain is the value of a plan beyond the value of holding nothing, where each unit of work left
+after the horizon costs `loss`.
 """
 
 from __future__ import annotations
@@ -29,20 +30,43 @@ ENOUGH = 1.0 - 1e-12  # a job is done when so much of the rest of its work is
 
 @dataclass(frozen=True)
 class Horizon:
-    """J jobs, n options job by job, R coupling rows in each of H intervals. Raises ValueError on
-    arrays it cannot hold.
+    """J jobs, n options job by job, R coupling rows in each of H intervals.
 
-    start (J+1,): options of job j are start[j] .. start[j+1]. rate (n,): work per second. switch_s,
-    startup_s (n,): seconds without work when a running job changes to the option, when a job starts
-    with it; a pause longer than the interval goes on in the next one. matrix (n, R) >= 0: use of
-    the rows, the same in every interval. high (H, R): what the rows have. low (R,): least use in
-    the first interval (guarantees, churn), -inf = none. current (J,): option held before the first
-    interval, -1 = none. must (J,): holds an option until it is done. remaining (J,): work left, >
-    0. work (J, H): worth of a unit of work. finish, slope (J, H): worth of finishing in interval h
-    is finish + slope t, t seconds into it. unfinished, loss (J,): after the horizon, work left r is
-    worth unfinished - loss r. held (n, H) <= 0: worth of a second in which the option is held
-    (minus the price of money). Finishing earlier is never worth less: slope <= 0, finish_h +
-    slope_h D >= finish_{h+1}, the last >= unfinished.
+    Attributes
+    ----------
+    start : (J+1,)
+        Options of job j are start[j] .. start[j+1].
+    rate : (n,)
+        Work per second.
+    switch_s, startup_s : (n,)
+        Seconds without work when a running job changes to the option, and when a job starts with
+        it. A pause longer than the interval continues in the next one.
+    matrix : (n, R)
+        Use of the rows, >= 0, the same in every interval.
+    high : (H, R)
+        Capacity of the rows.
+    low : (R,)
+        Least use in the first interval (guarantees, limit on changes), -inf = none.
+    current : (J,)
+        Option held before the first interval, -1 = none.
+    mandatory : (J,)
+        True where the job holds an option until it is done.
+    remaining : (J,)
+        Work left, > 0.
+    work : (J, H)
+        Value of a unit of work.
+    finish, slope : (J, H)
+        Value of finishing in interval h is finish + slope t, t seconds into it.
+    unfinished, loss : (J,)
+        Value unfinished - loss r of a job with work r left after the horizon.
+    held : (n, H)
+        Value <= 0 of a second in which the option is held: minus the price of money.
+
+    Raises
+    ------
+    ValueError
+        The arrays contradict each other. Finishing earlier must never have less value: slope <= 0,
+        finish_h + slope_h D >= finish_{h+1}, and the last one >= unfinished.
     """
 
     start: Ints
@@ -106,7 +130,7 @@ class Horizon:
 
     @property
     def base(self) -> float:
-        """Worth of holding nothing, summed over the jobs; gains come on top of it."""
+        """Value of holding nothing, summed over the jobs; gains are added to it."""
         return float((self.unfinished - self.loss * self.remaining).sum())
 
 
@@ -123,8 +147,9 @@ class PlanOutcomes:
 
 
 def follow(x: Horizon, job: Ints, plan: Ints) -> PlanOutcomes:
-    """The plans (N, H) of option numbers (-1 = none), each of the job (N,) beside it, followed
-    second by second.
+    """Follow plans (N, H) of option numbers second by second; -1 is no option.
+
+    Plan i is the plan of job[i], job (N,).
     """
     D, N = x.interval_s, len(job)
     left, gain, end = x.remaining[job].copy(), np.zeros(N), np.full(N, np.inf)
@@ -267,7 +292,7 @@ def _faults(x: Horizon) -> list[str]:
         "held <= 0": bool((x.held <= 0).all()),
         "work + loss >= 0": bool((x.work + x.loss[:, None] >= 0).all()),
         "slope <= 0": bool((x.slope <= 0).all()),
-        "finishing earlier is never worth less": bool((end >= after - tolerance).all()),
+        "finishing earlier never has less value": bool((end >= after - tolerance).all()),
         "current options are the job's own": bool(
             ((x.current < 0) | ((x.current >= x.start[:-1]) & (x.current < x.start[1:]))).all()
         ),
