@@ -149,7 +149,7 @@ class RateTable:
                 out[mine] = self._rates.rate[rows[near]] * (k / seen[near])
 
     def is_assumed(self, model: Ints, gpu_type: Ints, gpus: Ints) -> Bools:
-        """Return where the speed is assumed: neither given, nor observed, nor between such sizes."""
+        """Return where the speed is assumed: not given, not observed, nor between such sizes."""
         out: Bools = self.unrated[model]
         at = np.flatnonzero(out)
         if len(at):

@@ -43,7 +43,7 @@ class Child:
     stdin, stdout, stderr
         As of subprocess.Popen; without `stderr`, a file that `printed` reads.
     environment
-        Variables beside those of this process.
+        Variables in addition to those of this process.
     paths
         Folders in which modules are looked for first.
     pass_fds
