@@ -47,27 +47,27 @@ WARM_UP = 6  # rounds before the measured ones
 ASIDE = ("build", "solve", MACHINES)
 PARTS: tuple[tuple[Any, str, str], ...] = (
     (queue_cluster.QueueCluster, "wait", "look: lease, what is due"),
-    (queue_cluster.QueueCluster, "_record", "observe: write what was seen"),
+    (queue_cluster.QueueCluster, "_record_observations", "observe: write what was seen"),
     (SimulatedExecutor, "observe", MACHINES),
     (SimulatedExecutor, "start", MACHINES),
     (SimulatedExecutor, "stop", MACHINES),
     (SimulatedExecutor, "acknowledge", MACHINES),
     (queue_cluster.QueueCluster, "observe", "snapshot"),
-    (snapshots, "build", "snapshot"),
-    (steadiness, "since", "snapshot"),
+    (snapshots, "build_snapshot", "snapshot"),
+    (steadiness, "read_allocation_starts", "snapshot"),
     (queue_cluster, "validate", "validate"),
-    (snapshots, "packed", "journal: digest and bytes of the snapshot"),
+    (snapshots, "pack_snapshot", "journal: digest and bytes of the snapshot"),
     (Controller, "_decide", "solve"),
     (decision, "compile_round", "build"),
     (decision, "audit", "audit"),
     (guarded_decision, "result", "plan with its reasons"),
-    (guarded_decision, "plan_text", "plan with its reasons"),
+    (guarded_decision, "format_plan", "plan with its reasons"),
     (queue_cluster.QueueCluster, "apply", "journal: write round, wants, prices"),
     (queue_cluster.QueueCluster, "carry_out", "apply: stops and starts"),
     (Controller, "_learn", "learning"),
     (round_journal, "prune", "retention"),
     (observations, "prune", "retention"),
-    (Controller, "_tell", "metrics"),
+    (Controller, "_publish_metrics", "metrics"),
 )
 """What is timed: object, name, part. Time counts for the innermost part."""
 
