@@ -13,6 +13,7 @@ from base64 import b64decode, b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from itertools import repeat
 
 import numpy as np
 from sqlalchemy import Connection
@@ -142,7 +143,7 @@ def _load_progress(
             **dict.fromkeys(("work", "since_s", "quiet_s", "company"), ""),
         }
     place = {name: i for i, name in enumerate(old["job_id"])}
-    at = np.array([place.get(name, -1) for name in names], dtype=np.int64)
+    at = np.array(list(map(place.get, names, repeat(-1))), dtype=np.int64)
     known = at >= 0
     known[known] = np.array(old["generation"], dtype=np.int64)[at[known]] == generation[known]
 

@@ -355,7 +355,12 @@ class QueueCluster:
         )
         if jobs_left_alone:
             built = make_non_preemptible(built, jobs_left_alone)
-            problem = validate(built)
+            jobs, other = problem.jobs, [n not in jobs_left_alone for n in problem.jobs.job_id]
+            problem = replace(
+                problem,
+                jobs=replace(jobs, preemptible=jobs.preemptible & np.array(other)),
+                digest=built.digest,
+            )
         memory = guarded_decision.memory_from_json(journal.loads(stored))
         self.round_input = RoundInput(
             built, snapshots.pack_snapshot(built), problem, memory, jobs_left_alone, kept

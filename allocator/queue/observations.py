@@ -90,7 +90,7 @@ def read_open_allocations(
         if names is None or len(names) > PART
         else query_of(connection, _MARKS_OF, list(names))
     )
-    return {row[0]: RecordedAllocation._make(row) for row in rows}
+    return {row[0]: RecordedAllocation(*row) for row in rows}
 
 
 def observe(

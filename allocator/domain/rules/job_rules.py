@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import numpy as np
 
 from allocator.domain.findings import HINTED, Findings, find_near_miss, quote, suggest_names
 from allocator.domain.grid import ParsedTable
-from allocator.domain.problem import Ints, State
+from allocator.domain.problem import Bools, Ints, State
 from allocator.domain.schema.columns import ASSUMED_RATE
 from allocator.domain.schema.names import Names
 from allocator.domain.settings import Settings
@@ -263,7 +263,7 @@ def _models(
             for name in list(count)[:HINTED]
             if (hit := find_near_miss(name, names.given_models, SLIP)) is not None
         }
-        slips = np.fromiter((name in near for name in jobs["model"]), dtype=bool, count=len(jobs))
+        slips = _is_among(jobs["model"], near)
         jobs.faults(
             found,
             slips & ok,
@@ -338,9 +338,7 @@ def _tenants(
             )
     limited = any(tenants.given(name).any() for name in LIMITS)
     report_fault = {name for name in others if refuses or limited or hint[name]}
-    rows = np.fromiter(
-        (name in report_fault for name in jobs["tenant"]), dtype=bool, count=len(jobs)
-    )
+    rows = _is_among(jobs["tenant"], report_fault)
     where = "is not in tenants.csv" + (
         ", whose limits do not hold for it" if limited and not refuses else ""
     )
@@ -438,6 +436,13 @@ def _predecessors(jobs: ParsedTable, names: Names, found: Findings) -> None:
         chain = " after ".join(quote(jobs["job_id"][i]) for i in (*circle[:6], circle[0]))
         chain += "" if len(circle) <= 6 else f" ({len(circle)} jobs)"
         jobs.fault(found, circle[0], f"after makes a circle: {chain}")
+
+
+def _is_among(names: Sequence[str], some: Collection[str]) -> Bools:
+    """(n,) True for the names that are among some."""
+    if not some:
+        return np.zeros(len(names), dtype=np.bool_)
+    return np.fromiter((name in some for name in names), dtype=np.bool_, count=len(names))
 
 
 def find_cycles(edges: Mapping[int, Sequence[int]]) -> Iterator[list[int]]:

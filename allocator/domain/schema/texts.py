@@ -67,4 +67,7 @@ def format_numbers(numbers: NDArray[np.float64]) -> list[str]:
 
 
 def _format_numbers(numbers: NDArray[np.float64]) -> list[str]:
-    return [text.removesuffix(".0") for text in map(repr, numbers.tolist())]
+    written = list(map(repr, numbers.tolist()))
+    if not (numbers == np.floor(numbers)).any():
+        return written
+    return [text.removesuffix(".0") for text in written]
