@@ -22,15 +22,16 @@ from allocator.simulator.run import SimulationState, initial_state
 VERSION = b"allocator simulation 2\n"
 CHECKSUM = 65  # bytes: SHA-256 in hexadecimal and a line feed
 DECIDES = (
-    "decision.py",
+    "engine",
     "domain",
     "performance",
     "market",
+    "valuation",
     "options",
     "audit",
     "policies",
     "solvers",
-    "control",
+    "loop",
     "simulator",
 )
 EVERY_S = 30.0  # wall seconds between two checkpoints
