@@ -106,9 +106,9 @@ def measure_costs(connection: Connection, problem: Problem, since_s: float) -> d
     left = {
         (before, at_s)
         for known in changes.values()
-        for (_, before), (at_s, host) in itertools.pairwise(known)
+        for (_, before), (at_s, primary) in itertools.pairwise(known)
         # who left their GPUs to their secondary job, and when
-        if not host
+        if not primary
     }
     out: dict[str, float] = {}
     for job_id, generation, pool, gpus, ordered_s, ended_s, tenant in rows:
@@ -117,10 +117,10 @@ def measure_costs(connection: Connection, problem: Problem, since_s: float) -> d
             continue
         own = [
             (begin, math.inf if end is None else end)
-            for begin, end, host in split_by_holder(
+            for begin, end, primary in split_by_holder(
                 ordered_s, ended_s, changes.get((job_id, generation), ())
             )
-            if not host
+            if not primary
         ]
         if own and own[-1][1] == ended_s and (job_id, ended_s) not in left:
             own[-1] = own[-1][0], max(ended_s, own[-1][0] + float(pools.min_billing_s[p]))

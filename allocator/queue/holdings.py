@@ -72,9 +72,9 @@ class Held(NamedTuple):
             attained_gpu_s=self.attained_gpu_s + seconds * own, received=received, since_s=to_s
         )
 
-    def move_to(self, host: str, at_s: float) -> Held:
+    def move_to(self, primary: str, at_s: float) -> Held:
         """Return the same, on GPUs of that job from then on."""
-        return self.credit(at_s)._replace(host=host)
+        return self.credit(at_s)._replace(host=primary)
 
 
 _OF_ALLOCATION = (
@@ -168,8 +168,8 @@ then on.
 def read_turns_since(connection: Connection, after_s: float) -> Turns:
     """Those of allocations that were open after a time."""
     out: dict[tuple[str, int], list[tuple[float, str]]] = {}
-    for job_id, generation, at_s, host in query(connection, _TURNS, after_s):
-        out.setdefault((job_id, generation), []).append((at_s, host))
+    for job_id, generation, at_s, primary in query(connection, _TURNS, after_s):
+        out.setdefault((job_id, generation), []).append((at_s, primary))
     return out
 
 
@@ -182,7 +182,7 @@ def split_by_holder(
     at = [(ordered_s, ""), *changes]
     ends = [*(max(begin, since) for (begin, _), (since, _) in itertools.pairwise(at)), ended_s]
     return [
-        (begin, end, host)
-        for (begin, host), end in zip(at, ends, strict=True)
+        (begin, end, primary)
+        for (begin, primary), end in zip(at, ends, strict=True)
         if end is None or end > begin
     ]

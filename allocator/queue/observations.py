@@ -177,7 +177,7 @@ def _record_transitions(
     is left of a pair holds the GPUs from the end of the other one on."""
     secondaries = read_secondaries(connection)
     other_job = (
-        {**secondaries, **{secondary: host for host, secondary in secondaries.items()}}
+        {**secondaries, **{secondary: primary for primary, secondary in secondaries.items()}}
         if secondaries
         else {}
     )

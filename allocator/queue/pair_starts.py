@@ -106,7 +106,7 @@ class Colocations:
     @classmethod
     def of(cls, connection: Connection) -> Colocations:
         """Read the pairs of now."""
-        wanted = {str(host): str(secondary) for secondary, host in query(connection, _WANTED)}
+        wanted = {str(primary): str(secondary) for secondary, primary in query(connection, _WANTED)}
         if not wanted:
             return cls()
         members = {
@@ -130,14 +130,14 @@ class Colocations:
         return StartPlacement.SECONDARY if alone else StartPlacement.WAIT
 
     def _place_secondary(self, job_id: str, want_host: str) -> StartPlacement:
-        me, host = self.members[job_id], self.members.get(want_host)
-        if host is None or host.wanted != me.wanted:
+        me, primary = self.members[job_id], self.members.get(want_host)
+        if primary is None or primary.wanted != me.wanted:
             return StartPlacement.OWN_GPUS
         if want_host in self.started:
             return StartPlacement.PRIMARY
         return (
             StartPlacement.PRIMARY
-            if host.is_wanted and not host.host and want_host not in self.secondary
+            if primary.is_wanted and not primary.host and want_host not in self.secondary
             else StartPlacement.WAIT
         )
 
@@ -155,15 +155,15 @@ class Colocations:
 
 
 def find_colocated_jobs(connection: Connection) -> dict[str, ColocatedJob]:
-    """The colocated job of every open allocation that has one, by job. A primary job needs its
-    secondary job only if that was seen to run: otherwise the secondary job comes to it."""
+    """Return the colocated job of every open allocation that has one, by job. A primary job needs
+    its secondary job only if that was seen to run: otherwise the secondary job comes to it."""
     out: dict[str, ColocatedJob] = {}
-    for secondary, secondary_generation, phase, host, primary_generation in query(
+    for secondary, secondary_generation, phase, primary, primary_generation in query(
         connection, _COLOCATED
     ):
-        out[secondary] = ColocatedJob(host, primary_generation, True)
+        out[secondary] = ColocatedJob(primary, primary_generation, True)
         if phase != "ordered":
-            out[host] = ColocatedJob(secondary, secondary_generation, False)
+            out[primary] = ColocatedJob(secondary, secondary_generation, False)
     return out
 
 
@@ -174,8 +174,11 @@ def join(connection: Connection, pairs: Sequence[tuple[str, str]], at_s: float) 
     names = {name for pair in pairs for name in pair}
     before: dict[str, Held] = held(connection, names) if names else {}
     now = dict(before)
-    for host, secondary in pairs:
-        now[host], now[secondary] = now[host].move_to("", at_s), now[secondary].move_to(host, at_s)
+    for primary, secondary in pairs:
+        now[primary], now[secondary] = (
+            now[primary].move_to("", at_s),
+            now[secondary].move_to(primary, at_s),
+        )
     # no two secondary jobs of one primary job at any moment
     first = [name for name in names if now[name].host == ""]
     for some in (first, [name for name in names if name not in first]):

@@ -91,7 +91,7 @@ def build_snapshot(connection: Connection, now_s: float) -> Snapshot:
     columns["state"] = _states(c, holds, stuck, now_s)
     columns["pool"] = [pool if here else "" for pool, here in zip(c["pool"], holds, strict=True)]
     columns["gpus"] = np.where(held, gpus, np.nan)
-    columns["shared_with"] = _hosts(c, holds)
+    columns["shared_with"] = _primary_jobs(c, holds)
     columns["submitted_s"] = _floats(c["submitted_s"])
     columns["remaining_work"] = np.maximum(
         _floats(c["remaining_work"]), LEAST_SHARE * _floats(c["total_work"])
@@ -145,7 +145,7 @@ def _read_owned_cells(
     return dict(zip(OWNED, columns, strict=True))
 
 
-def _hosts(c: Mapping[str, Sequence[Any]], holds: Sequence[bool]) -> list[str]:
+def _primary_jobs(c: Mapping[str, Sequence[Any]], holds: Sequence[bool]) -> list[str]:
     """Whose GPUs each job runs on, "" = its own; of jobs that hold some."""
     if not any(c["host"]):
         return [""] * len(holds)

@@ -289,10 +289,10 @@ def study_of(journal: Journal) -> Study:
                 "gpus": float(h.gpus),
                 "from_s": clipped(since),
                 "to_s": clipped(to if to is not None else end),
-                "held": 0.0 if host else float(h.gpus),
+                "held": 0.0 if primary else float(h.gpus),
             }
             for h in journal.held
-            for since, to, host in split_by_holder(
+            for since, to, primary in split_by_holder(
                 h.ordered_s, h.ended_s, journal.turns.get((h.job_id, h.generation), ())
             )
         ],

@@ -209,4 +209,4 @@ def truth(workload: Workload) -> MachineBehaviour:
             pairs[key] = float(found.rate_primary[0]), float(found.rate_secondary[0])
         return pairs[key][order is second]
 
-    return MachineBehaviour(rate=rate, beside=colocation_slowdowns, pause_s=pause_s)
+    return MachineBehaviour(rate=rate, colocated_rate=colocation_slowdowns, pause_s=pause_s)

@@ -29,7 +29,7 @@ class TaskOutcome:
     words.
 
     seconds: wall; cpu_s: of the process and the children it waited for; peak_mb: the largest
-    resident set size of one of them.
+    memory that one of them held.
     """
 
     files: Mapping[str, bytes] = field(default_factory=dict)

@@ -219,8 +219,8 @@ def list_(args: argparse.Namespace) -> int:
     return 0
 
 
-def _place(pool: str | None, gpus: int, host: str | None) -> str:
-    return f"{gpus} x {text(pool)}{f' of {text(host)}' if host else ''}" if pool else "-"
+def _place(pool: str | None, gpus: int, primary: str | None) -> str:
+    return f"{gpus} x {text(pool)}{f' of {text(primary)}' if primary else ''}" if pool else "-"
 
 
 def _describe_job(row: Mapping[str, Any], now: float) -> str:

@@ -68,7 +68,7 @@ def status(queue: Queue) -> dict[str, Any]:
             }
             for j in waiting[-SHOWN:]
         ],
-        "sharing": [{"host": host, "guest": guest} for host, guest in sorted(shared.items())],
+        "sharing": [{"host": p, "guest": s} for p, s in sorted(shared.items())],
         "corrected_rates": [
             {n: r[n] for n in ("model", "gpu_type", "gpus", "work_per_s")} for r in rates
         ],
