@@ -60,7 +60,7 @@ def render(template: str, **values: Any) -> Markup:
 
 
 def write_page(out: Path, template: str, pictures: Sequence[Picture] = (), **values: Any) -> Path:
-    """Write a page, and its pictures to the folder `pictures` beside it; returns its path.
+    """Write a page, and its pictures to the folder `pictures` next to it; returns its path.
 
     Each file is written whole or not at all.
     """

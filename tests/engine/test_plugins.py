@@ -221,7 +221,7 @@ def crack(site: Path) -> None:
 
 
 def test_a_broken_package_does_not_stop_others(site: Path) -> None:
-    """Beside it, the parts of the package itself and of other packages work, and keep their names;
+    """Besides it, the parts of the package itself and of other packages work, and keep their names;
     a solver that cannot be loaded is replaced as one that fails."""
     crack(site)
     install(site, FILES)

@@ -233,8 +233,8 @@ def read_observations(connection: Connection, job_id: str) -> list[dict[str, Any
 
 
 def read_turns(connection: Connection, job_id: str) -> list[dict[str, Any]]:
-    """Return when allocations of the job got GPUs of another job (`host`), or had them for themselves
-    (""), oldest first.
+    """Return when allocations of the job got GPUs of another job (`host`), or had them for
+    themselves (""), oldest first.
     """
     columns = [c for c in turns.c if c.name not in ("id", "job_id")]
     rows = connection.execute(

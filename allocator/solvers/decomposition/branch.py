@@ -55,7 +55,7 @@ def find_surviving_columns(
     """All columns that a plan better than `plan` may use (every column without a plan).
 
     credit (J,): what the bound lost by keeping rows (formulations/knapsacks, at the same prices); a
-    column is charged for its own block's rows already, so its group gets the credit back.
+    column already pays for the rows of its own block, so its group gets the credit back.
     """
     slack = np.full(choices.J, math.inf)
     if plan is not None:

@@ -442,8 +442,8 @@ def _base_rate(s: AuditContext, chosen: Ints) -> Floats:
     slowest = np.full(len(jobs), np.inf)
     for t in np.unique(s.problem.pools.gpu_type):
         j = chosen[s.types[chosen, t]]
-        room = s.problem.pools.memory_gb[s.problem.pools.gpu_type == t].max()
-        rate, _ = s.table.rate(jobs.model[j], np.full(len(j), t), jobs.requested_gpus[j], room)
+        memory_gb = s.problem.pools.memory_gb[s.problem.pools.gpu_type == t].max()
+        rate, _ = s.table.rate(jobs.model[j], np.full(len(j), t), jobs.requested_gpus[j], memory_gb)
         slowest[j] = np.minimum(slowest[j], np.where(rate > 0, rate, np.inf))
     without = chosen[np.isinf(slowest[chosen])]
     if len(without):
@@ -558,8 +558,8 @@ def extra(
 ) -> dict[tuple[int, int, int], float]:
     """{(job, GPU type, GPUs): value on top}, from all options (n,) and their values without it."""
     problem, asked = s.problem, s.problem.settings.get("profiling", {})
-    room = asked.get("share", 0.0) * float(problem.pools.gpus.sum())
-    if room < 1.0:
+    gpus_left = asked.get("share", 0.0) * float(problem.pools.gpus.sum())
+    if gpus_left < 1.0:
         return {}
     rounds, rates = asked.get("rounds", 6.0), problem.rates
     best = {j: max(0.0, float(value[job == j].max())) for j in np.unique(job).tolist()}
@@ -595,8 +595,8 @@ def extra(
             found.append((-round(gained / size, 12), len(found), int(job[who]), t, size, gained))
     out = {}
     for _, _, j, t, size, gained in sorted(found):
-        if size <= room:
-            room -= size
+        if size <= gpus_left:
+            gpus_left -= size
             out[j, t, size] = gained
     return out
 
