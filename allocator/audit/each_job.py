@@ -78,7 +78,7 @@ def faults(s: AuditContext) -> Iterator[str]:
         s.has_gpus & ~s.is_colocated & ~(s.rate > 0),
         lambda j: f"{s.planned(j)}: no rate is known there",
     )
-    alone = s.has_gpus & ~s.is_colocated  # of pairs audit/pairs.py judges rows and speeds
+    alone = s.has_gpus & ~s.is_colocated  # audit/pair_rules.py checks rows and speeds of pairs
     yield from _report_each(
         s,
         alone & (s.rate > 0) & ~_row_true(s),

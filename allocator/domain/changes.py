@@ -1,4 +1,4 @@
-"""The same snapshot with some cells and settings changed: what `allocator whatif` decides again."""
+"""The same snapshot with some cells and settings changed, as `allocator whatif` decides it."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def changed(snapshot: Snapshot, values: Mapping[str, Any]) -> Snapshot:
 def _with_cell(
     table: Table | None, schema: TableSchema, row: str, column: str, value: Any
 ) -> tuple[Table, bool]:
-    """The table with one other cell, and whether the row is new."""
+    """Return the table with one other cell, and whether the row is new."""
     known = [c.name for c in schema.columns]
     if column not in known:
         raise UsageError(
@@ -114,7 +114,7 @@ def _configure(config: dict[str, Any], place: str, value: Any) -> None:
 
 
 def _setting(value: Any) -> Any:
-    """A text as TOML would have it: a number or a truth where it is one."""
+    """Return a text as TOML reads it: a number or a boolean if it is one."""
     if isinstance(value, str):
         try:
             return json.loads(value)

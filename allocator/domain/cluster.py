@@ -1,6 +1,4 @@
-"""The cluster of a sound snapshot as arrays: names become numbers, and prices and nodes say what
-is in force now.
-"""
+"""The cluster of a valid snapshot as arrays: names become numbers, and present prices and GPUs."""
 
 from __future__ import annotations
 
@@ -29,18 +27,21 @@ from allocator.domain.problem import (
 from allocator.domain.rules.cluster_rules import curve_parameters
 from allocator.domain.schema.names import Index, Names
 
-# of one job, which others compete with: measured in docs/spot-results.md
+# for one job, with which others compete: measured in docs/spot-results.md
 SPOT_AVAILABILITY = 0.4
 
 
 def encode_names(column: Sequence[str], known: Index) -> Ints:
-    """(n,) number of each name, -1 = none of the known ones."""
+    """Return the number of each name, (n,), -1 for unknown ones."""
     return np.fromiter(map(known.get, column, repeat(-1)), dtype=np.int64, count=len(column))
 
 
 def pools(grids: Mapping[str, ParsedTable], names: Names, now_s: float, found: Findings) -> Pools:
-    """Pools with the price and the GPUs in force at now_s: nodes win over capacity.csv (only
-    workloads have it), that over prices.csv of the same time, both over pools.csv."""
+    """Return the pools with the price and the GPUs in force at now_s.
+
+    Nodes take precedence over capacity.csv (which only workloads have), capacity.csv over
+    prices.csv of the same time, and both over pools.csv.
+    """
     table = grids["pools.csv"]
     moves = [grids[file] for file in ("prices.csv", "capacity.csv") if file in grids]
     gpus, source = values_in_force(table, moves, names, "gpus", now_s)
@@ -70,9 +71,12 @@ def pools(grids: Mapping[str, ParsedTable], names: Names, now_s: float, found: F
 def values_in_force(
     table: ParsedTable, moves: Sequence[ParsedTable], names: Names, column: str, now_s: float
 ) -> tuple[Floats, list[str]]:
-    """(P,) value of the column now: that of the latest row of `moves` not after now_s that gives
-    one, at the same time of the last table, else that of pools.csv; and where it is from,
-    "prices.csv:7" or "" for pools.csv."""
+    """Return the present value of the column, (P,), and where it comes from.
+
+    It is that of the latest row of `moves` not after now_s with a value; at the same time the last
+    table counts. Without such a row it is that of pools.csv. The source is such as "prices.csv:7",
+    or "" for pools.csv.
+    """
     value = table[column].astype(np.float64)
     source = [""] * len(table)
     latest = np.full(len(table), -np.inf)
@@ -81,7 +85,7 @@ def values_in_force(
         valid = np.flatnonzero(moved.given(column) & (at_s <= now_s))
         valid = valid[np.argsort(at_s[valid], kind="stable")]
         row = np.full(len(table), -1)
-        # of several, the last one stays
+        # of several rows the last one counts
         row[encode_names(moved["pool"], names.pools)[valid]] = valid
         for p in np.flatnonzero(row >= 0).tolist():
             if at_s[row[p]] >= latest[p]:
@@ -91,7 +95,7 @@ def values_in_force(
 
 
 def later(grids: Mapping[str, ParsedTable], names: Names, now_s: float) -> Changes:
-    """Rows of prices.csv and capacity.csv after now_s, one for each time and pool, in this
+    """Return the rows of prices.csv and capacity.csv after now_s, one for each time and pool, in
     order.
     """
     moves = [grids[file] for file in ("prices.csv", "capacity.csv") if file in grids]
@@ -109,8 +113,10 @@ def later(grids: Mapping[str, ParsedTable], names: Names, now_s: float) -> Chang
 
 
 def merge_changes(changes: Changes, use: Bools) -> Changes:
-    """The rows of `use` (C,) by time and pool, one for each: of several, the last that says
-    something wins. Rows that say nothing are left out."""
+    """Merge the rows of `use` (C,): one for each time and pool.
+
+    Of several rows the last with a value counts. Rows without values are left out.
+    """
     rows = np.flatnonzero(use & ((changes.gpus >= 0) | ~np.isnan(changes.price_per_gpu_hour)))
     rows = rows[np.lexsort((changes.pool[rows], changes.at_s[rows]))]
     at_s, pool = changes.at_s[rows], changes.pool[rows]
@@ -133,10 +139,16 @@ def _up(
     source: Sequence[str],
     found: Findings,
 ) -> Ints:
-    """(P,) GPUs of the up nodes of each pool; a pool without any node in nodes.csv keeps what it
-    has.
+    """Return the GPUs of the up nodes of each pool, (P,).
 
-    gpus (P,): without nodes; source (P,): the line that says so, "" = pools.csv.
+    A pool without any node in nodes.csv keeps its GPUs.
+
+    Parameters
+    ----------
+    gpus : (P,)
+        GPUs without regard to nodes.
+    source : (P,)
+        The line that gives them, "" = pools.csv.
     """
     table, listed = grids["pools.csv"], grids["nodes.csv"]
     if not len(listed):
@@ -165,7 +177,7 @@ def _up(
 
 
 def rates(table: ParsedTable, names: Names) -> Rates:
-    """Rows of rates.csv; the rate that counts is work_per_s x efficiency."""
+    """Return the rows of rates.csv; the rate that counts is work_per_s x efficiency."""
     return Rates(
         model=encode_names(table["model"], names.models),
         gpu_type=encode_names(table["gpu_type"], names.gpu_types),
@@ -181,7 +193,7 @@ def rates(table: ParsedTable, names: Names) -> Rates:
 
 
 def curves(table: ParsedTable, names: Names) -> Curves:
-    """Rows of models.csv with the defaults of their parameters."""
+    """Return the rows of models.csv with the defaults of their parameters."""
     choices = table.schema.column("kind").choices
     kind = tuple(choices[k] for k in table["kind"])
     return Curves(
@@ -195,7 +207,7 @@ def curves(table: ParsedTable, names: Names) -> Curves:
 
 
 def nodes(table: ParsedTable, names: Names) -> Nodes:
-    """Rows of nodes.csv."""
+    """Return the rows of nodes.csv."""
     return Nodes(
         node=tuple(table["node"]),
         pool=encode_names(table["pool"], names.pools),
@@ -206,7 +218,7 @@ def nodes(table: ParsedTable, names: Names) -> Nodes:
 
 
 def placements(table: ParsedTable, names: Names) -> Placements:
-    """Rows of placements.csv."""
+    """Return the rows of placements.csv."""
     return Placements(
         job=encode_names(table["job_id"], names.jobs),
         node=encode_names(table["node"], names.nodes),
@@ -215,7 +227,7 @@ def placements(table: ParsedTable, names: Names) -> Placements:
 
 
 def received(table: ParsedTable, names: Names) -> Floats:
-    """(J, T) seconds of received.csv, 0 where it says nothing."""
+    """Return the seconds of received.csv, (J, T), 0 without a row."""
     out = np.zeros((len(names.jobs), len(names.gpu_types)))
     out[
         encode_names(table["job_id"], names.jobs), encode_names(table["gpu_type"], names.gpu_types)
@@ -224,7 +236,7 @@ def received(table: ParsedTable, names: Names) -> Floats:
 
 
 def interactive(table: ParsedTable, names: Names) -> Interactive:
-    """Rows of interactive.csv."""
+    """Return the rows of interactive.csv."""
     return Interactive(
         encode_names(table["pool"], names.pools),
         *(
@@ -242,7 +254,7 @@ def interactive(table: ParsedTable, names: Names) -> Interactive:
 
 
 def pauses(table: ParsedTable, names: Names) -> Pauses:
-    """Rows of pauses.csv."""
+    """Return the rows of pauses.csv."""
     return Pauses(
         model=encode_names(table["model"], names.models),
         from_gpus=table["from_gpus"],
@@ -253,7 +265,7 @@ def pauses(table: ParsedTable, names: Names) -> Pauses:
 
 
 def sharing(table: ParsedTable, names: Names) -> Sharing:
-    """Rows of sharing.csv."""
+    """Return the rows of sharing.csv."""
     return Sharing(
         model_a=encode_names(table["model_a"], names.models),
         model_b=encode_names(table["model_b"], names.models),

@@ -1,6 +1,4 @@
-"""What is wrong with an input: faults and warnings gathered while checking, and the words for
-them.
-"""
+"""Faults and warnings that are found while an input is checked, and their wording."""
 
 from __future__ import annotations
 
@@ -11,8 +9,8 @@ from collections.abc import Iterable
 from allocator.errors import Fault, folded
 
 SHOWN = 60  # characters of a value that a message repeats
-ALIKE = 5  # warnings of one sort that are listed one by one
-# names a misspelt one is compared with, and characters of each: comparing costs their product
+ALIKE = 5  # warnings of one kind that are listed one by one
+# names that a misspelt one is compared with, and characters of each: the cost is their product
 MOST_COMPARED = 1_000
 LONGEST_COMPARED = 64
 HINTED = 20
@@ -31,8 +29,9 @@ class Findings:
     def warn(
         self, file: str, line: int | None, message: str, sort: str = "", subject: str = ""
     ) -> None:
-        """A warning. Of one `sort` only the first few are listed, then their number; "" = list
-        every one.
+        """Add a warning.
+
+        Of one `sort` only the first few are listed, then their number; "" = list every one.
         """
         self._warnings.setdefault((file, sort), []).append(Fault(file, line, message, subject))
 
@@ -64,7 +63,7 @@ def _place(fault: Fault) -> tuple[str, int]:
 
 
 def quote(text: str) -> str:
-    """The text in quotes on one line: control characters escaped, long ones cut."""
+    """Return the text in quotes on one line, with control characters escaped and long texts cut."""
     short = text if len(text) <= SHOWN else text[: SHOWN - 3] + "..."
     return (
         f'"{short}"'
@@ -74,7 +73,9 @@ def quote(text: str) -> str:
 
 
 def find_nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
-    """The known name most like this one, None if none is; upper and lower case count as alike."""
+    """Return the known name most similar to this one, in any case of letters, None if none is
+    similar.
+    """
     if len(name) > LONGEST_COMPARED:
         return None
     folded: dict[str, str] = {}
@@ -90,14 +91,16 @@ def find_nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str | 
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """'; did you mean "bert"?', or nothing."""
+    """Return '; did you mean "bert"?', or nothing."""
     near = find_nearest(name, known)
     return f"; did you mean {quote(near)}?" if near is not None else ""
 
 
 def suggest_setting(name: str, known: Iterable[str]) -> str:
-    """`did_you_mean` for names of columns and settings, whose parts say what they are: "price" or
-    "price_hour" for "price_per_gpu_hour"."""
+    """Return `did_you_mean` for names of columns and settings, which are compared by their parts.
+
+    For example "price" and "price_hour" suggest "price_per_gpu_hour".
+    """
     candidates = list(known)
     near = did_you_mean(name, candidates)
     words = set(name.casefold().split("_"))
@@ -108,8 +111,9 @@ def suggest_setting(name: str, known: Iterable[str]) -> str:
 
 
 def suggest_names(names: Iterable[str], known: Iterable[str]) -> dict[str, str]:
-    """`did_you_mean` of each distinct name; only the first few are looked up, so that a wrong
-    file stays quick.
+    """Return `did_you_mean` of each distinct name.
+
+    Only the first few are looked up, so that an invalid file is reported quickly.
     """
     distinct, candidates = dict.fromkeys(names), list(known)
     return {
@@ -119,8 +123,9 @@ def suggest_names(names: Iterable[str], known: Iterable[str]) -> dict[str, str]:
 
 
 def find_near_miss(name: str, known: Iterable[str], cutoff: float = 0.8) -> str | None:
-    """A known name that this one is likely a slip of: almost equal, and not "team-2" for
-    "team-1".
+    """Return a known name that this one is probably a misspelling of.
+
+    It is almost equal, and not "team-2" for "team-1".
     """
     near = find_nearest(name, known, cutoff)
     same_digits = near is not None and re.findall(r"\d+", near) == re.findall(r"\d+", name)

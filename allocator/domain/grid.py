@@ -1,6 +1,4 @@
-"""A table whose cells are understood: every column of the schema, present in the file or not,
-with what is wrong.
-"""
+"""A parsed table: every column of the schema, present in the file or not, with its faults."""
 
 from __future__ import annotations
 
@@ -31,8 +29,10 @@ HEADER = 1  # line of the header
 
 @dataclass(frozen=True)
 class ParsedTable:
-    """One table of n rows. present: the snapshot has the file; whole: nothing of it was lost
-    while reading.
+    """One table of n rows.
+
+    `present` says whether the snapshot has the file, `whole` whether nothing of it was lost while
+    reading.
     """
 
     schema: TableSchema
@@ -46,40 +46,38 @@ class ParsedTable:
         return len(self.lines)
 
     def __getitem__(self, column: str) -> Any:
-        """Values of a column, see cells.Parsed."""
+        """Return the values of a column, see `cells.ParsedColumn`."""
         return self.columns[column].value
 
     def given(self, column: str) -> Bools:
-        """(n,) True where the cell is not empty."""
+        """Return where the cell is not empty, (n,)."""
         return self.columns[column].given
 
     def ok(self, *columns: str) -> Bools:
-        """(n,) True where all these columns are understood."""
+        """Return where the cells of all these columns are valid, (n,)."""
         out = np.ones(len(self), dtype=bool)
         for name in columns:
             out &= self.columns[name].ok
         return out
 
     def text(self, column: str, row: int) -> str:
-        """What a message shows of a cell: its text, or the default in its place."""
+        """Return the text of a cell for a message, or its default."""
         if self.given(column)[row]:
             return text_of(self.cells[column][row])
         return f"{self[column][row]:g}"
 
     @cached_property
     def index(self) -> dict[str, int]:
-        """Name in the key column -> row, for tables with one key column."""
+        """Row of each name in the key column, for tables with one key column."""
         return {name: i for i, name in reversed(list(enumerate(self[self.schema.key[0]]))) if name}
 
     @cached_property
     def complete(self) -> bool:
-        """Whether a name that is not in `index` is really missing, not only lost to another
-        fault.
-        """
+        """Whether a name absent from `index` is really missing, not only lost to another fault."""
         return self.whole and bool(self.ok(self.schema.key[0]).all())
 
     def take(self, rows: Ints) -> ParsedTable:
-        """The table of these rows, in their order."""
+        """Return the table of these rows, in their order."""
         return replace(
             self,
             lines=[self.lines[i] for i in rows.tolist()],
@@ -88,7 +86,7 @@ class ParsedTable:
         )
 
     def subject(self, row: int) -> str:
-        """'job "bert-3"': whom a message is about, "" where rows have no names."""
+        """Return what a message is about, such as 'job "bert-3"', "" where rows have no names."""
         if len(self.schema.key) != 1:
             return ""
         name = self[self.schema.key[0]][row]
@@ -98,22 +96,25 @@ class ParsedTable:
         found.fault(self.schema.file, self.lines[row], message, self.subject(row))
 
     def faults(self, found: Findings, rows: Bools, message: Callable[[int], str]) -> None:
-        """A fault for every row that is True in `rows` (n,)."""
+        """Add a fault for every row that is True in `rows` (n,)."""
         for i in np.flatnonzero(rows).tolist():
             self.fault(found, i, message(i))
 
     def warnings(
         self, found: Findings, rows: Bools, message: Callable[[int], str], sort: str
     ) -> None:
-        """A warning for every row that is True in `rows` (n,); `sort` sums up the many."""
+        """Add a warning for every row that is True in `rows` (n,); many of one `sort` are summed
+        up.
+        """
         for i in np.flatnonzero(rows).tolist():
             found.warn(self.schema.file, self.lines[i], message(i), sort, self.subject(i))
 
     def refer(
         self, found: Findings, column: str, known: Mapping[str, int], *, among: str, judge: bool
     ) -> Ints:
-        """(n,) index of each name among the known ones, -1 = none; unknown ones are faults if
-        `judge`.
+        """Return the index of each name among the known ones, (n,), -1 = none.
+
+        Unknown names are faults if `judge` is True.
         """
         names = self[column]
         code = np.fromiter(map(known.get, names, repeat(-1)), dtype=np.int64, count=len(self))
@@ -127,8 +128,9 @@ class ParsedTable:
 
 
 def grid(schema: TableSchema, snapshot: Snapshot, found: Findings) -> ParsedTable:
-    """The table of a snapshot, an absent one with no rows; faults of headers, cells and keys go
-    to `found`.
+    """Parse one table of a snapshot; an absent one has no rows.
+
+    Faults of headers, cells and keys are added to `found`.
     """
     readable = all(f.file != schema.file for f in snapshot.faults)
     present = schema.file in snapshot.tables
@@ -161,7 +163,7 @@ def grid(schema: TableSchema, snapshot: Snapshot, found: Findings) -> ParsedTabl
 def grids(
     snapshot: Snapshot, found: Findings, schemas: Mapping[str, TableSchema] = TABLES
 ) -> dict[str, ParsedTable]:
-    """All tables of the schemas by file name."""
+    """Parse all tables of the schemas, by file name."""
     return {file: grid(schema, snapshot, found) for file, schema in schemas.items()}
 
 
@@ -183,7 +185,7 @@ def _header(schema: TableSchema, table: Table, found: Findings) -> None:
 
 
 def _keys(table: ParsedTable, found: Findings) -> None:
-    """No two rows with the same key."""
+    """Add a fault for rows with the same key."""
     names = table.schema.key
     values = [v.tolist() if isinstance(v, np.ndarray) else v for v in (table[n] for n in names)]
     keys = list(zip(*values, strict=True))

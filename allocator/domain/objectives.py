@@ -1,9 +1,10 @@
-"""What `objective` may say: a name, a weighted sum of names, or several of these, the most
-important first.
+"""The values of the setting `objective`: a name, a weighted sum of names, or several in ranked
+order.
 
     completion              completion=1,cost=0.2              tardiness > completion=1,cost=0.2
 
-A factor that is not written is 1. Names and their meaning: formulations/objectives.
+The most important level comes first. A missing factor is 1. Names and their meaning:
+formulations/objectives.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ from formulations.objectives import BUILT_IN, Objective, get_objective
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-Terms = tuple[tuple[str, float], ...]  # names, each once, and their factors
+Terms = tuple[tuple[str, float], ...]  # distinct names and their factors
 PLAIN = re.compile(r"[0-9.eE+-]+")
-# more would drown in the gap: each counts for a hundredth of the one before
+# more levels would be smaller than the gap: each counts for a hundredth of the one before
 MOST_LEVELS = 3
 
 
@@ -86,8 +87,9 @@ def register_objective(objective: Objective) -> None:
 
 @lru_cache(maxsize=256)
 def parse_levels(text: str) -> tuple[Terms, ...]:
-    """The weighted sums of an objective, the most important first; raises ValueError that says
-    what is wrong.
+    """Return the weighted sums of an objective, the most important first.
+
+    Raises ValueError with a description of the fault.
     """
     parts = text.split(">")
     if len(parts) > MOST_LEVELS:
@@ -96,7 +98,7 @@ def parse_levels(text: str) -> tuple[Terms, ...]:
 
 
 def normalise(text: str) -> str:
-    """The one way to write the same objective; raises ValueError as `parse_levels`."""
+    """Return the canonical text of an objective; raises ValueError as `parse_levels`."""
     return " > ".join(
         (
             terms[0][0]
@@ -108,7 +110,7 @@ def normalise(text: str) -> str:
 
 
 def names(text: str) -> tuple[str, ...]:
-    """Every name in it, in order."""
+    """Return the names in an objective, in order."""
     return tuple(name for terms in parse_levels(text) for name, _ in terms)
 
 

@@ -1,8 +1,8 @@
 """Periodic jobs of a workload: a row with every_s becomes one job for each of its `times`.
 
-The second is called NAME@2 and so on; each is submitted every_s after the one before, comes after
-it and after the job of the same number of each periodic predecessor, and keeps the time from
-submission to deadline.
+The second job is called NAME@2, and so on. Each is submitted every_s after the one before. It runs
+after that one, and after the job of the same number of each periodic predecessor. The time from
+submission to deadline is the same for all.
 """
 
 from __future__ import annotations
@@ -17,9 +17,7 @@ from allocator.domain.schema.cells import ParsedColumn
 
 
 def expand_periodic_rows(table: ParsedTable, found: Findings) -> ParsedTable:
-    """workload.csv with every job that its periodic rows stand for; what is wrong with them goes
-    to `found`.
-    """
+    """Return workload.csv with every job of its periodic rows; faults are added to `found`."""
     ok = table.ok("every_s", "times", "submitted_s", "deadline_s", "job_id", "after")
     table.faults(
         found,

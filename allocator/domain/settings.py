@@ -1,4 +1,4 @@
-"""config.toml understood: the values of CONFIG, and those of its tables, CONFIG_TABLES."""
+"""Parsed config.toml: the values of CONFIG, and those of its tables, CONFIG_TABLES."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ FILE = "config.toml"
 
 @dataclass(frozen=True)
 class Settings:
-    """values: every key of CONFIG, None = not given; tables: [solver], [horizon], ..., each {}
-    if not given.
+    """Every key of CONFIG (None = not given), and the tables [solver], [horizon], ... ({} = not
+    given).
     """
 
     values: Mapping[str, Any]
@@ -33,8 +33,8 @@ class Settings:
 
 
 def settings(snapshot: Snapshot, found: Findings, known: tuple[Column, ...] = CONFIG) -> Settings:
-    """The configuration with the defaults of the known keys filled in; what is wrong with it
-    goes to `found`.
+    """Parse the configuration and fill in the defaults of the known keys; faults are added to
+    `found`.
     """
     values: dict[str, Any] = {c.name: None if c.default == RULE else c.default for c in known}
     tables: dict[str, Mapping[str, Any]] = {name: {} for name in CONFIG_TABLES}
@@ -61,9 +61,7 @@ def settings(snapshot: Snapshot, found: Findings, known: tuple[Column, ...] = CO
 def _table(
     name: str, given: Mapping[str, Any], lines: Mapping[str, int], found: Findings
 ) -> Mapping[str, Any]:
-    """The known keys of a table, checked; unknown ones are a warning, as they are outside of
-    tables.
-    """
+    """Parse the known keys of a table; unknown ones give a warning, as outside of tables."""
     values: dict[str, Any] = {}
     columns = {c.name: c for c in CONFIG_TABLES[name]}
     for key, value in given.items():
@@ -82,7 +80,7 @@ def _table(
 
 
 def longrun_faults(given: Collection[str]) -> Iterator[str]:
-    """What is wrong with the keys, or filled cells, of a long-run budget."""
+    """Yield the faults of the keys, or filled cells, of a long-run budget."""
     if "average_per_hour" in given and "amount" in given:
         yield "average_per_hour and amount are both given; a budget is one of them"
     if ("amount" in given) != ("until_s" in given):
@@ -91,14 +89,16 @@ def longrun_faults(given: Collection[str]) -> Iterator[str]:
 
 
 def checked_horizon(rounds: int) -> int:
-    """Intervals of a look ahead; raises UsageError where they are not from 1 to MOST_ROUNDS."""
+    """Return the intervals of a look ahead; raises UsageError unless they are from 1 to
+    MOST_ROUNDS.
+    """
     if not 1 <= rounds <= MOST_ROUNDS:
         raise UsageError(f"horizon {rounds} must be from 1 to {MOST_ROUNDS} intervals")
     return rounds
 
 
 def now(given: float | None, jobs: ParsedTable) -> float:
-    """now_s: as given, else the latest submitted_s, 0 without jobs."""
+    """Return now_s: as given, else the latest submitted_s, 0 without jobs."""
     if given is not None:
         return float(given)
     times = jobs["submitted_s"][jobs.ok("submitted_s")]

@@ -1,4 +1,4 @@
-"""What was read or given: cells of every table with their lines. A Snapshot promises nothing."""
+"""Input as it was read or given: the cells of every table with their lines, not yet checked."""
 
 from __future__ import annotations
 
@@ -31,7 +31,10 @@ class Table:
 
     @classmethod
     def of(cls, schema: TableSchema, columns: Mapping[str, Cells]) -> Table:
-        """A table of these columns; one without any value is left out unless it is required."""
+        """Build a table of these columns.
+
+        A column without any value is left out unless it is required.
+        """
         kept = {
             name: cells
             for name, cells in columns.items()
@@ -40,7 +43,7 @@ class Table:
         return cls(schema.file, kept, range(2, len(next(iter(columns.values()))) + 2))
 
     def texts(self, column: str) -> Sequence[str]:
-        """The cells of a column as text, empty ones if the table does not have it."""
+        """Return the cells of a column as text, empty ones if the table does not have it."""
         if column not in self.columns:
             return [""] * len(self)
         if column not in self._texts:
@@ -108,9 +111,7 @@ class Snapshot:
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of the content: config and cells, whatever the order of columns or the
-        quoting.
-        """
+        """Return the SHA-256 of config and cells, whatever the order of columns or the quoting."""
         h = hashlib.sha256(json.dumps(self.config, sort_keys=True, default=str).encode())
         for file in sorted(self.tables):
             table = self.tables[file]
@@ -181,9 +182,10 @@ class Snapshot:
 def tables_of_frames(
     frames: Mapping[str, pd.DataFrame], known: Mapping[str, TableSchema], call: str
 ) -> dict[str, Table]:
-    """Raw tables of pandas frames named like the files, by file; `call` is whom an error names.
+    """Return raw tables of pandas frames named like the files, by file.
 
-    Raises UsageError for an unknown table, or two columns of one name.
+    `call` is the function that error messages name. Raises UsageError for an unknown table, or two
+    columns of one name.
     """
     tables: dict[str, Table] = {}
     for key, frame in frames.items():
@@ -203,7 +205,7 @@ def tables_of_frames(
 
 
 def _cells(column: pd.Series[Any], kind: ColumnKind) -> Cells:
-    """The cells of a frame's column: numbers and bools as they are, the rest one by one."""
+    """Return the cells of a frame's column: numbers and booleans as they are, others one by one."""
     missing = column.isna().to_numpy(dtype=bool)
     if column.dtype.kind == "f" or (column.dtype.kind in "iu" and missing.any()):
         return column.to_numpy(dtype=np.float64, na_value=np.nan)

@@ -11,7 +11,7 @@ __all__ = ["Changes", "Workload"]
 
 @dataclass(frozen=True, repr=False)
 class Workload:
-    """Hold every job that is ever submitted, and what happens to the pools meanwhile.
+    """Hold every job that is ever submitted, and the changes of the pools over time.
 
     Attributes
     ----------
@@ -19,7 +19,7 @@ class Workload:
         All jobs by time of submission, each queued with its total work left; pools as they are at
         the start, `problem.now_s`.
     changes : Changes
-        What happens to the pools after that.
+        Changes of the pools after that.
 
     Examples
     --------

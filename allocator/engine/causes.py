@@ -1,19 +1,19 @@
-"""Which limits keep a job from more: those whose lifting gives it more when the round is decided
+"""The limits that keep a job from more: those without which it gets more when the round is decided
 again.
 
-Limits are lifted one at a time, then in pairs, then all three; the first set that gives a job more
-is its cause. So lifting the limits that are named gives the job more, and lifting only some of them
+Limits are lifted one at a time, then in pairs, then all three. The first set that gives a job more
+is its cause. So lifting all limits that are named gives the job more, and lifting only some of them
 does not. A lifted limit is absent:
 
     budget        no budget_per_hour of the round
     quota         no max_gpus, budget_per_hour, max_spot_gpus or max_spot_share of its tenant
-    GPUs          every pool has GPUs for everybody
-    max_changes   looked at last, where the three together do not help
+    GPUs          every pool has GPUs for all jobs
+    max_changes   tried last, if the three together do not help
 
-All jobs of a round are asked at once, so the number of new decisions depends on the limits, not on
-the jobs. `DecisionSearch` decides again by the same policy. `PriceSearch` is for rounds of more
+All jobs of a round are treated at once, so the number of new decisions depends on the limits, not
+on the jobs. `DecisionSearch` decides again by the same policy. `PriceSearch` is for rounds of more
 than FEW jobs: the prices of the lifted round say which jobs would get more. A job whose gain or
-loss at these prices is less than MARGIN of its value may or may not get more; it is said to be
+loss at these prices is less than MARGIN of its value may or may not get more; it is reported as
 outranked, without a cause.
 """
 
@@ -51,7 +51,7 @@ from formulations.model.ragged import ragged
 from formulations.model.rows import exposure_label
 
 BUDGET, QUOTA, GPUS, CHANGES = "budget", "quota", "GPUs", "max_changes"
-# of a job's value: a smaller gain or loss at the prices of a lifted round says nothing
+# share of a job's value: a smaller gain or loss at lifted prices is not conclusive
 MARGIN = 0.01
 SAMPLE_MARGIN = 0.03  # the same at prices that come from a sample
 MOST = 60  # sets of limits that are lifted at most
@@ -70,9 +70,17 @@ class SearchFailed(Exception):
 
 @dataclass(frozen=True)
 class Causes:
-    """limits (J,): the cause of each job, empty where none was found; pool, gpus (J,): what the job
-    gets once these limits are lifted, -1 and 0 without a cause; is_sure (J,): False where a set of
-    limits could not be looked at, or may be the cause or not."""
+    """The causes of jobs.
+
+    Attributes
+    ----------
+    limits : (J,)
+        Cause of each job, empty where none was found.
+    pool, gpus : (J,)
+        What the job gets once these limits are lifted, -1 and 0 without a cause.
+    is_sure : (J,)
+        False where a set of limits could not be tried, or may or may not be the cause.
+    """
 
     limits: list[tuple[str, ...]]
     pool: Ints
@@ -82,7 +90,7 @@ class Causes:
 
 @dataclass(frozen=True)
 class GainingJobs:
-    """jobs that get more, with their pools and GPUs; near: jobs that may or may not get more."""
+    """Jobs that get more, with their pools and GPUs; `near` are jobs that may get more."""
 
     jobs: Ints
     pool: Ints
@@ -94,15 +102,17 @@ NOBODY = GainingJobs(*[np.zeros(0, dtype=np.int64)] * 4)
 
 
 class CauseSearch(Protocol):
-    """Which of some jobs get more in a new decision without some limits."""
+    """Finds which of some jobs get more in a new decision without some limits."""
 
     def find_without(self, limits: tuple[str, ...], tenant: int, asked: Ints) -> GainingJobs:
-        """Which of the jobs `asked` get more. tenant: whose quota, -1 = nobody's. Raises
-        Unknown."""
+        """Return which of the jobs `asked` get more without these limits.
+
+        `tenant` is the tenant whose quota is lifted, -1 = none. Raises SearchFailed.
+        """
 
 
 def find_causes(problem: Problem, asked: Bools, *searches: CauseSearch) -> Causes:
-    """The causes of the jobs `asked` (J,); where a search does not know, the next one is asked."""
+    """Return the causes of the jobs `asked` (J,); where one search fails, the next one is tried."""
     tenants, owner, J = problem.tenants, problem.jobs.tenant, len(problem.jobs)
     limited = (
         np.isfinite(tenants.max_gpus)
@@ -155,7 +165,7 @@ def _first_cause(
 
 
 def _limit_sets() -> Iterator[tuple[str, ...]]:
-    """Sets of limits, those with fewer first; with max_changes last."""
+    """Yield sets of limits, small ones first, and those with max_changes last."""
     yield from (
         (BUDGET,),
         (QUOTA,),
@@ -170,7 +180,7 @@ def _limit_sets() -> Iterator[tuple[str, ...]]:
 
 
 def lift_limits(problem: Problem, limits: tuple[str, ...], tenant: int) -> Problem:
-    """The problem without some limits; tenant: whose quota."""
+    """Return the problem without some limits; `tenant` is the tenant whose quota is lifted."""
     if BUDGET in limits:
         problem = replace(problem, budget_per_hour=np.inf)
     if CHANGES in limits:
@@ -188,7 +198,7 @@ def lift_limits(problem: Problem, limits: tuple[str, ...], tenant: int) -> Probl
 
 
 class LiftedDecision(Protocol):
-    """An audited decision of a lifted round (decision.Decided)."""
+    """An audited decision of a lifted round (`decision.Decision`)."""
 
     @property
     def round(self) -> CompiledRound: ...
@@ -204,7 +214,7 @@ gap."""
 
 
 class DecisionSearch:
-    """Decides the lifted rounds by the policy that made the plan."""
+    """Decides lifted rounds by the policy that made the plan."""
 
     def __init__(
         self, decide: Decide, problem: Problem, plan: Allocation, witness: Audit, seconds: float
@@ -213,7 +223,7 @@ class DecisionSearch:
         self._until, self._left = time.monotonic() + seconds, MOST
 
     def find_without(self, limits: tuple[str, ...], tenant: int, asked: Ints) -> GainingJobs:
-        """As of Search."""
+        """Return which jobs get more, see `CauseSearch`."""
         self._left, seconds = self._left - 1, self._until - time.monotonic()
         enough = self._left >= 0 and seconds > 0
         found = (
@@ -244,11 +254,11 @@ class DecisionSearch:
 
 
 class PriceSearch:
-    """Finds the prices of the lifted rounds.
+    """Finds the prices of lifted rounds.
 
-    With more GPUs sizes and values may change, so that is another round; in rounds of more than
-    LARGE jobs it is the same one without the rows of its pools, and prices come from a sample of
-    the jobs, but those without a budget.
+    With more GPUs sizes and values may change, so that is another round. In rounds of more than
+    LARGE jobs it is the same round without the rows of its pools, and prices come from a sample of
+    the jobs, except for those without a budget.
     """
 
     def __init__(self, round_: CompiledRound, choice: Ints, prices: Floats, seconds: float) -> None:
@@ -263,7 +273,7 @@ class PriceSearch:
         self._prices: dict[tuple[str, ...], _LiftedPrices] = {(): _LiftedPrices(prices, 0.0)}
 
     def find_without(self, limits: tuple[str, ...], tenant: int, asked: Ints) -> GainingJobs:
-        """As of Search."""
+        """Return which jobs get more, see `CauseSearch`."""
         at = self._with_more_gpus if GPUS in limits and not self._large else self._unchanged
         known = self._find_prices(at, tuple(limit for limit in limits if limit != QUOTA))
         if QUOTA in limits:
@@ -271,7 +281,7 @@ class PriceSearch:
                 known, prices=np.where(lifted_rows(at.round, (QUOTA,), tenant), 0.0, known.prices)
             )
             if (free.prices == known.prices).all() or not len(at.find_gaining(free, asked).jobs):
-                # its quota has no price, or too small a one
+                # its quota has no price, or a very small one
                 return NOBODY
             known = self._solve_prices(at, limits, tenant)
         return at.find_gaining(known, asked)
@@ -293,7 +303,7 @@ class PriceSearch:
     def _solve_prices(
         self, at: _PlanContext, limits: tuple[str, ...], tenant: int
     ) -> _LiftedPrices:
-        """The prices of a lifted round. Raises Unknown."""
+        """Return the prices of a lifted round. Raises SearchFailed."""
         self._left -= 1
         if self._left < 0 or time.monotonic() >= self._until:
             raise SearchFailed
@@ -317,7 +327,7 @@ class PriceSearch:
             ).prices
             - there
         )
-        # what the lifting moves in the sample is moved from the prices of all: its errors cancel
+        # the change of prices in the sample is added to the prices of all jobs: its errors cancel
         prices = spread_prices(
             c, project_prices(c, np.where(gone, 0.0, self._prices[()].prices + move))
         )
@@ -328,7 +338,7 @@ class PriceSearch:
         return _LiftedPrices(prices, SAMPLE_MARGIN)
 
     def _price_margins(self, c: Choices, dual: Dual) -> _LiftedPrices:
-        # many jobs: few of them are not served as the prices say
+        # with many jobs, few of them are not served as the prices predict
         if c.J > FEW:
             return _LiftedPrices(dual.prices, MARGIN)
         plan = round_pairs(c, dual, self._until)
@@ -340,13 +350,13 @@ class PriceSearch:
 
     @cached_property
     def _sample_jobs(self) -> tuple[Choices, Floats]:
-        """A sample of the jobs and the prices (m,) that they alone would make."""
+        """Return a sample of the jobs and the prices (m,) of the sample alone."""
         few = sample_of_choices(self._unchanged.choices, SAMPLE)
         return few, minimise_dual(few, deadline=self._until, coldest=SAMPLE_COARSE).prices
 
 
 def _without_row_bounds(c: Choices, gone: Bools) -> Choices:
-    """The choices without the bounds of some rows (m,) of their model."""
+    """Return the choices without the bounds of some rows (m,) of their model."""
     return replace(
         c, low=np.where(gone[c.rows], -np.inf, c.low), high=np.where(gone[c.rows], np.inf, c.high)
     )
@@ -354,8 +364,8 @@ def _without_row_bounds(c: Choices, gone: Bools) -> Choices:
 
 @dataclass(frozen=True)
 class _LiftedPrices:
-    """Prices (m,) of the rows of a model, and what a gain at them has to be above: a share of the
-    value, and an amount.
+    """Prices (m,) of a model's rows, and the least gain that counts: a share of the value, and an
+    amount.
 
     A job that gains more than bound less value of a plan is served in every best plan; one that
     loses more, in none.
@@ -398,8 +408,10 @@ class _PlanContext:
         )
 
     def find_gaining(self, known: _LiftedPrices, asked: Ints) -> GainingJobs:
-        """The jobs that gain by a better column at these prices; near: too little to tell, or lose
-        as little."""
+        """Return the jobs that gain by a better column at these prices.
+
+        `near` are those whose gain or loss is too small to decide.
+        """
         c, m, prices = self.choices, self.round.option_table, known.prices
         owner, columns = ragged(c.start[asked], c.start[asked + 1])
         surplus = c.value[columns]
@@ -423,12 +435,15 @@ class _PlanContext:
 
 
 def is_more(value: Floats, than: Floats) -> Bools:
-    """(n,) whether values are above others by more than rounding."""
+    """Return whether values exceed others by more than rounding, (n,)."""
     return np.asarray(value > than + 1e-12 * np.abs(than))
 
 
 def lifted_rows(round_: CompiledRound, limits: tuple[str, ...], tenant: int) -> Bools:
-    """(m,) rows of the round's model that say some limits; tenant: whose quota."""
+    """Return the rows of the round's model that belong to some limits, (m,).
+
+    `tenant` is the tenant whose quota is lifted.
+    """
     model = round_.model
     out = np.zeros(model.m, dtype=bool)
     name = round_.instance.tenants[tenant] if tenant >= 0 else ""

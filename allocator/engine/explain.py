@@ -1,4 +1,4 @@
-"""Why one job got what it got, the price it would have to beat, what would admit it, and who would
+"""Why one job got what it got, the price it would have to beat, what would help, and who would
 lose.
 
 Every "would" below is verified by deciding the changed round again, never guessed from prices
@@ -37,10 +37,10 @@ from allocator.solvers.base import SolveLimits
 from formulations.model.linear import Floats
 
 SHOWN = 8  # options and losers listed at most
-FEWEST, MOST = 3, 60  # decisions that a search makes without being told
-EFFORT = 20_000  # of so many options together where a solver is asked,
-UNSOLVED = 1.5  # times as many where prices prove the plan
-EXACTLY = 1000  # options up to which the plan that serves the job is searched to the gap
+FEWEST, MOST = 3, 60  # default number of decisions of a search
+EFFORT = 20_000  # options of all decisions together if a solver is called,
+UNSOLVED = 1.5  # times as many if prices prove the plan
+EXACTLY = 1000  # options up to which the plan that serves the job is solved to the gap
 
 
 @dataclass(frozen=True, repr=False)
@@ -65,7 +65,7 @@ class Explanation:
     untried : tuple of str
         Kinds of changes for which no decision was left.
     losers : tuple of str
-        Who would give way if it had to be served, and what the plan would lose.
+        Jobs that would lose if it had to be served, and what the plan would lose.
     is_late : bool
         A trial was cut off by the time limit and proves nothing.
     start : Start, optional
@@ -196,7 +196,7 @@ def explain(
     job_id : str
         The job.
     policy, objective, budget, horizon, solver, limits
-        As of `allocator.proposal.decide`: how the user decides. Limits hold for each decision
+        As of `allocator.solve`: how the user decides. Limits hold for each decision
         made on the way.
     tries : int, optional
         Decisions that the search may make. By default fewer where the round has more options:
@@ -263,7 +263,7 @@ def explain(
 
 
 def default_tries(decision: Decision) -> int:
-    """Decisions for a search where nobody says how many: they take about a second at most."""
+    """Return the default number of decisions of a search: they take about a second at most."""
     effort = EFFORT if decision.proposal.solver else UNSOLVED * EFFORT
     return max(FEWEST, min(MOST, int(effort) // max(len(decision.round.option_table), 1)))
 
@@ -280,7 +280,7 @@ def _job_context(
     if served is not None and served.value > now:
         factor = 1 + max(0.0, served.loss) / (served.value - now)
         if len(round_.option_table) > EXACTLY:
-            factor = math.inf  # the gap is larger than the loss: prices know better
+            factor = math.inf  # the gap is larger than the loss, so prices are more accurate
     return JobContext(
         round_,
         j,
@@ -299,8 +299,7 @@ def _job_context(
 
 @dataclass(frozen=True)
 class ServedPlan:
-    """The best plan in which the job gets more than it got: what it gets, and what the plan as a
-    whole loses."""
+    """The best plan in which the job gets more: what it gets, and what the whole plan loses."""
 
     gpus: Any
     value: float
@@ -334,9 +333,11 @@ def _describe_options(
 
 
 def _serve_by_rule(decision: Decision, j: int, command: SolveCommand) -> ServedPlan | None:
-    """The round decided again with "job j gets more" as a rule; None where the rules leave no such
-    plan, or none was found. Large rounds are not searched to the gap: the plan that prices and
-    moves find will do."""
+    """Decide the round again with the rule "job j gets more".
+
+    The result is None if the rules allow no such plan, or none was found. Large rounds are not
+    solved to the gap: the plan of prices and moves is good enough.
+    """
     i = decision.round.instance
     mine = np.arange(i.start[j], i.start[j + 1])
     better = mine[i.value[mine] > float(decision.witness.value[j]) + 1e-12]
@@ -360,7 +361,7 @@ def _serve_by_rule(decision: Decision, j: int, command: SolveCommand) -> ServedP
 
 
 def _describe_losers(decision: Decision, j: int, served: ServedPlan | None) -> Iterator[str]:
-    """Who gives way in the plan that serves job j."""
+    """Describe the jobs that lose in the plan that serves job j."""
     if served is None:
         yield "it cannot get more while every rule holds"
         return

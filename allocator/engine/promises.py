@@ -1,11 +1,10 @@
-"""Which deadlines of a snapshot can still be promised, all together; why the others cannot, and
-what could be instead.
+"""Which deadlines of a snapshot can be promised together, why others cannot, and the alternatives.
 
 A promise stands on a plan (formulations/deadlines/joint_promises.py): sizes over time for every
-promised job, within GPUs, quotas and budgets, so all of them can be kept together as long as speeds
-are right, no GPUs are lost and nothing is given away that the plan needs. Promises are made to
-running jobs first, then by submission: a later job never costs an earlier one its promise. A linear
-programme bounds how many could be kept if all were decided anew
+promised job, within GPUs, quotas and budgets. So all promises can be kept together as long as
+speeds are right, no GPUs are lost, and nothing that the plan needs is given away. Running jobs are
+promised first, then jobs by submission, so a later job never costs an earlier one its promise. A
+linear programme bounds how many deadlines could be kept if all were planned again
 (formulations/deadlines/kept_bound.py).
 """
 
@@ -42,15 +41,27 @@ FIELDS = (
     "earliest_s",
     "reason",
 )
-NAMED = 3  # jobs named as those whose promises are in the way
+NAMED = 3  # jobs named whose promises conflict
 
 
 @dataclass(frozen=True)
 class DeadlineAnswer:
-    """One job. due_s: its deadline (that of a stage of a pipeline: pipelines.py), None = none;
-    promised: None where it has none. pool, gpus_now, most_gpus, done_s: of the plan that keeps the
-    promise. earliest_s: the earliest deadline that could be promised to it besides all promises
-    made, None: none in sight, or not needed. Times on the clock of now_s. reason: why not."""
+    """The answer for one job. Times are on the clock of now_s.
+
+    Attributes
+    ----------
+    due_s : float or None
+        Its deadline (that of a stage of a pipeline: pipelines.py), None = none.
+    promised : bool or None
+        None without a deadline.
+    pool, gpus_now, most_gpus, done_s
+        Those of the plan that keeps the promise.
+    earliest_s : float or None
+        Earliest deadline that could be promised besides all promises made. None: none in sight, or
+        not needed.
+    reason : str
+        Why it is not promised.
+    """
 
     job_id: str
     tenant: str
@@ -64,14 +75,17 @@ class DeadlineAnswer:
     reason: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields of FIELDS."""
+        """Return the fields of FIELDS."""
         return {f: getattr(self, f) for f in FIELDS}
 
 
 @dataclass(frozen=True)
 class Promises:
-    """jobs: an answer for each, in file order. wanted, kept: deadlines there are, and those
-    promised. most: no plan keeps more than so many of them."""
+    """An answer for each job in file order, and counts of deadlines.
+
+    `wanted` and `kept` are the deadlines that exist and those promised. No plan keeps more than
+    `most` of them.
+    """
 
     jobs: tuple[DeadlineAnswer, ...]
     wanted: int
@@ -80,7 +94,7 @@ class Promises:
 
 
 def promises(problem: Problem) -> Promises:
-    """The answers for a snapshot. Raises nothing: a job without options is told so."""
+    """Return the answers for a snapshot. Raises nothing."""
     state = _PromisedRound(problem, np.ones(len(problem.jobs), dtype=bool))
     answers = tuple(state.answer(j) for j in range(len(problem.jobs)))
     wanted = sum(a.promised is not None for a in answers)
@@ -91,8 +105,11 @@ def promises(problem: Problem) -> Promises:
 
 
 def promise(problem: Problem, job_id: str) -> DeadlineAnswer:
-    """The answer for one job, in less time: only who has promises counts besides it. Raises
-    UsageError for an unknown job."""
+    """Return the answer for one job in less time, because only jobs with promises are considered
+    besides.
+
+    Raises UsageError for an unknown job.
+    """
     j = job_number(problem, job_id)
     return _PromisedRound(
         problem, (np.arange(len(problem.jobs)) == j) | ~np.isnan(due_s(problem))
@@ -120,11 +137,11 @@ class _PromisedRound:
 
     @cached_property
     def after_last_deadline(self) -> ReservationPlan:
-        """What is left after the last deadline, too."""
+        """What is left, including the time after the last deadline."""
         return extend_reservations(self.made, self.round)
 
     def answer(self, j: int) -> DeadlineAnswer:
-        """The answer for a job of `who`."""
+        """Return the answer for a job of `who`."""
         problem, made = self.problem, self.made
         name, tenant = problem.jobs.job_id[j], problem.tenants.tenant[problem.jobs.tenant[j]]
         due = float(made.due[j]) + problem.now_s if math.isfinite(made.due[j]) else None
@@ -188,8 +205,8 @@ class _PromisedRound:
 
 
 def _has_assumed_speed(round_: CompiledRound) -> Bools:
-    """(J,) jobs whose model has no rate that anybody gave, and that have an option at an assumed
-    speed.
+    """Return the jobs without a given rate of their model that have an option at an assumed speed,
+    (J,).
     """
     m, problem = round_.option_table, round_.problem
     model = problem.jobs.model[m.job]
@@ -200,7 +217,7 @@ def _has_assumed_speed(round_: CompiledRound) -> Bools:
 
 
 def _fixed_run(round_: CompiledRound, j: int) -> tuple[int, int, float]:
-    """Pool, GPUs and seconds to the end of a job that must keep what it holds."""
+    """Return pool, GPUs and seconds to the end of a job that must keep what it holds."""
     o = int(round_.unchanged_choice()[j])
     i = round_.instance
     rate = round_.option_table.rate[round_.option[o]]
@@ -208,7 +225,7 @@ def _fixed_run(round_: CompiledRound, j: int) -> tuple[int, int, float]:
 
 
 def _explain_refusal(made: ReservationPlan, empty: Floats, j: int, problem: Problem) -> str:
-    """Too late even alone, or whose promises are in the way."""
+    """Return why: too late even alone, or the jobs whose promises conflict."""
     places = made.places[j]
     if all(reservation(p.need, p.free(empty), made.slot_s) is None for p in places):
         fastest = max(float(p.need.rate.max()) for p in places)
@@ -238,7 +255,7 @@ def _bound_kept(
     fixed: dict[int, tuple[int, int, float]],
     answers: Sequence[DeadlineAnswer],
 ) -> int:
-    """Most deadlines that any plan keeps."""
+    """Return the largest number of deadlines that any plan keeps."""
     jobs = np.array(
         [
             j
@@ -279,8 +296,9 @@ def _bound_kept(
 
 
 def _initial_capacity(made: ReservationPlan) -> Floats:
-    """(R,) the most that rows have in any slot before promises; fixed jobs are done sooner or
-    later.
+    """Return the most that rows have in any slot before promises, (R,).
+
+    Fixed jobs end sooner or later.
     """
     return np.asarray(made.whole.max(axis=1))
 

@@ -193,7 +193,7 @@ class Comparison:
 def compare(before: Decision, after: Decision, places: Collection[str] = ()) -> Comparison:
     """Compare the decision about a round as it is with that about the round with other values.
 
-    places: where the other values were set, as `allocator.changed` takes them.
+    `places` are where the other values were set, as in `allocator.changed`.
     """
     old = _carry_plan(before, after.round.problem)
     new = _carry_plan(after, before.round.problem)
@@ -219,7 +219,7 @@ def compare(before: Decision, after: Decision, places: Collection[str] = ()) -> 
 def _binding_limits(
     decision: Decision, places: Collection[str]
 ) -> tuple[tuple[Limit, ...], tuple[str, ...]]:
-    """The limits that have a price, the dearest unit first; and places of limits without one."""
+    """Return the limits with a price, the dearest unit first, and the places of all others."""
     round_ = decision.round
     prices, pools, tenants = (
         Prices.of(round_, decision.task.dual.prices),
@@ -253,7 +253,9 @@ def _binding_limits(
 
 
 def _carry_plan(decision: Decision, to: Problem) -> Allocation:
-    """The plan in the jobs and pools of another round, by name; what is not there gets nothing."""
+    """Return the plan in the jobs and pools of another round, by name; unknown jobs and pools get
+    nothing.
+    """
     here, plan = decision.round.problem, decision.allocation
     number = {name: j for j, name in enumerate(here.jobs.job_id)}
     place = {name: p for p, name in enumerate(to.pools.pool)}
@@ -275,7 +277,7 @@ def _carry_plan(decision: Decision, to: Problem) -> Allocation:
 
 
 def _work_h(decision: Decision) -> float:
-    """Hours of work that the plan does in its round, of all jobs, as the module says."""
+    """Return the hours of work that the plan does in its round, over all jobs."""
     p = decision.round.problem
     plain = dataclasses.replace(
         p,

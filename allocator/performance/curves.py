@@ -2,7 +2,7 @@
 
     amdahl    rate(k) = rate_1 / ((1 - p) + p/k)      p = `parallel`
     power     rate(k) = rate_1 k^a                    a = `exponent`
-    overhead  rate(k) = rate_1 k / (1 + c (k - 1))    c = `cost`
+    overhead  rate(k) = rate_1 k / (1 + c (k - 1))    c = `c`
     capped    rate(k) = min(k rate_1, cap)
     iteration, goodput                                at the best batch of the size: batched.py
 

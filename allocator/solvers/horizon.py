@@ -4,11 +4,11 @@ dual, then a choice.
     simple plans -> [prices of the plans known -> best plan of every job at them, and the bound] ...
     -> round -> solver
 
-The bound is that of formulations/horizon_pricing, for the problem as it stands, whatever the solver
+The bound is that of formulations/horizon/pricing, for the problem as it stands, whatever the solver
 claims. Known plans are a model of choices, so all that serves a single round serves here:
-formulations/lagrangian (prices by Newton steps), formulations/rounding (a plan from prices) and any
-Solver for the rest. Dantzig and Wolfe 1960; Lübbecke and Desrosiers 2005, "Selected topics in
-column generation". Measurements: docs/horizon.md.
+formulations/bounds/lagrangian (prices by Newton steps), formulations/primal/rounding (a plan from
+prices) and any Solver for the rest. Dantzig and Wolfe 1960; Lübbecke and Desrosiers 2005, "Selected
+topics in column generation". Measurements: docs/horizon.md.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""From cells to checked values: one column at a time, and cell by cell only where something is
-wrong.
+"""From cells to checked values: whole columns at once, and single cells only where there is a
+fault.
 
-Cells are text, as CSV files have them, or values, as data frames and databases have them
-(domain/texts.py); the same rules hold for both. Everything follows the Column (domain/columns.py):
-kind, range, default, choices. A number is plain decimal text, "8", "8.0" or "1e3": no nan, no
-infinity, no "1_000", no digits of other scripts.
+Cells are text, as in CSV files, or values, as in data frames and databases (domain/texts.py). The
+same rules hold for both. Everything follows the Column (domain/schema/columns.py): kind, range,
+default, choices. A number is plain decimal text, "8", "8.0" or "1e3": no nan, no infinity, no
+"1_000", no digits of other scripts.
 """
 
 from __future__ import annotations
@@ -41,12 +41,18 @@ Complaint = tuple[int, str]  # row, message
 
 @dataclass(frozen=True)
 class ParsedColumn:
-    """One column of n rows. given, ok (n,): the cell is not empty; it is understood, or empty and
-    may be.
+    """One column of n rows.
 
-    value: NUMBER (n,) floats, nan = no value; INTEGER (n,) int64, -1 = no value; BOOLEAN (n,)
-    bools; CHOICE (n,) index into the choices; TEXT, INTEGERS, TEXTS, JSON a list of str, of tuples
-    ascending and distinct, of tuples, of dicts. Where not ok the value means nothing.
+    Attributes
+    ----------
+    value : array or list
+        NUMBER (n,) floats, nan = no value; INTEGER (n,) int64, -1 = no value; BOOLEAN (n,) bools;
+        CHOICE (n,) index into the choices; TEXT, INTEGERS, TEXTS, JSON a list of str, of tuples
+        ascending and distinct, of tuples, of dicts. Without meaning where not ok.
+    given : (n,)
+        True where the cell is not empty.
+    ok : (n,)
+        True where the cell is valid, or empty and may be.
     """
 
     value: Any
@@ -54,16 +60,16 @@ class ParsedColumn:
     ok: Bools
 
     def take(self, rows: Ints) -> ParsedColumn:
-        """The column of these rows, in their order."""
+        """Return the column of these rows, in their order."""
         return ParsedColumn(picked(self.value, rows), self.given[rows], self.ok[rows])
 
 
 class _Misread(Exception):
-    """Why one cell cannot be understood, without the name of the column."""
+    """The reason why one cell is not valid, without the name of the column."""
 
 
 def parse(column: Column, cells: Cells) -> tuple[ParsedColumn, list[Complaint]]:
-    """The column's values and what is wrong with its cells, by row."""
+    """Return the column's values and the faults of its cells, by row."""
     wrong: dict[int, str] = {}
     if column.kind in (ColumnKind.NUMBER, ColumnKind.INTEGER):
         number, given = (
@@ -92,14 +98,16 @@ def parse(column: Column, cells: Cells) -> tuple[ParsedColumn, list[Complaint]]:
 
 
 def _given(cells: Cells) -> Bools:
-    """(n,) True where a cell is not empty."""
+    """Return where a cell is not empty, (n,)."""
     if all(cells):
         return np.ones(len(cells), dtype=bool)
     return np.fromiter(map(bool, cells), dtype=bool, count=len(cells))
 
 
 def default_column(column: Column, rows: int) -> ParsedColumn:
-    """A column that the file does not have: its default everywhere, not ok if it is required."""
+    """Return a column that the file does not have: its default everywhere, not ok if it is
+    required.
+    """
     given, ok = np.zeros(rows, dtype=bool), np.full(rows, not column.required)
     if column.kind in (ColumnKind.NUMBER, ColumnKind.INTEGER):
         none = _missing(column)
@@ -134,12 +142,14 @@ def _numbers(
 
 
 def _missing(column: Column) -> float:
-    """The number of an empty cell, nan = none."""
+    """Return the number of an empty cell, nan = none."""
     return math.nan if column.default in (None, RULE) else float(column.default) + 0.0
 
 
 def _typed(column: Column, cells: Any, wrong: dict[int, str]) -> tuple[Floats, Bools]:
-    """(n,) floats of an array, nan where empty or not a finite number; and where not empty."""
+    """Return floats of an array, nan where empty or not finite, and where it is not empty; (n,)
+    each.
+    """
     if cells.dtype.kind not in "fiu":
         return _floats(column, texts_of(cells), wrong)
     value = cells.astype(np.float64)
@@ -151,8 +161,11 @@ def _typed(column: Column, cells: Any, wrong: dict[int, str]) -> tuple[Floats, B
 
 
 def _floats(column: Column, cells: Sequence[str], wrong: dict[int, str]) -> tuple[Floats, Bools]:
-    """(n,) floats of texts, nan where empty or not a number; and where not empty. At once if all
-    are plain, else cell by cell."""
+    """Return floats of texts, nan where empty or no number, and where the text is not empty; (n,)
+    each.
+
+    Plain texts are converted at once, others one by one.
+    """
     given = _given(cells)
     if not given.any():
         return np.full(len(cells), np.nan), given
@@ -206,7 +219,7 @@ def _out_of_range(
 
 
 def format_number(number: float) -> str:
-    """A bound or a default as a person writes it: 10000000, 0.5."""
+    """Return a bound or a default in plain digits: 10000000, 0.5."""
     return (
         str(int(number))
         if float(number).is_integer() and abs(number) < MOST_INTEGER
@@ -215,9 +228,9 @@ def format_number(number: float) -> str:
 
 
 def _objects(column: Column, cells: Cells, wrong: dict[int, str]) -> Any:
-    """Each distinct cell is read once; most columns of names repeat a few."""
+    """Read each distinct cell once, because most columns of names repeat a few."""
     if column.kind is ColumnKind.TEXT and "" not in cells and "".join(cells).isprintable():
-        return list(cells)  # names without a strange character, at once
+        return list(cells)  # names without special characters, at once
     read = READERS[column.kind]
     seen: dict[Any, Any] = {}
     bad: dict[Any, str] = {}
@@ -328,8 +341,8 @@ READERS: dict[ColumnKind, Callable[[Column, Any], Any]] = {
 
 
 def parse_value(column: Column, value: Any) -> tuple[Any, str | None]:
-    """A value of TOML, JSON or Python under the rules of a column: (value, None) or (None, what is
-    wrong).
+    """Check a value of TOML, JSON or Python by the rules of a column: (value, None) or (None,
+    fault).
 
     Numbers must be numbers, not text; the value is a float, int, bool or str. A JSON object may be
     a table.

@@ -1,5 +1,4 @@
-"""The one place that says which files and columns a snapshot has: names, types, ranges, defaults,
-meaning.
+"""The schema of all files and columns of a snapshot: names, types, ranges, defaults, meaning.
 
 Reading, validating, writing, `allocator schema` and the documentation are all derived from
 `TABLES`. The rules between columns are those of docs/reference/rules.md.
@@ -17,7 +16,7 @@ from formulations.objectives import BUILT_IN
 
 
 class ColumnKind(StrEnum):
-    """How the text of a cell is understood."""
+    """The kind of a column: how the text of a cell is parsed."""
 
     TEXT = "text"
     INTEGER = "integer"  # "8" or "8.0"

@@ -1,5 +1,5 @@
-"""A verified change of the input, in the words of `allocator whatif --set`: places and the text of
-their cells.
+"""A verified change of the input, as places and texts of cells (as `allocator whatif --set` takes
+them).
 
 It can be applied to the files digit by digit; see `allocator.changed`.
 """
@@ -52,7 +52,7 @@ class VerifiedChange:
         return " and ".join(self._describe_place(place) for place in self.values)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data, with the sentence as "text"."""
+        """Return plain data, with the sentence as "text"."""
         return dataclasses.asdict(self) | {"text": str(self)}
 
     def __str__(self) -> str:

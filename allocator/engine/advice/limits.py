@@ -1,8 +1,7 @@
-"""Which changes may help a job: its own cells, and the limits of the round that may stand in its
-way.
+"""The changes that may help a job: its own cells, and the limits of the round.
 
 Each is a search (search.py) over texts as they would stand in the files. Prices say where to begin
-and what to try first; they decide nothing.
+and what to try first; the decisions alone count.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ KINDS = (
     "protected",
     "guarantee",
 )
-FIRST: Mapping[str | None, tuple[str, ...]] = {  # what lifts the cause that a reason names
+FIRST: Mapping[str | None, tuple[str, ...]] = {  # changes that remove the cause of a reason
     "no_matching_gpu_type": ("type", "size"),
     "exceeds_cluster": ("size", "type", "capacity"),
     "exceeds_quota": ("quota", "size"),
@@ -59,10 +58,10 @@ FIRST: Mapping[str | None, tuple[str, ...]] = {  # what lifts the cause that a r
     "fragmented": ("size", "capacity"),
     "outranked": ("weight", "budget", "capacity"),
 }
-FINE = 1.001  # ratio of two weights next to each other
-SURE, STEP = 10, 30  # steps of FINE: above a guess from prices, and the first one from there
-LARGEST = 1e9  # times its weight: what no weight below helps, weight does not help
-DIGITS = 5  # of a weight: more than FINE needs, so that it is no round number at which plans tie
+FINE = 1.001  # ratio of two neighbouring weights
+SURE, STEP = 10, 30  # steps of FINE: margin above a guess from prices, and the first step
+LARGEST = 1e9  # times its weight: the largest weight that is tried
+DIGITS = 5  # of a weight: more than FINE needs, to avoid round numbers at which plans tie
 SIZES = 6  # sizes tried on each side of those that it may have
 NAMES = 8  # other jobs or tenants tried
 LATEST_S = 30 * 86_400
@@ -119,12 +118,12 @@ class JobContext:
 
     @property
     def place(self) -> str:
-        """Where its cells are."""
+        """Prefix of the places of its cells."""
         return f"jobs.{self.problem.jobs.job_id[self.j]}"
 
 
 def list_searches(s: JobContext, command: SolveCommand) -> list[ChangeSearch]:
-    """The searches for a job, the most promising first."""
+    """List the searches for a job, the most promising first."""
     if find_blocked_jobs(s.problem)[s.j]:
         return [_search_release(s)]
     every = [
@@ -142,7 +141,7 @@ def list_searches(s: JobContext, command: SolveCommand) -> list[ChangeSearch]:
     ]
     surest = (
         ("weight",) if math.isinf(s.factor) else ()
-    )  # in a large round few searches come to an end
+    )  # in a large round few searches are completed
     rank = {
         kind: n for n, kind in enumerate(dict.fromkeys((*surest, *FIRST.get(s.reason, ()), *KINDS)))
     }
@@ -150,7 +149,7 @@ def list_searches(s: JobContext, command: SolveCommand) -> list[ChangeSearch]:
 
 
 def _search_release(s: JobContext) -> ChangeSearch:
-    """The job neither on hold nor waiting for another."""
+    """Search a release from hold or from waiting for another job."""
     values = {}
     if s.problem.jobs.state[s.j] == State.HELD:
         values[f"{s.place}.state"] = "queued"
@@ -176,8 +175,10 @@ def _search_weight(s: JobContext) -> Iterator[ChangeSearch]:
 
 
 def _would_pay(s: JobContext, factor: float) -> bool:
-    """Whether some option would pay its price better than what the job has, if its weight were so
-    many times as high; others at their prices of now."""
+    """Return whether some option would have a better surplus with so many times the weight.
+
+    Other jobs keep the present prices.
+    """
     jobs = s.problem.jobs
     weight = jobs.weight.copy()
     weight[s.j] *= factor
@@ -193,7 +194,7 @@ def _would_pay(s: JobContext, factor: float) -> bool:
 
 
 def round_up(number: float) -> str:
-    """The number with some digits, not below it; plain decimals."""
+    """Return the number with a few digits, not below it, as plain decimals."""
     exact = Decimal(repr(max(number, LEAST_NUMBER)))
     step = Decimal(1).scaleb(exact.adjusted() - DIGITS + 1)
     return format_decimal(
@@ -204,13 +205,13 @@ def round_up(number: float) -> str:
 
 
 def format_decimal(number: Decimal) -> str:
-    """A decimal without an exponent and without zeros at its end."""
+    """Return a decimal without an exponent and without trailing zeros."""
     text = f"{number:f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 def _search_preemptible(s: JobContext) -> Iterator[ChangeSearch]:
-    """Jobs that may be moved and now may not: itself, else those whose GPUs it could use."""
+    """Search jobs that could be made preemptible: this one, else those whose GPUs it could use."""
     p, fixed = s.problem, find_locked_jobs(s.problem)
     mine = allowed_types(p)[s.j]
     others = [
@@ -231,7 +232,7 @@ def _search_preemptible(s: JobContext) -> Iterator[ChangeSearch]:
 
 
 def _search_sizes(s: JobContext) -> Iterator[ChangeSearch]:
-    """Sizes that its range or list leaves out, the nearest first."""
+    """Search sizes that its range or list excludes, the nearest first."""
     jobs, pools = s.problem.jobs, s.problem.pools
     low, high = int(jobs.min_gpus[s.j]), int(jobs.max_gpus[s.j])
     most = int(pools.gpus.max(initial=0))
@@ -262,7 +263,7 @@ def _search_sizes(s: JobContext) -> Iterator[ChangeSearch]:
 
 
 def _search_types(s: JobContext) -> Iterator[ChangeSearch]:
-    """One more GPU type, of those that some pool has."""
+    """Search one more GPU type of some pool."""
     p, own = s.problem, int(s.problem.jobs.gpu_types[s.j])
     if own < 0:
         return
@@ -284,7 +285,7 @@ def _decimal_limit(limit: float) -> Decimal:
 def _search_dollars(
     kind: str, place: str, limit: float, spent: float, s: JobContext
 ) -> Iterator[ChangeSearch]:
-    """A budget raised by cents, up to what all GPUs cost."""
+    """Search a budget raised by cents, up to the cost of all GPUs."""
     whole = float((s.problem.pools.gpus * s.problem.pools.price_per_gpu_hour).sum())
     if limit < whole:
         cents, begin = math.ceil((whole - limit) * 100) + 1, _decimal_limit(limit)
@@ -304,7 +305,7 @@ def _search_budgets(s: JobContext, command: SolveCommand) -> Iterator[ChangeSear
 
 
 def _search_quotas(s: JobContext) -> Iterator[ChangeSearch]:
-    """Its tenant's limits, and its own on spot GPUs."""
+    """Search its tenant's limits, and its own on spot GPUs."""
     tenants, q = s.problem.tenants, int(s.problem.jobs.tenant[s.j])
     place = f"tenants.{tenants.tenant[q]}"
     total = int(s.problem.pools.gpus.sum())
@@ -335,7 +336,7 @@ def _search_quotas(s: JobContext) -> Iterator[ChangeSearch]:
 def _search_gpu_limit(
     kind: str, place: str, limit: float, most: float, guess: float
 ) -> Iterator[ChangeSearch]:
-    """A limit in GPUs raised one by one."""
+    """Search a limit in GPUs raised one by one."""
     if math.isfinite(limit) and most > limit:
         yield ChangeScale(
             kind, lambda n: {place: str(int(limit) + n)}, int(most - limit), max(1, int(guess))
@@ -343,8 +344,7 @@ def _search_gpu_limit(
 
 
 def _search_capacity(s: JobContext) -> Iterator[ChangeSearch]:
-    """More GPUs in the pools where it has an option, or could have one; the one of the best surplus
-    first."""
+    """Search more GPUs in pools where it has or could have an option, the best surplus first."""
     p, j = s.problem, s.j
     known = (RateTable.of(p).largest[p.jobs.model[j]] > 0) & allowed_types(p)[j][p.pools.gpu_type]
     listed = set(p.nodes.pool.tolist())
@@ -372,7 +372,7 @@ def _search_capacity(s: JobContext) -> Iterator[ChangeSearch]:
 
 
 def _search_headroom(s: JobContext) -> Iterator[ChangeSearch]:
-    """Fewer GPUs kept for interactive jobs."""
+    """Search fewer GPUs kept for interactive jobs."""
     if s.problem.jobs.interactive[s.j]:
         return
     now = wanted_headroom(s.problem)
@@ -394,7 +394,7 @@ def _search_less(kind: str, place: str, now: int, more: Values) -> ChangeSearch:
 
 
 def _search_deadline(s: JobContext, command: SolveCommand) -> Iterator[ChangeSearch]:
-    """Another deadline of its own, where the objective knows deadlines."""
+    """Search another deadline of its own, if the objective uses deadlines."""
     due = float(s.problem.jobs.deadline_s[s.j])
     if math.isnan(due) or not any(
         o.counts_deadlines for o in parse_objectives(s.problem.objective)
@@ -408,14 +408,14 @@ def _search_deadline(s: JobContext, command: SolveCommand) -> Iterator[ChangeSea
 
 
 def _search_max_changes(s: JobContext) -> Iterator[ChangeSearch]:
-    """More running jobs that may change."""
+    """Search a larger number of running jobs that may change."""
     running = int((s.problem.jobs.state == State.RUNNING).sum())
     if s.problem.max_changes >= 0:
         yield from _search_gpu_limit("changes", "max_changes", s.problem.max_changes, running, 1)
 
 
 def _search_guarantees(s: JobContext) -> Iterator[ChangeSearch]:
-    """Fewer GPUs guaranteed to other tenants."""
+    """Search fewer GPUs guaranteed to other tenants."""
     tenants = s.problem.tenants
     promised = np.flatnonzero(tenants.guaranteed_gpus > 0).tolist()
     for q in [q for q in promised if q != s.problem.jobs.tenant[s.j]][:NAMES]:

@@ -1,9 +1,9 @@
 """The smallest change of each kind that helps: guessed from prices, then found by deciding again.
 
-A scale is searched as if more of a change never helped less: from the guess outwards in growing
-steps to a change that helps and a smaller one that does not, then halving what is between them.
-What is found helps, whatever the scale; that nothing smaller does holds where this is so. Few
-decisions cut the search short, and what was found until then is told.
+A scale is searched on the assumption that a larger change never helps less: from the guess outwards
+in growing steps, to a change that helps and a smaller one that does not; then by halving the
+interval between them. The result helps in any case. That nothing smaller helps is true only under
+the assumption. If few decisions are allowed, the search ends early with what it has found.
 """
 
 from __future__ import annotations
@@ -15,14 +15,15 @@ from allocator.engine.advice.change import VerifiedChange
 from allocator.engine.advice.trials import JobOutcome, Trials
 
 Values = Mapping[str, str]
-FINELY = 12  # decisions for one search from which on the last step of a scale is looked for
-FIRST = 15  # decisions for one search at most while others are to come, but for its fair share
+FINELY = 12  # decisions for one search with which the last step of a scale is searched as well
+FIRST = 15  # most decisions for one search while others follow, unless its fair share is larger
 
 
 @dataclass(frozen=True)
 class ChangeScale:
-    """Changes of growing size: values(n) for n = 1 .. most; guess: where to begin, step: how far to
-    go from there."""
+    """Changes of growing size: values(n) for n = 1 .. most; the search starts at `guess` with
+    `step`.
+    """
 
     kind: str
     values: Callable[[int], Values]
@@ -33,7 +34,7 @@ class ChangeScale:
 
 @dataclass(frozen=True)
 class ChangeList:
-    """Changes of their own, the smallest first."""
+    """Changes without a scale, the smallest first."""
 
     kind: str
     values: Sequence[Values]
@@ -44,8 +45,9 @@ ChangeSearch = ChangeScale | ChangeList
 
 @dataclass(frozen=True)
 class Advice:
-    """Verified changes, one of each kind that helps; untried: kinds for which no decision was
-    left."""
+    """Verified changes, one of each kind that helps; `untried` are kinds for which no decision was
+    left.
+    """
 
     changes: tuple[VerifiedChange, ...]
     untried: tuple[str, ...]
@@ -56,14 +58,16 @@ class _OutOfTries(Exception):
 
 
 class _Tries:
-    """Trials with an end: raises _Enough before the decision after the last one."""
+    """Trials with a limit: raises _OutOfTries before the decision after the last one."""
 
     def __init__(self, trials: Trials, most: int) -> None:
         self._trials, self._end = trials, trials.decisions + most
         self.best: tuple[Values, JobOutcome] | None = None
 
     def helps(self, values: Values) -> bool:
-        """Whether the job gets more with these values; the last that do are the best known."""
+        """Return whether the job gets more with these values; the last helpful ones are kept as
+        best.
+        """
         if not self._trials.has_tried(values) and self._trials.decisions >= self._end:
             raise _OutOfTries
         share = self._trials.share(values)
@@ -75,8 +79,10 @@ class _Tries:
 def find_changes(
     trials: Trials, job_id: str, searches: Iterable[ChangeSearch], most: int
 ) -> Advice:
-    """The smallest change of each kind that helps the job, in the order of the searches, with
-    `most` decisions."""
+    """Find the smallest change of each kind that helps the job, with at most `most` decisions.
+
+    The result is in the order of the searches.
+    """
     left, todo, found, untried = (
         most,
         list(searches),
@@ -115,8 +121,10 @@ def find_changes(
 
 
 def _search_scale(scale: ChangeScale, tries: _Tries, close: int) -> None:
-    """Leave the smallest n that helps as the best of `tries`; `close`: an n less than so far below
-    that does not help need not be found."""
+    """Leave the smallest n that helps as the best of `tries`.
+
+    An n less than `close` below it that does not help need not be found.
+    """
 
     def helps(n: int) -> bool:
         return tries.helps(scale.values(n))

@@ -1,9 +1,9 @@
-"""When a job that waits may start: an estimate from the plan, not a promise.
+"""An estimate of when a waiting job may start; it is no promise.
 
-It assumes that nothing new is submitted, that the jobs which run keep the GPUs and the speed of the
-plan until they are done, and that what they leave goes to the waiting jobs in the order of what
-they offer over the price of what they would use, each taking the best of its options that fits.
-Starts are counted from the first round that sees the GPUs free.
+It assumes that nothing new is submitted, and that running jobs keep the GPUs and the speed of the
+plan until they end. Their GPUs then go to the waiting jobs in the order of what they offer above
+the price of what they would use; each takes the best of its options that fits. Starts are counted
+from the first round in which the GPUs are free.
 """
 
 from __future__ import annotations
@@ -20,15 +20,17 @@ from allocator.engine.reasons import price_to_beat
 from allocator.options.headroom import headroom_in_force
 from allocator.options.option_table import find_blocked_jobs
 
-FARTHEST_S = 30 * 86_400.0  # a later start is called unknown
-LOOKS = 100_000  # options looked at, at most
+FARTHEST_S = 30 * 86_400.0  # a later start counts as unknown
+LOOKS = 100_000  # most options considered
 TRIED = 8  # options of a waiting job that are tried, the best first
 
 
 @dataclass(frozen=True)
 class StartEstimate:
-    """An estimate of a start: in_s seconds from now with so many GPUs of a pool; after: jobs that
-    end by then and leave what it needs, the last one last."""
+    """An estimated start: in `in_s` seconds, with so many GPUs of a pool.
+
+    `after` are the jobs that end by then and leave what it needs, the last one last.
+    """
 
     in_s: float
     gpus: int
@@ -70,7 +72,7 @@ def estimate_start(decision: Decision, usage_cost: Floats, j: int) -> StartEstim
 
 
 class _Forecast:
-    """What is free, and who ends when."""
+    """The free GPUs, and when each job ends."""
 
     def __init__(self, decision: Decision, usage_cost: Floats) -> None:
         round_, plan = decision.round, decision.allocation
@@ -115,7 +117,9 @@ class _Forecast:
         return self._known[j]
 
     def waiting_ahead_of(self, j: int) -> list[int]:
-        """The waiting jobs that offer as much over the price as job j, the most first."""
+        """Return the waiting jobs that offer at least as much above the price as job j, the most
+        first.
+        """
         _, offers, needs = price_to_beat(self._round, self._chosen, self._usage_cost)
         with np.errstate(divide="ignore", invalid="ignore"):
             over = np.where(needs > 0, offers / needs, np.inf)
@@ -124,8 +128,10 @@ class _Forecast:
         return [int(w) for w in first if waits[w] and w != j and over[w] >= over[j]]
 
     def end_next(self, left: list[str]) -> float:
-        """Let the next jobs end that do so in one round; the time from now of the round that sees
-        it. left: names of jobs that have ended."""
+        """End the next jobs that end within one round; return the time of the round that sees it.
+
+        `left` collects the names of jobs that have ended.
+        """
         interval = self._problem.interval_s
         first, _ = self.ends[0]
         now = max(1.0, math.ceil(first / interval - 1e-9)) * interval
@@ -140,7 +146,7 @@ class _Forecast:
         return now
 
     def start(self, j: int, now: float) -> int | None:
-        """Start a job where one of its options fits: the option, None where it waits on."""
+        """Start a job if one of its options fits; return the option, None if it keeps waiting."""
         m, q, most = self._option_table, self._problem.jobs.tenant[j], 1e-9
         for o in self.options(j).tolist():
             self.looks += 1
@@ -162,7 +168,9 @@ class _Forecast:
         return None
 
     def describe_start(self, option: int, now: float, left: list[str]) -> StartEstimate:
-        """The start of a job with an option; those that left GPUs of its pool, or whoever left."""
+        """Describe the start of a job with an option, after jobs that left GPUs of its pool, or any
+        jobs.
+        """
         m, pools = self._option_table, self._problem.pools.pool
         number = {name: k for k, name in enumerate(self._problem.jobs.job_id)}
         here = [name for name in left if self._pool[number[name]] == m.pool[option]]

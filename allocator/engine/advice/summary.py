@@ -39,19 +39,19 @@ def summary(
     changes: Sequence[VerifiedChange],
     start: StartEstimate | None,
 ) -> str:
-    """The first line of an explanation.
+    """Return the first line of an explanation.
 
     Parameters
     ----------
     got : mapping
         The job's entry of the plan.
     policy : str
-        Who decided.
+        Policy that decided.
     budget : float
-        Dollars per hour of the round, inf = none.
-    changes : sequence of Change
+        US dollars per hour of the round, inf = none.
+    changes : sequence of VerifiedChange
         Verified changes that give the job more.
-    start : Start or None
+    start : StartEstimate or None
         The estimate for a job that got nothing, None = not known.
     """
     code = got["reason"]
@@ -140,7 +140,7 @@ def _describe_start(start: StartEstimate | None) -> str:
 
 
 def format_duration(seconds: float) -> str:
-    """Seconds as a person says them: 35 min, 3.5 h, 2.1 days."""
+    """Return seconds in words: 35 min, 3.5 h, 2.1 days."""
     if seconds < 5400:
         return f"{max(1, round(seconds / 60))} min"
     return f"{seconds / 3600:.1f} h" if seconds < 2 * 86_400 else f"{seconds / 86_400:.1f} days"

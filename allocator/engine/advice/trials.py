@@ -1,9 +1,8 @@
-"""Inputs with some values changed, decided as the user's command decides, and what one job gets
-then.
+"""Inputs with some values changed, decided by the user's command, and what one job then gets.
 
-A decision is deterministic unless its time runs out, so what a trial has shown comes true when the
-same cells are written into the files and the same command is given. A trial that ran out of time
-shows nothing.
+A decision is deterministic unless its time runs out. So the result of a trial is what the same
+command gives once the same cells are written into the files. A trial that ran out of time shows
+nothing.
 """
 
 from __future__ import annotations
@@ -24,13 +23,15 @@ from allocator.errors import AllocatorError
 from allocator.policies.registry import AnyPolicy
 from allocator.solvers.base import SolveLimits
 
-MORE = 1e-9  # relative: a value that is higher by less is the same value
+MORE = 1e-9  # relative: values that differ by less count as equal
 
 
 @dataclass(frozen=True)
 class SolveCommand:
-    """How the user decides: the options of `allocator solve`. budget: US dollars per hour; horizon:
-    intervals."""
+    """The user's options of `allocator solve`.
+
+    budget is in US dollars per hour, horizon in intervals.
+    """
 
     policy: AnyPolicy = "mip"
     objective: str | None = None
@@ -40,7 +41,7 @@ class SolveCommand:
     limits: SolveLimits = field(default_factory=SolveLimits)
 
     def problem(self, snapshot: Snapshot, values: Mapping[str, str]) -> Problem:
-        """The checked problem of the snapshot with these values. Raises InvalidInput,
+        """Return the checked problem of the snapshot with these values. Raises InvalidInput,
         UsageError.
         """
         cells = {place: value for place, value in values.items() if place != BUDGET_OPTION}
@@ -49,14 +50,16 @@ class SolveCommand:
         return override_settings(problem, self.objective, budget, self.horizon)
 
     def decide(self, problem: Problem) -> Decision:
-        """The audited decision. Raises UsageError, Infeasible, NoPlanInTime, AuditFailure."""
+        """Return the audited decision.
+
+        Raises UsageError, Infeasible, NoPlanInTime, AuditFailure.
+        """
         return decide_round(problem, policy=self.policy, solver=self.solver, limits=self.limits)
 
 
 @dataclass(frozen=True)
 class JobOutcome:
-    """What a decision gives one job; pool "" and gpus 0 = nothing. work_per_s: its speed; value: in
-    the objective."""
+    """What a decision gives one job: pool "" and gpus 0 = nothing, its speed, its value."""
 
     gpus: int
     pool: str
@@ -66,7 +69,7 @@ class JobOutcome:
 
     @classmethod
     def of(cls, decision: Decision, j: int) -> JobOutcome:
-        """What job number j gets."""
+        """Return what job number j gets."""
         problem, got = decision.round.problem, decision.allocation
         colocated = int(got.primary[j])
         if colocated < 0:
@@ -83,13 +86,14 @@ class JobOutcome:
 
     @property
     def place(self) -> tuple[str, int, str | None]:
-        """Where it runs, on how many GPUs, next to whom."""
+        """Its pool, its number of GPUs, and the job it shares them with."""
         return self.pool, self.gpus, self.shared_with
 
 
 class Trials:
-    """Trials for one job of a snapshot. `decisions` counts those made; each set of values is
-    decided once."""
+    """Trials for one job of a snapshot. `decisions` counts them; each set of values is decided
+    once.
+    """
 
     def __init__(self, snapshot: Snapshot, command: SolveCommand, j: int, now: Decision) -> None:
         self.snapshot, self.command, self.decisions, self.late = snapshot, command, 0, 0
@@ -97,8 +101,7 @@ class Trials:
         self._known: dict[tuple[tuple[str, str], ...], JobOutcome | None] = {}
 
     def share(self, values: Mapping[str, str]) -> JobOutcome | None:
-        """What the job gets with these values if that is better than what it gets now, else
-        None."""
+        """Return what the job gets with these values if that is better than now, else None."""
         key = tuple(sorted(values.items()))
         if key not in self._known:
             self.decisions += 1
@@ -106,11 +109,11 @@ class Trials:
         return self._known[key]
 
     def has_tried(self, values: Mapping[str, str]) -> bool:
-        """Whether these values have been decided."""
+        """Return whether these values have been decided."""
         return tuple(sorted(values.items())) in self._known
 
     def before(self, place: str) -> str:
-        """The text of a cell, or of its default."""
+        """Return the text of a cell, or of its default."""
         table, _, rest = place.partition(".")
         name, _, column = rest.rpartition(".")
         if place == BUDGET_OPTION:
@@ -139,8 +142,10 @@ class Trials:
         return share if self._is_better(decision, share) else None
 
     def _is_better(self, decision: Decision, share: JobOutcome) -> bool:
-        """Whether the job gets more than now, as the changed round sees both: a higher weight alone
-        is no gain."""
+        """Return whether the job gets more than now, as the changed round values both.
+
+        A higher weight alone is no gain.
+        """
         old, m = self._share, decision.round.option_table
         if not old.gpus or not share.gpus or old.place == share.place:
             return not old.gpus and share.gpus > 0

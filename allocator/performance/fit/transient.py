@@ -221,7 +221,8 @@ def fit_cap(
 
     Speeds of the same number of workers count as one, their geometric mean. For each C / v1 of a
     grid the best v1 is a ratio of sums. A cap is believed where it at least halves the error
-    without one and some measured speed is clearly below n v1 (formulations/servers.bottleneck).
+    without one and some measured speed is clearly below n v1
+    (formulations/transient/parameter_servers.bottleneck).
     """
     n, v = np.asarray(workers, dtype=np.float64), np.asarray(speed, dtype=np.float64)
     if not ((n > 0).all() and (v > 0).all()) or np.unique(n).size < 2:

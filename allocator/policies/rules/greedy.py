@@ -13,7 +13,7 @@ pool it runs in, then at the others from fast to slow; doubling stays in the poo
 to budget, quotas and tenant budgets. Jobs that may not move come first, then jobs of tenants below
 their guarantee, then all. Where the number of changes is limited, the plan starts from what runs
 now instead of from nothing. If a guarantee or that limit is still broken, the plan is repaired with
-the least loss of value (formulations/rounding.repair) and both steps go on from there.
+the least loss of value (formulations/primal/rounding.repair) and both steps go on from there.
 """
 
 from __future__ import annotations

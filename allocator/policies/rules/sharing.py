@@ -5,9 +5,9 @@ sharing" (SJF-BSBF and its baseline SJF-FFS), IWQoS 2024, and the authors' simul
 fixed size, here the size asked for. Every round the waiting jobs are served by the time they have
 left alone, the shortest first; who does not fit is skipped. A job takes idle GPUs if there are
 enough; else it joins a job that runs alone: of those with which the mean completion time of the two
-is less together than one after the other (formulations/sharing), the one where it is least. `ffs`
-joins whom it can, the first by submission. Nobody is ever paused, moved or resized; a GPU has two
-jobs at most.
+is less together than one after the other (formulations/colocation/timing), the one where it is
+least. `ffs` joins whom it can, the first by submission. Nobody is ever paused, moved or resized; a
+GPU has two jobs at most.
 
 Simplified: a job joins one other that holds as many GPUs as it wants of the pool; the published one
 may take GPUs of several others, and idle ones with them. Its effect is measured in

@@ -54,8 +54,8 @@ def find_surviving_columns(
 ) -> Neighbourhood:
     """All columns that a plan better than `plan` may use (every column without a plan).
 
-    credit (J,): what the bound lost by keeping rows (formulations/knapsacks, at the same prices); a
-    column already pays for the rows of its own block, so its group gets the credit back.
+    credit (J,): what the bound lost by keeping rows (formulations/bounds/knapsacks, at the same
+    prices); a column already pays for the rows of its own block, so its group gets the credit back.
     """
     slack = np.full(choices.J, math.inf)
     if plan is not None:

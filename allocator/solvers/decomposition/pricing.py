@@ -1,9 +1,9 @@
 """The LP relaxation by column generation: only groups in doubt are in the LP, prices of all others
 come by numpy.
 
-Every dual solution of the small LP gives a valid Lagrangian bound (formulations/lagrangian), so the
-bound holds whatever HiGHS does. Dantzig and Wolfe 1960; stabilised by pricing at a mixture of the
-best and the present prices (Wentges 1997) when a step makes the bound worse.
+Every dual solution of the small LP gives a valid Lagrangian bound (formulations/bounds/lagrangian),
+so the bound holds whatever HiGHS does. Dantzig and Wolfe 1960; stabilised by pricing at a mixture
+of the best and the present prices (Wentges 1997) when a step makes the bound worse.
 """
 
 from __future__ import annotations

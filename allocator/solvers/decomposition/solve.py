@@ -8,7 +8,7 @@ Works on models made of choices (formulations/model/choices.py); others go to Hi
 Each step runs only while the gap asked for is not reached. The bound is the Lagrangian one,
 computed from the model alone (float64, outward rounding), unless a MIP over all columns that a
 better plan may use closed the gap; `detail` says which. Rounds in which jobs may share GPUs have a
-way of their own (decomposition_pairs.py). A warm round starts at the last round's prices; nothing
+way of their own (decomposition/pairs.py). A warm round starts at the last round's prices; nothing
 else needs to be kept. Method and measurements: docs/solvers.md; Dantzig and Wolfe 1960, Geoffrion
 1974.
 """
@@ -150,7 +150,7 @@ class Search:
             self._log_step(f"bound: {proof}")
 
     def _log_step(self, step: str) -> None:
-        """A line of the log, which the worker hands over (solvers/worker)."""
+        """A line of the log, which the worker hands over (solvers/isolation/worker.py)."""
         if self._log:
             print(
                 f"{time.monotonic() - self._begin:8.2f} s  value {self.value:.7g}  bound"
