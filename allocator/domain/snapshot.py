@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Cells of one file by column, stripped text or values (domain/texts.py); `lines[i]` is the
-    line of row i in the file (header = line 1).
+    """Cells of one file by column, stripped text or values (domain/schema/texts.py); `lines[i]` is
+    the line of row i in the file (header = line 1).
     """
 
     file: str

@@ -44,7 +44,7 @@ SUBMITTED = replace(JOBS, file=WORKLOAD.file)
 def validate_workload(raw: Snapshot) -> Workload:
     """The checked Workload of a folder, its warnings in problem.warnings.
 
-    raw: the folder as read (files/workloads.py), tables by file name. Jobs are sorted by
+    raw: the folder as read (io/workloads.py), tables by file name. Jobs are sorted by
     submitted_s, those of one time as in the file. Raises InvalidInput with all faults, sorted by
     file and line.
     """

@@ -1,10 +1,10 @@
 """From cells to checked values: whole columns at once, and single cells only where there is a
 fault.
 
-Cells are text, as in CSV files, or values, as in data frames and databases (domain/texts.py). The
-same rules hold for both. Everything follows the Column (domain/schema/columns.py): kind, range,
-default, choices. A number is plain decimal text, "8", "8.0" or "1e3": no nan, no infinity, no
-"1_000", no digits of other scripts.
+Cells are text, as in CSV files, or values, as in data frames and databases
+(domain/schema/texts.py). The same rules hold for both. Everything follows the Column
+(domain/schema/columns.py): kind, range, default, choices. A number is plain decimal text, "8",
+"8.0" or "1e3": no nan, no infinity, no "1_000", no digits of other scripts.
 """
 
 from __future__ import annotations

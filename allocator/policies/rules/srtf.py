@@ -1,7 +1,7 @@
 """Shortest remaining time first, preemptive, at the requested size.
 
 Source: the classic discipline (Schrage 1968 for one server), used as the baseline with known
-lengths by Tiresias, Blox and others (peers.md). Every round the jobs are served anew, the one with
+lengths by Tiresias, Blox and others. Every round the jobs are served anew, the one with
 the least time left first; who does not fit is skipped (no blocking), so a running job is paused
 when shorter ones need its GPUs. Knows speeds and lengths.
 
