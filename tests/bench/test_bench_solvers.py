@@ -50,7 +50,7 @@ def run(
 @pytest.fixture
 def faulty(monkeypatch: pytest.MonkeyPatch) -> None:
     """Makes the faulty back ends of the tests importable in measured processes."""
-    monkeypatch.setenv("PYTHONPATH", str(HERE))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
 
 
 def rows(folder: Path, file: str = RUNS) -> list[dict[str, str]]:

@@ -41,7 +41,7 @@ RUNNER = "fake_runners:as_named"
 @pytest.fixture(autouse=True)
 def runners(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Makes the fake runners importable in the processes of tasks."""
-    monkeypatch.setenv("PYTHONPATH", str(HERE))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
     monkeypatch.setenv("FAULT", str(tmp_path / "fault"))
     monkeypatch.setenv("MARKER", str(tmp_path / "marker"))
 
@@ -305,7 +305,7 @@ def test_a_sweep_that_is_stopped_goes_on_later(
         tmp_path / "out",
         {
             **os.environ,
-            "PYTHONPATH": os.pathsep.join([str(HERE), str(HERE.parents[2])]),
+            "PYTHONPATH": os.pathsep.join(sys.path),
         },
     )
     (tmp_path / "fault").touch()
@@ -329,7 +329,7 @@ def test_a_sweep_that_is_stopped_goes_on_later(
 
 def test_failed_tasks_make_the_command_fail(tmp_path: Path) -> None:
     """Exit code 1, a line per task on standard error, and the tables of what is there."""
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE), str(HERE.parents[2])])}
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run(
         command(tmp_path, "crashes"), env=env, capture_output=True, text=True, check=False
     )

@@ -17,7 +17,7 @@ HEAVY = ("highspy", "ortools", "pulp")
 
 def run(code: str) -> str:
     """Output of a fresh interpreter."""
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE), str(HERE.parents[2])])}
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     return subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=env
     ).stdout
@@ -48,10 +48,10 @@ def test_all_solvers_work_in_one_parent_in_any_order(order: tuple[str, ...]) -> 
 import sys
 from models import INF, dense
 from allocator.solvers import registry
-from allocator.solvers.base import Limits
+from allocator.solvers.base import SolveLimits
 model = dense([6, 5, 5, 1], [(-INF, [5, 4, 4, 1], 10)])
 for name in {order}:
-    answer = registry.get(name).solve(model, Limits(gap=0.0))
+    answer = registry.get(name).solve(model, SolveLimits(gap=0.0))
     print(name, str(answer.termination), answer.objective)
 print([name for name in {HEAVY} if name in sys.modules])
 """)
