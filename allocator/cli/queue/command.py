@@ -46,7 +46,7 @@ def add(commands: Any) -> None:
     ):
         one = _verb(verbs, verb, words, f"allocator queue {verb} cluster.db bert-1 bert-2")
         one.add_argument("jobs", nargs="+", metavar="JOB")
-        one.set_defaults(verb=verb, call=_load_call("act"))
+        one.set_defaults(verb=verb, call=_load_call("change_state"))
     _csv(verbs)
     _cluster(verbs)
 
