@@ -80,7 +80,7 @@ def draw_pools(axes: Axes, results: dict[str, Plan]) -> None:
                 hatch="///",
                 linewidth=0.5,
             )
-    axes.set_yticks(range(len(bars)), [f"{pool['pool']}\n{policy}" for policy, pool in bars])
+    axes.set_yticks(range(len(bars)), [f"{pool.pool}\n{policy}" for policy, pool in bars])
     axes.invert_yaxis()
     totals = ", ".join(f"{p} {results[p].objective_value:.2f}" for p in POLICIES)
     axes.set(

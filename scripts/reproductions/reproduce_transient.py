@@ -28,7 +28,7 @@ from formulations.transient.revocations import HOUR_S, best_interval_s, revoked_
 from scripts.cases import transient as case
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "tests"))
+sys.path.insert(0, str(ROOT / "tests" / "performance"))
 from test_transient_fit import CHECKPOINTS, HELD_OUT  # noqa: E402  (sixteen models, cited there)
 
 N = (1, 2, 4, 6, 8)

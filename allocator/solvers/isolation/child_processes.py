@@ -37,7 +37,7 @@ class Child:
     Parameters
     ----------
     kind
-        One of scratch.KINDS, part of the name of its folder.
+        One of scratch_folders.KINDS, part of the name of its folder.
     module, *args
         What `python -m` runs, and the arguments.
     stdin, stdout, stderr
