@@ -1,15 +1,14 @@
-"""Make a queue and the state of an executor agree, where one of them was restored or replaced.
+"""Make a queue and the state of an executor agree after one of them was restored or replaced.
 
-    what runs, and is a job of the queue      the queue says that it runs
-    what runs otherwise                       is told to stop, with a checkpoint
-    what has ended, of jobs of the queue      the queue says so: a finished job is done
-    what the queue alone believes to run      counts as lost, unless this is the queue's own state
+    what runs and is a job of the queue       the queue records that it runs
+    what else runs                            it is stopped, with a checkpoint
+    what has ended, of jobs of the queue      the queue records the end
+    what only the queue believes to run       it counts as lost, unless the state is the queue's own
 
 Tokens and generations of the queue are raised above all that the state has seen, so that its orders
-count again. In this order, each step whole or not at all; killed in between, it is given again:
-
-    the state belongs to nobody -> the queue, in one transaction -> stops -> the state is the
-    queue's
+are accepted again. The steps happen in this order, each of them whole or not at all: the state
+belongs to nobody; the queue changes in one transaction; the stops are given; the state belongs to
+the queue. After an interruption the command is given again.
 """
 
 from __future__ import annotations

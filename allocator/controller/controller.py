@@ -1,12 +1,13 @@
-"""The controller: the one loop of every round (control/loop.py) over a queue and an executor, for
-ever.
+"""The controller: it repeats the loop of a round (loop/rounds.py) over a queue and an executor.
 
-    look      lease, observations, starts and stops: every poll_s seconds
-    round     when one is due: observe, decide, audit (control.loop.turns), journal with wants,
-              starts and stops, learn
+It has two kinds of steps:
 
-A round without a plan changes nothing: what is wanted stays wanted, the journal says why, the next
-one tries again.
+    look     every poll_s seconds: renew the lease, read observations, order starts and stops
+    round    when one is due: observe, decide, audit, write the plan to the journal, order starts
+             and stops, learn speeds
+
+A round that finds no plan changes nothing: what was wanted stays wanted, the journal says why there
+is no plan, and the next round tries again.
 """
 
 from __future__ import annotations

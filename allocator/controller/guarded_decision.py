@@ -121,7 +121,7 @@ def result(found: Decision, problem: Problem, *, policy: str, seed: int) -> Plan
 def compute_wants(problem: Problem, plan: Allocation) -> tuple[dict[str, Want], int]:
     """What a plan wants of jobs, by job_id, and how many of them it changes. A job that runs on the
     GPUs of another one and shall have as many of the same pool without it has to leave, unless the
-    other one does (control/places.py)."""
+    other one does (loop/gpu_places.py)."""
     jobs, all_jobs = problem.jobs, np.arange(len(problem.jobs))
     keeps_pool_and_size = (plan.pool == jobs.pool) & (plan.gpus == jobs.gpus)
     stays = keeps_pool_and_size

@@ -1,13 +1,12 @@
-"""The queue and an executor as a cluster behind the controller's ports (control/ports.py).
+"""The queue and an executor, as a cluster behind the controller's ports (loop/ports.py).
 
-The database says what is wanted and what is known; the executor says what is. Every method may be
-cut off anywhere: calling it again heals what was left, because nothing is done that the database
-does not ask for, and everything it asks for is done again until the executor confirms it.
+The database says what is wanted and what is known. The executor says what exists. A method may be
+interrupted at any point, and calling it again completes the work: nothing is done that the database
+does not ask for, and everything that it asks for is repeated until the executor confirms it.
 
-    order of writes      the journal and the wants -> orders (stop, start) -> the executor's calls
-                         -> what it observed
-    order of machines    GPUs are given out only when the end of who held them is recorded
-                         (queue/allocations.py)
+Writes happen in this order: the journal and the wants, then the orders (stop, start), then the
+calls of the executor, then what the executor observed. GPUs are given out only after the end of the
+allocation that held them is recorded (queue/allocations.py).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the rules of stability (control/stability.py) need to know of the queue."""
+"""Read from the queue what the rules of stability (loop/stability.py) need."""
 
 from __future__ import annotations
 

@@ -1,14 +1,15 @@
-"""Whose state a folder of an executor is, and the highest fencing token that it has seen: one small
-file.
+"""The fence of an executor's folder: whose state it is, and the highest fencing token it has seen.
+
+The file fence.json has these keys:
 
     token      highest fencing token ever seen, -1 = none
     state      random name of the folder, made on first use
     kind       name of the executor whose folder it is
-    queue      id of the queue that the folder belongs to, "" = of none yet
-    adopting   id of a queue that began to adopt the folder and has not ended; "" = none
-    was        then: the queue that it belonged to before
+    queue      id of the queue that the folder belongs to, "" = none yet
+    adopting   id of a queue that has begun to adopt the folder and has not ended, "" = none
+    was        during an adoption, the queue that the folder belonged to before
 
-Files of earlier versions have the token only. Everything here happens inside the ledger's lock.
+Files of earlier versions have the token only. All functions run inside the lock of the ledger.
 """
 
 from __future__ import annotations

@@ -1,15 +1,13 @@
-"""Orders as files for an actor of your own (a script, an operator), and what it writes as
-observations.
+"""Write orders as files for an actor of your own (a script, an operator) and read its observations.
 
-    open/<job>.<generation>/        one folder per allocation whose end was not acknowledged
-                                    (ledger.py)
-        order.json                  start this: it appears whole, and never changes
-        stop.json                   appears when it shall stop
-        observation.json            yours: {"phase", "work_done", "at_s", "detail"}; replace it in
-                                    one step (rename)
+    open/<job>.<generation>/   one folder for every allocation whose end was not acknowledged
+        order.json             the order to start; it appears whole and never changes
+        stop.json              it appears when the job shall stop
+        observation.json       written by the actor: {"phase", "work_done", "at_s", "detail"};
+                               replace it in one step (rename)
 
-An actor reconciles: whatever is in open/ shall run, unless stop.json is there, and nothing else.
-docs/executors.md.
+An actor reconciles: every job in open/ without a stop.json shall run, and no other job. See
+docs/executors.md and ledger.py.
 """
 
 from __future__ import annotations

@@ -1,18 +1,16 @@
-"""What an executor remembers on disk: the highest token, every open allocation, the last one
-acknowledged of a job.
+"""What an executor remembers on disk: its fence, open allocations, acknowledged ends.
 
-    fence.json                     {"token": highest ever seen, and whose state this is}:
-                                   identity.py
-    open/<job>.<generation>/       an allocation whose end was not acknowledged; comes into being
-                                   whole, by a rename
+    fence.json                     the highest token ever seen, and whose state this is (fence.py)
+    open/<job>.<generation>/       an allocation whose end was not acknowledged; a rename creates
+                                   the whole folder at once
         order.json                 the order
-        stop.json                  it was told to stop
-    jobs/<job>/acknowledged.json   {"generation": last one acknowledged, and what the executor wants
-                                   to keep of it}
+        stop.json                  the allocation was told to stop
+    jobs/<job>/acknowledged.json   the last generation that was acknowledged, and what the executor
+                                   wants to keep of it
 
-<job> is the job's id with everything but letters, digits, "_" and "-" as %XX; where that would be
-too long it is "=" and a SHA-256. Everything is changed under one lock file and is readable by its
-owner only, because environments may hold secrets.
+<job> is the id of the job with everything but letters, digits, "_" and "-" written as %XX. Where
+that would be too long, it is "=" and a SHA-256. Everything is changed under one lock file and can
+be read by its owner only, because environments may hold secrets.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
-"""Jobs as processes of this machine, alone or two on the same GPU indices. State: a folder
-(ledger.py, supervisor.py).
+"""Run jobs as processes of this machine, alone or two on the same GPU indices.
 
-Nothing is kept in memory: a new object on the same folder knows all that the old one did. What is
-    next to order.json:
-    keeper.lock, keeper.json   held by the living supervisor; who it is
-    stdout, stderr, progress   of the job; the outputs are kept under logs/ when the allocation is
-                               forgotten
-    exit.json                  how it ended; until then its GPU indices are taken
+The state is a folder (ledger.py, supervisor.py). Nothing is kept in memory: a new object on the
+same folder knows all that the old one knew. The folder of an allocation holds, next to order.json:
+
+    keeper.lock                locked by the supervisor as long as it lives
+    keeper.json                which process the supervisor is
+    stdout, stderr, progress   output and progress of the job; the output is kept under logs/ when
+                               the allocation is forgotten
+    exit.json                  how the job ended; until it exists, the GPU indices are taken
 """
 
 from __future__ import annotations

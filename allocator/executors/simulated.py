@@ -1,21 +1,20 @@
-"""A cluster that exists in memory only, on a clock that moves when it is told to: exact, and the
-same by seed.
+"""A cluster in memory, on a clock that moves only when it is told to: exact, and the same by seed.
 
-Allocations do not influence each other, but for two on the same GPUs, so the end of each is known
-as soon as it starts, or as another job starts or ends on its GPUs:
+Only two allocations on the same GPUs influence each other. So the end of an allocation is known as
+soon as it starts, and again when another job starts or ends on its GPUs:
 
-    work done at t = rate x (min(t, stop ordered) - ready_s)          ready_s: when the pause of its
-        start is over
-    finished       at ready_s + remaining work / rate                 both piecewise where the
-        colocation changes
-    failed         after an exponential time of mean 1 / (failures per GPU-hour x GPUs), by seed,
-                   job and generation
-    stopped        a while after it was told to: the job does no more work meanwhile, but holds its
-                   GPUs
+    work done at t   rate x (min(t, time of the stop) - ready_s)
+    finished         at ready_s + remaining work / rate
+    failed           after an exponential time of mean 1 / (failures per GPU-hour x GPUs), drawn by
+                     seed, job and generation
+    stopped          some time after the stop was ordered; the job does no more work meanwhile and
+                     holds its GPUs
 
-The cluster outlives controllers: crash one, make another executor of the same cluster. It writes
-down every breach of what a controller must never do (`breaches`): more GPUs than a pool has, one
-job twice at a time, three on one GPU.
+ready_s is the end of the pause of the start. The rate changes when the colocated job does.
+
+The cluster outlives its controllers: after the crash of one, make another executor of the same
+cluster. `breaches` lists everything that a controller must never do: give more GPUs than a pool
+has, run a job twice at a time, put three jobs on one GPU.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The process that looks after one allocation: python -m allocator.executors.supervisor FOLDER
 
-It starts the job's command, has it stop when stop.json appears, makes sure that nothing of it is
-left, and writes exit.json. It lives in a session of its own, so it goes on when the controller is
-killed, and it holds keeper.lock for all its life, so that everybody can see whether it lives. Only
-the standard library: it has to start quickly.
+It starts the command of the job, stops it when stop.json appears, makes sure that none of its
+processes is left, and writes exit.json. It runs in a session of its own, so that it survives the
+controller, and holds keeper.lock as long as it lives, so that others can see whether it lives. It
+imports the standard library only, because it has to start quickly.
 """
 
 from __future__ import annotations

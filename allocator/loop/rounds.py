@@ -1,6 +1,4 @@
-"""The one loop of every round: observe, decide (which audits), apply. It knows neither policies
-nor machines.
-"""
+"""The loop of every round: observe, decide and audit, apply. It knows no policy and no machine."""
 
 from __future__ import annotations
 

@@ -1,22 +1,21 @@
-"""Which jobs a round leaves alone, so that the cluster does not spend its time restarting.
+"""Choose the jobs that a round leaves alone, so that the cluster does not keep restarting jobs.
 
-Three rules, each turned into the problem's own terms, so that the audit and the journal know of
-nothing else:
+Each of the three rules makes a job non-preemptible for the round, so that the audit and the journal
+need no rules of their own:
 
-    cooldown    after a change of its allocation a job is not changed again for cooldown_s
-    minimum     a job that was started runs at least min_run_s before it may be paused or changed
-    payback     a change that speeds a job up from rate r to r' and pauses it for c seconds is held
-                back if it does not
-                pay until the next change is expected, T seconds from now:   r' (T - c) <= r T
-                T = GPU-held seconds of recent allocations / number of them that a change ended (the
-                    rate of an
-                exponential law with censoring, Kalbfleisch and Prentice 2002, ch. 3), at most the
-                    time that the job
-                still needs at r', at least one interval
+    cooldown   after a change of its allocation a job is not changed again for cooldown_s
+    minimum    a job that was started runs at least min_run_s before it may be paused or changed
+    payback    a change that raises the rate of a job from r to r' and pauses it for c seconds is
+               held back unless r' (T - c) > r T: it does not pay before the next change
 
-A job that is left alone is made non-preemptible for the round: it keeps exactly what it holds,
-unless machines are lost. Only changes that speed a job up are judged by payback: one that slows a
-job down makes space for another one, and is no longer wanted when that one is left alone.
+T is the time until the next change is expected: the seconds that recent allocations held GPUs,
+divided by the number of them that a change ended. This is the estimate of the rate of an
+exponential law with censoring (Kalbfleisch and Prentice 2002, ch. 3). T is at most the time that
+the job still needs at r', and at least one interval.
+
+A job that is left alone keeps exactly what it holds, unless machines are lost. Payback judges only
+changes that speed a job up. A change that slows a job down makes space for another job, and is no
+longer wanted when that other job is left alone.
 """
 
 from __future__ import annotations

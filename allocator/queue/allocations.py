@@ -1,13 +1,15 @@
-"""What jobs hold: starts and stops that a controller orders. What executors observe of it:
-observing.py.
+"""Allocations of jobs: the starts and stops that a controller orders.
 
-    ordered -> running -> stopping -> stopped        every phase may also end in finished, failed,
-                                                     lost
+What executors report about them is in observations.py. An allocation goes through the phases
 
-GPUs count as used until the end of an allocation is recorded, and a start is ordered only next to
-those: so a pool is never promised twice, in whatever order things happen; those of two jobs
-count once, as the primary job's. Each call is one transaction's work, guarded by the
-fencing token, and may be repeated.
+    ordered -> running -> stopping -> stopped
+
+and may end in each of them as finished, failed or lost.
+
+GPUs count as used until the end of their allocation is recorded, and a start is ordered only if it
+fits next to all used GPUs. So no GPU is promised twice, in whatever order things happen. The GPUs
+of two colocated jobs count once, as those of the primary job. Every function does its work in one
+transaction, is guarded by the fencing token, and may be repeated.
 """
 
 from __future__ import annotations

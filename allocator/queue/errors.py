@@ -1,9 +1,8 @@
-"""What can go wrong with a queue, besides input that breaks a rule (InvalidInput).
+"""Errors of a queue, besides input that breaks a rule (InvalidInput), with their exit codes.
 
-QueueUnavailable   1  locked by others, full, out of reach, damaged: nothing was changed
-Refused            2  the job is in a state that does not allow it
-LeaseLost          1  another controller leads; whatever this one wanted to write was not
-                   written
+QueueUnavailable   1   locked by others, full, out of reach or damaged; nothing was changed
+Refused            2   the state of the job does not allow it
+LeaseLost          1   another controller leads; nothing was written
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The simulated cluster behind the controller's ports (control/ports.py)."""
+"""The simulated cluster behind the controller's ports (loop/ports.py)."""
 
 from __future__ import annotations
 

@@ -1,20 +1,19 @@
-"""The simulated cluster: jobs that run, finish and fail between decisions, machines that come and
-go.
+"""The simulated cluster: jobs run, finish and fail between decisions, machines come and go.
 
-Jobs do not influence each other between two decisions (GPUs that become free stay idle until the
-next one), but for those that share GPUs: a stretch of time in which no pair parts and nothing
-changes outside is one vectorised step, exact to the rounding of floats:
+Between two decisions only jobs on the same GPUs influence each other: GPUs that become free stay
+idle until the next decision. So a stretch of time in which no pair parts and nothing outside
+changes is one vectorised step, exact up to the rounding of floats:
 
-    work done  = true rate x (end - ready_s)                      ready_s: when the pause of the
-        last change is over
-    completion = ready_s + remaining at the last change / true rate
-    failure    = when the GPU-hours held reach the next strike (exponential, chance.py); the job
-               falls back to its last
-                 checkpoint: the last change of its allocation, or the last multiple of
-                     checkpoint_every_s since then
+    work done  = true rate x (end - ready_s)
+    completion = ready_s + remaining work at the last change / true rate
+    failure    = when the GPU-hours held reach the next strike
 
-A job whose machines vanish falls back in the same way; an asynchronous one keeps the others
-(revocations.py). GPUs held during a pause are held: they count and they cost (holdings.py).
+ready_s is the end of the pause of the last change. Strikes are exponential (random_numbers.py). A
+job that fails falls back to its last checkpoint: the last change of its allocation, or the last
+multiple of checkpoint_every_s since then.
+
+A job whose machines vanish falls back in the same way; an asynchronous job keeps the machines that
+are left (revocations.py). GPUs held during a pause count and cost like any others (holdings.py).
 """
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
-"""`allocator queue`: the durable queue of a cluster. What each verb does is in queue_calls.py,
-loaded when used.
+"""`allocator queue`: the commands of the durable queue of a cluster.
+
+This module declares the options. What each command does is in verbs.py, which is imported when a
+command runs.
 """
 
 from __future__ import annotations

@@ -1,13 +1,16 @@
-"""The life of a job, as pure functions: what each verb and each end of an allocation changes.
+"""The life of a job: what each command and each end of an allocation changes, as pure functions.
 
-    queued   has never run           held      by its owner, gets nothing
-    running  an allocation is open   done      all its work is done
-    paused   has run, holds nothing  cancelled, failed (parked after too many failures): "retry"
-                                     brings it back
+    queued      the job has never run
+    running     an allocation of the job is open
+    paused      the job has run and holds nothing
+    held        its owner holds it back; it gets nothing
+    done        all its work is done
+    cancelled   its owner cancelled it; "retry" brings it back
+    failed      it failed too often and is parked; "retry" brings it back
 
-A job with an open allocation stays "running" until the end of that is known; what its owner wants
-of it meanwhile is in `request` ("hold", "cancel") and comes true then. So a job is in one state at
-any time, and a state other than running means that it holds no GPUs.
+A job with an open allocation stays "running" until the end of the allocation is known. What its
+owner asks for in the meantime is in `request` ("hold", "cancel") and takes effect then. So a job is
+in one state at any time, and a job in any state other than running holds no GPUs.
 """
 
 from __future__ import annotations

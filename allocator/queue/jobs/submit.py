@@ -43,8 +43,9 @@ FORMULAS = ("=", "+", "-", "@")
 
 @dataclass(frozen=True)
 class Submission:
-    """One job to submit. cells: text or values (domain/texts.py) by column of SET; job_id may be
-    empty if there is a key: then the queue names the job. line: where it stands in its file."""
+    """One job to submit. cells: text or values (domain/schema/texts.py) by column of SET; job_id
+    may be empty if there is a key: then the queue names the job. line: where it stands in its
+    file."""
 
     cells: Mapping[str, Any]
     command: tuple[str, ...] = ()

@@ -247,7 +247,7 @@ def purge(connection: Connection, before_s: float) -> int:
     """Forget jobs that were done or cancelled before a time, with all they held; returns how many.
 
     Jobs that others still come after, and those a periodic job goes on from, stay. Forgotten names
-    and keys may be submitted anew; how far their allocations were counted stays (forgotten.py).
+    and keys may be submitted anew; how far their allocations were counted stays (purged_names.py).
     """
     over = connection.execute(
         sa.select(jobs.c.job_id).where(
