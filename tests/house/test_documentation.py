@@ -171,13 +171,15 @@ def test_pages_name_what_the_code_holds(page: str) -> None:
 
 
 def test_cited_rules_exist() -> None:
-    """Rules are numbered R1, R2 ... in order, and a page cites no other numbers."""
+    """Rules are numbered R1, R2 ... in order; code, tests and pages cite no other numbers."""
     text = (ROOT / "docs" / "reference" / "rules.md").read_text(encoding="utf-8")
     numbers = [int(number) for number in re.findall(r"^\*\*R(\d+)\. ", text, re.MULTILINE)]
     assert numbers == list(range(1, len(numbers) + 1))
-    for page in (ROOT / "docs" / "reference").glob("*.md"):
-        cited = re.findall(r"\bR(\d+)\b", page.read_text(encoding="utf-8"))
-        assert {int(number) for number in cited} <= set(numbers), page.name
+    folders = ("allocator", "formulations", "scripts", "tests")
+    sources = [path for folder in folders for path in sorted((ROOT / folder).rglob("*.py"))]
+    for path in (*PAGES, *sources):
+        cited = re.findall(r"\bR([1-9]\d*)\b", path.read_text(encoding="utf-8"))
+        assert {int(number) for number in cited} <= set(numbers), path
 
 
 def test_everything_that_has_a_name_has_a_page() -> None:
