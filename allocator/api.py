@@ -268,8 +268,8 @@ def audit(
     allocation = _allocation(checked, plan)
     table = RateTable.of(checked)
     context = AuditContext(checked, allocation, repairs, table)
-    told = Allocation(allocation.pool, allocation.gpus, context.row, allocation.primary)
-    return audit_allocation(checked, told, repairs, table)
+    stated = Allocation(allocation.pool, allocation.gpus, context.row, allocation.primary)
+    return audit_allocation(checked, stated, repairs, table)
 
 
 def _allocation(problem: CheckedProblem, plan: Plan | Mapping[str, tuple[str, int]]) -> Allocation:

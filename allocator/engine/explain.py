@@ -76,10 +76,10 @@ class Explanation:
     Examples
     --------
     >>> import allocator
-    >>> told = allocator.explain(allocator.Problem.read("data/snapshots/demo"), "pretrain")
-    >>> told
+    >>> explanation = allocator.explain(allocator.Problem.read("data/snapshots/demo"), "pretrain")
+    >>> explanation
     Explanation('pretrain', action='pause', reason='outranked', changes=1)
-    >>> len(told.lines()) > 5
+    >>> len(explanation.lines()) > 5
     True
     """
 

@@ -217,8 +217,8 @@ def find_reasons(
     names = [np.array(name, dtype=object) for name in cases]
     code = np.select([*cases.values()], names, "outranked").tolist()
     codes = [name if wanted else None for name, wanted in zip(code, wants.tolist(), strict=True)]
-    told = _write_sentences(round_, codes, chosen, best, offered, needed, found, fits)
-    return Reasons(codes, told, found, offered, needed)
+    sentences = _write_sentences(round_, codes, chosen, best, offered, needed, found, fits)
+    return Reasons(codes, sentences, found, offered, needed)
 
 
 def is_better(round_: CompiledRound, chosen: Ints) -> Bools:

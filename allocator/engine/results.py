@@ -60,8 +60,11 @@ def build_result(
     prices = Prices.of(round_, dual.prices)
 
     def explain_actions() -> dict[str, Sequence[object]]:
-        told = find_reasons(round_, proposal.choice, dual.prices, search, left_s)
-        return {"reason": told.code, "detail": _describe_details(problem, allocation, told.detail)}
+        reasons = find_reasons(round_, proposal.choice, dual.prices, search, left_s)
+        return {
+            "reason": reasons.code,
+            "detail": _describe_details(problem, allocation, reasons.detail),
+        }
 
     kept = np.append(round_.instance.keep, False)[proposal.choice]
     notes = [*problem.warnings, *round_.repairs.messages]
@@ -154,7 +157,7 @@ def _jobs(
 
 
 def _describe_details(
-    problem: Problem, allocation: Allocation, told: Sequence[str | None]
+    problem: Problem, allocation: Allocation, sentences: Sequence[str | None]
 ) -> list[str | None]:
     """Add to each sentence (J,) that a speed is assumed, where a job has or wants GPUs at such a
     speed.
@@ -167,7 +170,7 @@ def _describe_details(
     guessed[on] = table.is_assumed(jobs.model[on], kinds[pool[on]], gpus[on])
     return [
         "; ".join(([text] if text else []) + [ASSUMED]) if mark else text
-        for text, mark in zip(told, guessed.tolist(), strict=True)
+        for text, mark in zip(sentences, guessed.tolist(), strict=True)
     ]
 
 

@@ -288,8 +288,8 @@ def _work_h(decision: Decision) -> float:
         jobs=dataclasses.replace(p.jobs, weight=np.ones(len(p.jobs))),
         tenants=dataclasses.replace(p.tenants, dollar_price=np.zeros(len(p.tenants))),
     )
-    told: Audit = audit(plain, decision.allocation, decision.round.repairs)
-    return told.objective_value * p.interval_s / HOUR
+    audited: Audit = audit(plain, decision.allocation, decision.round.repairs)
+    return audited.objective_value * p.interval_s / HOUR
 
 
 def _job_changes(before: Decision, after: Decision) -> Iterator[JobChange]:

@@ -155,11 +155,11 @@ def _start_search(task: Task, H: int) -> HorizonStart:
 def _propose_single_round(task: Task, why: str, ended: str | None = None) -> Proposal:
     """Return the single round's plan; `ended` replaces its termination."""
     proposal = mip(task)
-    told = f"{why}; {proposal.detail}" if proposal.detail else why
+    detail = f"{why}; {proposal.detail}" if proposal.detail else why
     return dataclasses.replace(
         proposal,
         fallback=proposal.fallback or "mip",
-        detail=told,
+        detail=detail,
         termination=ended or proposal.termination,
     )
 

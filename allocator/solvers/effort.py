@@ -1,4 +1,4 @@
-"""How hard a decision tries unless told otherwise: the one place of these defaults.
+"""Default gap and time limit of a decision, in one place.
 
 GAP: relative gap that a plan is proven within. The default of every command that decides, of
 `allocator.solve`, `allocator.Rounds`, the simulator, the benchmarks of policies and the controller.

@@ -184,8 +184,8 @@ def _answer(
     if problem.sol_status in (pulp.LpSolutionOptimal, pulp.LpSolutionIntegerFeasible):
         values = round_values(model, np.array([v.value() or 0.0 for v in x]))
         objective = float(model.value @ values)
-    said = problem.sol_status == pulp.LpSolutionInfeasible or INFEASIBLE.search(log)
-    if values is None and said:
+    claims_infeasible = problem.sol_status == pulp.LpSolutionInfeasible or INFEASIBLE.search(log)
+    if values is None and claims_infeasible:
         return (
             SolverResult(Termination.INFEASIBLE, bound=-math.inf)
             if in_time

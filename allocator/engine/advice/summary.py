@@ -57,13 +57,13 @@ def summary(
     code = got["reason"]
     if code is None:
         return f"{_describe_allocation(got)}: {_describe_best_case(got)}."
-    told = [
+    sentences = [
         f"{_describe_allocation(got)}: {_describe_reason(got, policy, budget)}.",
         _describe_change(code, got, changes),
     ]
     if not got["pool"]:
-        told.append(f"Expected start: {_describe_start(start)}.")
-    return " ".join(filter(None, told))
+        sentences.append(f"Expected start: {_describe_start(start)}.")
+    return " ".join(filter(None, sentences))
 
 
 def _describe_allocation(got: Mapping[str, Any]) -> str:

@@ -1,19 +1,19 @@
-"""Apathetic future share (AFS-L): GPUs one by one to the job that the average completion time gains
-most from.
+"""Apathetic future share (AFS-L): GPUs one by one to the job with the largest effect on completion.
 
-Source: Hwang, Kim, Kim, Shin and Park, NSDI 2021, AFS-L. Of two jobs, a the one that would end
-earlier at what it has been given so far and b the other, the next GPU goes to b if
+Source: Hwang, Kim, Kim, Shin and Park, NSDI 2021, AFS-L. Of two jobs, let a be the one that would
+end earlier with what it has been given so far, and b the other. The next GPU goes to b if
 
     (p_b' - p_b) / p_b'  >  (p_a' - p_a) / p_a          p = speed now, p' = speed with one GPU more
 
-and to a otherwise: a GPU given to a comes back when a ends, one given to b is gone for the whole of
-a. A job with nothing (p = 0) comes before any that has something, the shorter one first. For each
-GPU a champion meets all others, from the shortest to the longest job; the last champion gets it.
-Knows speeds and lengths. "Apathetic": nothing is assumed about jobs to come.
+and to a otherwise: a GPU given to a comes back when a ends, while one given to b is unavailable for
+the whole run of a. A job with nothing (p = 0) comes before any job that has something, the shorter
+one first. For each GPU a champion meets all other jobs, from the shortest to the longest; the last
+champion gets it. The policy knows speeds and lengths. "Apathetic" means that nothing is assumed
+about jobs to come.
 
-Simplified: a step leads to the next size of the job's option table in its pool and both sides are
-per GPU of the step; a job whose next size does not fit, breaks a rule or is no faster gets no more.
-The paper has one kind of GPU; here a running job stays in its pool and a waiting one goes where its
+Simplified: a step leads to the next size of the job's options in its pool, and both sides are per
+GPU of the step. A job whose next size does not fit, breaks a rule or is no faster gets no more. The
+paper has one kind of GPU; here a running job stays in its pool, and a waiting one goes where its
 speed times the GPUs per job so far is best, so that slow pools are used too. max_changes: see
 steps.replan.
 """
@@ -39,7 +39,7 @@ from formulations.model.linear import Bools, Ints
 
 
 def afs(task: Task) -> Proposal:
-    """The smallest size for each job, shortest first; then size by size to the champion."""
+    """Give each job its smallest size, shortest first; then grow the champion size by size."""
     round_ = task.round
     smallest = np.flatnonzero(is_least_of_job(round_.instance.start, round_.instance.gpus))
     order, preferred = order_by_remaining_time(round_, smallest), rank_options(round_, smallest)
@@ -63,8 +63,9 @@ def afs(task: Task) -> Proposal:
 def _assign_smallest(
     round_: CompiledRound, free_capacity: FreeCapacity, jobs: list[int], preferred: OptionRanking
 ) -> None:
-    """Each job, in this order, its smallest size: where it runs, else where speed times GPUs per
-    job is best.
+    """Give each job, in this order, its smallest size.
+
+    It stays where it runs, or goes where speed times GPUs per job is best.
     """
     i = round_.instance
     pool, rate, home, now = (
@@ -96,12 +97,13 @@ def _assign_smallest(
 
 
 def _grow_by_gain(round_: CompiledRound, free_capacity: FreeCapacity, jobs: Ints) -> None:
-    """Step 2 for the jobs (k,) that hold something. Arrays over them:
+    """Do step 2 for the jobs (k,) that hold something.
 
-    left (k,): seconds to the end at what they have, inf for those that get no more; a, b (k,):
-    relative gain per GPU of the next size, as the shorter and as the longer of a pair; need (k,):
-    GPUs of the next step. `champions` holds the champions of the last scan: what the last one is
-    given changes nothing for those before it, so the next scan goes on from there.
+    Arrays over them: left (k,), seconds to the end with what they have, inf for those that get no
+    more; a and b (k,), relative gain per GPU of the next size, as the shorter and as the longer of
+    a pair; need (k,), GPUs of the next step. `champions` holds the champions of the last scan. What
+    the last one is given changes nothing for those before it, so the next scan continues from
+    there.
     """
     i, n = round_.instance, len(round_.instance.job)
     rate, gpus, job, pool = option_rates(round_).data, i.gpus.data, i.job.data, i.pool.data

@@ -1,14 +1,13 @@
-"""Earliest deadline first, elastic: in the order of deadlines, each job the fewest GPUs that keep
-its own.
+"""Earliest deadline first, elastic: each job, by deadline, gets the fewest GPUs that keep its own.
 
 Source: the classic discipline (Liu and Layland 1973; on one machine it keeps all deadlines that can
-be kept), made elastic in the plainest way. A job takes its smallest size at which, kept from now
-on, it is done in time, the pause of the change included; where that is not free, the fastest that
-is. GPUs left over go, in the same order, to whoever gets more done with them in this round.
-Preempts. Knows speeds and lengths, looks at one job at a time.
+be kept), made elastic in the simplest way. A job takes its smallest size at which, kept from now
+on, it is done in time, with the pause of the change; if that is not free, the fastest that is. The
+remaining GPUs go, in the same order, to jobs that do more work with them in this round. The policy
+preempts. It knows speeds and lengths, and looks at one job at a time.
 
-Jobs that cannot keep their deadline even alone come after those that can, and jobs without one
-last; both by submission, at the requested size. (With late jobs at the head, as on one machine, the
+Jobs that cannot keep their deadline even alone come after those that can, and jobs without one come
+last; both by submission, at the requested size. (With late jobs first, as on one machine, the
 policy collapses under overload.) Several pools: the fewest GPUs, then as in `rank_options`.
 max_changes: see steps.replan.
 """
@@ -53,7 +52,7 @@ def edf(task: Task) -> Proposal:
 
 
 def meets_deadline(round_: CompiledRound) -> Bools:
-    """(n,) options that, kept from now on, end the job by its deadline."""
+    """Return the options that, kept from now on, end the job by its deadline, (n,)."""
     i, p = round_.instance, round_.problem
     rate = option_rates(round_)
     needs = round_.option_table.pause_s[round_.option] + p.jobs.remaining_work[i.job] / rate
@@ -61,7 +60,7 @@ def meets_deadline(round_: CompiledRound) -> Bools:
 
 
 def work_in_round(round_: CompiledRound) -> Floats:
-    """(n,) work that each option does in this round, the pause of the change included."""
+    """Return the work that each option does in this round, after the pause of the change, (n,)."""
     p, o = round_.problem, round_.option
     useful = np.maximum(0.0, p.interval_s - round_.option_table.pause_s[o])
     return np.minimum(
@@ -70,8 +69,8 @@ def work_in_round(round_: CompiledRound) -> Floats:
 
 
 def grow_to_most_work(round_: CompiledRound, free_capacity: FreeCapacity, order: Ints) -> None:
-    """Each job that holds something, in this order, takes the size of its pool that does most in
-    this round.
+    """Give each job that holds something, in this order, the size of its pool that does most work
+    now.
     """
     i, done = round_.instance, work_in_round(round_)
     for j in order.tolist():

@@ -3,18 +3,18 @@
 Source: Gu et al., ElasticFlow, ASPLOS 2023, algorithms 1 and 2. A deadline is accepted if it and
 all those accepted before can be kept together: by earliest deadline, each job takes the smallest
 share that keeps its deadline in what those before it leave over time
-(formulations/deadlines/joint_promises.py). Accepted jobs get their share of the first slot. GPUs
-left over go one size at a time: first to jobs that have none, then to whoever saves most GPU time
-per GPU.
+(formulations/deadlines/joint_promises.py). Accepted jobs get their share of the first slot. The
+remaining GPUs are given one size at a time: first to jobs that have none, then to the job that
+saves most GPU time per GPU.
 
-Here a function of the snapshot: running jobs before waiting ones, each by submission, stand for the
-order in which deadlines were accepted. The original drops a job whose deadline it does not accept;
-here it goes on without one (best effort, as jobs without a deadline), and may be accepted later if
-GPUs are free after all. The value of one more GPU is what a GPU-second at the new size saves later
-at the share, 1 - (rate' - rate) / (size' - size) x size_m / rate_m GPU-seconds lost; sizes are
-those of the option table; no growth where the pause eats it up. Where the original has one kind of
-GPU, a job stays in the pool it runs in if it can, else goes where it takes the smallest part.
-max_changes: see steps.replan.
+Here it is a function of the snapshot: running jobs before waiting ones, each by submission, stand
+for the order in which deadlines were accepted. The original drops a job whose deadline it does not
+accept. Here such a job continues without a deadline (best effort), and may be accepted later if
+GPUs become free. The value of one more GPU is what a GPU-second at the new size saves later at the
+share: 1 - (rate' - rate) / (size' - size) x size_m / rate_m GPU-seconds are lost. Sizes are those
+of the options; a job does not grow where the pause costs more than the growth brings. The original
+has one kind of GPU. Here a job stays in the pool it runs in if it can, and otherwise goes where it
+takes the smallest part. max_changes: see steps.replan.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from formulations.model.linear import Bools, Ints
 
 
 def elasticflow(task: Task) -> Proposal:
-    """Accepted deadlines first, by deadline; then everybody else."""
+    """Serve accepted deadlines first, by deadline, then all other jobs."""
     round_ = task.round
     jobs = round_.problem.jobs
     accepted = build_reservations(round_)
@@ -82,7 +82,7 @@ def _assign_shares(
     served: set[int],
     by_size: OptionRanking,
 ) -> None:
-    """Accepted jobs take their share of the first slot, or the most that fits below it."""
+    """Give accepted jobs their share of the first slot, or the most that fits below it."""
     i = round_.instance
     for j, promise in zip(accepted.jobs, accepted.made, strict=True):
         gpus, pool = int(promise.reservation.size[0]), promise.place.pool
@@ -97,7 +97,7 @@ def _assign_shares(
 def _grow_by_return(
     round_: CompiledRound, free_capacity: FreeCapacity, accepted: ReservationPlan, order: Ints
 ) -> None:
-    """One size at a time to the job that loses least GPU time, as long as more gets done in this
+    """Grow the job that loses least GPU time, one size at a time, while that adds work in this
     round.
     """
     i, rate, done = round_.instance, option_rates(round_).data, work_in_round(round_).data

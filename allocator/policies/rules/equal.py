@@ -1,13 +1,13 @@
-"""Equal share: every job the same number of GPUs, what is left over first come, first served.
+"""Equal share: every job gets the same number of GPUs, and the rest goes to the oldest jobs.
 
-Source: the comparison heuristic of BFTrainer. Share = GPUs /
-active jobs, rounded down and clipped to a job's range; the rest goes to the oldest job up to its
-maximum, then to the next. Knows neither speeds nor lengths; speeds only choose among pools.
+Source: the comparison heuristic of BFTrainer. The share is GPUs / active jobs, rounded down and
+limited to a job's range. The rest goes to the oldest job up to its maximum, then to the next. The
+policy knows neither speeds nor lengths; speeds only choose among pools.
 
-Simplified: the share is a size of the job's option table, the largest not above it (its smallest
-size where all are above). Several pools: one share for all GPUs together; a job takes it in the
-pool it runs in, else in the fastest with free GPUs, smaller where nothing else fits, and what is
-left over in the pool it got. max_changes: see steps.replan.
+Simplified: the share is one of the job's sizes, the largest not above it (its smallest size where
+all are above). Several pools: one share for all GPUs together. A job takes it in the pool it runs
+in, else in the fastest with free GPUs, smaller where nothing else fits, and the rest in the pool it
+got. max_changes: see steps.replan.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ def equal(task: Task) -> Proposal:
 
 
 def _sizes_within_share(round_: CompiledRound) -> OptionRanking:
-    """The sizes of each job that do not exceed its share, largest first; at least its smallest
-    one.
+    """Return the sizes of each job that do not exceed its share, largest first; at least its
+    smallest.
     """
     i = round_.instance
     active = int((np.diff(i.start) > 0).sum())
@@ -52,9 +52,7 @@ def _sizes_within_share(round_: CompiledRound) -> OptionRanking:
 
 
 def _grow_to_largest(round_: CompiledRound, free_capacity: FreeCapacity, order: Ints) -> None:
-    """Each job that holds something, in this order, grows to the largest size of its pool that
-    fits.
-    """
+    """Grow each job that holds something, in this order, to its pool's largest size that fits."""
     i = round_.instance
     # last option of a job and pool
     block = np.flatnonzero(np.diff(i.job * len(i.capacity) + i.pool, append=-1))

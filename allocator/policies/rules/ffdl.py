@@ -1,19 +1,19 @@
-"""FfDL's elastic scaling: the dynamic programme that gives every job of a FIFO-trimmed queue at
-least something.
+"""FfDL's elastic scaling: a dynamic programme that gives every job of a trimmed queue something.
 
-Source: Saxena et al., "Effective elastic scaling of deep learning workloads" (MASCOTS 2020); the
-FIFO trim is that of its public re-implementation, the paper leaves it open. Jobs 1 .. J in order of
-submission, trimmed so that all fit with their fewest GPUs, k GPUs:
+Source: Saxena et al., "Effective elastic scaling of deep learning workloads" (MASCOTS 2020). The
+FIFO trim is that of its public re-implementation, because the paper leaves it open. Jobs 1 .. J are
+in order of submission, trimmed so that all fit with their fewest GPUs; k is the number of GPUs:
 
     P[j][k] = max over sizes g of speed_j(g) + P[j-1][k-g],   every job gets some g
 
-speed_j(g) = rate at g over rate on one GPU of the same type (where one GPU is not on offer:
-smallest size, linearly). Nothing but speed counts: not what is left, weights, prices, or the pause
-of a change. Of equal sums the one with fewer GPUs for the job submitted later is taken.
+speed_j(g) is the rate at g over the rate on one GPU of the same type (where one GPU is not offered:
+that of the smallest size, in proportion). Only speed counts: not the remaining work, weights,
+prices, or the pause of a change. Of equal sums the one with fewer GPUs for the job submitted later
+is taken.
 
 The original knows one kind of GPU and no rules. Here every pool has a programme of its own, over
 the GPUs that are left when all its jobs have their fewest. A running job stays in its pool if it
-can; a waiting one goes where the share of a pool that each of its jobs could have serves it
+can. A waiting one goes where the share of a pool that each of its jobs could have serves it
 fastest. Jobs of tenants below their guarantee come before the others, with as much as is owed. A
 target that breaks the budget or a quota is lowered size by size, oldest job first. max_changes: see
 steps.replan.
@@ -59,11 +59,16 @@ def ffdl(task: Task) -> Proposal:
 
 
 def maximise_speed(jobs: list[Sizes], spare: int) -> Ints:
-    """(J,) the size that each job gets, as an index into its sizes, in a plan of the largest total
-    speed.
+    """Return the size that each job gets, (J,), as an index, in a plan of the largest total speed.
 
-    jobs: GPUs beyond those it has already (the first size: 0) and speed. spare: GPUs to hand out.
-    O(sizes x spare).
+    It takes O(sizes x spare).
+
+    Parameters
+    ----------
+    jobs : list of Sizes
+        GPUs beyond those the job already has (first size: 0), and speed.
+    spare : int
+        GPUs to distribute.
     """
     spare = min(spare, sum(int(extra[-1]) for extra, _ in jobs))
     best = np.zeros(spare + 1)
@@ -92,9 +97,7 @@ def maximise_speed(jobs: list[Sizes], spare: int) -> Ints:
 
 
 class _Blocks:
-    """The options of a round by job and pool: a block is what one job could have in one pool,
-    ascending in GPUs.
-    """
+    """The options of a round by job and pool, ascending in GPUs."""
 
     def __init__(self, round_: CompiledRound) -> None:
         i = self._i = round_.instance
@@ -114,12 +117,14 @@ class _Blocks:
         self.speed: Floats = self._rate / one[self._block] if n else np.zeros(0)
 
     def sizes_from(self, option: int) -> Ints:
-        """The option and the larger ones of its block."""
+        """Return the option and the larger ones of its block."""
         return np.arange(option, self._stop[self._block[option]])
 
     def place_owed(self, free_capacity: FreeCapacity, order: Ints) -> None:
-        """Jobs of tenants below their guarantee: the most GPUs within what is owed, else the
-        fewest; home first.
+        """Place jobs of tenants below their guarantee.
+
+        They get the most GPUs within what is owed, else the fewest, first in the pool where they
+        run.
         """
         i = self._i
         for j in order[i.guarantee[i.tenant[order]] > 0].tolist() if i.guarantee.any() else ():
@@ -132,9 +137,7 @@ class _Blocks:
                 )
 
     def place(self, free_capacity: FreeCapacity, order: Ints) -> None:
-        """First come, first served, every job without GPUs at the smallest size of a pool,
-        while there are GPUs.
-        """
+        """Place jobs without GPUs, first come, first served, at the smallest size of a pool."""
         i = self._i
         jobs = np.bincount(self._home[self._home >= 0], minlength=len(i.capacity)).tolist()
         for j in order[free_capacity.choice[order] < 0].tolist():
@@ -147,8 +150,9 @@ class _Blocks:
                     break
 
     def _smallest_places(self, j: int, jobs: list[int]) -> list[int]:
-        """The smallest option of a job in every pool: home first, then by its speed on an equal
-        share of the pool.
+        """Return the smallest option of a job in every pool.
+
+        The pool where it runs comes first, then pools by its speed on an equal share of the pool.
         """
         i = self._i
         a, b = self._of_job[j], self._of_job[j + 1]

@@ -1,31 +1,32 @@
-"""Gavel: heterogeneity-aware max-min fairness. A linear programme says who should have which share
-of the time on which GPU type; round by round, those furthest below their share run.
+"""Gavel: heterogeneity-aware max-min fairness by shares of time on GPU types.
+
+A linear programme gives each job its share of the time on each GPU type. In each round the jobs
+that are furthest below their share run.
 
 Source: Narayanan et al., "Heterogeneity-aware cluster scheduling policies for deep learning
 workloads" (OSDI 2020), sections 3 to 5, and its public code. X[m,t] is the share of time that job m
-spends on type t, k_mt the GPUs it takes there (the size its user asked for), T[m,t] its speed at
-that size, w_m its weight, G_t the GPUs of the type:
+spends on type t, k_mt the GPUs it takes there (the requested size), T[m,t] its speed at that size,
+w_m its weight, G_t the GPUs of the type:
 
     max  min_m  (1 / w_m) k_m sum_t T[m,t] X[m,t] / sum_t T[m,t] G_t / sum G
     s.t. sum_t X[m,t] <= 1 for every job,   sum_m k_mt X[m,t] <= G_t for every type,   X >= 0
 
-The factor k_m makes equal numbers mean equal GPU time, not equal time. The optimum is not unique: a
+With the factor k_m equal numbers mean equal GPU time, not equal time. The optimum is not unique: a
 second programme maximises the sum of the same terms among the plans whose least term is the best
 possible. Priorities are X over the fraction of the job's life that it has had the type
-(received.csv; never had: infinite; no share: 0); of equal ones the larger X, then what runs there
-already, then the older job. Pairs of job and type are served greedily in that order, at the
-requested size, each job once.
+(received.csv; never had: infinite; no share: 0). Of equal priorities the larger X comes first, then
+the present type, then the older job. Pairs of job and type are served greedily in that order, at
+the requested size, each job once.
 
-Jobs are paused only when a lease ends: leases last 360 s in whole rounds, at least one, and all
-begin together. Inside a lease running jobs keep what they hold and free GPUs go to waiting jobs by
+Jobs are paused only when a lease ends. Leases last 360 s in whole rounds, at least one, and all
+begin together. Inside a lease running jobs keep what they hold, and free GPUs go to waiting jobs by
 priority.
 
-Simplified: no pairs of jobs on one GPU; the time received counts from submission, while the
-original forgets it when a job arrives or leaves (here late comers catch up with what others have
-had more); one level of max-min, no water filling for the jobs above it. Jobs that may not move are
-taken out of the programme with their GPUs. Budgets and quotas are not in the programme, only kept
-while filling. Where a type does not offer the requested size, the nearest one is used. max_changes:
-see steps.replan.
+Simplified: no two jobs share a GPU. The time received counts from submission, while the original
+forgets it when a job arrives or leaves (so late jobs catch up here). There is one level of max-min,
+without water filling for the jobs above it. Jobs that may not move are taken out of the programme
+with their GPUs. Budgets and quotas are not in the programme; the greedy filling keeps them. If a
+type does not offer the requested size, the nearest one is used. max_changes: see steps.replan.
 """
 
 from __future__ import annotations
@@ -51,14 +52,16 @@ from allocator.policies.steps import (
 from formulations.model.linear import Bools, Floats, Ints
 
 LEASE_S = 360.0  # default of the original; with its rounds of that length
-# relative: how far the second programme may fall below the level of the first
+# relative: distance by which the second programme may fall below the level of the first
 SLACK = 1e-7
 MANY = 300  # classes of jobs from which an interior-point method is the faster one
 
 
 def maxmin(task: Task) -> Proposal:
-    """Shares of time from the linear programme (equal shares where there is no time for it), then a
-    greedy fill by priority."""
+    """Compute shares of time by the linear programme, then fill greedily by priority.
+
+    Shares are equal if there is no time for the programme.
+    """
     round_ = task.round
     renewed = is_lease_start(round_.problem.now_s, round_.problem.interval_s)
     unchanged_choice = round_.unchanged_choice()
@@ -80,14 +83,14 @@ def maxmin(task: Task) -> Proposal:
     )
     if solved:
         return proposal
-    told = "no time for the linear programme of max-min fairness: priorities from equal shares"
+    note = "no time for the linear programme of max-min fairness: priorities from equal shares"
     return dataclasses.replace(
-        proposal, detail=f"{told}; {proposal.detail}" if proposal.detail else told
+        proposal, detail=f"{note}; {proposal.detail}" if proposal.detail else note
     )
 
 
 def is_lease_start(now_s: float, interval_s: float) -> bool:
-    """Whether this round is the first of a lease; rounds are counted from 0 of the clock."""
+    """Return whether this round is the first of a lease; rounds are counted from 0 of the clock."""
     return math.floor(now_s / interval_s + 1e-9) % max(1, round(LEASE_S / interval_s)) == 0
 
 
@@ -111,7 +114,7 @@ class ThroughputDemand:
 
     @classmethod
     def of(cls, round_: CompiledRound) -> ThroughputDemand:
-        """The wishes of a round."""
+        """Return the demand of a round."""
         i, problem = round_.instance, round_.problem
         jobs, pools, T = problem.jobs, problem.pools, len(problem.gpu_types)
         type_ = pools.gpu_type[i.pool]
@@ -139,8 +142,11 @@ class ThroughputDemand:
 
 
 def allocate_time(demand: ThroughputDemand, remaining: Callable[[], float]) -> tuple[Floats, bool]:
-    """(J, T) X, and whether the programmes were solved; left: seconds there are. Jobs that are
-    alike get alike shares, so the programmes have one row per class of jobs."""
+    """Return X (J, T), and whether the programmes were solved.
+
+    `remaining` gives the seconds that are left. Identical jobs get identical shares, so the
+    programmes have one row per class of jobs.
+    """
     if not demand.throughput.any():
         return np.zeros_like(demand.throughput), True
     rows = np.hstack([demand.throughput, np.where(demand.throughput > 0, demand.size, 0)])
@@ -158,7 +164,7 @@ def allocate_time(demand: ThroughputDemand, remaining: Callable[[], float]) -> t
 
 
 def equal_shares(size: Floats, count: Ints, capacity: Floats) -> Floats:
-    """(C, T) the same share of every type for all who can use it, no job above the whole of its
+    """Return equal shares (C, T) of every type for all jobs that can use it, at most the whole
     time.
     """
     asked = count @ size
@@ -174,8 +180,10 @@ def solve_shares(
     equal: Floats,
     remaining: Callable[[], float],
 ) -> Floats | None:
-    """(C, T) the shares of the two programmes for C classes of `count` jobs each; None if time runs
-    out before the first is solved. equal: feasible shares, which only set the scale of the numbers.
+    """Return the shares (C, T) of the two programmes for C classes of `count` jobs each.
+
+    The result is None if time runs out before the first is solved. `equal` are feasible shares,
+    which only set the scale of the numbers.
     """
     from scipy import sparse
     from scipy.optimize import linprog
@@ -222,8 +230,9 @@ def solve_shares(
 
 
 def compute_priorities(X: Floats, received: Floats, age: Floats) -> Floats:
-    """(J, T) X over the fraction of its life (age (J,) seconds) that a job has had the type
-    (received, seconds).
+    """Return X over the fraction of its life that a job has had the type, (J, T).
+
+    received (J, T) and age (J,) are in seconds.
     """
     fraction = received / np.maximum(age, 1e-9)[:, None]
     with np.errstate(divide="ignore", invalid="ignore"):

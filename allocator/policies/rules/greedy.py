@@ -1,19 +1,20 @@
 """The published greedy baseline and its naive variant.
 
 Source: a reconstruction of the baseline of Hu et al. 2021:
+
   1. FIFO: give each job its requested size; if it does not fit, halve down to min_gpus; else leave
-      it queued.
+     it queued.
   2. While GPUs are free, double the running job with the largest (s(2k) - s(k)) / k that stays
-      within max_gpus;
-     s = speed relative to the requested size.
+     within max_gpus; s = speed relative to the requested size.
+
 Naive: running jobs are never shrunk; each arriving job takes as much as it may.
 
-The baseline is stated for one kind of GPU and no rules. On several pools a job looks first at the
-pool it runs in, then at the others from fast to slow; doubling stays in the pool. Every step keeps
-to budget, quotas and tenant budgets. Jobs that may not move come first, then jobs of tenants below
-their guarantee, then all. Where the number of changes is limited, the plan starts from what runs
-now instead of from nothing. If a guarantee or that limit is still broken, the plan is repaired with
-the least loss of value (formulations/primal/rounding.repair) and both steps go on from there.
+The baseline is stated for one kind of GPU and no rules. With several pools a job considers first
+the pool it runs in, then the others from fast to slow; doubling stays in the pool. Every step keeps
+budget, quotas and tenant budgets. Jobs that may not move come first, then jobs of tenants below
+their guarantee, then all. If the number of changes is limited, the plan starts from what runs now
+instead of from nothing. If a guarantee or that limit is still broken, the plan is repaired with the
+least loss of value (formulations.primal.rounding.repair), and both steps continue from there.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from formulations.model.linear import Ints
 
 
 def greedy(task: Task) -> Proposal:
-    """FIFO at the requested size, halved where needed, then doubling by marginal speed."""
+    """Serve FIFO at the requested size, halved where needed, then double by marginal speed."""
     round_ = task.round
     order, preferred = order_by_submission(round_), _rank_halved_sizes(round_)
 
@@ -52,8 +53,8 @@ def greedy(task: Task) -> Proposal:
 
 
 def greedy_naive(task: Task) -> Proposal:
-    """Running jobs keep what they hold; each waiting job, oldest first, takes the most GPUs that
-    are free.
+    """Let running jobs keep what they hold; each waiting job, oldest first, takes the most free
+    GPUs.
     """
     round_ = task.round
     order = order_by_submission(round_)
@@ -67,7 +68,7 @@ def greedy_naive(task: Task) -> Proposal:
 
 
 def _rank_halved_sizes(round_: CompiledRound) -> OptionRanking:
-    """Options at the requested size, then halved down to min_gpus; what a job is bound to comes
+    """Rank options at the requested size, then halved down to min_gpus; mandatory options come
     first.
     """
     i, jobs = round_.instance, round_.problem.jobs
@@ -81,28 +82,27 @@ def _rank_halved_sizes(round_: CompiledRound) -> OptionRanking:
 
 
 def _binary_digits(k: Ints) -> Ints:
-    """Binary digits of whole numbers above 0."""
+    """Return the number of binary digits of whole numbers above 0."""
     return np.asarray(np.frexp(k.astype(float))[1], dtype=np.int64)
 
 
 def _rank_largest_first(round_: CompiledRound, free_capacity: FreeCapacity) -> OptionRanking:
-    """What a running job holds; for a waiting one its options, most GPUs first, the fastest of
-    equals first.
-    """
+    """Rank what a running job holds, or a waiting job's options by GPUs, then speed."""
     i = round_.instance
     may_keep = np.zeros(len(i.mandatory), dtype=bool)
     may_keep[i.job[i.keep]] = True
     kept = free_capacity.choice[free_capacity.choice >= 0]
     kept = kept[i.keep[kept]]
-    # what lies above never fits
+    # larger options never fit
     reach = i.capacity - np.bincount(i.pool[kept], i.gpus[kept], len(i.capacity))
     preferred = np.flatnonzero(i.keep | (~may_keep[i.job] & (i.gpus <= reach[i.pool])))
     return rank_options(round_, preferred, -i.gpus[preferred])
 
 
 def _double_sizes(round_: CompiledRound, free_capacity: FreeCapacity) -> None:
-    """Step 2: a heap of possible doublings by gain per GPU; a job re-enters with its next
-    doubling.
+    """Do step 2 with a heap of possible doublings by gain per GPU.
+
+    A job enters again with its next doubling.
     """
     i = round_.instance
     P, most = len(i.capacity), int(i.gpus.max(initial=0)) + 1

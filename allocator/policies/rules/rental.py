@@ -1,16 +1,16 @@
-"""Fixed width: rent what arrives. Every job gets the width of its class on arrival and keeps it;
-nobody queues.
+"""Fixed width: every job gets the width of its class on arrival and keeps it; no job queues.
 
 Source: Li, Berg, Mukhopadhyay, Harchol-Balter, "GPU rental on a budget", EPEW 2024: of all policies
 with the same long-run average of rented GPUs, fixed widths have the least mean response time,
-whatever the sizes of the jobs; the width minimises (w + mu c k) / s(k), mu the price of a dollar in
-weighted hours, c k dollars per hour, s(k) the speed. mu is dollar_price of config.toml plus that of
-the tenant (formulations/rental finds it from a budget); w is the job's weight, without ageing, so
-that a width never changes. GPUs of reserved pools are paid for anyway: c = 0.
+whatever the sizes of the jobs. The width minimises (w + mu c k) / s(k), where mu is the price of a
+dollar in weighted hours, c k are dollars per hour, and s(k) is the speed. mu is dollar_price of
+config.toml plus that of the tenant (formulations/rental finds it from a budget). w is the job's
+weight, without ageing, so that a width never changes. GPUs of reserved pools are paid for in any
+case: c = 0.
 
-The theory has pools that never run out. A width is chosen among those that quotas and budgets admit
-at all. Where GPUs are short: strict order of submission, as in `static`, each job in the pool where
-its width has most value among those with free GPUs. Knows speeds, no lengths.
+The theory has pools that never run out. Here a width is chosen among those that quotas and budgets
+admit at all. If GPUs are short, jobs start in strict order of submission, as in `static`, each in
+the pool with free GPUs where its width has most value. The policy knows speeds, but no lengths.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from formulations.objectives import response
 
 
 def rental(task: Task) -> Proposal:
-    """Running jobs keep what they hold; waiting jobs start in order of submission at the width
-    of their class.
+    """Let running jobs keep what they hold; start waiting jobs by submission at the width of their
+    class.
     """
     round_ = task.round
     i, each = round_.instance, cost_of_work(round_)
@@ -41,7 +41,9 @@ def rental(task: Task) -> Proposal:
 
 
 def cost_of_work(round_: CompiledRound) -> Floats:
-    """(n,) weighted hours that a unit of work costs at each option: (w + mu c k) / s(k)."""
+    """Return the weighted hours that a unit of work costs at each option, (n,): (w + mu c k) /
+    s(k).
+    """
     problem, i = round_.problem, round_.instance
     cost = i.gpus * problem.pools.marginal_price[i.pool]
     return response.cost_of_work(

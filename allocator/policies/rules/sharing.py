@@ -1,18 +1,18 @@
 """Shortest job first on shared GPUs, without preemption: `bsbf` where sharing pays, `ffs` always.
 
 Source: Luo et al., "Scheduling deep learning jobs in multi-tenant GPU clusters via wise resource
-sharing" (SJF-BSBF and its baseline SJF-FFS), IWQoS 2024, and the authors' simulator. Gang jobs of
-fixed size, here the size asked for. Every round the waiting jobs are served by the time they have
-left alone, the shortest first; who does not fit is skipped. A job takes idle GPUs if there are
-enough; else it joins a job that runs alone: of those with which the mean completion time of the two
-is less together than one after the other (formulations/colocation/timing), the one where it is
-least. `ffs` joins whom it can, the first by submission. Nobody is ever paused, moved or resized; a
-GPU has two jobs at most.
+sharing" (SJF-BSBF and its baseline SJF-FFS), IWQoS 2024, and the authors' simulator. Jobs are gangs
+of fixed size, here the requested size. In every round the waiting jobs are served by the time they
+still need alone, the shortest first; jobs that do not fit are skipped. A job takes idle GPUs if
+there are enough. Otherwise it joins a job that runs alone: of those with which the mean completion
+time of the two is less together than one after the other (formulations/colocation/timing.py), the
+one with the least. `ffs` joins any job it can, the first by submission. No job is ever paused,
+moved or resized, and at most two jobs share a GPU.
 
-Simplified: a job joins one other that holds as many GPUs as it wants of the pool; the published one
-may take GPUs of several others, and idle ones with them. Its effect is measured in
-docs/sharing.md (column "equal"). Several pools: idle GPUs in the fastest pool first; among
-running jobs of all pools the best.
+Simplified: a job joins one other job that holds as many GPUs of the pool as it wants. The published
+one may take GPUs of several others, together with idle ones. The effect is measured in
+docs/sharing.md (column "equal"). With several pools, idle GPUs of the fastest pool come first, and
+of the running jobs of all pools the best is joined.
 """
 
 from __future__ import annotations
@@ -37,8 +37,10 @@ from formulations.model.linear import Floats, Ints
 
 
 def bsbf(task: Task) -> Proposal:
-    """Waiting jobs, shortest first, on idle GPUs, else next to the job that shortens the mean
-    of both most.
+    """Serve waiting jobs, shortest first, on idle GPUs, else on those of the job with the best
+    mean.
+
+    The mean is that of both completion times.
     """
     round_ = task.round
     o, secondary_s, primary_s, xi_secondary, xi_primary = _colocation_candidates(round_)
@@ -50,8 +52,9 @@ def bsbf(task: Task) -> Proposal:
 
 
 def ffs(task: Task) -> Proposal:
-    """Waiting jobs, shortest first, on idle GPUs, else next to any job that runs alone, first
-    submitted first.
+    """Serve waiting jobs, shortest first, on idle GPUs, else with any job that runs alone.
+
+    Of these the job submitted first is joined.
     """
     round_ = task.round
     o = _colocation_candidates(round_)[0]
@@ -76,16 +79,24 @@ def _serve_without_preemption(task: Task, colocated_options: OptionRanking) -> P
 
 
 def _colocation_candidates(round_: CompiledRound) -> tuple[Ints, Floats, Floats, Floats, Floats]:
-    """(columns of secondary jobs, seconds that secondary job and primary job have left alone,
-    slowdowns of secondary job and primary job next to each other), arrays (k,), of secondary jobs
-    at the size they asked for. Alone: at the fastest ordinary option of that pool and size."""
+    """Return candidate pairs of secondary jobs at their requested size.
+
+    Returns
+    -------
+    columns : (k,)
+        Options of the secondary jobs.
+    secondary_s, primary_s : (k,)
+        Seconds that both still need alone, at the fastest option with that pool and size.
+    secondary_slowdown, primary_slowdown : (k,)
+        Slowdowns of both next to each other.
+    """
     i, m, jobs = round_.instance, round_.option_table, round_.problem.jobs
     asked = options_at_requested_size(round_)
     o = asked[i.primary[asked] >= 0]
     rate, own = option_rates(round_), np.flatnonzero(i.primary < 0)
     span = int(i.gpus.max(initial=0)) + 1
     key = (i.job * len(i.capacity) + i.pool) * span + i.gpus
-    # of equals the last one is the fastest
+    # of equal keys the last one is the fastest
     order = own[np.lexsort((rate[own], key[own]))]
     at = (
         np.searchsorted(key[order], key[o], side="right") - 1
@@ -105,7 +116,7 @@ def _colocation_candidates(round_: CompiledRound) -> tuple[Ints, Floats, Floats,
 
 
 def rank_options_by(round_: CompiledRound, options: Ints, key: Floats) -> OptionRanking:
-    """The options (k,) job by job, smallest key (k,) first, of equals the first column."""
+    """Rank the options (k,) of each job by smallest key (k,), then by column."""
     job = round_.instance.job[options]
     order = np.lexsort((options, key, job))
     start = np.searchsorted(job[order], np.arange(len(round_.problem.jobs) + 1))

@@ -1,30 +1,27 @@
-"""Sia: an integer programme over (GPU count, type) configurations, valued by goodput relative to
-the job's own worst.
+"""Sia: an integer programme over (GPU count, type) configurations, valued by relative goodput.
 
 Source: Jayaram Subramanya et al., "Sia: Heterogeneity-aware, goodput-optimized ML-cluster
 scheduling" (SOSP 2023, sections 3.3 and 4.3) and the defaults of its simulator. With g_o the
 goodput of option o of job j:
 
-    G_o = n_j g_o / min_{o' of j} g_o'        n_j = min_gpus: the row of a job starts at its
-                                              smallest size
-    r_j = max(T - N S, 0) / (T + S), 1 while T < S      T age, N restarts so far, S seconds of a
-                                                        restart; counts for
-                                                        every option of a running job but the one it
-                                                            has
+    G_o = n_j g_o / min_{o' of j} g_o'                   n_j = min_gpus
+    r_j = max(T - N S, 0) / (T + S), 1 while T < S
     V_o = min(round((r_j G_o) ** p, 2 decimals), 3000),  p = -0.5
-    min  sum_o V_o x_o + lambda (J - sum_o x_o),  lambda = 1.1         job weights are all 1
+    min  sum_o V_o x_o + lambda (J - sum_o x_o),         lambda = 1.1
 
-A job may go to at most twice the GPUs it has ever had, and starts at its smallest size. Minimising
-that is maximising sum_o (lambda - V_o) x_o, which is done here under all rows of the round, not
-capacity alone, so that every hard rule holds; to the original's gap, 1e-4 of its own objective.
-Jobs that may not change keep what they hold.
+T is the job's age, N its restarts so far, and S the seconds of a restart. r_j counts for every
+option of a running job except the present one. Job weights are all 1. A job may go to at most twice
+the GPUs it has ever had, and starts at its smallest size. Minimising the sum is maximising sum_o
+(lambda - V_o) x_o. That is done here under all rows of the round, not capacity alone, so that every
+hard rule holds, to the original's gap, 1e-4 of its own objective. Jobs that may not change keep
+what they hold.
 
-Simplified: goodput is the speed of the option table (statistical efficiency and batch sizes are not
-modelled), known for every type from the start; sizes are those of the option table, which has no
-list of profiled shapes; plans of equal value are not chosen as the original's solver would, a plan
-that changes nothing is preferred. Beyond the paper: options that are worse than waiting by more
-than 1, and those above the limit on growth, count as worse by 1; only a guarantee or a job that
-must run makes the plan contain them.
+Simplified: goodput is the speed of the options (statistical efficiency and batch sizes are not
+modelled), and it is known for every type from the start. Sizes are those of the options, without a
+list of profiled shapes. Plans of equal value are not chosen as the original's solver would choose
+them; a plan that changes nothing is preferred. Beyond the paper: options that are worse than
+waiting by more than 1, and those above the limit on growth, count as worse by 1, so that only a
+guarantee or a job that must run brings them into the plan.
 """
 
 from __future__ import annotations
@@ -46,12 +43,15 @@ POWER = -0.5
 LAMBDA = 1.1
 CAP = 3000.0
 GAP = 1e-4
-WORST = -1.0  # of an option that the plan is not to contain
+WORST = -1.0  # value of an option that the plan should not contain
 
 
 def sia(task: Task) -> Proposal:
-    """The plan of Sia's integer programme. Bound and gap of its own objective are not reported: a
-    Plan's are about the round's. Errors as of `mip`, which solves the programme."""
+    """Return the plan of Sia's integer programme.
+
+    Bound and gap of its own objective are not reported, because those of a Plan concern the round's
+    objective. Errors as of `mip`, which solves the programme.
+    """
     round_, option = goodput_round(task.round)
     whole = dataclasses.replace(task, round=round_, prices=None)
     found = mip(_with_gap(whole, _value_gap(task.round, whole.dual.bound)))
@@ -63,23 +63,25 @@ def sia(task: Task) -> Proposal:
 
 
 def _value_gap(round_: CompiledRound, most: float) -> float:
-    """GAP of the sum that Sia minimises, lambda J - value, as a gap of the value, which is
-    `most` at most.
+    """Convert GAP of the sum that Sia minimises, lambda J - value, to a gap of a value up to
+    `most`.
     """
     jobs = np.count_nonzero(np.diff(round_.instance.start))
     return GAP * max(1.0, (LAMBDA * jobs - most) / most) if most > 0 else GAP
 
 
 def _with_gap(task: Task, gap: float) -> Task:
-    """The task with another gap; structure and dual, found already, are the same."""
+    """Return the task with another gap and the same structure and dual."""
     other = dataclasses.replace(task, limits=dataclasses.replace(task.limits, gap=gap))
     vars(other).update(choices=task.choices, dual=task.dual)
     return other
 
 
 def goodput_round(round_: CompiledRound) -> tuple[CompiledRound, Ints]:
-    """The round with Sia's values instead of the objective's and without options that cannot
-    matter; and the column of the given round that each of its columns is."""
+    """Return the round with Sia's values and without irrelevant options.
+
+    Also return the column of the given round for each of its columns.
+    """
     i, jobs = round_.instance, round_.problem.jobs
     rate = round_.option_table.rate[round_.option] if len(round_.option) else np.zeros(0)
     factor = np.where(i.keep, 1.0, restart_factor(jobs, round_.problem.now_s)[i.job])
@@ -96,17 +98,15 @@ def goodput_round(round_: CompiledRound) -> tuple[CompiledRound, Ints]:
 
 
 def relative_goodput(rate: Floats, job: Ints, least: Ints) -> Floats:
-    """(n,) G: goodput over the job's smallest positive one, times the GPUs it needs at least
-    (J,).
-    """
+    """Return G (n,): goodput over the job's smallest positive one, times its least GPUs (J,)."""
     smallest = np.full(len(least), np.inf)
     np.minimum.at(smallest, job, np.where(rate > 0, rate, np.inf))
     return np.asarray(rate / smallest[job] * least[job], dtype=np.float64)
 
 
 def restart_factor(jobs: Jobs, now_s: float) -> Floats:
-    """(J,) r: the share of its life that a job would have had for work if it restarted now; 1
-    where nothing runs.
+    """Return r (J,): the share of its life with work if a job restarted now; 1 for jobs that do not
+    run.
     """
     age = np.maximum(now_s - jobs.submitted_s, 0.0)
     spent = jobs.restarts * jobs.restart_s
@@ -116,8 +116,10 @@ def restart_factor(jobs: Jobs, now_s: float) -> Floats:
 
 
 def option_value(normal: Floats, factor: Floats, power: float, lam: float) -> Floats:
-    """What an option adds to the maximisation: lambda - V for a negative power, V - lambda (lambda
-    < 0) for a positive one. normal: G; factor: r, 1 for the present option; arrays of equal shape.
+    """Return the part of an option in the maximisation.
+
+    It is lambda - V for a negative power, and V - lambda (lambda < 0) for a positive one. normal is
+    G, factor is r (1 for the present option); both have the same shape.
     """
     with np.errstate(divide="ignore"):
         raised = (normal * factor) ** power
@@ -126,8 +128,8 @@ def option_value(normal: Floats, factor: Floats, power: float, lam: float) -> Fl
 
 
 def growth_limit(i: Instance, jobs: Jobs) -> Ints:
-    """(J,) most GPUs of a new option: twice the most ever held, and never less than the smallest
-    size on offer.
+    """Return the most GPUs of a new option, (J,): twice the most ever held, at least the smallest
+    size.
     """
     start = np.full(len(jobs), np.iinfo(np.int64).max)
     new: Bools = ~i.keep

@@ -1,16 +1,12 @@
-"""What clusters do with spot GPUs without a plan: take them whenever they are there, and fall back
-on demand.
+"""Common rules for spot GPUs without a plan: take them when available, otherwise pay on demand.
 
-    spot-first   a job at the size it asked for: on spot GPUs if any are free, else in the other
-                 pools at once, cheapest
-                 market first; back to spot as soon as it fits
-    spot-wait    the same, but while its deadline leaves time a job waits for spot; when the time to
-                 spare is used up it
-                 goes where GPUs are not taken back, and stays there (the greedy policy of Wu et
-                     al., NSDI 2024, section
-                 3: spot whenever there is any, on demand when the deadline forces it)
+    spot-first   A job at its requested size takes spot GPUs if any are free. Otherwise it goes to
+                 other pools at once, cheapest market first, and back to spot as soon as it fits.
+    spot-wait    The same, but a job waits for spot as long as its deadline leaves time. When the
+                 spare time is used up, it goes where GPUs are not revoked, and stays there (the
+                 greedy policy of Wu et al., NSDI 2024, section 3).
 
-Who holds spot GPUs keeps them; the others are served in order of submission. Jobs without a
+Jobs that hold spot GPUs keep them; the others are served in order of submission. Jobs without a
 deadline never wait.
 """
 
@@ -37,12 +33,12 @@ FIRST = {Market.SPOT: 0, Market.RESERVED: 1, Market.ON_DEMAND: 2}
 
 
 def spot_first(task: Task) -> Proposal:
-    """Spot if it is there, else whatever else is, at once."""
+    """Use spot GPUs if available, else any other GPUs at once."""
     return _serve_preferred(task, options_at_requested_size(task.round))
 
 
 def spot_wait(task: Task) -> Proposal:
-    """Spot if it is there; else wait as long as the deadline allows."""
+    """Use spot GPUs if available, else wait as long as the deadline allows."""
     round_ = task.round
     preferred = options_at_requested_size(round_)
     job = round_.instance.job[preferred]

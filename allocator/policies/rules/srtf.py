@@ -1,9 +1,9 @@
 """Shortest remaining time first, preemptive, at the requested size.
 
 Source: the classic discipline (Schrage 1968 for one server), used as the baseline with known
-lengths by Tiresias, Blox and others. Every round the jobs are served anew, the one with
-the least time left first; who does not fit is skipped (no blocking), so a running job is paused
-when shorter ones need its GPUs. Knows speeds and lengths.
+lengths by Tiresias, Blox and others. Every round all jobs are served again, the one with
+the least time left first; jobs that do not fit are skipped (no blocking), so a running job is
+paused when shorter ones need its GPUs. Knows speeds and lengths.
 
 Several pools: the time left is remaining work over the speed at the requested size in the fastest
 pool the job may use, one number per job wherever it runs; a job stays in the pool it runs in if it
@@ -28,7 +28,7 @@ from formulations.model.linear import Floats, Ints
 
 
 def srtf(task: Task) -> Proposal:
-    """Serve jobs by remaining time at the requested size, shortest first, pausing whoever is in
+    """Serve jobs by remaining time at the requested size, shortest first, pausing jobs that are in
     the way.
     """
     round_ = task.round
