@@ -1,13 +1,13 @@
-"""The long-run budgets of a cluster, one of all and one of each tenant that has one, and their
-books (longrun.py).
+"""The long-run budgets of a cluster, one of all and one of each tenant that has one, with their
+books.
 
-    config.toml [longrun], tenants.csv  ->  Budgets
-    Books, what was spent, what is there  ->  Books                  settled()
-    Problem, Books  ->  Problem with prices and limits               applied()
+    config.toml [longrun], tenants.csv    ->  Budgets
+    Books, spending, running jobs         ->  Books                            update_books()
+    Problem, Books                        ->  Problem with prices and limits   apply_books()
 
-Books count dollars for GPUs that are not reserved; those are paid for anyway. Limits of a round
-count all GPUs, so that what the reserved ones cost comes on top. Limits stay above what a round
-cannot help: jobs that may not be changed, and guaranteed GPUs.
+Books count dollars for GPUs that are not reserved, because reserved ones are paid for in any case.
+Limits of a round count all GPUs, so the cost of the reserved ones is added. Limits stay above
+unavoidable spending: jobs that may not be changed, and guaranteed GPUs.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ACCOUNT, TENANTS = "account", "tenants"  # keys there that hold the books
 
 @dataclass(frozen=True)
 class Budgets:
-    """total: of the whole cluster; tenants: by name."""
+    """The budget of the whole cluster (`total`) and those of tenants by name."""
 
     total: LongRunBudget | None = None
     tenants: Mapping[str, LongRunBudget] = field(default_factory=dict)
@@ -48,7 +48,7 @@ class Books:
 
 
 def budgets(problem: Problem) -> Budgets:
-    """The long-run budgets that a problem names."""
+    """Return the long-run budgets that a problem names."""
     given = problem.settings.get(TABLE, {})
     window_s = float(given.get("window_s", longrun.WINDOW_S))
     t = problem.tenants
@@ -72,8 +72,11 @@ def budgets(problem: Problem) -> Budgets:
 
 
 def weights(problem: Problem) -> Floats:
-    """(Q,) weight of the running jobs, by tenant; without ageing. In the theory nobody waits; if
-    those who wait counted, a price that is too high would raise itself."""
+    """Return the weight of the running jobs by tenant, (Q,), without ageing.
+
+    In the theory no job waits. If waiting jobs counted, a price that is too high would raise
+    itself.
+    """
     jobs = problem.jobs
     there = np.where(jobs.state == State.RUNNING, jobs.weight, 0.0)
     return np.asarray(
@@ -82,9 +85,11 @@ def weights(problem: Problem) -> Floats:
 
 
 def update_books(books: Books, problem: Problem, spent: Mapping[str, float]) -> Books:
-    """The books at the problem's now_s. spent: dollars for GPUs that are not reserved since the
-    books before, by tenant; books of budgets that are new begin now, those of budgets that are gone
-    end."""
+    """Return the books at the problem's now_s.
+
+    `spent` is the dollars by tenant for GPUs that are not reserved since the last books. Books of
+    new budgets begin now, and those of removed budgets end.
+    """
     asked = budgets(problem)
     present = dict(zip(problem.tenants.tenant, weights(problem).tolist(), strict=True))
     return Books(
@@ -117,8 +122,11 @@ def _update_one(
 
 
 def apply_books(problem: Problem, books: Books) -> Problem:
-    """The problem with the prices of the books as dollar_price, and no more dollars per hour than
-    they allow; the books themselves are in its settings."""
+    """Return the problem with the prices of the books as dollar_price and with their limits on
+    dollars.
+
+    The books themselves are in its settings.
+    """
     asked, t = budgets(problem), problem.tenants
     if not asked:
         return problem
@@ -148,14 +156,17 @@ def apply_books(problem: Problem, books: Books) -> Problem:
 
 
 def _reserved_dollars(problem: Problem) -> float:
-    """Dollars per hour of all reserved GPUs, used or not."""
+    """Return the dollars per hour of all reserved GPUs, used or not."""
     pools = problem.pools
     return float((pools.gpus * pools.price_per_gpu_hour)[pools.market == Market.RESERVED].sum())
 
 
 def _unavoidable_dollars(problem: Problem) -> Floats:
-    """(Q,) dollars per hour that no round can do without: running jobs that may not be paused, all
-    of them where changes are limited, and guaranteed GPUs at the dearest price."""
+    """Return the dollars per hour that every round spends, (Q,).
+
+    They are those of running jobs that may not be paused (all of them where changes are limited),
+    and of guaranteed GPUs at the highest price.
+    """
     jobs, pools, t = problem.jobs, problem.pools, problem.tenants
     stays: Bools = (jobs.state == State.RUNNING) & (~jobs.preemptible | (problem.max_changes >= 0))
     cost = (
@@ -171,8 +182,8 @@ def _unavoidable_dollars(problem: Problem) -> Floats:
 
 
 def snapshot_with_terms(snapshot: Snapshot, problem: Problem) -> Snapshot:
-    """The snapshot that says what `apply_books` made of its problem, so that whoever reads it
-    decides the same.
+    """Return the snapshot with the prices and limits of `apply_books`, which gives the same
+    decision.
     """
     config = {
         **snapshot.config,
@@ -185,7 +196,7 @@ def snapshot_with_terms(snapshot: Snapshot, problem: Problem) -> Snapshot:
     if not budgets(problem).tenants:
         return snapshot_with_terms
     tenants = problem.tenants
-    rows = len(snapshot.tables["tenants.csv"])  # its tenants are the first ones, in their order
+    rows = len(snapshot.tables["tenants.csv"])  # the tenants of the file come first, in their order
     limit = tenants.budget_per_hour[:rows]
     return snapshot_with_terms.with_columns(
         "tenants.csv",
@@ -195,7 +206,7 @@ def snapshot_with_terms(snapshot: Snapshot, problem: Problem) -> Snapshot:
 
 
 def to_json(books: Books) -> dict[str, Any]:
-    """Books as JSON and TOML values; nothing for what there is none of."""
+    """Return books as JSON and TOML values, without absent parts."""
     out: dict[str, Any] = {} if books.total is None else {ACCOUNT: longrun.to_json(books.total)}
     if books.tenants:
         out[TENANTS] = {name: longrun.to_json(account) for name, account in books.tenants.items()}
@@ -203,7 +214,7 @@ def to_json(books: Books) -> dict[str, Any]:
 
 
 def from_json(value: Mapping[str, Any] | None) -> Books:
-    """The books of to_json."""
+    """Return the books of `to_json`."""
     if not value:
         return Books()
     total = value.get(ACCOUNT)
@@ -214,7 +225,7 @@ def from_json(value: Mapping[str, Any] | None) -> Books:
 
 
 def report(books: Books, asked: Budgets, interval_s: float) -> dict[str, dict[str, Any]]:
-    """What people want to know of every budget as JSON values, "" = that of the whole cluster."""
+    """Return the state of every budget as JSON values; "" is that of the whole cluster."""
     pairs = [
         ("", asked.total, books.total),
         *((n, b, books.tenants.get(n)) for n, b in asked.tenants.items()),

@@ -1,6 +1,4 @@
-"""Classes of jobs that GPUs are rented for: the checked content of classes.csv, and the GPUs
-they can be rented on.
-"""
+"""Classes of jobs that GPUs are rented for (classes.csv), and the GPUs that can be rented."""
 
 from __future__ import annotations
 
@@ -21,8 +19,9 @@ Points = tuple[tuple[int, float], ...]
 
 @dataclass(frozen=True)
 class RentablePools:
-    """What can be rented, in any number: names (P,), GPU types, dollars per GPU-hour (P,), gpus
-    (P,): how many there are, inf = not said; it limits the width of jobs where they cost nothing.
+    """Pools that can be rented: names, GPU types, dollars per GPU-hour and GPUs, (P,) each.
+
+    GPUs are inf where not given; they limit the width of jobs where they cost nothing.
     """
 
     pool: tuple[str, ...]
@@ -31,7 +30,7 @@ class RentablePools:
     gpus: Floats
 
     def cheapest(self, gpu_type: str) -> int:
-        """Number of the cheapest pool of the type, "" = of any; -1 = none."""
+        """Return the index of the cheapest pool of the type ("" = any), -1 without one."""
         mine = [p for p, t in enumerate(self.gpu_type) if gpu_type in ("", t)]
         return min(mine, key=lambda p: float(self.price[p]), default=-1)
 
@@ -57,12 +56,13 @@ class RentalClasses:
     rented: RentablePools | None = None
 
     def pool(self, row: int) -> int:
-        """The cheapest pool for a row, -1 without pools."""
+        """Return the cheapest pool for a row, -1 without pools."""
         return -1 if self.rented is None else self.rented.cheapest(self.gpu_type[row])
 
     def model(self, dollars: bool) -> JobClasses:
-        """For formulations/rental; dollars: the budget is in dollars per hour (there must be
-        pools), else in GPUs.
+        """Return the classes for formulations/rental.
+
+        With `dollars` the budget is in dollars per hour (there must be pools), else in GPUs.
         """
         price, most = np.ones(len(self.of)), self.max_gpus
         if dollars and self.rented is not None:
@@ -90,8 +90,9 @@ class RentalClasses:
 
 
 def parse_pools(table: ParsedTable, found: Findings, dollars: bool) -> RentablePools:
-    """The pools of a table; faults go to `found`. dollars: what is free must say how much there
-    is.
+    """Return the pools of a table; faults are added to `found`.
+
+    With `dollars`, a free pool must give its number of GPUs.
     """
     price = np.asarray(table["price_per_gpu_hour"], dtype=np.float64)
     gpus = np.where(table.given("gpus"), table["gpus"], np.inf)
@@ -110,8 +111,9 @@ def parse_pools(table: ParsedTable, found: Findings, dollars: bool) -> RentableP
 def classes(
     table: ParsedTable, found: Findings, rented: RentablePools | None = None
 ) -> RentalClasses:
-    """The classes in order of their first rows; what is wrong goes to `found`, and then they
-    mean nothing.
+    """Return the classes in order of their first rows; faults are added to `found`.
+
+    The result has no meaning if there are faults.
     """
     kind, parameter = np.asarray(table["kind"]), np.asarray(table["parameter"], dtype=np.float64)
     is_table, known = kind == TABLE, table.ok("kind")
@@ -163,8 +165,9 @@ def classes(
 
 
 def _of_class(table: ParsedTable, found: Findings) -> tuple[Ints, list[int]]:
-    """(R,) class of each row, and the first row of each class; rows of a class that differ are
-    faults.
+    """Return the class of each row, (R,), and the first row of each class.
+
+    Rows of a class that contradict each other are faults.
     """
     number: dict[str, int] = {}
     first: list[int] = []
@@ -200,7 +203,7 @@ def _check_types(table: ParsedTable, rented: RentablePools, found: Findings) -> 
 
 
 def _parse_points(table: ParsedTable, row: int, found: Findings, most: float) -> Points:
-    """The points of a cell, by width; faults go to `found`."""
+    """Return the points of a cell, by width; faults are added to `found`."""
     text = table["points"][row]
     out: dict[int, float] = {}
     for part in text.split("|") if text else ():

@@ -14,14 +14,16 @@ from allocator.domain.schema.spot_columns import OF_CLUSTER
 from formulations.transient.revocations import Hazard
 
 SPOT = 1  # place of "spot" in the choices of `market`
-MOST_STATES = 1_000_000  # combinations of working servers that are looked at one by one
+MOST_STATES = 1_000_000  # combinations of working servers that are enumerated
 
 
 @dataclass(frozen=True)
 class TransientCluster:
-    """One cluster of G sorts of servers, arrays (G,). price: dollars per hour of one server;
-    servers_price: of parameter servers. measured, every_s, quality: nan = not given. cap,
-    sharpness: inf = none, a sharp corner."""
+    """One cluster of G kinds of servers, arrays (G,).
+
+    price is in dollars per hour of one server, servers_price that of parameter servers. measured,
+    every_s and quality are nan if not given; cap and sharpness inf mean none, and a sharp corner.
+    """
 
     name: str
     gpu_types: tuple[str, ...]
@@ -43,22 +45,21 @@ class TransientCluster:
 
     @property
     def dollars_per_hour(self) -> float:
-        """Price of everything."""
+        """Price of all servers."""
         return float(self.workers @ self.price) + self.servers_price
 
     @property
     def own_speed(self) -> float:
-        """Work per second without any limit: the workers' own speeds; in step, all are as fast
-        as the slowest.
-        """
+        """Work per second without any limit: the workers' own speeds, or the slowest if in step."""
         if self.synchronous:
             return float(self.workers.sum() * self.work_per_s.min())
         return float(self.workers @ self.work_per_s)
 
 
 def clusters(table: ParsedTable, found: Findings) -> tuple[TransientCluster, ...]:
-    """The clusters in order of their first rows; what is wrong goes to `found`, and then they
-    mean nothing.
+    """Return the clusters in order of their first rows; faults are added to `found`.
+
+    The result has no meaning if there are faults.
     """
     _check_markets(table, found)
     hazards = [_hazard(table, i, found) for i in range(len(table))]
@@ -73,7 +74,7 @@ def clusters(table: ParsedTable, found: Findings) -> tuple[TransientCluster, ...
 
 
 def _check_markets(table: ParsedTable, found: Findings) -> None:
-    """Prices of one type by market, and who can be taken back at all."""
+    """Check prices of one type by market, and that only revocable servers are revoked."""
     ok = table.ok("market", "price_per_hour", "gpu_type")
     spot, price, types = (
         table["market"] == SPOT,
@@ -136,7 +137,7 @@ def _hazard(table: ParsedTable, i: int, found: Findings) -> Hazard:
 
 
 def _check_consistency(table: ParsedTable, same: list[int], found: Findings) -> None:
-    """Rows of one cluster do not contradict each other, and are not too many."""
+    """Check that rows of one cluster do not contradict each other, and are not too many."""
     for column in OF_CLUSTER:
         given = [i for i in same if table.given(column)[i]]
         for i in given[1:]:

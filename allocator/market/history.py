@@ -1,5 +1,5 @@
-"""Classes of jobs from what was submitted: a class per model, with its arrivals, mean work and
-speed-up by table.
+"""Classes of jobs from past submissions: a class per model with arrivals, mean work and speed-up
+table.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ Rate = Callable[[Ints, Ints, Ints], Floats]
 
 @dataclass(frozen=True)
 class History:
-    """n jobs that were submitted, arrays (n,): model, seconds, work in the model's unit, weight,
-    most GPUs.
+    """n submitted jobs, arrays (n,): model, seconds, work in the model's unit, weight, largest
+    size.
     """
 
     source: str
@@ -33,7 +33,8 @@ class History:
     max_gpus: Ints
 
     def hours(self) -> float:
-        """Hours in which they came: n gaps of the mean length of the n - 1 that were seen.
+        """Hours in which they arrived: n gaps of the mean length of the n - 1 observed ones.
+
         Raises InvalidInput.
         """
         n, span = len(self.model), float(np.ptp(self.submitted_s)) if len(self.model) else 0.0
@@ -59,12 +60,12 @@ def estimate_classes(
     hours: float | None = None,
     rented: RentablePools | None = None,
 ) -> tuple[RentalClasses, tuple[str, ...]]:
-    """The classes, and warnings of models that no speed is known of.
+    """Estimate the classes; also return warnings of models without a known speed.
 
-    One class per model: arrivals = jobs / hours; mean work = mean total_work / (work per hour of
-    one GPU of the first GPU type); weight: the mean; a row per GPU type with the known speeds at
-    powers of two and at the largest size its jobs may have. Where one GPU has no speed, the
-    smallest known size divided by its GPUs takes its place.
+    There is one class per model. Arrivals are jobs / hours. The mean work is mean total_work /
+    (work per hour of one GPU of the first GPU type). The weight is the mean weight. There is a row
+    per GPU type with the known speeds at powers of two and at the largest size of its jobs. Where
+    one GPU has no speed, the smallest known size divided by its GPUs takes its place.
     """
     over = past.hours() if hours is None else hours
     of: list[int] = []
@@ -133,6 +134,6 @@ def estimate_classes(
 
 
 def _speeds(rate: Rate, model: int, gpu_type: int, sizes: Ints) -> list[tuple[int, float]]:
-    """(GPUs, work per second) of the sizes with a known speed."""
+    """Return (GPUs, work per second) of the sizes with a known speed."""
     found = rate(np.full(len(sizes), model), np.full(len(sizes), gpu_type), sizes)
     return [(k, s) for k, s in zip(sizes.tolist(), found.tolist(), strict=True) if s > 0]

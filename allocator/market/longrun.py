@@ -1,28 +1,25 @@
-"""Long-run budgets: an average of dollars per hour, or an amount until a date, held by a price and
-a limit on debt.
+"""Long-run budgets: average dollars per hour, or an amount until a date, by a price and a debt
+limit.
 
-Nobody is stopped at every moment: hours that spend little save for those that need much. What was
-saved or overdrawn is the virtual queue of the budget, and it sets two things for the next round:
+Spending is not limited at every moment: hours of little spending save for hours that need much. The
+savings or the overdraft are the virtual queue of the budget, which sets two things for the next
+round:
 
-    balance  B = income - spent                                             dollars; -B is the
-        virtual queue Z
-    credit   C = BETA b L          b: income per hour, L: hours left until CLOSE of the window, or
-                                   of the time to the
-                                   date, is over, at least LEAST of it: the books close early, and
-                                       stay closed
-    price    mu = (N / b) exp(-B / (THETA C))                               weighted hours per
-        dollar
-    limit    spend at most b + (B + C) / max(interval, L / SETTLE)          dollars per hour of the
-        next round
+    balance  B = income - spent                             dollars; -B is the virtual queue Z
+    credit   C = BETA b L                                   dollars
+    price    mu = (N / b) exp(-B / (THETA C))               weighted hours per dollar
+    limit    spend at most b + (B + C) / max(interval, L / SETTLE)     dollars per hour
 
-N is the weight of the running jobs, averaged over time: by Little's law mean response time is N per
-unit of arrivals, and N / b is the scale of the price in the fixed-width theory (widths k = a / ((1
-- a) mu) of power laws k^a cost N a / (1 - a) / mu dollars per hour; Li et al., EPEW 2024). So
-nothing is tuned: all else is a share of the window. The exponential is the multiplicative-weights
-form of the price (its logarithm follows the balance); drift plus penalty, mu = Z / V (Neely 2010,
-chapter 4), was mostly slower (docs/budgets.md). What may be overdrawn shrinks with the time that is
-left to pay it back, so that the books close at the end of every window whatever the load does;
-money that nobody wants cannot be spent.
+b is the income per hour. L is the hours left until the share CLOSE of the window, or of the time to
+the date, is over, and at least the share LEAST: the books close early, and stay closed. N is the
+weight of the running jobs, averaged over time: by Little's law mean response time is N per unit of
+arrivals, and N / b is the scale of the price in the fixed-width theory (widths k = a / ((1 - a) mu)
+of power laws k^a cost N a / (1 - a) / mu dollars per hour; Li et al., EPEW 2024). So nothing is
+tuned: all else is a share of the window. The exponential is the multiplicative-weights form of the
+price (its logarithm follows the balance); drift plus penalty, mu = Z / V (Neely 2010, chapter 4),
+was mostly slower (docs/budgets.md). The permitted overdraft shrinks with the time that is left to
+pay it back, so the books close at the end of every window whatever the load does. Money that no job
+wants cannot be spent.
 """
 
 from __future__ import annotations
@@ -34,7 +31,7 @@ from typing import Any
 
 HOUR = 3600.0
 WINDOW_S = 14 * 24 * HOUR  # of an average, unless given
-CLOSE, LEAST = 0.95, 0.01  # savings of the last hours would find nobody to spend them
+CLOSE, LEAST = 0.95, 0.01  # savings of the last hours could no longer be spent
 BETA = 0.5  # an overdraft is paid back by spending so much less than the income
 THETA = 0.3  # share of the credit that makes a dollar e times as dear
 # parts of the time left within which the limit uses up balance and credit
@@ -48,11 +45,11 @@ RECENT = 1 / 14
 
 @dataclass(frozen=True)
 class LongRunBudget:
-    """average_per_hour: dollars, over windows of window_s; or amount: dollars until until_s (then
-    window_s is unused).
+    """A budget: an average over windows, or an amount until a date.
 
-    Exactly one of average_per_hour and amount is a number, the other nan; until_s is inf for an
-    average.
+    Exactly one of average_per_hour (dollars, over windows of window_s) and amount (dollars until
+    until_s) is a number, the other nan. until_s is inf for an average; window_s is not used for an
+    amount.
     """
 
     average_per_hour: float = math.nan
@@ -70,8 +67,18 @@ class LongRunBudget:
 class BudgetAccount:
     """The books of a budget at at_s; dollars since opened_s.
 
-    income, spent: so far. present: weight of the jobs running since at_s; load: its average (N).
-    rate: recent spending, dollars per hour. until_s: the date it was opened for, inf: none.
+    Attributes
+    ----------
+    income, spent : float
+        Dollars so far.
+    present : float
+        Weight of the jobs running since at_s.
+    load : float
+        Its average (N).
+    rate : float
+        Recent spending, dollars per hour.
+    until_s : float
+        The date the account was opened for, inf = none.
     """
 
     opened_s: float
@@ -91,25 +98,25 @@ class BudgetAccount:
 
 @dataclass(frozen=True)
 class RoundTerms:
-    """What the books ask of the next round: mu, and the most that may be spent in it, dollars
-    per hour.
-    """
+    """Terms for the next round: mu, and the most that may be spent in it, dollars per hour."""
 
     mu: float
     per_hour: float
 
 
 def open_account(budget: LongRunBudget, now_s: float, present: float) -> BudgetAccount:
-    """Empty books. present: weight of the running jobs."""
+    """Return empty books; `present` is the weight of the running jobs."""
     return BudgetAccount(now_s, now_s, present=present, load=present, until_s=budget.until_s)
 
 
 def update_account(
     account: BudgetAccount, budget: LongRunBudget, spent: float, now_s: float, present: float
 ) -> BudgetAccount:
-    """The books at now_s, after `spent` more dollars. A clock that goes back stands still. A budget
-    of another kind, or an amount for a later date after the date it had, begins new books where the
-    old ones end."""
+    """Return the books at now_s, after `spent` more dollars.
+
+    If the clock goes back, time stands still. A budget of another kind, or an amount for a later
+    date after its old date, begins new books where the old ones end.
+    """
     changed = budget.has_end != math.isfinite(account.until_s)
     if changed or account.until_s <= account.at_s < budget.until_s:
         account = BudgetAccount(
@@ -138,7 +145,7 @@ def update_account(
 
 
 def next_terms(account: BudgetAccount, budget: LongRunBudget, interval_s: float) -> RoundTerms:
-    """What the next round of interval_s may do."""
+    """Return the terms of the next round of interval_s."""
     if budget.has_end and account.at_s >= budget.until_s:
         # the date is over, and so is the money
         return RoundTerms(0.0, 0.0)
@@ -155,12 +162,12 @@ def next_terms(account: BudgetAccount, budget: LongRunBudget, interval_s: float)
 
 
 def price(scale: float, debt: float) -> float:
-    """mu from its scale N / b and the debt -B / (THETA C)."""
+    """Return mu from its scale N / b and the debt -B / (THETA C)."""
     return scale * math.exp(min(STEEPEST, max(FLATTEST, debt)))
 
 
 def income_per_hour(account: BudgetAccount, budget: LongRunBudget) -> float:
-    """b: what comes in from now on; of an amount, what has not come in yet, evenly until the
+    """Return b, the income from now on; for an amount the rest of its income, evenly until the
     date.
     """
     if not budget.has_end:
@@ -170,8 +177,9 @@ def income_per_hour(account: BudgetAccount, budget: LongRunBudget) -> float:
 
 
 def left_s(account: BudgetAccount, budget: LongRunBudget) -> float:
-    """L in seconds: until the date, or to the end of the present window of an average; above 0
-    for an average.
+    """Return L in seconds: until the date, or to the end of the present window of an average.
+
+    It is above 0 for an average.
     """
     if budget.has_end:
         return max(0.0, budget.until_s - account.at_s)
@@ -179,7 +187,7 @@ def left_s(account: BudgetAccount, budget: LongRunBudget) -> float:
 
 
 def remaining(account: BudgetAccount, budget: LongRunBudget) -> float:
-    """Dollars of the amount, or of the present window, that are not spent yet; negative:
+    """Return the dollars of the amount, or of the present window, not spent yet; negative:
     overdrawn.
     """
     if budget.has_end:
@@ -188,8 +196,10 @@ def remaining(account: BudgetAccount, budget: LongRunBudget) -> float:
 
 
 def runs_out_s(account: BudgetAccount, budget: LongRunBudget) -> float:
-    """When the remaining dollars are gone if spending goes on at the recent rate; inf: they last
-    until the date or the end of the window."""
+    """Return when the remaining dollars are gone at the recent rate of spending.
+
+    It is inf if they last until the date or the end of the window.
+    """
     left, most = max(0.0, remaining(account, budget)), left_s(account, budget)
     if account.rate * most / HOUR <= left or most <= 0:
         return math.inf
@@ -197,7 +207,7 @@ def runs_out_s(account: BudgetAccount, budget: LongRunBudget) -> float:
 
 
 def _earned(account: BudgetAccount, budget: LongRunBudget, now_s: float) -> float:
-    """Income between the books and now_s."""
+    """Return the income between the books and now_s."""
     if not budget.has_end:
         return budget.average_per_hour * (now_s - account.at_s) / HOUR
     if now_s >= budget.until_s:
@@ -212,7 +222,7 @@ def _window_s(account: BudgetAccount, budget: LongRunBudget) -> float:
 
 
 def _mean(old: float, new: float, hours: float, memory_h: float) -> float:
-    """The average that forgets at the given memory, after `hours` of `new`."""
+    """Return the average with exponential forgetting, after `hours` of `new`."""
     if hours <= 0:
         return old
     return old + (new - old) * (1.0 - math.exp(-hours / memory_h) if memory_h > hours else 1.0)
@@ -222,21 +232,22 @@ Json = Mapping[str, float | None]
 
 
 def to_json(account: BudgetAccount) -> dict[str, float | None]:
-    """An account as JSON and TOML values; floats read back as the same. An endless date is left
-    out.
+    """Return an account as JSON and TOML values, which read back as the same floats.
+
+    An endless date is left out.
     """
     return {name: value for name, value in asdict(account).items() if math.isfinite(value)}
 
 
 def from_json(value: Json) -> BudgetAccount:
-    """The account of to_json."""
+    """Return the account of `to_json`."""
     return BudgetAccount(
         **{f.name: float(v) for f in fields(BudgetAccount) if (v := value.get(f.name)) is not None}
     )
 
 
 def report(account: BudgetAccount, budget: LongRunBudget, interval_s: float) -> dict[str, Any]:
-    """The books for people: JSON values, None where there is no number."""
+    """Return the books as JSON values for users, None where there is no number."""
     gone = runs_out_s(account, budget)
     hours, asks = (account.at_s - account.opened_s) / HOUR, next_terms(account, budget, interval_s)
     return {

@@ -34,8 +34,10 @@ POINTS = 100  # of the curve, at least
 
 @dataclass(frozen=True)
 class RentResult:
-    """The plan of a budget. unit: "gpus" or "dollars_per_hour"; more: the plan of one more unit of
-    budget; rules: plans of the same budget by other rules, by name; curve: None unless asked for.
+    """The plan of a budget.
+
+    unit is "gpus" or "dollars_per_hour", more the plan of one more unit of budget, rules plans of
+    the same budget by other rules, by name, and curve is None unless asked for.
     """
 
     classes: RentalClasses
@@ -82,7 +84,10 @@ class RentResult:
         } | ({} if self.curve is None else {"curve": self.curve_rows()})
 
     def rows(self) -> list[dict[str, Any]]:
-        """A class each. width: of the mean job (whole GPUs: the mean of the options by shares)."""
+        """Return one row per class.
+
+        width is that of the mean job (whole GPUs: the mean of the options by shares).
+        """
         p, c = self.plan, self.classes
         width, time, jobs = (
             p.by_class(p.share * p.width),
@@ -105,9 +110,7 @@ class RentResult:
         ]
 
     def crowded(self) -> list[tuple[str, float, float]]:
-        """(name, GPUs, mean GPUs in use) of pools where GPUs are free and more are in use than
-        there are.
-        """
+        """Return (name, GPUs, mean GPUs in use) of free pools with more GPUs in use than exist."""
         p, rented = self.plan, self.classes.rented
         if rented is None or self.unit == "gpus":
             return []
@@ -134,7 +137,10 @@ class RentResult:
         }
 
     def curve_rows(self) -> list[dict[str, float]]:
-        """A point of the curve each; the rules are compared where a budget is above the least."""
+        """Return one row per point of the curve.
+
+        The rules are compared where a budget is above the least.
+        """
         if self.curve is None:
             return []
         c, made = self.curve, self.plan.classes
@@ -163,9 +169,9 @@ def rent(
     dollars: bool = False,
     with_curve: bool = False,
 ) -> RentResult:
-    """The best plan for a long-run mean of `budget` GPUs, or dollars per hour.
+    """Return the best plan for a long-run mean of `budget` GPUs, or dollars per hour.
 
-    Raises Infeasible, with the smallest budget that would do, where the classes cannot be stable.
+    Raises Infeasible, with the smallest sufficient budget, if the classes cannot be stable.
     """
     made, unit = classes.model(dollars), "dollars_per_hour" if dollars else "gpus"
     chosen = restrict_to_whole_gpus(made) if whole else made
@@ -217,8 +223,6 @@ def _infeasible(
 
 
 def _just_above(value: float) -> float:
-    """A number of six digits, so that it can be given as it is shown, a little above a positive
-    one.
-    """
+    """Return a number of six digits, a little above a positive one, that can be given as shown."""
     step = 10.0 ** (math.floor(math.log10(value)) - 5)
     return float(f"{(math.floor(value / step * (1 + 1e-9)) + 1) * step:g}")

@@ -1,14 +1,14 @@
-"""Time and money of one job on each of several clusters, some of whose servers may be taken back;
-which one to take.
+"""Time and cost of one job on each of several clusters with revocable servers, and the choice of
+one.
 
-    T = startup + steps / v + (checkpoints) T_ckpt + E[losses] (T_replace + T_redone)         (Li et
-        al., ICDCS 2020)
+    T = startup + steps / v + (checkpoints) T_ckpt + E[losses] (T_replace + T_redone)
 
-Synchronous clusters use the expectation of the last terms (formulations/transient:
-synchronous_seconds, with a hard lifetime lifetime_seconds: servers that start together reach it
-together, one loss), asynchronous ones the expected speed while lost workers are away, under the
-cap. With a hazard that depends on age the mean hazard of a run of that length on new servers is
-used, found by repeating until the length stays the same.
+The formula is that of Li et al., ICDCS 2020. Synchronous clusters use the expectation of the last
+terms (formulations/transient: synchronous_seconds; with a hard lifetime lifetime_seconds, where
+servers that start together reach it together, as one loss). Asynchronous ones use the expected
+speed while lost workers are absent, under the cap. With a hazard that depends on age, the mean
+hazard of a run of that length on new servers is used; it is found by iterating until the length
+stays the same.
 """
 
 from __future__ import annotations
@@ -32,12 +32,22 @@ SAME = 1e-7  # relative change of the length at which the rounds end
 
 @dataclass(frozen=True)
 class RunForecast:
-    """What is expected of one job on one cluster. seconds: from ordering the servers to the end,
-    inf: it never ends.
+    """Forecast of one job on one cluster.
 
-    speed: work per second while nothing is lost. useful: share of the time after start-up in which
-    the job moves on at that speed. revocations: servers lost. every_s: useful seconds between
-    checkpoints, inf: none. bound: the speed is clearly below the sum of the workers' own.
+    Attributes
+    ----------
+    work, speed : float
+        Work of the job, and work per second while nothing is lost.
+    seconds, dollars : float
+        From ordering the servers to the end, and their cost; inf = the job never ends.
+    revocations : float
+        Servers lost.
+    useful : float
+        Share of the time after start-up in which the job advances at that speed.
+    every_s : float
+        Useful seconds between checkpoints, inf = none.
+    bound : bool
+        Whether the speed is clearly below the sum of the workers' own.
     """
 
     cluster: TransientCluster
@@ -57,8 +67,9 @@ class RunForecast:
 
 
 def forecast_run(cluster: TransientCluster, work: float) -> RunForecast:
-    """Expected time and cost of `work` units; servers are paid from ordering them to the end of
-    the job.
+    """Return expected time and cost of `work` units.
+
+    Servers are paid from the order to the end of the job.
     """
     speed = (
         float(capped(cluster.own_speed, cluster.cap, cluster.sharpness))
@@ -101,10 +112,10 @@ def forecast_run(cluster: TransientCluster, work: float) -> RunForecast:
 def _synchronous_seconds(
     cluster: TransientCluster, alone: float, hours: float
 ) -> tuple[float, float]:
-    """Expected seconds of a run of about so many hours, and the useful seconds between checkpoints.
+    """Return the expected seconds of a run of about so many hours, and seconds between checkpoints.
 
-    Servers with the shortest lifetime end together. Those with a longer one count as losses at any
-    time, one for all servers of the sort whenever it is over.
+    The latter are useful seconds. Servers with the shortest lifetime end together. Those with a
+    longer one count as losses at any time, one for all servers of the kind whenever it is over.
     """
     life_h = min(h.lifetime_h for h in cluster.hazards)
     once = [
@@ -141,8 +152,9 @@ def _synchronous_seconds(
 def _asynchronous_seconds(
     cluster: TransientCluster, alone: float, speed: float, rates: Floats, every: float
 ) -> float:
-    """Seconds at which the expected progress reaches the work. A measured speed shrinks like the
-    one it stands for.
+    """Return the seconds at which the expected progress reaches the work.
+
+    A measured speed shrinks like the calculated one.
     """
     whole = float(capped(cluster.own_speed, cluster.cap, cluster.sharpness))
     mean = (
@@ -166,8 +178,11 @@ def _mean_up_share(cluster: TransientCluster, rates: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class ClusterChoice:
-    """Positions of the best clusters: cheapest and fastest of all, fastest for at most the cost,
-    cheapest by the deadline; None where none was asked for."""
+    """Indices of the best clusters.
+
+    They are the cheapest and fastest of all, the fastest within the cost, and the cheapest by the
+    deadline; None without such a limit.
+    """
 
     cheapest: int
     fastest: int
@@ -181,11 +196,11 @@ def choose_clusters(
     deadline_s: float | None = None,
     quality: float | None = None,
 ) -> ClusterChoice:
-    """The choice rules; ties in time go to the cheaper, ties in cost to the faster, then to the
-    earlier row.
+    """Choose clusters; ties in time go to the cheaper one, ties in cost to the faster, then the
+    earlier.
 
-    cost: most dollars. deadline_s: most seconds. quality: least quality, where it is known. Raises
-    Infeasible with the smallest cost, deadline or quality that would do.
+    cost is in dollars and deadline_s in seconds, both at most; quality is the least quality, where
+    it is known. Raises Infeasible with the smallest sufficient cost, deadline or quality.
     """
     good = [i for i, o in enumerate(outlooks) if quality is None or o.cluster.quality >= quality]
     if not good:
@@ -229,7 +244,7 @@ def choose_clusters(
 
 
 def undominated_clusters(outlooks: Sequence[RunForecast]) -> list[int]:
-    """Positions of the clusters that no other beats in both time and cost, by time."""
+    """Return indices of the clusters that no other beats in both time and cost, by time."""
     order = sorted(
         (i for i, o in enumerate(outlooks) if math.isfinite(o.seconds)),
         key=lambda i: (outlooks[i].seconds, outlooks[i].dollars),
