@@ -55,7 +55,7 @@ class Adopted:
 
 @dataclass
 class _JobRecord:
-    """What the state knows of one job. own: of the very job of the queue, as far as can be told."""
+    """What the state of the executor knows of one job."""
 
     last: int = 0  # newest generation ever seen
     open: list[OpenAllocation] = field(default_factory=list)
@@ -151,9 +151,12 @@ def _read_known_state(executor: LedgerExecutor) -> dict[str, _JobRecord]:
 
 
 class _Adoption:
-    """The queue's part. is_own: the state is, as far as is known, this queue's; goes_on: and the
-    queue knew it, so that an order the state has not seen was just not given yet. seen: allocations
-    that were observed."""
+    """The changes of the queue that an adoption makes.
+
+    is_own: the state belongs to this queue, as far as is known. is_known_to_queue: the queue knew
+    that, so that an order which the state has not seen was simply not given yet. seen: allocations
+    that were observed.
+    """
 
     def __init__(
         self,

@@ -78,8 +78,11 @@ _WAITING = (
 
 @dataclass(frozen=True)
 class RoundInput:
-    """What a round decides about. content: the snapshot as the journal keeps it; alone: jobs it
-    leaves alone; books: what is to be kept of long-run budgets."""
+    """What a round decides about.
+
+    content: the snapshot as the journal keeps it. jobs_left_alone: jobs that the rules of stability
+    leave alone. books: what is to be kept of long-run budgets.
+    """
 
     snapshot: Snapshot
     content: bytes

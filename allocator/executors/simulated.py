@@ -92,9 +92,12 @@ Key = tuple[str, int]
 
 @dataclass
 class _SimulatedAllocation:
-    """An allocation. paces: (since when, work per second), the first from the end of its pause on;
-    fail_s: when it fails by itself. end_s, phase: how it will end as things stand; stopped_s: when
-    it was told to stop. colocated_key: the other allocation on its GPUs, while both live."""
+    """An allocation of the simulated cluster.
+
+    rates: (since when, work per second), the first from the end of its pause on. fail_s: when it
+    fails by itself. end_s, phase: when and how it ends if nothing changes. stopped_s: when it was
+    told to stop. colocated_key: the other allocation on its GPUs, while both live.
+    """
 
     order: Order
     started_s: float

@@ -273,8 +273,9 @@ def _signal_name(number: int) -> str:
 
 
 def main(folder: Path) -> int:
-    """Look after the allocation, once: a second supervisor, or one that comes after the end, does
-    nothing.
+    """Supervise the allocation in the folder; do nothing if another process did or does.
+
+    Returns the exit code of this process.
     """
     lock = try_lock(folder / LOCK)
     order = read_json(folder / "order.json")

@@ -23,24 +23,48 @@ from allocator.simulator.revocations import HOUR, SpotServers
 
 
 class Holdings:
-    """State at the time `now`. Arrays have one entry per job of the workload, (N,), unless stated
-    otherwise.
+    """Who holds what at the time `now`, and what every job has done so far.
 
-    active: numbers of the jobs submitted and not done, ascending. pool -1, gpus 0, rate 0: holds
-    nothing. since_s: when it got what it holds. starts: how often it got an allocation. received
-    (N, T) seconds by type. capacity, price (P,). primary: the job on whose GPUs a secondary job
-    runs, -1 = its own; colocated_job: the other job on the same GPUs, -1 = none. attained:
-    GPU-seconds
-    held; ran: those and the ones run on a primary job's. event_s: when the first of its servers
-    dies or is replaced, inf without spot servers; revocations: servers lost; cycle_s: seconds from
-    a checkpoint to the next, nan = none. rented (Q,): dollars for GPUs that are not reserved. log:
-    capacity and price (P,) since when. left, from_s: remaining work when what a job holds or its
-    speed changed last, and since when it works on it; had_gpu_s, had_ran, had_s: attained, ran, and
-    received of the type, when it got what it holds. All five count from there, not from one stretch
-    to the next, so that rounding does not depend on how many rounds there were. luck: true over
-    believed rate of this start. debt, turned_s: work since the last checkpoint when its colocated
-    job changed last, and when that was. spans: who held what and when, as columns (job, pool, gpus,
-    from_s, to_s, primary job) of one array per step.
+    Arrays have one entry for every job of the workload, (N,), unless another shape is given.
+
+    Attributes
+    ----------
+    active : (A,)
+        Numbers of the jobs that are submitted and not done, ascending.
+    pool, gpus, rate
+        What a job holds and its work per second; -1, 0 and 0 where it holds nothing.
+    primary
+        The job on whose GPUs a secondary job runs, -1 = it holds its GPUs itself.
+    colocated_job
+        The other job on the same GPUs, -1 = none.
+    since_s, starts
+        When a job got what it holds, and how often it got an allocation.
+    received : (N, T)
+        Seconds on each GPU type.
+    attained, ran
+        GPU-seconds held, and these with the ones run on GPUs of a primary job.
+    left, from_s
+        Remaining work when the allocation or the speed changed last, and when work on it began.
+    had_gpu_s, had_ran, had_s
+        `attained`, `ran` and the seconds of the GPU type when a job got what it holds. Work and
+        seconds count from there, not from one step to the next, so that rounding does not depend
+        on the number of rounds.
+    speed_error
+        True rate divided by believed rate, since the last start.
+    unsaved_work, colocation_changed_s
+        Work since the last checkpoint when the colocated job changed last, and when that was.
+    event_s, revocations
+        When the first server of a job dies or is replaced (inf without spot servers), and how
+        many servers it lost.
+    cycle_s
+        Seconds from a checkpoint to the next, nan = none.
+    capacity, price : (P,)
+        GPUs and dollars per GPU-hour of the pools. `log` has their earlier values and times.
+    rented : (Q,)
+        Dollars of each tenant for GPUs that are not reserved.
+    spans
+        Who held what and when: one array for every step, with the columns job, pool, gpus, from_s,
+        to_s, primary job.
     """
 
     def __init__(self, workload: Workload, options: SimulationOptions) -> None:

@@ -19,8 +19,11 @@ from allocator.queue.round_journal import Want
 
 @dataclass(frozen=True)
 class Preview:
-    """A round that was decided and dropped. steps: what it would have ordered, in words, stops
-    first; periodic_due: periodic jobs would have been submitted before it, and are not in it."""
+    """A round that was decided and dropped.
+
+    steps: what it would have ordered, in words, stops first. is_periodic_due: periodic jobs would
+    have been submitted before the round, and are not in it.
+    """
 
     result: Plan
     steps: tuple[str, ...]

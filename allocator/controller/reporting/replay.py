@@ -24,10 +24,13 @@ from allocator.solvers.effort import GAP
 
 @dataclass(frozen=True)
 class Replay:
-    """number: of the round. digest_holds: the kept snapshot has the digest that the journal says.
-    same: the plan is the journal's, byte by byte; None: the journal has none to compare with.
-    first: the first line that differs. plan: as decided now, plan.json without timings. note: why a
-    difference is no surprise, ""."""
+    """A round of the journal, decided again.
+
+    number: of the round. is_digest_valid: the kept snapshot has the digest that the journal says.
+    same: the plan equals that of the journal byte by byte, None = the journal has none. first: the
+    first line that differs. plan: as decided now, plan.json without timings. note: why a difference
+    is expected, "" = it is not.
+    """
 
     number: int
     is_digest_valid: bool
