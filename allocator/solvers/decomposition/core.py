@@ -1,10 +1,9 @@
-"""The core: the few groups whose choice is in doubt at the present prices, as a small LP or MIP in
-HiGHS.
+"""The core: the few groups whose choice is in doubt at the present prices, as a small LP or MIP.
 
-All other groups keep their best column; what they use is taken off the bounds of the coupling rows.
-Rows of the core: the R coupling rows, then one row per core group. Columns: two penalty columns per
-coupling row (too much, too little), so that the LP always has a solution, then columns of the
-groups.
+HiGHS solves it. All other groups keep their best column, and their use is subtracted from the
+bounds of the coupling rows. Rows of the core: the R coupling rows, then one row per core group.
+Columns: two penalty columns per coupling row (too much, too little), so that the LP always has a
+solution, then columns of the groups.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""The LP relaxation by column generation: only groups in doubt are in the LP, prices of all others
-come by numpy.
+"""The LP relaxation by column generation: only doubtful groups are in the LP, numpy prices the
+others.
 
 Every dual solution of the small LP gives a valid Lagrangian bound (formulations/bounds/lagrangian),
-so the bound holds whatever HiGHS does. Dantzig and Wolfe 1960; stabilised by pricing at a mixture
-of the best and the present prices (Wentges 1997) when a step makes the bound worse.
+so the bound holds whatever HiGHS does. Source: Dantzig and Wolfe 1960. When a step makes the bound
+worse, pricing is stabilised by a mixture of the best and the present prices (Wentges 1997).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Relaxation:
 
 
 def losses(choices: Choices, dual: Dual) -> Floats:
-    """What each column gives up against its group's best at the prices, (n,), 0 for the best."""
+    """Return the loss of each column against its group's best at the prices, (n,)."""
     p = project_prices(choices, dual.prices)
     reduced = choices.value - choices.matrix @ p
     return np.asarray(
@@ -47,9 +47,7 @@ def losses(choices: Choices, dual: Dual) -> Floats:
 def select_doubtful_columns(
     choices: Choices, dual: Dual, loss: Floats, want: int
 ) -> tuple[Ints, Bools]:
-    """About `want` columns of least loss next to the best ones, and the groups (J,) in doubt
-    because of them.
-    """
+    """Return about `want` columns of least loss besides the best ones, and their groups (J,)."""
     best = np.zeros(choices.n, dtype=bool)
     best[dual.choice[dual.choice >= 0]] = True
     nothing = np.where((dual.choice >= 0) & ~choices.mandatory, dual.reduced, np.inf)

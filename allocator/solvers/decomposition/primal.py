@@ -1,6 +1,4 @@
-"""Plans from the LP solution of the core: a dive that settles the large fractional groups one by
-one.
-"""
+"""Plans from the LP solution of the core: a dive that fixes large fractional groups one by one."""
 
 from __future__ import annotations
 
@@ -25,11 +23,10 @@ STOPS = (0, 1, 3, 8, 16, 32, 64)
 
 
 def dive_for_plan(relaxation: Relaxation, skip: float, until: float) -> Iterator[Ints]:
-    """Settle fractional groups, the most valuable first, each at the column whose LP is best (hot
-    dual simplex).
+    """Fix fractional groups, the most valuable first, each at the column whose LP is best.
 
-    Yields choices (J,) on the way, at STOPS and at the end; they may still break rows. Groups whose
-    values together stay below `skip` are left to rounding.
+    The LP is solved by a hot dual simplex. Choices (J,) are yielded at STOPS and at the end; they
+    may still break rows. Groups whose values together stay below `skip` are left to rounding.
     """
     core, c = relaxation.core, relaxation.core.choices
     core.set_penalty(None)

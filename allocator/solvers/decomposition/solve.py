@@ -1,16 +1,15 @@
-"""Decomposition: prices for the few coupling rows, one best option per group at those prices, a
-small exact rest.
+"""Decomposition: prices for the few coupling rows, the best option per group, and a small exact
+rest.
 
-    dual at one temperature -> round and fill -> knapsacks -> LP by column generation -> dive ->
-    small MIPs
+    dual at one temperature -> round and fill -> knapsacks -> LP by column generation -> dive
+    -> small MIPs
 
-Works on models made of choices (formulations/model/choices.py); others go to HiGHS as they are.
-Each step runs only while the gap asked for is not reached. The bound is the Lagrangian one,
-computed from the model alone (float64, outward rounding), unless a MIP over all columns that a
-better plan may use closed the gap; `detail` says which. Rounds in which jobs may share GPUs have a
-way of their own (decomposition/pairs.py). A warm round starts at the last round's prices; nothing
-else needs to be kept. Method and measurements: docs/solvers.md; Dantzig and Wolfe 1960, Geoffrion
-1974.
+It works on models made of choices (formulations/model/choices.py); others go to HiGHS as they are.
+Each step runs only while the gap is not reached. The bound is the Lagrangian one, computed from the
+model alone (float64, outward rounding), unless a MIP over all columns that a better plan may use
+closed the gap; `detail` says which. Rounds with colocation have a method of their own
+(decomposition/pairs.py). A warm round starts at the last round's prices; nothing else needs to be
+kept. Method and measurements: docs/solvers.md; Dantzig and Wolfe 1960, Geoffrion 1974.
 """
 
 from __future__ import annotations
