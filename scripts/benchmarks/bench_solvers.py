@@ -1,11 +1,9 @@
 """The full solver benchmark: every engine on S to XXL, five seeds, three rule sets, cold and warm.
 Hours; resumable.
 
-    python scripts/benchmarks/bench_solvers.py --out results            # measure what is missing,
-        then tables
-        and pictures
-    python scripts/benchmarks/bench_solvers.py --out results --sizes XL --engines
-        decomposition,highs
+    # measure what is missing, then write tables and pictures
+    python scripts/benchmarks/bench_solvers.py --out results
+    python scripts/benchmarks/bench_solvers.py --out results --sizes XL --engines highs
 
 The gap asked for is that of the project's table of targets (allocator/bench/solvers/run.py TARGETS;
 0.1 % where it has none). The same as `allocator bench solvers`, which asks for one gap everywhere.

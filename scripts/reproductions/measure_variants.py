@@ -1,9 +1,8 @@
 """Variants of the published experiment: `mip` against `greedy` with ageing, exact rounds, early
 rounds.
 
+    # write the tables between the marks of the page
     python scripts/reproductions/measure_variants.py [--seeds 10] [--page docs/reproduction.md]
-        # between the
-        marks of the page
 """
 
 from __future__ import annotations

@@ -1,12 +1,10 @@
 """The published result, again: MIP against greedy on the workload `reproduction`; writes the tables
 of its page.
 
-    python scripts/reproductions/reproduce_paper.py --out results                         # tables
-        to standard
-        output
-    python scripts/reproductions/reproduce_paper.py --out results --page docs/reproduction.md   #
-        between the
-        marks of the page
+    # print the tables
+    python scripts/reproductions/reproduce_paper.py --out results
+    # write the tables between the marks of the page
+    python scripts/reproductions/reproduce_paper.py --out results --page docs/reproduction.md
 
 Resumable like every sweep (docs/benchmark-policies.md). The page says what is compared with what,
 and why.

@@ -1,9 +1,8 @@
 """CPU time of decisions with pair options at 1,000 jobs and a gap of 0.5 %: the product's way
 compared with plain HiGHS.
 
-    python scripts/studies/bench_sharing.py [--seeds N] [--jobs J] > table.md        # ten minutes
-        with the
-        defaults
+    # ten minutes with the defaults
+    python scripts/studies/bench_sharing.py [--seeds N] [--jobs J] > table.md
 
 gang: all jobs of the workload `sharing` wait at once, one size each, for 64 GPUs of 48 GB. elastic:
 jobs of 20 models with four sizes in each of three pools of 256 GPUs. CPU seconds of this process

@@ -1,12 +1,10 @@
 """Deadlines met: `mip` with the objective `tardiness` against earliest deadline first, ElasticFlow
 and others.
 
-    python scripts/studies/measure_deadlines.py --seeds 6 --out due            # prints the tables
-        of
-        docs/deadlines.md
-    python scripts/studies/measure_deadlines.py --seeds 6 --out due --worlds "1.0 tight" --cases
-        "edf,mip
-        tardiness"
+    # print the tables of docs/deadlines.md
+    python scripts/studies/measure_deadlines.py --seeds 6 --out due
+    # one world and one policy only
+    python scripts/studies/measure_deadlines.py --out due --worlds "1.0 tight" --cases edf
 
 Worlds are the generator `due` at a load, with its deadlines as they are (usual), or at 0.7 (tight)
 or 2 times (loose) the time from submission. Every simulation runs until all jobs are done. Results

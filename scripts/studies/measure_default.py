@@ -1,13 +1,11 @@
 """The benchmark that chooses the default objective of `mip`, and what each part of it buys.
 
+    # a JSON line per simulation
     python scripts/studies/measure_default.py run FILE --families reproduction,bursty --seeds 5
-        # a JSON
-        line per simulation
-    python scripts/studies/measure_default.py table FILE...                     # Markdown for
-        docs/default.md
-    python scripts/studies/measure_default.py ablation FILE --seeds 3           # one part changed
-        at a
-        time; then `ablated`
+    # Markdown for docs/default.md
+    python scripts/studies/measure_default.py table FILE...
+    # one part changed at a time
+    python scripts/studies/measure_default.py ablation FILE --seeds 3
     python scripts/studies/measure_default.py ablated FILE...
 
 A simulation that has its line in FILE already is not run again. Every policy gets the same jobs,

@@ -1,15 +1,12 @@
 """What looking ahead buys: the policy `horizon` compared with `mip` and rules, on workloads of
 several kinds.
 
+    # a JSON line per simulation
     python scripts/studies/measure_horizon.py run FILE --families "reproduction;bursty" --seeds 5
-        # a JSON
-        line per simulation
-    python scripts/studies/measure_horizon.py table FILE...                            # Markdown
-        for
-        docs/horizon.md
-    python scripts/studies/measure_horizon.py times [--arrays]                         # CPU seconds
-        of a
-        decision by size
+    # Markdown for docs/horizon.md
+    python scripts/studies/measure_horizon.py table FILE...
+    # CPU seconds of a decision by size
+    python scripts/studies/measure_horizon.py times [--arrays]
 
 A simulation that has its line in FILE already is not run again. Every policy gets the same jobs and
 the same world, in which all is as believed. Changes are means of pairs of one seed with bootstrap

@@ -1,12 +1,10 @@
 """Sharing GPUs over whole workloads: bsbf, ffs and mip that may share against las, srtf and mip
 that may not.
 
-    OMP_NUM_THREADS=1 python scripts/studies/measure_sharing_policies.py --runs runs.jsonl       # a
-        quarter
-        of an hour of CPU
-    python scripts/studies/measure_sharing_policies.py --runs runs.jsonl --gpus 32 --loads 1.5   # a
-        part of
-        it
+    # set OMP_NUM_THREADS=1; a quarter of an hour of CPU
+    python scripts/studies/measure_sharing_policies.py --runs runs.jsonl
+    # a part of it
+    python scripts/studies/measure_sharing_policies.py --runs runs.jsonl --gpus 32 --loads 1.5
 
 The workload of sharing with 240 jobs, rounds of 150 s, mean completion. Every simulation is a line
 of the file of runs; those that are there are not made again. Intervals: bootstrap over seeds of the

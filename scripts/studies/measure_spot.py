@@ -1,17 +1,12 @@
 """Deadlines at the least price: what `mip` with the objective `cost` pays against what clusters do
 without a plan.
 
-    python scripts/studies/measure_spot.py --seeds 6 --out spotted                 # prints the
-        tables of
-        docs/spot-results.md
-    python scripts/studies/measure_spot.py --seeds 6 --out spotted --traces FOLDER # and on real
-        traces;
-        folder with
-                                                                           # availability/..., or
-                                                                               the published .tar.gz
-    python scripts/studies/measure_spot.py --seeds 6 --out spotted --worlds "deadlines 0.7,exposure
-        0.7"
-        --picture cost.svg
+    # print the tables of docs/spot-results.md
+    python scripts/studies/measure_spot.py --seeds 6 --out spotted
+    # and on real traces: a folder with availability/..., or the published .tar.gz
+    python scripts/studies/measure_spot.py --seeds 6 --out spotted --traces FOLDER
+    # some worlds only, with a picture
+    python scripts/studies/measure_spot.py --out spotted --worlds "exposure 0.7" --picture cost.svg
 
 Generated worlds are those of the generators `deadlines` and `exposure`. On real traces the jobs are
 those of `deadlines`; a trace tells how many machines could be had, and where it was asked for one
