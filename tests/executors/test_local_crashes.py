@@ -38,6 +38,9 @@ from allocator.executors.processes import Process, find_orphans, read_boot_id, r
 from allocator.executors.supervisor import main as supervisor_main
 from allocator.loop.executor import ENDED, Phase
 
+# children find the helpers of the tests where this process does
+HELPERS_FOUND = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+
 
 @pytest.fixture
 def rig(tmp_path: Path) -> Iterator[LocalRig]:
@@ -59,6 +62,7 @@ def test_jobs_outlive_a_killed_controller(rig: LocalRig, tmp_path: Path) -> None
         [sys.executable, "-c", code, str(tmp_path)],
         stdout=subprocess.PIPE,
         start_new_session=True,
+        env=HELPERS_FOUND,
         cwd=Path(__file__).resolve().parents[2],
     )
     assert controller.stdout is not None and controller.stdout.readline() == b"up\n"
@@ -246,6 +250,7 @@ def test_two_controllers_at_once(rig: LocalRig) -> None:
     several = [
         subprocess.Popen(
             [sys.executable, "-c", code, str(rig.folder.parent)],
+            env=HELPERS_FOUND,
             cwd=Path(__file__).resolve().parents[2],
         )
         for _ in range(4)
