@@ -1,3 +1,4 @@
-"""The durable queue: jobs, pools, tenants, allocations, observations and the journal of rounds
-in one database.
+"""The durable queue, in one database.
+
+It keeps jobs, pools, tenants, allocations, observations and the journal of rounds.
 """

@@ -1,5 +1,6 @@
-"""What executors observe of open allocations: progress, first sights, ends. Orders and what is
-held: allocations.py.
+"""What executors observe of open allocations: first sight, progress, end.
+
+Orders and what jobs hold are in allocations.py.
 
 Progress comes from every running job in every round, so it is written in one place only, the
 allocation; what is left of the job follows from it (jobs.JOB). The rest is rare.

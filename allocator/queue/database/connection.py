@@ -1,5 +1,7 @@
-"""Opening a queue (a path is an SQLite file, a URL a PostgreSQL database), transactions, schema
-versions, errors.
+"""Open a queue and run transactions on it.
+
+A path is an SQLite file, a URL a PostgreSQL database. Versions of the schema are checked here, and
+errors of the database become errors of the queue.
 
 One writer at a time, on both: SQLite locks its file, and on PostgreSQL every writing transaction
 begins with one advisory lock. So a transaction that reads and then writes sees nothing change in

@@ -1,5 +1,6 @@
-"""The tables of a queue. Migrations (migrations/versions) build exactly these; a test compares the
-two.
+"""The tables of a queue.
+
+The migrations (migrations/versions) build exactly these tables; a test compares the two.
 
 Columns that the CSV files of a snapshot have follow their schema (domain/schema/columns.py) with
 the types of values.py. NULL or "" is an empty cell, so that a snapshot built from them says what

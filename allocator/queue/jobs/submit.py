@@ -1,5 +1,7 @@
-"""Submitting jobs: judged by the rules of snapshots, all faults at once, kept once however often
-they are sent.
+"""Submit jobs.
+
+The rules of snapshots judge them, all faults are reported at once, and a job is kept once however
+often it is sent.
 
 A submission is known by its key, or by its job_id if it has none. The same submission again finds
 the job there is; one with another content under the same key is a fault.

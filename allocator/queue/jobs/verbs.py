@@ -1,5 +1,6 @@
-"""Jobs in the queue: looking at them, and the verbs of their owners. Every change compares the
-version and swaps.
+"""Read the jobs of the queue, and change them as their owners ask.
+
+Every change compares the version of the job and swaps it.
 """
 
 from __future__ import annotations
