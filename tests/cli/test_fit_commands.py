@@ -57,7 +57,7 @@ def test_a_batch_that_goes_with_the_size_may_be_left_out() -> None:
 def script(name: str, *args: str) -> subprocess.CompletedProcess[str]:
     """Run one of the scripts."""
     return subprocess.run(
-        [sys.executable, str(ROOT / "scripts" / name), *args],
+        [sys.executable, str(ROOT / "scripts" / "studies" / name), *args],
         check=False,
         capture_output=True,
         text=True,

@@ -131,6 +131,7 @@ class FaultyExecutor:
 
     def __init__(self, inner: Any, fate: Fate) -> None:
         self.inner, self.fate, self.name = inner, fate, inner.name
+        self.capabilities = inner.capabilities
 
     def _call(self, name: str, *arguments: Any) -> None:
         self.fate.at("call before", name)
