@@ -81,12 +81,12 @@ def build_facts(problem: Problem, table: RateTable) -> Facts:
         reserved=pools.market == Market.RESERVED,
         spot=pools.market == Market.SPOT,
         useful_share=lambda o: useful_share(problem, o.job, o.pool, o.gpus, o.rate),
-        requested_rate=lambda o: requested_rate(problem, table, o),
+        requested_rate=lambda build_offer: requested_rate(problem, table, build_offer),
         due_in_s=lambda: due_s(problem) - problem.now_s,
     )
 
 
-def requested_rate(problem: Problem, table: RateTable, offer: Offer) -> Floats:
+def requested_rate(problem: Problem, table: RateTable, build_offer: Callable[[], Offer]) -> Floats:
     """Return the work per second (J,) at requested_gpus on the slowest allowed type with a rate.
 
     Where no type of the cluster has one, the slowest option at the size nearest to requested_gpus
@@ -94,8 +94,8 @@ def requested_rate(problem: Problem, table: RateTable, offer: Offer) -> Floats:
 
     Parameters
     ----------
-    offer : Offer
-        All options with GPUs of their own.
+    build_offer : callable
+        Returns all options with GPUs of their own. It is called only where a rate is missing.
     """
     jobs, slowest = problem.jobs, np.full(len(problem.jobs), np.inf)
     types = allowed_types(problem)
@@ -105,7 +105,8 @@ def requested_rate(problem: Problem, table: RateTable, offer: Offer) -> Floats:
         r, _ = table.rate(jobs.model, np.full(len(jobs), t), jobs.requested_gpus, memory_gb)
         slowest = np.where(types[:, t] & (r > 0), np.fmin(slowest, r), slowest)
     missing = ~np.isfinite(slowest)
-    if missing[offer.job].any():
+    if missing.any():
+        offer = build_offer()
         distance = np.abs(offer.gpus - jobs.requested_gpus[offer.job])
         order = np.lexsort((offer.rate, offer.gpus, distance, offer.job))
         first = order[offer.start[:-1][np.diff(offer.start) > 0]]

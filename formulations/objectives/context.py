@@ -76,7 +76,8 @@ class Facts:
     useful_share : callable
         Share (n,) of the speeds of an offer that revocations and checkpoints leave.
     requested_rate : callable
-        Work per second (J,) at `requested_gpus` on the slowest allowed GPU type, given all options.
+        Work per second (J,) at `requested_gpus` on the slowest allowed GPU type. Its argument is a
+        function that returns all exclusive options.
     due_in_s : callable
         Seconds (J,) until each job is due, nan if it never is.
     """
@@ -101,7 +102,7 @@ class Facts:
     reserved: Bools
     spot: Bools
     useful_share: Callable[[Offer], Floats]
-    requested_rate: Callable[[Offer], Floats]
+    requested_rate: Callable[[Callable[[], Offer]], Floats]
     due_in_s: Callable[[], Floats]
 
 
@@ -242,10 +243,16 @@ def fastest(c: Context) -> Floats:
     return largest_by_job(np.zeros(len(c.facts.weight)), c.job, c.rate)
 
 
-@measure_whole_jobs
 def requested_work(c: Context) -> Floats:
-    """Return the work (J,) of an interval at `requested_gpus` on the slowest allowed type."""
-    return c.facts.requested_rate(c.offer) * c.facts.interval_s
+    """Return the work (J,) of an interval at `requested_gpus` on the slowest allowed type.
+
+    All exclusive options are built only if a job has no rate at `requested_gpus`.
+    """
+    found: dict[str, Floats] = c.__dict__
+    if "requested_work" not in found:
+        rate = c.facts.requested_rate(lambda: c.everything.offer)
+        found["requested_work"] = rate * c.facts.interval_s
+    return found["requested_work"]
 
 
 @measure_whole_jobs
