@@ -1,6 +1,6 @@
-"""Every error a user can meet, with its exit code.
+"""Errors that a user can meet, and their exit codes.
 
-AllocatorError            1  internal error
+AllocatorError            1  base class; also an internal error
   UsageError              2  wrong call
   InvalidInput            3  faults of the input, each with file, line, value and rule
   Infeasible              4  hard rules that cannot all hold, with the smallest relaxation
@@ -14,9 +14,9 @@ import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-# faults that differ only in their line and subject are listed one by one up to so many
+# At most this many faults that differ only in line and subject are listed one by one.
 EQUAL = 5
-NAMED = 3  # subjects and ranges of lines that one line for more of them names
+NAMED = 3  # subjects, and ranges of lines, that a merged line names
 
 
 @dataclass(frozen=True, order=True)
@@ -51,8 +51,9 @@ class Fault:
 
 
 def folded(faults: Iterable[Fault]) -> list[tuple[Fault, str]]:
-    """The faults as lines of text, each with the first fault it tells of: more than EQUAL of them
-    that differ only in line and subject are one line with their number, as in
+    """Return the faults as lines of text, each line with the first fault that it describes.
+
+    More than EQUAL faults that differ only in line and subject become one line with their number:
 
         jobs.csv:3-32: model "brt" has no row in rates.csv (30 jobs: "a", "b", "c" ...)
     """
@@ -69,7 +70,7 @@ def folded(faults: Iterable[Fault]) -> list[tuple[Fault, str]]:
 
 
 def _merge_faults(group: Sequence[Fault]) -> str:
-    """One line for faults of one file and message."""
+    """Return one line for faults of one file with the same message."""
     first = group[0]
     lines = sorted({fault.line for fault in group if fault.line is not None})
     place = ":".join([first.file, *([_format_line_ranges(lines)] if lines else [])])
@@ -80,7 +81,7 @@ def _merge_faults(group: Sequence[Fault]) -> str:
 
 
 def _format_line_ranges(lines: Sequence[int]) -> str:
-    """Ascending line numbers as 3-7,9,12 and, where these are many, the last one."""
+    """Format ascending line numbers as 3-7,9,12; after NAMED ranges only the last line follows."""
     runs = [
         [line for _, line in run]
         for _, run in itertools.groupby(enumerate(lines), key=lambda place: place[1] - place[0])
@@ -97,7 +98,7 @@ class AllocatorError(Exception):
     exit_code : int
         Exit code of the command line.
     warnings : tuple of str
-        What else there is to say of the input; not part of the text.
+        Other remarks about the input; they are not part of the text.
 
     Examples
     --------
@@ -130,9 +131,9 @@ class InvalidInput(AllocatorError):
     Attributes
     ----------
     faults : tuple of Fault
-        All faults; the text has one line for equal ones.
+        All faults. In the text, equal faults share one line.
     warnings : tuple of str
-        What else there is to say of the input.
+        Other remarks about the input.
 
     Examples
     --------
@@ -165,7 +166,7 @@ class Relaxation:
     subject : str
         Pool, tenant or job; empty: none.
     current, needed : float
-        Limit as it is, and as it would have to be.
+        The present limit, and the limit that would be needed.
 
     Examples
     --------
@@ -191,7 +192,7 @@ class Infeasible(AllocatorError):
     conflict : tuple of str
         Rules that cannot all hold.
     relaxations : tuple of Relaxation
-        The smallest change that would do.
+        The smallest changes of rules with which a plan exists.
 
     Examples
     --------

@@ -1,14 +1,13 @@
-"""Several intervals ahead: every job follows one plan, and all plans share the rows of each
-interval.
+"""The horizon: every job follows one plan, and all plans share the rows of each interval.
 
 A plan gives the option that a job holds in each of H intervals of D seconds, or none. Pauses, work,
-the moment of finishing and the value of all that are exact. Letters are those of
+the moment of finishing and the resulting value are exact. The letters are those of
 formulations/README.md, section "The horizon".
 
     gain = sum_h (work_h + loss) done_h + sum_h held_oh busy_h
            + [the job finishes in interval h, t seconds into it] (finish_h + slope_h t - unfinished)
 
-The gain is the value of a plan beyond the value of holding nothing, where each unit of work left
+The gain is the value of a plan beyond the value of holding nothing. Each unit of work that is left
 after the horizon costs `loss`.
 """
 
@@ -25,7 +24,7 @@ from formulations.model.linear import AT_MOST_ONE, Bools, Floats, Ints, LinearMo
 from formulations.model.ragged import ragged
 
 INTERVAL = "interval"  # kind of the coupling rows of a horizon model
-ENOUGH = 1.0 - 1e-12  # a job is done when so much of the rest of its work is
+ENOUGH = 1.0 - 1e-12  # a job is done when this share of its remaining work is done
 
 
 @dataclass(frozen=True)
@@ -136,9 +135,19 @@ class Horizon:
 
 @dataclass(frozen=True)
 class PlanOutcomes:
-    """What N plans come to. gain (N,); end (N,): seconds from now to the end of the job, inf =
-    later than the horizon; left (N,): work left; plan (N, H): the plans, holding nothing once the
-    job is done."""
+    """The outcomes of N plans.
+
+    Attributes
+    ----------
+    gain : (N,)
+        Value beyond that of holding nothing.
+    end : (N,)
+        Seconds from now to the end of the job, inf if it does not end within the horizon.
+    left : (N,)
+        Work left after the horizon.
+    plan : (N, H)
+        The plans; after its end a job holds nothing.
+    """
 
     gain: Floats
     end: Floats
@@ -147,9 +156,9 @@ class PlanOutcomes:
 
 
 def follow(x: Horizon, job: Ints, plan: Ints) -> PlanOutcomes:
-    """Follow plans (N, H) of option numbers second by second; -1 is no option.
+    """Follow plans (N, H) of option numbers, -1 = none, and return their outcomes.
 
-    Plan i is the plan of job[i], job (N,).
+    Plan i is a plan of job[i]; job has the shape (N,).
     """
     D, N = x.interval_s, len(job)
     left, gain, end = x.remaining[job].copy(), np.zeros(N), np.full(N, np.inf)
@@ -174,8 +183,9 @@ def follow(x: Horizon, job: Ints, plan: Ints) -> PlanOutcomes:
 
 
 def has_idle_interval(x: Horizon, followed: PlanOutcomes) -> Bools:
-    """(N,) plans that hold nothing in an interval before the job is done: not for jobs that must
-    run.
+    """Find the plans that hold nothing in an interval before the job is done, (N,).
+
+    Jobs that must run may not have such a plan.
     """
     last = np.where(
         np.isfinite(followed.end), np.floor(followed.end / x.interval_s - 1e-9), x.H - 1
@@ -186,7 +196,7 @@ def has_idle_interval(x: Horizon, followed: PlanOutcomes) -> Bools:
 
 
 def use(x: Horizon, plan: Ints) -> sparse.csr_matrix:
-    """What plans (N, H) use of all rows, (N, H R); row r of interval h is h R + r."""
+    """Return what plans (N, H) use of all rows, (N, H R); row r of interval h is h R + r."""
     i, h = np.nonzero(plan >= 0)
     o = plan[i, h]
     owner, entry = ragged(x.matrix.indptr[o], x.matrix.indptr[o + 1])
@@ -198,17 +208,28 @@ def use(x: Horizon, plan: Ints) -> sparse.csr_matrix:
 
 
 def bounds(x: Horizon) -> tuple[Floats, Floats]:
-    """low and high of all rows, (H R,) each; only the first interval has a low."""
+    """Return low and high of all rows, (H R,) each; only the first interval has lower bounds."""
     low = np.full((x.H, x.R), -np.inf)
     low[0] = x.low
     return low.reshape(-1), x.high.reshape(-1)
 
 
 def plan_model(x: Horizon, job: Ints, gain: Floats, plan: Ints) -> LinearModel:
-    """Choose one of the given plans per job within the rows of all intervals: max sum gain_c z_c.
+    """Build the model that chooses one of the given plans for each job: max sum_c gain_c z_c.
 
-    job (N,) ascending, gain (N,), plan (N, H). Rows: at_most_one (= 1 where the job must run), then
-    H R rows.
+    Parameters
+    ----------
+    job : (N,)
+        Job of each plan, ascending.
+    gain : (N,)
+        Gain of each plan.
+    plan : (N, H)
+        The plans.
+
+    Returns
+    -------
+    model : LinearModel
+        Its rows are at_most_one (= 1 where the job must run), then the H R rows of the intervals.
     """
     a, N = use(x, plan), len(job)
     index = np.empty(a.nnz + N, dtype=np.int64)
@@ -235,7 +256,7 @@ def plan_model(x: Horizon, job: Ints, gain: Floats, plan: Ints) -> LinearModel:
 
 
 def feasible(x: Horizon, plan: Ints) -> bool:
-    """Whether one plan per job, (J, H), keeps every row and the jobs that must run do."""
+    """Return whether one plan per job, (J, H), keeps every row, and jobs that must run do run."""
     followed = follow(x, np.arange(x.J), plan)
     own = plan < 0
     own |= x.job[np.maximum(plan, 0)] == np.arange(x.J)[:, None] if x.n else False
@@ -251,7 +272,7 @@ def feasible(x: Horizon, plan: Ints) -> bool:
 
 
 def shift_plan(plan: Ints) -> Ints:
-    """The plans (N, H) one interval later: what is left of them, holding on to the last option."""
+    """Return the plans (N, H) one interval later; the last option is held for one more."""
     return np.concatenate([plan[:, 1:], plan[:, -1:]], axis=1)
 
 

@@ -1,11 +1,12 @@
-"""The horizon as one time-indexed mixed-integer programme: an oracle for small sizes, and what the
-plans are for.
+"""The horizon as one time-indexed mixed-integer programme, an independent check for small sizes.
 
-    x_oh  option o is held in interval h          b_oh  seconds of it        u_jh  work of job j in
-        interval h
-    y_oh  it is started there                     r_oh  ... by a job that held another one (a longer
-                                                        pause)
-    z_jh  job j finishes in interval h            t_jh  ... so many seconds into it
+x_oh   option o is held in interval h
+y_oh   option o is started in interval h
+r_oh   option o is started in interval h by a job that held another option (a longer pause)
+b_oh   seconds of interval h in which option o is held
+u_jh   work of job j in interval h
+z_jh   job j finishes in interval h
+t_jh   seconds of interval h until job j finishes, 0 if it does not finish in it
 """
 
 from __future__ import annotations
@@ -21,9 +22,15 @@ INF = np.inf
 
 
 def build_monolithic_model(x: Horizon) -> LinearModel:
-    """The model; its value is the gain over holding nothing. Columns x, y, r, b (n H each, option
-    by option), then u, z, t (J H each). Raises ValueError where a pause exceeds the interval or
-    starting pauses longer than changing."""
+    """Build the model; its value is the gain over holding nothing.
+
+    Its columns are x, y, r, b (n H each, option by option), then u, z, t (J H each).
+
+    Raises
+    ------
+    ValueError
+        A pause is longer than the interval, or a start takes longer than a change.
+    """
     extra = x.switch_s - x.startup_s
     if (np.maximum(x.switch_s, x.startup_s) > x.interval_s).any() or (extra < 0).any():
         raise ValueError("the monolithic form needs startup_s <= switch_s <= interval_s")
@@ -70,7 +77,7 @@ def build_monolithic_model(x: Horizon) -> LinearModel:
         -INF,
         held.astype(float),
     )
-    # every option of the job the interval before, for every option now
+    # every option of the job in the previous interval, for every option now
     who, earlier_option = ragged(x.start[j], x.start[j + 1])
     back = h[who] > 0
     m.add(
@@ -119,7 +126,7 @@ def build_monolithic_model(x: Horizon) -> LinearModel:
 
 
 def plans(x: Horizon, values: Floats) -> Ints:
-    """The plan of every job, (J, H), in a solution of the monolithic model."""
+    """Return the plan of every job, (J, H), in a solution of the monolithic model."""
     on = values[: x.n * x.H].reshape(x.n, x.H) > 0.5
     plan = np.full((x.J, x.H), -1)
     o, h = np.nonzero(on)
@@ -128,7 +135,7 @@ def plans(x: Horizon, values: Floats) -> Ints:
 
 
 class _Rows:
-    """Rows family by family."""
+    """Collects rows, family by family."""
 
     def __init__(self) -> None:
         self._m = 0

@@ -32,15 +32,17 @@ from formulations.horizon import pricing_arrays, pricing_compiled
 from formulations.horizon.intervals import ENOUGH, Horizon, bounds
 from formulations.model.linear import Floats, Ints
 
-FEWEST, MANY = 12, 48  # grids from so many units to so many are tried, and some of the finest
-BLOCK = 96  # jobs at once: their tables stay in the cache
-MARGIN = 1e-9  # of all amounts that enter the bound: more than the rounding of their sums
+FEWEST, MANY = 12, 48  # numbers of units that are tried, besides the largest allowed ones
+BLOCK = 96  # jobs priced at once, so that their tables stay in the cache
+MARGIN = 1e-9  # relative to the amounts in the bound: more than the rounding of their sums
 
 
 @dataclass(frozen=True)
 class PricedPlans:
-    """bound: L(p), rounded up; best (J,): b_j, optimistic; plan (J, H): a nearly best plan of
-    every job.
+    """The result of one pricing.
+
+    `bound` is L(p), rounded up. `best` (J,) is at least b_j. `plan` (J, H) has a nearly best plan
+    of every job.
     """
 
     bound: float
@@ -49,10 +51,16 @@ class PricedPlans:
 
 
 class Pricing:
-    """Prices plans of a horizon with at most `units` units of work a job; compiled: None where
-    numba decides.
+    """Prices the plans of a horizon.
 
-    nodes: decisions that the search for a best plan may look at in each job (compiled form only).
+    Parameters
+    ----------
+    units : int
+        Largest number of units into which the work of a job is divided.
+    nodes : int
+        Decisions that the search for the best plan of a job may inspect (compiled form only).
+    compiled : bool, optional
+        Whether the compiled form is used; by default it is if numba is installed.
     """
 
     def __init__(
@@ -69,11 +77,16 @@ class Pricing:
         self._later = np.concatenate([later, np.zeros((x.J, 1))], axis=1)
 
     def price(self, p: Floats, slack: float = 0.0, until: float = math.inf) -> PricedPlans | None:
-        """Return bound and plans at prices p (H R,) of all rows; prices of the wrong sign count as
-        0.
+        """Return bound and plans at prices p (H R,) of all rows, or None if time ran out.
 
-        slack is the value that the plan of each job may miss. The result is None if not all jobs
-        were priced by `until` (time.monotonic).
+        Prices of the wrong sign count as 0.
+
+        Parameters
+        ----------
+        slack : float
+            Value by which the plan of each job may be worse than the best.
+        until : float
+            Latest end (time.monotonic).
         """
         x = self.x
         low, high = bounds(x)
@@ -115,9 +128,12 @@ class Pricing:
 
 
 def _grid(x: Horizon, units: int) -> tuple[Ints, Ints]:
-    """Units of every job's work (J,), 0 where it cannot end within the horizon, and the most done
-    before each interval (J, H). Of all numbers up to `units` the one that rounds the least work
-    away in short runs."""
+    """Choose the units of work of each job, and the most units done before each interval.
+
+    The units (J,) are 0 where the job cannot end within the horizon. Otherwise they are the number
+    up to `units` with which short runs lose least work by rounding. The second result has the shape
+    (J, H).
+    """
     D = x.interval_s
     top = np.zeros(x.J)
     filled = np.flatnonzero(np.diff(x.start) > 0)
@@ -149,14 +165,15 @@ def _grid(x: Horizon, units: int) -> tuple[Ints, Ints]:
 
 
 def has_numba() -> bool:
-    """Whether numba is installed, without loading it."""
+    """Return whether numba is installed, without loading it."""
     return importlib.util.find_spec("numba") is not None
 
 
 @functools.cache
 def kernel(compiled: bool) -> Callable[..., None]:
-    """The recursion, compiled by numba (at the first call; kept on disk for the next process) or
-    on arrays.
+    """Return the recursion, compiled by numba or on arrays.
+
+    It is compiled at the first call and kept on disk for later processes.
     """
     if not compiled:
         return pricing_arrays.price
@@ -168,7 +185,7 @@ def kernel(compiled: bool) -> Callable[..., None]:
         own = FunctionType(plain.__code__, names, name)
         try:
             names[name] = numba.njit(cache=True)(own)
-        # nowhere to keep it: compiled anew in every process
+        # There is no folder for the cache, so every process compiles it again.
         except RuntimeError:
             names[name] = numba.njit(own)
     swift: Callable[..., None] = names["price"]

@@ -1,10 +1,9 @@
-"""The pricing of plans as array operations over many jobs at once: what runs where numba is not
-installed.
+"""The pricing of plans as array operations over many jobs at once, for use without numba.
 
-The recursion of formulations/horizon/pricing_compiled.py without its search: the plans are led by
-the table with exact work done, looked up rounded down, so they may have a little less value than
-the best. Tables are (before: 0 idle, 1 another option, 2 the option held now; job of the block;
-units done).
+This is the recursion of formulations/horizon/pricing_compiled.py without its search. A plan is read
+from the tables by the exact work done, rounded down to a unit, so it may have a little less value
+than the best plan. The indices of a table are the state before (0 idle, 1 another option, 2 the
+option held now), the job of the block, and the units done.
 """
 
 from __future__ import annotations
@@ -71,7 +70,7 @@ def price(
 
 @dataclass(frozen=True)
 class _Block:
-    """Some jobs and what is theirs; option arrays are those of all jobs."""
+    """Some jobs and their arrays; the arrays of options are those of all jobs."""
 
     start: Ints
     size: Ints
@@ -96,14 +95,14 @@ class _Block:
         return np.asarray(self.remaining / np.maximum(1, self.units), dtype=np.float64)
 
     def price(self) -> tuple[Floats, Ints]:
-        """Best value and plan of the jobs."""
+        """Return the best value and the plan of each job."""
         n, H = self.credit.shape
         every, all_done, K = np.arange(n), np.maximum(self.units, 1), int(self.size.max(initial=0))
         states = int(all_done.max(initial=1))
         slot = self.start[:, None] + np.minimum(
             np.arange(max(1, K)), np.maximum(self.size, 1)[:, None] - 1
         )
-        # the last jobs may have no options, and start beyond
+        # The last jobs may have no options, and then start after the last one.
         slot = np.minimum(slot, len(self.rate) - 1)
         F = np.zeros((H + 1, 3, n, states + 1))
         option = np.full((H, 3, n, states), -1, dtype=np.int16)
@@ -126,7 +125,7 @@ class _Block:
                     option[h, :2, :, :top],
                     length[h, :2, :, :top],
                 )
-            # done at the end of the interval before
+            # the job is done at the end of the previous interval
             if h > 0:
                 F[h, :, every, all_done] = done[:, h - 1, None]
         runs, k = self.current >= 0, np.maximum(self.current, 0)
@@ -208,7 +207,7 @@ class _Block:
                 return
 
     def _lead(self, option: SmallInts, length: SmallInts) -> Ints:
-        """The plans that the tables lead to, (n, H)."""
+        """Return the plans that the tables describe, (n, H)."""
         (n, H), D = self.credit.shape, self.D
         every, plan = np.arange(n), np.full((n, H), -1)
         done, pause, left = np.zeros(n), np.zeros(n), np.zeros(n, dtype=np.int64)

@@ -1,9 +1,9 @@
-"""The pricing of plans in plain loops, compiled where numba is installed: one job after the other.
+"""The pricing of plans in plain loops, job by job; numba compiles them where it is installed.
 
-`table` is the recursion of formulations/horizon/pricing.py, backwards in time; `search` then goes
-forwards with exact work done and prunes by the table, which never promises too little: it finds the
-best plan itself (branch and bound). All arrays are those of one job: k options, H intervals; h
-interval, m length of a run, b units done.
+`table` is the recursion of formulations/horizon/pricing.py, backwards in time. `search` then goes
+forwards with the exact work done. It prunes by the table, which never promises too little, and so
+finds the best plan itself (branch and bound). In `table` and `search` all arrays are those of one
+job with k options and H intervals; h is an interval, m the length of a run, b the units done.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ import numpy as np
 
 from formulations.horizon.intervals import ENOUGH
 
-# units: what counts as whole, what counts as done (more than all snaps of a plan)
+# In units: a difference that counts as 0, and a rest of work that counts as done. The second is
+# larger than the sum of all differences in a plan.
 SNAP, NEAR = 1e-9, 1e-6
 NEVER = -1e300
 
@@ -114,13 +115,14 @@ def table(
     held: Any,
     rent: Any,
 ) -> None:
-    """Fill F (H + 1, 2, B + 1): most that may still be gained from interval h on, idle or
-    running before (0, 1).
+    """Fill F (H + 1, 2, B + 1) with the most that may still be gained from each interval on.
+
+    The second index is 0 if the job was idle before, 1 if it was running.
     """
     H = len(credit)
     states = F.shape[2] - 1
     for h in range(1, H):
-        # done at the end of the interval before
+        # the job is done at the end of the previous interval
         F[h, :, states] = reward[h - 1] + slope[h - 1] * D
     for h in range(H - 1, 0, -1):
         top = min(reach[h], states - 1) + 1
@@ -182,15 +184,19 @@ def search(
     nodes: int,
     plan: Any,
 ) -> float:
-    """Fill plan (H,) with the best plan (places of the job's options, -1 = none) and return a bound
-    on all plans.
+    """Fill plan (H,) with the best plan, and return a bound on all plans.
 
-    Depth first, the most promising run first. now: place of the option held before, -1 = none. Runs
-    that promise no more than `slack` above the best plan are left; after `nodes` decisions the
-    promises of all others count.
+    The plan has places of the job's options, -1 = none. The search is depth first, the most
+    promising run first. It skips runs that promise at most `slack` more than the best plan so far.
+    After `nodes` decisions it stops, and the promises of all other runs count for the bound.
+
+    Parameters
+    ----------
+    now : int
+        Place of the option held before the first interval, -1 = none.
     """
     H, K = len(credit), len(rate)
-    # runs k H + m - 1, and one interval of nothing
+    # run m of option k has index k H + m - 1; the last index is one interval without an option
     width = K * H + 1
     promise = np.full((H, width), NEVER)
     to, works, gains = (
@@ -250,7 +256,7 @@ def search(
 
 
 def most_after(F: Any, h: int, s: int, d: float, B: int, unit: float, later: Any) -> float:
-    """The table at exact work done: rounded up, the work left out paid for."""
+    """Return the table at the exact work done: rounded up, plus the value of the work left out."""
     if h >= F.shape[0] - 1:
         return 0.0
     if B == 0:

@@ -1,9 +1,10 @@
-"""Several jobs at once: the sum of their weighted hours against their dollars, each run one way
-from now to its end.
+"""The frontier of several jobs: the sum of their weighted hours against their dollars.
 
-Without limits of pools, corners of the hulls in order of slope (formulations/rental/time_cost.py);
-with them the round in which every job must get one of its ways, of value - weight x hours, and
-"budget" is the dollars of all of them:
+Each job runs in one way, a pool and a size, from now to its end. Without the limits of pools, the
+best combinations of ways are the corners of the jobs' hulls in order of slope
+(formulations/rental/time_cost.py). With the limits, a round is solved in which every job must get
+one of its ways. The value of a way is - weight x hours, and the budget of the round is the sum of
+dollars of all ways:
 
     max  - sum_o w_j hours_o x_o
     s.t. sum_o dollars_o x_o <= B,  sum_{o of j} x_o = 1,  GPUs of pools, tenants' quotas
@@ -41,8 +42,9 @@ from formulations.rental.time_cost import Together, together
 
 @dataclass(frozen=True)
 class JobsCase:
-    """The rounds of a set of jobs at other sums of dollars. whole: the snapshot's round with all
-    its options.
+    """The rounds of a set of jobs at different sums of dollars.
+
+    `whole` is the round of the snapshot with all its options.
     """
 
     whole: CompiledRound
@@ -50,7 +52,7 @@ class JobsCase:
     effort: Effort
 
     def solve(self, budget: float, memory: Memory | None) -> BudgetAnswer[Ints]:
-        """As of `Case`; the plan is the way (J,) of every job."""
+        """Return the best plan of the budget, see `BudgetCase`: the way (J,) of each job."""
         round_ = self.compile(budget, True)
         task = Task(
             round_,
@@ -70,7 +72,7 @@ class JobsCase:
         )
 
     def compile(self, budget: float, prunes: bool) -> CompiledRound:
-        """As of `Case`; its options are the ways, by job of the snapshot."""
+        """Return the round with the budget; its options are the ways, by job of the snapshot."""
         w, i = self.ways, self.whole.instance
         order = np.argsort(w.number[w.job], kind="stable")
         mandatory = np.zeros(len(i.mandatory), dtype=bool)
@@ -99,10 +101,28 @@ class JobsCase:
 
 @dataclass(frozen=True)
 class JobsFrontier:
-    """Ways of jobs and, for more than one, what they take together. free: corners without limits of
-    pools, fits (c,): whether these keep the limits; found: with limits, None for one job; way (m,
-    J), budget, spent, hours, bound, price (m,): its plans, `hours` and `bound` sums of weighted
-    hours, bound from below."""
+    """The ways of the jobs and, for more than one job, the plans for all of them together.
+
+    Attributes
+    ----------
+    dollars : str
+        "listed" or "added", the dollars that count.
+    free : Together
+        Corners without the limits of pools.
+    fits : (c,)
+        Whether each corner keeps the limits.
+    found : Frontier or None
+        Answers within the limits, None for one job.
+    way : (m, J)
+        Way of each job in each plan.
+    budget, spent : (m,)
+        Largest solved budget for which the plan is still best, and what it spends, US dollars.
+    hours, bound : (m,)
+        Sum of weighted hours of the plan, and a lower bound on that sum for every plan of the
+        budget.
+    price : (m,)
+        Weighted hours that one more dollar saves.
+    """
 
     problem: Problem
     dollars: str
@@ -118,7 +138,7 @@ class JobsFrontier:
     price: Floats
 
     def rows(self) -> list[dict[str, Any]]:
-        """A way each, by job and dollars."""
+        """Return one row per way, by job and dollars."""
         w = self.ways
         order = np.lexsort((w.hours, w.dollars, w.job))
         return [
@@ -137,8 +157,9 @@ class JobsFrontier:
         ]
 
     def plans(self) -> list[dict[str, Any]]:
-        """A joint plan each, by dollars; without_limits: hours on the line of the corners at the
-        same dollars.
+        """Return one row per joint plan, by dollars.
+
+        `without_limits` has the hours at the same dollars on the lines between the corners.
         """
         return [
             {
@@ -164,7 +185,7 @@ class JobsFrontier:
         ]
 
     def corners(self) -> list[dict[str, Any]]:
-        """A corner without limits each."""
+        """Return one row per corner without limits."""
         return [
             {
                 "dollars": float(x),
@@ -184,7 +205,7 @@ class JobsFrontier:
         ]
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything."""
+        """Return ways, corners and plans as plain data, for JSON."""
         head = {
             "schema_version": 1,
             "snapshot": self.problem.name,
@@ -214,8 +235,21 @@ def jobs_frontier(
     dollars: str = "listed",
     tell: Tell | None = None,
 ) -> JobsFrontier:
-    """The frontier of jobs whose ways are known. Raises Infeasible where they cannot all run at
-    the same time.
+    """Return the frontier of jobs whose ways are known.
+
+    Parameters
+    ----------
+    dollars : str
+        "listed" or "added", the dollars that the ways count.
+    tell : callable, optional
+        Called with the number of solves done.
+
+    Raises
+    ------
+    Infeasible
+        The jobs cannot all run at the same time.
+    NoPlanInTime
+        No plan was found within the limits of time, and none was proven to be impossible.
     """
     free = together(ways.job, ways.dollars, ways.weight[ways.job] * ways.hours)
     none = np.zeros(0)
@@ -260,9 +294,7 @@ def jobs_frontier(
 
 
 def _explain_failure(case: JobsCase, error: Infeasible | NoPlanInTime) -> Infeasible | NoPlanInTime:
-    """Why the jobs have no plan: they do not fit, as far as a solver can tell in the time there
-    is.
-    """
+    """Return why the jobs have no plan: they do not fit, or no solver could tell in time."""
     if isinstance(error, NoPlanInTime):
         model = case.compile(math.inf, False).model
         engine = case.effort.solver or registry.get(registry.choose(model)[0])
@@ -285,7 +317,7 @@ def _explain_failure(case: JobsCase, error: Infeasible | NoPlanInTime) -> Infeas
 
 
 def _keeps_limits(round_: CompiledRound, order: Ints, way: Ints) -> bool:
-    """Whether the ways (J,) keep the limits of pools and tenants."""
+    """Return whether the ways (J,) keep the limits of pools and tenants."""
     x = np.zeros(round_.model.n)
     x[np.argsort(order)[way]] = 1.0
     return round_.model.feasible(x)

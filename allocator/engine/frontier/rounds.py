@@ -1,6 +1,4 @@
-"""The frontier of a round: value of its plans against spending per hour, and the cheapest good
-plans.
-"""
+"""The frontier of a round: value against spending per hour, and the cheapest good plans."""
 
 from __future__ import annotations
 
@@ -34,13 +32,13 @@ from formulations.model.linear import Floats, Ints
 
 @dataclass(frozen=True)
 class RoundCase:
-    """The rounds of a problem at other budgets; every plan is audited."""
+    """The rounds of a problem at different budgets; every plan is audited."""
 
     problem: Problem
     effort: Effort
 
     def solve(self, budget: float, memory: Memory | None) -> BudgetAnswer[Decision]:
-        """As of `Case`."""
+        """Return the best plan of the budget, see `BudgetCase`."""
         decision = decide_round(
             self._at_budget(budget),
             solver=self.effort.solver or "auto",
@@ -52,7 +50,7 @@ class RoundCase:
         )
 
     def compile(self, budget: float, prunes: bool) -> CompiledRound:
-        """As of `Case`."""
+        """Return the round with the budget, see `BudgetCase`."""
         return compile_round(self._at_budget(budget), prunes)
 
     def _at_budget(self, budget: float) -> Problem:
@@ -97,7 +95,7 @@ class RoundFrontier:
 
     @property
     def gap(self) -> Floats:
-        """(m,) relative gap of every plan."""
+        """Relative gap of every plan, (m,)."""
         return np.array([relative_gap(b, v) for b, v in zip(self.bound, self.value, strict=True)])
 
     def rows(self) -> list[dict[str, Any]]:
@@ -219,7 +217,7 @@ class CheapestPlan:
     dollars: str
 
     def to_dict(self) -> dict[str, Any]:
-        """What was asked and proven, without the plan."""
+        """Return the target and what was proven as plain data, without the plan."""
         return {
             "schema_version": 1,
             "target": self.target,
@@ -280,7 +278,7 @@ def keep(
 
 
 def _build_result(problem: Problem, found: BudgetAnswer[Decision], case: RoundCase) -> Plan:
-    """Return the plan as a Plan in listed dollars, proven for the budget it was found with."""
+    """Return the decision as a Plan in listed dollars, with the proof for its budget."""
     d = found.plan
     seconds = {
         "read": 0.0,

@@ -29,7 +29,7 @@ from formulations.bounds.budget_curve import (
 from formulations.model.choices import choices
 from formulations.model.linear import BUDGET, Floats, Ints
 
-CLOSE = 0.02  # of the dollars: then plans may be few enough to ask for the next one
+CLOSE = 0.02  # share of the dollars: in a shorter interval, any other plan is searched
 
 P = TypeVar("P")
 Tell = Callable[[int], None]
@@ -37,8 +37,10 @@ Tell = Callable[[int], None]
 
 @dataclass(frozen=True)
 class Effort:
-    """Limits of each plan, the solver (None: chosen by size and structure), and most plans to look
-    for.
+    """Limits of the sweep.
+
+    `limits` hold for each plan, `solver` is None if it is chosen by size and structure, and
+    `points` is the largest number of plans.
     """
 
     limits: SolveLimits
@@ -48,10 +50,11 @@ class Effort:
 
 @dataclass(frozen=True)
 class BudgetAnswer(Generic[P]):
-    """The result of a budget.
+    """The answer for one budget.
 
-    `plan` has the value `value` and the spending `spent`; `bound` holds for all plans of the
-    budget. `memory` has prices of the rows; `dual` is the Lagrangian bound at these prices.
+    The plan `plan` has the value `value` and the spending `spent`. No plan of the budget has a
+    larger value than `bound`. `memory` holds prices of the rows, and `dual` is the Lagrangian bound
+    at these prices.
     """
 
     plan: P
@@ -64,7 +67,7 @@ class BudgetAnswer(Generic[P]):
 
 
 class BudgetCase(Protocol[P]):
-    """A family of rounds that differ in their budget only."""
+    """A family of rounds that differ only in their budget."""
 
     def solve(self, budget: float, memory: Memory | None) -> BudgetAnswer[P]:
         """Return the best plan of the budget; raises Infeasible and NoPlanInTime."""
@@ -83,12 +86,12 @@ class Frontier(Generic[P]):
 
     @property
     def open_share(self) -> float:
-        """Area between plans and proofs as a share of the area below the proofs, 0 for no area."""
+        """Return the area between plans and proofs as a share of the area below the proofs."""
         return _open_share(self.solves)
 
 
 class BudgetSweep(Generic[P]):
-    """Solves a case at one budget after the other and keeps the results."""
+    """Solves a case at one budget after another and keeps the answers."""
 
     def __init__(
         self, case: BudgetCase[P], effort: Effort, top: float = math.inf, tell: Tell | None = None
@@ -127,7 +130,7 @@ class BudgetSweep(Generic[P]):
         return len(self._answers) >= self._effort.points
 
     def solve_at(self, budget: float) -> BudgetAnswer[P]:
-        """Solve at the budget, from the prices of the solve before."""
+        """Solve at the budget, starting from the prices of the previous solve."""
         answer = self._case.solve(budget, self._memory)
         self._record(budget, answer)
         return answer
@@ -153,9 +156,7 @@ class BudgetSweep(Generic[P]):
         return bound_at_prices(self._round, self._choices, prices) - answer.price * self._limit
 
     def refine(self, wanted: Sequence[float] = ()) -> Frontier[P]:
-        """Solve at those budgets of `wanted` that lie inside, then wherever the open area is
-        largest.
-        """
+        """Solve at the budgets `wanted` inside the range, then where the open area is largest."""
         for budget in wanted:
             if self.least < budget < self._limit and not self.full:
                 self.solve_at(budget)
@@ -169,15 +170,14 @@ class BudgetSweep(Generic[P]):
         return self.found()
 
     def found(self) -> Frontier[P]:
-        """What is known so far."""
+        """Return what is known so far."""
         return Frontier(self.answers, self.solves, self.least)
 
     def find_cheapest(self, target: float) -> tuple[BudgetAnswer[P], float]:
-        """Find the cheapest plan of value `target`, and the dollars below which none has that
-        value.
+        """Find the cheapest plan of value `target`, and the dollars below which there is none.
 
-        The two are no further apart than the gap unless points ran out. A plan of that value must
-        be known.
+        The two differ by at most the gap, unless the number of plans reached its limit. A plan of
+        that value must be known.
         """
         wanted = target - 1e-9 * max(1.0, abs(target))
         while True:
@@ -197,8 +197,8 @@ class BudgetSweep(Generic[P]):
             near = max(2 * EDGE, self._effort.limits.gap) * max(1.0, high)
             if self.full or high - low <= near or high - unclear <= near:
                 return self._answers[best], min(low, high)
-            # prices give a good first guess, then the interval is halved; when it is short, look
-            # for any other plan inside
+            # Prices give a good first guess; then the interval is halved. When it is short, any
+            # other plan inside it is searched.
             if not (solves.budget == low).any():
                 self.solve_at(low)
             elif high - unclear <= CLOSE * high and solves.budget[-1] == unclear:
