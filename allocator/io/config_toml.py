@@ -1,4 +1,4 @@
-"""config.toml: reading with line numbers, and writing."""
+"""Read config.toml with the line number of every key, and write it."""
 
 from __future__ import annotations
 
@@ -17,8 +17,15 @@ AT_LINE = re.compile(r" \(at line (\d+), column \d+\)$")
 
 
 def parse_config(content: bytes, reading: ReadingLog) -> tuple[dict[str, Any], dict[str, int]]:
-    """The configuration and the line of each of its keys, those of tables as "table.key"; ({}, {})
-    if it cannot be read."""
+    """Parse config.toml; report what is wrong in `reading`.
+
+    Returns
+    -------
+    config : dict
+        The configuration; {} if the file cannot be read.
+    lines : dict
+        The line of each key. A key of a table is named "table.key".
+    """
     if len(content) > MOST_BYTES:
         reading.fault(None, f"is longer than {MOST_BYTES} bytes; a config.toml has a few lines")
         return {}, {}
@@ -59,14 +66,16 @@ def is_too_deep(value: Any) -> bool:
 
 
 def _has(config: Mapping[str, Any], key: str) -> bool:
-    """Whether the configuration has the key, or the "table.key"."""
+    """Return whether the configuration has the key, or the "table.key"."""
     table, _, inner = key.partition(".")
     return key in config or (isinstance(config.get(table), Mapping) and inner in config[table])
 
 
 def _lines(text: str) -> dict[str, int]:
-    """Line of the first mention of each key, of a key of a table as "table.key"; a line inside a
-    long text may be mistaken for one."""
+    """Return the line on which each key, or "table.key", is first mentioned.
+
+    A line inside a text of several lines may be mistaken for a key.
+    """
     lines: dict[str, int] = {}
     table = ""
     for number, line in enumerate(re.split(r"\r\n|\n", text), start=1):

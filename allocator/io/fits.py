@@ -1,5 +1,6 @@
-"""Fitted speed models as files: models.csv, ready for a snapshot, and fit.csv, how good each one
-is.
+"""Write fitted speed models as files.
+
+models.csv is ready for a snapshot. fit.csv says how good each fit is.
 """
 
 from __future__ import annotations
@@ -32,8 +33,9 @@ REPORT = (
 
 
 def parameters(kind: str, values: dict[str, float]) -> dict[str, float | int]:
-    """Those that the kind has, in the order of the schema, rounded to DIGITS, within the bounds
-    of the schema.
+    """Return the parameters of a kind of curve in the order of the schema.
+
+    They are rounded to DIGITS and kept within the bounds of the schema.
     """
     out: dict[str, float | int] = {}
     for column in CURVE_PARAMETERS[kind]:
@@ -50,7 +52,7 @@ def parameters(kind: str, values: dict[str, float]) -> dict[str, float | int]:
 
 
 def models_csv(fitted: Iterable[SpeedFit], guessed: Iterable[GuessedCurve] = ()) -> str:
-    """models.csv: a row per fitted group, and one per guess."""
+    """Return models.csv with one row per fitted group and one per guessed curve."""
     rows = [
         (f.model, f.gpu_type, f.kind, json.dumps(parameters(f.kind, f.parameters))) for f in fitted
     ]
@@ -62,7 +64,7 @@ def models_csv(fitted: Iterable[SpeedFit], guessed: Iterable[GuessedCurve] = ())
 
 
 def fit_record(f: SpeedFit) -> dict[str, Any]:
-    """A row of the report: fields of REPORT; errors are relative."""
+    """Return a row of fit.csv with the fields of REPORT; errors are relative."""
     return {
         "model": f.model,
         "gpu_type": f.gpu_type,
@@ -81,7 +83,7 @@ def fit_record(f: SpeedFit) -> dict[str, Any]:
 
 
 def report_csv(fitted: Iterable[SpeedFit]) -> str:
-    """fit.csv."""
+    """Return fit.csv."""
 
     def cell(value: Any) -> Any:
         if isinstance(value, dict):

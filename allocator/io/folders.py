@@ -1,7 +1,7 @@
-"""Folders of CSV files and config.toml on disk, be it a snapshot or a workload: reading with every
-fault of form located, and writing.
+"""Read and write folders of CSV files with a config.toml: snapshots and workloads.
 
-Files that are no part of such a folder (plan.json, README.md ...) are left alone.
+Reading reports every fault of form with its file and line. Files that do not belong to such a
+folder (plan.json, README.md ...) are left alone.
 """
 
 from __future__ import annotations
@@ -25,15 +25,22 @@ from allocator.io.config_toml import format_toml, parse_config
 from allocator.io.plans import write_files
 from allocator.io.tables.csv_table import ReadingLog, parse_csv
 
-MOST_BYTES = 1 << 28  # of one file: more is a mistake, and would fill the memory
+MOST_BYTES = 1 << 28  # of one file; a larger one is a mistake, and would fill the memory
 MOST_FILES = 200  # of a folder that are compared with the names it should have
 
 
 @dataclass(frozen=True)
 class FolderKind:
-    """A sort of folder. what: "a snapshot"; main: the file without which it is none; schemas: its
-    tables by file; mistaken: main file of another sort -> what to say if that is there instead;
-    foreign: files of others to warn of."""
+    """A kind of folder.
+
+    Attributes
+    ----------
+    what : its name in messages: "a snapshot".
+    main : the file that every folder of this kind has.
+    schemas : the schema of each table, by file name.
+    mistaken : main file of another kind -> the message if that file is present instead.
+    foreign : files of other kinds that cause a warning.
+    """
 
     what: str
     main: str
@@ -47,9 +54,12 @@ class FolderKind:
 
 
 def read_folder(path: str | os.PathLike[str], sort: FolderKind) -> Snapshot:
-    """The tables of a folder as raw text. Its faults of form are in `faults`.
+    """Read the tables of a folder as raw text; its faults of form are in `faults`.
 
-    Raises InvalidInput if there is no such folder or it cannot be listed.
+    Raises
+    ------
+    InvalidInput
+        If there is no such folder, or it cannot be listed.
     """
     folder = os.fspath(path)
     present = _listing(folder, sort)
@@ -70,7 +80,7 @@ def read_folder(path: str | os.PathLike[str], sort: FolderKind) -> Snapshot:
 
 
 def _describe_missing(file: str, present: list[str], sort: FolderKind) -> str:
-    """What to say of a file that is missing."""
+    """Return the message about a missing file."""
     other = next((words for name, words in sort.mistaken.items() if name in present), None)
     if file == sort.main and other is not None:
         return other
@@ -80,7 +90,7 @@ def _describe_missing(file: str, present: list[str], sort: FolderKind) -> str:
 def _warn_misnamed(
     present: list[str], readings: Mapping[str, ReadingLog], sort: FolderKind
 ) -> None:
-    """Warnings of files that are ignored, but were likely meant."""
+    """Warn of files that are ignored but were probably meant."""
     absent = [file for file in sort.files if file not in present]
     others = (
         name
@@ -102,7 +112,7 @@ def _warn_misnamed(
 def parse_tables(
     name: str, contents: Mapping[str, bytes], readings: Mapping[str, ReadingLog]
 ) -> Snapshot:
-    """The tables of files given as bytes by name."""
+    """Return the tables of files that are given as bytes by name."""
     tables: dict[str, Table] = {}
     config, lines = parse_config(contents.get(CONFIG_FILE, b""), readings[CONFIG_FILE])
     for file, content in contents.items():
@@ -115,7 +125,7 @@ def parse_tables(
 
 
 def parse_folder(name: str, contents: Mapping[str, bytes], sort: FolderKind) -> Snapshot:
-    """The tables of files given as bytes by name, as if they were in a folder."""
+    """Return the tables of files that are given as bytes by name, as if they were in a folder."""
     return parse_tables(
         name,
         {f: contents[f] for f in sort.files if f in contents},
@@ -124,11 +134,19 @@ def parse_folder(name: str, contents: Mapping[str, bytes], sort: FolderKind) -> 
 
 
 def write_folder(raw: Snapshot, folder: str | os.PathLike[str], sort: FolderKind) -> Path:
-    """Write the tables and config.toml into a folder, made if need be; returns its path.
+    """Write the tables and config.toml into a folder, which is made if needed; return its path.
 
-    Reading it again gives the same digest. Each file is replaced in one step (plans.write_files).
-    Raises UsageError if the folder holds a further file that would be read as part of it,
-    AllocatorError where it cannot be written, TypeError for a config that TOML cannot hold.
+    Reading the folder again gives the same digest. Each file is replaced in one step
+    (plans.write_files).
+
+    Raises
+    ------
+    UsageError
+        If the folder holds another file that would be read as part of it.
+    AllocatorError
+        If the folder cannot be written.
+    TypeError
+        For a config that TOML cannot hold.
     """
     texts = {file: _csv(table) for file, table in raw.tables.items()}
     if raw.config:
@@ -138,7 +156,7 @@ def write_folder(raw: Snapshot, folder: str | os.PathLike[str], sort: FolderKind
             file for file in sort.files if file not in texts and (Path(folder) / file).exists()
         ]
     except (OSError, ValueError):
-        strange = []  # a name that cannot be: writing says why
+        strange = []  # an impossible name is left to the writer, which reports it
     if strange:
         this = sort.what.removeprefix("a ")
         raise UsageError(
@@ -154,7 +172,7 @@ def _name(folder: str) -> str:
 
 
 def _listing(folder: str, sort: FolderKind) -> list[str]:
-    """Names in the folder, sorted."""
+    """Return the names in the folder, sorted."""
     try:
         return sorted(os.listdir(folder))
     except (OSError, ValueError) as error:
@@ -185,8 +203,9 @@ def _folders(parent: str) -> Iterable[str]:
 
 
 def read_content(folder: str, reading: ReadingLog) -> bytes | None:
-    """The bytes of a file; only regular files are opened, since reading a pipe or a device may
-    never end.
+    """Return the bytes of a regular file.
+
+    Other files are not opened, since reading a pipe or a device may never end.
     """
     path = os.path.join(folder, reading.file)
     try:
@@ -219,8 +238,9 @@ def _in_words(error: OSError | ValueError) -> str:
 
 
 def _csv(table: Table) -> str:
-    """The table as CSV. Every cell is quoted if one has a carriage return, which the writer
-    would leave bare.
+    """Return the table as CSV.
+
+    Every cell is quoted if one has a carriage return, which the writer would not quote.
     """
     columns = [table.texts(name) for name in table.columns]
     bare_return = any("\r" in cell for column in (table.columns, *columns) for cell in column)
@@ -231,5 +251,5 @@ def _csv(table: Table) -> str:
     writer.writerow(table.columns)
     writer.writerows(zip(*columns, strict=True))
     text = out.getvalue()
-    # reading takes a first U+FEFF for a byte order mark
+    # reading takes a leading U+FEFF for a byte order mark
     return "\ufeff" * text.startswith("\ufeff") + text

@@ -1,4 +1,4 @@
-"""Which of several formats a file is of."""
+"""Recognise which of several formats a file has."""
 
 from __future__ import annotations
 
@@ -13,8 +13,21 @@ Recognise = Callable[[Path], str]
 def first_recognised(
     path: Path, formats: Iterable[str], load: Callable[[str], Recognise], kind: str = "format"
 ) -> str:
-    """The first format that takes the file for its own. load: how one looks at a file, "" = it is
-    one of its own, else why not. Raises UsageError with every reason where none does."""
+    """Return the first format that recognises the file.
+
+    Parameters
+    ----------
+    path : the file.
+    formats : names of formats, in the order in which they are tried.
+    load : returns the function that recognises files of a format. That function returns "" for a
+    file of its format, and otherwise the reason why the file is not one.
+    kind : what messages call a format.
+
+    Raises
+    ------
+    UsageError
+        If no format recognises the file. The message has the reason of every format.
+    """
     reasons = []
     for name in formats:
         why = load(name)(path)

@@ -1,5 +1,6 @@
-"""JSON Schema (draft 2020-12) of snapshots, workloads and plans, derived from the columns and
-the fields themselves.
+"""Derive the JSON Schema (draft 2020-12) of snapshots, workloads and plans.
+
+The schemas are derived from the columns and fields that the code itself uses.
 """
 
 from __future__ import annotations
@@ -35,8 +36,10 @@ Schema = dict[str, Any]
 
 
 def snapshot_schema() -> Schema:
-    """A snapshot folder as one object: file name -> rows, each row an object of its non-empty
-    cells as values.
+    """Return the schema of a snapshot folder as one object.
+
+    The object maps each file name to its rows. Each row is an object of its non-empty cells as
+    values.
     """
     return _folder(
         "snapshot",
@@ -47,7 +50,7 @@ def snapshot_schema() -> Schema:
 
 
 def workload_schema() -> Schema:
-    """A workload folder in the same way."""
+    """Return the schema of a workload folder, in the form of `snapshot_schema`."""
     return _folder(
         "workload",
         "A folder of CSV files and config.toml: every job that is ever submitted, the cluster, "
@@ -129,7 +132,7 @@ def _cell(c: Column) -> Schema:
 
 
 def _objectives() -> str:
-    """Names with factors, summed by commas, sums ranked by >; see domain/objectives.py."""
+    """Return the pattern of objectives: names with factors, joined by commas, ranked by ">"."""
     term = rf"\s*({'|'.join(REGISTRY.names())})\s*(=\s*[0-9.eE+-]+\s*)?"
     terms = f"{term}(,{term})*"
     return f"^{terms}(>{terms}){{0,{MOST_LEVELS - 1}}}$"

@@ -1,9 +1,8 @@
-"""From a checked Problem back to its tables, so that reading them gives the same
-Problem.
+"""Turn a checked Problem back into its tables.
 
-Names keep their numbers: pools, rates, curves and tenants are written whole and in order, used or
-not, and what the Problem has worked out (defaults, prices in force, GPUs of up nodes) is written as
-plain values.
+Reading these tables gives the same Problem. Pools, rates, curves and tenants are written in full
+and in order, used or not, so that every name keeps its number. Values that the Problem has computed
+(defaults, prices in force, GPUs of up nodes) are written as plain values.
 """
 
 from __future__ import annotations
@@ -23,18 +22,18 @@ Values = Mapping[str, Any]
 
 
 def snapshot_folder(problem: Problem) -> Snapshot:
-    """The snapshot that `validate` turns into this problem again:
-    `write_snapshot(snapshot_folder(p), folder)`.
+    """Return the snapshot that `validate` turns into this problem again.
 
-    The arrays come back equal; only lists of sizes and sets of types may be numbered anew. Nodes of
-    a pool whose up nodes no longer add up to its GPUs (machines came or went) are left out, with
-    what is placed on them.
+    `write_snapshot(snapshot_folder(p), folder)` writes a problem p. The arrays come back equal;
+    only lists of sizes and sets of types may get other numbers. If the up nodes of a pool no longer
+    add up to its GPUs, because machines came or went, its nodes and all placements on them are left
+    out.
     """
     tables = {JOBS.file: build_table(JOBS, jobs(problem)), **cluster_tables(problem)}
     keep = _sound_nodes(problem)
     placed = problem.placements
     on = keep[placed.node]
-    # placements of a job add up, or none is written
+    # placements of a job add up, or none of them is written
     whole = ~np.isin(placed.job, placed.job[~on])
     add_table(
         tables,
@@ -69,7 +68,7 @@ def snapshot_folder(problem: Problem) -> Snapshot:
 
 
 def jobs(problem: Problem) -> dict[str, Any]:
-    """Every column of jobs.csv."""
+    """Return every column of jobs.csv."""
     held = problem.jobs
     running = held.state == State.RUNNING
     lists = [s.tolist() for s in problem.size_lists]
@@ -87,8 +86,11 @@ def jobs(problem: Problem) -> dict[str, Any]:
 
 
 def cluster_tables(problem: Problem) -> dict[str, Table]:
-    """pools.csv, tenants.csv, rates.csv, models.csv, nodes.csv, sharing.csv, pauses.csv,
-    interactive.csv; optional ones only with rows."""
+    """Return all other tables of a snapshot; optional tables only if they have rows.
+
+    They are pools.csv, tenants.csv, rates.csv, models.csv, nodes.csv, sharing.csv, pauses.csv and
+    interactive.csv.
+    """
     p, rates, curves, sharing = problem.pools, problem.rates, problem.curves, problem.sharing
     tables = {
         "pools.csv": build_table(
@@ -154,7 +156,7 @@ def cluster_tables(problem: Problem) -> dict[str, Table]:
 
 
 def config(problem: Problem) -> dict[str, Any]:
-    """config.toml with every value the problem has."""
+    """Return config.toml with every value of the problem."""
     limits = {
         "budget_per_hour": None if math.isinf(problem.budget_per_hour) else problem.budget_per_hour,
         "ageing_s": None if math.isinf(problem.ageing_s) else problem.ageing_s,
@@ -174,21 +176,21 @@ def config(problem: Problem) -> dict[str, Any]:
 
 
 def _sound_nodes(problem: Problem) -> Any:
-    """(N,) True for nodes of pools whose up nodes add up to the pool's GPUs."""
+    """Return (N,) booleans: the up nodes of the node's pool add up to the GPUs of the pool."""
     nodes, pools = problem.nodes, problem.pools
     up = np.bincount(nodes.pool, np.where(nodes.state == 0, nodes.gpus, 0), minlength=len(pools))
     return (up == pools.gpus)[nodes.pool]
 
 
 def _fields(source: Any, file: str) -> dict[str, Any]:
-    """Those columns of a file that are fields of the Problem's part of the same name."""
+    """Return the columns of a file that are fields of `source`."""
     return {
         c.name: getattr(source, c.name) for c in TABLES[file].columns if hasattr(source, c.name)
     }
 
 
 def names_of_indices(names: Sequence[str], index: Ints) -> list[str]:
-    """The name of each index, "" for -1."""
+    """Return the name of each index, "" for -1."""
     return [names[i] if i >= 0 else "" for i in index.tolist()]
 
 
@@ -199,8 +201,9 @@ def add_table(tables: dict[str, Table], file: str, values: Values) -> None:
 
 
 def build_table(schema: TableSchema, values: Values) -> Table:
-    """The columns of the schema that have values; columns without any value are left out unless
-    required.
+    """Return a table with the columns of the schema that have values.
+
+    Columns without any value are left out unless they are required.
     """
     return Table.of(
         schema,
@@ -209,7 +212,7 @@ def build_table(schema: TableSchema, values: Values) -> Table:
 
 
 def _cells(column: Column, values: Any) -> Cells:
-    """A column of a Problem as cells. "No value" and "no limit" are empty: -1, nan and inf."""
+    """Return a column of a Problem as cells; -1, nan and inf (no value, no limit) become empty."""
     if column.kind in (ColumnKind.NUMBER, ColumnKind.INTEGER):
         numbers = np.asarray(values, dtype=np.float64)
         least = max(column.low, 0) if column.kind is ColumnKind.INTEGER else -np.inf

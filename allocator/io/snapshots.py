@@ -1,7 +1,6 @@
-"""Snapshot folders on disk: reading what is there, with every fault of form located, and writing it
-back.
+"""Read and write snapshot folders.
 
-Reading promises nothing about the content; `domain.validate` judges it.
+Reading locates every fault of form, but does not check the content: `domain.validate` does.
 """
 
 from __future__ import annotations
@@ -57,15 +56,21 @@ def read_snapshot(path: str | os.PathLike[str]) -> Snapshot:
 
 
 def parse_snapshot(name: str, contents: Mapping[str, bytes]) -> Snapshot:
-    """The snapshot of files given as bytes by name, as if they were in a folder."""
+    """Return the snapshot of files that are given as bytes by name, as if they were in a folder."""
     return parse_folder(name, contents, SNAPSHOT)
 
 
 def write_snapshot(snapshot: Snapshot, folder: str | os.PathLike[str]) -> Path:
-    """Write the tables and config.toml into a folder, made if need be; returns its path.
+    """Write the tables and config.toml into a folder, which is made if needed; return its path.
 
-    Reading it again gives a snapshot with the same digest. Each file is replaced in one step
-    (plans.write_files). Raises AllocatorError where that is not possible, TypeError for a config
-    that TOML cannot hold.
+    Reading the folder again gives a snapshot with the same digest. Each file is replaced in one
+    step (plans.write_files).
+
+    Raises
+    ------
+    AllocatorError
+        If the folder cannot be written.
+    TypeError
+        For a config that TOML cannot hold.
     """
     return write_folder(snapshot, folder, SNAPSHOT)

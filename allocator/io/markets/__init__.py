@@ -1,14 +1,15 @@
-"""Readers of published spot markets: prices and availability over time, for the pools of a
-workload.
+"""Readers of published spot markets: prices and availability over time.
 
-The seam (how to add a format): one module with two functions, and one line in `registry.MARKETS`.
+To add a format, write a module with two functions, and add one line to `registry.MARKETS`:
 
-    recognise(source: Path) -> str                          "" = mine, else why not; sees the head
-        only, never raises
-    read(source: Path, options: Options) -> Market          steps of GPUs and prices by pool, and
-        what was noticed
+    recognise(source: Path) -> str
+        Return "" if the source has this format, and the reason if not. It reads only the beginning
+        of the file, and never raises.
 
-`run.import_markets` cuts the window, names the pools, checks prices and writes capacity.csv and
-prices.csv, alike for every format. tests/io/test_markets_seam.py runs every registered format
-through the same checks.
+    read(source: Path, options: MarketOptions) -> MarketHistory
+        Return steps of GPUs and prices by pool, with notes and warnings.
+
+`run.import_markets` cuts the window, names the pools and checks the prices, and `run.write_market`
+writes capacity.csv and prices.csv, for every format alike. tests/io/test_markets_seam.py runs every
+registered format through the same checks.
 """

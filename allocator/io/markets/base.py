@@ -1,4 +1,4 @@
-"""What a reader of spot markets gives: step functions of GPUs and of prices, one or more pools."""
+"""The types that readers of spot markets share: step functions of GPUs and prices by pool."""
 
 from __future__ import annotations
 
@@ -14,9 +14,14 @@ from allocator.domain.problem import Floats, Ints
 
 @dataclass(frozen=True)
 class MarketOptions:
-    """What the user may ask of any format. gpus: of one machine; default the format's own
-    knowledge, else 1. on_demand: dollars per GPU-hour that spot prices are held against; default
-    what the format knows."""
+    """What a user may set for any format.
+
+    Attributes
+    ----------
+    gpus : GPUs of one machine. The default is what the format knows, else 1.
+    on_demand : dollars per GPU-hour on demand, with which spot prices are compared. The default is
+    what the format knows.
+    """
 
     gpus: int | None = None
     on_demand: float | None = None
@@ -24,10 +29,16 @@ class MarketOptions:
 
 @dataclass(frozen=True)
 class PoolSeries:
-    """One pool over time, from its first row on: GPUs there (s,) at gpus_at (s,), seconds on the
-    source's clock (since 1970 where it has dates, else from 0); dollars per GPU-hour (r,) at
-    price_at (r,), both in order of time. on_demand: dollars per GPU-hour, nan = unknown. end: last
-    moment known."""
+    """One pool over time, from its first row on.
+
+    Attributes
+    ----------
+    gpus_at, gpus : (s,) times in order, and the available GPUs from each time on. Times are seconds
+    on the clock of the source: since 1970 if it has dates, else from 0.
+    price_at, price : (r,) times in order, and dollars per GPU-hour from each time on.
+    on_demand : dollars per GPU-hour on demand; nan if unknown.
+    end : the last time of which anything is known.
+    """
 
     pool: str
     gpu_type: str
@@ -40,7 +51,7 @@ class PoolSeries:
 
     @property
     def begin(self) -> float:
-        """Its first moment."""
+        """Return the first time of the pool."""
         return float(
             min(
                 self.gpus_at[0] if len(self.gpus_at) else np.inf,
@@ -51,7 +62,7 @@ class PoolSeries:
 
 @dataclass(frozen=True)
 class MarketHistory:
-    """What `read` gives. notes: what its user should know; warnings: what looks wrong."""
+    """What `read` returns. notes: what the user should know; warnings: what looks wrong."""
 
     series: tuple[PoolSeries, ...]
     notes: tuple[str, ...] = ()
@@ -66,8 +77,9 @@ class MarketFormat(Protocol):
 
 
 def step_function(at: Floats, value: Ints | Floats) -> tuple[Floats, Floats]:
-    """Sorted by time; of several values at one moment the last in the order given; without rows
-    that change nothing.
+    """Return the steps in order of time, without steps that change nothing.
+
+    Of several values at one time, the last one given counts.
     """
     order = np.argsort(at, kind="stable")
     at, value = at[order], np.asarray(value, dtype=np.float64)[order]

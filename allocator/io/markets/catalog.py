@@ -1,11 +1,11 @@
-"""catalog: list prices per machine on demand and spot, by accelerator, number and zone (SkyPilot
-catalogue, CSV).
+"""catalog: list prices per machine, on demand and spot, as CSV (SkyPilot catalogue).
 
-Columns InstanceType, AcceleratorName, AcceleratorCount, Price, SpotPrice, Region and perhaps
-AvailabilityZone. On Google Cloud a machine and its GPUs are separate rows, which are added where
-the row of the machine is known (HOSTS). A price of 700 is a placeholder and dropped;
-an empty spot price means not offered. Spot prices that are not below the price on demand are named:
-some such rows are wrong matches of products.
+A row gives the prices of one accelerator, number and zone. Its columns are InstanceType,
+AcceleratorName, AcceleratorCount, Price, SpotPrice, Region and, optionally, AvailabilityZone. On
+Google Cloud a machine and its GPUs are separate rows. They are added where the row of the machine
+is known (HOSTS). A price of 700 is a placeholder and is dropped. An empty spot price means that the
+machine is not offered as spot. A warning names spot prices that are not below the price on demand:
+some of these rows are wrong matches of products.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ PLACEHOLDER = 700.0
 
 
 def recognise(source: Path) -> str:
-    """ "" if the first line has the columns."""
+    """Return "" if the first line has the columns, else the reason."""
     return missing_columns(source, COLUMNS)
 
 
 def read(source: Path, options: MarketOptions) -> MarketHistory:
-    """A pool per accelerator, number and zone that has a spot price. Raises InvalidInput."""
+    """Read a pool for each accelerator, number and zone with a spot price. Raises InvalidInput."""
     rows = csv_rows(source, [text(c, required=False) for c in (*COLUMNS, "AvailabilityZone")])
     faults: list[Fault] = []
     price = {}

@@ -1,11 +1,12 @@
-"""spot-counts: `{"metadata": {"gap_seconds": 300}, "data": [0, 4, 3 ...]}`, machines that can be
-had at each tick.
+"""spot-counts: the number of available machines at each tick, as JSON.
+
+    {"metadata": {"gap_seconds": 300}, "data": [0, 4, 3 ...]}
 
 Source of the format: the spot traces published with Wu et al., "Can't Be Late: Optimizing Spot
-Instance Savings under Deadlines", NSDI 2024. A value is the number of machines available, so 1 is
+Instance Savings under Deadlines", NSDI 2024. A value is the number of available machines, so 1 is
 up and 0 is down; the authors' early simulator negates its files. Files are named
-ZONE_TYPE_GPUS.json. Where the file of the same zone with one GPU a machine lies next to one with
-several, the small machine should be had more often; if not, a warning says so.
+ZONE_TYPE_GPUS.json. If the folder also has the file of the same zone with one GPU per machine, the
+small machine should be available more often. If it is not, a warning says so.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ NAME = re.compile(r"(?P<zone>.+)_(?P<type>[A-Za-z0-9-]+)_(?P<gpus>\d+)\.json")
 
 
 def recognise(source: Path) -> str:
-    """ "" if it begins as an object with gap_seconds."""
+    """Return "" if the file begins as an object with gap_seconds, else the reason."""
     begin = "".join(read_first_lines(source))[:200]
     return (
         ""
@@ -35,7 +36,7 @@ def recognise(source: Path) -> str:
 
 
 def read(source: Path, options: MarketOptions) -> MarketHistory:
-    """One pool, named after zone, type and GPUs of a machine. Raises InvalidInput."""
+    """Read one pool, named after zone, type and GPUs of a machine. Raises InvalidInput."""
     gap, data = _data(source)
     told = NAME.fullmatch(source.name)
     per_machine = options.gpus or (int(told["gpus"]) if told else 1)

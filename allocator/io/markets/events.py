@@ -1,5 +1,6 @@
-"""spot-events: lines `milliseconds,add|remove,node` of a request for a fixed number of spot
-machines; no header.
+"""spot-events: the machines that a request for a fixed number of spot machines gains and loses.
+
+The file has lines `milliseconds,add|remove,node` and no header.
 
 Source of the format: the traces published with Thorpe et al., "Bamboo: Making Preemptible Instances
 Resilient for Affordable Training of Large DNNs", NSDI 2023.
@@ -17,14 +18,14 @@ from allocator.io.traces.text import content, input_error, raise_if, read_first_
 
 
 def recognise(source: Path) -> str:
-    """ "" if the first line is a number, add or remove, and a name."""
+    """Return "" if the first line is a number, add or remove, and a name; else the reason."""
     cells = next(iter(read_first_lines(source)), "").split(",")
     mine = len(cells) == 3 and cells[0].strip().isdigit() and cells[1].strip() in ("add", "remove")
     return "" if mine else "its first line is no `milliseconds,add|remove,node`"
 
 
 def read(source: Path, options: MarketOptions) -> MarketHistory:
-    """One pool, named after the file. Raises InvalidInput."""
+    """Read one pool, named after the file. Raises InvalidInput."""
     faults: list[Fault] = []
     at: list[float] = []
     number: list[int] = []

@@ -1,7 +1,7 @@
-"""spot-held: lines `YYYY-MM-DD, HH:MM:SS, running machines`, in any order, some twice.
+"""spot-held: lines `YYYY-MM-DD, HH:MM:SS, running machines`, in any order, some of them twice.
 
-Source of the format: the Google Cloud logs published with Bamboo (NSDI 2023). Of several numbers at
-one second the smallest counts.
+Source of the format: the Google Cloud logs published with Bamboo (NSDI 2023). If one second has
+several numbers, the smallest counts.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from allocator.io.traces.text import content, input_error, raise_if, read_first_
 
 
 def recognise(source: Path) -> str:
-    """ "" if the first line is a date, a time and a number."""
+    """Return "" if the first line is a date, a time and a number; else the reason."""
     return (
         ""
         if _parse_line(next(iter(read_first_lines(source)), ""))
@@ -26,7 +26,7 @@ def recognise(source: Path) -> str:
 
 
 def read(source: Path, options: MarketOptions) -> MarketHistory:
-    """One pool, named after the file. Raises InvalidInput."""
+    """Read one pool, named after the file. Raises InvalidInput."""
     faults, rows = [], []
     for line, text in enumerate(
         content(source).decode("utf-8-sig", "replace").splitlines(), start=1
@@ -46,7 +46,7 @@ def read(source: Path, options: MarketOptions) -> MarketHistory:
     if not rows:
         raise input_error(source, "has no line `date, time, number`")
     at, count = np.array(rows).T
-    # the smallest of a second last, so that it stays
+    # the smallest number of a second comes last, because the last one counts
     order = np.lexsort((-count, at))
     out_of_order, twice = int((np.diff(at) < 0).sum()), len(at) - len(np.unique(at))
     begin = at.min()

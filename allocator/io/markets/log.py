@@ -1,11 +1,17 @@
-"""spot-log: a log of persistent requests, one machine per zone and kind, asked every few minutes
-whether it runs.
+"""spot-log: a log of persistent requests for one machine per zone and kind.
 
-`[2020-03-15T10:07:33.000Z] Created instance NAME with 1 GPU(s) of type v100 in zone us-east-1b`,
-`Instance NAME running in zone Z`, `Instance NAME not running in zone Z`, `Instance ... creation
-failed`, `Successfully deleted instance NAME`. Source: the logs published with Narayanan et al.
-(DISPA 2020). A machine is there from its creation until it is first found not running; one that is
-never found running did not start, and is counted, not used.
+Every few minutes the log says whether each machine runs. It has lines of these forms:
+
+    [2020-03-15T10:07:33.000Z] Created instance NAME with 1 GPU(s) of type v100 in zone us-east-1b
+    Instance NAME running in zone Z
+    Instance NAME not running in zone Z
+    Instance ... creation failed
+    Successfully deleted instance NAME
+
+A machine is available from its creation until a line first says that it does not run. A machine
+that no line reports as running did not start. It is counted but not used.
+
+Source: the logs published with Narayanan et al. (DISPA 2020).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Prices in files: plain numbers of US dollars, and whether they can be true."""
+"""Read prices as plain numbers of US dollars, and check that they are plausible."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ PLAIN = re.compile(r"[+-]?\d+(\.\d*)?([eE][+-]?\d+)?|[+-]?\.\d+")
 
 
 def parse_dollars(text: object) -> tuple[float, str]:
-    """The number, and why it is none ("" = it is one): a currency sign or a thousands separator
-    is named.
+    """Return the number and "", or nan and why the text is not a price.
+
+    The reason shows how to write the number without its currency sign or thousands separator.
     """
     shown = str(text)[:40].strip()
     if PLAIN.fullmatch(shown):
@@ -27,7 +28,7 @@ def parse_dollars(text: object) -> tuple[float, str]:
 
 
 def check_prices(series: PoolSeries) -> list[str]:
-    """Warnings about the prices of a pool: spot not below on demand."""
+    """Warn if spot prices of a pool are not below its price on demand."""
     dear = int((series.price >= series.on_demand).sum()) if series.on_demand > 0 else 0
     if not dear:
         return []

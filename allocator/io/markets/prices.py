@@ -1,11 +1,14 @@
-"""spot-prices: what the AWS command for spot price history answers, JSON; one file or a folder of
-such files.
+"""spot-prices: the spot price history that the AWS command prints as JSON.
 
-`{"SpotPriceHistory": [{"AvailabilityZone", "InstanceType", "ProductDescription", "SpotPrice":
-"0.918000", "Timestamp": "2020-02-27T13:48:57.000Z"} ...]}`, newest first, files overlapping. Prices
-are per machine and become prices per GPU by the instance types of GPUS; equal prices emitted again
-are dropped. Archived logs: Narayanan et al., "Analysis and Exploitation of Dynamic Pricing in the
-Public Cloud for ML Training", DISPA 2020.
+The source is one file or a folder of such files:
+
+    {"SpotPriceHistory": [{"AvailabilityZone", "InstanceType", "ProductDescription",
+        "SpotPrice": "0.918000", "Timestamp": "2020-02-27T13:48:57.000Z"} ...]}
+
+Rows are newest first, and files may overlap. Prices are per machine. They are divided by the GPUs
+of the instance type (GPUS). A price that repeats the one before is dropped. Archived logs:
+Narayanan et al., "Analysis and Exploitation of Dynamic Pricing in the Public Cloud for ML
+Training", DISPA 2020.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""The spot formats by name. To add one: write its module (see the package's docstring) and add
-its line here.
+"""The formats of spot markets by name.
+
+To add a format, write its module (see the docstring of the package) and add one line here.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class MarketFormatEntry:
-    """module: with recognise and read. source: what the user names. help: one line."""
+    """A format. module: has recognise and read. source: what the user names. help: one line."""
 
     module: str
     source: str

@@ -1,4 +1,4 @@
-"""From published spot markets to the files of a workload: read, cut, name, check, write."""
+"""Turn published spot markets into the files of a workload: read, cut, name, check, write."""
 
 from __future__ import annotations
 
@@ -25,8 +25,13 @@ DATED = 1e8  # seconds: a source that begins later has dates
 
 @dataclass(frozen=True)
 class TimeWindow:
-    """Which part of the sources: from so many seconds after the first moment of all, so many
-    hours (None: all).
+    """The part of the sources that is used.
+
+    Attributes
+    ----------
+    start_s : seconds from the first time of all sources that have dates, or from 0 on the clock of
+        a source without dates, to the begin of the window.
+    hours : length of the window; None: all that follows.
     """
 
     start_s: float = 0.0
@@ -39,11 +44,21 @@ def import_markets(
     options: MarketOptions,
     window: TimeWindow | None = None,
 ) -> MarketHistory:
-    """The pools of one or more files or folders of a format ("auto": each its own), on one clock
-    that begins at 0.
+    """Read the pools of one or more files or folders, on one clock that begins at 0.
 
-    Raises UsageError for an unknown format, pools named twice, a window without anything;
-    InvalidInput.
+    Parameters
+    ----------
+    name : a key of registry.MARKETS, or "auto" to recognise the format of each source.
+    sources : files or folders.
+    options : what the user set for any format.
+    window : the part to keep; None: everything.
+
+    Raises
+    ------
+    UsageError
+        For an unknown format, for two pools of one name, and if nothing is left in the window.
+    InvalidInput
+        For faults of the files.
     """
     cut, parts = window or TimeWindow(), []
     for source in map(Path, sources):
@@ -76,19 +91,24 @@ def import_markets(
 
 
 def recognise_format(path: Path) -> str:
-    """The first format that takes the file for its own. Raises UsageError with every reason
-    where none does.
-    """
+    """Return the first format that recognises the file; raise UsageError if none does."""
     return first_recognised(
         path, registry.MARKETS, lambda name: registry.load(name).recognise, "market format"
     )
 
 
 def changes(market: MarketHistory, pools: Sequence[str], names: Mapping[str, str]) -> Changes:
-    """The market as changes of a workload's pools. names: pool of the market -> of the workload;
-    others are left out.
+    """Return the market as changes of the pools of a workload.
 
-    Raises UsageError for names that are not there.
+    Parameters
+    ----------
+    pools : pools of the workload, in order.
+    names : pool of the market -> pool of the workload; other pools are left out.
+
+    Raises
+    ------
+    UsageError
+        For names that do not exist.
     """
     there = {s.pool: s for s in market.series}
     for one, other in names.items():
@@ -117,10 +137,10 @@ def changes(market: MarketHistory, pools: Sequence[str], names: Mapping[str, str
 
 
 def onto(workload: Workload, market: MarketHistory, names: Mapping[str, str]) -> Workload:
-    """The workload with the market's changes in place of its own for the pools named, from its
-    start on.
+    """Return the workload with the changes of the market instead of its own for the named pools.
 
-    The first values count from the start. Raises UsageError as `changes`.
+    They count from the start of the workload on, and so do their first values. Raises UsageError as
+    `changes`.
     """
     problem, pools = workload.problem, workload.problem.pools
     new = changes(market, pools.pool, names)
@@ -154,9 +174,7 @@ def onto(workload: Workload, market: MarketHistory, names: Mapping[str, str]) ->
 
 
 def write_market(market: MarketHistory, folder: str | os.PathLike[str]) -> Path:
-    """Write pools.csv, and capacity.csv and prices.csv where there are steps, into a folder;
-    returns it.
-    """
+    """Write pools.csv, and capacity.csv and prices.csv if they have steps; return the folder."""
     files = {
         "pools.csv": _csv(
             ("pool", "gpu_type", "gpus", "market", "price_per_gpu_hour", "region"),
@@ -197,8 +215,9 @@ def write_market(market: MarketHistory, folder: str | os.PathLike[str]) -> Path:
 
 
 def _cut_to_window(s: PoolSeries, begin: float, seconds: float) -> PoolSeries:
-    """The part within the window, its clock at 0; what is in force at the begin counts from
-    there.
+    """Return the part within the window, on a clock that begins at 0.
+
+    What is in force at the begin of the window counts from there.
     """
     end = begin + seconds
     gpus_at, gpus = _steps_in_window(s.gpus_at, s.gpus, begin, end)

@@ -1,5 +1,8 @@
-"""One CSV file as a Table of text, with everything that is wrong with its form: encoding, quotes,
-ragged rows; and rows as CSV text."""
+"""Read one CSV file as a Table of text, and write rows as CSV text.
+
+Reading reports everything that is wrong with the form of the file: encoding, quotes, rows of a
+wrong length.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ MOST_CELLS = 10_000  # of a row: a line of commas takes a hundred times its size
 
 
 def csv_text(columns: Iterable[object], rows: Iterable[Iterable[object]]) -> str:
-    """A table as CSV with line feeds; None is an empty cell."""
+    """Return a table as CSV with line feeds; None is an empty cell."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(columns)
@@ -32,7 +35,7 @@ def csv_text(columns: Iterable[object], rows: Iterable[Iterable[object]]) -> str
 
 @dataclass
 class ReadingLog:
-    """What was met while reading one file."""
+    """What was found while one file was read."""
 
     file: str
     faults: list[Fault] = field(default_factory=list)
@@ -46,10 +49,10 @@ class ReadingLog:
 
 
 def decode(content: bytes, reading: ReadingLog) -> str | None:
-    """The text of a file that should be UTF-8, with or without a byte order mark; None if it is no
-    text at all.
+    """Return the text of a UTF-8 file with or without a byte order mark; None if it is not text.
 
-    A line that is not UTF-8 is a fault; its odd bytes become U+FFFD so that the rest can be judged.
+    A line that is not UTF-8 is a fault. Its invalid bytes become U+FFFD, so that the rest of the
+    file can be checked.
     """
     if content.startswith((b"\xff\xfe", b"\xfe\xff")):
         reading.fault(1, "is UTF-16; save it as UTF-8")
@@ -76,8 +79,9 @@ def decode(content: bytes, reading: ReadingLog) -> str | None:
 
 
 def parse_csv(content: bytes, reading: ReadingLog) -> Table | None:
-    """The table of a CSV file; None if there is none to speak of. Rows of a wrong length are
-    faults and left out.
+    """Return the table of a CSV file; None if the file has no table.
+
+    Rows of a wrong length are faults, and are left out.
     """
     text = decode(content, reading)
     if text is None:
@@ -110,11 +114,11 @@ def _below_header(rows: int) -> Sequence[int]:
 
 
 def _split_regular(text: str) -> tuple[list[str], list[list[str]]] | None:
-    """Header and stripped columns of a file with one row per line, all of one length; None for any
-    other.
+    """Return header and stripped columns of a file with one row per line, all of one length.
 
-    In slices of a few hundred rows, which keeps short-lived rows few, and with one object for equal
-    texts of a column that has few different ones: both are for speed, here and in all that follows.
+    None for any other file. Two things make this and all later steps faster: the text is split in
+    slices of a few hundred rows, so that few temporary rows exist at once, and equal texts of a
+    column with few different ones share one object.
     """
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     try:
@@ -135,8 +139,9 @@ def _split_regular(text: str) -> tuple[list[str], list[list[str]]] | None:
 
 
 def _records(text: str, reading: ReadingLog) -> tuple[list[list[str]], list[int]]:
-    """All records that are not blank lines, and the line each starts in; up to the first that
-    has broken quotes.
+    """Return all records that are not blank lines, with the line on which each starts.
+
+    Records after one with broken quotes are left out.
     """
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     rows: list[list[str]] = []
@@ -172,8 +177,9 @@ def _in_words(message: str) -> str:
 def _columns(
     width: int, rows: list[list[str]], lines: list[int], reading: ReadingLog
 ) -> tuple[list[list[str]], list[int]]:
-    """Stripped cells by column, and the line of each row; a row of another length is a fault and
-    left out.
+    """Return stripped cells by column, and the line of each row.
+
+    A row of another length is a fault, and is left out.
     """
     good: list[list[str]] = []
     at: list[int] = []
@@ -200,7 +206,7 @@ def _columns(
 def _without_empty_rows(
     columns: list[list[str]], lines: Sequence[int], reading: ReadingLog
 ) -> tuple[list[list[str]], Sequence[int]]:
-    """Without rows of empty cells only, which spreadsheets like to leave below a table."""
+    """Drop rows of empty cells only, which spreadsheets often leave below a table."""
     if "" not in columns[0]:
         return columns, lines
     full = [any(row) for row in zip(*columns, strict=True)]

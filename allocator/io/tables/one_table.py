@@ -1,4 +1,4 @@
-"""One CSV file that is no part of a folder: measurements, clusters, classes."""
+"""Read a single CSV file that does not belong to a folder: measurements, clusters, classes."""
 
 from __future__ import annotations
 
@@ -15,18 +15,23 @@ from allocator.io.tables.csv_table import ReadingLog, parse_csv
 
 
 def read_table(path: str | os.PathLike[str], schema: TableSchema) -> tuple[ParsedTable, Findings]:
-    """The table as the schema says, and what was found wrong so far; messages name the file as the
-    path does.
+    """Read a table by its schema; return it with the faults found so far.
 
-    Raises InvalidInput where there is no such file or no table in it.
+    Messages name the file as the path does.
+
+    Raises
+    ------
+    InvalidInput
+        If there is no such file, or no table in it.
     """
     table, reading = _table(path)
     return _grid(table, reading, replace(schema, file=table.file))
 
 
 def read_numbers(path: str | os.PathLike[str]) -> tuple[ParsedTable, Findings]:
-    """A table of numbers at least 0 in every column of whatever name: seconds per phase of a
-    start.
+    """Read a table whose columns may have any name and hold numbers of at least 0.
+
+    An example is the seconds of each phase of a start.
     """
     table, reading = _table(path)
     columns = tuple(
@@ -36,8 +41,12 @@ def read_numbers(path: str | os.PathLike[str]) -> tuple[ParsedTable, Findings]:
 
 
 def require_sound(grids: ParsedTable, found: Findings) -> ParsedTable:
-    """The table if nothing is wrong with it; raises InvalidInput with every fault, also for a
-    table without rows.
+    """Return the table if it has no fault and at least one row.
+
+    Raises
+    ------
+    InvalidInput
+        With every fault; also for a table without rows.
     """
     if not len(grids) and not found.faults:
         found.fault(grids.schema.file, None, f"has no rows; it holds {grids.schema.doc}")

@@ -1,4 +1,7 @@
-"""Folders that only this account can have filled, for what is run or believed later."""
+"""Make and check folders that only this account can have filled.
+
+Their content is later run or trusted.
+"""
 
 from __future__ import annotations
 
