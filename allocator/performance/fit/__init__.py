@@ -1,3 +1,4 @@
-"""From observed speeds to speed models: linear least squares where a form is linear,
-Gauss-Newton elsewhere.
+"""Fits of speed models to observed speeds.
+
+Forms that are linear are fitted by linear least squares, the others by Gauss-Newton.
 """

@@ -1,15 +1,15 @@
-"""Fits of the kinds that know the batch, of one group: seven goodput parameters, and iterations
-with epochs.
+"""Fit the kinds of speed models that know the batch: goodput, and iteration with epochs.
 
-goodput: Gauss-Newton on logarithms, as in the published fit (Qiao et al., "Pollux", OSDI 2021,
-section 4.1): errors of the step, weakly those of its computing part where they were measured, and a
-preference for little overlap and for synchronisation that does not grow. Large errors count less
-(weights 1/sqrt(error)), since profiles have odd rows. What was never seen stays at its lower bound,
-which is optimistic: synchronisation inside a node if no job had more than one GPU; that between
-nodes is at least that inside one.
+goodput: its seven parameters are fitted by Gauss-Newton on logarithms, as in the published fit
+(Qiao et al., "Pollux", OSDI 2021, section 4.1). The sum of squares has three parts: errors of the
+step; with a small weight, errors of its computing part where that was measured; and a preference
+for little overlap and for synchronisation that does not grow. Large errors count less (weights
+1/sqrt(error)), because profiles have odd rows. A part that was never observed stays at its lower
+bound, which is optimistic: so does synchronisation inside a node if no job had more than one GPU.
+Synchronisation between nodes takes at least as long as inside one.
 
-iteration: linear for a given noise, so the noise is searched: on a grid, then on a finer one around
-the best.
+iteration: the problem is linear for a given noise. So the noise is searched on a grid, then on
+finer grids around the best value.
 """
 
 from __future__ import annotations
@@ -22,18 +22,26 @@ from allocator.performance.fit.observations import Observations
 from allocator.performance.fit.squares import gauss_newton, non_negative
 
 NAMES = ("alpha_c", "beta_c", "alpha_r", "beta_r", "alpha_n", "beta_n")
-LEAST, MOST = 1e-9, 1e4  # times the median step
+LEAST, MOST = 1e-9, 1e4  # bounds of the parameters, relative to the median step
 COMPUTE = 0.1  # weight of the error of the computing part
-FEW = 0.02  # errors up to here count in full
-STARTS = (1.5, 4.0)  # gamma
+FEW = 0.02  # errors up to this size have full weight
+STARTS = (1.5, 4.0)  # values of gamma that the search starts from
 GRID, FINER = 161, 41  # values of the noise
 
 
 def goodput(
     seen: Observations, per_node: int, near: dict[str, float] | None = None
 ) -> dict[str, float]:
-    """Parameters of kind goodput from rows with a batch, without bounds of the batch. near: where
-    to start, if the parameters of almost the same rows are known; else the best of several starts.
+    """Return the parameters of kind "goodput" without bounds of the batch, from rows with a batch.
+
+    Parameters
+    ----------
+    seen : Observations
+        Rows of one model and GPU type.
+    per_node : int
+        GPUs per node, for rows that do not state their nodes.
+    near : dict of str to float, optional
+        Parameters of almost the same rows, as the start; default: the best of several starts.
     """
     k, b = seen.gpus.astype(np.float64), np.ceil(seen.batch / (seen.gpus * seen.passes) - 1e-9)
     step = seen.batch / seen.rate
@@ -55,7 +63,7 @@ def goodput(
     )
     for slow, rows in (((2, 3), local), ((4, 5), far)):
         high[list(slow)] = np.where(rows.any(), high[list(slow)], low[list(slow)] + 1e-6)
-        # one size: how it grows is not seen
+        # one size does not show how synchronisation grows
         if np.unique(k[rows]).size < 2:
             high[slow[1]] = low[slow[1]] + 1e-6
     single = np.unique(b).size < 2
@@ -98,21 +106,24 @@ def goodput(
         name: 0.0 if value <= 2 * LEAST * unit else value
         for name, value in zip(NAMES, np.exp(best[:6]).tolist(), strict=True)
     } | {"gamma": float(best[6])}
-    # between nodes it is not faster
+    # synchronisation between nodes is not faster than inside one
     if local.any() and not far.any():
         out |= {"alpha_n": 1.1 * out["alpha_r"], "beta_n": 1.1 * out["beta_r"]}
     return out
 
 
 def noise_scale(seen: Observations, batch_0: float) -> float:
-    """phi of efficiency = (phi + B0) / (phi + B), least squares of 1 / efficiency - 1 = (B - B0) /
-    (phi + B0); nan where no efficiency below 1 was seen."""
+    """Return phi of efficiency = (phi + B0) / (phi + B), where B0 is batch_0.
+
+    It is the least-squares fit of 1 / efficiency - 1 = (B - B0) / (phi + B0), and nan if no
+    efficiency below 1 was observed.
+    """
     some = ~np.isnan(seen.efficiency) & (seen.efficiency < 1.0) & (seen.batch > batch_0)
     if not some.any():
         return float("nan")
     x = seen.batch[some] - batch_0
     y = 1.0 / seen.efficiency[some] - 1.0
-    # errors of the efficiency, not of its inverse
+    # weights that turn errors of the inverse into errors of the efficiency
     weight = seen.efficiency[some] ** 2
     slope = float((weight * x * y).sum() / (weight * x * x).sum())
     return max(0.0, 1.0 / slope - batch_0)
@@ -121,14 +132,20 @@ def noise_scale(seen: Observations, batch_0: float) -> float:
 def iteration(
     k: Floats, batch: Floats, rate: Floats, noise: Floats | None = None, constant: bool = True
 ) -> dict[str, Floats]:
-    """compute, sync, constant and noise (G,) of G groups from useful speeds (G, n) at sizes k and
-    global batches.
+    """Return compute, sync, constant and noise of kind "iteration", (G,) each, of G groups.
 
-        batch / rate = (1 + u / sqrt B) / (1 + u / sqrt B0) (alpha B / K + beta K + const)       B0
-            = smallest batch
+        batch / rate = (1 + u / sqrt B) / (1 + u / sqrt B0) (alpha B / K + beta K + const)
 
-    noise (G,): u where it is known, else searched in (-0.9 sqrt B0, 30 sqrt B0). constant: whether
-    there may be one; four corner points do not tell it from the rest.
+    B0 is the smallest batch, and u the noise.
+
+    Parameters
+    ----------
+    k, batch, rate : (G, n)
+        Sizes in GPUs, global batches, and useful speeds.
+    noise : (G,), optional
+        u where it is known; otherwise it is searched from -0.9 sqrt B0 to 30 sqrt B0.
+    constant : bool
+        Whether there may be a constant. Four corner points do not determine one.
     """
     first = np.sqrt(batch.min(axis=1))
     if noise is not None:
@@ -152,7 +169,7 @@ def iteration(
 def _linear(
     k: Floats, batch: Floats, rate: Floats, noise: Floats, constant: bool
 ) -> tuple[dict[str, Floats], Floats]:
-    """The fit for given noise, and its sum of squared relative errors (G,)."""
+    """Return the fit for given noise, and its sum of squared relative errors (G,)."""
     root, first = np.sqrt(batch), np.sqrt(batch.min(axis=1))[:, None]
     more = (1.0 + noise[:, None] / root) / (1.0 + noise[:, None] / first)
     seconds = batch / rate

@@ -1,14 +1,22 @@
-"""Which form fits each (model, GPU type): cross-validation, leaving out one size at a time.
+"""Choose the form of speed model that fits each model and GPU type, by cross-validation.
 
-Each size is predicted from the others alone. The target is the speed of the fastest setting
-measured there. The form with the least mean relative error is chosen, a later one of ORDER only if
-it is better by MARGIN. One that knows the batch may be worse by BATCH_ERROR than one that does not,
-since it also says which batch to run with; where several batches of one size were measured, only
-those that know the batch are chosen, unless MANY rows say that all of them are worse by ASTRAY. Few
-rows (`_folds`) are left out one by one instead; what has no more rows than parameters cannot be
-tested and is UNTESTED. The parameters are those fitted to everything. `error` of models.csv, the
-relative standard error, is the root of the mean squared error of cross-validation; with one size it
-is UNSEEN.
+Forms of the size alone are tested by leaving out one size at a time: the size is predicted from the
+others, and the target is the speed of the fastest setting measured there. Forms that know the batch
+take longer to fit, so sizes are left out in at most FOLDS parts. If there are only few rows of
+several batches, single rows are left out instead (`_folds`).
+
+The form with the least mean relative error is chosen, with these exceptions:
+
+- A later form of ORDER replaces an earlier one only if its error is below MARGIN times the other.
+- A form that knows the batch may be worse by up to BATCH_ERROR than one that does not, because it
+  also says which batch to run with.
+- If several batches of one size were measured, only forms that know the batch are eligible. The
+  other forms are eligible again if there are MANY rows of SIZES sizes, and every form that knows
+  the batch is worse than the best one by more than ASTRAY.
+
+The parameters are those fitted to all rows. `error` of models.csv, the relative standard error, is
+the root of the mean squared error of cross-validation. It is UNSEEN if only one size was measured,
+and UNTESTED if no row could be left out.
 """
 
 from __future__ import annotations
@@ -29,31 +37,48 @@ KIND = {
     "power": "power",
     "capped": "capped",
     "iteration": "iteration",
-    # form -> kind of models.csv
+    # from the form to the kind of models.csv
     "iteration over batches": "iteration",
     "goodput": "goodput",
 }
 ORDER = tuple(KIND)
 MARGIN = 0.95
-BATCH_ERROR = 0.02  # error that is accepted for knowing which batch is best
-ASTRAY = 0.15  # error beyond which that is not accepted
-MANY = 10  # rows: fewer do not tell seven parameters, nor that no form with a batch fits
+BATCH_ERROR = 0.02  # additional error that is accepted for a form that knows the batch
+ASTRAY = 0.15  # additional error beyond which forms that do not know the batch are eligible
+MANY = 10  # rows; fewer do not determine seven parameters, or show that no batched form fits
 UNSEEN = 0.3  # relative error where no size could be left out
 UNTESTED = 0.2  # relative error where no row could be left out of a form over batches
-SIZES = 4  # that there are at least where sizes are left out of several batches
-CORNERS = 3  # rows that settle iteration over batches without a constant
-CONSTANT_ROWS = 6  # rows of three sizes from which a constant is told from the rest
-FOLDS = 6  # parts left out in turn, for the fits that take longer
-NODE = 8  # GPUs per node where the rows do not tell
+SIZES = 4  # least number of sizes from which whole sizes are left out if batches vary
+CORNERS = 3  # rows that determine "iteration over batches" without a constant
+CONSTANT_ROWS = 6  # rows, of three sizes or more, that determine the constant as well
+FOLDS = 6  # parts that are left out in turn, for the forms that know the batch
+NODE = 8  # GPUs per node if the rows do not show it
 Parameters = dict[str, float]
 
 
 @dataclass(frozen=True)
 class SpeedFit:
-    """The model of one group. kind, parameters: a row of models.csv. form: of ORDER. tried: form ->
-    mean relative error in cross-validation. mean, median, rms: of the chosen form; inside: mean
-    relative error on the rows it was fitted to. deviation: standard deviation of each parameter.
-    seen: the rows, equal settings averaged. sizes: distinct."""
+    """Describe the fitted speed model of one model and GPU type.
+
+    Attributes
+    ----------
+    kind, parameters
+        Kind and parameters of its row of models.csv.
+    form
+        Form that was chosen, one of ORDER.
+    deviation
+        Standard deviation of each fitted parameter.
+    tried
+        Mean relative error in cross-validation, by form.
+    mean, median, rms
+        Mean, median and root mean square of the relative error in cross-validation.
+    inside
+        Mean relative error on the fastest row of each size, which the fit has seen.
+    seen
+        Rows of the group; rows of equal settings are averaged.
+    sizes
+        Distinct sizes, in GPUs, ascending.
+    """
 
     model: str
     gpu_type: str
@@ -79,22 +104,22 @@ class _Group:
 
     @property
     def varies_batch(self) -> bool:
-        """Whether the rows tell what the batch does: all name it, and some size has several."""
+        """Whether every row names its batch and some size was measured with several batches."""
         pairs = np.unique(np.stack([self.rows.gpus, self.rows.batch]), axis=1).shape[1]
         return bool((self.rows.batch > 0).all()) and pairs > len(self.best) > 1
 
 
 def fit(seen: Observations, forms: Sequence[str] = ORDER) -> list[SpeedFit]:
-    """The best model of every (model, GPU type), in order of first appearance; those that no form
-    can fit are left out.
+    """Return the best speed model of every model and GPU type, in order of first appearance.
 
-    forms: of ORDER; those over batches need several batches and sizes.
+    A model and GPU type that no form can fit are left out. `forms` are names of ORDER. A form that
+    knows the batch needs measurements of several batches and sizes.
     """
     groups = [
         _Group(m, t, rows, rows.take(rows.fastest()))
         for m, t, rows in ((m, t, some.average_equal_settings()) for m, t, some in seen.groups())
     ]
-    # speeds that differ by many powers of ten
+    # speeds that differ by many powers of ten may overflow
     with np.errstate(all="ignore"):
         plain = _try_plain_forms(groups, [f for f in forms if f in FORMS]) if groups else {}
         tried = [
@@ -107,7 +132,11 @@ def fit(seen: Observations, forms: Sequence[str] = ORDER) -> list[SpeedFit]:
 def _try_plain_forms(
     groups: list[_Group], forms: Sequence[str]
 ) -> dict[str, list[tuple[Parameters, Floats]]]:
-    """Form -> per group (parameters, error of each size when left out), all groups at once."""
+    """Fit the forms of the size alone to all groups at once.
+
+    Return, by form, the parameters of each group and the relative error of each size when it is
+    left out.
+    """
     most = max(len(g.best) for g in groups)
     k, rate, weight = (
         np.ones((len(groups), most)),
@@ -137,7 +166,7 @@ def _try_plain_forms(
 
 
 def at_rows(kind: str, q: batched.Parameters, rows: Observations) -> Floats:
-    """Useful speed of each row at its own settings."""
+    """Return the useful speed of each row at its own settings, (n,), with parameters q."""
     k = rows.gpus.astype(np.float64)
     if "max_batch" not in q:
         return curves.KINDS[kind](q, k)
@@ -150,7 +179,7 @@ def at_rows(kind: str, q: batched.Parameters, rows: Observations) -> Floats:
     nodes = np.where(
         rows.nodes > 0, rows.nodes, np.ceil(k / batched.number(wide, "gpus_per_node", float(NODE)))
     )
-    # rows below the smallest useful batch too
+    # rows below the smallest useful batch have a speed too
     if kind == "goodput":
         step = batched.goodput_s(wide, k, rows.batch, rows.passes, nodes)
         useful = batched.goodput_efficiency(wide, np.maximum(rows.batch, wide["batch_0"]))
@@ -159,7 +188,11 @@ def at_rows(kind: str, q: batched.Parameters, rows: Observations) -> Floats:
 
 
 def _try_batched_forms(g: _Group, forms: Sequence[str]) -> dict[str, tuple[Parameters, Floats]]:
-    """The same for the forms that need batches, where the rows have several."""
+    """Fit the forms that know the batch to one group, {} if its rows do not have several batches.
+
+    The result has, by form, the parameters and the relative error of each target when it is left
+    out.
+    """
     rows, out = g.rows, {}
     if (rows.batch == 0).any() or np.unique(rows.batch).size < 2 or len(g.best) < 2:
         return {}
@@ -181,15 +214,16 @@ def _try_batched_forms(g: _Group, forms: Sequence[str]) -> dict[str, tuple[Param
 
 
 def _is_wide(g: _Group) -> bool:
-    """Whether there are so many rows and sizes that sizes can be left out."""
+    """Return whether there are enough rows and sizes to leave out whole sizes."""
     return len(g.rows) >= MANY and len(g.best) >= SIZES
 
 
 def _folds(g: _Group) -> tuple[Observations, list[tuple[Bools, Bools]]]:
-    """The rows to predict, and what is left out in turn: (rows that are kept, rows to predict).
+    """Return the rows to predict, and pairs of masks: rows to fit, and rows to predict from them.
 
-    Sizes, with the fastest setting of each as the target, where there are many or one batch of
-    each; else single rows, of which those that are kept still have several sizes and batches.
+    Whole sizes are left out, with the fastest setting of each as the target, if there are many rows
+    or one batch of each size. Otherwise single rows are left out, as long as the others still have
+    several sizes and batches.
     """
     rows = g.rows
     if not g.varies_batch or _is_wide(g):
@@ -210,8 +244,19 @@ def _folds(g: _Group) -> tuple[Observations, list[tuple[Bools, Bools]]]:
 def fit_batched(
     kind: str, some: Observations, every: Observations, near: Parameters | None = None
 ) -> Parameters:
-    """Parameters of kind goodput or iteration from some rows of a group, with the bounds of every
-    row of it. near: parameters of almost the same rows, to start from."""
+    """Fit the parameters of kind "goodput" or "iteration" to some rows of a group.
+
+    Parameters
+    ----------
+    kind : str
+        "goodput" or "iteration".
+    some : Observations
+        Rows to fit.
+    every : Observations
+        All rows of the group; the bounds of the batch are taken from these.
+    near : dict of str to float, optional
+        Parameters fitted to almost the same rows, as the start of the search.
+    """
     known = ~np.isnan(every.efficiency) & (every.efficiency > 0)
     first = float(every.batch[known].min()) if known.any() else float(every.batch.min())
     local = np.ceil(every.batch / (every.gpus * every.passes) - 1e-9)
@@ -227,7 +272,7 @@ def fit_batched(
             name: float(v[0])
             for name, v in batches.iteration(k, batch, rate, constant=told).items()
         }
-        # fitted against the smallest batch of these rows; bounds count from that of all
+        # fitted relative to the smallest batch of `some`; the result is relative to `first`
         scale = (1.0 + q["noise"] / np.sqrt(first)) / (1.0 + q["noise"] / np.sqrt(some.batch.min()))
         return q | {name: q[name] * scale for name in ("compute", "sync", "constant")}
     together = every.gpus[every.nodes == 1]
@@ -237,7 +282,7 @@ def fit_batched(
     phi = batches.noise_scale(every, first)
     if not np.isnan(phi):
         q["noise_scale"] = phi
-    # the level of the useful share goes into the seconds
+    # a common factor of the measured efficiencies becomes part of the seconds of a step
     if known.any():
         model = batched.goodput_efficiency(q, np.maximum(every.batch[known], first))
         level = float(np.exp(np.mean(np.log(every.efficiency[known] / model))))
@@ -297,7 +342,7 @@ def _choose_form(g: _Group, tried: dict[str, tuple[Parameters, Floats]]) -> Spee
 
 
 def extend_range(f: SpeedFit, reach: float) -> SpeedFit:
-    """The same offered at sizes up to `reach` times the largest measured one."""
+    """Return the fit, offered at sizes up to `reach` times the largest measured one."""
     most = float(int(f.sizes[-1] * reach))
     return replace(f, parameters={**f.parameters, "max_gpus": most})
 
@@ -312,8 +357,9 @@ FREE = {
 
 
 def _deviations(kind: str, q: Parameters, rows: Observations) -> dict[str, float]:
-    """Standard deviation of each fitted parameter: (J'J)^-1 s^2 of the logarithms of the speeds,
-    J by differences.
+    """Return the standard deviation of each fitted parameter; {} with too few rows.
+
+    The covariance is (J'J)^-1 s^2 of the logarithms of the speeds, with J by finite differences.
     """
     if "max_batch" not in q:
         rows = rows.take(rows.fastest())

@@ -1,24 +1,20 @@
-"""How observed speeds correct believed ones.
+"""Correct believed speeds by observed ones.
 
-What is learned is x = log(observed rate / believed rate) by (model, GPU type, GPUs): 0, the profile
-is right.
+The learned quantity is x = log(observed rate / believed rate), for each model, GPU type and size.
+It is 0 if the profile is right.
 
-    at one size       exponentially forgetting mean and variance of the samples (West 1979, with
-                      weights that halve
-                      every HALF_LIFE_S), so that speeds that drift are followed
-    outliers          a sample further than REJECT deviations from the mean is not believed, unless
-                      STRAYS in a row lie
-                      on the same side: then the world has changed and the estimate starts anew from
-                          them
-    between sizes     x is a Gaussian process over log2(GPUs) with mean 0 and covariance
-                      SPREAD^2 exp(-|log2 k - log2 k'| / REACH) (Rasmussen and Williams 2006, ch. 2;
-                          their 4.2.1): sizes
-                      near an observed one are corrected with it, those far from all fall back to
-                          the profile, and the
-                      deviation widens from that of the samples to SPREAD
+- One size: mean and variance of the samples with exponential forgetting (West 1979). Weights halve
+  every HALF_LIFE_S, so that the estimate follows speeds that drift.
+- Outliers: a sample further than REJECT deviations from the mean is not used. If STRAYS samples in
+  a row lie on the same side of the mean, the speed has changed, and the estimate starts again from
+  these samples.
+- Between sizes: x is a Gaussian process over log2(GPUs) with mean 0 and covariance
+  SPREAD^2 exp(-|log2 k - log2 k'| / REACH) (Rasmussen and Williams 2006, chapter 2 and section
+  4.2.1). Sizes near an observed one are corrected with it. Far from all observed sizes the
+  correction goes to 0, and the deviation grows to SPREAD.
 
-A correction counts when it is larger than LEAST and than TRUST deviations. Pure functions; nothing
-is stored here.
+A correction is applied if it is larger than LEAST and than TRUST deviations. All functions are
+pure: nothing is stored here.
 """
 
 from __future__ import annotations
@@ -35,20 +31,30 @@ REJECT = 4.0
 STRAYS = 3
 # least deviation of one sample: measured work comes in steps and checkpoints
 NOISE = 0.05
-FIRST = 0.3  # deviation of a sample where nothing is known yet
-SPREAD = 0.5  # how wrong profiles are before anything was seen: a factor of 1.6
+FIRST = 0.3  # deviation of the first sample
+SPREAD = 0.5  # deviation of x before any observation: profiles are wrong by a factor of 1.6
 REACH = 1.5  # doublings of the size over which a correction fades by 1/e
 TRUST = 2.0
 LEAST = 0.02
-MOST = math.log(100.0)  # a sample further off is no speed at all
+MOST = math.log(100.0)  # a larger sample is not plausible as a speed
 MOST_WEIGHT = 50.0
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """What is remembered of one size. mean, variance: of x. weight: samples, old ones counting
-    less. at_s: of the latest. strays: samples in a row that were not believed, all on one side of
-    the mean."""
+    """Hold what is known of x at one size.
+
+    Attributes
+    ----------
+    mean, variance : float
+        Of x.
+    weight : float
+        Number of samples, where old ones count less.
+    at_s : float
+        Time of the latest sample, seconds.
+    strays : tuple of float
+        Latest samples that were rejected in a row, all on one side of the mean.
+    """
 
     mean: float = 0.0
     variance: float = FIRST**2
@@ -58,7 +64,7 @@ class Estimate:
 
     @classmethod
     def of(cls, state: Mapping[str, Any]) -> Estimate:
-        """The estimate of to_dict; what is missing or makes no sense is as if nothing was seen."""
+        """Return the estimate of `to_dict`, or an empty one if a value is missing or invalid."""
         try:
             mean, variance, weight, at_s = (
                 float(state[n]) for n in ("mean", "variance", "weight", "at_s")
@@ -75,7 +81,7 @@ class Estimate:
         return cls(mean, variance, weight, at_s, strays)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
+        """Return plain values for JSON."""
         return {
             "mean": self.mean,
             "variance": self.variance,
@@ -86,19 +92,25 @@ class Estimate:
 
 
 def decay_weight(estimate: Estimate, at_s: float) -> float:
-    """The weight at a later time; clocks that go back do not make it grow."""
+    """Return the weight at a later time; the weight does not grow if the clock goes back."""
     return float(estimate.weight * 0.5 ** (max(0.0, at_s - estimate.at_s) / HALF_LIFE_S))
 
 
 def update(estimate: Estimate, x: float, at_s: float, most: float = MOST) -> Estimate:
-    """The estimate after a sample x = log(observed / believed) at at_s (seconds); beyond `most`
-    it says nothing.
+    """Return the estimate after one more sample.
+
+    Parameters
+    ----------
+    x : float
+        log(observed rate / believed rate). A sample larger than `most` in size is ignored.
+    at_s : float
+        Time of the sample, seconds.
     """
     if not abs(x) <= most:
         return estimate
     weight = decay_weight(estimate, at_s)
     at_s = max(at_s, estimate.at_s)
-    if weight < 0.5:  # nothing to compare with
+    if weight < 0.5:  # too little is known to judge the sample
         return Estimate(x, FIRST**2, 1.0, at_s)
     deviation = math.sqrt(max(NOISE**2, estimate.variance))
     if abs(x - estimate.mean) > REJECT * deviation:
@@ -119,8 +131,9 @@ def update(estimate: Estimate, x: float, at_s: float, most: float = MOST) -> Est
 def posterior(
     seen: Mapping[int, Estimate], sizes: Sequence[int], now_s: float
 ) -> dict[int, tuple[float, float]]:
-    """(mean, standard deviation) of x at each of the sizes (GPUs), from estimates of one model
-    on one GPU type.
+    """Return mean and standard deviation of x at each of the sizes, by size.
+
+    `seen` has the estimates of one model on one GPU type, by size. Sizes are in GPUs.
     """
     known = [(k, e, decay_weight(e, now_s)) for k, e in sorted(seen.items())]
     known = [(k, e, w) for k, e, w in known if w > 1e-3]
@@ -141,7 +154,7 @@ def posterior(
 
 
 def is_significant(mean: float, deviation: float) -> bool:
-    """Whether a correction is large and sure enough to be made."""
+    """Return whether a correction is large and certain enough to be applied."""
     return abs(mean) > max(LEAST, TRUST * deviation)
 
 

@@ -1,16 +1,16 @@
-"""Closed-form fits of the curves in the size alone, of G groups at once: k, rate, weight are (G,
-S), weight 0 = absent.
+"""Closed-form fits of speed models that depend on the size alone, for G groups at once.
 
-Least squares of relative errors. Where the points leave the shape open, it is SHAPE: the overhead
-and exponent that are usual (docs/speed-models.md), which enters as one weak observation and so
-hardly moves a fit that the points decide.
+The arguments k (GPUs), rate and weight are (G, S); weight 0 means that the entry is absent. Each
+fit minimises the squares of relative errors. Where the points leave the shape open, the usual
+overhead and exponent are assumed (USUAL_C and USUAL_EXPONENT, docs/speed-models.md). They enter as
+one weak observation, which hardly changes a fit that the points determine.
 
-    overhead   k / rate = a + b (k - 1)           linear in a, b >= 0; c = b / a. Amdahl's law is
-                                                  this form: p = 1 - c
-    iteration  1 / rate = alpha / k + beta k + c  linear, all >= 0
-    power      log rate = log rate_1 + a log k    linear
-    capped     the first m sizes at k rate_1, the others at the cap: each mean of logarithms, the
-               best m
+- overhead: k / rate = a + b (k - 1), linear in a and b >= 0; c = b / a. Amdahl's law has this form
+  with p = 1 - c.
+- iteration: 1 / rate = alpha / k + beta k + c, linear, all at least 0.
+- power: log rate = log rate_1 + a log k, linear.
+- capped: the first m sizes run at k rate_1, the others at the cap. Both are means of logarithms;
+  every m is tried.
 """
 
 from __future__ import annotations

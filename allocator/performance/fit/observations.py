@@ -1,4 +1,4 @@
-"""Observed speeds: what a fit is made from."""
+"""Measured speeds, the input of all fits."""
 
 from __future__ import annotations
 
@@ -13,11 +13,28 @@ from allocator.domain.problem import Bools, Floats, Ints
 
 @dataclass(frozen=True)
 class Observations:
-    """n measurements. models, gpu_types: names; all others (n,).
+    """Hold n measurements of speed; arrays (n,).
 
-    model, gpu_type: index into the names; gpus; rate: work per second; efficiency: useful share of
-    it, nan = unknown; batch: global batch, 0 = unknown; passes: accumulation, at least 1; nodes: 0
-    = unknown; compute_s: seconds of a step without synchronisation, nan = unknown.
+    Attributes
+    ----------
+    models, gpu_types : tuple of str
+        Names.
+    model, gpu_type : (n,)
+        Index into the names.
+    gpus : (n,)
+        Size.
+    rate : (n,)
+        Work per second.
+    efficiency : (n,)
+        Useful share of the work, nan = unknown.
+    batch : (n,)
+        Global batch, 0 = unknown.
+    passes : (n,)
+        Passes per step (accumulation), at least 1.
+    nodes : (n,)
+        Number of nodes, 0 = unknown.
+    compute_s : (n,)
+        Seconds of a step without synchronisation, nan = unknown.
     """
 
     models: tuple[str, ...]
@@ -36,7 +53,7 @@ class Observations:
     def of(
         cls, model: list[str], gpu_type: list[str], gpus: Any, rate: Any, **more: Any
     ) -> Observations:
-        """From one name per row; what is not given is unknown."""
+        """Build the measurements from one name per row; a column that is not given is unknown."""
         models, types = tuple(dict.fromkeys(model)), tuple(dict.fromkeys(gpu_type))
         n = len(model)
         default = {
@@ -65,12 +82,15 @@ class Observations:
         return len(self.gpus)
 
     def take(self, rows: Ints | Bools) -> Observations:
-        """Some of the rows."""
+        """Return some of the rows."""
         arrays = {f.name: getattr(self, f.name)[rows] for f in fields(self)[2:]}
         return Observations(self.models, self.gpu_types, **arrays)
 
     def groups(self) -> Iterator[tuple[str, str, Observations]]:
-        """(model, GPU type, its rows) in order of first appearance; speeds of 0 are left out."""
+        """Yield each model and GPU type with its rows, in order of first appearance.
+
+        Rows with a speed of 0 are left out.
+        """
         some = self.take(self.rate > 0)
         key = some.model * max(1, len(self.gpu_types)) + some.gpu_type
         _, first, code = np.unique(key, return_index=True, return_inverse=True)
@@ -86,7 +106,10 @@ class Observations:
             )
 
     def average_equal_settings(self) -> Observations:
-        """Equal settings as one row, its speeds the geometric mean; for the rows of one group."""
+        """Merge rows with equal settings into one, whose speed is the geometric mean.
+
+        All rows must be of one model and GPU type.
+        """
         key = np.stack([self.gpus, self.batch, self.passes, self.nodes])
         _, first, code = np.unique(key, axis=1, return_index=True, return_inverse=True)
         code = code.reshape(-1)
@@ -113,11 +136,14 @@ class Observations:
 
     @property
     def useful(self) -> Floats:
-        """(n,) the speed that counts."""
+        """Useful work per second, (n,); an unknown efficiency counts as 1."""
         return np.asarray(self.rate * np.where(np.isnan(self.efficiency), 1.0, self.efficiency))
 
     def fastest(self) -> Ints:
-        """The row of the fastest setting of each size, by size; for the rows of one group."""
+        """Return the row of the fastest setting of each size, by size.
+
+        All rows must be of one model and GPU type.
+        """
         order = np.lexsort((-self.useful, self.gpus))
         first = np.append(True, np.diff(self.gpus[order]) != 0)
         return np.asarray(order[first], dtype=np.int64)

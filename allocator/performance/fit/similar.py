@@ -1,11 +1,11 @@
-"""Speeds of what was never measured, from what is alike: ridge regression on logarithms.
+"""Guess speeds that were never measured from similar ones, by ridge regression on logarithms.
 
-    log rate = m_model + g_type + (a + a_model) log2 k        ridge: small effects unless the rows
-        insist
+    log rate = m_model + g_type + (a + a_model) log2 k
 
-so that a model gets on a type it never ran on what it does elsewhere times what that type does for
-others; with the same exponent this is the rule of Sia (Jayaram Subramanya et al., SOSP 2023,
-section 3.2). Works with any features: `ridge` knows nothing of models and types.
+The penalty keeps effects small unless the rows contradict that. So the guess for a model on a type
+it never ran on is its speed elsewhere, times the relative speed of that type for other models. With
+the same exponent for all models this is the rule of Sia (Jayaram Subramanya et al., SOSP 2023,
+section 3.2). `ridge` itself works with any features.
 """
 
 from __future__ import annotations
@@ -17,13 +17,21 @@ import numpy as np
 from allocator.domain.problem import Floats, Ints
 from allocator.performance.fit.observations import Observations
 
-STRENGTH = 1e-3  # of the penalty of an effect, against one row
+STRENGTH = 1e-3  # penalty of an effect, relative to one row
 
 
 @dataclass(frozen=True)
 class Ridge:
-    """y = x beta + noise. beta (p,); spread (p, p): covariance of beta; noise: standard
-    deviation of one y.
+    """Hold a linear model y = x beta + noise.
+
+    Attributes
+    ----------
+    beta : (p,)
+        Weights.
+    spread : (p, p)
+        Covariance of beta.
+    noise : float
+        Standard deviation of one y.
     """
 
     beta: Floats
@@ -31,15 +39,15 @@ class Ridge:
     noise: float
 
     def predict(self, x: Floats) -> tuple[Floats, Floats]:
-        """Mean and standard deviation (n,) of y at features x (n, p)."""
+        """Return mean and standard deviation of y at features x (n, p), (n,) each."""
         return x @ self.beta, np.sqrt(np.einsum("np,pq,nq->n", x, self.spread, x) + self.noise**2)
 
 
 def ridge(x: Floats, y: Floats, penalty: Floats) -> Ridge:
-    """Least squares of y (n,) on x (n, p) with penalty (p,) on the squares of the weights (Hoerl
-    and Kennard 1970).
+    """Return the ridge regression of y (n,) on x (n, p) (Hoerl and Kennard 1970).
 
-    The noise counts n less the effective number of parameters, trace of x (x'x + P)^-1 x'.
+    `penalty` (p,) is the factor of each squared weight. The variance of the noise is the sum of
+    squares divided by n less the effective number of parameters, the trace of x (x'x + P)^-1 x'.
     """
     inner = x.T @ x + np.diag(np.maximum(penalty, 1e-12))
     inverse = np.linalg.pinv(inner)
@@ -50,20 +58,23 @@ def ridge(x: Floats, y: Floats, penalty: Floats) -> Ridge:
 
 
 def features(model: Ints, gpu_type: Ints, gpus: Ints, models: int, gpu_types: int) -> Floats:
-    """(n, 2 models + gpu_types + 1): which model, which type, log2 k, and log2 k of that model."""
+    """Return the features of each row, (n, 2 models + gpu_types + 1).
+
+    They are indicators of model and type, log2 k, and log2 k for the model of the row.
+    """
     size = np.log2(np.maximum(gpus, 1).astype(np.float64))[:, None]
     is_model, is_type = np.eye(models)[model], np.eye(gpu_types)[gpu_type]
     return np.concatenate([is_model, is_type, size, is_model * size], axis=1)
 
 
 def predict_left_out(model: Ints, gpu_type: Ints, gpus: Ints, y: Floats) -> Floats:
-    """(n,) each log speed y predicted from all the others, by effects instead of a form:
+    """Predict each log speed y from all the others, (n,), by effects instead of a form.
 
         y = u_(model, type) + v_(model, size) + w_(type, size)
 
-    a model's own way to scale, whatever its form, is seen where it runs on other types, that of a
-    type by other models. Ridge regression with the rows left out in closed form (Hastie, Tibshirani
-    and Friedman 2009, eq. 7.64).
+    How a model scales is learned from other types it runs on, and how a type scales from other
+    models. The rows are left out of a ridge regression in closed form (Hastie, Tibshirani and
+    Friedman 2009, eq. 7.64).
     """
     blocks, penalty = [], []
     for a, b, strength in (
@@ -81,8 +92,9 @@ def predict_left_out(model: Ints, gpu_type: Ints, gpus: Ints, y: Floats) -> Floa
 
 @dataclass(frozen=True)
 class GuessedCurve:
-    """A row of models.csv of kind power for a pair that was never measured; error: relative
-    standard error.
+    """Hold a row of models.csv of kind "power" for a model and type without a common measurement.
+
+    `parameters` include `error`, the relative standard error.
     """
 
     model: str
@@ -91,11 +103,11 @@ class GuessedCurve:
 
 
 def guess_curves(seen: Observations) -> list[GuessedCurve]:
-    """Curves of all pairs without a row whose model and type both have some; [] where nothing can
-    be compared.
+    """Return curves of all unmeasured pairs of a model and a GPU type that both have measurements.
 
-    The error is that of predicting measured pairs left out whole, where there are such, at least
-    the ridge's own.
+    The result is [] with fewer than three measured pairs. The error of a curve is that of
+    predicting measured pairs from the others, and at least the deviation of the ridge regression.
+    It is at least 1 if no pair can be predicted from the others.
     """
     groups = [rows.take(rows.fastest()) for _, _, rows in seen.groups()]
     if len(groups) < 3:

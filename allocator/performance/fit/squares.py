@@ -1,4 +1,4 @@
-"""Least squares: many small non-negative linear ones at once, and one non-linear one inside a box.
+"""Least squares: many small non-negative linear problems at once, or one non-linear one in a box.
 
 Errors of speeds are relative, so all residuals here are relative or logarithmic.
 """
@@ -13,16 +13,28 @@ import numpy as np
 
 from allocator.domain.problem import Floats
 
-# against a diagonal of 1: keeps a column that says nothing from dividing by 0
+# added to a diagonal of 1, so that a column without information does not divide by 0
 RIDGE = 1e-13
 
 
 def non_negative(a: Floats, y: Floats) -> Floats:
-    """min |a x - y|^2 with x >= 0, for G problems at once: a (G, n, p), y (G, n) -> x (G, p), p at
-    most 4.
+    """Minimise |a x - y|^2 over x >= 0, for G problems at once.
 
-    The best of the least-squares solutions over all supports whose entries are >= 0: exact, since
-    the optimum is one of them (Lawson and Hanson 1974, ch. 23, by enumeration).
+    The result is the best of the least-squares solutions over all supports whose entries are at
+    least 0. It is exact, because the optimum is one of these solutions (Lawson and Hanson 1974,
+    chapter 23; here by enumeration).
+
+    Parameters
+    ----------
+    a : (G, n, p)
+        Coefficients; p is at most 4.
+    y : (G, n)
+        Right-hand sides.
+
+    Returns
+    -------
+    x : (G, p)
+        Solutions.
     """
     g, _, p = a.shape
     scale = np.sqrt(np.maximum((a**2).sum(axis=1), 1e-300))
@@ -46,8 +58,16 @@ def non_negative(a: Floats, y: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class LeastSquaresFit:
-    """x (p,), half the sum of squares there, and the covariance of x (p, p) if the residuals
-    have variance 1.
+    """Hold the result of a non-linear fit.
+
+    Attributes
+    ----------
+    x : (p,)
+        Parameters.
+    value : float
+        Half the sum of squares at x.
+    covariance : (p, p)
+        Covariance of x if the residuals have variance 1.
     """
 
     x: Floats
@@ -58,11 +78,21 @@ class LeastSquaresFit:
 def gauss_newton(
     residuals: Callable[[Floats], Floats], x: Floats, low: Floats, high: Floats, steps: int = 60
 ) -> LeastSquaresFit:
-    """Levenberg and Marquardt's method inside a box: steps that leave it are cut, and do not count
-    if they are worse.
+    """Minimise a sum of squares in a box by the method of Levenberg and Marquardt.
 
-    residuals: x (p,) or many at once (m, p) -> (n,) or (m, n). Stops when a step gains less than a
-    millionth.
+    A step that leaves the box is cut off at its bounds. A step that makes the sum larger is not
+    taken. The search stops when a step gains less than a millionth.
+
+    Parameters
+    ----------
+    residuals : callable
+        Function of x (p,) with result (n,); for many points (m, p) at once its result is (m, n).
+    x : (p,)
+        Start.
+    low, high : (p,)
+        Bounds of the box.
+    steps : int
+        Largest number of steps.
     """
     p, damping = len(x), 1e-2
     x = np.clip(x, low, high)

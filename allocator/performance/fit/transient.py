@@ -1,18 +1,15 @@
-"""What measurements of servers say: checkpoint and step times by regression, hazards from
-lifetimes, start-up by phase.
+"""Fit models of revocable servers: times by regression, hazards from lifetimes, start-up by phase.
 
-    line        y = a + b x by least squares. Checkpoints: x size in MB; steps: x model FLOPs / GPU
-                FLOPS
-    hazard      d_i / e_i: revocations seen at ages of piece i over the server-hours lived there,
-                the maximum-likelihood
-                estimate of a piecewise constant hazard with right censoring; standard error
-                    sqrt(d_i) / e_i
-    grouped     only counts by age are known: h_i = -log(1 - d_i / n_i) / width, n_i alive when the
-                piece begins
-    cap         v(n) = ((n v1)^-p + C^-p)^(-1/p): the soft corner of
-                formulations/transient/parameter_servers.py, least
-                squares over C. The
-                sharp one is the kind `capped` of models.csv (allocator fit)
+- line: y = a + b x by least squares. For checkpoints x is the size in MB; for steps it is the FLOPs
+  of the model divided by the FLOPS of the GPU.
+- hazard: d_i / e_i, the revocations at ages of piece i over the server-hours lived there. This is
+  the maximum-likelihood estimate of a piecewise constant hazard with right censoring; its standard
+  error is sqrt(d_i) / e_i.
+- hazard from counts: h_i = -log(1 - d_i / n_i) / width, where n_i servers live when the piece
+  begins. It needs only the number of revocations by age.
+- cap: v(n) = ((n v1)^-p + C^-p)^(-1/p), the soft corner of
+  formulations/transient/parameter_servers.py, by least squares over v1 and C. The sharp corner is
+  the kind "capped" of models.csv (`allocator fit`).
 """
 
 from __future__ import annotations
@@ -27,18 +24,27 @@ from allocator.domain.problem import Bools, Floats
 from formulations.transient.parameter_servers import bottleneck, capped
 from formulations.transient.revocations import Hazard
 
-# ResNet-15, ResNet-32 and two Shake-Shake models on P100 and K80 within 6 % (docs/transient.md)
+# speeds of four models on P100 and K80 are within 6 % (docs/transient.md)
 SHARPNESS = 8.0
-CAPS = 1000  # caps tried
+CAPS = 1000  # number of caps that are tried
 
 
 @dataclass(frozen=True)
 class LineFit:
-    """y = intercept + slope x from `samples` points with low <= x <= high.
+    """Hold y = intercept + slope x, fitted to `samples` points with low <= x <= high.
 
-    errors: standard errors of both. r2: share of the variance explained. residual: standard
-    deviation of y around the line. error, held_out: mean |prediction - y| / |y| in the sample, and
-    with each point predicted from the others.
+    Attributes
+    ----------
+    errors : tuple of float
+        Standard errors of intercept and slope.
+    r2 : float
+        Share of the variance that the line explains.
+    residual : float
+        Standard deviation of y around the line.
+    error : float
+        Mean of |prediction - y| / |y| over the points.
+    held_out : float
+        The same, with each point predicted from the others.
     """
 
     intercept: float
@@ -53,18 +59,20 @@ class LineFit:
     samples: int
 
     def at(self, x: Floats | float) -> Floats:
-        """Predicted y, shape of x; see `holds` for where that is more than a guess."""
+        """Return the predicted y, of the shape of x; outside of `holds` it is extrapolated."""
         return np.asarray(self.intercept + self.slope * np.asarray(x, dtype=np.float64))
 
     def holds(self, x: Floats | float) -> Bools:
-        """Whether x lies in the range of the measurements."""
+        """Return whether x lies in the range of the measurements."""
         x = np.asarray(x, dtype=np.float64)
         return np.asarray((x >= self.low) & (x <= self.high))
 
 
 def fit_line(x: Floats | Sequence[float], y: Floats | Sequence[float]) -> LineFit:
-    """The line through measurements (S,) of at least three points; raises ValueError where none
-    can be drawn.
+    """Return the line through three or more measurements, (S,) each.
+
+    Raises ValueError with fewer points, with values that are not finite, or with all points at one
+    x.
     """
     x, y = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
     if len(x) < 3 or not (np.isfinite(x).all() and np.isfinite(y).all()) or np.ptp(x) == 0:
@@ -95,8 +103,19 @@ def fit_line(x: Floats | Sequence[float], y: Floats | Sequence[float]) -> LineFi
 
 @dataclass(frozen=True)
 class HazardFit:
-    """A fitted hazard. seen (B,): revocations per piece; hours (B,): server-hours lived in it;
-    errors (B,): standard errors of the hazard per hour."""
+    """Hold a fitted hazard with B pieces.
+
+    Attributes
+    ----------
+    hazard : Hazard
+        The hazard.
+    seen : (B,)
+        Revocations in each piece.
+    hours : (B,)
+        Server-hours lived in each piece.
+    errors : (B,)
+        Standard errors of the hazard, per hour.
+    """
 
     hazard: Hazard
     seen: Floats
@@ -110,11 +129,23 @@ def fit_hazard(
     edges_h: Sequence[float] = (0.0,),
     lifetime_h: float = math.inf,
 ) -> HazardFit:
-    """Hazard from lifetimes (S,) in hours; revoked False: it was still alive when it was last seen
-    (censored).
+    """Fit a hazard to the lifetimes of servers.
 
-    edges_h: ages at which pieces begin, the first 0. Raises ValueError where a piece has no
-    server-hours.
+    Parameters
+    ----------
+    hours : (S,)
+        Lifetimes in hours.
+    revoked : (S,)
+        False: the server was still alive when it was last observed (censored).
+    edges_h : sequence of float
+        Ages at which pieces begin, in hours; the first is 0.
+    lifetime_h : float
+        Hours after which every server is revoked.
+
+    Raises
+    ------
+    ValueError
+        If no server lived in some piece.
     """
     age, lost = np.asarray(hours, dtype=np.float64), np.asarray(revoked, dtype=bool)
     start = _edges(edges_h)
@@ -131,11 +162,21 @@ def fit_hazard(
 def fit_hazard_counts(
     edges_h: Sequence[float], revoked: Sequence[int], servers: int, lifetime_h: float = math.inf
 ) -> HazardFit:
-    """Hazard from how many of `servers` were revoked at ages edges_h[i] .. edges_h[i + 1]; one edge
-    more than counts.
+    """Fit a hazard to the number of servers that were revoked in each interval of age.
 
-    Maximum likelihood for grouped data: it gives back the observed shares exactly. hours: from
-    piece midpoints.
+    It is the maximum-likelihood estimate for grouped data, which reproduces the observed shares
+    exactly. The server-hours of the result are computed from the midpoints of the pieces.
+
+    Parameters
+    ----------
+    edges_h : sequence of float
+        Ages in hours, one more than counts.
+    revoked : sequence of int
+        Servers revoked at ages from edges_h[i] to edges_h[i + 1].
+    servers : int
+        Number of servers at age 0.
+    lifetime_h : float
+        Hours after which every server is revoked.
     """
     edges, seen = _edges(edges_h), np.asarray(revoked, dtype=np.float64)
     alive = servers - np.concatenate([[0.0], np.cumsum(seen)])
@@ -170,8 +211,9 @@ def _lived(start: Floats, lived: Floats) -> None:
 
 @dataclass(frozen=True)
 class PhaseFit:
-    """Seconds that a phase took in n starts: mean, standard deviation, and 5, 50 and 95 %
-    quantiles.
+    """Hold the seconds that a phase took in some starts: mean, deviation, and quantiles.
+
+    The quantiles are those of 5, 50 and 95 %.
     """
 
     name: str
@@ -182,8 +224,9 @@ class PhaseFit:
 
 
 def fit_phases(seconds: Mapping[str, Floats]) -> tuple[PhaseFit, ...]:
-    """Every phase of starting (or replacing) a server, each (S,) seconds, and their sum as the
-    phase "total".
+    """Return the statistics of every phase of starting or replacing a server.
+
+    `seconds` has (S,) seconds by phase. The sum of all phases is added as the phase "total".
     """
     total = np.sum(list(seconds.values()), axis=0)
     return tuple(
@@ -200,8 +243,9 @@ def fit_phases(seconds: Mapping[str, Floats]) -> tuple[PhaseFit, ...]:
 
 @dataclass(frozen=True)
 class CapFit:
-    """v(n) = capped(n single, cap, sharpness); cap inf: none is seen. error: root mean square,
-    relative.
+    """Hold v(n) = capped(n single, cap, sharpness); `cap` is inf if no cap was found.
+
+    `error` is the root mean square of the relative error.
     """
 
     single: float
@@ -210,18 +254,18 @@ class CapFit:
     error: float
 
     def at(self, n: Floats | float) -> Floats:
-        """Speed of n workers."""
+        """Return the speed of n workers."""
         return capped(self.single * np.asarray(n, dtype=np.float64), self.cap, self.sharpness)
 
 
 def fit_cap(
     workers: Floats | Sequence[float], speed: Floats | Sequence[float], sharpness: float = SHARPNESS
 ) -> CapFit:
-    """The cap behind measured speeds (S,) of n workers: least relative squares over v1 and C.
+    """Fit a cap to the measured speeds (S,) of n workers, by relative least squares over v1 and C.
 
-    Speeds of the same number of workers count as one, their geometric mean. For each C / v1 of a
-    grid the best v1 is a ratio of sums. A cap is believed where it at least halves the error
-    without one and some measured speed is clearly below n v1
+    Several speeds of the same number of workers count as one, their geometric mean. C / v1 is
+    searched on a grid; the best v1 for each is a ratio of sums. The cap is accepted if it at least
+    halves the error of the fit without one, and some measured speed is clearly below n v1
     (formulations/transient/parameter_servers.bottleneck).
     """
     n, v = np.asarray(workers, dtype=np.float64), np.asarray(speed, dtype=np.float64)
