@@ -1,17 +1,16 @@
-"""Files of observed speeds for `allocator fit`: rows like those of rates.csv, and published
-profiles.
+"""Read observed speeds for `allocator fit`: rows like those of rates.csv, and published profiles.
 
-rates   CSV with the columns of rates.csv; `compute_s` (seconds of a step without synchronisation)
-        besides, if known
-sia     a folder of profiles, see traces/sia_profiles.py: a folder per application with
-        placements-MACHINE.csv and
-        validation-BATCH.csv. Model = application, GPU type = machine; work in samples
-gavel   throughputs as JSON, plain or gzip: {"v100": {"('job type', GPUs)": {"null": steps per
-        second alone}}}; GPUs
-        spread over nodes are a type of their own, NAME_unconsolidated
-mlperf  CSV with round, accelerator, accelerators, benchmark, ttt_min_olympic: the fastest time to
-        train at each size;
-        model = benchmark and round, work in whole trainings
+The formats are:
+
+- rates: CSV with the columns of rates.csv, and optionally `compute_s`, the seconds of a step
+  without synchronisation.
+- sia: a folder of profiles (traces/sia_profiles.py) with a folder per application, which has
+  placements-MACHINE.csv and validation-BATCH.csv. The model is the application, the GPU type is the
+  machine, and work is in samples.
+- gavel: throughputs as JSON, plain or gzip: {"v100": {"('job type', GPUs)": {"null": steps per
+  second alone}}}. GPUs spread over nodes are a separate type, NAME_unconsolidated.
+- mlperf: CSV with round, accelerator, accelerators, benchmark, ttt_min_olympic: the fastest time to
+  train at each size. The model is benchmark and round, and work is in whole trainings.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ MLPERF = (
 
 
 def read_rates(path: Path) -> Observations:
-    """Raises InvalidInput with every fault by file and line."""
+    """Read rows like those of rates.csv. Raises InvalidInput with every fault by file and line."""
     columns = [replace(TABLES["rates.csv"].column(name), default=None) for name in USED]
     rows = csv_rows(path, (*columns, number("compute_s", required=False)))
     raise_if(
@@ -72,7 +71,7 @@ def read_rates(path: Path) -> Observations:
 
 
 def read_sia(path: Path) -> Observations:
-    """Every measured placement of every application and machine."""
+    """Read every measured placement of every application and machine."""
     if not path.is_dir():
         raise input_error(path, "is no folder of profiles")
     tables = sorted([*path.glob("*/placements-*.csv"), *path.glob("*/placements-*.csv.gz")])
@@ -112,8 +111,9 @@ def _efficiency(
     folder: Path,
     batch: np.ndarray[tuple[int, ...], np.dtype[np.float64]],
 ) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
-    """Useful share at each global batch from the training curves, nan outside them or where
-    there are none.
+    """Return the useful share at each global batch, from the training curves.
+
+    It is nan outside the curves, or if there are none.
     """
     if not any(folder.glob("validation-*.csv*")):
         return np.full(len(batch), np.nan)
@@ -124,13 +124,13 @@ def _efficiency(
 
 
 def read_gavel(path: Path) -> Observations:
-    """Steps per second of every job type alone."""
+    """Read steps per second of every job type that runs alone."""
     model, types, gpus, rate = map(list, zip(*gavel.read_speeds_alone(path), strict=True))
     return Observations.of(model, types, gpus, rate)
 
 
 def read_mlperf(path: Path) -> Observations:
-    """Trainings per second of the fastest submission at each size."""
+    """Read trainings per second of the fastest submission at each size."""
     rows = csv_rows(path, MLPERF)
     fastest: dict[tuple[str, str, int], float] = {}
     for i, minutes in enumerate(rows["ttt_min_olympic"].tolist()):
@@ -156,5 +156,5 @@ READERS: Mapping[str, Callable[[Path], Observations]] = {
 
 
 def read_observations(path: str | Path, form: str = "rates") -> Observations:
-    """form: a key of READERS. Raises InvalidInput."""
+    """Read observations in the format `form`, a key of READERS. Raises InvalidInput."""
     return READERS[form](Path(path))

@@ -1,11 +1,10 @@
-"""Models on disk: MPS and LP for other solvers, and a neutral file of the plain arrays
-(docs/model-files.md).
+"""Write linear models as MPS, LP or a neutral file of plain arrays (docs/model-files.md).
 
 The neutral file is a numpy archive (.npz) of the fields of LinearModel, with the row families as
-three arrays. It holds every number exactly and is what the solver benchmarks read.
+three arrays. It holds every number exactly, and the solver benchmarks read it.
 
-The writers of MPS and LP are our own: that of HiGHS 1.15 keeps 15 digits of a number instead of 17,
-calls the objective `Obj`, and renames rows with two bounds.
+MPS and LP have their own writers here: that of HiGHS 1.15 keeps 15 digits of a number instead of
+17, calls the objective `Obj`, and renames rows with two bounds.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ FORMATS = (".mps", ".lp", ".npz")
 
 
 def check_format(path: Path | str) -> str:
-    """The suffix of a model file, one of FORMATS; raises UsageError on any other."""
+    """Return the suffix of a model file, one of FORMATS; raise UsageError on any other."""
     suffix = Path(path).suffix.lower()
     if suffix not in FORMATS:
         raise UsageError(f'"{path}": a model is written as {", ".join(FORMATS)}')
@@ -48,11 +47,17 @@ def check_format(path: Path | str) -> str:
 
 
 def write_model(model: LinearModel, path: Path | str) -> Path:
-    """Write the model as the suffix of the path says: .mps, .lp or .npz (neutral); whole or not at
-    all.
+    """Write the model in the format that the suffix of the path says, whole or not at all.
 
-    Raises UsageError on other suffixes and on models the format cannot hold (a row whose lower
-    bound is above its upper one), and AllocatorError where the file cannot be written.
+    The suffixes are .mps, .lp and .npz (neutral).
+
+    Raises
+    ------
+    UsageError
+        On other suffixes, and on models that the format cannot hold (a row whose lower bound is
+        above its upper one).
+    AllocatorError
+        If the file cannot be written.
     """
     path, suffix = Path(path), check_format(path)
     if suffix == ".npz":
@@ -113,8 +118,9 @@ def read_instance(path: Path | str) -> LinearModel:
 
 
 def arrays_of(path: Path | str) -> dict[str, Any]:
-    """All arrays of a numpy archive; never runs code from it. Raises InvalidInput, also where
-    there is no file.
+    """Return all arrays of a numpy archive, without running code from it.
+
+    Raises InvalidInput, also if there is no such file.
     """
     try:
         with np.load(path, allow_pickle=False) as archive:
@@ -124,7 +130,7 @@ def arrays_of(path: Path | str) -> dict[str, Any]:
 
 
 def _fault(model: LinearModel, rows: int, labels: int) -> str:
-    """What is wrong with the arrays, '' if nothing."""
+    """Return what is wrong with the arrays; '' if nothing is."""
     n, m, z = model.n, model.m, len(model.coef)
     for name in ("col_lower", "col_upper", "integer"):
         if len(getattr(model, name)) != n:
@@ -143,7 +149,7 @@ def _fault(model: LinearModel, rows: int, labels: int) -> str:
         return f"start does not lead from 0 to {z} in {n} steps"
     if len(model.index) != z or ((model.index < 0) | (model.index >= m)).any():
         return f"index is not {z} rows from 0 to {m - 1}"
-    # mostly sorted already
+    # the entries are mostly sorted already
     entry = np.sort(model.entry_column * max(m, 1) + model.index, kind="stable")
     if (np.diff(entry) == 0).any():
         return "a column has two entries in one row"

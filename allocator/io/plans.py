@@ -1,7 +1,7 @@
-"""Plans on disk: plan.json and plan.csv, written whole or not at all.
+"""Write plans as plan.json and plan.csv, whole or not at all.
 
-JSON is strict: no NaN and no Infinity (such a number becomes null), keys in a fixed order, one job
-per line. The same result gives the same bytes (docs/reference/rules.md, R43).
+JSON is strict: it has no NaN and no Infinity (such a number becomes null), keys in a fixed order,
+and one job per line. The same result gives the same bytes (docs/reference/rules.md, R43).
 """
 
 from __future__ import annotations
@@ -42,27 +42,34 @@ def to_json(result: Plan) -> str:
 
 
 def to_csv(result: Plan) -> str:
-    """The jobs part of the plan as CSV; an empty cell is null."""
+    """Return the part `jobs` of the plan as CSV; an empty cell is null."""
     return csv_text(JOB_FIELDS, zip(*(_cells(result.jobs[f]) for f in JOB_FIELDS), strict=True))
 
 
 def write_plan(result: Plan, folder: Path | str) -> tuple[Path, Path]:
-    """Write plan.json and plan.csv into the folder, made if need be; returns both paths.
+    """Write plan.json and plan.csv into the folder, which is made if needed; return both paths.
 
-    Each file is replaced in one step, and only after both have reached the disk: a reader, a full
-    disk or a kill at any moment finds the old file or the new one, never half of one. Raises
-    AllocatorError (UsageError where the path cannot be a folder) in words a person understands;
-    then no temporary file is left.
+    Each file is replaced in one step, and only after both have reached the disk. A reader at any
+    moment, also after a full disk or a kill, finds the old file or the new one, never half of one.
+    After an error no temporary file is left.
+
+    Raises
+    ------
+    UsageError
+        If the path cannot be a folder.
+    AllocatorError
+        If the files cannot be written.
     """
-    # plan.json last: it announces a whole plan
+    # plan.json comes last: it announces a whole plan
     texts = {PLAN_CSV: to_csv(result), PLAN_JSON: to_json(result)}
     paths = write_files(Path(folder), texts)
     return paths[PLAN_JSON], paths[PLAN_CSV]
 
 
 def write_files(folder: Path, texts: Mapping[str, str | bytes | Iterable[str]]) -> dict[str, Path]:
-    """Write the named texts (whole, piece by piece, or bytes as they are) into the folder as
-    `write_plan` says.
+    """Write the named texts into the folder in the way that `write_plan` describes.
+
+    A text is a string, an iterable of its pieces, or bytes that are written unchanged.
     """
     waiting: list[tuple[Path, Path]] = []
     try:
@@ -78,7 +85,7 @@ def write_files(folder: Path, texts: Mapping[str, str | bytes | Iterable[str]]) 
         sync_folder(folder)
     except OSError as error:
         raise _in_words(error, folder) from error
-    except ValueError as error:  # a NUL in the path
+    except ValueError as error:  # the path contains a NUL
         raise UsageError(f'cannot write to "{folder}": {error}') from error
     finally:
         for temporary, _ in waiting:
@@ -104,7 +111,7 @@ def _write_synced(path: Path, text: str | bytes | Iterable[str]) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make the new names last through a power cut, where the file system lets folders be synced."""
+    """Flush the new names to the disk, if the file system can synchronise folders."""
     with suppress(OSError):
         handle = os.open(folder, os.O_RDONLY)
         try:
@@ -125,8 +132,9 @@ def _in_words(error: OSError, folder: Path) -> AllocatorError:
 
 
 def dumps(value: Any) -> str:
-    """Strict JSON on one line: numbers that are not finite become null, numpy numbers plain
-    ones.
+    """Return strict JSON on one line: numbers that are not finite become null.
+
+    Numpy numbers become plain ones.
     """
     try:
         return ENCODE(value)
@@ -135,7 +143,7 @@ def dumps(value: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """The value with numpy scalars as Python numbers and numbers that are not finite as None."""
+    """Return the value with plain Python numbers; None for numbers that are not finite."""
     if hasattr(value, "item") and not isinstance(value, (str, bytes)):
         value = value.item() if getattr(value, "ndim", 0) == 0 else value.tolist()
     if isinstance(value, float):
@@ -153,8 +161,9 @@ def _list(items: Iterable[str]) -> str:
 
 
 def _jobs(result: Plan) -> Iterable[str]:
-    """One JSON object per job: whole columns are encoded at once, which is what makes 50,000
-    jobs quick.
+    """Yield one JSON object per job.
+
+    Whole columns are encoded at once, which makes 50,000 jobs quick.
     """
     columns = [_column(result.jobs[f]) for f in JOB_FIELDS]
     form = "{" + ", ".join(f'"{f}": %s' for f in JOB_FIELDS) + "}"
@@ -162,12 +171,12 @@ def _jobs(result: Plan) -> Iterable[str]:
 
 
 def _column(values: Sequence[Any]) -> Sequence[str]:
-    """Each value of a column as JSON text."""
+    """Return each value of a column as JSON text."""
     seen: dict[Any, str] = {}
     sorts = set(map(type, values))
     if sorts == {float} and all(map(math.isfinite, values)):
         return list(map(repr, values))
-    if sorts <= {str, int, type(None)}:  # names and whole numbers repeat
+    if sorts <= {str, int, type(None)}:  # names and whole numbers repeat often
         for v in set(values):
             seen[v] = encode_basestring(v) if isinstance(v, str) else dumps(v)
         return list(map(seen.__getitem__, values))
@@ -175,7 +184,7 @@ def _column(values: Sequence[Any]) -> Sequence[str]:
 
 
 def _cells(values: Sequence[Any]) -> Sequence[Any]:
-    """Each value of a column as a CSV cell: lists with bars between their items."""
+    """Return each value of a column as a CSV cell; the items of a list have bars between them."""
     if not any(issubclass(sort, (list, tuple)) for sort in set(map(type, values))):
         return values
     return ["|".join(map(str, v)) if isinstance(v, (list, tuple)) else v for v in values]

@@ -37,7 +37,7 @@ FOLDER = FolderKind(
 
 
 def is_workload(path: str | os.PathLike[str]) -> bool:
-    """Whether a folder has a workload.csv and no jobs.csv."""
+    """Return whether a folder has a workload.csv and no jobs.csv."""
     folder = Path(path)
     try:
         return (folder / WORKLOAD.file).exists() and not (folder / "jobs.csv").exists()
@@ -75,8 +75,9 @@ def read_workload(path: str | os.PathLike[str]) -> Workload:
 
 
 def parse_workload(name: str, contents: Mapping[str, bytes]) -> Workload:
-    """The workload of files given as bytes by name, as if they were in a folder. Raises
-    InvalidInput.
+    """Return the workload of files that are given as bytes by name, as if they were in a folder.
+
+    Raises InvalidInput.
     """
     return validate_workload(parse_folder(name, contents, FOLDER))
 
@@ -132,7 +133,7 @@ def write_workload(
 
 
 def _raw(workload: Workload) -> Snapshot:
-    """The tables of a workload as text."""
+    """Return the tables of a workload as text."""
     problem, changes = workload.problem, workload.changes
     columns = jobs(problem)
     tables = {
@@ -148,7 +149,7 @@ def _raw(workload: Workload) -> Snapshot:
 
 
 def _moves(file: str, changes: Changes, rows: Bools, pools: tuple[str, ...]) -> dict[str, Any]:
-    """One of the two files of changes, if it has rows."""
+    """Return one of the two files of changes if it has rows."""
     if not rows.any():
         return {}
     schema = WORKLOAD_TABLES[file]

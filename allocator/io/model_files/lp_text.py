@@ -1,9 +1,9 @@
-"""A LinearModel as a CPLEX LP file: the format people read.
+"""Write a LinearModel as a CPLEX LP file, the format that people read.
 
-The objective is called `value`; it names every column, be it with 0, so that the order of the
-columns survives. A row with two different finite bounds is written as two rows, `<name>.low` and
-`<name>`; rows without bounds say nothing and are left out. A model without columns gets one,
-`none`, fixed at 0, because a row of nothing cannot be written.
+The objective is called `value`. It names every column, also those with coefficient 0, so that the
+order of the columns is kept. A row with two different finite bounds is written as two rows,
+`<name>.low` and `<name>`. Rows without bounds have no effect and are left out. A model without
+columns gets one, `none`, which is fixed at 0, because a row without terms cannot be written.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ CHUNK = 100_000  # terms formatted at a time
 
 
 def lp_text(model: LinearModel) -> Iterator[str]:
-    """The file, piece by piece."""
+    """Yield the file piece by piece."""
     columns = column_names(model) or ["none"]
     yield (
         "\\ One round of the allocator. x_JOB_POOL_GPUS = 1: the job gets that many GPUs of that"
@@ -54,7 +54,7 @@ def _rows(model: LinearModel, columns: list[str]) -> Iterator[str]:
     names = row_names(model)
     first = 0
     while first < model.m:
-        # as many rows as make up about one chunk of terms
+        # so many rows that they make up about one chunk of terms
         stop = max(first + 1, int(np.searchsorted(start, start[first] + CHUNK, side="right")) - 1)
         z = slice(int(start[first]), int(start[stop]))
         place = np.arange(z.start, z.stop) - np.repeat(
@@ -88,7 +88,7 @@ def _side(x: float) -> str:
 
 
 def _terms(names: Sequence[str], coef: Floats, place: Ints) -> list[str]:
-    """The terms with their signs; a new line after every PER_LINE of a row."""
+    """Return the terms with their signs, with a new line after every PER_LINE terms of a row."""
     return [
         f" {'-' if t[0] == '-' else '+'} {t.lstrip('-')} {name}{line}"
         for name, t, line in zip(

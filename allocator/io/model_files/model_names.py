@@ -1,9 +1,9 @@
-"""Names of rows and columns that every reader of MPS and LP files accepts: letters, digits, "_",
-and "." once.
+"""Names of rows and columns that every reader of MPS and LP files accepts.
 
-A row is called after its family and label (`quota_team_a`), a column after what it stands for
-(`x_job_7_pool_b_16`: job, pool, GPUs) as far as the model's rows tell, else `c<index>`. A name that
-two of them would share ends in ".<index>".
+Names consist of letters, digits, "_", and at most one ".". A row is named after its family and
+label (`quota_team_a`). A column is named after what it stands for (`x_job_7_pool_b_16`: job, pool,
+GPUs) as far as the rows of the model show it, and otherwise `c<index>`. If two rows or columns
+would have the same name, ".<index>" is added.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 
 from formulations.model.linear import AT_MOST_ONE, CAPACITY, Ints, LinearModel
 
-# characters of a label; four terms to a line stay below the 560 that some readers take
+# characters of a label; four terms on a line stay below the 560 characters that some readers take
 LABEL = 40
 KEYWORDS = {
     "end",
@@ -47,11 +47,11 @@ KEYWORDS = {
     "sos",
     "value",
 }
-FIRST = re.compile(r"(?![eE]\d)[A-Za-z]")  # "e5" would be half a number
+FIRST = re.compile(r"(?![eE]\d)[A-Za-z]")  # "e5" could be read as part of a number
 
 
 def row_names(model: LinearModel) -> list[str]:
-    """A name for every row, all different, none of them "value" (the objective)."""
+    """Return a distinct name for every row; none is "value" (the objective)."""
     names = [f"r{r}" for r in range(model.m)]
     for family in model.families:
         kind = clean_name(family.kind)
@@ -62,7 +62,7 @@ def row_names(model: LinearModel) -> list[str]:
 
 
 def column_names(model: LinearModel) -> list[str]:
-    """A name for every column, all different."""
+    """Return a distinct name for every column."""
     job, pool = _labelled(model, AT_MOST_ONE), _labelled(model, CAPACITY)
     gpus = np.zeros(model.n)
     inside = _inside(model, CAPACITY)
@@ -77,12 +77,12 @@ def column_names(model: LinearModel) -> list[str]:
 
 
 def clean_name(text: str) -> str:
-    """The text with everything but ASCII letters, digits and "_" replaced by "_", cut to LABEL."""
+    """Replace everything but ASCII letters, digits and "_" by "_", and cut the text to LABEL."""
     return re.sub(r"\W", "_", text, flags=re.ASCII)[:LABEL]
 
 
 def make_distinct(names: Sequence[str], prefix: str) -> list[str]:
-    """The names made legal with `prefix` and different with ".<index>"."""
+    """Make the names legal with `prefix`, and distinct with ".<index>"."""
     legal = [n if FIRST.match(n) and n.lower() not in KEYWORDS else prefix + n for n in names]
     count: dict[str, int] = {}
     for n in legal:
@@ -91,7 +91,7 @@ def make_distinct(names: Sequence[str], prefix: str) -> list[str]:
 
 
 def _inside(model: LinearModel, kind: str) -> Ints:
-    """Entries in rows of that kind."""
+    """Return the entries in rows of that kind."""
     row = np.zeros(model.m, dtype=bool)
     for family in model.families:
         if family.kind == kind:
@@ -100,9 +100,7 @@ def _inside(model: LinearModel, kind: str) -> Ints:
 
 
 def _labelled(model: LinearModel, kind: str) -> list[str]:
-    """Per column the clean label of its row of that kind, the first if there are several; ""
-    where there is none.
-    """
+    """Return for each column the clean label of its first row of that kind; "" if it has none."""
     labels = [""] * (model.m + 1)
     for family in model.families:
         if family.kind == kind:
@@ -110,6 +108,6 @@ def _labelled(model: LinearModel, kind: str) -> list[str]:
                 clean_name(label) or f"{r}" for r, label in enumerate(family.labels)
             ]
     at = np.full(model.n, model.m)
-    inside = _inside(model, kind)[::-1]  # reversed: the first entry writes last
+    inside = _inside(model, kind)[::-1]  # reversed, so that the first entry is written last
     at[model.entry_column[inside]] = model.index[inside]
     return [labels[r] for r in at.tolist()]

@@ -1,9 +1,9 @@
-"""A LinearModel as a free-format MPS file: the oldest format, read by every solver.
+"""Write a LinearModel as a free-format MPS file, which every solver reads.
 
-The objective is the row `value`, maximised by the section OBJSENSE. A row with two different finite
-bounds is an L row with a range; rows without bounds say nothing and are left out. Every column is
-named in the objective, be it with 0, so that the order of the columns survives. Bounds are spelt
-out wherever readers differ in their defaults.
+The objective is the row `value`, which the section OBJSENSE says to maximise. A row with two
+different finite bounds is an L row with a range. Rows without bounds have no effect and are left
+out. The objective names every column, also those with coefficient 0, so that the order of the
+columns is kept. Bounds are written wherever the defaults of readers differ.
 """
 
 from __future__ import annotations
@@ -21,8 +21,12 @@ CHUNK = 50_000  # columns formatted at a time: a bounded amount of text in memor
 
 
 def mps_text(model: LinearModel) -> Iterator[str]:
-    """The file, piece by piece. Raises ValueError where a row has a lower bound above its upper
-    one.
+    """Yield the file piece by piece.
+
+    Raises
+    ------
+    ValueError
+        If a row has a lower bound above its upper one.
     """
     if (model.lower > model.upper).any():
         raise ValueError(
@@ -108,8 +112,9 @@ def _bounds(model: LinearModel, columns: list[str]) -> Iterator[str]:
 
 
 def _bound(name: str, low: float, up: float) -> str:
-    """The bounds of one column; lower bounds come first, because a negative upper one would
-    change them.
+    """Return the bounds of one column.
+
+    Lower bounds come first, because a negative upper bound would change them.
     """
     if low == up:
         return f" FX BND {name} {low!r}\n"

@@ -1,16 +1,17 @@
-"""Saved rounds of the Sia scheduler (Jayaram Subramanya et al. 2023, SOSP) as models of ours.
+"""Read saved rounds of the Sia scheduler as linear models (Jayaram Subramanya et al. 2023, SOSP).
 
 Sia solves, for p < 0 (its default; for p > 0 it maximises the same expression, with a negative
 lam),
 
     min  sum_jc V_jc x_jc + lam (J - sum_jc x_jc)
-    s.t. sum_c x_jc <= 1 for every job j,   sum_jc use_ck x_jc <= caps_k for every GPU type k,   x
-        binary
+    s.t. sum_c x_jc <= 1 for every job j,
+         sum_jc use_ck x_jc <= caps_k for every GPU type k,
+         x binary
     V = min(round((G with row j times restart_j, except where the job is now) ** p, 2 decimals),
-        3000)
+    3000)
 
-A job that runs nowhere (prev -1) has nothing to restart: its row of G stays as it is. This is our
-maximisation of sum_jc (lam - V_jc) x_jc; `sia_objective` leads back to Sia's number.
+A job that does not run (prev -1) has nothing to restart, so its row of G is not multiplied. The
+model here maximises sum_jc (lam - V_jc) x_jc instead; `sia_objective` converts its value to Sia's.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ SHAPES = {"names": 1, "G": 2, "restart": 1, "prev": 1, "use": 2, "caps": 1, "p":
 
 
 def read_sia_ilp(path: Path | str) -> LinearModel:
-    """The model of a saved round; column j C + c is configuration c of job j. Raises InvalidInput.
+    """Return the model of a saved round; column j C + c is configuration c of job j.
 
-    The file holds names (J,), G (J, C) goodput, restart (J,), prev (J,) present configuration or
-    -1, use (C, K) GPUs of each type, caps (K,), p and lam. No column is left out, not even one
-    of negative value.
+    The file holds names (J,), goodput G (J, C), restart (J,), prev (J,), which is the present
+    configuration or -1, use (C, K) in GPUs of each type, caps (K,), p and lam. No column is left
+    out, not even one of negative value. Raises InvalidInput.
     """
     given = arrays_of(path)
     if wrong := [n for n, dims in SHAPES.items() if n not in given or given[n].ndim != dims]:
@@ -56,7 +57,7 @@ def read_sia_ilp(path: Path | str) -> LinearModel:
     )
     value = (lam - V if p < 0 else V - lam).ravel()
     use = given["use"].astype(np.float64)
-    # entries of a column: its job's row and one per type
+    # entries of a column: the row of its job, and one row per type
     types = 1 + (use > 0).sum(axis=1)
     c, k = np.nonzero(use)
     width = np.tile(types, J)
@@ -94,7 +95,7 @@ def sia_objective(path: Path | str, value: float) -> float:
 
 
 def _option_values(G: Floats, restart: Floats, prev: Ints, p: float) -> Floats:
-    """V (J, C)."""
+    """Return V, shape (J, C)."""
     factor = np.repeat(np.where(prev < 0, 1.0, restart)[:, None], G.shape[1], axis=1)
     j = np.flatnonzero(prev >= 0)
     factor[j, prev[j]] = 1.0

@@ -1,17 +1,19 @@
-"""Readers of published job traces: each turns one real format into a workload
-(docs/workload-format.md).
+"""Readers of published job traces; each turns one format into a workload (docs/workload-format.md).
 
-The seam (how to add a format): one module with three functions, and one line in `registry.FORMATS`.
+To add a format, write a module with three functions, and add one line to `registry.FORMATS`:
 
-    recognise(source: Path) -> str                       "" = mine, else why not; sees the head
-                                                         only, never raises
-    read(source: Path, options: Options) -> Trace        the raw jobs as columns; what was dropped
-                                                         and why is counted
-    workload(trace: Trace, options: Options) -> Tables   the files of the workload, after the jobs
-                                                         were selected
+    recognise(source: Path) -> str
+        Return "" if the source has this format, and the reason if not. It reads only the beginning
+        of the file, and never raises.
 
-Between the last two `run.import_trace` cuts the window, truncates, and thins or clones to the load
-wanted, alike for every format. Most formats give `assemble.workload` as their third function.
-tests/io/test_traces_seam.py runs every registered format through the same checks on a sample of a
-few lines.
+    read(source: Path, options: TraceOptions) -> Trace
+        Return the jobs of the trace as columns. Rows that are dropped are counted by reason.
+
+    workload(trace: Trace, options: TraceOptions) -> WorkloadText
+        Return the files of the workload, after the jobs were selected.
+
+Between `read` and `workload`, `run.import_trace` cuts the window, truncates long jobs, and thins or
+clones the jobs to the load that was asked for. It does so for every format alike. Most formats use
+`assemble.workload` as their third function. tests/io/test_traces_seam.py runs every registered
+format through the same checks on a sample of a few lines.
 """

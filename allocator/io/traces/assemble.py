@@ -1,5 +1,6 @@
-"""From the jobs selected to the files of a workload: workload.csv, pools.csv, rates.csv,
-config.toml.
+"""Build the files of a workload from the selected jobs of a trace.
+
+The files are workload.csv, pools.csv, rates.csv and config.toml.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ from allocator.io.traces.selection import largest_pool, measured_range
 
 
 def workload(trace: Trace, options: TraceOptions) -> WorkloadText:
-    """The files of the workload; the third function of most formats. Jobs are in order of
-    submission.
+    """Return the files of the workload, with the jobs in order of submission.
 
-    min_gpus 1; max_gpus = max_factor x requested, at most most_gpus, never less than requested, at
-    most what the largest allowed pool and the measured speeds hold. rigid: requested_gpus is the
-    only size. A requested size that the size rule (docs/reference/rules.md, R6) does not offer is
-    added to the sizes of that job, unless rule_sizes.
+    Most formats use this as their third function. `min_gpus` is 1. `max_gpus` is max_factor times
+    the requested size, at most `most_gpus`, and at least the requested size. It is also at most
+    what the largest allowed pool and the measured speeds hold. With `rigid`, `requested_gpus` is
+    the only size. If the size rule (docs/reference/rules.md, R6) does not offer the requested size
+    of a job, that size is added to the `sizes` of the job, unless `rule_sizes` is set.
     """
     jobs = trace.jobs
     most = _largest_sizes(trace, jobs, options)
@@ -50,11 +51,15 @@ def workload(trace: Trace, options: TraceOptions) -> WorkloadText:
 
 
 def scale_pools(pools: Sequence[TracePool], gpus: int | None) -> tuple[TracePool, ...]:
-    """The pools scaled to about so many GPUs in all, in whole nodes, shares kept by largest
-    remainders.
+    """Scale the pools to about `gpus` GPUs in all, in whole nodes.
 
-    Every pool keeps a node as long as there are enough. Raises UsageError where `gpus` is less than
-    one node.
+    Largest remainders keep the shares of the pools. Every pool keeps at least one node if there are
+    enough nodes.
+
+    Raises
+    ------
+    UsageError
+        If `gpus` is less than one node.
     """
     if gpus is None:
         return tuple(pools)
@@ -78,8 +83,9 @@ def scale_pools(pools: Sequence[TracePool], gpus: int | None) -> tuple[TracePool
 
 
 def one_pool(options: TraceOptions, gpu_type: str, gpus: int) -> tuple[TracePool, ...]:
-    """A single pool of options.gpus (default gpus) in nodes of options.gpus_per_node (default 8,
-    or fewer).
+    """Return a single pool of `options.gpus` GPUs (default `gpus`).
+
+    Its nodes have `options.gpus_per_node` GPUs (default 8, or fewer).
     """
     total = options.gpus or gpus
     per_node = options.gpus_per_node or min(8, total)
@@ -95,10 +101,11 @@ def seconds_at_request(
     gpus: Ints,
     work: Floats,
 ) -> Floats:
-    """(n,) run time at the size asked for, mean over the types measured at it, weighted by their
-    GPUs; nan = none.
+    """Return the run time of each job at its requested size, shape (n,) in seconds.
 
-    Between measured sizes by straight lines; the fastest row of a size counts.
+    It is the mean over the GPU types that were measured at that size, weighted by their GPUs; nan
+    if none was. Speeds between measured sizes are interpolated linearly. Of several rows of one
+    size the fastest counts.
     """
     held: dict[str, int] = {}
     for p in pools:
@@ -128,8 +135,7 @@ def seconds_at_request(
 
 
 def rule_sizes(pools: Sequence[TracePool], largest: int) -> set[int]:
-    """Return the sizes that the size rule (docs/reference/rules.md, R6) offers in any of the
-    pools."""
+    """Return the sizes that the size rule (docs/reference/rules.md, R6) offers in any pool."""
     return {k for p in pools for k in sizes_by_rule(p.gpus_per_node, largest).tolist()}
 
 
@@ -151,8 +157,10 @@ def _measured_sizes(pools: Sequence[TracePool], jobs: TraceJobs, most: Ints) -> 
 
 
 def _work(trace: Trace, jobs: TraceJobs) -> Floats:
-    """(n,) given, or duration x rate at the size asked for on the slowest type that could hold
-    the job.
+    """Return the work of each job, shape (n,).
+
+    It is what the trace gives, or else the duration times the rate at the requested size on the
+    slowest type that could hold the job.
     """
     if trace.speeds is not None:
         return jobs.work
@@ -193,8 +201,10 @@ def _jobs(trace: Trace, jobs: TraceJobs, most: Ints, options: TraceOptions) -> C
 
 
 def _sizes(pools: Sequence[TracePool], asked: Ints, most: Ints, options: TraceOptions) -> list[str]:
-    """ "" where the rule offers the size asked for in every pool that could hold it; else the
-    sizes by name.
+    """Return the cell `sizes` of each job.
+
+    It is "" if the size rule offers the requested size in every pool that could hold it, and lists
+    the sizes otherwise.
     """
     if options.rule_sizes and not options.rigid:
         return [""] * len(asked)
@@ -221,7 +231,7 @@ def _pools(pools: Sequence[TracePool]) -> Cells:
 
 
 def _rates(speeds: MeasuredSpeeds, pools: Sequence[TracePool], models: set[str]) -> Cells:
-    """Rows of the models in use on the types there are."""
+    """Return the rows of the models in use, for GPU types that a pool has."""
     types = {p.gpu_type for p in pools}
     use = [
         i

@@ -1,7 +1,8 @@
-"""What a reader of traces gives and takes: raw jobs as columns, pools, measured speeds, options.
+"""The types that readers of traces share: options, jobs as columns, pools and measured speeds.
 
-n jobs, s measured speeds. Seconds count from the trace's own zero; a job's `duration_s` is its run
-time at the size its user asked for.
+In the shapes below, n is the number of jobs and s the number of measured speeds. Seconds count from
+the zero of the trace. The `duration_s` of a job is its run time at the size that its user asked
+for.
 """
 
 from __future__ import annotations
@@ -16,21 +17,28 @@ import numpy as np
 from allocator.domain.problem import Floats, Ints
 
 Cells = Mapping[str, Sequence[str]]  # column -> text of every row
-# overhead of each further GPU, log-uniform (see curves.py)
+# overhead of each further GPU, evenly spaced on a log scale (see curves.py)
 CURVES = (0.005, 0.01, 0.02, 0.04, 0.08, 0.15)
 
 
 @dataclass(frozen=True)
 class TraceOptions:
-    """What the user may ask of any format; None = the format's own default.
+    """What a user may set for any format; None means the default of the format.
 
-    start: where the window begins, seconds on the trace's clock or a date ("2017-10-09 08:00");
-    hours: its length. max_hours: longer jobs are cut to this. jobs: the first so many. load:
-    offered load wanted (GPU-seconds asked for / GPU-seconds there are). gpus, gpus_per_node: the
-    cluster. max_factor: max_gpus = factor x requested_gpus, at most most_gpus. rigid: every job
-    runs at its requested size or not at all. rule_sizes: only sizes of the size rule
-    (docs/reference/rules.md, R6). curves: speed curves, one drawn per job. extra: options of one
-    format by name, each with every value given (registry.Extra).
+    Attributes
+    ----------
+    start : begin of the window, in seconds on the clock of the trace or as a date ("2017-10-09
+    08:00").
+    hours : length of the window.
+    max_hours : longer jobs are cut to this.
+    jobs : how many jobs to keep; the first ones are kept.
+    load : offered load, GPU-seconds asked for / GPU-seconds available.
+    gpus, gpus_per_node : size of the cluster.
+    max_factor : `max_gpus` of a job is this factor times `requested_gpus`, at most `most_gpus`.
+    rigid : every job runs at its requested size or not at all.
+    rule_sizes : only sizes of the size rule (docs/reference/rules.md, R6) are used.
+    curves : speed curves, one of which is drawn for each job.
+    extra : options of one format (registry.ExtraOption) by name, each with all values given.
     """
 
     start: str | None = None
@@ -49,17 +57,25 @@ class TraceOptions:
     extra: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def extra_value(self, name: str, default: str = "") -> str:
-        """The last value given for an extra option."""
+        """Return the last value that was given for an extra option."""
         return self.extra.get(name, (default,))[-1]
 
 
 @dataclass(frozen=True)
 class TraceJobs:
-    """Raw jobs, any order, every field with n entries.
+    """Jobs of a trace in any order; every field has n entries.
 
-    submitted_s; duration_s (nan = the trace does not say); gpus asked for; model: key into the
-    speeds, or the curve; tenant ("" = default); gpu_types "A|B" ("" = any); work in the model's
-    unit (nan = duration x speed); restart_s (nan = the workload's default); weight.
+    Attributes
+    ----------
+    submitted_s : seconds.
+    duration_s : seconds; nan if the trace does not say.
+    gpus : GPUs asked for.
+    model : key into the measured speeds, or the name of the speed curve.
+    tenant : "" for the default.
+    gpu_types : "A|B"; "" for any type.
+    work : in the unit of the model; nan for duration times speed.
+    restart_s : seconds; nan for the default of the workload.
+    weight : factor of the job in the objective.
     """
 
     job_id: tuple[str, ...]
@@ -77,7 +93,7 @@ class TraceJobs:
         return len(self.job_id)
 
     def take(self, rows: Ints) -> TraceJobs:
-        """The jobs of these rows, in this order; a row may come twice."""
+        """Return the jobs of these rows, in this order; a row may occur twice."""
         index = rows.tolist()
 
         def some(value: object) -> object:
@@ -102,7 +118,7 @@ def trace_jobs(
     restart_s: Floats | None = None,
     weight: Floats | None = None,
 ) -> TraceJobs:
-    """TraceJobs with the defaults filled in."""
+    """Return TraceJobs with the defaults filled in."""
     n = len(job_id)
     unknown = np.full(n, np.nan)
     return TraceJobs(
@@ -121,7 +137,9 @@ def trace_jobs(
 
 @dataclass(frozen=True)
 class TracePool:
-    """Identical GPUs; speed: of one GPU against the reference type, for jobs without measured
+    """Identical GPUs.
+
+    `speed` is that of one GPU relative to the reference type. It is used for jobs without measured
     speeds.
     """
 
@@ -134,8 +152,9 @@ class TracePool:
 
 @dataclass(frozen=True)
 class MeasuredSpeeds:
-    """Rows of rates.csv (s,): useful work per second is work_per_s x efficiency. batch_size,
-    accumulation: 0 = none.
+    """Rows of rates.csv, shape (s,); useful work per second is work_per_s times efficiency.
+
+    In `batch_size` and `accumulation`, 0 means none.
     """
 
     model: tuple[str, ...]
@@ -149,13 +168,19 @@ class MeasuredSpeeds:
 
 @dataclass(frozen=True)
 class Trace:
-    """What `read` gives. speeds None: each job's model is a curve (curves.py), and its work is
-    duration x speed.
+    """What `read` returns.
 
-    read_rows: rows of the source. dropped: reason -> rows. notes: what the reader did that its user
-    should know. origin_s: the trace's zero as seconds since 1970, nan = unknown. max_hours: cut
-    longer jobs unless told otherwise. interval_s: round length for config.toml, nan = the default.
-    max_factor: max_gpus over requested_gpus unless told otherwise.
+    Attributes
+    ----------
+    speeds : measured speeds. None: the model of each job is a curve (curves.py), and its work is
+    duration times speed.
+    read_rows : number of rows of the source.
+    dropped : reason -> number of rows.
+    notes : what the reader did that its user should know.
+    origin_s : the zero of the trace in seconds since 1970; nan if unknown.
+    max_hours : longer jobs are cut to this, unless the options say otherwise.
+    interval_s : length of a round for config.toml; nan for the default.
+    max_factor : `max_gpus` over `requested_gpus`, unless the options say otherwise.
     """
 
     jobs: TraceJobs
@@ -171,7 +196,7 @@ class Trace:
 
     @property
     def gpus(self) -> int:
-        """GPUs of the whole cluster."""
+        """Return the GPUs of the whole cluster."""
         return sum(p.gpus for p in self.pools)
 
 

@@ -1,13 +1,15 @@
-"""Speed where a trace has none: each job gets one of a few measured curve forms.
+"""Give jobs a speed curve where a trace has no speeds.
 
-    rate(k) = speed k / (1 + c (k - 1))       work per second on k GPUs; 1 on one GPU of the
-                                              reference type
+Each job gets one of a few measured forms:
 
-c is what each further GPU costs all the others. Published scaling within a machine gives c from
-0.005 (vision models, fast links) to 0.15 (translation models), see docs/traces.md; six values,
-evenly spaced in log c, are drawn with equal chance. The work of a job is its traced duration times
-its rate at the size asked for on the slowest type it may use, so that it runs exactly as long as
-traced where and as its user ran it, and faster on faster types.
+    rate(k) = speed k / (1 + c (k - 1))
+
+This is the work per second on k GPUs; it is 1 on one GPU of the reference type. c is what each
+further GPU costs all the others. Published scaling within a machine gives c from 0.005 (vision
+models, fast links) to 0.15 (translation models), see docs/traces.md. Six values, evenly spaced in
+log c, are drawn with equal chance. The work of a job is its duration in the trace times its rate at
+the requested size on the slowest type that it may use. On that type and at that size it therefore
+runs exactly as long as in the trace, and it runs faster on faster types.
 """
 
 from __future__ import annotations
@@ -24,14 +26,18 @@ PREFIX = "overhead-"
 
 
 def draw_curves(n: int, options: TraceOptions) -> tuple[str, ...]:
-    """The curve of each of n jobs, by the seed alone: what is selected later does not change it."""
+    """Draw the curve of each of n jobs.
+
+    The result depends on the seed only: a later selection of jobs does not change it.
+    """
     names = [name(c) for c in _check_curves(options.curves)]
     return tuple(names[i] for i in _stream(options).integers(0, len(names), n).tolist())
 
 
 def draw_by_model(models: Sequence[str], options: TraceOptions) -> tuple[str, ...]:
-    """One curve per distinct model: jobs of one model scale alike. The name keeps the model:
-    "bert overhead-0.02".
+    """Draw one curve per distinct model, so that jobs of one model scale alike.
+
+    The name of a curve keeps the model: "bert overhead-0.02".
     """
     distinct = sorted(set(models))
     curve = dict(zip(distinct, draw_curves(len(distinct), options), strict=True))
@@ -43,20 +49,18 @@ def name(c: float) -> str:
 
 
 def overhead(models: Sequence[str]) -> Floats:
-    """(n,) c of each model name."""
+    """Return c of each model name, shape (n,)."""
     value = {m: float(m.rpartition(PREFIX)[2]) for m in set(models)}
     return np.array([value[m] for m in models], dtype=np.float64)
 
 
 def rate(c: Floats, k: Ints) -> Floats:
-    """Work per second on k GPUs of the reference type."""
+    """Return work per second on k GPUs of the reference type."""
     return k / (1.0 + c * (k - 1.0))
 
 
 def speeds(models: Sequence[str], pools: Sequence[TracePool], sizes: Ints) -> MeasuredSpeeds:
-    """Rows for each distinct model, each GPU type and each size that a pool of the type can
-    hold.
-    """
+    """Return rows for each distinct model, GPU type, and size that a pool of the type can hold."""
     most: dict[str, int] = {}
     speed = {p.gpu_type: p.speed for p in pools}
     for p in pools:

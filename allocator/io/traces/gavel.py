@@ -1,12 +1,17 @@
-"""gavel: a trace of job types and steps (tab separated, no header) with a table of steps per second
-(JSON).
+"""gavel: a trace of job types and steps, with a table of steps per second (JSON).
+
+The trace has cells between tabs and no header. A line has 7 or 10 cells:
+
+- 7: type, command, steps argument, needs data, total steps, arrival s, GPUs
+- 10: type, command, folder, steps argument, needs data, total steps, GPUs, weight, deadline factor,
+  arrival s
+
+For each GPU type and "('job type', GPUs)", the table has the steps per second of a job that runs
+alone ("null"). Colocations in the table and the `_unconsolidated` types (GPUs spread over nodes)
+are not used.
 
 Source of the formats: Narayanan et al., "Heterogeneity-Aware Cluster Scheduling Policies for Deep
-Learning Workloads", OSDI 2020, and Shockwave (NSDI 2023), which shares them. A line has 7 cells
-(type, command, steps argument, needs data, total steps, arrival s, GPUs) or 10 (type, command,
-folder, steps argument, needs data, total steps, GPUs, weight, deadline factor, arrival s). The
-table says for each GPU type and "('job type', GPUs)" the steps per second alone ("null"); pairs on
-the same GPUs and the `_unconsolidated` types (spread over nodes) are not used.
+Learning Workloads", OSDI 2020, and Shockwave (NSDI 2023), which uses the same formats.
 """
 
 from __future__ import annotations
@@ -51,7 +56,7 @@ workload = assemble.workload
 
 
 def recognise(source: Path) -> str:
-    """ "" if the first line has 7 or 10 cells between tabs, with numbers where they belong."""
+    """Return "" if the first line has 7 or 10 cells with numbers at the right places; else why."""
     first = next(iter(read_first_lines(source)), "")
     cells = first.split("\t")
     layout = LAYOUTS.get(len(cells))
@@ -62,8 +67,9 @@ def recognise(source: Path) -> str:
 
 
 def read(source: Path, options: TraceOptions) -> Trace:
-    """The jobs that have a measured speed, on k80, p100 and v100 nodes. Raises InvalidInput,
-    UsageError.
+    """Read the jobs that have a measured speed, on nodes of K80, P100 and V100.
+
+    Raises InvalidInput and UsageError.
     """
     given = options.extra_value("throughputs")
     candidates = [source.parent / f"{name}{end}" for name in TABLES for end in ("", ".gz")]
@@ -105,7 +111,7 @@ def read(source: Path, options: TraceOptions) -> Trace:
 
 
 def _lines(source: Path) -> tuple[list[str], dict[str, Any]]:
-    """Job type of each line, and its numbers by name."""
+    """Return the job type of each line, and its numbers by name."""
     reading = ReadingLog(str(source))
     decoded = decode(content(source), reading)
     found = list(reading.faults)
@@ -139,7 +145,7 @@ def _lines(source: Path) -> tuple[list[str], dict[str, Any]]:
 
 
 def _speeds(path: Path) -> MeasuredSpeeds:
-    """Steps per second of every job type alone; sizes that do not run (0) are left out."""
+    """Return steps per second of every job type alone, without sizes that do not run (0)."""
     model, types, gpus_, rate = zip(*read_speeds_alone(path, SPREAD), strict=True)
     none = np.zeros(len(rate), dtype=np.int64)
     return MeasuredSpeeds(
@@ -154,8 +160,9 @@ def _speeds(path: Path) -> MeasuredSpeeds:
 
 
 def read_speeds_alone(path: Path, without: str | None = None) -> list[tuple[str, str, int, float]]:
-    """(job type, GPU type, GPUs, steps per second above 0) of every job type alone, GPU types
-    that end so left out.
+    """Return rows of (job type, GPU type, GPUs, steps per second above 0) of jobs that run alone.
+
+    GPU types whose names end in `without` are left out.
     """
     try:
         table = json.loads(content(path))

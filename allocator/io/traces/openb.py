@@ -1,12 +1,14 @@
-"""alibaba-openb: the pods and nodes of one production GPU cluster, `openb_pod_list_*.csv` and
-`openb_node_list_*.csv`.
+"""alibaba-openb: the pods and nodes of one production GPU cluster.
+
+The files are `openb_pod_list_*.csv` and `openb_node_list_*.csv`. Pods without GPUs and pods that
+never ran (no scheduled_time) are dropped. A pod that asks for a part of a GPU gets a whole one,
+since a job holds whole GPUs only. The run time is deletion - scheduled, also for pods that the end
+of the trace cut short. `gpu_spec` becomes the allowed types. Each (GPU type, GPUs per node) of the
+node list is a pool. SPEED has the speeds of the types relative to V100; types under code names have
+the speed 1.
 
 Source of the format: the 2023 GPU trace published with Weng et al., "Beware of Fragmentation:
-Scheduling GPU-Sharing Workloads with Fragmentation Gradient Descent", ATC 2023. Pods without GPUs
-and pods that never ran (no scheduled_time) are dropped; a pod that asks for a part of a GPU gets a
-whole one, since a job holds whole GPUs only; the run time is deletion - scheduled, also for pods
-cut by the end of the trace. `gpu_spec` becomes the allowed types. Each (GPU type, GPUs per node) of
-the node list is a pool. Speeds of the types against V100: SPEED; code names count as 1.
+Scheduling GPU-Sharing Workloads with Fragmentation Gradient Descent", ATC 2023.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ PODS = (
     number("scheduled_time", required=False),
 )
 NODES = (text("sn"), integer("gpu"), text("model", required=False))
-# one GPU against one V100; docs/traces.md says where from
+# speed of one GPU relative to one V100; docs/traces.md has the sources
 SPEED = {"T4": 0.4, "P100": 0.7, "A10": 0.8}
 POD_LIST, NODE_LIST = (
     "openb_pod_list_default.csv",
@@ -47,7 +49,7 @@ workload = assemble.workload
 
 
 def recognise(source: Path) -> str:
-    """ "" for a pod list, or a folder that has the default one."""
+    """Return "" for a pod list, or for a folder with the default pod list; else the reason."""
     pods = _inside(source, (POD_LIST,)) if source.is_dir() else source
     return (
         f"has no {POD_LIST}"
@@ -57,8 +59,9 @@ def recognise(source: Path) -> str:
 
 
 def read(source: Path, options: TraceOptions) -> Trace:
-    """The pods that ran on GPUs, on the pools of the node list. Raises InvalidInput, UsageError
-    without node list.
+    """Read the pods that ran on GPUs, and the pools of the node list.
+
+    Raises InvalidInput, and UsageError if there is no node list.
     """
     folder = source if source.is_dir() else source.parent
     pods = _inside(source, (POD_LIST,)) if source.is_dir() else source
@@ -109,7 +112,7 @@ def read(source: Path, options: TraceOptions) -> Trace:
 
 
 def _types(spec: str) -> str:
-    """ "A|B|B" -> "A|B"."""
+    """Return the distinct types: "A|B|B" becomes "A|B"."""
     return "|".join(dict.fromkeys(t.strip() for t in spec.split("|") if t.strip()))
 
 

@@ -1,10 +1,12 @@
-"""Philly: one row per job, `timestamp,duration,num_gpus,gpu_time,cluster`, plain or gzip.
+"""philly: one row per job, `timestamp,duration,num_gpus,gpu_time,cluster`, plain or gzip.
 
-Source of the format: the filtered table of GPU jobs that several schedulers share, derived from the
+The table has no end state, no queueing time and no user. The virtual cluster of a job becomes its
+tenant. Rows that repeat another row exactly are dropped. Jobs longer than a week are cut to a week,
+unless the options say otherwise: the longest job of the public table is half as long as the trace.
+
+Source of the format: the filtered table of GPU jobs that several schedulers use, derived from the
 traces of Jeon et al., "Analysis of Large-Scale Multi-Tenant GPU Clusters for DNN Training
-Workloads", ATC 2019. It has no end state, no queueing time and no user; a virtual cluster becomes
-the tenant. Rows that repeat another exactly are dropped, and jobs longer than a week are cut to it
-unless told otherwise: the longest of the public table is half as long as the trace.
+Workloads", ATC 2019.
 """
 
 from __future__ import annotations
@@ -30,13 +32,14 @@ workload = assemble.workload
 
 
 def recognise(source: Path) -> str:
-    """ "" if the first line names the columns of this table, else what is missing."""
+    """Return "" if the first line has the columns of this table, else what is missing."""
     return missing_columns(source, ("timestamp", "duration", "num_gpus", "cluster"))
 
 
 def read(source: Path, options: TraceOptions) -> Trace:
-    """All jobs with GPUs and a duration, on one pool; seconds count from the first submission.
-    Raises InvalidInput.
+    """Read all jobs with GPUs and a duration, on one pool. Raises InvalidInput.
+
+    Seconds count from the first submission.
     """
     rows = csv_rows(source, COLUMNS)
     when, dated = parse_seconds(rows, "timestamp")

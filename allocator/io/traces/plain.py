@@ -1,14 +1,14 @@
-"""csv: any table of jobs, one row each; the user says which column is what.
+"""csv: any table of jobs with one row per job; the user says what each column is.
 
-    submitted_s   seconds, or a date                              required
-    gpus          GPUs asked for                                  required
-    duration_s    run time at that size; or started_s and ended_s required
-    job_id, tenant, model                                         optional
+    submitted_s             seconds, or a date                              required
+    gpus                    GPUs asked for                                  required
+    duration_s              run time at that size; or started_s, ended_s    required
+    job_id, tenant, model                                                   optional
 
-`--map submitted_s=submit_time` names the column of each; without it the names above and those of
-ALIASES are looked for (Helios, Chronus, ElasticFlow, Muri and others use them). `--unit ms` where
-times are not seconds. `--where state=COMPLETED|Pass` keeps only rows with one of these texts. Jobs
-of one model scale alike.
+`--map submitted_s=submit_time` names the column of a field. A field without `--map` is the column
+of its name, or else the first of its ALIASES that is present (names that Helios, Chronus,
+ElasticFlow, Muri and others use). `--unit ms` is for times that are not in seconds. `--where
+state=COMPLETED|Pass` keeps only rows with one of these texts. Jobs of one model scale alike.
 """
 
 from __future__ import annotations
@@ -59,8 +59,9 @@ workload = assemble.workload
 
 
 def recognise(source: Path) -> str:
-    """ "" if the first line names columns for the three required things, by our names or the
-    aliases.
+    """Return "" if the first line has columns for the three required fields, else why not.
+
+    A column may have the name of the field or one of its aliases.
     """
     first = read_first_lines(source)[:1]
     there = [name.strip().strip('"') for name in first[0].split(",")] if first else []
@@ -72,13 +73,14 @@ def recognise(source: Path) -> str:
 
 
 def read(source: Path, options: TraceOptions) -> Trace:
-    """All rows with GPUs and a duration, on one pool. Raises InvalidInput, UsageError for a
-    wrong --map.
+    """Read all rows with GPUs and a duration, on one pool.
+
+    Raises InvalidInput, and UsageError for a wrong --map.
     """
     first = read_first_lines(source)[:1]
     there = [name.strip().strip('"') for name in first[0].split(",")] if first else []
     if len(there) == 1 or "\0" in "".join(first):
-        # no CSV at all: the reader says why, a column that is not there would not
+        # the file is no CSV: the reader says why, a message about a missing column would not
         csv_rows(source, [])
     names = _names(there, _mapped(options.extra.get("map", ()), there, source))
     need = ["submitted_s", "gpus"]
@@ -154,9 +156,7 @@ def _trace(
 
 
 def _names(there: Sequence[str], mapped: dict[str, str]) -> dict[str, str]:
-    """Field -> column: as mapped, else a column of that name, else the first alias that is
-    there.
-    """
+    """Return field -> column: the mapped one, else one of that name, else the first alias found."""
     out = dict(mapped)
     for field, aliases in ALIASES.items():
         hit = next((c for c in (field, *aliases) if c in there), None)
@@ -216,7 +216,7 @@ def _member(cells: Sequence[str], values: set[str]) -> Bools:
 
 
 def _unique(ids: Sequence[str], lines: Sequence[int]) -> list[str]:
-    """Names as given; one that is empty or comes again gets its line."""
+    """Return the names; an empty or repeated one gets the number of its line."""
     seen: set[str] = set()
     out = []
     for name, line in zip(ids, lines, strict=True):

@@ -1,7 +1,7 @@
-"""The formats by name. To add one: write its module (see the package's docstring) and add its line
-here.
+"""The formats of traces by name.
 
-Nothing heavy is imported before a format is used, so that `allocator --help` stays quick.
+To add a format, write its module (see the docstring of the package) and add one line here. A format
+loads its libraries only when it is used, so that `allocator --help` stays quick.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ExtraOption:
-    """An option that only one format has, `--name VALUE`; many: it may be given more than once."""
+    """An option `--name VALUE` that only one format has. many: it may be given more than once."""
 
     name: str
     metavar: str
@@ -27,7 +27,15 @@ class ExtraOption:
 
 @dataclass(frozen=True)
 class TraceFormatEntry:
-    """module: with recognise, read and workload. source: what the user names. help: one line."""
+    """A format of traces.
+
+    Attributes
+    ----------
+    module : has recognise, read and workload.
+    source : what the user names.
+    help : one line.
+    extras : options that only this format has.
+    """
 
     module: str
     source: str
@@ -106,5 +114,5 @@ FORMATS: Mapping[str, TraceFormatEntry] = {
 
 
 def load(name: str) -> TraceFormat:
-    """The module of a format. Raises KeyError for a name that is not registered."""
+    """Return the module of a format. Raises KeyError for a name that is not registered."""
     return cast("TraceFormat", import_module(FORMATS[name].module))

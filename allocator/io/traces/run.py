@@ -1,4 +1,4 @@
-"""From a trace to a workload folder: read, select, assemble, write."""
+"""Turn a trace into a workload folder: read, select, assemble, write."""
 
 from __future__ import annotations
 
@@ -17,11 +17,20 @@ from allocator.io.workloads import write_workload
 def import_trace(
     name: str, source: str | os.PathLike[str], options: TraceOptions
 ) -> tuple[WorkloadText, ImportSummary]:
-    """The workload of a trace as text, and what became of its jobs. name: a key of
-    registry.FORMATS, or "auto".
+    """Return the workload of a trace as text, and a summary of what became of its jobs.
 
-    Raises UsageError for an unknown format or options that cannot be met, InvalidInput for faults
-    of the files.
+    Parameters
+    ----------
+    name : a key of registry.FORMATS, or "auto".
+    source : file or folder of the trace.
+    options : what the user set for any format.
+
+    Raises
+    ------
+    UsageError
+        For an unknown format, or options that cannot be met.
+    InvalidInput
+        For faults of the files.
     """
     path = Path(source)
     chosen = recognise_format(path) if name == "auto" else name
@@ -36,15 +45,14 @@ def import_trace(
 
 
 def recognise_format(path: Path) -> str:
-    """The first format that takes the file for its own. Raises UsageError with every reason
-    where none does.
-    """
+    """Return the first format that recognises the file; raise UsageError if none does."""
     return first_recognised(path, registry.FORMATS, lambda name: registry.load(name).recognise)
 
 
 def write_tables(tables: WorkloadText, folder: str | os.PathLike[str]) -> Path:
-    """Check the workload and write it into a folder, made if need be; returns its path. Raises
-    as write_workload.
+    """Check the workload and write it into a folder, which is made if needed; return its path.
+
+    Raises the errors of `write_workload`.
     """
     import pandas as pd
 

@@ -1,8 +1,9 @@
-"""Which jobs of a trace become the workload: window, truncation, what the cluster can hold, first
-so many, load.
+"""Select the jobs of a trace that become the workload.
 
-Offered load = sum of duration_s x gpus over the jobs / (GPUs of the cluster x span), the span being
-the window's length, or the time of the last submission where no window was asked for.
+The steps are: the window, jobs that the cluster can hold, truncation of long jobs, the number of
+jobs, and the load. The offered load is the sum of duration_s times gpus over the jobs, divided by
+the GPUs of the cluster times the span. The span is the length of the window. It is the time of the
+last submission if no window was asked for, or if the number of jobs cut the window short.
 """
 
 from __future__ import annotations
@@ -17,14 +18,17 @@ from allocator.errors import UsageError
 from allocator.io.traces.base import Trace, TraceJobs, TraceOptions
 from allocator.io.traces.text import DATE, parse_date
 
-# random orders tried when thinning; the nearest to the load wanted is taken
+# random orders that thinning tries; the one nearest to the load asked for is taken
 ORDERS = 32
 MOST_JOBS = 5_000_000  # cloning beyond this is a mistake
 
 
 @dataclass(frozen=True)
 class ImportSummary:
-    """What became of a trace. gpu_hours: asked for by the jobs kept; load nan = no span."""
+    """What became of the jobs of a trace.
+
+    `gpu_hours` is what the kept jobs ask for. `load` is nan if there is no span.
+    """
 
     format: str
     read_rows: int
@@ -39,7 +43,7 @@ class ImportSummary:
     notes: tuple[str, ...] = ()
 
     def lines(self) -> list[str]:
-        """Sentences for standard error."""
+        """Return sentences for standard error."""
         gone = ", ".join(f"{n} {why}" for why, n in self.dropped.items() if n) or "none"
         out = [
             f"{self.format}: {self.read_rows} jobs read, {sum(self.dropped.values())} dropped:"
@@ -58,10 +62,12 @@ class ImportSummary:
 
 
 def select_jobs(trace: Trace, options: TraceOptions, name: str) -> tuple[Trace, ImportSummary]:
-    """The trace with the jobs that become the workload, in order of submission, and what happened
-    to the others.
+    """Return the trace with the selected jobs in order of submission, and a summary.
 
-    Raises UsageError where nothing is left, or the options cannot be met.
+    Raises
+    ------
+    UsageError
+        If no job is left, or the options cannot be met.
     """
     dropped = dict(trace.dropped)
     begin = _window_start(trace, options)
@@ -120,7 +126,7 @@ def select_jobs(trace: Trace, options: TraceOptions, name: str) -> tuple[Trace, 
 
 
 def largest_pool(trace: Trace, jobs: TraceJobs) -> Ints:
-    """(n,) GPUs of the largest pool that each job may use."""
+    """Return the GPUs of the largest pool that each job may use, shape (n,)."""
 
     def largest_for_types(types: str) -> int:
         allowed = set(types.split("|")) if types else None
@@ -133,8 +139,9 @@ def largest_pool(trace: Trace, jobs: TraceJobs) -> Ints:
 
 
 def measured_range(trace: Trace, jobs: TraceJobs) -> tuple[Ints, Ints]:
-    """(n,) smallest and largest size with a measured speed on a type that each job may use; 1, 0
-    where none is.
+    """Return the smallest and largest measured size of each job, two arrays (n,).
+
+    Only GPU types that the job may use count. The sizes are 1 and 0 if none was measured.
     """
     speeds = trace.speeds
     assert speeds is not None
@@ -159,13 +166,23 @@ def measured_range(trace: Trace, jobs: TraceJobs) -> tuple[Ints, Ints]:
 def scale_to_load(
     jobs: TraceJobs, load: float, gpus: int, span: float, seed: int
 ) -> tuple[TraceJobs, int]:
-    """Jobs thinned or cloned at random so that the offered load is as near to `load` as whole jobs
-    allow.
+    """Thin or clone jobs at random, so that the offered load is as near to `load` as possible.
 
-    Thinning keeps a random subset at their times. Cloning keeps all and adds copies of all or of a
-    random subset, each copy moved by one random time and wrapped round the span, so that bursts
-    stay bursts. Returns the jobs by submission and the number of clones. Raises UsageError where
-    there is no span or no duration.
+    Thinning keeps a random subset of the jobs at their times. Cloning keeps all jobs and adds
+    copies of all or of a random subset. All copies of one pass are moved by one random time and
+    wrapped round the span, so that bursts stay bursts.
+
+    Returns
+    -------
+    jobs : TraceJobs
+        In order of submission.
+    clones : int
+        Number of copies.
+
+    Raises
+    ------
+    UsageError
+        If there is no span or no duration.
     """
     weight = jobs.duration_s * jobs.gpus
     total = float(weight.sum())
@@ -198,8 +215,9 @@ def scale_to_load(
 
 
 def _subset(weight: Floats, target: float, rng: np.random.Generator) -> Ints:
-    """Rows, ascending, whose weights sum to about the target: the best beginning of several
-    random orders.
+    """Return rows, ascending, whose weights sum to about the target.
+
+    They are the best beginning of several random orders.
     """
     best: tuple[float, Ints] = (target, np.zeros(0, dtype=np.int64))
     for _ in range(ORDERS):
@@ -243,7 +261,7 @@ def _truncate_durations(jobs: TraceJobs, most_hours: float) -> tuple[TraceJobs, 
 
 
 def _window_start(trace: Trace, options: TraceOptions) -> float:
-    """Where the window begins on the trace's clock."""
+    """Return the begin of the window on the clock of the trace."""
     start = options.start
     if start is None:
         return 0.0

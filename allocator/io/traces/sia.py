@@ -1,11 +1,11 @@
-"""sia: `name,time,application,num_replicas,batch_size` with the measured profiles of the
-applications.
+"""sia: a workload with the measured profiles of its applications.
 
-The format of the workloads published with Pollux (OSDI 2021) and Sia (SOSP 2023). Pools: the
-cluster of Sia's heterogeneous experiments, 24 T4 in nodes of 4, 24 RTX 2080 Ti and 16 A100 in nodes
-of 8. Speeds and the work of an application: sia_profiles.py. Speeds are divided by CALIBRATION, the
-slow-down seen on a real cluster, unless `--calibrate no`. Restart delays are those of Sia's
-simulated execution; rounds are 60 s.
+The file has the columns `name,time,application,num_replicas,batch_size`. This is the format of the
+workloads published with Pollux (OSDI 2021) and Sia (SOSP 2023). The pools are the cluster of Sia's
+heterogeneous experiments: 24 T4 in nodes of 4, and 24 RTX 2080 Ti and 16 A100 in nodes of 8. Speeds
+and work of an application come from sia_profiles.py. Speeds are divided by CALIBRATION, the
+slowdown seen on a real cluster, unless `--calibrate no` is given. Restart delays are those of Sia's
+simulated execution. Rounds last 60 s.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ workload = assemble.workload
 
 @dataclass(frozen=True)
 class _Model:
-    """A row of speeds: an application, and the batch size it is bound to (0 = free)."""
+    """An application with the batch size to which its speeds are bound (0: any batch size)."""
 
     application: str
     batch: int
@@ -75,13 +75,14 @@ class _Model:
 
 
 def recognise(source: Path) -> str:
-    """ "" if the first line names the columns of a workload, else what is missing."""
+    """Return "" if the first line has the columns of a workload, else what is missing."""
     return missing_columns(source, ("name", "time", "application", "num_replicas"))
 
 
 def read(source: Path, options: TraceOptions) -> Trace:
-    """The jobs with speeds and work of their application. Raises InvalidInput, UsageError
-    without profiles.
+    """Read the jobs with speeds and work of their applications.
+
+    Raises InvalidInput, and UsageError if there are no profiles.
     """
     kind = options.extra_value("speed", "goodput")
     if kind not in KINDS:
@@ -169,7 +170,7 @@ def _check(source: Path, rows: CsvRows, index: list[int], profiles: Path, kind: 
 def _table(
     models: list[_Model], profiles: Path, kind: str, options: TraceOptions
 ) -> tuple[MeasuredSpeeds, dict[_Model, float]]:
-    """Speeds of each model on each type and measured size, and the work of each model."""
+    """Return the speeds of each model by type and measured size, and the work of each model."""
     calibrate = options.extra_value("calibrate", "yes")
     if calibrate not in ("yes", "no"):
         raise UsageError(f"--calibrate {calibrate}: yes or no")
@@ -216,9 +217,7 @@ def _rows(
     kind: str,
     batch: int,
 ) -> list[tuple[float, float, int, int]]:
-    """(work_per_s, efficiency, batch, accumulation) of one size, as the kind of speeds wants
-    them.
-    """
+    """Return (work_per_s, efficiency, batch, accumulation) of one size for a kind of speeds."""
     tried = {"tuned": [batch], "batches": train.batch.tolist()}.get(kind)
     best = sia_profiles.rank_batches(train, measured, k, tried)
     if best is None:

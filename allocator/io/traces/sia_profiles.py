@@ -1,19 +1,23 @@
-"""Measured step times and training curves of Sia's and Pollux's applications, as a table of speeds.
+"""Turn measured step times and training curves of Sia and Pollux into a table of speeds.
 
-Per application a folder with, for each kind of machine, `placements-M.csv` (placement, local_bsz,
-step_time, sync_time; a placement is one digit per node) and `scalability-M.csv` (num_nodes,
-num_replicas, local_bsz, step_time, sync_time), and for each total batch size B `validation-B.csv`
-(one row per epoch: progress, iteration, ...).
+Each application has a folder with these files:
 
-Work is counted in progress: steps at the smallest batch size B0 that would do the same. With batch
-B on k GPUs, s accumulation passes and the local batch b = ceil(B / (k s)), a step takes T = step +
-(s - 1)(step - sync), read off the measured step times by straight lines in b, and the whole
-training of P progress takes I(B) steps, read off the training curves. So
+- `placements-M.csv` for each kind of machine M: placement, local_bsz, step_time, sync_time; a
+  placement is one digit per node
+- `scalability-M.csv` for each kind of machine M: num_nodes, num_replicas, local_bsz, step_time,
+  sync_time
+- `validation-B.csv` for each total batch size B: one row per epoch with progress, iteration, ...
+
+Work is counted in progress: the steps at the smallest batch size B0 that would do the same. With
+batch B on k GPUs and s accumulation passes, the local batch is b = ceil(B / (k s)), and a step
+takes T = step + (s - 1)(step - sync). These times are interpolated linearly in b between the
+measured ones. The whole training of P progress takes I(B) steps, which come from the training
+curves. So
 
     work_per_s = (B / B0) / T      efficiency = P B0 / (I(B) B)      useful speed = P / (I(B) T)
 
-Source: Qiao et al., "Pollux", OSDI 2021, section 3 (goodput, accumulation); Jayaram Subramanya et
-al., "Sia", SOSP 2023. What differs from their simulators: docs/traces.md.
+Sources: Qiao et al., "Pollux", OSDI 2021, section 3 (goodput, accumulation); Jayaram Subramanya et
+al., "Sia", SOSP 2023. docs/traces.md says what differs from their simulators.
 """
 
 from __future__ import annotations
@@ -36,14 +40,16 @@ SCALABILITY = (
     number("sync_time"),
 )
 VALIDATION = (number("progress"), number("iteration"))
-# total batch sizes tried between the smallest and the largest, evenly spaced in their log
+# total batch sizes tried between the smallest and the largest, evenly spaced on a log scale
 BATCHES = 50
 
 
 @dataclass(frozen=True)
 class MeasuredSteps:
-    """Measured steps of one size: local batch (m,) ascending, seconds of a step and of its
-    communication (m,).
+    """Measured steps of one size.
+
+    Arrays have shape (m,): ascending local batch, seconds of a step, and seconds of its
+    communication.
     """
 
     local: Floats
@@ -53,8 +59,9 @@ class MeasuredSteps:
 
 @dataclass(frozen=True)
 class Training:
-    """What the training of one application takes: steps (b,) to the end at total batch sizes
-    batch (b,), ascending.
+    """What the training of one application takes.
+
+    Arrays have shape (b,): ascending total batch sizes, and the steps to the end at each of them.
     """
 
     progress: float
@@ -62,16 +69,18 @@ class Training:
     steps: Floats
 
     def steps_at(self, batch: Floats) -> Floats:
-        """Steps to the end at any batch size between the smallest and the largest, by straight
-        lines.
+        """Return the steps to the end at any batch size between the smallest and the largest.
+
+        The result is interpolated linearly.
         """
         return np.interp(batch, self.batch, self.steps)
 
 
 @dataclass(frozen=True)
 class RankedBatches:
-    """Alternatives of one size (r,): total batch, accumulation passes, work_per_s, efficiency;
-    fastest first.
+    """Batch settings of one size, fastest first.
+
+    Arrays have shape (r,): total batch, accumulation passes, work_per_s and efficiency.
     """
 
     batch: Ints
@@ -81,8 +90,9 @@ class RankedBatches:
 
 
 def read_training(folder: Path) -> Training:
-    """Of one application. The work is the least progress that any batch size ends with. Raises
-    InvalidInput.
+    """Read the training of one application. Raises InvalidInput.
+
+    Its work is the least progress with which any batch size ends.
     """
     found: dict[int, tuple[float, float]] = {}
     for path in sorted([*folder.glob("validation-*.csv"), *folder.glob("validation-*.csv.gz")]):
@@ -104,11 +114,10 @@ def read_training(folder: Path) -> Training:
 
 
 def steps(folder: Path, machine: str, per_node: int) -> dict[int, MeasuredSteps]:
-    """Measured steps by size, for jobs packed on as few nodes as they need. {} where the machine
-    has no tables.
+    """Return measured steps by size, for jobs packed on as few nodes as possible.
 
-    A size above one node is full nodes and a rest. The mean counts where one batch was measured
-    more than once. Raises InvalidInput.
+    {} if the machine has no tables. A size above one node consists of full nodes and a rest. If one
+    batch was measured more than once, the mean counts. Raises InvalidInput.
     """
     placements = _file(folder, f"placements-{machine}.csv")
     if placements is None:
@@ -137,7 +146,7 @@ def steps(folder: Path, machine: str, per_node: int) -> dict[int, MeasuredSteps]
 
 
 def pack_on_nodes(k: int, per_node: int) -> list[int]:
-    """GPUs on each node for k GPUs on as few nodes as possible: full ones first."""
+    """Return the GPUs on each node for k GPUs on as few nodes as possible, full nodes first."""
     full, rest = divmod(k, per_node)
     return [per_node] * full + [rest] * (rest > 0)
 
@@ -145,13 +154,19 @@ def pack_on_nodes(k: int, per_node: int) -> list[int]:
 def rank_batches(
     train: Training, measured: MeasuredSteps, k: int, batches: Sequence[float] | None = None
 ) -> RankedBatches | None:
-    """The total batch sizes that k GPUs can run, fastest useful speed first; None where they can
-    run none.
+    """Return the total batch sizes that k GPUs can run, fastest useful speed first, or None.
 
-    batches: those to try; default BATCHES values between the smallest and the largest batch of the
-    training curves, and these themselves. A local batch above the largest measured one is split
-    into accumulation passes. One GPU needs two passes for any batch above the smallest, since the
-    gradient noise is estimated from more than one gradient.
+    A local batch above the largest measured one is split into accumulation passes. One GPU needs
+    two passes for any batch above the smallest, since the gradient noise is estimated from more
+    than one gradient.
+
+    Parameters
+    ----------
+    train : training curves of the application.
+    measured : steps of this size.
+    k : GPUs.
+    batches : batch sizes to try. The default is BATCHES values between the smallest and the largest
+    batch of the training curves, and the batches of the curves themselves.
     """
     first, last = train.batch[0], train.batch[-1]
     tried = (

@@ -1,5 +1,6 @@
-"""Reading the files of traces: plain or gzip, CSV with named columns, times; every fault with
-its file and line.
+"""Read the files of traces: plain or gzip, CSV with named columns, times.
+
+Every fault has its file and line.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from allocator.errors import Fault, InvalidInput
 from allocator.io.tables.csv_table import ReadingLog, parse_csv
 
 MOST_BYTES = 1 << 30  # of one file, unpacked
-# of unpacked to packed bytes; tables of numbers shrink to a twentieth at most
+# largest ratio of unpacked to packed bytes; tables of numbers shrink to a twentieth at most
 MOST_RATIO = 200
 FREE_BYTES = 1 << 24  # unpacked, whatever the ratio
 SHOWN = 20  # faults of one file that are listed
@@ -33,24 +34,25 @@ DATE = re.compile(r"\d{4}-\d\d-\d\d(?:[ T]\d\d:\d\d(?::\d\d(?:\.\d+)?)?)?")
 
 
 def number(name: str, required: bool = True) -> Column:
-    """A column of numbers; an empty cell is a fault if required, else nan."""
+    """Return a column of numbers; an empty cell is a fault if required, else nan."""
     return Column(name, ColumnKind.NUMBER, "", required=required)
 
 
 def integer(name: str, required: bool = True) -> Column:
-    """A column of whole numbers; an empty cell is a fault if required, else -1."""
+    """Return a column of whole numbers; an empty cell is a fault if required, else -1."""
     return Column(name, ColumnKind.INTEGER, "", required=required)
 
 
 def text(name: str, required: bool = True) -> Column:
-    """A column of texts."""
+    """Return a column of texts."""
     return Column(name, ColumnKind.TEXT, "", required=required, default="")
 
 
 @dataclass(frozen=True)
 class CsvRows:
-    """The wanted columns of a CSV file, n rows: values as domain.cells.Parsed gives them, and
-    the line of each row.
+    """The selected columns of a CSV file with n rows, and the line of each row.
+
+    The values are those of domain.cells.Parsed.
     """
 
     file: str
@@ -65,14 +67,12 @@ class CsvRows:
 
 
 def input_error(path: Path, message: str, line: int | None = None) -> InvalidInput:
-    """The error for one fault of a file, to be raised."""
+    """Return the error for one fault of a file; the caller raises it."""
     return InvalidInput([Fault(str(path), line, message)])
 
 
 def content(path: Path) -> bytes:
-    """The bytes of a file, unpacked if they are gzip whatever the name says. Raises
-    InvalidInput.
-    """
+    """Return the bytes of a file, unpacked if they are gzip under any name. Raises InvalidInput."""
     try:
         with open(path, "rb") as file:
             raw = file.read(MOST_BYTES + 1)
@@ -106,7 +106,7 @@ def _sibling(path: Path) -> str:
 
 
 def read_first_lines(path: Path) -> list[str]:
-    """The first lines of a file as far as they can be read; none if it cannot. Never raises."""
+    """Return the first lines of a file as far as they can be read, else none. Never raises."""
     try:
         with open(path, "rb") as file:
             raw = file.read(1 << 14)
@@ -118,8 +118,9 @@ def read_first_lines(path: Path) -> list[str]:
 
 
 def missing_columns(path: Path, columns: Sequence[str]) -> str:
-    """ "" if the first line names all these columns of a CSV file, else which it lacks. Never
-    raises.
+    """Return "" if the first line of a CSV file has all these columns, else which are missing.
+
+    Never raises.
     """
     lines = read_first_lines(path)
     if not lines:
@@ -130,10 +131,9 @@ def missing_columns(path: Path, columns: Sequence[str]) -> str:
 
 
 def csv_rows(path: Path, columns: Sequence[Column]) -> CsvRows:
-    """The wanted columns of a CSV file with a header, plain or gzip; others are ignored. Raises
-    InvalidInput.
+    """Read the selected columns of a CSV file with a header, plain or gzip.
 
-    A column that is not required may be absent.
+    Other columns are ignored. A column that is not required may be absent. Raises InvalidInput.
     """
     reading = ReadingLog(str(path))
     table = parse_csv(content(path), reading)
@@ -175,11 +175,11 @@ def raise_if(path: Path, found: Sequence[Fault]) -> None:
 
 
 def parse_seconds(rows: CsvRows, column: str) -> tuple[Floats, bool]:
-    """(n,) seconds of a TEXT column that holds numbers or (most of it) dates; True = dates, then
-    seconds since 1970.
+    """Return the seconds of a TEXT column, shape (n,), and whether they are dates.
 
-    "2017-10-09 08:00:05", a T for the space, fractions; dates without a zone count as UTC. nan
-    where the cell is empty. Raises InvalidInput.
+    The column holds numbers or, in most rows, dates such as "2017-10-09 08:00:05". A date may have
+    a T for the space, and fractions of a second. Without a zone it counts as UTC. Dates become
+    seconds since 1970. An empty cell becomes nan. Raises InvalidInput.
     """
     cells: list[str] = rows[column]
     if 2 * sum(map(bool, map(DATE.match, cells))) <= len(cells) - cells.count(""):
@@ -191,7 +191,7 @@ def parse_seconds(rows: CsvRows, column: str) -> tuple[Floats, bool]:
     if all(map(DATE.fullmatch, cells)):
         try:
             return np.array(cells, dtype="datetime64[us]").astype(np.float64) / 1e6, True
-        except ValueError:  # the 31st of April: say where
+        except ValueError:  # such as the 31st of April
             pass
     return _dates(rows, column), True
 
@@ -216,6 +216,6 @@ def _dates(rows: CsvRows, column: str) -> Floats:
 
 
 def parse_date(cell: str) -> float:
-    """Seconds since 1970 of a date; without a zone it counts as UTC. Raises ValueError."""
+    """Return a date as seconds since 1970; without a zone it counts as UTC. Raises ValueError."""
     when = datetime.fromisoformat(cell)
     return (when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp()
