@@ -1,16 +1,16 @@
 """Value against budget, from below by plans and from above by proofs; and the next budget to solve.
 
-A solve k at budget b_k leaves three things: a plan (spent s_k <= b_k, value v_k), a bound B_k on
+A solve k at budget b_k gives three things: a plan (spent s_k <= b_k, value v_k), a bound B_k on
 every plan of that budget, and a line. The Lagrangian bound is linear in the right-hand side of the
 budget row, so the price p_k of that row is its slope.
 
     V(b) = max { v_k : s_k <= b }                                      best known plan
     U(b) = min( min_k (level_k + p_k b),  min { B_k : b_k >= b } )     no plan has a larger value
 
-V <= best value <= U, and both rise with b. To ask again and again for less than the best plan costs
-lists all plans that no other plan dominates (epsilon-constraint method: Haimes, Lasdon and Wismer
-1971). Here the next budget is the one that is sure to reduce the area between U and V most. The
-edge of a step is solved only where a solve in its middle found nothing.
+V <= best value <= U, and both rise with b. The epsilon-constraint method (Haimes, Lasdon and Wismer
+1971) lists all plans that no other plan dominates: it asks again and again for a plan that costs
+less than the best one. Here the next budget is the one that is sure to reduce the area between U
+and V most. The edge of a step is solved only where a solve in its middle found nothing.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ import numpy as np
 from formulations.bounds.hull import front
 from formulations.model.linear import Floats, Ints
 
-EDGE = 1e-7  # relative: budgets closer than this are one; rows are kept to 1e-9
-GRID = 33  # points of a piece at which U is looked at
+EDGE = 1e-7  # relative: closer budgets count as equal; rows are kept to 1e-9
+GRID = 33  # points of an interval at which U is evaluated
 
 
 @dataclass(frozen=True)
@@ -65,18 +65,18 @@ class SolvedBudgets:
         return best, budget, self.price[self._lines(budget).argmin(axis=0)]
 
     def _lines(self, b: Floats) -> Floats:
-        """(n, m) the line of every solve at budgets (m,)."""
+        """Return the line of every solve at budgets (m,), shape (n, m)."""
         return self.level[:, None] + self.price[:, None] * b
 
     def lower(self, b: Floats) -> Floats:
-        """V at budgets (m,), -inf where no plan is known."""
+        """Return V at budgets (m,), -inf where no plan is known."""
         best = self.best
         return np.append(-np.inf, self.value[best])[
             np.searchsorted(self.spent[best], b, side="right")
         ]
 
     def upper(self, b: Floats) -> Floats:
-        """U at budgets (m,), at least V."""
+        """Return U at budgets (m,), at least V."""
         lines = self._lines(b).min(axis=0)
         order = np.argsort(self.budget)
         least = np.minimum.accumulate(np.append(np.inf, self.bound[order][::-1]))[::-1]
@@ -88,8 +88,8 @@ class SolvedBudgets:
 class BudgetInterval:
     """Budgets between `left` and `right` for which the best value is not known.
 
-    `right` is the spending of the next better plan. area lies between U and V; next is the budget
-    to solve.
+    `right` is the spending of the next better plan. `area` lies between U and V, and `next` is the
+    budget to solve.
     """
 
     left: float

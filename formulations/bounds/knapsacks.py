@@ -27,7 +27,8 @@ from formulations.model.choices import Choices
 from formulations.model.linear import Floats, Ints
 
 UNITS = (1.0, 0.5, 0.25, 0.1, 0.05, 0.01)
-# states x columns of one block; above, only columns of little loss and a weaker delta are used
+# Largest product of states and columns of one block. Larger blocks use only columns of little loss,
+# which gives a weaker delta.
 WORK = 4_000_000
 
 

@@ -25,10 +25,10 @@ from formulations.model.choices import Choices
 from formulations.model.linear import Bools, Floats, Ints
 
 SAMPLE = 3000  # groups of the first phase where there are many
-# groups that lend their Hessian where there are many more, at least
+# least number of groups whose Hessian is used where there are many more
 SHAPE, SHAPE_PER_ROW = 2500, 38
 SAMPLE_CAP = 10.0  # highest price in the sample, in mean values per mean use
-SAMPLE_SLACK = 0.02  # and by how much its rows are wider
+SAMPLE_SLACK = 0.02  # by how much the rows of the sample are wider, relative
 
 
 @dataclass(frozen=True)
@@ -86,9 +86,8 @@ def evaluate(choices: Choices, prices: Floats) -> Dual:
         reduced = choices.value - choices.matrix @ p if p.any() else choices.value
         best, choice = best_columns(choices, reduced)
         rent = p * np.where(p > 0, choices.high, np.where(p < 0, choices.low, 0.0))
-        # each entry passes through a product, <= d sums inside a column and two long sums; all
-        # columns, not only the
-        # best ones, are counted: the margin stays below a millionth of a millionth
+        # Each entry passes through a product, at most d sums inside a column, and two long sums.
+        # All columns are counted, not only the best ones. The margin stays below 1e-12.
         magnitude = float(np.abs(rent).sum() + np.abs(p) @ choices.total) + choices.total_value
         d = 1 if not choices.n else int(np.diff(choices.matrix.indptr).max())
         margin = (
@@ -267,8 +266,9 @@ class _Rows:
         return _Rows(at, sign, unit, b, value_scale, choices.R)
 
     def smooth(self, choices: Choices, groups: Ints | None) -> Smooth:
-        """Return the smooth dual of some non-empty groups (None: all) with their share of the
-        right-hand side.
+        """Return the smooth dual of some non-empty groups, None = all.
+
+        The groups get their share of the right-hand side.
         """
         own = choices.filled if groups is None else groups
         share = len(own) / len(choices.filled)
@@ -280,8 +280,7 @@ class _Rows:
         scaled *= A.data
         A = sparse.csr_matrix((scaled, A.indices, A.indptr), shape=A.shape)
         b = self.b * share
-        # a sample of a feasible model may break its rows by chance, so the rows are relaxed a
-        # little
+        # a sample of a feasible model may break its rows by chance, so they are relaxed a little
         if groups is not None:
             b = b + SAMPLE_SLACK * np.abs(b)
         return Smooth(

@@ -1,11 +1,11 @@
 """The Lagrangian dual made smooth: each group's maximum becomes a log-sum-exp of temperature mu.
 
     f_mu(p) = b'p + mu sum_j log( [1 unless must] + sum_{c of j} exp((v_c - a_c'p) / mu) ),   p >= 0
-    f_mu falls to the dual as mu -> 0; gradient and Hessian are those of a logit choice model.
 
-Newton steps in the few prices replace thousands of subgradient steps (solvers.md section 3; the
-smoothing is that of Nesterov 2005, "Smooth minimization of non-smooth functions"). All rows here
-are `<=` rows in scaled units.
+As mu -> 0, f_mu falls to the dual. Its gradient and Hessian are those of a logit choice model. A
+few Newton steps in the prices replace thousands of subgradient steps. The smoothing is that of
+Nesterov 2005, "Smooth minimization of non-smooth functions". All rows here are `<=` rows in scaled
+units.
 """
 
 from __future__ import annotations
@@ -20,14 +20,16 @@ from scipy import sparse
 
 from formulations.model.linear import Bools, Floats, Ints
 
-DENSE_ROWS = 48  # up to so many rows, E'E goes to the dense matrix product
+DENSE_ROWS = 48  # largest number of rows for which E'E is a dense matrix product
 REACH = 20.0  # first reach of a Newton step, in temperatures
 
 
 @dataclass(frozen=True)
 class Point:
-    """Value f and gradient g (R,) of the smooth dual at temperature mu; x (n,): probability of
-    each column.
+    """The smooth dual at one point.
+
+    `f` is its value and `g` (R,) its gradient at the temperature `mu`. `x` (n,) is the probability
+    of each column.
     """
 
     f: float
@@ -37,9 +39,21 @@ class Point:
 
 
 class Smooth:
-    """The smooth dual of some groups: v (n,), A (n, R) by column, first (J,) first column of each
-    non-empty group, size (J,) columns per group, free (J,) True where the group may take nothing, b
-    (R,)."""
+    """The smooth dual of some non-empty groups.
+
+    Parameters
+    ----------
+    v : (n,)
+        Values of the columns.
+    A : (n, R)
+        Use of the rows by column.
+    size : (J,)
+        Columns of each group.
+    free : (J,)
+        True where the group may take nothing.
+    b : (R,)
+        Upper bounds of the rows.
+    """
 
     def __init__(self, v: Floats, A: sparse.csr_matrix, size: Ints, free: Bools, b: Floats) -> None:
         self.v, self.A, self.b, self.size, self.free = v, A, b, size, free
@@ -53,16 +67,16 @@ class Smooth:
         return len(self.b)
 
     def reduced(self, p: Floats) -> Floats:
-        """v - A p, (n,)."""
+        """Return v - A p, (n,)."""
         return np.asarray(self.v - self.A @ p, dtype=np.float64)
 
     def exact(self, p: Floats) -> float:
-        """The dual itself (mu = 0), without care for rounding."""
+        """Return the dual itself (mu = 0), without a margin for rounding."""
         best = np.maximum.reduceat(self.reduced(p), self._first)
         return float(self.b @ p + np.where(self.free, np.maximum(best, 0.0), best).sum())
 
     def at(self, p: Floats, mu: float) -> Point:
-        """f, gradient and probabilities at temperature mu."""
+        """Return value, gradient and probabilities at temperature mu."""
         x = self.reduced(p)
         top = np.maximum.reduceat(x, self._first)
         top = np.where(self.free, np.maximum(top, 0.0), top)
@@ -78,7 +92,7 @@ class Smooth:
         return Point(f, self.b - self._At @ x, x, mu)
 
     def hessian(self, point: Point) -> Floats:
-        """Second derivative at a point, (R, R)."""
+        """Return the second derivative at a point, (R, R)."""
         H = (self._squares @ point.x).reshape(self.R, self.R)
         return np.asarray(
             (H + np.triu(H, 1).T - self._outer.product(point.x)) / point.mu, dtype=np.float64
@@ -105,9 +119,7 @@ class Smooth:
 
 
 def _pairs(indptr: Ints, width: Ints) -> tuple[Ints, Ints]:
-    """Positions (left, right) of all pairs of entries of one column, left <= right, column by
-    column.
-    """
+    """Return the positions (left, right) of all pairs of entries of one column, left <= right."""
     count = width * (width + 1) // 2
     total, begin = int(count.sum()), np.cumsum(count) - count
     left, right = np.empty(total, dtype=np.int64), np.empty(total, dtype=np.int64)
@@ -120,7 +132,7 @@ def _pairs(indptr: Ints, width: Ints) -> tuple[Ints, Ints]:
 
 
 class _Dense:
-    """sum_j E_j E_j' with E = expected use of group j, as one dense matrix product."""
+    """sum_j E_j E_j', with E the expected use of each group, as one dense matrix product."""
 
     def __init__(self, s: Smooth) -> None:
         self._key = np.repeat(s._group, np.diff(s.A.indptr)) * s.R + s.A.indices
@@ -132,13 +144,15 @@ class _Dense:
 
 
 def _expected(key: Ints, amount: Floats, J: int, R: int) -> Floats:
-    """Sums of amounts by key, as a dense (J, R) matrix."""
+    """Return sums of amounts by key as a dense (J, R) matrix."""
     return np.asarray(np.bincount(key, amount, J * R), dtype=np.float64).reshape(J, R)
 
 
 def _gram(E: Floats) -> Floats:
-    """E'E in slices small enough that the matrix library does not start threads, which cost more
-    than they bring.
+    """Return E'E in slices.
+
+    The slices are so small that the matrix library starts no threads, because these cost more time
+    than they save.
     """
     J, R = E.shape
     k = max(1, 200_000 // max(1, R * R))
@@ -151,8 +165,9 @@ def _gram(E: Floats) -> Floats:
 
 
 class _Split:
-    """The same where most rows concern few groups (tenants): wide rows dense, narrow rows
-    sparse.
+    """The same sum where most rows concern few groups, such as rows of tenants.
+
+    Rows of many groups are dense, all other rows sparse.
     """
 
     def __init__(self, s: Smooth) -> None:
@@ -209,14 +224,31 @@ def newton(
     shape: Smooth | None = None,
     most: int = 30,
 ) -> tuple[Floats, int]:
-    """Minimise f_mu over 0 <= p <= cap from p by damped Newton steps; returns prices and the number
-    of evaluations.
+    """Minimise f_mu over 0 <= p <= cap by damped Newton steps from p.
 
-    Stops when a step promises less than tol x |f|, after `most` evaluations, or at the deadline
-    (time.monotonic). shape: a sample of the groups that lends its Hessian, for steps that cost less
-    where there are many groups. The cap stands for a penalty on breaking a row: without it the dual
-    of an impossible model has no minimum. The damping |g_i| / reach keeps the steps of saturated
-    rows, where H vanishes, within a reach that adapts row by row.
+    The damping |g_i| / reach limits the steps of saturated rows, where H vanishes. The reach adapts
+    row by row.
+
+    Parameters
+    ----------
+    tol : float
+        Stop when a step promises less than tol x |f|.
+    deadline : float
+        Latest end (time.monotonic).
+    cap : float
+        Largest price. It stands for a penalty on breaking a row; without it the dual of an
+        infeasible model has no minimum.
+    shape : Smooth, optional
+        A sample of the groups whose Hessian is used, so that steps take less time with many groups.
+    most : int
+        Largest number of evaluations.
+
+    Returns
+    -------
+    p : (R,)
+        Prices.
+    used : int
+        Number of evaluations.
     """
     at, used, reach = s.at(p, mu), 1, np.full(s.R, REACH * mu)
     H = _curvature(s, shape, at, p)
@@ -227,8 +259,7 @@ def newton(
         if not promise > tol * max(abs(at.f), 1e-12):
             break
         new, used = s.at(p + step, mu), used + 1
-        # rows whose slope came out other than the quadratic model said, weighted by how far they
-        # went
+        # rows whose slope differs from that of the quadratic model, weighted by their step
         wrong = np.abs((new.g - expected) * step)
         guilty = wrong > 0.1 * wrong.max(initial=0.0)
         share = (at.f - new.f) / promise
@@ -246,14 +277,14 @@ def newton(
 
 
 def _curvature(s: Smooth, shape: Smooth | None, at: Point, p: Floats) -> Floats:
-    """The Hessian, or that of a sample of the groups, enlarged."""
+    """Return the Hessian, or the scaled Hessian of a sample of the groups."""
     if shape is None:
         return s.hessian(at)
     return shape.hessian(shape.at(p, at.mu)) * (len(s.size) / len(shape.size))
 
 
 def _box_step(g: Floats, H: Floats, p: Floats, cap: float) -> Floats:
-    """argmin g'd + d'Hd/2 over 0 <= p + d <= cap, by active sets."""
+    """Return the d that minimises g'd + d'Hd/2 over 0 <= p + d <= cap, by active sets."""
     low, high = -p, cap - p
     down, up = (p <= 0) & (g >= 0), (p >= cap) & (g <= 0)
     d = np.zeros(len(p))

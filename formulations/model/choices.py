@@ -1,10 +1,11 @@
-"""A model seen as choices: every group takes at most one of its columns, a few coupling rows tie
-the groups together.
+"""A model seen as choices: every group takes at most one of its columns.
+
+A few coupling rows tie the groups together:
 
     max sum_c v_c x_c   s.t.  sum_{c of j} x_c <= 1 (= 1 for `mandatory`),   low <= A' x <= high
 
-This is the structure that Lagrangian bounds, roundings and the decomposition work on. Letters: n
-columns, J groups, R coupling rows, a_c the coupling entries of column c.
+Lagrangian bounds, roundings and the decomposition work on this structure. Letters: n columns, J
+groups, R coupling rows, a_c the coupling entries of column c.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from formulations.model.ragged import ragged
 
 
 class NotChoices(Exception):
-    """The model lacks the structure; `reason` says which part of it."""
+    """The model lacks the structure; `reason` names the part that is missing."""
 
     def __init__(self, reason: str) -> None:
         self.reason = reason
@@ -105,8 +106,7 @@ class Choices:
     def slots(self) -> tuple[Ints, Floats]:
         """Coupling entries as padded slots: row (n+1, d) and coef (n+1, d).
 
-        Padding has row R and coef 0. The last line belongs to "nothing", so that column -1 finds
-        it.
+        Padding has row R and coef 0. The last line belongs to "nothing", which is column -1.
         """
         a = self.matrix
         width = np.diff(a.indptr)
@@ -118,7 +118,7 @@ class Choices:
         return row, coef
 
     def columns_of(self, groups: Ints) -> Ints:
-        """All columns of the given groups, group by group."""
+        """Return all columns of the given groups, group by group."""
         return ragged(self.start[groups], self.start[groups + 1])[1]
 
     def value_of(self, choice: Ints) -> float:
@@ -126,13 +126,13 @@ class Choices:
         return math.fsum(self.value[choice[choice >= 0]].tolist())
 
     def use_of(self, choice: Ints) -> Floats:
-        """Activity of the coupling rows, (R,)."""
+        """Return the activity of the coupling rows, (R,)."""
         return np.asarray(self.matrix[choice[choice >= 0]].sum(axis=0), dtype=np.float64).reshape(
             -1
         )
 
     def feasible(self, choice: Ints) -> bool:
-        """Whether the choice (J,) takes own columns only and keeps every row."""
+        """Return whether each group of the choice (J,) takes its own columns and all rows hold."""
         on = choice >= 0
         if len(choice) != self.J or (choice >= self.n).any() or (self.mandatory & ~on).any():
             return False
@@ -142,7 +142,7 @@ class Choices:
         return bool((use >= self.low).all() and (use <= self.high).all())
 
     def to_x(self, choice: Ints) -> Floats:
-        """The choice as a vector over columns, (n,)."""
+        """Return the choice as a vector over columns, (n,)."""
         x = np.zeros(self.n)
         x[choice[choice >= 0]] = 1.0
         return x
@@ -187,14 +187,17 @@ def choices(model: LinearModel) -> Choices:
         raise NotChoices("the columns of a group do not lie side by side")
     start = np.searchsorted(group, np.arange(int(one.sum()) + 1))
     coupling = (~one | shared) & (np.isfinite(model.lower) | np.isfinite(model.upper))
-    # a shared row is watched as a coupling row, lower bound and all
+    # a shared row counts as a coupling row, with both of its bounds
     mandatory = (model.lower[one] == 1) & ~shared[one]
     return Choices(model, start, group, mandatory, *_coupling(model, coupling, mine, shared))
 
 
 def _owners(model: LinearModel, one: Bools, mine: Bools) -> tuple[Ints, Bools]:
-    """The first at-most-one row of each column, (n,), and which rows (m,) are at-most-one rows of
-    columns of others. mine (z,): the entry lies in an at-most-one row."""
+    """Return the first at-most-one row of each column, (n,), and a mask of shared rows, (m,).
+
+    A shared row is an at-most-one row with a column that belongs to another one. mine (z,) marks
+    the entries in at-most-one rows.
+    """
     if (model.coef[mine] != 1).any():
         raise NotChoices("a coefficient of an at-most-one row is not 1")
     first = model.start[:-1]
@@ -203,7 +206,7 @@ def _owners(model: LinearModel, one: Bools, mine: Bools) -> tuple[Ints, Bools]:
         and (np.diff(model.start) > 0).all()
         and mine[first].all()
     ):
-        # one such row per column, in front
+        # every column has one such row, as its first entry
         return model.index[first], np.zeros(model.m, dtype=bool)
     owner_entry = np.flatnonzero(mine)
     column = model.entry_column[owner_entry]
@@ -235,7 +238,7 @@ def _coupling(
     rows = np.flatnonzero(coupling)
     below, above = model.tolerance()
     one = ~mine
-    # then all but one entry per column
+    # in this case all entries of a column but one are coupling entries
     plain = not shared.any() and bool(coupling[model.index[one]].all())
     entry = one if plain else coupling[model.index]
     number = (np.cumsum(coupling) - 1).astype(np.int32)

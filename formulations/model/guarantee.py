@@ -32,7 +32,7 @@ def usable_guarantee(g: int, jobs: Sequence[JobSizes], capacity: Sequence[int]) 
 
 
 def _reachable(g: int, jobs: Sequence[JobSizes]) -> int:
-    """Largest sum <= g with the pools ignored; stops as soon as g itself is reached."""
+    """Return the largest sum <= g without the limits of pools."""
     mask, sums = (1 << (g + 1)) - 1, 1
     for options in jobs:
         new = sums
@@ -47,7 +47,7 @@ def _reachable(g: int, jobs: Sequence[JobSizes]) -> int:
 def _search(
     target: int, g: int, jobs: Sequence[JobSizes], pools: Sequence[int], capacity: Sequence[int]
 ) -> int:
-    """Best sum with the pools respected, by breadth over the sums per pool; stops at the target."""
+    """Return the best sum within the pools, searched breadth first over the sums per pool."""
     place = {p: i for i, p in enumerate(pools)}
     free_capacity = [min(capacity[p], g) for p in pools]
     states = {(0,) * len(pools)}

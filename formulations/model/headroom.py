@@ -49,14 +49,14 @@ class Headroom:
     most_firm: Floats
 
     def take(self, option: Ints) -> Headroom:
-        """The rows for only these options."""
+        """Return the rows for only these options."""
         return Headroom(self.batch[option], self.firm[option], self.most_batch, self.most_firm)
 
 
 def sessions(mean: float, late: float) -> int:
     """Return the least c with P(N >= c) <= late for N ~ Poisson(mean).
 
-    mean is >= 0 and 0 < late < 1. The result is 0 if nobody arrives.
+    mean is >= 0 and 0 < late < 1. The result is 0 if there are no arrivals.
     """
     if mean == 0:
         return 0
@@ -70,8 +70,9 @@ def sessions(mean: float, late: float) -> int:
 
 
 def observed_headroom(since_s: Floats, until_s: Floats, gpus: Floats, late: float) -> int:
-    """Return the GPUs that at most a share `late` of these n sessions found too few, 0 without
-    sessions.
+    """Return the GPUs that at most a share `late` of n observed sessions found too few.
+
+    The result is 0 without sessions.
 
     Parameters
     ----------

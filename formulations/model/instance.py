@@ -87,15 +87,16 @@ class Instance:
 
     @cached_property
     def exposed(self) -> Ints:
-        """(n,) q Z + z of the tenant and the zone of an option, -1 where nothing limits it."""
+        """Number q Z + z of the tenant and the zone of each option, (n,), -1 = no limit applies."""
         q, z = self.tenant[self.job], self.zone[self.pool]
         limited = (z >= 0) & np.isfinite(self.exposure[q])
         return np.where(limited & (self.primary < 0), q * len(self.zones) + z, -1)
 
     @cached_property
     def held(self) -> Ints:
-        """GPUs that each option takes, (n,). GPUs of two colocated jobs count once, for the primary
-        job.
+        """GPUs that each option takes, (n,).
+
+        GPUs of two colocated jobs count once, for the primary job.
         """
         return np.where(self.primary < 0, self.gpus, 0)
 

@@ -1,12 +1,11 @@
-"""The neutral model that every solver understands: maximise a linear value over bounded columns and
-ranged rows.
+"""The neutral model that every solver understands: a linear value over bounded columns and rows.
 
     max  sum_c value_c x_c
     s.t. lower_r <= sum_c a_rc x_c <= upper_r      for every row r
          col_lower_c <= x_c <= col_upper_c,  x_c integer where `integer_c`
 
-The matrix is stored by column (an option and everything it uses lie side by side); rows come in
-named families, so that bounds, prices and explanations can speak of "budget" and "quota" instead of
+The matrix is stored by column, so that an option and everything it uses lie side by side. Rows come
+in named families, so that bounds, prices and explanations can name "budget" and "quota" instead of
 row 17.
 """
 
@@ -55,11 +54,22 @@ class RowFamily:
 
 @dataclass(frozen=True)
 class LinearModel:
-    """Maximise `value @ x` under row and column bounds. n columns, m rows, z non-zeros.
+    """Maximise `value @ x` under bounds of rows and columns: n columns, m rows, z non-zeros.
 
-    value (n,), col_lower (n,), col_upper (n,), integer (n,) bool; start (n+1,), index (z,), coef
-    (z,): the matrix by column, `index` holds rows, at most one entry per (row, column); lower (m,),
-    upper (m,): row bounds, infinities allowed; families cover all rows in order.
+    Attributes
+    ----------
+    value, col_lower, col_upper : (n,)
+        Value and bounds of each column.
+    integer : (n,)
+        True for columns of whole numbers.
+    start : (n+1,)
+        Entries of column c are start[c] .. start[c+1].
+    index, coef : (z,)
+        Row and coefficient of each entry, at most one entry for each row and column.
+    lower, upper : (m,)
+        Bounds of the rows, which may be infinite.
+    families : tuple of RowFamily
+        They cover all rows in order.
     """
 
     value: Floats
@@ -89,21 +99,21 @@ class LinearModel:
         return np.repeat(np.arange(self.n), np.diff(self.start))
 
     def activity(self, x: Floats) -> Floats:
-        """A x, shape (m,)."""
+        """Return A x, shape (m,)."""
         use: Floats = np.bincount(
             self.index, self.coef * x[self.entry_column], minlength=self.m
         ).astype(np.float64)
         return use
 
     def by_row(self) -> tuple[Ints, Ints, Floats]:
-        """The matrix by row: start (m+1,), column (z,), coef (z,)."""
+        """Return the matrix by row: start (m+1,), column (z,), coef (z,)."""
         order = np.argsort(self.index, kind="stable")
         start = np.zeros(self.m + 1, dtype=np.int64)
         np.cumsum(np.bincount(self.index, minlength=self.m), out=start[1:])
         return start, self.entry_column[order], self.coef[order]
 
     def tolerance(self) -> tuple[Floats, Floats]:
-        """Distances below `lower` and above `upper` that still count as feasible, (m,) each.
+        """Return distances below `lower` and above `upper` that count as feasible, (m,) each.
 
         They are 1e-9 relative: enough for the rounding of sums of dollars, far less than a whole
         GPU.
@@ -115,12 +125,12 @@ class LinearModel:
         return slack(self.lower), slack(self.upper)
 
     def violations(self, x: Floats) -> Ints:
-        """Rows that x breaks beyond the tolerance, shape (k,)."""
+        """Return the rows that x breaks beyond the tolerance, (k,)."""
         a, (low, up) = self.activity(x), self.tolerance()
         return np.flatnonzero((a < self.lower - low) | (a > self.upper + up))
 
     def feasible(self, x: Floats) -> bool:
-        """Whether x keeps every row, bound and integrality."""
+        """Return whether x keeps every row, every bound, and whole numbers."""
         if len(x) != self.n or not np.isfinite(x).all():
             return False
         inside = (x >= self.col_lower - 1e-9) & (x <= self.col_upper + 1e-9)
@@ -128,7 +138,7 @@ class LinearModel:
         return bool(inside.all() and whole.all() and not len(self.violations(x)))
 
     def take(self, columns: Ints) -> LinearModel:
-        """The model with only these columns, in this order; all rows stay."""
+        """Return the model with only these columns, in this order; all rows stay."""
         width = np.diff(self.start)[columns]
         end = np.cumsum(width)
         at = np.arange(end[-1] if len(end) else 0) + np.repeat(
@@ -146,7 +156,7 @@ class LinearModel:
         )
 
     def row_name(self, row: int) -> str:
-        """The row as a person would call it: 'quota of "team-a"', 'budget'."""
+        """Return the name of a row for messages, such as 'quota of "team-a"' or 'budget'."""
         for family in self.families:
             if family.first <= row < family.stop:
                 label = family.labels[row - family.first]

@@ -1,4 +1,4 @@
-"""Ranges of different lengths, laid out one behind the other."""
+"""Ranges of integers of different lengths, one after the other in one array."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from formulations.model.linear import Ints
 
 
 def ragged(begin: Ints, end: Ints) -> tuple[Ints, Ints]:
-    """All integers of the ranges begin[i] .. end[i], with the i they belong to: (i, integer),
-    each (total,).
+    """Return (i, integer) for all integers of the ranges begin[i] .. end[i], (total,) each.
+
+    end[i] is not part of the range.
     """
     length = end - begin
     owner = np.repeat(np.arange(len(begin)), length)

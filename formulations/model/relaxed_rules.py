@@ -1,14 +1,15 @@
 """The round with rules that may give way: how little must change for a plan to exist.
 
-Every row r of the given kinds gets a slack e_r >= 0 in its violated direction and a switch z_r (e_r
-<= M_r z_r):
+Every row r of the given kinds gets a slack e_r >= 0 in the direction in which it can be broken, and
+a switch z_r with e_r <= M_r z_r:
 
-    min  sum_r w_r ( z_r + e_r / |b_r| )      s.t.  rows with slack, choice and capacity rows as
-                                                    they are
+    min  sum_r w_r ( z_r + e_r / |b_r| )
+    s.t. rows with slack; all other rows unchanged
 
-Few rules (z), and little of each relative to its limit b (e). w: the limit on changes gives way
-most easily, stopping a job that must run (its choice row is a rule too) least. The GPUs of a pool
-are physics and never relaxed, nor is a secondary job's need of its primary job.
+The programme relaxes few rules (z), and each by little relative to its limit b (e). The weights w
+say which rules give way first: the limit on changes gives way most easily. Stopping a job that must
+run is the last choice; its at-most-one row is a rule too. The GPUs of a pool are physics and are
+never relaxed. Nor are the rows by which a secondary job needs its primary job.
 """
 
 from __future__ import annotations
@@ -29,27 +30,32 @@ from formulations.model.linear import (
     LinearModel,
 )
 
-WEIGHT = {CHURN: 0.5, AT_MOST_ONE: 2.0}  # of giving way, 1 for every other kind
+WEIGHT = {CHURN: 0.5, AT_MOST_ONE: 2.0}  # w of a row by its kind, 1 for every other kind
 
 
 @dataclass(frozen=True)
 class Elastic:
-    """model: the relaxed programme (maximise minus the price). rows: those that may give way, (s,).
+    """A relaxed programme.
 
-    Columns: the n of the original, then s slacks, then s switches.
+    Attributes
+    ----------
+    model : LinearModel
+        Maximises minus the price. Its columns are the n of the original, s slacks, then s switches.
+    rows : (s,)
+        Rows that may give way.
     """
 
     model: LinearModel
     rows: Ints
 
     def slack(self, x: Floats) -> Floats:
-        """How far each of `rows` gives way in the solution x, shape (s,)."""
+        """Return how far each of `rows` gives way in the solution x, (s,)."""
         s = len(self.rows)
         return x[len(x) - 2 * s : len(x) - s]
 
 
 def soft_rows(model: LinearModel) -> Bools:
-    """(m,) True for rows that are rules of people rather than of physics or logic."""
+    """Find the rows that are rules of people rather than of physics or logic, (m,)."""
     soft = np.zeros(model.m, dtype=bool)
     for family in model.families:
         span = slice(family.first, family.stop)
@@ -61,8 +67,9 @@ def soft_rows(model: LinearModel) -> Bools:
 
 
 def build_elastic_model(model: LinearModel, rows: Ints | None = None) -> Elastic:
-    """The elastic programme of a model; `rows` limits which rows may give way (default: all soft
-    rows).
+    """Build the relaxed programme of a model.
+
+    `rows` are the rows that may give way; the default is all soft rows.
     """
     rows = np.flatnonzero(soft_rows(model)) if rows is None else rows
     s, n = len(rows), model.n
@@ -75,7 +82,7 @@ def build_elastic_model(model: LinearModel, rows: Ints | None = None) -> Elastic
     limit = np.maximum(1.0, np.abs(np.where(low, model.lower[rows], model.upper[rows])))
     weight = _weights(model)[rows]
     sign = np.where(low, 1.0, -1.0)
-    # slack columns: one entry in their row, one in the link row e_r - M_r z_r <= 0
+    # A slack column has one entry in its row and one in the link row e_r - M_r z_r <= 0.
     links = model.m + np.arange(s)
     start = np.concatenate(
         [
@@ -109,7 +116,7 @@ def _weights(model: LinearModel) -> Floats:
 
 
 def _largest_use(model: LinearModel) -> Floats:
-    """(m,) most that a row can be used if every column with a positive coefficient were chosen."""
+    """Return the use of each row if all columns with positive coefficients were chosen, (m,)."""
     use: Floats = np.bincount(model.index, np.maximum(model.coef, 0), minlength=model.m).astype(
         np.float64
     )
@@ -117,7 +124,10 @@ def _largest_use(model: LinearModel) -> Floats:
 
 
 def without_rows(model: LinearModel, rows: Ints) -> LinearModel:
-    """The model with the given rows made free."""
+    """Return the model without the bounds of the given rows.
+
+    Rows of jobs keep their upper bound: a job still gets at most one option.
+    """
     lower, upper = model.lower.copy(), model.upper.copy()
     lower[rows] = -np.inf
     upper[rows] = np.where(np.isin(rows, _choice_rows(model)), upper[rows], np.inf)

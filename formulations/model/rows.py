@@ -1,8 +1,8 @@
-"""The hard rules as named row families. Each takes an Instance and gives one block of rows.
+"""The hard rules as named row families; each takes an Instance and returns one block of rows.
 
-A block says, for every option, which of its rows the option uses and how much: `row` (n,), -1 =
-none, and `coef` (n,). Letters as in formulations/README.md: x_o = 1 if option o is chosen, k_o
-GPUs, c_o dollars per hour.
+A block says for every option which of its rows the option uses, `row` (n,), -1 = none, and how
+much, `coef` (n,). Letters as in formulations/README.md: x_o = 1 if option o is chosen, k_o GPUs,
+c_o dollars per hour.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from formulations.model.linear import Bools, Floats, Ints
 
 @dataclass(frozen=True)
 class Block:
-    """Rows of one family: lower <= sum_o coef_o x_o [row_o = r] <= upper; row (n,), coef (n,),
-    bounds (rows,).
+    """The rows of one family: lower <= sum_o coef_o x_o [row_o = r] <= upper for every row r.
+
+    `row` and `coef` have the shape (n,), `lower` and `upper` one entry per row.
     """
 
     kind: str
@@ -32,7 +33,7 @@ class Block:
 
 
 def at_most_one(i: Instance) -> Block:
-    """sum_{o of j} x_o <= 1 for every job j, = 1 where the job must run."""
+    """Build sum_{o of j} x_o <= 1 for every job j, = 1 where the job must run."""
     upper = np.ones(len(i.mandatory))
     return Block(
         linear.AT_MOST_ONE,
@@ -45,7 +46,7 @@ def at_most_one(i: Instance) -> Block:
 
 
 def capacity(i: Instance) -> Block:
-    """sum_{o in p} k_o x_o <= capacity_p for every pool p."""
+    """Build sum_{o in p} k_o x_o <= capacity_p for every pool p."""
     return Block(
         linear.CAPACITY,
         i.pools,
@@ -57,7 +58,7 @@ def capacity(i: Instance) -> Block:
 
 
 def budget(i: Instance) -> Block:
-    """sum_o c_o x_o <= budget; no row without a budget."""
+    """Build sum_o c_o x_o <= budget; no row without a budget."""
     row = np.where(i.cost > 0, 0, -1)
     return _drop_unused_rows(
         Block(linear.BUDGET, ("",), row, i.cost, np.array([-np.inf]), np.array([i.budget])),
@@ -66,7 +67,7 @@ def budget(i: Instance) -> Block:
 
 
 def quota(i: Instance) -> Block:
-    """sum_{o of q} k_o x_o <= max_gpus_q for every tenant q that has one."""
+    """Build sum_{o of q} k_o x_o <= max_gpus_q for every tenant q that has one."""
     block = Block(
         linear.QUOTA,
         i.tenants,
@@ -79,7 +80,7 @@ def quota(i: Instance) -> Block:
 
 
 def tenant_budget(i: Instance) -> Block:
-    """sum_{o of q} c_o x_o <= budget_per_hour_q for every tenant q that has one."""
+    """Build sum_{o of q} c_o x_o <= budget_per_hour_q for every tenant q that has one."""
     row = np.where(i.cost > 0, i.tenant[i.job], -1)
     block = Block(
         linear.TENANT_BUDGET,
@@ -93,8 +94,9 @@ def tenant_budget(i: Instance) -> Block:
 
 
 def guarantee(i: Instance) -> Block:
-    """sum_{o of q} k_o x_o >= u_q for every tenant q with a guarantee; u_q as usable
-    (formulations/model/guarantee.py).
+    """Build sum_{o of q} k_o x_o >= u_q for every tenant q with a guarantee.
+
+    u_q is the usable part of the guarantee (formulations/model/guarantee.py).
     """
     block = Block(
         linear.GUARANTEE,
@@ -108,7 +110,7 @@ def guarantee(i: Instance) -> Block:
 
 
 def churn(i: Instance) -> Block:
-    """sum_{o keeps} x_o >= running jobs - max_changes; no row where every job may change."""
+    """Build sum_{o keeps} x_o >= running jobs - max_changes; no row where every job may change."""
     row = np.where(i.keep, 0, -1)
     block = Block(
         linear.CHURN,
@@ -122,9 +124,7 @@ def churn(i: Instance) -> Block:
 
 
 def exposure(i: Instance) -> Block:
-    """sum_{o of q in z} k_o x_o <= exposure_q for every tenant q that has a limit and every zone
-    z.
-    """
+    """Build sum_{o of q in z} k_o x_o <= exposure_q for tenants q with a limit and zones z."""
     zones = len(i.zones)
     limit = np.repeat(i.exposure, zones)
     labels = [exposure_label(name, zone) for name in i.tenants for zone in i.zones]
@@ -140,7 +140,7 @@ def exposure(i: Instance) -> Block:
 
 
 def exposure_label(tenant: str, zone: str) -> str:
-    """Name of the row of a tenant and a zone."""
+    """Return the label of the row of a tenant and a zone."""
     return f'{tenant}" in region "{zone}'
 
 
@@ -203,15 +203,16 @@ def colocation_label(job: str, gpus: int, pool: str) -> str:
 
 
 def idle(i: Instance) -> Block:
-    """sum_{o in p} batch_o x_o <= most_batch_p: GPUs that only interactive jobs may hold."""
+    """Build sum_{o in p} batch_o x_o <= most_batch_p: some GPUs are for interactive jobs only."""
     return _headroom_block(
         linear.IDLE, i, *((i.headroom.batch, i.headroom.most_batch) if i.headroom else ())
     )
 
 
 def headroom(i: Instance) -> Block:
-    """sum_{o in p} firm_o x_o <= most_firm_p: GPUs that are idle, or can be given back at short
-    notice.
+    """Build sum_{o in p} firm_o x_o <= most_firm_p for every pool p with GPUs for interactive jobs.
+
+    The other GPUs are idle, or can be given back at short notice.
     """
     return _headroom_block(
         linear.HEADROOM, i, *((i.headroom.firm, i.headroom.most_firm) if i.headroom else ())
@@ -248,7 +249,7 @@ FAMILIES = (
 
 
 def _drop_unused_rows(block: Block, use: Bools) -> Block:
-    """The block without the rows that bind nothing."""
+    """Return the block without the rows that `use` leaves out."""
     if use.all():
         return block
     new = np.where(use, np.cumsum(use) - 1, -1)

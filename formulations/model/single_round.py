@@ -27,7 +27,7 @@ from formulations.model.rows import FAMILIES, Block
 def build_model(
     instance: Instance, families: Sequence[Callable[[Instance], Block]] = FAMILIES
 ) -> LinearModel:
-    """The LinearModel of an instance; column o is option o of the instance."""
+    """Build the LinearModel of an instance; column o is option o of the instance."""
     n = len(instance.value)
     blocks = [family(instance) for family in families]
     first = np.concatenate([[0], np.cumsum([len(b.upper) for b in blocks])]).astype(np.int64)
@@ -64,5 +64,5 @@ def build_model(
 
 
 def _uses(b: Block) -> Bools | None:
-    """Which options have an entry in the block; None where it has no rows."""
+    """Find the options with an entry in the block, (n,); None where it has no rows."""
     return (b.row >= 0) & (b.coef != 0) if len(b.upper) else None

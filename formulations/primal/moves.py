@@ -77,17 +77,16 @@ class Board:
         return np.maximum(np.maximum(self.use - c.high, c.low - self.use), 0.0) / self.unit
 
     def rent(self) -> float:
-        """Return the price of the units that the choice leaves unused (or misses), if it keeps the
-        rows.
+        """Return the price of the units that the choice leaves unused or misses.
+
+        It has a meaning only if the choice keeps the rows.
         """
         c, p = self.choices, self.p
         edge = np.where(p > 0, c.high, np.where(p < 0, c.low, self.use))
         return float((p * (edge - self.use)).sum())
 
     def moves(self, columns: Ints, leave: Ints) -> Moves:
-        """Return the moves of the owners of `columns` to them, and of the groups `leave` to
-        nothing.
-        """
+        """Return the moves of groups to their `columns`, and of the groups `leave` to nothing."""
         c = self.choices
         group = np.concatenate([c.group[columns], leave])
         column = np.concatenate([columns, np.full(len(leave), -1)])

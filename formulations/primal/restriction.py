@@ -20,8 +20,10 @@ NEAR, NEAR_PER_ROW = 2_000, 30  # columns of a core: a constant, and for each ro
 
 @dataclass(frozen=True)
 class Focus:
-    """A small view of the same rows: groups (G,) and columns (k,) of the whole, base (J,) choice of
-    all.
+    """A small model with the same rows as a whole model.
+
+    `groups` (G,) and `columns` (k,) are those of the whole model, and `base` (J,) is a choice of
+    the whole model.
     """
 
     view: Choices
@@ -78,7 +80,7 @@ class NearTies:
         """
         c = self.choices
         near, free = self._near.copy(), self._free.copy()
-        # a group whose column is no near tie may leave it
+        # a group whose column is not a near tie may leave it
         away = np.where(choice >= 0, np.append(~near, False)[choice], self._bound_to_take)
         near[choice[away & (choice >= 0)]] = True
         free |= away

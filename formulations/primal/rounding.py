@@ -1,8 +1,8 @@
-"""From prices to a plan: take the best columns at the prices, repair broken rows, use what is left.
+"""From prices to a plan: take the best columns, repair broken rows, use what is left.
 
-This is the strong greedy ("marginal"): the Lagrangian heuristic of the multiple-choice knapsack
-literature (Kellerer, Pferschy and Pisinger 2004, "Knapsack Problems", ch. 11). It serves as hint,
-fallback and policy, so it must find a plan in practically every round that has one. It is
+This is the strong greedy ("marginal") policy: the Lagrangian heuristic of the multiple-choice
+knapsack literature (Kellerer, Pferschy and Pisinger 2004, "Knapsack Problems", ch. 11). It serves
+as hint, fallback and policy, so it must find a plan in practically every round that has one. It is
 deterministic.
 """
 
@@ -19,8 +19,8 @@ from formulations.model.linear import Bools, Floats, Ints
 from formulations.primal.moves import Board, Moves
 from formulations.primal.restriction import NearTies, focus_on_near_ties
 
-PAIRS = 1500  # moves that are combined to pairs
-TRIALS = 400  # moves that look for a second move to go with them, in one pass
+PAIRS = 1500  # moves that are combined into pairs
+TRIALS = 400  # moves of one pass for which a second move is searched
 REPAIRS = 50_000  # moves considered in one pass of a repair
 SINGLES = 20_000  # single moves considered in one pass
 CHUNK = 512  # pairs that are checked at once
@@ -46,7 +46,7 @@ def _sharpen(choices: Choices, choice: Ints, prices: Floats, dual: Dual, turn: i
     """Move prices against the rows that the choice breaks: a subgradient step of growing length."""
     board = Board(choices, choice, project_prices(choices, prices))
     up, down = board.use > choices.high, board.use < choices.low
-    # the best columns kept all rows and only the repair failed: change prices of all binding rows
+    # the best columns keep all rows and only the repair failed: prices of binding rows change
     if not (up | down).any():
         up, down = dual.prices[choices.rows] > 0, dual.prices[choices.rows] < 0
     mean_value = float(np.abs(choices.value).mean()) if choices.n else 1.0
@@ -132,7 +132,7 @@ def fill(
         focus = ties.around(choice)
         filled = focus.widen(_fill(focus.view, focus.narrow(choice), focus.prices, passes, until))
     better = choices.value_of(filled) > choices.value_of(choice)
-    # rounding of many sums may break a row, very rarely
+    # the rounding of many sums breaks a row very rarely
     return filled if better and choices.feasible(filled) else choice
 
 
@@ -294,8 +294,9 @@ def improve_singly(board: Board, most: int = SINGLES) -> bool:
 
 
 def improve_pairs(board: Board) -> bool:
-    """Make feasible pairs of moves that gain value, the largest gain first; return False if none
-    does.
+    """Make feasible pairs of moves that gain value, the largest gain first.
+
+    Return False if no pair gains.
     """
     c = board.choices
     moves = _all_moves(board, max(100, min(PAIRS, 400_000 // max(1, c.R))))
