@@ -1,6 +1,6 @@
-"""The interface between formulations and solvers: what to solve, with which limits, and the answer.
+"""The interface between formulations and solvers: model, limits and result.
 
-Everything in a SolverResult is *as claimed by the solver*; the receiver checks it
+Everything in a SolverResult is *as claimed by the solver*. The receiver checks it
 (policies/mip.py).
 """
 
@@ -17,7 +17,7 @@ from formulations.model.linear import Floats, LinearModel
 
 
 class Termination(StrEnum):
-    """State why a search ended, as the solver claims: whoever receives it verifies it.
+    """State why a search ended, as the solver claims; the receiver verifies it.
 
     Examples
     --------
@@ -28,7 +28,7 @@ class Termination(StrEnum):
     GAP = "gap"  # the asked gap was proven (gap 0: optimal)
     TIME_LIMIT = "time_limit"  # stopped by time; values may or may not be present
     INFEASIBLE = "infeasible"  # proven: no plan keeps all rows
-    # crash, garbage, refused model, killed without answer: see detail
+    # crash, invalid answer, refused model, or killed without an answer; see `detail`
     FAILED = "failed"
 
 
@@ -36,9 +36,7 @@ class ProgressWatcher(Protocol):
     """Receives the progress of a search. The plan does not depend on it."""
 
     def improved(self, value: float, bound: float) -> None:
-        """Receive the value of the best known plan (-inf: none is known) and the bound on all
-        plans.
-        """
+        """Receive the value of the best known plan (-inf: none) and the bound on all plans."""
 
     def note(self, text: str) -> None:
         """Receive a description of a step, in one or more lines."""
@@ -46,7 +44,7 @@ class ProgressWatcher(Protocol):
 
 @dataclass(frozen=True)
 class SolveLimits:
-    """State how hard to try, and who is told.
+    """State how long and how far to search, and who receives the progress.
 
     Parameters
     ----------
@@ -59,7 +57,7 @@ class SolveLimits:
     log : bool
         Keep the solver's own log in its result.
     watch : ProgressWatcher, optional
-        Who is told how the search goes on; it stays in this process.
+        Receives the progress of the search; it stays in this process.
 
     Examples
     --------
@@ -134,8 +132,9 @@ class SolverResult:
 
 
 ReportProgress = Callable[[Floats | None, float], None]
-"""report(values or None, bound): an improving plan and / or a better bound, sent while the
-search goes on.
+"""Function report(values or None, bound), which a back end calls during the search.
+
+It reports a better plan, a better bound, or both.
 """
 
 
@@ -150,9 +149,7 @@ class Solver(Protocol):
 
 
 class Backend(Protocol):
-    """The function `solve` of a back-end module (highs, cpsat, pulp_reference); it runs in a
-    worker.
-    """
+    """The function `solve` of a back-end module (highs, cpsat, pulp_reference), run in a worker."""
 
     def __call__(
         self, model: LinearModel, limits: SolveLimits, hint: WarmStart, report: ReportProgress

@@ -1,7 +1,7 @@
-"""OR-Tools CP-SAT: the model in whole numbers (integers.py), filled into its protocol buffer in
-bulk.
+"""Solve models by OR-Tools CP-SAT.
 
-Its bound is the integer model's, plus the proven error of the scaling.
+The model is written in whole numbers (integers.py), and passed to CP-SAT's protocol buffer in bulk.
+The bound is that of the integer model, plus the proven error of the scaling.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ INT64 = 2**63 - 1
 
 
 def version() -> str:
-    """Version of OR-Tools; loads the library."""
+    """Return the version of OR-Tools; this loads the library."""
     import ortools
     from ortools.sat.python import cp_model  # noqa: F401 - loading it now is the point
 
@@ -32,11 +32,11 @@ def version() -> str:
 def solve(
     model: LinearModel, limits: SolveLimits, hint: WarmStart, report: ReportProgress
 ) -> SolverResult:
-    """Solve by CP-SAT; FAILED if a column is continuous or unbounded. See base.Backend.
+    """Solve by CP-SAT, see base.Backend; FAILED if a column is continuous or unbounded.
 
-    A plan of the integer model can, in rare cases, break a row by less than rounding. Then the
-    model rounded inwards is solved as well, and the answer has the plan of that and the bound of
-    this.
+    In rare cases a plan of the integer model breaks a row by less than rounding. Then the model
+    that is rounded inwards is solved as well. The answer has the plan of that model and the bound
+    of the first.
     """
     begin = time.monotonic()
     try:
@@ -90,7 +90,7 @@ def _solve(
         values = np.array(solver.response_proto.solution, dtype=np.float64)
         ended = Termination.GAP if status == cp_model.OPTIMAL else Termination.TIME_LIMIT
         return SolverResult(ended, values, float(model.value @ values), bound, log=text)
-    # stopped before or in presolve its bound is 0: only what it announced counts
+    # if CP-SAT stops before the end of presolve, its bound is 0: only announced bounds count
     if status == cp_model.UNKNOWN:
         return SolverResult(Termination.TIME_LIMIT, bound=min(proven), log=text)
     return SolverResult(
@@ -101,13 +101,14 @@ def _solve(
 
 
 def _void(whole: IntegerModel) -> float:
-    """CP-SAT's bound before it has any."""
+    """Return a value above every bound that CP-SAT can prove: the bound before it has one."""
     return INT64 / 2 / whole.scale
 
 
 def _fill(proto: Any, whole: IntegerModel, hint: WarmStart) -> None:
-    """Variables, rows, objective and start; maximisation is minimising the negative, as CP-SAT
-    keeps it.
+    """Fill in variables, rows, objective and start.
+
+    CP-SAT minimises, so the objective is the negative of the value.
     """
     for pair in np.stack([whole.lower, whole.upper], axis=1).tolist():
         proto.variables.add().domain.extend(pair)
@@ -158,8 +159,9 @@ def _set(solver: Any, limits: SolveLimits, log: list[str]) -> None:
 def _listener(
     cp_model: Any, whole: IntegerModel, report: ReportProgress, proven: list[float]
 ) -> tuple[Any, Any]:
-    """(solution callback, bound callback); CP-SAT calls them from its own threads. Bounds are
-    added to `proven`.
+    """Return a callback for solutions and one for bounds, which CP-SAT calls from its own threads.
+
+    Bounds are added to `proven`.
     """
     lock = threading.Lock()
 

@@ -1,7 +1,7 @@
-"""HiGHS through its arrays: MIP with a start, streamed incumbents and bounds; LP relaxations with
-row prices.
+"""Solve models by HiGHS, through its arrays.
 
-HiGHS compares with absolute tolerances, hence the scaling (scaling.py).
+A MIP takes a start, and reports incumbents and bounds while it runs. An LP has row prices. HiGHS
+compares with absolute tolerances, so models are scaled first (scaling.py).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ TOLERANCE = 1e-9
 
 
 def version() -> str:
-    """Version of HiGHS; loads the library."""
+    """Return the version of HiGHS; this loads the library."""
     import highspy
 
     engine: Any = highspy.Highs
@@ -30,15 +30,15 @@ def version() -> str:
 def solve(
     model: LinearModel, limits: SolveLimits, hint: WarmStart, report: ReportProgress
 ) -> SolverResult:
-    """Solve by branch and cut, or as an LP with prices if no column is integer. See base.Backend.
+    """Solve by branch and cut, or as an LP with prices if no column is integer; see base.Backend.
 
     Presolve is off for MIPs: on models of this shape it costs more than it saves. The search stops
-    at the relative gap alone (the absolute one is 0).
+    at the relative gap alone (the absolute gap is 0).
     """
     import highspy
 
     new: Any = highspy.Highs
-    new.resetGlobalScheduler(True)  # else a change of `threads` makes run() fail without a word
+    new.resetGlobalScheduler(True)  # else run() fails without a message if `threads` changed
     engine = new()
     is_mip = bool(model.integer.any())
     scale = value_scale(model, 10)
@@ -106,7 +106,7 @@ def _pass_model(highspy: Any, engine: Any, model: LinearModel, scale: float, row
 
 
 def _pass_start(highspy: Any, engine: Any, values: Floats) -> None:
-    """A complete start; HiGHS drops an infeasible one without a word, which is what is wanted."""
+    """Pass a complete start; HiGHS drops an infeasible one without a message, as intended."""
     start = highspy.HighsSolution()
     start.col_value = values.tolist()
     start.value_valid = True
@@ -148,7 +148,10 @@ def _answer(
     scale: float,
     rows: Floats,
 ) -> SolverResult:
-    """What HiGHS found, whatever it calls it: a status alone is never believed."""
+    """Return what HiGHS found.
+
+    Plans and bounds are read from its numbers, because its status alone is not trusted.
+    """
     info, found = engine.getInfo(), engine.getModelStatus()
     kinds = highspy.HighsModelStatus
     name = engine.modelStatusToString(found)

@@ -1,14 +1,18 @@
-"""Look several intervals ahead: plan columns priced by dynamic programming, prices by the smooth
-dual, then a choice.
+"""Look several intervals ahead by column generation over plans of jobs.
 
-    simple plans -> [prices of the plans known -> best plan of every job at them, and the bound] ...
-    -> round -> solver
+    simple plans -> [prices of the known plans -> best plan of every job at them, and the bound] ...
+    -> rounding -> solver
 
-The bound is that of formulations/horizon/pricing, for the problem as it stands, whatever the solver
-claims. Known plans are a model of choices, so all that serves a single round serves here:
+A plan of a job has one option in each interval. Plans are priced by dynamic programming, and prices
+come from the smooth dual of the choice among known plans. The bound is that of
+formulations/horizon/pricing. It holds for the whole problem, whatever the solver claims.
+
+Known plans are a model of choices. So the same parts serve as for a single round:
 formulations/bounds/lagrangian (prices by Newton steps), formulations/primal/rounding (a plan from
-prices) and any Solver for the rest. Dantzig and Wolfe 1960; Lübbecke and Desrosiers 2005, "Selected
-topics in column generation". Measurements: docs/horizon.md.
+prices), and any Solver for the rest.
+
+References: Dantzig and Wolfe 1960; Lübbecke and Desrosiers 2005, "Selected topics in column
+generation". Measurements: docs/horizon.md.
 """
 
 from __future__ import annotations
@@ -27,37 +31,37 @@ from formulations.model.choices import Choices, choices
 from formulations.model.linear import Floats, Ints
 from formulations.primal.rounding import round_dual
 
-# (units, decisions) of pricing while prices are far off, and for the certificate
+# grids of pricing, as (units, decisions): while prices are far off, and for the certificate
 ROUGH, FINE = (48, 50), (192, 400)
-# the same on arrays, where a gap of LOOSE is enough: a finer grid takes seconds
+# the same without compiled code, if the asked gap is at least LOOSE: a finer grid takes seconds
 COARSE = ((24, 0), (96, 0))
 LOOSE = 5e-3
-CLOSE = 0.1  # relative distance of bound and known plans from which pricing is fine
-TEMPERATURE = 1e-3  # of the prices of known plans
-# share of the mean value of a job at the prices: a simple plan that loses no more is kept
+CLOSE = 0.1  # relative distance of bound and known plans at which the fine grid is used
+TEMPERATURE = 1e-3  # coldest temperature of the smooth dual of known plans
+# a plan is kept if it loses at most this share of the mean value of a job at the prices
 KEPT = 0.2
-FEW = 3000  # known plans from which on they are forgotten
-# plans there are in all that are all taken: a small round is then decided exactly
+FEW = 3000  # plans are forgotten only if at least so many are known
+# if there are at most so many plans in all, all of them are used, and the result is exact
 ALL = 3000
-# of the solver; prices tried between two of them, and how far they are apart
+# calls of the solver; prices tried between two calls, and the deviation of their logarithms
 TURNS, NEARBY, SPREAD = 6, 4, 0.1
-LEAST_S = 1.0  # for one turn
-ROUNDS = 40  # of pricing
-PART = 0.15  # of the asked gap that the missing plans may cost
+LEAST_S = 1.0  # least seconds of one call of the solver
+ROUNDS = 40  # largest number of passes of pricing
+PART = 0.15  # share of the asked gap that the missing plans may cost
 # share of the best prices in the next ones while they are far off (Wentges 1997)
 STEADY = 0.7
-# times the longest step so far and the last rounding: time left without which none begins
+# a step begins only if the time left is this many times the longest step and last rounding
 RESERVE = 1.5
 
 
 @dataclass(frozen=True)
 class HorizonStart:
-    """What an earlier look ahead found; either part may be missing.
+    """State what an earlier look ahead found; either part may be missing.
 
     Attributes
     ----------
     plan : (J, H)
-        Plans in the option numbers of now.
+        Plans, as present option numbers.
     prices : (H, R)
         Prices of the rows.
     """
@@ -68,7 +72,7 @@ class HorizonStart:
 
 @dataclass(frozen=True)
 class HorizonResult:
-    """The result of looking ahead.
+    """State the result of a look ahead.
 
     Attributes
     ----------
@@ -82,6 +86,8 @@ class HorizonResult:
         Value of one more unit of every row.
     passes, columns : int
         Passes of pricing, and plans considered.
+    seconds : float
+        Wall seconds.
     detail : str
         What was done.
     """
@@ -97,7 +103,7 @@ class HorizonResult:
 
     @property
     def gap(self) -> float:
-        """(bound - gain) / max(|gain|, 1e-9), inf without a plan."""
+        """Relative gap (bound - gain) / max(|gain|, 1e-9), inf without a plan."""
         return (
             (self.bound - self.gain) / max(abs(self.gain), 1e-9)
             if self.plan is not None
@@ -131,7 +137,7 @@ def look_ahead(
 
 
 def all_plans(x: Horizon) -> tuple[Ints, Ints]:
-    """Every plan of every job: job (N,), plan (N, H)."""
+    """Return every plan of every job: job (N,) and plan (N, H)."""
     jobs, plans = [np.zeros(0, dtype=np.int64)], [np.zeros((0, x.H), dtype=np.int64)]
     for j, (first, k) in enumerate(
         zip(x.start.tolist(), (np.diff(x.start) + 1).tolist(), strict=False)
@@ -143,8 +149,9 @@ def all_plans(x: Horizon) -> tuple[Ints, Ints]:
 
 
 class _Columns:
-    """The plans known so far: job (N,), gain (N,), plan (N, H); the model of choosing among
-    them.
+    """The plans known so far, and the model of choosing among them.
+
+    job (N,), gain (N,) and plan (N, H) are ascending by job.
     """
 
     def __init__(self, x: Horizon) -> None:
@@ -180,7 +187,7 @@ class _Columns:
         return len(new)
 
     def view(self) -> Choices:
-        """The choice among known plans."""
+        """Return the choice among known plans."""
         if self._view is None:
             self._view = choices(plan_model(self.x, self.job, self.gain, self.plan))
         return self._view
@@ -209,7 +216,7 @@ class _Columns:
         return keys
 
     def find(self, plan: Ints) -> Ints:
-        """The columns (J,) of plans (J, H) that have been added, -1 = holds nothing or unknown."""
+        """Return the columns (J,) of plans (J, H), -1 where a plan is unknown or holds nothing."""
         found = np.full(self.x.J, -1)
         same = np.flatnonzero((self.plan == plan[self.job]).all(axis=1))
         found[self.job[same]] = same
@@ -217,7 +224,7 @@ class _Columns:
 
 
 class _Search:
-    """Best plan, best bound and the prices that gave it."""
+    """The state of one search: best plan, best bound, and the prices that gave it."""
 
     def __init__(
         self, x: Horizon, limits: SolveLimits, solver: Solver | None, compiled: bool | None
@@ -233,16 +240,14 @@ class _Search:
         arrays = not (has_numba() if compiled is None else compiled)
         units = COARSE if arrays and limits.gap >= LOOSE else (ROUGH, FINE)
         self.grids = {fine: Pricing(x, *units[fine], not arrays) for fine in (False, True)}
-        # without a search the last plans are missed however often prices change
+        # pricing without compiled code does no search: more passes do not find the last plans
         self.ends_early = arrays
         self.all_known = x.H == 1  # every plan is an option
-        # seconds of a step of pricing, of the last rounding
+        # seconds of the longest pass of pricing, and of the last rounding
         self._longest = self._rounding = 0.0
 
     def begin(self, start: HorizonStart) -> None:
-        """Simple plans, and those of an earlier look: together they give first prices and a
-        first plan.
-        """
+        """Find first prices and a first plan, from simple plans and an earlier look ahead."""
         x, every = self.x, np.arange(self.x.J)
         stay = np.repeat(x.current[:, None], x.H, axis=1)
         plans = [stay] if start.plan is None else [start.plan, stay]
@@ -277,11 +282,13 @@ class _Search:
             self.prices = dual.prices[x.J :]
         self.columns.keep(dual)
         if given is not None:
-            self.prices = given  # nearer than those of simple plans
+            self.prices = given  # these are closer than the prices of simple plans
 
     def _move_when_rows_change(self) -> None:
-        """Jobs stay as they are until there is less or more of something, and then change: prices
-        alone may ask for such a plan of a part of a job only."""
+        """Add plans in which a job stays as it is until a limit changes, and then moves.
+
+        Prices alone may ask for such a plan for a fraction of a job only.
+        """
         x, o = self.x, np.flatnonzero(self.x.current[self.x.job] >= 0)
         changes = 1 + np.flatnonzero((x.high[1:] != x.high[:-1]).any(axis=1))
         for h in changes.tolist():
@@ -290,7 +297,7 @@ class _Search:
             self.columns.add(x.job[o], plan)
 
     def price(self) -> None:
-        """Column generation, until what is missing costs less than a part of the asked gap."""
+        """Generate columns until the missing plans cost less than a part of the asked gap."""
         x, every, fine = self.x, np.arange(self.x.J), False
         dual: Dual | None = None
         prices, enough = self.prices, PART * max(self.limits.gap, 1e-6)
@@ -323,8 +330,9 @@ class _Search:
             self._longest = max(self._longest, time.monotonic() - begun)
 
     def find_plan(self) -> None:
-        """The plan that the prices suggest, then the solver's; where the gap stays open, among
-        more and more plans.
+        """Round at the best prices, then use the solver on more and more plans.
+
+        It ends when the gap is reached, or more plans do not help.
         """
         if time.monotonic() < self.until:
             self._round_dual(evaluate(self.columns.view(), self._prices_of_all_rows(self.prices)))
@@ -338,7 +346,10 @@ class _Search:
                 return
 
     def _solve(self, solver: Solver) -> None:
-        """Choose among the known plans with a solver, for no longer than everything took so far."""
+        """Choose among the known plans with a solver, for at most the time that the search took.
+
+        If all plans are known, the solver has all the time that is left.
+        """
         view, now = self.columns.view(), time.monotonic()
         dual = evaluate(view, self._prices_of_all_rows(self.prices))
         values = view.to_x(self.columns.find(self.plan)) if self.plan is not None else None
@@ -364,7 +375,7 @@ class _Search:
             self.bound = min(self.bound, answer.bound)
 
     def _widen(self, rng: np.random.Generator) -> int:
-        """More plans: the best ones at prices around the best prices. Returns how many."""
+        """Add the best plans at prices around the best prices; return how many are new."""
         new = 0
         for _ in range(NEARBY):
             if not self._has_time():
@@ -377,7 +388,7 @@ class _Search:
         return new
 
     def answer(self) -> HorizonResult:
-        """What was found."""
+        """Return what was found."""
         x = self.x
         return HorizonResult(
             self.plan,

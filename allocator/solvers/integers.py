@@ -1,31 +1,29 @@
-"""A LinearModel in whole numbers, for solvers that know no others, with a proven error.
+"""Write a LinearModel in whole numbers, with a proven error, for solvers that need integers.
 
-Rows. Column x_c has bounds l_c <= x_c <= u_c. A row side sum a_c x_c <= b (a lower side is
-mirrored: -a, -b) becomes
+Rows. Column x_c has bounds l_c <= x_c <= u_c. A row side sum a_c x_c <= b, with its tolerance added
+to b, becomes sum A_c x_c <= B in whole numbers. A lower side is mirrored: -a, -b. Every point that
+LinearModel.feasible accepts is kept ("relaxed"). So a bound of the integer model is a bound of the
+original model. There are two ways, which are tried in this order:
 
-    sum A_c x_c <= B,      B = floor(s (b + tolerance - a.l) + D) + A.l
-
-so that every point that LinearModel.feasible accepts is kept ("relaxed"); hence a bound of the
-integer model is one of the original. Two ways, tried in this order:
-
-- exact: the smallest s = 1, 10, ..., 10^6 with s a_c whole up to rounding of the last digits; A_c =
-    rint(s a_c), and
-  D = sum_c (|s a_c - A_c| + 2^-51 |s a_c|) (u_c - l_c) covers those digits.
-- fine: s = 2^k, A_c = floor(s a_c), D = 0. As x_c - l_c >= 0, A.(x - l) <= s a.(x - l). k is so
-    large that rounding
-  loosens the row by at most 2^-34 of max(1, |b|), less than a tenth of the tolerance itself.
+- exact: B = floor(s b + D). s is the smallest of 1, 10, ..., 10^6 for which every s a_c is whole up
+  to rounding of its last digits, and A_c = rint(s a_c). D covers those digits:
+  D = sum_c (|s a_c - A_c| + 2^-51 |s a_c|) (|l_c| + u_c - l_c).
+- fine: B = floor(s (b - a.l) + D) + A.l, with s = 2^k and A_c = floor(s a_c). As x_c - l_c >= 0,
+  A.(x - l) <= s a.(x - l). D covers only the rounding of s (b - a.l). k is so large that rounding
+  loosens the row by at most 2^-34 of max(1, |b|), less than a tenth of the tolerance, as long as
+  all numbers stay within the limits of the solver.
 
 With relaxed=False the same is done inwards (ceil, -D, -tolerance/2): every point of that model is
 feasible.
 
-Values. V_c = rint(w v_c); for every feasible x: |v.x - V.x / w| <= error, with
+Values. V_c = rint(w v_c), and for every feasible x: |v.x - V.x / w| <= error, with
 
     error = (1 / w) units(|w v_c - V_c| + 2^-51 |w v_c|)
 
-where units(q) >= sum_c q_c |x_c| for every feasible x: the largest q of each "at most one" row,
-plus q_c max|x_c| over the columns in none. Hence bound <= (integer bound) / w + error. w is a power
-of ten if the values are decimal fractions, else of two, so large that error <= 2^-30 units(|v|),
-about 1e-9.
+where units(q) >= sum_c q_c |x_c| for every feasible x. units(q) is the sum of the largest q of each
+"at most one" row, plus q_c max|x_c| over the columns in no such row. Hence bound <= (integer bound)
+/ w + error. w is a power of ten if the values are decimal fractions. Otherwise it is a power of two
+so large that error <= 2^-30 units(|v|), about 1e-9.
 """
 
 from __future__ import annotations
@@ -39,19 +37,20 @@ from formulations.model.linear import AT_MOST_ONE, Bools, Floats, Ints, LinearMo
 
 LARGEST = 2.0**53  # whole numbers up to here are exact in float64
 TOTAL = 2.0**61  # sum of |A_c x_c| in a row: CP-SAT's limit is 2^63
-LAST_DIGITS = 2.0**-51  # relative: more than the rounding error of one product
+LAST_DIGITS = 2.0**-51  # relative; above the rounding error of one product
 FREE = 2**62  # no bound
 
 
 class NotInteger(Exception):
-    """The model cannot be written in whole numbers: a continuous or unbounded column, or numbers
-    too far apart.
+    """The model cannot be written in whole numbers.
+
+    A column is continuous or unbounded, or its numbers are too far apart.
     """
 
 
 @dataclass(frozen=True)
 class Row:
-    """lower <= sum coef_i x_column_i <= upper, all whole; +-FREE for a missing bound."""
+    """One row: lower <= sum coef_i x_column_i <= upper, all whole; a missing bound is +-FREE."""
 
     column: Ints
     coef: Ints
@@ -61,11 +60,11 @@ class Row:
 
 @dataclass(frozen=True)
 class IntegerModel:
-    """Maximise value @ x over whole x in [lower, upper]: groups with at most (`exact`: exactly) one
-    1, and rows.
+    """Maximise value @ x over whole x in [lower, upper], with `groups` and `rows`.
 
-    value, lower, upper: (n,). The value of a plan is value @ x / scale. It differs from that of
-    the original by at most `error`.
+    A group has at most one 1, or exactly one if its flag is True. The value of a plan is value @ x
+    / scale. It differs from that of the original model by at most `error`. value, lower and upper
+    are (n,).
     """
 
     value: Ints
@@ -77,12 +76,12 @@ class IntegerModel:
     error: float
 
     def bound(self, claimed: float) -> float:
-        """The bound of the original model that follows from one of this model."""
+        """Return the bound of the original model that follows from a bound of this model."""
         return (claimed / self.scale + self.error) if math.isfinite(claimed) else math.inf
 
 
 def integer_model(model: LinearModel, relaxed: bool = True) -> IntegerModel:
-    """The model in whole numbers; see the module. Raises NotInteger."""
+    """Return the model in whole numbers, see the module; raises NotInteger."""
     if not model.integer.all():
         raise NotInteger(
             f"{int((~model.integer).sum())} columns are continuous; this solver takes whole numbers"
@@ -120,8 +119,9 @@ def integer_model(model: LinearModel, relaxed: bool = True) -> IntegerModel:
 
 
 def _groups(model: LinearModel, lower: Floats, upper: Floats) -> Ints:
-    """The "at most one" row of every column, -1 for none, shape (n,); only rows that say exactly
-    that count.
+    """Return the "at most one" row of every column, (n,), -1 for none.
+
+    Only rows with coefficients 1 over binary columns count.
     """
     kind = np.zeros(model.m, dtype=bool)
     for family in model.families:
@@ -134,15 +134,16 @@ def _groups(model: LinearModel, lower: Floats, upper: Floats) -> Ints:
     group = np.full(model.n, -1, dtype=np.int64)
     inside = kind[model.index]
     group[model.entry_column[inside]] = model.index[inside]
-    # a column of two such rows counts in the last one; the others stay ordinary rows
+    # a column of two such rows belongs to the last one; the others stay ordinary rows
     kind[model.index[inside & (group[model.entry_column] != model.index)]] = False
     group[group >= 0] = np.where(kind[group[group >= 0]], group[group >= 0], -1)
     return group
 
 
 def units(weight: Floats, group: Ints, most: Floats) -> float:
-    """A bound on sum_c weight_c |x_c| over all feasible x. weight >= 0, group, most (largest
-    |x_c|): shape (n,).
+    """Return a bound on sum_c weight_c |x_c| over all feasible x.
+
+    weight >= 0, group and most (the largest |x_c|) are (n,).
     """
     inside = group >= 0
     top = np.zeros(int(group.max(initial=-1)) + 1)
@@ -166,7 +167,7 @@ def _values(v: Floats, group: Ints, most: Floats) -> tuple[Ints, float, float]:
 
 
 def _are_whole(scaled: Floats) -> Bools:
-    """Which numbers are whole up to their last digits."""
+    """Return which numbers are whole up to their last digits."""
     whole: Bools = np.abs(scaled - np.rint(scaled)) <= 2.0**-50 * np.abs(scaled)
     return whole
 
@@ -174,7 +175,7 @@ def _are_whole(scaled: Floats) -> Bools:
 def _row(
     column: Ints, a: Floats, low: float, high: float, lower: Floats, upper: Floats, relaxed: bool
 ) -> list[Row]:
-    """The row as one integer row (exact), or as one for each side that binds (fine)."""
+    """Return the row as one integer row (exact), or one for each side that binds (fine)."""
     base, span = lower[column], (upper - lower)[column]
     outwards = 1.0 if relaxed else -1.0
     for s in (10.0**k for k in range(7)):

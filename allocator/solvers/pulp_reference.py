@@ -1,8 +1,8 @@
-"""The readable reference: the model written out variable by variable with PuLP, solved by CBC or
-what PuLP finds.
+"""The readable reference: a model written variable by variable with PuLP, solved by CBC.
 
-PuLP calls a plan "Optimal" that CBC only found before its time was up, and tells no bound; both are
-read from CBC's log. Without a log that can be read there is no bound.
+If CBC is not available, another solver that PuLP finds is used. PuLP calls a plan "Optimal" even if
+CBC only found it before its time was over, and it gives no bound. So both are read from CBC's log.
+Without a log that can be read there is no bound.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from allocator.solvers.base import ReportProgress, SolveLimits, SolverResult, Te
 from allocator.solvers.scaling import round_values, row_scale, value_scale
 from formulations.model.linear import AT_MOST_ONE, LinearModel
 
-SIZE = 17  # values up to 2^17: CBC prints its bound with three decimals
+SIZE = 17  # values are scaled to 2^17, because CBC prints its bound with three decimals
 DECIMALS = 0.5e-3
 PREFERRED = ("PULP_CBC_CMD", "COIN_CMD")
 INFEASIBLE = re.compile(
@@ -29,13 +29,13 @@ INFEASIBLE = re.compile(
     r"|Result - Linear relaxation infeasible)",
     re.MULTILINE,
 )
-# CBC out of time has called feasible problems infeasible: believed only with time to spare
+# out of time, CBC sometimes calls feasible problems infeasible: only earlier claims count
 TIME_LEFT = 0.9
 NUMBER = r"(-?[\d.]+(?:e[+-]?\d+)?)"
 
 
 def version() -> str:
-    """Version of PuLP; loads the library."""
+    """Return the version of PuLP; this loads the library."""
     import pulp
 
     return str(pulp.__version__)
@@ -44,9 +44,7 @@ def version() -> str:
 def solve(
     model: LinearModel, limits: SolveLimits, hint: WarmStart, report: ReportProgress
 ) -> SolverResult:
-    """Solve by the engine PuLP offers, CBC if it can. See base.Backend. Nothing is reported on
-    the way.
-    """
+    """Solve by CBC, or by another solver that PuLP finds; see base.Backend. Nothing is reported."""
     begin = time.monotonic()
     if not model.n:
         keeps = model.feasible(np.zeros(0))
@@ -69,10 +67,9 @@ def solve(
 
 
 def build_pulp_problem(model: LinearModel, hint: WarmStart) -> tuple[Any, list[Any], float]:
-    """(LpProblem, its variables in the order of the columns, scale of its objective): the model as
-    one reads it.
+    """Return the problem in PuLP, its variables in the order of the columns, and its scale.
 
-    Minimises the scaled loss; rows of dollars are scaled as well (scaling.py).
+    The problem minimises the scaled loss. Rows of dollars are scaled as well (scaling.py).
     """
     import pulp
 
@@ -108,14 +105,14 @@ def build_pulp_problem(model: LinearModel, hint: WarmStart) -> tuple[Any, list[A
 
 
 def _sides(lower: float, upper: float) -> list[tuple[int, float]]:
-    """(PuLP's sense, right-hand side) of each side of a row that is there."""
+    """Return PuLP's sense and the right-hand side of each finite side of a row."""
     if lower == upper:
         return [(0, lower)]
     return [(sense, bound) for sense, bound in ((1, lower), (-1, upper)) if math.isfinite(bound)]
 
 
 def _column_names(model: LinearModel) -> list[str]:
-    """x_<column>_<job>: the job is that of the column's "at most one" row."""
+    """Return the names x_<column>_<job>, with the job of the column's "at most one" row."""
     label = [""] * model.n
     for family in model.families:
         if family.kind == AT_MOST_ONE:
@@ -132,17 +129,17 @@ def _clean(name: str) -> str:
 
 
 def _engine(limits: SolveLimits, folder: str, has_start: bool) -> tuple[Any, Path]:
-    """(PuLP's solver object or None, the file its log goes to)."""
+    """Return PuLP's solver object, or None, and the file of its log."""
     import pulp
 
     log_file = Path(folder) / "log.txt"
     common: dict[str, Any] = {
         "msg": False,
         "gapRel": min(limits.gap / (1.0 + limits.gap), 1.0) if math.isfinite(limits.gap) else 1.0,
-    }  # CBC measures the gap against the larger of value and bound
+    }  # CBC measures the gap relative to the larger of value and bound
     if math.isfinite(limits.time_s):
         common["timeLimit"] = limits.time_s
-    seed = limits.seed % (2**31 - 2) + 1  # 0 would be the time of day
+    seed = limits.seed % (2**31 - 2) + 1  # 0 would mean the time of day
     cbc = [
         f"randomSeed {seed}",
         f"randomCbcSeed {seed}",
@@ -192,7 +189,7 @@ def _answer(
             else SolverResult(Termination.TIME_LIMIT)
         )
     by_log = read_log(log)
-    # without a line "Lower bound" CBC has cut off what lies within the asked gap, and calls that
+    # without a line "Lower bound" CBC has cut off plans within the asked gap, and calls that
     # search complete
     unseen = 0.0 if "Lower bound:" in log or values is None else gap * max(abs(objective), 1e-9)
     bound = max(-by_log[1] / scale + unseen, objective) if by_log else math.inf
@@ -215,8 +212,9 @@ def _answer(
 
 
 def read_log(log: str) -> tuple[bool, float] | None:
-    """(whether CBC proved the asked gap, its lower bound of the minimum) from its log; None if
-    it says neither.
+    """Return from CBC's log whether the asked gap was proven, and the lower bound of the minimum.
+
+    The result is None if the log has neither.
     """
     proven = (
         re.search(r"^Result - Optimal solution found|^Optimal - objective value", log, re.MULTILINE)

@@ -32,7 +32,7 @@ class SolverEntry:
     distribution: str
 
 
-BRANCH_AND_CUT_JOBS = 300  # up to here HiGHS on the whole model is as quick, and proves more
+BRANCH_AND_CUT_JOBS = 300  # up to so many jobs HiGHS alone is as quick, and proves more
 
 
 SOLVERS = {
@@ -82,8 +82,9 @@ def register_solver(name: str, module: str, distribution: str) -> None:
 
 
 def get(name: str) -> Solver:
-    """The solver of that name, in worker processes. Raises UsageError; "auto" is resolved by
-    `choose`.
+    """Return the solver of a name, in worker processes.
+
+    Raises UsageError. The name "auto" is resolved by `choose`, not here.
     """
     entry = REGISTRY.get(name)
     if available(name) is None:
@@ -92,18 +93,19 @@ def get(name: str) -> Solver:
 
 
 def find(name: str) -> Solver | None:
-    """`get`, or None for "auto": whoever needs a solver chooses it then. Raises UsageError."""
+    """Return the solver of a name, or None for "auto", which is chosen later; raises UsageError."""
     return None if name == "auto" else get(name)
 
 
 def prewarm(name: str) -> None:
-    """Start a worker for a solver in the background. Raises UsageError on unknown names."""
+    """Start a worker for a solver in the background; raises UsageError for an unknown name."""
     Isolated(name, REGISTRY.get(name).module).prewarm()
 
 
 def available(name: str) -> str | None:
-    """The installed version of the library a solver needs, None if there is none; found without
-    importing it.
+    """Return the installed version of the library that a solver needs, None if it is not installed.
+
+    The library is not imported.
     """
     try:
         return importlib.metadata.version(REGISTRY.get(name).distribution)
@@ -112,7 +114,10 @@ def available(name: str) -> str | None:
 
 
 def choose(model: LinearModel) -> tuple[str, str]:
-    """(solver, why) for "auto", by size and structure; measured in docs/solvers.md."""
+    """Return the solver for "auto" and the reason, by size and structure of the model.
+
+    The choice is measured in docs/solvers.md.
+    """
     jobs = sum(len(f.labels) for f in model.families if f.kind == AT_MOST_ONE)
     if jobs > BRANCH_AND_CUT_JOBS:
         return "decomposition", f"prices and columns for {jobs} jobs"

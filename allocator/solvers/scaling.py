@@ -1,5 +1,6 @@
-"""Powers of two that turn a solver's absolute tolerances into relative ones; they change no
-digit of a number.
+"""Powers of two that turn a solver's absolute tolerances into relative ones.
+
+They change no digit of a number.
 """
 
 from __future__ import annotations
@@ -12,17 +13,17 @@ from formulations.model.linear import Floats, LinearModel
 
 
 def value_scale(model: LinearModel, size: int) -> float:
-    """The power of two that brings the largest value to between 2^(size - 1) and 2^size."""
+    """Return the power of two that brings the largest value to between 2^(size - 1) and 2^size."""
     largest = float(np.abs(model.value).max(initial=0.0))
     return 1.0 if largest < 1e-200 else 2.0 ** (size - math.frexp(largest)[1])
 
 
 def row_scale(model: LinearModel) -> Floats:
-    """Powers of two (m,): 1 for rows of whole numbers; else the larger finite bound is brought to
-    between 2 and 4.
+    """Return a power of two for each row, (m,).
 
-    There an absolute tolerance of 1e-9 is at most half of LinearModel.tolerance. Bounds below 2
-    stay as they are.
+    It is 1 for rows of whole numbers and for rows with bounds below 2. In other rows the larger
+    finite bound is brought to between 2 and 4. There an absolute tolerance of 1e-9 is at most half
+    of LinearModel.tolerance.
     """
     broken = np.zeros(model.m, dtype=bool)
     broken[model.index[model.coef != np.rint(model.coef)]] = True
@@ -35,7 +36,5 @@ def row_scale(model: LinearModel) -> Floats:
 
 
 def round_values(model: LinearModel, x: Floats) -> Floats:
-    """Whole numbers where whole numbers are asked for, and nothing outside the column's bounds,
-    shape (n,).
-    """
+    """Round the values of integer columns, and keep all values within the bounds, (n,)."""
     return np.clip(np.where(model.integer, np.rint(x), x), model.col_lower, model.col_upper)

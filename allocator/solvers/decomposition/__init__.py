@@ -1,1 +1,1 @@
-"""The decomposition: prices for coupling rows, a small exact rest."""
+"""The decomposition: prices for coupling rows, and a small exact search for the rest."""

@@ -31,7 +31,10 @@ OnPlan = Callable[[Ints, float], None]
 
 @dataclass(frozen=True)
 class Neighbourhood:
-    """Columns (k,) and groups (J,) that a MIP may change; exact: no better plan lies outside."""
+    """Columns (k,) and groups (J,) that a MIP may change.
+
+    `exact` is True if no better plan lies outside.
+    """
 
     columns: Ints
     free: Bools
@@ -40,8 +43,16 @@ class Neighbourhood:
 
 @dataclass(frozen=True)
 class BranchResult:
-    """Result of a MIP: the best plan or None; bound on the value of every plan of the field;
-    HiGHS's status.
+    """Result of a MIP.
+
+    Attributes
+    ----------
+    plan : (J,), optional
+        Best plan that was found.
+    bound : float
+        No plan of the neighbourhood has a higher value.
+    status : str
+        Status of HiGHS.
     """
 
     plan: Ints | None
@@ -52,15 +63,15 @@ class BranchResult:
 def find_surviving_columns(
     choices: Choices, dual: Dual, plan: Ints | None, credit: Floats | None = None
 ) -> Neighbourhood:
-    """All columns that a plan better than `plan` may use (every column without a plan).
+    """Return all columns that a plan better than `plan` may use; without a plan, every column.
 
-    credit (J,): what the bound lost by keeping rows (formulations/bounds/knapsacks, at the same
-    prices); a column already pays for the rows of its own block, so its group gets the credit back.
+    credit (J,) is what the bound lost by keeping rows (formulations/bounds/knapsacks, at the same
+    prices). A column already pays for the rows of its own block, so its group gets the credit back.
     """
     slack = np.full(choices.J, math.inf)
     if plan is not None:
         given = np.zeros(choices.J) if credit is None else credit
-        # one number per block: equal credits are one block
+        # one number per block; groups with equal credit count as one block
         blocks = np.unique(given)
         slack = dual.bound - blocks.sum() - choices.value_of(plan) + given + 1e-9 * abs(dual.bound)
     loss = losses(choices, dual)
@@ -74,8 +85,11 @@ def find_surviving_columns(
 def neighbourhood(
     choices: Choices, dual: Dual, plan: Ints, fractional: Ints, want: int
 ) -> Neighbourhood:
-    """Near ties, fractional groups, groups the plan moved away from their best, and the lumps, as
-    far as a better plan may still use them."""
+    """Return the columns around a plan that a better plan may use.
+
+    They are near ties, and the columns of fractional groups, of groups that the plan moved away
+    from their best column, and of the most valuable groups.
+    """
     loss = losses(choices, dual)
     columns, free = select_doubtful_columns(choices, dual, loss, want)
     near = np.zeros(choices.n, dtype=bool)
@@ -93,7 +107,7 @@ def neighbourhood(
 def _field(
     choices: Choices, near: Bools, free: Bools, plan: Ints | None, dual: Dual, exact: bool
 ) -> Neighbourhood:
-    """With the columns that the plan and the prices chose."""
+    """Return the neighbourhood, with the columns that the plan and the prices chose."""
     for held in (dual.choice, plan):
         if held is not None:
             own = held[free]
@@ -113,11 +127,11 @@ def solve_neighbourhood(
     until: float,
     on_plan: OnPlan,
 ) -> BranchResult:
-    """Solve the field's MIP by HiGHS from `plan`; groups outside keep their column of `fallback`.
+    """Solve the MIP of the neighbourhood `field` by HiGHS, from `plan`.
 
-    Stops at the relative gap, at the value `target`, after `nodes` nodes (the same on every
-    machine), or at `until` (time.monotonic). on_plan hears of every better plan with the bound at
-    that time.
+    Groups outside keep their column of `fallback`. The search ends when the bound is within `gap`
+    (in units of the value), at the value `target`, after `nodes` nodes (the same on every machine),
+    or at `until` (time.monotonic). on_plan receives every better plan with the bound at that time.
     """
     core = RestrictedMaster(choices, field.free, fallback, field.columns, value_scale)
     core.load(True, None)

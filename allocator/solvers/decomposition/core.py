@@ -17,7 +17,7 @@ from formulations.model.choices import Choices
 from formulations.model.linear import Bools, Floats, Ints
 
 INF = math.inf
-MANY = 300  # new columns, from which a hot start is slower than none
+MANY = 300  # with more new columns, a hot start is slower than a cold one
 
 
 class RestrictedMaster:
@@ -62,13 +62,14 @@ class RestrictedMaster:
         return self._base
 
     def bounds(self) -> tuple[Floats, Floats]:
-        """What the coupling rows leave to the core, (R,) each, with the tolerance of the model."""
+        """Return what the coupling rows leave to the core, (R,) each, with their tolerance."""
         use = self.choices.use_of(self.fixed)
         return self.choices.low - use, self.choices.high - use
 
     def load(self, integer: bool, penalty: Floats | None) -> None:
-        """Hand the model to HiGHS. penalty (R,): cost of breaking a row by one, None = rows must
-        hold.
+        """Pass the model to HiGHS.
+
+        penalty (R,) is the cost of breaking a row by one; None means that the rows must hold.
         """
         c, R = self.choices, self.choices.R
         low, high = self.bounds()
@@ -112,8 +113,9 @@ class RestrictedMaster:
         return engine
 
     def _entries(self, columns: Ints) -> tuple[Ints, Floats, Ints]:
-        """LP entries of some columns: rows, coefficients, start (k+1,); the group's row comes
-        last.
+        """Return the LP entries of some columns: rows, coefficients, and starts (k+1,).
+
+        The entry of the group's row is the last one of each column.
         """
         a, R = self.choices.matrix, self.choices.R
         part = a[columns]
@@ -127,8 +129,10 @@ class RestrictedMaster:
         return index, value, start
 
     def add(self, columns: Ints, groups: Ints | None = None) -> None:
-        """Bring further columns in; owners (and `groups`) that were fixed are freed, with the
-        column they had.
+        """Add columns to the LP.
+
+        Fixed groups that own one of them, and fixed groups of `groups`, become free. The column
+        that they had is added as well.
         """
         c = self.choices
         owners = np.unique(
@@ -159,7 +163,7 @@ class RestrictedMaster:
         self._new_columns += k
 
     def _release(self, groups: Ints) -> None:
-        """Free some fixed groups: rows for them, and the coupling rows get back what they used."""
+        """Free some fixed groups: add their rows, and return their use to the coupling rows."""
         c = self.choices
         self.row[groups] = len(self.groups) + np.arange(len(groups))
         self.groups = np.concatenate([self.groups, groups])
@@ -180,8 +184,11 @@ class RestrictedMaster:
         self.engine.changeRowsBounds(c.R, np.arange(c.R, dtype=np.int32), low, high)
 
     def run(self, after_columns: bool) -> bool:
-        """Solve the LP from where it stands: primal simplex after new columns, dual after new
-        bounds; from scratch after many new columns (five times faster there)."""
+        """Solve the LP from its present basis; return whether it succeeded.
+
+        The primal simplex is used after new columns, the dual simplex after new bounds. After many
+        new columns the LP is solved from scratch, which is five times faster.
+        """
         many = after_columns and self._new_columns > MANY
         if many:
             self.engine.clearSolver()
@@ -191,8 +198,9 @@ class RestrictedMaster:
         return bool(self.engine.getModelStatus() == self.kinds.kOptimal)
 
     def solution(self) -> tuple[Floats, Floats, Floats]:
-        """x (k,) of the columns, prices p (R,) of the coupling rows, u (J,) dual value of each
-        core group.
+        """Return x (k,) of the columns, prices p (R,) of the coupling rows, and dual values u (J,).
+
+        u is the dual value of each group of the core, and 0 for other groups.
         """
         found = self.engine.getSolution()
         y = -np.array(found.row_dual) * self.value_scale
@@ -201,11 +209,11 @@ class RestrictedMaster:
         return np.array(found.col_value)[self.penalties :], y[: self.choices.R], u
 
     def objective(self) -> float:
-        """Value of the LP solution, fixed groups included, penalties subtracted."""
+        """Return the value of the LP solution with fixed groups, less the penalties."""
         return float(-self.engine.getInfo().objective_function_value * self.value_scale + self.base)
 
     def broken(self) -> float:
-        """Sum of the penalty columns."""
+        """Return the sum of the penalty columns."""
         return float(np.array(self.engine.getSolution().col_value)[: self.penalties].sum())
 
     def set_penalty(self, penalty: Floats | None) -> None:
@@ -218,5 +226,5 @@ class RestrictedMaster:
             self.engine.changeColsCost(P, at, np.repeat(penalty / self.value_scale, 2))
 
     def bound_columns(self, at: Ints, low: Floats, high: Floats) -> None:
-        """Bounds of columns (positions in `columns`)."""
+        """Change the bounds of columns, given by their positions in `columns`."""
         self.engine.changeColsBounds(len(at), (self.penalties + at).astype(np.int32), low, high)

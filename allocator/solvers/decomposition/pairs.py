@@ -1,10 +1,10 @@
-"""The decomposition with colocated jobs: prices by linear programmes, then a search over good
-columns.
+"""The decomposition of rounds with colocation.
 
-The bound is the Lagrangian one (formulations/colocation/prices.py). HiGHS searches for plans in
-three steps: over the columns that the programme uses and those of the groups that it splits, then
-over more columns, and finally over all that a better plan may use (reduced-cost test,
-decomposition/branch.py). The bound of the last step counts as well.
+Prices come from linear programmes, and HiGHS then searches for plans over good columns. The bound
+is the Lagrangian one (formulations/colocation/prices.py). The search has three steps: over the
+columns that the programme uses and those of the groups that it splits, then over more columns, and
+finally over all columns that a better plan may use (reduced-cost test, decomposition/branch.py).
+The bound of the last step counts as well.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from formulations.colocation.rounding import improve_paired, round_pairs
 from formulations.model.choices import Choices
 from formulations.model.linear import Bools, Floats, Ints, LinearModel
 
-FIELDS = (0, 3, math.inf)  # columns per group in the searches; 0: what the programme uses
+FIELDS = (0, 3, math.inf)  # columns per group in each search; 0: those the programme uses
 EPS = 1e-6
-SHARE = 0.8  # of the asked gap is left to the search, the rest to the bound
+SHARE = 0.8  # share of the asked gap that the search may leave; the rest is for the bound
 
 
 def solve(
@@ -91,7 +91,7 @@ def solve(
 def _search(
     view: Choices, columns: Ints, plan: Ints | None, dual: Dual, limits: SolveLimits
 ) -> tuple[SolverResult, Ints | None]:
-    """HiGHS over some columns, from `plan`: what it says, and the best plan that came of it."""
+    """Run HiGHS over some columns, from `plan`; return its result and the best plan found."""
     start = None if plan is None else np.isin(columns, plan).astype(float)
     left = replace(limits, time_s=max(0.01, limits.time_s), gap=SHARE * limits.gap)
     answer = highs.solve(
@@ -117,9 +117,7 @@ def _gap(bound: float, value: float) -> float:
 
 
 def _dual(view: Choices, prices: Floats | None, close: float, until: float) -> Dual:
-    """From programmes by HiGHS, that start at given prices, those of the policy, if they are any
-    good.
-    """
+    """Return the dual by linear programmes, started at the given prices if they are usable."""
     good = (
         prices is not None
         and len(prices) == view.model.m
@@ -148,9 +146,7 @@ def _complete_start(view: Choices, values: Floats | None) -> Ints | None:
 
 
 def _select_used_columns(view: Choices, dual: Dual, plan: Ints | None) -> Ints:
-    """The columns that the programme uses, and all of groups that it splits between some or that
-    must have one.
-    """
+    """Return the columns that the programme uses, and all of split and mandatory groups."""
     x = np.zeros(view.n) if dual.values is None else dual.values
     split = view.mandatory.copy()
     split[view.group[(x > EPS) & (x < 1 - EPS)]] = True
@@ -158,8 +154,9 @@ def _select_used_columns(view: Choices, dual: Dual, plan: Ints | None) -> Ints:
 
 
 def _select_columns(view: Choices, loss: Floats, field: float, plan: Ints | None) -> Ints:
-    """The columns that lose least, so many per group, those of the plan, and of groups that must
-    have one.
+    """Return the columns of least loss, `field` per group on average.
+
+    The columns of the plan and of groups that must have one are added.
     """
     want = field * view.J
     limit = np.partition(loss, int(want) - 1)[int(want) - 1] if want < view.n else math.inf
@@ -167,7 +164,7 @@ def _select_columns(view: Choices, loss: Floats, field: float, plan: Ints | None
 
 
 def _with_primaries(view: Choices, wanted: Bools, plan: Ints | None) -> Ints:
-    """The wanted columns, those of the plan, and the primary jobs of secondary jobs among them."""
+    """Return the wanted columns, those of the plan, and those of the primary jobs they need."""
     chosen = wanted.copy()
     if plan is not None:
         chosen[plan[plan >= 0]] = True
@@ -183,7 +180,7 @@ def _spread(view: Choices, columns: Ints, values: Floats) -> Floats:
 
 
 def _compressed(model: LinearModel) -> LinearModel:
-    """Without rows that say nothing of these columns; a row that cannot hold without any stays."""
+    """Return the model without empty rows; an empty row that cannot hold stays."""
     used = np.bincount(model.index, minlength=model.m) > 0
     used |= (model.lower > 0) | (model.upper < 0)
     number = np.cumsum(used) - 1

@@ -1,9 +1,9 @@
-"""The LP relaxation by column generation: only doubtful groups are in the LP, numpy prices the
-others.
+"""The LP relaxation by column generation.
 
-Every dual solution of the small LP gives a valid Lagrangian bound (formulations/bounds/lagrangian),
-so the bound holds whatever HiGHS does. Source: Dantzig and Wolfe 1960. When a step makes the bound
-worse, pricing is stabilised by a mixture of the best and the present prices (Wentges 1997).
+Only doubtful groups are in the LP; all other groups are priced in numpy. Every dual solution of the
+small LP gives a valid Lagrangian bound (formulations/bounds/lagrangian), so the bound holds
+whatever HiGHS does (Dantzig and Wolfe 1960). When a step makes the bound worse, pricing is
+stabilised by a mixture of the best and the present prices (Wentges 1997).
 """
 
 from __future__ import annotations
@@ -20,8 +20,18 @@ from formulations.model.linear import Bools, Floats, Ints
 
 @dataclass(frozen=True)
 class Relaxation:
-    """The core after pricing; dual: best prices and bound found; x (k,): the core's LP solution;
-    value: of the LP.
+    """The core after pricing.
+
+    Attributes
+    ----------
+    core : RestrictedMaster
+        The restricted model.
+    dual : Dual
+        Best prices and bound that were found.
+    x : (k,)
+        LP solution of the core.
+    value : float
+        Value of the LP.
     """
 
     core: RestrictedMaster
@@ -30,13 +40,13 @@ class Relaxation:
     value: float
 
     def fractional(self) -> Ints:
-        """Groups that the LP solution splits."""
+        """Return the groups that the LP solution splits."""
         part = (self.x > 1e-6) & (self.x < 1 - 1e-6)
         return np.unique(self.core.choices.group[self.core.columns[: len(self.x)][part]])
 
 
 def losses(choices: Choices, dual: Dual) -> Floats:
-    """Return the loss of each column against its group's best at the prices, (n,)."""
+    """Return what each column loses against the best one of its group at the prices, (n,)."""
     p = project_prices(choices, dual.prices)
     reduced = choices.value - choices.matrix @ p
     return np.asarray(
@@ -47,7 +57,10 @@ def losses(choices: Choices, dual: Dual) -> Floats:
 def select_doubtful_columns(
     choices: Choices, dual: Dual, loss: Floats, want: int
 ) -> tuple[Ints, Bools]:
-    """Return about `want` columns of least loss besides the best ones, and their groups (J,)."""
+    """Return about `want` columns of least loss and the best ones of their groups.
+
+    Also return which groups these are, (J,).
+    """
     best = np.zeros(choices.n, dtype=bool)
     best[dual.choice[dual.choice >= 0]] = True
     nothing = np.where((dual.choice >= 0) & ~choices.mandatory, dual.reduced, np.inf)
@@ -61,8 +74,9 @@ def select_doubtful_columns(
 
 
 def select_largest_groups(choices: Choices, most: int) -> Ints:
-    """The most valuable groups, owning about `most` columns: they decide how well the rest can
-    be packed.
+    """Return the most valuable groups, with about `most` columns in all.
+
+    They decide how well the other groups can be packed.
     """
     size = np.diff(choices.start)
     top = np.zeros(choices.J)
@@ -76,7 +90,10 @@ def select_largest_groups(choices: Choices, most: int) -> Ints:
 def solve_relaxation(
     choices: Choices, dual: Dual, value_scale: float, tol: float, want: int, rounds: int = 8
 ) -> Relaxation | None:
-    """The LP to a relative distance of tol between its value and the bound; None if HiGHS fails."""
+    """Solve the LP to a relative distance of tol between its value and the bound.
+
+    The result is None if HiGHS fails. The LP starts with about `want` columns.
+    """
     columns, free = select_doubtful_columns(choices, dual, losses(choices, dual), want)
     big = select_largest_groups(choices, min(want // 2, choices.n // 8))
     free[big] = True
@@ -127,8 +144,12 @@ def find_violated_columns(
     which: Bools | None = None,
     most: int = 1500,
 ) -> tuple[Ints, Ints, float]:
-    """Best columns of the groups (`which` (J,), None = all) that the LP values too low, the worst
-    first, those groups, and what the LP may still gain by columns it lacks."""
+    """Find the columns that the LP lacks.
+
+    They are the best columns of the groups that the LP values too low; if there are more than
+    `most`, those with the largest shortfall. `which` (J,) restricts the groups; None: all. Return
+    the columns, their groups, and what the LP may still gain by missing columns.
+    """
     c = core.choices
     reduced = np.append(c.value - c.matrix @ p, 0.0)
     now = np.where(core.free, np.where(c.mandatory, u, np.maximum(u, 0.0)), reduced[core.fixed])
@@ -145,5 +166,5 @@ def find_violated_columns(
 
 
 def _typical(choices: Choices, value_scale: float) -> Floats:
-    """Mean value per mean use of each row, (R,)."""
+    """Return the mean value per mean use of each row, (R,)."""
     return np.asarray(value_scale / choices.unit, dtype=np.float64)

@@ -15,10 +15,10 @@ from formulations.model.linear import Bools, Floats, Ints
 
 WHOLE = 1e-6  # closer to 0 or 1 than this counts as whole
 OPTIONS = 6  # columns of a group that the dive tries
-LUMP = 10.0  # times `skip`: a fractional group of more value spoils the first rounding
-# columns that repricing brings in at once: no more than a hot start can digest
+LUMP = 10.0  # times `skip`: a fractional group of more value makes the first rounding useless
+# most columns that repricing adds at once, so that a hot start stays fast
 MISSING = 140
-# after so many settled groups the present LP solution is looked at
+# numbers of settled groups after which the LP solution is rounded
 STOPS = (0, 1, 3, 8, 16, 32, 64)
 
 
@@ -70,10 +70,11 @@ def _reprice(core: RestrictedMaster, settled: Bools, tol: float, turns: int = 4)
 
 
 def _fix_group(core: RestrictedMaster, j: int, x: Floats, p: Floats, rest: float) -> None:
-    """Fix group j where the LP loses least, after trying the columns that the LP or the prices like
-    best.
+    """Fix group j at the option where the LP loses least.
 
-    rest: value of the LP without what it pays for the group."""
+    The columns that the LP or the prices prefer are tried. `rest` is the value of the LP without
+    what it pays for the group.
+    """
     c = core.choices
     core.add(c.columns_of(np.array([j])))
     mine = np.flatnonzero(c.group[core.columns] == j)
@@ -114,8 +115,11 @@ def _largest_open(
 
 
 def round_solution(core: RestrictedMaster, x: Floats) -> Ints:
-    """Fixed groups as fixed, core groups at their column if it is whole, the others at their larger
-    part if it is above one half."""
+    """Return the choice (J,) of an LP solution.
+
+    Fixed groups keep their column. A core group takes the column with more than one half of it, or
+    nothing.
+    """
     choice = core.fixed.copy()
     on = np.flatnonzero(x > 0.5)
     choice[core.choices.group[core.columns[on]]] = core.columns[on]

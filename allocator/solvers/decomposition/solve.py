@@ -1,15 +1,18 @@
-"""Decomposition: prices for the few coupling rows, the best option per group, and a small exact
-rest.
+"""Solve a model of choices by decomposition: prices for the coupling rows, and a small exact rest.
 
     dual at one temperature -> round and fill -> knapsacks -> LP by column generation -> dive
     -> small MIPs
 
-It works on models made of choices (formulations/model/choices.py); others go to HiGHS as they are.
-Each step runs only while the gap is not reached. The bound is the Lagrangian one, computed from the
-model alone (float64, outward rounding), unless a MIP over all columns that a better plan may use
-closed the gap; `detail` says which. Rounds with colocation have a method of their own
-(decomposition/pairs.py). A warm round starts at the last round's prices; nothing else needs to be
-kept. Method and measurements: docs/solvers.md; Dantzig and Wolfe 1960, Geoffrion 1974.
+The few coupling rows get prices, and at these prices each group takes its best option on its own.
+The method needs a model made of choices (formulations/model/choices.py); other models go to HiGHS
+unchanged. Each step runs only while the gap is not reached.
+
+The bound is the Lagrangian one, computed from the model alone (float64, outward rounding). If a MIP
+over all columns that a better plan may use closes the gap, its bound counts; `detail` says which.
+Rounds with colocation have their own method (decomposition/pairs.py). A warm start needs only the
+prices of the last round.
+
+Method and measurements: docs/solvers.md; Dantzig and Wolfe 1960, Geoffrion 1974.
 """
 
 from __future__ import annotations
@@ -39,36 +42,37 @@ from formulations.model.linear import Ints, LinearModel
 from formulations.primal.restriction import NearTies, focus_on_near_ties
 from formulations.primal.rounding import fill, repair, round_dual
 
-FULL_GROUPS = 3000  # up to so many groups the rest is left to HiGHS without limit of nodes
-CLOSE = 0.01  # relative gap from which the LP can start at such prices
-COLDEST = 1e-3  # temperature of the prices before the LP,
-COLDEST_OF_MANY, MANY = 2.5e-4, 20_000  # and from so many groups on, where the LP costs more
-# times the asked gap: filling a repaired plan that is farther away will not do
+FULL_GROUPS = 3000  # up to so many groups HiGHS searches the rest without a limit of nodes
+CLOSE = 0.01  # relative gap at which the prices are good enough to start the LP
+COLDEST = 1e-3  # temperature of the prices before the LP
+COLDEST_OF_MANY, MANY = 2.5e-4, 20_000  # the same from MANY groups on, where the LP costs more
+# times the asked gap: a repaired plan with a larger gap is not filled
 FAR = 4.0
-KNAP = 4.0  # times the asked gap: knapsacks will not close more
-# (groups, looks): so many without a better plan end the dive
+KNAP = 4.0  # times the asked gap: knapsacks do not close a larger gap
+# (groups, looks): up to so many groups, so many looks without a better plan end the dive
 VAIN = ((1_000, 2), (FULL_GROUPS, 3))
-PASSES = 6  # of one filling
+PASSES = 6  # passes of one filling
 ROUNDING = 1e-8  # relative gaps below this are rounding errors of the certificate
 LAGRANGIAN, KNAPSACKS = (
     "Lagrangian",
     "Lagrangian with the knapsacks of rows that concern few groups",
 )
 SEARCHED = "HiGHS on the columns left by the reduced-cost test"
-# (near ties, nodes) of the MIPs of larger models
+# (near ties, nodes) of the MIPs of models with more than FULL_GROUPS groups
 SMALL = ((300, 200), (1000, 400), (2500, 400), (6000, 1000))
 
 
 def version() -> str:
-    """Version of the HiGHS that solves the small models; loads the library."""
+    """Return the version of the HiGHS that solves the small models; this loads the library."""
     return f"highs {highs.version()}"
 
 
 def solve(
     model: LinearModel, limits: SolveLimits, hint: WarmStart, report: ReportProgress
 ) -> SolverResult:
-    """Solve by decomposition, see base.Backend; `seed` and `threads` are not used, the search is
-    deterministic.
+    """Solve by decomposition, see base.Backend.
+
+    The search is deterministic: `seed` and `threads` have no effect.
     """
     until = time.monotonic() + limits.time_s
     try:
@@ -90,7 +94,7 @@ def solve(
 
 
 class Search:
-    """The state of one search: best plan and value, best dual, best bound and who proved it."""
+    """The state of one search: best plan and value, best dual, best bound and its proof."""
 
     def __init__(
         self, view: Choices, gap: float, until: float, report: ReportProgress, log: bool = False
@@ -102,22 +106,22 @@ class Search:
         self.dual: Dual | None = None
         self.steps: list[str] = []
         self.closed = False
-        self._full: Ints | None = None  # the plan that filling has made
+        self._full: Ints | None = None  # the best plan, if filling has made it
         self._ties: tuple[Dual, NearTies | None] | None = None
         top = group_max(view, np.abs(view.value), 0.0)
         mean = float(top[view.filled].mean()) if len(view.filled) else 1.0
         self.value_scale = 2.0 ** math.frexp(mean)[1] if mean > 0 else 1.0
 
     def done(self) -> bool:
-        """Whether the gap is reached or the time is over."""
+        """Return whether the gap is reached or the time is over."""
         return self.reached() or time.monotonic() >= self.until
 
     def reached(self) -> bool:
-        """Whether the gap is proven: by the numbers, or by a search that ran to its end."""
+        """Return whether the gap is proven, by the numbers or by a search that ran to its end."""
         return self.closed or self.gap_now() <= max(self.gap, ROUNDING)
 
     def gap_now(self) -> float:
-        """(bound - value) / max(|value|, 1e-9)."""
+        """Return (bound - value) / max(|value|, 1e-9), inf without a plan."""
         return (
             (self.bound - self.value) / max(abs(self.value), 1e-9)
             if self.plan is not None
@@ -149,7 +153,7 @@ class Search:
             self._log_step(f"bound: {proof}")
 
     def _log_step(self, step: str) -> None:
-        """A line of the log, which the worker hands over (solvers/isolation/worker.py)."""
+        """Print a line of the log, which the worker captures (solvers/isolation/worker.py)."""
         if self._log:
             print(
                 f"{time.monotonic() - self._begin:8.2f} s  value {self.value:.7g}  bound"
@@ -163,7 +167,7 @@ class Search:
             self.prove(dual.bound, LAGRANGIAN)
 
     def start(self, hint: WarmStart) -> None:
-        """Prices and a first plan."""
+        """Find prices and a first plan."""
         view, prices = self.view, hint.prices
         if prices is not None and (len(prices) != view.model.m or not np.isfinite(prices).all()):
             prices = None
@@ -178,9 +182,9 @@ class Search:
         self.price(minimise_dual(view, prices, deadline=deadline, coldest=coldest))
         cut = deadline is not None and time.monotonic() >= deadline
         assert self.dual is not None
-        # the larger the model, the cheaper is filling against the LP
+        # the larger the model, the cheaper is filling compared with the LP
         self._polish(self.dual.choice, "rounding", FAR * max(1.0, view.J / 10_000))
-        # too far for the LP to start from these prices
+        # these prices are too far off to start the LP
         if self.gap_now() > max(self.gap, CLOSE) and not cut:
             self.price(minimise_dual(view, self.dual.prices, deadline=self._share(0.5)))
             self._polish(self.dual.choice, "rounding")
@@ -189,14 +193,12 @@ class Search:
         self._knapsacks(1)
 
     def _polish(self, choice: Ints, step: str, far: float = math.inf) -> None:
-        """Repair a choice; fill it if that may still help: not where its gap is more than `far`
-        times what is asked.
-        """
+        """Repair a choice, and fill it if its gap is at most `far` times the asked one."""
         assert self.dual is not None
         view, prices = self.view, self.dual.prices
         if self._ties is None or self._ties[0] is not self.dual:
             self._ties = self.dual, focus_on_near_ties(view, prices)
-        # some plan is needed in any case, a pass of filling better than none
+        # a first plan is needed in any case, so it gets a pass of filling even when time is over
         first = self.plan is None
         plan = repair(view, choice, prices, math.inf if first else self.until, self._ties[1])
         self.offer(plan, step)
@@ -217,7 +219,7 @@ class Search:
             self._full = full
 
     def finish(self) -> None:
-        """Fill the best plan if it has not been, where the gap was not reached."""
+        """Fill the best plan if the gap is not reached and the plan is not filled yet."""
         if self.plan is not None and self.plan is not self._full and not self.reached():
             self._fill(self.plan, "filling")
 
@@ -239,11 +241,11 @@ class Search:
             if self.done():
                 return
             self._polish(tighter.choice, "knapsacks")
-            if self.gap_now() > 0.75 * before:  # the LP will do more than another turn
+            if self.gap_now() > 0.75 * before:  # the LP will gain more than another turn
                 return
 
     def close_gap(self) -> None:
-        """LP, dive and MIPs, as far as needed."""
+        """Run the LP, the dive and the MIPs, as far as needed."""
         assert self.dual is not None
         if self.done():
             return
@@ -264,7 +266,7 @@ class Search:
         assert self.dual is not None
         if self.done():
             return
-        # small models have a search over all that is left ahead of them, which knows better
+        # the dive of a small model ends early, because an exact search follows
         vain, patience = (
             0,
             next((looks for groups, looks in VAIN if groups >= self.view.J), math.inf),
@@ -288,7 +290,7 @@ class Search:
             self.offer(found.plan, f"MIP near {want}")
 
     def _prove_by_search(self) -> None:
-        """HiGHS over all columns that a better plan may use, for the remaining time."""
+        """Run HiGHS over all columns that a better plan may use, for the remaining time."""
         assert self.dual is not None
         if self.done() or (self.view.J > FULL_GROUPS and math.isinf(self.until)):
             return
@@ -341,7 +343,7 @@ class Search:
         return None if math.isinf(self.until) else now + part * max(0.0, self.until - now)
 
     def answer(self) -> SolverResult:
-        """What was found."""
+        """Return what was found."""
         assert self.plan is not None and self.dual is not None
         reached = self.reached()
         detail = f"bound: {self.proof}; plan: {', '.join(self.steps)}"

@@ -1,8 +1,7 @@
-"""Messages between this process and a worker: pickles with their arrays next to them, over a
-socket.
+"""Messages between this process and a worker: pickles and their arrays, over a socket.
 
-A message is MAGIC, the number of parts, the size of each part, then the parts: the pickle (protocol
-5) and one part per array, sent and received without a copy in between.
+A message is MAGIC, the number of parts, the size of each part, and then the parts: the pickle
+(protocol 5) and one part per array. Arrays are sent and received without a copy.
 """
 
 from __future__ import annotations
@@ -25,12 +24,13 @@ CHUNK = 1 << 20
 
 
 class ProtocolError(Exception):
-    """What arrived is not a message of ours."""
+    """The bytes received are not a valid message."""
 
 
 class Channel:
-    """One end of a connected socket. Several threads may send; one receives. Deadlines are
-    time.monotonic().
+    """One end of a connected socket.
+
+    Several threads may send, but only one may receive. Deadlines are on the clock time.monotonic().
     """
 
     def __init__(self, end: socket.socket) -> None:
@@ -44,7 +44,10 @@ class Channel:
         self._end.close()
 
     def send(self, message: object, deadline: float = math.inf) -> None:
-        """Raises TimeoutError after the deadline and OSError when the other end is gone."""
+        """Send a message.
+
+        Raises TimeoutError after the deadline, and OSError if the other end is gone.
+        """
         arrays: list[pickle.PickleBuffer] = []
         text = pickle.dumps(message, protocol=5, buffer_callback=arrays.append)
         parts = [memoryview(text), *(a.raw() for a in arrays)]
@@ -60,8 +63,10 @@ class Channel:
                 self._send(part, deadline)
 
     def receive(self, deadline: float = math.inf) -> Any:
-        """Raises TimeoutError after the deadline, EOFError at the end of the stream, Garbage and
-        OSError.
+        """Return the next message.
+
+        Raises TimeoutError after the deadline, EOFError at the end of the stream, ProtocolError for
+        an invalid message, and OSError.
         """
         magic, count = HEAD.unpack(self._read(HEAD.size, deadline))
         if magic != MAGIC or not 1 <= count <= MOST_PARTS:
@@ -76,7 +81,10 @@ class Channel:
             raise ProtocolError(f"a message that cannot be read: {error!r}") from error
 
     def _send(self, data: Any, deadline: float) -> None:
-        """In chunks: a socket's timeout counts from its last progress, and a deadline must not."""
+        """Send in chunks.
+
+        The timeout of a socket counts from its last progress, but a deadline must not.
+        """
         view = memoryview(data)
         while view:
             self._end.settimeout(_left(deadline))
@@ -95,7 +103,7 @@ class Channel:
 
 
 def _left(deadline: float) -> float | None:
-    """Seconds until the deadline for socket.settimeout; None waits for ever."""
+    """Return the seconds until the deadline for socket.settimeout; None waits for ever."""
     if deadline == math.inf:
         return None
     left = deadline - time.monotonic()

@@ -1,6 +1,4 @@
-"""Child processes: started in a process group of their own, and killed from outside with all that
-they started.
-"""
+"""Child processes in a process group of their own, which is killed as a whole from outside."""
 
 from __future__ import annotations
 
@@ -24,7 +22,7 @@ ONE_THREAD = dict.fromkeys(
     ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), "1"
 )
 """Environment of a child whose libraries use one thread each."""
-LOOK_S = 0.05  # seconds between two looks at a child that writes nothing
+LOOK_S = 0.05  # seconds between two checks of a child that writes nothing
 LAST_WORDS = 2000  # characters of a child's standard error that are passed on
 
 
@@ -165,7 +163,7 @@ class Child:
         self.forget()
 
     def forget(self) -> None:
-        """Close this process's ends: a forked child does not own its parent's children."""
+        """Close this process's ends: a forked child does not own the children of its parent."""
         for end in (self.process.stdin, self.process.stdout, self.process.stderr, self._capture):
             if end is not None:
                 with contextlib.suppress(OSError):

@@ -1,9 +1,9 @@
-"""A solver in a process of its own: nothing a back end does can hang, crash or mislead this
-process.
+"""Run a solver in another process, so that it cannot hang, crash or mislead this one.
 
-The worker is warm (kept between calls, one user at a time). At the time limit plus GRACE_S it is
-killed with all it started, and the answer is the best it had reported. So a time limit is a
-promise, and two libraries that cannot share a process work side by side.
+The worker is warm: it is kept between calls, and serves one user at a time. At the time limit plus
+GRACE_S it is killed with all processes that it started, and the answer is the best plan that it had
+reported. So a time limit is a promise, and two libraries that cannot share a process can be used
+together.
 """
 
 from __future__ import annotations
@@ -21,16 +21,15 @@ from allocator.solvers.isolation.worker_processes import Worker, WorkerPool
 from formulations.model.linear import Floats, LinearModel
 
 GRACE_S = 0.2
-START_S = 60.0  # a worker that has not loaded its back end by then is given up
+START_S = 60.0  # a worker that has not loaded its back end by then is killed
 POOL = WorkerPool()  # warm workers of this process
 
 
 class Isolated:
-    """The Solver whose back end `module` (a function `solve`, base.Backend) runs in a worker
-    process.
+    """A Solver whose back end `module` (a function `solve`, base.Backend) runs in a worker process.
 
-    paths: folders added to the worker's sys.path. Safe to use from several threads: each call has
-    its own worker.
+    It may be used from several threads, because each call has its own worker. `paths` are folders
+    added to the worker's sys.path.
     """
 
     def __init__(
@@ -46,8 +45,9 @@ class Isolated:
     def solve(
         self, model: LinearModel, limits: SolveLimits, hint: WarmStart | None = None
     ) -> SolverResult:
-        """Solve in a worker; returns by limits.time_s + GRACE_S. Only KeyboardInterrupt and the
-        like get through.
+        """Solve in a worker, and return by limits.time_s + GRACE_S.
+
+        Only KeyboardInterrupt and similar exceptions are raised.
         """
         begin = time.monotonic()
         if limits.time_s <= 0.0:
@@ -75,7 +75,7 @@ class _Call:
         begin: float,
     ) -> None:
         self._solver = solver
-        # a copy without cached properties: they would be sent along
+        # a copy without cached properties, which would be sent to the worker as well
         self._model, self._hint, self._watch = dataclasses.replace(model), hint, limits.watch
         self._limits = dataclasses.replace(limits, watch=None)
         self._deadline = begin + limits.time_s
@@ -94,14 +94,14 @@ class _Call:
             answer, keep = self._exchange(worker)
             return answer
         finally:
-            # also on KeyboardInterrupt: a worker that is still busy is of no use to anybody
+            # also on KeyboardInterrupt: a worker that is still busy cannot be used again
             if keep:
                 pool.give(module, paths, worker)
             else:
                 worker.kill()
 
     def _exchange(self, worker: Worker) -> tuple[SolverResult, bool]:
-        """(answer, whether the worker may be used again)."""
+        """Return the answer, and whether the worker may be used again."""
         try:
             wrong = worker.wait_ready(min(self._deadline, worker.born + START_S))
         except TimeoutError:
@@ -165,9 +165,7 @@ class _Call:
             self._watch.improved(self._objective, self._bound)
 
     def _check_result(self, given: object) -> SolverResult:
-        """The back end's answer as it claims it, completed by its reports; FAILED if it is not
-        an answer at all.
-        """
+        """Return the back end's answer, completed by its reports; FAILED if it is invalid."""
         if not isinstance(given, SolverResult) or not isinstance(given.termination, Termination):
             return self._best_result(
                 Termination.FAILED, f"the solver returned a {type(given).__name__}, not an answer"
@@ -203,7 +201,7 @@ class _Call:
 
 
 def _log_of_result(answer: SolverResult, model: LinearModel) -> str:
-    """An answer as lines of a log."""
+    """Return an answer as lines of a log."""
     head = (
         f"{answer.solver} {answer.version}: {model.n} columns, {model.m} rows; ended by"
         f" {answer.termination} after {answer.seconds:.2f} s, value {answer.objective:.7g}, bound"
@@ -213,7 +211,7 @@ def _log_of_result(answer: SolverResult, model: LinearModel) -> str:
 
 
 def _fault(values: Any, bound: Any, n: int) -> str:
-    """What is wrong with the numbers of a report or answer; '' if nothing."""
+    """Return what is wrong with the numbers of a report or answer, '' if nothing."""
     if not isinstance(bound, int | float | np.floating) or math.isnan(bound):
         return "a bound that is no number"
     if values is None:

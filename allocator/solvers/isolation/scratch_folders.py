@@ -23,9 +23,17 @@ NEW_S = 60.0  # a younger folder may not have been locked yet
 
 
 class Scratch:
-    """A new folder, readable by its owner only, below the folder for temporary files.
+    """A new folder for temporary files, which only its owner can read.
 
-    kind: one of KINDS, part of its name. path: where it is.
+    Parameters
+    ----------
+    kind : str
+        One of KINDS; it becomes part of the name.
+
+    Attributes
+    ----------
+    path : str
+        Path of the folder.
     """
 
     _swept: set[str] = set()  # noqa: RUF012 - folders in which this process has looked for remains
@@ -39,7 +47,7 @@ class Scratch:
             remove_stale(Path(parent))
         self.path = tempfile.mkdtemp(prefix=f"{PREFIX}{kind}-")
         self._lock = os.open(self.path, os.O_RDONLY)
-        # a file system without locks: nobody else gets one either
+        # on a file system without locks no other process gets a lock either
         with contextlib.suppress(OSError):
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
@@ -49,9 +57,7 @@ class Scratch:
         self.forget()
 
     def forget(self) -> None:
-        """Give the lock up and leave the folder where it is: a forked child does not own its
-        parent's.
-        """
+        """Give up the lock without removing the folder: a forked child does not own it."""
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
@@ -59,7 +65,7 @@ class Scratch:
 
 @contextlib.contextmanager
 def scratch_folder(kind: str) -> Iterator[str]:
-    """The path of a new folder, which is removed at the end; kind as of Scratch."""
+    """Yield the path of a new folder, which is removed at the end; `kind` is as in Scratch."""
     folder = Scratch(kind)
     try:
         yield folder.path
@@ -77,7 +83,7 @@ def remove_stale(parent: Path) -> None:
 
 
 def _is_stale(path: Path) -> bool:
-    """Whether a folder is ours, is not new, and has no process that holds its lock."""
+    """Return whether a folder is this user's, is not new, and is not locked by a process."""
     found = path.lstat()
     if (
         not stat.S_ISDIR(found.st_mode)

@@ -1,15 +1,18 @@
-"""The child process: loads one back end and serves requests until its parent is gone.
+"""The child process, which loads one back end and serves requests until its parent is gone.
 
     python -m allocator.solvers.isolation.worker MODULE CHANNEL LIFELINE
 
 CHANNEL and LIFELINE are inherited file descriptors: a socket for messages, and a pipe whose other
-end only the parent holds. The child leads a session of its own. When the lifeline ends, the whole
-process group is killed, by the kernel where it can signal the end of a pipe (then even a back end
-that never lets Python run cannot stay behind), by a thread elsewhere.
+end only the parent holds. The child leads its own session. When the lifeline ends, the whole
+process group is killed. Where the kernel can signal the end of a pipe, the kernel does this, so
+that even a back end that never lets Python run is killed. Elsewhere a thread does it.
 
-Messages: ("ready", version) or ("failed", detail) after loading; then for each ("solve", number,
-model, limits, deadline, hint) any number of ("report", number, values or None, bound) and one
-("answer", number, Answer).
+Messages:
+
+- after loading: ("ready", version) or ("failed", detail);
+- from the parent: ("solve", number, model, limits, deadline, hint);
+- for each of these: any number of ("report", number, values or None, bound), then one
+  ("answer", number, SolverResult).
 """
 
 from __future__ import annotations
@@ -63,9 +66,7 @@ def _serve(
     limits: SolveLimits,
     hint: WarmStart,
 ) -> SolverResult:
-    """One call of the back end; whatever it raises becomes a FAILED answer, whatever it prints
-    stays here.
-    """
+    """Call the back end; an exception becomes a FAILED answer, and what it prints stays here."""
     report = _reporter(channel, number)
     try:
         with _output(limits.log):
@@ -86,8 +87,9 @@ def _reporter(channel: Channel, number: int) -> ReportProgress:
 
 @contextlib.contextmanager
 def _output(kept: bool) -> Any:
-    """Empty the capture file (descriptor 2) and let standard output go there, or nowhere if it
-    is not kept.
+    """Empty the capture file (descriptor 2), and send standard output there if it is kept.
+
+    Otherwise standard output is discarded.
     """
     with contextlib.suppress(OSError):
         os.ftruncate(2, 0)
@@ -122,7 +124,7 @@ def _die_with_parent(lifeline: int) -> None:
         import fcntl
 
         fcntl.fcntl(lifeline, fcntl.F_SETOWN, -os.getpgrp())
-        # F_SETSIG, Linux: which signal tells that the pipe ended; needs no cooperation of Python
+        # F_SETSIG of Linux: the signal that the kernel sends at the end of the pipe
         set_signal = 10
         if sys.platform == "linux":
             fcntl.fcntl(lifeline, set_signal, signal.SIGKILL)
@@ -130,8 +132,9 @@ def _die_with_parent(lifeline: int) -> None:
 
 
 def _watch(lifeline: int, parent: int) -> None:
-    """Kill the group when the lifeline ends, or when the parent is gone but a copy of the
-    lifeline is still open.
+    """Kill the group when the lifeline ends, or when the parent is gone.
+
+    The lifeline may outlive the parent if another process holds a copy of it.
     """
     import select
 
@@ -144,5 +147,5 @@ def _watch(lifeline: int, parent: int) -> None:
 
 if __name__ == "__main__":
     main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))
-    # Skip the interpreter's tidying up: solver libraries have been seen to hang in it.
+    # Skip the clean-up of the interpreter, because solver libraries sometimes hang in it.
     os._exit(0)

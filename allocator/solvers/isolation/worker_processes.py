@@ -1,5 +1,6 @@
-"""Worker processes as the parent sees them: started, handed out one user at a time, killed with
-all they started.
+"""Worker processes as the parent sees them.
+
+They are started, lent to one user at a time, and killed with all processes that they started.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import time
 from allocator.solvers.isolation.channel import Channel
 from allocator.solvers.isolation.child_processes import LAST_WORDS, Child
 
-USES = 1000  # calls after which a worker is replaced: solver libraries leak
+USES = 1000  # calls after which a worker is replaced, because solver libraries leak memory
 
 
 class Worker(Child):
@@ -47,8 +48,9 @@ class Worker(Child):
             os.close(lifeline)
 
     def wait_ready(self, deadline: float) -> str:
-        """Wait until the back end is loaded; '' or what went wrong. Raises TimeoutError, and
-        like Channel.receive.
+        """Wait until the back end is loaded; return '' or what went wrong.
+
+        Raises TimeoutError after the deadline, and the errors of Channel.receive.
         """
         if self.ready:
             return ""
@@ -63,13 +65,19 @@ class Worker(Child):
         return ""
 
     def fate(self) -> str:
-        """How the process ended, with its last words; waits a moment for it to end."""
+        """Return how the process ended, with the end of its standard error.
+
+        It waits a moment for the process to end.
+        """
         self.wait(0.2)
         words = self.printed().strip()[-LAST_WORDS:]
         return f"{self.how_it_ended()}: {words}" if words else self.how_it_ended()
 
     def forget(self) -> None:
-        """Close this process's ends; the worker dies of it, unless another process holds copies."""
+        """Close this process's ends.
+
+        The worker then ends, unless another process holds copies of them.
+        """
         self._close_ends()
         super().forget()
 
@@ -81,7 +89,10 @@ class Worker(Child):
 
 
 class WorkerPool:
-    """Idle workers by (module, paths). Thread-safe; a forked child starts with an empty one."""
+    """Idle workers by module and paths.
+
+    The pool may be used from several threads. A forked child starts with an empty pool.
+    """
 
     def __init__(self, idle: int = 2) -> None:
         self._most = idle
@@ -92,7 +103,7 @@ class WorkerPool:
             os.register_at_fork(after_in_child=self._forget)
 
     def take(self, module: str, paths: tuple[str, ...]) -> Worker:
-        """An idle worker that still lives, or a new one."""
+        """Return an idle worker that still runs, or a new one."""
         while True:
             with self._lock:
                 waiting = self._idle.get((module, paths), [])
@@ -104,7 +115,7 @@ class WorkerPool:
             worker.kill()
 
     def give(self, module: str, paths: tuple[str, ...], worker: Worker) -> None:
-        """Put a worker back that has nothing to do; surplus and worn-out ones are ended."""
+        """Return an idle worker to the pool, or end it if it is surplus or worn out."""
         with self._lock:
             waiting = self._idle.setdefault((module, paths), [])
             if len(waiting) < self._most and worker.uses < USES:
@@ -128,8 +139,9 @@ class WorkerPool:
             worker.kill()
 
     def _forget(self) -> None:
-        """In a forked child: the workers belong to the parent; only the copies of their
-        descriptors are closed.
+        """In a forked child, close the copies of the workers' descriptors.
+
+        The workers belong to the parent.
         """
         self._lock = threading.Lock()
         for waiting in self._idle.values():
