@@ -1,6 +1,7 @@
 """Allocations of jobs: the starts and stops that a controller orders.
 
-What executors report about them is in observations.py. An allocation goes through the phases
+The module `observations` records what executors report about allocations. An allocation goes
+through the phases
 
     ordered -> running -> stopping -> stopped
 
@@ -8,8 +9,10 @@ and may end in each of them as finished, failed or lost.
 
 GPUs count as used until the end of their allocation is recorded, and a start is ordered only if it
 fits next to all used GPUs. So no GPU is promised twice, in whatever order things happen. The GPUs
-of two colocated jobs count once, as those of the primary job. Every function does its work in one
-transaction, is guarded by the fencing token, and may be repeated.
+of two colocated jobs count once, as those of the primary job.
+
+Every function works inside one transaction of its caller and may be repeated. Functions that write
+check the fencing token first.
 """
 
 from __future__ import annotations
@@ -33,7 +36,7 @@ from allocator.queue.pair_starts import (
     join,
 )
 
-# statements of every look, built once
+# statements that run at every poll of the controller, built once
 _JOINED = jobs.c.job_id == allocations.c.job_id
 _OPEN_ONES = (
     sa.select(allocations)
@@ -89,8 +92,12 @@ _WANTING = (
 
 @dataclass(frozen=True)
 class Allocation:
-    """GPUs given to a job: one row of the table, known by (job_id, generation). host: the job that
-    holds them, "" = this one; since_s: as Held.since_s."""
+    """GPUs that were given to one job: one row of the table, known by (job_id, generation).
+
+    `host` names the primary job on whose GPUs this job runs; it is "" where the job holds its own
+    GPUs. `since_s` has the meaning of `Held.since_s` (holdings.py). Times are seconds on the clock
+    of the queue, and work is in the job's unit.
+    """
 
     job_id: str
     generation: int
@@ -112,10 +119,11 @@ class Allocation:
 
 @dataclass(frozen=True)
 class Start:
-    """An ordered allocation with all an executor needs to start it. colocated_job: on whose GPUs,
-    None = on GPUs of its own. first_generation: of the job; earlier allocations were of another job
-    of its
-    name, which was forgotten."""
+    """An ordered allocation with everything that an executor needs to start it.
+
+    `colocated_job` is the other job on the same GPUs, or None. `first_generation` is the first
+    allocation of this job; earlier generations belong to a forgotten job of the same name.
+    """
 
     allocation: Allocation
     command: tuple[str, ...]
@@ -126,15 +134,21 @@ class Start:
 
 
 def list_open_allocations(connection: Connection, phases: Sequence[str] = OPEN) -> list[Allocation]:
-    """Allocations in these phases, by submission of their jobs."""
+    """Return the allocations in these phases, in the order of submission of their jobs."""
     rows = connection.execute(_OPEN_ONES, {"phases": list(phases)}).all()
     return [Allocation(**row._mapping) for row in rows]
 
 
 def list_starts(connection: Connection, phase: str = "ordered") -> list[Start]:
-    """Every allocation of a phase, as what is to be given to the executor (again), primary jobs
-    before their secondary jobs: ordered and not yet seen running, or running as far as anybody
-    knows."""
+    """Return every allocation of a phase as a start for the executor.
+
+    The executor is given it again if need be. Primary jobs come before secondary jobs.
+
+    Parameters
+    ----------
+    phase : str
+        "ordered": not yet seen running. "running": running as far as the queue knows.
+    """
     rows = [dict(row._mapping) for row in connection.execute(_STARTS, {"phase": phase}).all()]
     colocated_jobs = find_colocated_jobs(connection) if rows else {}
     out = []
@@ -156,11 +170,21 @@ def list_starts(connection: Connection, phase: str = "ordered") -> list[Start]:
 
 
 def order_stops(connection: Connection, token: int, now_s: float) -> list[Allocation]:
-    """Order the stop of every allocation that its job shall not hold (any more); returns those that
-    are stopping now, to be given to the executor (again), the earlier ones included.
+    """Order the stop of every allocation that is no longer wanted of its job.
 
-    An allocation that is ordered but was never seen running is stopped the same way: its start may
-    be under way. Raises LeaseLost.
+    An allocation that is ordered but was never seen running is stopped in the same way, because its
+    start may be under way.
+
+    Returns
+    -------
+    list of Allocation
+        All allocations that are stopping now, with those that were ordered to stop earlier. The
+        executor is given each of them, once more if need be.
+
+    Raises
+    ------
+    LeaseLost
+        If the token is not the current one.
     """
     lease.check(connection, token)
     rows = connection.execute(_UNWANTED).all()
@@ -181,12 +205,28 @@ def order_stops(connection: Connection, token: int, now_s: float) -> list[Alloca
 def order_starts(
     connection: Connection, token: int, now_s: float, capacity: Mapping[str, int] | None = None
 ) -> list[Start]:
-    """Order the start of every job that wants GPUs, holds none, and fits next to all that is not
-    known to have ended, in the order of submission; returns every start that is ordered now, to be
-    given to the executor (again).
+    """Order the start of every job that wants GPUs, holds none, and fits next to all used GPUs.
 
-    capacity: GPUs by pool that are there right now, where that is less than the queue says. Raises
-    LeaseLost.
+    Jobs start in the order of submission, primary jobs before secondary jobs.
+
+    Parameters
+    ----------
+    token : int
+        Fencing token of the controller.
+    now_s : float
+        Time of the orders, in seconds on the clock of the queue.
+    capacity : mapping of str to int, optional
+        GPUs of pools that are available right now, where they are fewer than the queue says.
+
+    Returns
+    -------
+    list of Start
+        All starts that are ordered now. The executor is given each of them, once more if need be.
+
+    Raises
+    ------
+    LeaseLost
+        If the token is not the current one.
     """
     lease.check(connection, token)
     rows, colocations = (
@@ -225,7 +265,7 @@ def order_starts(
 def count_free_gpus(
     connection: Connection, capacity: Mapping[str, int] | None = None
 ) -> dict[str, int]:
-    """GPUs of each pool that nothing holds; less than zero where machines went."""
+    """Count the GPUs of each pool that no allocation holds; negative where machines were lost."""
     held = cluster_tables.held(connection)
     return {
         pool: min(number, (capacity or {}).get(pool, number)) - held.get(pool, 0)
@@ -236,7 +276,7 @@ def count_free_gpus(
 def _open_allocations(
     connection: Connection, found: Sequence[Any], read_gpu_types: Mapping[str, str], now_s: float
 ) -> None:
-    """Open the next allocation of each job, with what it wants."""
+    """Open the next allocation of each job, with the pool and GPUs that are wanted of it."""
     execute_many(
         connection,
         "UPDATE jobs SET state = 'running', generation = generation + 1, retry_at_s = NULL, "

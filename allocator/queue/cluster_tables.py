@@ -1,5 +1,8 @@
-"""The cluster a queue serves: pools, tenants, speeds, sharing and settings, as tables of a snapshot
-(docs/snapshot-format.md).
+"""The cluster of a queue: pools, tenants, speeds, sharing and settings.
+
+They are stored as the tables of a snapshot (docs/snapshot-format.md). Rates that a controller
+learned are stored apart from the rates that the owner gave, and are merged when a snapshot is
+built.
 """
 
 from __future__ import annotations
@@ -36,8 +39,8 @@ HOME: Mapping[str, sa.Table] = {
     "interactive.csv": schema.interactive,
 }
 """Files of a snapshot that the queue keeps, besides jobs.csv."""
-UNRATED = "unrated"  # key of the state of what was learned: nobody gave a rate of the model
-Columns = dict[str, list[Any]]  # values by column, as values.py has them
+UNRATED = "unrated"  # key of the state of a learned rate: its model has no given rate
+Columns = dict[str, list[Any]]  # values by column, as in database/values.py
 _NAMES = {
     file: [c.name for c in TABLES[file].columns if c.name in home.c] for file, home in HOME.items()
 }
@@ -45,7 +48,7 @@ _QUERIES = {
     file: (names, sa.select(*(HOME[file].c[n] for n in names)).order_by(HOME[file].c.position))
     for file, names in _NAMES.items()
 }
-# statements of every look, built once
+# statements that run at every poll of the controller, built once
 _USED = (
     sa.select(allocations.c.pool, sa.func.sum(allocations.c.gpus))
     .where(IS_OPEN, allocations.c.host == "")
@@ -65,8 +68,9 @@ _META = sa.select(meta.c.value).where(meta.c.key == sa.bindparam("key"))
 
 
 def tables(connection: Connection) -> dict[str, Table]:
-    """The tables of the cluster by file; optional ones without rows are left out. Learned rates
-    are in rates.csv.
+    """Return the tables of the cluster by file, with learned rates merged into rates.csv.
+
+    Optional tables without rows are left out.
     """
     out: dict[str, Table] = {}
     given = {file: read_stored_columns(connection, file) for file in HOME}
@@ -84,7 +88,7 @@ def tables(connection: Connection) -> dict[str, Table]:
 
 
 def read_stored_columns(connection: Connection, file: str) -> Columns:
-    """Columns of one of the cluster's files as its owner gave them, without what was learned."""
+    """Return the columns of one file of the cluster as its owner gave them, without learned rates."""
     names, asked = _QUERIES[file]
     rows = connection.execute(asked).all()
     return (
@@ -95,7 +99,7 @@ def read_stored_columns(connection: Connection, file: str) -> Columns:
 
 
 def build_table(file: str, columns: Mapping[str, Sequence[Any]]) -> Table:
-    """A table of values; columns without any are left out unless they are required."""
+    """Return values by column as a table; columns without a value are left out unless required."""
     schema = TABLES[file]
     return Table.of(
         schema, {name: to_cells(schema.column(name), cells) for name, cells in columns.items()}
@@ -105,10 +109,13 @@ def build_table(file: str, columns: Mapping[str, Sequence[Any]]) -> Table:
 def _correct_rates(
     connection: Connection, rates: Columns, pools: Columns, fitted: Sequence[str]
 ) -> Columns:
-    """rates.csv with what was learned: at a size with measured rows all of them are scaled, so that
-    the fastest useful speed that fits some GPU is the learned one; a size without gets a row of its
-    own, which is marked as observed where its model has neither a given row nor a curve (fitted:
-    those with one)."""
+    """Return the columns of rates.csv with the learned rates merged in.
+
+    At a size with given rows, all of these rows are scaled so that the fastest useful rate of those
+    that fit some GPU becomes the learned rate. A size without such a row gets a new row. The new
+    row is marked as observed if its model has neither a given row nor a curve. `fitted` lists the
+    models that have a curve.
+    """
     found = connection.execute(_LEARNED).all()
     if not found:
         return rates
@@ -147,15 +154,16 @@ def _useful_rate(rates: Columns, i: int) -> float:
 
 
 def config(connection: Connection) -> dict[str, Any]:
-    """config.toml of the queue, without now_s."""
+    """Return the settings of config.toml of the queue, without now_s."""
     value = get_meta(connection, "config")
     found: dict[str, Any] = json.loads(value) if value is not None else {}
     return found
 
 
 def set_config(connection: Connection, changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Change settings (None: back to the default); returns all. Raises UsageError for an unknown
-    or wrong one.
+    """Change settings and return all of them; None sets one back to its default.
+
+    Raises UsageError for an unknown setting or a value that is not allowed.
     """
     names = [c.name for c in CONFIG if c.name != "now_s"]
     strange = next((k for k in changes if k not in (*names, *CONFIG_TABLES)), None)
@@ -186,7 +194,7 @@ def _validate_config(given: Mapping[str, Any]) -> None:
 
 
 def put_meta(connection: Connection, key: str, value: str) -> None:
-    """Set one value of the table meta."""
+    """Set one value of the table `meta`."""
     execute_many(
         connection,
         "INSERT INTO meta (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET "
@@ -196,16 +204,15 @@ def put_meta(connection: Connection, key: str, value: str) -> None:
 
 
 def get_meta(connection: Connection, key: str) -> str | None:
-    """One value of the table meta."""
+    """Return one value of the table `meta`, or None."""
     value: str | None = connection.execute(_META, {"key": key}).scalar()
     return value
 
 
 def store_cluster(connection: Connection, snapshot: Snapshot, problem: Problem) -> None:
-    """Replace the whole cluster by that of a checked snapshot, with the GPUs and prices in force at
-    its time.
+    """Replace the whole cluster by that of a checked snapshot; learned rates are kept.
 
-    What was learned is kept.
+    GPUs and prices are stored as they are in force at the time of the snapshot.
     """
     in_force = {
         "gpus": problem.pools.gpus.tolist(),
@@ -241,8 +248,9 @@ def store_cluster(connection: Connection, snapshot: Snapshot, problem: Problem) 
 
 
 def _learned_rows(problem: Problem) -> Iterator[dict[str, Any]]:
-    """The observed rows, as what one sample each has taught: nobody gave them, a controller
-    learned them, here or elsewhere.
+    """Yield each observed row of rates.csv as an estimate from one sample.
+
+    No owner gave such a row: a controller learned it, in this queue or in another one.
     """
     rates = problem.rates
     for i in np.flatnonzero(rates.observed & (rates.rate > 0)).tolist():
@@ -258,40 +266,41 @@ def _learned_rows(problem: Problem) -> Iterator[dict[str, Any]]:
 
 
 def refuse_lost_pools(connection: Connection, new: Sequence[str]) -> None:
-    """Raises UsageError if a pool that jobs hold GPUs of is not among the new ones."""
+    """Raise UsageError if jobs hold GPUs of a pool that is not among the new ones."""
     gone = {pool: number for pool, number in held(connection).items() if pool not in new}
     for pool, number in gone.items():
         raise UsageError(f"pool {quote(pool)} would be gone, but jobs hold {number} of its GPUs")
 
 
 def held(connection: Connection) -> dict[str, int]:
-    """GPUs that open allocations hold, of the pools where there are any."""
+    """Return the GPUs that open allocations hold, for the pools that have any."""
     return {row[0]: int(row[1]) for row in connection.execute(_USED)}
 
 
 def gpus(connection: Connection) -> dict[str, int]:
-    """GPUs of each pool that may be used, in the order of the pools."""
+    """Return how many GPUs of each pool may be used, in the order of the pools."""
     return {row[0]: int(row[1]) for row in connection.execute(_GPUS)}
 
 
 def used(connection: Connection) -> dict[str, int]:
-    """GPUs of each pool that open allocations hold: ordered, running, stopping; those of two
-    jobs count once.
+    """Return the GPUs of each pool that open allocations hold (ordered, running or stopping).
+
+    The GPUs of two colocated jobs count once.
     """
     found = held(connection)
     return {pool: found.get(pool, 0) for pool in gpus(connection)}
 
 
 def read_gpu_types(connection: Connection) -> dict[str, str]:
-    """GPU type of each pool."""
+    """Return the GPU type of each pool."""
     return {row[0]: row[1] for row in connection.execute(_TYPES)}
 
 
 def set_gpus(connection: Connection, changes: Mapping[str, int]) -> dict[str, int]:
-    """Change how many GPUs of pools may be used; returns all. Jobs that hold more keep them until
-    the next round.
+    """Change how many GPUs of pools may be used, and return the numbers of all pools.
 
-    Raises UsageError for an unknown pool or a number that cannot be.
+    Jobs that hold more GPUs than that keep them until the next round. Raises UsageError for an
+    unknown pool or a number out of range.
     """
     known = gpus(connection)
     for pool, number in changes.items():
@@ -304,7 +313,9 @@ def set_gpus(connection: Connection, changes: Mapping[str, int]) -> dict[str, in
 
 
 def read_learned_rates(connection: Connection) -> list[dict[str, Any]]:
-    """What was learned: model, gpu_type, gpus, work_per_s (None: not enough yet), state,
+    """Return the learned rates, one mapping per model, GPU type and number of GPUs.
+
+    The keys are model, gpu_type, gpus, work_per_s (None as long as too little is known), state and
     updated_s.
     """
     found = [dict(zip(_ESTIMATES, row, strict=True)) for row in query(connection, _ALL_LEARNED)]
@@ -312,7 +323,10 @@ def read_learned_rates(connection: Connection) -> list[dict[str, Any]]:
 
 
 def learn(connection: Connection, rows: Iterable[Mapping[str, Any]], now_s: float) -> None:
-    """Write what was learned, each row whole: model, gpu_type, gpus, work_per_s, state."""
+    """Write learned rates; each row is replaced as a whole.
+
+    A row has the keys model, gpu_type, gpus, work_per_s and state.
+    """
     execute_many(
         connection,
         "INSERT INTO learned (model, gpu_type, gpus, work_per_s, state, updated_s) "

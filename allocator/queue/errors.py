@@ -1,6 +1,6 @@
-"""Errors of a queue, besides input that breaks a rule (InvalidInput), with their exit codes.
+"""Errors of a queue, besides InvalidInput, with their exit codes.
 
-QueueUnavailable   1   locked by others, full, out of reach or damaged; nothing was changed
+QueueUnavailable   1   the database is locked, full, out of reach or damaged; nothing changed
 Refused            2   the state of the job does not allow it
 LeaseLost          1   another controller leads; nothing was written
 """

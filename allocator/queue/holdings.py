@@ -1,10 +1,11 @@
-"""Jobs with their open allocations: read, changed as values, and written back together; who holds
-the GPUs of pairs.
+"""Jobs with their open allocations, and which job holds the GPUs of two colocated jobs.
 
-Two jobs on the same GPUs: the *primary job* holds them and is billed for them, the *secondary job*
-runs on them. When an allocation ends, the other one of its pair holds the GPUs from that moment on,
-recorded in the same transaction: so the GPUs of a pair are held by exactly one open allocation at
-any time. `turns` has every such change, for bills and histories.
+They are read together, changed as values, and written back together.
+
+Of two jobs on the same GPUs, the *primary job* holds the GPUs and is billed for them, and the
+*secondary job* runs on them. When one of the two allocations ends, the other job holds the GPUs
+from that moment on. Both are recorded in the same transaction, so exactly one open allocation holds
+the GPUs at any time. The table `turns` has every such change, for bills and histories.
 """
 
 from __future__ import annotations
@@ -21,9 +22,12 @@ from allocator.queue.database.schema import OPEN
 
 
 class Held(NamedTuple):
-    """A job and its open allocation. received: JSON. host: the job whose GPUs it runs on, "" = its
-    own. since_s: from here on the job has not been credited yet with what it holds, None = from
-    running_s on."""
+    """A job and its open allocation.
+
+    `received` is a JSON object: seconds held by GPU type. `host` is the primary job on whose GPUs
+    the job runs, "" where it holds its own. `since_s` is the time up to which the job was credited
+    for what it holds; None means that nothing was credited yet, and it counts from `running_s`.
+    """
 
     job_id: str
     generation: int
@@ -57,8 +61,9 @@ class Held(NamedTuple):
     updated_s: float
 
     def credit(self, to_s: float) -> Held:
-        """The job with what it has had up to then: seconds of the GPU type, and GPU-seconds if
-        the GPUs are its own.
+        """Return the job with what it has received up to to_s.
+
+        It gets the seconds on its GPU type, and the GPU-seconds too if it holds the GPUs itself.
         """
         since = self.running_s if self.since_s is None else self.since_s
         if since is None or to_s <= since:
@@ -73,7 +78,7 @@ class Held(NamedTuple):
         )
 
     def move_to(self, primary: str, at_s: float) -> Held:
-        """Return the same, on GPUs of that job from then on."""
+        """Return the job on the GPUs of `primary` from at_s on ("": it holds the GPUs itself)."""
         return self.credit(at_s)._replace(host=primary)
 
 
@@ -105,7 +110,7 @@ _OF_JOB = (
     "received",
     "updated_s",
 )
-# statements of every look, built once
+# statements that run at every poll of the controller, built once
 _HELD = (
     f"SELECT {', '.join(f'j.{name}' if name in _OF_JOB else f'a.{name}' for name in Held._fields)}"
     f" FROM allocations a JOIN jobs j ON j.job_id = a.job_id WHERE a.phase IN {OPEN} AND a.job_id"
@@ -121,20 +126,27 @@ _SECONDARIES = f"SELECT host, job_id FROM allocations WHERE phase IN {OPEN} AND 
 
 
 def read_secondaries(connection: Connection) -> dict[str, str]:
-    """The secondary job of every primary job whose GPUs are shared."""
+    """Return the secondary job of every primary job whose GPUs are shared."""
     return dict(tuple(row) for row in query(connection, _SECONDARIES))
 
 
 def held(connection: Connection, names: Collection[str]) -> dict[str, Held]:
-    """The jobs of these names that have an open allocation."""
+    """Return the jobs with these names that have an open allocation."""
     return {row[0]: Held._make(row) for row in query_of(connection, _HELD, sorted(names))}
 
 
 def write(
     connection: Connection, changed: Mapping[str, Held], move_to: Iterable[tuple[str, float]] = ()
 ) -> None:
-    """Write all changes at once. move_to: jobs whose allocation has another primary job, and when
-    it got it."""
+    """Write all changes at once.
+
+    Parameters
+    ----------
+    changed : mapping of str to Held
+        The changed jobs by name.
+    move_to : iterable of (str, float)
+        Jobs whose allocation got another primary job, with the time of the change.
+    """
     execute_many(
         connection,
         f"UPDATE allocations SET {_set(_OF_ALLOCATION)} WHERE job_id = ? AND generation = ?",
@@ -160,13 +172,11 @@ def _set(names: Sequence[str]) -> str:
 
 
 Turns = Mapping[tuple[str, int], Sequence[tuple[float, str]]]
-"""By (job, generation), in order: since when it ran on GPUs of which job, "" = on its own from
-then on.
-"""
+"""By (job, generation): times and primary jobs in order; "" = its own GPUs from then on."""
 
 
 def read_turns_since(connection: Connection, after_s: float) -> Turns:
-    """Those of allocations that were open after a time."""
+    """Return the changes of primary job of all allocations that were open after a time."""
     out: dict[tuple[str, int], list[tuple[float, str]]] = {}
     for job_id, generation, at_s, primary in query(connection, _TURNS, after_s):
         out.setdefault((job_id, generation), []).append((at_s, primary))
@@ -176,8 +186,19 @@ def read_turns_since(connection: Connection, after_s: float) -> Turns:
 def split_by_holder(
     ordered_s: float, ended_s: float | None, changes: Sequence[tuple[float, str]]
 ) -> list[tuple[float, float | None, str]]:
-    """Return (from, to, primary job) of an allocation, in order: on whose GPUs it ran, "" = its
-    own; to None: it goes on.
+    """Split an allocation by the job that held its GPUs.
+
+    Parameters
+    ----------
+    ordered_s, ended_s : float
+        Begin and end of the allocation in seconds; ended_s None: it goes on.
+    changes : sequence of (float, str)
+        Changes of the primary job, in the order of time, as in `Turns`.
+
+    Returns
+    -------
+    list of (float, float or None, str)
+        (from, to, primary job) in the order of time; "" where the job held its own GPUs.
     """
     at = [(ordered_s, ""), *changes]
     ends = [*(max(begin, since) for (begin, _), (since, _) in itertools.pairwise(at)), ended_s]

@@ -1,4 +1,4 @@
-"""Many rows at once: one statement, past everything that costs time for each row."""
+"""Statements for many rows that avoid the cost of SQLAlchemy for each row."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ PART = 500  # names per statement
 
 
 def execute_many(connection: Connection, statement: str, rows: Sequence[tuple[Any, ...]]) -> None:
-    """Run a statement in SQL that both databases know for every row; ? is a value of the row."""
+    """Run a statement once for every row, in SQL that both databases know; ? is a value of the row."""
     if rows:
         connection.exec_driver_sql(_marked(connection, statement), list(rows))
 
 
 def query(connection: Connection, statement: str, *values: Any) -> list[tuple[Any, ...]]:
-    """The rows of a query in SQL that both databases know, as the driver's own tuples; ? is a
-    value.
+    """Return the rows of a query as tuples of the driver, in SQL that both databases know.
+
+    ? is a value in the statement.
     """
     result = connection.exec_driver_sql(_marked(connection, statement), values)
     try:
@@ -29,7 +30,7 @@ def query(connection: Connection, statement: str, *values: Any) -> list[tuple[An
 
 
 def query_of(connection: Connection, statement: str, names: Sequence[str]) -> list[tuple[Any, ...]]:
-    """The rows of a query about names, which stand for {names} in it, part by part."""
+    """Return the rows of a query about names, which replace {names} in it, PART names at a time."""
     out: list[tuple[Any, ...]] = []
     for part in range(0, len(names), PART):
         some = names[part : part + PART]

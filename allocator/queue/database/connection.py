@@ -1,12 +1,12 @@
 """Open a queue and run transactions on it.
 
-A path is an SQLite file, a URL a PostgreSQL database. Versions of the schema are checked here, and
-errors of the database become errors of the queue.
+A path names an SQLite file, and a URL names a PostgreSQL database. This module checks the version
+of the schema, and turns errors of the database into errors of the queue.
 
-One writer at a time, on both: SQLite locks its file, and on PostgreSQL every writing transaction
-begins with one advisory lock. So a transaction that reads and then writes sees nothing change in
-between, and there are no deadlocks and no transactions to repeat; each takes milliseconds. Commits
-reach the disk before they return (synchronous=FULL).
+Both databases have one writer at a time: SQLite locks its file, and on PostgreSQL every writing
+transaction begins with one advisory lock. So nothing changes while a transaction first reads and
+then writes, there are no deadlocks, and no transaction has to be repeated. Each transaction takes
+milliseconds. Commits reach the disk before they return (synchronous=FULL).
 """
 
 from __future__ import annotations
@@ -40,8 +40,10 @@ INIT = 'make one with "allocator queue init"'
 
 @dataclass(frozen=True)
 class QueueDatabase:
-    """An open queue. name: what messages call it, without a password. file: device and inode of
-    an SQLite queue.
+    """An open queue.
+
+    `name` is what messages call it, without a password. `file` is device and inode of an SQLite
+    queue.
     """
 
     engine: Engine
@@ -51,15 +53,18 @@ class QueueDatabase:
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
-        """A transaction that sees one state of the queue and writes nothing."""
+        """Open a transaction that sees one state of the queue and writes nothing."""
         self._check_file()
         with translate_errors(self), self.engine.connect() as connection, connection.begin():
             yield connection
 
     @contextmanager
     def write(self) -> Iterator[Connection]:
-        """Open a transaction that may write, while nobody else does. What it wrote is on disk
-        when it ends without an error; else nothing of it was kept. Raises QueueUnavailable."""
+        """Open a transaction that may write; it is the only one at that time.
+
+        Its changes are on disk when it ends without an error, and none is kept otherwise. Raises
+        QueueUnavailable.
+        """
         self._check_file()
         with (
             translate_errors(self),
@@ -70,15 +75,17 @@ class QueueDatabase:
 
     def _check_file(self) -> None:
         """Raise QueueUnavailable if the file of the queue is not the one that was opened.
-        Connections would go on with a file that has no name any more, and all that they write would
-        be lost."""
+
+        Connections would otherwise go on with a file that has no name any more, and all that they
+        write would be lost.
+        """
         if self.file is not None and _file_identity(Path(self.name)) != self.file:
             raise QueueUnavailable(
                 f"{self.name}: the file was deleted or replaced; open the queue again"
             )
 
     def close(self) -> None:
-        """Give all connections back."""
+        """Close all connections."""
         with suppress(Exception):
             self.engine.dispose()
 
@@ -86,11 +93,25 @@ class QueueDatabase:
 def open_queue(
     queue: str | os.PathLike[str], *, wait_s: float = WAIT_S, reads_only: bool = False
 ) -> QueueDatabase:
-    """Open a queue that exists and has the schema of this program. reads_only: the database itself
-    refuses writes, and the files of an SQLite queue stay byte by byte as they are.
+    """Open an existing queue that has the schema of this program.
 
-    Raises InvalidInput if there is none, it is no queue, or its schema is newer or older;
-    UsageError for a URL that cannot be; QueueUnavailable where it cannot be reached.
+    Parameters
+    ----------
+    queue : str or path
+        Path (SQLite) or URL (postgresql://...).
+    wait_s : float
+        Seconds that a transaction waits for a locked database.
+    reads_only : bool
+        The database itself refuses writes, and the files of an SQLite queue do not change at all.
+
+    Raises
+    ------
+    InvalidInput
+        If there is no queue, it is not a queue, or its schema is newer or older.
+    UsageError
+        For a malformed URL.
+    QueueUnavailable
+        If it cannot be reached.
     """
     store = _connect_database(queue, wait_s, reads_only)
     try:
@@ -119,10 +140,23 @@ def open_queue(
 def create_queue(
     queue: str | os.PathLike[str], *, wait_s: float = WAIT_S, revision: str = HEAD
 ) -> tuple[QueueDatabase, bool]:
-    """Make a queue, or upgrade the one there is; True: it was made now. revision: the schema to
-    stop at (for tests).
+    """Make a queue, or upgrade the one that exists.
 
-    A new SQLite file is readable and writable by its owner only. Raises like open_queue.
+    A new SQLite file can be read and written by its owner only. Raises the errors of `open_queue`.
+
+    Parameters
+    ----------
+    queue : str or path
+        Path (SQLite) or URL (postgresql://...).
+    wait_s : float
+        Seconds that a transaction waits for a locked database.
+    revision : str
+        Schema version to stop at (for tests).
+
+    Returns
+    -------
+    tuple of (QueueDatabase, bool)
+        The open queue, and whether it was made by this call.
     """
     store = _connect_database(queue, wait_s)
     path = _path(store)
@@ -151,9 +185,7 @@ def create_queue(
 
 
 def _refuse_running_controller(connection: Connection, store: QueueDatabase) -> None:
-    """Raise InvalidInput while a controller of an older version runs: it does not know the newer
-    schema.
-    """
+    """Raise InvalidInput while a controller of an older version runs: it cannot use a newer schema."""
     found = lease.read_current(connection)
     if (
         found is not None
@@ -168,7 +200,7 @@ def _refuse_running_controller(connection: Connection, store: QueueDatabase) -> 
 
 
 def _file_identity(path: Path) -> tuple[int, int] | None:
-    """Device and inode of the file, None if there is none."""
+    """Return device and inode of the file, or None if there is no file."""
     try:
         found = os.stat(path)
     except OSError:
@@ -190,7 +222,7 @@ def _migrate(connection: Connection, revision: str) -> None:
 
 
 def _revision(connection: Connection, store: QueueDatabase) -> str | None:
-    """The schema version of the database, None if it has no tables of a queue."""
+    """Return the schema version of the database, or None if it has no tables of a queue."""
     if not sa.inspect(connection).has_table("alembic_version"):
         return None
     row = connection.execute(sa.text("SELECT version_num FROM alembic_version")).first()
@@ -258,8 +290,8 @@ def _sqlite_path(url: URL) -> bool:
 
 def _options(url: URL, wait_s: float) -> dict[str, Any]:
     if _sqlite_path(url):
-        # the same connection again and again: its pages stay in memory, what another one writes
-        # drops them
+        # reuse the latest connection: its pages stay cached until another
+        # connection writes
         return {
             "connect_args": {"timeout": wait_s, "check_same_thread": False},
             "pool_size": 2,
@@ -274,11 +306,11 @@ def _options(url: URL, wait_s: float) -> dict[str, Any]:
 
 
 def _connect_read_only(path: str, wait_s: float) -> sqlite3.Connection:
-    """A connection that writes nothing.
+    """Return a connection that writes nothing.
 
-    When the last connection is closed, it moves what a killed process left in the log (-wal) into
-    the file, unless it had opened the file for reading only. Opened so where there is no log, it
-    would leave an empty one behind.
+    The last connection that closes moves what a killed process left in the log (-wal) into the
+    file, unless it opened the file in mode "ro". So the mode is "ro" where there is a log. Where
+    there is none, that mode would leave an empty log behind, and the mode is "rw".
     """
     mode = "ro" if os.path.exists(f"{path}-wal") else "rw"
     connection = sqlite3.connect(
@@ -289,9 +321,7 @@ def _connect_read_only(path: str, wait_s: float) -> sqlite3.Connection:
 
 
 def _without_password(text: str) -> str:
-    """A URL that may have a password in it, without what stands before the server's name and after
-    the path.
-    """
+    """Return a URL without its user, password and query."""
     scheme, slashes, rest = text.partition("://")
     return f"{scheme}{slashes}{rest.rpartition('@')[2].partition('?')[0]}"
 
@@ -304,13 +334,15 @@ def _redact_url(url: URL) -> str:
 
 
 def _path(store: QueueDatabase) -> Path | None:
-    """The file of an SQLite queue."""
+    """Return the file of an SQLite queue, or None."""
     return Path(store.engine.url.database or "") if _sqlite_path(store.engine.url) else None
 
 
 def _create_private_file(path: Path, store: QueueDatabase) -> bool:
-    """Make the file, for its owner only, before SQLite would make it for everybody; its -wal and
-    -shm files get the mode of the file. False: there is one."""
+    """Make the file readable by its owner only, before SQLite makes it readable by everybody.
+
+    SQLite gives its -wal and -shm files the mode of the file. Returns False if the file exists.
+    """
     try:
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
         return True
@@ -321,7 +353,7 @@ def _create_private_file(path: Path, store: QueueDatabase) -> bool:
 
 
 def _enable_wal(store: QueueDatabase) -> None:
-    """Let readers go on while somebody writes; the file remembers it."""
+    """Switch the file to write-ahead logging, so that readers do not wait for a writer."""
     with translate_errors(store), store.engine.connect() as connection:
         raw = connection.connection.dbapi_connection
         assert isinstance(raw, sqlite3.Connection)
@@ -373,7 +405,7 @@ def _install_listeners(engine: Engine, url: URL, wait_s: float, reads_only: bool
 
 @contextmanager
 def translate_errors(store: QueueDatabase) -> Iterator[None]:
-    """Errors of the database in words."""
+    """Turn errors of the database into errors of the queue that a user can read."""
     try:
         yield
     except (DBAPIError, sqlite3.Error) as error:  # bulk.query fetches past SQLAlchemy

@@ -1,8 +1,8 @@
-"""Who a queue is, and which executor's state its allocations are about: two values of the table
-meta.
+"""The id of a queue, and which executor's state its allocations are about.
 
-The id is made with the queue and is in every backup of it. The state is written once, by the first
-controller that acts, and changes only by `allocator queue adopt`.
+Both are values of the table `meta`. The id is made with the queue and is in every backup of it. The
+state is written once, by the first controller that acts, and changes only by
+`allocator queue adopt`.
 """
 
 from __future__ import annotations
@@ -22,8 +22,11 @@ ID, EXECUTOR = "queue_id", "executor"
 
 @dataclass(frozen=True)
 class State:
-    """Durable state of an executor. kind: the executor; state: random name of the state; place:
-    machine and folder where it was last seen, for messages."""
+    """The durable state of an executor.
+
+    `kind` is the name of the executor, and `state` is the random name of the state. `place` is the
+    machine and folder where it was last seen, for messages.
+    """
 
     kind: str
     state: str
@@ -31,12 +34,12 @@ class State:
 
 
 def queue_id(connection: Connection) -> str:
-    """Random name of the queue, "" before it has one."""
+    """Return the random name of the queue, or "" if it has none yet."""
     return get_meta(connection, ID) or ""
 
 
 def ensure_id(connection: Connection) -> str:
-    """Random name of the queue, made now if it has none."""
+    """Return the random name of the queue, and make one if it has none."""
     if not (found := queue_id(connection)):
         found = secrets.token_hex(16)
         put_meta(connection, ID, found)
@@ -44,18 +47,18 @@ def ensure_id(connection: Connection) -> str:
 
 
 def state(connection: Connection) -> State | None:
-    """The state that the queue's allocations are about; None: no controller has acted yet."""
+    """Return the state that the allocations are about, or None if no controller has acted yet."""
     text = get_meta(connection, EXECUTOR)
     return None if text is None else State(**json.loads(text))
 
 
 def remember_state(connection: Connection, found: State) -> None:
-    """From now on the queue's allocations are about this state."""
+    """Record that the allocations of the queue are about this state from now on."""
     put_meta(connection, EXECUTOR, json.dumps(asdict(found), sort_keys=True))
 
 
 def has_run(connection: Connection) -> bool:
-    """Whether an open allocation was seen running by a controller."""
+    """Return whether a controller has seen an open allocation running."""
     return (
         connection.execute(
             sa.select(allocations.c.job_id)

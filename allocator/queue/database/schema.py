@@ -102,7 +102,7 @@ jobs = Table(
     "jobs",
     metadata,
     Column("job_id", Text, primary_key=True),
-    Column("seq", BigInteger, nullable=False),  # order of submission
+    Column("seq", BigInteger, nullable=False),  # number in the order of submission
     Column("submission_key", Text),
     Column("content", Text, nullable=False),  # digest of what was submitted
     *(sql_column(JOBS.column(name)) for name in OWNED),
@@ -110,20 +110,20 @@ jobs = Table(
     Column("environment", Text, nullable=False, server_default="{}"),  # JSON object
     _cell("workdir"),
     Column("state", Text, nullable=False, server_default="queued"),
-    # what happens when the open allocation has ended
+    # what the owner asked for; it takes effect when the open allocation ends
     Column("request", Text, nullable=False, server_default=""),
     Column("version", BigInteger, nullable=False, server_default="1"),
-    # less what an open allocation has done
+    # at the start of the open allocation; its work_done is not yet subtracted
     Column("remaining_work", Double, nullable=False),
     _whole("generation"),
     _cell("want_pool"),
     _whole("want_gpus"),
     _real("attained_gpu_s"),
     _whole("restarts"),
-    # changes of pool or size while it ran
+    # number of changes of pool or size while it ran
     _whole("resizes"),
     _whole("largest_gpus"),
-    # JSON object: seconds by GPU type
+    # JSON object: seconds held by GPU type
     Column("received", Text, nullable=False, server_default="{}"),
     Column("submitted_s", Double, nullable=False),
     Column("first_started_s", Double),
@@ -131,16 +131,16 @@ jobs = Table(
     _whole("failures"),
     Column("retry_at_s", Double),
     _cell("park_reason"),
-    # of a periodic job: the first; empty: itself
+    # first job of the series of a periodic job; empty: this job
     _cell("series"),
     Column("number", Integer, nullable=False, server_default="1"),
-    # when the next of its series is due, NULL: never
+    # when the next job of its series is due; NULL: never
     Column("next_s", Double),
-    # whose GPUs it shall run on as a second job
+    # primary job that is wanted for it; empty: GPUs of its own
     _cell("want_host"),
-    # allocations before this one are not wanted
+    # open allocations of an earlier generation are not wanted
     _whole("want_generation"),
-    # earlier ones: another job of the name
+    # earlier generations were of another job of this name
     Column("first_generation", Integer, nullable=False, server_default="1"),
     Column("updated_s", Double, nullable=False),
     UniqueConstraint("seq", name="jobs_seq"),
@@ -180,9 +180,9 @@ allocations = Table(
     Column("work_at_start", Double, nullable=False),
     _real("work_done"),
     _cell("detail"),
-    # job that holds the GPUs it runs on; empty: itself
+    # primary job on whose GPUs it runs; empty: it holds its own GPUs
     _cell("host"),
-    # its books begin anew here; NULL: at running_s
+    # credited up to here; NULL: not credited yet, count from running_s
     Column("since_s", Double),
     PrimaryKeyConstraint("job_id", "generation", name="allocations_key"),
     _in("phase", PHASES, "allocations_phase"),
@@ -239,15 +239,15 @@ observations = Table(
     Index("observations_by_allocation", "job_id", "generation", "id"),
 )
 
-forgotten = Table(  # since 0008; names without a job
+forgotten = Table(  # since 0008; names that no job of the queue has now
     "forgotten",
     metadata,
     Column("job_id", Text, primary_key=True),
-    # last one that a job of the name was given
+    # last generation that a job of this name was given
     Column("generation", Integer, nullable=False),
 )
 
-turns = Table(  # since 0007; of pairs only
+turns = Table(  # since 0007; when colocated allocations changed their primary job
     "turns",
     metadata,
     Column(
@@ -256,7 +256,7 @@ turns = Table(  # since 0007; of pairs only
     Column("job_id", Text, nullable=False),
     Column("generation", Integer, nullable=False),
     Column("at_s", Double, nullable=False),
-    _cell("host"),  # of the allocation from then on
+    _cell("host"),  # primary job from at_s on; empty: the job holds the GPUs
     ForeignKeyConstraint(
         ["job_id", "generation"],
         ["allocations.job_id", "allocations.generation"],

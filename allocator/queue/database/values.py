@@ -1,6 +1,7 @@
-"""Columns of the contract's files as the database has them: numbers, truths, JSON lists, names.
+"""Conversion between columns of the CSV files and columns of the database.
 
-NULL is an empty cell of a number, a truth or a list; a name that is not given is "".
+The database holds numbers, booleans, JSON lists and names. NULL is an empty cell of a number, a
+boolean or a list; a name that is not given is "".
 """
 
 from __future__ import annotations
@@ -43,16 +44,17 @@ def to_sql(column: Column, cells: Cells) -> list[Any]:
 
 
 def value_of(column: Column, stored: Any) -> Any:
-    """Return a value of the database as a cell of a table (domain/schema/texts.py); None is
-    empty."""
+    """Return a value of the database as a cell of a table (domain/schema/texts.py); None is empty."""
     if stored is None or column.kind not in (*LISTS, ColumnKind.BOOLEAN):
         return stored
     return bool(stored) if column.kind is ColumnKind.BOOLEAN else _listed(stored)
 
 
 def to_cells(column: Column, values: Sequence[Any]) -> Cells:
-    """Return values of a column (value_of) as cells. A database may hold what its column cannot
-    be: SQLite does not mind, and the rules of the column say so.
+    """Return values of a column (see `value_of`) as cells.
+
+    A stored value may be of the wrong type, because SQLite does not check types. The rules of the
+    column then report it.
     """
     if column.kind in (ColumnKind.NUMBER, ColumnKind.INTEGER):
         try:

@@ -1,6 +1,4 @@
-"""Jobs of the queue as CSV and as flat records: what comes in by the thousand, and what lists
-show.
-"""
+"""Jobs of the queue as CSV text and as flat records, for import, export and lists."""
 
 from __future__ import annotations
 
@@ -55,12 +53,21 @@ FIELDS = (
 
 
 def parse_submissions(content: bytes, file: str) -> tuple[list[Submission], tuple[str, ...]]:
-    """The jobs of a CSV file with columns of workload.csv or jobs.csv, and key, command,
-    environment (JSON object), workdir; a command is a JSON list or a line as for a shell.
-    total_work is remaining_work where it is empty.
+    """Parse the jobs of a CSV file.
 
-    Returns them with warnings. Raises InvalidInput with what is wrong with the form; `submit`
-    judges the rest.
+    The file has columns of workload.csv or jobs.csv, and may have key, command, environment (a JSON
+    object) and workdir. A command is a JSON list, or a line as for a shell. Where total_work is
+    empty, remaining_work is taken.
+
+    Returns
+    -------
+    tuple of (list of Submission, tuple of str)
+        The jobs, and warnings.
+
+    Raises
+    ------
+    InvalidInput
+        If the form of the file is wrong. `submit` checks everything else.
     """
     reading = ReadingLog(file)
     table = parse_csv(content, reading)
@@ -130,14 +137,17 @@ def _parse_json(text: str, kind: type, name: str) -> Any:
 
 
 def job_records(connection: Connection, jobs: Sequence[Job]) -> list[dict[str, Any]]:
-    """Each job flat, with the GPUs it holds: pool and gpus (None and 0 for nothing), shared_with
-    (whose GPUs they are, None = its own) and the phase of the allocation."""
+    """Return each job as a flat record with the GPUs that it holds.
+
+    Besides the fields of the job, a record has pool and gpus (None and 0 if it holds nothing),
+    shared_with (its primary job, None if it holds its own GPUs) and the phase of its allocation.
+    """
     held = {a.job_id: a for a in list_open_allocations(connection)}
     return [job_record(job, held.get(job.job_id)) for job in jobs]
 
 
 def job_record(job: Job, held: Allocation | None) -> dict[str, Any]:
-    """One job flat, see records."""
+    """Return one job as a flat record (see `job_records`)."""
     place = (
         {
             "pool": held.pool,
@@ -160,7 +170,7 @@ def job_record(job: Job, held: Allocation | None) -> dict[str, Any]:
 
 
 def format_csv(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
-    """Rows as CSV text; None is an empty cell, lists and mappings are JSON."""
+    """Return rows as CSV text; None is an empty cell, lists and mappings are JSON."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(columns)
@@ -175,8 +185,9 @@ def _format_cell(value: Any) -> Any:
 
 
 def export_jobs(connection: Connection, jobs: Sequence[Job]) -> str:
-    """Every job with the columns of jobs.csv, key, command, environment and workdir, so that
-    import-csv can read it.
+    """Return jobs as CSV text that import-csv can read.
+
+    It has the columns of jobs.csv, and key, command, environment and workdir.
     """
     rows = []
     for job, flat in zip(jobs, job_records(connection, jobs), strict=True):

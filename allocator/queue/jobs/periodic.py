@@ -1,12 +1,13 @@
-"""Periodic jobs: when the next time of a job with every_s has come, it is submitted as a job of its
-own, exactly once.
+"""Periodic jobs: a job with every_s is submitted again, exactly once, at each of its times.
 
-The job whose next time is next_s is the latest of its series; submitting the one after it takes
-next_s away, in the same transaction. That one is called NAME@2, NAME@3 ... (NAME@2-2 where NAME@2
-is taken). It comes after the one before it and after those of its predecessors that have the same
-number, and has its deadline as long after its time as the first. Times that passed while nobody
-looked are missed: only the latest of them is submitted, so that numbers are left out. A series ends
-with `times`, or when its latest job is cancelled.
+The latest job of a series has the time of the next one in `next_s`. Submitting the next one clears
+`next_s` of the latest one in the same transaction. The next one is called NAME@2, NAME@3 and so on
+(NAME@2-2 where NAME@2 is taken). It comes after the latest one, and after those jobs of its
+predecessors' series that have the same number. Its deadline is as long after its time as that of
+the first.
+
+Times that passed while no controller ran are missed: only the latest of them is submitted, so that
+numbers are left out. A series ends with `times`, or when its latest job is cancelled.
 """
 
 from __future__ import annotations
@@ -49,8 +50,9 @@ _ANY = (
 
 @dataclass(frozen=True)
 class SubmittedRun:
-    """A job that was submitted because its time had come; missed: how many times before it
-    nobody saw.
+    """A job that was submitted because its time had come.
+
+    `missed` counts the times of the series before it that passed without a submission.
     """
 
     job_id: str
@@ -60,13 +62,14 @@ class SubmittedRun:
 
 
 def is_due(connection: Connection, now_s: float) -> bool:
-    """Whether submit_due would submit anything."""
+    """Return whether `submit_due` would submit anything."""
     return connection.execute(_ANY, {"now_s": now_s}).first() is not None
 
 
 def submit_due(connection: Connection, now_s: float) -> list[SubmittedRun]:
-    """Submit what is due, in the order of the jobs that it repeats. Saying it twice does nothing
-    more.
+    """Submit the periodic jobs that are due, in the order of the jobs that they repeat.
+
+    Calling it again submits nothing more.
     """
     out = []
     for found in connection.execute(_DUE, {"now_s": now_s}).all():
@@ -96,9 +99,7 @@ def submit_due(connection: Connection, now_s: float) -> list[SubmittedRun]:
 
 
 def _free_name(connection: Connection, wanted: str) -> str:
-    """The name, or NAME-2, NAME-3 ... where it is taken: nobody can suppress a run by taking its
-    name.
-    """
+    """Return the name, or NAME-2, NAME-3 ... if it is taken: a taken name cannot stop a run."""
     for name in chain([wanted], (f"{wanted}-{k}" for k in count(2))):
         if (
             connection.execute(sa.select(jobs.c.job_id).where(jobs.c.job_id == name)).first()
@@ -117,7 +118,7 @@ def _next_run(
     due_s: float,
     now_s: float,
 ) -> dict[str, Any]:
-    """The row of the job that repeats another."""
+    """Return the row of the job that repeats another one."""
     values = {column: row[column] for column in OWNED} | {"submitted_s": due_s}
     before = json.loads(row["after"] or "[]")
     after = [row["job_id"], *_predecessors(connection, before, series, number)]
@@ -147,8 +148,10 @@ def _next_run(
 def _predecessors(
     connection: Connection, after: Sequence[str], series: str, number: int
 ) -> list[str]:
-    """Those of another series with the same number, if it has one; single jobs that are still
-    known as they are.
+    """Return the predecessors of job `number` of a series.
+
+    A predecessor with a series of its own is replaced by the job with the same number, if there is
+    one. Single jobs that the queue still knows are kept.
     """
     out = []
     for name in after:

@@ -1,7 +1,7 @@
-"""Names of jobs that are not in the queue (any more), and how far their allocations were counted.
+"""The last generation of job names that no job of the queue has any more.
 
-An executor knows an allocation by (job, generation) and refuses what it has seen, for ever. So a
-job that is submitted under a forgotten name goes on counting where the one before ended.
+An executor knows an allocation by (job, generation) and refuses for ever what it has seen. So a job
+that is submitted under a forgotten name goes on counting where the earlier job ended.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ _OF_JOBS = "SELECT job_id, generation FROM jobs WHERE job_id IN ({names})"
 
 
 def read_forgotten_generations(connection: Connection, names: Iterable[str]) -> dict[str, int]:
-    """Last generation of those of the names that were forgotten."""
+    """Return the last generation of those of the names that were forgotten."""
     return {str(name): int(last) for name, last in query_of(connection, _OF_NAMES, list(names))}
 
 
 def remember(connection: Connection, last: Mapping[str, int]) -> None:
-    """Keep the last generation of names that are not, or will not be, jobs of the queue."""
+    """Keep the last generation of names that are not, or will soon not be, jobs of the queue."""
     execute_many(
         connection,
         "INSERT INTO forgotten (job_id, generation) VALUES (?, ?) ON CONFLICT (job_id) "
@@ -33,7 +33,7 @@ def remember(connection: Connection, last: Mapping[str, int]) -> None:
 
 
 def remember_jobs(connection: Connection, names: Sequence[str]) -> None:
-    """Keep the last generation of jobs that are about to be removed, where they had any."""
+    """Keep the last generation of jobs that are about to be removed, if they have one."""
     assert len(names) <= PART
     remember(
         connection,
@@ -46,12 +46,15 @@ def remember_jobs(connection: Connection, names: Sequence[str]) -> None:
 
 
 def read_newest_generations(connection: Connection, names: Iterable[str]) -> dict[str, int]:
-    """Last generation that the queue has ever given to each of the names; those it knows only."""
+    """Return the last generation that the queue has given to each of the names that it knows."""
     asked = list(names)
     jobs = {str(name): int(last) for name, last in query_of(connection, _OF_JOBS, asked)}
     return {**read_forgotten_generations(connection, asked), **jobs}
 
 
 def first_columns(last: Mapping[str, int], job_id: str) -> dict[str, int]:
-    """Columns of a new job of this name. last: of `read_forgotten_generations`."""
+    """Return the generation columns of a new job of this name.
+
+    `last` is the result of `read_forgotten_generations`.
+    """
     return {"generation": last.get(job_id, 0), "first_generation": last.get(job_id, 0) + 1}

@@ -1,10 +1,12 @@
-"""GPUs kept for interactive jobs, as the queue has seen its own sessions come and go.
+"""GPUs that are kept for interactive jobs, estimated from the sessions that the queue has seen.
 
-A row of interactive.csv that names a pool and says neither how many GPUs nor which sessions to
-expect keeps what the sessions of that pool have needed (formulations/model/headroom.py,
-`observed_headroom`): those submitted in the last WINDOW_S seconds whose first GPUs were of that
-pool, among the last LATEST jobs. A session is there from its submission to its end, and its GPUs
-are free a round later; those that are held or parked needed GPUs until they last had some.
+A row of interactive.csv may name a pool without saying how many GPUs to keep or which sessions to
+expect. Such a row keeps what the sessions of that pool have needed
+(formulations/model/headroom.py, `observed_headroom`). The sessions are those among the last LATEST
+jobs that were submitted in the last WINDOW_S seconds and got their first GPUs in that pool.
+
+A session needs GPUs from its submission to its end, and they are free one round later. A session
+that is held or parked needed GPUs until it last had some.
 """
 
 from __future__ import annotations
@@ -35,8 +37,9 @@ _SESSIONS = (
 
 
 def fill_headroom(connection: Connection, table: Table, now_s: float, interval_s: float) -> Table:
-    """interactive.csv with headroom_gpus where it is left to the queue. interval_s: length of a
-    round.
+    """Return interactive.csv with headroom_gpus filled in where the queue has to estimate it.
+
+    `interval_s` is the length of a round in seconds.
     """
     nothing = [""] * len(table)
     given = {

@@ -26,7 +26,7 @@ NOTHING: Mapping[str, Any] = {"want_pool": "", "want_gpus": 0, "want_host": ""}
 
 
 class JobFacts(Protocol):
-    """What of a job decides how it moves on."""
+    """The facts about a job that decide its next state."""
 
     @property
     def job_id(self) -> str: ...
@@ -44,9 +44,12 @@ class JobFacts(Protocol):
 
 @dataclass(frozen=True)
 class Retries:
-    """How failures are answered: the n-th in a row waits first_s x factor^(n-1) seconds, at most
-    most_s; after `most` of them the job is parked. An allocation that stops in order after doing
-    some work ends the row."""
+    """The pauses after failures.
+
+    After the n-th failure in a row a job waits first_s x factor^(n-1) seconds, at most most_s.
+    After `most` failures in a row it is parked. An allocation that did some work and stopped as
+    ordered ends the row.
+    """
 
     most: int = 5
     first_s: float = 30.0
@@ -54,17 +57,17 @@ class Retries:
     most_s: float = 3600.0
 
     def wait_s(self, failures: int) -> float:
-        """Seconds between this failure in a row (1, 2 ...) and the next try."""
+        """Return the seconds between this failure in a row (1, 2 ...) and the next try."""
         return float(min(self.most_s, self.first_s * self.factor ** min(failures - 1, 60)))
 
 
 def waiting_state(job: JobFacts) -> str:
-    """The state of a job that waits for GPUs."""
+    """Return the state of the job while it waits for GPUs."""
     return "queued" if job.first_started_s is None else "paused"
 
 
 def hold(job: JobFacts, _now_s: float) -> Changes:
-    """Take a job out of the running; one that runs is stopped first."""
+    """Hold a job back; a running job is stopped first."""
     if job.state == "held" or job.request == "hold":
         return {}
     if job.state == "running" and job.request == "":
@@ -86,7 +89,7 @@ def release(job: JobFacts, _now_s: float) -> Changes:
 
 
 def cancel(job: JobFacts, now_s: float) -> Changes:
-    """End a job; one that runs is stopped first."""
+    """End a job; a running job is stopped first."""
     if job.state == "cancelled" or job.request == "cancel":
         return {}
     if job.state == "running":
@@ -112,9 +115,24 @@ VERBS = {"hold": hold, "release": release, "cancel": cancel, "retry": retry}
 def state_after_end(
     job: JobFacts, phase: str, at_s: float, worked: bool, detail: str, retries: Retries
 ) -> Changes:
-    """What the end of the open allocation of a job makes of the job. phase: stopped, finished,
-    failed or lost; worked: it did some work. Lost machines are not the job's fault and count as no
-    failure."""
+    """Return the changes of a job whose open allocation has ended.
+
+    Parameters
+    ----------
+    job : JobFacts
+        The job before the end.
+    phase : str
+        How the allocation ended: stopped, finished, failed or lost. A lost machine does not count
+        as a failure of the job.
+    at_s : float
+        Time of the end in seconds.
+    worked : bool
+        The allocation did some work.
+    detail : str
+        Reason of the end, for a parked job.
+    retries : Retries
+        The pauses after failures.
+    """
     if phase == "finished":
         return {
             "state": "done",

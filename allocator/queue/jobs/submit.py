@@ -1,10 +1,9 @@
-"""Submit jobs.
+"""Submit jobs to the queue.
 
-The rules of snapshots judge them, all faults are reported at once, and a job is kept once however
-often it is sent.
-
-A submission is known by its key, or by its job_id if it has none. The same submission again finds
-the job there is; one with another content under the same key is a fault.
+Submissions are checked by the rules of snapshots, and all faults are reported at once. A job is
+kept once, however often it is sent: a submission is known by its key, or by its job_id if it has no
+key. The same submission again finds the existing job. A different content under the same key is a
+fault.
 """
 
 from __future__ import annotations
@@ -45,9 +44,11 @@ FORMULAS = ("=", "+", "-", "@")
 
 @dataclass(frozen=True)
 class Submission:
-    """One job to submit. cells: text or values (domain/schema/texts.py) by column of SET; job_id
-    may be empty if there is a key: then the queue names the job. line: where it stands in its
-    file."""
+    """One job to submit.
+
+    `cells` has text or values (domain/schema/texts.py) by column of SET. job_id may be empty if
+    there is a key; the queue then names the job. `line` is the line of the job in its file.
+    """
 
     cells: Mapping[str, Any]
     command: tuple[str, ...] = ()
@@ -57,9 +58,7 @@ class Submission:
     line: int | None = None
 
     def content(self) -> str:
-        """Digest of all that was said; the same submission has the same, whatever was left at
-        its default.
-        """
+        """Return a digest of everything that was given; equal submissions have equal digests."""
         said = [
             sorted((k, text) for k, v in self.cells.items() if (text := text_of(v))),
             list(self.command),
@@ -69,24 +68,28 @@ class Submission:
         return hashlib.sha256(json.dumps(said).encode()).hexdigest()
 
     def text(self, column: str) -> str:
-        """The text of a cell, "" if it is not given."""
+        """Return the text of a cell, "" if it is not given."""
         return text_of(self.cells.get(column))
 
 
 @dataclass(frozen=True)
 class Submitted:
-    """job_id: of the job that is in the queue now; new: it was put there by this call."""
+    """The result of a submission: the job that is in the queue, and whether this call added it."""
 
     job_id: str
     new: bool
 
 
 def build_submission(values: Mapping[str, Any], line: int | None = None) -> Submission:
-    """A Submission of Python values by name: columns of SET, and key, command, environment,
-    workdir.
+    """Build a submission from Python values by name.
 
-    None and "" are the default; lists become cells with bars. Raises UsageError for an unknown name
-    or a value that no cell can be.
+    The names are the columns of SET, and key, command, environment and workdir. None and "" are the
+    default, and lists become cells with bars.
+
+    Raises
+    ------
+    UsageError
+        For an unknown name, or a value that no cell can hold.
     """
     strange = next((name for name in values if name not in SET and name not in EXTRA), None)
     if strange is not None:
@@ -128,10 +131,26 @@ def build_submission(values: Mapping[str, Any], line: int | None = None) -> Subm
 def submit(
     connection: Connection, submissions: Sequence[Submission], now_s: float, file: str = PLACE
 ) -> tuple[list[Submitted], tuple[str, ...]]:
-    """Put jobs into the queue, all of them or none; returns what became of each, and warnings.
+    """Put jobs into the queue, all of them or none.
 
-    now_s: time of submission of those that do not say. Raises InvalidInput with every fault, each
-    naming its job.
+    Parameters
+    ----------
+    submissions : sequence of Submission
+        The jobs.
+    now_s : float
+        Time of submission, in seconds, of jobs that give none.
+    file : str
+        What a fault names as the file.
+
+    Returns
+    -------
+    tuple of (list of Submitted, tuple of str)
+        What became of each submission, and warnings.
+
+    Raises
+    ------
+    InvalidInput
+        With every fault, each naming its job.
     """
     found, faults = _find_present(connection, submissions, file)
     new = [s for s, job_id in zip(submissions, found, strict=True) if job_id is None]
@@ -160,9 +179,7 @@ def submit(
 def _find_present(
     connection: Connection, submissions: Sequence[Submission], file: str
 ) -> tuple[list[str | None], list[Fault]]:
-    """The job that is there for each submission, None for a new one; faults where its content is
-    another.
-    """
+    """Return the existing job of each submission (None: it is new), and faults of conflicts."""
     by_key = _find_known(
         connection, jobs.c.submission_key, {s.key for s in submissions if s.key is not None}
     )
@@ -209,7 +226,7 @@ def _find_present(
 def _find_known(
     connection: Connection, column: sa.Column[Any], names: Iterable[str]
 ) -> dict[str | None, tuple[str, str]]:
-    """(job_id, content) of the jobs with these names in the column."""
+    """Return (job_id, content) of the jobs with these names in the column, by that name."""
     found: dict[str | None, tuple[str, str]] = {}
     ordered = sorted(name for name in names if name and is_storable(name))
     for part in range(0, len(ordered), PART):
@@ -221,9 +238,7 @@ def _find_known(
 
 
 def _name_new(connection: Connection, new: Sequence[Submission]) -> tuple[list[Submission], int]:
-    """The new submissions, each with a job_id, and the number of the first in the order of
-    submission.
-    """
+    """Return the new submissions, each with a job_id, and the sequence number of the first one."""
     seq = (
         int(
             connection.execute(sa.select(sa.func.coalesce(sa.func.max(jobs.c.seq), 0))).scalar_one()
@@ -248,8 +263,10 @@ def _name_new(connection: Connection, new: Sequence[Submission]) -> tuple[list[S
 def _validate_new(
     connection: Connection, new: Sequence[Submission], now_s: float, file: str
 ) -> tuple[list[Mapping[str, Any]], list[Fault], tuple[str, ...]]:
-    """What the database keeps of each by the rules of snapshots, with the cluster of the queue
-    around them: submitted_s and the columns of OWNED.
+    """Check new submissions by the rules of snapshots, within the cluster of the queue.
+
+    Returns the values that the database keeps of each (submitted_s and the columns of OWNED), the
+    faults and the warnings.
     """
     if not new:
         return [], [], ()
@@ -297,7 +314,7 @@ def _validate_new(
             for f in error.faults
             if f.file == "jobs.csv"
             and not f.message.startswith("total_work ")
-            # told by _present, with the right line
+            # _find_present reports these, with the right line
             and " is already in line " not in f.message
         ]
         return [], [*faults, *ours, *(f for f in error.faults if f.file != "jobs.csv")], ()
@@ -316,8 +333,9 @@ def _validate_new(
 
 
 def _predecessors(connection: Connection, new: Sequence[Submission], file: str) -> list[Fault]:
-    """Jobs may wait for jobs of the queue and of the same call only: a slip would let them start
-    at once.
+    """Return a fault for every predecessor that is neither in the queue nor in the same call.
+
+    A misspelt name would otherwise let the job start at once.
     """
     waits = [(s, name.strip()) for s in new for name in s.text("after").split("|") if name.strip()]
     known = set(_find_known(connection, jobs.c.job_id, {name for _, name in waits}))
@@ -353,8 +371,9 @@ def _build_row(
 
 
 def next_time(job: Mapping[str, Any], number: int) -> float | None:
-    """When a periodic job comes again; None: never. job: its row; number: its place in its
-    series.
+    """Return when the next job of a periodic series is due, or None for never.
+
+    `job` is the row of the latest job, and `number` its number in the series.
     """
     every_s, times = job["every_s"], job["times"]
     if every_s is None or (times is not None and number >= times):

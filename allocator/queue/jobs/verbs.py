@@ -33,16 +33,16 @@ from allocator.queue.errors import QueueUnavailable
 from allocator.queue.jobs import purged_names
 from allocator.queue.jobs.states import VERBS
 
-MOST_NAMES = 5000  # job_ids that are searched for a similar one
+MOST_NAMES = 5000  # number of job_ids that are searched for a similar name
 
 
 @dataclass(frozen=True)
 class Job:
-    """A job as the queue knows it. values: of the columns its owner set (OWNED), None or "" = the
-    default.
+    """A job as the queue knows it.
 
-    work in the model's unit; times in seconds; received: seconds by GPU type it has held, up to its
-    last allocation.
+    `values` has the columns that its owner set (OWNED); None or "" is the default. Work is in the
+    model's unit, times are in seconds. `received` has the seconds that the job has held GPUs, by
+    GPU type, up to its last allocation.
     """
 
     job_id: str
@@ -76,7 +76,7 @@ class Job:
 
     @property
     def cells(self) -> dict[str, str]:
-        """The columns its owner set as text, "" = the default."""
+        """The columns that the owner set, as text; "" is the default."""
         return {name: text_of(value) for name, value in self.values.items()}
 
     @property
@@ -85,12 +85,11 @@ class Job:
 
     @property
     def progress(self) -> float:
-        """Share of the work that is done."""
+        """The share of the work that is done."""
         return 1.0 - self.remaining_work / self.total_work
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the job as one flat object for JSON: its cells and the rest, without empty
-        ones."""
+        """Return the job as one flat object for JSON, without empty cells."""
         out: dict[str, Any] = {
             "job_id": self.job_id,
             "state": self.state,
@@ -131,7 +130,7 @@ _PLAIN = [
 
 
 def build_job(row: Any) -> Job:
-    """The Job of a row of the table."""
+    """Build a Job from a row of the table."""
     r = row._mapping
     return Job(
         values={name: value_of(JOBS.column(name), r[name]) for name in OWNED},
@@ -143,7 +142,7 @@ def build_job(row: Any) -> Job:
 
 
 def show(connection: Connection, job_id: str) -> Job:
-    """One job. Raises UsageError if there is no such job."""
+    """Return one job. Raises UsageError if there is no such job."""
     row = (
         connection.execute(JOB.where(jobs.c.job_id == job_id)).first()
         if is_storable(job_id)
@@ -155,12 +154,12 @@ def show(connection: Connection, job_id: str) -> Job:
 
 
 def is_storable(name: str) -> bool:
-    """Whether a database can hold the text: no NUL, and no half of a character."""
+    """Return whether a database can hold the text: it has no NUL and no lone surrogate."""
     return "\0" not in name and not any("\ud800" <= c <= "\udfff" for c in name)
 
 
 def unknown_job_error(connection: Connection, job_id: str) -> UsageError:
-    """The error for a name that is no job, with the nearest one that is."""
+    """Return the error for a name that is no job, with the most similar name that is one."""
     known = (
         connection.execute(sa.select(jobs.c.job_id).order_by(jobs.c.seq.desc()).limit(MOST_NAMES))
         .scalars()
@@ -178,8 +177,24 @@ def list_jobs(
     ids: Sequence[str] | None = None,
     limit: int | None = None,
 ) -> list[Job]:
-    """Jobs in the order of their submission. states: those only, "active" = every one that is not
-    over; limit: the latest so many. Raises UsageError for an unknown state."""
+    """Return jobs in the order of submission.
+
+    Parameters
+    ----------
+    states : sequence of str
+        Only jobs in these states; "active" is every state of jobs that are not over. Default: all.
+    tenant, model : str, optional
+        Only jobs of this tenant, of this model.
+    ids : sequence of str, optional
+        Only these jobs.
+    limit : int, optional
+        Only the latest so many.
+
+    Raises
+    ------
+    UsageError
+        For an unknown state.
+    """
     query = JOB
     wanted = [s for state in states for s in (ACTIVE if state == "active" else (state,))]
     strange = next((s for s in wanted if s not in STATES), None)
@@ -206,7 +221,7 @@ def list_jobs(
 
 
 def counts(connection: Connection) -> dict[str, int]:
-    """Jobs by state, every state named."""
+    """Count the jobs by state; every state is named."""
     found = connection.execute(
         sa.select(jobs.c.state, sa.func.count()).group_by(jobs.c.state)
     ).all()
@@ -215,7 +230,7 @@ def counts(connection: Connection) -> dict[str, int]:
 
 
 def history(connection: Connection, job_id: str) -> list[dict[str, Any]]:
-    """Every allocation the job was ever given, oldest first, as rows of the table."""
+    """Return every allocation that the job was ever given, the oldest first, as rows of the table."""
     rows = connection.execute(
         sa.select(allocations)
         .where(allocations.c.job_id == job_id)
@@ -225,7 +240,7 @@ def history(connection: Connection, job_id: str) -> list[dict[str, Any]]:
 
 
 def read_observations(connection: Connection, job_id: str) -> list[dict[str, Any]]:
-    """The kept observations of a job, oldest first, as rows of the table without id and job_id."""
+    """Return the kept observations of a job, the oldest first, as rows without id and job_id."""
     columns = [c for c in observations.c if c.name not in ("id", "job_id")]
     rows = connection.execute(
         sa.select(*columns).where(observations.c.job_id == job_id).order_by(observations.c.id)
@@ -234,8 +249,9 @@ def read_observations(connection: Connection, job_id: str) -> list[dict[str, Any
 
 
 def read_turns(connection: Connection, job_id: str) -> list[dict[str, Any]]:
-    """Return when allocations of the job got GPUs of another job (`host`), or had them for
-    themselves (""), oldest first.
+    """Return when allocations of the job changed their primary job, the oldest first.
+
+    `host` is the primary job from then on, "" where the job held the GPUs itself.
     """
     columns = [c for c in turns.c if c.name not in ("id", "job_id")]
     rows = connection.execute(
@@ -245,10 +261,11 @@ def read_turns(connection: Connection, job_id: str) -> list[dict[str, Any]]:
 
 
 def purge(connection: Connection, before_s: float) -> int:
-    """Forget jobs that were done or cancelled before a time, with all they held; returns how many.
+    """Forget jobs that were done or cancelled before a time, and return how many.
 
-    Jobs that others still come after, and those a periodic job goes on from, stay. Forgotten names
-    and keys may be submitted anew; how far their allocations were counted stays (purged_names.py).
+    Everything about them is removed. Jobs that are predecessors of other jobs stay, and so does the
+    latest job of a periodic series. Forgotten names and keys may be submitted again; the last
+    generation of each name is kept (purged_names.py).
     """
     over = connection.execute(
         sa.select(jobs.c.job_id).where(
@@ -275,10 +292,30 @@ def purge(connection: Connection, before_s: float) -> int:
 def change_state(
     connection: Connection, verb: str, job_ids: Sequence[str], now_s: float
 ) -> list[Job]:
-    """hold, release, cancel or retry jobs, all or none; saying it twice changes nothing more.
+    """Hold, release, cancel or retry jobs, all or none.
 
-    Returns the jobs afterwards, in the given order. Raises UsageError for an unknown job, Refused
-    where a state does not allow it.
+    Repeating the call changes nothing more.
+
+    Parameters
+    ----------
+    verb : str
+        "hold", "release", "cancel" or "retry".
+    job_ids : sequence of str
+        Names of the jobs.
+    now_s : float
+        Time of the change in seconds.
+
+    Returns
+    -------
+    list of Job
+        The jobs afterwards, in the given order.
+
+    Raises
+    ------
+    UsageError
+        For an unknown job.
+    Refused
+        If the state of a job does not allow it.
     """
     out = []
     for job_id in dict.fromkeys(job_ids):
@@ -294,7 +331,7 @@ def change_state(
 def update_if_unchanged(
     connection: Connection, job: Job, changes: Mapping[str, Any], now_s: float
 ) -> None:
-    """Write the changes of a job if it is still the one that was read."""
+    """Write the changes of a job if its version is still the one that was read."""
     done = connection.execute(
         sa.update(jobs)
         .where(jobs.c.job_id == job.job_id, jobs.c.version == job.version)
