@@ -1,3 +1,4 @@
-"""The controller of a cluster: a durable queue, a decision every interval, executors that carry
-it out.
+"""The controller of a cluster.
+
+It decides a plan for a durable queue in every interval, and executors carry the plan out.
 """

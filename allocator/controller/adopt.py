@@ -1,14 +1,19 @@
 """Make a queue and the state of an executor agree after one of them was restored or replaced.
 
-    what runs and is a job of the queue       the queue records that it runs
-    what else runs                            it is stopped, with a checkpoint
-    what has ended, of jobs of the queue      the queue records the end
-    what only the queue believes to run       it counts as lost, unless the state is the queue's own
+    runs, and is a job of the queue          the queue records that it runs
+    runs, and is no job of the queue         it is stopped, with a checkpoint
+    has ended, and is a job of the queue     the queue records the end
+    runs only as far as the queue knows      it counts as lost, unless the state is the queue's own
 
 Tokens and generations of the queue are raised above all that the state has seen, so that its orders
-are accepted again. The steps happen in this order, each of them whole or not at all: the state
-belongs to nobody; the queue changes in one transaction; the stops are given; the state belongs to
-the queue. After an interruption the command is given again.
+are accepted again. The adoption has four steps, and each is done completely or not at all:
+
+    1. The state is detached from its queue.
+    2. The queue changes in one transaction.
+    3. The stops are ordered.
+    4. The state is attached to the queue.
+
+After an interruption, run the command again.
 """
 
 from __future__ import annotations
@@ -42,9 +47,12 @@ LOST = "the queue was restored, or its executor's state replaced"
 
 @dataclass(frozen=True)
 class Adopted:
-    """What was agreed on, as names of jobs. running: go on; stopped: ran and are no jobs of this
-    queue, or not as it knows them; done: ended meanwhile; lost: believed to run, and do not. token:
-    of the queue from now on."""
+    """The result of an adoption, as names of jobs.
+
+    `running` go on. `stopped` ran, but are no jobs of this queue or not as it knows them. `done`
+    ended in the meantime. `lost` do not run, although the queue believed so. `token` is the token
+    of the queue from now on.
+    """
 
     token: int
     running: tuple[str, ...]
@@ -63,12 +71,26 @@ class _JobRecord:
 
 
 def adopt(store: QueueDatabase, executor: LedgerExecutor, now_s: float) -> Adopted:
-    """Let the state of the executor belong to the queue, and the queue say what the state knows.
+    """Attach the state of an executor to the queue, and record in the queue what the state knows.
+
+    Parameters
+    ----------
+    store : QueueDatabase
+        The queue.
+    executor : LedgerExecutor
+        The executor with the state.
+    now_s : float
+        Time of the adoption in seconds.
+
+    Returns
+    -------
+    Adopted
+        What became of the jobs.
 
     Raises
     ------
     UsageError
-        A controller leads, or jobs run under the state that the queue had so far.
+        If a controller leads, or jobs run under the state that the queue had so far.
     """
     mine = executor.identity()
     with store.write() as connection:
@@ -117,7 +139,7 @@ def adopt(store: QueueDatabase, executor: LedgerExecutor, now_s: float) -> Adopt
 
 
 def _refuse_running(known: identity.State) -> None:
-    """Refuse to leave a state behind under which jobs run, where that can be seen from here."""
+    """Raise UsageError if jobs run under the earlier state, if that is on this machine."""
     host, _, name = known.place.partition(":")
     folder = Path(name)
     if host != socket.gethostname() or not (folder / "fence.json").exists():
@@ -138,7 +160,7 @@ def _refuse_running(known: identity.State) -> None:
 
 
 def _read_known_state(executor: LedgerExecutor) -> dict[str, _JobRecord]:
-    """What the state knows, by job."""
+    """Return what the state knows, by job."""
     out: dict[str, _JobRecord] = {}
     for one in executor.ledger.known():
         found = out.setdefault(one.job_id, _JobRecord())
@@ -153,9 +175,9 @@ def _read_known_state(executor: LedgerExecutor) -> dict[str, _JobRecord]:
 class _Adoption:
     """The changes of the queue that an adoption makes.
 
-    is_own: the state belongs to this queue, as far as is known. is_known_to_queue: the queue knew
-    that, so that an order which the state has not seen was simply not given yet. seen: allocations
-    that were observed.
+    `is_own`: the state belongs to this queue, as far as it is known. `is_known_to_queue`: the queue
+    knew that too, so that an order that the state has not seen was simply not given yet. `seen` has
+    the allocations that were observed.
     """
 
     def __init__(
@@ -177,7 +199,7 @@ class _Adoption:
         self.running, self.done, self.lost = list[str](), list[str](), list[str]()
 
     def write(self, connection: Connection) -> None:
-        """Everything at once."""
+        """Make all changes of the queue in one transaction."""
         read_open_allocations, read_gpu_types = (
             observations.read_open_allocations(connection),
             cluster_tables.read_gpu_types(connection),
@@ -206,7 +228,7 @@ class _Adoption:
         mark: RecordedAllocation | None,
         read_gpu_types: Mapping[str, str],
     ) -> None:
-        """One job that both know by name."""
+        """Adopt one job that both the queue and the state know by name."""
         newest = max(one.open, key=lambda known: known.generation, default=None)
         is_same = self.is_own and _first_generation(one, newest) == row.first_generation
         kept = (
@@ -250,9 +272,11 @@ class _Adoption:
         mark: RecordedAllocation | None,
         read_gpu_types: Mapping[str, str],
     ) -> bool:
-        """Whether the allocation can be the job's: the same command, on GPUs that the queue has,
-        alone on them or known with the job it shares them with, and the queue has not recorded its
-        end."""
+        """Return whether the allocation can go on as that of the job.
+
+        It has to run the same command on GPUs that the queue has. It has to be alone on them or
+        share them with a known job. The queue must not have recorded its end.
+        """
         order = one.order
         if (
             list(order["command"]) != json.loads(row.command)
@@ -268,7 +292,7 @@ class _Adoption:
     def _take_over(
         self, connection: Connection, row: Any, one: OpenAllocation, mark: RecordedAllocation | None
     ) -> None:
-        """Say that the allocation runs (or stops, or was ordered), as its order has it."""
+        """Record that the allocation is ordered, runs or stops, as its order says."""
         if mark is not None:
             self._end_allocation(connection, row, mark, "lost", self.now_s)
         order = one.order
@@ -314,7 +338,7 @@ class _Adoption:
         over: Mapping[str, Any],
         mark: RecordedAllocation | None,
     ) -> None:
-        """Say that the job is done."""
+        """Record that the job is done."""
         if mark is not None:
             self._end_allocation(
                 connection,
@@ -339,7 +363,7 @@ class _Adoption:
     def _record_lost(
         self, connection: Connection, row: Any, mark: RecordedAllocation, left: float | None
     ) -> None:
-        """Say that the allocation the queue believes in does not run."""
+        """Record that an allocation that is open in the queue does not run."""
         self._end_allocation(connection, row, mark, "lost", self.now_s)
         state = {"hold": "held", "cancel": "cancelled"}.get(row.request, waiting_state(row))
         _update_job(
@@ -361,7 +385,7 @@ class _Adoption:
             .where(allocations.c.job_id == row.job_id, allocations.c.generation == mark.generation)
             .values(phase=phase, ended_s=at_s, detail=LOST)
         )
-        # the other one of a pair holds the GPUs from now on
+        # the colocated job, if there is one, holds the GPUs from now on
         connection.execute(
             sa.update(allocations)
             .where(allocations.c.host == row.job_id, allocations.c.ended_s.is_(None))
@@ -369,9 +393,10 @@ class _Adoption:
         )
 
     def _raise_generation(self, connection: Connection, row: Any, last: int, is_same: bool) -> None:
-        """Count on above all that the state has seen of the name. What it knows of another job of
-        that name is none of this job's: one that has not run begins with nothing, of another one
-        nothing is known."""
+        """Raise the generation of the job above all that the state has seen of its name.
+
+        If the state knows another job of that name, nothing of what it knows is used for this job.
+        """
         if is_same:
             if last > row.generation:
                 _update_job(connection, row, generation=last)
@@ -382,7 +407,7 @@ class _Adoption:
 
 
 def _first_generation(one: _JobRecord, newest: OpenAllocation | None) -> int:
-    """The job's first allocation, by the latest that the state knows of it."""
+    """Return the first generation of the job, from the latest that the state knows of it."""
     said: Mapping[str, Any] = (
         one.over
         if newest is None or newest.generation <= int(one.over.get("generation", -1))

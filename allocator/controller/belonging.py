@@ -1,13 +1,14 @@
-"""A queue and the durable state of an executor belong together: each remembers the other by a
-random name.
+"""Check that a queue and the durable state of an executor belong together.
 
-    queue    meta: its own name, and kind and name of the state
+Each remembers the other by a random name:
+
+    queue    its own name, and kind and name of the state, in the table meta
     state    its own name, and the name of the queue (executors/fence.py)
 
-The first controller that acts writes the queue's side and then the state's; killed between the two,
-the next one finds the queue's side right and the state's empty, and writes it. Everything else that
-does not fit is refused before anything is ordered: another state, a state of another queue, and a
-state that has seen a later token than the queue ever gave out, because the queue was set back.
+The first controller that acts writes the side of the queue and then the side of the state. If it is
+killed in between, the next controller finds that the state has no queue, and writes it. Every other
+mismatch is refused before anything is ordered: another state, a state of another queue, and a state
+that has seen a later token than the queue ever gave out, because the queue was set back.
 """
 
 from __future__ import annotations
@@ -24,8 +25,10 @@ from allocator.queue.database.identity import State
 
 
 def check(connection: Connection, name: str, executor: Executor) -> None:
-    """Refuse an executor whose state is not this queue's. name: of the queue, for messages. Raises
-    WrongState."""
+    """Raise WrongState if the state of the executor is not this queue's.
+
+    `name` is the name of the queue, for messages.
+    """
     if isinstance(executor, Durable):
         held = lease.read_current(connection)
         _refuse_foreign_state(
@@ -34,24 +37,29 @@ def check(connection: Connection, name: str, executor: Executor) -> None:
 
 
 def link_state(store: QueueDatabase, executor: Executor, token: int) -> str:
-    """Let queue and state know each other, once; called by whoever has just taken the lease.
+    """Link the queue and the state of the executor, once; called after the lease was taken.
 
     Parameters
     ----------
-    store : the queue.
-    executor : one without durable state belongs to every queue.
-    token : of the lease taken; the one before it was the highest that the queue ever gave out.
+    store : QueueDatabase
+        The queue.
+    executor : Executor
+        An executor without durable state belongs to every queue.
+    token : int
+        Token of the lease that was taken. The token before it was the highest that the queue ever
+        gave out.
 
     Returns
     -------
-    What was recorded, in words; "" where they know each other already.
+    str
+        What was recorded, in words; "" if the two were linked already.
 
     Raises
     ------
     WrongState
-        They do not belong together, or the queue was set back.
+        If they do not belong together, or the queue was set back.
     LeaseLost
-        Another controller leads.
+        If another controller leads.
     """
     if not isinstance(executor, Durable):
         return ""
@@ -76,12 +84,12 @@ def build_state(mine: Identity) -> State:
 
 
 def adopt_command(name: str, mine: Identity) -> str:
-    """What to call where somebody has to decide."""
+    """Return the command with which a user makes the queue adopt the state."""
     return f'allocator queue adopt "{name}" --executor {mine.kind} --state "{mine.place}"'
 
 
 def _refuse_foreign_state(connection: Connection, name: str, mine: Identity, token: int) -> None:
-    """Raise WrongState unless the state may be this queue's. token: highest the queue gave out."""
+    """Raise WrongState unless the state may be this queue's; token: the highest it gave out."""
     queue, known, adopt = (
         identity.queue_id(connection),
         identity.state(connection),
@@ -121,7 +129,7 @@ def _refuse_foreign_state(connection: Connection, name: str, mine: Identity, tok
 
 
 def describe_set_back(name: str, executor: Executor, why: str) -> str:
-    """A queue that knows less than the state of its executor, in words."""
+    """Return the message that the queue knows less than the state of its executor."""
     if isinstance(executor, Durable):
         return _describe_behind(name, executor.identity(), why)
     return f'queue "{name}" knows less than its executor ({why})'

@@ -1,4 +1,4 @@
-"""The clock on the wall, with a sleep that can be ended."""
+"""The system clock, with a sleep that can be ended."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ import time
 
 
 class WallClock:
-    """wake() may be called from a signal handler: it only writes to a pipe, so that no lock is
-    needed.
+    """The system clock.
+
+    `wake()` may be called from a signal handler: it only writes to a pipe, so it needs no lock.
     """
 
     def __init__(self) -> None:
@@ -17,7 +18,7 @@ class WallClock:
         os.set_blocking(self._write, False)
 
     def now(self) -> float:
-        """Unix seconds."""
+        """Return the time in unix seconds."""
         return time.time()
 
     def sleep(self, seconds: float) -> None:
@@ -25,7 +26,7 @@ class WallClock:
         select.select([self._read], [], [], max(0.0, seconds))
 
     def wake(self) -> None:
-        """End every sleep, for good."""
+        """End the present sleep and every later one."""
         try:
             os.write(self._write, b"!")
         except BlockingIOError:

@@ -2,9 +2,9 @@
 
 It has two kinds of steps:
 
-    look     every poll_s seconds: renew the lease, read observations, order starts and stops
+    poll     every poll_s seconds: renew the lease, read observations, order starts and stops
     round    when one is due: observe, decide, audit, write the plan to the journal, order starts
-             and stops, learn speeds
+             and stops, learn rates
 
 A round that finds no plan changes nothing: what was wanted stays wanted, the journal says why there
 is no plan, and the next round tries again.
@@ -39,13 +39,30 @@ from allocator.queue.jobs import verbs
 from allocator.queue.round_journal import Want
 from allocator.solvers.base import SolveLimits
 
-PRUNE_EVERY = 20  # rounds between two times that what is old is dropped
+PRUNE_EVERY = 20  # number of rounds after which old rounds and observations are dropped
 
 
 class Controller:
-    """Runs a queue. Everything it needs to go on is in the database: after a crash, make a new one.
+    """Run a queue with an executor.
 
-    decide: the function that decides (for tests). telemetry: what it tells.
+    Everything that a controller needs to go on is in the database. After a crash, make a new one.
+
+    Parameters
+    ----------
+    store : QueueDatabase
+        The queue.
+    executor : Executor
+        Starts, stops and observes jobs.
+    clock : Clock
+        The time in unix seconds.
+    options : ControllerOptions, optional
+        How the controller works.
+    telemetry : Telemetry, optional
+        Where events and metrics go.
+    holder : str, optional
+        Name of this controller in the lease.
+    decide : callable
+        The function that decides a round (for tests).
     """
 
     def __init__(
@@ -64,8 +81,8 @@ class Controller:
         self.log = telemetry or Telemetry(clock.now)
         self.cluster = QueueCluster(store, executor, clock, self.options, self.log, holder)
         self.stopping = False
-        self.has_plan = True  # the last round has a plan
-        # for signal handlers: a decision may be cut off, a write not
+        self.has_plan = True  # whether the last round has a plan
+        # for signal handlers: they may interrupt a decision, but not a write
         self.deciding = False
         self._decide_function = decide
         self._rounds = 0
@@ -75,9 +92,20 @@ class Controller:
     # ----------------------------------------------------------------------------------------------
 
     def step(self) -> RoundOutcome | None:
-        """One look, and one round if it is due; None: none was. Raises Standby, LeaseLost,
-        QueueUnavailable: what was not done is done by the next step of the leading controller then.
-        Raises WrongState: no step can do anything."""
+        """Poll once, and make one round if it is due.
+
+        Returns
+        -------
+        RoundOutcome or None
+            The round; None: no round was due, or it was not possible to decide.
+
+        Raises
+        ------
+        Standby, LeaseLost, QueueUnavailable, NotNow
+            What was not done is done by the next step of the leading controller.
+        WrongState
+            Queue and executor do not belong together; no later step can succeed either.
+        """
         begin = time.perf_counter()
         try:
             turn = next(run_rounds(self.cluster, self._decide, self._rounds), None)
@@ -86,7 +114,7 @@ class Controller:
         except LeaseLost:
             self.cluster.lease_holder.drop()
             raise
-        # the snapshot breaks rules: nothing could be decided
+        # the snapshot breaks rules, so that nothing can be decided
         except AllocatorError as error:
             self.has_plan = False
             self.cluster.fail(error)
@@ -104,15 +132,20 @@ class Controller:
         return turn
 
     def decide_dry_run(self) -> tuple[Plan, Mapping[str, Want]]:
-        """The round of now and what it wants of jobs, for a dry run: reads the queue, writes
-        nothing, needs no lease. Raises InvalidInput, Infeasible, NoPlanInTime."""
+        """Decide the round of now, and return its plan and what it wants of jobs.
+
+        It reads the queue, writes nothing, and needs no lease. Raises InvalidInput, Infeasible and
+        NoPlanInTime.
+        """
         try:
             found = self._decide(self.cluster.observe())
         except Infeasible:
             round_input = self.cluster.round_input
             if round_input is None or not round_input.jobs_left_alone:
                 raise
-            self.cluster.ignores_stability = True  # as the controller's next round, at once, does
+            self.cluster.ignores_stability = (
+                True  # as the next round of the controller, which follows at once
+            )
             found = self._decide(self.cluster.observe())
         round_input = self.cluster.round_input
         assert round_input is not None
@@ -144,9 +177,7 @@ class Controller:
     def _decide_with_jobs_left_alone(
         self, round_input: RoundInput, names: frozenset[str], found: Decision, left_s: float
     ) -> Decision:
-        """The decision with jobs left alone whose change would not pay; the first one where
-        there is none.
-        """
+        """Decide again with these jobs left alone; without a plan, return the first decision."""
         built = make_non_preemptible(round_input.snapshot, names)
         problem = validate(built)
         try:
@@ -208,9 +239,19 @@ class Controller:
     # ----------------------------------------------------------------------------------------------
 
     def run(self, *, once: bool = False) -> int:
-        """Step until told to stop (self.stopping); or make one round and go on looking until all
-        that it wants is so, at most options.settle_s (once). Returns how many rounds there were.
-        Raises WrongState, with the lease given back: it would be the same at every try."""
+        """Repeat steps until `self.stopping` is set, and return the number of rounds.
+
+        Parameters
+        ----------
+        once : bool
+            Make one round only. Then poll until all that it wants is carried out, for at most
+            options.settle_s seconds.
+
+        Raises
+        ------
+        WrongState
+            If queue and executor do not belong together; the lease is given back first.
+        """
         rounds, wait_s = 0, self.options.poll_interval_s(self.cluster.interval_s)
         self.cluster.is_round_forced = once
         try:
@@ -231,9 +272,7 @@ class Controller:
         return rounds
 
     def _await_pending_round(self, wait_s: float) -> None:
-        """Look on, without another round, while stops of the last one are under way and starts
-        wait for them.
-        """
+        """Poll without another round while starts of the last round wait for its stops."""
         for _ in range(1 + math.ceil(self.options.settle_s / wait_s)):
             try:
                 if self.cluster.wait():
@@ -251,7 +290,10 @@ class Controller:
             self.clock.sleep(wait_s)
 
     def try_step(self, once: bool = False) -> RoundOutcome | None:
-        """One step; what comes from outside is told and tried again later."""
+        """Make one step; log a fault from outside and return None, as a later step tries again.
+
+        With `once`, QueueUnavailable and NotNow are raised.
+        """
         try:
             turn = self.step()
         except guarded_decision.Stopped:
@@ -278,7 +320,7 @@ class Controller:
         return None
 
     def stop(self) -> None:
-        """Give the lease back; jobs run on."""
+        """Give the lease back; jobs go on running."""
         try:
             self.cluster.lease_holder.release()
             self.log.event("stopped")

@@ -1,8 +1,8 @@
-"""Deciding one round so that nothing it does can hurt the controller: a hard deadline, every fault
-an error in words.
+"""Decide one round within a hard deadline, with every fault turned into an error message.
 
-A decision depends on the snapshot, the policy and effort, and the prices of the round before. All
-of them are in the journal, so that `replay` comes to the same plan.
+So nothing that a decision does can harm the controller. A decision depends on the snapshot, the
+policy and its effort, and the prices of the round before. All of them are in the journal, so that
+`replay` finds the same plan.
 """
 
 from __future__ import annotations
@@ -35,17 +35,18 @@ DecideRound = Callable[..., Decision]
 
 
 class DecisionHung(BaseException):
-    """The decision went on long after its time limit; no `except Exception` on the way may
-    swallow this.
+    """The decision went on long after its time limit.
+
+    It is no subclass of Exception, so that no `except Exception` can swallow it.
     """
 
 
 class Stopped(BaseException):
-    """The controller was told to stop while it decided; nothing of the round is kept."""
+    """The controller was asked to stop while it decided; nothing of the round is kept."""
 
 
 class RoundFailed(NoPlanInTime):
-    """A round without a plan, for whatever reason: what runs goes on."""
+    """A round has no plan, for whatever reason; running jobs go on."""
 
 
 def decide_safely(
@@ -57,11 +58,11 @@ def decide_safely(
     limits: SolveLimits,
     decide: DecideRound = decide_round,
 ) -> Decision:
-    """An audited decision with its bound. Raises Infeasible, RoundFailed; nothing else."""
+    """Return an audited decision with its bound. Raises only Infeasible and RoundFailed."""
     try:
         with raise_after(limits.time_s + GRACE_S):
             found = decide(problem, policy=policy, solver=solver, limits=limits, memory=memory)
-            _ = found.proof  # finds the dual where the policy needed none
+            _ = found.proof  # computes the bound if the policy did not need it
             return found
     except DecisionHung:
         raise RoundFailed(
@@ -79,10 +80,12 @@ def decide_safely(
 
 @contextmanager
 def raise_after(seconds: float) -> Iterator[None]:
-    """Raise Hung in the body after so many wall seconds, every second again. Only in the main
-    thread, where signals arrive; elsewhere the lease's end is what stops a hung controller. Code
-    that never returns to Python is not interrupted either; solvers run in processes of their own
-    and are killed at their deadline."""
+    """Raise DecisionHung in the body after so many wall seconds, and every second again.
+
+    This works in the main thread only, where signals arrive. In other threads a hung controller
+    loses its lease. Code that never returns to Python is not interrupted either; solvers run in
+    processes of their own and are killed at their deadline.
+    """
     if math.isinf(seconds) or threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -100,7 +103,7 @@ def raise_after(seconds: float) -> Iterator[None]:
 
 
 def result(found: Decision, problem: Problem, *, policy: str, seed: int) -> Plan:
-    """The decision as users see it, without timings."""
+    """Return the decision as a plan for users, without timings."""
     told = found.round if found.round.problem is problem else replace(found.round, problem=problem)
     return replace(
         build_result(
@@ -119,9 +122,11 @@ def result(found: Decision, problem: Problem, *, policy: str, seed: int) -> Plan
 
 
 def compute_wants(problem: Problem, plan: Allocation) -> tuple[dict[str, Want], int]:
-    """What a plan wants of jobs, by job_id, and how many of them it changes. A job that runs on the
-    GPUs of another one and shall have as many of the same pool without it has to leave, unless the
-    other one does (loop/gpu_places.py)."""
+    """Return what a plan wants of jobs, by job_id, and how many jobs it changes.
+
+    A job that runs on GPUs of another job, and shall have as many GPUs of the same pool without it,
+    has to move, unless the other job does (loop/gpu_places.py).
+    """
     jobs, all_jobs = problem.jobs, np.arange(len(problem.jobs))
     keeps_pool_and_size = (plan.pool == jobs.pool) & (plan.gpus == jobs.gpus)
     stays = keeps_pool_and_size
@@ -145,12 +150,12 @@ def compute_wants(problem: Problem, plan: Allocation) -> tuple[dict[str, Want], 
 
 
 def format_plan(of: Plan) -> str:
-    """plan.json without timings: the same decision gives the same bytes."""
+    """Return plan.json without timings; the same decision gives the same bytes."""
     return to_json(replace(of, seconds={}))
 
 
 def build_memory(found: Decision) -> Memory:
-    """What the decision leaves to the next one."""
+    """Return what the decision hands on to the next one."""
     return Memory.of(
         found.round.problem.objective,
         found.round.model,
@@ -160,7 +165,7 @@ def build_memory(found: Decision) -> Memory:
 
 
 def memory_to_json(memory: Memory | None) -> dict[str, Any] | None:
-    """A memory as JSON values; floats read back as the same."""
+    """Return a memory as JSON values; floats are read back exactly."""
     if memory is None:
         return None
     out: dict[str, Any] = {
@@ -179,7 +184,7 @@ def memory_to_json(memory: Memory | None) -> dict[str, Any] | None:
 
 
 def memory_from_json(value: Mapping[str, Any] | None) -> Memory | None:
-    """The memory of memory_json."""
+    """Return the memory of `memory_to_json`."""
     if value is None:
         return None
     plans = None

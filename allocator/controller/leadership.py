@@ -1,4 +1,4 @@
-"""Leadership: take and keep the lease. Many controllers may ask for it, one has it."""
+"""Leadership: take and keep the lease. Of many controllers that ask for it, one has it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from allocator.queue import lease
 from allocator.queue.database.connection import QueueDatabase
 from allocator.queue.lease import Lease
 
-RENEW_SHARE = 2 / 3  # of its time that a lease has left when it is renewed
+RENEW_SHARE = 2 / 3  # share of its length that a lease has left when it is renewed
 
 
 class Standby(AllocatorError):
@@ -21,7 +21,7 @@ class Standby(AllocatorError):
 
 
 class LeaseHolder:
-    """The lease of one controller. ttl_s: how long it lasts."""
+    """The lease of one controller; `ttl_s` is its length in seconds."""
 
     def __init__(self, store: QueueDatabase, ttl_s: float, holder: str | None = None) -> None:
         self._store, self.ttl_s = store, ttl_s
@@ -30,14 +30,16 @@ class LeaseHolder:
 
     @property
     def token(self) -> int:
-        """The fencing token. Raises Standby when not leading."""
+        """Return the fencing token. Raises Standby if this controller does not lead."""
         if self.held is None:
             raise Standby("not leading")
         return self.held.token
 
     def take(self, now_s: float) -> bool:
-        """Take the lease, or renew it; True: it was taken just now. Raises Standby,
-        LeaseLost (then what this controller knows is old)."""
+        """Take the lease or renew it, and return whether it was taken just now.
+
+        Raises Standby, and LeaseLost, after which what this controller knows is out of date.
+        """
         if self.held is not None:
             if not RENEW_SHARE * self.ttl_s < self.held.expires_s - now_s <= self.ttl_s:
                 with self._store.write() as connection:
@@ -68,7 +70,7 @@ class LeaseHolder:
         self.held = None
 
     def release(self) -> None:
-        """Give it back, so that the next one need not wait."""
+        """Give the lease back, so that the next controller need not wait."""
         if self.held is not None:
             with self._store.write() as connection:
                 lease.release(connection, self.held)

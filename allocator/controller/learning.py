@@ -1,9 +1,9 @@
-"""What observations teach: progress corrects rates, and its absence finds stuck jobs.
+"""Learn from observations: progress corrects rates, and missing progress finds stuck jobs.
 
-Between two rounds every running job gives one sample of its speed, unless it shared its
-GPUs meanwhile: what is learned are speeds of jobs alone. What is remembered of each open allocation
-(where the sample began, when work was last done, whether it was colocated) is one value of the
-table meta, written with the corrected rates.
+Between two rounds every running job gives one sample of its speed, unless it was colocated in that
+time: only speeds of jobs that run alone are learned. Some facts about each open allocation are
+remembered from round to round: where the sample began, when work was last done, and whether it was
+colocated. They are one value of the table meta, written with the corrected rates.
 """
 
 from __future__ import annotations
@@ -37,18 +37,19 @@ _RUNNING = (
     " a.host, "
     "a.since_s "
     "FROM allocations a JOIN jobs j ON j.job_id = a.job_id "
-    # both: the index is of open ones
+    # both conditions: the index covers open allocations
     f"WHERE a.phase = 'running' AND a.phase IN {OPEN}"
 )
 Key = tuple[str, str, int]  # model, GPU type, GPUs
 Sample = tuple[float, float]  # work per second, unix seconds
-# beginning of `detail` of an allocation that is stopped because of it
+# beginning of `detail` of an allocation that is stopped because it is stuck
 STUCK = "no progress for"
 
 
 def mark_stuck_as_failed(one: Observation, detail: str) -> Observation:
-    """The observation with what the controller knows (detail: of the allocation): a stuck job
-    that stops has failed.
+    """Return the observation, changed to "failed" if it is the stop of a stuck job.
+
+    `detail` is the recorded detail of the allocation, which says that the job was stuck.
     """
     if one.phase == Phase.STOPPED and detail.startswith(STUCK):
         return replace(one, phase=Phase.FAILED, detail=detail)
@@ -65,12 +66,33 @@ def learn(
     corrects: bool,
     reports: bool,
 ) -> tuple[list[str], int]:
-    """Take one sample of every running allocation, correct rates, and order the stop of jobs that
-    are stuck.
+    """Take one sample of every running allocation, correct rates, and order the stop of stuck jobs.
 
-    patience_s: without progress for so long is stuck. interval_s: between rounds. corrects: rates
-    are learned. reports: jobs are known to report progress; else only those that once did can be
-    stuck. Returns the names of stuck jobs and the number of corrected rates. Raises LeaseLost.
+    Parameters
+    ----------
+    token : int
+        Fencing token of the controller.
+    now_s : float
+        Time of the round in seconds.
+    patience_s : float
+        Seconds without progress after which a job is stuck.
+    interval_s : float
+        Seconds between rounds.
+    corrects : bool
+        Rates are corrected.
+    reports : bool
+        All jobs are known to report progress. Otherwise only a job that has reported some can be
+        stuck.
+
+    Returns
+    -------
+    tuple of (list of str, int)
+        The names of stuck jobs, and the number of corrected rates.
+
+    Raises
+    ------
+    LeaseLost
+        If the token is not the current one.
     """
     lease.check(connection, token)
     rows = query(connection, _RUNNING)
@@ -90,11 +112,11 @@ def learn(
     turned_s = np.array([-np.inf if s is None else s for s in turns_s], dtype=np.float64)
     alone = ~is_colocated & (was_colocated == 0) & (turned_s <= since_s)
     moved = known & (done > work)
-    # the first stretch has the start in it
+    # no sample before the first work: that time includes the start-up
     samples = np.flatnonzero(moved & alone & (work > 0) & (at_s > since_s))
     rate = (done[samples] - work[samples]) / (at_s[samples] - since_s[samples])
-    # counted round by round, so that a clock that jumps or a controller that was away makes nobody
-    # stuck
+    # counted round by round, so that no job is stuck because a clock jumps or no controller ran
+    # for a while
     passed_s = min(max(0.0, now_s - looked_s), 2 * interval_s)
     quiet_s = np.where(known & ~moved, quiet_s + passed_s, 0.0)
     since_s = np.where(~known | moved | (work <= 0), at_s, since_s)
@@ -132,10 +154,13 @@ def learn(
 def _load_progress(
     connection: Connection, names: Sequence[str], generation: Ints, now_s: float
 ) -> tuple[Bools, Floats, Floats, Floats, Floats, float]:
-    """What the last round remembered of these allocations: whether anything; work done, since when,
-    seconds without progress, whether it was colocated (0 or 1); and when that was."""
+    """Return what the last round remembered of these allocations, and when that was.
+
+    The arrays hold: whether the allocation is known, the work done, since when, the seconds without
+    progress, and whether it was colocated (0 or 1).
+    """
     old = loads(cluster_tables.get_meta(connection, PROGRESS_KEY)) or {}
-    if not isinstance(old.get("work"), str):  # of an earlier version: begin anew
+    if not isinstance(old.get("work"), str):  # written by an earlier version: begin anew
         old = {
             "looked_s": now_s,
             "job_id": [],
@@ -163,28 +188,26 @@ def _load_progress(
 
 
 def _encode_floats(numbers: Floats | Bools) -> str:
-    """Numbers as floats in text, exactly; decimals of thousands of jobs would take milliseconds
-    of every round.
-    """
+    """Return numbers as text, exactly and faster than as decimals."""
     return b64encode(numbers.astype("<f8").tobytes()).decode("ascii")
 
 
 def _decode_floats(text: str) -> Floats:
-    """The floats of _packed."""
+    """Return the floats of `_encode_floats`."""
     return np.frombuffer(b64decode(text), dtype="<f8").astype(np.float64)
 
 
 def correct(connection: Connection, samples: Mapping[Key, Sample], now_s: float) -> int:
-    """Let samples, one per size, correct the rates; returns how many rates are corrected.
+    """Correct rates by samples, one per size, and return how many rates are corrected.
 
-    Of a model without rates the speeds at the sizes seen are learned themselves, and nothing of
-    other sizes.
+    If a model has no given rates, the speeds at the observed sizes are learned directly, and
+    nothing is inferred about other sizes.
     """
     base_profile = load_profile(connection)
     known: dict[Key, feedback.Estimate] = {
         (r["model"], r["gpu_type"], r["gpus"]): feedback.Estimate.of(r["state"])
         for r in cluster_tables.read_learned_rates(connection)
-        # else of another profile
+        # others were learned against another profile
         if bool(r["state"].get(cluster_tables.UNRATED)) == (r["model"] not in base_profile.models)
     }
     before = dict(known)
@@ -238,11 +261,13 @@ def correct(connection: Connection, samples: Mapping[Key, Sample], now_s: float)
 
 class Profile:
     """The speeds that owners of the cluster gave, on the GPUs with the most memory of each type.
-    sizes: those that rates.csv has rows for, by model and GPU type."""
+
+    `sizes` has the sizes with rows in rates.csv, by model and GPU type.
+    """
 
     def __init__(self, problem: Problem) -> None:
         self._table, self._rates = RateTable.of(problem), dict[Key, float]()
-        self.models = frozenset(problem.models)  # that somebody gave a rate of
+        self.models = frozenset(problem.models)  # models with a given rate
         self._model = {name: m for m, name in enumerate(problem.models)}
         self._type = {name: t for t, name in enumerate(problem.gpu_types)}
         self.sizes: dict[tuple[str, str], set[int]] = {}
@@ -255,7 +280,7 @@ class Profile:
             self.sizes.setdefault((problem.models[m], problem.gpu_types[t]), set()).add(k)
 
     def rate(self, key: Key) -> float:
-        """Work per second, nan where none is known."""
+        """Return the work per second, nan if it is not known."""
         if key not in self._rates:
             model, kind = self._model.get(key[0], -1), self._type.get(key[1], -1)
             self._rates[key] = (
@@ -274,7 +299,7 @@ class Profile:
 
 
 def load_profile(connection: Connection) -> Profile:
-    """The speeds of the queue's cluster, without what was learned."""
+    """Return the given speeds of the queue's cluster, without learned rates."""
     read_stored_columns = {
         file: cluster_tables.read_stored_columns(connection, file)
         for file in ("pools.csv", "models.csv", "rates.csv")
@@ -291,7 +316,7 @@ def load_profile(connection: Connection) -> Profile:
 def _load_profile(
     content: tuple[tuple[str, tuple[tuple[str, tuple[str, ...]], ...]], ...],
 ) -> Profile:
-    """The profile of tables as values: they hardly ever change."""
+    """Return the profile of tables that are given as hashable values, so that it is cached."""
     tables = {
         file: cluster_tables.build_table(file, {name: list(cells) for name, cells in columns})
         for file, columns in content
@@ -303,10 +328,10 @@ def _load_profile(
 
 
 def _median_samples(keys: Sequence[Key], rate: Floats, at_s: Floats) -> dict[Key, Sample]:
-    """One sample per size and round: jobs that run alike say the same thing."""
+    """Return one sample per size and round, the median of all jobs of that size."""
     number: dict[Key, int] = {}
     code = np.array([number.setdefault(key, len(number)) for key in keys])
-    order = np.lexsort((rate, code))  # medians of all groups at once
+    order = np.lexsort((rate, code))  # sorts all groups at once for their medians
     first = np.searchsorted(code[order], np.arange(len(number) + 1))
     low, high = (first[:-1] + first[1:] - 1) // 2, (first[:-1] + first[1:]) // 2
     middle = (rate[order[low]] + rate[order[high]]) / 2

@@ -1,4 +1,4 @@
-"""How a controller works: every choice in one value."""
+"""The options of a controller."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from allocator.queue.jobs.states import Retries
 from allocator.solvers import registry as solvers
 from allocator.solvers.effort import GAP
 
-SHARE = 0.5  # of an interval that a decision may take unless told otherwise
-LEASE = 1.5  # intervals that a lease lasts
+SHARE = 0.5  # share of an interval that a decision may take by default
+LEASE = 1.5  # length of a lease in intervals
 LEAST_LEASE_S = 3.0
 LONGEST_POLL_S = 1.0
 GRACE_S = 2.0  # seconds beyond its time limit after which a decision counts as hung
@@ -23,18 +23,42 @@ GRACE_S = 2.0  # seconds beyond its time limit after which a decision counts as 
 
 @dataclass(frozen=True)
 class ControllerOptions:
-    """Values of one controller.
+    """The options of one controller.
 
-    every_s: seconds between rounds; None: interval_s of the queue's settings. react_s: arrivals,
-    ends and changes of the cluster cause early rounds, at least so long after the one before; inf:
-    ticks only. poll_s: seconds between two looks at the machines. policy, solver, gap,
-    time_limit_s, seed, threads: effort of each decision (api.solve); horizon: intervals that the
-    policy `horizon` plans, None: as the queue's settings say; time_limit_s None: half of the
-    interval. warm: start from the prices of the round before. learn: correct rates by what is
-    observed. stall_s: a job that reports no progress for so long is stopped and counts as failed;
-    None: ten intervals, at least ten minutes; inf: never. keep_rounds: rounds whose snapshot and
-    plan are kept; keep_observations: of each allocation. settle_s: how long a single round (once)
-    is followed until it is carried out.
+    Parameters
+    ----------
+    every_s : float, optional
+        Seconds between rounds. Default: interval_s of the queue's settings.
+    react_s : float
+        Submissions, ends of jobs and changes of the cluster cause early rounds, at least so many
+        seconds after the round before. inf: rounds at ticks only.
+    poll_s : float, optional
+        Seconds between two polls of the executor. Default: a tenth of the interval, at most
+        LONGEST_POLL_S.
+    policy : str
+        The policy.
+    horizon : int, optional
+        Intervals that the policy `horizon` plans. Default: as the queue's settings say.
+    solver, gap, time_limit_s, seed, threads
+        Effort of each decision, as of `allocator.solve`. Default of time_limit_s: half of the
+        interval.
+    warm : bool
+        Start from the prices of the round before.
+    learn : bool
+        Correct rates by observations.
+    stall_s : float, optional
+        A job that reports no progress for so many seconds is stopped and counts as failed; inf:
+        never. Default: ten intervals, at least ten minutes.
+    stability : Stability
+        Rules that leave jobs alone.
+    retries : Retries
+        Pauses after failures.
+    keep_rounds : int
+        Rounds whose snapshot and plan are kept.
+    keep_observations : int
+        Observations that are kept of each allocation.
+    settle_s : float
+        Seconds for which a single round (--once) is followed until it is carried out.
     """
 
     every_s: float | None = None
@@ -74,26 +98,24 @@ class ControllerOptions:
             solvers.get(self.solver)
 
     def limit_s(self, interval_s: float) -> float:
-        """Seconds that a decision may take."""
+        """Return the seconds that a decision may take."""
         return self.time_limit_s if self.time_limit_s is not None else SHARE * interval_s
 
     def lease_s(self, interval_s: float) -> float:
-        """Seconds that the lease lasts: long enough for a decision, and over within two
-        intervals.
-        """
+        """Return the seconds of the lease: longer than an interval and than a decision."""
         limit = self.limit_s(interval_s)
         longest = limit + GRACE_S if math.isfinite(limit) else 0.0
         return max(LEAST_LEASE_S, LEASE * interval_s, LEASE * longest)
 
     def poll_interval_s(self, interval_s: float) -> float:
-        """Seconds between two looks at the machines."""
+        """Return the seconds between two polls of the executor."""
         return self.poll_s if self.poll_s is not None else min(LONGEST_POLL_S, interval_s / 10)
 
     def patience_s(self, interval_s: float) -> float:
-        """Seconds without progress after which a job counts as stuck."""
+        """Return the seconds without progress after which a job counts as stuck."""
         return self.stall_s if self.stall_s is not None else max(600.0, 10 * interval_s)
 
     def decision(self) -> dict[str, Any]:
-        """What of these a decision depends on, for the journal."""
+        """Return the options that a decision depends on, for the journal."""
         names = ("solver", "gap", "seed", "threads")
         return {name: value for name, value in asdict(self).items() if name in names}

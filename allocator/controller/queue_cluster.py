@@ -1,8 +1,9 @@
 """The queue and an executor, as a cluster behind the controller's ports (loop/ports.py).
 
-The database says what is wanted and what is known. The executor says what exists. A method may be
-interrupted at any point, and calling it again completes the work: nothing is done that the database
-does not ask for, and everything that it asks for is repeated until the executor confirms it.
+The database knows what is wanted and what was observed. The executor knows what exists. A method
+may be interrupted at any point, and calling it again completes the work: nothing is done that the
+database does not ask for, and everything that it asks for is repeated until the executor confirms
+it.
 
 Writes happen in this order: the journal and the wants, then the orders (stop, start), then the
 calls of the executor, then what the executor observed. GPUs are given out only after the end of the
@@ -52,19 +53,19 @@ from allocator.queue.jobs import periodic, purged_names
 from allocator.queue.observations import StateChange
 
 T = TypeVar("T")
-MEMORY = "memory"  # key of meta: prices that the last round left
-# times that stops confirmed at once are followed up within one step
+MEMORY = "memory"  # key of the table meta: prices of the last round
+# how often starts follow confirmed stops within one step
 MOST_FOLLOW_UPS = 4
-# rounds between two observations of mere progress that are kept
+# number of rounds after which progress is added to the table observations
 HISTORY_EVERY = 20
-# a last round so far in the future was written by a clock that jumped
+# seconds: a last round so far in the future was written by a clock that jumped
 JUMP_S = 1.0
 
 
-# statements of every look, built once
+# statements that run at every poll, built once
 _FIRST = sa.select(rounds.c.at_s).where(rounds.c.number == 1).scalar_subquery()
 _LAST = sa.select(rounds.c.at_s).order_by(rounds.c.number.desc()).limit(1).scalar_subquery()
-# of the journal: when its first and its last round were; NULL: there is none
+# times of the first and the last round of the journal; NULL: there is none
 _ROUND_TIMES = sa.select(_FIRST, _LAST)
 _NEWEST = sa.select(sa.func.max(jobs.c.seq)).where(
     jobs.c.state.in_(ACTIVE), jobs.c.submitted_s <= sa.bindparam("now_s"), jobs.c.request == ""
@@ -80,8 +81,9 @@ _WAITING = (
 class RoundInput:
     """What a round decides about.
 
-    content: the snapshot as the journal keeps it. jobs_left_alone: jobs that the rules of stability
-    leave alone. books: what is to be kept of long-run budgets.
+    `content` is the snapshot as the journal keeps it. `memory` is what the round before handed on.
+    `jobs_left_alone` are the jobs that the rules of stability leave alone. `books` is the text of
+    the books of long-run budgets, None if there are none.
     """
 
     snapshot: Snapshot
@@ -93,8 +95,9 @@ class RoundInput:
 
 
 class QueueCluster:
-    """A queue, an executor and a lease. wait() is one look at everything; it does not sleep:
-    True, a round is due.
+    """A queue, an executor and a lease, as the cluster of the controller.
+
+    `wait()` polls everything once and does not sleep. It returns whether a round is due.
     """
 
     def __init__(
@@ -118,19 +121,19 @@ class QueueCluster:
             belonging.check(connection, store.name, executor)
         self.lease_holder = LeaseHolder(store, options.lease_s(self.interval_s), holder)
         self.round_input: RoundInput | None = None
-        # rules of stability are off for the round to come
+        # the rules of stability do not apply to the next round
         self.ignores_stability = False
-        self.is_retry_due = False  # decide at once
-        # under the present lease queue and state know each other
+        self.is_retry_due = False  # the next round is due at once
+        # queue and state were linked under the present lease
         self._is_bound = False
-        # a round now, whatever the clock says (--once)
+        # a round is due at any time (--once)
         self.is_round_forced = False
-        self._rounds_decided = 0  # rounds of this controller so far
-        # something happened that --react reacts to
+        self._rounds_decided = 0  # rounds that this controller has decided
+        # an event happened that causes an early round (--react)
         self._has_event = False
         self._decided_triggers: tuple[Any, ...] | None = None
         self._observed_triggers: tuple[Any, ...] | None = None
-        # the last round with the outcome to come and its detail, until all that it wants is so
+        # (number, outcome, detail) of the last round until it is carried out completely
         self._pending_round: tuple[int, str, str] | None = None
 
     def _read_interval_s(self, connection: Connection) -> float:
@@ -138,19 +141,35 @@ class QueueCluster:
             return self.options.every_s
         return float(cluster_tables.config(connection).get("interval_s", INTERVAL_S))
 
-    # ---- one look
+    # ---- one poll
     # ----------------------------------------------------------------------------------------------
 
     def wait(self) -> bool:
-        """Take or keep the lease, record what the executor observed, order and give out starts and
-        stops; True: a round is due. Raises Standby, LeaseLost, QueueUnavailable."""
+        """Poll once, and return whether a round is due.
+
+        A poll takes or renews the lease, records what the executor observed, and orders starts and
+        stops.
+
+        Raises
+        ------
+        Standby
+            If another controller leads.
+        LeaseLost
+            If another controller took over.
+        QueueUnavailable
+            If the database cannot be used right now.
+        NotNow
+            If the executor cannot answer right now.
+        WrongState
+            If the queue and the state of the executor do not belong together.
+        """
         now = self.clock.now()
         if self.lease_holder.take(now):
             self._resume_last_round()
             self.log.event(
                 "lease_taken", token=self.lease_holder.token, holder=self.lease_holder.holder
             )
-        # also after a look that was cut short before it
+        # not only after taking the lease: an earlier poll may have been cut short
         if not self._is_bound:
             words = belonging.link_state(self.store, self.executor, self.lease_holder.token)
             self._is_bound = True
@@ -161,32 +180,34 @@ class QueueCluster:
         due = self._is_round_due(now, ended)
         self._record_observations(seen, due)
         if due and ended:
-            due = self._is_round_due(now, ended)  # perhaps those were the last
+            due = self._is_round_due(now, ended)  # perhaps no job is left
         if not due:
             self.reconcile({(one.job_id, one.generation) for one in seen})
         return due
 
     def _observe_executor(self) -> list[Observation]:
-        """Return what the executor observed. A time in the future, which an actor may write, counts
-        as now: it would make every later observation of the allocation look old."""
+        """Return what the executor observed; a time in the future counts as now.
+
+        An actor may write such a time, and it would make every later observation of the allocation
+        look old.
+        """
         seen = list(self._query_executor("observe", self.executor.observe))
         now = self.clock.now()
         return [one if one.at_s <= now else replace(one, at_s=now) for one in seen]
 
     def _read_capacity(self) -> Mapping[str, int]:
-        """GPUs by pool, as the executor counts them."""
+        """Return the GPUs of each pool as the executor counts them."""
         return self._query_executor("capacity", self.executor.capacity)
 
     def _query_executor(self, name: str, verb: Callable[[], T]) -> T:
-        """Ask the executor. When its disk fails there is no answer, which is not the same as an
-        empty one. Raises NotNow."""
+        """Ask the executor. Raises NotNow if its disk fails, as this is not an empty answer."""
         try:
             return verb()
         except OSError as error:
             raise NotNow(f"{name}: {type(error).__name__}: {error}") from error
 
     def _resume_last_round(self) -> None:
-        """What the controller before may have left unfinished."""
+        """Take up the last round of an earlier controller if it was not carried out completely."""
         self._is_bound = False
         with self.store.read() as connection:
             last = connection.execute(
@@ -201,7 +222,7 @@ class QueueCluster:
         )
 
     def _record_observations(self, seen: Sequence[Observation], progress: bool) -> None:
-        """Write what was observed; mere progress only when a round needs it."""
+        """Write what was observed; mere progress only if `progress` is set, for a round."""
         news, unknown = list[Observation](), list[Observation]()
         with self.store.write() as connection:
             known = observations.read_open_allocations(connection, {one.job_id for one in seen})
@@ -240,14 +261,16 @@ class QueueCluster:
                 )
 
     def _stop_unknown_allocation(self, job_id: str, generation: int) -> None:
-        # it had ended and was acknowledged, and was said once more
+        # its end was acknowledged, and the executor reported it once more
         with suppress(StaleOrder):
             self.executor.stop(job_id, generation, self.lease_holder.token)
 
     def _refuse_unknown(self, connection: Connection, unknown: Sequence[Observation]) -> None:
-        """Raise WrongState where the executor speaks of an allocation that the queue has never
-        ordered (any order is written before it is given): then the queue was set back, and to stop
-        those jobs would be to lose them."""
+        """Raise WrongState if the executor has an allocation that the queue has never ordered.
+
+        Every order is written before it is given. So the queue was set back, and stopping those
+        jobs would lose them.
+        """
         read_newest_generations = (
             purged_names.read_newest_generations(connection, {one.job_id for one in unknown})
             if unknown
@@ -272,7 +295,7 @@ class QueueCluster:
         ]
         words = {(one.job_id, one.generation): one.detail for one in seen} if ended else {}
         for change in ended:
-            # a stop that a round ordered is no news to it
+            # a stop that a round ordered is no event
             self._has_event |= change.phase != "stopped" or change.state not in (
                 "queued",
                 "paused",
@@ -288,8 +311,10 @@ class QueueCluster:
             )
 
     def _is_round_due(self, now: float, ended: bool) -> bool:
-        """Whether a round is due: a tick, an event with --react, or nobody ever decided; never
-        without jobs. ended: an end was observed just now."""
+        """Return whether a round is due: at a tick, after an event (--react), or as the first one.
+
+        Without jobs no round is due. `ended`: an end was observed just now.
+        """
         self._submit_periodic_jobs(now)
         with self.store.read() as connection:
             self.interval_s = self._read_interval_s(connection)
@@ -310,7 +335,7 @@ class QueueCluster:
         ) or (event and now >= last + self.options.react_s)
 
     def _submit_periodic_jobs(self, now: float) -> None:
-        """Submit the periodic jobs whose time has come."""
+        """Submit the periodic jobs that are due."""
         with self.store.read() as connection:
             if not periodic.is_due(connection, now):
                 return
@@ -320,7 +345,7 @@ class QueueCluster:
             self.log.event("repeated", job_id=one.job_id, series=one.series, missed=one.missed)
 
     def _read_triggers(self, connection: Connection, now: float) -> tuple[Any, ...]:
-        """Count what a new round may answer to, besides ends of allocations."""
+        """Return values whose change may cause an early round, besides ends of allocations."""
         read_newest_generations = connection.execute(_NEWEST, {"now_s": now}).scalar()
         return (
             read_newest_generations,
@@ -332,7 +357,7 @@ class QueueCluster:
     # ----------------------------------------------------------------------------------------------
 
     def observe(self) -> Problem:
-        """The problem of now, exactly as the journal will keep it. Raises InvalidInput."""
+        """Return the problem of now, exactly as the journal will keep it. Raises InvalidInput."""
         now = self.clock.now()
         with self.store.read() as connection:
             built = snapshots.build_snapshot(connection, now)
@@ -370,8 +395,9 @@ class QueueCluster:
         return problem
 
     def apply(self, decision: Decision, took_s: float) -> int:
-        """Write the round and what it wants in one transaction, then have it carried out. Returns
-        how many jobs change. Raises LeaseLost: then nothing was written and nothing will be done.
+        """Write the round and what it wants in one transaction, and return how many jobs change.
+
+        The next poll, or `carry_out`, carries it out. Raises LeaseLost; then nothing was written.
         """
         round_input = self.round_input
         assert round_input is not None
@@ -408,7 +434,10 @@ class QueueCluster:
         return changes
 
     def fail(self, error: Exception, took_s: float = 0.0) -> int:
-        """Write a round without a plan: what runs and what is wanted stays. Returns its number."""
+        """Write a round without a plan, and return its number.
+
+        What runs and what is wanted stays as before.
+        """
         round_input = self.round_input
         base = (
             round_journal.JournalRound(self.clock.now(), "", None, self.options.policy, "none")
@@ -429,7 +458,7 @@ class QueueCluster:
             )
             if round_input is not None:
                 spending.write(connection, round_input.books)
-        # rules that cannot hold with jobs left alone may well hold without
+        # the rules may hold if no jobs are left alone
         self.is_retry_due = self.ignores_stability = round_input is not None and bool(
             round_input.jobs_left_alone
         )
@@ -481,8 +510,11 @@ class QueueCluster:
     # ------------------------------------------------------------------------------------------
 
     def carry_out(self) -> None:
-        """Stop and start what the last round wants, and record what comes of it at once: since when
-        jobs run, and where stops are confirmed, start what waited for them."""
+        """Order the stops and starts that the last round wants, and record at once what follows.
+
+        So the time since which jobs run is recorded early, and starts that waited for stops are
+        ordered as soon as the stops are confirmed.
+        """
         for _ in range(MOST_FOLLOW_UPS):
             ordered = self.reconcile()
             if not ordered:
@@ -496,10 +528,19 @@ class QueueCluster:
                 return
 
     def reconcile(self, known: set[tuple[str, int]] | None = None) -> set[tuple[str, int]]:
-        """Order the stops and starts that the wants ask for and that are safe by now, and give all
-        that is ordered to the executor (again). known: allocations it spoke of; one that is open
-        and not among them is given again. Returns the allocations that were told to stop or to
-        start."""
+        """Order the wanted stops and starts that are safe, and give all orders to the executor.
+
+        Parameters
+        ----------
+        known : set of (str, int), optional
+            Allocations that the executor reported. A running allocation that is not among them is
+            given to the executor again.
+
+        Returns
+        -------
+        set of (str, int)
+            The allocations that the executor was asked to stop or start.
+        """
         now, token = self.clock.now(), self.lease_holder.token
         capacity = self._read_capacity()
         with self.store.write() as connection:
@@ -517,7 +558,7 @@ class QueueCluster:
             ):
                 round_journal.mark(connection, token, *self._pending_round)
                 self._pending_round = None
-            # ordered before machines went and never given out: kept back until a round has made
+            # a start that was ordered before machines were lost waits until a round has made
             # free capacity for it
             free_gpus = allocations.count_free_gpus(connection, capacity) if list_starts else {}
         for held in stops:
@@ -534,9 +575,7 @@ class QueueCluster:
     def _find_unreported(
         connection: Connection, known: set[tuple[str, int]], given: set[str]
     ) -> list[allocations.Start]:
-        """Allocations that run as far as the database knows, and of which the executor says
-        nothing.
-        """
+        """Return allocations that the queue knows as running and the executor did not report."""
         if all(
             (name, held.generation) in known or name in given or held.phase != "running"
             for name, held in observations.read_open_allocations(connection).items()
@@ -550,15 +589,17 @@ class QueueCluster:
         ]
 
     def _command_executor(self, name: str, verb: Callable[..., None], *arguments: Any) -> None:
-        """One call of the executor. What it cannot do now is asked of it again at the next look.
-        Raises LeaseLost, WrongState."""
+        """Call the executor once. What it cannot do now is repeated at the next poll.
+
+        Raises LeaseLost and WrongState.
+        """
         try:
             verb(*arguments)
         except NotNow as error:
             self.log.event("not_now", call=name, detail=str(error))
         except StaleOrder as error:
             with self.store.read() as connection:
-                # LeaseLost: it is this controller that is stale
+                # raises LeaseLost if this controller is out of date
                 lease.check(connection, self.lease_holder.token)
             self.log.event("stale_order", call=name, detail=str(error))
             raise WrongState(
@@ -587,12 +628,12 @@ def _build_order(start: allocations.Start, token: int) -> Order:
 
 
 def _has_unmet_wants(connection: Connection) -> bool:
-    """Whether a job wants GPUs that it does not hold yet."""
+    """Return whether a job wants GPUs that it does not hold yet."""
     return connection.execute(_WAITING).first() is not None
 
 
 def _limit_to_capacity(snapshot: Snapshot, capacity: Mapping[str, int]) -> Snapshot:
-    """The snapshot with no more GPUs than are there."""
+    """Return the snapshot with no more GPUs than are available."""
     pools = snapshot.tables["pools.csv"]
     there = np.array([capacity.get(pool, np.inf) for pool in pools.columns["pool"]])
     return snapshot.with_columns(

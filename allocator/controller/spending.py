@@ -1,12 +1,13 @@
 """What allocations have cost, for the books of long-run budgets (market/books.py).
 
-Books are kept up to a moment, the one of the round that wrote them, in the transaction that wrote
-it. The next round bills the stretch from there to its own moment: every second of every
-allocation is in one stretch, so that it is billed once, whatever crashes in between. An allocation
-counts from its order to its recorded end, at the price of its pool at the end of the stretch, for
-min_billing_s at least; one whose end is recorded late was held until then. GPUs of two jobs are
-billed to the primary job: a secondary job pays from the moment on at which it holds them, and who
-leaves them to the other one owes no minimum.
+Books are kept up to the moment of the round that wrote them, in the transaction of that round. The
+next round bills the time from there to its own moment. So every second of every allocation is
+billed once, whatever crashes in between.
+
+An allocation is billed from its order to its recorded end, for min_billing_s at least, at the price
+of its pool at the end of the billed time. If its end is recorded late, it was held until then. GPUs
+of two colocated jobs are billed to the primary job. A secondary job pays from the moment at which
+it holds the GPUs, and a job that leaves them to it owes no minimum.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from allocator.queue.holdings import read_turns_since, split_by_holder
 
 KEY = "longrun"  # of the table meta
 HOUR = 3600.0
-NOBODY = "default"  # tenant of jobs that name none
+NOBODY = "default"  # tenant of jobs that name no tenant
 _FORGET = sa.delete(meta).where(meta.c.key == KEY)
 
 
@@ -43,8 +44,14 @@ def _read_books(connection: Connection) -> dict[str, Any]:
 def apply_longrun_budgets(
     store: QueueDatabase, snapshot: Snapshot, problem: Problem
 ) -> tuple[Snapshot, Problem, str | None]:
-    """The snapshot and its problem with the prices and limits of the long-run budgets, and what to
-    write about them with the round; as they are, and None, where there are no such budgets."""
+    """Apply the prices and limits of the long-run budgets to a snapshot and its problem.
+
+    Returns
+    -------
+    tuple of (Snapshot, Problem, str or None)
+        The snapshot and the problem with prices and limits, and the books to write with the round.
+        Without such budgets, the snapshot and the problem are unchanged and the books are None.
+    """
     asked = books.budgets(problem)
     if not asked:
         return snapshot, problem, None
@@ -60,14 +67,15 @@ def apply_longrun_budgets(
         **books.to_json(now),
         "report": books.report(now, asked, problem.interval_s),
     }
-    # limits never fall below what the reserved GPUs cost: no rule says more of it than before
+    # limits never fall below the cost of the reserved GPUs, so no rule has to be checked again
     changed = replace(changed, digest=snapshot_with_terms.digest)
     return snapshot_with_terms, changed, json.dumps(text, sort_keys=True)
 
 
 def write(connection: Connection, text: str | None) -> None:
-    """Keep what `apply_longrun_budgets` said, in the transaction of its round; None: there are no
-    such budgets, and no books.
+    """Keep the books of `apply_longrun_budgets`, in the transaction of their round.
+
+    None: there are no long-run budgets, and the books are deleted.
     """
     if text is None:
         connection.execute(_FORGET)
@@ -76,14 +84,18 @@ def write(connection: Connection, text: str | None) -> None:
 
 
 def report(connection: Connection) -> dict[str, dict[str, Any]]:
-    """The budgets as of the last round, "" = that of the whole cluster (market/longrun.py)."""
+    """Return the budgets as of the last round (market/longrun.py); "": the whole cluster."""
     found: dict[str, dict[str, Any]] = _read_books(connection).get("report", {})
     return found
 
 
 def measure_costs(connection: Connection, problem: Problem, since_s: float) -> dict[str, float]:
-    """Dollars that GPUs which are not reserved cost from since_s to the problem's now_s, by
-    tenant.
+    """Return what GPUs that are not reserved cost from since_s to the problem's now_s.
+
+    Returns
+    -------
+    dict of str to float
+        US dollars by tenant.
     """
     pools, now_s = problem.pools, problem.now_s
     t = allocations
@@ -107,7 +119,7 @@ def measure_costs(connection: Connection, problem: Problem, since_s: float) -> d
         (before, at_s)
         for known in changes.values()
         for (_, before), (at_s, primary) in itertools.pairwise(known)
-        # who left their GPUs to their secondary job, and when
+        # jobs that left their GPUs to their secondary job, with the time
         if not primary
     }
     out: dict[str, float] = {}

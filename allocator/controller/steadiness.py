@@ -19,13 +19,15 @@ from allocator.loop.stability import (
 )
 from allocator.queue.database.schema import IS_OPEN, allocations, jobs
 
-RECENT = 500  # allocations from which the time to the next change is estimated
+RECENT = 500  # number of allocations from which the time to the next change is estimated
 
 
 @dataclass(frozen=True)
 class AllocationStarts:
-    """at_s: when the open allocation of a job was ordered, by job_id; changed: jobs that held
-    something before it.
+    """When the jobs got what they hold.
+
+    `at_s` has the time at which the open allocation of a job was ordered, by job_id. `changed` has
+    the jobs that had an allocation before it.
     """
 
     at_s: Mapping[str, float]
@@ -39,7 +41,7 @@ _SINCE = sa.select(allocations.c.job_id, allocations.c.ordered_s, allocations.c.
 
 
 def read_allocation_starts(connection: Connection) -> AllocationStarts:
-    """Since when jobs hold what they hold."""
+    """Return since when jobs hold what they hold."""
     rows = connection.execute(_SINCE).all()
     return AllocationStarts(
         {name: at_s for name, at_s, _ in rows},
@@ -48,7 +50,7 @@ def read_allocation_starts(connection: Connection) -> AllocationStarts:
 
 
 def jobs_left_alone(problem: Problem, known: AllocationStarts, rules: Stability) -> frozenset[str]:
-    """Jobs that cooldown and minimum run time leave alone."""
+    """Return the jobs that the cooldown and the minimum run time leave alone."""
     if not rules.has_rest_rules:
         return frozenset()
     names = problem.jobs.job_id
@@ -62,8 +64,10 @@ def jobs_left_alone(problem: Problem, known: AllocationStarts, rules: Stability)
 def find_changes_to_hold_back(
     connection: Connection, problem: Problem, decision: Decision
 ) -> frozenset[str]:
-    """Jobs whose change does not pay for its pause before the next change is expected; of jobs that
-    are or shall be alone on their GPUs."""
+    """Return the jobs whose change does not pay for its pause before the next change is expected.
+
+    Only jobs that are alone on their GPUs now and in the plan are considered.
+    """
     begin = sa.func.coalesce(allocations.c.running_s, allocations.c.ordered_s)
     end = sa.func.coalesce(
         allocations.c.stop_ordered_s, allocations.c.ended_s, allocations.c.observed_s, begin
@@ -81,7 +85,7 @@ def find_changes_to_hold_back(
     )
     plan = decision.allocation
     judged = find_unpaid_changes(problem, plan.pool, plan.gpus, until_s)
-    # `find_unpaid_changes` knows the speeds of jobs alone
+    # `find_unpaid_changes` knows the speeds of jobs that run alone only
     for primary in (plan.primary, problem.jobs.primary):
         judged &= primary < 0
         judged[primary[primary >= 0]] = False

@@ -1,9 +1,9 @@
-"""How plans reach machines: the executor's port and the values that cross it.
+"""The port of executors, which carry plans out on machines, and the values that cross it.
 
-An allocation is known by (job_id, generation): the generation counts the allocations a job was ever
-given. Every order carries the fencing token of the controller that gave it; an executor refuses
-orders of a token or generation older than one it has seen, so that a controller that was paused and
-came back cannot act on what it decided long ago.
+An allocation is known by (job_id, generation). The generation counts the allocations that a job was
+ever given. Every order carries the fencing token of the controller that gave it. An executor
+refuses orders whose token or generation is older than one that it has seen. So a controller that
+was paused cannot act on what it decided long ago.
 """
 
 from __future__ import annotations
@@ -26,31 +26,37 @@ class Phase(StrEnum):
     """
 
     RUNNING = "running"
-    STOPPED = "stopped"  # as it was told to, with a checkpoint
+    STOPPED = "stopped"  # it was ordered to stop, and wrote a checkpoint
     FINISHED = "finished"  # the job has done all its work
     FAILED = "failed"  # it ended by itself without having done its work
-    LOST = "lost"  # its machine is gone, or nobody knows what became of it
+    LOST = "lost"  # its machine is gone, or its end is unknown
 
 
 ENDED = frozenset((Phase.STOPPED, Phase.FINISHED, Phase.FAILED, Phase.LOST))
 
 
 class StaleOrder(AllocatorError):
-    """An order with an older token or generation than one already seen, or of an allocation whose
-    end was acknowledged: whoever gave it is not leading any more, or knows less than it once did.
+    """The order is out of date.
+
+    An order with a newer token or generation was seen, or the end of the allocation was
+    acknowledged. The controller that gave the order no longer leads, or knows less than before.
     """
 
 
 class WrongState(UsageError):
-    """A queue and the durable state of an executor do not belong together, or contradict each
-    other: nothing may be started or stopped until somebody has said which of them is right."""
+    """The queue and the durable state of an executor do not match or contradict each other.
+
+    Nothing may be started or stopped until a user has decided which of them is right.
+    """
 
 
 @dataclass(frozen=True)
 class ColocatedAllocation:
-    """The allocation on whose GPUs another one starts, so that two jobs run on them. needed: it was
-    there first, and the start has to wait for it (NotNow); else one without it gets GPUs of its
-    own."""
+    """The allocation on whose GPUs another one starts.
+
+    `needed`: the start has to wait for this allocation (NotNow). Otherwise a start without it gets
+    GPUs of its own.
+    """
 
     job_id: str
     generation: int
@@ -143,10 +149,13 @@ class Observation:
 
 @dataclass(frozen=True)
 class Identity:
-    """Whose durable state an executor has. kind: name of the executor; state: random name of the
-    state; queue: id of the queue it belongs to, "" = of none yet; token: highest fencing token it
-    has seen, -1 = none; place: where it is; is_adopting: it is going over to another queue, and
-    that was cut short."""
+    """Which durable state an executor has.
+
+    `kind` is the name of the executor, and `state` the random name of its state. `queue` is the id
+    of the queue that the state belongs to, "" if it has none yet. `token` is the highest fencing
+    token that the state has seen, -1 if none. `place` says where the state is. `is_adopting`:
+    another queue has begun to adopt the state and was interrupted.
+    """
 
     kind: str
     state: str
@@ -161,12 +170,15 @@ class Durable(Protocol):
     """An executor whose state outlives it, so that a queue has to know which state is its own."""
 
     def identity(self) -> Identity:
-        """Whose state it is. Raises WrongState if it is another executor's."""
+        """Return the identity of the state. Raises WrongState if it is another executor's."""
         ...
 
     def claim(self, queue: str) -> None:
-        """The state belongs to this queue from now on, and orders of others are refused with
-        WrongState. Raises WrongState if it belongs to another queue."""
+        """Make the state belong to this queue from now on.
+
+        Orders of other queues are refused with WrongState. Raises WrongState if the state belongs
+        to another queue.
+        """
         ...
 
 
@@ -189,49 +201,54 @@ class Capabilities:
 
 
 class Executor(Protocol):
-    """Starts, stops and watches jobs. Every call may be repeated after a crash and then changes
-    nothing more.
+    """Starts, stops and watches jobs.
+
+    Every call may be repeated after a crash and then changes nothing more.
     """
 
     name: str
     capabilities: Capabilities
 
     def start(self, order: Order) -> None:
-        """Start the allocation, once. GPUs of two allocations are free when both have ended.
-        Raises StaleOrder.
+        """Start the allocation, once. Raises StaleOrder.
+
+        GPUs that two allocations share are free when both have ended.
         """
         ...
 
     def stop(self, job_id: str, generation: int, token: int) -> None:
-        """Have the job write a checkpoint and end. Returns at once; the end is observed. Raises
-        StaleOrder.
+        """Make the job write a checkpoint and end. Raises StaleOrder.
+
+        The call returns at once, and the end is observed later.
         """
         ...
 
     def observe(self) -> Sequence[Observation]:
-        """What is known of every allocation whose end was not acknowledged. The same may be said
-        again.
+        """Return what is known of every allocation whose end was not acknowledged.
+
+        The same observation may be returned again.
         """
         ...
 
     def acknowledge(self, job_id: str, generation: int) -> None:
-        """The end of this allocation is durably recorded: nothing about it needs to be kept."""
+        """Note that the end of this allocation is durably recorded, so that it can be forgotten."""
         ...
 
     def capacity(self) -> Mapping[str, int]:
-        """GPUs by pool that are there right now; pools that are not named have what the queue
-        says.
+        """Return the GPUs of pools that are available right now.
+
+        A pool that is not named has as many as the queue says.
         """
         ...
 
 
 class Clock(Protocol):
-    """Time, so that tests and simulations can bring their own."""
+    """The source of time; tests and simulations have their own."""
 
     def now(self) -> float:
-        """Unix seconds. May jump."""
+        """Return the time in unix seconds. It may jump."""
         ...
 
     def sleep(self, seconds: float) -> None:
-        """Wait, interruptibly."""
+        """Wait; the wait can be interrupted."""
         ...

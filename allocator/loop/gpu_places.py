@@ -1,8 +1,8 @@
-"""Which jobs a plan leaves on the very GPUs they run on, where two jobs may share them.
+"""Find the jobs that a plan leaves on the same GPUs, where two jobs may share GPUs.
 
-The *primary job* holds the GPUs and pays for them, the *secondary job* runs on them. GPUs are known
-by who holds them: a plan that has the two change places, or lets the secondary job hold them after
-its primary job, moves nobody.
+The *primary job* holds the GPUs and pays for them, and the *secondary job* runs on them. GPUs are
+identified by the job that holds them. So a plan moves no job if it exchanges the roles of two jobs,
+or lets the secondary job hold the GPUs after its primary job.
 """
 
 from __future__ import annotations
@@ -13,15 +13,29 @@ from allocator.domain.problem import Bools, Ints
 
 
 def find_unmoved_jobs(jobs: Ints, keeps_pool_and_size: Bools, primary: Ints, holder: Ints) -> Bools:
-    """(n,) which of the jobs (n,) a plan leaves on the very GPUs they run on.
+    """Find the jobs that a plan leaves on the same GPUs.
 
-    keeps_pool_and_size (n,): same pool and size as now. primary (n,): the job on whose GPUs each is
-    planned to run, -1 = its own. holder (n,): the job that holds the GPUs that each runs on now.
-    Where a pair is split and
-    both shall hold GPUs of that pool and size, the one that holds them stays.
+    Where a colocation is split and both jobs shall hold GPUs of that pool and size, the job that
+    holds the GPUs now stays.
+
+    Parameters
+    ----------
+    jobs : (n,)
+        Numbers of the jobs.
+    keeps_pool_and_size : (n,)
+        The job gets the same pool and size as now.
+    primary : (n,)
+        The planned primary job of each job, -1 if it gets GPUs of its own.
+    holder : (n,)
+        The job that holds the GPUs on which each job runs now.
+
+    Returns
+    -------
+    (n,)
+        True for the jobs that stay on the same GPUs.
     """
     place = {j: i for i, j in enumerate(jobs.tolist())}
-    # who holds today the GPUs that each shall run on
+    # today's holder of the GPUs on which each job shall run
     target = np.where(keeps_pool_and_size & (primary < 0), holder, -1)
     for i in np.flatnonzero((target >= 0) & (holder != jobs)).tolist():
         h = place.get(int(holder[i]), -1)

@@ -1,5 +1,6 @@
-"""What the controller sees of a cluster. The simulator is one implementation, executors of real
-machines are others.
+"""The port through which the controller sees a cluster.
+
+The simulator is one implementation, and the queue with an executor is another.
 """
 
 from __future__ import annotations
@@ -13,21 +14,22 @@ from allocator.engine.decision import Decision
 class ControlledCluster(Protocol):
     """A cluster that lives between decisions.
 
-    The controller calls wait, observe, apply in this order, once per round; apply is left out when
-    no plan was found: everything that runs then stays as it is.
+    The controller calls wait, observe and apply in this order, once per round. If no plan was
+    found, it leaves out apply, and everything that runs stays as before.
     """
 
     def wait(self) -> bool:
-        """Return when the next round is due; False: nothing is left to decide."""
+        """Wait for the next round and return True; False: nothing is left to decide."""
         ...
 
     def observe(self) -> Problem:
-        """The state of now, as believed: what was submitted and is not done, what runs, what the
-        pools hold.
-        """
+        """Return the problem of now, as it is believed: open jobs, what runs, and the pools."""
         ...
 
     def apply(self, decision: Decision, took_s: float) -> int:
-        """Make the audited plan of the problem observed last come true; took_s: seconds the
-        decision took. Returns how many jobs change (start, resize, move or pause)."""
+        """Carry out the audited plan of the problem that was observed last.
+
+        `took_s` is the seconds that the decision took. Returns how many jobs change (start, resize,
+        move or pause).
+        """
         ...

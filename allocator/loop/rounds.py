@@ -1,4 +1,7 @@
-"""The loop of every round: observe, decide and audit, apply. It knows no policy and no machine."""
+"""The loop of every round: observe, decide and audit, apply.
+
+It depends on no policy and on no machine.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +21,9 @@ Decide = Callable[[Problem], Decision]
 class RoundOutcome:
     """One round that is over.
 
-    decided: the audited plan, None when there was none; failure: then why (Infeasible,
-    NoPlanInTime). decision_s: wall seconds it took to decide. changes: jobs that the plan changes.
+    `decision` is the audited plan, None if there was none; `failure` then says why (Infeasible or
+    NoPlanInTime). `decision_s` is the wall seconds that the decision took. `changes` is the number
+    of jobs that the plan changes.
     """
 
     number: int
@@ -33,11 +37,10 @@ class RoundOutcome:
 def run_rounds(
     cluster: ControlledCluster, decide: Decide, first: int = 0
 ) -> Iterator[RoundOutcome]:
-    """Run the cluster round by round, numbered from `first`; each turn is yielded after its plan
-    was applied.
+    """Run the cluster round by round, and yield each round after its plan was applied.
 
-    A round without a plan changes nothing and is reported; any other error of `decide` ends the
-    loop.
+    Rounds are numbered from `first`. A round without a plan changes nothing and is yielded too. Any
+    other error of `decide` ends the loop.
     """
     number = first
     while cluster.wait():

@@ -38,7 +38,10 @@ FILE = "jobs.csv"
 
 @dataclass(frozen=True)
 class Stability:
-    """Seconds; 0: the rule is off. payback: whether changes have to pay for their pause."""
+    """The rules of stability, in seconds; 0: the rule is off.
+
+    `payback`: changes have to pay for their pause.
+    """
 
     cooldown_s: float = 0.0
     min_run_s: float = 0.0
@@ -53,15 +56,24 @@ class Stability:
 
     @property
     def has_rest_rules(self) -> bool:
-        """Whether jobs may be left alone because of when they were changed."""
+        """Whether jobs may be left alone because of the time of their last change."""
         return self.cooldown_s > 0 or self.min_run_s > 0
 
 
 def find_resting_jobs(problem: Problem, since_s: Floats, changed: Bools, rules: Stability) -> Bools:
-    """(J,) running jobs that cooldown or minimum run time leaves alone.
+    """Find the running jobs that the cooldown or the minimum run time leaves alone.
 
-    since_s: (J,) when the present allocation began. changed: (J,) it followed another one, so that
-    it was a change.
+    Parameters
+    ----------
+    since_s : (J,)
+        Times in seconds at which the present allocations began.
+    changed : (J,)
+        The present allocation followed another one, so that it was a change.
+
+    Returns
+    -------
+    (J,)
+        True for the jobs that are left alone.
     """
     held_s = problem.now_s - since_s
     running = problem.jobs.state == State.RUNNING
@@ -71,15 +83,28 @@ def find_resting_jobs(problem: Problem, since_s: Floats, changed: Bools, rules: 
 
 
 def estimate_change_interval_s(held_s: float, changes: int, interval_s: float) -> float:
-    """Seconds until the next change of a job, from what recent allocations held and how many a
+    """Estimate the seconds until the next change of a job.
+
+    `held_s` is the seconds that recent allocations held GPUs, and `changes` is how many of them a
     change ended.
     """
     return max(interval_s, held_s / changes) if changes else math.inf
 
 
 def find_unpaid_changes(problem: Problem, pool: Ints, gpus: Ints, until_s: float) -> Bools:
-    """(J,) running jobs that a plan (pool, gpus: (J,)) would speed up without paying for the
-    pause within until_s.
+    """Find the running jobs whose change speeds them up without paying for the pause.
+
+    Parameters
+    ----------
+    pool, gpus : (J,)
+        The plan.
+    until_s : float
+        Seconds within which a change has to pay.
+
+    Returns
+    -------
+    (J,)
+        True for the jobs whose change does not pay.
     """
     problem = estimate_sizes(problem)
     jobs, pools = problem.jobs, problem.pools
@@ -109,7 +134,7 @@ def find_unpaid_changes(problem: Problem, pool: Ints, gpus: Ints, until_s: float
 
 
 def make_non_preemptible(snapshot: Snapshot, names: Collection[str]) -> Snapshot:
-    """The snapshot with these jobs made non-preemptible."""
+    """Return the snapshot with these jobs made non-preemptible."""
     if not names:
         return snapshot
     table = snapshot.tables[FILE]

@@ -88,7 +88,7 @@ def tables(connection: Connection) -> dict[str, Table]:
 
 
 def read_stored_columns(connection: Connection, file: str) -> Columns:
-    """Return the columns of one file of the cluster as its owner gave them, without learned rates."""
+    """Return the columns of one file as the owner gave them, without learned rates."""
     names, asked = _QUERIES[file]
     rows = connection.execute(asked).all()
     return (

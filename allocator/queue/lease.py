@@ -1,7 +1,8 @@
-"""One controller at a time: a lease with a fencing token that grows at every take-over.
+"""The lease of the controller: one controller leads at a time.
 
-Every transaction of a controller checks that its token is the current one, in the same transaction,
-so one that was paused and comes back after another took over cannot write anything.
+The lease has a fencing token that grows at every take-over. Every transaction of a controller
+checks that its token is the current one. So a controller that was paused, and continues after
+another one took over, cannot write anything.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ NAME = "controller"
 
 @dataclass(frozen=True)
 class Lease:
-    """Which controller leads, until when (seconds on the clock of the controllers)."""
+    """Which controller leads, and until when (seconds on the clock of the controllers)."""
 
     holder: str
     token: int
@@ -28,16 +29,16 @@ class Lease:
 
 
 def read_current(connection: Connection) -> Lease | None:
-    """The lease as it stands; holder "" = released. None: nobody ever took it."""
+    """Return the present lease (holder "": released), or None if no controller ever took it."""
     row = connection.execute(sa.select(lease).where(lease.c.name == NAME)).first()
     return None if row is None else Lease(row.holder, int(row.token), row.ttl_s, row.expires_s)
 
 
 def take(connection: Connection, holder: str, ttl_s: float, now_s: float) -> Lease | None:
-    """Take the lease if nobody has it, or its time is over; None: somebody has it.
+    """Take the lease if no controller has it or it has expired; None: another controller has it.
 
-    A lease that ends later than two of its own times from now was written by a clock that has
-    jumped, and counts as over. The token is larger than any before.
+    A lease that ends more than twice its own length from now was written by a clock that has
+    jumped, and counts as expired. The new token is larger than any before.
     """
     found = read_current(connection)
     if found is not None and found.holder and now_s < found.expires_s <= now_s + 2 * found.ttl_s:
@@ -48,8 +49,10 @@ def take(connection: Connection, holder: str, ttl_s: float, now_s: float) -> Lea
 
 
 def seize(connection: Connection, holder: str, token: int, ttl_s: float, now_s: float) -> None:
-    """Take the lease, where nobody has it, with a token of one's own choice that is larger than
-    any before. Raises LeaseLost."""
+    """Take the lease, if no controller has it, with a given token that is larger than any before.
+
+    Raises LeaseLost.
+    """
     found = read_current(connection)
     if found is not None and (
         found.token >= token
@@ -60,7 +63,7 @@ def seize(connection: Connection, holder: str, token: int, ttl_s: float, now_s: 
 
 
 def renew(connection: Connection, held: Lease, now_s: float) -> Lease:
-    """Hold on to a lease, also one that is over if nobody took it. Raises LeaseLost."""
+    """Renew a lease, even an expired one if no other controller took it. Raises LeaseLost."""
     check(connection, held.token)
     new = Lease(held.holder, held.token, held.ttl_s, now_s + held.ttl_s)
     _write(connection, new, False)
@@ -68,7 +71,10 @@ def renew(connection: Connection, held: Lease, now_s: float) -> Lease:
 
 
 def release(connection: Connection, held: Lease) -> None:
-    """Give the lease back, so that the next one need not wait; nothing happens if it was lost."""
+    """Give the lease back, so that the next controller need not wait.
+
+    Nothing happens if the lease was lost.
+    """
     connection.execute(
         sa.update(lease)
         .where(lease.c.name == NAME, lease.c.token == held.token)
@@ -80,7 +86,7 @@ _CURRENT = sa.select(lease.c.token, lease.c.holder).where(lease.c.name == NAME)
 
 
 def check(connection: Connection, token: int) -> None:
-    """Raises LeaseLost unless the token is the current one, and not given back."""
+    """Raise LeaseLost unless the token is the current one and the lease was not released."""
     row = connection.execute(_CURRENT).first()
     if row is None or int(row.token) != token or not row.holder:
         holder = (

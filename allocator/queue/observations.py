@@ -1,9 +1,10 @@
-"""What executors observe of open allocations: first sight, progress, end.
+"""What executors observe of open allocations: the first sight, progress and the end.
 
-Orders and what jobs hold are in allocations.py.
+Orders, and what jobs hold, are in allocations.py.
 
 Progress comes from every running job in every round, so it is written in one place only, the
-allocation; what is left of the job follows from it (jobs.JOB). The rest is rare.
+allocation. The remaining work of the job follows from it (`JOB` in jobs/verbs.py). First sights and
+ends are rare and change the job too.
 """
 
 from __future__ import annotations
@@ -23,14 +24,17 @@ from allocator.queue.jobs.states import Retries, state_after_end
 
 ENDED = ("stopped", "finished", "failed", "lost")
 RETRIES = Retries()
-# an allocation that is lost so soon after its start may have caused that itself
+# seconds after its start within which an allocation may have caused its own loss
 SOON_S = 120.0
-LOSSES_KEPT_S = 4 * 3600.0  # earlier losses count for so long
+LOSSES_KEPT_S = 4 * 3600.0  # seconds for which earlier losses count
 
 
 class StateChange(NamedTuple):
-    """What an observation changed. phase: of the allocation now; state: of the job now; work: done
-    since what was known before."""
+    """What an observation changed.
+
+    `phase` is the phase of the allocation now, and `state` the state of the job now. `work` is the
+    work done since the last known observation, in the job's unit.
+    """
 
     job_id: str
     generation: int
@@ -40,7 +44,7 @@ class StateChange(NamedTuple):
 
 
 class ObservationLike(Protocol):
-    """What an executor says of an allocation (allocator.loop.executor.Observation is one)."""
+    """What an executor reports about an allocation, such as `Observation` in loop/executor.py."""
 
     @property
     def job_id(self) -> str: ...
@@ -57,9 +61,7 @@ class ObservationLike(Protocol):
 
 
 class RecordedAllocation(NamedTuple):
-    """What is known of an open allocation: rows, not objects, because they are many and looked
-    at often.
-    """
+    """What the queue knows of an open allocation; a row instead of an object, for speed."""
 
     job_id: str
     generation: int
@@ -71,7 +73,7 @@ class RecordedAllocation(NamedTuple):
     detail: str
 
 
-# statements of every look, built once
+# statements that run at every poll of the controller, built once
 _MARKS = f"SELECT {', '.join(RecordedAllocation._fields)} FROM allocations WHERE phase IN {OPEN}"
 _SOON_LOST = (
     "SELECT COUNT(*) FROM allocations WHERE job_id = ? AND phase = 'lost' AND ended_s > ? "
@@ -83,8 +85,9 @@ _MARKS_OF = f"{_MARKS} AND job_id IN ({{names}})"
 def read_open_allocations(
     connection: Connection, names: Collection[str] | None = None
 ) -> dict[str, RecordedAllocation]:
-    """Every open allocation, by job; names: of these jobs only (all the same where they are
-    many).
+    """Return every open allocation by job.
+
+    `names` restricts the search to these jobs; it is ignored if there are many of them.
     """
     rows = (
         query(connection, _MARKS)
@@ -102,13 +105,32 @@ def observe(
     known: Mapping[str, RecordedAllocation] | None = None,
     history: bool = True,
 ) -> list[StateChange]:
-    """Record what an executor observed; returns what changed, by job. What is already known, or of
-    an allocation that has ended or never was, changes nothing.
+    """Record what an executor observed, and return what changed.
 
-    The work of an allocation is the greatest ever seen, at most what was left at its start. An end
-    is final. known: `read_open_allocations` of this transaction, if they were read already.
-    history: mere progress goes into the table observations too, not only into the allocation; first
-    sights and ends always do. Raises LeaseLost.
+    Observations of allocations that have ended or never existed change nothing, and neither do
+    known facts. The work of an allocation is the greatest ever seen, at most the remaining work at
+    its start. An end is final.
+
+    Parameters
+    ----------
+    seen : iterable of ObservationLike
+        The observations.
+    retries : Retries
+        Pauses after failures.
+    known : mapping of str to RecordedAllocation, optional
+        Result of `read_open_allocations` in this transaction, if it was read already.
+    history : bool
+        Progress is also added to the table `observations`. First sights and ends always are.
+
+    Returns
+    -------
+    list of StateChange
+        One for each job that changed.
+
+    Raises
+    ------
+    LeaseLost
+        If the token is not the current one.
     """
     lease.check(connection, token)
     if known is None:
@@ -134,10 +156,8 @@ def _record_progress(
     given: Sequence[tuple[ObservationLike, RecordedAllocation]],
     history: bool,
 ) -> list[StateChange]:
-    """Record allocations that go on running, where an observation says something new: a later
-    time or more work.
-    """
-    # plain numbers: arrays cost more to fill and to empty
+    """Record running allocations whose observation has a later time or more work than is known."""
+    # plain numbers are faster here than filling arrays
     latest: dict[str, tuple[RecordedAllocation, float, float]] = {}
     for one, mark in given:
         _, work, at_s = latest.get(one.job_id) or (
@@ -145,7 +165,7 @@ def _record_progress(
             mark.work_done,
             -math.inf if mark.observed_s is None else mark.observed_s,
         )
-        # nan says nothing
+        # nan is ignored
         work = min(one.work_done, mark.work_at_start) if one.work_done > work else work
         latest[one.job_id] = mark, work, one.at_s if one.at_s > at_s else at_s
     new = [
@@ -174,8 +194,10 @@ def _record_progress(
 def _record_transitions(
     connection: Connection, given: Sequence[ObservationLike], names: set[str], retries: Retries
 ) -> list[StateChange]:
-    """Record first sights and ends, and what was seen of the same allocations before and after. Who
-    is left of a pair holds the GPUs from the end of the other one on."""
+    """Record first sights and ends, with all other observations of the same allocations.
+
+    When one of two colocated jobs ends, the other one holds the GPUs from that moment on.
+    """
     secondaries = read_secondaries(connection)
     other_job = (
         {**secondaries, **{secondary: primary for primary, secondary in secondaries.items()}}
@@ -186,7 +208,7 @@ def _record_transitions(
     now = dict(before)
     recorded: dict[tuple[str, str], ObservationLike] = {}
     turns: list[tuple[str, float]] = []
-    # in the order of time, so that one of a pair holds the GPUs while the other is gone already
+    # in the order of time: when one of two colocated jobs ends, the other one holds the GPUs
     for one in (
         sorted(given, key=lambda one: (one.at_s, one.job_id in secondaries))
         if secondaries
@@ -251,7 +273,7 @@ def _delay_after_losses(connection: Connection, one: Held, retries: Retries) -> 
 
 
 def _apply_observation(one: ObservationLike, known: Held, retries: Retries) -> Held | None:
-    """The job and its allocation after an observation; None: it says nothing new."""
+    """Return the job and its allocation after an observation; None: it has nothing new."""
     work, phase, at_s = _work_done(one, known), str(one.phase), max(one.at_s, known.ordered_s)
     remaining = known.work_at_start - work
     if phase == "running" and known.running_s is not None:
@@ -290,7 +312,7 @@ def _apply_observation(one: ObservationLike, known: Held, retries: Retries) -> H
 
 
 def _work_done(one: ObservationLike, known: Held) -> float:
-    """Work done since the start, the greatest ever seen; what is no number counts as nothing."""
+    """Return the work done since the start, the greatest ever seen; nan counts as nothing."""
     if one.phase == "finished":
         return known.work_at_start
     said = one.work_done if one.work_done == one.work_done else 0.0
@@ -298,8 +320,10 @@ def _work_done(one: ObservationLike, known: Held) -> float:
 
 
 def _start_time(phase: str, at_s: float, known: Held, work: float) -> float | None:
-    """When it began to run; None: it never did, as far as anybody knows. An end that comes before
-    any sight of it running says that it ran since it was ordered."""
+    """Return when the allocation began to run, or None if it is not known to have run.
+
+    If its end is observed before it was ever seen running, it counts as running since its order.
+    """
     if known.running_s is not None:
         return known.running_s
     if phase == "running":
@@ -309,7 +333,9 @@ def _start_time(phase: str, at_s: float, known: Held, work: float) -> float | No
 
 def prune(connection: Connection, token: int, keep: int) -> int:
     """Drop all but the last `keep` observations of each allocation, and all of jobs that are over.
-    Returns how many. Raises LeaseLost."""
+
+    Returns how many were dropped. Raises LeaseLost.
+    """
     lease.check(connection, token)
     ranked = sa.select(
         observations.c.id,

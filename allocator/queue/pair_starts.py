@@ -1,19 +1,20 @@
-"""Where jobs of pairs start: on the same GPUs, on GPUs of their own, or not yet.
+"""Where colocated jobs start: on shared GPUs, on GPUs of their own, or not yet.
 
-What is wanted of a job names its primary job (`want_host`, "" = GPUs of its own). Only these rules
-start two jobs together:
+What is wanted of a job includes its primary job (`want_host`; "" means GPUs of its own). Only these
+rules start two jobs together:
 
     1. A secondary job starts on the GPUs of its primary job once the primary job runs where it is
-       wanted and nobody else is on its GPUs.
-    2. A primary job joins its secondary job on the GPUs where that one already runs as wanted. From
-       then on the primary job holds these GPUs.
-    3. A secondary job whose primary job is wanted nowhere gets GPUs of its own, if some are free
-       that nobody else needs.
-    4. The two change places where both run; neither moves.
+       wanted and no other job is on its GPUs.
+    2. A primary job joins its secondary job on the GPUs where the secondary job already runs as
+       wanted. From then on the primary job holds these GPUs.
+    3. A secondary job whose primary job is not wanted in the same place gets GPUs of its own, if
+       enough are free that no other job needs.
+    4. If both run and only their roles are to be exchanged, the two exchange roles and neither
+       moves.
 
-The job that is left of a pair holds the GPUs (holdings.py). A want is met by an open allocation of
-that pool and size that is not older than `want_generation`: a secondary job that is to leave for
-other GPUs of the same pool wants a newer one.
+When one of the two ends, the other one holds the GPUs (holdings.py). A want is met by an open
+allocation with that pool and size that is not older than `want_generation`. So a secondary job that
+has to leave for other GPUs of the same pool wants a newer allocation.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from allocator.queue.database.bulk import query, query_of
 from allocator.queue.database.schema import OPEN
 from allocator.queue.holdings import Held, held, read_secondaries, write
 
-# pairs are few: CROSS JOIN has SQLite begin with them
+# CROSS JOIN: SQLite begins with the colocations, which are few
 _WANTED = "SELECT job_id, want_host FROM jobs WHERE want_host <> ''"
 _MEMBERS = (
     "SELECT j.job_id, j.state, j.request, j.want_pool, j.want_gpus, j.want_host,"
@@ -54,7 +55,7 @@ class StartPlacement(Enum):
 
 
 class ColocatedJob(NamedTuple):
-    """The other allocation on the same GPUs. needed: it was there first."""
+    """The other allocation on the same GPUs. needed: the start has to wait for it."""
 
     job_id: str
     generation: int
@@ -62,7 +63,7 @@ class ColocatedJob(NamedTuple):
 
 
 class _ColocatedMember(NamedTuple):
-    """A job that is wanted in a pair, and its open allocation; generation 0: it has none."""
+    """A job that is wanted in a colocation, with its open allocation; generation 0: it has none."""
 
     job_id: str
     state: str
@@ -79,13 +80,13 @@ class _ColocatedMember(NamedTuple):
 
     @property
     def wanted(self) -> tuple[str, int] | None:
-        """What it shall hold; None: nothing."""
+        """The pool and GPUs that are wanted of the job; None: nothing."""
         fine = self.request == "" and self.state in ("queued", "paused", "running")
         return (self.want_pool, self.want_gpus) if fine and self.want_gpus else None
 
     @property
     def is_wanted(self) -> bool:
-        """Whether its want is met."""
+        """Whether the open allocation meets the want."""
         return (
             self.phase in ("ordered", "running")
             and self.wanted == (self.pool, self.gpus)
@@ -95,17 +96,21 @@ class _ColocatedMember(NamedTuple):
 
 @dataclass
 class Colocations:
-    """All jobs that are wanted in pairs. secondary: open secondary jobs by primary job, as
-    recorded; started: primary jobs that are being ordered now, on GPUs of their own."""
+    """All jobs that are wanted in a colocation.
+
+    `wanted_secondary` has the wanted secondary job by primary job, and `secondary` the recorded one
+    of open allocations. `started` has the primary jobs whose start is being ordered now, on GPUs of
+    their own.
+    """
 
     members: dict[str, _ColocatedMember] = field(default_factory=dict)
-    wanted_secondary: dict[str, str] = field(default_factory=dict)  # by primary job, as wanted
+    wanted_secondary: dict[str, str] = field(default_factory=dict)  # by primary job
     secondary: dict[str, str] = field(default_factory=dict)
     started: set[str] = field(default_factory=set)
 
     @classmethod
     def of(cls, connection: Connection) -> Colocations:
-        """Read the pairs of now."""
+        """Read the wanted and the open colocations from the database."""
         wanted = {str(primary): str(secondary) for secondary, primary in query(connection, _WANTED)}
         if not wanted:
             return cls()
@@ -116,7 +121,7 @@ class Colocations:
         return cls(members, wanted, read_secondaries(connection))
 
     def placement(self, job_id: str, want_host: str) -> StartPlacement:
-        """Where a job that holds nothing may start."""
+        """Return where a job that holds nothing may start."""
         if want_host:
             return self._place_secondary(job_id, want_host)
         secondary = self.members.get(self.wanted_secondary.get(job_id, ""))
@@ -142,8 +147,7 @@ class Colocations:
         )
 
     def find_exchanges(self) -> list[tuple[str, str]]:
-        """Return (primary job, secondary job) of the pairs that shall change places, as they shall
-        be."""
+        """Return the colocations that exchange roles, as (primary, secondary) afterwards."""
         return [
             (m.want_host, m.job_id)
             for m in self.members.values()
@@ -155,8 +159,12 @@ class Colocations:
 
 
 def find_colocated_jobs(connection: Connection) -> dict[str, ColocatedJob]:
-    """Return the colocated job of every open allocation that has one, by job. A primary job needs
-    its secondary job only if that was seen to run: otherwise the secondary job comes to it."""
+    """Return the colocated job of every open allocation that has one, by job.
+
+    A secondary job always needs its primary job. A primary job has an entry only once its secondary
+    job was seen to run, and does not need it: until then the secondary job comes to the primary
+    job.
+    """
     out: dict[str, ColocatedJob] = {}
     for secondary, secondary_generation, phase, primary, primary_generation in query(
         connection, _COLOCATED
@@ -168,9 +176,16 @@ def find_colocated_jobs(connection: Connection) -> dict[str, ColocatedJob]:
 
 
 def join(connection: Connection, pairs: Sequence[tuple[str, str]], at_s: float) -> None:
-    """Let the secondary job of each pair (primary job, secondary job) run on GPUs of the primary
-    job from then on. Both have or had an open allocation, or are ordered in the same
-    transaction."""
+    """Let the secondary job of each pair run on the GPUs of the primary job from at_s on.
+
+    Parameters
+    ----------
+    pairs : sequence of (str, str)
+        Names of the primary and the secondary job. Both have an open allocation, or one that is
+        ordered in the same transaction.
+    at_s : float
+        Time of the change in seconds.
+    """
     names = {name for pair in pairs for name in pair}
     before: dict[str, Held] = held(connection, names) if names else {}
     now = dict(before)
@@ -179,7 +194,7 @@ def join(connection: Connection, pairs: Sequence[tuple[str, str]], at_s: float) 
             now[primary].move_to("", at_s),
             now[secondary].move_to(primary, at_s),
         )
-    # no two secondary jobs of one primary job at any moment
+    # write primary jobs first: no job ever has two secondary jobs, not even for a moment
     first = [name for name in names if now[name].host == ""]
     for some in (first, [name for name in names if name not in first]):
         write(

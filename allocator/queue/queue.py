@@ -24,7 +24,7 @@ class Queue:
 
     Parameters
     ----------
-    queue : str, path or Store
+    queue : str, path or QueueDatabase
         Path (SQLite) or URL (postgresql://...).
     wait_s : float
         Seconds to wait for a locked database.
@@ -200,7 +200,7 @@ class Queue:
 
         Returns
         -------
-        queue.jobs.Job
+        Job
             The job as the queue knows it.
 
         Raises
@@ -232,7 +232,7 @@ class Queue:
 
         Returns
         -------
-        list of queue.jobs.Job
+        list of Job
             The jobs as the queue knows them.
         """
         with self.store.read() as connection:
@@ -261,7 +261,7 @@ class Queue:
 
         Returns
         -------
-        list of queue.jobs.Job
+        list of Job
             The jobs as they are now.
 
         Raises
@@ -281,7 +281,7 @@ class Queue:
 
         Returns
         -------
-        list of queue.jobs.Job
+        list of Job
             The jobs as they are now.
 
         Raises
@@ -301,7 +301,7 @@ class Queue:
 
         Returns
         -------
-        list of queue.jobs.Job
+        list of Job
             The jobs as they are now.
 
         Raises
@@ -321,7 +321,7 @@ class Queue:
 
         Returns
         -------
-        list of queue.jobs.Job
+        list of Job
             The jobs as they are now.
 
         Raises
@@ -430,7 +430,7 @@ class Queue:
 
         Returns
         -------
-        list of queue.wants.Round
+        list of JournalRound
             The rounds.
         """
         with self.store.read() as connection:
@@ -442,7 +442,7 @@ class Queue:
         Returns
         -------
         Lease or None
-            The lease; None: no controller ever was.
+            The lease; None: no controller ever took it.
         """
         with self.store.read() as connection:
             return lease.read_current(connection)

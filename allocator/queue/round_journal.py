@@ -1,4 +1,4 @@
-"""The journal of rounds, and what is wanted of each job; both change in one transaction."""
+"""The journal of rounds, and what each round wants of jobs; both change in one transaction."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ from allocator.queue.database.schema import rounds
 
 @dataclass(frozen=True)
 class JournalRound:
-    """One round as the journal keeps it. number 0: not written yet.
+    """One round of the journal; number 0: it is not written yet.
 
-    snapshot, plan: compressed, None = older than what is kept (or, for the plan, there was none).
-    seconds: by part of the round. outcome: decided, applied or failed; detail: why it failed.
+    `snapshot` and `plan` are compressed. They are None if they are no longer kept, and `plan` is
+    None too if the round had none. `seconds` has the time of each part of the round. `outcome` is
+    decided, applied or failed, and `detail` says why it failed.
     """
 
     at_s: float
@@ -42,8 +43,11 @@ class JournalRound:
 
 
 class Want(NamedTuple):
-    """What a job shall hold. primary: the job on whose GPUs it shall run, "" = its own.
-    has_to_move: to other GPUs than it runs on, even if pool and size are the same."""
+    """What a job shall hold.
+
+    `primary` is the job on whose GPUs it shall run, "" for GPUs of its own. `has_to_move`: it shall
+    have other GPUs than now, even if pool and size are the same.
+    """
 
     pool: str
     gpus: int
@@ -63,18 +67,29 @@ _LIGHT = [c for c in rounds.c if c.name not in ("snapshot", "plan")]
 
 
 def _last_number(connection: Connection) -> int:
-    """The number of the last round, 0 before the first one."""
+    """Return the number of the last round, 0 before the first one."""
     return int(connection.execute(_NUMBER).scalar_one())
 
 
 def append(
     connection: Connection, token: int, entry: JournalRound, wants: Mapping[str, Want] | None
 ) -> int:
-    """Write a round and what it wants; returns its number, one more than the last.
+    """Write a round and what it wants of jobs, and return its number, one more than the last.
 
-    wants: by job_id; every other job shall hold nothing. None: the wants of before go on. Jobs that
-    are over, held, being held or being cancelled by now get nothing, whatever the round wants.
-    Raises LeaseLost.
+    Parameters
+    ----------
+    token : int
+        Fencing token of the controller.
+    entry : JournalRound
+        The round.
+    wants : mapping of str to Want, or None
+        What is wanted, by job_id; every other job shall hold nothing. None: the wants of the round
+        before stay. Jobs that are over, held, or being held or cancelled get nothing in any case.
+
+    Raises
+    ------
+    LeaseLost
+        If the token is not the current one.
     """
     lease.check(connection, token)
     number = _last_number(connection) + 1
@@ -115,8 +130,9 @@ def mark(
     detail: str = "",
     seconds: Mapping[str, float] | None = None,
 ) -> None:
-    """Say what became of a round: applied or failed. seconds: added to those it has. Raises
-    LeaseLost.
+    """Record whether a round was applied or failed.
+
+    `seconds` is added to the times that the round has. Raises LeaseLost.
     """
     lease.check(connection, token)
     values: dict[str, Any] = {"outcome": outcome, "detail": detail}
@@ -128,8 +144,9 @@ def mark(
 
 
 def read(connection: Connection, number: int | None = None) -> JournalRound:
-    """A round with its snapshot and plan; None: the last one. Raises UsageError if there is
-    none.
+    """Return a round with its snapshot and plan; number None: the last round.
+
+    Raises UsageError if there is no such round.
     """
     query = sa.select(rounds).order_by(rounds.c.number.desc()).limit(1)
     row = connection.execute(
@@ -147,8 +164,9 @@ def read(connection: Connection, number: int | None = None) -> JournalRound:
 def history(
     connection: Connection, *, limit: int | None = None, since: int = 0
 ) -> list[JournalRound]:
-    """Rounds after number `since`, oldest first, without snapshots and plans; limit: the latest
-    so many.
+    """Return the rounds after number `since`, the oldest first, without snapshots and plans.
+
+    `limit` restricts them to the latest so many.
     """
     query = sa.select(*_LIGHT).where(rounds.c.number > since).order_by(rounds.c.number.desc())
     rows = connection.execute(query if limit is None else query.limit(limit)).all()
@@ -165,7 +183,9 @@ def _build_round(row: Any) -> JournalRound:
 
 def prune(connection: Connection, token: int, keep: int) -> int:
     """Drop snapshots and plans of all but the last `keep` rounds; the rounds themselves stay.
-    Returns how many were dropped. Raises LeaseLost."""
+
+    Returns how many were dropped. Raises LeaseLost.
+    """
     lease.check(connection, token)
     done = connection.execute(
         sa.update(rounds)

@@ -1,11 +1,14 @@
-"""The state of the queue at one moment as a snapshot, and back: a snapshot loaded into an empty
-queue.
+"""Build a snapshot of the queue at one moment, and load a snapshot into an empty queue.
 
-What the snapshot says of a job: running, with what it holds, while its allocation is ordered or
-runs; paused, holding nothing, while it stops, and who runs on its GPUs then has GPUs of its own;
-held while its owner holds it, waits for the end of a pause after failures, or a job it comes after
-was cancelled or parked. Jobs that are being cancelled, and those submitted for later than now, are
-left out.
+A job appears in the snapshot as
+
+    running   while its allocation is ordered or runs; it has what it holds
+    paused    while its allocation stops; it holds nothing, and a job that shares its GPUs appears
+              with GPUs of its own
+    held      while its owner holds it, it waits after a failure, or a job that it comes after was
+              cancelled or parked
+
+Jobs that are being cancelled, and jobs that are submitted for a later time, are left out.
 """
 
 from __future__ import annotations
@@ -35,12 +38,12 @@ from allocator.queue.database.values import to_cells, to_sql, value_of
 from allocator.queue.jobs import purged_names, sessions
 from allocator.queue.jobs.submit import OF_JOBS, Submission, next_time
 
-LEAST_SHARE = 1e-6  # of its work that a job which has not ended has left at least
-UNIX = 1e9  # a clock that says less does not count unix seconds
-MOST_KNOWN = 10_000  # jobs whose cells are remembered beyond those that are active
+LEAST_SHARE = 1e-6  # least share of its work that a job has left until it ends
+UNIX = 1e9  # times below this are not unix seconds
+MOST_KNOWN = 10_000  # number of jobs, besides twice the active ones, whose cells are cached
 ACCEPTED = {"unknown_tenants": "warn", "unknown_models": "assume"}
-"""Settings of rounds: what is in a queue was accepted, and no round fails for it."""
-# effort of zlib: a round waits for it; 6 takes three times as long for a tenth less
+"""Settings of rounds: jobs in the queue were accepted, so no round fails because of them."""
+# level of zlib: level 6 takes three times as long and saves a tenth more
 SQUEEZE = 2
 _STATE = (
     "job_id",
@@ -67,10 +70,10 @@ _OVER = "SELECT job_id FROM jobs WHERE state IN ('cancelled', 'failed') AND job_
 
 
 def build_snapshot(connection: Connection, now_s: float) -> Snapshot:
-    """The snapshot of now. The same rows and now_s give the same snapshot, cell by cell."""
+    """Return the snapshot of now; the same rows and now_s give the same snapshot, cell by cell."""
     rows = query(connection, _ACTIVE, now_s)
     names = (*_STATE, *_HELD, "remaining_work")
-    # by column, not row by row: there may be thousands
+    # by column, not row by row, because there may be thousands of rows
     c: dict[str, Sequence[Any]] = dict(
         zip(names, zip(*rows, strict=True) if rows else ((),) * len(names), strict=True)
     )
@@ -99,7 +102,7 @@ def build_snapshot(connection: Connection, now_s: float) -> Snapshot:
     columns["resizes_left"] = np.maximum(0.0, _floats(c["resizes_left"]) - _floats(c["resizes"]))
     turned_s = _floats(c["since_s"])
     since_s = np.where(np.isnan(turned_s), _floats(c["running_s"]), turned_s)
-    held_s = np.fmax(0.0, now_s - since_s)  # nan, never seen to run: 0
+    held_s = np.fmax(0.0, now_s - since_s)  # nan (never seen running) counts as 0
     own = np.array([not primary for primary in c["host"]], dtype=np.bool_)
     columns["attained_gpu_s"] = attained + held_s * np.where(own, np.nan_to_num(gpus), 0.0)
     columns |= {name: _floats(c[name]) for name in ("restarts", "largest_gpus")}
@@ -124,8 +127,11 @@ _known: dict[tuple[str, str], tuple[Any, ...]] = {}
 def _read_owned_cells(
     connection: Connection, names: Sequence[str], contents: Sequence[str]
 ) -> dict[str, Sequence[Any]]:
-    """The values that owners set, by column. They never change after the submission, whose digest
-    (content) covers all of them: those of jobs of the last snapshot are not read again."""
+    """Return the values that owners set, by column.
+
+    They never change after the submission, and its digest (content) covers all of them. So jobs of
+    the last snapshots are not read again.
+    """
     values = {
         (name, content): _known.get((name, content)) if content else None
         for name, content in zip(names, contents, strict=True)
@@ -137,7 +143,7 @@ def _read_owned_cells(
         for content, job_id, *stored in query_of(connection, _CELLS, new)
     }
     values |= read
-    # of jobs that are over, or of other queues
+    # drop cells of jobs that are over, or of other queues
     if len(_known) > 2 * len(values) + MOST_KNOWN:
         _known.clear()
     _known.update((key, known) for key, known in read.items() if key[1])
@@ -146,7 +152,7 @@ def _read_owned_cells(
 
 
 def _primary_jobs(c: Mapping[str, Sequence[Any]], holds: Sequence[bool]) -> list[str]:
-    """Whose GPUs each job runs on, "" = its own; of jobs that hold some."""
+    """Return the primary job of each job that holds GPUs, "" where it holds its own."""
     if not any(c["host"]):
         return [""] * len(holds)
     here = set(compress(c["job_id"], holds))
@@ -178,7 +184,7 @@ def _states(
 
 
 def _find_blocked_jobs(connection: Connection, c: Mapping[str, Sequence[Any]]) -> set[str]:
-    """Jobs that come after one which was cancelled or parked."""
+    """Return the jobs that come after a job that was cancelled or parked."""
     waits = {job_id: after for job_id, after in zip(c["job_id"], c["after"], strict=True) if after}
     names = sorted({name for after in waits.values() for name in after})
     over = {row[0] for row in query_of(connection, _OVER, names)}
@@ -186,7 +192,7 @@ def _find_blocked_jobs(connection: Connection, c: Mapping[str, Sequence[Any]]) -
 
 
 def _build_received(c: Mapping[str, Sequence[Any]], held_s: Sequence[float]) -> dict[str, Table]:
-    """received.csv, if there is anything to say."""
+    """Return received.csv, or nothing if no job has held GPUs."""
     cells: list[tuple[str, str, float]] = []
     for job_id, text, kind, now in zip(
         c["job_id"], c["received"], c["gpu_type"], held_s, strict=True
@@ -211,20 +217,22 @@ def _build_received(c: Mapping[str, Sequence[Any]], held_s: Sequence[float]) -> 
 
 @lru_cache(maxsize=1 << 16)
 def _seconds(text: str) -> tuple[tuple[str, float], ...]:
-    """Seconds by GPU type of a cell of received: it changes when an allocation ends, not from
-    round to round.
+    """Return the seconds by GPU type of a cell of `received`.
+
+    The cell changes only when an allocation ends, so the result is cached.
     """
     return tuple(sorted((kind, s) for kind, s in json.loads(text).items() if s > 0))
 
 
 def _floats(values: Sequence[Any]) -> Floats:
-    """Values of the database as floats, nan = NULL."""
+    """Return values of the database as floats; NULL becomes nan."""
     return np.array(values, dtype=np.float64)
 
 
 def pack_snapshot(snapshot: Snapshot) -> bytes:
-    """The snapshot as bytes for the journal; the same snapshot gives the same bytes, unpacking
-    gives its digest.
+    """Return the snapshot as bytes for the journal.
+
+    The same snapshot gives the same bytes, and the unpacked snapshot has the same digest.
     """
     document = {
         "name": snapshot.name,
@@ -238,7 +246,7 @@ def pack_snapshot(snapshot: Snapshot) -> bytes:
 
 
 def unpack_snapshot(content: bytes) -> Snapshot:
-    """The snapshot that was packed."""
+    """Return the snapshot that was packed."""
     document = json.loads(zlib.decompress(content))
     tables = {
         file: Table(file, columns, range(2, len(next(iter(columns.values()))) + 2))
@@ -250,12 +258,29 @@ def unpack_snapshot(content: bytes) -> Snapshot:
 def load(
     connection: Connection, snapshot: Snapshot, now_s: float | None = None
 ) -> tuple[Problem, tuple[str, ...]]:
-    """Fill a queue without jobs with a snapshot: cluster, settings and jobs; what runs there runs
-    here.
+    """Load the cluster, settings and jobs of a snapshot into a queue that has no jobs.
 
-    now_s: what the snapshot's now is on the clock of the queue; all its times move along. None: its
-    own. Returns the checked problem and warnings. Raises InvalidInput, UsageError if the queue has
-    jobs.
+    Jobs that run in the snapshot run in the queue.
+
+    Parameters
+    ----------
+    snapshot : Snapshot
+        The state to load.
+    now_s : float, optional
+        Time on the clock of the queue, in seconds, that the snapshot's now becomes; all its times
+        move by the same amount. None: times stay as they are.
+
+    Returns
+    -------
+    tuple of (Problem, tuple of str)
+        The checked problem, and warnings.
+
+    Raises
+    ------
+    InvalidInput
+        If the snapshot breaks a rule.
+    UsageError
+        If the queue has jobs.
     """
     if connection.execute(sa.select(sa.func.count()).select_from(jobs)).scalar_one():
         raise UsageError(
@@ -300,17 +325,28 @@ def load(
 def load_at(
     connection: Connection, snapshot: Snapshot, now_s: float
 ) -> tuple[Problem, tuple[str, ...]]:
-    """Load a snapshot, with its now moved to now_s unless it counts unix seconds."""
+    """Load a snapshot with its now moved to now_s, unless its times are unix seconds."""
     own = validate(snapshot).now_s
     return load(connection, snapshot, None if own >= UNIX else now_s)
 
 
 def replace_cluster(connection: Connection, source: Snapshot, now_s: float) -> tuple[str, ...]:
-    """Replace pools, tenants, rates, sharing and settings by those of a snapshot; its jobs do not
-    count.
+    """Replace pools, tenants, rates, sharing and settings by those of a snapshot.
 
-    Returns warnings. Raises InvalidInput if the new cluster breaks a rule, alone or with the jobs
-    of the queue (the faults name them), UsageError if a pool that jobs hold GPUs of would be gone.
+    The jobs of the snapshot are ignored.
+
+    Returns
+    -------
+    tuple of str
+        Warnings.
+
+    Raises
+    ------
+    InvalidInput
+        If the new cluster breaks a rule, alone or with the jobs of the queue, which the faults
+        name.
+    UsageError
+        If a pool is missing of which jobs hold GPUs.
     """
     ours = ("jobs.csv", "placements.csv", "received.csv")
     here = build_snapshot(connection, now_s)
@@ -340,7 +376,7 @@ def replace_cluster(connection: Connection, source: Snapshot, now_s: float) -> t
 
 
 def describe_unkept(snapshot: Snapshot) -> tuple[str, ...]:
-    """What of a snapshot a queue does not keep, in words."""
+    """Return warnings that name the parts of a snapshot that a queue does not keep."""
     words = {
         "prices.csv": "the prices and GPUs in force now are kept, later rows are not",
         "nodes.csv": "pools have the GPUs of their up nodes; the nodes are not kept",
@@ -352,7 +388,7 @@ def describe_unkept(snapshot: Snapshot) -> tuple[str, ...]:
 
 
 def _primary_name(problem: Problem, j: int) -> str:
-    """The job on whose GPUs it runs, "" = its own."""
+    """Return the job on whose GPUs job j runs, "" if it holds its own."""
     primary = int(problem.jobs.primary[j])
     return problem.jobs.job_id[primary] if primary >= 0 else ""
 

@@ -1,1 +1,1 @@
-"""What a controller tells: journal, status, telemetry, preview, replay."""
+"""Reports of a controller: journal, status, telemetry, preview and replay."""

@@ -1,4 +1,4 @@
-"""What a round of the controller would do now, without doing any of it: nothing is written."""
+"""Preview of the next round: what the controller would do now. Nothing is written."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from allocator.queue.round_journal import Want
 
 @dataclass(frozen=True)
 class Preview:
-    """A round that was decided and dropped.
+    """A round that was decided and not carried out.
 
-    steps: what it would have ordered, in words, stops first. is_periodic_due: periodic jobs would
-    have been submitted before the round, and are not in it.
+    `steps` says what it would have ordered, stops first. `is_periodic_due`: periodic jobs would
+    have been submitted before the round, and are not part of it.
     """
 
     result: Plan
@@ -33,14 +33,14 @@ class Preview:
 def preview(
     store: QueueDatabase, clock: Clock, options: ControllerOptions | None = None
 ) -> Preview:
-    """Decide the round that is due now from what the queue knows, and only say what it changes.
+    """Decide the round that is due now from what the queue knows, and describe what it changes.
 
-    The store may be open for reading only; neither a lease nor an executor is needed.
+    The store may be open for reading only. Neither a lease nor an executor is needed.
 
     Raises
     ------
     InvalidInput, Infeasible, NoPlanInTime
-        There is no such round.
+        If there is no such round.
     """
     controller = Controller(store, DryRunExecutor(), clock, options)
     result, wanted = controller.decide_dry_run()
@@ -51,7 +51,7 @@ def preview(
 
 
 def _describe_steps(held: Mapping[str, Allocation], wanted: Mapping[str, Want]) -> tuple[str, ...]:
-    """Stops, and then starts, that lead from what jobs hold to what is wanted."""
+    """Return the stops, and then the starts, that lead from what jobs hold to what is wanted."""
     stops, starts = [], []
     for job_id, one in held.items():
         want = wanted.get(job_id)

@@ -1,8 +1,8 @@
-"""Deciding a round of the journal again: the same snapshot, policy, effort and prices give the same
-plan, to the byte.
+"""Decide a round of the journal again.
 
-Exceptions, and they are said: a search that a time limit ended, another version of a solver, and
-rounds whose snapshot is no longer kept.
+The same snapshot, policy, effort and prices give the same plan, byte by byte. The exceptions are
+reported: a search that a time limit ended, another version of a solver, and a round whose snapshot
+is no longer kept.
 """
 
 from __future__ import annotations
@@ -24,12 +24,22 @@ from allocator.solvers.effort import GAP
 
 @dataclass(frozen=True)
 class Replay:
-    """A round of the journal, decided again.
+    """A round of the journal that was decided again.
 
-    number: of the round. is_digest_valid: the kept snapshot has the digest that the journal says.
-    same: the plan equals that of the journal byte by byte, None = the journal has none. first: the
-    first line that differs. plan: as decided now, plan.json without timings. note: why a difference
-    is expected, "" = it is not.
+    Attributes
+    ----------
+    number : int
+        Number of the round.
+    is_digest_valid : bool
+        The kept snapshot has the digest that the journal gives.
+    same : bool or None
+        The plan equals that of the journal byte by byte; None: the journal has no plan.
+    first : tuple of (str, str)
+        The first lines that differ, of the journal and of now.
+    plan : str
+        The plan as decided now: plan.json without timings.
+    note : str
+        Why a difference is expected; "" if it is not.
     """
 
     number: int
@@ -41,8 +51,15 @@ class Replay:
 
 
 def replay(store: QueueDatabase, number: int | None = None) -> Replay:
-    """Decide a round again (None: the last one). Raises UsageError where its snapshot is not kept
-    or it never had one, and whatever the decision raises, as it did then."""
+    """Decide a round again; number None: the last round.
+
+    Raises
+    ------
+    UsageError
+        If the snapshot of the round is no longer kept, or it never had one.
+    AllocatorError
+        Whatever the decision raises, as it did then.
+    """
     with store.read() as connection:
         entry = round_journal.read(connection, number)
     if entry.snapshot is None:
@@ -54,7 +71,7 @@ def replay(store: QueueDatabase, number: int | None = None) -> Replay:
         raise UsageError(f"round {entry.number} has no snapshot to decide: {why}")
     snapshot = snapshots.unpack_snapshot(entry.snapshot)
     options = entry.options
-    # rounds that the clock did not end are decided without one, so that a slow machine comes to the
+    # a round that no time limit ended is decided without one, so that a slow machine finds the
     # same plan
     limit = math.inf if entry.plan is not None else options.get("time_limit_s") or math.inf
     problem = validate(snapshot)
@@ -88,7 +105,7 @@ def replay(store: QueueDatabase, number: int | None = None) -> Replay:
 
 
 def _first_difference(before: str, now: str) -> tuple[str, str]:
-    """The first lines that differ."""
+    """Return the first lines that differ."""
     a, b = before.splitlines(), now.splitlines()
     at = next(
         (i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b))
@@ -97,9 +114,7 @@ def _first_difference(before: str, now: str) -> tuple[str, str]:
 
 
 def write(store: QueueDatabase, found: Replay, folder: str) -> None:
-    """Write the snapshot of the round, as `allocator solve` reads it, and the plan as decided
-    now.
-    """
+    """Write the snapshot of the round for `allocator solve`, and the plan as decided now."""
     from pathlib import Path
 
     from allocator.io.plans import PLAN_JSON, write_files

@@ -1,4 +1,4 @@
-"""The state of a queue and its controller in one value, and in words."""
+"""The state of a queue and its controller, as one value and as text."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SHOWN = 20
 
 
 def status(queue: Queue) -> dict[str, Any]:
-    """What a queue and its controller do right now, as JSON values. Times in unix seconds."""
+    """Return what a queue and its controller do now, as JSON values; times in unix seconds."""
     now = queue.clock()
     with queue.store.read() as connection:
         held = lease.read_current(connection)
@@ -77,7 +77,7 @@ def status(queue: Queue) -> dict[str, Any]:
 
 
 def format_status(found: dict[str, Any]) -> list[str]:
-    """The same in words."""
+    """Return the lines of the status as text."""
     c, last, now = found["controller"], found["last_round"], found["now_s"]
     who = {
         "none": "no controller leads",
@@ -122,7 +122,7 @@ def format_status(found: dict[str, Any]) -> list[str]:
 
 
 def _format_budget(tenant: str, b: dict[str, Any]) -> str:
-    """A long-run budget in words."""
+    """Return a long-run budget as text."""
     what = (
         f"{b['average_per_hour']:g} $/h on average"
         if b["amount"] is None
@@ -141,7 +141,7 @@ def _format_budget(tenant: str, b: dict[str, Any]) -> str:
 
 
 def format_time(at_s: float) -> str:
-    """A time for people."""
+    """Return a time as text for people."""
     try:
         return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%d %H:%M:%S")
     except (OverflowError, ValueError, OSError):

@@ -1,8 +1,7 @@
-"""What a controller tells the world: one JSON line per event, and metrics in the text format of
-Prometheus.
+"""Telemetry of a controller: one JSON line per event, and metrics in the text format of Prometheus.
 
-Lines hold names of jobs, numbers and words, never commands or environments, which may have secrets
-in them.
+Lines hold names of jobs, numbers and words. They never hold commands or environments, which may
+contain secrets.
 """
 
 from __future__ import annotations
@@ -28,7 +27,8 @@ if TYPE_CHECKING:
     from allocator.domain.problem import Problem
 
 PREFIX = "allocator_"
-BUCKETS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)  # seconds of a decision
+# upper limits of the histogram of decision times, in seconds
+BUCKETS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
 HELP = {
     "rounds_total": ("counter", "Rounds since this controller started, by outcome."),
     "changes_total": ("counter", "Jobs that plans started, resized, moved or paused."),
@@ -63,10 +63,10 @@ LONGRUN = {
     "longrun_remaining_dollars": "remaining",
     "longrun_dollar_price": "dollar_price",
 }
-"""Gauges of a long-run budget -> what they are called in its report."""
+"""Gauges of a long-run budget, with their names in its report."""
 
-MOST_CONNECTIONS = 16  # to the metrics port at once; more are refused
-IDLE_S = 5.0  # after which one that sends nothing is closed
+MOST_CONNECTIONS = 16  # connections to the metrics port at once; more are refused
+IDLE_S = 5.0  # seconds after which a connection that sends nothing is closed
 Label = tuple[tuple[str, str], ...]
 
 
@@ -87,18 +87,18 @@ class Metrics:
             self._values.setdefault(name, {})[tuple(sorted(labels.items()))] = float(value)
 
     def add(self, name: str, by: float = 1.0, **labels: str) -> None:
-        """Count."""
+        """Increase a counter."""
         with self._lock:
             held, key = self._values.setdefault(name, {}), tuple(sorted(labels.items()))
             held[key] = held.get(key, 0.0) + by
 
     def clear(self, name: str) -> None:
-        """Forget a gauge with all its labels."""
+        """Remove a gauge with all its labels."""
         with self._lock:
             self._values.pop(name, None)
 
     def observe(self, name: str, value: float) -> None:
-        """One value of a histogram."""
+        """Add a value to a histogram."""
         for bucket in BUCKETS:
             self.add(f"{name}_bucket", float(value <= bucket), le=f"{bucket:g}")
         self.add(f"{name}_bucket", 1.0, le="+Inf")
@@ -127,10 +127,11 @@ class Metrics:
 
 @dataclass
 class Telemetry:
-    """log: where JSON lines go, None: nowhere. path: of the textfile with metrics. clock: unix
-    seconds.
+    """Events and metrics of one controller.
 
-    on_event: called with every event, for tests and live tables."""
+    `log` is where JSON lines go, None for nowhere. `path` is the text file with metrics. `clock`
+    returns unix seconds. `on_event` is called with every event, for tests and live tables.
+    """
 
     clock: Callable[[], float]
     log: TextIO | None = None
@@ -141,7 +142,7 @@ class Telemetry:
         self.metrics = Metrics()
 
     def event(self, name: str, **fields: Any) -> None:
-        """One line. A full disk or a closed pipe must not stop the controller."""
+        """Write one event as a JSON line; a full disk or a closed pipe is ignored."""
         at_s = self.clock()
         row = {"at": _format_time(at_s), "at_s": round(at_s, 3), "event": name, **fields}
         if name == "ended":
@@ -160,7 +161,7 @@ class Telemetry:
                 self.log.flush()
 
     def round(self, number: int, problem: Problem, told: Plan, took_s: float, changes: int) -> None:
-        """A round that has a plan."""
+        """Report a round that has a plan."""
         m = self.metrics
         m.add("rounds_total", outcome="decided")
         m.add("changes_total", changes)
@@ -184,13 +185,13 @@ class Telemetry:
         )
 
     def failed(self, number: int, words: str, took_s: float) -> None:
-        """A round that has none."""
+        """Report a round that has no plan."""
         self.metrics.add("rounds_total", outcome="failed")
         self.metrics.observe("decision_seconds", took_s)
         self.event("round_failed", number=number, reason=words, decide_s=round(took_s, 4))
 
     def cluster(self, states: Mapping[str, int], pools: Mapping[str, tuple[int, int]]) -> None:
-        """Jobs by state; (GPUs, used) by pool."""
+        """Report the jobs by state, and (GPUs, used GPUs) by pool."""
         for name in ("jobs", "pool_gpus", "pool_gpus_used"):
             self.metrics.clear(name)
         for state, number in states.items():
@@ -200,16 +201,14 @@ class Telemetry:
             self.metrics.set("pool_gpus_used", used, pool=pool)
 
     def longrun(self, report: Mapping[str, Mapping[str, Any]]) -> None:
-        """The books of the long-run budgets (market/longrun.py)."""
+        """Report the books of the long-run budgets (market/longrun.py)."""
         for name, key in LONGRUN.items():
             self.metrics.clear(name)
             for tenant, found in report.items():
                 self.metrics.set(name, found[key], **({"tenant": tenant} if tenant else {}))
 
     def write(self) -> None:
-        """Replace the textfile in one step; readable by all, so that a collector of another user
-        finds it.
-        """
+        """Replace the text file in one step; a collector of another user can read it."""
         if self.path is None:
             return
         try:
@@ -227,11 +226,12 @@ def _format_time(at_s: float) -> str:
 
 
 def serve(metrics: Metrics, port: int) -> ThreadingHTTPServer:
-    """Answer GET /metrics on 127.0.0.1, from a thread that ends with the process. port 0: any.
-    Raises OSError.
+    """Answer GET /metrics on 127.0.0.1, from a thread that ends with the process.
 
-    At most MOST_CONNECTIONS are open at once, each for IDLE_S without a request: a controller whose
-    connections stay open could no longer open its database.
+    Port 0 takes any free port. Raises OSError.
+
+    At most MOST_CONNECTIONS are open at once, each for at most IDLE_S without a request: a
+    controller whose connections stay open could no longer open its database.
     """
     from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -250,7 +250,7 @@ def serve(metrics: Metrics, port: int) -> ThreadingHTTPServer:
                 free.release()
 
         def handle_error(self, request: Any, client_address: Any) -> None:
-            # a client that went away; nothing for the log
+            # a client disconnected; this is not logged
             return
 
     class Handler(BaseHTTPRequestHandler):
@@ -274,7 +274,7 @@ def serve(metrics: Metrics, port: int) -> ThreadingHTTPServer:
 
 
 def open_log(path: Path) -> TextIO:
-    """The file, to append to; a new one is readable by its owner and group. Raises OSError."""
+    """Open the file to append to; a new one is readable by its owner and group. Raises OSError."""
     return os.fdopen(
         os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o640), "a", encoding="utf-8"
     )

@@ -11,7 +11,7 @@ PART = 500  # names per statement
 
 
 def execute_many(connection: Connection, statement: str, rows: Sequence[tuple[Any, ...]]) -> None:
-    """Run a statement once for every row, in SQL that both databases know; ? is a value of the row."""
+    """Run a statement in SQL that both databases know for every row; ? is a value of it."""
     if rows:
         connection.exec_driver_sql(_marked(connection, statement), list(rows))
 

@@ -185,7 +185,7 @@ def create_queue(
 
 
 def _refuse_running_controller(connection: Connection, store: QueueDatabase) -> None:
-    """Raise InvalidInput while a controller of an older version runs: it cannot use a newer schema."""
+    """Raise InvalidInput while a controller of an older version runs."""
     found = lease.read_current(connection)
     if (
         found is not None

@@ -44,7 +44,7 @@ def to_sql(column: Column, cells: Cells) -> list[Any]:
 
 
 def value_of(column: Column, stored: Any) -> Any:
-    """Return a value of the database as a cell of a table (domain/schema/texts.py); None is empty."""
+    """Return a stored value as a cell of a table (domain/schema/texts.py); None is empty."""
     if stored is None or column.kind not in (*LISTS, ColumnKind.BOOLEAN):
         return stored
     return bool(stored) if column.kind is ColumnKind.BOOLEAN else _listed(stored)

@@ -230,7 +230,7 @@ def counts(connection: Connection) -> dict[str, int]:
 
 
 def history(connection: Connection, job_id: str) -> list[dict[str, Any]]:
-    """Return every allocation that the job was ever given, the oldest first, as rows of the table."""
+    """Return all allocations of the job, the oldest first, as rows of the table."""
     rows = connection.execute(
         sa.select(allocations)
         .where(allocations.c.job_id == job_id)

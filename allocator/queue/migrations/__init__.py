@@ -1,1 +1,1 @@
-"""Schema versions of the queue, run by engine.upgrade inside one transaction."""
+"""Schema versions of the queue; Alembic runs their migrations inside one transaction."""

@@ -1,5 +1,6 @@
-"""Entry point of Alembic: runs the migrations on the connection, and inside the transaction,
-that it is given.
+"""Entry point of Alembic.
+
+It runs the migrations on the connection, and inside the transaction, that it is given.
 """
 
 from __future__ import annotations

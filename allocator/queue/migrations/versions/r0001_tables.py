@@ -1,7 +1,7 @@
 """The first schema.
 
-It is written out, and not derived from schema.py, because it must stay what it was when queues were
-made with it.
+It is written out and not derived from schema.py, because a migration must not change after queues
+were made with it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Rates learned from what was observed."""
+"""Rates that were learned from observations."""
 
 from __future__ import annotations
 

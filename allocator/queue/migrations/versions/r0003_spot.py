@@ -1,4 +1,4 @@
-"""Spot pools: what is revoked, how it is billed, and how much of it jobs and tenants may hold."""
+"""Spot pools: revocations, billing, and limits of jobs and tenants."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Long-run budgets of tenants; and allocations by their end, so that books find what a stretch
-of time cost.
+"""Long-run budgets of tenants, and an index of allocations by their end.
+
+The index lets the books find what a period of time cost.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which pools let two jobs run on the same GPUs."""
+"""Pools that allow colocation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pauses by size, GPUs kept for interactive jobs, and jobs that are submitted again and again."""
+"""Pauses by size, GPUs that are kept for interactive jobs, and periodic jobs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two jobs on the same GPUs: whose GPUs an allocation runs on, and when that changed."""
+"""Colocation: the primary job of an allocation, and when it changed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names that were purged, so that a job of the same name goes on counting its allocations."""
+"""Purged names, so that a new job of the same name goes on counting generations."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Columns of the contract's files as numbers, truths and lists; they were the text of CSV cells.
+"""Columns of the CSV files as numbers, booleans and lists; before, they were text of CSV cells.
 
-NULL is an empty cell, the default, of a number, a truth or a list; a list is JSON. Names stay text,
-and "" is their empty cell.
+NULL is the empty cell (the default) of a number, a boolean or a list; a list is JSON. Names stay
+text, and "" is their empty cell.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def upgrade() -> None:
 
 
 def _retype(table: str, key: str, kinds: Mapping[str, str]) -> None:
-    """Put columns of values in place of columns of text. key: a number that orders the rows."""
+    """Replace columns of text by typed columns. `key` is a numeric column that orders the rows."""
     connection = op.get_bind()
     columns = {name: kind for kind, names in kinds.items() for name in names.split()}
     for name, kind in columns.items():
