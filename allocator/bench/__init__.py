@@ -1,1 +1,1 @@
-"""Making inputs and measuring: generators of snapshots and workloads, the benchmark harness."""
+"""Generators of snapshots and workloads, and the benchmarks of solvers and policies."""

@@ -1,7 +1,7 @@
-"""A snapshot as rows of plain values, and the way to files and to a Snapshot. Generators make
-these.
+"""A snapshot as rows of plain values; it can be written to files or read as a Snapshot.
 
-The text is a function of the values alone: the same folder gives the same bytes on every machine.
+Generators make these folders. The text depends on the values alone: the same folder gives the same
+bytes on every machine.
 """
 
 from __future__ import annotations
@@ -25,9 +25,12 @@ Row = Mapping[str, Any]
 class Folder:
     """One snapshot folder.
 
-    config: keys of config.toml, a mapping = a table of its own. tables: file name -> rows, a
-    missing key or None = an empty cell. raw: file name -> content, next to the tables or in place
-    of one (README.md, broken files).
+    Attributes
+    ----------
+    config : keys of config.toml; a mapping is a table of its own.
+    tables : file name -> rows. A missing key or None is an empty cell.
+    raw : file name -> content, in addition to the tables or instead of one (README.md, broken
+    files).
     """
 
     name: str
@@ -36,14 +39,14 @@ class Folder:
     raw: Mapping[str, bytes] = field(default_factory=dict)
 
     def files(self) -> dict[str, bytes]:
-        """File name -> content, in order of names."""
+        """Return file name -> content, in order of names."""
         out = {file: csv_text(file, rows).encode() for file, rows in self.tables.items()}
         if self.config:
             out["config.toml"] = format_toml(self.config).encode()
         return dict(sorted((out | dict(self.raw)).items()))
 
     def snapshot(self) -> Snapshot:
-        """What reading the folder would give, without touching a disk; `raw` is left out."""
+        """Return what reading the folder would give, without using a disk; `raw` is left out."""
         tables = {}
         for file, rows in self.tables.items():
             names = columns(file, rows)
@@ -52,7 +55,7 @@ class Folder:
         return Snapshot(self.name, dict(self.config), tables)
 
     def write(self, parent: Path) -> Path:
-        """Write the files into parent/name; returns that path."""
+        """Write the files into parent/name; return that path."""
         path = parent / self.name
         path.mkdir(parents=True, exist_ok=True)
         for file, content in self.files().items():
@@ -61,8 +64,11 @@ class Folder:
 
 
 def columns(file: str, rows: Sequence[Row]) -> list[str]:
-    """Return the columns that some row uses: the documented ones in their order, then others as
-    they come; with no rows, the required ones."""
+    """Return the columns that some row uses.
+
+    The documented columns come first, in their order, and others as they occur. Without rows they
+    are the required columns.
+    """
     used = dict.fromkeys(name for row in rows for name in row)
     known = [c.name for c in TABLES[file].columns] if file in TABLES else []
     if not rows:
@@ -71,7 +77,7 @@ def columns(file: str, rows: Sequence[Row]) -> list[str]:
 
 
 def csv_text(file: str, rows: Sequence[Row]) -> str:
-    """The rows as CSV with a header and line feeds."""
+    """Return the rows as CSV with a header and line feeds."""
     names = columns(file, rows)
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
@@ -81,8 +87,9 @@ def csv_text(file: str, rows: Sequence[Row]) -> str:
 
 
 def cell(value: Any) -> str:
-    """A value as the text of a cell: lists with bars, objects as JSON, whole numbers without a
-    point.
+    """Return a value as the text of a cell.
+
+    The items of a list have bars between them, objects are JSON, and whole numbers have no point.
     """
     if value is None:
         return ""

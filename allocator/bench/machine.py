@@ -1,4 +1,4 @@
-"""The machine that figures were measured on."""
+"""Describe the machine on which figures were measured."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def machine() -> str:
-    """Processor, cores, Python and package versions, in one line."""
+    """Return processor, cores, Python and package versions in one line."""
     cpu = platform.processor() or platform.machine()
     info = Path("/proc/cpuinfo")
     if info.exists():

@@ -1,9 +1,9 @@
-"""Paired comparison of a policy with a baseline: the same workload, load and seed, twice.
+"""Compare a policy with a baseline in pairs of the same workload, load and seed.
 
-For pair i with baseline b_i and policy x_i the change is 100 (x_i - b_i) / b_i percent (0 where
-both are 0; undefined, and left out, where only b_i is). Reported are the mean change, a bootstrap
-interval of that mean (BCa, Efron 1987; the percentile method for two pairs), and two-sided paired
-tests of "no change": Wilcoxon's signed ranks and Student's t.
+For pair i with baseline b_i and policy x_i the change is 100 (x_i - b_i) / b_i percent. It is 0 if
+both are 0. If only b_i is 0, the change is undefined, and the pair is left out. The results are the
+mean change, a bootstrap interval of that mean (BCa, Efron 1987; the percentile method for two
+pairs), and two-sided paired tests of "no change": Wilcoxon's signed ranks and Student's t.
 """
 
 from __future__ import annotations
@@ -26,12 +26,17 @@ FEWEST_SEEDS = 6  # with fewer pairs the test cannot give a p below LEVEL: 2 / 2
 
 @dataclass(frozen=True)
 class PairedComparison:
-    """A policy against the baseline in one metric. Undefined numbers are nan.
+    """A policy against the baseline in one metric; undefined numbers are nan.
 
-    n: pairs with a change. baseline_mean, policy_mean: over all pairs that have both, in the
-    metric's unit. change_percent: mean of the changes; low, high: its interval. of_means_percent:
-    change of the means, which heavy seeds dominate and tiny baselines cannot blow up. lower: pairs
-    in which the policy had the lower value.
+    Attributes
+    ----------
+    n : pairs with a change.
+    baseline_mean, policy_mean : means over all pairs that have both values, in the unit of the
+    metric.
+    change_percent : mean of the changes; low and high are its interval.
+    of_means_percent : change of the means. Heavy seeds dominate it, but tiny baselines cannot
+    inflate it.
+    lower : pairs in which the policy has the lower value.
     """
 
     n: int
@@ -46,8 +51,9 @@ class PairedComparison:
     t_p: float
 
     def verdict(self, more_is_better: bool = False) -> str:
-        """ "better" or "worse" if the interval excludes 0 and Wilcoxon's p is below 5 %, else
-        "open".
+        """Return the verdict: "better", "worse" or "open".
+
+        It is "open" unless the interval excludes 0 and Wilcoxon's p is below 5 %.
         """
         if not (self.wilcoxon_p < LEVEL and (self.low > 0 or self.high < 0)):
             return "open"
@@ -55,7 +61,7 @@ class PairedComparison:
 
 
 def percent_changes(policy: Floats, baseline: Floats) -> Floats:
-    """Percent per pair; nan where undefined."""
+    """Return the change of each pair in percent; nan if it is undefined."""
     with np.errstate(divide="ignore", invalid="ignore"):
         change = 100.0 * (policy - baseline) / np.abs(baseline)
     change[(policy == 0) & (baseline == 0)] = 0.0
@@ -72,16 +78,19 @@ def compare(policy: Sequence[float], baseline: Sequence[float], seed: int = 0) -
 def compare_pooled(
     policy: Sequence[Sequence[float]], baseline: Sequence[Sequence[float]], seed: int = 0
 ) -> PairedComparison:
-    """Compare over several loads, arrays (loads, seeds): a seed's change is the mean of its changes
-    at the loads, and counts once, because a seed draws similar jobs at every load. Seeds that miss
-    a load are left out."""
+    """Compare over several loads; both arrays have shape (loads, seeds).
+
+    The change of a seed is the mean of its changes at the loads. It counts once, because a seed
+    draws similar jobs at every load. Seeds that lack a load are left out.
+    """
     x, b = np.asarray(policy, float), np.asarray(baseline, float)
     return _comparison(percent_changes(x, b).mean(axis=0), x.mean(axis=0), b.mean(axis=0), seed)
 
 
 def interval(sample: Floats, seed: int = 0) -> tuple[float, float]:
-    """Bootstrap interval of the mean; (nan, nan) for fewer than two values, the value itself if
-    all are equal.
+    """Return a bootstrap interval of the mean.
+
+    It is (nan, nan) for fewer than two values, and the value itself if all values are equal.
     """
     from scipy.stats import bootstrap
 
@@ -107,10 +116,10 @@ def interval(sample: Floats, seed: int = 0) -> tuple[float, float]:
 
 
 def wilcoxon_p(sample: Floats) -> float:
-    """Two-sided p of Wilcoxon's signed ranks; exact up to 50 values without ties or zeros; 1 if all
-    are 0.
+    """Return the two-sided p of Wilcoxon's signed ranks; 1 if all values are 0.
 
-    n values can give no less than 2 / 2**n: below six seeds, nothing is ever significant at 5 %.
+    p is exact up to 50 values without ties or zeros. n values can give no less than 2 / 2**n: with
+    fewer than six seeds, no change is ever significant at 5 %.
     """
     from scipy.stats import wilcoxon
 
@@ -124,8 +133,9 @@ def wilcoxon_p(sample: Floats) -> float:
 
 
 def t_p(sample: Floats) -> float:
-    """Two-sided p of Student's paired t; 1 if all values are 0, nan if they are all equal
-    otherwise.
+    """Return the two-sided p of Student's paired t.
+
+    It is 1 if all values are 0, and nan if they are all equal to another number.
     """
     from scipy.stats import ttest_1samp
 

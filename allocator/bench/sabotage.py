@@ -1,5 +1,6 @@
-"""A policy that goes wrong in turn, to show that a controller survives it: it hangs, breaks
-rules, crashes.
+"""A policy that fails in turn, to show that a controller survives it.
+
+In fixed rounds it hangs, breaks rules or crashes.
 """
 
 from __future__ import annotations
@@ -16,17 +17,17 @@ from allocator.engine.decision import Decision, decide_round
 from allocator.errors import AuditFailure
 
 TURNS = ("", "", "hang", "", "lie", "", "crash")
-"""What happens in the rounds, over and over; "": nothing."""
+"""What happens in consecutive rounds, repeated; "" means nothing."""
 
 
 class Sabotage:
-    """Decides like decide_round, except where it is a bad turn."""
+    """Decides like decide_round, except in the bad rounds of TURNS."""
 
     def __init__(self) -> None:
         self.rounds = 0
 
     def __call__(self, problem: Problem, **effort: Any) -> Decision:
-        """Raises AuditFailure, ZeroDivisionError, or never returns."""
+        """Decide a round. Raises AuditFailure or ZeroDivisionError, or never returns."""
         turn = TURNS[self.rounds % len(TURNS)]
         self.rounds += 1
         if turn == "hang":
@@ -48,7 +49,7 @@ class Sabotage:
 
 
 def _hang() -> None:
-    """For ever, whatever anybody raises that an `except Exception` catches."""
+    """Hang forever, whatever exception is raised that an `except Exception` catches."""
     while True:
         try:
             time.sleep(0.05)

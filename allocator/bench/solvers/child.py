@@ -1,14 +1,13 @@
-"""The process of one measurement: makes the problem, runs one engine, checks its plan, tells its
-parent.
+"""The process of one measurement: make the problem, run one engine, check its plan, report.
 
     python -m allocator.bench.solvers.child '{"instance": "L", "rules": "standard", ...}'
-        (fields of runs.Run)
 
-A JSON line per message on standard output: "ready" when the clock starts, "trace" whenever plan or
-bound got better, "done". CPU seconds are those of this process and the children it waited for. Not
-counted: loading libraries, making the instance, the round before a warm one, and checking reports.
-Counted: formulating and the final check. When standard input ends, the parent is gone, and this
-process ends itself with all it started.
+The argument has the fields of runs.SolverRun. Standard output has one JSON line per message:
+"ready" when the clock starts, "trace" whenever plan or bound got better, and "done". CPU seconds
+are those of this process and of the children that it waited for. They include formulating the model
+and the final check. They do not include loading libraries, making the instance, the round before a
+warm one, and checking reports. When standard input ends, the parent is gone, and this process ends
+itself with everything that it started.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ TRUST = 1e-7  # relative: rounding of claimed bounds
 
 
 class SolverMeter:
-    """The clock and the best plan and bound so far."""
+    """The clock, and the best plan and bound so far."""
 
     def __init__(self, out: TextIO) -> None:
         self._out, self._lock = out, threading.Lock()
@@ -50,18 +49,18 @@ class SolverMeter:
         self._cpu, self._wall = cpu(), time.monotonic()
 
     def now(self) -> dict[str, float]:
-        """CPU and wall seconds since the start, without the reports."""
+        """Return CPU and wall seconds since the start, without the time of the reports."""
         return {
             "cpu": cpu() - self._cpu - self._own_cpu,
             "wall": time.monotonic() - self._wall - self._own_wall,
         }
 
     def model(self, model: LinearModel) -> None:
-        """What reports are checked against from now on."""
+        """Set the model against which reports are checked from now on."""
         self._model = model
 
     def send(self, kind: str, **what: Any) -> None:
-        """A message; numbers that are not finite become null."""
+        """Send a message; numbers that are not finite become null."""
         plain = {
             k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in what.items()
         }
@@ -69,7 +68,7 @@ class SolverMeter:
         self._out.flush()
 
     def report(self, values: Floats | None, bound: float) -> None:
-        """base.Report: check, keep what is better, pass it on."""
+        """Check a report, keep what is better, and pass it on."""
         with self._lock:
             now, cpu_s, wall_s = self.now(), time.thread_time(), time.monotonic()
             if self.improves(values, bound):
@@ -95,7 +94,7 @@ def main(spec: str) -> None:
     run = SolverRun(**json.loads(spec))
     out = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
     nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 1)  # solvers print
+    os.dup2(nowhere, 1)  # solvers print on standard output
     end_with_parent()
     engine, version = load(run.engine)
     *earlier, make = problems(run)
@@ -128,8 +127,9 @@ def main(spec: str) -> None:
 
 
 def _check_answer(meter: SolverMeter, model: LinearModel, answer: SolverResult) -> None:
-    """Check the answer: its plan against the rows, its bound against all plans seen and the
-    prices' own bound.
+    """Check the plan of the answer against the rows, and its bound.
+
+    The bound is checked against all plans seen and against the bound that the prices prove.
     """
     detail, by = answer.detail, "engine"
     if answer.values is not None and not model.feasible(answer.values):
@@ -157,7 +157,7 @@ def _check_answer(meter: SolverMeter, model: LinearModel, answer: SolverResult) 
 
 
 def cpu() -> float:
-    """CPU seconds, user and system, of this process and the children it has waited for."""
+    """Return CPU seconds, user and system, of this process and the children it has waited for."""
     own, children = (
         resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
     )
@@ -165,8 +165,9 @@ def cpu() -> float:
 
 
 def peak_memory_mb() -> float:
-    """Largest memory in MB of this process or one of its children. ru_maxrss alone would
-    remember the parent's.
+    """Return the largest memory in MB of this process or one of its children.
+
+    ru_maxrss alone would include the memory of the parent.
     """
     children = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
     own = float(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
@@ -181,4 +182,4 @@ def peak_memory_mb() -> float:
 
 if __name__ == "__main__":
     main(sys.argv[1])
-    os._exit(0)  # solver libraries have been seen to hang while tidying up
+    os._exit(0)  # some solver libraries hang while they release their resources

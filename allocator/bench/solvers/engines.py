@@ -1,5 +1,6 @@
-"""What the solver benchmarks compare: the back ends, two heuristics without a solver, and back
-ends of your own.
+"""The engines that the solver benchmarks compare.
+
+They are the back ends, two heuristics without a solver, and back ends of users.
 """
 
 from __future__ import annotations
@@ -34,14 +35,12 @@ SHORT = {
 
 
 def engine_names() -> tuple[str, ...]:
-    """Everything that can be measured by name; a dotted module with a function `solve`
-    (base.Backend) can be too.
-    """
+    """Return the names of all engines; a dotted module with a function `solve` is an engine too."""
     return (*registry.SOLVERS, *SHORT)
 
 
 def check(name: str) -> None:
-    """Raise UsageError for what is neither a name nor looks like a module."""
+    """Raise UsageError for text that is neither a name nor looks like a module."""
     if name not in engine_names() and "." not in name:
         raise UsageError(
             f'unknown engine "{name}" (known: {", ".join(engine_names())}, or module.with.solve)'
@@ -49,9 +48,12 @@ def check(name: str) -> None:
 
 
 def load(name: str) -> tuple[Backend, str]:
-    """(back end, version of its library); loads the library, so only in a process of its own."""
+    """Load an engine; return its back end and the version of its library.
+
+    It loads the library, so call it only in the process of a measurement.
+    """
     if name == "auto":
-        # loads what both choices need
+        # loads the modules that both choices need
         importlib.import_module("allocator.solvers.decomposition.solve").version()
         return auto, ""
     if name in SHORT:
@@ -65,7 +67,7 @@ def load(name: str) -> tuple[Backend, str]:
 def auto(
     model: LinearModel, limits: SolveLimits, hint: WarmStart, report: ReportProgress
 ) -> SolverResult:
-    """The back end that the registry chooses for the model."""
+    """Solve with the back end that the registry chooses for the model."""
     name, why = registry.choose(model)
     answer = load(name)[0](model, limits, hint, report)
     return replace(answer, detail=f"auto: {name}, {why}; {answer.detail}")
@@ -74,7 +76,10 @@ def auto(
 def marginal(
     model: LinearModel, limits: SolveLimits, hint: WarmStart, report: ReportProgress
 ) -> SolverResult:
-    """The Lagrangian bound and the plan its prices suggest (formulations/primal/rounding.py)."""
+    """Return the Lagrangian bound, and the plan that its prices suggest.
+
+    The plan is rounded by formulations/primal/rounding.py.
+    """
     begin = time.monotonic()
     try:
         view = choices(model)
@@ -105,7 +110,7 @@ def marginal(
 def greedy(
     model: LinearModel, limits: SolveLimits, hint: WarmStart, report: ReportProgress
 ) -> SolverResult:
-    """What a greedy loop finds; it proves nothing."""
+    """Return the plan of the greedy loop, without a bound."""
     try:
         view = choices(model)
     except NotChoices as lack:

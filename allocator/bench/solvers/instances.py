@@ -1,9 +1,13 @@
-"""Synthetic rounds of five sizes for measuring solvers, as plain instances without files.
+"""Generate synthetic rounds of five sizes for the solver benchmarks, without files.
 
-Per job: about three quarters of the GPU types; counts 1, 2, 4, then multiples of 8 up to the job's
-maximum (a power of two, at most 256); concave speed-ups with a penalty for leaving the node; half
-of the jobs run, and every option but the one they hold loses 4 %. Tenants have power-law shares and
-quotas.
+Each job has these properties:
+
+- It may use about three quarters of the GPU types.
+- Its sizes are 1, 2, 4, then multiples of 8 up to its maximum, a power of two of at most 256.
+- Its speed-up is concave, with a penalty for leaving the node.
+- With probability one half it runs, and every option but the one that it holds loses 4 %.
+
+Tenants have power-law shares, and quotas.
 """
 
 from __future__ import annotations
@@ -33,9 +37,17 @@ COUNTS = np.array([1, 2, 4, *range(8, 65, 8), 80, 96, 112, 128, 160, 192, 224, 2
 
 @dataclass(frozen=True)
 class InstanceRules:
-    """What binds. demand: sum of the jobs' maxima over the GPUs; budget: share of the cost of
-    renting everything; tenants: how many; guarantees: share of tenants with one; churn: share of
-    running jobs that may change, 1 = all; protected: share of running jobs that may not move."""
+    """How tight the limits of an instance are.
+
+    Attributes
+    ----------
+    demand : sum of the maximum sizes of the jobs over the GPUs.
+    budget : share of the cost of renting everything.
+    tenants : number of tenants.
+    guarantees : share of the tenants that have a guarantee.
+    churn : share of the running jobs that may change; 1 means all.
+    protected : share of the running jobs that may not move.
+    """
 
     demand: float = 2.5
     budget: float = 0.8
@@ -53,8 +65,9 @@ EVERYTHING = InstanceRules(tenants=100, guarantees=0.5, churn=0.25, protected=0.
 def generate(
     size: str | tuple[int, int, int], seed: int = 0, rules: InstanceRules = PLAIN
 ) -> Instance:
-    """An instance; the same size, seed and rules give the same one. size: a key of SIZES or
-    (jobs, GPUs, types).
+    """Return an instance; the same size, seed and rules give the same one.
+
+    `size` is a key of SIZES or (jobs, GPUs, types).
     """
     J, gpus, T = SIZES[size] if isinstance(size, str) else size
     rng = np.random.default_rng([seed, J, rules.tenants])
@@ -102,12 +115,12 @@ def generate(
         pools=[f"type-{t}" for t in range(T)],
         tenants=[f"team-{q}" for q in range(rules.tenants)],
     )
-    # must-jobs have only what they hold
+    # jobs that must keep what they hold have only that option
     return i.take(np.flatnonzero((keep | ~mandatory[job]) & find_needed_options(i)))
 
 
 def _maxima(rng: np.random.Generator, J: int, gpus: int, demand: float) -> Ints:
-    """Powers of two with geometric weights, so that their sum is about demand x gpus."""
+    """Draw maximum sizes: powers of two with geometric weights and a sum of about demand x gpus."""
     power = 2 ** np.arange(int(np.log2(max(2, min(256, gpus // 16)))) + 1)
     low, high = 1e-3, 3.0
     for _ in range(60):
@@ -121,8 +134,9 @@ def _maxima(rng: np.random.Generator, J: int, gpus: int, demand: float) -> Ints:
 def _running(
     rng: np.random.Generator, start: Ints, count: Ints, pool: Ints, capacity: Ints
 ) -> tuple[Bools, Bools]:
-    """Let half of the jobs hold a random option, up to 70 % of the GPUs of each pool: (keep (n,),
-    runs (J,)).
+    """Let half of the jobs hold a random option, up to 70 % of the GPUs of each pool.
+
+    Returns keep (n,) and runs (J,).
     """
     J = len(start) - 1
     held = start[:-1] + (rng.random(J) * np.diff(start)).astype(np.int64)

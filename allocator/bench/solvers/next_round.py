@@ -1,5 +1,6 @@
-"""The round after a generated one, for measuring warm starts: 2 % of the jobs replaced, 5 % of
-the values moved.
+"""Make the round after a generated one, to measure warm starts.
+
+2 % of the jobs are replaced, and 5 % of the values change.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ REPLACED, MOVED = 0.02, 0.05
 
 
 def next_round(i: Instance, seed: int) -> Instance:
-    """Another round of the same cluster, the same for the same seed; options keep their places.
+    """Return another round of the same cluster; options keep their indices.
 
-    A replaced job is a new one of another name and other values which runs nowhere yet; a moved
-    value changes by up to 10 %. Promises shrink where those who held what was promised are gone, so
-    that changing nothing stays allowed.
+    The same seed gives the same round. A replaced job is a new job with another name and other
+    values, and does not run. A changed value changes by up to 10 %. A guarantee shrinks if jobs
+    that held it are gone, so that changing nothing stays allowed.
     """
     rng = np.random.default_rng([seed, len(i.jobs), 1])
     gone = rng.random(len(i.jobs)) < REPLACED
@@ -44,8 +45,9 @@ def next_round(i: Instance, seed: int) -> Instance:
 
 
 def warm_hint(before: LinearModel, answer: SolverResult, now: LinearModel) -> WarmStart:
-    """What an answer leaves to the next round: its plan, where options kept their places, and
-    its prices by row.
+    """Return the warm start that an answer gives to the next round.
+
+    It has the plan, for options that kept their indices, and the prices by row.
     """
     values = answer.values if answer.values is not None and len(answer.values) == now.n else None
     prices = (

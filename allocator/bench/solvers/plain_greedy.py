@@ -1,9 +1,9 @@
-"""A plain greedy loop, the baseline of the solver benchmarks: the step with the best gain per GPU
-first.
+"""A plain greedy loop, the baseline of the solver benchmarks.
 
-First whatever rows with a lower bound demand (guarantees, jobs that must keep what they hold), then
-steps from one option of a job to a better one, as long as no row breaks. A step that does not fit
-is never tried again. No prices, no repair, no bound: what a scheduler writes in an afternoon.
+It first takes what rows with a lower bound require (guarantees, jobs that must keep what they
+hold). Then it takes steps from one option of a job to a better one, the best gain per GPU first, as
+long as no row is violated. A step that does not fit is not tried again. The loop has no prices, no
+repair and no bound.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ from formulations.model.linear import CAPACITY, Floats, Ints
 
 
 def plain_greedy(view: Choices, deadline: float = math.inf) -> Ints | None:
-    """A choice (J,), or None where the loop ends with a broken row. Stops adding at the deadline
-    (time.monotonic).
+    """Return a choice (J,), or None if the loop ends with a violated row.
+
+    The loop adds nothing after the deadline (time.monotonic).
     """
     state = _GreedyState(view)
     for j in np.flatnonzero(view.mandatory).tolist():
@@ -53,7 +54,10 @@ def plain_greedy(view: Choices, deadline: float = math.inf) -> Ints | None:
 
 
 class _GreedyState:
-    """The choice so far and what the rows use; plain lists, because steps touch single numbers."""
+    """The choice so far and what the rows use.
+
+    The values are plain lists, because steps touch single numbers.
+    """
 
     def __init__(self, view: Choices) -> None:
         self.view = view
@@ -68,14 +72,14 @@ class _GreedyState:
         self.entries = [*(entries[p:q] for p, q in itertools.pairwise(cut)), []]
 
     def change(self, j: int, column: int) -> dict[int, float]:
-        """What the rows use more when group j goes over to the column."""
+        """Return how much more the rows use when group j changes to the column."""
         more = dict(self.entries[column])
         for r, x in self.entries[self.choice[j]]:
             more[r] = more.get(r, 0.0) - x
         return more
 
     def fits(self, j: int, column: int) -> bool:
-        """Whether no row is worse off beyond its bounds than it was."""
+        """Return whether no row violates its bounds more than it did before."""
         return all(
             not (d > 0 and self.use[r] + d > self.high[r])
             and not (d < 0 and self.use[r] + d < self.low[r])
@@ -88,7 +92,7 @@ class _GreedyState:
         self.choice[j] = column
 
     def push(self, heap: list[tuple[float, int, int]], j: int, columns: list[int]) -> None:
-        """The best next step of group j, if any gains."""
+        """Push the best next step of group j, if any step gains."""
         now = self.choice[j]
         value, size = self.value[now], self.size[now]
         best, chosen = 0.0, -1
@@ -103,7 +107,10 @@ class _GreedyState:
 
 
 def sizes(view: Choices) -> Floats:
-    """Size of every column: its use of rows of kind capacity (GPUs), 1 where it uses none; (n,)."""
+    """Return the size of every column, shape (n,).
+
+    It is the column's use of rows of kind capacity (GPUs), or 1 if it uses none.
+    """
     row = np.zeros(view.model.m, dtype=bool)
     for family in view.model.families:
         if family.kind == CAPACITY:
@@ -114,7 +121,7 @@ def sizes(view: Choices) -> Floats:
 
 
 def _meet_lower_bounds(state: _GreedyState) -> None:
-    """Take columns, best value per GPU first, until every row has what it asks for at least."""
+    """Take columns, best value per GPU first, until every row has its lower bound."""
     view = state.view
     asks = view.low > 0
     wanted = np.flatnonzero(

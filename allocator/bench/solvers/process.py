@@ -1,5 +1,7 @@
-"""A measurement as its parent sees it: a process started, listened to, and killed with all it
-started when late.
+"""Run one measurement in a child process.
+
+The parent starts the process, reads its messages, and kills it with all that it started if it is
+late.
 """
 
 from __future__ import annotations
@@ -18,14 +20,15 @@ START_S = 300.0  # to load the library and make the instance
 
 
 def grace(limit_s: float) -> float:
-    """Seconds after its limit that an engine has for returning and for the final check."""
+    """Return the seconds after its limit in which an engine may return and be checked."""
     return max(3.0, 0.1 * limit_s)
 
 
 @dataclass(frozen=True)
 class Point:
-    """Plan value and bound known after `cpu` seconds of processor time and `wall` seconds; None:
-    none yet.
+    """Plan value and bound after `cpu` seconds of processor time and `wall` seconds.
+
+    A value is None if there is none yet.
     """
 
     cpu: float
@@ -35,7 +38,7 @@ class Point:
 
     @property
     def gap(self) -> float | None:
-        """(bound - value) / |value|, never below 0; None without a plan or a bound."""
+        """Return (bound - value) / |value|, at least 0; None without a plan or a bound."""
         if self.value is None or self.bound is None:
             return None
         return max(0.0, (self.bound - self.value) / max(abs(self.value), 1e-9))
@@ -43,10 +46,14 @@ class Point:
 
 @dataclass(frozen=True)
 class MeasurementOutcome:
-    """What a measurement told. ready and done: its messages, empty if they never came; killed: it
-    was too late.
+    """The result of a measurement.
 
-    cpu: seconds in all, after ready; peak: MB. Both are complete only if it was not killed.
+    Attributes
+    ----------
+    ready, done : the messages of these names; empty if they never came.
+    killed : whether the process was late and was killed. Otherwise cpu and peak are complete.
+    cpu : seconds in all after `ready`.
+    peak : MB.
     """
 
     ready: dict[str, Any] = field(default_factory=dict)
@@ -60,8 +67,10 @@ class MeasurementOutcome:
 
 
 def measure(run: SolverRun) -> MeasurementOutcome:
-    """Run one measurement in a process of its own; never lasts longer than START_S + limit + grace,
-    twice that where there is a round before."""
+    """Run one measurement in a child process.
+
+    It takes at most START_S + limit + grace, or twice that if there is a round before.
+    """
     child = Child(
         "bench",
         "allocator.bench.solvers.child",
@@ -86,7 +95,7 @@ def measure(run: SolverRun) -> MeasurementOutcome:
 def _listen(
     child: Child, run: SolverRun
 ) -> tuple[dict[str, Any], tuple[Point, ...], dict[str, Any], bool, float]:
-    """(ready, trace, done, whether it was late, wall seconds after ready)."""
+    """Return (ready, trace, done, whether it was late, wall seconds after ready)."""
     ready: dict[str, Any] = {}
     trace: list[Point] = []
     begin = time.monotonic()
@@ -114,8 +123,9 @@ class _Deadline:
 
 
 def _messages(child: Child, clock: _Deadline) -> Iterator[dict[str, Any]]:
-    """The child's messages until it ends; raises TimeoutError at the deadline, which may be
-    moved meanwhile.
+    """Yield the messages of the child until it ends.
+
+    Raises TimeoutError at the deadline, which may be moved meanwhile.
     """
     buffer = b""
     for piece in child.read(child.process.stdout):

@@ -1,8 +1,8 @@
-"""Results of the solver benchmarks on disk: runs.csv (a row per measurement) and trace.csv (its
-plans and bounds).
+"""Store the results of the solver benchmarks in runs.csv and trace.csv.
 
-Rows are appended, so a benchmark can be stopped at any moment and goes on where it was. One process
-writes at a time.
+runs.csv has a row per measurement, and trace.csv has the plans and bounds of each. Rows are
+appended, so that a benchmark can be stopped at any time and continued. Only one process may write
+at a time.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ TRACE_FIELDS = ("run", "cpu_s", "wall_s", "value", "bound")
 
 
 class MeasurementStore:
-    """The two files in a folder, which is made if need be."""
+    """The two files in a folder, which is made if needed."""
 
     def __init__(self, folder: Path | str) -> None:
         self.folder = Path(folder)
@@ -54,13 +54,14 @@ class MeasurementStore:
             _prepare(self.folder / name, fields)
 
     def finished(self) -> set[tuple[str, ...]]:
-        """Keys of the measurements that have their row."""
+        """Return the keys of the measurements that have a row."""
         with (self.folder / RUNS).open(newline="", encoding="utf-8") as source:
             return {tuple(row[k] for k in KEY) for row in csv.DictReader(source)}
 
     def add(self, run: SolverRun, outcome: MeasurementOutcome) -> dict[str, object]:
-        """Append a measurement; its trace first, so that a row in runs.csv always has its whole
-        trace.
+        """Append a measurement; return its row.
+
+        The trace is written first, so that a row of runs.csv always has its whole trace.
         """
         row = record(run, outcome) | {"run": secrets.token_hex(4)}
         _append(
@@ -72,7 +73,7 @@ class MeasurementStore:
 
 
 def record(run: SolverRun, outcome: MeasurementOutcome) -> dict[str, object]:
-    """A row of runs.csv without its number."""
+    """Return a row of runs.csv without its number."""
     last = outcome.trace[-1] if outcome.trace else Point(0.0, 0.0, None, None)
     ended = str(outcome.done.get("termination", "killed" if outcome.killed else "failed"))
     detail = str(outcome.done.get("detail", "")) or (outcome.words if not outcome.done else "")
@@ -95,7 +96,7 @@ def record(run: SolverRun, outcome: MeasurementOutcome) -> dict[str, object]:
 
 
 def seconds_to_gap(trace: Sequence[Point], gap: float) -> float | None:
-    """CPU seconds after which plan and bound were that close (up to rounding), None if never."""
+    """Return CPU seconds until plan and bound were that close (up to rounding); None if never."""
     return next((p.cpu for p in trace if p.gap is not None and p.gap <= gap * (1 + 1e-9)), None)
 
 
@@ -106,8 +107,9 @@ def _number(x: object) -> object:
 
 
 def _prepare(path: Path, fields: Sequence[str]) -> None:
-    """Write the header of a new file; cut half a line that a kill has left. Raises UsageError on
-    another header.
+    """Write the header of a new file; cut an incomplete last line, which a kill can leave.
+
+    Raises UsageError on another header.
     """
     if not path.exists() or not path.stat().st_size:
         path.write_text(",".join(fields) + "\n", encoding="utf-8")
@@ -128,7 +130,7 @@ def _append(path: Path, rows: Sequence[Sequence[object]]) -> None:
 
 
 def summary(row: Mapping[str, object]) -> str:
-    """A measurement in a few words."""
+    """Return a measurement in a few words."""
     gap = row["gap"]
     proven = f"gap {100 * gap:.4f} %" if isinstance(gap, float) else "no gap"
     cpu = row["cpu_s"]

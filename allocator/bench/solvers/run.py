@@ -1,10 +1,12 @@
-"""The solver benchmarks: engines x sizes x seeds x rules, each in a process of its own with a hard
-limit, resumable.
+"""Run the solver benchmarks: engines x sizes x seeds x rules, resumably.
 
-    runs = grid(["decomposition", "highs"], ["S", "M"], 5, ["standard"], gap=lambda size, rules:
-    1e-4, limit_s=60) run_all(runs, Store("results"))
+Each measurement runs in its own process with a hard time limit:
 
-No engine is ever loaded in this process. What the columns mean: docs/benchmarks-solvers.md.
+    runs = grid(["decomposition", "highs"], ["S", "M"], 5, ["standard"],
+                gap=lambda size, rules: 1e-4, limit_s=60)
+    run_all(runs, MeasurementStore("results"))
+
+This process never loads an engine. docs/benchmarks-solvers.md explains the columns.
 """
 
 from __future__ import annotations
@@ -18,8 +20,9 @@ from allocator.bench.solvers.runs import SolverRun
 from allocator.io.plans import write_files
 
 TARGETS = {"S": 5e-4, "M": 5e-4, "L": 2e-4, "XL": 5e-4, "XXL": 1e-4}
-"""Relative gaps that the project's table of targets asks for under the standard rules; 1e-3
-under the others.
+"""Relative gaps of the project's table of targets under the standard rules.
+
+The gap is 1e-3 under other rules.
 """
 MACHINE = "machine.txt"
 
@@ -28,14 +31,14 @@ Tell = Callable[[SolverRun, "dict[str, object] | None"], None]
 
 
 def target_gap(size: str, rules: str) -> float:
-    """The gap to ask for in the full run."""
+    """Return the gap to ask for in the full run."""
     return TARGETS.get(size, 1e-3) if rules == "standard" else 1e-3
 
 
 def run_all(
     runs: Sequence[SolverRun], store: MeasurementStore, tell: Tell = lambda run, row: None
 ) -> int:
-    """Measure what has no row yet, one at a time; returns how many were measured."""
+    """Run all measurements that have no row yet, one at a time; return how many were run."""
     finished = store.finished()
     waiting = [run for run in runs if run.key not in finished]
     write_files(store.folder, {MACHINE: machine() + "\n"})

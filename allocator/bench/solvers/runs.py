@@ -1,4 +1,4 @@
-"""One measurement of the solver benchmarks as data: what to run, and the problem it runs on."""
+"""One measurement of the solver benchmarks as data: what to run, and on which problem."""
 
 from __future__ import annotations
 
@@ -18,22 +18,32 @@ from formulations.model.linear import LinearModel
 from formulations.model.single_round import build_model
 
 RULES = {"standard": PLAIN, "tenants": TENANTS, "all": EVERYTHING}
-"""standard: 20 tenants with quotas, a budget; tenants: 100 of them; all: 100, guarantees, a limit
-on change, 5 % of the running jobs may not move."""
+"""The limits of an instance by name.
+
+- standard: 20 tenants with quotas, and a budget
+- tenants: the same with 100 tenants
+- all: 100 tenants, guarantees, a limit on changes, and 5 % of the running jobs may not move
+"""
 FILE = "file"
 COLD, WARM = ROUNDS = ("cold", "warm")
-"""cold: nothing is known; warm: the next round (next_round.py), given what the engine found for
-this one.
+"""What an engine knows at the start.
+
+- cold: nothing
+- warm: what it found for a round; it then solves the next round (next_round.py)
 """
 CUSTOM = re.compile(r"[1-9]\d*x[1-9]\d*x[1-8]")
 
 
 @dataclass(frozen=True, order=True)
 class SolverRun:
-    """engine: a name of engines.py. instance: a key of SIZES, "JOBSxGPUSxTYPES", or a file (rules
-    FILE, seed 0).
+    """One measurement.
 
-    gap: relative, asked of the engine. limit_s: wall seconds for it; some time later it is killed.
+    Attributes
+    ----------
+    instance : a key of SIZES, "JOBSxGPUSxTYPES", or a file (with rules FILE and seed 0).
+    engine : a name of engines.py.
+    gap : relative gap that the engine is asked for.
+    limit_s : wall seconds that the engine is given. It is killed some time later.
     """
 
     instance: str
@@ -47,9 +57,7 @@ class SolverRun:
 
     @property
     def key(self) -> tuple[str, ...]:
-        """What makes two runs the same measurement, as it stands in the CSV; a file counts by
-        its name.
-        """
+        """Return the texts of the CSV that identify the measurement; a file counts by its name."""
         name = Path(self.instance).name if self.rules == FILE else self.instance
         return (
             name,
@@ -78,10 +86,9 @@ def grid(
     threads: int = 1,
     rounds: Sequence[str] = (COLD,),
 ) -> list[SolverRun]:
-    """All runs, instance by instance, so that early results compare engines. gap(size, rules): what
-    is asked for.
+    """Return all runs, instance by instance, so that early results compare engines.
 
-    Raises UsageError for names that are not known.
+    `gap(size, rules)` returns the gap to ask for. Raises UsageError for names that are not known.
     """
     for engine in engines:
         check(engine)
@@ -107,7 +114,10 @@ def grid(
 
 
 def problems(run: SolverRun) -> tuple[Callable[[], LinearModel], ...]:
-    """The problem of a run, after the one that a warm run has solved before."""
+    """Return the functions that make the problems of a run.
+
+    A warm run has two: the problem that it solves before, and its own.
+    """
     if run.rules == FILE:
         model = read_sia_ilp(run.instance) if _is_sia(run.instance) else read_instance(run.instance)
         return (lambda: model,)

@@ -1,12 +1,13 @@
-"""Workloads x loads x policies x seeds: tasks named by their content, each in a process of its own,
-resumable.
+"""Sweeps: workloads x loads x policies x seeds as resumable tasks.
 
-    tasks = grid(sources, policies, 10, Options())            tasks.py; options of
-        allocator.simulator
-    with Store("results") as store:                           store.py: what is there is not run
-        again
-        done = sweep(tasks, store, Processes(workers=4))      sweep.py, executors.py, on_dask.py
-        write_tables(store, tasks, "greedy")                  tables.py, from allocator.bench.paired
+A task is named by its content and runs in its own process:
 
-How to run and read it: docs/benchmark-policies.md.
+    tasks = grid(sources, policies, 10, SimulationOptions())
+    with SweepStore("results") as store:
+        done = sweep(tasks, store, ProcessExecutor(workers=4))
+        write_tables(store, tasks, "greedy")
+
+Tasks that the store already has are not run again. `grid` is in tasks.py, `SweepStore` in store.py,
+`sweep` in sweep.py, and `write_tables` in tables.py, which uses allocator.bench.paired. Executors
+are in executors.py and on_dask.py. docs/benchmark-policies.md explains how to run and read a sweep.
 """

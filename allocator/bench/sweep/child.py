@@ -1,10 +1,10 @@
-"""The process of one task: calls the runner, which writes the task's files into a folder, and ends.
+"""The process of one task: call the runner, which writes the files of the task into a folder.
 
-    python -m allocator.bench.sweep.child MODULE:FUNCTION FOLDER '{"path": ..., identity of the
-    task}'
+    python -m allocator.bench.sweep.child MODULE:FUNCTION FOLDER '{"path": ..., ...}'
 
-Exit code 0: the files are complete. What went wrong goes to standard error. When standard input
-ends, whoever asked is gone, and this process ends itself with all it started.
+The last argument is the identity of the task with its path. Exit code 0 means that the files are
+complete. Errors go to standard error. When standard input ends, the parent is gone, and this
+process ends itself with everything that it started.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from allocator.solvers.isolation.child_processes import end_with_parent
 
 
 def main(runner: str, folder: str, spec: str) -> int:
-    """Run one task; returns the exit code."""
+    """Run one task; return the exit code."""
     end_with_parent()
     identity = json.loads(spec)
     task = from_identity(identity, identity.pop("path"))

@@ -1,4 +1,4 @@
-"""Who does the tasks: a protocol, and the cores of this machine."""
+"""Executors of tasks: the protocol, and one that uses the cores of this machine."""
 
 from __future__ import annotations
 
@@ -16,19 +16,24 @@ Finished = tuple[SweepTask, TaskOutcome]
 
 
 class TaskExecutor(Protocol):
-    """Does tasks somewhere, several at a time."""
+    """Runs tasks, several at a time."""
 
     def results(self, tasks: Sequence[SweepTask]) -> Generator[Finished, None, None]:
-        """Every task with its outcome, as they finish. Closing the iterator, or an exception in it,
-        kills what runs and forgets the rest."""
+        """Yield every task with its outcome, as they finish.
+
+        Closing the iterator, or an exception in it, kills the running tasks and drops the rest.
+        """
         ...
 
 
 class ProcessExecutor:
-    """A process per task on this machine, `workers` at a time (default: the cores this process may
-    use).
+    """Runs each task in a process on this machine, `workers` at a time.
 
-    runner: see process.RUNNER; limit_s: seconds after which a task is killed.
+    Parameters
+    ----------
+    workers : number of processes. The default is the cores that this process may use.
+    runner : see process.RUNNER.
+    limit_s : seconds after which a task is killed.
     """
 
     def __init__(
@@ -37,7 +42,7 @@ class ProcessExecutor:
         self.workers, self._runner, self._limit_s = workers or cores(), runner, limit_s
 
     def results(self, tasks: Sequence[SweepTask]) -> Generator[Finished, None, None]:
-        """Executor.results. The threads only wait for their processes."""
+        """Implement TaskExecutor.results; the threads only wait for their processes."""
         finished: queue.SimpleQueue[Finished] = queue.SimpleQueue()
         stop = threading.Event()
 
@@ -46,7 +51,7 @@ class ProcessExecutor:
                 return
             try:
                 outcome = perform(task, self._runner, self._limit_s, stop.is_set)
-            # no process could be started, no folder made: a full disk, no memory
+            # no process or folder could be made: a full disk, or no memory
             except Exception as error:
                 outcome = TaskOutcome(failure=f"not started: {error}")
             finished.put((task, outcome))
@@ -63,5 +68,5 @@ class ProcessExecutor:
 
 
 def cores() -> int:
-    """Cores this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

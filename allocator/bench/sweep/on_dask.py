@@ -1,8 +1,8 @@
-"""Tasks on the workers of a Dask cluster (extra `dask`): each in a process of its own next to the
-worker.
+"""Run tasks on the workers of a Dask cluster (extra `dask`).
 
-A task that crashes, hangs or eats memory ends its own process and never the worker. Results come
-back as bytes, so no file system needs to be shared; folders of workloads travel the other way.
+Each task runs in a child process of the worker. A task that crashes, hangs or uses too much memory
+ends this process and never the worker. Results come back as bytes, and folders of workloads are
+sent as bytes, so that no shared file system is needed.
 """
 
 from __future__ import annotations
@@ -24,12 +24,20 @@ CONNECT_S = 10.0
 
 
 class DaskExecutor:
-    """An Executor on the cluster whose scheduler listens at `address`, as many tasks at a time as
-    it has threads.
+    """An executor on the cluster whose scheduler listens at `address`.
 
-    runner, limit_s: as in executors.Processes; the runner must be importable on the workers. quiet:
-    turn the log of Dask's client off, which tells in many lines what the tasks' outcomes say in
-    one. Raises UsageError if Dask is not installed or nobody answers.
+    It runs as many tasks at a time as the cluster has threads.
+
+    Parameters
+    ----------
+    address : address of the scheduler.
+    runner, limit_s : as in ProcessExecutor; the workers must be able to import the runner.
+    quiet : turn off the log of Dask's client, which repeats the outcomes of tasks in many lines.
+
+    Raises
+    ------
+    UsageError
+        If Dask is not installed, or the scheduler does not answer.
     """
 
     def __init__(
@@ -38,8 +46,9 @@ class DaskExecutor:
         self._address, self._runner, self._limit_s, self._quiet = address, runner, limit_s, quiet
 
     def results(self, tasks: Sequence[SweepTask]) -> Generator[Finished, None, None]:
-        """Executor.results; workers notice within a second that nobody waits any more, and kill
-        the task.
+        """Implement TaskExecutor.results.
+
+        Workers notice within a second that a result is no longer wanted, and kill the task.
         """
         if not tasks:
             return
@@ -74,14 +83,14 @@ class DaskExecutor:
                 yield task, _outcome(future)
                 future.release()
         finally:
-            # the scheduler forgets what is still asked, workers then kill it
+            # the scheduler drops the tasks that are still open, and workers then kill them
             client.close()
 
 
 def on_worker(
     task: SweepTask, files: Mapping[str, bytes] | None, runner: str, limit_s: float, version: str
 ) -> TaskOutcome:
-    """What a worker does: lay out the workload's files if it has any, and perform the task."""
+    """Run a task on a worker; first write the files of its workload if it has any."""
     if version != _version():
         return TaskOutcome(
             failure=f"the worker has another version of the project: {_version()}, not {version}"
@@ -100,7 +109,7 @@ def on_worker(
 
 
 def _outcome(future: Any) -> TaskOutcome:
-    """What the task returned, or why it could not: the worker died, or the scheduler did."""
+    """Return what the task returned, or why it failed: the worker or the scheduler died."""
     if future.status == "finished":
         try:
             return future.result(timeout=60)  # type: ignore[no-any-return]
@@ -115,8 +124,9 @@ def _outcome(future: Any) -> TaskOutcome:
 
 
 def _cancelled() -> Callable[[], bool]:
-    """Whether the client has taken back what this thread of the worker is doing, asked without
-    leaving the worker.
+    """Return a function that says whether the client has cancelled the task of this thread.
+
+    The function asks without leaving the worker.
     """
     from distributed import get_worker
 

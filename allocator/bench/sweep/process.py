@@ -1,5 +1,7 @@
-"""A task as whoever asks for it sees it: a process started, heard, killed with all it started
-when late, and read.
+"""Run one task in a child process.
+
+The parent starts the process, reads its output, kills it with all that it started if it is late,
+and reads the files of the result.
 """
 
 from __future__ import annotations
@@ -17,19 +19,26 @@ from allocator.solvers.isolation.child_processes import LAST_WORDS, ONE_THREAD, 
 from allocator.solvers.isolation.scratch_folders import scratch_folder
 
 RUNNER = "allocator.bench.sweep.runner:run"
-"""Who does a task, "module:function": function(task, folder) writes the files of the result into
-the folder.
+"""The function that runs a task, as "module:function".
+
+function(task, folder) writes the files of the result into the folder.
 """
 METRICS_FILE = "metrics.json"
 
 
 @dataclass(frozen=True)
 class TaskOutcome:
-    """What became of a task: its files by name, or why there are none (`failure`) and its last
-    words.
+    """The result of a task.
 
-    seconds: wall; cpu_s: of the process and the children it waited for; peak_mb: the largest
-    memory that one of them held.
+    Attributes
+    ----------
+    files : the files by name.
+    failure : why there are no files.
+    words : the end of the output of the process.
+    seconds : wall seconds.
+    cpu_s : of the process and the children that it waited for.
+    peak_mb : the largest memory of one of them.
+    host : name of the machine.
     """
 
     files: Mapping[str, bytes] = field(default_factory=dict)
@@ -47,11 +56,10 @@ def perform(
     limit_s: float = float("inf"),
     stop: Callable[[], bool] = lambda: False,
 ) -> TaskOutcome:
-    """Run a task in a process of its own, of one thread per library; never raises for what happens
-    to it.
+    """Run a task in a child process with one thread per library.
 
-    After limit_s seconds, or as soon as stop() says so, the process is killed with its process
-    group.
+    Never raises for an error of the task. After limit_s seconds, or as soon as stop() returns true,
+    the process is killed with its process group.
     """
     begin = time.monotonic()
     with scratch_folder("task") as home:
@@ -92,7 +100,7 @@ def perform(
 
 
 def _wait(child: Child, deadline: float, stop: Callable[[], bool]) -> tuple[str, bytes]:
-    """(why it must be killed or "", end of what it said)."""
+    """Return why the process must be killed, or "", and the end of its output."""
     words = b""
     for piece in child.read(child.process.stderr):
         words = (words + piece)[-8 * LAST_WORDS :]

@@ -1,7 +1,8 @@
-"""The real runner of a task: make or read the workload, simulate it, write the result as files.
+"""The default runner of a task: make or read the workload, simulate it, write the result as files.
 
-jobs.csv, timeline.csv, rounds.csv, spans.csv as `allocator simulate` writes them, and metrics.json.
-Only decision times (rounds.csv, decision_s_* of metrics.json) differ between two runs of a task.
+jobs.csv, timeline.csv, rounds.csv and spans.csv are those of `allocator simulate`; metrics.json is
+added. Only decision times (rounds.csv, and decision_s_* of metrics.json) differ between two runs of
+a task.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from allocator.errors import UsageError
 
 
 def run(task: SweepTask, folder: Path) -> None:
-    """Do the task; writes its files into the folder."""
+    """Run the task; write its files into the folder."""
     from allocator.simulator import SimulationOptions, simulate
     from allocator.simulator.files import texts_of
 
@@ -33,8 +34,9 @@ def run(task: SweepTask, folder: Path) -> None:
 
 
 def workload(task: SweepTask) -> Workload:
-    """The workload of a task. Raises UsageError if the files of a folder are no longer what they
-    were.
+    """Return the workload of a task.
+
+    Raises UsageError if the files of a folder have changed since the task was made.
     """
     from allocator.bench.workloads import generate
     from allocator.io.workloads import read_workload
@@ -47,7 +49,7 @@ def workload(task: SweepTask) -> Workload:
 
 
 def metrics_json(metrics: Mapping[str, object]) -> str:
-    """Metrics as JSON; what is not a finite number becomes null."""
+    """Return metrics as JSON; a number that is not finite becomes null."""
     plain = {
         k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in metrics.items()
     }

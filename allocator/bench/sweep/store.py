@@ -1,8 +1,10 @@
-"""A sweep on disk: DIR/tasks/<key>/ per finished task, DIR/failed/<key>.json per task that failed
-last time.
+"""A sweep on disk.
 
-A task's folder appears whole or not at all: written under a temporary name, flushed to the disk,
-renamed.
+- DIR/tasks/<key>/ has the files of a finished task.
+- DIR/failed/<key>.json records a task whose last run failed.
+
+The folder of a task appears whole or not at all: it is written under a temporary name, flushed to
+the disk, and renamed.
 """
 
 from __future__ import annotations
@@ -24,9 +26,9 @@ _PART = ".part-"
 
 
 class SweepStore:
-    """Results in a folder, which is made if need be; one writer at a time.
+    """Results in a folder, which is made if needed; one writer at a time.
 
-    Raises UsageError if another sweep is writing there.
+    Raises UsageError if another sweep is writing to the folder.
     """
 
     def __init__(self, folder: Path | str) -> None:
@@ -46,16 +48,17 @@ class SweepStore:
         self._lock.close()
 
     def is_done(self, task: SweepTask) -> bool:
-        """Whether the task's result is there."""
+        """Return whether the store has the result of the task."""
         return (self.tasks / task.key / METRICS_FILE).is_file()
 
     def metrics(self, task: SweepTask) -> dict[str, Any]:
-        """The metrics of a finished task."""
+        """Return the metrics of a finished task."""
         return dict(json.loads((self.tasks / task.key / METRICS_FILE).read_text(encoding="utf-8")))
 
     def add(self, task: SweepTask, outcome: TaskOutcome) -> None:
-        """Keep a result, or record a failure. Raises OSError if the disk takes no more; nothing
-        half is left.
+        """Keep a result, or record a failure.
+
+        Raises OSError if the disk is full. Then no partial result is left.
         """
         record = self.failed / f"{task.key}.json"
         if outcome.failure:
@@ -84,7 +87,7 @@ class SweepStore:
             part.mkdir()
             for name, content in files.items():
                 _write_flushed(part / name, content)
-            # a folder that somebody emptied by half
+            # a user may have deleted some files of an old result
             shutil.rmtree(place, ignore_errors=True)
             part.rename(place)
         finally:
@@ -92,14 +95,17 @@ class SweepStore:
         record.unlink(missing_ok=True)
 
     def save_request(self, tasks: Sequence[SweepTask], baseline: str) -> None:
-        """Note what was asked last, for `report`."""
+        """Record the tasks that were asked for last; `report` reads them."""
         write(
             self.folder / GRID_FILE,
             _json({"baseline": baseline, "tasks": [t.identity for t in tasks]}),
         )
 
     def last_request(self) -> tuple[list[SweepTask], str]:
-        """(tasks asked last, baseline). Raises UsageError where nothing was."""
+        """Return the tasks that were asked for last, and their baseline.
+
+        Raises UsageError if there is no such record.
+        """
         try:
             grid = json.loads((self.folder / GRID_FILE).read_text(encoding="utf-8"))
         except FileNotFoundError:
@@ -108,7 +114,7 @@ class SweepStore:
 
 
 def write(path: Path, content: bytes) -> None:
-    """Replace a file whole or not at all."""
+    """Replace a file, whole or not at all."""
     part = path.with_name(f"{_PART}{path.name}")
     try:
         _write_flushed(part, content)

@@ -1,4 +1,4 @@
-"""Run what is missing of a sweep, keep what finishes."""
+"""Run the missing tasks of a sweep, and keep the results that finish."""
 
 from __future__ import annotations
 
@@ -18,9 +18,7 @@ Tell = Callable[[SweepTask, TaskOutcome], None]
 
 @dataclass(frozen=True)
 class SweepSummary:
-    """What a call did: tasks that were there before, tasks that ran, and those of them that
-    failed.
-    """
+    """What a call did: tasks that were finished before, tasks that ran, and those that failed."""
 
     before: int
     ran: int
@@ -33,9 +31,11 @@ def sweep(
     executor: TaskExecutor,
     tell: Tell = lambda task, outcome: None,
 ) -> SweepSummary:
-    """Run every task that has no result yet; tell(task, outcome) after each. What failed is
-    recorded and counts as missing next time. Stops at once, with everything finished kept, on an
-    interrupt or when the disk of the results is full (OSError)."""
+    """Run every task that has no result yet; call tell(task, outcome) after each.
+
+    A failure is recorded, and counts as missing next time. On an interrupt, or when the disk of the
+    results is full (OSError), the sweep stops at once and keeps everything that has finished.
+    """
     write(store.folder / MACHINE, (machine() + "\n").encode())
     missing = [task for task in tasks if not store.is_done(task)]
     failed: list[Finished] = []

@@ -1,7 +1,7 @@
-"""The tables of a sweep: results.csv, a row per finished task; comparison.csv and .md, every policy
-against a baseline.
+"""The tables of a sweep: results.csv, comparison.csv and comparison.md.
 
-What the columns mean: docs/benchmark-policies.md.
+results.csv has a row per finished task. The other two compare every policy with a baseline.
+docs/benchmark-policies.md explains the columns.
 """
 
 from __future__ import annotations
@@ -61,11 +61,12 @@ COMPARED = {
     "bill_dollars": "bill",
     "revocations": "GPUs revoked",
 }
-"""Metrics compared with the baseline -> how the table calls them. Less is better in all but
-MORE_IS_BETTER.
+"""Metrics that are compared with the baseline -> their names in the table.
+
+Less is better, except for those in MORE_IS_BETTER.
 """
 WHERE_ANY = ("bill_dollars", "revocations")
-"""Those that are compared for workloads where some value is not 0 only."""
+"""Metrics that are compared only for workloads in which some value is not 0."""
 MORE_IS_BETTER = ("efficiency_mean",)
 RESULTS, COMPARISON, COMPARISON_TEXT = "results.csv", "comparison.csv", "comparison.md"
 POOLED = "all"
@@ -94,7 +95,7 @@ Metrics = Mapping[SweepTask, Mapping[str, object]]
 
 
 def write_tables(store: SweepStore, tasks: Sequence[SweepTask], baseline: str) -> str:
-    """Write the three files from what is finished of the tasks; returns the Markdown."""
+    """Write the three files from the finished tasks; return the Markdown."""
     metrics = {task: store.metrics(task) for task in tasks if store.is_done(task)}
     rows = comparisons(metrics, baseline)
     text = markdown(rows, metrics, len(tasks), baseline)
@@ -108,7 +109,7 @@ def write_tables(store: SweepStore, tasks: Sequence[SweepTask], baseline: str) -
 
 
 def results(metrics: Metrics) -> list[Row]:
-    """A row per finished task."""
+    """Return a row per finished task."""
     return [
         {
             "workload": task.workload,
@@ -123,7 +124,10 @@ def results(metrics: Metrics) -> list[Row]:
 
 
 def comparisons(metrics: Metrics, baseline: str) -> list[Row]:
-    """A row per workload, load (and all loads pooled, if there are several), policy and metric."""
+    """Return a row per workload, load, policy and metric.
+
+    If a workload has several loads, further rows pool all of them.
+    """
     cells = {(t.workload, t.load, t.policy, t.seed): found for t, found in metrics.items()}
     seeds = sorted({t.seed for t in metrics})
     rows: list[Row] = []
@@ -155,7 +159,7 @@ def comparisons(metrics: Metrics, baseline: str) -> list[Row]:
 
 
 def markdown(rows: Sequence[Row], metrics: Metrics, tasks: int, baseline: str) -> str:
-    """The comparison as one table per workload, with what is needed to judge it."""
+    """Return the comparison as one table per workload, with what is needed to judge it."""
     n = max((int(str(row["n"])) for row in rows), default=0)
     short = sum(_number(m.get("finished")) < _number(m.get("jobs")) for m in metrics.values())
     lines = [
@@ -198,7 +202,7 @@ def markdown(rows: Sequence[Row], metrics: Metrics, tasks: int, baseline: str) -
 
 
 def table(rows: Sequence[Row]) -> Iterator[str]:
-    """Lines of Markdown: the comparisons of one workload, a line per load and policy."""
+    """Yield the Markdown lines of one workload: one line per load and policy."""
     by = {(row["load"], row["policy"], row["metric"]): row for row in rows}
     there = {row["metric"] for row in rows}
     compared = {metric: name for metric, name in COMPARED.items() if metric in there}
@@ -250,7 +254,7 @@ def _row(
 
 
 def load_text(load: float | None) -> str:
-    """A load as it stands in the tables; empty for a folder."""
+    """Return a load as text of the tables; empty for a folder."""
     return "" if load is None else f"{load:g}"
 
 

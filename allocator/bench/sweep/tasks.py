@@ -1,4 +1,4 @@
-"""What one task of a sweep is: a simulation, identified by everything its result depends on."""
+"""One task of a sweep: a simulation, identified by everything on which its result depends."""
 
 from __future__ import annotations
 
@@ -13,18 +13,25 @@ from typing import TYPE_CHECKING, Any
 
 from allocator.errors import UsageError
 
-if TYPE_CHECKING:  # heavy, and the process of a task does not need it before its runner does
+if TYPE_CHECKING:  # heavy; the process of a task needs it only in its runner
     from allocator.simulator.options import SimulationOptions
 
 FORMAT = 1
-"""Part of every task's identity; raised when the meaning of a task or of its files changes."""
+"""Part of the identity of every task; raised when the meaning of a task or its files changes."""
 
 
 @dataclass(frozen=True)
 class WorkloadSource:
-    """A workload. name: as in the tables. A generator has loads, in its own unit, and a number of
-    jobs; a folder of files has a path and the digest of its content, and is simulated as it is;
-    revocable: it has spot servers with a hazard, so that seeds differ."""
+    """A workload: a generator, or a folder of files.
+
+    Attributes
+    ----------
+    name : as in the tables.
+    loads : of a generator, in its own unit.
+    jobs : of a generator, how many.
+    digest, path : of a folder; digest is that of its content. A folder is simulated unchanged.
+    revocable : whether it has spot servers with a hazard, so that seeds differ.
+    """
 
     name: str
     loads: tuple[float, ...] = ()
@@ -36,11 +43,17 @@ class WorkloadSource:
 
 @dataclass(frozen=True)
 class SweepTask:
-    """One simulation. load: of the generator, in its own unit, None for a folder. seed: of the
-    generator and of the simulation. jobs: how many to generate, None = the generator's own number.
-    options: those of allocator.simulator.Options that differ from their default, by name, so that
-    an option to come changes no task that is there. path: where a folder lies, which is no part of
-    what the task is."""
+    """One simulation.
+
+    Attributes
+    ----------
+    load : of the generator, in its own unit; None for a folder.
+    seed : of the generator and of the simulation.
+    jobs : how many to generate; None for the default of the generator.
+    options : fields of SimulationOptions that differ from their default, by name. A new option
+    therefore does not change the identity of existing tasks.
+    path : location of a folder; it is not part of the identity.
+    """
 
     workload: str
     load: float | None
@@ -53,7 +66,7 @@ class SweepTask:
 
     @property
     def identity(self) -> dict[str, object]:
-        """Everything the result depends on but the code, as plain JSON values."""
+        """Return everything but the code on which the result depends, as plain JSON values."""
         return {
             "format": FORMAT,
             "workload": self.workload,
@@ -67,7 +80,7 @@ class SweepTask:
 
     @property
     def key(self) -> str:
-        """SHA-256 of the canonical JSON of the identity: the task's folder."""
+        """Return the SHA-256 of the canonical JSON of the identity; it names the task's folder."""
         text = json.dumps(self.identity, sort_keys=True, separators=(",", ":"), allow_nan=False)
         return hashlib.sha256(text.encode()).hexdigest()
 
@@ -77,7 +90,7 @@ class SweepTask:
 
 
 def from_identity(identity: Mapping[str, object], path: str = "") -> SweepTask:
-    """The task of an identity; raises UsageError if it is one of another format."""
+    """Return the task of an identity; raise UsageError if the identity has another format."""
     if identity.get("format") != FORMAT:
         raise UsageError(
             f"a task of format {identity.get('format')}, not {FORMAT}: choose another folder"
@@ -87,7 +100,7 @@ def from_identity(identity: Mapping[str, object], path: str = "") -> SweepTask:
 
 
 def source_of_folder(path: Path | str) -> WorkloadSource:
-    """The workload in a folder. Raises UsageError where there is no workload.csv."""
+    """Return the workload in a folder; raise UsageError if it has no workload.csv."""
     folder = Path(path)
     if not (folder / "workload.csv").is_file():
         raise UsageError(
@@ -105,7 +118,7 @@ def source_of_folder(path: Path | str) -> WorkloadSource:
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """The files of a workload that a simulation reads: its CSV and TOML files, by name."""
+    """Return the files of a workload that a simulation reads, CSV and TOML, by name."""
     return {
         p.name: p.read_bytes()
         for p in sorted(folder.iterdir())
@@ -114,7 +127,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def digest(files: Mapping[str, bytes]) -> str:
-    """SHA-256 of names and contents."""
+    """Return the SHA-256 of names and contents."""
     lines = "".join(
         f"{hashlib.sha256(content).hexdigest()} {name}\n" for name, content in sorted(files.items())
     )
@@ -127,11 +140,11 @@ def grid(
     seeds: int,
     options: SimulationOptions,
 ) -> list[SweepTask]:
-    """All tasks, seed by seed, so that an early look compares policies on the same ground. options:
-    of every simulation, but for the seed, which is the task's.
+    """Return all tasks, seed by seed, so that early results compare policies on equal inputs.
 
-    A folder in a world without chance has seed 0 only: others would repeat the same simulation, and
-    count as evidence. Raises UsageError for two workloads of one name.
+    `options` hold for every simulation, except for the seed, which is that of the task. A folder
+    without randomness has seed 0 only: other seeds would repeat the same simulation, and count as
+    evidence. Raises UsageError for two workloads of one name.
     """
     if len({s.name for s in sources}) < len(sources):
         raise UsageError("two workloads have the same name; the tables could not tell them apart")
