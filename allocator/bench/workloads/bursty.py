@@ -1,8 +1,8 @@
-"""Heavy tails and sweeps, calibrated on Philly.
+"""bursty: heavy-tailed durations and sweeps of similar jobs, calibrated on Philly.
 
-Two tenants of six submit 70 % of the jobs, mostly sweeps of one-GPU jobs; duration is drawn given
-the number of GPUs, so that few large jobs carry most of the work. Submissions are batches of
-near-identical jobs seconds apart; batches come at an hourly rate that itself wanders by orders of
+Two of six tenants submit 70 % of the jobs, mostly sweeps of one-GPU jobs. The duration is drawn
+given the number of GPUs, so that few large jobs carry most of the work. Submissions are batches of
+near-identical jobs that are seconds apart. Batches come at an hourly rate that varies by orders of
 magnitude (log-normal, correlated from hour to hour). Sizes and durations are drawn in strata, so
 that a small workload has its share of large jobs too.
 """
@@ -37,11 +37,20 @@ ALIKE = 0.97  # correlation of the normal scores of durations within a batch
 def bursty(
     *, seed: int, load: float, jobs: int, gpus: int | None = None, longest_h: float | None = None
 ) -> GeneratedWorkload:
-    """load: GPU-hours demanded at the request / GPU-hours of the cluster while jobs are submitted.
+    """Return a workload of the generator `bursty`.
 
-    Without `gpus` the cluster is sized for the window: whole days, one at least, Philly's rate at
-    most. longest_h: of a run at the request, hours; default half the window, a week at most
-    (Philly's, of up to 53 days, would decide every comparison alone).
+    Without `gpus` the cluster is sized for the window. The window is whole days, at least one, and
+    long enough that submissions are not more frequent than on Philly.
+
+    Parameters
+    ----------
+    seed : of every draw.
+    load : GPU-hours demanded at the requested sizes / GPU-hours of the cluster while jobs are
+    submitted.
+    jobs : number of jobs.
+    gpus : GPUs of the cluster.
+    longest_h : longest run at the requested size, hours. The default is half the window, at most a
+    week. Philly's own runs of up to 53 days would decide every comparison alone.
     """
     rng = np.random.default_rng(seed)
     names = list(PHILLY_TENANTS)
@@ -98,9 +107,7 @@ def bursty(
 
 
 def _batches(rng: np.random.Generator, jobs: int, names: list[str]) -> tuple[Ints, Ints, Ints]:
-    """Number of the batch of each job, shape (J,); tenant and GPUs per job of each batch, shape
-    (batches,).
-    """
+    """Return the batch of each job (J,), and tenant and GPUs per job of each batch (batches,)."""
     share = {n: PHILLY_TENANTS[n] for n in names}
     sweeping = round(jobs * sum(share[n] for n in PHILLY_SWEEPING))
     batch, tenant, size, first = [], [], [], 0
@@ -118,7 +125,7 @@ def _batches(rng: np.random.Generator, jobs: int, names: list[str]) -> tuple[Int
 
 
 def _numbers(rng: np.random.Generator, jobs: int, most: int, alone: float, tail: float) -> Ints:
-    """Number of the batch of each job from 0 upwards, shape (jobs,)."""
+    """Return the number of the batch of each job, from 0 upwards, shape (jobs,)."""
     size = np.where(
         rng.random(jobs) < alone, 1.0, np.floor(2.0 * rng.random(jobs) ** (-1.0 / tail))
     )
@@ -127,8 +134,9 @@ def _numbers(rng: np.random.Generator, jobs: int, most: int, alone: float, tail:
 
 
 def _scores(rng: np.random.Generator, size: Ints, jobs_of: Ints) -> Floats:
-    """A standard normal score per batch, spread evenly over the jobs of each size, shape
-    (batches,).
+    """Return a standard normal score per batch, shape (batches,).
+
+    Scores are spread evenly over the jobs of each size.
     """
     out = np.empty(len(size))
     for k in np.unique(size):
@@ -137,11 +145,12 @@ def _scores(rng: np.random.Generator, size: Ints, jobs_of: Ints) -> Floats:
 
 
 def submissions(rng: np.random.Generator, batch: Ints, window: float) -> Floats:
-    """Times in whole seconds, shape (J,): each batch at a random time of the wandering rate, its
-    jobs close by.
+    """Return submission times in whole seconds, shape (J,).
+
+    Each batch comes at a random time of the varying rate, and its jobs follow closely.
     """
     hours = max(1, int(np.ceil(window / 3_600.0)))
-    # becomes a first-order autoregression of variance 1
+    # becomes a first-order autoregression with variance 1
     log = rng.normal(size=hours)
     for h in range(1, hours):
         log[h] = MEMORY * log[h - 1] + np.sqrt(1.0 - MEMORY**2) * log[h]

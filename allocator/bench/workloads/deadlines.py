@@ -1,10 +1,9 @@
-"""Jobs with deadlines, as many on-demand machines as anybody may want, and spot zones that cost a
-third.
+"""deadlines: jobs with deadlines, on-demand machines without limit, and cheap spot zones.
 
-All GPUs are V100s at list prices, in zones as of zones.py; which machine to take, and when to wait
-for a cheap one, is all there is to decide. Every job has a deadline, 600 s and 1.5 to 3 times its
-run time at the request after its submission, and checkpoints, so that losing a machine costs
-minutes.
+Spot machines cost a third of on-demand ones. All GPUs are V100s at list prices, in zones like those of zones.py. A policy decides only which
+machine to take and when to wait for a cheap one. Every job has a deadline: its submission plus 600
+s plus 1.5 to 3 times its run time at the requested size. It writes checkpoints, so that losing a
+machine costs minutes.
 """
 
 from __future__ import annotations
@@ -28,8 +27,8 @@ from allocator.bench.workloads.parts.tables import Columns, GeneratedWorkload
 from allocator.bench.workloads.zones import LIFE_H, MACHINE, REGIONS
 from allocator.domain.problem import Floats
 
-GPUS = 40  # spot GPUs when all are there
-PLENTY = 16  # on-demand GPUs for each of them: never too few
+GPUS = 40  # spot GPUs when all are available
+PLENTY = 16  # on-demand GPUs for each spot GPU: always enough
 SIZES = {1: 0.40, 2: 0.25, 4: 0.20, 8: 0.15}
 MEDIAN_S, SIGMA, SHORTEST_S, LONGEST_S = 9_000.0, 1.0, 1_200.0, 86_400.0
 # deadline - submission = GRACE_S + SLACK x run time at the request
@@ -37,8 +36,14 @@ SLACK, GRACE_S = (1.5, 3.0), 600.0
 
 
 def deadlines(*, seed: int, load: float, jobs: int, gpus: int | None = None) -> GeneratedWorkload:
-    """load: GPU-hours demanded at the request / GPU-hours there are on spot. gpus: spot GPUs
-    when all are there.
+    """Return a workload of the generator `deadlines`.
+
+    Parameters
+    ----------
+    seed : of every draw.
+    load : GPU-hours demanded at the requested sizes / GPU-hours available on spot.
+    jobs : number of jobs.
+    gpus : spot GPUs when all are available.
     """
     rng = np.random.default_rng(seed)
     names = [f"{region}-{'abc'[i]}" for region, count in REGIONS.items() for i in range(count)]
@@ -54,8 +59,9 @@ def deadlines(*, seed: int, load: float, jobs: int, gpus: int | None = None) -> 
 
 @dataclass(frozen=True)
 class Demand:
-    """Jobs without times of submission, from which deadline_s counts; models.csv; GPU-seconds at
-    the request (J,).
+    """Jobs without submission times, models.csv, and GPU-seconds at the requested sizes (J,).
+
+    deadline_s counts from the submission.
     """
 
     jobs: Columns
@@ -65,7 +71,7 @@ class Demand:
 
 @dataclass(frozen=True)
 class SpotZones:
-    """Spot pools over time: machines there, each of `machine` GPUs, and prices."""
+    """Spot pools over time: available machines, each of `machine` GPUs, and prices."""
 
     names: Sequence[str]
     there: Sequence[StepFunction]
@@ -74,7 +80,7 @@ class SpotZones:
 
 
 def demand(rng: np.random.Generator, jobs: int, most: int) -> Demand:
-    """What the jobs of this family want; no request is above `most` GPUs."""
+    """Draw the jobs of this family of workloads; no request is above `most` GPUs."""
     requested = np.minimum(draw.draw_in_strata(rng, SIZES, np.ones(jobs)), most)
     run_s = np.clip(
         MEDIAN_S * np.exp(SIGMA * draw.scores_in_strata(rng, np.ones(jobs))), SHORTEST_S, LONGEST_S
@@ -104,8 +110,10 @@ def demand(rng: np.random.Generator, jobs: int, most: int) -> Demand:
 def submit_on_market(
     name: str, rng: np.random.Generator, wanted: Demand, zones: SpotZones, load: float
 ) -> GeneratedWorkload:
-    """The jobs, submitted in the window in which the spot zones give their GPU-hours / load,
-    besides these zones.
+    """Return a workload of the jobs and the zones.
+
+    The window of submissions is the time in which the spot zones have the GPU-hours of the jobs
+    divided by the load.
     """
     names, machine = zones.names, zones.machine
     at = np.unique(np.concatenate([z.at_s for z in zones.there]))

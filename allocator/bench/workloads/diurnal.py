@@ -1,8 +1,8 @@
-"""Day and night, weekdays and weekends: submissions as on Helios Venus, from Monday midnight.
+"""diurnal: submissions by hour of the day and day of the week, as on Helios Venus.
 
-A Poisson process whose rate follows the measured hours of the day and days of the week. Durations
-are log-normal with Helios' median and mean; the mean request is that of Venus, the shares of the
-sizes are assumed.
+Submissions are a Poisson process from Monday midnight on, whose rate follows the measured hours and
+days. Durations are log-normal with the median and mean of Helios. The mean request is that of
+Venus; the shares of the sizes are assumed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SIZES = {
 }  # mean 6.6; measured: 6.73
 LARGEST = 64
 SHORTEST_S = 10.0
-DAYS = 2  # at least; more jobs than Venus sees in that time take more days
+DAYS = 2  # at least; a workload with more jobs than Venus has in that time takes more days
 NODE, FEWEST = 8, 32
 TEAMS = ("vision", "language", "speech", "platform", "students")
 TEAM_SHARE = (0.35, 0.25, 0.20, 0.12, 0.08)
@@ -40,10 +40,20 @@ TEAM_SHARE = (0.35, 0.25, 0.20, 0.12, 0.08)
 def diurnal(
     *, seed: int, load: float, jobs: int, gpus: int | None = None, longest_h: float | None = None
 ) -> GeneratedWorkload:
-    """load: GPU-hours demanded at the request / GPU-hours of the cluster while jobs are submitted.
+    """Return a workload of the generator `diurnal`.
 
-    Without `gpus` the cluster is sized for the window: whole days, two at least, Venus' rate at
-    most. longest_h: of a run at the request, hours; default half the window, a week at most.
+    Without `gpus` the cluster is sized for the window. The window is whole days, at least two, and
+    long enough that submissions are not more frequent than on Venus.
+
+    Parameters
+    ----------
+    seed : of every draw.
+    load : GPU-hours demanded at the requested sizes / GPU-hours of the cluster while jobs are
+    submitted.
+    jobs : number of jobs.
+    gpus : GPUs of the cluster.
+    longest_h : longest run at the requested size, hours. The default is half the window, at most a
+    week.
     """
     rng = np.random.default_rng(seed)
     sigma = float(np.sqrt(2.0 * np.log(HELIOS_DURATION_S["mean"] / HELIOS_DURATION_S["median"])))
@@ -93,9 +103,9 @@ def diurnal(
 
 
 def intensity(window: float) -> tuple[Floats, float]:
-    """Relative rate of consecutive slots from Monday midnight, and the length of a slot in seconds.
+    """Return the relative rate of consecutive slots, and the length of a slot in seconds.
 
-    Slots are at most five minutes long and fill the window exactly.
+    Slots start at Monday midnight, are at most five minutes long, and fill the window exactly.
     """
     slots = int(np.ceil(window / 300.0))
     middle = (np.arange(slots) + 0.5) * (window / slots)

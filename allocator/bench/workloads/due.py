@@ -1,9 +1,9 @@
-"""Jobs with deadlines on a cluster that does not grow: 48 V100s and 16 A100s, all reserved.
+"""due: jobs with deadlines on a fixed cluster of 48 V100s and 16 A100s, all reserved.
 
-Jobs take ten minutes to six hours as requested, an hour in the median. Four of five have a
-deadline: 300 s and 0.5 to 3 times the run time at the request after submission, so that some can be
-met only on more or faster GPUs than asked for (the traces of ElasticFlow have 0.5 to 1.5 times the
-run time). Weights 1, 2 and 4 are drawn apart.
+Jobs take ten minutes to six hours at the requested size, an hour in the median. Four of five have a
+deadline: the submission plus 300 s plus 0.5 to 3 times the run time at the requested size. Some
+deadlines can therefore be met only on more or faster GPUs than requested (the traces of ElasticFlow
+have 0.5 to 1.5 times the run time). Weights 1, 2 and 4 are drawn independently.
 """
 
 from __future__ import annotations
@@ -28,8 +28,11 @@ LARGEST = 16
 
 
 def due(*, seed: int, load: float, jobs: int, gpus: int | None = None) -> GeneratedWorkload:
-    """load: V100-hours demanded at the request / V100-hours the cluster gives while jobs are
-    submitted (an A100 counts as many V100s as it is faster for this workload)."""
+    """Return a workload of the generator `due`.
+
+    `load` is the V100-hours demanded at the requested sizes / the V100-hours that the cluster has
+    while jobs are submitted. An A100 counts as many V100s as it is faster for this workload.
+    """
     rng = np.random.default_rng(seed)
     types = [t for t, _ in POOLS]
     size = [NODE * max(1, round(share * (gpus or GPUS) / NODE)) for _, share in POOLS]

@@ -1,8 +1,8 @@
-"""The jobs of deadlines.py, owned by tenants who must not lose too much when a zone goes.
+"""exposure: the jobs of deadlines.py, with limits on what tenants hold in one spot zone.
 
-Two tenants have GPUs guaranteed and a limit, as a share of these, on what they hold on the spot
-machines of any one zone; the third has neither. A fifth of the jobs never goes on spot, another
-fifth with at most 4 GPUs.
+Two tenants have guaranteed GPUs and a limit, as a share of these, on what they hold on the spot
+machines of any one zone. The third tenant has neither. A fifth of the jobs never runs on spot GPUs,
+and another fifth on at most 4.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SPOT_JOBS = ((0, 0.2), (4, 0.2), (None, 0.6))  # max_spot_gpus, share of the job
 
 
 def exposure(*, seed: int, load: float, jobs: int, gpus: int | None = None) -> GeneratedWorkload:
-    """load, gpus: as of deadlines."""
+    """Return a workload of the generator `exposure`; load and gpus are those of `deadlines`."""
     made, rng = (
         deadlines(seed=seed, load=load, jobs=jobs, gpus=gpus),
         np.random.default_rng([seed, 1]),

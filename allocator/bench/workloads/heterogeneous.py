@@ -1,11 +1,11 @@
-"""Three GPU types and five applications, as Sia was evaluated: 24 T4, 24 RTX 2080 Ti and 16 A100,
-rounds of 60 s.
+"""heterogeneous: three GPU types and five applications, as in the evaluation of Sia.
 
-Applications, their shares, requests, restart delays, run times and speed-ups by type are those of
-the published workloads and profiles (figures in `measured.py`, Jayaram Subramanya et al., SOSP
-2023, section 4); how long a job runs varies by a log-normal factor of its own. Submissions are
-Poisson at a rate that wanders from hour to hour: 160 jobs at 20 an hour there, at 40 here under
-heavy load. A job may hold any size from 1 to 24 GPUs that its pool's nodes allow.
+The cluster has 24 T4, 24 RTX 2080 Ti and 16 A100; rounds last 60 s. Applications, their shares,
+requests, restart delays, run times and speed-ups by type are those of the published workloads and
+profiles (figures in `measured.py`, Jayaram Subramanya et al., SOSP 2023, section 4). The run time
+of a job varies by a log-normal factor. Submissions are Poisson at a rate that varies from hour to
+hour. Sia has 160 jobs at 20 an hour; heavy load here is 40 an hour. A job may hold any size from 1
+to 24 GPUs that the nodes of its pool allow.
 """
 
 from __future__ import annotations
@@ -27,7 +27,10 @@ LARGEST = 24
 def heterogeneous(
     *, seed: int, load: float, jobs: int, gpus: int | None = None
 ) -> GeneratedWorkload:
-    """load: jobs per hour. Work is counted in hours on one A100."""
+    """Return a workload of the generator `heterogeneous`; `load` is jobs per hour.
+
+    Work is counted in hours on one A100.
+    """
     rng = np.random.default_rng(seed)
     scale = 1.0 if gpus is None else gpus / sum(p.gpus for p in SIA_POOLS)
     kind = draw.draw_in_strata(
@@ -78,8 +81,9 @@ def heterogeneous(
 
 
 def _hours(rng: np.random.Generator, window: float) -> Floats:
-    """Relative rate of submissions in each hour of the window, or about one: a wandering
-    logarithm.
+    """Return the relative rate of submissions in each hour of the window.
+
+    Slots are about an hour long. The logarithm of the rate is an autoregression.
     """
     hours = max(1, round(window / 3_600.0))
     log = rng.normal(size=hours)

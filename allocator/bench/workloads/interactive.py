@@ -1,11 +1,10 @@
-"""Interactive sessions on one GPU each, and batch jobs that fill the cluster: what headroom is
-for.
+"""interactive: sessions on one GPU each, and batch jobs that fill the cluster, to study headroom.
 
-Three jobs of five are sessions: they come at random times, stay for exponentially distributed
-seconds, and may not be moved. The others are elastic batch jobs with log-normal run times: half of
-them give GPUs back at short notice, half may not be moved either, so that a session waits until one
-of them ends unless GPUs are kept. interactive.csv says how many sessions come and how long they
-stay.
+Three of five jobs are sessions. They come at random times, stay for exponentially distributed
+seconds, and may not be moved. The others are elastic batch jobs with log-normal run times. Half of
+these give GPUs back at short notice. The other half may not be moved, so that a session waits until
+one of them ends, unless GPUs are kept for sessions. interactive.csv says how many sessions come and
+how long they stay.
 """
 
 from __future__ import annotations
@@ -21,12 +20,14 @@ SESSIONS = 0.6
 SESSION_S, SHORTEST_S = 900.0, 30.0
 SIZES = {1: 0.3, 2: 0.3, 4: 0.25, 8: 0.15}
 MEDIAN_S, SIGMA, LONGEST_S = 5_400.0, 1.0, 43_200.0
-WEIGHT = 4.0  # of a session: somebody waits for it
+WEIGHT = 4.0  # of a session, for which a person waits
 
 
 def interactive(*, seed: int, load: float, jobs: int, gpus: int | None = None) -> GeneratedWorkload:
-    """load: GPU-hours demanded at the request / GPU-hours of the cluster while jobs are
-    submitted.
+    """Return a workload of the generator `interactive`.
+
+    `load` is the GPU-hours demanded at the requested sizes / the GPU-hours of the cluster while
+    jobs are submitted.
     """
     rng = np.random.default_rng(seed)
     size = NODE * max(1, round((gpus or GPUS) / NODE))

@@ -1,9 +1,10 @@
-"""Four GPU types, speeds that differ by model and type, prices and a budget.
+"""mixed: four GPU types, speeds that differ by model and type, prices and a budget.
 
-A job's GPU-hours on V100s come first (classes of the Philly trace from 0.1 GPU-hours on), its model
-and its request follow from them, as in the workloads of Pollux and Sia. How much faster an A100 is
-than a V100, and what each further GPU costs, is each model variant's own. A quarter of the jobs
-name the types they accept. All write checkpoints, so that GPUs that are taken back cost minutes.
+The GPU-hours of a job on V100s are drawn first (classes of the Philly trace from 0.1 GPU-hours on).
+Its model and its request follow from them, as in the workloads of Pollux and Sia. Each model
+variant has its own speed-up of an A100 over a V100, and its own overhead of a further GPU. A
+quarter of the jobs name the types that they accept. All jobs write checkpoints, so that losing GPUs
+costs minutes.
 """
 
 from __future__ import annotations
@@ -45,11 +46,12 @@ TENANTS = (("research", 0.45, 2.0), ("product", 0.35, 1.0), ("students", 0.20, 0
 
 
 def mixed(*, seed: int, load: float, jobs: int, gpus: int | None = None) -> GeneratedWorkload:
-    """load: V100-hours demanded at the request / V100-hours the cluster gives while jobs are
-    submitted.
+    """Return a workload of the generator `mixed`.
 
-    A GPU of another type counts as many V100s as it is faster for this workload (mean over the
-    work). The budget buys a fifth less than the whole cluster; the load does not allow for that.
+    `load` is the V100-hours demanded at the requested sizes / the V100-hours that the cluster has
+    while jobs are submitted. A GPU of another type counts as many V100s as it is faster for this
+    workload (mean over the work). The budget buys a fifth less than the whole cluster; the load
+    does not account for that.
     """
     rng = np.random.default_rng(seed)
     kind = draw.draw_in_strata(rng, dict(enumerate(CLASS_SHARE)), np.ones(jobs))
@@ -114,7 +116,7 @@ def mixed(*, seed: int, load: float, jobs: int, gpus: int | None = None) -> Gene
 
 
 def _pools(gpus: int) -> dict[str, list[Any]]:
-    """About `gpus` GPUs in whole nodes, at least one node of each type."""
+    """Return about `gpus` GPUs in whole nodes, with at least one node of each type."""
     price = {
         "spot": SPOT,
         "on_demand": ON_DEMAND,

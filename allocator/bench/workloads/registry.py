@@ -1,7 +1,9 @@
-"""The generators by name: generate("reproduction", seed=3, load=0.30, jobs=250).
+"""The generators of workloads by name.
 
-A generator is a function of its own module, named like it: (seed, load, jobs, gpus=None) -> Tables.
-A new one is one file and one entry here.
+    generate("reproduction", seed=3, load=0.30, jobs=250)
+
+A generator is a function (seed, load, jobs, gpus=None) -> GeneratedWorkload in a module of the same
+name. To add one, write this module and add one entry here.
 """
 
 from __future__ import annotations
@@ -22,8 +24,15 @@ MOST_JOBS = 5_000_000
 
 
 class MakeWorkload(Protocol):
-    """Tables of one workload. seed: of every draw. load: in the generator's unit. gpus: of the
-    cluster, None = its own choice."""
+    """A function that makes a workload.
+
+    Parameters
+    ----------
+    seed : of every draw.
+    load : in the unit of the generator.
+    jobs : number of jobs.
+    gpus : GPUs of the cluster; None lets the generator choose.
+    """
 
     def __call__(
         self, *, seed: int, load: float, jobs: int, gpus: int | None = None
@@ -32,8 +41,14 @@ class MakeWorkload(Protocol):
 
 @dataclass(frozen=True)
 class Generator:
-    """about: one line. load, jobs: defaults. loads: those of benchmarks. unit: what `load`
-    counts.
+    """A generator.
+
+    Attributes
+    ----------
+    about : one line.
+    load, jobs : defaults.
+    loads : the loads of benchmarks.
+    unit : what `load` counts.
     """
 
     name: str
@@ -45,7 +60,7 @@ class Generator:
 
     @property
     def make(self) -> MakeWorkload:
-        """The function, which is loaded on first use."""
+        """Return the function, which is loaded on first use."""
         return cast(
             MakeWorkload, getattr(importlib.import_module(f"{__package__}.{self.name}"), self.name)
         )
@@ -173,10 +188,20 @@ def generate(
     jobs: int | None = None,
     gpus: int | None = None,
 ) -> GeneratedWorkload:
-    """The workload of a generator; the same arguments give the same bytes.
+    """Return the workload of a generator; the same arguments give the same bytes.
 
-    load: default and meaning are the generator's. jobs: how many. gpus: size of the cluster,
-    default the generator's. Raises UsageError for an unknown name or an argument out of range.
+    Parameters
+    ----------
+    name : of the generator.
+    seed : of every draw.
+    load : in the unit of the generator; None for its default.
+    jobs : number of jobs; None for the default.
+    gpus : GPUs of the cluster; None for the default.
+
+    Raises
+    ------
+    UsageError
+        For an unknown name or an argument out of range.
     """
     if name not in GENERATORS:
         near = difflib.get_close_matches(name, GENERATORS, 1)

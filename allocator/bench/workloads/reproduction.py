@@ -1,11 +1,14 @@
-"""The workload on which the published allocator is reproduced (MIP for elastic training, ModelArts
-2021).
+"""reproduction: the workload on which the published allocator is reproduced.
 
-64 GPUs in one pool, rounds of 300 s, Poisson arrivals; the request is 1, 2, 4 or 8 GPUs with
-probability .5, .2, .15, .15; its run time there is log-normal, median 40 minutes, sigma 1.2, at
-most 1,200 minutes. Speed follows Amdahl's law with a parallel share of the job's own, uniform on
-(.9, .995). A job may hold any power of two up to four times its request, at most 32. A running job
-that changes size pauses for 30 s; starting and resuming cost nothing.
+The source is "MIP for elastic training", ModelArts 2021.
+
+- 64 GPUs in one pool, rounds of 300 s, Poisson arrivals.
+- The request is 1, 2, 4 or 8 GPUs with probability .5, .2, .15, .15.
+- The run time at the request is log-normal with median 40 minutes, sigma 1.2, at most 1,200
+  minutes.
+- The speed follows Amdahl's law. The parallel share of each job is uniform on (.9, .995).
+- A job may hold any power of two up to four times its request, at most 32.
+- A running job that changes size pauses for 30 s; starting and resuming cost nothing.
 """
 
 from __future__ import annotations
@@ -25,8 +28,9 @@ ALLOWED = (1, 2, 4, 8, 16, 32)
 def reproduction(
     *, seed: int, load: float, jobs: int, gpus: int | None = None
 ) -> GeneratedWorkload:
-    """load: jobs per minute. Work is counted in seconds on one GPU, so every model's rate on one
-    GPU is 1.
+    """Return a workload of the generator `reproduction`; `load` is jobs per minute.
+
+    Work is counted in seconds on one GPU, so that the rate of every model on one GPU is 1.
     """
     rng = np.random.default_rng(seed)
     submitted = np.round(np.cumsum(rng.exponential(60.0 / load, jobs)), 1)

@@ -1,10 +1,10 @@
-"""Gang jobs of fixed sizes that could share GPUs two by two: memory, slowdowns and speeds of eight
-models.
+"""sharing: jobs of fixed sizes that could be colocated, with memory, slowdowns and speeds.
 
-Speeds, batches and memory: measured by Luo et al. ("Wise resource sharing", IWQoS 2024, artefact;
-speeds from the trace of Muri, SIGCOMM 2022). Their measured slowdowns are not public; here each
-model next to each is drawn from 1.1 to 2.5, the same at every size. Assumed: a tenth of a pass does
-not depend on its batch, two fifths of the memory neither.
+Speeds, batches and memory of the eight models were measured by Luo et al. ("Wise resource sharing",
+IWQoS 2024, artefact; speeds from the trace of Muri, SIGCOMM 2022). Their measured slowdowns are not
+public. Here the slowdown of each model in a colocation with each other model is drawn from 1.1 to
+2.5, the same at every size. It is assumed that a tenth of the time of a pass does not depend on its
+batch, and neither do two fifths of the memory.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ STEP_MS: Mapping[str, Mapping[int, int]] = {  # by GPUs
     "bert": {1: 178, 2: 195, 4: 190, 8: 192},
     "gpt2": {1: 426, 4: 433, 8: 437},
 }
-# of a published trace of 61 jobs, without its two of 32
+# of a published trace of 61 jobs, without its two jobs on 32 GPUs
 SIZES = {1: 0.44, 2: 0.17, 4: 0.22, 8: 0.13, 16: 0.04}
 STEPS, SIGMA, MOST_STEPS = 2_000.0, 0.8, 7_000.0  # steps of a job there: 111 to 6,690
 PASSES = (1, 2, 4)
@@ -67,9 +67,17 @@ def sharing(
     memory_gb: float = GPU_GB,
     slowdown: tuple[float, float] = SLOWDOWN,
 ) -> GeneratedWorkload:
-    """load: GPU-hours demanded alone / GPU-hours there are. memory_gb: of a GPU; below 20
-    accumulation is needed to share. slowdown: range it is drawn from, equal ends = the same for
-    all."""
+    """Return a workload of the generator `sharing`.
+
+    Parameters
+    ----------
+    seed : of every draw.
+    load : GPU-hours demanded by the jobs alone / GPU-hours available.
+    jobs : number of jobs.
+    gpus : GPUs of the cluster.
+    memory_gb : memory of a GPU. Below 20, colocation needs accumulation.
+    slowdown : range from which slowdowns are drawn; equal ends give all the same slowdown.
+    """
     rng = np.random.default_rng(seed)
     total = gpus or GPUS
     size = draw.draw_in_strata(
@@ -120,11 +128,11 @@ def sharing(
 
 
 def rates() -> Columns:
-    """rates.csv: samples per second by model, GPUs and passes, with memory."""
+    """Return rates.csv: samples per second by model, GPUs and passes, with memory."""
     rows = [
         (m, k, p) for m, known in STEP_MS.items() for k in known for p in PASSES if p <= BATCH[m]
     ]
-    # computing of a step in one pass
+    # computing time of a step in one pass
     alone = np.array([min(STEP_MS[m].values()) for m, _, _ in rows]) / 1e3
     whole = np.array([STEP_MS[m][k] for m, k, _ in rows]) / 1e3
     batch, passes = (
@@ -155,7 +163,7 @@ def rates() -> Columns:
 
 
 def _slowdowns(rng: np.random.Generator, between: tuple[float, float]) -> Columns:
-    """sharing.csv: one row for every two models, on one GPU, which holds for every size."""
+    """Return sharing.csv: one row for every two models, on one GPU, which holds for every size."""
     pairs = list(itertools.combinations_with_replacement(MEMORY_MB, 2))
     a, b = np.round(rng.uniform(*between, (2, len(pairs))), 3)
     b = np.where([x == y for x, y in pairs], a, b)

@@ -1,11 +1,10 @@
-"""Machines that come and go: reserved V100s and A100s on the spot market, whose number and
-price change.
+"""spot: reserved V100s and A100s on the spot market, whose number and price change.
 
-Groups of spot machines are there and gone in turns; the lengths are mixtures of a short and a long
-exponential, since measured ones are heavy-tailed (one V100 in us-west-2: there 88 % of the time,
-runs of 6 hours in the mean and one in the median, gaps of one hour and of 23 minutes). Removals
-take one machine or several, as groups are of several sizes. The spot price wanders slowly above a
-floor of 0.30 of the price on demand, as on AWS in 2020.
+Groups of spot machines are available and gone in turn. The lengths are mixtures of a short and a
+long exponential, since measured ones are heavy-tailed. (One V100 in us-west-2 was available 88 % of
+the time, with runs of 6 hours in the mean and one in the median, and gaps of one hour and of 23
+minutes.) A removal takes one machine or several, because groups have several sizes. The spot price
+varies slowly above a floor of 0.30 of the price on demand, as on AWS in 2020.
 """
 
 from __future__ import annotations
@@ -37,8 +36,10 @@ MEDIAN_S, SIGMA, LONGEST_S = 2_400.0, 1.3, 43_200.0
 
 
 def spot(*, seed: int, load: float, jobs: int, gpus: int | None = None) -> GeneratedWorkload:
-    """load: V100-hours demanded at the request / V100-hours there are while jobs are
-    submitted.
+    """Return a workload of the generator `spot`.
+
+    `load` is the V100-hours demanded at the requested sizes / the V100-hours available while jobs
+    are submitted.
     """
     rng = np.random.default_rng(seed)
     reserved, machines = _machines(gpus or GPUS)
@@ -108,15 +109,13 @@ def spot(*, seed: int, load: float, jobs: int, gpus: int | None = None) -> Gener
 
 
 def _machines(gpus: int) -> tuple[int, int]:
-    """GPUs that are reserved, and spot machines: one of each at least."""
+    """Return the number of reserved GPUs and of spot machines, at least one of each."""
     reserved = MACHINE * max(1, round(gpus * RESERVED / MACHINE))
     return reserved, max(1, round((gpus - reserved) / MACHINE))
 
 
 def availability(rng: np.random.Generator, machines: int, until_s: float) -> tuple[Floats, Ints]:
-    """Times at which the number of machines that are there changes, from 0 on, and the number
-    from then on.
-    """
+    """Draw the times, from 0 on, at which the number of machines changes, and the numbers."""
     times, steps, left, turn = [np.zeros(1)], [np.zeros(1, np.int64)], machines, 0
     while left:
         size = min(left, GROUPS[turn % len(GROUPS)])

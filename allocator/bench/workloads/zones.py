@@ -1,8 +1,8 @@
-"""Spot pools in five zones of two regions besides reserved and on-demand machines: where to run,
-what to fall back on.
+"""zones: spot pools in five zones of two regions, with reserved and on-demand machines.
 
-All GPUs are V100s at list prices. Availability and prices of the zones: availability.py. Every job
-has a deadline, 1.5 to 4 times its run time at the request after its submission, and checkpoints, so
+All GPUs are V100s at list prices. A policy decides where jobs run and what replaces lost spot
+machines. Availability and prices of the zones come from availability.py. Every job has a deadline:
+its submission plus 1.5 to 4 times its run time at the requested size. It writes checkpoints, so
 that losing a machine costs minutes.
 """
 
@@ -22,7 +22,7 @@ from allocator.bench.workloads.parts.speeds import family_of, model_rows
 from allocator.bench.workloads.parts.spot_tables import changes
 from allocator.bench.workloads.parts.tables import Columns, GeneratedWorkload
 
-GPUS = 64  # half of them spot machines when all are there
+GPUS = 64  # half of them spot machines when all are available
 MACHINE = 4  # GPUs that come and go together, at least
 REGIONS = {"west": 3, "east": 2}  # zones of each
 RESERVED, ON_DEMAND_SHARE = 0.25, 0.25  # of the GPUs
@@ -35,7 +35,11 @@ LIFE_H = 6.2
 
 
 def zones(*, seed: int, load: float, jobs: int, gpus: int | None = None) -> GeneratedWorkload:
-    """load: GPU-hours demanded at the request / GPU-hours there are, on-demand ones included."""
+    """Return a workload of the generator `zones`.
+
+    `load` is the GPU-hours demanded at the requested sizes / the GPU-hours available, including
+    on-demand ones.
+    """
     rng = np.random.default_rng(seed)
     total = gpus or GPUS
     reserved = MACHINE * max(1, round(total * RESERVED / MACHINE))

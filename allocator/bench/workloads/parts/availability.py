@@ -1,16 +1,24 @@
 """Spot machines of several zones that come and go together, and their prices.
 
-A zone has spot machines while it, its region and the whole market all have: three on-off processes,
-so that zones of a region go down together more often than zones of different regions. Lengths of on
-and off stretches are mixtures of a short and a long exponential, since measured ones are
-heavy-tailed (mean 5 to 10 times the median). Of two zones that are up a share u of the time, with s
-the share of what they have in common, the correlation of being up is u (1 - s) / (s (1 - u)). While
-a zone is up, its first machine is there; further groups of machines come and go on top.
+A zone has spot machines while three on-off processes are on: its own, that of its region, and that
+of the whole market. Zones of one region therefore go down together more often than zones of
+different regions. The lengths of on and off stretches are mixtures of a short and a long
+exponential, since measured ones are heavy-tailed (mean 5 to 10 times the median). Consider two
+zones that are each up a share u of the time, and let s be the share of time in which what they have
+in common is up. The correlation of being up is u (1 - s) / (s (1 - u)). While a zone is up, its
+first machine is available; further groups of machines come and go in addition.
 
-Targets (45 days of one V100 in nine AWS zones, 2023): up .88 of the time, runs of 6 h in the mean
-and 1 h in the median, gaps of 1 h and .4 h; correlation .25 to .59 within a region, .03 to .27
-between regions. Prices: AWS, 92 days of p3: floor .30 of the price on demand, mean .30 to .34,
-daily log changes of .7 to 1.6 %, correlation of days .98.
+Targets (45 days of one V100 in nine AWS zones, 2023):
+
+- zones are up .88 of the time
+- runs of 6 h in the mean and 1 h in the median, gaps of 1 h and .4 h
+- correlation .25 to .59 within a region, .03 to .27 between regions
+
+Targets of prices (AWS, 92 days of p3):
+
+- floor .30 of the price on demand, mean .30 to .34
+- daily log changes of .7 to 1.6 %
+- correlation of days .98
 """
 
 from __future__ import annotations
@@ -24,13 +32,13 @@ from allocator.domain.problem import Floats, Ints
 HOUR = 3_600.0
 Mixture = tuple[tuple[float, float], ...]  # (share, mean hours) of each kind of stretch
 GONE_H: Mixture = ((0.70, 0.4), (0.30, 2.4))  # mean 1.0, median .5: gaps of every level
-SHORT_H, SHORT = 0.60, 0.52  # of the runs, so many last so long in the mean
-# share of time: a zone; what its region, the market alone allow
+SHORT_H, SHORT = 0.60, 0.52  # SHORT of the runs last SHORT_H hours in the mean
+# share of time in which a zone is up, and in which its region and the market alone allow it
 UP, REGION, MARKET = 0.88, 0.966, 0.980
-# share of time that a further group is there while its zone is
+# share of time in which a further group is available while its zone is up
 DEEPER = 0.55
 GROUPS = (1, 1, 2, 4)  # machines that come and go together, in turn
-# price / price on demand: floor, and the walk's centre above it
+# price / price on demand: the floor, and the centre of the walk above it
 FLOOR, ABOVE = 0.30, 0.03
 STEP_S, KEEP, SHAKE = 3_600.0, 0.999, 0.0025  # of ln(price)
 
@@ -43,7 +51,7 @@ class StepFunction:
     value: Ints
 
     def at(self, times: Floats) -> Ints:
-        """The value at each of the times."""
+        """Return the value at each of the times."""
         return np.asarray(
             self.value[np.searchsorted(self.at_s, times, side="right") - 1], dtype=np.int64
         )
@@ -52,8 +60,10 @@ class StepFunction:
 def zones(
     rng: np.random.Generator, regions: tuple[int, ...], machines: int, until_s: float
 ) -> list[StepFunction]:
-    """Machines there over time in every zone, region by region. regions: number of zones of each;
-    machines: of each zone at most."""
+    """Draw the available machines over time in every zone, region by region.
+
+    `regions` has the number of zones of each region, and `machines` is the most machines of a zone.
+    """
     market = on_off(rng, MARKET, until_s)
     out = []
     for count in regions:
@@ -75,8 +85,9 @@ def zones(
 
 
 def on_off(rng: np.random.Generator, up: float, until_s: float) -> StepFunction:
-    """1 and 0 in turns, 1 a share `up` of the time; where it begins is drawn in the same
-    proportion.
+    """Draw a function that is 1 and 0 in turn, and 1 for a share `up` of the time.
+
+    Its first value is 1 with the same probability.
     """
     gap = sum(share * mean for share, mean in GONE_H)
     mean = gap * up / (1.0 - up)
@@ -90,7 +101,7 @@ def on_off(rng: np.random.Generator, up: float, until_s: float) -> StepFunction:
             _draw(rng, GONE_H, count),
             _draw(rng, runs, count),
         )
-        lengths[0] *= rng.random()  # somewhere inside a stretch
+        lengths[0] *= rng.random()  # the function starts somewhere inside a stretch
         ends = np.ceil(np.cumsum(lengths))
         if ends[-1] >= until_s:
             break
@@ -100,8 +111,9 @@ def on_off(rng: np.random.Generator, up: float, until_s: float) -> StepFunction:
 
 
 def prices(rng: np.random.Generator, on_demand: float, until_s: float) -> tuple[Floats, Floats]:
-    """Times and dollars per GPU-hour: a first-order autoregression of the logarithm, never below
-    the floor.
+    """Draw times and dollars per GPU-hour.
+
+    The logarithm is a first-order autoregression; the price is never below the floor.
     """
     at = np.arange(0.0, until_s, STEP_S)
     level = float(rng.normal(0.0, SHAKE / np.sqrt(1.0 - KEEP**2)))
@@ -129,6 +141,6 @@ def _sum(parts: list[StepFunction]) -> StepFunction:
 
 
 def _thin(at: Floats, value: Ints) -> StepFunction:
-    """Without steps that change nothing."""
+    """Drop steps that change nothing."""
     moves = np.append(True, np.diff(value) != 0)
     return StepFunction(at[moves], value[moves])

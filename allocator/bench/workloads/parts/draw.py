@@ -1,6 +1,6 @@
 """Draws that the generators share: durations by quantiles, elastic ranges, arrivals, offered load.
 
-All on numpy arrays of all jobs at once; a Generator is always an argument.
+Each function works on numpy arrays of all jobs, and takes the random generator as an argument.
 """
 
 from __future__ import annotations
@@ -23,14 +23,16 @@ Rng = np.random.Generator
 
 
 def draw_keys(rng: Rng, share: Mapping[int, float], count: int) -> Ints:
-    """`count` draws of the keys, in proportion to their shares."""
+    """Draw `count` keys in proportion to their shares."""
     weights = np.array(list(share.values()))
     return rng.choice(np.array(list(share), np.int64), count, p=weights / weights.sum())
 
 
 def draw_in_strata(rng: Rng, share: Mapping[int, float], weight: Floats | Ints) -> Ints:
-    """As `draw_keys`, one key per entry of `weight`, but the keys' total weights are in proportion
-    to the shares, to within one entry."""
+    """Draw one key per entry of `weight`, so that total weights are in proportion to the shares.
+
+    They are exact to within one entry.
+    """
     weights = np.array(list(share.values()))
     ends = np.cumsum(weights / weights.sum())
     place = np.minimum(np.searchsorted(ends, _strata(rng, weight), side="right"), len(ends) - 1)
@@ -38,15 +40,17 @@ def draw_in_strata(rng: Rng, share: Mapping[int, float], weight: Floats | Ints) 
 
 
 def scores_in_strata(rng: Rng, weight: Floats | Ints) -> Floats:
-    """Standard normal draws, each from a slice of its own as likely as its share of the weight,
-    in random order.
+    """Draw standard normal values, one per entry, each from its own slice of the distribution.
+
+    The probability of a slice is the share of the entry in the weight. Slices are in random order.
     """
     return np.asarray(ndtri(np.clip(_strata(rng, weight), 1e-9, 1.0 - 1e-9)))
 
 
 def _strata(rng: Rng, weight: Floats | Ints) -> Floats:
-    """Uniform draws that together cover (0, 1): the unit interval is cut into pieces in random
-    order.
+    """Draw uniform values that together cover (0, 1).
+
+    The unit interval is cut into pieces in random order.
     """
     order = rng.permutation(len(weight))
     out = np.empty(len(weight))
@@ -57,12 +61,17 @@ def _strata(rng: Rng, weight: Floats | Ints) -> Floats:
 
 
 def duration_s(gpus: Ints, normal: Floats, longest_s: float) -> Floats:
-    """Durations with Philly's quantiles given the number of GPUs, shape (J,), seconds, at most
-    longest_s.
+    """Return durations in seconds with Philly's quantiles given the number of GPUs, shape (J,).
 
-    normal: standard normal draws, one per job; equal draws give equal durations, correlated ones a
-    sweep. Between the measured quantiles ln(duration) is linear in the normal score, so each piece
-    is a piece of a log-normal. Sizes that were not measured use the nearest measured one.
+    Between the measured quantiles ln(duration) is linear in the normal score, so that each piece is
+    a piece of a log-normal distribution. Sizes that were not measured use the nearest measured one.
+
+    Parameters
+    ----------
+    gpus : (J,).
+    normal : standard normal draws, one per job. Equal draws give equal durations; correlated draws
+    give a sweep.
+    longest_s : the largest duration.
     """
     out = np.empty(len(gpus))
     measured = np.array(list(PHILLY_DURATION_S))
@@ -76,7 +85,7 @@ def duration_s(gpus: Ints, normal: Floats, longest_s: float) -> Floats:
 
 
 def truncated_lognormal(rng: Rng, median: float, sigma: float, most: float, count: int) -> Floats:
-    """Log-normal draws; those above `most` are `most`."""
+    """Draw log-normal values; those above `most` become `most`."""
     return np.minimum(median * np.exp(rng.normal(0.0, sigma, count)), most)
 
 
@@ -85,25 +94,27 @@ def log_uniform(rng: Rng, low: float, high: float, count: int) -> Floats:
 
 
 def curve_c(rng: Rng, count: int) -> Floats:
-    """Overheads c of the speed curve t1 n / (1 + c (n - 1)), log-uniform over the measured
-    range, four digits.
+    """Draw overheads c of the speed curve t1 n / (1 + c (n - 1)).
+
+    They are log-uniform over the measured range, with four digits.
     """
     return round_digits(log_uniform(rng, *CURVE_C, count), 4)
 
 
 def elastic_max(rng: Rng, requested: Ints, most: int) -> Ints:
-    """max_gpus = 1, 2 or 4 times the request (three, three and four in ten), at most `most` but
-    never below it.
+    """Draw max_gpus: 1, 2 or 4 times the request with probability .3, .3 and .4.
+
+    It is at most `most`, but never below the request.
     """
     wide = requested * rng.choice(np.array([1, 2, 4]), len(requested), p=[0.3, 0.3, 0.4])
     return np.asarray(np.maximum(np.minimum(wide, most), requested), np.int64)
 
 
 def arrivals(rng: Rng, intensity: Floats, step_s: float, count: int) -> Floats:
-    """`count` submission times in order, from a Poisson process given that so many happen.
+    """Draw `count` submission times in order, from a Poisson process given that so many happen.
 
-    intensity: relative rate of consecutive slots of step_s seconds, from time 0; they all together
-    are the window.
+    `intensity` is the relative rate of consecutive slots of `step_s` seconds from time 0. All slots
+    together are the window.
     """
     edges = np.arange(len(intensity) + 1) * step_s
     mass = np.concatenate([[0.0], np.cumsum(intensity)])
@@ -111,8 +122,11 @@ def arrivals(rng: Rng, intensity: Floats, step_s: float, count: int) -> Floats:
 
 
 def round_digits(x: Floats, count: int) -> Floats:
-    """Rounded to so many significant digits, so that files stay short and bytes equal on machines
-    whose logarithms differ in the last place."""
+    """Round to `count` significant digits.
+
+    This keeps files short. It also makes bytes equal on machines whose logarithms differ in the
+    last digit.
+    """
     return np.array([float(f"{v:.{count}g}") for v in x.tolist()])
 
 
@@ -122,15 +136,16 @@ def names(count: int, prefix: str = "job") -> list[str]:
 
 
 def overhead_rate(rate_1: Floats, c: Floats, gpus: Ints) -> Floats:
-    """rate_1 n / (1 + c (n - 1)), work per second."""
+    """Return rate_1 n / (1 + c (n - 1)), work per second."""
     return rate_1 * gpus / (1.0 + c * (gpus - 1.0))
 
 
 def speed_ups(
     model: list[str], requested: Ints, gpu_type: str, curves: Mapping[str, Sequence[Any]]
 ) -> Floats:
-    """Speed of each job at its request on a type / on a V100, shape (J,), from models.csv of
-    kind overhead.
+    """Return the speed of each job at its request on a type over that on a V100, shape (J,).
+
+    The curves are models.csv of kind overhead.
     """
     known = {
         (m, t): q
@@ -147,21 +162,18 @@ def speed_ups(
 
 
 def longest_s(days: int, longest_h: float | None) -> float:
-    """Longest run at the request, seconds: as asked, else half of a window of so many days, a
-    week at most.
+    """Return the longest run at the requested size in seconds.
+
+    The default is half of a window of `days` days, at most a week.
     """
     return 3_600.0 * (min(12.0 * days, 168.0) if longest_h is None else longest_h)
 
 
 def window_s(gpu_seconds: float, gpus: float, load: float) -> float:
-    """Length of the window in which GPU-seconds demanded / GPU-seconds there are is exactly
-    `load`.
-    """
+    """Return the length of the window in which demand / available GPU-seconds is exactly `load`."""
     return gpu_seconds / (gpus * load)
 
 
 def cluster_gpus(gpu_seconds: float, window: float, load: float, node: int, fewest: int) -> int:
-    """GPUs in whole nodes, `fewest` at least, on which so much demand in so long a window is
-    about this load.
-    """
+    """Return GPUs in whole nodes, at least `fewest`, on which the demand is about this load."""
     return max(fewest, node * round(gpu_seconds / (window * load) / node))

@@ -1,10 +1,13 @@
-"""What was measured on real clusters, as the generators use it. Figures only; no line of a trace is
-copied.
+"""Figures that were measured on real clusters, as the generators use them.
 
-Sources: Philly, Microsoft's training cluster in 2017 (82,247 jobs of the filtered copy in public
-artefacts); Helios, SenseTime's Venus cluster in 2020 (125,214 GPU jobs); Alibaba PAI and openb;
-published scaling tables (MLPerf, Sia's and Gavel's profiles); list prices of 2025 and the spot
-prices of AWS.
+The module has figures only; no line of a trace is copied. Sources:
+
+- Philly, Microsoft's training cluster in 2017 (82,247 jobs of the filtered copy in public
+  artefacts)
+- Helios, SenseTime's Venus cluster in 2020 (125,214 GPU jobs)
+- Alibaba PAI and openb
+- published scaling tables (MLPerf, Sia's and Gavel's profiles)
+- list prices of 2025, and the spot prices of AWS
 """
 
 from __future__ import annotations
@@ -105,16 +108,14 @@ STARTUP_S = 78  # start of a GPU machine, median of 100
 SPOT_REVOCATIONS = 0.076  # per GPU-hour: 0.61 per hour and machine of 8
 CHECKPOINT_S, CHECKPOINT_EVERY_S = 10, 900  # of jobs that may be on spot GPUs
 
-# --- Sia (SOSP 2023): the cluster and the applications of its heterogeneous experiments. Public
-# artefact:
-# shares, requests and restart delays of eight workloads; run times and 8-GPU speed-ups (yolov3 on
-# T4: 16 GPUs) of the
-# profiles, at the best batch size of each size
+# --- Sia (SOSP 2023): the cluster and the applications of its heterogeneous experiments.
+# From the public artefact: shares, requests and restart delays of eight workloads; run times and
+# 8-GPU speed-ups (yolov3 on T4: 16 GPUs) of the profiles, at the best batch size of each size.
 
 
 @dataclass(frozen=True)
 class SiaPool:
-    """GPUs of one type in nodes of `node`."""
+    """GPUs of one type in nodes of `node` GPUs."""
 
     gpu_type: str
     gpus: int
@@ -123,8 +124,13 @@ class SiaPool:
 
 @dataclass(frozen=True)
 class Application:
-    """hours: alone on one GPU of each type; overhead: c there. requests: GPUs of the tuned jobs
-    -> share.
+    """An application of the workloads of Sia.
+
+    Attributes
+    ----------
+    hours : run time on one GPU of each type.
+    overhead : c on each type.
+    requests : GPUs of the tuned jobs -> share.
     """
 
     name: str

@@ -1,7 +1,6 @@
-"""Models with speed curves: a job's family follows from how much work it is, as Pollux and Sia draw
-them.
+"""Models with speed curves, by how much work a job has, as Pollux and Sia draw them.
 
-Speed on n GPUs of a type is t1 n / (1 + c (n - 1)); t1 and c are each variant's own.
+The speed on n GPUs of a type is t1 n / (1 + c (n - 1)). Each model variant has its own t1 and c.
 """
 
 from __future__ import annotations
@@ -24,8 +23,9 @@ SAMPLES_PER_S = (900.0, 2_500.0, 40.0, 90.0, 60.0, 380.0)  # on one V100, order 
 
 
 def family_of(gpu_hours: Floats) -> Ints:
-    """Class of each job by its GPU-hours, shape (J,): 0 below 1, 1 below 10, 2 below 100, 3
-    beyond.
+    """Return the class of each job by its GPU-hours, shape (J,).
+
+    It is 0 below 1, 1 below 10, 2 below 100, and 3 above.
     """
     return np.searchsorted(np.array(UP_TO_H), gpu_hours, side="right")
 
@@ -33,9 +33,9 @@ def family_of(gpu_hours: Floats) -> Ints:
 def model_rows(
     rng: np.random.Generator, kind: Ints, types: Sequence[str], group: Ints
 ) -> tuple[list[str], Floats, Floats, dict[str, list[Any]]]:
-    """Model name, t1 and c on a V100 of each job, shapes (J,), and models.csv.
+    """Return model name, t1 and c on a V100 of each job, shapes (J,), and models.csv.
 
-    kind: class of each job (family_of). group: jobs of one group (a sweep) take the same variant
+    `kind` is the class of each job (family_of). Jobs of one `group` (a sweep) take the same variant
     within a class.
     """
     pick = rng.integers(0, 2, int(group.max()) + 1)[group]

@@ -1,6 +1,4 @@
-"""Files of a workload whose spot pools come and go and change their price: capacity.csv and
-prices.csv.
-"""
+"""Write capacity.csv and prices.csv of a workload whose spot pools change."""
 
 from __future__ import annotations
 
@@ -20,7 +18,11 @@ def changes(
     walks: Sequence[Walk],
     until_s: float,
 ) -> dict[str, Columns]:
-    """Everything after time 0 up to until_s. there: machines of each pool, of `machine` GPUs."""
+    """Return every change after time 0 up to until_s.
+
+    `there` has the available machines of each pool; a machine has `machine` GPUs. `walks` has the
+    prices of each pool.
+    """
     moves = sorted(
         (t, n, int(v) * machine)
         for n, z in zip(names, there, strict=True)

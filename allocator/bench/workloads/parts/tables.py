@@ -1,7 +1,7 @@
-"""A generated workload as columns of plain values, and the way to files and to a Workload.
+"""A generated workload as columns of plain values; it can be written or read as a Workload.
 
-The text is a function of the values alone: the same tables give the same bytes. Columns, not rows,
-because a workload may have 80,000 jobs.
+The text depends on the values alone: the same tables give the same bytes. Values are in columns,
+not rows, because a workload may have 80,000 jobs.
 """
 
 from __future__ import annotations
@@ -33,9 +33,14 @@ Columns = Mapping[str, Sequence[Any] | np.ndarray[Any, Any]]
 class GeneratedWorkload:
     """One workload folder.
 
-    config: keys of config.toml. tables: file name -> column name -> values of equal length; None =
-    an empty cell, a tuple = a list, a mapping = JSON. about: text of README.md. window_s: seconds
-    from 0 in which jobs are submitted. load: what was asked for, in the unit of the generator.
+    Attributes
+    ----------
+    config : keys of config.toml.
+    tables : file name -> column name -> values of equal length. None is an empty cell, a tuple is a
+    list, and a mapping is JSON.
+    about : text of README.md.
+    window_s : seconds from 0 in which jobs are submitted.
+    load : the load that was asked for, in the unit of the generator.
     """
 
     name: str
@@ -46,7 +51,7 @@ class GeneratedWorkload:
     load: float = float("nan")
 
     def files(self) -> dict[str, bytes]:
-        """File name -> content, in order of names."""
+        """Return file name -> content, in order of names."""
         out = {file: _csv(columns).encode() for file, columns in self.tables.items()}
         if self.config:
             out["config.toml"] = format_toml(self.config).encode()
@@ -55,10 +60,9 @@ class GeneratedWorkload:
         return dict(sorted(out.items()))
 
     def write(self, folder: str | os.PathLike[str]) -> Path:
-        """Write the files into `folder`, made if need be; returns it.
+        """Write the files into `folder`, which is made if needed; return it.
 
-        Raises UsageError if the folder holds anything already, AllocatorError where it cannot be
-        written.
+        Raises UsageError if the folder has any content, and AllocatorError if it cannot be written.
         """
         path = Path(folder)
         if path.is_dir() and any(path.iterdir()):
@@ -67,15 +71,16 @@ class GeneratedWorkload:
         return path
 
     def workload(self) -> Workload:
-        """The workload that reading the folder gives, validated. Raises InvalidInput if it
-        breaks a rule.
+        """Return the validated workload that reading the folder gives.
+
+        Raises InvalidInput if it breaks a rule.
         """
         from allocator.io.workloads import parse_workload
 
         return parse_workload(self.name, self.files())
 
     def frame(self, file: str = "workload.csv") -> pd.DataFrame:
-        """One table as a pandas frame. Raises KeyError for a table it does not have."""
+        """Return one table as a pandas frame. Raises KeyError for a table that does not exist."""
         import pandas as pd
 
         return pd.DataFrame({name: list(values) for name, values in self.tables[file].items()})
@@ -86,7 +91,7 @@ def _csv(columns: Columns) -> str:
 
 
 def _texts(values: Sequence[Any] | np.ndarray[Any, Any]) -> list[str]:
-    """The cells of a column as text, by the rules of folders.cell."""
+    """Return the cells of a column as text, by the rules of folders.cell."""
     if isinstance(values, np.ndarray):
         return list(map(cell if values.dtype.kind == "f" else str, values.tolist()))
     if values and all(isinstance(v, dict) for v in values):
