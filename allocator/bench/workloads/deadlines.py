@@ -1,9 +1,9 @@
 """deadlines: jobs with deadlines, on-demand machines without limit, and cheap spot zones.
 
-Spot machines cost a third of on-demand ones. All GPUs are V100s at list prices, in zones like those of zones.py. A policy decides only which
-machine to take and when to wait for a cheap one. Every job has a deadline: its submission plus 600
-s plus 1.5 to 3 times its run time at the requested size. It writes checkpoints, so that losing a
-machine costs minutes.
+Spot machines cost a third of on-demand ones. All GPUs are V100s at list prices, in zones like those
+of zones.py. A policy decides only which machine to take and when to wait for a cheap one. Every job
+has a deadline: its submission plus 600 s plus 1.5 to 3 times its run time at the requested size. It
+writes checkpoints, so that losing a machine costs minutes.
 """
 
 from __future__ import annotations
