@@ -58,8 +58,7 @@ class Audit:
 def audit(
     problem: Problem, allocation: Allocation, repairs: Repairs, table: RateTable | None = None
 ) -> Audit:
-    """Check every hard rule (docs/reference/rules.md) and recompute value, rate and cost of every
-    job.
+    """Check every hard rule (docs/reference/rules.md), and compute values, rates and costs again.
 
     Parameters
     ----------

@@ -152,9 +152,7 @@ class AuditContext:
 
     @cached_property
     def is_barred(self) -> Bools:
-        """True where the job is held by its owner, or waits for a job that is still in the
-        snapshot.
-        """
+        """True where the job is held by its owner, or waits for a job in the snapshot."""
         jobs = self.problem.jobs
         is_barred: Bools = jobs.state == State.HELD
         if any(jobs.after):
@@ -165,8 +163,9 @@ class AuditContext:
 
     @cached_property
     def frozen(self) -> Bools:
-        """True for a running job that may not be moved or resized: not preemptible, or no changes
-        left.
+        """True for a running job that may not be moved or resized.
+
+        It is not preemptible, or has no changes left.
         """
         jobs = self.problem.jobs
         frozen: Bools = self.running & (~jobs.preemptible | (jobs.resizes_left == 0))
@@ -256,10 +255,9 @@ class AuditContext:
         return job, gpus
 
     def options(self, chosen: Ints | None = None) -> tuple[Ints, Ints, Ints, Floats]:
-        """Return job, pool, gpus and rate of all options of the chosen jobs (None: of all), each
-        (n,).
+        """Return job, pool, gpus and rate of all options of the chosen jobs, each (n,).
 
-        Options are in the order of jobs.
+        `chosen` None: of all jobs. Options are in the order of jobs.
         """
         if chosen is None:
             return self._ways

@@ -125,8 +125,9 @@ def _report_each(s: AuditContext, broken: Bools, describe: Callable[[int], str])
 
 
 def _size_allowed(s: AuditContext) -> Bools:
-    """Find jobs whose size is listed in `sizes`; without a list a power of two in a node, or whole
-    nodes.
+    """Find jobs whose size is listed in `sizes`, or follows the rule if they have no list.
+
+    The rule has powers of two in a node, and whole nodes.
     """
     jobs = s.problem.jobs
     allowed: Bools = np.zeros(len(jobs), dtype=bool)
@@ -144,9 +145,7 @@ def _size_allowed(s: AuditContext) -> Bools:
 
 
 def _fits(s: AuditContext) -> Bools:
-    """Find jobs whose row of rates.csv, if named, needs no more memory than the GPUs of the pool
-    have.
-    """
+    """Find jobs whose row of rates.csv, if named, fits the memory of the pool's GPUs."""
     rates, row = s.problem.rates, s.allocation.row
     fits = np.ones(len(row), dtype=bool)
     j = np.flatnonzero(s.has_gpus & (row >= 0) & (row < len(rates.rate)))

@@ -10,13 +10,12 @@ import numpy as np
 
 from allocator.audit.context import AuditContext
 
-# extensions of sums per pool; after so many the search stops and the claim is accepted
+# largest number of sums per pool that are extended; after that the claim is accepted
 WORK = 300_000
 
 
 def most_gpus(s: AuditContext, tenant: int, at_least: int) -> int:
-    """Return a number of GPUs above `at_least` that the tenant's guarantee amounts to, or
-    `at_least`.
+    """Return a number of GPUs above `at_least` that the tenant's guarantee amounts to.
 
     `at_least` is returned if there is no larger number, or if the exact search would grow too
     large; then the claim is accepted.

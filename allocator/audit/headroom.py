@@ -1,9 +1,8 @@
-"""The audit's own reading of interactive.csv: GPUs that batch jobs must leave, or be able to
-return.
+"""The audit's own reading of interactive.csv: the GPUs that batch jobs must leave or give back.
 
 With N ~ Poisson(sessions_per_hour x (session_s + interval_s) / 3600) a pool keeps GPUs for the
-least c sessions with P(N >= c) <= late_share, or headroom_gpus if given. It never keeps more than
-the jobs that may not be moved leave.
+least number of sessions c with P(N >= c) <= late_share. If headroom_gpus is given, it keeps that
+number. It never keeps more than the jobs that may not be moved leave.
 """
 
 from __future__ import annotations

@@ -15,8 +15,9 @@ from allocator.valuation.exploring import gpus_to_explore, reward_exploring
 
 
 def plan_values(s: AuditContext, rate: Floats) -> tuple[Floats, float]:
-    """Return the values (J,) of the plan, 0 where it gives nothing, and how much rounding may
-    change them.
+    """Return the values (J,) of the plan, and how much rounding may change their sum.
+
+    A job that gets nothing has the value 0.
 
     Parameters
     ----------
@@ -53,10 +54,10 @@ def _offer(s: AuditContext, job: Ints, pool: Ints, gpus: Ints, rate: Floats, kee
 
 
 def _taught(s: AuditContext, every: Offer, more: Floats) -> Floats:
-    """Return the reward for exploring of what the plan gives, (J,); `more` (n,) is that of each
-    option.
+    """Return the reward for exploring of what the plan gives, (J,).
 
-    Two jobs on the same GPUs do not teach how fast one of them is.
+    `more` (n,) is the reward of each option. Two jobs on the same GPUs do not teach how fast one of
+    them is.
     """
     given = (s.has_gpus & ~s.is_colocated)[every.job]
     given &= (s.pool[every.job] == every.pool) & (s.gpus[every.job] == every.gpus)

@@ -1,5 +1,4 @@
-"""The long-run budgets of a cluster, one of all and one of each tenant that has one, with their
-books.
+"""The long-run budgets of a cluster and of its tenants, with their books.
 
     config.toml [longrun], tenants.csv    ->  Budgets
     Books, spending, running jobs         ->  Books                            update_books()
@@ -122,10 +121,9 @@ def _update_one(
 
 
 def apply_books(problem: Problem, books: Books) -> Problem:
-    """Return the problem with the prices of the books as dollar_price and with their limits on
-    dollars.
+    """Return the problem with the prices and the limits on dollars of the books.
 
-    The books themselves are in its settings.
+    Prices become dollar_price. The books themselves are in the settings of the result.
     """
     asked, t = budgets(problem), problem.tenants
     if not asked:
@@ -182,8 +180,9 @@ def _unavoidable_dollars(problem: Problem) -> Floats:
 
 
 def snapshot_with_terms(snapshot: Snapshot, problem: Problem) -> Snapshot:
-    """Return the snapshot with the prices and limits of `apply_books`, which gives the same
-    decision.
+    """Return the snapshot with the prices and limits of `apply_books`.
+
+    It gives the same decision.
     """
     config = {
         **snapshot.config,

@@ -37,10 +37,31 @@ class RentablePools:
 
 @dataclass(frozen=True)
 class RentalClasses:
-    """M classes, arrays (M,): arrivals per hour, mean hours on one GPU, weight. R >= M rows, by
-    class in order: class `of`, GPU type ("" = any), kind (place in KINDS), parameter (nan of
-    tables), points (tables), relative_speed, max_gpus (inf = no limit), all (R,); rented: the
-    pools, None = GPUs of no price."""
+    """Hold M classes of jobs, with R >= M rows, by class.
+
+    Attributes
+    ----------
+    class_id : (M,)
+        Names.
+    arrivals_per_hour, mean_work_gpu_hours, weight : (M,)
+        Arrivals per hour, mean hours on one GPU, and weight.
+    of : (R,)
+        Class of each row.
+    gpu_type : (R,)
+        GPU type, "" = any.
+    kind : (R,)
+        Kind of the speed-up, an index into KINDS.
+    parameter : (R,)
+        Parameter of the kind, nan for tables.
+    points : (R,)
+        Points of tables, as (GPUs, speed-up).
+    relative_speed : (R,)
+        Speed relative to the reference GPU.
+    max_gpus : (R,)
+        Largest width, inf = no limit.
+    rented : RentablePools, optional
+        The pools; None: GPUs have no price.
+    """
 
     class_id: tuple[str, ...]
     arrivals_per_hour: Floats

@@ -13,7 +13,7 @@ from allocator.domain.problem import Bools, Floats, Ints
 from allocator.domain.schema.spot_columns import OF_CLUSTER
 from formulations.transient.revocations import Hazard
 
-SPOT = 1  # place of "spot" in the choices of `market`
+SPOT = 1  # index of "spot" in the choices of `market`
 MOST_STATES = 1_000_000  # combinations of working servers that are enumerated
 
 
@@ -50,7 +50,7 @@ class TransientCluster:
 
     @property
     def own_speed(self) -> float:
-        """Work per second without any limit: the workers' own speeds, or the slowest if in step."""
+        """Work per second of the workers without any limit; in step, the slowest sets the pace."""
         if self.synchronous:
             return float(self.workers.sum() * self.work_per_s.min())
         return float(self.workers @ self.work_per_s)

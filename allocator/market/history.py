@@ -1,5 +1,6 @@
-"""Classes of jobs from past submissions: a class per model with arrivals, mean work and speed-up
-table.
+"""Estimate classes of jobs from past submissions, one class per model.
+
+A class has arrivals, mean work and a speed-up table.
 """
 
 from __future__ import annotations
@@ -21,8 +22,22 @@ Rate = Callable[[Ints, Ints, Ints], Floats]
 
 @dataclass(frozen=True)
 class History:
-    """n submitted jobs, arrays (n,): model, seconds, work in the model's unit, weight, largest
-    size.
+    """Hold n submitted jobs; arrays (n,).
+
+    Attributes
+    ----------
+    source : str
+        Where the jobs come from.
+    model : (n,)
+        Number of the model.
+    submitted_s : (n,)
+        Time of submission, seconds.
+    total_work : (n,)
+        Work in the model's unit.
+    weight : (n,)
+        Weight.
+    max_gpus : (n,)
+        Largest size, GPUs.
     """
 
     source: str
@@ -33,7 +48,7 @@ class History:
     max_gpus: Ints
 
     def hours(self) -> float:
-        """Hours in which they arrived: n gaps of the mean length of the n - 1 observed ones.
+        """Hours in which the jobs arrived: n gaps of the mean length of the n - 1 observed ones.
 
         Raises InvalidInput.
         """

@@ -1,25 +1,31 @@
-"""Long-run budgets: average dollars per hour, or an amount until a date, by a price and a debt
-limit.
+"""Long-run budgets: average dollars per hour, or an amount until a date.
 
 Spending is not limited at every moment: hours of little spending save for hours that need much. The
-savings or the overdraft are the virtual queue of the budget, which sets two things for the next
-round:
+savings or the overdraft are the virtual queue of the budget. It sets a price and a limit for the
+next round:
 
     balance  B = income - spent                             dollars; -B is the virtual queue Z
     credit   C = BETA b L                                   dollars
     price    mu = (N / b) exp(-B / (THETA C))               weighted hours per dollar
-    limit    spend at most b + (B + C) / max(interval, L / SETTLE)     dollars per hour
+    limit    spend at most b + (B + C) / max(interval, L / CORRECTION_SHARE)    dollars per hour
 
-b is the income per hour. L is the hours left until the share CLOSE of the window, or of the time to
-the date, is over, and at least the share LEAST: the books close early, and stay closed. N is the
-weight of the running jobs, averaged over time: by Little's law mean response time is N per unit of
-arrivals, and N / b is the scale of the price in the fixed-width theory (widths k = a / ((1 - a) mu)
-of power laws k^a cost N a / (1 - a) / mu dollars per hour; Li et al., EPEW 2024). So nothing is
-tuned: all else is a share of the window. The exponential is the multiplicative-weights form of the
-price (its logarithm follows the balance); drift plus penalty, mu = Z / V (Neely 2010, chapter 4),
-was mostly slower (docs/budgets.md). The permitted overdraft shrinks with the time that is left to
-pay it back, so the books close at the end of every window whatever the load does. Money that no job
-wants cannot be spent.
+The letters are:
+
+- b: the income per hour.
+- L: the hours left until the share CLOSE of the window, or of the time to the date, is over. It is
+  at least the share LEAST. So the books close early, and stay closed.
+- N: the weight of the running jobs, averaged over time. By Little's law the mean response time is N
+  per unit of arrivals. N / b is the scale of the price in the theory of fixed widths (widths
+  k = a / ((1 - a) mu) of power laws k^a cost N a / (1 - a) / mu dollars per hour; Li et al., EPEW
+  2024).
+
+No number has to be tuned to a cluster: all others are shares of the window. The exponent of the
+price is limited to FLATTEST .. STEEPEST. The exponential is the multiplicative-weights form of the
+price (its logarithm follows the balance). Drift plus penalty, mu = Z / V (Neely 2010, chapter 4),
+was mostly slower (docs/budgets.md).
+
+The permitted overdraft shrinks with the time that is left to pay it back. So the books close at the
+end of every window, whatever the load is. Money that no job can use is not spent.
 """
 
 from __future__ import annotations
@@ -30,15 +36,15 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 HOUR = 3600.0
-WINDOW_S = 14 * 24 * HOUR  # of an average, unless given
-CLOSE, LEAST = 0.95, 0.01  # savings of the last hours could no longer be spent
-BETA = 0.5  # an overdraft is paid back by spending so much less than the income
-THETA = 0.3  # share of the credit that makes a dollar e times as dear
-# parts of the time left within which the limit uses up balance and credit
+WINDOW_S = 14 * 24 * HOUR  # default window of an average
+CLOSE, LEAST = 0.95, 0.01  # the books close early: later savings could no longer be spent
+BETA = 0.5  # share of the income by which spending is reduced to pay an overdraft back
+THETA = 0.3  # a debt of this share of the credit raises the price by the factor e
+# the limit uses up balance and credit within the time left divided by this number
 CORRECTION_SHARE = 24.0
-# of the exponent: at higher prices a round does not earn the start-up of a job
+# bounds of the exponent: at higher prices a round does not earn the start-up of a job
 STEEPEST, FLATTEST = 1.5, -9.0
-MEMORY = 0.5  # share of the window over which the weight present is averaged
+MEMORY = 0.5  # share of the window over which the weight of the running jobs is averaged
 # share of the window over which the present rate of spending is averaged
 RECENT = 1 / 14
 
@@ -59,7 +65,7 @@ class LongRunBudget:
 
     @property
     def has_end(self) -> bool:
-        """Whether it is an amount until a date."""
+        """Whether the budget is an amount until a date."""
         return math.isfinite(self.until_s)
 
 
@@ -114,8 +120,8 @@ def update_account(
 ) -> BudgetAccount:
     """Return the books at now_s, after `spent` more dollars.
 
-    If the clock goes back, time stands still. A budget of another kind, or an amount for a later
-    date after its old date, begins new books where the old ones end.
+    If the clock goes back, no time passes for the books. A budget of another kind, or an amount for
+    a later date after its old date, begins new books where the old ones end.
     """
     changed = budget.has_end != math.isfinite(account.until_s)
     if changed or account.until_s <= account.at_s < budget.until_s:
@@ -147,7 +153,7 @@ def update_account(
 def next_terms(account: BudgetAccount, budget: LongRunBudget, interval_s: float) -> RoundTerms:
     """Return the terms of the next round of interval_s."""
     if budget.has_end and account.at_s >= budget.until_s:
-        # the date is over, and so is the money
+        # after the date nothing may be spent
         return RoundTerms(0.0, 0.0)
     income, window_h = income_per_hour(account, budget), _window_s(account, budget) / HOUR
     left_h = max(left_s(account, budget) / HOUR - (1.0 - CLOSE) * window_h, LEAST * window_h)
@@ -167,8 +173,9 @@ def price(scale: float, debt: float) -> float:
 
 
 def income_per_hour(account: BudgetAccount, budget: LongRunBudget) -> float:
-    """Return b, the income from now on; for an amount the rest of its income, evenly until the
-    date.
+    """Return b, the income per hour from now on.
+
+    For an amount it is the rest of the income, evenly until the date.
     """
     if not budget.has_end:
         return budget.average_per_hour
@@ -187,8 +194,9 @@ def left_s(account: BudgetAccount, budget: LongRunBudget) -> float:
 
 
 def remaining(account: BudgetAccount, budget: LongRunBudget) -> float:
-    """Return the dollars of the amount, or of the present window, not spent yet; negative:
-    overdrawn.
+    """Return the dollars of the amount, or of the present window, that are not spent yet.
+
+    The result is negative if the budget is overdrawn.
     """
     if budget.has_end:
         return budget.amount - account.spent

@@ -1,5 +1,6 @@
-"""A rental plan for classes of jobs, with its price, its curve and what simpler rules would cost
-(docs/reference/rules.md, R54).
+"""A rental plan for classes of jobs, with its price, its curve, and the cost of simpler rules.
+
+The rules are those of docs/reference/rules.md, R54.
 """
 
 from __future__ import annotations
@@ -29,15 +30,31 @@ from formulations.rental.widths import (
 )
 
 SCHEMA_VERSION = 1
-POINTS = 100  # of the curve, at least
+POINTS = 100  # least number of points of the curve
 
 
 @dataclass(frozen=True)
 class RentResult:
-    """The plan of a budget.
+    """State the plan of a budget.
 
-    unit is "gpus" or "dollars_per_hour", more the plan of one more unit of budget, rules plans of
-    the same budget by other rules, by name, and curve is None unless asked for.
+    Attributes
+    ----------
+    classes : RentalClasses
+        The classes.
+    plan : RentalPlan
+        The best plan.
+    unit : str
+        Unit of the budget: "gpus" or "dollars_per_hour".
+    whole : bool
+        Whether widths are whole numbers of GPUs.
+    more : RentalPlan
+        The plan for one more unit of budget.
+    rules : mapping of str to RentalPlan
+        Plans of the same budget by other rules, by name.
+    least_budget : float
+        Least budget at which the classes are stable.
+    curve : BudgetCurve, optional
+        None unless it was asked for.
     """
 
     classes: RentalClasses

@@ -1,14 +1,13 @@
-"""Time and cost of one job on each of several clusters with revocable servers, and the choice of
-one.
+"""Forecast time and cost of one job on clusters with revocable servers, and choose a cluster.
 
     T = startup + steps / v + (checkpoints) T_ckpt + E[losses] (T_replace + T_redone)
 
 The formula is that of Li et al., ICDCS 2020. Synchronous clusters use the expectation of the last
-terms (formulations/transient: synchronous_seconds; with a hard lifetime lifetime_seconds, where
-servers that start together reach it together, as one loss). Asynchronous ones use the expected
-speed while lost workers are absent, under the cap. With a hazard that depends on age, the mean
-hazard of a run of that length on new servers is used; it is found by iterating until the length
-stays the same.
+terms (formulations/transient: synchronous_seconds). With a hard lifetime they use lifetime_seconds:
+servers that start together reach it together, as one loss. Asynchronous clusters use the expected
+speed while lost workers are absent, under the cap. If the hazard depends on age, the mean hazard of
+a run of that length on new servers is used. It is found by iterating until the length stays the
+same.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from formulations.transient.parameter_servers import bottleneck, capped, expecte
 from formulations.transient.revocations import HOUR_S, best_interval_s, losses, synchronous_seconds
 
 ROUNDS = 100
-SAME = 1e-7  # relative change of the length at which the rounds end
+SAME = 1e-7  # relative change of the length at which the iteration ends
 
 
 @dataclass(frozen=True)
@@ -196,9 +195,9 @@ def choose_clusters(
     deadline_s: float | None = None,
     quality: float | None = None,
 ) -> ClusterChoice:
-    """Choose clusters; ties in time go to the cheaper one, ties in cost to the faster, then the
-    earlier.
+    """Choose the best clusters by cost and by time.
 
+    Ties in time go to the cheaper cluster, ties in cost to the faster one, then to the earlier one.
     cost is in dollars and deadline_s in seconds, both at most; quality is the least quality, where
     it is known. Raises Infeasible with the smallest sufficient cost, deadline or quality.
     """

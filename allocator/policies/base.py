@@ -72,8 +72,9 @@ class Task:
 
     @cached_property
     def dual(self) -> Dual:
-        """The Lagrangian dual: a bound and prices that need no solver. Takes at most half of the
-        time that is left.
+        """The Lagrangian dual: a bound and prices without a solver.
+
+        Computing it takes at most half of the time that is left.
         """
         now = time.monotonic()
         return best_prices(
@@ -90,7 +91,7 @@ class Task:
 
     @property
     def bound(self) -> float:
-        """No plan has a larger value, by the dual alone."""
+        """Upper bound on the value of every plan, from the dual alone."""
         return min(self.known_bound, max(self.dual.bound, self.bound_with_other_pairs))
 
     @property

@@ -28,14 +28,13 @@ RULES = {
     linear.HEADROOM: "headroom for interactive jobs of pool",
     linear.IDLE: "idle headroom for interactive jobs of pool",
 }
-SECONDS = 10.0  # of the analysis, when the round itself has no time limit
-# at most so many rules are tried one by one when the conflict is narrowed down
+SECONDS = 10.0  # time limit of the analysis if the round has none
+# largest number of rules that are tried one by one to narrow the conflict down
 PROBES = 60
 
 
 def raise_if_infeasible(round_: CompiledRound, limits: SolveLimits) -> None:
-    """Raise Infeasible with conflict and smallest relaxation; return if the rules can hold after
-    all.
+    """Raise Infeasible with conflict and smallest relaxation, if the rules cannot all hold.
 
     Raises NoPlanInTime if the analysis finds no answer in its time.
     """

@@ -15,8 +15,8 @@ from formulations.colocation.rounding import round_pairs
 def find_fallback_plan(task: Task) -> Proposal:
     """Return any plan that keeps the rules: the rounded dual, else the first plan of a solver.
 
-    Raises Infeasible if the rules are proven to contradict each other, and NoPlanInTime if time ran
-    out before.
+    Raises Infeasible if the rules are proven to contradict each other, and NoPlanInTime if the time
+    ends before.
     """
     rounded = round_pairs(task.choices, task.dual, enough=math.inf)
     if rounded is not None:
@@ -34,7 +34,7 @@ def find_plan_by_solver(task: Task) -> Proposal:
         choice = task.choices.from_x(answer.values)
         if task.choices.feasible(choice):
             return Proposal(choice, fallback=solver.name)
-    # whatever the solver claims: it has shown no plan
+    # the solver has found no plan, so its claim is checked
     raise_if_infeasible(task.round, task.remaining())
     raise NoPlanInTime(
         "no plan that keeps all hard rules was found in time"

@@ -1,9 +1,8 @@
-"""What is left under every hard rule while a plan is filled job by job; and whether a plan keeps
-all.
+"""Free capacity under every hard rule while a plan is filled job by job.
 
-Heuristics read single numbers thousands of times in a round. They read them through `array.data`,
-whose items are plain Python numbers: a tenth of the cost of numpy scalars, and no conversion of
-options that are never read.
+`keeps_rules` checks whether a complete plan keeps all rules. Heuristics read single numbers
+thousands of times in a round. They read them through `array.data`, whose items are plain Python
+numbers. That costs a tenth of numpy scalars, and options that are never read are not converted.
 """
 
 from __future__ import annotations
@@ -71,8 +70,9 @@ class FreeCapacity:
         self._changes = limit - int(running.sum()) + int(i.keep[held].sum()) if limited else J
 
     def assign(self, j: int, o: int) -> bool:
-        """Give job j the option o instead of its present one; return False, without a change, on a
-        conflict.
+        """Give job j the option o instead of its present one.
+
+        Return False, without a change, on a conflict.
         """
         old = self._now[j]
         if old == o:
@@ -201,8 +201,7 @@ def _slack(left: float) -> float:
 
 
 def keeps_rules(i: Instance, choice: Ints, guarantees: bool = True) -> bool:
-    """Return whether a choice (J,) keeps every hard rule, as the model would say, without building
-    it.
+    """Return whether a choice (J,) keeps every hard rule, without building the model.
 
     With guarantees=False guarantees are not checked.
     """

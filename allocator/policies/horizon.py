@@ -41,11 +41,11 @@ from formulations.model.linear import Ints
 
 # with less time left no look ahead begins: loading the compiled pricing takes most of it
 LEAST_S = 1.5
-# of the time left is the look ahead's; steps overrun, and `mip` may have to answer
+# share of the time left for the look ahead; its steps overrun, and `mip` may have to answer
 SHARE = 0.6
-# runs of options in a look ahead without compiled pricing: five intervals of 1,000 jobs, 4 s
+# most runs of options in a look ahead without compiled pricing: 5 intervals of 1,000 jobs, 4 s
 REACH = 170_000
-# asked gap at least: what is planned beyond the first interval is a guess anyway
+# least gap that is asked for, because plans beyond the first interval are uncertain anyway
 COARSEST = 1e-2
 
 

@@ -9,12 +9,13 @@ from formulations.model.linear import Floats, Ints
 
 
 class HeadroomLeft:
-    """GPUs of each pool that batch jobs may still take, in all and without those they can give
-    back.
+    """GPUs of each pool that batch jobs may still take.
+
+    They are counted in all, and without those that batch jobs can give back.
     """
 
     def __init__(self, i: Instance, held: Ints) -> None:
-        """held: the columns chosen so far."""
+        """Start from the columns `held` that are chosen so far."""
         self._rows = (
             []
             if i.headroom is None

@@ -43,10 +43,9 @@ class LookAheadPlans:
 
     @classmethod
     def of(cls, round_: CompiledRound, rows: Ints, plan: Ints, prices: Floats) -> LookAheadPlans:
-        """Build the memory from plan (J, H), columns of the round, and prices (H, R) of its
-        coupling rows.
+        """Build the memory from a plan (J, H) and the prices (H, R) of coupling rows.
 
-        Coupling rows are the model's rows `rows` (R,).
+        The plan has columns of the round. Coupling rows are the model's rows `rows` (R,).
         """
         i, problem = round_.instance, round_.problem
         name = np.array([label for f in round_.model.families for label in f.labels], dtype=object)
@@ -149,8 +148,9 @@ class Memory:
         )
 
     def row_prices(self, model: LinearModel) -> tuple[Floats, int]:
-        """Return the remembered prices of another round's rows, (m,), 0 for new rows, and the rows
-        known.
+        """Return the remembered prices of another round's rows, (m,), and the number of known rows.
+
+        A new row has the price 0.
         """
         prices, known = np.zeros(model.m), 0
         for f in model.families:

@@ -31,8 +31,7 @@ TRUST = 1e-7  # relative: a claimed bound is wrong if it is further below a know
 
 
 def mip(task: Task) -> Proposal:
-    """Solve the round's MIP from the best known start; verify, polish and compare; return the best
-    plan.
+    """Solve the round's MIP from the best known start, and return the best verified plan.
 
     Raises Infeasible or NoPlanInTime (policies/fallback.py) if there is no plan to fall back on.
     """

@@ -84,8 +84,7 @@ def serve(
     pinned: Bools | None = None,
     grows: bool = True,
 ) -> None:
-    """Give jobs the first of their preferred options that fits, in the order (J,) within each
-    class.
+    """Give jobs the first of their preferred options that fits, in the order (J,) in each class.
 
     The classes are those of the module. pinned (J,) are jobs that keep what they hold, including
     the non-preemptible ones; the default is these only. `grows` is that of `serve_owed`.
@@ -119,11 +118,10 @@ def serve_owed(
     preferred: OptionRanking,
     grows: bool = True,
 ) -> set[int]:
-    """Serve jobs of tenants below their guarantee, in this order, until it is met; return those
-    served.
+    """Serve jobs of tenants below their guarantee, in this order, until it is met.
 
-    With `grows` they then get more than they prefer if that is not enough, in their pool and in the
-    same order.
+    Return the jobs that were served. With `grows` they then get more than they prefer if that is
+    not enough, in their pool and in the same order.
     """
     i = round_.instance
     if not i.guarantee.any():

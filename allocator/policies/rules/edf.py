@@ -69,9 +69,7 @@ def work_in_round(round_: CompiledRound) -> Floats:
 
 
 def grow_to_most_work(round_: CompiledRound, free_capacity: FreeCapacity, order: Ints) -> None:
-    """Give each job that holds something, in this order, the size of its pool that does most work
-    now.
-    """
+    """Give each job that holds something, in order, the size of its pool with most work now."""
     i, done = round_.instance, work_in_round(round_)
     for j in order.tolist():
         now = int(free_capacity.choice[j])

@@ -97,9 +97,7 @@ def _assign_shares(
 def _grow_by_return(
     round_: CompiledRound, free_capacity: FreeCapacity, accepted: ReservationPlan, order: Ints
 ) -> None:
-    """Grow the job that loses least GPU time, one size at a time, while that adds work in this
-    round.
-    """
+    """Grow the job that loses least GPU time, one size at a time, while that adds work now."""
     i, rate, done = round_.instance, option_rates(round_).data, work_in_round(round_).data
     gpus = i.gpus.data
     # GPU-seconds that a unit of work takes later on

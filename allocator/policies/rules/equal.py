@@ -41,8 +41,9 @@ def equal(task: Task) -> Proposal:
 
 
 def _sizes_within_share(round_: CompiledRound) -> OptionRanking:
-    """Return the sizes of each job that do not exceed its share, largest first; at least its
-    smallest.
+    """Return the sizes of each job that do not exceed its share, largest first.
+
+    If all sizes exceed it, the smallest size is returned.
     """
     i = round_.instance
     active = int((np.diff(i.start) > 0).sum())

@@ -164,8 +164,9 @@ def allocate_time(demand: ThroughputDemand, remaining: Callable[[], float]) -> t
 
 
 def equal_shares(size: Floats, count: Ints, capacity: Floats) -> Floats:
-    """Return equal shares (C, T) of every type for all jobs that can use it, at most the whole
-    time.
+    """Return equal shares of every type for all jobs that can use it, (C, T).
+
+    No job gets more than the whole time.
     """
     asked = count @ size
     share = np.where(size > 0, np.minimum(1.0, capacity / np.maximum(asked, 1e-300)), 0.0)

@@ -53,9 +53,7 @@ def greedy(task: Task) -> Proposal:
 
 
 def greedy_naive(task: Task) -> Proposal:
-    """Let running jobs keep what they hold; each waiting job, oldest first, takes the most free
-    GPUs.
-    """
+    """Keep running jobs unchanged, and give each waiting job, oldest first, the most free GPUs."""
     round_ = task.round
     order = order_by_submission(round_)
     return run_steps(
@@ -68,8 +66,9 @@ def greedy_naive(task: Task) -> Proposal:
 
 
 def _rank_halved_sizes(round_: CompiledRound) -> OptionRanking:
-    """Rank options at the requested size, then halved down to min_gpus; mandatory options come
-    first.
+    """Rank options at the requested size, then halved down to min_gpus.
+
+    Mandatory options come first.
     """
     i, jobs = round_.instance, round_.problem.jobs
     asked = jobs.requested_gpus[i.job]

@@ -39,8 +39,9 @@ def las(task: Task) -> Proposal:
 
 
 def order_by_attained_service(attained_gpu_s: Floats, submitted_s: Floats) -> Ints:
-    """Return the jobs by queue, (J,), then those with service before the others, then by
-    submission.
+    """Return the jobs by queue, (J,).
+
+    Inside a queue, jobs with service come before the others, each group by submission.
     """
     queue = np.searchsorted(np.array(THRESHOLDS_GPU_S), attained_gpu_s, side="right")
     return np.lexsort((submitted_s, attained_gpu_s <= 0, queue))

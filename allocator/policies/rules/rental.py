@@ -27,9 +27,7 @@ from formulations.objectives import response
 
 
 def rental(task: Task) -> Proposal:
-    """Let running jobs keep what they hold; start waiting jobs by submission at the width of their
-    class.
-    """
+    """Start waiting jobs by submission at the width of their class; running jobs change nothing."""
     round_ = task.round
     i, each = round_.instance, cost_of_work(round_)
     able = np.flatnonzero(find_feasible_options(i))
@@ -41,8 +39,9 @@ def rental(task: Task) -> Proposal:
 
 
 def cost_of_work(round_: CompiledRound) -> Floats:
-    """Return the weighted hours that a unit of work costs at each option, (n,): (w + mu c k) /
-    s(k).
+    """Return the weighted hours that a unit of work costs at each option, (n,).
+
+    It is (w + mu c k) / s(k).
     """
     problem, i = round_.problem, round_.instance
     cost = i.gpus * problem.pools.marginal_price[i.pool]

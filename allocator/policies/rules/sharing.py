@@ -37,8 +37,7 @@ from formulations.model.linear import Floats, Ints
 
 
 def bsbf(task: Task) -> Proposal:
-    """Serve waiting jobs, shortest first, on idle GPUs, else on those of the job with the best
-    mean.
+    """Serve waiting jobs, shortest first, on idle GPUs or with the job of the best mean time.
 
     The mean is that of both completion times.
     """

@@ -63,8 +63,9 @@ def sia(task: Task) -> Proposal:
 
 
 def _value_gap(round_: CompiledRound, most: float) -> float:
-    """Convert GAP of the sum that Sia minimises, lambda J - value, to a gap of a value up to
-    `most`.
+    """Convert GAP of the sum that Sia minimises to a gap of a value up to `most`.
+
+    The sum is lambda J - value.
     """
     jobs = np.count_nonzero(np.diff(round_.instance.start))
     return GAP * max(1.0, (LAMBDA * jobs - most) / most) if most > 0 else GAP
@@ -105,8 +106,9 @@ def relative_goodput(rate: Floats, job: Ints, least: Ints) -> Floats:
 
 
 def restart_factor(jobs: Jobs, now_s: float) -> Floats:
-    """Return r (J,): the share of its life with work if a job restarted now; 1 for jobs that do not
-    run.
+    """Return r (J,): the share of its life with work if a job restarted now.
+
+    It is 1 for jobs that do not run.
     """
     age = np.maximum(now_s - jobs.submitted_s, 0.0)
     spent = jobs.restarts * jobs.restart_s
@@ -128,8 +130,9 @@ def option_value(normal: Floats, factor: Floats, power: float, lam: float) -> Fl
 
 
 def growth_limit(i: Instance, jobs: Jobs) -> Ints:
-    """Return the most GPUs of a new option, (J,): twice the most ever held, at least the smallest
-    size.
+    """Return the most GPUs of a new option, (J,): twice the most ever held.
+
+    It is at least the smallest size.
     """
     start = np.full(len(jobs), np.iinfo(np.int64).max)
     new: Bools = ~i.keep

@@ -73,14 +73,20 @@ def _serve_preferred(task: Task, preferred: Ints) -> Proposal:
 
 
 def _may_wait(round_: CompiledRound) -> Bools:
-    """(J,) jobs with a deadline: they take nothing but spot until they must be sure."""
+    """Return the jobs with a deadline, (J,).
+
+    They take only spot GPUs until they need reliable ones.
+    """
     return ~np.isnan(due_s(round_.problem))
 
 
 def _needs_reliable_gpus(round_: CompiledRound, preferred: Ints) -> Bools:
-    """(J,) jobs that could not wait another interval and still be done in time on the fastest sure
-    option they like; a job that has started there is held to it by the pauses that moving back and
-    forth would cost."""
+    """Return the jobs that need reliable GPUs now to keep their deadline, (J,).
+
+    After waiting one more interval they would be late, even on their fastest preferred option that
+    is not spot. The estimate includes the pause of a change. So a job that has moved to reliable
+    GPUs stays there, and does not move back and forth.
+    """
     p, i = round_.problem, round_.instance
     sure = preferred[p.pools.market[i.pool[preferred]] != Market.SPOT]
     job = i.job[sure]

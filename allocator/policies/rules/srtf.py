@@ -1,14 +1,14 @@
 """Shortest remaining time first, preemptive, at the requested size.
 
 Source: the classic discipline (Schrage 1968 for one server), used as the baseline with known
-lengths by Tiresias, Blox and others. Every round all jobs are served again, the one with
-the least time left first; jobs that do not fit are skipped (no blocking), so a running job is
-paused when shorter ones need its GPUs. Knows speeds and lengths.
+lengths by Tiresias, Blox and others. In every round all jobs are served again, in order of the time
+they have left, shortest first. Jobs that do not fit are skipped (no blocking), so a running job is
+paused when shorter ones need its GPUs. The policy knows speeds and lengths.
 
-Several pools: the time left is remaining work over the speed at the requested size in the fastest
-pool the job may use, one number per job wherever it runs; a job stays in the pool it runs in if it
-can, else takes the fastest that is free. Pauses for restarts are not part of the time left.
-max_changes: see steps.replan.
+Several pools: the time left is the remaining work divided by the speed at the requested size in the
+fastest pool that the job may use. It is one number per job, wherever the job runs. A job stays in
+its pool if it can, and otherwise takes the fastest pool that is free. Pauses for restarts are not
+part of the time left. max_changes: see steps.replan.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ from formulations.model.linear import Floats, Ints
 
 
 def srtf(task: Task) -> Proposal:
-    """Serve jobs by remaining time at the requested size, shortest first, pausing jobs that are in
-    the way.
+    """Serve jobs by remaining time at the requested size, shortest first, pausing others if needed.
+
+    A running job is paused when shorter ones need its GPUs.
     """
     round_ = task.round
     asked = options_at_requested_size(round_)
@@ -42,16 +43,18 @@ def srtf(task: Task) -> Proposal:
 
 
 def order_by_remaining_time(round_: CompiledRound, options: Ints) -> Ints:
-    """(J,) jobs by remaining time at the fastest of their given options; then by submission. No
-    option: last.
+    """Return the jobs by remaining time at the fastest of their given options, (J,).
+
+    Equal jobs are ordered by submission. Jobs without an option come last.
     """
     jobs = round_.problem.jobs
     return np.lexsort((jobs.submitted_s, remaining_s(round_, options)))
 
 
 def remaining_s(round_: CompiledRound, options: Ints) -> Floats:
-    """(J,) seconds each job would still run at the fastest of its given options, inf without
-    any.
+    """Return the seconds left of each job at the fastest of its given options, (J,).
+
+    It is inf for a job without an option.
     """
     jobs = round_.problem.jobs
     fastest = np.zeros(len(jobs))

@@ -1,15 +1,14 @@
-"""Static first come, first served: what clusters do without an elastic scheduler, and the baseline
-of most papers.
+"""Static first come, first served: the usual policy of clusters without an elastic scheduler.
 
-Source: static FIFO, the FIFO policy of most schedulers. A job gets the size it asked for (the
-nearest it may have), keeps it to its end, and waits in strict order of submission: while the job at
-the head does not fit, nobody overtakes it. Knows neither speeds nor lengths; speeds only choose
-among pools.
+It is the baseline of most papers. A job gets the size it asked for (the nearest it may have), keeps
+it to its end, and waits in strict order of submission: while the first job in the queue does not
+fit, no other job starts. The policy knows neither speeds nor lengths. Speeds only choose among
+pools.
 
-Stated for one kind of GPU. With several pools there is one queue per pool; a job stands in the
-queues of all pools it may use, starts in the fastest where it is first and fits, and blocks all of
-them where it fits in none. Who is stopped by a budget or quota, not by GPUs, holds up nobody: that
-wait may have no end. A guarantee goes before the order.
+The rule is stated for one kind of GPU. With several pools there is one queue per pool, and a job is
+in the queues of all pools it may use. It starts in the fastest pool where it is first and fits. If
+it fits in none of them, it blocks them all. A job that is stopped by a budget or quota, and not by
+GPUs, blocks no queue, because its wait may have no end. Guarantees take precedence over the order.
 """
 
 from __future__ import annotations
@@ -29,16 +28,12 @@ from formulations.model.linear import Ints
 
 
 def static(task: Task) -> Proposal:
-    """Running jobs keep what they hold; waiting jobs start in order of submission at the
-    requested size.
-    """
+    """Start waiting jobs in order of submission at the requested size; running jobs stay."""
     return serve_in_order(task, rank_options(task.round, options_at_requested_size(task.round)))
 
 
 def serve_in_order(task: Task, preferred: OptionRanking) -> Proposal:
-    """Running jobs keep what they hold; waiting jobs start in order of submission with an option
-    they like.
-    """
+    """Start waiting jobs in order of submission with a preferred option; running jobs stay."""
     round_ = task.round
     order = order_by_submission(round_)
 
@@ -55,9 +50,7 @@ def serve_in_order(task: Task, preferred: OptionRanking) -> Proposal:
 def _start_waiting(
     free_capacity: FreeCapacity, waiting: Ints, preferred: OptionRanking, pool: Ints
 ) -> None:
-    """Start waiting jobs, first in the order first, in pools whose queue nobody before them
-    blocks.
-    """
+    """Start waiting jobs, in this order, in pools whose queue no earlier job blocks."""
     open_ = {p for p, free in enumerate(free_capacity.free) if free > 0}
     for j in waiting.tolist():
         if not open_:
