@@ -1,18 +1,18 @@
 """The dual of a round with colocated jobs: prices of pools and of the right to a secondary job.
 
-Each option that may have a secondary job has a row of its own
-(`formulations.model.rows.colocation`), so there are hundreds or thousands of rows, and most of them
-do not bind. The smooth dual (smoothing.py) needs memory for the square of their number. Here a
-linear programme over the promising columns gives the prices; the prices of the round without
-secondary jobs say which columns are promising. Columns that the programme lacks are brought in
-until none is missing (Dantzig and Wolfe 1960). Prices q_r of rows outside the programme are
-completed:
+Each option that may have a secondary job has its own row
+(`formulations.model.rows.colocation`). So there are hundreds or thousands of rows, and most of them
+do not bind. The smooth dual (formulations/bounds/smoothing.py) needs memory for the square of their
+number. Here a linear programme over the promising columns gives the prices; the prices of the round
+without secondary jobs say which columns are promising. Columns that the programme lacks are added
+until none is missing (Dantzig and Wolfe 1960). Prices q_r of rows outside the programme follow from
 
     q_r = max(0, max_{g on h} v_g - a_g'p - u_g)
 
-where q_r is what secondary jobs g would offer for a place on h, and u_g what their groups pay for
-in the programme. With these prices L (lagrangian.py) is a bound, whatever columns the programme
-lacks. The loop ends where the bound is close to the value of the programme.
+where q_r is the most that a secondary job g would pay for running with h, and u_g is what the group
+of g pays in the programme. With these prices L (formulations/bounds/lagrangian.py) is a bound,
+whatever columns the programme lacks. The loop ends when the bound is close to the value of the
+programme.
 """
 
 from __future__ import annotations
@@ -30,24 +30,36 @@ from formulations.model.choices import Choices, choices
 from formulations.model.linear import AT_MOST_ONE, COLOCATION, Bools, Floats, Ints, LinearModel
 
 Programme = Callable[[LinearModel, float], tuple[Floats, Floats] | None]
-"""(values, prices of the rows) of a model without whole numbers, seconds left; None if there is
-no answer.
+"""(model without whole numbers, seconds left) -> (values of the columns, prices of the rows).
+
+The result is None if there is no answer.
 """
 
-# relative distance of bound and programme that is close enough, if no less is asked for
+# relative distance of bound and value of the programme that is close enough, by default
 CLOSE = 5e-4
 TURNS = 12
-# columns per group, and pairs per group, that the first programme starts from
+# columns per group, and pairs per group, of the first programme
 NEAR = 3
-MORE = 4000  # columns, and pairs, that a turn brings in at most
-MANY = 8000  # columns from which the interior point method is quicker
+MORE = 4000  # largest number of columns, and of pairs, that one turn adds
+MANY = 8000  # number of columns above which the interior point method is quicker
 EPS = 1e-9
 
 
 @dataclass(frozen=True)
 class PairColumns:
-    """Columns (k,) of secondary jobs, the columns of their primary jobs and the coupling rows that
-    tie them; rest (R',): other coupling rows; groups (J,): model row of every group."""
+    """The columns of secondary jobs in a model.
+
+    Attributes
+    ----------
+    secondary, primary : (k,)
+        Columns of secondary jobs, and the columns of their primary jobs.
+    row : (k,)
+        Coupling row that ties the two.
+    other_rows : (R',)
+        All other coupling rows.
+    groups : (J,)
+        Model row of each group.
+    """
 
     secondary: Ints
     primary: Ints
@@ -57,7 +69,7 @@ class PairColumns:
 
     @classmethod
     def of(cls, c: Choices) -> PairColumns:
-        """The secondary jobs of a model, by the family of their rows."""
+        """Find the secondary jobs of a model by the family of their rows."""
         place = np.full(c.model.m, -1)
         place[c.rows] = np.arange(c.R)
         is_secondary = np.zeros(c.R, dtype=bool)
@@ -82,15 +94,17 @@ class PairColumns:
 
 
 def has_pair_rows(model: LinearModel) -> bool:
-    """Whether a model has rows of secondary jobs."""
+    """Return whether a model has rows of secondary jobs."""
     return any(family.kind == COLOCATION and len(family.labels) for family in model.families)
 
 
 def best_prices(
     c: Choices, start: Floats | None = None, deadline: float | None = None, close: float = CLOSE
 ) -> Dual:
-    """Prices and bound of any round: `lagrangian.minimise_dual`, or `solve_paired_dual` where
-    jobs may share.
+    """Return prices and bound of any round.
+
+    They come from `solve_paired_dual` where jobs may share GPUs, else from
+    `lagrangian.minimise_dual`.
     """
     return (
         solve_paired_dual(c, start, deadline, close=close)
@@ -106,11 +120,23 @@ def solve_paired_dual(
     programme: Programme | None = None,
     close: float = CLOSE,
 ) -> Dual:
-    """The dual of a round with secondary jobs; its `values` are those of the last programme, 0 or 1
-    for most columns.
+    """Solve the dual of a round with secondary jobs.
 
-    start (m,): prices of a similar round. deadline: time.monotonic. close: relative distance of the
-    bound and the value of the programme that is close enough.
+    Parameters
+    ----------
+    start : (m,), optional
+        Prices of a similar round.
+    deadline : float, optional
+        Latest end (time.monotonic).
+    programme : callable, optional
+        Solves the linear programmes; by default `by_scipy`.
+    close : float
+        Relative distance of the bound and the value of the programme that is close enough.
+
+    Returns
+    -------
+    dual : Dual
+        Its `values` are those of the last programme, 0 or 1 for most columns.
     """
     search = Programmes(c, start, deadline, programme)
     for _ in range(TURNS):
@@ -122,8 +148,16 @@ def solve_paired_dual(
 class Programmes:
     """Linear programmes over more and more columns of a round, and the dual at the prices of each.
 
-    here: the last dual; best: that of the lowest bound; x (n,), value: solution of the last
-    programme.
+    Attributes
+    ----------
+    here, best : Dual
+        The last dual, and the dual of the lowest bound.
+    x : (n,)
+        Solution of the last programme.
+    value : float
+        Value of the last programme.
+    inside : (n,)
+        True for the columns of the next programme.
     """
 
     def __init__(
@@ -134,8 +168,10 @@ class Programmes:
         programme: Programme | None = None,
         inside: Bools | None = None,
     ) -> None:
-        """As of `solve_paired_dual`; inside (n,): columns of the first programme, None = those that
-        the prices call promising.
+        """Choose the columns of the first programme; parameters as of `solve_paired_dual`.
+
+        `inside` (n,) marks the columns of the first programme, None = those that are promising at
+        the prices.
         """
         self._solve, self._until = programme or by_scipy, math.inf if deadline is None else deadline
         self.c, self._pair_columns = c, PairColumns.of(c)
@@ -153,12 +189,13 @@ class Programmes:
         self._more = np.zeros(0, dtype=np.int64)
 
     def gap(self, bound: float) -> float:
-        """Relative distance of a bound to the value of the last programme."""
+        """Return the relative distance of a bound to the value of the last programme."""
         return (bound - self.value) / max(abs(bound), 1e-300)
 
     def turn(self) -> bool:
-        """Solve the programme, complete its prices, find the columns that it lacks; False if
-        there is no answer.
+        """Solve the programme, complete its prices, and find the columns that it lacks.
+
+        Return False if there is no answer.
         """
         c, g = self.c, self._pair_columns
         columns, left = np.flatnonzero(self.inside), self._until - time.monotonic()
@@ -171,7 +208,7 @@ class Programmes:
         if found is None:
             if left <= 0 or self.inside.all():
                 return False
-            # what must be used or kept may need any of them
+            # lower bounds of rows may need any of the other columns
             self.inside[:] = True
             return self.turn()
         self.x = np.zeros(c.n)
@@ -187,13 +224,13 @@ class Programmes:
         return True
 
     def grow(self) -> bool:
-        """Bring in the columns that the last programme lacks; False if it lacks none."""
+        """Add the columns that the last programme lacks; return False if it lacks none."""
         self.inside[self._more] = True
         return len(self._more) > 0
 
 
 def _without_pairs(c: Choices, g: PairColumns) -> Choices:
-    """The round without secondary jobs."""
+    """Return the round without secondary jobs."""
     own = np.ones(c.n, dtype=bool)
     own[g.secondary] = False
     whole = c.model.take(np.flatnonzero(own))
@@ -204,9 +241,12 @@ def _without_pairs(c: Choices, g: PairColumns) -> Choices:
 
 
 def _select_promising(c: Choices, g: PairColumns, reduced: Floats) -> Bools:
-    """(n,) columns near their group's best at some prices, pairs near the best of both groups with
-    their primary jobs, and whatever a rule may need: columns of groups that must have one, and of
-    rows with a lower bound."""
+    """Find the promising columns at some prices, (n,).
+
+    They are columns near the best of their group, and pairs near the best of both groups together
+    with their primary jobs. Columns of groups that must have one, and columns in rows with a lower
+    bound, are always among them.
+    """
     own = np.ones(c.n, dtype=bool)
     own[g.secondary] = False
     u = np.maximum(group_max(c, np.where(own, reduced, -np.inf), 0.0), 0.0)
@@ -227,12 +267,13 @@ def _select_promising(c: Choices, g: PairColumns, reduced: Floats) -> Bools:
 def _find_missing(
     c: Choices, g: PairColumns, surplus: Floats, wants: Floats, inside: Bools
 ) -> Ints:
-    """Columns outside the programme that it values too low, the worst first, with the secondary
-    jobs of primary jobs among them.
+    """Return the columns outside the programme that it values too low, the worst first.
+
+    They include secondary jobs of primary jobs with a surplus.
     """
     short = np.where(inside, 0.0, surplus)
     short[g.secondary] = 0.0
-    # a primary job inside is short of secondary jobs that the programme lacks
+    # pairs whose secondary job is outside and would pay for running with the primary job
     colocated = np.flatnonzero(~inside[g.secondary] & (wants > 0))
     lacking = colocated[surplus[g.primary[colocated]] > EPS]
     worst = np.flatnonzero(short > EPS)
@@ -245,12 +286,12 @@ def _find_missing(
 
 
 def _least(x: Floats, k: int) -> float:
-    """The k-th smallest, inf where there are no more."""
+    """Return the k-th smallest entry, inf where there are no more than k."""
     return float(np.partition(x, k - 1)[k - 1]) if 0 < k < len(x) else math.inf
 
 
 def by_scipy(model: LinearModel, seconds: float) -> tuple[Floats, Floats] | None:
-    """A programme by SciPy's HiGHS; optimal at a vertex whichever method it takes."""
+    """Solve a linear programme by HiGHS in SciPy; the solution is optimal and a vertex."""
     from scipy import optimize
 
     if not model.n:

@@ -1,9 +1,9 @@
 """Plans with colocated jobs, from the values of a linear programme: pairs move as one.
 
-A pair seen as one option of its primary job, with the value of both, leaves a round without
-secondary jobs. The moves of formulations/primal/rounding.py work on such a round. A primary job
-that moves away leaves its secondary job behind, which is then free to move as well. The steps
-repeat until nothing improves:
+A pair becomes one option of its primary job, with the value of both jobs. What remains is a round
+without secondary jobs, for which formulations/primal/rounding.py has moves. A primary job that
+moves away leaves its secondary job behind, which is then free to move as well. The steps repeat
+until nothing improves:
 
     merge pairs -> repair and fill -> add secondary jobs to options that have none -> ...
 """
@@ -24,15 +24,17 @@ from formulations.primal.rounding import fill, repair, round_dual
 
 EPS = 1e-6
 TURNS = 24
-STEPS = (10, 4, 40)  # parts of what is fractional, of which a dive settles one at a time
+STEPS = (10, 4, 40)  # for each dive: parts into which it divides the fractional columns
 
 
 def round_pairs(
     c: Choices, dual: Dual, until: float = math.inf, enough: float = 0.0
 ) -> Ints | None:
-    """The plan that the values of the programme suggest, repaired and filled: the best of some
-    dives, or the first with a relative gap of `enough`. Without values, or where all get stuck, as
-    rounding.round_dual; None where that does."""
+    """Return the plan that the values of the programme suggest, repaired and filled.
+
+    It is the best plan of some dives, or the first with a relative gap of at most `enough`. Without
+    values, or if all dives fail, it is the plan of `rounding.round_dual`, which may be None.
+    """
     best: Ints | None = None
     for steps in STEPS if dual.values is not None else ():
         assert dual.values is not None
@@ -47,9 +49,12 @@ def round_pairs(
 
 
 def _dive(c: Choices, x: Floats, steps: int, until: float) -> Ints:
-    """A plan (J,) from the values of a programme: what is whole stays, one of so many parts of the
-    rest is settled, the largest shares first and only what still fits, and the programme of what is
-    left is solved again, some times."""
+    """Return a plan (J,) from the values x (n,) of a programme.
+
+    Columns with a value of 1 are taken. Of the fractional ones, one part of `steps` is then taken,
+    the largest values first, as far as they fit. The programme of the remaining groups is solved
+    again, and so on.
+    """
     plan, open_ = np.full(c.J, -1), np.ones(c.J, dtype=bool)
     for turn in range(TURNS):
         whole = np.flatnonzero(x > 1 - EPS)
@@ -92,8 +97,9 @@ def _dive(c: Choices, x: Floats, steps: int, until: float) -> Ints:
 def improve_paired(
     c: Choices, plan: Ints, prices: Floats, until: float = math.inf, turns: int = 4
 ) -> Ints | None:
-    """A plan near the given one (J,) that keeps all rows, and better where moves can do it; None
-    if stuck.
+    """Return a plan near the given one (J,) that keeps all rows, improved by moves.
+
+    The result is None if the repair fails.
     """
     g, best = PairColumns.of(c), None
     plan = _drop_orphaned_secondaries(c, g, plan)
@@ -118,7 +124,7 @@ def improve_paired(
 
 
 def fill_plan(c: Choices, plan: Ints, prices: Floats, until: float = math.inf) -> Ints:
-    """rounding.fill of any round: where jobs may share, pairs move as one."""
+    """Improve a feasible plan as `rounding.fill` does; where jobs share GPUs, pairs move as one."""
     if not has_pair_rows(c.model):
         return fill(c, plan, prices, until=until)
     better = improve_paired(c, plan, prices, until)

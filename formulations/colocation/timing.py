@@ -1,20 +1,26 @@
-"""Two jobs on the same GPUs: when it pays, when to begin, when they end.
+"""Two jobs on the same GPUs: when sharing pays, when to begin, and when the jobs end.
 
-Job B holds the GPUs, job A waits for as many. a, b: seconds that A and B still take alone. xi_a,
-xi_b >= 1: slowdown of each while both are there. All arguments are arrays that broadcast; nothing
-is checked, nan gives nan or False.
+Job B holds the GPUs, and job A waits for as many. a and b are the seconds that A and B still take
+alone. xi_a, xi_b >= 1 are their slowdowns while both run. All arguments are arrays that broadcast.
+Nothing is checked; nan gives nan or False.
 
-    together   A starts now. Mean of the two completion times:
-                   a/2 + xi_b b - xi_b b / (2 xi_a)      if xi_a a >= xi_b b  (A ends last)
-                   b/2 + xi_a a - xi_a a / (2 xi_b)      otherwise            (B ends last)
-    apart      A waits for the end of B:  b + a/2
-    share      iff together < apart, that is
-                   xi_b (1 - 1/(2 xi_a)) < 1             if A ends last, whatever the lengths (equal
-                                                         slowdowns: < 1.5)
-                   a (2 xi_a - xi_a/xi_b - 1) < b        otherwise
+Mean of the two completion times if A starts now (together):
 
-A beginning between now and the end of B is never better than both ends: while B still ends last
-every second of waiting costs half a second of the mean, later the mean is linear in the offset.
+    a/2 + xi_b b - xi_b b / (2 xi_a)      if xi_a a >= xi_b b  (A ends last)
+    b/2 + xi_a a - xi_a a / (2 xi_b)      otherwise            (B ends last)
+
+Mean if A waits for the end of B (apart):
+
+    b + a/2
+
+A should share if and only if together < apart, that is
+
+    xi_b (1 - 1/(2 xi_a)) < 1             if A ends last, whatever the lengths
+                                          (< 1.5 for equal slowdowns)
+    a (2 xi_a - xi_a/xi_b - 1) < b        otherwise
+
+A start between now and the end of B is never better than both of these. While B still ends last,
+every second of waiting costs half a second of the mean; later the mean is linear in the offset.
 Source: Luo et al., "Wise resource sharing" (SJF-BSBF), IWQoS 2024: the pair rule and the best time
 to share.
 """
@@ -29,7 +35,7 @@ from formulations.model.linear import Bools, Floats
 def completion(
     a: Floats, b: Floats, xi_a: Floats, xi_b: Floats, offset: Floats
 ) -> tuple[Floats, Floats]:
-    """Seconds until A and B end if A starts `offset` seconds from now, 0 <= offset <= b."""
+    """Return the seconds until A and B end if A starts after `offset` seconds, 0 <= offset <= b."""
     left = b - offset  # of B when A joins, in seconds alone
     a_last = xi_a * a >= xi_b * left
     shared = np.where(a_last, xi_b * left, xi_a * a)  # seconds in which both run
@@ -54,7 +60,7 @@ def mean_completion_shared(a: Floats, b: Floats, xi_a: Floats, xi_b: Floats) -> 
 
 
 def mean_completion_serial(a: Floats, b: Floats) -> Floats:
-    """Mean completion time of the two if A starts when B ends, seconds."""
+    """Return the mean completion time of the two if A starts when B ends, seconds."""
     return np.asarray(b + a / 2, dtype=np.float64)
 
 
@@ -64,16 +70,15 @@ def should_share(a: Floats, b: Floats, xi_a: Floats, xi_b: Floats) -> Bools:
 
 
 def start_s(a: Floats, b: Floats, xi_a: Floats, xi_b: Floats) -> Floats:
-    """The best second for A to start: now, or at the end of B."""
+    """Return the best second for A to start: now, or at the end of B."""
     return np.where(should_share(a, b, xi_a, xi_b), 0.0, b)
 
 
 def relative_saving(a: Floats, b: Floats, xi_a: Floats, xi_b: Floats) -> Floats:
-    """Share of the mean completion time that starting now saves against waiting: 1 - together /
-    apart, below 1/2.
+    """Return 1 - together / apart < 1/2, the share of the mean that starting now saves.
 
-    For given slowdowns it falls with a/b and depends on nothing else: long running jobs and short
-    newcomers go best.
+    For given slowdowns it falls with a/b and depends on nothing else. So it is largest for a long
+    running job and a short waiting one.
     """
     return np.asarray(
         1.0 - mean_completion_shared(a, b, xi_a, xi_b) / mean_completion_serial(a, b),

@@ -18,7 +18,7 @@ from formulations.rental.widths import (
 )
 
 REACH = 4.0  # end of a curve, in multiples of the given budget
-TINY = 1e-9  # start of a curve: spending above the least, relative
+TINY = 1e-9  # a curve starts at this spending above the least, relative
 
 
 def equal_widths(classes: JobClasses, budget: Floats) -> Floats:
@@ -40,8 +40,9 @@ def equal_widths(classes: JobClasses, budget: Floats) -> Floats:
 def equal_spend(classes: JobClasses, budget: Floats) -> Floats:
     """Return widths (N, M) with the same spending on every class, as far as widths allow.
 
-    budget (N,) as in `equal_widths`. A class whose narrowest width costs more than its part gets
-    that width, one that cannot use its part gets its widest; the others share the rest equally.
+    budget (N,) is that of `equal_widths`. A class whose narrowest width costs more than its part
+    gets that width. A class that cannot use its part gets its widest. The others share the rest
+    equally.
     """
     c = classes.cheapest
     with np.errstate(over="ignore"):
@@ -76,7 +77,7 @@ def curve(classes: JobClasses, budget: float, points: int = 100) -> BudgetCurve:
     )
     found = at_price(classes, 2.0 ** np.append(dear, np.sort(exponents)[::-1]))
     new = np.append(True, np.diff(found.spend) > TINY * most)
-    # of the least budget: the value of the first additional dollar
+    # the price at the least budget is the value of the first additional dollar
     mu = np.append(found.mu[1:2], found.mu[1:])
     return BudgetCurve(
         mu[new],
@@ -96,9 +97,7 @@ def _steps(classes: JobClasses) -> Floats:
 
 
 def _exponent(classes: JobClasses, spend: float, low: float, high: float) -> float:
-    """Return the largest exponent e, to a millionth, for which price 2^e leads to spending >=
-    `spend`.
-    """
+    """Return the largest exponent e, to a millionth, for which price 2^e spends >= `spend`."""
     while high - low > 1e-6 * max(1.0, abs(low)):
         middle = (low + high) / 2
         if at_price(classes, np.array([2.0**middle])).spend[0] >= spend:
@@ -109,9 +108,7 @@ def _exponent(classes: JobClasses, spend: float, low: float, high: float) -> flo
 
 
 def response_h(classes: JobClasses, width: Floats) -> Floats:
-    """Return the mean response time, hours, (...), of widths (..., M) on the cheapest row of each
-    class.
-    """
+    """Return the mean response time, hours, (...), of widths (..., M) on the cheapest rows."""
     c = classes.cheapest
     return np.asarray(
         (c.load / c.speed.speed(width)).sum(axis=-1) / c.arrivals.sum(), dtype=np.float64

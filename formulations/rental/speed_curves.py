@@ -19,7 +19,7 @@ from formulations.bounds.hull import hull
 from formulations.model.linear import Floats, Ints
 
 AMDAHL, POWER, TABLE = range(3)
-HALVINGS = 64  # of an exponent between 0 and 1000: down to the last bits of a float
+HALVINGS = 64  # of an interval of exponents up to 1000: down to the last bits of a float
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class SpeedUps:
     Attributes
     ----------
     kind, parameter : (R,)
-        AMDAHL, POWER or TABLE, and p or a, nan of a table.
+        AMDAHL, POWER or TABLE; p or a, nan for a table.
     least, most : (R,)
         Smallest and largest width.
     factor : (R,)
@@ -77,8 +77,7 @@ class SpeedUps:
         return self.factor * np.where(self.kind == TABLE, self._between(k), smooth)
 
     def width(self, price: Floats) -> Floats:
-        """Return the k that minimises (1 + price k) / s(k), (..., R); of equally good ones the
-        smallest.
+        """Return the k that minimises (1 + price k) / s(k), (..., R), the smallest of equal ones.
 
         price (..., R) is above 0.
         """
@@ -97,10 +96,9 @@ class SpeedUps:
         return np.asarray(np.where(dearer, high, low), dtype=np.float64)
 
     def width_of_cost(self, cost: Floats) -> Floats:
-        """Return the width at which a unit of work takes `cost` GPU-hours, k / s(k), or the
-        nearest.
+        """Return the width nearest to that at which a unit of work takes `cost` GPU-hours, k / s(k).
 
-        Both are (..., R).
+        Both have the shape (..., R).
         """
         low, high = (
             np.zeros(np.broadcast_shapes(cost.shape, self.most.shape)),

@@ -2,10 +2,10 @@
 
     min  sum_j y_{j,o(j)}    s.t.  sum_j x_{j,o(j)} <= B
 
-For a price mu each job minimises y + mu x on its own, on the lower convex hull of its ways. As mu
-falls the jobs step along their hulls in order of slope (`hull.py`). The corners passed are optimal
-for their spending, with one way per job. Points between two corners need mixing: one job that
-changes its way while it runs.
+For a price mu each job by itself minimises y + mu x, on the lower convex hull of its ways. As mu
+falls, the jobs step along their hulls in order of slope (formulations/bounds/hull.py). The corners
+on this path are optimal for their spending, with one way per job. Points between two corners need a
+mix: one job changes its way while it runs.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from formulations.model.linear import Floats, Ints
 
 @dataclass(frozen=True)
 class Together:
-    """c corners by spending.
+    """The corners of the joint frontier, by spending.
 
     Attributes
     ----------
@@ -38,8 +38,9 @@ class Together:
     mu: Floats
 
     def mixed(self, dollars: Floats) -> Floats:
-        """Return the hours at spendings (m,) on the lines between corners, inf below the first
-        corner.
+        """Return the hours at spendings (m,) on the lines between corners.
+
+        They are inf below the first corner.
         """
         found = np.interp(dollars, self.dollars, self.hours)
         return np.where(dollars < self.dollars[0] * (1 - 1e-9), np.inf, found)

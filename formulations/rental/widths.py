@@ -23,16 +23,16 @@ import numpy as np
 from formulations.model.linear import Floats, Ints
 from formulations.rental.speed_curves import HALVINGS, TABLE, SpeedUps
 
-JUMP = 1e-9  # a class jumps at a price where its spending does by more than this share
-FREE = 1e-12  # price that stands for none: it divides, and nothing is spent at it
-DUST = 1e-12  # shares of jobs below this are none
+JUMP = 1e-9  # a class jumps at a price if its spending changes there by more than this share
+FREE = 1e-12  # stands for a price of 0 in divisions; nothing is spent at it
+DUST = 1e-12  # smaller shares of jobs count as 0
 MOST_EXPONENT = 600.0  # prices lie between 2^-600 and 2^600
 
 
 class BudgetTooSmall(ValueError):
-    """No width is stable: the budget is not above `least`.
+    """The budget is not above `least`, so no widths are stable.
 
-    `response_h` is the mean response time of what `least` buys.
+    `response_h` is the mean response time, hours, of the widths that `least` buys.
     """
 
     def __init__(self, least: float, response_h: float) -> None:
@@ -94,10 +94,22 @@ class JobClasses:
 
 @dataclass(frozen=True)
 class RentalPlan:
-    """n options in use, arrays (n,): class, row, width, share of the class's jobs (of one class:
-    adding up to 1), and time: hours per hour of work on one GPU, 1/s. mu: weighted mean number of
-    jobs saved per unit of budget (mean number = arrivals x mean response time); 0: more money buys
-    nothing."""
+    """The widths of all classes, as n options in use.
+
+    Attributes
+    ----------
+    mu : float
+        Weighted mean number of jobs saved per unit of budget (mean number = arrivals x mean
+        response time); 0 if more money buys nothing.
+    of, row : (n,)
+        Class of each option, and its row.
+    width : (n,)
+        GPUs of a job.
+    share : (n,)
+        Share of the jobs of the class; the shares of one class add up to 1.
+    time : (n,)
+        Hours per hour of work on one GPU, 1/s.
+    """
 
     classes: JobClasses
     budget: float
@@ -165,7 +177,10 @@ def restrict_to_whole_gpus(classes: JobClasses) -> JobClasses:
 def plan(classes: JobClasses, budget: float) -> RentalPlan:
     """Return the best widths for a long-run mean of `budget` units per hour.
 
-    Raises BudgetTooSmall if that is not stable.
+    Raises
+    ------
+    BudgetTooSmall
+        No widths are stable with this budget.
     """
     if at_price(classes, np.array([2.0**-MOST_EXPONENT])).spend[0] <= budget:
         row, width = choose(classes, np.array([2.0**-MOST_EXPONENT]))
@@ -190,14 +205,15 @@ def widths(classes: JobClasses, mu: float) -> tuple[Ints, Floats]:
 
 
 def choose(classes: JobClasses, mu: Floats) -> tuple[Ints, Floats]:
-    """Return row and width of every class at N prices, (N, M) each: they minimise (w + mu c k) /
-    s(k).
+    """Return row and width of every class at N prices mu, (N, M) each.
+
+    They minimise (w + mu c k) / s(k).
     """
     price = classes.price / classes.weight[classes.of]
     width = classes.speed.width(mu[:, None] * price)
     if len(classes.speed) == len(classes):
         return np.broadcast_to(np.arange(len(classes)), width.shape), width
-    # divided by mu: stays finite
+    # divided by mu, so that it stays finite
     work_cost = (1.0 / mu[:, None] + price * width) / classes.speed.speed(width)
     best = work_cost <= np.minimum.reduceat(work_cost, classes.starts, axis=1)[:, classes.of]
     row = np.minimum.reduceat(
@@ -240,7 +256,7 @@ def at_price(classes: JobClasses, mu: Floats) -> BudgetCurve:
 
 
 def _time(classes: JobClasses, row: Ints, width: Floats) -> Floats:
-    """(..., M) 1/s of a width in one row of each class."""
+    """Return 1/s of a width in one row of each class, (..., M)."""
     k = np.clip(width[..., classes.of], classes.speed.least, classes.speed.most)
     return np.asarray(
         np.take_along_axis(1.0 / classes.speed.speed(k), row, axis=-1), dtype=np.float64
@@ -248,8 +264,9 @@ def _time(classes: JobClasses, row: Ints, width: Floats) -> Floats:
 
 
 def _mix_plans(classes: JobClasses, budget: float, dear: float, cheap: float) -> RentalPlan:
-    """The plan between two neighbouring prices: classes that jump there do so one by one until
-    the budget is spent.
+    """Return the plan between the plans of two neighbouring prices.
+
+    Classes that jump between the two prices do so one by one until the budget is spent.
     """
     (row, cheap_row), (width, cheap_width) = choose(classes, np.array([dear, cheap]))
     time, cheap_time = _time(classes, np.stack([row, cheap_row]), np.stack([width, cheap_width]))
@@ -270,7 +287,7 @@ def _mix_plans(classes: JobClasses, budget: float, dear: float, cheap: float) ->
         and row[one] == cheap_row[one]
         and not classes.speed.whole
     ):
-        # a width between two sizes does as well as some jobs of each
+        # a width between two sizes is as good as a mix of jobs of both sizes
         mean_time = (1 - part) * time[one] + part * cheap_time[one]
         used = (1 - part) * time[one] * width[one] + part * cheap_time[one] * cheap_width[one]
         width[one] = used / mean_time
@@ -301,6 +318,6 @@ def _mix_plans(classes: JobClasses, budget: float, dear: float, cheap: float) ->
 def plan_fixed_widths(
     classes: JobClasses, budget: float, mu: float, of: Ints, row: Ints, width: Floats
 ) -> RentalPlan:
-    """The plan of given classes, rows and widths (n,), each with a share of 1."""
+    """Return the plan of given classes, rows and widths (n,), each with a share of 1."""
     time = 1.0 / classes.speed.take(row).speed(width)
     return RentalPlan(classes, budget, mu, of, row, width, np.ones(len(of)), time)

@@ -1,16 +1,24 @@
-"""The useful share of time of servers that may be taken back, and their hard lifetime.
+"""The useful share of time of servers that may be revoked and have a hard lifetime.
 
-Servers that start together reach their lifetime L together: one loss, not n. Lifetime by lifetime,
-m = 0, 1, .., with q = exp(-h L):
+Servers that start together reach their lifetime L together: that is one loss, not n. Time is
+divided into lifetimes m = 0, 1, .., with q = exp(-h L). Symbols are those of
+formulations/transient/revocations.py.
 
-    losses of one server at a time    n h (1 + q + .. + q^m)
-    all those still in step together  at the end of m, with probability 1 - (1 - q^(m+1))^n
-    useful time of a lifetime that    tau (sum_k x^k + exp(-lambda R) sum_k lambda (L - R - k s)
-                                      x^k)
-    ends for all                      x = exp(-lambda s), s = tau + delta, k s <= L and <= L - R
+Losses per second of single servers in lifetime m:
 
-The last line is exact: the useful time between two losses is tau times the stretches that fit, and
-losses at a constant rate lambda begin such a piece at every moment alike. Symbols: transient.py.
+    n h (1 + q + .. + q^m)
+
+Probability that the servers that are still in step end together at the end of lifetime m:
+
+    1 - (1 - q^(m+1))^n
+
+Useful seconds of a lifetime that ends for all servers, with s = tau + delta and x = exp(-lambda s):
+
+    tau (sum_k x^k + exp(-lambda R) sum_k lambda (L - R - k s) x^k)
+
+Here k = 1, 2, .. with k s <= L in the first sum and k s <= L - R in the second. This is exact: the
+useful time between two losses is tau times the number of stretches that fit, and losses at a
+constant rate lambda begin such a piece at every moment alike.
 """
 
 from __future__ import annotations
@@ -29,8 +37,8 @@ from formulations.transient.revocations import (
     synchronous_share,
 )
 
-RARE = 1e-12  # revocations per lifetime that count as none
-# a shorter checkpoint or stretch takes no time: a lifetime has too many of them to count
+RARE = 1e-12  # fewer revocations per lifetime count as none
+# A shorter checkpoint or stretch counts as 0, because a lifetime has too many of them to count.
 INSTANT_S = 1e-9
 
 
@@ -49,19 +57,31 @@ def useful_fraction(
     synchronous: Bools | bool = True,
     work_s: Floats | float = math.inf,
 ) -> Floats:
-    """phi in [0, 1]: useful work per second of n revocable workers, as a share of what they do when
-    none is ever lost.
+    """Return phi in [0, 1], the useful work per second of n revocable workers.
 
-    All arguments broadcast; the result has their common shape. n: workers (GPUs). hazard_per_hour:
-    revocations of one worker per hour (revocations_per_gpu_hour). checkpoint_s, checkpoint_every_s:
-    as in jobs.csv; nan = the best interval where the job is synchronous, no checkpoints where it is
-    not (the parameter server, which is not revocable, holds the state). replace_s: seconds from a
-    loss until the new worker works (start of the server and of the program). lifetime_s: hard
-    lifetime of a server; all n start together. work_s: useful seconds that the job still needs, inf
-    = for ever; it matters only where servers have a lifetime. A synchronous loss stops all workers
-    and throws them back to the last checkpoint; an asynchronous one stops the lost worker only.
-    Long-run mean, exact for a constant hazard without lifetime; with one, work_s /
-    lifetime_seconds, and exact when asynchronous.
+    It is a share of what they do if none is ever lost. It is a long-run mean. Without a lifetime it
+    is exact for a constant hazard. With a lifetime it is exact for asynchronous jobs, and for
+    synchronous jobs it is work_s / lifetime_seconds. A synchronous loss stops all workers and sets
+    them back to the last checkpoint; an asynchronous one stops only the lost worker.
+
+    Parameters
+    ----------
+    n
+        Workers (GPUs). All arguments broadcast, and the result has their common shape.
+    hazard_per_hour
+        Revocations of one worker per hour (revocations_per_gpu_hour).
+    checkpoint_s, checkpoint_every_s
+        Seconds, as in jobs.csv. For nan, synchronous jobs use the best interval, and asynchronous
+        ones save no checkpoints, because the parameter server is not revocable and holds the state.
+    replace_s
+        Seconds from a loss until the new worker works (start of the server and of the program).
+    lifetime_s
+        Hard lifetime of a server, seconds; all n start together.
+    synchronous
+        Whether the job is synchronous.
+    work_s
+        Useful seconds that the job still needs, inf = without end. They matter only with a
+        lifetime.
     """
     n, hazard, delta, every, pause, life, together, work = np.broadcast_arrays(
         *(
@@ -96,7 +116,10 @@ def useful_fraction(
 def _share_with_lifetime(
     work: Floats, n: Floats, hazard: Floats, life: Floats, delta: Floats, tau: Floats, pause: Floats
 ) -> Floats:
-    """(k,) phi of synchronous workers with a hard lifetime; its limit where the work never ends."""
+    """Return phi of synchronous workers with a hard lifetime, (k,).
+
+    Where the work never ends, it is the limit.
+    """
     ends = np.isfinite(work)
     work = np.where(ends, np.maximum(work, 1e-9), 1.0)
     with np.errstate(divide="ignore"):
@@ -112,11 +135,10 @@ def event_rate(
     work_s: Floats | float,
     other: Floats | float = 0.0,
 ) -> Floats:
-    """Losses per second at which n synchronous workers that start together stop, in the middle of
-    work_s seconds.
+    """Return the losses per second that stop n synchronous workers in the middle of work_s seconds.
 
-    Workers that reach the lifetime together count as one loss. other: losses per second of further
-    workers.
+    The workers start together. Those that reach the lifetime together count as one loss. `other`
+    has the losses per second of further workers.
     """
     n, work, life = (np.asarray(a, dtype=np.float64) for a in (n, work_s, lifetime_s))
     with np.errstate(invalid="ignore"):
@@ -130,13 +152,13 @@ def event_rate(
 def _losses_of_period(
     n: Floats, rate: Floats, life: Floats, m: Floats | float
 ) -> tuple[Floats, Floats]:
-    """Of the lifetime period m = 0, 1, ..: losses per second of one server at a time, and the
-    probability that servers that started together end together with the period.
+    """Return the rate of losses in lifetime m, and the probability that it has a joint end.
 
-    q = exp(-rate L) is the chance to reach the lifetime. Of a place, the server that started with
-    all others is still that one's successor in line at the end of period m with probability
-    q^(m+1): these end together. A server that was replaced alone ends alone L later, if it lives so
-    long: n rate (1 + q + .. + q^m) losses per second in all.
+    The rate is that of losses of one server at a time, per second. A joint end is that of servers
+    that started together. q = exp(-rate L) is the probability to reach the lifetime. A place still
+    follows the common start at the end of lifetime m with probability q^(m+1), and all such places
+    end together. A server that was replaced alone ends alone L later, if it lives so long. Together
+    these are n rate (1 + q + .. + q^m) losses per second.
     """
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
         x = np.where(rate * life > RARE, rate * life, 0.0)
@@ -150,8 +172,19 @@ def _losses_of_period(
 
 @dataclass(frozen=True)
 class _Period:
-    """One lifetime: useful seconds won, seconds it takes, losses per second in it, most useful
-    seconds with which the job ends in it, and whether later ones are the same; arrays (k,)."""
+    """What happens in one lifetime, arrays (k,).
+
+    Attributes
+    ----------
+    progress, seconds : (k,)
+        Useful seconds, and the seconds that they take.
+    rate : (k,)
+        Losses per second.
+    most : (k,)
+        Most useful seconds with which the job ends in this lifetime.
+    steady : (k,)
+        True if all later lifetimes are like this one.
+    """
 
     progress: Floats
     seconds: Floats
@@ -162,8 +195,10 @@ class _Period:
 
 @dataclass(frozen=True)
 class _Lifetimes:
-    """Synchronous servers with a hard lifetime, arrays (k,) in seconds; per_hour: revocations of
-    one server."""
+    """Synchronous servers with a hard lifetime, arrays (k,) in seconds.
+
+    `per_hour` has the revocations of one server per hour.
+    """
 
     n: Floats
     per_hour: Floats
@@ -174,11 +209,11 @@ class _Lifetimes:
     other: Floats
 
     def take(self, rows: Ints) -> _Lifetimes:
-        """Some of them."""
+        """Return some rows."""
         return _Lifetimes(*(getattr(self, f.name)[rows] for f in fields(self)))
 
     def period(self, m: float) -> _Period:
-        """What happens in the lifetime m."""
+        """Return what happens in lifetime m."""
         life, tau, stretch, h = self.life, self.tau, self.tau + self.delta, self.per_hour / HOUR_S
         alone = (self.n <= 1) & (
             np.asarray(self.other) == 0
@@ -204,8 +239,7 @@ class _Lifetimes:
         return _Period(progress, seconds, rate, most, np.asarray(steady, dtype=np.bool_))
 
     def _stretches(self, rate: Floats, span: Floats) -> Floats:
-        """Useful seconds that a first piece without loss brings, at most `span` long: tau sum_k
-        exp(-rate k s)."""
+        """Return useful seconds before the first loss within `span`: tau sum_k exp(-rate k s)."""
         s = self.tau + self.delta
         with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
             count = np.where((s > 0) & np.isfinite(s), np.floor(span / s * (1 + 1e-12)), 0.0)
@@ -215,8 +249,10 @@ class _Lifetimes:
             return np.where(s > 0, np.where(count > 0, self.tau * several, 0.0), free)
 
     def _restarts(self, rate: Floats, span: Floats) -> Floats:
-        """Useful seconds after losses at a constant rate, without their pause: tau sum_k rate (span
-        - k s) x^k, x = exp(-rate s)."""
+        """Return the useful seconds after losses at a constant rate, without their pause.
+
+        They are tau sum_k rate (span - k s) x^k with x = exp(-rate s).
+        """
         s, span = self.tau + self.delta, np.maximum(span, 0.0)
         with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
             count = np.where((s > 0) & np.isfinite(s), np.floor(span / s * (1 + 1e-12)), 0.0)
@@ -243,15 +279,25 @@ def lifetime_seconds(
     replace_s: Floats | float,
     other: Floats | float = 0.0,
 ) -> Floats:
-    """Expected seconds to do work_s useful seconds on n synchronous servers that start together and
-    live at most so long: lifetime by lifetime. All arguments broadcast; inf where the job never
-    ends.
+    """Return the expected seconds of work_s useful seconds on n synchronous servers.
 
-    Servers that are still in step reach the lifetime together: one loss. other: losses per second
-    of further servers. Exact without random revocations; otherwise within 2 % as long as a stretch
-    between checkpoints and a replacement take an eighth of the lifetime at most
-    (tests/market/test_lifetimes.py). Longer ones: an estimate, since whether a stretch fits between
-    two losses then depends on when single servers were replaced, and that stays as it is for long.
+    The servers start together and live at most lifetime_s. The result is computed lifetime by
+    lifetime and is inf where the job never ends. Servers that are still in step reach the lifetime
+    together, which is one loss. All arguments broadcast.
+
+    It is exact without random revocations. Otherwise it is within 2 % if a stretch between
+    checkpoints and a replacement take at most an eighth of the lifetime
+    (tests/market/test_lifetimes.py). For longer ones it is an estimate: whether a stretch fits
+    between two losses then depends on when single servers were replaced, and that changes slowly.
+
+    Parameters
+    ----------
+    per_hour
+        Revocations of one server per hour.
+    checkpoint_s, every_s, replace_s
+        Seconds of a checkpoint, useful seconds between checkpoints, seconds of a replacement.
+    other
+        Losses per second of further servers.
     """
     arrays = np.broadcast_arrays(
         *(
@@ -263,7 +309,8 @@ def lifetime_seconds(
     left = arrays[0].astype(np.float64).reshape(-1)
     own = _Lifetimes(*(a.reshape(-1) for a in arrays[1:]))
     least, out = 1e-12 * left, np.zeros(len(left))
-    busy, m, block = np.arange(len(left)), 0.0, 1.0  # of out; left, least, own: those still busy
+    # busy has the rows of `out` that are not done; left, least and own have only these rows
+    busy, m, block = np.arange(len(left)), 0.0, 1.0
     while len(busy):
         p = own.period(m + (block - 1.0) / 2.0)
         ends = synchronous_seconds(left, p.rate, own.delta, own.tau, own.pause)

@@ -1,18 +1,21 @@
-"""Speed of n workers behind parameter servers, and what the ways of keeping workers in step cost.
+"""The speed of n workers with parameter servers, and the cost of keeping workers in step.
 
-    v = min(sum of the workers' own speeds, C)                      C: what the parameter servers or
-        the network carry
-    v = (s^-p + C^-p)^(-1/p), s = sum                               the same with a soft corner; p =
-        inf is the minimum
-    step time of n workers with own step times X_1 .. X_n:
-      bulk synchronous      E[max X]                 exponential with mean m: m H_n           H_n =
-          1 + 1/2 + .. + 1/n
-      k backups             E[X_(n-k)]               m (H_n - H_k): without the k slowest
-      r-fold replication    E[max_n min_r X]         m H_n / r
-      asynchronous          E[X]                     m: throughput n / E[X]
+The parameter servers or the network carry at most the speed C. With the sum s of the workers' own
+speeds, the speed v is
 
-(systems of parameter servers: Li et al., ICDCS 2020; synchronisation on transient servers: Ambati
-et al., IC2E 2019; backup workers: Chen et al. 2016.)
+    v = min(s, C)                     sharp corner (p = inf)
+    v = (s^-p + C^-p)^(-1/p)          soft corner
+
+Let X_1 .. X_n be the step times of the workers. The step time of all of them is, in general and for
+exponential step times with mean m:
+
+    bulk synchronous      E[max X]          m H_n,  H_n = 1 + 1/2 + .. + 1/n
+    k backups             E[X_(n-k)]        m (H_n - H_k): without the k slowest
+    r-fold replication    E[max_n min_r X]  m H_n / r
+    asynchronous          E[X]              m: throughput n / E[X]
+
+Sources: systems of parameter servers, Li et al., ICDCS 2020; synchronisation on transient servers,
+Ambati et al., IC2E 2019; backup workers, Chen et al. 2016.
 """
 
 from __future__ import annotations
@@ -23,7 +26,8 @@ import numpy as np
 
 from formulations.model.linear import Bools, Floats, Ints
 
-# a measured speed this share below the sum of the workers' own is bound by something else
+# A measured speed that is lower than the sum of the workers' own speeds by more than this share is
+# limited by something else.
 CLEARLY = 0.1
 MODES = ("bulk", "backup", "replicated", "asynchronous")
 
@@ -31,8 +35,9 @@ MODES = ("bulk", "backup", "replicated", "asynchronous")
 def capped(
     total: Floats | float, cap: Floats | float = math.inf, sharpness: float = math.inf
 ) -> Floats:
-    """Speed of workers whose own speeds sum to `total` when no more than `cap` gets through.
-    sharpness p: above 0.
+    """Return the speed of workers whose own speeds sum to `total` if at most `cap` is carried.
+
+    `sharpness` is p > 0.
     """
     s, c = np.asarray(total, dtype=np.float64), np.asarray(cap, dtype=np.float64)
     if math.isinf(sharpness):
@@ -45,8 +50,9 @@ def capped(
 
 
 def bottleneck(own: Floats | float, measured: Floats | float, clearly: float = CLEARLY) -> Bools:
-    """Whether a measured speed is clearly below the sum of the workers' own (own): more workers
-    will not help.
+    """Return whether a measured speed is clearly below the sum `own` of the workers' own speeds.
+
+    If so, more workers do not help.
     """
     return np.asarray(np.asarray(measured) < (1.0 - clearly) * np.asarray(own), dtype=np.bool_)
 
@@ -54,11 +60,20 @@ def bottleneck(own: Floats | float, measured: Floats | float, clearly: float = C
 def expected_speed(
     workers: Ints, own: Floats, up: Floats, cap: float = math.inf, sharpness: float = math.inf
 ) -> float:
-    """Expected speed of G sorts of workers, each of which works with probability `up` independently
-    of the others.
+    """Return the expected speed of G kinds of workers; each works independently of the others.
 
-    workers, own, up (G,): how many, speed of one, share of time it works. Exact: all numbers of
-    working ones, weighted by their binomial probabilities; one sum where there is no cap.
+    The result is exact: it weights all numbers of working workers by their binomial probabilities.
+
+    Parameters
+    ----------
+    workers : (G,)
+        Number of workers of each kind.
+    own : (G,)
+        Speed of one worker.
+    up : (G,)
+        Probability that a worker works, its share of time.
+    cap, sharpness : float
+        As of `capped`.
     """
     if math.isinf(cap):
         return float((workers * own * up).sum())
@@ -70,7 +85,7 @@ def expected_speed(
 
 
 def binomial(n: int, p: float) -> Floats:
-    """(n + 1,) probabilities of 0 .. n successes of n."""
+    """Return the probabilities of 0 .. n successes of n, (n + 1,)."""
     if p <= 0 or p >= 1:
         return np.asarray(np.arange(n + 1) == (n if p >= 1 else 0), dtype=np.float64)
     k = np.arange(1, n + 1)
@@ -81,15 +96,26 @@ def binomial(n: int, p: float) -> Floats:
 
 
 def harmonic(n: int) -> float:
-    """H_n = 1 + 1/2 + .. + 1/n; H_0 = 0."""
+    """Return H_n = 1 + 1/2 + .. + 1/n; H_0 = 0."""
     return math.fsum(1.0 / i for i in range(1, n + 1))
 
 
 def step_time_exponential(mode: str, n: int, mean: float = 1.0, spare: int = 0) -> float:
-    """Expected step time of n workers with exponential step times. spare: k backups among the n, or
-    r replicas of each.
+    """Return the expected step time of n workers with exponential step times.
 
-    Raises ValueError for an unknown mode or numbers that make no sense.
+    Parameters
+    ----------
+    mode : str
+        One of MODES.
+    mean : float
+        Mean step time of one worker, in the unit of the result.
+    spare : int
+        k backups among the n workers, or r replicas of each worker.
+
+    Raises
+    ------
+    ValueError
+        The mode is unknown, or the numbers are not possible for it.
     """
     _check(mode, n, spare)
     if mode == "bulk":
@@ -102,8 +128,10 @@ def step_time_exponential(mode: str, n: int, mean: float = 1.0, spare: int = 0) 
 def step_time_sampled(
     mode: str, samples: Floats, n: int, spare: int = 0, *, draws: int = 100_000, seed: int = 0
 ) -> tuple[float, float]:
-    """The same for measured step times (S,), drawn with replacement: (mean, standard error of
-    the mean).
+    """Return (mean, standard error of the mean) of the step time for measured step times (S,).
+
+    The step times are drawn with replacement. The other parameters are those of
+    `step_time_exponential`.
     """
     _check(mode, n, spare)
     random = np.random.default_rng(seed)
@@ -119,7 +147,7 @@ def step_time_sampled(
 
 
 def servers(mode: str, n: int, spare: int = 0) -> int:
-    """Servers that are paid for: n, or n r where every worker has r replicas."""
+    """Return the number of servers that are paid for: n, or n r with r replicas of each worker."""
     _check(mode, n, spare)
     return n * spare if mode == "replicated" else n
 

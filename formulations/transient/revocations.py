@@ -1,25 +1,36 @@
-"""Servers that may be taken back: how long they live, what a job on them loses, how often it should
-save.
+"""Servers that may be revoked: how long they live, what jobs on them lose, when to checkpoint.
 
-    S(a)   = exp(-integral of h over [0, a]) for a < L, 0 from L on     h piecewise constant in age,
-        L hard lifetime
-    lambda = n h                revocations per second of n synchronous workers; each stops the job
-    phi    = lambda tau exp(-lambda R) / (exp(lambda (tau + delta)) - 1)         synchronous, exact
-        for constant h
-             ~ 1 - delta/tau - lambda (R + tau/2)                                its first order
-    phi    = tau/(tau + delta) / (1 + h_eff R)                                   asynchronous:
-        shares of lost workers
-    tau*   solves exp(-lambda (tau + delta)) = 1 - lambda tau                    exact best interval
-             ~ sqrt(2 delta / lambda)                                            its first order
-                 (Young 1974)
+Symbols: tau is the useful seconds between checkpoints, delta the seconds of a checkpoint, R the
+seconds until a lost worker is replaced. h is the hazard, piecewise constant in the age a of a
+server, and L its hard lifetime. h_eff = 1 / (mean life), which is h without a lifetime.
 
-tau: useful seconds between checkpoints, delta: seconds a checkpoint takes, R: seconds until a lost
-worker is replaced, h_eff = 1 / (mean life), h without a lifetime. The exponential terms are those
-of Daly (2006), section 3: a stretch tau + delta must pass without a loss, and so must R (several
-losses may overlap while the job stands: such a pause has the mean (exp(lambda R) - 1) / lambda, the
-busy period of M/G/infinity, which needs no more of R than its mean). With a hard lifetime, servers
-that start together are lost together: lifetimes.py. Times are seconds, hazards are per server
-and hour, as in pools.csv.
+Probability to live longer than a:
+
+    S(a) = exp(-integral of h over [0, a]) for a < L, 0 from L on
+
+Revocations per second of n synchronous workers, each of which stops the job:
+
+    lambda = n h
+
+Useful share of a synchronous job, exact for constant h, and its first order:
+
+    phi = lambda tau exp(-lambda R) / (exp(lambda (tau + delta)) - 1)
+        ~ 1 - delta/tau - lambda (R + tau/2)
+
+Useful share of an asynchronous job, which loses the shares of its lost workers:
+
+    phi = tau/(tau + delta) / (1 + h_eff R)
+
+The best interval solves the first equation exactly; the second is its first order (Young 1974):
+
+    exp(-lambda (tau + delta)) = 1 - lambda tau
+    tau ~ sqrt(2 delta / lambda)
+
+The exponential terms are those of Daly (2006), section 3: a stretch tau + delta must pass without a
+loss, and so must R. Several losses may overlap while the job is stopped. Such a pause has the mean
+(exp(lambda R) - 1) / lambda, the busy period of M/G/infinity, which depends on R only by its mean.
+With a hard lifetime, servers that start together are lost together (lifetimes.py). Times are in
+seconds; hazards are per server and hour, as in pools.csv.
 """
 
 from __future__ import annotations
@@ -33,14 +44,21 @@ from formulations.model.linear import Floats
 
 HOUR_S = 3600.0
 STEPS = 512  # of the grid on which the renewal equation is solved
-FAR = 16  # mean lives after which places have forgotten when they began
-NEWTON = 60  # steps at most; about six are taken
+FAR = 16  # mean lives after which the start of a place no longer matters
+NEWTON = 60  # most Newton steps; about six are taken
 
 
 @dataclass(frozen=True)
 class Hazard:
-    """Revocations per server-hour: per_hour[i] at ages start_h[i] <= a < start_h[i + 1], start_h[0]
-    = 0. A server that lives so long ends at lifetime_h in any case. per_hour, start_h (B,)."""
+    """Revocations per server-hour by age of the server.
+
+    Attributes
+    ----------
+    per_hour, start_h : (B,)
+        The hazard is per_hour[i] at ages start_h[i] <= a < start_h[i + 1], hours; start_h[0] = 0.
+    lifetime_h : float
+        Age at which a server ends in any case, hours.
+    """
 
     per_hour: Floats
     start_h: Floats
@@ -48,7 +66,7 @@ class Hazard:
 
     @classmethod
     def constant(cls, per_hour: float, lifetime_h: float = math.inf) -> Hazard:
-        """The same hazard at every age."""
+        """Return the same hazard at every age."""
         return cls(np.array([per_hour], dtype=np.float64), np.zeros(1), lifetime_h)
 
     @property
@@ -58,7 +76,7 @@ class Hazard:
 
 
 def cumulative(hazard: Hazard, age_h: Floats | float) -> Floats:
-    """Integral of the hazard over [0, age], shape of age_h; the lifetime is not looked at."""
+    """Return the integral of the hazard over [0, age], shape of age_h, without the lifetime."""
     age = np.asarray(age_h, dtype=np.float64)
     full = np.concatenate([[0.0], np.cumsum(hazard.per_hour[:-1] * np.diff(hazard.start_h))])
     at = np.searchsorted(hazard.start_h, age, side="right") - 1
@@ -66,14 +84,15 @@ def cumulative(hazard: Hazard, age_h: Floats | float) -> Floats:
 
 
 def survival(hazard: Hazard, age_h: Floats | float) -> Floats:
-    """Probability to live longer than age_h, shape of age_h; 0 from the lifetime on."""
+    """Return the probability to live longer than age_h, shape of age_h; 0 from the lifetime on."""
     age = np.asarray(age_h, dtype=np.float64)
     return np.where(age < hazard.lifetime_h, np.exp(-cumulative(hazard, age)), 0.0)
 
 
 def revoked_within(hazard: Hazard, hours: Floats | float) -> Floats:
-    """Probability to be revoked within so many hours and before the lifetime, whose end is no
-    revocation.
+    """Return the probability to be revoked within so many hours and before the lifetime.
+
+    The end of the lifetime is no revocation.
     """
     return np.asarray(
         -np.expm1(
@@ -83,16 +102,16 @@ def revoked_within(hazard: Hazard, hours: Floats | float) -> Floats:
 
 
 def mean_life_h(hazard: Hazard) -> float:
-    """Expected hours until a server is lost by revocation or lifetime; inf if it never is."""
+    """Return the expected hours until a server is lost by revocation or lifetime, inf = never."""
     return _moments(hazard)[0]
 
 
 def _moments(hazard: Hazard) -> tuple[float, float]:
-    """Mean and mean square of the life in hours: integrals of S and of 2 a S, piece by piece."""
+    """Return mean and mean square of the life in hours: integrals of S and of 2 a S."""
     start, rate = hazard.start_h, hazard.per_hour
     hours = np.maximum(0.0, np.minimum(np.append(start[1:], math.inf), hazard.lifetime_h) - start)
     alive = np.exp(-cumulative(hazard, start))
-    # 0 x inf: of a branch that is not taken
+    # 0 x inf occurs only in branches that are not used
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         x = rate * hours
         first = np.where(rate > 0, -np.expm1(-x) / rate, hours)
@@ -107,13 +126,12 @@ def _moments(hazard: Hazard) -> tuple[float, float]:
 
 
 def losses(hazard: Hazard, hours: float) -> float:
-    """Expected losses in `hours` of one place whose server is new at first and replaced at once
-    whenever it is lost.
+    """Return the expected losses in `hours` of one place whose lost servers are replaced at once.
 
-    h x hours where age makes no difference; else the renewal equation m = F + m * dF on a grid
-    (error of second order in hours / STEPS; the end of the lifetime is an atom of F and taken
-    exactly). Beyond FAR mean lives its limit t/mu + (s2 - mu^2) / (2 mu^2), mu and s2 mean and
-    variance of the life.
+    The first server is new. The result is h x hours where age makes no difference. Otherwise it
+    solves the renewal equation m = F + m * dF on a grid. The error is of second order in hours /
+    STEPS; the end of the lifetime is an atom of F and is exact. Beyond FAR mean lives the result is
+    the limit t/mu + (s2 - mu^2) / (2 mu^2), where mu and s2 are mean and variance of the life.
     """
     if hours <= 0 or hazard.ageless:
         return max(0.0, hours) * float(hazard.per_hour[0])
@@ -128,7 +146,7 @@ def losses(hazard: Hazard, hours: float) -> float:
     end, atom = (round(life / step), 1.0 - float(f.max())) if hours >= life else (count + 1, 0.0)
     m = np.zeros(count + 1)
     for k in range(1, count + 1):
-        # m[k] is still 0 here: it is solved for below
+        # m[k] is still 0 here; the last line solves for it
         before = (m[:k] + m[1 : k + 1]) / 2
         known = f[k] + before[::-1] @ df[:k] + (atom * (1.0 + m[k - end]) if k >= end else 0.0)
         m[k] = known / (1.0 - df[0] / 2)
@@ -136,8 +154,9 @@ def losses(hazard: Hazard, hours: float) -> float:
 
 
 def loss_rate(per_hour: Floats | float, lifetime_s: Floats | float = math.inf) -> Floats:
-    """Losses per second of one place in the long run: 1 / (mean life) for a constant hazard and
-    a hard lifetime.
+    """Return the losses per second of one place in the long run.
+
+    That is 1 / (mean life) for a constant hazard and a hard lifetime.
     """
     rate, life = (
         np.asarray(per_hour, dtype=np.float64) / HOUR_S,
@@ -149,8 +168,9 @@ def loss_rate(per_hour: Floats | float, lifetime_s: Floats | float = math.inf) -
 
 
 def young_s(rate: Floats | float, checkpoint_s: Floats | float) -> Floats:
-    """Interval of checkpoints to first order, sqrt(2 delta / rate); rate: losses per second that
-    stop the job.
+    """Return the best interval of checkpoints to first order, sqrt(2 delta / rate), seconds.
+
+    `rate` has the losses per second that stop the job.
     """
     with np.errstate(divide="ignore", invalid="ignore"):
         found = np.sqrt(
@@ -160,18 +180,18 @@ def young_s(rate: Floats | float, checkpoint_s: Floats | float) -> Floats:
 
 
 def best_interval_s(rate: Floats | float, checkpoint_s: Floats | float) -> Floats:
-    """The interval that makes phi largest, exactly: x = rate x tau solves log(1 - x) + x + rate x
-    delta = 0.
+    """Return the exact interval of checkpoints that makes phi largest, seconds.
 
-    Newton from the right of the root, where the function is concave and falling, so it never
-    overshoots. inf where nothing is ever lost, 0 where checkpoints are free.
+    x = rate x tau solves log(1 - x) + x + rate x delta = 0. Newton's method starts right of the
+    root, where the function is concave and falling, so it never overshoots. The result is inf where
+    nothing is ever lost, and 0 where checkpoints are free.
     """
     rate = np.asarray(rate, dtype=np.float64)
     d = rate * np.asarray(checkpoint_s, dtype=np.float64)
     x = np.minimum(np.sqrt(2.0 * d), -np.expm1(-1.0 - d))
     for _ in range(NEWTON):
         with np.errstate(divide="ignore", invalid="ignore"):
-            # of log(1 - x) + x, which cancels
+            # the series of log(1 - x) + x, because the difference cancels where x is small
             series = -x * x * (1 / 2 + x * (1 / 3 + x * (1 / 4 + x / 5)))
             value = np.where(x < 1e-3, series, np.log1p(-x) + x) + d
             step = np.where((x > 0) & (x < 1), value * (1.0 - x) / x, 0.0)
@@ -188,11 +208,18 @@ def synchronous_share(
     every_s: Floats | float,
     replace_s: Floats | float,
 ) -> Floats:
-    """Useful seconds per second when every loss stops all and what was done since the last
-    checkpoint is done again.
+    """Return the useful seconds per second of a job that every loss stops.
 
-    rate: losses per second of all workers together. every_s: useful seconds between checkpoints
-    (inf: none ever).
+    After a loss, all work since the last checkpoint is done again.
+
+    Parameters
+    ----------
+    rate
+        Losses per second of all workers together.
+    checkpoint_s, replace_s
+        Seconds of a checkpoint, and of a replacement.
+    every_s
+        Useful seconds between checkpoints, inf = no checkpoints.
     """
     rate, delta, tau, pause = (
         np.asarray(a, dtype=np.float64) for a in (rate, checkpoint_s, every_s, replace_s)
@@ -215,18 +242,20 @@ def synchronous_seconds(
     every_s: Floats | float,
     replace_s: Floats | float,
 ) -> Floats:
-    """Expected seconds to do work_s useful seconds with synchronous losses at a constant rate per
-    second; exact.
+    """Return the expected seconds of work_s useful seconds, with losses at a constant rate.
 
-    m = ceil(work / tau) - 1 whole stretches end with a checkpoint, the last one ends with the job:
-    exp(rate R) / rate x (m (exp(rate (tau + delta)) - 1) + exp(rate r) - 1), r = work - m tau. inf
-    if it never ends.
+    The result is exact, and inf if the job never ends. m = ceil(work / tau) - 1 whole stretches end
+    with a checkpoint, and the last stretch of r = work - m tau seconds ends with the job:
+
+        exp(rate R) / rate x (m (exp(rate (tau + delta)) - 1) + exp(rate r) - 1)
+
+    The parameters are those of `synchronous_share`.
     """
     work, rate, delta, tau, pause = (
         np.asarray(a, dtype=np.float64) for a in (work_s, rate, checkpoint_s, every_s, replace_s)
     )
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        # checkpoints at every moment: only pauses cost
+        # with checkpoints at every moment, only pauses cost time
         free = tau <= 0
         m = np.where(
             np.isinf(tau) | free,
