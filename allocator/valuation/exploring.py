@@ -1,17 +1,16 @@
-"""A reward for options that teach most about speeds: [profiling] of config.toml, off without
-`share`.
+"""A reward for options that teach most about speeds; [profiling] of config.toml with `share`.
 
 Consider the sizes k of one (model, GPU type) for which models.csv has a curve with an `error`. Let
 y_k = -log rate_k + log k / 2, the logarithm of the square root of time x cost. If rates differ with
-the memory of pools, the fastest counts. Sizes that are not measured have the deviation of a
-Gaussian process around the curve (performance/profiling.py). gain_k is the expected decrease of the
-least y by measuring k. The value of knowing it for so many rounds is
+the memory of pools, the fastest counts. A size that is not measured has the deviation of a Gaussian
+process around the curve (performance/profiling.py). gain_k is the expected decrease of the least y
+by measuring k. The value of this knowledge over `rounds` rounds is
 
     value_k = rounds x gain_k x sum over the jobs with options there of their best value
 
 In each group the size of the largest gain per GPU is tried, by the job that loses least by it.
-Groups of the largest value per GPU come first, as long as all of them hold at most `share` of the
-GPUs. Jobs that share GPUs do not teach how fast one of them is.
+Groups of the largest value per GPU come first, as long as all tries together hold at most `share`
+of the GPUs. Two jobs on the same GPUs do not show how fast either of them is alone.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ ROUNDS = next(c for c in PROFILING if c.name == "rounds").default
 
 @dataclass(frozen=True)
 class _Try:
-    """A try: `options` of the offer, those of one job at one size of one GPU type."""
+    """The measurement of one size: `options` of the offer of one job at that size and GPU type."""
 
     options: Ints
     gpus: int
@@ -40,7 +39,7 @@ class _Try:
 
 
 def reward_exploring(problem: Problem, offer: Offer, value: Floats) -> Floats:
-    """Return what to add to the values (n,) of the options, 0 unless exploring is asked for."""
+    """Return what to add to the values (n,) of the options, 0 unless exploring is enabled."""
     out = np.zeros(len(value))
     settings = problem.settings.get("profiling", {})
     left = gpus_to_explore(problem)

@@ -1,26 +1,35 @@
-"""One value of every option from several objectives: sums, and ranks of sums.
+"""One value of every option from several objectives: weighted sums, and ranks of such sums.
 
-    a=f,b=g     v_o = f v_o^a + g v_o^b                   each term in its own unit, g a rate of
-                                                          exchange
-    a > b > c   v_o = v_o^a + s (v_o^b + s' v_o^c)        s = 0.01 U(v^a) / U(w),  w = v^b + s' v^c;
-                                                          s' likewise
+A sum `a=f,b=g` has each term in its own unit; g is a rate of exchange:
+
+    v_o = f v_o^a + g v_o^b
+
+Ranks `a > b > c`, with w = v^b + s' v^c, and s' found from b and c in the same way:
+
+    v_o   = v_o^a + s (v_o^b + s' v_o^c)
+    s     = 0.01 U(v^a) / U(w)
     U(v)  = U+(v) + U+(-v)
     U+(v) = min over prices p >= 0 of p G + sum_j max(0, max_{o of j} v_o - p k_o)
-    every objective:  v_o - mu_j m_o B_o / 3600
-    mu_j = dollar_price + dollar_price of the tenant           objective per dollar, 0 unless given
-    m_o  = GPUs x price_per_gpu_hour, 0 in reserved pools      they are paid for anyway
-    B_o  = b_o, at least min_billing_s where the option is not what the job holds
 
-Any plan has at most the value U+ in v (G GPUs in all, k_o of an option), so two plans differ by at
-most U. Hence a plan of the largest ranked value misses the best v^a by at most 0.01 U(v^a), and of
-two plans equal in v^a the one with more v^b is better. The money of the round is deducted once, in
-units of the sum or of the first objective; at speeds with losses if any objective counts them.
+The price of money, for every objective, sum and rank:
 
-`objective_value`, `bound` and `gap` of a plan are those of the sum, in units of the first
-objective, and true as for every other: no solver knows of ranks. A gap g leaves up to g V of the
-ranked value open: at the default 1e-3 about a tenth of what the second may decide; ask for less
-(`--gap 1e-5`) where the second matters. Rows for "at least the best of the first" after a solve of
-its own were not taken: policies that do not search could not be measured by them.
+    value = v_o - mu_j m_o B_o / 3600
+    mu_j  = dollar_price + dollar_price of the tenant: objective per dollar, 0 unless given
+    m_o   = GPUs x price_per_gpu_hour; 0 in reserved pools, which are paid for in any case
+    B_o   = b_o; at least min_billing_s where the option is not what the job holds
+
+With G GPUs in all and k_o of an option, any plan has at most the value U+(v) in v, so two plans
+differ by at most U. Hence a plan of the largest ranked value misses the best v^a by at most 0.01
+U(v^a). Of two plans with equal v^a, the one with more v^b is better. The money of the round is
+deducted once, in units of the sum or of the first objective. Its speeds have losses if any of the
+objectives counts losses.
+
+`objective_value`, `bound` and `gap` of a plan are those of the combined value, in units of the
+first objective. They are as true as for a single objective, because solvers do not know of ranks. A
+gap g leaves up to g V of the ranked value open. At the default of 1e-3 that is about a tenth of
+what the second objective may decide, so use a smaller gap (`--gap 1e-5`) where the second matters.
+The alternative, a second solve with a row for "at least the best of the first", is not used:
+policies that do not search could not be measured by it.
 """
 
 from __future__ import annotations
@@ -36,9 +45,9 @@ from formulations.objectives.context import Context
 Sum = Sequence[tuple[Objective, float]]
 """Objectives and their factors."""
 
-# share of an objective's largest value that all later objectives together may cost it
+# share of an objective's spread of values U that all later objectives together may cost it
 GIVEN_UP = 0.01
-HALVINGS = 200  # of the price of a GPU: more than a float has digits
+HALVINGS = 200  # of an interval of prices of a GPU: more than a float has digits
 EPSILON = 1e-12  # relative error of a term: some thousand units in its last place
 
 
@@ -127,9 +136,10 @@ def factors(values: Sequence[Floats], start: Ints, gpus: Ints, total: int) -> li
 
 
 def most(start: Ints, value: Floats, gpus: Ints, total: int) -> float:
-    """Return U+(v): no choice of one option a job, within the GPUs, has a larger value.
+    """Return U+(v), which no choice of one option per job within the GPUs exceeds.
 
-    Convex in the price of a GPU, found by halving. Parameters as of `factors`.
+    The bound is convex in the price of a GPU, and its minimum is found by halving. The parameters
+    are those of `factors`.
     """
     some = np.flatnonzero(np.diff(start))
     if not len(some):
@@ -160,15 +170,15 @@ def most(start: Ints, value: Floats, gpus: Ints, total: int) -> float:
 
 
 def bound_rounding(ranks: Sequence[Sum], c: Context, jobs: Ints) -> float:
-    """Return what rounding may do to the sum of the values of some jobs (n,).
+    """Return the largest effect of rounding on the sum of the values of some jobs (n,).
 
-    Most values are products. Of a few objectives they are differences of what is expected with and
-    without a round. Where a job has a billion rounds of work left, such a difference is lost in the
-    rounding of its terms.
+    Most values are products. Those of a few objectives are differences of what is expected with a
+    round and without it. Where a job has a billion rounds of work left, such a difference is lost
+    in the rounding of its terms.
     """
     if not any(objective.largest_term for terms in ranks for objective, _ in terms):
         return 0.0
-    if len(ranks) > 1:  # their factors come from the values of all jobs, with the errors of theirs
+    if len(ranks) > 1:  # factors come from the values of all jobs, and so do their errors
         jobs = np.unique(c.everything.job)
     scale = rank_scales(ranks, c)
     lost = (
@@ -181,6 +191,6 @@ def bound_rounding(ranks: Sequence[Sum], c: Context, jobs: Ints) -> float:
 
 
 def rank_scales(ranks: Sequence[Sum], c: Context) -> Floats:
-    """Return what a unit of each rank counts in the value, 1 for the first."""
+    """Return the factor of each rank in the value, 1 for the first."""
     factors = rank_factors(ranks, c) if len(ranks) > 1 else []
     return np.asarray(np.cumprod([1.0, *factors]), dtype=np.float64)

@@ -3,15 +3,15 @@
 It is `response` with a price of work that also counts the jobs that wait behind:
 
     V_j = max(V_j of response,  B_j / (3600 C_j))
-    C_j = sum over pools p of GPUs of p x max_{o of j in p} r_o / k_o    the whole cluster on jobs
-                                                                         like j
+    C_j = sum over pools p of GPUs of p x max_{o of j in p} r_o / k_o
     B_j = sum of W_i over the jobs i with R_i / (C_i W_i) >= R_j / (C_j W_j)
 
-If the cluster worked on one job after the other, each at its best size, in the order of Smith's
-rule (Smith, "Various optimizers for single-stage production", 1956: least time per weight first), a
-unit of work of job j would delay by 1 / C_j the job itself and all that are not before it. V_j is
-the slope of that fluid plan. Among few jobs the objective is `response`; in a crowd short jobs come
-first, and no job's share of a round has more value only because it ends. Sizes have to be known.
+C_j is the speed of the whole cluster if it worked on jobs like j only. Assume that the cluster
+works on one job after the other, each at its best size, in the order of Smith's rule (Smith,
+"Various optimizers for single-stage production", 1956: least time per weight first). A unit of work
+of job j then delays the job itself and all jobs after it by 1 / C_j. V_j is the slope of that fluid
+plan. Among few jobs the objective is `response`. With many jobs, short ones come first, and no
+job's share of a round has more value only because it ends. Sizes have to be known.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from formulations.objectives import Objective, response
 from formulations.objectives.context import Context, measure_whole_jobs
 from formulations.objectives.interval import HOUR
 
-DIGITS = 9  # of a logarithm: ties in Smith's order do not hang on the last bit
+DIGITS = 9  # of a logarithm, so that ties in Smith's order do not depend on the last bit
 
 
 def value(c: Context) -> Floats:
@@ -43,7 +43,7 @@ def work_price(c: Context) -> Floats:
 
 
 def work_price_among(c: Context, counted: Bools) -> Floats:
-    """Return V_j (J,) with only the jobs `counted` (J,) in line, as in `response` for all others.
+    """Return V_j (J,) with only the jobs `counted` (J,) in the queue; others as in `response`.
 
     The context has all exclusive options.
     """

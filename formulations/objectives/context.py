@@ -68,7 +68,8 @@ class Facts:
     dollar_price : (J,)
         mu_j, value of one dollar.
     pool_gpus, startup_s, min_billing_s, availability : (P,)
-        GPUs; seconds of a start; shortest bill in seconds; share of time in which GPUs can be had.
+        GPUs; seconds of a start; shortest bill in seconds; share of time in which GPUs are
+        available.
     price_per_gpu_hour : (P,)
         Dollars that the use of a GPU adds to the bill.
     on_demand, reserved, spot : (P,)
@@ -115,8 +116,8 @@ class Context:
     facts, offer
         The round and the options (n,).
     exclusive : callable, optional
-        Gives the context of all exclusive options, in which a job holds its own GPUs, if `offer` is
-        something else. What concerns a job as a whole is measured by them (`measure_whole_jobs`).
+        Returns the context of all exclusive options, in which a job holds its own GPUs; None if
+        `offer` has them. Facts about whole jobs come from these (`measure_whole_jobs`).
     pays_for_gpus : bool or (n,)
         Whether GPUs of the offer are paid for.
     has_losses : bool
@@ -136,7 +137,7 @@ class Context:
 
     @cached_property
     def with_losses(self) -> Context:
-        """The same options at the speeds that revocations and checkpoints leave."""
+        """The same options, at the speeds that revocations and checkpoints leave."""
         exclusive = None if self.exclusive is None else lambda: self.everything.with_losses
         return replace(self, exclusive=exclusive, has_losses=True)
 
@@ -154,53 +155,53 @@ class Context:
 
     @property
     def job(self) -> Ints:
-        """(n,) job of each option."""
+        """Job of each option, (n,)."""
         return self.offer.job
 
     @property
     def pool(self) -> Ints:
-        """(n,) pool of each option."""
+        """Pool of each option, (n,)."""
         return self.offer.pool
 
     @cached_property
     def weight(self) -> Floats:
-        """(n,) W_j."""
+        """W_j of each option, (n,)."""
         return self.facts.weight[self.job]
 
     @cached_property
     def remaining(self) -> Floats:
-        """(n,) R_j."""
+        """R_j of each option, (n,)."""
         return self.facts.remaining_work[self.job]
 
     @cached_property
     def rate(self) -> Floats:
-        """(n,) r_o, work per second."""
+        """r_o, work per second, (n,)."""
         rate = self.offer.rate
         return rate * self.facts.useful_share(self.offer) if self.has_losses else rate
 
     @cached_property
     def done(self) -> Floats:
-        """(n,) work of the interval, not limited by what remains."""
+        """Work of the interval, (n,), not limited by what remains."""
         return interval.work_done(self.rate, self.offer.pause_s, self.facts.interval_s)
 
     @cached_property
     def busy_s(self) -> Floats:
-        """(n,) b_o, seconds of the interval in which the GPUs are held."""
+        """b_o, the seconds of the interval in which the GPUs are held, (n,)."""
         return interval.busy_s(self.offer.pause_s, self.rate, self.remaining, self.facts.interval_s)
 
     @cached_property
     def dollar_price(self) -> Floats:
-        """(n,) mu_j."""
+        """mu_j of each option, (n,)."""
         return self.facts.dollar_price[self.job]
 
     @cached_property
     def cost_per_hour(self) -> Floats:
-        """(n,) m_o, dollars per hour that the option adds to the bill."""
+        """m_o, the dollars per hour that the option adds to the bill, (n,)."""
         return self.offer.gpus * self.facts.price_per_gpu_hour[self.pool] * self.pays_for_gpus
 
     @cached_property
     def dollars(self) -> Floats:
-        """(n,) dollars that the option adds to the bill of the interval."""
+        """Dollars that the option adds to the bill of the interval, (n,)."""
         return interval.dollars(
             self.offer.keep,
             self.cost_per_hour,
@@ -210,7 +211,7 @@ class Context:
 
 
 def measure_whole_jobs(measure: Callable[[Context], T]) -> Callable[[Context], T]:
-    """Measure what is said of jobs as a whole by their exclusive options, and only once."""
+    """Make a measure of whole jobs use the exclusive options, computed once for each context."""
     key = f"{measure.__module__}.{measure.__qualname__}"
 
     @wraps(measure)

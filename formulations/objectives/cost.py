@@ -1,33 +1,42 @@
 """Objective `cost`: dollars saved against a round of waiting, to the end of the job.
 
     v_o = C(R_j, h_j | nothing) - m_o B_o / 3600 - C(R_j - done_o, h_j + (D - b_o)/3600 | o)
-    C(R, h | o) = M(R, h) + L_j too_late(R, h | o)         cost of finishing R in h hours
+          + L_j/1000 x hours of requested speed done, only where m_o = 0
+
+The last term lets GPUs that cost nothing work. C is the cost of finishing the work R in h hours:
+
+    C(R, h | o) = M(R, h) + L_j too_late(R, h | o)
     M(R, h) = min  sum_f c_f z_f + L late - l spare
               s.t. sum_f z_f = R,  sum_f t_f z_f + spare = h + late,  all >= 0
             = max  R phi(lambda) - lambda h    over  l <= lambda <= L
     phi(lambda) = min_f (c_f + lambda t_f)
-    c_f = m_f / (3600 r_f),  t_f = 1 / (3600 r_f availability_f)     dollars and hours per unit of
-                                                                     work
-    too_late = max(0, min over sure f of (a_f + R' t_f) + restart - h)       only with a deadline
+    c_f = m_f / (3600 r_f)                       dollars per unit of work
+    t_f = 1 / (3600 r_f availability_f)          hours per unit of work
+
+z_f is the work done at option f, lambda the value of an hour to the job, and phi(lambda) the value
+of a unit of its work. phi is concave and piecewise linear, so the maximum is at one of its
+breakpoints (LP duality), and M is the largest of a few linear functions.
+
+Hours too late, only with a deadline:
+
+    too_late = max(0, min over sure f of (a_f + R' t_f) + restart - h)
     a_f = 0 if f is o, else start-up and restart
-    R'  = R, on spot GPUs R_j and what they did since a checkpoint
-    h_j = hours from the end of the round to the deadline; without one, to when R_j is done as asked
-    L_j = 10 W_j x the dearest m_f of the job, at least 10 W_j       dollars per hour too late
-    l_j = L_j / 200                                                  dollars per hour to spare
-    + L_j/1000 x hours of asked speed done, where m_o = 0: GPUs that cost nothing may as well work
+    R'  = R; on spot GPUs R_j and the work that they did since a checkpoint
+    h_j = hours from the end of the round to the deadline;
+          without one, to when R_j is done at the requested speed
+    L_j = 10 W_j x the dearest m_f of the job, at least 10 W_j: dollars per hour too late
+    l_j = L_j / 200: dollars per spare hour
 
-sure: options in on-demand pools; of a job that has none there in reserved ones; without these all.
-z_f is work done at option f, lambda the value of an hour to the job, phi(lambda) the value of a
-unit of its work. phi is concave and piecewise linear, so the maximum is at one of its breakpoints
-(LP duality), and M is the largest of a few linear functions.
+Sure options are those in on-demand pools. A job without options there has those in reserved pools,
+and a job with neither has all its options.
 
-What is done cheaply now need not be bought later, and time that is lost may have to be bought back.
-M is the least cost of a mix of options that ends in time: a job paces itself, narrow and on spot
-while there is time, wider or on demand as time runs out. Spot GPUs count there with the share of
-time they can be had; whether the deadline can still be kept is judged as if they were gone. An hour
-to spare has the value l_j, without which a job would rather wait than work at the least price:
-measured in docs/spot-results.md. For stages of a pipeline the deadline is their share of the time
-to it (formulations/deadlines/pipelines.py).
+Work that is done cheaply now need not be bought later, and time that is lost may have to be bought
+back. M is the least cost of a mix of options that ends in time. So a job is narrow and on spot GPUs
+while there is time, and wider or on demand as time runs out. In M, spot GPUs count with the share
+of time in which they are available. Whether the deadline can still be kept is judged as if they
+were lost. A spare hour has the value l_j; without it a job would rather wait than work at the least
+price (measured in docs/spot-results.md). For stages of a pipeline the deadline is their share of
+the time to it (formulations/deadlines/pipelines.py).
 """
 
 from __future__ import annotations
@@ -49,9 +58,9 @@ from formulations.objectives.interval import HOUR
 
 # an hour late costs as much as ten hours of the job's dearest option, more than any saving
 LATE = 10.0
-# of that: value of a spare hour, since spot GPUs may not be available when they are needed
+# share of that: value of a spare hour, because spot GPUs may not be available when needed
 SPARE = 0.005
-# of that: value of an hour of work before its time on GPUs that cost nothing
+# share of that: value of an hour of requested work on GPUs that cost nothing
 EARLY = 1e-3
 
 
@@ -60,7 +69,7 @@ def value(c: Context) -> Floats:
     f, job, late = c.facts, c.job, late_price(c)
     left, pace = f.remaining_work, requested_work(c) / f.interval_s * HOUR
     done, until = np.minimum(c.done, c.remaining), hours_left(c)
-    # who is done early has the rest of the round
+    # a job that is done early has the rest of the round
     after = until[job] + (f.interval_s - c.busy_s) / HOUR
     price, unit = prices_of_time(c)
     saved = (
@@ -120,12 +129,12 @@ def hours_too_late(c: Context, work: Floats, after: Floats, until: Floats) -> tu
     now = np.minimum(question, n)
     stays = (np.append(o.pool, -1)[now] == pool) & (np.append(o.gpus, 0)[now] == gpus)
     pause = np.where(stays, 0.0, f.startup_s[pool] + restart)
-    # spot GPUs may be taken back at any moment
+    # spot GPUs may be revoked at any moment
     every = f.checkpoint_every_s[o.job]
     undone = c.rate * np.where(np.isnan(every), f.interval_s, every)
     gone = np.minimum(c.remaining + undone, f.total_work[o.job])
     worst = np.append(np.where(f.spot[c.pool], gone, work), f.remaining_work)
-    # one pause that nobody foresaw
+    # one unforeseen restart
     hours = np.append(after, until) - f.restart_s[owner] / HOUR
     over = hours_beyond_deadline(
         question, worst, hours, 1.0 / (w.rate * HOUR)[option], pause / HOUR
@@ -146,9 +155,10 @@ def sure(c: Context) -> Bools:
 def cost_breakpoints(
     start: Ints, cost: Floats, hours: Floats, least: Floats, late: Floats
 ) -> tuple[Floats, Floats]:
-    """Return breakpoints lambda_i of phi and phi(lambda_i), each (J, I).
+    """Return the breakpoints lambda_i of phi, and phi(lambda_i), each (J, I).
 
-    The last is lambda = L, which fills up the rest. A job without options has phi = inf.
+    The last one is lambda = L, which is repeated to fill the row. A job without options has phi =
+    inf.
 
     Parameters
     ----------
@@ -160,8 +170,8 @@ def cost_breakpoints(
         Smallest and largest lambda.
     """
     J, job = len(late), np.repeat(np.arange(len(late)), np.diff(start))
-    # at the smallest lambda one option is best, of several the fastest; then one by one faster ones
-    # take over
+    # The best option at the smallest lambda comes first, the fastest of several. As lambda rises,
+    # faster options become the best, one after the other.
     each = cost + least[job] * hours
     unit = [least_by_job(J, job, each)]
     best = each <= unit[0][job]
@@ -219,9 +229,9 @@ def hours_beyond_deadline(
 
 
 def select_first_kind(start: Ints, *kinds: Bools) -> Bools:
-    """Return for every job its options of the first of the kinds that it has any of, shape (n,).
+    """Select the options of each job that are of the first kind that it has, (n,).
 
-    All options of a job that has none of any kind.
+    A job with options of none of the kinds has all its options selected.
 
     Parameters
     ----------

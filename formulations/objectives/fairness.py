@@ -1,4 +1,4 @@
-"""Objective `fairness`: the sum over jobs of the squared ratio of finish-time fairness falls.
+"""Objective `fairness`: the decrease of the sum of squared ratios of finish-time fairness.
 
     v_o   = (rho_j(waiting)^2 - rho_j(o)^2) / 2
     rho_j = t_j / (total_work_j / e_j)
@@ -7,15 +7,16 @@
     e_j = work per second on s_j GPUs
     s_j = GPUs x W_j w_q / sum over jobs with options of W_i w_q(i)      w_q: weight of the tenant
 
-rho is the expected completion time over that alone on an equal share of the cluster (Mahajan et
-al., "Themis", NSDI 2020, section 3): at e_j the job is taken to go on after this round, and to have
-been able to run since its submission. e_j: of one size the slowest pool, straight lines between
-sizes, below the smallest in proportion (the job takes turns), above the largest as there. A weight
-is a claim to a larger share, no factor of its own.
+rho is the expected completion time divided by that alone on an equal share of the cluster (Mahajan
+et al., "Themis", NSDI 2020, section 3). The job is assumed to work at the speed e_j after this
+round, and to have been able to do so since its submission. Between the job's sizes e_j follows
+straight lines, where the slowest pool of each size counts. Below the smallest size it falls in
+proportion, because the job takes turns; above the largest it is constant. A weight gives a claim to
+a larger share, and is not a factor of the value.
 
 As every job gets one option, a sum over jobs of any function of rho is linear in the choice of
-options: no approximation. The square is the gentlest power by which who is behind counts more; a
-plan of least sum of squares has a worst rho at most sqrt(J) times the least possible.
+options, without approximation. The square is the gentlest power by which jobs that are behind count
+more. A plan of least sum of squares has a worst rho of at most sqrt(J) times the least possible.
 """
 
 from __future__ import annotations

@@ -8,19 +8,19 @@ It is `completion` with other weights and other work done:
     done_o = r_o D max(0, 1 - a_o / T_o)
     T_o    = max(D, min(age_j / (restarts_j + 2), a_o + R_j / r_o))
 
-1 + d / (0.8 T) is the slope of F + d^2 / (1.6 T), of completion times F and squared delays (norms
-of flow time between the mean and the longest: Bansal and Pruhs, "Server scheduling in the L_p
-norm", STOC 2003), at the delay d that a job has for certain: its age beyond what its work so far
-takes alone. Delay, not age: a long job that has run ever since is old and has lost nothing, and
-hurrying it takes GPUs from those who wait. T, what the jobs take alone on average, is the queue's
-own scale: delay counts for more where jobs wait for many times what they take alone. It bounds how
-long a job is passed over: one that needs q times the cluster time R / C of newcomers of its weight
+The delay d is the part of a job's age beyond the time that its work so far takes alone. 1 + d /
+(0.8 T) is the slope of F + d^2 / (1.6 T), a sum of completion time F and squared delay (norms of
+flow time between the mean and the longest: Bansal and Pruhs, "Server scheduling in the L_p norm",
+STOC 2003). Delay counts, not age: a long job that has always run is old and has lost nothing, and
+speeding it up takes GPUs from waiting jobs. T, the mean time that jobs take alone, is the scale of
+the queue: delay counts more where jobs wait for many times what they take alone. This bounds how
+long a job is passed over. A job that needs q times the cluster time R / C of new jobs of its weight
 comes before them in Smith's order once it is delayed by 0.8 T (q - 1).
 
-A pause is spread over the time T_o for which a change will last as far as the job's past says: its
-age over the stretches that there would be, at most to the end of the job. Sia discounts restarts in
-this way (Jayaram Subramanya et al., "Sia", SOSP 2023, section 3.4). In rounds shorter than a pause
-`completion` never changes a running job.
+A pause is spread over the time T_o for which the change will probably last. The job's past gives
+the estimate: its age divided by the number of stretches that there would be, at most up to the end
+of the job. Sia discounts restarts in this way (Jayaram Subramanya et al., "Sia", SOSP 2023, section
+3.4). In rounds shorter than a pause `completion` never changes a running job.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def by_delay(c: Context) -> Context:
 
 @measure_whole_jobs
 def alone_s(c: Context) -> float:
-    """Return T: an interval, and the seconds of a job alone at its fastest, on average."""
+    """Return T: an interval, plus the mean seconds that a job takes alone at its fastest option."""
     speed = fastest(c)
     able = np.flatnonzero(speed > 0)
     mean = float((c.facts.total_work[able] / speed[able]).mean()) if len(able) else 0.0
@@ -70,7 +70,7 @@ def delay_s(c: Context) -> Floats:
 
 
 def stretch_s(c: Context) -> Floats:
-    """Return the seconds (J,) that an allocation of each job lasts, as far as its past says."""
+    """Return the seconds (J,) for which an allocation of each job lasts, judged by its past."""
     return np.asarray(c.facts.age_s / (c.facts.restarts + 2.0), dtype=np.float64)
 
 

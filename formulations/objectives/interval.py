@@ -1,10 +1,10 @@
 """What an option does in one interval: seconds lost and used, work done, dollars.
 
-a    = 0 if the option is what the running job holds; restart_s + startup_s if a running job
-       changes; startup_s otherwise
-done = r max(0, D - a)
-b    = min(D, a + R / r)                seconds in which the GPUs are held
-dollars = m b / 3600                    at least min_billing_s unless it is what the job holds
+a       = 0 if the option is what the running job holds;
+          restart_s + startup_s if a running job changes; startup_s otherwise
+done    = r max(0, D - a)
+b       = min(D, a + R / r), the seconds in which the GPUs are held
+dollars = m b / 3600, where b is at least min_billing_s unless the job holds the option
 """
 
 from __future__ import annotations

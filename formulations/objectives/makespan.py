@@ -1,10 +1,10 @@
-"""Objective `makespan`: the squared hours that each job still needs alone on an equal share fall.
+"""Objective `makespan`: the decrease of the squared hours that each job needs on an equal share.
 
     v_o = (t_j(waiting)^2 - t_j(o)^2) / 2
     t_j = as of `fairness`, in hours, without the age, and all jobs with the same share
 
-So the longest jobs run first and wide, as far as width brings speed. Meant for a batch: with
-arrivals, short jobs wait for all that is longer.
+So the longest jobs run first and wide, as far as width brings speed. The objective is meant for a
+batch: with arrivals, short jobs wait for all longer ones.
 """
 
 from __future__ import annotations

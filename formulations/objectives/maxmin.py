@@ -1,16 +1,16 @@
-"""Objective `maxmin`: max-min fairness, by so high a power of the ratio that the worst counts.
+"""Objective `maxmin`: max-min fairness, by a power of the ratio so high that the worst job counts.
 
     v_o = ((rho_j(waiting) / w)^p - (rho_j(o) / w)^p) / p
     rho = as of `fairness`
     w   = max over the jobs with options of rho(waiting)
     p   = max(2, ln J / ln 1.25)
 
-A sum of J p-th powers is at most J times the largest, so a plan of least sum has a worst rho at
+A sum of J p-th powers is at most J times the largest. So a plan of least sum has a worst rho of at
 most J^(1/p) <= 1.25 times the least possible (norms that are near the largest: Awerbuch et al.,
-"Load balancing in the L_p norm", FOCS 1995). So max-min fairness keeps the structure of one choice
-per job under few rows, by which bound, prices and rounding work; `max t: t <= ...` over all jobs, a
-column in every row, would end it. Jobs far from the worst count for nearly nothing: `maxmin >
-completion` gives them what the first leaves open.
+"Load balancing in the L_p norm", FOCS 1995). In this form, max-min fairness keeps the structure of
+one choice per job under few rows, on which bound, prices and rounding rely. The form `max t: t <=
+...` over all jobs has a column in every row and would lose it. Jobs far from the worst count for
+almost nothing; `maxmin > completion` decides about them by `completion`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def value(c: Context) -> Floats:
     rho, sooner = fairness.ratios(c)
     most, jobs = worst(c)
     p = max(2.0, math.log(jobs) / math.log(NEAR))
-    # nothing is left of a rho: log 0 = -inf, whose exp is 0
+    # where nothing is left of a rho, log 0 = -inf, whose exp is 0
     with np.errstate(divide="ignore"):
         shrunk = np.log1p(-np.minimum(1.0, sooner / rho))
     return np.asarray((rho / most) ** p * -np.expm1(p * shrunk) / p)  # powers do not cancel

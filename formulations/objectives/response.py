@@ -5,9 +5,9 @@
     b_o = min(D, a_o + R_j / r_o)                seconds in which the GPUs are held
 
 V_j is what a unit of the job's work costs later in weighted hours, at its best option to the end.
-Waiting costs W_j D now and V_j per unit of work later. An option that runs through costs W_j D too
-and takes `done` off what is left; one that finishes ends the job's time early. The money that an
-option costs comes off later, as for every objective.
+Waiting costs W_j D now and V_j per unit of work later. An option that runs for the whole interval
+also costs W_j D, and does `done` of the work that is left. An option that finishes ends the job's
+time early. The money that an option costs is deducted later, as for every objective.
 
 The option that attains V_j is the rental width: it minimises (W + mu c k) / s(k) (Li, Berg,
 Mukhopadhyay and Harchol-Balter, "GPU rental on a budget", EPEW 2024). A job that runs at its rental

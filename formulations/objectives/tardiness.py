@@ -1,18 +1,25 @@
 """Objective `tardiness`: hours late, and a week more for every deadline that is missed.
 
-    v_o  = 168 W_j (risk(R_j, nothing) - risk(R_j - done_o, o))      jobs in time: some option has a
-                                                                     risk < 1
-    v_o  = as completion, B_j among the jobs that are not in time    all others
+Jobs in time, which have an option with a risk below 1:
+
+    v_o  = 168 W_j (risk(R_j, nothing) - risk(R_j - done_o, o))
+
+All other jobs:
+
+    v_o  = as of `completion`, with B_j among the jobs that are not in time
+
     risk(R, o) = min(1, R / (S_j h_j)) ** 2
     S_j  = speed at the job's fastest option
-    h_j  = time from the end of the round to the deadline, less restart_s; risk = 1 where h_j <= 0
-           or there is no deadline; of a job that o ends in this round: 0 in time, 1 late
+    h_j  = time from the end of the round to the deadline, less restart_s
+
+The risk is 1 where h_j <= 0 or there is no deadline. If o ends the job in this round, the risk is 0
+in time and 1 late.
 
 A job that is late already, or has no deadline, counts its hours to the end. R / (S h) is the share
 of the time left in which the job may not wait even at its fastest. Its square stands for the risk
-of missing the deadline, because others come and GPUs are not free when they are needed. Of two jobs
-the more urgent gains more from the same work, one that waiting would make late gains most, and one
-that is beyond help gains hours only. Measured in docs/deadlines.md.
+of missing the deadline, because other jobs arrive and GPUs are not free when they are needed. Of
+two jobs the more urgent one gains more from the same work. A job that waiting would make late gains
+most. A job that can no longer be in time gains hours only. Measured in docs/deadlines.md.
 """
 
 from __future__ import annotations
@@ -30,8 +37,8 @@ from formulations.objectives.context import (
 )
 from formulations.objectives.interval import HOUR
 
-MISSED = 168.0  # hours: a deadline missed counts as a week of lateness on top
-# a risk above this is a deadline missed, a share of the work above this all of it
+MISSED = 168.0  # hours: a missed deadline counts as one more week of lateness
+# A larger risk counts as a missed deadline, and a larger share of the work as all of it.
 SURE = 1.0 - 1e-9
 
 

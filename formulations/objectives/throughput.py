@@ -1,11 +1,11 @@
-"""Objective `throughput`: work done, in rounds of work as the job's user requested it.
+"""Objective `throughput`: work done, in intervals of work at the size that the job requested.
 
     v_o    = W_j min(done_o, R_j) / base_j
     base_j = D x speed at requested_gpus on the slowest allowed GPU type
 
-Where no allowed type of the cluster has a speed at requested_gpus, base_j takes the job's slowest
-option at the size nearest to it, the smaller of two equally near. Revocations and checkpoints do
-not count.
+Where no allowed type of the cluster has a speed at requested_gpus, base_j uses the job's slowest
+option at the nearest size, the smaller of two equally near ones. Revocations and checkpoints do not
+count.
 """
 
 from __future__ import annotations

@@ -3,11 +3,12 @@
     v_o = W_j log(1 + 9 done_o / (D min_o r_o)) / sqrt(1 + A_j / 600)
     A_j = attained_gpu_s, GPU-seconds held so far
 
-Each doubling of the speed adds less, so GPUs spread. The slowest option has the value log 10 = 2.3,
-twice its speed .64 more, four times 1.31 more: between jobs that have had as much, starting one
-more beats making another less than eleven times as fast. A job that has had little GPU time counts
-more: among jobs whose sizes vary a lot it is likely to be done soonest (least attained service:
-Nuyens and Wierman, "The foreground-background queue", 2008). The work left plays no part.
+Each doubling of the speed adds less, so GPUs spread over jobs. The slowest option has the value log
+10 = 2.3, twice its speed 0.64 more, and four times its speed 1.31 more. So among jobs with equal
+GPU time, starting one more job is better than making another job up to eleven times as fast. A job
+with little GPU time so far counts more: among jobs whose sizes vary a lot it is likely to be done
+soonest (least attained service: Nuyens and Wierman, "The foreground-background queue", 2008). The
+work left has no influence.
 """
 
 from __future__ import annotations

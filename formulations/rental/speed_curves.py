@@ -96,7 +96,7 @@ class SpeedUps:
         return np.asarray(np.where(dearer, high, low), dtype=np.float64)
 
     def width_of_cost(self, cost: Floats) -> Floats:
-        """Return the width nearest to that at which a unit of work takes `cost` GPU-hours, k / s(k).
+        """Return the width at which k / s(k), GPU-hours of a unit of work, is closest to `cost`.
 
         Both have the shape (..., R).
         """
