@@ -1,1 +1,1 @@
-"""Tables and pictures of measurements, made from their CSV files alone."""
+"""Reports of measurements: tables and pictures, made from their CSV files alone."""

@@ -1,4 +1,4 @@
-"""Which report a folder wants, told by the files in it; what is no folder is a queue."""
+"""Write the report that fits a source: by the files in a folder, or of a queue."""
 
 from __future__ import annotations
 
@@ -16,12 +16,19 @@ RUNS = "runs.csv"
 def write_report(
     source: Path | str, out: Path | str | None = None, last: int | None = None
 ) -> Path:
-    """Write the report of a simulation, a benchmark of policies or solvers, or a queue; returns the
-    path of the page.
+    """Write the report of a simulation, a benchmark or a queue; return the path of the page.
 
-    source: the folder, or the path or URL of the queue. out: the HTML file (default: report.html in
-    the folder, or in QUEUE.report). last: rounds of a queue to show. Raises UsageError if the
-    source is none of these.
+    Parameters
+    ----------
+    source : the folder of a simulation or of a benchmark of policies or solvers, or the path or URL
+    of a queue.
+    out : the HTML file. The default is report.html in the folder, or in QUEUE.report.
+    last : how many rounds of a queue to show.
+
+    Raises
+    ------
+    UsageError
+        If the source is none of these.
     """
     folder = Path(source)
     if "://" in str(source) or folder.is_file():

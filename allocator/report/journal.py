@@ -1,6 +1,4 @@
-"""What a queue knows of its last rounds, read in one transaction, and the same as frames that
-the charts draw.
-"""
+"""Read the last rounds of a queue in one transaction, also as frames for the charts."""
 
 from __future__ import annotations
 
@@ -28,8 +26,8 @@ from allocator.queue.jobs.verbs import Job, list_jobs
 from allocator.queue.queue import Queue
 from allocator.report.runs import SimulationRun, Study
 
-SHORTEST_S = 1.0  # what is shown lasts so long at least: pictures need a length
-SIZES = 240  # kept snapshots that are asked for the sizes of pools
+SHORTEST_S = 1.0  # least time shown, because pictures need a length
+SIZES = 240  # kept snapshots from which the sizes of pools are read
 _HELD = (
     "job_id",
     "generation",
@@ -47,8 +45,10 @@ _HELD = (
 
 @dataclass(frozen=True)
 class Holding:
-    """An allocation: a job with GPUs of a pool, from ordered_s to ended_s (None: still). Times in
-    unix seconds. host, since_s: as Held of queue/holdings.py."""
+    """An allocation: a job with GPUs of a pool, from ordered_s to ended_s (None: not ended).
+
+    Times are in unix seconds. `host` and `since_s` are those of Held in queue/holdings.py.
+    """
 
     job_id: str
     generation: int
@@ -65,7 +65,7 @@ class Holding:
 
 @dataclass(frozen=True)
 class PoolSize:
-    """A pool as a round saw it."""
+    """A pool at the time of a round."""
 
     at_s: float
     pool: str
@@ -75,14 +75,18 @@ class PoolSize:
 
 @dataclass(frozen=True)
 class Journal:
-    """The last rounds of a queue, oldest first, and all that held GPUs or waited since the first of
-    them.
+    """The last rounds of a queue, oldest first, and all jobs that held GPUs or waited since then.
 
-    begin_s, end_s: from when to when, unix seconds: until now_s, when it was read, while a
-    controller leads and jobs are not over, else until something was written last; a
-    second at least. jobs: those that were not over at begin_s and are submitted by now_s. turns: of
-    allocations that ran on GPUs of another job. status: as `allocator status`. records_s: when the
-    queue's own records begin, unix seconds; what was before is known from a snapshot at most.
+    Attributes
+    ----------
+    begin_s, end_s : the time shown, unix seconds, at least a second. It ends at now_s if a
+    controller leads and jobs are not over, and otherwise when something was last written.
+    now_s : when the journal was read.
+    jobs : jobs that were not over at begin_s and were submitted by now_s.
+    turns : of allocations that ran on the GPUs of another job.
+    status : as `allocator status`.
+    records_s : when the records of the queue begin, unix seconds. What happened before is known
+    from a snapshot at most.
     """
 
     name: str
@@ -99,7 +103,7 @@ class Journal:
 
     @property
     def origin(self) -> str:
-        """What happened at begin_s, in words."""
+        """Return what happened at begin_s, in words."""
         if self.rounds and self.rounds[0].number > 1:
             return f"round {self.rounds[0].number}"
         return (
@@ -107,12 +111,12 @@ class Journal:
         )
 
     def is_adopted(self, job: Job) -> bool:
-        """Whether a job had run before the queue was made: nobody knows when it had GPUs then."""
+        """Return whether a job ran before the queue was made, at times that are not known."""
         return job.first_started_s is not None and job.first_started_s < self.records_s
 
 
 def read_journal(queue: Queue, last: int) -> Journal:
-    """The journal's last so many rounds. Raises as Queue."""
+    """Read the last rounds of the journal. Raises the errors of Queue."""
     now = queue.clock()
     found = status(queue)
     with queue.store.read() as connection:
@@ -161,8 +165,9 @@ def read_journal(queue: Queue, last: int) -> Journal:
 def _sizes(
     connection: Connection, entries: Sequence[round_journal.JournalRound], begin_s: float
 ) -> list[PoolSize]:
-    """Pools as the kept snapshots have them, evenly over the rounds; as they are now where none
-    is kept.
+    """Return the sizes of pools from kept snapshots, evenly over the rounds.
+
+    If none is kept, they are the present sizes.
     """
     c = rounds.c
     kept = list(
@@ -192,7 +197,7 @@ def _sizes(
 
 
 def _pool_sizes(at_s: float, table: Table) -> list[PoolSize]:
-    """The pools of a table; a price that is none, which a database may hold, is 0."""
+    """Return the pools of a table; an invalid price, which a database may hold, becomes 0."""
     nothing = [""] * len(table)
     gpus, prices = (
         parse(POOLS.column(name), table.columns.get(name, nothing))[0].value
@@ -207,8 +212,9 @@ def _pool_sizes(at_s: float, table: Table) -> list[PoolSize]:
 
 
 def over_s(job: Job, otherwise: float) -> float:
-    """When the job was over, `otherwise` if it is not; parked ones are over when they were
-    parked.
+    """Return when the job was over, or `otherwise` if it is not.
+
+    A parked job was over when it was parked.
     """
     if job.finished_s is not None:
         return job.finished_s
@@ -217,8 +223,11 @@ def over_s(job: Job, otherwise: float) -> float:
 
 @dataclass(frozen=True)
 class CarriedOut:
-    """What became of a round: jobs that were started or stopped for it, and the seconds until the
-    last of them had stopped, or ran; nan where there was none."""
+    """What became of a round.
+
+    It has the numbers of jobs that were started or stopped for it, and the seconds until the last
+    of them had stopped or ran; nan if there was none.
+    """
 
     changes: int
     stop_s: float
@@ -226,7 +235,7 @@ class CarriedOut:
 
 
 def measure_carried_out(journal: Journal) -> list[CarriedOut]:
-    """Per round; orders belong to the latest round before them."""
+    """Return what became of each round; an order belongs to the latest round before it."""
     at = [r.at_s for r in journal.rounds]
     names: dict[int, set[str]] = defaultdict(set)
     stops: dict[int, list[float]] = defaultdict(list)
@@ -248,8 +257,9 @@ def measure_carried_out(journal: Journal) -> list[CarriedOut]:
 
 
 def study_of(journal: Journal) -> Study:
-    """The journal as one run of a study, for the pictures that simulations have; its policies
-    are the name.
+    """Return the journal as one run of a study, for the pictures of simulations.
+
+    Its only policy has the name of the journal.
     """
     import pandas as pd
 
@@ -279,7 +289,7 @@ def study_of(journal: Journal) -> Study:
         ],
         columns=["job_id", "submitted_s", "started_s", "finished_s", "requested_gpus"],
     )
-    # never started: waited until it was over
+    # a job that never started waited until it was over
     jobs["started_s"] = jobs["started_s"].fillna(jobs["finished_s"])
     spans = pd.DataFrame(
         [
@@ -324,5 +334,5 @@ def _none(value: float) -> float | None:
 
 
 def open_by_job(journal: Journal) -> dict[str, Holding]:
-    """The open allocation of each job that has one."""
+    """Return the open allocation of each job that has one."""
     return {one.job_id: one for one in journal.held if one.phase in OPEN}

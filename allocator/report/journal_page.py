@@ -1,6 +1,4 @@
-"""The page of a queue: its rounds as the journal has them, who held which GPUs, and what became
-of the jobs.
-"""
+"""The page of a queue: its rounds, which job held which GPUs, and what became of the jobs."""
 
 from __future__ import annotations
 
@@ -32,19 +30,29 @@ from allocator.report.page import draw, render, write_page
 
 LAST = 1000  # rounds
 ROWS = 200  # of the table of rounds, the latest
-JOBS = 300  # of the table of jobs; those that need somebody come first
-WORDS = 200  # characters of why a round failed; all of it is the cell's tooltip
+JOBS = 300  # of the table of jobs; those that need attention come first
+WORDS = 200  # characters of why a round failed; the tooltip of the cell has the whole text
 FAILED = Markup('<span class="worse">failed</span>')
 TOOLTIP = Markup('<span title="{}">{}</span>')
 URGENT = ("failed", "running", "paused", "queued", "held")
 
 
 def write_queue_report(name: str, out: Path | str | None = None, last: int = LAST) -> Path:
-    """Report of a queue (path or URL) on its last so many rounds; returns the path of the page.
+    """Write the report of a queue (path or URL) on its last rounds; return the path of the page.
 
-    out: the HTML file (default: report.html in the folder QUEUE.report next to an SQLite queue);
-    pictures go to the folder `pictures` next to it. Raises UsageError if a queue on a server has no
-    `out`, and as Queue.
+    Pictures go to the folder `pictures` next to the page.
+
+    Parameters
+    ----------
+    name : path or URL of the queue.
+    out : the HTML file. The default is report.html in the folder QUEUE.report next to an SQLite
+    queue.
+    last : how many rounds to show.
+
+    Raises
+    ------
+    UsageError
+        If a queue on a server has no `out`; also the errors of Queue.
     """
     if out is None and "://" in name:
         raise UsageError("a queue on a database server needs --out FILE for the page")
@@ -100,7 +108,7 @@ def figures(journal: Journal) -> Iterator[tuple[str, str, str, Any]]:
 
 
 def about(journal: Journal) -> str:
-    """Which rounds, from when to when."""
+    """Return which rounds are shown, and from when to when."""
     if not journal.rounds:
         return f"no round yet; state of {format_time(journal.now_s)} UTC"
     first, last = journal.rounds[0], journal.rounds[-1]
@@ -112,7 +120,7 @@ def about(journal: Journal) -> str:
 
 
 def headline(journal: Journal) -> str:
-    """What became of rounds and jobs, in two sentences."""
+    """Return what became of rounds and jobs, in two sentences."""
     outcomes = Counter(r.outcome for r in journal.rounds)
     said = ", ".join(
         f"{outcomes[name]} {words}"
@@ -135,7 +143,7 @@ def headline(journal: Journal) -> str:
 
 
 def rounds_table(journal: Journal) -> Markup:
-    """The latest rounds, newest first, and how to read them."""
+    """Return the table of the latest rounds, newest first, with an explanation."""
     known = sorted({part for r in journal.rounds for part in r.seconds} - {"decide"})
     head = [
         "round",
@@ -180,7 +188,9 @@ def rounds_table(journal: Journal) -> Markup:
 
 
 def jobs_table(journal: Journal) -> Markup:
-    """Jobs that need somebody first, then those under way, then those that are over, the latest
+    """Return the table of jobs.
+
+    Jobs that need attention come first, then those under way, then those that are over, the latest
     first.
     """
     head = [

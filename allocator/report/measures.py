@@ -1,6 +1,4 @@
-"""The metrics of simulations as reports show them: names, units, which way is better,
-numbers as text.
-"""
+"""The metrics of simulations as reports show them: names, units, better side, numbers as text."""
 
 from __future__ import annotations
 
@@ -11,10 +9,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Measure:
-    """A metric. kind: "time" (seconds), "share" (0 to 1), "ratio", "count", "money" (US dollars),
-    "hours" (GPU-hours).
+    """A metric.
 
-    better: -1 less is better, +1 more is better, 0 neither (it describes, it does not judge).
+    Attributes
+    ----------
+    kind : "time" (seconds), "share" (0 to 1), "ratio", "count", "money" (US dollars) or "hours"
+    (GPU-hours).
+    better : -1 if less is better, +1 if more is better, 0 if neither is.
     """
 
     key: str
@@ -80,7 +81,7 @@ UNITS = (
 
 
 def time_unit(values: Iterable[float]) -> tuple[str, float]:
-    """(name, seconds) of the unit in which most of these seconds have one to three digits."""
+    """Return (name, seconds) of the unit in which most values have one to three digits."""
     known = sorted(abs(v) for v in values if math.isfinite(v))
     top = known[len(known) // 2] if known else 0.0
     if 0 < top < 1:
@@ -89,7 +90,7 @@ def time_unit(values: Iterable[float]) -> tuple[str, float]:
 
 
 def unit_of(measure: Measure, values: Iterable[float]) -> tuple[str, float]:
-    """(name, size) of the unit a column of this metric is shown in."""
+    """Return (name, size) of the unit of a column of this metric."""
     if measure.kind == "time":
         return time_unit(values)
     return {"share": ("%", 0.01), "money": ("$", 1.0), "hours": ("h", 1.0)}.get(
@@ -98,7 +99,7 @@ def unit_of(measure: Measure, values: Iterable[float]) -> tuple[str, float]:
 
 
 def number(value: float, digits: int = 3) -> str:
-    """At least `digits` significant digits, with thousands marked, "–" where there is none."""
+    """Return at least `digits` significant digits, with thousands marked; "–" for no number."""
     if not math.isfinite(value):
         return "–"
     if value == 0:
@@ -111,7 +112,7 @@ def number(value: float, digits: int = 3) -> str:
 
 
 def percent(value: float, sign: bool = True) -> str:
-    """A change in percent: one decimal below 10, none above, a real minus."""
+    """Return a change in percent: one decimal below 10, none above, a real minus sign."""
     if not math.isfinite(value):
         return "–"
     size = abs(value)
@@ -121,7 +122,7 @@ def percent(value: float, sign: bool = True) -> str:
 
 
 def interval(low: float, high: float, sign: bool = True) -> str:
-    """[low, high], empty where there is none."""
+    """Return [low, high]; empty if there is none."""
     return (
         f"[{percent(low, sign)}, {percent(high, sign)}]"
         if math.isfinite(low) and math.isfinite(high)
@@ -130,6 +131,6 @@ def interval(low: float, high: float, sign: bool = True) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Seconds as a person says them: 42 s, 3.5 h."""
+    """Return seconds as people write them: 42 s, 3.5 h."""
     name, size = time_unit([seconds])
     return f"{number(seconds / size, 2)} {name}"

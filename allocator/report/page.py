@@ -1,5 +1,6 @@
-"""One HTML file that needs nothing else: style and pictures inside, no script, no address of any
-other place.
+"""Write one HTML file that needs nothing else.
+
+Style and pictures are inside. There is no script and no reference to another address.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Picture:
-    """A drawn picture: file name without ending, what it says, and its bytes."""
+    """A picture: file name without ending, its description, and its bytes."""
 
     name: str
     title: str
@@ -36,7 +37,7 @@ class Picture:
 
 
 def draw(figures: Iterator[tuple[str, str, str, Any]]) -> list[Picture]:
-    """Draw figures with their name, title and caption; there are none without matplotlib."""
+    """Draw figures with their name, title and caption; none without matplotlib."""
     if not available():
         return []
     with report_style():
@@ -60,7 +61,7 @@ def render(template: str, **values: Any) -> Markup:
 
 
 def write_page(out: Path, template: str, pictures: Sequence[Picture] = (), **values: Any) -> Path:
-    """Write a page, and its pictures to the folder `pictures` next to it; returns its path.
+    """Write a page, and its pictures to the folder `pictures` next to it; return its path.
 
     Each file is written whole or not at all.
     """
@@ -91,9 +92,11 @@ def _templates() -> Environment:
 
 
 def inline(svg: str, prefix: str, label: str) -> str:
-    """An SVG file of matplotlib as an element of HTML, a third as long: no declarations, no
-    metadata, no names that could clash, no style said twice, coordinates to the hundredth of a
-    point."""
+    """Return an SVG file of matplotlib as an element of HTML, a third as long.
+
+    It has no declarations, no metadata, no names that could clash, no repeated styles, and
+    coordinates to the hundredth of a point.
+    """
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.S)
     svg = re.sub(r'<style type="text/css">\*\{[^}]*\}</style>', "", svg)
@@ -114,7 +117,7 @@ def inline(svg: str, prefix: str, label: str) -> str:
 
 
 def _marks(found: re.Match[str]) -> str:
-    """Marks of one style: it is said once."""
+    """Return marks of one style, with the style written once."""
     styles = set(re.findall(r' style="[^"]*"', found[2]))
     if len(styles) != 1 or "style=" in found[1]:
         return found[0]
@@ -123,7 +126,7 @@ def _marks(found: re.Match[str]) -> str:
 
 
 def _round_numbers(found: re.Match[str]) -> str:
-    # of glyphs drawn as paths: small numbers that matter
+    # of glyphs drawn as paths, which need small numbers
     if "scale" in found[2]:
         return found[0]
     numbers = re.sub(

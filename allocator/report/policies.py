@@ -1,6 +1,4 @@
-"""Reports of simulations and of policy benchmarks: report.html, and its pictures as files next to
-it.
-"""
+"""Reports of simulations and of policy benchmarks: report.html, and its pictures as files."""
 
 from __future__ import annotations
 
@@ -23,12 +21,22 @@ REPORT = "report.html"
 
 
 def write_policy_report(folder: Path | str, out: Path | str | None = None) -> Path:
-    """Report of what `allocator bench policies --out` left in the folder; returns its path.
+    """Write the report of a folder of `allocator bench policies --out`; return its path.
 
-    out: the HTML file (default: report.html in the folder); pictures go to the folder `pictures`
-    next to it. Where no simulation has finished yet, the page says so. Raises UsageError for files
-    that are missing, InvalidInput for files with other columns. Without matplotlib the report has
-    tables and words only, and says so.
+    If no simulation has finished yet, the page says so. Without matplotlib the report has only
+    tables and words, and says so. Pictures go to the folder `pictures` next to the page.
+
+    Parameters
+    ----------
+    folder : of the benchmark.
+    out : the HTML file. The default is report.html in the folder.
+
+    Raises
+    ------
+    UsageError
+        For files that are missing.
+    InvalidInput
+        For files with other columns.
     """
     study, out = read_benchmark(Path(folder)), Path(out) if out else Path(folder) / REPORT
     if not study.runs:
@@ -37,16 +45,19 @@ def write_policy_report(folder: Path | str, out: Path | str | None = None) -> Pa
 
 
 def write_simulation_report(folder: Path | str, out: Path | str | None = None) -> Path:
-    """The same of one simulation, `allocator simulate --out`."""
+    """Write the same report of one simulation, a folder of `allocator simulate --out`."""
     return write(read_simulation(Path(folder)), Path(out) if out else Path(folder) / REPORT)
 
 
 @dataclass(frozen=True)
 class Section:
-    """What a page says of one workload.
+    """The part of a page about one workload.
 
-    comparisons: a text per policy. compared: the picture they belong to, if there is one; pictures:
-    all others.
+    Attributes
+    ----------
+    comparisons : a text per policy.
+    compared : the picture of the comparisons, if there is one.
+    pictures : all other pictures.
     """
 
     workload: str
@@ -88,15 +99,13 @@ def write(study: Study, out: Path) -> Path:
 
 
 def _keep_together(text: Markup) -> Markup:
-    """Replace spaces between a number and its percent sign, and inside an interval, so that no
-    line breaks there.
-    """
+    """Replace spaces that must not break: before a percent sign, and inside an interval."""
     kept = re.sub(r"\[[^\]<]*\]", lambda found: found[0].replace(" ", "\N{NO-BREAK SPACE}"), text)
     return Markup(kept.replace(" %", "\N{NO-BREAK SPACE}%"))
 
 
 def about(study: Study) -> str:
-    """What was simulated."""
+    """Return what was simulated."""
     seeds = sorted({r.seed for r in study.runs})
     jobs = sorted({int(r.metrics.get("jobs", 0)) for r in study.runs})
     size = f"{jobs[0]:,}" if jobs[0] == jobs[-1] else f"{jobs[0]:,} to {jobs[-1]:,}"
@@ -116,9 +125,7 @@ def about(study: Study) -> str:
 
 
 def figures(study: Study, workload: str) -> Iterator[tuple[str, str, str, Any]]:
-    """Yield name, title, caption and figure of each picture of a workload, in the order of the
-    page.
-    """
+    """Yield name, title, caption and figure of each picture of a workload, in order of the page."""
     tail = "" if len(study.workloads()) == 1 else "-" + re.sub(r"[^\w.-]+", "_", workload)
 
     loads, many = study.loads(workload), len({r.seed for r in study.runs}) > 1

@@ -1,6 +1,4 @@
-"""The table of a policy report: means over the seeds, change against the baseline with its
-interval below.
-"""
+"""The table of a policy report: means over the seeds, and changes against the baseline."""
 
 from __future__ import annotations
 

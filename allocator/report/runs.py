@@ -1,6 +1,4 @@
-"""Simulations as read back from files: of a folder of `allocator simulate` or of `allocator
-bench policies`.
-"""
+"""Read simulations back from folders of `allocator simulate` or `allocator bench policies`."""
 
 from __future__ import annotations
 
@@ -33,10 +31,11 @@ FILES: Mapping[str, tuple[str, ...]] = {
     "rounds": ("policy", "round", "at_s", "active", "gap", "decision_s", "fallback"),
     "spans": ("policy", "job_id", "pool", "gpus", "from_s", "to_s"),
 }
-"""The columns that reports use; everything else in the files may be there or not."""
+"""The columns that reports need; all other columns are optional."""
 SHARED_WITH = "shared_with"
-"""Column of spans: the job that held the GPUs, empty = the job itself. Outputs of earlier
-versions do not have it.
+"""Column of spans: the primary job that held the GPUs; empty for the job itself.
+
+Outputs of earlier versions do not have it.
 """
 TEXT = ("policy", "job_id", "pool", "fallback", SHARED_WITH)
 RESULTS_JSON, RESULTS, COMPARISON, GRID = (
@@ -63,7 +62,7 @@ POOLED = "all"
 
 @dataclass(frozen=True, eq=False)
 class SimulationRun:
-    """One simulation: its metrics (nan = does not exist), and the folder of its CSV files."""
+    """One simulation: its metrics (nan for a missing one), and the folder of its CSV files."""
 
     workload: str
     load: str
@@ -74,15 +73,22 @@ class SimulationRun:
 
     @property
     def unfinished(self) -> int:
-        """Jobs that were never done."""
+        """Return the number of jobs that were not finished."""
         left = self.metrics.get("jobs", math.nan) - self.metrics.get("finished", math.nan)
         return int(left) if math.isfinite(left) else 0
 
 
 @dataclass(frozen=True)
 class MetricChange:
-    """A policy against the baseline in one metric, percent; low, high: 95 % interval, nan for a
-    single pair. verdict: better, worse, open; n: pairs (seeds)."""
+    """A policy against the baseline in one metric.
+
+    Attributes
+    ----------
+    percent : the change.
+    low, high : its 95 % interval; nan for a single pair.
+    verdict : better, worse or open.
+    n : pairs (seeds).
+    """
 
     workload: str
     load: str
@@ -97,8 +103,14 @@ class MetricChange:
 
 @dataclass(frozen=True)
 class Study:
-    """Everything a report is made of. single: one folder of `simulate`, else a benchmark. notes:
-    what to know first. origin: what happened when the clocks of the pictures show 0."""
+    """Everything of which a report is made.
+
+    Attributes
+    ----------
+    single : whether it is one folder of `simulate` and not a benchmark.
+    notes : what a reader should know first.
+    origin : what happened at time 0 of the pictures.
+    """
 
     name: str
     single: bool
@@ -117,12 +129,12 @@ class Study:
         return sorted({r.load for r in self.runs if r.workload == workload}, key=load_order)
 
     def together(self, workload: str) -> str:
-        """What the loads of the workload are called where they are pooled."""
+        """Return the name of all loads of the workload together."""
         n = len(self.loads(workload))
         return "both loads" if n == 2 else f"all {n} loads"
 
     def policies(self, workload: str | None = None) -> list[str]:
-        """In their usual order, the baseline last."""
+        """Return the policies in their usual order, the baseline last."""
         return order_policies(
             (r.policy for r in self.runs if workload in (None, r.workload)), self.baseline
         )
@@ -141,7 +153,7 @@ class Study:
         )
 
     def typical_seed(self, workload: str, load: str) -> int:
-        """The seed in which the baseline's mean completion time is the (lower) median."""
+        """Return the seed whose mean completion time of the baseline is the (lower) median."""
         runs = self.of(workload, load, self.baseline) or [
             r for r in self.runs if (r.workload, r.load) == (workload, load)
         ]
@@ -149,9 +161,12 @@ class Study:
         return by[(len(by) - 1) // 2].seed
 
     def frame(self, run: SimulationRun, name: str) -> pd.DataFrame:
-        """jobs, timeline, rounds or spans of a run; with spans, column `held`: GPUs that the job
-        held itself, so that those which two jobs ran on count once. Raises InvalidInput for columns
-        that are missing or no numbers."""
+        """Read jobs, timeline, rounds or spans of a run.
+
+        Spans get the column `held`: the GPUs that the job itself held. A secondary job has 0, so
+        that the GPUs of a colocation count once. Raises InvalidInput for columns that are missing
+        or not numeric.
+        """
         key = (run.folder, name, run.policy)
         if key not in self._frames:
             whole = read_frame(
@@ -175,7 +190,7 @@ def _last(value: float) -> float:
 
 
 def load_order(load: str) -> tuple[float, str]:
-    """Sort key of loads as they stand in the tables: numbers first."""
+    """Return the sort key of loads as texts of the tables: numbers first."""
     try:
         return float(load), ""
     except ValueError:
@@ -183,8 +198,11 @@ def load_order(load: str) -> tuple[float, str]:
 
 
 def read_frame(path: Path, columns: Sequence[str], more: Sequence[str] = ()) -> pd.DataFrame:
-    """The named columns of a CSV file, text or floats, and `more` of them, empty where the file
-    does not have them. Raises UsageError if there is no such file."""
+    """Read the named columns of a CSV file as texts or floats, and the columns `more`.
+
+    A column of `more` that the file does not have is empty. Raises UsageError if there is no such
+    file.
+    """
     import pandas as pd
 
     if not path.is_file():
@@ -201,7 +219,7 @@ def read_frame(path: Path, columns: Sequence[str], more: Sequence[str] = ()) -> 
     columns = [*columns, *(c for c in more if c in head.columns)]
     kinds = {c: "str" if c in TEXT else "float64" for c in columns}
     try:
-        # job "NA" is a name; only an empty cell is nothing
+        # a job may be named "NA"; only an empty cell is a missing value
         return pd.read_csv(
             path, usecols=list(columns), dtype=kinds, keep_default_na=False, na_values=[""]
         ).assign(**{c: None for c in more if c not in columns})
@@ -229,8 +247,9 @@ def _odd_cells(path: Path, columns: Sequence[str]) -> list[Fault]:
 
 
 def read_simulation(folder: Path) -> Study:
-    """What `allocator simulate --out` left. Raises UsageError for missing files, InvalidInput
-    for wrong ones.
+    """Read a folder of `allocator simulate --out`.
+
+    Raises UsageError for missing files, and InvalidInput for invalid ones.
     """
     path = folder / RESULTS_JSON
     document = _json(path)
@@ -269,8 +288,9 @@ def read_simulation(folder: Path) -> Study:
 
 
 def read_benchmark(folder: Path) -> Study:
-    """What `allocator bench policies --out` left: results.csv, comparison.csv, tasks/. Raises as
-    read_simulation.
+    """Read a folder of `allocator bench policies --out`: results.csv, comparison.csv, tasks/.
+
+    Raises the errors of read_simulation.
     """
     results = _table(folder / RESULTS, IDENTITY)
     keys = [c for c in results.columns if c not in IDENTITY]
@@ -314,7 +334,7 @@ def _find_baseline(runs: Sequence[SimulationRun]) -> str:
 
 
 def _comparison(path: Path) -> tuple[list[MetricChange], str]:
-    """The rows of comparison.csv and their baseline; nothing where there is no such file."""
+    """Return the rows of comparison.csv and their baseline; nothing if the file does not exist."""
     if not path.is_file():
         return [], ""
     rows = _table(path, COMPARED).to_dict("records")
@@ -335,7 +355,10 @@ def _comparison(path: Path) -> tuple[list[MetricChange], str]:
 
 
 def _table(path: Path, columns: Sequence[str]) -> pd.DataFrame:
-    """A table with these columns and others; names are text, the rest numbers where they are."""
+    """Read a table with these columns and others.
+
+    Names are text; other columns are numbers if possible.
+    """
     import pandas as pd
 
     try:
@@ -393,7 +416,7 @@ def _percent(x: float | None, b: float | None) -> float:
 
 
 def _unfinished(runs: Sequence[SimulationRun]) -> list[str]:
-    """A sentence per policy that left jobs undone."""
+    """Return a sentence per policy that did not finish all jobs."""
     notes = []
     for policy in order_policies(r.policy for r in runs):
         mine = [r for r in runs if r.policy == policy and r.unfinished]

@@ -1,6 +1,4 @@
-"""What the numbers say, in sentences made from them: who wins where, by how much, and what it
-costs.
-"""
+"""Sentences about the results: which policy is best where, by how much, and at which price."""
 
 from __future__ import annotations
 
@@ -25,7 +23,7 @@ ELSEWHERE = ("queue_s_mean", "efficiency_mean", "jct_s_p99", "makespan_s", "ftf_
 
 
 def headline(study: Study, workload: str) -> Markup:
-    """HTML: who completes jobs soonest, where, by how much, and what that costs."""
+    """Return HTML: which policy completes jobs soonest, where, by how much, and at which price."""
     policies, loads = study.policies(workload), study.loads(workload)
     if len(policies) == 1:
         return Markup(_compare_single(study, workload, policies[0]))
@@ -49,9 +47,7 @@ def headline(study: Study, workload: str) -> Markup:
 
 
 def compare_policies(study: Study, workload: str) -> list[Markup]:
-    """HTML, one text per policy: where it is better than the baseline, where worse, what is
-    undecided.
-    """
+    """Return HTML, one text per policy: where it is better or worse than the baseline."""
     return [
         Markup(text)
         for p in study.policies(workload)
@@ -62,7 +58,7 @@ def compare_policies(study: Study, workload: str) -> list[Markup]:
 
 
 def mean(study: Study, workload: str, load: str, policy: str, key: str) -> float:
-    """Mean over the seeds that have a value, nan if none has."""
+    """Return the mean over the seeds that have a value; nan if none has."""
     values = [
         v
         for r in study.of(workload, load, policy)
@@ -73,7 +69,7 @@ def mean(study: Study, workload: str, load: str, policy: str, key: str) -> float
 
 
 def complete(study: Study, workload: str, load: str, policy: str) -> bool:
-    """Whether the policy finished as many jobs as the best there."""
+    """Return whether the policy finished as many jobs as the best policy at that load."""
     done = {
         p: sum(r.metrics.get("finished", 0.0) for r in study.of(workload, load, p))
         for p in study.policies(workload)
@@ -82,9 +78,11 @@ def complete(study: Study, workload: str, load: str, policy: str) -> bool:
 
 
 def best(study: Study, workload: str, load: str, key: str) -> str | None:
-    """The policy with the best mean there, None if nobody has one or all have the same. Where a
-    policy left more jobs undone than others, it cannot be best in what only finished jobs are
-    asked."""
+    """Return the policy with the best mean at that load.
+
+    None if no policy has a mean, or all have the same. Some metrics count finished jobs only. In
+    these, a policy that left more jobs unfinished than others cannot be best.
+    """
     side = BY_KEY[key].better
     values = {
         p: v
@@ -98,7 +96,7 @@ def best(study: Study, workload: str, load: str, key: str) -> str | None:
 
 
 def _where(study: Study, workload: str, policy: str, loads: Sequence[str]) -> str:
-    """ " at load 0.3 (−16 % against greedy) and 0.36 (−33 %)"."""
+    """Return text such as " at load 0.3 (−16 % against greedy) and 0.36 (−33 %)"."""
     said: list[str] = []
     for load in loads:
         c, words = study.change(workload, load, policy, MAIN), ""
@@ -112,7 +110,7 @@ def _where(study: Study, workload: str, policy: str, loads: Sequence[str]) -> st
 
 
 def _price(study: Study, workload: str, policy: str) -> str:
-    """What the winner is worse in."""
+    """Return in which metrics the best policy is worse."""
     lost = [
         _describe_change(c)
         for c in _changes(study, workload, policy)
@@ -122,7 +120,7 @@ def _price(study: Study, workload: str, policy: str) -> str:
 
 
 def _others(study: Study, workload: str) -> str:
-    """Who is best in something else where somebody else completes jobs soonest."""
+    """Return which policies are best in other metrics than completion time."""
     parts, loads = [], study.loads(workload)
     for key in ELSEWHERE:
         ahead: dict[str, list[str]] = {}
@@ -140,8 +138,11 @@ def _others(study: Study, workload: str) -> str:
 
 
 def _changes(study: Study, workload: str, policy: str) -> list[MetricChange]:
-    """The changes sentences are about: over all loads together if there are several. Without those
-    of nothing, such as of dollars where GPUs have no price."""
+    """Return the changes that the sentences describe.
+
+    If there are several loads, they are those over all loads together. Changes of metrics that are
+    always 0, such as dollars if GPUs have no price, are left out.
+    """
     at = _overall_load(study, workload)
     found = (study.change(workload, at, policy, key) for key in SENTENCE)
     return [
@@ -157,8 +158,9 @@ def _overall_load(study: Study, workload: str) -> str:
 
 
 def _verdict(study: Study, change: MetricChange) -> str:
-    """better, worse or open; of a single simulation what the numbers say, if they say more than
-    rounding.
+    """Return better, worse or open.
+
+    For a single simulation it is the direction of the change, if that is more than rounding.
     """
     if not study.single:
         return change.verdict
@@ -186,7 +188,7 @@ def _compare_single(study: Study, workload: str, policy: str) -> str:
 
 
 def _policy(study: Study, workload: str, policy: str) -> str:
-    """One policy against the baseline: where it is better, where it is worse, what stays open."""
+    """Return one policy against the baseline: where it is better, worse or undecided."""
     at = _overall_load(study, workload)
     by: dict[str, list[str]] = {}
     for change in _changes(study, workload, policy):
@@ -218,8 +220,9 @@ def _describe_change(change: MetricChange) -> str:
 
 
 def _exceptions(study: Study, workload: str, policy: str, pooled: str) -> str:
-    """Loads at which the verdict is the opposite of the pooled one, or clear where the pooled
-    one is open.
+    """Return the loads at which the verdict differs from the pooled one.
+
+    They have the opposite verdict, or a clear one where the pooled one is open.
     """
     found = []
     for key in SENTENCE:

@@ -1,4 +1,4 @@
-"""The headline picture: every policy's change against the baseline, with its interval, per load."""
+"""The main picture: changes of all policies against the baseline, with intervals, per load."""
 
 from __future__ import annotations
 
@@ -39,12 +39,13 @@ TICKS = (
     4900,
     9900,
 )
-LEAST = 0.01  # ratio; -99 %: what is less is drawn here
+LEAST = 0.01  # ratio; -99 %: smaller ratios are drawn here
 
 
 def changes(study: Study, workload: str) -> Any:
-    """A panel per headline metric, a line per load and policy; None where there is nothing to
-    compare.
+    """Draw a panel per main metric, with a line per load and policy.
+
+    Returns None if there is nothing to compare.
     """
     loads = [
         x
@@ -70,7 +71,7 @@ def changes(study: Study, workload: str) -> Any:
 
 
 def _best_first(study: Study, workload: str, loads: Sequence[str]) -> list[str]:
-    """The policies by their change of the first metric in the first group."""
+    """Return the policies in order of their change of the first metric in the first group."""
 
     def rank(policy: str) -> float:
         c = study.change(workload, loads[0], policy, HEADLINE[0]) if loads else None
@@ -82,7 +83,7 @@ def _best_first(study: Study, workload: str, loads: Sequence[str]) -> list[str]:
 def _lines(
     study: Study, workload: str, loads: Sequence[str], policies: Sequence[str]
 ) -> list[tuple[str, str]]:
-    """(load, policy) from top to bottom; a line with policy "" is the heading of a load."""
+    """Return (load, policy) from top to bottom; a line with policy "" is the heading of a load."""
     lines: list[tuple[str, str]] = []
     for load in loads:
         here = [
@@ -107,8 +108,9 @@ def _load(load: str, study: Study, workload: str) -> str:
 def _panel(
     panel: Any, study: Study, workload: str, key: str, lines: Sequence[tuple[str, str]]
 ) -> None:
-    """One metric. Positions are logarithms of ratios, so that half and double are equally far
-    from "no change".
+    """Draw one metric.
+
+    Positions are logarithms of ratios, so that half and double are equally far from "no change".
     """
     better = BY_KEY[key].better
     found = [
@@ -183,7 +185,7 @@ def _panel(
 
 
 def _annotate(panel: Any, y: float, points: float, words: str, **how: Any) -> None:
-    """Words right of the panel."""
+    """Write words to the right of the panel."""
     panel.annotate(
         words,
         (1, y),
@@ -197,7 +199,7 @@ def _annotate(panel: Any, y: float, points: float, words: str, **how: Any) -> No
 
 
 def _baseline_mean(study: Study, workload: str, load: str, key: str) -> str:
-    """What the baseline has there: the mean over its seeds."""
+    """Return the mean of the baseline over its seeds, as text."""
     if load == POOLED:
         return "against " + study.baseline
     values = [
@@ -217,13 +219,13 @@ def _x(change: float) -> float:
 
 
 def _limits(changes: Sequence[float]) -> tuple[float, float]:
-    """Limits that hold all changes and at least ten percent to either side."""
+    """Return limits that include all changes and at least ten percent on either side."""
     low, high = min([-10.0, *changes]), max([10.0, *changes])
     return 1.08 * _x(low) - 0.02, 1.08 * _x(high) + 0.02
 
 
 def _ticks(panel: Any, low: float, high: float) -> None:
-    """Round percentages, not closer than their words."""
+    """Set round percentages as ticks, so far apart that their labels do not overlap."""
     step, chosen = (high - low) / 4.2, [0.0]
     for side in (-1, 1):
         last = 0.0

@@ -1,6 +1,4 @@
-"""The cluster over time: jobs that wait, GPUs in use under the line of what is there, dollars
-per hour.
-"""
+"""The cluster over time: waiting jobs, GPUs in use and available, dollars per hour."""
 
 from __future__ import annotations
 
@@ -21,12 +19,12 @@ from allocator.report.charts.style import (
 )
 from allocator.report.runs import Study
 
-BANDS = 5  # policies; with more, bands would hide each other
+BANDS = 5  # policies; with more, bands would cover each other
 Found = Mapping[str, list[RunSeries]]
 
 
 def collect(study: Study, workload: str, load: str, length_s: float) -> dict[str, list[RunSeries]]:
-    """The series of every policy and seed over one common grid."""
+    """Return the series of every policy and seed over one common grid."""
     return {
         p: [series(study, r, length_s) for r in study.of(workload, load, p)]
         for p in study.policies(workload)
@@ -34,7 +32,7 @@ def collect(study: Study, workload: str, load: str, length_s: float) -> dict[str
 
 
 def priced(found: Mapping[str, Found]) -> bool:
-    """Whether any GPU costs anything."""
+    """Return whether any GPU has a price."""
     return any(
         s.cost_of_all.any()
         for policies in found.values()
@@ -44,7 +42,7 @@ def priced(found: Mapping[str, Found]) -> bool:
 
 
 def queue(study: Study, found: Mapping[str, Found]) -> Any:
-    """Jobs before their first start, and jobs paused, over time; found: by load."""
+    """Draw the jobs before their first start and the paused jobs over time; found: by load."""
     return _rows(
         study,
         found,
@@ -55,7 +53,7 @@ def queue(study: Study, found: Mapping[str, Found]) -> Any:
 
 
 def use(study: Study, found: Mapping[str, Found]) -> Any:
-    """GPUs held over time, and dollars per hour where GPUs have prices."""
+    """Draw the GPUs held over time, and dollars per hour if GPUs have prices."""
     kinds: list[Kind] = [("GPUs held", lambda s: s.all_held, lambda s: s.all_capacity)]
     if priced(found):
         kinds.append(("dollars per hour", lambda s: s.paid, lambda s: s.cost_of_all))
@@ -66,8 +64,10 @@ Kind = tuple[str, Callable[[RunSeries], Floats], Callable[[RunSeries], Floats] |
 
 
 def _rows(study: Study, found: Mapping[str, Found], *kinds: Kind, queues: bool = False) -> Any:
-    """A panel per load and kind, kinds side by side if there are several loads. queues: kinds
-    have one scale, and the time when all of them are empty is left out."""
+    """Draw a panel per load and kind; with several loads the kinds stand in columns.
+
+    `queues`: the kinds have one scale, and the time when all of them are empty is left out.
+    """
     drawn = figure(11.5, 0.7 + 2.4 * len(found) * (1 if len(found) > 1 else len(kinds)))
     across = len(kinds) if len(found) > 1 else 1
     how = "none" if not queues else "row" if across > 1 else "all"
@@ -84,7 +84,10 @@ def _rows(study: Study, found: Mapping[str, Found], *kinds: Kind, queues: bool =
 
 
 def _busy(policies: Found, kinds: Sequence[Kind]) -> int:
-    """Bins until the last in which a mean is above a hundredth of the highest, and a few more."""
+    """Return the number of bins to show.
+
+    They reach a little beyond the last mean above a hundredth of the highest.
+    """
     means = [
         spread([value(s) for s in runs])[0]
         for runs in policies.values()

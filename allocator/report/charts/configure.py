@@ -1,5 +1,6 @@
-"""All ways to run one job: hours against dollars, with the front, the knee and what the limits
-choose.
+"""All ways to run one job: hours against dollars.
+
+The picture shows the front, the knee and the ways that the limits choose.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from allocator.report.charts import style
 
 
 def draw(ways: RunConfigurations, chosen: Mapping[str, int]) -> bytes:
-    """An SVG. chosen: label -> way. Raises UsageError without matplotlib."""
+    """Return the picture as SVG; chosen: label -> way. Raises UsageError without matplotlib."""
     with style.report_style():
         figure = style.figure(7.5, 4.5)
         panel = figure.subplots()

@@ -12,13 +12,14 @@ from allocator.report.charts.style import colour, figure, legend, mark, show_not
 from allocator.report.measures import duration
 from allocator.report.runs import SimulationRun, Study
 
-FLOOR = 1e-6  # relative gap: what is smaller is drawn here
-MOST = 2700  # points of a panel, all policies
+FLOOR = 1e-6  # relative gap: smaller gaps are drawn here
+MOST = 2700  # points of a panel, of all policies together
 
 
 def decisions(study: Study, runs: Sequence[SimulationRun], length: float) -> Any:
-    """Runs of one workload, load and seed, one per policy: seconds over time, seconds over jobs,
-    gap over time.
+    """Draw seconds over time, seconds over jobs, and gap over time.
+
+    The runs have one workload, load and seed, and one policy each.
     """
     from matplotlib.ticker import LogLocator
 
@@ -88,8 +89,9 @@ def decisions(study: Study, runs: Sequence[SimulationRun], length: float) -> Any
 
 
 def thin_points(y: Floats, most: int) -> Any:
-    """Which points to draw of many: the highest of every stretch, so that no slow round is lost,
-    and one next to it.
+    """Select which of many points to draw.
+
+    They are the highest of every stretch, so that no slow round is lost, and one next to it.
     """
     known = np.flatnonzero(np.isfinite(y))
     if len(known) <= most:

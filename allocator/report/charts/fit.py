@@ -1,6 +1,4 @@
-"""What was measured and what was fitted, a panel per (model, GPU type): speed over GPUs, with
-the error of the fit.
-"""
+"""Measured and fitted speed over GPUs, a panel per (model, GPU type), with the error of the fit."""
 
 from __future__ import annotations
 
@@ -19,8 +17,10 @@ ACROSS = 4
 
 
 def draw(fitted: Sequence[SpeedFit]) -> bytes:
-    """An SVG of the first MOST groups with several sizes (of all if none has), as bytes. Raises
-    UsageError without matplotlib."""
+    """Draw the first MOST groups with several sizes, or of all groups if none has; return SVG.
+
+    Raises UsageError without matplotlib.
+    """
     some = [f for f in fitted if len(f.sizes) > 1][:MOST] or list(fitted)[:MOST]
     down = max(1, math.ceil(len(some) / ACROSS))
     with style.report_style():

@@ -1,4 +1,4 @@
-"""What money buys: plans below, proofs above; ways of jobs, and what they take together."""
+"""What money buys: the values of plans with proven bounds, and the ways to run jobs."""
 
 from __future__ import annotations
 
@@ -15,8 +15,11 @@ MOST_JOBS = 6
 
 
 def of_round(found: RoundFrontier) -> bytes:
-    """SVG: the value of plans and the bound over dollars per hour, the value of one more dollar per
-    hour below. Raises UsageError without matplotlib (extra `plots`)."""
+    """Draw the value of plans and the bound over dollars per hour; return SVG.
+
+    A panel below has the value of one more dollar per hour. Raises UsageError without matplotlib
+    (extra `plots`).
+    """
     x, upper = found.curve(400)
     with style.report_style():
         drawn = style.figure(7.4, 5.2)
@@ -54,8 +57,9 @@ def of_round(found: RoundFrontier) -> bytes:
 
 
 def of_jobs(found: JobsFrontier) -> bytes:
-    """SVG: the ways of each job, and to their right, for several jobs, their sums. Raises
-    UsageError without matplotlib.
+    """Draw the ways of each job and, for several jobs, their sums to the right; return SVG.
+
+    Raises UsageError without matplotlib.
     """
     several = found.found is not None
     with style.report_style():

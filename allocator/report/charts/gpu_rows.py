@@ -1,7 +1,7 @@
-"""Rows for pictures of who held which GPUs: each span of time gets rows of its pool, so that a job
-stays together.
+"""Rows for pictures of which job held which GPUs.
 
-Which GPUs of a pool a job really had is not known, and does not matter: they are alike.
+Each span of time gets rows of its pool, so that a job stays in the same rows as far as possible.
+Which GPUs of a pool a job really had is not known and does not matter, because they are alike.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class GpuRectangle:
-    """A rectangle of a picture: as Block, from `begin` to `end`."""
+    """A rectangle of a picture: the rows of a RowBlock, from `begin` to `end`."""
 
     span: int
     row: int
@@ -29,7 +29,7 @@ class GpuRectangle:
 
 @dataclass(frozen=True)
 class RowBlock:
-    """Adjacent rows of one span. row: the lowest, 0 based; span: index of the span."""
+    """Adjacent rows of one span. row: the lowest, from 0; rows: how many; span: its index."""
 
     span: int
     row: int
@@ -43,12 +43,17 @@ def assign_rows(
     end: Sequence[float],
     rows: Sequence[int],
 ) -> list[RowBlock]:
-    """Blocks of all spans of a pool.
+    """Return the blocks of all spans of a pool.
 
-    rows: how many GPUs the pool has when each span begins; a span lies below that if there is
-    space, and more rows are opened if spans overlap beyond it. Cut spans where a pool shrinks, so
-    that they can move below the line. A job that goes on at the moment its last span ended keeps
-    the rows it can; others get the smallest hole they fit in, else the lowest free rows.
+    A job that continues when its last span ends keeps as many of its rows as it can. Other jobs get
+    the smallest hole in which they fit, else the lowest free rows. Split spans at times when the
+    pool shrinks, so that they can move below the new limit.
+
+    Parameters
+    ----------
+    jobs, gpus, begin, end : of each span.
+    rows : GPUs that the pool has when each span begins. A span lies below that if there is space.
+    If spans overlap beyond it, more rows are opened.
     """
     free: Bools = np.ones(max([1, *rows]), dtype=np.bool_)
     taken: dict[int, NDArray[np.int64]] = {}
@@ -61,7 +66,7 @@ def assign_rows(
     waiting: list[int] = []
 
     def place_waiting(now: float) -> None:
-        """Place what starts now: those who go on first, then large before small."""
+        """Place the spans that start now: continuing jobs first, then large before small ones."""
         nonlocal free
         stays = {
             i: left[jobs[i]][1] for i in waiting if jobs[i] in left and left[jobs[i]][0] == now
@@ -95,7 +100,11 @@ def assign_rows(
 
 
 def _choose_free_rows(free: Bools, need: int, own: NDArray[np.int64]) -> NDArray[np.int64]:
-    """`need` free rows besides `own`: next to them, else in the smallest hole, else the lowest."""
+    """Choose `need` free rows besides `own`.
+
+    They are the nearest to `own` if it has rows, else in the smallest hole that fits, else the
+    lowest.
+    """
     if need <= 0:
         return np.zeros(0, np.int64)
     open_ = free.copy()
@@ -121,8 +130,9 @@ def _blocks(span: int, rows: NDArray[np.int64]) -> list[RowBlock]:
 def join_blocks(
     blocks: Sequence[RowBlock], jobs: Sequence[object], begin: Floats, end: Floats
 ) -> list[GpuRectangle]:
-    """Rectangles of blocks, one for those of the same job and rows that follow each other
-    without a pause.
+    """Return rectangles of blocks.
+
+    Blocks of the same job and rows that follow each other without a pause become one rectangle.
     """
     out: dict[tuple[object, int, int, float], GpuRectangle] = {}
     for b in sorted(blocks, key=lambda b: float(begin[b.span])):

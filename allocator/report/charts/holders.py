@@ -1,5 +1,6 @@
-"""Who held which GPUs: a panel per policy, every job a band as high as its GPUs; areas by size
-where jobs are many.
+"""Which job held which GPUs: a panel per policy, with a band per job as high as its GPUs.
+
+If there are many jobs, areas by size class replace the bands.
 """
 
 from __future__ import annotations
@@ -27,14 +28,14 @@ from allocator.report.runs import SimulationRun, Study
 if TYPE_CHECKING:
     import pandas as pd
 
-FEW = 20  # jobs, each in a colour of its own
-SPANS = 2500  # of a panel; more are drawn as areas
+FEW = 20  # jobs that each have a colour
+SPANS = 2500  # of a panel; a panel with more shows areas
 SIZES = (1, 2, 4, 8, 16)  # upper ends of the size classes, in requested GPUs
 BINS = 400
 
 
 def holders(study: Study, runs: Sequence[SimulationRun], length: float) -> Any:
-    """Runs of one workload, load and seed, one per policy; length: seconds to show."""
+    """Draw the runs of one workload, load and seed, one per policy; length: seconds to show."""
     spans = {r.policy: _spans(study, r) for r in runs}
     high = 3.6 if len(runs) == 1 else 2.3 if len(runs) < 5 else 1.7
     drawn = figure(11.5, 0.6 + high * len(runs))
@@ -68,8 +69,11 @@ def holders(study: Study, runs: Sequence[SimulationRun], length: float) -> Any:
 
 
 def _spans(study: Study, run: SimulationRun) -> pd.DataFrame:
-    """The run's spans that last, with what each job had asked for; begin_s, end_s since the first
-    submission. Of two jobs on the same GPUs the one that holds them."""
+    """Return the spans of positive length, with the requested size of each job.
+
+    begin_s and end_s count from the first submission. Of a colocation only the primary job has its
+    span.
+    """
     frame = study.frame(run, "spans")
     frame = frame[frame["held"] > 0]
     asked = study.frame(run, "jobs").drop_duplicates("job_id").set_index("job_id")["requested_gpus"]
@@ -92,7 +96,7 @@ def _bands(
     size: float,
     label: bool,
 ) -> None:
-    """Rectangles of every span, pool above pool."""
+    """Draw a rectangle for every span, pool above pool."""
     from matplotlib.patches import PathPatch
     from matplotlib.path import Path
 
@@ -159,8 +163,9 @@ def _bands(
 
 
 def _split(rows: pd.DataFrame, study: Study, run: SimulationRun, pool: str) -> pd.DataFrame:
-    """Spans of a pool, cut where the pool changes its size; column `there`: GPUs it has when
-    each piece begins.
+    """Split the spans of a pool at the times when the pool changes its size.
+
+    The column `there` has the GPUs of the pool when each piece begins.
     """
     import pandas as pd
 
@@ -197,7 +202,7 @@ def _areas(
     length: float,
     size: float,
 ) -> None:
-    """GPUs held by jobs of each size class, stacked."""
+    """Draw the GPUs that jobs of each size class held, stacked."""
     edges = np.linspace(0.0, length, BINS + 1)
     begin, end, gpus = (frame[c].to_numpy() for c in ("begin_s", "end_s", "gpus"))
     floor = np.zeros(BINS)

@@ -1,6 +1,4 @@
-"""Budget against mean response time: the best widths, two simpler rules, and the budget that was
-asked for.
-"""
+"""Budget against mean response time: best widths, two simpler rules, the requested budget."""
 
 from __future__ import annotations
 
@@ -11,7 +9,10 @@ BEST, WIDTHS, SPEND = "#0072b2", "#d55e00", "#999933"
 
 
 def picture(rent: RentResult) -> bytes:
-    """SVG of a rent with its curve; raises UsageError without matplotlib (extra `plots`)."""
+    """Return the picture of a rent with its curve as SVG.
+
+    Raises UsageError without matplotlib (extra `plots`).
+    """
     rows = rent.curve_rows()
     unit = "dollars per hour" if rent.unit == "dollars_per_hour" else "GPUs"
     budget = [row["budget"] for row in rows]

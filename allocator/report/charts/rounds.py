@@ -1,6 +1,4 @@
-"""Rounds of a journal over time: the value of plans, the bound, what they changed, what took
-how long.
-"""
+"""Rounds of a journal over time: value of plans, bound, changes, and how long each part took."""
 
 from __future__ import annotations
 
@@ -16,8 +14,8 @@ from allocator.report.journal import Journal, measure_carried_out
 from allocator.report.measures import duration
 
 VALUE, BOUND, FAILED = "#0072b2", "#8c8c8c", "#d55e00"
-MARGIN = 0.02  # of the time shown, on both sides: a round at the very end is drawn, too
-FEW = 30  # so many rounds are marked: one alone has no line
+MARGIN = 0.02  # of the time shown, on both sides, so that a round at the very end is drawn
+FEW = 30  # up to so many rounds are marked, since a single one has no line
 PARTS = (
     ("decide", "to decide", "o", "#0072b2"),
     ("stop", "until the last stop was confirmed", "s", "#d55e00"),
@@ -26,7 +24,7 @@ PARTS = (
 
 
 def rounds(journal: Journal) -> Any:
-    """Four panels; failed rounds are marked at the foot of each."""
+    """Draw four panels; failed rounds are marked at the bottom of each."""
     drawn = figure(11.5, 5.6)
     panels = drawn.subplots(2, 2, sharex=True)
     length = journal.end_s - journal.begin_s
@@ -71,7 +69,7 @@ def rounds(journal: Journal) -> Any:
         seconds.set_yscale("log")
         seconds.minorticks_off()
         low, high = np.log10(np.maximum(seconds.get_ylim(), 1e-9))
-        # a tick at both ends at least
+        # at least a tick at both ends
         seconds.set_ylim(10.0 ** np.floor(low), 10.0 ** np.ceil(high))
         seconds.yaxis.set_major_formatter(lambda s, _: duration(s))
         for panel in panels.flat if failed.any() else ():

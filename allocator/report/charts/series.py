@@ -1,8 +1,7 @@
-"""Quantities over time, from who held what when: exact means over the bins of a grid, and their
-spread over seeds.
+"""Quantities over time: exact means over the bins of a grid, and their spread over seeds.
 
-Means are exact, not looks once a round: the area under the line of waiting jobs is the time that
-jobs waited.
+They are computed from the spans in which jobs held GPUs, not from one sample per round. The area
+under the line of waiting jobs is therefore the time that jobs waited.
 """
 
 from __future__ import annotations
@@ -27,11 +26,15 @@ MOST_OF_IT, TAIL = 0.9, 1.4
 
 @dataclass(frozen=True)
 class RunSeries:
-    """Means over the bins between `edges` (B + 1,), seconds since the first submission. Arrays
-    (B,).
+    """Means over the bins between `edges` (B + 1,), seconds since the first submission.
 
-    waiting: jobs before their first start; paused: jobs that held GPUs before, and hold none; by
-    pool: GPUs held and GPUs there are; dollars per hour: paid, and what all GPUs would cost."""
+    All other arrays have shape (B,).
+
+    - waiting: jobs before their first start
+    - paused: jobs that held GPUs before and hold none now
+    - by pool: GPUs held, and GPUs available
+    - dollars per hour: paid, and the price of all GPUs
+    """
 
     edges: Floats
     waiting: Floats
@@ -55,7 +58,7 @@ def _sum(parts: Iterable[Floats], bins: int) -> Floats:
 
 
 def steps_until(times: Floats, steps: Floats, x: Floats) -> Floats:
-    """Integral up to each x of the function that rises by steps[i] at times[i]."""
+    """Return the integral up to each x of the function that rises by steps[i] at times[i]."""
     order = np.argsort(times, kind="stable")
     t, s = times[order], steps[order]
     level, moment = np.concatenate([[0.0], np.cumsum(s)]), np.concatenate([[0.0], np.cumsum(s * t)])
@@ -64,7 +67,7 @@ def steps_until(times: Floats, steps: Floats, x: Floats) -> Floats:
 
 
 def bin_means(times: Floats, steps: Floats, edges: Floats) -> Floats:
-    """(B,) mean over each bin of that function."""
+    """Return the mean over each bin of that function, shape (B,)."""
     if not len(times):
         return np.zeros(len(edges) - 1)
     mean = np.diff(steps_until(times, steps, edges)) / np.diff(edges)
@@ -72,8 +75,9 @@ def bin_means(times: Floats, steps: Floats, edges: Floats) -> Floats:
 
 
 def begin_of(study: Study, run: SimulationRun) -> float:
-    """First submission, seconds on the workload's clock; the first round where no job was
-    submitted.
+    """Return the first submission, in seconds on the clock of the workload.
+
+    It is the first round if no job was submitted.
     """
     for name, column in (("jobs", "submitted_s"), ("timeline", "at_s"), ("spans", "from_s")):
         frame = study.frame(run, name)
@@ -83,7 +87,7 @@ def begin_of(study: Study, run: SimulationRun) -> float:
 
 
 def end_of(study: Study, run: SimulationRun) -> float:
-    """Last moment of which anything is known."""
+    """Return the last time of which anything is known."""
     ends = [
         float(frame[column].max())
         for name, columns in (
@@ -100,17 +104,19 @@ def end_of(study: Study, run: SimulationRun) -> float:
 
 @dataclass(frozen=True)
 class TimeWindow:
-    """How much time pictures show: all, or, where a few stragglers take much longer, until nearly
-    all is done.
+    """How much time pictures show.
 
-    length_s: shown; longest_s: length of the longest run, of this policy."""
+    They show everything, or, if a few stragglers take much longer, the time until nearly all work
+    is done. length_s: seconds shown. longest_s: length of the longest run, which is that of
+    `policy`.
+    """
 
     length_s: float
     longest_s: float
     policy: str
 
     def words(self) -> str:
-        """A sentence about what is cut off, empty if nothing is."""
+        """Return a sentence about what is cut off; empty if nothing is."""
         if self.longest_s <= self.length_s:
             return ""
         return (
@@ -120,7 +126,7 @@ class TimeWindow:
 
 
 def window(study: Study, runs: Sequence[SimulationRun]) -> TimeWindow:
-    """The window in which these runs are shown together."""
+    """Return the window in which these runs are shown together."""
     lengths = {r: end_of(study, r) - begin_of(study, r) for r in runs}
     if not lengths or max(lengths.values()) <= 0:
         return TimeWindow(1.0, 1.0, "")
@@ -134,8 +140,10 @@ def window(study: Study, runs: Sequence[SimulationRun]) -> TimeWindow:
 
 
 def _nearly_all(study: Study, run: SimulationRun, length_s: float) -> float:
-    """Seconds after which all jobs were submitted, MOST_OF_IT of the GPU time was used and 97 %
-    of the jobs done.
+    """Return the seconds until the run was nearly finished.
+
+    Then all jobs were submitted, MOST_OF_IT of the GPU time was used, and 97 % of the jobs were
+    done.
     """
     begin, spans, jobs = begin_of(study, run), study.frame(run, "spans"), study.frame(run, "jobs")
     if not len(spans):
@@ -159,14 +167,14 @@ def _nearly_all(study: Study, run: SimulationRun, length_s: float) -> float:
 
 
 def series(study: Study, run: SimulationRun, length_s: float, bins: int = BINS) -> RunSeries:
-    """The run over a grid of `bins` equal bins of length_s seconds in all."""
+    """Return the run over a grid of `bins` equal bins of length_s seconds in all."""
     begin, end = begin_of(study, run), end_of(study, run)
     edges = np.linspace(0.0, length_s, bins + 1)
     jobs, spans, timeline = (study.frame(run, name) for name in ("jobs", "spans", "timeline"))
     starts, stops = spans["from_s"].to_numpy() - begin, spans["to_s"].to_numpy() - begin
     gpus, pool = spans["held"].to_numpy(), spans["pool"].to_numpy()
     submitted = jobs["submitted_s"].to_numpy() - begin
-    # what was never started or done waits to the end
+    # jobs that never started or finished wait to the end
     last = max(end, begin + length_s)
     started, finished = (
         jobs[c].fillna(last).to_numpy() - begin for c in ("started_s", "finished_s")
@@ -197,8 +205,9 @@ def series(study: Study, run: SimulationRun, length_s: float, bins: int = BINS) 
 
 
 def _bin_known_values(rows: pd.DataFrame, column: str, begin: float, edges: Floats) -> Floats:
-    """Mean over each bin of what each round saw, which holds until the next round and before the
-    first.
+    """Return the mean over each bin of values that rounds recorded.
+
+    A value holds until the next round; the first one also holds before its round.
     """
     if not len(rows):
         return np.zeros(len(edges) - 1)
@@ -208,14 +217,15 @@ def _bin_known_values(rows: pd.DataFrame, column: str, begin: float, edges: Floa
 
 
 def spread(rows: Sequence[Floats]) -> tuple[Floats, Floats, Floats]:
-    """(mean, 10th percentile, 90th percentile) over seeds, (B,) each."""
+    """Return (mean, 10th percentile, 90th percentile) over seeds, (B,) each."""
     low, high = np.percentile(np.array(rows), (10.0, 90.0), axis=0)
     return np.mean(np.array(rows), axis=0), low, high
 
 
 def share_done(values: Floats, of: int, x: Floats) -> Floats:
-    """Share of `of` jobs whose value is at most each x: an empirical distribution; jobs without
-    a value count below.
+    """Return the share of `of` jobs whose value is at most each x.
+
+    Jobs without a value count in `of` only.
     """
     known = np.sort(values[np.isfinite(values)])
     return np.searchsorted(known, x, side="right") / max(1, of)

@@ -1,4 +1,4 @@
-"""Time against cost of one job on several clusters, with the efficient ones joined by a line."""
+"""Time against cost of one job on several clusters; a line joins the efficient ones."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ MOST_NAMES = 30
 
 
 def picture(seen: Sequence[RunForecast], choice: ClusterChoice, cost: float | None = None) -> bytes:
-    """SVG of the outlooks, numbered by time and named in a legend; raises UsageError without
-    matplotlib (extra `plots`).
+    """Return the forecasts as SVG, numbered by time and named in a legend.
+
+    Raises UsageError without matplotlib (extra `plots`).
     """
     ends = sorted(
         (i for i, o in enumerate(seen) if math.isfinite(o.seconds)), key=lambda i: seen[i].seconds

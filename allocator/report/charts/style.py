@@ -1,9 +1,8 @@
-"""How policies look in every picture: a fixed colour, line and mark per policy, and the paper they
-are drawn on.
+"""The style of pictures: a fixed colour, line and mark per policy, and the layout.
 
-Colours are those of Okabe and Ito (2008) and of Tol's "muted" scheme, which people who do not see
-red or green can tell apart; marks and dashes say the same a second time. Times new policies have no
-colour of their own: one of SPARE.
+Colours are those of Okabe and Ito (2008) and of Tol's "muted" scheme, which people who cannot see
+red or green can tell apart. Marks and dashes repeat the distinction. A policy without its own
+colour gets one of SPARE.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ MARKS = {
 SPARE = ("#aa4499", "#117733", "#6699cc", "#661100", "#ddcc77", "#b15928")
 ORDER = tuple(COLOURS)
 CLASSES = ("#fde0a8", "#f6b26b", "#d9774a", "#a8456a", "#6a2d7c", "#2c1a4d")
-"""Size classes, small and light to large and dark."""
+"""Colours of size classes, from small and light to large and dark."""
 JOBS = (
     "#88ccee",
     "#e58f9b",
@@ -80,7 +79,7 @@ JOBS = (
     "#c9c9c9",
     "#f0c27d",
 )
-"""Jobs where they are few: light, so that names can be read on them."""
+"""Colours of jobs if there are few; they are light, so that names on them can be read."""
 GOOD, BAD, INK, FAINT = "#e8f1f8", "#fdf0e6", "#222222", "#8a8a8a"
 TIMES = ((4 * 86_400.0, 86_400.0, "days"), (7200.0, 3600.0, "hours"), (300.0, 60.0, "minutes"))
 SETTINGS: dict[str, Any] = {
@@ -111,12 +110,12 @@ SETTINGS: dict[str, Any] = {
 
 
 def colour(policy: str) -> str:
-    """The policy's colour, the same in every picture of every report."""
+    """Return the colour of the policy, the same in every picture of every report."""
     return COLOURS.get(policy) or SPARE[zlib.crc32(policy.encode()) % len(SPARE)]
 
 
 def line(policy: str) -> dict[str, Any]:
-    """Keywords of a line of this policy."""
+    """Return the keywords of a line of this policy."""
     return {
         "color": colour(policy),
         "linestyle": DASHES.get(policy, "-"),
@@ -126,20 +125,18 @@ def line(policy: str) -> dict[str, Any]:
 
 
 def text_colour_on(ground: str) -> str:
-    """Colour of words on this ground, #rrggbb."""
+    """Return the colour of text on this background, #rrggbb."""
     red, green, blue = (int(ground[i : i + 2], 16) for i in (1, 3, 5))
     return INK if 0.299 * red + 0.587 * green + 0.114 * blue > 130 else "#ffffff"
 
 
 def mark(policy: str) -> str:
-    """Its mark."""
+    """Return the mark of the policy."""
     return MARKS.get(policy, "o")
 
 
 def order_policies(policies: Iterable[str], baseline: str = "") -> list[str]:
-    """Each once: as usually listed, others by name; the baseline last, so that it is the ground
-    of comparison.
-    """
+    """Return each policy once, in the usual order and then by name, the baseline last."""
     return sorted(
         set(policies),
         key=lambda p: (p == baseline, ORDER.index(p) if p in ORDER else len(ORDER), p),
@@ -147,7 +144,7 @@ def order_policies(policies: Iterable[str], baseline: str = "") -> list[str]:
 
 
 def available() -> bool:
-    """Whether matplotlib (extra `plots`) is installed."""
+    """Return whether matplotlib (extra `plots`) is installed."""
     from importlib.util import find_spec
 
     return find_spec("matplotlib") is not None
@@ -155,7 +152,7 @@ def available() -> bool:
 
 @contextmanager
 def report_style() -> Iterator[None]:
-    """Inside, figures are drawn in this style. Raises UsageError without matplotlib."""
+    """Draw the figures inside the block in this style. Raises UsageError without matplotlib."""
     if not available():
         raise UsageError("pictures need matplotlib: install the extra `plots`")
     import matplotlib as mpl
@@ -166,25 +163,25 @@ def report_style() -> Iterator[None]:
 
 
 def figure(width: float, height: float) -> Any:
-    """An empty figure of this many inches that belongs to no window and no global list."""
+    """Return an empty figure of this size in inches, without a window or a global list."""
     from matplotlib.figure import Figure
 
     return Figure(figsize=(width, height), layout="constrained")
 
 
 def bytes_of(drawn: Any, kind: str) -> bytes:
-    """A figure as a file: "svg" or "png"; the same figure gives the same bytes."""
+    """Return a figure as a file, "svg" or "png"; the same figure gives the same bytes."""
     out = io.BytesIO()
     drawn.savefig(
         out, format=kind, dpi=110, metadata={"Date": None} if kind == "svg" else {"Software": None}
     )
-    # laid out once is enough, and takes longer than drawing
+    # one layout is enough, and takes longer than drawing
     drawn.set_layout_engine("none")
     return out.getvalue()
 
 
 def legend(drawn: Any, axes: Sequence[Any], **more: Any) -> None:
-    """One legend above all panels, with every label once."""
+    """Draw one legend above all panels, with every label once."""
     seen: dict[str, Any] = {}
     for panel in axes:
         for handle, label in zip(*panel.get_legend_handles_labels(), strict=True):
@@ -202,12 +199,12 @@ def legend(drawn: Any, axes: Sequence[Any], **more: Any) -> None:
 
 
 def time_axis(length_s: float) -> tuple[float, str]:
-    """(seconds, name) of the unit of an axis of so many seconds."""
+    """Return (seconds, name) of the unit for an axis of so many seconds."""
     return next(((size, name) for least, size, name in TIMES if length_s > least), (1.0, "seconds"))
 
 
 def whole_ticks(panel: Any) -> None:
-    """Ticks of the upright axis at whole numbers, where it is long enough for that."""
+    """Set the ticks of the vertical axis to whole numbers, if it is long enough for that."""
     from matplotlib.ticker import MaxNLocator
 
     if panel.get_ylim()[1] > 3:
@@ -215,15 +212,16 @@ def whole_ticks(panel: Any) -> None:
 
 
 def show_nothing(axes: Any, words: str) -> None:
-    """A panel that has nothing to show says so."""
+    """Write on a panel that it has nothing to show."""
     axes.text(0.5, 0.5, words, transform=axes.transAxes, ha="center", va="center", color=FAINT)
     axes.set_xticks([])
     axes.set_yticks([])
 
 
 def plain_ticks(*axes: Any) -> None:
-    """Ticks of logarithmic axes as numbers, few of them: powers are written by math text, which
-    is off here.
+    """Write the ticks of logarithmic axes as a few plain numbers.
+
+    Powers would need math text, which is turned off here.
     """
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 

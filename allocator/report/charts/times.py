@@ -1,6 +1,4 @@
-"""Completion and queueing times of all jobs: which share of the jobs was done, or had started,
-after so long.
-"""
+"""Completion and queueing times: the share of jobs that were done, or had started, after a time."""
 
 from __future__ import annotations
 
@@ -44,7 +42,10 @@ KINDS = (
 
 
 def times(study: Study, workload: str) -> Any:
-    """A row per load: completion and queueing times, a line per policy, a band for the seeds."""
+    """Draw a row per load: completion and queueing times with a line and a band per policy.
+
+    The band is the spread over the seeds.
+    """
     loads = study.loads(workload)
     drawn = figure(11.5, 0.7 + 2.9 * len(loads))
     grid = drawn.subplots(len(loads), 2, squeeze=False, sharey=True)

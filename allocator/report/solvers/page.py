@@ -1,6 +1,4 @@
-"""The page of a solver benchmark: the tables of table.py and the pictures of
-pictures.py in one file.
-"""
+"""The page of a solver benchmark: the tables of table.py and the pictures of pictures.py."""
 
 from __future__ import annotations
 
@@ -18,7 +16,10 @@ CAPTION = {
 
 
 def write_solver_report(folder: Path | str, out: Path | str | None = None) -> Path:
-    """Report of what `allocator bench solvers --out` left; as policies.write_policy_report."""
+    """Write the report of a folder of `allocator bench solvers --out`; return its path.
+
+    The parameters are those of policies.write_policy_report.
+    """
     results = read_results(folder)
     pictures = draw(
         (name, title, CAPTION[name.partition("-")[0]], figure)

@@ -41,8 +41,10 @@ MARKS = {
 
 
 def draw(results: Results, folder: Path | str) -> list[Path]:
-    """Write curves-RULES.png and sizes-RULES.png for every rule set; returns the files. Raises
-    UsageError without matplotlib (extra `plots`)."""
+    """Write curves-RULES.png and sizes-RULES.png for every rule set; return the files.
+
+    Raises UsageError without matplotlib (extra `plots`).
+    """
     written = []
     for name, _, figure in figures(results):
         written.append(Path(folder) / f"{name}.png")
@@ -51,8 +53,9 @@ def draw(results: Results, folder: Path | str) -> list[Path]:
 
 
 def figures(results: Results) -> Iterator[tuple[str, str, Any]]:
-    """(name, title, figure) of every picture. Raises UsageError without matplotlib (extra
-    `plots`).
+    """Yield (name, title, figure) of every picture.
+
+    Raises UsageError without matplotlib (extra `plots`).
     """
     try:
         import matplotlib
@@ -69,8 +72,9 @@ def figures(results: Results) -> Iterator[tuple[str, str, Any]]:
 
 
 def _curves(results: Results, rows: Sequence[SolverRun], title: str) -> Any:
-    """Per size: proven gap against CPU seconds, a line per engine and seed, a point where one
-    proves nothing.
+    """Draw proven gap against CPU seconds for each size: a line per engine and seed.
+
+    An engine that proves nothing has a point.
     """
     import matplotlib.pyplot as plt
     from matplotlib.ticker import LogLocator, NullFormatter
@@ -132,7 +136,7 @@ def _curves(results: Results, rows: Sequence[SolverRun], title: str) -> Any:
 
 
 def _steps(results: Results, row: SolverRun) -> list[tuple[float, float]]:
-    """(CPU seconds, gap in percent) whenever it changed."""
+    """Return (CPU seconds, gap in percent) at every change of the gap."""
     steps: list[tuple[float, float]] = []
     for cpu, value, bound in results.trace.get(row.run, ()):
         if not (math.isfinite(value) and math.isfinite(bound)):
@@ -150,9 +154,7 @@ def _percent(gap: float) -> float:
 
 
 def _sizes(_results: Results, rows: Sequence[SolverRun], title: str) -> Any:
-    """Two panels over the number of jobs: gap when the run ended, and seconds until the gap that
-    was asked for.
-    """
+    """Draw the final gap, and seconds until the requested gap, over the number of jobs."""
     import matplotlib.pyplot as plt
 
     if len({r.instance for r in rows}) < 2 or rows[0].rules == "file":
@@ -192,7 +194,7 @@ def _sizes(_results: Results, rows: Sequence[SolverRun], title: str) -> Any:
 def _over_jobs(axes: Any, rows: Sequence[SolverRun], number: Callable[[SolverRun], float]) -> None:
     engines = sorted({r.engine for r in rows}, key=engine_order)
     for k, engine in enumerate(engines):
-        # so that equal values do not hide each other
+        # so that equal values do not cover each other
         aside = 1.03 ** (k - (len(engines) - 1) / 2)
         points = []
         for size in sorted({r.instance for r in rows}, key=size_order):
@@ -217,7 +219,7 @@ def _over_jobs(axes: Any, rows: Sequence[SolverRun], number: Callable[[SolverRun
 
 
 def _scales(axes: Any, title: str) -> None:
-    """A logarithmic axis of gaps in percent with the three levels people ask about."""
+    """Set a logarithmic axis of gaps in percent, with three usual levels."""
     axes.set_title(title, fontsize=10)
     axes.set_yscale("log")
     axes.set_ylim(FLOOR * 0.7, CEILING)

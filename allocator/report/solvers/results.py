@@ -1,6 +1,4 @@
-"""Results of the solver benchmarks as read back from runs.csv and trace.csv (allocator bench
-solvers).
-"""
+"""Read results of the solver benchmarks back from runs.csv and trace.csv."""
 
 from __future__ import annotations
 
@@ -33,8 +31,10 @@ TITLES = {
 
 @dataclass(frozen=True)
 class SolverRun:
-    """A row of runs.csv. Seconds are CPU seconds, inf = never; gap relative, inf = none proven;
-    nan where unknown.
+    """A row of runs.csv.
+
+    Seconds are CPU seconds; inf means never. Gaps are relative; inf means that none was proven.
+    Unknown values are nan.
     """
 
     instance: str
@@ -60,14 +60,19 @@ class SolverRun:
 
     @property
     def problem(self) -> tuple[str, str, int, str]:
-        """What was solved, whoever solved it."""
+        """Return what was solved, without the engine."""
         return self.rules, self.instance, self.seed, self.round
 
 
 @dataclass(frozen=True)
 class Results:
-    """All rows, in the order of the file; trace: run -> list of (CPU seconds, value, bound);
-    machine: one line.
+    """All results.
+
+    Attributes
+    ----------
+    rows : in the order of the file.
+    trace : run -> list of (CPU seconds, value, bound).
+    machine : one line.
     """
 
     rows: Sequence[SolverRun]
@@ -75,15 +80,16 @@ class Results:
     machine: str
 
     def best_bound(self) -> dict[tuple[str, str, int, str], float]:
-        """The tightest bound that any engine proved, per problem; inf where none did."""
+        """Return the tightest bound that any engine proved, per problem; inf if none did."""
         best: dict[tuple[str, str, int, str], float] = {}
         for r in self.rows:
             best[r.problem] = min(best.get(r.problem, math.inf), r.bound)
         return best
 
     def lies(self, tolerance: float = 1e-7) -> list[tuple[SolverRun, SolverRun]]:
-        """(row, other) where row's bound lies below a plan that another engine found: there must
-        be none.
+        """Return (row, other) if the bound of row lies below a plan that another engine found.
+
+        Correct engines give no such pair.
         """
         best: dict[tuple[str, str, int, str], SolverRun] = {}
         for r in self.rows:
@@ -98,7 +104,7 @@ class Results:
 
 
 def read_results(folder: Path | str) -> Results:
-    """The results in a folder; raises UsageError where there are none."""
+    """Return the results in a folder; raise UsageError if it has none."""
     folder = Path(folder)
     try:
         rows = [_parse_run(row) for row in _rows(folder / "runs.csv")]
@@ -164,10 +170,10 @@ def _parse_run(row: dict[str, str]) -> SolverRun:
 
 
 def size_order(instance: str) -> tuple[int, str]:
-    """Sort key: the sizes by their jobs, then everything else by name."""
+    """Return a sort key: the sizes by their jobs, then everything else by name."""
     return (SIZES.index(instance), "") if instance in SIZES else (len(SIZES), instance)
 
 
 def engine_order(engine: str) -> tuple[int, str]:
-    """Sort key: the engines as they are usually listed, then others by name."""
+    """Return a sort key: the engines in their usual order, then others by name."""
     return (ENGINES.index(engine), "") if engine in ENGINES else (len(ENGINES), engine)

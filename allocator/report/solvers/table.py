@@ -1,4 +1,4 @@
-"""The tables of the solver benchmarks, and their Markdown."""
+"""The tables of the solver benchmarks, also as Markdown."""
 
 from __future__ import annotations
 
@@ -36,9 +36,12 @@ NO_LIES = "No bound lies below a plan that any engine found."
 
 @dataclass(frozen=True)
 class SolverTable:
-    """What was measured of the engines on instances of one size under one set of rules.
+    """The measurements of engines on instances of one size under one set of rules.
 
-    about: size, rules, seeds and limits. rows: texts below HEAD, one row per engine.
+    Attributes
+    ----------
+    about : size, rules, seeds and limits.
+    rows : texts below HEAD, one row per engine.
     """
 
     instance: str
@@ -115,8 +118,10 @@ def _cells(
 
 
 def _pair(numbers: Sequence[float], show: object) -> str:
-    """`median / worst`; where some runs have none: their median and how many have one; "–" where
-    none has.
+    """Return `median / worst` as text.
+
+    If some runs have no number, it is the median of the others and how many have one; "–" if none
+    has.
     """
     assert callable(show)
     good = [x for x in numbers if math.isfinite(x)]
@@ -132,10 +137,10 @@ def _pair(numbers: Sequence[float], show: object) -> str:
 
 
 def seconds(x: float) -> str:
-    """Two digits that matter, at least to the thousandth."""
+    """Return two significant digits, at least to the thousandth."""
     return f"{x:.3f}" if x < 1 else f"{x:.2f}" if x < 10 else f"{x:.0f}"
 
 
 def percent(x: float) -> str:
-    """A relative gap in percent; what is proven to rounding is 0."""
+    """Return a relative gap in percent; a gap within rounding of 0 is 0."""
     return "0" if abs(x) < 5e-8 else f"{100 * x:.2g} %" if abs(x) < 0.1 else f"{100 * x:.0f} %"
