@@ -97,7 +97,7 @@ def _with_cell(
 
 
 def _configure(config: dict[str, Any], place: str, value: Any) -> None:
-    """Set one key of config.toml; the default is the key left out."""
+    """Set one key of config.toml; None or "" removes the key, so that its default holds."""
     table, _, inner = place.rpartition(".")
     known = [c.name for c in (CONFIG_TABLES.get(table, ()) if table else CONFIG)]
     if inner not in known:

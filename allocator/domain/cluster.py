@@ -95,8 +95,9 @@ def values_in_force(
 
 
 def later(grids: Mapping[str, ParsedTable], names: Names, now_s: float) -> Changes:
-    """Return the rows of prices.csv and capacity.csv after now_s, one for each time and pool, in
-    order.
+    """Return the rows of prices.csv and capacity.csv after now_s, in order of time.
+
+    There is one row for each time and pool.
     """
     moves = [grids[file] for file in ("prices.csv", "capacity.csv") if file in grids]
     price = [

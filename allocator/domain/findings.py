@@ -10,7 +10,7 @@ from allocator.errors import Fault, folded
 
 SHOWN = 60  # characters of a value that a message repeats
 ALIKE = 5  # warnings of one kind that are listed one by one
-# names that a misspelt one is compared with, and characters of each: the cost is their product
+# limits of the names that a misspelt one is compared with: their number, and their length
 MOST_COMPARED = 1_000
 LONGEST_COMPARED = 64
 HINTED = 20
@@ -73,8 +73,9 @@ def quote(text: str) -> str:
 
 
 def find_nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
-    """Return the known name most similar to this one, in any case of letters, None if none is
-    similar.
+    """Return the known name most similar to this one, None if none is similar.
+
+    Upper and lower case count as equal.
     """
     if len(name) > LONGEST_COMPARED:
         return None

@@ -103,8 +103,9 @@ class ParsedTable:
     def warnings(
         self, found: Findings, rows: Bools, message: Callable[[int], str], sort: str
     ) -> None:
-        """Add a warning for every row that is True in `rows` (n,); many of one `sort` are summed
-        up.
+        """Add a warning for every row that is True in `rows` (n,).
+
+        Many warnings of one `sort` are summed up.
         """
         for i in np.flatnonzero(rows).tolist():
             found.warn(self.schema.file, self.lines[i], message(i), sort, self.subject(i))

@@ -1,9 +1,9 @@
-"""The values of the setting `objective`: a name, a weighted sum of names, or several in ranked
-order.
+"""The values of the setting `objective`: one or several objectives, summed or ranked.
 
     completion              completion=1,cost=0.2              tardiness > completion=1,cost=0.2
 
-The most important level comes first. A missing factor is 1. Names and their meaning:
+The three examples are a name, a weighted sum of names, and several levels in ranked order. The most
+important level comes first. A missing factor is 1. Names and their meaning:
 formulations/objectives.
 """
 

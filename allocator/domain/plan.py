@@ -157,8 +157,10 @@ JOB_FIELDS = tuple(field.name for field in fields(JobPlan))
 
 
 class Columns(Mapping[str, Sequence[Any]]):
-    """The columns of JOB_FIELDS; those that `late` gives are found when one of them is first
-    read."""
+    """The columns of JOB_FIELDS.
+
+    The columns that `late` gives are computed when one of them is first read.
+    """
 
     def __init__(
         self, known: Mapping[str, Sequence[Any]], late: Callable[[], Mapping[str, Sequence[Any]]]
@@ -168,7 +170,7 @@ class Columns(Mapping[str, Sequence[Any]]):
     def __getitem__(self, name: str) -> Sequence[Any]:
         if name not in self._known and name in JOB_FIELDS:
             self._known |= self._late()
-            self._late = dict  # and what it holds may go
+            self._late = dict  # frees what the function refers to
         return self._known[name]
 
     def __iter__(self) -> Iterator[str]:

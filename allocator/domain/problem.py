@@ -41,7 +41,7 @@ class Market(IntEnum):
 class Isolation(IntEnum):
     """pools.csv `sharing`: which two jobs may run on the same GPUs."""
 
-    NONE = 0  # nobody
+    NONE = 0  # no two jobs
     TENANT = 1  # jobs of one tenant
     ANY = 2
 
@@ -109,8 +109,9 @@ class Jobs:
 
 @dataclass(frozen=True)
 class Pools:
-    """All pools in file order; arrays (P,). `gpus` and `price_per_gpu_hour` are those in force
-    at now_s.
+    """All pools in file order; arrays (P,).
+
+    `gpus` and `price_per_gpu_hour` are those in force at now_s.
     """
 
     pool: tuple[str, ...]
@@ -155,8 +156,9 @@ class Pools:
 
     @cached_property
     def marginal_price(self) -> Floats:
-        """US dollars that using a GPU-hour of each pool adds to the bill, (P,): 0 for reserved
-        pools.
+        """US dollars that using a GPU-hour of each pool adds to the bill, (P,).
+
+        It is 0 for reserved pools.
         """
         return np.where(self.market == Market.RESERVED, 0.0, self.price_per_gpu_hour)
 

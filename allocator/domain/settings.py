@@ -21,8 +21,9 @@ FILE = "config.toml"
 
 @dataclass(frozen=True)
 class Settings:
-    """Every key of CONFIG (None = not given), and the tables [solver], [horizon], ... ({} = not
-    given).
+    """Hold every key of CONFIG, and the tables of CONFIG_TABLES, such as [solver] and [horizon].
+
+    A key that is not given is None, and a table that is not given is {}.
     """
 
     values: Mapping[str, Any]
@@ -33,8 +34,9 @@ class Settings:
 
 
 def settings(snapshot: Snapshot, found: Findings, known: tuple[Column, ...] = CONFIG) -> Settings:
-    """Parse the configuration and fill in the defaults of the known keys; faults are added to
-    `found`.
+    """Parse the configuration and fill in the defaults of the known keys.
+
+    Faults are added to `found`.
     """
     values: dict[str, Any] = {c.name: None if c.default == RULE else c.default for c in known}
     tables: dict[str, Mapping[str, Any]] = {name: {} for name in CONFIG_TABLES}
@@ -89,8 +91,9 @@ def longrun_faults(given: Collection[str]) -> Iterator[str]:
 
 
 def checked_horizon(rounds: int) -> int:
-    """Return the intervals of a look ahead; raises UsageError unless they are from 1 to
-    MOST_ROUNDS.
+    """Return the intervals of a look ahead.
+
+    Raises UsageError unless they are from 1 to MOST_ROUNDS.
     """
     if not 1 <= rounds <= MOST_ROUNDS:
         raise UsageError(f"horizon {rounds} must be from 1 to {MOST_ROUNDS} intervals")

@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Cells of one file by column, stripped text or values (domain/schema/texts.py); `lines[i]` is
-    the line of row i in the file (header = line 1).
+    """Cells of one file by column: stripped text, or values (domain/schema/texts.py).
+
+    `lines[i]` is the line of row i in the file, where the header is line 1.
     """
 
     file: str

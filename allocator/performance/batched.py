@@ -76,8 +76,9 @@ def goodput_s(q: Parameters, k: Floats, batch: Floats, passes: Floats, nodes: Fl
 
 
 def iteration_efficiency(q: Parameters, batch: Floats) -> Floats:
-    """Return epochs at the smallest batch over epochs at this one; nan where the line gives no
-    epochs.
+    """Return the epochs at the smallest batch divided by the epochs at this one.
+
+    The result is nan where the line gives no epochs.
     """
     noise, first = number(q, "noise", 0.0), number(q, "min_batch", 1.0)
     epochs, reference = 1.0 + noise / np.sqrt(batch), 1.0 + noise / np.sqrt(first)
@@ -87,8 +88,9 @@ def iteration_efficiency(q: Parameters, batch: Floats) -> Floats:
 
 
 def goodput_efficiency(q: Parameters, batch: Floats) -> Floats:
-    """Return progress per sample relative to the smallest batch; 1 where the noise scale is
-    unknown.
+    """Return the progress per sample relative to the smallest batch.
+
+    It is 1 where the noise scale is unknown.
     """
     phi = number(q, "noise_scale")
     return np.where(np.isnan(phi), 1.0, (phi + q["batch_0"]) / (phi + batch))
@@ -138,9 +140,9 @@ def at(
     passes: Floats | None = None,
     nodes: Floats | None = None,
 ) -> BestBatch:
-    """Return the speed at given batches, by default with the fewest passes that fit and the fewest
-    nodes.
+    """Return the speed at given batches.
 
+    By default steps have the fewest passes that fit the memory, and GPUs are on the fewest nodes.
     The rate is nan where a batch is out of range, does not give every GPU its smallest local batch,
     or does not fit the memory.
     """

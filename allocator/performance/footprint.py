@@ -19,8 +19,21 @@ SPAN = MOST_GPUS + 1
 
 @dataclass(frozen=True)
 class Footprints:
-    """Those of place i are start[i] .. start[i+1]; arrays (W,). rate: work per second alone.
-    memory_gb: per GPU. row: of rates.csv, -1 = none. accumulation: 0 = unknown."""
+    """The ways to run jobs at n places; arrays (W,).
+
+    Attributes
+    ----------
+    start : (n + 1,)
+        Those of place i are start[i] to start[i + 1].
+    rate : (W,)
+        Work per second alone.
+    memory_gb : (W,)
+        Memory on each GPU, GB.
+    row : (W,)
+        Row of rates.csv, -1 = none.
+    accumulation : (W,)
+        Passes per step, 0 = unknown.
+    """
 
     start: Ints
     rate: Floats

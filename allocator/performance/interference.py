@@ -1,9 +1,8 @@
-"""How much two models slow each other down on the same GPUs: measured rows and a fit for the
-others.
+"""How much two models slow each other down on the same GPUs: measured or fitted slowdowns.
 
 Measured (sharing.csv): a row holds in both orders. Of several rows of one (pair, GPU type, size)
 the largest slowdown of each model counts. Between two measured sizes the slowdown is linear in the
-number of GPUs; beyond the measured range it is that of the nearest size. It is unknown (nan) if the
+number of GPUs. Beyond the measured range it is that of the nearest size. It is unknown (nan) if the
 pair has no row on that type.
 
 Fitted: slowdown of a next to b = 1 + alpha_a beta_b on one GPU type. alpha says how sensitive a
@@ -183,10 +182,10 @@ def _rank_one(
 
 
 def _find_components(victim: Ints, source: Ints, models: int) -> tuple[Ints, Ints]:
-    """Return the connected component of each alpha and each beta, (models,) each, -1 = never
-    measured.
+    """Return the connected component of each alpha and each beta, (models,) each.
 
-    The graph has an edge for each "v was measured next to s".
+    The component is -1 if the model was never measured. The graph has an edge for each measurement
+    of a model v next to a model s.
     """
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components

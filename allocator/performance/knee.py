@@ -1,5 +1,6 @@
-"""The knee of a curve of diminishing returns (Satopaa, Albrecht, Irwin and Raghavan, "Kneedle",
-ICDCSW 2011).
+"""The knee of a curve of diminishing returns.
+
+Source: Satopaa, Albrecht, Irwin and Raghavan, "Kneedle", ICDCSW 2011.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ from formulations.bounds import hull
 
 
 def front(cost: Floats, time: Floats) -> Bools:
-    """Return the points that no other point beats in cost and time, (n,); of equal points the
-    first.
+    """Return the points that no other point beats in cost and time, (n,).
+
+    Of equal points only the first is returned.
     """
     out = np.zeros(len(cost), dtype=bool)
     out[hull.front(np.zeros(len(cost), dtype=np.int64), cost, time)] = True

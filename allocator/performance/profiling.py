@@ -27,11 +27,10 @@ SPREAD, REACH, NOISE = 0.3, 1.5, 0.03
 
 
 def find_corners(group: Ints, gpus: Ints, batch: Ints) -> list[int]:
-    """Return up to three extreme configurations of each group (GPU type) among (n,), small sizes
-    first.
+    """Return up to three extreme configurations of each group (GPU type), small sizes first.
 
-    The largest size with its smallest batch would be the fourth corner. It is expensive and hardly
-    ever near the best.
+    group, gpus and batch are (n,). The largest size with its smallest batch would be the fourth
+    corner. It is expensive, and hardly ever near the best.
     """
     out: list[int] = []
     for g in np.unique(group).tolist():
@@ -102,10 +101,10 @@ def update_beliefs(
 
 
 def select_trials(gains: Floats, price: Floats) -> list[int]:
-    """Return the configurations whose gain is above the price of a try, the largest gain per price
-    first.
+    """Return the configurations whose gain is above the price of a try.
 
-    Both arrays are (n,), shares of the quantity to minimise.
+    The largest gain per price comes first. Both arrays are (n,), shares of the quantity to
+    minimise.
     """
     order = np.argsort(-gains / np.maximum(price, LEAST), kind="stable")
     return [i for i in order.tolist() if gains[i] > max(float(price[i]), LEAST)]

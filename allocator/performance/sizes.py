@@ -1,14 +1,14 @@
-"""The remaining work of a job as far as it is known.
+"""Estimate the remaining work of jobs whose size is not known.
 
     known       the value of the column
     predicted   E[S | S > a] - a, where the size S is log-normal about total_work and the standard
                 deviation of ln S is size_error
     unknown     a + D x (rate at requested_gpus on the slowest type of the cluster)
 
-a = total_work - remaining_work is the work done so far, which is always known. Of unknown size: a
-job that has run so long is expected to run as long again, as measured of processes (Harchol-Balter
-and Downey, TOCS 1997); this is the mean rest of a Pareto size with exponent 2. D x rate stands for
-the least that a job needs.
+a = total_work - remaining_work is the work done so far, which is always known. D is the interval. A
+job of unknown size that has run for some time is expected to run for that time again, as measured
+of processes (Harchol-Balter and Downey, TOCS 1997). This is the mean rest of a Pareto size with
+exponent 2. D x rate stands for the least that a job needs.
 """
 
 from __future__ import annotations
@@ -24,10 +24,9 @@ LEAST = 1e-6  # share of the work done so far: no job is expected to end at once
 
 
 def estimate_sizes(problem: Problem) -> Problem:
-    """Return the problem with its estimate of remaining_work; total_work is the sum with the work
-    done.
+    """Return the problem with its estimate of remaining_work.
 
-    Known sizes stay.
+    total_work becomes the sum of the estimate and the work done. Known sizes are not changed.
     """
     if problem.sizes == "known" or not len(problem.jobs):
         return problem

@@ -1,5 +1,4 @@
-"""One interface to all that is known about speed: rate and uncertainty of many configurations at
-once.
+"""One interface to all known speeds: rate and uncertainty of many configurations at once.
 
 A configuration is a model, GPU type, size, batch and so on.
 """
@@ -23,11 +22,11 @@ GUESSED = 1.0  # relative error of an assumed speed
 
 @dataclass(frozen=True)
 class Configurations:
-    """Configurations, arrays (n,): indices of the Problem, GPUs, global batch, passes, nodes,
-    memory.
+    """Configurations, arrays (n,).
 
-    memory_gb is that of one GPU, nan = no limit. 0 means free: the best batch, the fewest passes
-    that fit the memory, the fewest nodes.
+    model and gpu_type are indices of the Problem, batch is the global batch, spread the number of
+    nodes. memory_gb is that of one GPU, nan = no limit. 0 means free: the best batch, the fewest
+    passes that fit the memory, the fewest nodes.
     """
 
     model: Ints

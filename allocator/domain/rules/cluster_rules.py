@@ -24,8 +24,9 @@ LATER = {  # files that are checked and kept, but that plans do not use yet
 
 
 def check(grids: Mapping[str, ParsedTable], names: Names, begin_s: float, found: Findings) -> None:
-    """Everything about the cluster that one cell alone does not tell. begin_s: of the round, or
-    of the workload.
+    """Check all rules of the cluster that concern more than one cell.
+
+    begin_s is the time of the round, or the start of the workload.
     """
     _speeds(grids, names, found)
     _pools(grids, names, found)
@@ -60,7 +61,7 @@ def _speeds(grids: Mapping[str, ParsedTable], names: Names, found: Findings) -> 
             )
     largest: dict[str, float] = {}
     for t, memory in zip(pools["gpu_type"], pools["memory_gb"].tolist(), strict=True):
-        # unknown: may be anything
+        # an unknown memory may have any size
         largest[t] = max(largest.get(t, 0.0), np.inf if math.isnan(memory) else memory)
     gpu_memory_gb = np.fromiter(
         (largest.get(t, np.inf) for t in rates["gpu_type"]), dtype=np.float64, count=len(rates)
@@ -90,9 +91,7 @@ def _speeds(grids: Mapping[str, ParsedTable], names: Names, found: Findings) -> 
 def curve_parameters(
     kind: str, given: Mapping[str, object]
 ) -> tuple[dict[str, float], list[str], list[str]]:
-    """The parameters of a curve with defaults filled in, what is wrong with them, and what is
-    only strange.
-    """
+    """Return the parameters of a curve with defaults, their faults, and their warnings."""
     columns = {c.name: c for c in CURVE_PARAMETERS[kind]}
     values: dict[str, float] = {}
     hint = suggest_names([name for name in given if name not in columns], columns)
@@ -210,7 +209,7 @@ def _placements(grids: Mapping[str, ParsedTable], names: Names, found: Findings)
                 f"jobs.csv:{jobs.lines[j]}",
             )
         seen.add(j)
-    # a pair counts once
+    # the GPUs of two jobs of a colocation count once
     on = (node >= 0) & ~(
         (job >= 0) & (primary_of_jobs(jobs, names)[job] >= 0) if len(jobs) else False
     )
@@ -258,8 +257,11 @@ def _sharing(sharing: ParsedTable, pools: ParsedTable, names: Names, found: Find
 
 
 def _interactive(table: ParsedTable, found: Findings) -> None:
-    """Headroom is a number of GPUs, or follows from how many sessions come and how long they stay,
-    or is left to what a queue has seen."""
+    """Check how the headroom of each pool is given.
+
+    It is a number of GPUs, or follows from the rate and the length of sessions, or is left to what
+    a queue has observed.
+    """
     number, often, long = (
         table.given(name) for name in ("headroom_gpus", "sessions_per_hour", "session_s")
     )

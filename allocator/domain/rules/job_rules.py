@@ -25,17 +25,17 @@ LIMITS = (
     "amount",
 )
 """Columns of tenants.csv that limit a tenant."""
-# how alike the name of a model is to one with rates that it is likely meant to be
+# similarity from which a model's name counts as a misspelt name of a model with rates
 SLIP = 0.75
-NAMED = 5  # models that one line names
-# a deadline after less than one part in so many of the time that the work takes is a slip
+NAMED = 5  # most models that one message names
+# a deadline is probably wrong if the work takes so many times the time that it leaves
 FAR = 10
 
 
 def check(
     grids: Mapping[str, ParsedTable], names: Names, config: Settings, now_s: float, found: Findings
 ) -> None:
-    """Everything about jobs that one cell alone does not tell."""
+    """Check all rules of jobs that concern more than one cell."""
     jobs = grids["jobs.csv"]
     if jobs.present and jobs.whole and not len(jobs):
         found.warn(jobs.schema.file, None, "has no jobs")
@@ -87,7 +87,7 @@ def _sizes(jobs: ParsedTable, found: Findings) -> None:
 
 
 def _passed_over(jobs: ParsedTable, pools: ParsedTable, found: Findings) -> None:
-    """Pools of so many nodes that jobs without `sizes` are not offered every number of them."""
+    """Warn of pools so large that jobs without `sizes` are not offered every number of nodes."""
     ruled = jobs.ok("sizes", "max_gpus") & ~jobs.given("sizes")
     top = np.minimum(pools["gpus"], max(jobs["max_gpus"][ruled], default=0))
     pools.warnings(
@@ -160,7 +160,7 @@ def _holdings(jobs: ParsedTable, pools: ParsedTable, names: Names, found: Findin
 
 
 def _check_colocated(jobs: ParsedTable, names: Names, found: Findings) -> None:
-    """Two running jobs on the same GPUs, never three."""
+    """Check that at most two running jobs share the same GPUs."""
     given = jobs.given("shared_with")
     if not given.any():
         return
@@ -203,8 +203,10 @@ def _check_colocated(jobs: ParsedTable, names: Names, found: Findings) -> None:
 
 
 def primary_of_jobs(jobs: ParsedTable, names: Names) -> Ints:
-    """(J,) the job on whose GPUs each secondary job runs, -1 = none. Of two that name each other
-    the primary job is the one submitted first, then the first by name."""
+    """Return the job on whose GPUs each secondary job runs, (J,), -1 = none.
+
+    If two jobs name each other, the primary job is the one submitted first, then the first by name.
+    """
     if not jobs.given("shared_with").any():
         return np.full(len(jobs), -1)
     other_job = np.fromiter(
@@ -236,8 +238,11 @@ def _models(
     rule: str | None,
     found: Findings,
 ) -> None:
-    """Models without any rate: jobs run at an assumed speed, unless it is refused. rule: of
-    unknown_models, None = a name that looks like a slip of one with rates is refused."""
+    """Report models without any rate.
+
+    Their jobs run at an assumed speed, unless `rule`, the setting unknown_models, refuses them. If
+    `rule` is None, a name is refused if it looks like a misspelt model with rates.
+    """
     known, among = names.rated_models, f"has no row in {_rate_files(grids)}"
     if not names.complete:
         return
@@ -289,7 +294,7 @@ def _models(
 
 
 def assumption(jobs: int) -> str:
-    """What is assumed of jobs whose model has no rate."""
+    """Describe what is assumed of jobs whose model has no rate."""
     return (
         f"{'it runs' if jobs == 1 else 'each runs'} at requested_gpus only, at an assumed speed of "
         f"{ASSUMED_RATE:g} work/s, until it is measured"
@@ -323,8 +328,11 @@ def _types(
 def _tenants(
     jobs: ParsedTable, tenants: ParsedTable, names: Names, refuses: bool, found: Findings
 ) -> None:
-    """Limits of tenants hold for listed ones only: another one is a warning where there are limits
-    or where it looks like a slip of a listed one, and a fault if it is to be refused."""
+    """Report tenants that are not in tenants.csv, because limits hold for listed tenants only.
+
+    They are faults if `refuses` is True. Otherwise they are warnings, if any tenant has a limit or
+    the name looks like a misspelt one.
+    """
     if not tenants.complete or not (tenants.present or refuses):
         return
     known, busy = names.listed_tenants, set(jobs["tenant"])
@@ -353,7 +361,7 @@ def _tenants(
 
 
 def _speeds(grids: Mapping[str, ParsedTable], found: Findings) -> None:
-    """Jobs that run where no speed is known, and deadlines that no speed can come near."""
+    """Warn of jobs that run where no speed is known, and of deadlines that no speed comes near."""
     jobs, pools, rates, curves = (
         grids[f] for f in ("jobs.csv", "pools.csv", "rates.csv", "models.csv")
     )
@@ -378,7 +386,7 @@ def _speeds(grids: Mapping[str, ParsedTable], found: Findings) -> None:
         return model in known and place[1] != "" and place not in fitted and not inside
 
     held = list(zip(jobs["model"], jobs["pool"], jobs["gpus"].tolist(), strict=True))
-    # many jobs hold alike
+    # many jobs hold the same
     verdict = {key: cannot_stay(*key) for key in set(held)}
     unrated = np.fromiter(map(verdict.__getitem__, held), dtype=np.bool_, count=len(jobs))
     unrated &= jobs["state"] == State.RUNNING
@@ -423,8 +431,9 @@ def _speeds(grids: Mapping[str, ParsedTable], found: Findings) -> None:
 
 
 def _predecessors(jobs: ParsedTable, names: Names, found: Findings) -> None:
-    """Names that are not in jobs.csv are done; a job may not wait for itself, directly or in a
-    circle.
+    """Check that no job waits for itself, directly or in a cycle.
+
+    Predecessors that are not in jobs.csv count as done.
     """
     waits: dict[int, list[int]] = {}
     for i in np.flatnonzero(jobs.given("after") & jobs.ok("after")).tolist():
@@ -439,17 +448,18 @@ def _predecessors(jobs: ParsedTable, names: Names, found: Findings) -> None:
 
 
 def _is_among(names: Sequence[str], some: Collection[str]) -> Bools:
-    """(n,) True for the names that are among some."""
+    """Return which names are among some others, (n,)."""
     if not some:
         return np.zeros(len(names), dtype=np.bool_)
     return np.fromiter((name in some for name in names), dtype=np.bool_, count=len(names))
 
 
 def find_cycles(edges: Mapping[int, Sequence[int]]) -> Iterator[list[int]]:
-    """Disjoint circles of a directed graph, each from its smallest node on; none exactly if the
-    graph has none.
+    """Yield disjoint cycles of a directed graph, each from its smallest node on.
+
+    The graph has no cycle exactly if nothing is yielded.
     """
-    state: dict[int, float] = {}  # place on the path now walked; inf = done with
+    state: dict[int, float] = {}  # place on the present path; inf = finished
     for root in sorted(edges):
         if root in state:
             continue
@@ -460,7 +470,7 @@ def find_cycles(edges: Mapping[int, Sequence[int]]) -> Iterator[list[int]]:
             if after is None:
                 state[path.pop()] = math.inf
                 steps.pop()
-            elif after in state:  # on the path: a circle; its nodes are done with
+            elif after in state:  # on the path: a cycle, whose nodes are then finished
                 circle = path[int(state[after]) :]
                 for node in circle:
                     state[node] = math.inf

@@ -1,5 +1,6 @@
-"""Prices that can hardly be meant (pools.csv, prices.csv): warnings. Text and negative ones are
-faults of the cell.
+"""Warnings of prices that are probably wrong (pools.csv, prices.csv).
+
+Prices that are text or negative are faults of their cell.
 """
 
 from __future__ import annotations
@@ -14,13 +15,14 @@ from allocator.domain.problem import Market
 
 
 def check(grids: Mapping[str, ParsedTable], begin_s: float, found: Findings) -> None:
-    """Spot prices above the price on demand of the same GPU type, pools without a price, and
-    rows that say nothing.
+    """Warn of spot prices above on demand, pools without a price, and rows without an effect.
+
+    A spot price is compared with the price on demand of the same GPU type.
     """
     pools, prices = grids["pools.csv"], grids["prices.csv"]
     sure = pools.ok("market", "price_per_gpu_hour", "gpu_type", "pool")
     dollars, priced = pools["price_per_gpu_hour"], pools.given("price_per_gpu_hour") & sure
-    cheapest: dict[str, int] = {}  # pool on demand of each type
+    cheapest: dict[str, int] = {}  # cheapest pool on demand of each type
     for i in np.flatnonzero(
         priced & (pools["market"] == Market.ON_DEMAND) & (dollars > 0)
     ).tolist():

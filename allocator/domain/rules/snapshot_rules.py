@@ -1,7 +1,8 @@
-"""From a Snapshot to a Problem: every rule of the tables, all faults at once.
+"""Check a Snapshot by every rule of the tables, and turn it into a Problem.
 
-Cells first (grid.py, cells.py), then rules between cells (job_rules.py, cluster_rules.py), then, if
-nothing is wrong, numbers in place of names (here) and the pools in force (cluster.py).
+All faults are reported at once. Cells come first (grid.py, cells.py), then rules between cells
+(job_rules.py, cluster_rules.py). If nothing is wrong, names become numbers (here), and pools get
+the values in force (cluster.py).
 """
 
 from __future__ import annotations
@@ -64,9 +65,7 @@ def validate(snapshot: Snapshot) -> Problem:
 
 
 def check_money(config: Settings, tables: Mapping[str, ParsedTable], found: Findings) -> None:
-    """A long-run budget where every GPU is paid for anyway, and reserved GPUs that cost more
-    than the budget.
-    """
+    """Warn of long-run budgets that price nothing, and of reserved GPUs above the budget."""
     pools, budget = tables["pools.csv"], config["budget_per_hour"]
     reserved = pools["market"] == Market.RESERVED
     dollars = float((pools["gpus"] * pools["price_per_gpu_hour"])[reserved].sum())
@@ -94,8 +93,9 @@ def build_problem(
     now_s: float,
     found: Findings,
 ) -> Problem:
-    """The Problem of tables without a fault, with the pools in force at now_s; their warnings go
-    to `found`.
+    """Return the Problem of tables without a fault, with the pools in force at now_s.
+
+    Warnings are added to `found`.
     """
     asked, listed = _rigid(tables["jobs.csv"], tables["rates.csv"], known)
     sizes, size_lists = _encode_lists(listed)
@@ -142,9 +142,12 @@ def build_problem(
 def _rigid(
     jobs: ParsedTable, rates: ParsedTable, known: Names
 ) -> tuple[Ints, list[tuple[int, ...]]]:
-    """(J,) requested_gpus and the lists of `sizes`; of jobs whose model has no rate but observed
-    ones the sizes are the requested one and those observed. A list of theirs that lacks the
-    requested size has the one below it, else its smallest, in its place."""
+    """Return requested_gpus (J,), and the list of `sizes` of each job.
+
+    A job whose model has no given rate may run at the requested size and at observed sizes only. If
+    its `sizes` lack the requested size, the next smaller one of them replaces it, or else the
+    smallest.
+    """
     asked = np.where(jobs.given("requested_gpus"), jobs["requested_gpus"], jobs["min_gpus"])
     lists = list(jobs["sizes"])
     observed: dict[str, set[int]] = {}
@@ -206,7 +209,7 @@ def _jobs(jobs: ParsedTable, known: Names, restart_s: float, sizes: Ints, types:
 
 
 def _tenants(tenants: ParsedTable, known: Names) -> Tenants:
-    """Those listed, then those only named by jobs with the defaults of every column."""
+    """Return the listed tenants, then those only named by jobs, with default values."""
     extra = len(known.tenants) - len(tenants)
     columns = {c.name: c for c in TABLES["tenants.csv"].columns}
 
@@ -234,8 +237,9 @@ def _tenants(tenants: ParsedTable, known: Names) -> Tenants:
 def _encode_lists(
     lists: Sequence[Any], alike: Callable[[Any], Any] = tuple
 ) -> tuple[Ints, list[Any]]:
-    """(J,) number of each job's list, -1 = not given, and the distinct lists; `alike` is the
-    same for equal lists.
+    """Return the number of each job's list, (J,), -1 = not given, and the distinct lists.
+
+    `alike` maps equal lists to the same key.
     """
     distinct = {value: alike(value) for value in dict.fromkeys(lists)}
     number: dict[Any, int] = {alike(()): -1}
@@ -247,7 +251,7 @@ def _encode_lists(
 
 
 def _members(chosen: Iterable[str], known: Index) -> Bools:
-    """(T,) True for the chosen names."""
+    """Return which names are chosen, (T,)."""
     out = np.zeros(len(known), dtype=bool)
     out[[known[name] for name in chosen]] = True
     return out

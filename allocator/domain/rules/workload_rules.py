@@ -1,10 +1,11 @@
-"""From the raw tables of a workload folder to a Workload: the rules of snapshots, and those of
-workloads (docs/reference/rules.md, R50 to R53).
+"""Check the tables of a workload folder, and build its Workload.
 
+The rules are those of snapshots and of workloads (docs/reference/rules.md, R50 to R53).
 workload.csv is presented to the rules of jobs.csv as jobs that have just been submitted, with all
-their work left. What happens to a pool over time, in force from each time on: capacity.csv (gpus)
-and prices.csv (price, gpus); where both give the GPUs of a pool at one time, capacity.csv wins. At
-the start nodes.csv wins over both, as in a snapshot; later rows count whatever nodes.csv says.
+their work left. Changes of a pool over time are in capacity.csv (gpus) and prices.csv (price,
+gpus); each holds from its time on. If both give the GPUs of a pool at one time, capacity.csv takes
+precedence. At the start nodes.csv takes precedence over both, as in a snapshot; later rows count
+whatever nodes.csv says.
 """
 
 from __future__ import annotations
@@ -42,11 +43,19 @@ SUBMITTED = replace(JOBS, file=WORKLOAD.file)
 
 
 def validate_workload(raw: Snapshot) -> Workload:
-    """The checked Workload of a folder, its warnings in problem.warnings.
+    """Check a workload folder, and return its Workload, with warnings in problem.warnings.
 
-    raw: the folder as read (io/workloads.py), tables by file name. Jobs are sorted by
-    submitted_s, those of one time as in the file. Raises InvalidInput with all faults, sorted by
-    file and line.
+    Jobs are sorted by submitted_s, and by row where equal.
+
+    Parameters
+    ----------
+    raw : Snapshot
+        The folder as read (io/workloads.py), tables by file name.
+
+    Raises
+    ------
+    InvalidInput
+        With all faults, sorted by file and line.
     """
     found = Findings(raw.faults)
     config = settings(raw, found, WORKLOAD_CONFIG)
@@ -71,8 +80,9 @@ def validate_workload(raw: Snapshot) -> Workload:
 
 
 def _without_under_way(raw: Snapshot, found: Findings) -> Snapshot:
-    """The folder without the columns of workload.csv that only jobs under way have; each
-    gives a warning.
+    """Return the folder without columns that only jobs which have started can have.
+
+    Each such column of workload.csv gives a warning.
     """
     table = raw.tables.get(WORKLOAD.file)
     if table is None:
@@ -91,8 +101,9 @@ def _without_under_way(raw: Snapshot, found: Findings) -> Snapshot:
 
 
 def _as_jobs(table: ParsedTable) -> ParsedTable:
-    """workload.csv as a table of queued jobs with all columns of jobs.csv, sorted by
-    submitted_s.
+    """Return workload.csv as a table of queued jobs with all columns of jobs.csv.
+
+    Jobs are sorted by submitted_s.
     """
     table = table.take(np.argsort(table["submitted_s"], kind="stable"))
     columns = dict(table.columns)
@@ -106,7 +117,7 @@ def _as_jobs(table: ParsedTable) -> ParsedTable:
 
 
 def _unlikely(jobs: ParsedTable, known: Names, found: Findings) -> None:
-    """What may be meant but is likely a slip: predecessors that never come."""
+    """Warn of predecessors that never appear, which are probably misspelt."""
     if not jobs.complete:
         return
     missing = {
@@ -130,7 +141,10 @@ def _unlikely(jobs: ParsedTable, known: Names, found: Findings) -> None:
 
 
 def _start(given: float | None, jobs: ParsedTable, raw: Snapshot, found: Findings) -> float:
-    """The earliest submitted_s, or now_s of config.toml if that is not later; 0 without either."""
+    """Return the start: the earliest submitted_s, or now_s of config.toml if that is not later.
+
+    It is 0 without either.
+    """
     earliest = float(jobs["submitted_s"][0]) if len(jobs) else None
     if earliest is None or given is None:
         return next((float(t) for t in (given, earliest) if t is not None), 0.0)

@@ -1,10 +1,10 @@
-"""From cells to checked values: whole columns at once, and single cells only where there is a
-fault.
+"""From cells to checked values.
 
-Cells are text, as in CSV files, or values, as in data frames and databases
-(domain/schema/texts.py). The same rules hold for both. Everything follows the Column
-(domain/schema/columns.py): kind, range, default, choices. A number is plain decimal text, "8",
-"8.0" or "1e3": no nan, no infinity, no "1_000", no digits of other scripts.
+Whole columns are parsed at once. Single cells are read only if there is a fault. Cells are text, as
+in CSV files, or values, as in data frames and databases (domain/schema/texts.py). The same rules
+hold for both. Everything follows the Column (domain/schema/columns.py): kind, range, default,
+choices. A number is plain decimal text, "8", "8.0" or "1e3": no nan, no infinity, no "1_000", no
+digits of other scripts.
 """
 
 from __future__ import annotations
@@ -105,8 +105,9 @@ def _given(cells: Cells) -> Bools:
 
 
 def default_column(column: Column, rows: int) -> ParsedColumn:
-    """Return a column that the file does not have: its default everywhere, not ok if it is
-    required.
+    """Return a column that the file does not have.
+
+    It has the default in every row, and is not ok if the column is required.
     """
     given, ok = np.zeros(rows, dtype=bool), np.full(rows, not column.required)
     if column.kind in (ColumnKind.NUMBER, ColumnKind.INTEGER):
@@ -147,8 +148,9 @@ def _missing(column: Column) -> float:
 
 
 def _typed(column: Column, cells: Any, wrong: dict[int, str]) -> tuple[Floats, Bools]:
-    """Return floats of an array, nan where empty or not finite, and where it is not empty; (n,)
-    each.
+    """Return the numbers of an array, and where a cell is not empty, (n,) each.
+
+    A number is nan where the cell is empty or not finite.
     """
     if cells.dtype.kind not in "fiu":
         return _floats(column, texts_of(cells), wrong)
@@ -161,10 +163,10 @@ def _typed(column: Column, cells: Any, wrong: dict[int, str]) -> tuple[Floats, B
 
 
 def _floats(column: Column, cells: Sequence[str], wrong: dict[int, str]) -> tuple[Floats, Bools]:
-    """Return floats of texts, nan where empty or no number, and where the text is not empty; (n,)
-    each.
+    """Return the numbers of texts, and where a text is not empty, (n,) each.
 
-    Plain texts are converted at once, others one by one.
+    A number is nan where the text is empty or no number. Plain texts are converted at once, others
+    one by one.
     """
     given = _given(cells)
     if not given.any():
@@ -341,11 +343,10 @@ READERS: dict[ColumnKind, Callable[[Column, Any], Any]] = {
 
 
 def parse_value(column: Column, value: Any) -> tuple[Any, str | None]:
-    """Check a value of TOML, JSON or Python by the rules of a column: (value, None) or (None,
-    fault).
+    """Check a value of TOML, JSON or Python by the rules of a column.
 
-    Numbers must be numbers, not text; the value is a float, int, bool or str. A JSON object may be
-    a table.
+    Return (value, None), or (None, fault). Numbers must be numbers, not text. The value is a float,
+    int, bool or str. A JSON object may be a table.
     """
     name, numeric = column.name, column.kind in (ColumnKind.NUMBER, ColumnKind.INTEGER)
     if column.kind is ColumnKind.JSON and isinstance(value, Mapping):

@@ -29,20 +29,22 @@ class ColumnKind(StrEnum):
     OBJECTIVE = "objective"  # names of `choices`, summed or ranked: domain/objectives.py
 
 
-# work per second of a model of which no speed is known at all, whatever its size
+# work per second, at every size, of a model without any known speed
 ASSUMED_RATE = 1.0
 RULE = "by rule"  # default that depends on other columns or files; see `doc`
 MOST_GPUS = 10_000_000  # more GPUs than any cluster has; larger numbers are typing errors
-# no number may be larger in size, so that products of three stay finite
+# largest absolute value of a number: products of three stay finite
 MOST_NUMBER = 1e30
-LEAST_NUMBER = 1e-30  # nor closer to zero, except zero itself, for the same reason
-MOST_INTEGER = 10**15  # whole numbers up to here are exact as floats
+LEAST_NUMBER = 1e-30  # least absolute value of a number other than 0, for the same reason
+MOST_INTEGER = 10**15  # whole numbers up to this one are exact as floats
 
 
 @dataclass(frozen=True)
 class Column:
-    """One column. `low`/`high` are inclusive bounds; `above` is a strict lower bound. default
-    None = no value.
+    """Describe one column of a table.
+
+    `low` and `high` are inclusive bounds, and `above` is a strict lower bound. The default None
+    means that an empty cell has no value.
     """
 
     name: str
@@ -58,7 +60,11 @@ class Column:
 
 @dataclass(frozen=True)
 class TableSchema:
-    """One file. `key`: columns that identify a row (no two rows alike); empty = rows may repeat."""
+    """Describe one file.
+
+    The columns `key` identify a row, so that no two rows agree in all of them. If `key` is empty,
+    rows may repeat.
+    """
 
     file: str
     doc: str
@@ -572,7 +578,7 @@ LONGRUN: tuple[Column, ...] = (
     ),
     Column("tenants", ColumnKind.JSON, "the same of each tenant with such a budget"),
 )
-# of the look ahead: what the recursion over plans is measured for
+# largest number of intervals of a look ahead: the recursion over plans is measured up to it
 MOST_ROUNDS = 48
 HORIZON: tuple[Column, ...] = (
     Column(

@@ -1,4 +1,4 @@
-"""Names of a snapshot and their numbers: a name's number is its place of first appearance."""
+"""Names of a snapshot and their numbers, in order of first appearance."""
 
 from __future__ import annotations
 
@@ -13,10 +13,23 @@ Index = Mapping[str, int]
 
 @dataclass(frozen=True)
 class Names:
-    """name -> number. rated_models, rated_types: those that have a row in rates.csv or models.csv
-    (rated); the others of models and gpu_types are only named by jobs.csv, pools.csv, sharing.csv
-    and pauses.csv. given_models: those with a row that somebody gave, not only ones that a
-    controller observed. complete: no rate was lost to a fault."""
+    """Map every name of a snapshot to its number.
+
+    Attributes
+    ----------
+    jobs, pools, nodes : mapping of str to int
+        Names in their own files.
+    listed_tenants, tenants : mapping of str to int
+        Tenants of tenants.csv; the same and those only named by jobs.
+    models, gpu_types : mapping of str to int
+        All that any table names.
+    rated_models, rated_types : mapping of str to int
+        Those with a row in rates.csv or models.csv.
+    given_models : mapping of str to int
+        Models with a row that a user gave, not only rows that a controller observed.
+    complete : bool
+        True if no rate was lost to a fault.
+    """
 
     jobs: Index
     pools: Index
@@ -32,7 +45,7 @@ class Names:
 
 
 def names(grids: Mapping[str, ParsedTable]) -> Names:
-    """All names of the tables."""
+    """Return all names of the tables."""
     jobs, pools, tenants = grids["jobs.csv"], grids["pools.csv"], grids["tenants.csv"]
     rates, curves, sharing = grids["rates.csv"], grids["models.csv"], grids["sharing.csv"]
     pauses = grids["pauses.csv"]

@@ -1,5 +1,6 @@
-"""Columns of the classes of jobs that GPUs are rented for (docs/reference/rules.md, R54), and of
-pools.
+"""Columns of rentable pools, and of the classes of jobs that GPUs are rented for.
+
+The rules are those of docs/reference/rules.md, R54.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""Columns of the clusters that one job could be trained on (`allocator spot plan`), next to those
-of a snapshot.
-"""
+"""Columns of the clusters that one job could be trained on (`allocator spot plan`)."""
 
 from __future__ import annotations
 

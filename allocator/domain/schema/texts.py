@@ -1,4 +1,4 @@
-"""Values as the text of CSV cells: the one place that writes cells."""
+"""Values as the text of CSV cells: the only module that writes cells."""
 
 from __future__ import annotations
 
@@ -10,8 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 Cells = Sequence[Any] | NDArray[Any]
-"""One column of a table, n cells. Text as in a CSV file, "" = empty; or values: an array of numbers
-(nan = empty) or of bools, or a list in which a cell may be a tuple of names or numbers."""
+"""One column of a table with n cells, as text or as values.
+
+Text is that of a CSV file, "" = empty. Values are an array of numbers (nan = empty) or of bools, or
+a list in which a cell may be a tuple of names or numbers.
+"""
 
 
 def text_of(value: Any) -> str:
@@ -32,7 +35,7 @@ def text_of(value: Any) -> str:
 
 
 def texts_of(cells: Cells) -> Sequence[str]:
-    """Write a column as text; a column that is text already is returned as it is."""
+    """Write a column as text; a column that is text already is returned without a copy."""
     if not isinstance(cells, np.ndarray):
         return cells if set(map(type, cells)) <= {str} else list(map(text_of, cells))
     if cells.dtype.kind != "f":
@@ -54,8 +57,9 @@ def picked(cells: Cells, rows: NDArray[np.int64]) -> Cells:
 
 
 def format_numbers(numbers: NDArray[np.float64]) -> list[str]:
-    """The shortest text of every number that reads back as the same float, whole numbers without
-    ".0".
+    """Return the shortest text of every number that reads back as the same float.
+
+    Whole numbers are written without ".0".
     """
     if not len(numbers):
         return []

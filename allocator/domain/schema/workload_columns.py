@@ -1,8 +1,7 @@
-"""Files and columns of a workload folder (docs/reference/rules.md, R50), derived from those of a
-snapshot (columns.py).
+"""Files and columns of a workload folder, derived from those of a snapshot (columns.py).
 
-A job of a workload has not started: what a job holds, has left or has had so far is no column of
-it.
+The rules are those of docs/reference/rules.md, R50. A job of a workload has not started. So there
+are no columns for what a job holds, has left, or has had so far.
 """
 
 from __future__ import annotations
