@@ -1,4 +1,4 @@
-"""Which GPU indices of this machine belong to which pool."""
+"""The GPU indices of this machine that belong to each pool."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _RANGE = re.compile(r"\s*([0-9]{1,6})\s*(?:-\s*([0-9]{1,6})\s*)?")
 
 
 def device_numbers(gpus: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
-    """GPU indices by pool, counted through in the order of the pools."""
+    """Return GPU indices by pool, counted through in the order of the pools."""
     numbers, first = {}, 0
     for pool, n in gpus.items():
         numbers[pool] = tuple(range(first, first + n))
@@ -22,12 +22,23 @@ def device_numbers(gpus: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
 
 
 def device_map(text: str, gpus: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
-    """GPU indices by pool from POOL=0-3,POOL=4-7; an index or range without a pool belongs to the
-    pool before it.
+    """Parse GPU indices by pool from text such as POOL=0-3,POOL=4-7.
 
-    gpus: GPUs of each pool of the queue; a pool may have more indices than that, so that it can be
-    raised later. Raises UsageError with every fault: no range, an unknown pool, an index named
-    twice, too few indices for a pool.
+    An index or range without a pool belongs to the pool before it.
+
+    Parameters
+    ----------
+    text : str
+        The indices as the user wrote them.
+    gpus : mapping of str to int
+        GPUs of each pool of the queue. A pool may have more indices than that, so that its number
+        of GPUs can be raised later.
+
+    Raises
+    ------
+    UsageError
+        With every fault: a malformed range, an unknown pool, an index named twice, or too few
+        indices for a pool.
     """
     faults: list[str] = []
     owner: dict[int, str] = {}

@@ -1,5 +1,6 @@
-"""Small JSON files that are either whole or not there, and locks that end with the process that
-holds them.
+"""Small JSON files that are written completely or not at all, and lock files.
+
+A lock ends with the process that holds it.
 """
 
 from __future__ import annotations
@@ -21,8 +22,11 @@ LOCK_WAIT_S = 30.0
 
 
 def write_json(path: Path, value: Mapping[str, Any], sync_name: bool = True) -> None:
-    """Replace the file in one step, readable by its owner only; on return the disk has it, and its
-    name too unless sync_name is false. Raises OSError."""
+    """Replace the file in one step; it can be read and written by its owner only.
+
+    On return the content is on the disk, and the name too unless sync_name is false. Raises
+    OSError.
+    """
     temporary = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}")
     try:
         handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -40,11 +44,10 @@ def write_json(path: Path, value: Mapping[str, Any], sync_name: bool = True) -> 
 
 
 def try_lock(path: Path) -> int | None:
-    """Lock the file (made if missing) for this process; None: another one has it. Give back with
-    os.close.
+    """Lock the file (made if missing) for this process; None: another process has the lock.
 
-    The kernel takes the lock back when the process ends, however it ends; started programs do not
-    inherit it.
+    os.close gives the lock back. The kernel takes it back when the process ends, however it ends.
+    Programs that the process starts do not inherit it.
     """
     handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
@@ -59,7 +62,7 @@ def try_lock(path: Path) -> int | None:
 
 
 def is_locked(path: Path) -> bool:
-    """Whether a living process holds the lock."""
+    """Return whether a living process holds the lock."""
     handle = try_lock(path)
     if handle is not None:
         os.close(handle)
@@ -68,9 +71,7 @@ def is_locked(path: Path) -> bool:
 
 @contextmanager
 def hold_lock(path: Path, wait_s: float = LOCK_WAIT_S) -> Iterator[None]:
-    """Hold the lock, after waiting for it. Raises NotNow when another process keeps it for so
-    long.
-    """
+    """Wait for the lock and hold it. Raises NotNow if another process keeps it too long."""
     deadline = time.monotonic() + wait_s
     while (handle := try_lock(path)) is None:
         if time.monotonic() > deadline:

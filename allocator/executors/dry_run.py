@@ -1,4 +1,4 @@
-"""No machines at all: what a dry run (`allocator run` without an executor that acts) is given."""
+"""The executor of a dry run (`allocator run` without an executor that acts): it has no machines."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from allocator.loop.executor import Capabilities, Observation, Order
 
 
 class DryRunExecutor:
-    """Knows of nothing and refuses every order, so that nothing can be done by mistake."""
+    """An executor without allocations that refuses every order, so that nothing can happen."""
 
     name = "dry-run"
     capabilities = Capabilities()
 
     def start(self, order: Order) -> NoReturn:
-        """Raises AllocatorError."""
+        """Raise AllocatorError."""
         raise AllocatorError(f'a dry run was about to start job "{order.job_id}"')
 
     def stop(self, job_id: str, generation: int, token: int) -> NoReturn:
-        """Raises AllocatorError."""
+        """Raise AllocatorError."""
         raise AllocatorError(f'a dry run was about to stop job "{job_id}"')
 
     def observe(self) -> Sequence[Observation]:
-        """Nothing."""
+        """Return no observations."""
         return ()
 
     def acknowledge(self, job_id: str, generation: int) -> None:
-        """There is nothing to forget."""
+        """Do nothing."""
 
     def capacity(self) -> Mapping[str, int]:
-        """As the queue says."""
+        """Return nothing, so that pools have as many GPUs as the queue says."""
         return {}

@@ -1,4 +1,4 @@
-"""What executors refuse, besides StaleOrder."""
+"""Errors of executors, besides StaleOrder."""
 
 from __future__ import annotations
 
@@ -7,13 +7,19 @@ from allocator.loop.executor import Order
 
 
 class NotNow(AllocatorError):
-    """The order cannot be carried out yet (its GPUs are still held, or an older allocation of the
-    job still lives). Nothing was done; the same order may be given again later."""
+    """The order cannot be carried out yet, and nothing was done.
+
+    Its GPUs are still held, or an older allocation of the job has not ended. The same order may be
+    given again later.
+    """
 
 
 def starts_on_shared_gpus(order: Order, alive: bool) -> bool:
-    """Return whether the order starts on the GPUs of `order.beside`; alive: that allocation was
-    started and has not ended. Raises NotNow where the start has to wait for it."""
+    """Return whether the order starts on the GPUs of the allocation `order.beside`.
+
+    `alive`: that allocation was started and has not ended. Raises NotNow if the start has to wait
+    for it.
+    """
     if order.beside is not None and order.beside.needed and not alive:
         raise NotNow(
             f'job "{order.job_id}": it shall run on the GPUs of job "{order.beside.job_id}", whose'

@@ -1,16 +1,20 @@
-"""A tiny elastic training job, as an example and for the live demo: python -m
-allocator.executors.example_job
+"""A small elastic training job, as an example and for the live demo.
 
-Logistic regression on synthetic data by gradient descent with momentum. The global batch is split
-over the GPUs and the gradients are averaged, so the size changes the speed and nothing else; a GPU
-is pretended by the time a step takes:
+Usage: python -m allocator.executors.example_job
+
+The job is logistic regression on synthetic data by gradient descent with momentum. The global batch
+is split over the GPUs and the gradients are averaged, so the number of GPUs changes the speed and
+nothing else. GPUs are simulated by the time that a step takes:
 
     steps per second = rate x n / (1 + overhead x (n - 1))            n = $ALLOCATOR_GPUS
 
-Work is counted in steps. In $ALLOCATOR_WORKDIR: checkpoint.npz (replaced in one step), and log.csv,
-one row whenever it starts or writes a checkpoint: event, generation, step, gpus, loss. Exit code 0
-when all steps are done; after SIGTERM it writes a checkpoint and ends with 143, so that nobody
-takes it for done.
+Work is counted in steps. The folder $ALLOCATOR_WORKDIR gets two files:
+
+    checkpoint.npz   the checkpoint, replaced in one step
+    log.csv          one row at every start and checkpoint: event, generation, step, gpus, loss
+
+The exit code is 0 when all steps are done. After SIGTERM the job writes a checkpoint and ends with
+143, so that it does not count as done.
 """
 
 from __future__ import annotations
@@ -28,12 +32,12 @@ from allocator.executors import report
 
 BATCH, FEATURES, EXAMPLES = 64, 20, 2000
 LEARNING_RATE, MOMENTUM = 0.01, 0.9
-TOLD = 128 + signal.SIGTERM  # exit code, as shells say it
+TOLD = 128 + signal.SIGTERM  # exit code after SIGTERM, by the convention of shells
 
 
 @dataclass
 class Model:
-    """Weights after `step` steps. weights, velocity: arrays (FEATURES,)."""
+    """Weights after `step` steps. `weights` and `velocity` are arrays (FEATURES,)."""
 
     step: int
     weights: Any
@@ -41,7 +45,7 @@ class Model:
 
 
 def make_examples(seed: int) -> tuple[Any, Any]:
-    """(examples (EXAMPLES, FEATURES), labels 0 or 1 (EXAMPLES,)): a noisy half-space."""
+    """Make (examples (EXAMPLES, FEATURES), labels 0 or 1 (EXAMPLES,)) of a noisy half-space."""
     import numpy as np
 
     draw = np.random.default_rng(seed)
@@ -51,7 +55,7 @@ def make_examples(seed: int) -> tuple[Any, Any]:
 
 
 def loss(model: Model, x: Any, y: Any) -> float:
-    """Mean logistic loss over all examples."""
+    """Return the mean logistic loss over all examples."""
     import numpy as np
 
     z = x @ model.weights
@@ -59,7 +63,7 @@ def loss(model: Model, x: Any, y: Any) -> float:
 
 
 def train(model: Model, x: Any, y: Any, seed: int, gpus: int) -> None:
-    """One step: every GPU takes its part of the batch, which depends on seed and step alone."""
+    """Make one step: every GPU takes its part of the batch, which seed and step determine."""
     import numpy as np
 
     batch = np.random.default_rng((seed, model.step)).integers(EXAMPLES, size=BATCH)
@@ -72,7 +76,7 @@ def train(model: Model, x: Any, y: Any, seed: int, gpus: int) -> None:
 
 
 def load(path: Path) -> Model:
-    """The model of the checkpoint, a new one where there is none."""
+    """Return the model of the checkpoint, or a new model if there is none."""
     import numpy as np
 
     if not path.exists():
@@ -94,7 +98,7 @@ def save(path: Path, model: Model) -> None:
 
 
 def steps_per_second(gpus: int, rate: float, overhead: float) -> float:
-    """Speed on that many GPUs."""
+    """Return the speed on so many GPUs."""
     return rate * gpus / (1.0 + overhead * (gpus - 1))
 
 
@@ -164,7 +168,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="of the data (default 0)")
     given = parser.parse_args()
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-        # before numpy is loaded: many jobs share the machine
+        # set before numpy is loaded, because many jobs share the machine
         os.environ.setdefault(name, "1")
     folder = Path(os.environ.get("ALLOCATOR_WORKDIR", "."))
     return Run(

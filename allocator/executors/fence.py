@@ -1,4 +1,4 @@
-"""The fence of an executor's folder: whose state it is, and the highest fencing token it has seen.
+"""The fence of an executor's folder: which queue it belongs to, and the highest fencing token.
 
 The file fence.json has these keys:
 
@@ -26,7 +26,7 @@ from allocator.loop.executor import Identity, StaleOrder, WrongState
 
 
 class Fence:
-    """The file. kind: name of the executor."""
+    """The file fence.json of an executor; `kind` is the name of the executor."""
 
     def __init__(self, path: Path, kind: str) -> None:
         self._path, self._kind = path, kind
@@ -34,7 +34,10 @@ class Fence:
         self._queue = ""
 
     def identity(self) -> Identity:
-        """What the file says; what it lacks is made. Raises WrongState for another executor's."""
+        """Return the identity in the file, and add what is missing.
+
+        Raises WrongState if the folder is another executor's.
+        """
         found = self._read()
         self._refuse_foreign_kind(found)
         if not found["state"]:
@@ -50,7 +53,7 @@ class Fence:
         )
 
     def claim(self, queue: str) -> None:
-        """Belong to the queue. Raises WrongState where the folder belongs to another one."""
+        """Make the folder belong to the queue. Raises WrongState if it belongs to another one."""
         found = self._read()
         self._refuse_foreign_kind(found)
         if found["adopting"] or found["queue"] not in ("", queue):
@@ -60,8 +63,11 @@ class Fence:
         self._queue = queue
 
     def admit(self, token: int) -> None:
-        """Remember the highest token. Raises StaleOrder if a higher one was seen, WrongState where
-        the folder went over to another queue."""
+        """Check the token of an order, and remember it if it is the highest.
+
+        Raises StaleOrder if a higher one was seen, and WrongState if another queue took the folder
+        over.
+        """
         found = self._read()
         if self._queue and (found["queue"] != self._queue or found["adopting"]):
             raise WrongState(f'the state in "{self._path.parent}" was adopted by another queue')
@@ -72,8 +78,11 @@ class Fence:
             write_json(self._path, found | {"token": token})
 
     def begin_adoption(self, queue: str, token: int) -> Identity:
-        """Give the folder to no queue, until `end_adoption`: orders of all controllers are refused.
-        token: from now on older ones are stale. Returns whose it was."""
+        """Detach the folder from its queue until `end_adoption`, and return its identity before.
+
+        Orders of all controllers are refused in this time. Tokens below `token` are out of date
+        from now on.
+        """
         before, found = self.identity(), self._read()
         write_json(
             self._path,
@@ -88,7 +97,7 @@ class Fence:
         return before
 
     def end_adoption(self, queue: str) -> None:
-        """Belong to the queue that began to adopt the folder."""
+        """Make the folder belong to the queue that began to adopt it."""
         found = self._read()
         if found["adopting"] != queue:
             raise WrongState(f'"{self._path.parent}" was adopted by another queue meanwhile')

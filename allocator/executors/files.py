@@ -35,11 +35,11 @@ from allocator.loop.executor import (
 
 OBSERVATION = "observation.json"
 CAPACITY = "capacity.json"
-MOST_BYTES = 1 << 20  # of a file that an actor writes
+MOST_BYTES = 1 << 20  # size limit of a file that an actor writes
 
 
 class FilesExecutor:
-    """Executor whose machines are somebody else's business."""
+    """An executor that writes files; an actor outside of this program starts and stops the jobs."""
 
     name = "files"
     capabilities = Capabilities()
@@ -48,16 +48,19 @@ class FilesExecutor:
         self.ledger = Ledger(Path(folder), self.name)
 
     def identity(self) -> Identity:
-        """Whose folder it is. Raises WrongState."""
+        """Return the identity of the folder. Raises WrongState."""
         return self.ledger.identity()
 
     def claim(self, queue: str) -> None:
-        """The folder belongs to this queue. Raises WrongState."""
+        """Make the folder belong to this queue. Raises WrongState."""
         self.ledger.claim(queue)
 
     def start(self, order: Order) -> None:
-        """Write order.json. Raises StaleOrder; NotNow while the job whose GPUs it shall run on has
-        not been ordered, or has ended."""
+        """Write order.json.
+
+        Raises StaleOrder. Raises NotNow while the job whose GPUs it shall share has not been
+        ordered, or has ended.
+        """
         with self.ledger.hold_lock():
             self.ledger.fence.admit(order.token)
             if self.ledger.is_new_generation(order.job_id, order.generation):
@@ -67,7 +70,10 @@ class FilesExecutor:
                 self.ledger.create(order if shared else replace(order, beside=None), {})
 
     def stop(self, job_id: str, generation: int, token: int) -> None:
-        """Write stop.json; what was never ordered is observed as stopped. Raises StaleOrder."""
+        """Write stop.json. Raises StaleOrder.
+
+        An allocation that was never ordered is observed as stopped.
+        """
         with self.ledger.hold_lock():
             self.ledger.fence.admit(token)
             self.ledger.stop(
@@ -84,9 +90,7 @@ class FilesExecutor:
             )
 
     def observe(self) -> Sequence[Observation]:
-        """What the actor wrote, where it makes sense; what makes none is left out, as if it had
-        not been written.
-        """
+        """Return what the actor wrote; an invalid observation is ignored."""
         seen = (self._observe_allocation(one) for one in self.ledger.known())
         return [one for one in seen if one is not None]
 
@@ -111,7 +115,10 @@ class FilesExecutor:
             )
 
     def capacity(self) -> Mapping[str, int]:
-        """What the actor wrote to capacity.json, {pool: GPUs}; without it, as the queue says."""
+        """Return what the actor wrote to capacity.json, {pool: GPUs}.
+
+        Without that file, pools have as many GPUs as the queue says.
+        """
         found = read_json(self.ledger.folder / CAPACITY, MOST_BYTES) or {}
         return {
             pool: n
@@ -142,8 +149,9 @@ class FilesExecutor:
 def _parse_observation(
     value: dict[str, Any] | None, most: float
 ) -> tuple[Phase, float, float, str] | None:
-    """(phase, work, time, detail) of an observation; None if it makes no sense. most: work there
-    was to do.
+    """Return (phase, work, time, detail) of an observation, or None if it is invalid.
+
+    `most` is the remaining work at the start.
     """
     try:
         assert value is not None

@@ -1,12 +1,12 @@
-"""What an executor remembers on disk: its fence, open allocations, acknowledged ends.
+"""The ledger of an executor on disk: its fence, open allocations and acknowledged ends.
 
     fence.json                     the highest token ever seen, and whose state this is (fence.py)
     open/<job>.<generation>/       an allocation whose end was not acknowledged; a rename creates
                                    the whole folder at once
         order.json                 the order
-        stop.json                  the allocation was told to stop
+        stop.json                  present if the allocation was ordered to stop
     jobs/<job>/acknowledged.json   the last generation that was acknowledged, and what the executor
-                                   wants to keep of it
+                                   keeps of it
 
 <job> is the id of the job with everything but letters, digits, "_" and "-" written as %XX. Where
 that would be too long, it is "=" and a SHA-256. Everything is changed under one lock file and can
@@ -37,8 +37,9 @@ LONGEST_NAME = 150
 
 @dataclass(frozen=True)
 class OpenAllocation:
-    """An open allocation: its folder and what order.json says (fields of Order and what the
-    executor added).
+    """An open allocation: its folder, and the content of its order.json.
+
+    order.json has the fields of Order and what the executor added.
     """
 
     folder: Path
@@ -46,23 +47,25 @@ class OpenAllocation:
 
     @property
     def job_id(self) -> str:
-        """Whose it is."""
+        """Return the name of its job."""
         return str(self.order["job_id"])
 
     @property
     def generation(self) -> int:
-        """The job's how manieth it is."""
+        """Return its generation: how many allocations the job has had, with this one."""
         return int(self.order["generation"])
 
 
 class Ledger:
-    """The folder. kind: name of the executor. Raises OSError where the disk does not let it; then
-    nothing is half done."""
+    """The ledger in a folder; `kind` is the name of the executor.
+
+    Raises OSError if the disk fails; then nothing is half done.
+    """
 
     def __init__(self, folder: Path, kind: str = "") -> None:
         self.folder = folder.absolute()
         self.fence = Fence(self.folder / "fence.json", kind)
-        # by name of the folder: order.json never changes
+        # cache by name of the folder, as order.json never changes
         self._orders: dict[str, OpenAllocation] = {}
         for name in ("", "open", "jobs"):
             (self.folder / name).mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -70,25 +73,30 @@ class Ledger:
             self._repair_after_crash()
 
     def hold_lock(self) -> AbstractContextManager[None]:
-        """Every change of the ledger happens inside this."""
+        """Hold the lock; every change of the ledger happens inside it."""
         return hold_lock(self.folder / "lock")
 
     def identity(self) -> Identity:
-        """Whose state it is; a folder without a name gets one. Raises WrongState if it is of
-        another executor.
+        """Return the identity of the folder; a folder without a name gets one.
+
+        Raises WrongState if it is another executor's.
         """
         with self.hold_lock():
             return self.fence.identity()
 
     def claim(self, queue: str) -> None:
-        """Let the folder belong to the queue, and take orders of no other one. Raises WrongState if
-        it belongs to another."""
+        """Make the folder belong to the queue, so that it takes orders of no other one.
+
+        Raises WrongState if it belongs to another queue.
+        """
         with self.hold_lock():
             self.fence.claim(queue)
 
     def is_new_generation(self, job_id: str, generation: int) -> bool:
-        """Whether the generation is newer than all that was seen of the job; False: it is open.
-        Raises StaleOrder if a newer one was seen, or it was acknowledged."""
+        """Return whether the generation is newer than all known ones of the job; False: it is open.
+
+        Raises StaleOrder if a newer one was seen, or its end was acknowledged.
+        """
         over = int(self.acknowledged(job_id).get("generation", -1))
         if generation <= over:
             raise StaleOrder(
@@ -101,7 +109,7 @@ class Ledger:
         return generation > newest
 
     def place(self, job_id: str, generation: int) -> Path:
-        """Folder of an open allocation."""
+        """Return the folder of an open allocation."""
         name = file_name(job_id)
         if name.startswith("="):
             # older versions named these folders without "=", and such a job may still run in one
@@ -111,15 +119,15 @@ class Ledger:
         return self.folder / "open" / f"{name}.{generation}"
 
     def job_folder(self, job_id: str) -> Path:
-        """Folder of a job, which stays."""
+        """Return the folder of a job, which outlives its allocations."""
         return self.folder / "jobs" / file_name(job_id)
 
     def acknowledged(self, job_id: str) -> dict[str, Any]:
-        """What acknowledged.json says, {} if there is none."""
+        """Return the content of acknowledged.json of a job, {} if there is none."""
         return read_json(self.job_folder(job_id) / ACKNOWLEDGED) or {}
 
     def all_acknowledged(self) -> Iterator[dict[str, Any]]:
-        """What is kept of every job that had an allocation acknowledged."""
+        """Yield what is kept of every job that had an allocation acknowledged."""
         for name in sorted(os.listdir(self.folder / "jobs")):
             found = read_json(self.folder / "jobs" / name / ACKNOWLEDGED)
             if found is not None and "job_id" in found and "generation" in found:
@@ -128,8 +136,8 @@ class Ledger:
     def create(self, order: Order, files: Mapping[str, Mapping[str, Any]], **more: Any) -> Path:
         """Make the open allocation, with these files next to its order, in one step.
 
-        A power cut may take the names away again: then it was not ordered yet, and whatever ran is
-        dead.
+        After a power cut the folder may be gone. Then the allocation counts as not ordered, and
+        none of its processes is alive.
         """
         place = self.place(order.job_id, order.generation)
         temporary = place.with_name(f".new-{secrets.token_hex(8)}")
@@ -140,7 +148,7 @@ class Ledger:
         return place
 
     def known(self) -> Iterator[OpenAllocation]:
-        """Every open allocation, by name."""
+        """Yield every open allocation, in the order of names."""
         names = sorted(
             name for name in os.listdir(self.folder / "open") if not name.startswith(".")
         )
@@ -157,8 +165,11 @@ class Ledger:
     def stop(
         self, job_id: str, generation: int, files_if_unstarted: Mapping[str, Mapping[str, Any]]
     ) -> None:
-        """Note that it shall stop. One that was never started gets these files, which say that it
-        ended, so that starting it later changes nothing. Raises StaleOrder."""
+        """Record that the allocation shall stop. Raises StaleOrder.
+
+        An allocation that was never started gets these files, which say that it ended, so that
+        starting it later changes nothing.
+        """
         if self.is_new_generation(job_id, generation):
             self.create(
                 Order(job_id, generation, -1, "", 0, "", 0.0), {**files_if_unstarted, STOP: {}}
@@ -170,7 +181,7 @@ class Ledger:
             write_json(self.place(job_id, generation) / STOP, {})
 
     def forget(self, job_id: str, generation: int, **kept: Any) -> None:
-        """Remember only that the allocation was acknowledged, and `kept`."""
+        """Remove the allocation, and keep only that it was acknowledged, and `kept`."""
         folder = self.job_folder(job_id)
         folder.mkdir(mode=0o700, exist_ok=True)
         if int(self.acknowledged(job_id).get("generation", -1)) < generation:
@@ -188,7 +199,7 @@ class Ledger:
         ]
 
     def _repair_after_crash(self) -> None:
-        """Finish what a crash left in the middle."""
+        """Complete or remove what a crash left unfinished."""
         for entry in os.listdir(self.folder / "open"):
             if entry.startswith(".") or read_json(self.folder / "open" / entry / ORDER) is None:
                 shutil.rmtree(self.folder / "open" / entry, ignore_errors=True)
@@ -204,9 +215,11 @@ class Ledger:
 
 
 def summarise_ending(order: Mapping[str, Any], seen: Observation) -> dict[str, Any]:
-    """What is kept of how an allocation ended, for a queue that was set back and has forgotten it.
-    left: work that was not done then; None: the allocation was told to stop before it was ordered,
-    so nobody knows."""
+    """Return what is kept of how an allocation ended, for a queue that was set back.
+
+    `left` is the work that was not done at that time. It is None if the allocation was stopped
+    before it was ordered, as the work is then unknown.
+    """
     known = int(order["gpus"]) > 0
     return {
         "phase": str(seen.phase),
@@ -217,16 +230,16 @@ def summarise_ending(order: Mapping[str, Any], seen: Observation) -> dict[str, A
 
 
 def file_name(job_id: str) -> str:
-    """The job's id as the name of a file."""
+    """Return the id of the job as the name of a file."""
     name = quote(job_id, safe="", errors="surrogatepass").replace(".", "%2E").replace("~", "%7E")
     if 0 < len(name) <= LONGEST_NAME:
         return name
-    # no short name begins with "=": quoting makes "%3D" of it
+    # no short name begins with "=", because quoting turns it into "%3D"
     return "=" + hashlib.sha256(job_id.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _order_to_json(order: Order) -> dict[str, Any]:
-    """The order as JSON can hold it."""
+    """Return the order as JSON values."""
     return asdict(order) | {"command": list(order.command), "environment": dict(order.environment)}
 
 

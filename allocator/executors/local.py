@@ -34,14 +34,15 @@ from allocator.loop.executor import Capabilities, Identity, Observation, Order, 
 
 GRACE_S = 60.0
 KILL_WAIT_S = 2.0
-KEPT_LOGS = 2000  # files under logs/
+KEPT_LOGS = 2000  # most files that are kept under logs/
 PACKAGES = Path(__file__).resolve().parent.parent.parent
 
 
 class LocalExecutor:
-    """Executor of this machine (Linux).
+    """The executor of this machine (Linux).
 
-    devices: GPU indices by pool, none in two pools. grace_s: seconds between SIGTERM and SIGKILL.
+    `devices` has the GPU indices by pool; no index is in two pools. `grace_s` is the seconds
+    between SIGTERM and SIGKILL.
     """
 
     name = "local"
@@ -58,8 +59,8 @@ class LocalExecutor:
         self.devices = {pool: tuple(d) for pool, d in devices.items()}
         self.grace_s = grace_s
         if os.path.lexists(folder):
-            # orders in it are run: a folder made beforehand by somebody else must not be gone on
-            # with
+            # commands of orders in it are run, so a folder that another user made
+            # must not be used
             refuse_foreign(Path(os.path.realpath(folder)))
         self.ledger = Ledger(Path(folder), self.name)
         (self.ledger.folder / "logs").mkdir(mode=0o700, exist_ok=True)
@@ -67,17 +68,20 @@ class LocalExecutor:
         self._children: dict[Path, subprocess.Popen[bytes]] = {}
 
     def identity(self) -> Identity:
-        """Whose folder it is. Raises WrongState."""
+        """Return the identity of the folder. Raises WrongState."""
         return self.ledger.identity()
 
     def claim(self, queue: str) -> None:
-        """The folder belongs to this queue. Raises WrongState."""
+        """Make the folder belong to this queue. Raises WrongState."""
         self.ledger.claim(queue)
 
     def start(self, order: Order) -> None:
-        """Start the job's command under a supervisor. Raises StaleOrder; NotNow while GPUs or the
-        job's last allocation have not come free. What can never be started here is observed as
-        failed."""
+        """Start the command of the job under a supervisor.
+
+        An allocation that can never be started on this machine is observed as failed. Raises
+        StaleOrder. Raises NotNow while the GPUs are taken, or the last allocation of the job has
+        not ended.
+        """
         with self.ledger.hold_lock():
             self.ledger.fence.admit(order.token)
             if self.ledger.is_new_generation(order.job_id, order.generation):
@@ -89,13 +93,11 @@ class LocalExecutor:
                 and not (place / supervisor.EXIT).exists()
                 and not (place / supervisor.SUPERVISOR).exists()
             ):
-                # also after a crash before this line; a supervisor too many ends by itself
+                # this also repeats a start after a crash; a second supervisor ends by itself
                 self._spawn(place)
 
     def stop(self, job_id: str, generation: int, token: int) -> None:
-        """SIGTERM to the job's process group now, SIGKILL to all that is left when the grace
-        period is over.
-        """
+        """Send SIGTERM to the job's process group, and SIGKILL to what is left after grace_s."""
         with self.ledger.hold_lock():
             self.ledger.fence.admit(token)
             self.ledger.stop(job_id, generation, {supervisor.EXIT: _build_unstarted_ending()})
@@ -104,14 +106,15 @@ class LocalExecutor:
                 self._end_unsupervised(place)
 
     def observe(self) -> Sequence[Observation]:
-        """Every open allocation whose supervisor came up, or that ended."""
+        """Return every open allocation whose supervisor has started, or that has ended."""
         self._reap()
         seen = (self._observe_allocation(one) for one in self.ledger.known())
         return [one for one in seen if one is not None]
 
     def acknowledge(self, job_id: str, generation: int) -> None:
-        """Forget the allocation; its outputs stay under logs/. Raises UsageError if it has not
-        ended.
+        """Forget the allocation; its output stays under logs/.
+
+        Raises UsageError if it has not ended.
         """
         with self.ledger.hold_lock():
             place = self.ledger.place(job_id, generation)
@@ -128,8 +131,11 @@ class LocalExecutor:
             self.ledger.forget(job_id, generation, **kept)
 
     def capacity(self) -> Mapping[str, int]:
-        """Indices of each pool, without those that jobs of other pools still hold because the
-        indices were given to other pools meanwhile."""
+        """Count the indices of each pool.
+
+        Indices that moved from one pool to another do not count while jobs of the earlier pool hold
+        them.
+        """
         taken = {d: one.order["pool"] for one in self._list_unended() for d in one.order["devices"]}
         return {
             pool: sum(taken.get(d, pool) == pool for d in numbers)
@@ -137,7 +143,7 @@ class LocalExecutor:
         }
 
     def _list_unended(self) -> Iterator[OpenAllocation]:
-        """Open allocations whose GPU indices are taken."""
+        """Return the open allocations whose GPU indices are taken."""
         return (one for one in self.ledger.known() if not (one.folder / supervisor.EXIT).exists())
 
     def _create(self, order: Order) -> Path:
@@ -167,7 +173,7 @@ class LocalExecutor:
         )
 
     def _choose_devices(self, order: Order, mine: Sequence[int]) -> list[int]:
-        """The GPU indices of a new allocation. Raises NotNow."""
+        """Choose the GPU indices of a new allocation. Raises NotNow."""
         taken: set[int] = set()
         shared: list[int] | None = None
         for one in self._list_unended():
@@ -199,7 +205,7 @@ class LocalExecutor:
     def _spawn(self, place: Path) -> None:
         self._reap()
         if place in self._children:
-            return  # still coming up
+            return  # the supervisor is still starting
         with supervisor.open_for_appending(place / "keeper.log") as log:
             self._children[place] = subprocess.Popen(
                 [sys.executable, "-m", "allocator.executors.supervisor", str(place)],
@@ -216,7 +222,7 @@ class LocalExecutor:
         }
 
     def _end_unsupervised(self, place: Path) -> None:
-        """One that was told to stop before its supervisor came up: it never will."""
+        """Record the end of an allocation that was stopped before its supervisor started."""
         lock = try_lock(place / supervisor.LOCK)
         if lock is not None:
             try:
@@ -260,14 +266,13 @@ class LocalExecutor:
     def _end_without_supervisor(
         self, one: OpenAllocation, who: dict[str, Any]
     ) -> dict[str, Any] | None:
-        """How an allocation ended whose supervisor is gone; None: not before its processes are
-        dead."""
+        """Return the end of an allocation without supervisor; None while its processes live."""
         lock = try_lock(one.folder / supervisor.LOCK)
         if lock is None:
-            return None  # somebody else is at it
+            return None  # another process is doing this
         try:
             end = supervisor.read_ending(one.folder)
-            if end is not None:  # written between our two looks
+            if end is not None:  # written since the first read
                 return end
             left = Process(who["pid"], "X", 0, 0, 0, who["started"])
             marker = f"{supervisor.MARKER}={one.order['marker']}".encode()
@@ -284,7 +289,7 @@ class LocalExecutor:
             if one.folder.is_dir():
                 try:
                     write_json(one.folder / supervisor.EXIT, end)
-                # a full disk: it ends once this is written
+                # a full disk: the allocation ends once this can be written
                 except OSError:
                     return None
             return end
@@ -305,7 +310,7 @@ class LocalExecutor:
 
 
 def _read_safe_work(before: Mapping[str, Any]) -> dict[str, Any]:
-    """What acknowledged.json says of safe work: how much in all, and after which allocation."""
+    """Return the safe work in acknowledged.json, and the allocation after which it was known."""
     if before.get("safe") is None:
         return {}
     return {
@@ -315,8 +320,10 @@ def _read_safe_work(before: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _find_safe_work(before: Mapping[str, Any], first: int) -> float | None:
-    """Safe work of the job whose first allocation is `first`; what acknowledged.json says may be of
-    another job of the same name, which was forgotten."""
+    """Return the safe work of the job whose first allocation is `first`, or None if it is unknown.
+
+    acknowledged.json may be about a forgotten job of the same name.
+    """
     found = _read_safe_work(before)
     return found["safe"] if found and found["safe_since"] >= first else None
 
@@ -324,17 +331,20 @@ def _find_safe_work(before: Mapping[str, Any], first: int) -> float | None:
 def _compute_safe_work(
     before: Mapping[str, Any], order: Mapping[str, Any], end: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """What to keep of safe work when an allocation has ended. before: acknowledged.json so far."""
+    """Return what to keep of safe work when an allocation has ended.
+
+    `before` is the content of acknowledged.json so far.
+    """
     generation, first = int(order["generation"]), int(order.get("first_generation", 1))
     if int(order["gpus"]) < 1 and generation > first:
-        return _read_safe_work(before)  # it was told to stop before it was ordered
+        return _read_safe_work(before)  # it was stopped before it was ordered
     known = (_find_safe_work(before, first), end.get("safe"), 0.0 if generation <= first else None)
-    safe = [s for s in known if s is not None]  # a job begins with nothing
+    safe = [s for s in known if s is not None]  # 0 for a new job, which begins without work
     return {"safe": max(safe), "safe_since": generation} if safe else {}
 
 
 def _ending_observation(job_id: str, generation: int, end: Mapping[str, Any]) -> Observation:
-    """What exit.json says."""
+    """Return the observation in exit.json."""
     return Observation(
         job_id, generation, end["at_s"], Phase(end["phase"]), end["work_done"], end["detail"]
     )

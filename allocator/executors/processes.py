@@ -1,5 +1,7 @@
-"""Finding and ending processes for good (Linux: /proc). A pid alone names nobody; pid and start
-time do.
+"""Find and kill processes reliably (Linux: /proc).
+
+A process is identified by its pid and its start time, because a pid alone may be given to another
+process later.
 """
 
 from __future__ import annotations
@@ -20,8 +22,10 @@ Find = Callable[[], "list[Process]"]
 
 @dataclass(frozen=True)
 class Process:
-    """One process. started: clock ticks between boot and its start; with the pid it is unique
-    until the next boot.
+    """One process.
+
+    `started` is the clock ticks from boot to its start. Together with the pid it is unique until
+    the next boot.
     """
 
     pid: int
@@ -33,37 +37,35 @@ class Process:
 
     @property
     def alive(self) -> bool:
-        """False: only its exit status is left, nothing runs."""
+        """Whether it still runs; False: only its exit status is left."""
         return self.state not in "ZX"
 
 
 def read_process(pid: int) -> Process | None:
-    """The process that has this pid now; None: nobody."""
+    """Return the process that has this pid now, or None."""
     try:
         text = (PROC / str(pid) / "stat").read_text(encoding="ascii", errors="replace")
     except OSError:
         return None
-    # the name before may hold spaces and brackets
+    # skip the name, which may hold spaces and brackets
     fields = text[text.rindex(")") + 2 :].split()
     return Process(pid, fields[0], int(fields[1]), int(fields[2]), int(fields[3]), int(fields[19]))
 
 
 def processes() -> Iterator[Process]:
-    """All processes of the machine that can be seen."""
+    """Yield all visible processes of the machine."""
     for name in os.listdir(PROC):
         if name.isdigit() and (found := read_process(int(name))):
             yield found
 
 
 def read_boot_id() -> str:
-    """Identity of this boot of the machine."""
+    """Return the identity of this boot of the machine."""
     return (PROC / "sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
 
 
 def has_environment_entry(pid: int, marker: bytes) -> bool:
-    """Whether the process was started with this NAME=value in its environment; False where that
-    cannot be seen.
-    """
+    """Return whether the process was started with this NAME=value; False if that is not visible."""
     try:
         return marker in (PROC / str(pid) / "environ").read_bytes().split(b"\0")
     except OSError:
@@ -71,7 +73,7 @@ def has_environment_entry(pid: int, marker: bytes) -> bool:
 
 
 def find_descendants(root: int) -> list[Process]:
-    """The living processes below `root`, without it."""
+    """Return the living processes below `root`, without it."""
     everybody = list(processes())
     below, grew = {root}, True
     while grew:
@@ -82,11 +84,11 @@ def find_descendants(root: int) -> list[Process]:
 
 
 def find_orphans(supervisor: Process, marker: bytes) -> list[Process]:
-    """The living processes that a dead supervisor left behind: its session, and whoever carries its
-    marker.
+    """Return the living processes that a dead supervisor left behind.
 
-    The number of a session is not given to a new process while a member lives; if a process has
-    that pid and is not the supervisor, the old session is empty.
+    They are the processes of its session, and those that have its marker in their environment. The
+    number of a session is not given to a new process while a member lives. So if a process other
+    than the supervisor has that pid, the old session is empty.
     """
     leader = read_process(supervisor.pid)
     session = supervisor.pid if leader is None or leader.started == supervisor.started else -1
@@ -103,7 +105,7 @@ def find_orphans(supervisor: Process, marker: bytes) -> list[Process]:
 
 
 def kill_all(find: Find, wait_s: float) -> bool:
-    """Kill what `find` finds, again and again, until nothing is left (True) or wait_s are over."""
+    """Kill what `find` finds until nothing is left (True) or wait_s seconds are over (False)."""
     deadline = time.monotonic() + wait_s
     while found := find():
         for p in found:
@@ -116,5 +118,5 @@ def kill_all(find: Find, wait_s: float) -> bool:
 
 
 def adopt_orphans() -> None:
-    """Become the parent of every descendant whose own parent ends, so that none can slip away."""
+    """Become the parent of every descendant whose own parent ends, so that none is lost."""
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)

@@ -1,4 +1,4 @@
-"""The executors by name: those of the package, those that were registered, and those of plugins."""
+"""The executors by name: those of the package, registered ones, and those of plugins."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ EXECUTORS: Mapping[str, ExecutorEntry] = {
 
 
 def _entry(part: object) -> ExecutorEntry:
-    """Take a function, a class or an entry. Raises TypeError."""
+    """Turn a function, a class or an entry into an entry. Raises TypeError."""
     if isinstance(part, ExecutorEntry):
         return part
     if not callable(part):

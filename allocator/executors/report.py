@@ -1,4 +1,4 @@
-"""For jobs: say how far you are. One line in the file that $ALLOCATOR_PROGRESS names:
+"""How jobs report their progress: one line in the file that $ALLOCATOR_PROGRESS names.
 
     <work done in all> <of that safe in the last checkpoint>
 
@@ -16,8 +16,9 @@ from allocator.io.tables.limited_reader import read_start
 
 
 def progress(done: float, safe: float) -> None:
-    """Report. done: work done in all; safe: what the last checkpoint holds. Outside an
-    allocation nothing happens.
+    """Report progress; outside of an allocation nothing happens.
+
+    `done` is the work done in all, and `safe` the part that the last checkpoint holds.
     """
     if name := os.environ.get("ALLOCATOR_PROGRESS"):
         temporary = f"{name}.{os.getpid()}"
@@ -26,7 +27,7 @@ def progress(done: float, safe: float) -> None:
 
 
 def read(path: Path) -> tuple[float, float] | None:
-    """(done, safe) of the line in the file; None where there is none that makes sense."""
+    """Return (done, safe) of the line in the file, or None if there is no valid line."""
     try:
         words = read_start(path, 200).split()
         done, safe = float(words[0]), float(words[1])

@@ -1,4 +1,4 @@
-"""A cluster in memory, on a clock that moves only when it is told to: exact, and the same by seed.
+"""A cluster in memory, on a clock that moves only when asked to: exact, and the same for a seed.
 
 Only two allocations on the same GPUs influence each other. So the end of an allocation is known as
 soon as it starts, and again when another job starts or ends on its GPUs:
@@ -7,14 +7,14 @@ soon as it starts, and again when another job starts or ends on its GPUs:
     finished         at ready_s + remaining work / rate
     failed           after an exponential time of mean 1 / (failures per GPU-hour x GPUs), drawn by
                      seed, job and generation
-    stopped          some time after the stop was ordered; the job does no more work meanwhile and
-                     holds its GPUs
+    stopped          some time after the stop was ordered; the job does no more work in that time
+                     and holds its GPUs
 
 ready_s is the end of the pause of the start. The rate changes when the colocated job does.
 
-The cluster outlives its controllers: after the crash of one, make another executor of the same
-cluster. `breaches` lists everything that a controller must never do: give more GPUs than a pool
-has, run a job twice at a time, put three jobs on one GPU.
+The cluster outlives its controllers: after the crash of a controller, make another executor of the
+same cluster. `breaches` lists everything that a controller must never do: give out more GPUs than a
+pool has, run a job twice at a time, or put three jobs on one GPU.
 """
 
 from __future__ import annotations
@@ -33,15 +33,17 @@ HOUR = 3600.0
 
 
 class SimulatedClock:
-    """A Clock. now_s: seconds that really passed since the epoch; offset_s: by how much the
-    clock on the wall errs.
+    """A Clock with an error.
+
+    `now_s` is the true time in seconds since the epoch. `offset_s` is added to it where the clock
+    is read.
     """
 
     def __init__(self, now_s: float = 0.0) -> None:
         self.now_s, self.offset_s = now_s, 0.0
 
     def now(self) -> float:
-        """What the clock on the wall shows."""
+        """Return what the clock shows: the true time and its error."""
         return self.now_s + self.offset_s
 
     def sleep(self, seconds: float) -> None:
@@ -49,7 +51,7 @@ class SimulatedClock:
         self.now_s += max(0.0, seconds)
 
     def jump(self, seconds: float) -> None:
-        """Set the clock on the wall forward (or back), while no time passes."""
+        """Set the clock forward (or back) without letting time pass."""
         self.offset_s += seconds
 
 
@@ -67,15 +69,27 @@ def _zero_pause_s(order: Order, held: int) -> float:
 
 @dataclass(frozen=True)
 class MachineBehaviour:
-    """How the cluster really is.
+    """How the cluster truly behaves.
 
-    rate(order): work per second. colocated_rate(order, other): the same while the other runs on the
-    same GPUs; None: as alone. pause_s(order, held): from the start to the first work; held: GPUs
-    that
-    the job held until this very moment. stop_s(order): from being told to stop to having stopped; a
-    job that refuses to die takes long. checkpoint_s(order): a running job has safe what it had done
-    at the last multiple of these seconds of work; 0: all of it. failures_per_gpu_hour: of jobs, by
-    themselves.
+    Parameters
+    ----------
+    rate : callable
+        rate(order) is the work per second.
+    colocated_rate : callable, optional
+        colocated_rate(order, other) is the work per second while the other job runs on the same
+        GPUs. None: as alone.
+    pause_s : callable
+        pause_s(order, held) is the seconds from the start to the first work; `held` is the number
+        of GPUs that the job held until this moment.
+    stop_s : callable
+        stop_s(order) is the seconds from the order to stop to the end.
+    checkpoint_s : callable
+        checkpoint_s(order) is the seconds of work between two checkpoints of a running job; 0: all
+        its work is safe.
+    failures_per_gpu_hour : float
+        Rate at which jobs fail by themselves.
+    seed : int
+        Seed of the failures.
     """
 
     rate: Callable[[Order], float] = _unit_rate
@@ -94,9 +108,10 @@ Key = tuple[str, int]
 class _SimulatedAllocation:
     """An allocation of the simulated cluster.
 
-    rates: (since when, work per second), the first from the end of its pause on. fail_s: when it
-    fails by itself. end_s, phase: when and how it ends if nothing changes. stopped_s: when it was
-    told to stop. colocated_key: the other allocation on its GPUs, while both live.
+    `rates` has (since when, work per second), the first from the end of the pause on. `fail_s` is
+    when it fails by itself. `end_s` and `phase` say when and how it ends if nothing changes.
+    `stopped_s` is when it was ordered to stop. `colocated_key` is the other allocation on its GPUs
+    while both live.
     """
 
     order: Order
@@ -109,11 +124,11 @@ class _SimulatedAllocation:
     detail: str = ""
     stopped_s: float = math.inf
     is_over: bool = False
-    calendar_entry: int = 0  # which entry of the cluster's calendar counts
+    calendar_entry: int = 0  # the valid entry of the cluster's calendar
     colocated_key: Key | None = None
 
     def work(self, now_s: float) -> float:
-        """Safe work since the start."""
+        """Return the safe work since the start."""
         if self.is_over and self.phase is Phase.FINISHED:
             return self.order.remaining_work
         ready = self.rates[0][0]
@@ -125,8 +140,8 @@ class _SimulatedAllocation:
         return min(self._work_after(worked), self.order.remaining_work)
 
     def _work_after(self, worked_s: float) -> float:
-        """Work of so many seconds after the pause."""
-        # nearly all of them: asked of every run at every look
+        """Return the work of so many seconds after the pause."""
+        # the usual case, made fast because it is asked of every allocation at every poll
         if len(self.rates) == 1:
             return self.rates[0][1] * worked_s
         ready, ends = self.rates[0][0], [*(since for since, _ in self.rates[1:]), math.inf]
@@ -136,7 +151,7 @@ class _SimulatedAllocation:
         )
 
     def set_rate(self, rate: float, at_s: float) -> None:
-        """Work at this rate from then on; unless it was told to stop, that says when it ends."""
+        """Let it work at this rate from at_s on; update its end unless it has to stop."""
         since = max(at_s, self.rates[0][0]) if self.rates else at_s
         self.rates = [(s, r) for s, r in self.rates if s < since] + [(since, rate)]
         if self.stopped_s == math.inf:
@@ -150,9 +165,7 @@ class _SimulatedAllocation:
 
 @dataclass
 class SimulatedMachines:
-    """Machines with GPUs by pool, and what runs on them. All times inside are real ones
-    (clock.now_s).
-    """
+    """Machines with GPUs by pool, and what runs on them; all times inside are true ones."""
 
     gpus: dict[str, int]
     clock: SimulatedClock = field(default_factory=SimulatedClock)
@@ -175,7 +188,7 @@ class SimulatedMachines:
         self._entries = 0
 
     def start(self, order: Order) -> None:
-        """As Executor.start."""
+        """Start an allocation, as Executor.start."""
         self.admit(order.token)
         if not self._is_new_generation(order.job_id, order.generation):
             return
@@ -210,7 +223,7 @@ class SimulatedMachines:
         self._schedule_end(run)
 
     def _find_colocated(self, order: Order) -> Key | None:
-        """The living allocation on whose GPUs the order starts. Raises NotNow."""
+        """Return the living allocation on whose GPUs the order starts. Raises NotNow."""
         if order.beside is None:
             return None
         key = (order.beside.job_id, order.beside.generation)
@@ -218,7 +231,7 @@ class SimulatedMachines:
         return key if starts_on_shared_gpus(order, run is not None and not run.is_over) else None
 
     def _colocate(self, one: Key, other: Key) -> None:
-        """The two run on the same GPUs from now on."""
+        """Let the two run on the same GPUs from now on."""
         a, b = self._open[one], self._open[other]
         if b.colocated_key is not None or (a.order.pool, a.order.gpus) != (
             b.order.pool,
@@ -239,8 +252,9 @@ class SimulatedMachines:
         return self.truth.colocated_rate(run.order, other.order)
 
     def stop(self, job_id: str, generation: int, token: int) -> None:
-        """As Executor.stop; what was never started is known as stopped and does not start any
-        more.
+        """Stop an allocation, as Executor.stop.
+
+        One that was never started counts as stopped, and does not start any more.
         """
         self.admit(token)
         self.end_due_allocations()
@@ -263,14 +277,14 @@ class SimulatedMachines:
         if run is None or run.is_over or run.stopped_s < math.inf:
             return
         run.stopped_s = now
-        # a failure that was to come first comes all the same
+        # a failure that comes before the stop still happens
         if run.phase is not Phase.FAILED or run.end_s > now + self.truth.stop_s(run.order):
             run.end_s, run.phase, run.detail = now + self.truth.stop_s(run.order), Phase.STOPPED, ""
         self._schedule_end(run)
         self.end_due_allocations()
 
     def observe(self) -> list[Observation]:
-        """As Executor.observe; at_s is what the clock on the wall shows."""
+        """Return observations, as Executor.observe; at_s is what the clock shows."""
         self.end_due_allocations()
         now, wrong = self.clock.now_s, self.clock.offset_s
         return [
@@ -286,7 +300,7 @@ class SimulatedMachines:
         ]
 
     def acknowledge(self, job_id: str, generation: int) -> None:
-        """As Executor.acknowledge. Raises UsageError for what has not ended."""
+        """Forget an allocation, as Executor.acknowledge. Raises UsageError if it has not ended."""
         self.end_due_allocations()
         run = self._open.get((job_id, generation))
         if run is not None and not run.is_over:
@@ -296,9 +310,7 @@ class SimulatedMachines:
         self._acknowledged[job_id] = max(self._acknowledged.get(job_id, -1), generation)
 
     def set_gpus(self, pool: str, gpus: int) -> None:
-        """Machines come or go: the pool has so many GPUs from now on. Those that started last
-        are lost first.
-        """
+        """Change the GPUs of a pool; the allocations that started last are lost first."""
         self.end_due_allocations()
         self.gpus[pool] = gpus
         here = [r for r in self._open.values() if r.order.pool == pool and not r.is_over]
@@ -312,7 +324,7 @@ class SimulatedMachines:
                 self.lose(job_id, "its machine is gone")
 
     def lose(self, job_id: str, why: str) -> None:
-        """What the job holds is lost now, with what it did since its last checkpoint."""
+        """Let the allocation of the job be lost now, with its work since the last checkpoint."""
         self.end_due_allocations()
         generation = self._generation_holding_gpus.get(job_id)
         if generation is not None:
@@ -322,7 +334,7 @@ class SimulatedMachines:
             self.end_due_allocations()
 
     def fail(self, job_id: str, why: str) -> None:
-        """What the job holds fails now."""
+        """Let the allocation of the job fail now."""
         self.end_due_allocations()
         generation = self._generation_holding_gpus.get(job_id)
         if generation is not None:
@@ -332,7 +344,7 @@ class SimulatedMachines:
             self.end_due_allocations()
 
     def next_end(self) -> float:
-        """When the next allocation ends as things stand (clock.now_s), inf: none."""
+        """Return the true time of the next end if nothing changes, inf if there is none."""
         self.end_due_allocations()
         while self._calendar:
             end, entry, key = self._calendar[0]
@@ -342,7 +354,7 @@ class SimulatedMachines:
         return math.inf
 
     def end_due_allocations(self) -> None:
-        """Let everything end that has ended by now."""
+        """End the allocations whose end has come."""
         while self._calendar and self._calendar[0][0] <= self.clock.now_s:
             end, entry, key = heapq.heappop(self._calendar)
             run = self._open.get(key)
@@ -351,7 +363,7 @@ class SimulatedMachines:
             run.is_over = True
             if run.colocated_key is None:
                 self.used[run.order.pool] -= run.order.gpus
-            else:  # the other one goes on alone on these GPUs
+            else:  # the colocated job goes on alone on these GPUs
                 left = self._open[run.colocated_key]
                 run.colocated_key = left.colocated_key = None
                 left.set_rate(self._rate(left, None), end)
@@ -361,7 +373,7 @@ class SimulatedMachines:
             self._last_release[key[0]] = end, run.order.gpus
 
     def admit(self, token: int) -> None:
-        """Remember the highest token; raises StaleOrder if a higher one was seen."""
+        """Remember the highest token. Raises StaleOrder if a higher one was seen."""
         if token < self.token:
             raise StaleOrder(f"an order with token {token} came after one with {self.token}")
         self.token = token
@@ -382,7 +394,7 @@ class SimulatedMachines:
             )
 
     def _draw_failure_s(self, order: Order) -> float:
-        """Seconds until the allocation fails by itself."""
+        """Return the seconds until the allocation fails by itself."""
         per_hour = self.truth.failures_per_gpu_hour * order.gpus
         if per_hour <= 0:
             return math.inf
@@ -391,7 +403,7 @@ class SimulatedMachines:
 
 
 class SimulatedExecutor:
-    """A way to reach the cluster; it remembers nothing by itself."""
+    """An executor of the cluster; it keeps no state itself."""
 
     name = "simulated"
     capabilities = Capabilities(reports_progress=True)
@@ -400,21 +412,21 @@ class SimulatedExecutor:
         self.cluster = cluster
 
     def start(self, order: Order) -> None:
-        """Raises StaleOrder."""
+        """Start an allocation. Raises StaleOrder and NotNow."""
         self.cluster.start(order)
 
     def stop(self, job_id: str, generation: int, token: int) -> None:
-        """Raises StaleOrder."""
+        """Stop an allocation. Raises StaleOrder."""
         self.cluster.stop(job_id, generation, token)
 
     def observe(self) -> Sequence[Observation]:
-        """Exact and complete."""
+        """Return observations, which are exact and complete."""
         return self.cluster.observe()
 
     def acknowledge(self, job_id: str, generation: int) -> None:
-        """Raises UsageError for what has not ended."""
+        """Forget an allocation. Raises UsageError if it has not ended."""
         self.cluster.acknowledge(job_id, generation)
 
     def capacity(self) -> Mapping[str, int]:
-        """GPUs of the machines that are there."""
+        """Return the GPUs of the present machines."""
         return dict(self.cluster.gpus)

@@ -1,9 +1,11 @@
-"""The process that looks after one allocation: python -m allocator.executors.supervisor FOLDER
+"""The supervisor of one allocation.
+
+Usage: python -m allocator.executors.supervisor FOLDER
 
 It starts the command of the job, stops it when stop.json appears, makes sure that none of its
-processes is left, and writes exit.json. It runs in a session of its own, so that it survives the
-controller, and holds keeper.lock as long as it lives, so that others can see whether it lives. It
-imports the standard library only, because it has to start quickly.
+processes is left, and writes exit.json. It runs in its own session, so that it survives the
+controller. It holds keeper.lock as long as it lives, so that other processes can see whether it
+lives. It imports few modules, because it has to start quickly.
 """
 
 from __future__ import annotations
@@ -31,10 +33,10 @@ from allocator.io.tables.limited_reader import as_storable_text, read_end, read_
 
 LOCK, SUPERVISOR, EXIT, BASE = "keeper.lock", "keeper.json", "exit.json", "base.json"
 PROGRESS, OUT, ERR = "progress", "stdout", "stderr"
-TICK_S = 0.05  # between two looks
-LEFTOVERS_S = 5.0  # what a job that has ended left running gets this long to end by itself
+TICK_S = 0.05  # seconds between two checks
+LEFTOVERS_S = 5.0  # seconds that processes left by an ended job have to end by themselves
 LAST_WORDS = 400  # characters of stderr in the detail of a failure
-# of the controller's environment; so is ALLOCATOR_*
+# variables of the controller that jobs do not get; ALLOCATOR_* neither
 HIDDEN = ("PGPASSWORD", "PGPASSFILE", "PGSERVICEFILE")
 MARKER = "ALLOCATOR_ALLOCATION"
 PHASES = ("stopped", "finished", "failed", "lost")
@@ -42,19 +44,20 @@ MOST_DETAIL = 1000  # characters
 
 
 class Supervisor:
-    """One allocation: `folder` holds its order.json."""
+    """The supervisor of the allocation in `folder`, which holds its order.json."""
 
     def __init__(self, folder: Path, order: dict[str, Any]) -> None:
         self.folder, self.order = folder, order
-        self.is_termination_requested = False  # to end, by a signal to the supervisor
-        self.is_stop_requested = False  # to stop, by stop.json, while the job's first process lived
-        self.status: int | None = None  # of the job's first process, as waitpid says it
+        self.is_termination_requested = False  # by a signal to the supervisor
+        self.is_stop_requested = False  # by stop.json, while the first process of the job lived
+        self.status: int | None = None  # of the job's first process, as from waitpid
         self.stopping_since: float | None = None
         self.was_killed = False
 
     def supervise(self) -> dict[str, Any]:
-        """Run the command to its end; returns what exit.json says. On return nothing of it is
-        alive.
+        """Run the command to its end, and return the content of exit.json.
+
+        On return none of its processes is alive.
         """
         try:
             child = self._spawn()
@@ -62,7 +65,7 @@ class Supervisor:
             return self._build_exit("failed", None, f"could not be started: {error}")
         while self._check_processes(child.pid):
             time.sleep(TICK_S)
-        child.returncode = 0  # waitpid was ours; Popen need not wonder
+        child.returncode = 0  # waitpid was called here, so Popen has to be given a code
         return self._judge_exit()
 
     def _spawn(self) -> subprocess.Popen[bytes]:
@@ -85,7 +88,7 @@ class Supervisor:
             )
 
     def _check_processes(self, pid: int) -> bool:
-        """One look at everything; False: it is over."""
+        """Check the processes and stop.json once; return False when all is over."""
         self._reap_children(pid)
         self._remember_base()
         now, grace_s = time.monotonic(), self.order["grace_s"]
@@ -95,12 +98,12 @@ class Supervisor:
                 self.is_termination_requested or self.is_stop_requested
             ):
                 self.stopping_since = now
-                _terminate_group(pid)  # not reaped yet, so the number is still its own
+                _terminate_group(pid)  # not reaped yet, so no other process has this pid
             if self.stopping_since is not None and now - self.stopping_since > grace_s:
                 self._kill_descendants()
             return True
         left = find_descendants(os.getpid())
-        # it ended by itself and left something running
+        # the job ended by itself and left processes running
         if left and self.stopping_since is None:
             self.stopping_since = now + LEFTOVERS_S - grace_s
             for p in left:
@@ -115,16 +118,14 @@ class Supervisor:
         kill_all(lambda: find_descendants(os.getpid()), 0.0)
 
     def _reap_children(self, first: int) -> None:
-        """Take note of every child that ended: the job's first process, and orphans of its own."""
+        """Collect every child that ended: the first process of the job, and orphans."""
         with suppress(ChildProcessError):
             while (ended := os.waitpid(-1, os.WNOHANG))[0]:
                 if ended[0] == first:
                     self.status = ended[1]
 
     def _remember_base(self) -> None:
-        """Where nothing is known of the job's earlier work, the first thing it reports is where
-        it began.
-        """
+        """Record the first reported work as the base if the earlier work of the job is unknown."""
         if (
             self.order["base"] is None
             and (report_line := report.read(self.folder / PROGRESS)) is not None
@@ -158,7 +159,7 @@ class Supervisor:
         return build_ending(self.folder, self.order, phase, detail) | {"exit_code": code}
 
     def install_signal_handlers(self) -> None:
-        """Let the signals that would end this process end the job first."""
+        """Make the signals that would end this process end the job first."""
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, self._request_termination)
 
@@ -167,8 +168,11 @@ class Supervisor:
 
 
 def build_ending(folder: Path, order: dict[str, Any], phase: str, detail: str) -> dict[str, Any]:
-    """What exit.json says of an allocation that ended now. work_done: since it started; safe: in
-    all, None: nothing is known; both as the last checkpoint has it."""
+    """Return the content of exit.json of an allocation that ended now.
+
+    `work_done` is the work since the start. `safe` is the safe work of the job in all, None if it
+    is unknown. Both are as of the last checkpoint.
+    """
     report_line = report.read(folder / PROGRESS)
     return {
         "phase": phase,
@@ -180,8 +184,11 @@ def build_ending(folder: Path, order: dict[str, Any], phase: str, detail: str) -
 
 
 def read_ending(folder: Path) -> dict[str, Any] | None:
-    """What exit.json says; None where there is none yet. A job may write to its folder, so that an
-    ending without the fields of `build_ending` counts as a failure."""
+    """Return the content of exit.json, or None if there is none yet.
+
+    A job may write to its folder, so an ending without the fields of `build_ending` counts as a
+    failure.
+    """
     end = read_json(folder / EXIT)
     if end is None:
         return None
@@ -204,9 +211,7 @@ def read_ending(folder: Path) -> dict[str, Any] | None:
 
 
 def read_safe_work(folder: Path, order: dict[str, Any]) -> float:
-    """Work since the allocation started that a checkpoint holds, from 0 to all that was left to
-    do.
-    """
+    """Return the work since the start that a checkpoint holds, from 0 to the remaining work."""
     base = order["base"]
     if base is None:
         base = (read_json(folder / BASE) or {}).get("base")
@@ -217,8 +222,8 @@ def read_safe_work(folder: Path, order: dict[str, Any]) -> float:
 
 
 def build_environment(folder: Path, order: dict[str, Any]) -> tuple[dict[str, str], str]:
-    """(environment, working folder) of the job."""
-    # a job that was submitted under the name of a forgotten one begins with nothing
+    """Return (environment, working folder) of the job."""
+    # a new job under the name of a forgotten one begins without work
     first = int(order.get("first_generation", 1))
     place = folder.parent.parent / "jobs" / folder.name.rpartition(".")[0]
     workdir = order["workdir"] or str(place / ("work" if first <= 1 else f"work.{first}"))
@@ -244,7 +249,7 @@ def build_environment(folder: Path, order: dict[str, Any]) -> tuple[dict[str, st
 
 
 def read_last_words(path: Path) -> str:
-    """': ' and the end of the file in one line, '' if there is nothing."""
+    """Return ': ' and the end of the file in one line, '' if the file is empty or missing."""
     try:
         text = read_end(path, LAST_WORDS).decode("utf-8", "replace")
     except OSError:
@@ -254,12 +259,12 @@ def read_last_words(path: Path) -> str:
 
 
 def open_for_appending(path: Path) -> Any:
-    """The file, open for appending, readable by its owner only."""
+    """Open the file for appending, readable by its owner only."""
     return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab")
 
 
 def _terminate_group(pid: int) -> None:
-    """Ask every process of the job's group to end; one that was halted has to run for that."""
+    """Ask every process of the job's group to end, and continue halted ones so that they can."""
     for number in (signal.SIGTERM, signal.SIGCONT):
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(pid, number)
@@ -295,7 +300,7 @@ def main(folder: Path) -> int:
         try:
             write_json(folder / EXIT, exit_value)
             return 0
-        # a full disk: until this is written the allocation counts as running
+        # a full disk: the allocation counts as running until this is written
         except OSError as error:
             with suppress(OSError):  # its log may be on the same disk
                 os.write(2, f"exit.json: {error}\n".encode())
