@@ -1,5 +1,4 @@
-"""The limits that keep a job from more: those without which it gets more when the round is decided
-again.
+"""The causes that keep a job from more: limits without which a new decision gives it more.
 
 Limits are lifted one at a time, then in pairs, then all three. The first set that gives a job more
 is its cause. So lifting all limits that are named gives the job more, and lifting only some of them
@@ -8,13 +7,13 @@ does not. A lifted limit is absent:
     budget        no budget_per_hour of the round
     quota         no max_gpus, budget_per_hour, max_spot_gpus or max_spot_share of its tenant
     GPUs          every pool has GPUs for all jobs
-    max_changes   tried last, if the three together do not help
+    max_changes   tried last, if the other three together do not help
 
-All jobs of a round are treated at once, so the number of new decisions depends on the limits, not
-on the jobs. `DecisionSearch` decides again by the same policy. `PriceSearch` is for rounds of more
-than FEW jobs: the prices of the lifted round say which jobs would get more. A job whose gain or
-loss at these prices is less than MARGIN of its value may or may not get more; it is reported as
-outranked, without a cause.
+All jobs of a round are treated at once, so the number of new decisions depends on the limits and
+not on the jobs. `DecisionSearch` decides again by the same policy. `PriceSearch` is for rounds of
+more than FEW jobs: the prices of the lifted round show which jobs would get more. If a job's gain
+or loss at these prices is less than MARGIN of its value, the job may or may not get more. It is
+reported as outranked, without a cause.
 """
 
 from __future__ import annotations
@@ -51,15 +50,15 @@ from formulations.model.ragged import ragged
 from formulations.model.rows import exposure_label
 
 BUDGET, QUOTA, GPUS, CHANGES = "budget", "quota", "GPUs", "max_changes"
-# share of a job's value: a smaller gain or loss at lifted prices is not conclusive
+# share of a job's value: a smaller gain or loss at the prices of a lifted round proves nothing
 MARGIN = 0.01
 SAMPLE_MARGIN = 0.03  # the same at prices that come from a sample
-MOST = 60  # sets of limits that are lifted at most
+MOST = 60  # largest number of sets of limits that are lifted
 MOST_PRICED = 16  # the same, where prices are found for each
 COARSE = 9e-4  # temperature at which the search for prices ends
-# jobs up to which the policy decides again, and prices alone count only where they prove it
+# Up to this number of jobs the policy decides again, and prices count only where they are a proof.
 FEW = 300
-# jobs from which the prices of a sample of them are enough, and sets then
+# With more jobs, prices come from a sample of them; the second number replaces MOST_PRICED.
 LARGE, MOST_LARGE = 3000, 6
 SAMPLE, SAMPLE_COARSE = 1000, 4e-3  # jobs of the sample, and the temperature for it
 
@@ -90,7 +89,7 @@ class Causes:
 
 @dataclass(frozen=True)
 class GainingJobs:
-    """Jobs that get more, with their pools and GPUs; `near` are jobs that may get more."""
+    """The jobs that get more, with their pools and GPUs; `near` are jobs that possibly get more."""
 
     jobs: Ints
     pool: Ints
@@ -209,8 +208,7 @@ class LiftedDecision(Protocol):
 
 
 Decide = Callable[[Problem, float], LiftedDecision | None]
-"""(problem, seconds) -> its decision by the same policy; None where there is none within the asked
-gap."""
+"""(problem, seconds) -> decision by the same policy, None if there is none within the gap."""
 
 
 class DecisionSearch:
@@ -232,7 +230,7 @@ class DecisionSearch:
         if found is None:
             raise SearchFailed
         old, new, m = self._plan, found.allocation, found.round.option_table
-        # what the job has now may have another value in the lifted round
+        # the option that the job has now may have another value in the lifted round
         same = option_at(m, asked, old.pool[asked], old.gpus[asked])
         alone = (same >= 0) & (old.primary[asked] < 0)
         now = np.where(alone, np.append(m.value, 0.0)[same], self._witness.value[asked])
@@ -256,9 +254,9 @@ class DecisionSearch:
 class PriceSearch:
     """Finds the prices of lifted rounds.
 
-    With more GPUs sizes and values may change, so that is another round. In rounds of more than
-    LARGE jobs it is the same round without the rows of its pools, and prices come from a sample of
-    the jobs, except for those without a budget.
+    With more GPUs, sizes and values may change, so the round is compiled again. In rounds of more
+    than LARGE jobs it is the same round without the rows of its pools. Prices then come from a
+    sample of the jobs, except for the round without a budget.
     """
 
     def __init__(self, round_: CompiledRound, choice: Ints, prices: Floats, seconds: float) -> None:
@@ -281,7 +279,7 @@ class PriceSearch:
                 known, prices=np.where(lifted_rows(at.round, (QUOTA,), tenant), 0.0, known.prices)
             )
             if (free.prices == known.prices).all() or not len(at.find_gaining(free, asked).jobs):
-                # its quota has no price, or a very small one
+                # the quota of the tenant has no price, or a very small one
                 return NOBODY
             known = self._solve_prices(at, limits, tenant)
         return at.find_gaining(known, asked)
@@ -327,7 +325,8 @@ class PriceSearch:
             ).prices
             - there
         )
-        # the change of prices in the sample is added to the prices of all jobs: its errors cancel
+        # The change of prices in the sample is added to the prices of all jobs, so that most of the
+        # errors of the sample cancel.
         prices = spread_prices(
             c, project_prices(c, np.where(gone, 0.0, self._prices[()].prices + move))
         )
@@ -338,7 +337,7 @@ class PriceSearch:
         return _LiftedPrices(prices, SAMPLE_MARGIN)
 
     def _price_margins(self, c: Choices, dual: Dual) -> _LiftedPrices:
-        # with many jobs, few of them are not served as the prices predict
+        # with many jobs, the prices predict wrongly for only a few
         if c.J > FEW:
             return _LiftedPrices(dual.prices, MARGIN)
         plan = round_pairs(c, dual, self._until)
@@ -364,11 +363,11 @@ def _without_row_bounds(c: Choices, gone: Bools) -> Choices:
 
 @dataclass(frozen=True)
 class _LiftedPrices:
-    """Prices (m,) of a model's rows, and the least gain that counts: a share of the value, and an
-    amount.
+    """The prices (m,) of a model's rows, and the least gain that counts.
 
-    A job that gains more than bound less value of a plan is served in every best plan; one that
-    loses more, in none.
+    The least gain is the larger of `share` of the value, and `amount`. A job that gains more than
+    the bound less the value of a plan is served in every best plan. A job that loses more is served
+    in none.
     """
 
     prices: Floats
@@ -396,7 +395,7 @@ class _PlanContext:
 
     @classmethod
     def of(cls, round_: CompiledRound, chosen: Ints, option_table: OptionTable) -> _PlanContext:
-        """Build the context; option_table is that of the plan's round."""
+        """Build the context; `option_table` is that of the round of the plan."""
         m, i = round_.option_table, round_.instance
         now = np.append(option_table.value, 0.0)[chosen]
         if option_table is not m:

@@ -37,10 +37,10 @@ from allocator.solvers.base import SolveLimits, Solver
 from formulations.model.linear import Floats, Ints
 
 NO_LIMITS = SolveLimits()
-REASONS_S = 2.0  # seconds that these decisions may take in all
-# these concern the best plan without a limit, not any plan within the gap
+REASONS_S = 2.0  # most seconds for all decisions that reasons need
+# reasons concern the best plan without a limit, not any plan within the gap
 REASONS_GAP = 1e-5
-LEAST_REASONS_S = 0.2  # and at least, even when the time limit has been used up
+LEAST_REASONS_S = 0.2  # least seconds for them, even after the time limit
 # relative: rows are kept to this tolerance, so a bound this close equals the value
 EXACT = 1e-9
 # relative: a larger difference between two accounts of a plan is no rounding error
@@ -53,7 +53,7 @@ NOTHING = 1e-9  # smaller values count as 0, as in the gap (docs/reference/rules
 class Decision:
     """A decision that has passed the audit: the plan, its value, and its proof.
 
-    build_s and solve_s are the wall seconds to compile the round, and to decide and audit it.
+    `build_s` has the wall seconds to compile the round, `solve_s` those to decide and audit it.
     """
 
     task: Task
@@ -75,11 +75,15 @@ class Decision:
 
     @cached_property
     def proof(self) -> tuple[float, str, float]:
-        """(bound, name of its source, relative gap).
+        """The bound, the name of its source, and the relative gap.
 
         No plan has a larger value than the bound, whichever jobs share GPUs, and whatever the
-        policy considered. The dual is computed here if the policy did not need it. Raises
-        AuditFailure if the bound is below the value.
+        policy considered. The dual is computed here if the policy did not need it.
+
+        Raises
+        ------
+        AuditFailure
+            The bound is below the value.
         """
         bound, by = bound_over_all_pairs(self.task), "lagrangian"
         if self.proposal.bound < bound and self.round.has_all_pairs:
@@ -89,13 +93,18 @@ class Decision:
 
 
 def check_bound(bound: float, by: str, witness: Audit, offered: Floats) -> float:
-    """Return the bound of an audited plan, or the plan's value where the two differ by rounding
-    only.
+    """Return the bound of an audited plan.
+
+    It is the plan's value where the two differ only by rounding.
 
     Parameters
     ----------
+    bound, by : float and str
+        The bound and the name of its source.
+    witness : Audit
+        The audit of the plan.
     offered : (n,)
-        Values of the options of the round, because an empty plan has no scale of its own.
+        Values of the options of the round, because an empty plan has no scale.
 
     Raises
     ------
@@ -123,7 +132,7 @@ def _tolerance(scale: float, witness: Audit) -> float:
 
 
 def _compare_accounts(round_: CompiledRound, choice: Ints, witness: Audit) -> Iterator[str]:
-    """Yield a fault where the values of the chosen options do not add up to what the audit finds.
+    """Yield a fault where the values of the chosen options do not add up to the value of the audit.
 
     Jobs that share GPUs are valued together, so sums over all jobs are compared.
     """
@@ -184,8 +193,10 @@ def decide_next_round(
     limits: SolveLimits = NO_LIMITS,
     seconds: Mapping[str, float] | None = None,
 ) -> tuple[Plan, Memory]:
-    """Decide a round from the memory of the previous one, None for the first; also return its
-    memory.
+    """Decide a round from the memory of the previous one, and return also the memory of this one.
+
+    The memory is None for the first round. The other parameters and the errors are those of
+    `decide`.
     """
     begin = time.monotonic()
     decision = decide_round(problem, policy=policy, solver=solver, limits=limits, memory=memory)
@@ -319,10 +330,12 @@ def run_policy(
 def override_settings(
     problem: Problem, objective: str | None, budget: float | None, horizon: int | None = None
 ) -> Problem:
-    """Return the problem with another objective, budget or number of intervals of the policy
-    `horizon`.
+    """Return the problem with another objective, budget or number of intervals.
 
-    Raises UsageError on invalid values.
+    Raises
+    ------
+    UsageError
+        A value is invalid.
     """
     if objective is not None:
         try:

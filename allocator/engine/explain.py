@@ -1,8 +1,7 @@
-"""Why one job got what it got, the price it would have to beat, what would help, and who would
-lose.
+"""Explain one job: why it got what it got, the price to beat, what would help, and who would lose.
 
-Every "would" below is verified by deciding the changed round again, never guessed from prices
-alone.
+Every "would" in an explanation is verified by deciding the changed round again. Prices alone never
+count as a proof.
 """
 
 from __future__ import annotations
@@ -37,10 +36,10 @@ from allocator.solvers.base import SolveLimits
 from formulations.model.linear import Floats
 
 SHOWN = 8  # options and losers listed at most
-FEWEST, MOST = 3, 60  # default number of decisions of a search
-EFFORT = 20_000  # options of all decisions together if a solver is called,
-UNSOLVED = 1.5  # times as many if prices prove the plan
-EXACTLY = 1000  # options up to which the plan that serves the job is solved to the gap
+FEWEST, MOST = 3, 60  # limits of the default number of decisions of a search
+EFFORT = 20_000  # options of all decisions of a search together, if a solver is called
+UNSOLVED = 1.5  # factor of EFFORT if prices prove the plan, without a solver
+EXACTLY = 1000  # most options with which the plan that serves the job is solved to the gap
 
 
 @dataclass(frozen=True, repr=False)
@@ -54,13 +53,13 @@ class Explanation:
     got : dict
         Its entry of the plan.
     due_s, due_for : float and str, optional
-        When it should be done, and the job whose deadline that is: itself or one that comes after.
+        Time when it should be done, and the job whose deadline that is: itself or a successor.
     options : tuple of dict
         Its best options with value, price and surplus (value - price), best first.
     offered, needed : float, optional
         Value per GPU-hour of the best better option, and the price of its GPUs. None if the job
         has all it can use.
-    changes : tuple of Change
+    changes : tuple of VerifiedChange
         Changes of the input that would give it more, each verified by deciding again.
     untried : tuple of str
         Kinds of changes for which no decision was left.
@@ -68,10 +67,10 @@ class Explanation:
         Jobs that would lose if it had to be served, and what the plan would lose.
     is_late : bool
         A trial was cut off by the time limit and proves nothing.
-    start : Start, optional
+    start : StartEstimate, optional
         When a job that got nothing can be expected to start.
     summary : str
-        All that in plain words.
+        The explanation in one plain sentence or more.
 
     Examples
     --------
@@ -121,7 +120,7 @@ class Explanation:
         return self.got["reason"] is None
 
     def lines(self) -> list[str]:
-        """Say the explanation in sentences.
+        """Return the explanation in sentences.
 
         Returns
         -------
@@ -196,16 +195,15 @@ def explain(
     job_id : str
         The job.
     policy, objective, budget, horizon, solver, limits
-        As of `allocator.solve`: how the user decides. Limits hold for each decision
-        made on the way.
+        As of `allocator.solve`: how the user decides. Limits hold for each decision of the search.
     tries : int, optional
-        Decisions that the search may make. By default fewer where the round has more options:
-        each takes longer.
+        Largest number of decisions of the search. The default is smaller for rounds with more
+        options, where each decision takes longer.
 
     Raises
     ------
     UsageError
-        For an unknown job; and whatever deciding the round raises.
+        The job is unknown. Deciding the round may raise other errors.
     """
     command = SolveCommand(policy, objective, budget, horizon, solver, limits or SolveLimits())
     problem = command.problem(snapshot, {})
@@ -263,7 +261,7 @@ def explain(
 
 
 def default_tries(decision: Decision) -> int:
-    """Return the default number of decisions of a search: they take about a second at most."""
+    """Return the default number of decisions of a search, which take about a second together."""
     effort = EFFORT if decision.proposal.solver else UNSOLVED * EFFORT
     return max(FEWEST, min(MOST, int(effort) // max(len(decision.round.option_table), 1)))
 

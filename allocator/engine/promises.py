@@ -1,6 +1,6 @@
 """Which deadlines of a snapshot can be promised together, why others cannot, and the alternatives.
 
-A promise stands on a plan (formulations/deadlines/joint_promises.py): sizes over time for every
+A promise is based on a plan (formulations/deadlines/joint_promises.py): sizes over time for every
 promised job, within GPUs, quotas and budgets. So all promises can be kept together as long as
 speeds are right, no GPUs are lost, and nothing that the plan needs is given away. Running jobs are
 promised first, then jobs by submission, so a later job never costs an earlier one its promise. A
@@ -41,24 +41,24 @@ FIELDS = (
     "earliest_s",
     "reason",
 )
-NAMED = 3  # jobs named whose promises conflict
+NAMED = 3  # conflicting jobs that a refusal names
 
 
 @dataclass(frozen=True)
 class DeadlineAnswer:
-    """The answer for one job. Times are on the clock of now_s.
+    """The answer for one job; times are on the clock of now_s.
 
     Attributes
     ----------
     due_s : float or None
-        Its deadline (that of a stage of a pipeline: pipelines.py), None = none.
+        Its deadline, None = none. For a stage of a pipeline see allocator/performance/pipelines.py.
     promised : bool or None
-        None without a deadline.
+        Whether the deadline is promised, None without a deadline.
     pool, gpus_now, most_gpus, done_s
         Those of the plan that keeps the promise.
     earliest_s : float or None
-        Earliest deadline that could be promised besides all promises made. None: none in sight, or
-        not needed.
+        Earliest deadline that could be promised in addition to all promises made. None: none was
+        found, or it is not needed.
     reason : str
         Why it is not promised.
     """
@@ -83,8 +83,8 @@ class DeadlineAnswer:
 class Promises:
     """An answer for each job in file order, and counts of deadlines.
 
-    `wanted` and `kept` are the deadlines that exist and those promised. No plan keeps more than
-    `most` of them.
+    `wanted` is the number of deadlines, `kept` the number of those promised. No plan keeps more
+    than `most` of them.
     """
 
     jobs: tuple[DeadlineAnswer, ...]
@@ -94,7 +94,7 @@ class Promises:
 
 
 def promises(problem: Problem) -> Promises:
-    """Return the answers for a snapshot. Raises nothing."""
+    """Return the answers for all jobs of a snapshot."""
     state = _PromisedRound(problem, np.ones(len(problem.jobs), dtype=bool))
     answers = tuple(state.answer(j) for j in range(len(problem.jobs)))
     wanted = sum(a.promised is not None for a in answers)
@@ -105,10 +105,15 @@ def promises(problem: Problem) -> Promises:
 
 
 def promise(problem: Problem, job_id: str) -> DeadlineAnswer:
-    """Return the answer for one job in less time, because only jobs with promises are considered
-    besides.
+    """Return the answer for one job.
 
-    Raises UsageError for an unknown job.
+    This takes less time than `promises`, because only this job and jobs with deadlines are
+    considered.
+
+    Raises
+    ------
+    UsageError
+        The job is unknown.
     """
     j = job_number(problem, job_id)
     return _PromisedRound(
@@ -137,7 +142,7 @@ class _PromisedRound:
 
     @cached_property
     def after_last_deadline(self) -> ReservationPlan:
-        """What is left, including the time after the last deadline."""
+        """What the promises leave, including the time after the last deadline."""
         return extend_reservations(self.made, self.round)
 
     def answer(self, j: int) -> DeadlineAnswer:
@@ -205,8 +210,9 @@ class _PromisedRound:
 
 
 def _has_assumed_speed(round_: CompiledRound) -> Bools:
-    """Return the jobs without a given rate of their model that have an option at an assumed speed,
-    (J,).
+    """Find the jobs that have an option at an assumed speed, (J,).
+
+    The speed is assumed where the model has no given rate.
     """
     m, problem = round_.option_table, round_.problem
     model = problem.jobs.model[m.job]
@@ -225,7 +231,7 @@ def _fixed_run(round_: CompiledRound, j: int) -> tuple[int, int, float]:
 
 
 def _explain_refusal(made: ReservationPlan, empty: Floats, j: int, problem: Problem) -> str:
-    """Return why: too late even alone, or the jobs whose promises conflict."""
+    """Return why a deadline is refused: too late even alone, or which promises conflict."""
     places = made.places[j]
     if all(reservation(p.need, p.free(empty), made.slot_s) is None for p in places):
         fastest = max(float(p.need.rate.max()) for p in places)
@@ -255,7 +261,7 @@ def _bound_kept(
     fixed: dict[int, tuple[int, int, float]],
     answers: Sequence[DeadlineAnswer],
 ) -> int:
-    """Return the largest number of deadlines that any plan keeps."""
+    """Return an upper bound on the number of deadlines that any plan keeps."""
     jobs = np.array(
         [
             j
@@ -296,9 +302,9 @@ def _bound_kept(
 
 
 def _initial_capacity(made: ReservationPlan) -> Floats:
-    """Return the most that rows have in any slot before promises, (R,).
+    """Return the most that each row has in any slot before promises, (R,).
 
-    Fixed jobs end sooner or later.
+    The slots differ because fixed jobs end at different times.
     """
     return np.asarray(made.whole.max(axis=1))
 

@@ -52,9 +52,9 @@ from formulations.model import linear
 from formulations.model.headroom import Headroom
 from formulations.model.rows import exposure_label
 
-# a job that offers just the price pays it: prices are exact to about this share of a value
+# A job that offers exactly the price pays it; prices are exact to about this share of a value.
 PAYS = -1e-5
-NEGLIGIBLE = 1e-9  # share of the largest value of an option: solvers do not see smaller values
+NEGLIGIBLE = 1e-9  # share of the largest value of an option: solvers ignore smaller values
 
 
 @dataclass(frozen=True)
@@ -253,11 +253,10 @@ def price_to_beat(
 
 
 def _per_gpu_hour(round_: CompiledRound, best: Ints, chosen: Ints, amount: Floats) -> Floats:
-    """Return how much more `amount` (n,) the best option has than the chosen one, per GPU-hour,
-    (J,).
+    """Return how much more `amount` (n,) the best option has than the chosen one, per GPU-hour.
 
-    The divisor is the additional GPU-hours, or those of the option if it takes no more. The result
-    is nan without a best option.
+    The result has the shape (J,) and is nan without a best option. The divisor is the additional
+    GPU-hours, or those of the option if it takes no more.
     """
     gpus, hours = np.append(round_.option_table.gpus, 0), round_.problem.interval_s / 3600
     extra = gpus[best] - gpus[chosen]
@@ -279,8 +278,7 @@ def _best_options(job: Ints, score: Floats, J: int) -> Ints:
 def _flag_codes(
     round_: CompiledRound, chosen: Ints, better: Bools, surplus: Floats
 ) -> tuple[dict[str, Bools], Bools, Bools]:
-    """Find the jobs to which each code applies that does not depend on prices, in order of
-    precedence.
+    """Find the jobs for each code that does not depend on prices, in order of precedence.
 
     Also return the jobs that offer the price of a better option, and those with a better option
     that fits into the plan. All are (J,).

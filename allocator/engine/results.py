@@ -1,6 +1,4 @@
-"""The full Plan of a decided round: prices, reasons and tables (docs/reference/rules.md, R36 to
-R42).
-"""
+"""The full Plan of a decided round: prices, reasons and tables (rules R36 to R42)."""
 
 from __future__ import annotations
 
@@ -51,9 +49,9 @@ def build_result(
     seconds : mapping of str to float
         Wall seconds by phase, with "total".
     search : CauseSearch, optional
-        Decides again without some limits; None: reasons come from prices.
+        Decides again without some limits. If it is None, reasons come from prices.
     left_s : float
-        Approximate limit of the seconds for that.
+        Approximate limit of the seconds for these decisions.
     """
     problem = round_.problem
     bound, by, gap = proof
@@ -159,8 +157,9 @@ def _jobs(
 def _describe_details(
     problem: Problem, allocation: Allocation, sentences: Sequence[str | None]
 ) -> list[str | None]:
-    """Add to each sentence (J,) that a speed is assumed, where a job has or wants GPUs at such a
-    speed.
+    """Add to each sentence (J,) that a speed is assumed.
+
+    This concerns jobs that have or want GPUs at an assumed speed.
     """
     jobs, kinds = problem.jobs, problem.pools.gpu_type
     pool, gpus = allocation.pool, allocation.gpus
@@ -177,8 +176,8 @@ def _describe_details(
 def _batches(problem: Problem, allocation: Allocation) -> tuple[Ints, Ints]:
     """Return the global batch and the passes per step that each job's speed requires, (J,) each.
 
-    They come from its row of rates.csv, or are the best of a curve that knows batches; -1 or 0 =
-    unknown.
+    They come from its row of rates.csv, or are the best of a curve that knows batches. -1 or 0
+    stands for unknown.
     """
     row = allocation.row
     batch, passes = (
@@ -198,7 +197,7 @@ def _batches(problem: Problem, allocation: Allocation) -> tuple[Ints, Ints]:
 
 
 def _variants(problem: Problem, allocation: Allocation) -> list[str | None]:
-    """Return the variant of the row of rates.csv of each job's speed, (J,), None without one."""
+    """Return the variant in the row of rates.csv of each job's speed, (J,), None without one."""
     names = problem.rates.variant
     return [names[row] or None if row >= 0 else None for row in allocation.row.tolist()]
 

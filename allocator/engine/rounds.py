@@ -33,7 +33,7 @@ class Rounds:
     Parameters
     ----------
     policy, solver, time_limit_s, gap, seed, threads
-        As of `allocator.solve`; they hold for every round.
+        As of `allocator.solve`, for every round.
 
     Attributes
     ----------

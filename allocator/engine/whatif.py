@@ -1,16 +1,16 @@
 """Compare two decisions: the round as it is, and with other values.
 
 The value of an option may depend on the round itself: on its GPUs under the objective `flow`, on
-its weights under all objectives. Values of two rounds are therefore on two scales, and both plans
-are valued on one of them:
+its weights under all objectives. So the values of two rounds are on two scales. Both plans are
+valued on one of them:
 
-    with the other values      if the plan of now keeps every rule there: more was allowed
-    as it is                   else if the new plan keeps every rule of now: less is allowed
-    with the other values      otherwise: each plan breaks a rule of the other round
+- with the other values, if the present plan keeps every rule there: more was allowed;
+- as it is, if only the new plan keeps every rule of the present round: less is allowed;
+- with the other values, if each plan breaks a rule of the other round.
 
-In the first case the new plan has at least the value of the other, in the second at most, within
-the gap. Hours of work do not depend on a scale: they measure a job's work in units of what it does
-in an hour at requested_gpus on its slowest allowed type.
+In the first case the new plan has at least the value of the present plan, in the second at most,
+within the gap. Hours of work do not depend on a scale: they measure a job's work in units of what
+it does in an hour at requested_gpus on its slowest allowed type.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ if TYPE_CHECKING:
     import pandas as pd
 
 WITH, AS_IS = "with the other values", "as it is"
-PRICED = 1e-9  # relative to the plan's value: a limit with a larger price per unit binds
+PRICED = 1e-9  # share of the plan's value: a limit with a larger price per unit binds
 
 
 @dataclass(frozen=True)
 class JobChange:
     """A job that gets something else.
 
-    `what` says whether it starts, stops, grows, shrinks or moves. `left_h` has the hours that its
-    remaining work takes at the speed of each plan, None while it waits.
+    `what` names the action: start, stop, grow, shrink or move. `left_h_before` and `left_h_after`
+    have the hours that its remaining work takes at the speed of each plan, None while it waits.
     """
 
     job_id: str
@@ -142,7 +142,7 @@ class Comparison:
         return dataclasses.asdict(self)
 
     def lines(self) -> Iterator[str]:
-        """Say the comparison in sentences.
+        """Return the comparison in sentences.
 
         Returns
         -------
@@ -253,8 +253,9 @@ def _binding_limits(
 
 
 def _carry_plan(decision: Decision, to: Problem) -> Allocation:
-    """Return the plan in the jobs and pools of another round, by name; unknown jobs and pools get
-    nothing.
+    """Return the plan in the jobs and pools of another round, matched by name.
+
+    Unknown jobs get nothing, and nor do jobs in unknown pools.
     """
     here, plan = decision.round.problem, decision.allocation
     number = {name: j for j, name in enumerate(here.jobs.job_id)}

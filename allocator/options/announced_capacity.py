@@ -16,13 +16,11 @@ import numpy as np
 from allocator.domain.problem import Bools, Floats, Ints, Market, Problem
 from allocator.options.instance_building import CompiledRound, compile_round
 
-EDGE = 1e-9  # share of an interval: a change so near its start happens there
+EDGE = 1e-9  # share of an interval: a change this close to its start happens at the start
 
 
 def gpus_ahead(problem: Problem, intervals: int) -> Ints:
-    """Return the GPUs of each pool that are present throughout each of the coming intervals, (H,
-    P).
-    """
+    """Return the GPUs of each pool that stay throughout each of the coming intervals, (H, P)."""
     out = np.repeat(problem.pools.gpus[None, :], intervals, axis=0)
     known, change = problem.announced, _place(problem)
     for i in np.flatnonzero((known.gpus >= 0) & (change <= intervals)).tolist():
@@ -95,7 +93,7 @@ def same_options(of: CompiledRound, columns: Ints, into: CompiledRound) -> Ints:
 def option_columns(round_: CompiledRound, job: Ints, pool: Ints, gpus: Ints, wanted: Bools) -> Ints:
     """Return the columns in which jobs hold so many GPUs of a pool by themselves, (n,).
 
-    It is -1 where there is none, or where it is not wanted.
+    It is -1 where there is no such column, and where `wanted` is False.
     """
     i, P = round_.instance, len(round_.instance.capacity)
     own = np.flatnonzero(i.primary < 0)

@@ -1,4 +1,4 @@
-"""Every way to run one job to its end: pool, size, batch, with time and cost.
+"""All ways to run one job to its end: pool, size and batch, with time and cost.
 
     hours = (pause + remaining_work / speed) / 3600
     cost  = GPUs x price x hours
@@ -8,8 +8,8 @@ paid, except for the GPUs that the job holds. Reserved pools cost their listed p
 
 At a measured size each row of rates.csv is one way to run (its batch, accumulation and variant). At
 other sizes the ways are the batches of a curve that knows batches, or the interpolation between
-measured sizes. A row or batch that needs more memory than a GPU of the pool has is left out.
-Neither the GPUs that other jobs hold nor revocations of spot GPUs count.
+measured sizes. A row or batch that needs more memory than a GPU of the pool has is left out. The
+GPUs that other jobs hold, and revocations of spot GPUs, are not considered.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from allocator.performance.speed import MEASURED, BelievedSpeeds, Configurations
 from allocator.performance.table import RateTable
 from formulations.objectives import interval
 
-SHOWN_BATCHES = 9  # of a curve in each size
-TRY_S = 60.0  # to try one configuration: a restart and some steps
+SHOWN_BATCHES = 9  # batches of a curve that are shown at each size
+TRY_S = 60.0  # seconds to try one configuration: a restart and some steps
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class RunConfigurations:
 
     @property
     def knee(self) -> int:
-        """The way beyond which money buys little time."""
+        """Return the way beyond which more money saves little time."""
         return knee(self.cost, self.hours)
 
     def fastest(self, cost: float = np.inf) -> int:
@@ -113,8 +113,8 @@ class RunConfigurations:
     def next_to_try(self) -> list[tuple[int, str, float]]:
         """List what to measure next as (index, reason, gain).
 
-        First come the corners of the front, then whatever could change the choice of least time x
-        cost by more than the TRY_S seconds that the try takes.
+        The corners of the front come first. Then come ways whose measurement could change the
+        choice of least time x cost by more than the TRY_S seconds that it takes.
         """
         cost, try_h = np.maximum(self.cost, 1e-9), TRY_S / interval.HOUR
         aim = 0.5 * np.log(self.hours * cost)
@@ -134,7 +134,13 @@ def job_number(problem: Problem, job_id: str) -> int:
 
 
 def configure(problem: Problem, job_id: str) -> RunConfigurations:
-    """All ways to run a job. Raises UsageError for an unknown job or one that can run nowhere."""
+    """Return all ways to run a job.
+
+    Raises
+    ------
+    UsageError
+        The job is unknown, or it can run in no pool.
+    """
     problem, j = estimate_sizes(problem), job_number(problem, job_id)
     pool, gpus, batch, row = _tried(problem, j)
     pools, rates = problem.pools, problem.rates
@@ -171,7 +177,7 @@ def configure(problem: Problem, job_id: str) -> RunConfigurations:
     cost = interval.dollars(
         keeps, gpus * pools.price_per_gpu_hour[pool], seconds, pools.min_billing_s[pool]
     )
-    # the best batch again
+    # the best batch of a curve may also be one of the listed batches
     once = np.unique(np.stack([pool, gpus, size, passes, row]), axis=1, return_index=True)[1]
     keep = np.intersect1d(np.flatnonzero(good), once)
     keep = keep[np.lexsort((size[keep], gpus[keep], pool[keep]))]

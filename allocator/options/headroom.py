@@ -1,8 +1,9 @@
 """Headroom for interactive jobs: the GPUs that interactive.csv keeps in each pool, and their rows.
 
-    H_p = headroom_gpus, or GPUs for as many sessions as may be present at once
-          (formulations/model/headroom.py), with
-          m = sessions_per_hour x (session_s + interval_s) / 3600
+H_p is headroom_gpus, or GPUs for as many sessions as may be present at once
+(formulations/model/headroom.py), with
+
+    m = sessions_per_hour x (session_s + interval_s) / 3600
 
 because a session waits for the next round. Where neither is given, a queue writes headroom_gpus
 into the round (allocator/queue/jobs/sessions.py). Jobs that may not be moved can reduce the

@@ -4,9 +4,9 @@
             -> Instance (dominated options removed) -> LinearModel
 
 Where jobs may share GPUs, a small round offers every pair. A large one begins with the pairs that
-have the best value at the prices of the round without pairs, and keeps the means to price all
-others (`CompiledRound.omitted_pairs`, colocation/pairs.py). The policy adds the missing pairs
-(policies/pairs.py).
+have the best value at the prices of the round without pairs. It can price all other pairs
+(`CompiledRound.omitted_pairs`, options/colocation/pairs.py), and the policy adds those that are
+missing (policies/pairs.py).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from formulations.model.instance import Instance
 from formulations.model.linear import AT_MOST_ONE, COLOCATION, LinearModel
 from formulations.model.single_round import build_model
 
-LISTED = 4000  # pairs of options up to which a round offers them all
+LISTED = 4000  # largest number of pairs of options of which a round offers all
 # relative distance of the bound to the value at the prices that choose the first pairs
 ROUGH = 1e-2
 
@@ -55,7 +55,8 @@ class CompiledRound:
     option : (n,)
         Indices into the option table.
     omitted_pairs : OmittedPairs or None
-        The pairs that are not among the options, None if there are none or nobody asks for more.
+        The pairs that are not among the options, None if there are none, or if they
+        are not needed.
     has_all_pairs : bool
         Whether options and omitted pairs are all that the rules allow.
     """
@@ -88,14 +89,14 @@ class CompiledRound:
     def unchanged_choice(self) -> Ints:
         """Return the choice that changes nothing: running jobs keep their GPUs, all others wait.
 
-        It is -1 also where keeping is impossible. Secondary jobs stay with their primary job; where
-        they cannot, they keep the GPUs themselves.
+        It is -1 for waiting jobs, and where a job cannot keep its GPUs. Secondary jobs stay with
+        their primary job; where they cannot, they keep the GPUs themselves.
         """
         i = self.instance
         choice = np.full(len(self.problem.jobs), -1)
         kept = np.flatnonzero(i.keep)
         present = np.append(i.job, -1)[i.primary[kept]] == self.problem.jobs.primary[i.job[kept]]
-        kept = kept[np.argsort(present, kind="stable")]  # the last of a job counts
+        kept = kept[np.argsort(present, kind="stable")]  # the last option of a job counts
         choice[i.job[kept]] = kept
         return choice
 
@@ -151,7 +152,7 @@ class OmittedPairs:
     start: Floats | None = None
 
     def prices(self, model: LinearModel) -> Floats | None:
-        """Return the prices (m,) to start from: those of the round without pairs."""
+        """Return the prices (m,) of the round without pairs, as a start."""
         if self.start is None:
             return None
         out, shared = (
@@ -162,7 +163,7 @@ class OmittedPairs:
         return out
 
     def names(self, also: tuple[Ints, Ints]) -> tuple[OmittedPairs, PairArrays]:
-        """Add these pairs; also return all of them as (primary, secondary, pool, gpus)."""
+        """Add these pairs, and return also all of them as (primary, secondary, pool, gpus)."""
         m, n = self.exclusive, len(self.exclusive) + 1
         key = np.unique(np.append(self.primary, also[0]) * n + np.append(self.secondary, also[1]))
         primary, secondary = key // n, key % n
@@ -269,8 +270,9 @@ def with_pairs(round_: CompiledRound, primary: Ints, secondary: Ints) -> Compile
 
 
 def same_columns(old: CompiledRound, choice: Ints, new: CompiledRound) -> Ints:
-    """Translate columns (k,) of one round, -1 = nothing, to another round with at least its
-    options.
+    """Translate columns (k,) of one round to another round that has at least its options.
+
+    -1 stands for nothing.
     """
     taken = choice >= 0
     span = int(max(old.option_table.gpus.max(initial=0), new.option_table.gpus.max(initial=0))) + 1

@@ -1,7 +1,7 @@
 """A round seen several intervals ahead: the same options and rows, and the later value of work.
 
 Announced changes of GPUs and prices (options/announced_capacity.py) happen in their interval.
-Budgets and quotas are assumed to stay as they are, and no job to arrive. Formulas:
+Budgets and quotas are assumed not to change, and no job to arrive. Formulas:
 formulations/README.md, section "The horizon".
 """
 
@@ -24,13 +24,14 @@ from formulations.model.linear import CAPACITY
 from formulations.objectives import Objective
 from formulations.objectives.interval import HOUR
 
-# share of its value that is left one interval later: which jobs arrive until then is not known
+# share of its value that work has one interval later, because the arrivals until then are unknown
 DELTA = 0.7
 
 
 def build_horizon(round_: CompiledRound, rows: Choices, gpus: Ints) -> Horizon:
-    """Build the Horizon of H intervals of a round; its options are the columns of the round's
-    model.
+    """Build the Horizon of H intervals of a round.
+
+    Its options are the columns of the round's model.
 
     Parameters
     ----------
@@ -64,7 +65,7 @@ def build_horizon(round_: CompiledRound, rows: Choices, gpus: Ints) -> Horizon:
     current[i.job[i.keep]] = np.flatnonzero(i.keep)
     startup = problem.pools.startup_s[i.pool]
     switch = startup + restart_s(problem, i.job, i.pool, i.gpus)
-    gone = (jobs.state == State.RUNNING) & (current < 0)  # what it holds is no option
+    gone = (jobs.state == State.RUNNING) & (current < 0)  # what the job holds is not an option
     o = round_.option
     held_per_hour = i.gpus[:, None] * prices_ahead(problem, H).T[i.pool]
     return Horizon(
@@ -98,7 +99,7 @@ def linear_objective(text: str) -> Objective | None:
 
 
 def _high(round_: CompiledRound, rows: Choices, gpus: Ints) -> Floats:
-    """Return the upper bounds of the rows, (H, R): those of now, except for the GPUs of the pools.
+    """Return the upper bounds of the rows, (H, R): the present ones, except for GPUs of pools.
 
     Jobs that must keep their GPUs are assumed to keep them, whatever is announced.
     """

@@ -2,8 +2,8 @@
 
 An option is a pool and a number of GPUs, with its speed, pause, value and cost. A running job can
 always keep what it holds as long as a rate is known. "Nothing" is always possible and has no entry.
-A job whose speed is an assumption may have its requested size only. The sizes of a job and the
-speeds at them follow docs/reference/rules.md.
+A job whose speed is an assumption has only options of its requested size. The sizes of a job and
+the speeds at them follow docs/reference/rules.md.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def find_locked_jobs(problem: Problem) -> Bools:
 def option_table(problem: Problem, table: RateTable) -> OptionTable:
     """Build all options of all jobs, with values and costs.
 
-    A job without options (no known rate, no matching type, held) simply waits. Raises nothing.
+    A job without options (no known rate, no matching type, held) simply waits.
     """
     jobs, pools = problem.jobs, problem.pools
     running = jobs.state == State.RUNNING

@@ -1,9 +1,8 @@
-"""A round as promises over time: the needs of each job in each pool for its deadline, and the
-limits.
+"""A round as promises over time: what each job needs in each pool for its deadline, and the limits.
 
-Capacity, prices, budgets and quotas are assumed to stay as they are, and no job to arrive.
-Guarantees of tenants, the limit on changes, and revocations are left out. Formulas:
-formulations/deadlines/satisfactory_shares.py and joint_promises.py.
+Capacity, prices, budgets and quotas are assumed not to change, and no job to arrive. Guarantees of
+tenants, the limit on changes, and revocations are left out. Formulas:
+formulations/deadlines/satisfactory_shares.py and formulations/deadlines/joint_promises.py.
 """
 
 from __future__ import annotations
@@ -25,8 +24,9 @@ MOST_CELLS = 200_000  # jobs x slots: with many jobs there are fewer slots
 def build_reservations(round_: CompiledRound, who: Bools | None = None) -> ReservationPlan:
     """Build a plan without promises, with slots up to the last deadline.
 
-    Only the jobs `who` (J,) have places in it; the default is all jobs of the round. Jobs that must
-    keep what they hold have it until they are done. A job without a deadline has due = inf.
+    Only the jobs marked by `who` (J,) have candidate pools in it; the default is all jobs. Jobs
+    that must keep what they hold have it until they are done. A job without a deadline has due =
+    inf.
     """
     p = round_.problem
     due = due_s(p) - p.now_s
@@ -45,8 +45,8 @@ def build_reservations(round_: CompiledRound, who: Bools | None = None) -> Reser
 def extend_reservations(made: ReservationPlan, round_: CompiledRound) -> ReservationPlan:
     """Return what these promises leave, with slots for the time after the last of them.
 
-    The slots reach so far that every job could be done on an empty cluster; they are long where
-    jobs are long.
+    The slots reach so far that every job could be done on an empty cluster. Long jobs make the
+    slots long.
     """
     p, end_s = round_.problem, made.left.shape[1] * made.slot_s
     rate = round_.option_table.rate[round_.option]
@@ -56,7 +56,7 @@ def extend_reservations(made: ReservationPlan, round_: CompiledRound) -> Reserva
     far += float(np.max(p.pools.startup_s, initial=0.0) + np.max(p.jobs.restart_s, initial=0.0))
     slot_s = _slot_s(len(p.jobs), far, made.slot_s)
     who = np.array([len(of) > 0 for of in made.places], dtype=bool)
-    # the last promise may be in its first
+    # one more slot, because the last promise may end inside a long slot
     out = _chain(round_, made.due, slot_s, math.ceil(far / slot_s) + 1, who)
     first = np.arange(0, made.left.shape[1], round(slot_s / made.slot_s))
     until = out.left[:, : len(first)]
@@ -65,8 +65,9 @@ def extend_reservations(made: ReservationPlan, round_: CompiledRound) -> Reserva
 
 
 def _slot_s(jobs: int, far: float, unit_s: float) -> float:
-    """Return the seconds of a slot: a multiple of unit_s, with not too many slots up to `far`
-    seconds.
+    """Return the seconds of a slot, a multiple of unit_s.
+
+    `far` seconds then have at most MOST_SLOTS slots, and fewer with many jobs.
     """
     most = min(MOST_SLOTS, max(100, MOST_CELLS // max(1, jobs)))
     return unit_s * max(1, math.ceil(far / unit_s / most))
@@ -75,7 +76,7 @@ def _slot_s(jobs: int, far: float, unit_s: float) -> float:
 def _chain(
     round_: CompiledRound, due: Floats, slot_s: float, slots: int, who: Bools
 ) -> ReservationPlan:
-    """Build a plan without promises with so many slots."""
+    """Build a plan without promises with this number of slots."""
     who = who | (round_.instance.mandatory & (round_.unchanged_choice() >= 0))
     left, first = _rows(round_, slots)
     places = [_places(round_, j, first, float(due[j])) if who[j] else [] for j in range(len(due))]
@@ -84,7 +85,7 @@ def _chain(
 
 
 def accept_promises(promises: ReservationPlan, round_: CompiledRound) -> list[int]:
-    """Promise what can be promised and return the jobs that had to be refused.
+    """Promise all deadlines that can be promised, and return the jobs that had to be refused.
 
     Running jobs come first, then jobs in order of submission.
     """

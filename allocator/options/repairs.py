@@ -1,5 +1,4 @@
-"""What lost GPUs break: jobs that may not move but cannot stay, and more forced changes than
-allowed.
+"""Repairs of a round that lost GPUs: released jobs, and a raised limit on changes (R29).
 
 A drained pool is no reason to refuse a round. Non-preemptible jobs that the pool can no longer hold
 are released: as few GPUs as possible, and two jobs that share GPUs go or stay together.
@@ -56,7 +55,7 @@ def repairs(problem: Problem, option_table: OptionTable) -> Repairs:
         evictable = np.setdiff1d(holders, fixed)
         over = int(jobs.gpus[evictable].sum()) + kept - int(pools.gpus[p])
         members = np.bincount(unit[here], minlength=len(jobs))[evictable]
-        # fewest changes for the GPUs
+        # fewest changes for the GPUs that must be released
         order = np.argsort(-jobs.gpus[evictable] / members, kind="stable")
         freed = np.cumsum(jobs.gpus[evictable][order])
         forced += int(members[order][: np.searchsorted(freed, over) + 1].sum()) if over > 0 else 0
@@ -110,7 +109,7 @@ def _least_released(fixed: Ints, problem: Problem) -> Ints:
     capacity = int(problem.pools.gpus[jobs.pool[fixed[0]]])
     order = fixed[np.argsort(jobs.submitted_s[fixed], kind="stable")]
     mask, reach = (1 << (capacity + 1)) - 1, [1]
-    # latest first, so that walking back keeps the earliest
+    # the latest job first, so that the walk back keeps the earliest
     for j in order[::-1]:
         reach.append((reach[-1] | reach[-1] << int(jobs.gpus[j])) & mask)
     left = reach[-1].bit_length() - 1

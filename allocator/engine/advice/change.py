@@ -1,7 +1,7 @@
-"""A verified change of the input, as places and texts of cells (as `allocator whatif --set` takes
-them).
+"""A verified change of the input, as places and texts of cells.
 
-It can be applied to the files digit by digit; see `allocator.changed`.
+Places and texts are those of `allocator whatif --set`. The change can be applied to the files as it
+is written; see `allocator.changed`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-BUDGET_OPTION = "--budget"  # the place of a budget that was given with the command
+BUDGET_OPTION = "--budget"  # the place of a budget that was given as an option of the command
 EMPTY = {
     "gpu_types": "any",
     "sizes": "by rule",
@@ -21,8 +21,7 @@ EMPTY = {
 
 @dataclass(frozen=True)
 class VerifiedChange:
-    """One change of the input that gives a job more, verified by deciding again with the same
-    options.
+    """One change of the input that gives a job more, verified by deciding again.
 
     Parameters
     ----------

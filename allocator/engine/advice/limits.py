@@ -1,7 +1,7 @@
 """The changes that may help a job: its own cells, and the limits of the round.
 
-Each is a search (search.py) over texts as they would stand in the files. Prices say where to begin
-and what to try first; the decisions alone count.
+Each kind of change is a search (search.py) over texts as they would be in the files. Prices say
+where to begin and what to try first. Only decisions count as a result.
 """
 
 from __future__ import annotations
@@ -59,11 +59,11 @@ FIRST: Mapping[str | None, tuple[str, ...]] = {  # changes that remove the cause
     "outranked": ("weight", "budget", "capacity"),
 }
 FINE = 1.001  # ratio of two neighbouring weights
-SURE, STEP = 10, 30  # steps of FINE: margin above a guess from prices, and the first step
-LARGEST = 1e9  # times its weight: the largest weight that is tried
-DIGITS = 5  # of a weight: more than FINE needs, to avoid round numbers at which plans tie
-SIZES = 6  # sizes tried on each side of those that it may have
-NAMES = 8  # other jobs or tenants tried
+SURE, STEP = 10, 30  # in steps of FINE: margin above a guess from prices, and the first step
+LARGEST = 1e9  # largest weight that is tried, in multiples of the weight of the job
+DIGITS = 5  # of a weight; more than FINE needs, to avoid round numbers at which plans tie
+SIZES = 6  # sizes that are tried on each side of the allowed ones
+NAMES = 8  # most other jobs or tenants that are tried
 LATEST_S = 30 * 86_400
 
 
@@ -211,7 +211,7 @@ def format_decimal(number: Decimal) -> str:
 
 
 def _search_preemptible(s: JobContext) -> Iterator[ChangeSearch]:
-    """Search jobs that could be made preemptible: this one, else those whose GPUs it could use."""
+    """Search jobs to make preemptible: this one, or else those whose GPUs it could use."""
     p, fixed = s.problem, find_locked_jobs(s.problem)
     mine = allowed_types(p)[s.j]
     others = [

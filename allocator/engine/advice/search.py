@@ -15,14 +15,15 @@ from allocator.engine.advice.change import VerifiedChange
 from allocator.engine.advice.trials import JobOutcome, Trials
 
 Values = Mapping[str, str]
-FINELY = 12  # decisions for one search with which the last step of a scale is searched as well
-FIRST = 15  # most decisions for one search while others follow, unless its fair share is larger
+FINELY = 12  # decisions of a search from which on the last step of a scale is searched too
+FIRST = 15  # most decisions of a search before others, unless its equal share is larger
 
 
 @dataclass(frozen=True)
 class ChangeScale:
-    """Changes of growing size: values(n) for n = 1 .. most; the search starts at `guess` with
-    `step`.
+    """Changes of growing size, values(n) for n = 1 .. most.
+
+    The search starts at `guess` with the step `step`.
     """
 
     kind: str
@@ -45,8 +46,9 @@ ChangeSearch = ChangeScale | ChangeList
 
 @dataclass(frozen=True)
 class Advice:
-    """Verified changes, one of each kind that helps; `untried` are kinds for which no decision was
-    left.
+    """Verified changes, one of each kind that helps.
+
+    `untried` has the kinds for which no decision was left.
     """
 
     changes: tuple[VerifiedChange, ...]
@@ -58,15 +60,16 @@ class _OutOfTries(Exception):
 
 
 class _Tries:
-    """Trials with a limit: raises _OutOfTries before the decision after the last one."""
+    """Trials with a limit: a decision beyond the last allowed one raises _OutOfTries."""
 
     def __init__(self, trials: Trials, most: int) -> None:
         self._trials, self._end = trials, trials.decisions + most
         self.best: tuple[Values, JobOutcome] | None = None
 
     def helps(self, values: Values) -> bool:
-        """Return whether the job gets more with these values; the last helpful ones are kept as
-        best.
+        """Return whether the job gets more with these values.
+
+        The last values that helped are kept as `best`.
         """
         if not self._trials.has_tried(values) and self._trials.decisions >= self._end:
             raise _OutOfTries
@@ -121,9 +124,9 @@ def find_changes(
 
 
 def _search_scale(scale: ChangeScale, tries: _Tries, close: int) -> None:
-    """Leave the smallest n that helps as the best of `tries`.
+    """Set the best of `tries` to the smallest n that helps.
 
-    An n less than `close` below it that does not help need not be found.
+    The result may be too large by less than `close`.
     """
 
     def helps(n: int) -> bool:

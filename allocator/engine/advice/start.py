@@ -1,9 +1,9 @@
-"""An estimate of when a waiting job may start; it is no promise.
+"""An estimate of when a waiting job may start; it is not a promise.
 
-It assumes that nothing new is submitted, and that running jobs keep the GPUs and the speed of the
-plan until they end. Their GPUs then go to the waiting jobs in the order of what they offer above
-the price of what they would use; each takes the best of its options that fits. Starts are counted
-from the first round in which the GPUs are free.
+It assumes that no job is submitted, and that running jobs keep the GPUs and the speed of the plan
+until they end. Their GPUs then go to the waiting jobs in the order of what these offer above the
+price of what they would use. Each takes the best of its options that fits. A start is counted from
+the first round in which the GPUs are free.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from allocator.options.headroom import headroom_in_force
 from allocator.options.option_table import find_blocked_jobs
 
 FARTHEST_S = 30 * 86_400.0  # a later start counts as unknown
-LOOKS = 100_000  # most options considered
-TRIED = 8  # options of a waiting job that are tried, the best first
+LOOKS = 100_000  # most options that are considered
+TRIED = 8  # most options of a waiting job that are tried, the best first
 
 
 @dataclass(frozen=True)
 class StartEstimate:
-    """An estimated start: in `in_s` seconds, with so many GPUs of a pool.
+    """An estimated start: in `in_s` seconds, with a number of GPUs of a pool.
 
-    `after` are the jobs that end by then and leave what it needs, the last one last.
+    `after` has the jobs that end by then and leave what the job needs, in the order of their ends.
     """
 
     in_s: float
@@ -117,8 +117,9 @@ class _Forecast:
         return self._known[j]
 
     def waiting_ahead_of(self, j: int) -> list[int]:
-        """Return the waiting jobs that offer at least as much above the price as job j, the most
-        first.
+        """Return the waiting jobs that offer at least as much above the price as job j.
+
+        The one that offers most comes first.
         """
         _, offers, needs = price_to_beat(self._round, self._chosen, self._usage_cost)
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -128,7 +129,7 @@ class _Forecast:
         return [int(w) for w in first if waits[w] and w != j and over[w] >= over[j]]
 
     def end_next(self, left: list[str]) -> float:
-        """End the next jobs that end within one round; return the time of the round that sees it.
+        """End the next jobs that end within one round; return the time of the round after that.
 
         `left` collects the names of jobs that have ended.
         """
@@ -168,8 +169,9 @@ class _Forecast:
         return None
 
     def describe_start(self, option: int, now: float, left: list[str]) -> StartEstimate:
-        """Describe the start of a job with an option, after jobs that left GPUs of its pool, or any
-        jobs.
+        """Describe the start of a job with an option.
+
+        It names the jobs that left GPUs of the option's pool, or else any jobs that ended.
         """
         m, pools = self._option_table, self._problem.pools.pool
         number = {name: k for k, name in enumerate(self._problem.jobs.job_id)}

@@ -1,7 +1,7 @@
 """Inputs with some values changed, decided by the user's command, and what one job then gets.
 
 A decision is deterministic unless its time runs out. So the result of a trial is what the same
-command gives once the same cells are written into the files. A trial that ran out of time shows
+command gives once the same cells are written into the files. A trial that ran out of time proves
 nothing.
 """
 
@@ -23,14 +23,14 @@ from allocator.errors import AllocatorError
 from allocator.policies.registry import AnyPolicy
 from allocator.solvers.base import SolveLimits
 
-MORE = 1e-9  # relative: values that differ by less count as equal
+MORE = 1e-9  # relative: values with a smaller difference count as equal
 
 
 @dataclass(frozen=True)
 class SolveCommand:
     """The user's options of `allocator solve`.
 
-    budget is in US dollars per hour, horizon in intervals.
+    `budget` is in US dollars per hour, `horizon` in intervals.
     """
 
     policy: AnyPolicy = "mip"
@@ -41,8 +41,9 @@ class SolveCommand:
     limits: SolveLimits = field(default_factory=SolveLimits)
 
     def problem(self, snapshot: Snapshot, values: Mapping[str, str]) -> Problem:
-        """Return the checked problem of the snapshot with these values. Raises InvalidInput,
-        UsageError.
+        """Return the checked problem of the snapshot with these values.
+
+        Raises InvalidInput and UsageError.
         """
         cells = {place: value for place, value in values.items() if place != BUDGET_OPTION}
         budget = float(values[BUDGET_OPTION]) if BUDGET_OPTION in values else self.budget
@@ -59,7 +60,7 @@ class SolveCommand:
 
 @dataclass(frozen=True)
 class JobOutcome:
-    """What a decision gives one job: pool "" and gpus 0 = nothing, its speed, its value."""
+    """What a decision gives one job, with its speed and value; pool "" and gpus 0 = nothing."""
 
     gpus: int
     pool: str
@@ -91,8 +92,9 @@ class JobOutcome:
 
 
 class Trials:
-    """Trials for one job of a snapshot. `decisions` counts them; each set of values is decided
-    once.
+    """Trials for one job of a snapshot.
+
+    `decisions` counts them; each set of values is decided only once.
     """
 
     def __init__(self, snapshot: Snapshot, command: SolveCommand, j: int, now: Decision) -> None:

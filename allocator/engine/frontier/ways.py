@@ -1,12 +1,12 @@
-"""Every way to run jobs to their end, starting now: hours and dollars of each pool and size.
+"""All ways to run jobs from now to their end: hours and dollars of each pool and size.
 
     hours   = (pause + R / (r phi A)) / 3600
     dollars = GPUs x price x max(pause + R / (r phi), billed) / 3600
 
 R is the remaining work, r the speed, phi the useful share that revocations and checkpoints leave
-(performance/useful.py), and A the availability of a spot pool: GPUs that are not available are not
-billed. `billed` is min_billing_s, or 0 if the job keeps what it holds. GPUs that other jobs hold do
-not count.
+(performance/useful.py), and A the availability of a spot pool. GPUs that are not available are not
+billed. `billed` is min_billing_s, or 0 if the job keeps what it holds. The GPUs that other jobs
+hold are not considered.
 """
 
 from __future__ import annotations

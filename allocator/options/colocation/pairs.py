@@ -16,9 +16,10 @@ priced with jobs x kinds numbers for each pool and size instead of jobs x jobs
 
     add a pair if   reduced_h + primary_term + secondary_term > u_h + u_g
 
-Here reduced_h is the value of the primary job's option less the prices of what it uses, and u is
-the cost of each job's place in a plan, that is the reduced value of its best option. Raising u
-where a pair breaks the inequality gives the bound over all pairs.
+Here reduced_h is the value of the primary job's option less the prices of what it uses. u is the
+cost of each job's place in a plan, that is the reduced value of its best option. A pair that is to
+be added breaks the inequality of the dual, left side <= right side. Raising u until no pair breaks
+it gives the bound over all pairs.
 
 Either job may be the primary one. Only one of the two orders is priced where the order makes no
 difference: neither job holds these GPUs now, and no rule of tenants, headroom or money
@@ -45,7 +46,7 @@ from formulations.model.ragged import ragged
 from formulations.objectives import interval
 from formulations.objectives.context import Offer
 
-# one pricing adds pairs of an option with so many kinds at most, with so many jobs of each
+# one pricing pairs an option with at most KINDS kinds, and with at most MATCHES jobs of each
 KINDS, MATCHES = 2, 2
 EPS = 1e-9  # relative to the mean value: a pair that gains less is not added
 
@@ -114,7 +115,7 @@ class Colocations:
 
     @property
     def primaries(self) -> Ints:
-        """Ordinary options that may have a secondary job."""
+        """Options with GPUs of their own that may have a secondary job."""
         return np.unique(self.primary.option)
 
     @property
@@ -147,8 +148,9 @@ class Colocations:
         return h0[at] + i // np.maximum(wide, 1), g0[at] + i % np.maximum(wide, 1)
 
     def _without_duplicates(self, h: Ints, g: Ints) -> tuple[Ints, Ints]:
-        """Return the options of pairs of entries; pairs that are the same in both orders occur
-        once.
+        """Return the options (primary, secondary) of pairs of entries, each pair once.
+
+        Pairs that are the same in both orders count as one.
         """
         primary, secondary = self.primary.option[h], self.secondary.option[g]
         twice = self.either[self.primary.pair[h]] & (
@@ -246,8 +248,9 @@ class Colocations:
     def _raise(self, least: Floats, k: int, over_h: Floats, over_g: Floats) -> None:
         """Raise u by as little as one pair of kinds needs.
 
-        Primary jobs pay what lies above a price t of the right to a secondary job, secondary jobs
-        what lies above -t.
+        For a price t of the right to a secondary job, u rises by the part of a primary job's entry
+        above -t, and by the part of a secondary job's entry above t. The t of least total rise is
+        used.
         """
         h, g = (
             slice(*self.primary.start[k : k + 2].tolist()),
@@ -276,7 +279,7 @@ class Colocations:
             a = over_h[self.primary.start[k] : self.primary.start[k + 1]]
             b = over_g[self.secondary.start[k] : self.secondary.start[k + 1]]
             i, j = int(a.argmax()), int(b.argmax())
-            # the options of one kind are the same on both sides
+            # both sides have the same options here, so one job may be best on both
             if i == j:
                 best[k] = max(
                     a[i] + np.delete(b, i).max(initial=-math.inf),
@@ -300,8 +303,7 @@ class Colocations:
     def _match_entries(
         self, h: Ints, g: Ints, over_h: Floats, over_g: Floats, eps: float
     ) -> tuple[Ints, Ints]:
-        """Match the wanted entries with the best of the other side, the first with the first and so
-        on.
+        """Match the wanted entries of both sides by rank: the first with the first, and so on.
 
         The sum over a set of primary jobs and a set of secondary jobs of two kinds does not depend
         on how they are matched.
@@ -327,7 +329,7 @@ class Colocations:
 
 
 def find_colocations(problem: Problem, m: OptionTable, table: RateTable) -> Colocations:
-    """Find the pairs of a round. The table m has options with GPUs of their own only."""
+    """Find the pairs of a round; the table m has only options with GPUs of their own."""
     o, start, place, tenant, holds = _kinds(problem, m)
     first = o[start[:-1]] if len(o) else o
     u, v = ragged(
@@ -337,7 +339,7 @@ def find_colocations(problem: Problem, m: OptionTable, table: RateTable) -> Colo
     u, v = u[same], v[same]
     job, pool, gpus = m.job[first], m.pool[first], m.gpus[first]
     found = colocated_speeds(problem, job[u], job[v], pool[u], gpus[u])
-    # the same two in the other order
+    # index of the same two kinds in the other order
     back = np.searchsorted(u * len(place) + v, v * len(place) + u)
     mirrored = (found.rate_primary == found.rate_secondary[back]) & (
         found.rate_secondary == found.rate_primary[back]
@@ -407,8 +409,7 @@ def _kinds(problem: Problem, m: OptionTable) -> tuple[Ints, Ints, Ints, Ints, Bo
     place = pool * SPAN + m.gpus[o]
     memory = np.unique(jobs.memory_gb[job], return_inverse=True)[1].reshape(-1)
     tenant = np.where(pools.sharing[pool] == Isolation.TENANT, jobs.tenant[job], -1)
-    # a job that holds these GPUs now pauses less there (secondary_jobs.py), so it is a kind of its
-    # own
+    # a job that holds these GPUs now pauses less there (secondary_jobs.py): a separate kind
     holds = m.keep[o].astype(np.int64)
     order = np.lexsort((memory, holds, tenant, jobs.model[job], place))
     kinds = np.stack([place, jobs.model[job], tenant, holds, memory])[:, order]
@@ -417,7 +418,7 @@ def _kinds(problem: Problem, m: OptionTable) -> tuple[Ints, Ints, Ints, Ints, Bo
 
 
 def _ranks(problem: Problem) -> Ints:
-    """Return the rank of each job by time of submission, then by name. Shape (J,)."""
+    """Return the rank of each job by time of submission, then by name, (J,)."""
     rank = np.empty(len(problem.jobs), dtype=np.int64)
     rank[np.lexsort((np.array(problem.jobs.job_id, dtype=str), problem.jobs.submitted_s))] = (
         np.arange(len(rank))

@@ -1,10 +1,10 @@
 """Pairs of a running job and a waiting job, for colocation policies with rules of their own.
 
-A policy that follows the objective considers a few good pairs (pairs.py). A policy that always
-shares, or shares by a rule of its own, considers waiting jobs at the size they asked for, together
-with two kinds of jobs: those that hold as many GPUs of the pool, and those that would start there
-first because they have less work left. At each pool and size the MAX_SECONDARIES waiting jobs with
-the least work left are considered.
+A policy that follows the objective considers a few good pairs (pairs.py). Other policies always
+share, or share by another rule. They consider waiting jobs at their requested size, together with
+two kinds of jobs: those that hold as many GPUs of the pool, and those that would start there first
+because they have less time left. At each pool and size the MAX_SECONDARIES waiting jobs with the
+least time left at that size are considered.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import numpy as np
 from allocator.domain.problem import Ints, Isolation, Problem, State
 from allocator.options.option_table import OptionTable
 
-MAX_SECONDARIES = 256  # per pool and size; no more will start in one round
+MAX_SECONDARIES = 256  # per pool and size; more do not start in one round
 
 
 def list_candidate_pairs(problem: Problem, m: OptionTable) -> tuple[Ints, Ints, Ints, Ints]:
     """List (primary, secondary, pool, gpus) of candidate pairs, arrays (n,).
 
-    The table m has options with GPUs of their own only. The caller has to check that the two jobs
+    The table m has only options with GPUs of their own. The caller has to check that the two jobs
     fit.
     """
     jobs, running = problem.jobs, problem.jobs.state == State.RUNNING

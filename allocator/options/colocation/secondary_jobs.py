@@ -41,9 +41,9 @@ PairArrays = tuple[Ints, Ints, Ints, Ints]
 class PairOffer(IntEnum):
     """Which pairs of jobs a round offers."""
 
-    RUNNING = 0  # those that run, so that they may continue
-    PROFITABLE = 1  # and all others that a best plan may need (pairs.py)
-    # and those that colocation policies consider (running_pairs.py), whatever their value
+    RUNNING = 0  # pairs that run now, so that they may continue
+    PROFITABLE = 1  # also all other pairs that a best plan may need (pairs.py)
+    # also pairs that colocation policies consider (running_pairs.py), whatever their value
     ALL = 2
 
 
@@ -63,8 +63,8 @@ def add_colocated_options(
     exclusive : OptionTable
         Options with GPUs of their own.
     pairs : arrays (n,)
-        Pairs to offer besides those that run: those of positive value, or all if `offered` is
-        `ALL`.
+        Pairs to offer in addition to those that run now. Only those of positive value are offered,
+        unless `offered` is `ALL`.
     """
     now = _running_pairs(problem)
     new = ~_already_colocated(problem, *pairs)
@@ -217,9 +217,7 @@ def _already_colocated(
 
 
 def option_at(m: OptionTable, job: Ints, pool: Ints, gpus: Ints) -> Ints:
-    """Find the option of each job with its own GPUs at that pool and size, (n,), -1 where it has
-    none.
-    """
+    """Find each job's option with its own GPUs at that pool and size, (n,), -1 = none."""
     own = np.flatnonzero(m.primary < 0)
     if not len(own):
         return np.full(len(job), -1)
