@@ -1,5 +1,6 @@
-"""`allocator doctor`: versions, solvers, both import orders, a tiny solve on every back end, and
-the demo data.
+"""`allocator doctor`: check versions, solvers, import orders and the demo data.
+
+Every back end solves a tiny model, and the solver packages are loaded in both orders.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ PATIENCE_S = 60.0
 
 
 class Finding(NamedTuple):
-    """One line: "ok", "not ok" or "warning", and what was looked at."""
+    """One line: "ok", "not ok" or "warning", and what was checked."""
 
     verdict: str
     text: str
@@ -52,7 +53,7 @@ def call(_args: argparse.Namespace) -> int:
 
 
 def findings() -> Iterator[Finding]:
-    """All checks, one after the other."""
+    """Yield all checks, one after the other."""
     import platform
     from importlib.metadata import PackageNotFoundError, version
 
@@ -80,7 +81,7 @@ def findings() -> Iterator[Finding]:
 
 
 def solver_works(name: str) -> Finding:
-    """Solve the tiny model on one back end, the way every decision does: in its worker process."""
+    """Solve the tiny model on one back end in its worker process, as every decision does."""
     from allocator.solvers import registry
     from allocator.solvers.base import SolveLimits
 
@@ -101,8 +102,7 @@ def solver_works(name: str) -> Finding:
 def order_works(first: str, solver: str) -> Finding:
     """Load one solver package into a fresh process, then solve with another back end.
 
-    The packages themselves do not bear each other in one process; a worker process of its own for
-    each is the cure.
+    The packages do not work together in one process; therefore each has its own worker process.
     """
     import subprocess
 
@@ -145,7 +145,7 @@ def demo_works() -> Finding:
 
 
 def trace_works() -> Finding:
-    """Simulate the shipped trace: every job must come to its end."""
+    """Simulate the shipped trace; every job must finish."""
     from allocator import read_workload, simulate
     from allocator.cli.measure.demo import demo_folder
     from allocator.errors import AllocatorError

@@ -89,7 +89,7 @@ def run(argv: Sequence[str] | None = None) -> int:
         try:
             return _flush(_call(argv))
         except BrokenPipeError:
-            # whoever read standard output has had enough: nothing went wrong here
+            # the reader of standard output has closed it: this is no error
             _silence(sys.stdout)
             return 0
         except KeyboardInterrupt:
@@ -112,7 +112,7 @@ def run(argv: Sequence[str] | None = None) -> int:
             )
         except Exception as error:
             _debug()
-            # a library that is being imported reports the Terminated as a failure of its own
+            # a library that is being imported reports Terminated as its own error
             if is_termination_requested():
                 return _print_error("terminated", 143)
             first = (str(error).splitlines() or [""])[0]
@@ -125,16 +125,16 @@ def run(argv: Sequence[str] | None = None) -> int:
 
 def _call(argv: Sequence[str] | None) -> int:
     for stream in (sys.stdout, sys.stderr):
-        # names of jobs may hold what the terminal cannot show
+        # names of jobs may have characters that the terminal cannot show
         with suppress(AttributeError, ValueError):
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     top = parser()
     try:
         args = top.parse_args(argv)
-    # argparse has printed help (0) or what is wrong (2)
+    # argparse has printed help (0) or the error (2)
     except SystemExit as stop:
         return int(stop.code or 0)
-    # for programs: UTF-8 whatever the terminal is set to
+    # for other programs: UTF-8 whatever the terminal is set to
     if getattr(args, "format", "") in ("json", "csv"):
         with suppress(AttributeError, ValueError):
             sys.stdout.reconfigure(  # type: ignore[union-attr]
@@ -158,7 +158,7 @@ def _call(argv: Sequence[str] | None) -> int:
 
 
 def _has_password(queue: object) -> bool:
-    """Whether the name of a queue is a URL with a password."""
+    """Return whether the name of a queue is a URL with a password."""
     if not isinstance(queue, str) or "://" not in queue:
         return False
     account = queue.partition("://")[2].partition("/")[0].rpartition("@")[0]
@@ -184,9 +184,7 @@ def _debug() -> None:
 
 
 def _silence(stream: object) -> None:
-    """Send what is still buffered nowhere, so that the interpreter does not complain when it
-    ends.
-    """
+    """Discard what is still buffered, so that the interpreter prints no error when it ends."""
     with suppress(OSError, ValueError, AttributeError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, stream.fileno())  # type: ignore[attr-defined]

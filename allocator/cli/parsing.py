@@ -1,6 +1,4 @@
-"""The argument parser of all commands: help that starts with examples, and numbers that are
-checked.
-"""
+"""The argument parser of all commands: help that starts with examples, and checked numbers."""
 
 from __future__ import annotations
 
@@ -13,8 +11,9 @@ from allocator.solvers.effort import GAP, TIME_LIMIT_S
 
 
 class Help(argparse.RawDescriptionHelpFormatter):
-    """Make the column of commands wide enough for the longest: the library measures commands
-    without the indent that it gives them afterwards.
+    """Makes the column of commands wide enough for the longest command.
+
+    argparse measures commands without the indent that it adds later.
     """
 
     def add_argument(self, action: argparse.Action) -> None:
@@ -25,7 +24,7 @@ class Help(argparse.RawDescriptionHelpFormatter):
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose help starts with examples and which takes no abbreviated options."""
+    """A parser whose help starts with examples, and which accepts no abbreviated options."""
 
     def __init__(self, *args: Any, examples: str = "", **kwargs: Any) -> None:
         kwargs.setdefault("allow_abbrev", False)
@@ -39,7 +38,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def add_objective(parser: argparse._ActionsContainer, default: str = "as config.toml says") -> None:
-    """--objective, as domain/objectives.py reads it."""
+    """Add --objective, in the form that domain/objectives.py reads."""
     from formulations.objectives import BUILT_IN
 
     parser.add_argument(
@@ -53,7 +52,7 @@ def add_objective(parser: argparse._ActionsContainer, default: str = "as config.
 
 
 def number(at_least: float = 0.0, infinite: bool = False) -> Callable[[str], float]:
-    """Converter for a number not below `at_least`; `infinite` allows inf."""
+    """Return a converter for a number of at least `at_least`; `infinite` allows inf."""
 
     def convert(text: str) -> float:
         value = float(text)
@@ -66,7 +65,7 @@ def number(at_least: float = 0.0, infinite: bool = False) -> Callable[[str], flo
 
 
 def parse_integer(at_least: int, at_most: int = 2**31 - 1) -> Callable[[str], int]:
-    """Converter for a whole number within bounds."""
+    """Return a converter for a whole number within bounds."""
 
     def convert(text: str) -> int:
         value = int(text)
@@ -81,7 +80,10 @@ def parse_integer(at_least: int, at_most: int = 2**31 - 1) -> Callable[[str], in
 
 
 def words(text: str) -> tuple[str, ...]:
-    """The words of a list with commas; argparse shows this name where there are none."""
+    """Return the words of a list with commas.
+
+    argparse shows the name of this function if there are none.
+    """
     found = tuple(w.strip() for w in text.split(",") if w.strip())
     if not found:
         raise argparse.ArgumentTypeError("a list with nothing in it")
@@ -101,10 +103,13 @@ def add_effort(
     time_limit: float | None = TIME_LIMIT_S,
     of: str = "the decision after reading",
 ) -> None:
-    """The options that say how hard to try, shared by the commands that decide.
+    """Add the options that limit a search, which all deciding commands share.
 
-    time_limit: default in seconds, inf: none, None: the description of the command says it. of:
-    what is limited.
+    Parameters
+    ----------
+    parser : of the command.
+    time_limit : default in seconds; inf: no limit; None: the description of the command says it.
+    of : what is limited.
     """
     group = parser.add_argument_group("effort")
     group.add_argument(

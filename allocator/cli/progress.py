@@ -1,8 +1,7 @@
-"""How far a decision is, on standard error, for as long as it takes: what a person would otherwise
-wonder about.
+"""Show the progress of a decision on standard error.
 
-On a terminal one line that is rewritten twice a second; elsewhere a line after 5, 10, 20, 40 ...
-seconds. Quick decisions show nothing. The same object keeps the notes for --log.
+A terminal gets one line that is rewritten twice a second. Other outputs get a line after 5, 10, 20,
+40 ... seconds. Quick decisions show nothing. The same object keeps the notes for --log.
 """
 
 from __future__ import annotations
@@ -21,10 +20,10 @@ CLEAR = "\r\x1b[2K"  # to the beginning of the line, and empty it
 
 
 class Progress:
-    """A Watch (solvers/base) that keeps the best value and bound, and every note with its time.
+    """A ProgressWatcher (solvers/base.py) that keeps the best value and bound, and timed notes.
 
-    is_valued: whether what solvers report are values of the plan; policies other than mip ask them
-    other questions.
+    `is_valued`: solvers report values of the plan. Policies other than mip give solvers other
+    models.
     """
 
     def __init__(self, is_valued: bool = True) -> None:
@@ -34,18 +33,16 @@ class Progress:
         self._value, self._bound = -math.inf, math.inf
 
     def improved(self, value: float, bound: float) -> None:
-        """As of Watch."""
+        """Implement ProgressWatcher.improved."""
         if self._is_valued:
             self._value, self._bound = max(self._value, value), min(self._bound, bound)
 
     def note(self, text: str) -> None:
-        """As of Watch."""
+        """Implement ProgressWatcher.note."""
         self.notes.append(f"[{time.monotonic() - self.begin:8.3f} s] {text}")
 
     def line(self) -> str:
-        """Where the decision stands: elapsed time, best value, bound and gap as far as they are
-        known.
-        """
+        """Return elapsed time, best value, bound and gap, as far as they are known."""
         value, bound = self._value, self._bound
         said = [f"{time.monotonic() - self.begin:.0f} s"]
         if math.isfinite(value):
@@ -58,7 +55,7 @@ class Progress:
 
     @contextmanager
     def shown(self, what: str) -> Iterator[None]:
-        """Show it on standard error within the block; what: the words before it."""
+        """Show the progress on standard error within the block; what: the words before it."""
         over = threading.Event()
         show = self._live if sys.stderr.isatty() else self._sparse
         thread = threading.Thread(target=show, args=(what, over), daemon=True)

@@ -1,4 +1,4 @@
-"""What a `solve` command asks for, and how one snapshot folder is decided."""
+"""The options of a `solve` command, and how one snapshot folder is decided."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Request:
-    """The options of `solve`; plain values, so that they travel to another process as JSON."""
+    """The options of `solve` as plain values, which can be sent to a process as JSON."""
 
     policy: str = "mip"
     objective: str | None = None
@@ -57,7 +57,7 @@ class Request:
 
 @dataclass(frozen=True)
 class DecisionSummary:
-    """One snapshot of a batch, in a line: what was decided, or why not."""
+    """One snapshot of a batch as a line: what was decided, or why not."""
 
     snapshot: str
     exit_code: int
@@ -82,7 +82,7 @@ def decide_folder(
 ) -> Plan:
     """Read, validate and decide one snapshot folder.
 
-    watch: is told how the decision goes on; log: with the solver's own log. Neither changes the
+    `watch` is told about progress, and `log` keeps the log of the solver. Neither changes the
     decision.
     """
     from allocator import read_snapshot, validate
@@ -115,8 +115,9 @@ def decide_folder(
 
 
 def summarise(folder: str, request: Request, out: str | None) -> DecisionSummary:
-    """Decide one snapshot of a batch and write its plan to `out`. Faults become a Summary,
-    whatever they are.
+    """Decide one snapshot of a batch and write its plan to `out`.
+
+    Every fault becomes a DecisionSummary.
     """
     from allocator.io.plans import write_plan
 
@@ -161,5 +162,5 @@ def summarise(folder: str, request: Request, out: str | None) -> DecisionSummary
 
 
 def snapshot_name(folder: str) -> str:
-    """What a batch calls a snapshot: the name of its folder."""
+    """Return the name of a snapshot in a batch: that of its folder."""
     return os.path.basename(os.path.abspath(folder)) or "snapshot"

@@ -1,4 +1,8 @@
-"""Tables for people: rich on a terminal; plain aligned text, never cut, when piped or long."""
+"""Tables for people.
+
+A terminal gets tables by rich. A pipe, a file and a long table get plain aligned text that is never
+cut.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +15,15 @@ from typing import Any
 
 from allocator.domain.plan import Plan
 
-LONG = 500  # rows beyond which a terminal gets plain text too: rich would take seconds
+LONG = 500  # rows above which a terminal gets plain text too, because rich would take seconds
 
 
 @dataclass(frozen=True)
 class Table:
-    """A title, column names and rows of texts. Columns of numbers are aligned to the right.
+    """A title, column names and rows of texts; columns of numbers are aligned to the right.
 
-    droppable: columns that a terminal that is too narrow goes without, the first of them first.
+    `droppable` are the columns that a narrow terminal does not show, the first of them dropped
+    first.
     """
 
     title: str
@@ -41,7 +46,7 @@ def show(tables: Iterable[Table], head: Sequence[str] = ()) -> None:
 
 
 def text(value: Any, digits: int = 4) -> str:
-    """A cell: "-" for no value, few digits for fractions, control characters made visible."""
+    """Return a cell: "-" for no value, few digits for fractions, control characters visible."""
     if value is None:
         return "-"
     if isinstance(value, float):
@@ -51,7 +56,7 @@ def text(value: Any, digits: int = 4) -> str:
 
 
 def texts(values: Iterable[Any]) -> list[str]:
-    """The cells of a column; names are looked at all at once, because there may be thousands."""
+    """Return the cells of a column, checked together because there may be thousands."""
     cells = list(values)
     if set(map(type, cells)) <= {str, type(None)}:
         said = ["-" if cell is None else cell for cell in cells]
@@ -61,9 +66,7 @@ def texts(values: Iterable[Any]) -> list[str]:
 
 
 def fit_to_width(table: Table, width: int) -> Table:
-    """The table without as many of its droppable columns as it takes to be `width` characters
-    wide at most.
-    """
+    """Drop droppable columns until the table is at most `width` characters wide."""
     left = list(table.columns)
     widths = {
         name: max(map(len, cells))
@@ -121,12 +124,12 @@ def _plain(table: Table) -> None:
 
 
 def percent(gap: float) -> str:
-    """A relative gap for people: exact zero, or enough digits to tell it from zero."""
+    """Return a relative gap: exact zero, or enough digits to distinguish it from zero."""
     return "0 %" if gap == 0 else f"{100 * gap:.{'2g' if abs(gap) < 0.995 else '0f'}} %"
 
 
 def headline(result: Plan) -> list[str]:
-    """What was decided, how good it is and who proved it."""
+    """Return what was decided, how good it is, and which solver proved it."""
     limit = result.budget.per_hour
     spent = f"cost {text(result.budget.spent_per_hour)} $/h" + (
         "" if limit is None else f" of {text(limit)} $/h"
@@ -145,9 +148,7 @@ def headline(result: Plan) -> list[str]:
 
 
 def log_lines(result: Plan, notes: Sequence[str]) -> list[str]:
-    """What --log writes: the decision's head, the notes that were taken on the way, and how it
-    ended.
-    """
+    """Return the lines that --log writes: the headline, the notes of the search, and its end."""
     head, proof, spent = headline(result)
     asked = (
         f"solver: {result.solver_choice or result.solver}"
@@ -167,7 +168,7 @@ def log_lines(result: Plan, notes: Sequence[str]) -> list[str]:
 
 
 def decision(result: Plan) -> list[Table]:
-    """Jobs, pools and tenants of a plan."""
+    """Return the jobs, pools and tenants of a plan."""
     j = result.jobs
     jobs = list(
         zip(
@@ -215,12 +216,12 @@ def decision(result: Plan) -> list[Table]:
 
 
 def describe_allocation(job: dict[str, Any]) -> str:
-    """What one entry of a plan does: "start 2 x a100", "wait"."""
+    """Return what one entry of a plan does: "start 2 x a100", "wait"."""
     return text(f"{job['action']} {job['gpus']} x {job['pool']}" if job["pool"] else job["action"])
 
 
 def plans(named: Mapping[str, Plan], title: str = "policy") -> Table:
-    """The totals of some plans, a row each."""
+    """Return the totals of some plans, a row each."""
     rows = [
         [
             name,

@@ -1,5 +1,6 @@
-"""SIGTERM for commands: unwind, so that temporary files and worker processes go too, and
-remember that it came.
+"""Handle SIGTERM in commands: unwind, and remember that it came.
+
+Unwinding removes temporary files and ends worker processes.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ class Terminated(BaseException):
 class Terminator:
     """A signal handler that raises Terminated.
 
-    Python drops an exception that a handler raises inside a callback of the interpreter, as modules
-    being imported have them. `requested` stays, so that a command that goes on all the same can ask
-    whether it should end.
+    Python drops an exception that a handler raises inside a callback of the interpreter, for
+    example while modules are imported. `requested` stays set, so that a command that continues can
+    ask whether it should end.
     """
 
     def __init__(self) -> None:
@@ -30,6 +31,6 @@ class Terminator:
 
 
 def is_termination_requested() -> bool:
-    """Whether SIGTERM arrived while its handler was a Terminator."""
+    """Return whether SIGTERM arrived while its handler was a Terminator."""
     handler = signal.getsignal(signal.SIGTERM)
     return isinstance(handler, Terminator) and handler.requested

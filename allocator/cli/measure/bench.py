@@ -1,4 +1,4 @@
-"""`allocator bench`: measure, resumably, and report."""
+"""`allocator bench`: measure resumably, and report."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ def measure_all(runs: Sequence[SolverRun], store: Any) -> None:
 
 
 def report(folder: str, pictures: bool) -> str:
-    """Write tables.md, and the pictures if wanted; returns the tables."""
+    """Write tables.md, and the pictures if wanted; return the tables."""
     from allocator.io.plans import write_files
     from allocator.report.solvers.results import read_results
     from allocator.report.solvers.table import markdown

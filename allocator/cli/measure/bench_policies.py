@@ -1,4 +1,4 @@
-"""`allocator bench policies`: simulate a grid of tasks, resumably, compare, report."""
+"""`allocator bench policies`: simulate a grid of tasks resumably, compare, and report."""
 
 from __future__ import annotations
 
@@ -198,7 +198,7 @@ def add(kinds: Any) -> None:
 
 
 def _loads(text: str) -> tuple[float, ...]:
-    """Numbers above 0, with commas."""
+    """Parse numbers above 0, separated by commas."""
     found = tuple(float(word) for word in words(text))
     if not all(0 < load < math.inf for load in found):
         raise argparse.ArgumentTypeError(f"{text}: loads are numbers above 0")
@@ -206,7 +206,7 @@ def _loads(text: str) -> tuple[float, ...]:
 
 
 def call(args: argparse.Namespace) -> int:
-    """The command; 1 if a task failed."""
+    """Run the command; return 1 if a task failed."""
     from allocator.bench.sweep.store import SweepStore
     from allocator.bench.sweep.tables import write_tables
 
@@ -228,8 +228,9 @@ def call(args: argparse.Namespace) -> int:
 
 
 def parse_tasks(args: argparse.Namespace) -> list[SweepTask]:
-    """The tasks of the command line. Raises UsageError for names and values that make no sense,
-    before any task.
+    """Return the tasks of the command line.
+
+    Raises UsageError for invalid names and values, before any task runs.
     """
     from allocator.bench.paired import FEWEST_SEEDS, LEVEL
     from allocator.bench.sweep.tasks import grid
@@ -294,8 +295,9 @@ def parse_tasks(args: argparse.Namespace) -> list[SweepTask]:
 def sources(
     names: Sequence[str], loads: Sequence[float] | None, jobs: int | None
 ) -> list[WorkloadSource]:
-    """Every workload. Raises UsageError for one that is not there, and where loads are asked of
-    folders only.
+    """Return every workload.
+
+    Raises UsageError for a workload that does not exist, and for loads if there are only folders.
     """
     from allocator.bench.sweep.tasks import WorkloadSource, source_of_folder
     from allocator.bench.workloads import GENERATORS
@@ -326,7 +328,7 @@ def sources(
 
 
 def build_executor(args: argparse.Namespace) -> TaskExecutor:
-    """Who does the tasks."""
+    """Return the executor that the options ask for."""
     from allocator.bench.sweep.executors import ProcessExecutor
     from allocator.errors import UsageError
 
@@ -346,8 +348,9 @@ def build_executor(args: argparse.Namespace) -> TaskExecutor:
 
 
 def run(tasks: Sequence[SweepTask], store: SweepStore, executor: TaskExecutor) -> SweepSummary:
-    """Run what is missing; on standard error how much that is, a line per task with what is
-    left, and a bar.
+    """Run what is missing.
+
+    Standard error has how much is missing, a line per task with how much is left, and a bar.
     """
     from rich.console import Console
     from rich.progress import (
@@ -391,7 +394,7 @@ def run(tasks: Sequence[SweepTask], store: SweepStore, executor: TaskExecutor) -
 
 
 def line(task: SweepTask, outcome: TaskOutcome) -> str:
-    """A finished task in a line."""
+    """Return a finished task as a line."""
     if outcome.failure:
         return ": ".join([f"{task}: FAILED, {outcome.failure}", *outcome.words.splitlines()[-1:]])
     return f"{task}: {outcome.seconds:.1f} s"
@@ -405,7 +408,7 @@ def report(folder: Path) -> Path:
 
 
 def report_missing(swept: SweepSummary, store: SweepStore) -> int:
-    """Say what is missing; returns the exit code."""
+    """Print what is missing; return the exit code."""
     if not swept.failed:
         return 0
     print(

@@ -1,6 +1,4 @@
-"""What became of the long-run budgets of a simulation, in words: asked, spent, kept or not, and
-why not.
-"""
+"""Lines about the long-run budgets of a simulation: amount, spending, and whether kept."""
 
 from __future__ import annotations
 
@@ -14,17 +12,22 @@ from allocator.market.longrun import WINDOW_S
 if TYPE_CHECKING:
     from allocator.domain.problem import Problem
 
-EXACT = 1e-6  # dollars: overdrawn by less is rounding
+EXACT = 1e-6  # dollars: a smaller excess is rounding
 HOUR = 3600.0
 
 
 def budget_lines(
     problem: Problem, window_s: float | None, policies: Mapping[str, Mapping[str, Any]]
 ) -> Iterator[str]:
-    """A line per policy and budget, and what is not billed; nothing where there is no long-run
-    budget.
+    """Yield a line per policy and budget, and what is not billed.
 
-    problem: the workload's; window_s: asked for instead of its own. policies: METRICS by name.
+    There are no lines without a long-run budget.
+
+    Parameters
+    ----------
+    problem : of the workload.
+    window_s : the window that was asked for instead of that of the workload.
+    policies : metrics by policy.
     """
     window_s = window_s or float(problem.settings.get("longrun", {}).get("window_s", WINDOW_S))
     why = _limits(problem)
@@ -43,14 +46,15 @@ def budget_lines(
 
 
 def _reserved(problem: Problem) -> float:
-    """Dollars per hour of all reserved GPUs."""
+    """Return the dollars per hour of all reserved GPUs."""
     pools = problem.pools
     return float((pools.gpus * pools.price_per_gpu_hour)[pools.market == Market.RESERVED].sum())
 
 
 def _limits(problem: Problem) -> str:
-    """Why a round may spend more than the budget leaves (market/books.applied), as far as it can
-    happen here.
+    """Return why a round of this problem may spend more than the budget leaves.
+
+    See apply_books in market/books.py.
     """
     why = ["GPUs are paid for until the round that gives them back"]
     if _reserved(problem) > 0:

@@ -1,6 +1,4 @@
-"""Simulations side by side: a column per policy, a row per metric that people ask for, and who
-wins in words.
-"""
+"""A table of simulations: a column per policy, a row per metric, and which policy is better."""
 
 from __future__ import annotations
 
@@ -11,8 +9,8 @@ if TYPE_CHECKING:
     from allocator.cli.tables import Table
     from allocator.simulator import Simulation
 
-LESS, MORE, NEITHER = -1, 1, 0  # what is better
-NOTABLE = 0.01  # relative differences below that are not mentioned
+LESS, MORE, NEITHER = -1, 1, 0  # which values are better
+NOTABLE = 0.01  # smaller relative differences are not mentioned
 
 
 class MetricRow(NamedTuple):
@@ -45,15 +43,18 @@ ROWS = (
     MetricRow("mean gap", "gap_mean", 1.0, LESS),
 )
 
-# rows that are shown where some value is not 0
+# rows that are shown only if some value is not 0
 WHERE_ANY = ("bill_dollars", "revocations", "deadlines_met")
 
 
 def comparison(
     done: Sequence[Simulation], keys: Collection[str] = (), title: str = "policies"
 ) -> Table:
-    """The table; with two policies a last column says how the first differs from the second. keys:
-    of the rows that are shown, all if empty."""
+    """Return the table.
+
+    With two policies, a last column has the difference of the first from the second. `keys` are
+    those of the rows to show; all rows if it is empty.
+    """
     from allocator.cli.tables import Table, text
 
     rows: list[list[str]] = []
@@ -74,9 +75,7 @@ def comparison(
 
 
 def change(row: MetricRow, one: Simulation, other: Simulation) -> float | None:
-    """How much larger a metric is under `one`, relative to `other`; None where that says
-    nothing.
-    """
+    """Return how much larger a metric is under `one`, relative to `other`; None if undefined."""
     a, b = one.metrics[row.key], other.metrics[row.key]
     return None if a is None or b is None or b == 0 or row.key == "gap_mean" else float(a / b - 1.0)
 
@@ -84,8 +83,9 @@ def change(row: MetricRow, one: Simulation, other: Simulation) -> float | None:
 def compare_metrics(
     one: Simulation, other: Simulation, keys: Collection[str]
 ) -> tuple[list[str], list[str]]:
-    """Metrics in which `one` is better and those in which it is worse, each with its relative
-    difference.
+    """Return the metrics in which `one` is better and those in which it is worse.
+
+    Each has its relative difference.
     """
     sides: tuple[list[str], list[str]] = [], []
     for row in ROWS:

@@ -1,5 +1,6 @@
-"""`allocator demo`: MIP compared with greedy, in one round of the shipped snapshot and over the
-shipped trace.
+"""`allocator demo`: compare MIP with greedy, in one round of a snapshot and over a trace.
+
+Both are shipped with the package.
 """
 
 from __future__ import annotations
@@ -120,8 +121,9 @@ def call(args: argparse.Namespace) -> int:
 
 
 def demo_folder(kind: str = "snapshots") -> Path:
-    """The demo snapshot or, of "workloads", trace: inside the installed package, or in this
-    file's repository.
+    """Return the folder of the demo snapshot or, for "workloads", of the demo trace.
+
+    It is inside the installed package, or in the repository of this file.
     """
     package = Path(__file__).resolve().parents[2]
     for root in (package, package.parent):
@@ -173,8 +175,9 @@ def _comparison(greedy: Plan, mip: Plan) -> Table:
 
 
 def _explain_difference(greedy: dict[str, Any], mip: dict[str, Any]) -> str:
-    """Of two choices that differ: the price if the value is the same, else the reason of the one
-    who gave less.
+    """Return why the choices of the two policies differ for one job.
+
+    It is the price if the value is the same, and otherwise the reason of the policy that gave less.
     """
     from allocator.cli.tables import text
 
@@ -196,7 +199,7 @@ def _explain_difference(greedy: dict[str, Any], mip: dict[str, Any]) -> str:
             if less["gpus"] != more["gpus"]
             else ""
         )
-    # the first clause: `allocator explain` tells the rest
+    # only the first clause: `allocator explain` has the whole reason
     detail = (less["detail"] or "").partition("; ")[0]
     return text(f"{who}: {less['reason']}" + (f": {detail}" if detail else ""))
 
@@ -231,7 +234,7 @@ def _trace_head(folder: Path, workload: Workload) -> list[str]:
 
 
 def _waiting(done: Sequence[Simulation]) -> list[str]:
-    """The queue over time, one character per round."""
+    """Return the queue over time, one character per round."""
     width = max(len(s.policy) for s in done)
     return ["jobs that wait, one digit per round"] + [
         f"{s.policy:<{width}}  "
@@ -244,7 +247,7 @@ def _waiting(done: Sequence[Simulation]) -> list[str]:
 
 
 def _over_time(mip: Simulation, greedy: Simulation) -> list[str]:
-    """Who wins by how much, and where it loses."""
+    """Return by how much mip is better, and where it is worse."""
     ahead, behind = compare_metrics(mip, greedy, ROWS_SHOWN)
     return [
         f"Over the trace MIP is better in {', '.join(ahead)}.",
@@ -279,6 +282,6 @@ def _next(folder: Path, trace: Path, mip: Plan) -> list[str]:
 
 
 def _relative_path(folder: Path) -> str:
-    """The folder as a person here would type it."""
+    """Return the folder as a user would type it in the current folder."""
     relative = os.path.relpath(folder)
     return str(folder) if relative.startswith(os.pardir) else relative

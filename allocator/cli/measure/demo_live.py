@@ -1,8 +1,8 @@
-"""`allocator demo --live`: ten small training jobs on eight pretended GPUs, run by the real
-controller.
+"""`allocator demo --live`: ten small training jobs on eight simulated GPUs, run by the controller.
 
-Everything is real but the GPUs: the queue, the controller, processes that train, checkpoints, stops
-and starts. The state is in a folder, so that the same command goes on after a kill -9.
+Everything is real except for the GPUs: the queue, the controller, processes that train,
+checkpoints, stops and starts. The state is in a folder, so that the same command continues after a
+kill -9.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 POOL, KIND, GPUS = "machine", "pretended", 8
 RATE = 20.0  # steps per second on one GPU
 MODELS = {"steady": 0.03, "average": 0.15, "stubborn": 0.5}  # overhead of each further GPU
-# name, model, steps, at most so many GPUs, submitted so many seconds after the start, weight
+# name, model, steps, most GPUs, seconds from the start to the submission, weight
 JOBS = (
     ("ant", "steady", 700, 8, 0, 1),
     ("bee", "average", 450, 4, 0, 1),
@@ -51,8 +51,9 @@ QUEUE, MARK = "queue.db", "made-by-allocator-demo"
 
 
 def live(folder: str | None, sabotage: bool = False) -> int:
-    """Run, or go on with, the demo; returns the exit code. sabotage: by a policy that hangs,
-    lies and crashes.
+    """Run or continue the demo; return the exit code.
+
+    `sabotage` uses a policy that hangs, breaks rules and crashes.
     """
     from allocator.bench.sabotage import Sabotage
     from allocator.controller.clock import WallClock
@@ -66,9 +67,8 @@ def live(folder: str | None, sabotage: bool = False) -> int:
     place = (
         Path(folder) if folder else Path(tempfile.gettempdir()) / f"allocator-demo-{os.geteuid()}"
     )
-    # its queue holds commands that are run, and anybody can make a folder of this name before this
-    # account does;
-    # absolute, because jobs and supervisors have other working folders
+    # the queue has commands that are run, and another account could have made a folder of this
+    # name; the path is absolute, because jobs and supervisors have other working folders
     place = private_folder(place)
     with ExitStack() as stack:
         queue, again = _queue(place)
@@ -109,8 +109,9 @@ def live(folder: str | None, sabotage: bool = False) -> int:
 
 
 def _queue(place: Path) -> tuple[Queue, bool]:
-    """The queue in the folder with its ten jobs; True: it was there and has something left to
-    do.
+    """Return the queue in the folder, and whether it already existed with unfinished jobs.
+
+    A new queue gets the ten jobs.
     """
     from allocator.queue.queue import Queue
 
@@ -127,7 +128,8 @@ def _queue(place: Path) -> tuple[Queue, bool]:
             _submit(queue, place)
             return queue, True
         queue.close()
-    for old in place.iterdir():  # the folder itself stays: its name is taken by this account
+    # the folder itself stays, because this account already owns its name
+    for old in place.iterdir():
         shutil.rmtree(old) if old.is_dir() and not old.is_symlink() else old.unlink()
     (place / MARK).touch()
     queue = Queue.create(place / QUEUE, _snapshot())
@@ -136,7 +138,7 @@ def _queue(place: Path) -> tuple[Queue, bool]:
 
 
 def _snapshot() -> Any:
-    """The cluster, without jobs."""
+    """Return the cluster as a snapshot without jobs."""
     from allocator.executors.example_job import steps_per_second
     from allocator.io.snapshots import parse_snapshot
 
@@ -162,7 +164,7 @@ def _snapshot() -> Any:
 
 
 def _submit(queue: Queue, place: Path) -> None:
-    """The ten jobs; those that are there already stay."""
+    """Submit the ten jobs; jobs that the queue already has stay."""
     there = {job.job_id for job in queue.jobs()}
     now = queue.clock()
     queue.submit_many(
@@ -202,8 +204,9 @@ def _submit(queue: Queue, place: Path) -> None:
 def _watch(
     controller: Controller, queue: Queue, events: deque[Mapping[str, Any]], begin: float
 ) -> None:
-    """Step until every job is over, with a live table on a terminal and a line per event
-    elsewhere.
+    """Step until every job is over.
+
+    A terminal shows a live table; other outputs get a line per event.
     """
     from rich.console import Console
     from rich.live import Live
@@ -228,7 +231,7 @@ def _watch(
 
 
 def _print_events(console: Any, events: deque[Mapping[str, Any]], said: float) -> float:
-    """Print events that are new, as words; returns the time of the last."""
+    """Print new events in words; return the time of the last one."""
     for event in list(events):
         if event["at_s"] > said and (words := _describe_event(event)):
             console.print(words, soft_wrap=True)
@@ -236,7 +239,7 @@ def _print_events(console: Any, events: deque[Mapping[str, Any]], said: float) -
 
 
 def _describe_event(event: Mapping[str, Any]) -> str:
-    """Describe in one line what happened; "" where it is not of interest."""
+    """Describe an event in one line; "" if it is not of interest."""
     match event["event"]:
         case "round":
             return f"round {event['number']}: {event['jobs']} jobs, {event['changes']} change"
@@ -262,7 +265,7 @@ def _shorten(reason: str) -> str:
 def _picture(
     controller: Controller, jobs: Any, events: deque[Mapping[str, Any]], seconds: float
 ) -> RenderableType:
-    """The table of now."""
+    """Return the table of the present state."""
     from rich import box
     from rich.console import Group
     from rich.table import Table
@@ -301,7 +304,7 @@ def _picture(
 
 
 def _summary(place: Path, queue: Queue, seconds: float) -> list[str]:
-    """What came of it, and the proof that no job began anew."""
+    """Return the result, and the proof that no job started from the beginning again."""
     jobs = queue.jobs()
     anew = [
         job.job_id
@@ -321,7 +324,7 @@ def _summary(place: Path, queue: Queue, seconds: float) -> list[str]:
 
 
 def _count_fresh_starts(log: Path) -> int:
-    """How often a job began at step 0."""
+    """Return how often a job began at step 0."""
     if not log.exists():
         return 0
     with log.open(encoding="ascii") as file:

@@ -1,4 +1,4 @@
-"""`allocator simulate`: a workload under one or more policies, round by round."""
+"""`allocator simulate`: simulate a workload under one or more policies, round by round."""
 
 from __future__ import annotations
 
@@ -285,7 +285,7 @@ def call(args: argparse.Namespace) -> int:
     from allocator import read_workload
 
     out = Path(args.out) if args.out else None
-    # said now, not after a long simulation
+    # reported now, not after a long simulation
     if out is not None and out.exists() and not out.is_dir():
         raise UsageError(f'cannot write to "{out}": a file of that name is in the way')
     workload = read_workload(folder)
@@ -311,8 +311,9 @@ def call(args: argparse.Namespace) -> int:
 def _folder_and_policies(
     workload: str | None, given: Sequence[Sequence[str]] | None
 ) -> tuple[str, tuple[str, ...]]:
-    """The folder may come after the policies: it is then the last word that the parser took for
-    one of them.
+    """Return the folder and the policies.
+
+    If the folder comes after the policies, the parser has taken it for the last policy.
     """
     from allocator.errors import UsageError
     from allocator.policies.registry import POLICIES
@@ -335,9 +336,11 @@ def run_all(
     snapshots: bool = False,
     checkpoint_s: float = 30.0,
 ) -> list[Simulation]:
-    """Simulate one policy after the other with a bar on standard error; with `out`, keep a
-    checkpoint every checkpoint_s wall seconds, and go on from those that are there. Whatever stops
-    it, one line says how to go on."""
+    """Simulate one policy after the other, with a bar on standard error.
+
+    With `out`, a checkpoint is written every `checkpoint_s` wall seconds, and existing checkpoints
+    are continued. If the simulation is interrupted, one line says how to continue.
+    """
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
@@ -405,7 +408,7 @@ def run_all(
                 done.append(continue_simulation(state, each))
                 if checkpoint_store is not None:
                     checkpoint_store.keep(state, now=len(policies) > 1)
-            # Ctrl-C, SIGTERM, a full disk: the caller tells which
+            # Ctrl-C, SIGTERM or a full disk: the caller reports which
             except BaseException:
                 if out is not None:
                     print(_resume_command(checkpoint_store, policies, policy), file=sys.stderr)
@@ -415,7 +418,7 @@ def run_all(
 
 
 def _resume_command(checkpoint_store: Any, policies: Sequence[str], policy: str) -> str:
-    """What the same command would start from."""
+    """Return from where the same command would continue."""
     finished = policies.index(policy)
     before = "" if not finished else f"{', '.join(policies[:finished])} kept, "
     if checkpoint_store.kept is None:
@@ -428,7 +431,7 @@ def _resume_command(checkpoint_store: Any, policies: Sequence[str], policy: str)
 
 
 def _remove_checkpoints(out: Path) -> None:
-    """The results are written: the checkpoints have served."""
+    """Remove the checkpoints, which are not needed once the results are written."""
     import shutil
 
     shutil.rmtree(out / ".state", ignore_errors=True)

@@ -121,7 +121,7 @@ def call(args: argparse.Namespace) -> int:
 
 
 def _way_record(ways: Any, i: int, chosen: dict[str, int]) -> dict[str, Any]:
-    """Fields of FIELDS of one way."""
+    """Return the fields of FIELDS of one way to run the job."""
     values = (
         ways.pool[i],
         ways.gpus[i],

@@ -174,7 +174,7 @@ def _table(fitted: Any, guessed: Any) -> None:
 
 
 def _format_parameters(f: Any) -> str:
-    """Fitted parameters with their standard deviations."""
+    """Return fitted parameters with their standard deviations as text."""
     from allocator.performance.fit.choose import FREE
 
     said = []

@@ -1,5 +1,6 @@
-"""`allocator import spot-...`: published spot markets as capacity.csv and prices.csv, or onto a
-workload.
+"""`allocator import spot-...`: import published spot markets.
+
+They become capacity.csv and prices.csv, or replace those of a workload.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from allocator.io.markets.registry import MARKETS, MarketFormatEntry
 
 
 def add(formats: Any) -> None:
-    """A command for each format."""
+    """Add a command for each format."""
     for name, entry in MARKETS.items():
         _format(formats, name, entry)
 

@@ -1,6 +1,4 @@
-"""`allocator rent`: the best widths of classes of jobs on a long-run budget, its price, and what
-it buys.
-"""
+"""`allocator rent`: the best widths of classes of jobs on a long-run budget, with its price."""
 
 from __future__ import annotations
 
@@ -148,7 +146,7 @@ def _classes(args: argparse.Namespace) -> RentalClasses:
 
 
 def _show_estimated(made: RentalClasses, args: argparse.Namespace) -> int:
-    """Only the classes were asked for."""
+    """Print the classes, and write them with --out; nothing else was asked for."""
     from allocator.cli.models.rent_source import text
     from allocator.io.plans import write_files
 
@@ -288,7 +286,7 @@ def _show(found: RentResult, with_curve: bool) -> None:
 
 
 def _width(options: list[dict[str, Any]]) -> str:
-    """'6', '4 x A100', '95 % 4 x A100, 5 % 5 x A100'."""
+    """Return text such as '6', '4 x A100', '95 % 4 x A100, 5 % 5 x A100'."""
     from allocator.cli.tables import text
 
     def named(option: dict[str, Any]) -> str:

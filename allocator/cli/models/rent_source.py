@@ -1,6 +1,4 @@
-"""Where `allocator rent` has its classes of jobs from: classes.csv, a workload, or the history
-of a queue.
-"""
+"""Read the classes of jobs for `allocator rent`: classes.csv, a workload, or a queue's history."""
 
 from __future__ import annotations
 
@@ -16,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def from_file(path: str, pools: str | None, dollars: bool) -> RentalClasses:
-    """classes.csv and, if given, the pools. Raises InvalidInput with every fault of both."""
+    """Read classes.csv and, if given, the pools. Raises InvalidInput with every fault of both."""
     from allocator.domain.schema.rental_columns import CLASSES
     from allocator.errors import InvalidInput
     from allocator.io.tables.one_table import read_table, require_sound
@@ -35,7 +33,7 @@ def from_file(path: str, pools: str | None, dollars: bool) -> RentalClasses:
 def from_workload(
     folder: str, pools: str | None, dollars: bool, hours: float | None
 ) -> RentalClasses:
-    """A class per model of a workload; its own pools unless others are given."""
+    """Make a class per model of a workload, with its own pools unless others are given."""
     from allocator import read_workload
     from allocator.market.history import History
 
@@ -46,8 +44,9 @@ def from_workload(
 
 
 def from_queue(path: str, pools: str | None, dollars: bool, hours: float | None) -> RentalClasses:
-    """A class per model of the jobs of a queue that are done or under way; its own pools unless
-    others are given.
+    """Make a class per model of the jobs of a queue that are done or under way.
+
+    The pools are those of the queue unless others are given.
     """
     import numpy as np
 
@@ -74,7 +73,7 @@ def from_queue(path: str, pools: str | None, dollars: bool, hours: float | None)
 
 
 def text(made: RentalClasses) -> str:
-    """The classes as classes.csv; read again they are the same."""
+    """Return the classes as classes.csv; reading it again gives the same classes."""
     import math
 
     from allocator.domain.schema.rental_columns import CLASSES, KINDS

@@ -1,4 +1,4 @@
-"""A round to look at: a snapshot folder, or a queue as it is now."""
+"""Read a round to look at: a snapshot folder, or the present state of a queue."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ if TYPE_CHECKING:
 
 
 def read_source(where: str) -> Snapshot:
-    """The snapshot of a folder, or of a queue given by the path of its file or its URL. Raises
-    InvalidInput."""
+    """Return the snapshot in a folder, or of a queue given by the path of its file or its URL.
+
+    Raises InvalidInput.
+    """
     if "://" not in where and not Path(where).is_file():
         from allocator import read_snapshot
 

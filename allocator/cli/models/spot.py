@@ -1,5 +1,6 @@
-"""`allocator spot`: time and cost of one job on clusters whose servers may be taken back; fits
-from measurements.
+"""`allocator spot`: time and cost of one job on clusters whose servers may be revoked.
+
+It also fits models from measurements.
 """
 
 from __future__ import annotations

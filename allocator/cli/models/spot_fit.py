@@ -14,8 +14,9 @@ Rows = list[dict[str, Any]]
 
 
 def fit_rows(kind: str, path: str, ages: Sequence[float]) -> Rows:
-    """Rows of the fit; raises InvalidInput for a file with faults, ValueError where nothing can
-    be fitted.
+    """Return the rows of the fit.
+
+    Raises InvalidInput for a file with faults, and ValueError if nothing can be fitted.
     """
     return KINDS[kind](path, ages)
 

@@ -1,5 +1,6 @@
-"""Many snapshots: one after the other in this process, or side by side in children that live as
-long as we do.
+"""Decide many snapshots, one after the other in this process, or in parallel in child processes.
+
+The children live until the batch ends.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ FIELDS = (
 
 
 def batch(folders: Sequence[str], request: Request, out: str | None, form: str, jobs: int) -> int:
-    """Decide every folder, print a line each in the given order, return the gravest exit code."""
+    """Decide every folder, print a line for each in order, return the gravest exit code."""
     twice = [name for name, n in Counter(map(snapshot_name, folders)).items() if n > 1]
     if out and twice:
         raise UsageError(
@@ -77,8 +78,9 @@ def _decide_in_turn(
 def _decide_in_parallel(
     folders: Sequence[str], request: Request, out: str | None, jobs: int
 ) -> Generator[DecisionSummary, None, None]:
-    """Summaries in the order of the folders, from up to `jobs` children. Closing the generator
-    ends the children.
+    """Yield summaries in the order of the folders, from up to `jobs` children.
+
+    Closing the generator ends the children.
     """
     todo: queue.SimpleQueue[int] = queue.SimpleQueue()
     for i in range(len(folders)):
@@ -148,9 +150,7 @@ class _Child(threading.Thread):
         )
 
     def _discard_child(self) -> None:
-        """Forget a process that does not answer any more, so that the next snapshot gets a new
-        one.
-        """
+        """Drop a process that does not answer, so that the next snapshot gets a new one."""
         with self._lock:
             child, self._child = self._child, None
         if child is not None:
@@ -165,11 +165,11 @@ class _Child(threading.Thread):
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=2,
-                )  # Ctrl-C reaches us alone; we end the children
+                )  # Ctrl-C reaches only this process, which ends the children
             return self._child
 
     def end(self, wait: bool = True) -> None:
-        """End the child process: politely at first."""
+        """End the child process; it first gets the chance to end itself."""
         with self._lock:
             self._ending = True
             child = self._child
@@ -183,7 +183,7 @@ class _Child(threading.Thread):
 
 
 def _printer(form: str, width: int) -> Callable[[DecisionSummary], None]:
-    """What prints the line of one summary."""
+    """Return the function that prints the line of a summary."""
     if form == "json":
         from allocator.io.plans import dumps
 
@@ -211,7 +211,7 @@ def _printer(form: str, width: int) -> Callable[[DecisionSummary], None]:
 
 
 class _NoProgress:
-    """No bar: standard error is not a terminal."""
+    """No bar, because standard error is not a terminal."""
 
     def pause(self) -> None: ...
 
@@ -219,7 +219,7 @@ class _NoProgress:
 
 
 class _Bar:
-    """A bar on standard error that steps aside while a line is printed."""
+    """A bar on standard error that is hidden while a line is printed."""
 
     def __init__(self, total: int) -> None:
         from rich.console import Console

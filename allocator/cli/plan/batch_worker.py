@@ -1,7 +1,6 @@
-"""A child of a batch: one JSON line per snapshot comes in, one summary line goes out.
+"""A child of a batch: it reads one JSON line per snapshot and writes one summary line for each.
 
-When the parent is gone, however it went, standard input ends: then the child ends itself at once,
-with its solvers.
+When the parent ends in any way, standard input ends. Then the child ends at once with its solvers.
 """
 
 from __future__ import annotations
@@ -19,10 +18,10 @@ from allocator.cli.request import Request, summarise
 
 
 def main() -> None:
-    """Serve until standard input ends or SIGTERM arrives."""
+    """Work until standard input ends or SIGTERM arrives."""
     signal.signal(signal.SIGTERM, _stop)
     out = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
-    # nothing else may write among the summaries
+    # nothing else may be written between the summaries
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     orders: queue.SimpleQueue[str] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(orders,), daemon=True).start()

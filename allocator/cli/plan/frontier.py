@@ -24,7 +24,7 @@ allocator frontier data/snapshots/medium --keep 95% --out cheaper    the cheapes
 allocator frontier data/snapshots/demo --jobs pretrain,llm-tune      hours against dollars, to the \
 end of the jobs
 """
-# few budgets are hard to prove to the last digit, and a curve shows what is open
+# few budgets can be proven to the last digit, and a curve shows what is open
 PLAN_S = 5.0
 ABOUT = """\
 What money buys. Of a snapshot: the round at a series of budgets, each plan with the bound that none
@@ -97,7 +97,7 @@ def add(commands: Any) -> None:
 
 
 def _parse_value(text: str) -> tuple[float, bool]:
-    """(value, whether it is a share) of '95%' or '12.5'."""
+    """Return (value, whether it is a share) of '95%' or '12.5'."""
     share = text.strip().endswith("%")
     value = float(text.strip().removesuffix("%")) / (100.0 if share else 1.0)
     if not math.isfinite(value) or (share and not 0 <= value <= 1):
@@ -211,7 +211,7 @@ def _keep(args: argparse.Namespace, problem: Problem, effort: Effort, tell: Tell
 
 
 def _write(folder: Path, document: dict[str, Any], files: dict[str, str], picture: Any) -> None:
-    """Files of a curve; without matplotlib no picture, and a line that says so."""
+    """Write the files of a curve; without matplotlib there is a message instead of the picture."""
     from allocator.io.plans import dumps, write_files
     from allocator.report.charts import style
 
@@ -237,7 +237,7 @@ def _print(how: str, document: dict[str, Any], rows: str, table: Any) -> None:
 
 @contextmanager
 def _bar(points: int) -> Iterator[Tell]:
-    """A bar on standard error, where it is a terminal."""
+    """Show a bar on standard error if it is a terminal."""
     if not sys.stderr.isatty():
         yield lambda _done: None
         return

@@ -35,7 +35,7 @@ TO_THE_END = {
 
 
 def csv_text(rows: list[dict[str, Any]]) -> str:
-    """Rows with equal keys; a mapping becomes a column per key, KEY:NAME."""
+    """Return rows with equal keys as CSV; a mapping becomes a column per key, KEY:NAME."""
     flat = [_flatten(row) for row in rows]
     return csv_table.csv_text(flat[0], (map(_cell, row.values()) for row in flat))
 
@@ -55,7 +55,7 @@ def _cell(value: Any) -> Any:
 
 
 def round_(found: RoundFrontier) -> None:
-    """The curve of a round."""
+    """Print the curve of a round."""
     pools = found.problem.pools.pool
     head = [
         (
@@ -124,7 +124,7 @@ def round_(found: RoundFrontier) -> None:
 
 
 def jobs(found: JobsFrontier) -> None:
-    """Ways of the jobs, and what they take together."""
+    """Print the ways of the jobs, and their sums."""
     ways = found.rows()
     shown = [w for w in ways if w["front"]]
     cells = [
@@ -199,7 +199,7 @@ def jobs(found: JobsFrontier) -> None:
 
 
 def kept_lines(kept: CheapestPlan) -> list[str]:
-    """What was asked, what it costs, and the proof."""
+    """Return what was asked for, its cost, and the proof."""
     less = kept.best_spent - kept.spent
     share = f" ({100 * less / kept.best_spent:.1f} % less)" if kept.best_spent > 0 else ""
     return [
@@ -217,5 +217,5 @@ def kept_lines(kept: CheapestPlan) -> list[str]:
 
 
 def kept(found: CheapestPlan) -> None:
-    """The plan, as of `solve`."""
+    """Print the plan, as `solve` does."""
     show_plan(found.result, head=kept_lines(found))

@@ -1,4 +1,4 @@
-"""`allocator promise`: which deadlines can still be promised, all together."""
+"""`allocator promise`: which deadlines can still be promised together."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`allocator validate`: every fault of a snapshot or a workload at once."""
+"""`allocator validate`: report every fault of a snapshot or a workload at once."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def call(args: argparse.Namespace) -> int:
 
 
 def _read_and_validate(folder: str) -> tuple[Problem, int | None]:
-    """The Problem of a snapshot or workload, and how often the machines of a workload change."""
+    """Return the Problem of a folder, and how often the machines of a workload change."""
     from allocator import read_snapshot, validate
     from allocator.io.workloads import is_workload, read_workload
 

@@ -1,6 +1,4 @@
-"""`allocator whatif`: the round decided again with some values changed, compared with the round as
-it is.
-"""
+"""`allocator whatif`: decide the round again with some values changed, and compare."""
 
 from __future__ import annotations
 
@@ -94,7 +92,7 @@ def call(args: argparse.Namespace) -> int:
     try:
         as_is = command.problem(snapshot, {})
         before = command.decide(as_is)
-    except Infeasible as error:  # perhaps why somebody asks
+    except Infeasible as error:  # this may be the answer that the user looks for
         before = None
         print(f"as it is: {error}", file=sys.stderr)
     for warning in problem.warnings:
@@ -139,7 +137,7 @@ def _show(values: dict[str, str], after: Plan, comparison: Comparison | None) ->
 
 
 def _totals(c: Comparison) -> Table:
-    """Both plans, a row each; their values in one scale."""
+    """Return both plans, a row each, with their values on one scale."""
     from allocator.cli.tables import Table, text
 
     rows = [

@@ -87,7 +87,10 @@ def _verb(
 
 
 def _load_call(name: str) -> Callable[[argparse.Namespace], int]:
-    """The function of queue_calls, loaded when it is called: it brings the database along."""
+    """Return a function that loads its namesake of verbs.py when it is called.
+
+    verbs.py imports the database.
+    """
 
     def call(args: argparse.Namespace) -> int:
         from allocator.cli.queue import verbs as queue_calls

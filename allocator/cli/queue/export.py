@@ -1,4 +1,4 @@
-"""`solve --write-model`: the round's model as a file for other solvers."""
+"""`solve --write-model`: write the model of a round as a file for other solvers."""
 
 from __future__ import annotations
 
@@ -6,16 +6,14 @@ from allocator.cli.request import Request
 
 
 def check(path: str) -> None:
-    """Raise UsageError where the ending of the file is no format, before anything is read."""
+    """Raise UsageError if the ending of the file is no format, before anything is read."""
     from allocator.io.performance_models import check_format
 
     check_format(path)
 
 
 def export(folder: str, request: Request, path: str) -> None:
-    """Write the model that `solve` would give to a solver; raises what reading and validating
-    raise.
-    """
+    """Write the model that `solve` would give to a solver; raises the errors of reading it."""
     from allocator import read_snapshot
     from allocator.domain.rules.snapshot_rules import validate
     from allocator.engine.decision import override_settings

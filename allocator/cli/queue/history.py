@@ -1,6 +1,4 @@
-"""`allocator history`, `allocator replay` and `allocator status`: looking at a queue that is
-run.
-"""
+"""`allocator history`, `allocator replay` and `allocator status`: look at a running queue."""
 
 from __future__ import annotations
 

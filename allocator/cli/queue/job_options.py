@@ -1,4 +1,4 @@
-"""What a user may say of a job on the command line of the queue: columns of jobs.csv as options."""
+"""Columns of jobs.csv as options of the queue's command line."""
 
 from __future__ import annotations
 

@@ -31,8 +31,8 @@ allocator run cluster.db --every 300 --react 20 --executor files --state actor -
 """
 DRY_RUN = "dry-run"
 ACTING = ("state", "devices", "metrics", "port", "log")
-"""Options that only a controller that acts has."""
-# what is killed when the grace period is over is seen to be dead so much later, at the latest
+"""Options that only a controller has that carries out its decisions."""
+# seconds after the grace period within which a killed process is seen to be dead
 KILLED_S = 5.0
 ABOUT = """\
 Without --executor this is a dry run: it decides one round, says what that would stop and start, and
@@ -215,7 +215,7 @@ def call(args: argparse.Namespace) -> int:
 
 
 def _show_preview(store: QueueDatabase, options: ControllerOptions) -> int:
-    """One round that is only said, on standard output."""
+    """Print the decision of one round without carrying it out."""
     from allocator.controller.clock import WallClock
     from allocator.controller.reporting.preview import preview
     from allocator.queue import lease
@@ -275,8 +275,10 @@ def _serve(
 def make_executor(
     name: str, store: QueueDatabase, state: str | None, grace_s: float, devices: str | None = None
 ) -> Executor:
-    """The executor of the name, with its state in the folder; None: next to an SQLite queue.
-    devices: as --devices. Raises UsageError."""
+    """Return the executor of the name, with its state in the folder. Raises UsageError.
+
+    `state` None means a folder next to an SQLite queue. `devices` is as --devices.
+    """
     from allocator.executors import registry as executors
     from allocator.queue import cluster_tables
 
@@ -298,8 +300,9 @@ def make_executor(
 
 @contextmanager
 def stop_on_signals(controller: Controller, wake: Callable[[], None]) -> Iterator[None]:
-    """SIGTERM and SIGINT end the controller after what it is at; a decision is cut off, a second
-    signal cuts all.
+    """Let SIGTERM and SIGINT end the controller after its current step.
+
+    A decision is cut off. A second signal ends every step at once.
     """
     from allocator.controller.guarded_decision import Stopped
 

@@ -1,5 +1,6 @@
-"""What the verbs of `allocator queue` do. Standard output carries data, standard error what was
-done.
+"""The functions of the verbs of `allocator queue`.
+
+Standard output carries data, and standard error what was done.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from allocator.queue.jobs.submit import submit as submit_to
 from allocator.queue.jobs.verbs import Job
 from allocator.queue.queue import Queue
 
-# up to so many jobs with deadlines, a submission checks whether its own deadline can be promised
+# with up to this many deadlines, a submission checks whether its own deadline can be promised
 MOST_DATED = 200
 NUMBERS = frozenset(
     ("GPUs", "used", "free", "done", "work left", "age", "restarts", "failures", "generation")
@@ -81,8 +82,11 @@ def submit(args: argparse.Namespace) -> int:
 
 
 def _promise(queue: Queue, job_id: str) -> dict[str, Any] | None:
-    """Whether the deadline of a job that was submitted can be promised, said on standard error and
-    in full; None: it is not known. The job is in the queue, whatever goes wrong here."""
+    """Report whether the deadline of a submitted job can be promised.
+
+    It is printed on standard error and returned in full; None if it is not known. The job is in the
+    queue even if this fails.
+    """
     from allocator import validate
     from allocator.engine.promises import promise
 
@@ -236,7 +240,7 @@ def _describe_job(row: Mapping[str, Any], now: float) -> str:
 
 
 def _format_duration(seconds: float) -> str:
-    """A duration as people say it."""
+    """Return a duration as people write it."""
     for unit, size in (("d", 86400.0), ("h", 3600.0), ("min", 60.0)):
         if abs(seconds) >= 2 * size:
             return f"{seconds / size:.0f} {unit}"
