@@ -139,7 +139,7 @@ def _forced(s: AuditContext) -> int:
     members = np.bincount(s.unit[s.can_be_kept], minlength=len(jobs))
     firm = np.zeros(len(jobs), dtype=bool)
     firm[s.unit[s.can_be_kept & ~jobs.preemptible]] = True
-    let = np.zeros(len(jobs), dtype=bool)  # they do not fit with those that must stay
+    let = np.zeros(len(jobs), dtype=bool)  # jobs that do not fit with those that must stay
     let[s.unit[s.can_be_kept & s.repairs.released]] = True
     for p in range(len(pools)):
         here = np.flatnonzero((members > 0) & (jobs.pool == p))

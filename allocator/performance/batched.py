@@ -152,7 +152,7 @@ def at(
     n = np.ceil(k / number(q, "gpus_per_node", 8.0)) if nodes is None else nodes
     low, high = range_of(kind, q)
     fits: Bools = (batch >= low) & (batch <= high) & (s >= fewest)
-    # one batch of unknown size; it counts as 1
+    # a single batch of unknown size counts as 1
     uncounted = np.isnan(number(q, form.least))
     fits = fits & (uncounted | (batch >= k * s * number(q, "min_local", 1.0)))
     with np.errstate(all="ignore"):
@@ -169,7 +169,7 @@ def best(kind: str, q: Parameters, k: Floats) -> BestBatch:
     high = np.broadcast_to(high, k.shape)
     step = np.log(np.maximum(high / low, 1.0))[:, None] * np.linspace(0.0, 1.0, BATCHES // 2)
     any_ = low[:, None] * np.exp(step)
-    # the same on every GPU
+    # batches that are the same on every GPU
     even = np.where(step > 0, np.round(any_ / k[:, None]) * k[:, None], any_)
     tried = np.clip(
         np.concatenate([even, np.round(any_)], axis=1), low[:, None], np.maximum(high, low)[:, None]

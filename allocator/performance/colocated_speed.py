@@ -105,7 +105,7 @@ def colocated_speeds(
         & (usual[:n] > 0)
         & (usual[n:] > 0)
     )
-    # every way of the first job with every way
+    # every way of the first job with every way of the second
     pair, k = ragged(np.zeros(len(at), np.int64), count[at] * count[n + at])
     pair = at[pair]
     i, j = w.start[pair] + k // count[n + pair], w.start[n + pair] + k % count[n + pair]
@@ -116,7 +116,7 @@ def colocated_speeds(
         xi_primary[pair] * usual[pair] / w.rate[i],
         xi_secondary[pair] * usual[n + pair] / w.rate[j],
     )
-    # equal ones do not depend on the last bit
+    # rounded, so that the last bit does not decide between equal speeds
     speed = np.round(1.0 / slow_primary + 1.0 / slow_secondary, 12)
     order = np.lexsort((memory, slow_primary, -speed, pair))
     best = order[np.append(True, np.diff(pair[order]) != 0)[: len(order)]]

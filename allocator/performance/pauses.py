@@ -1,8 +1,8 @@
 """The time that a running job loses when its allocation changes: restart_s, or a row of pauses.csv.
 
 Sizes that were set up in advance may cost nothing, others a checkpoint and a new start. A row of
-the GPU type that the job changes to wins over a row of any type. startup_s of the pool is added to
-either.
+the GPU type that the job changes to takes precedence over a row of any type. startup_s of the pool
+is added in both cases.
 """
 
 from __future__ import annotations

@@ -140,7 +140,7 @@ class RateTable:
         for m in np.unique(model[where]).tolist():
             rows = np.flatnonzero(self._rates.model == m)
             per_gpu = self._rates.rate[rows] / self._rates.gpus[rows]
-            rows = rows[np.argsort(per_gpu, kind="stable")]  # of equally near sizes the slowest
+            rows = rows[np.argsort(per_gpu, kind="stable")]  # the slowest of equally near sizes
             if len(rows):
                 mine = np.flatnonzero(where & (model == m))
                 k, seen = gpus[mine], self._rates.gpus[rows]

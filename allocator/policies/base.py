@@ -24,23 +24,23 @@ from formulations.model.linear import Floats, Ints
 
 @dataclass(frozen=True)
 class Task:
-    """Hold one round to decide, the effort and the solver: what a policy is given.
+    """Hold what a policy is given: one round to decide, the limits and the solver.
 
     Attributes
     ----------
-    round : Round
+    round : CompiledRound
         The compiled round: `round.problem` (jobs and pools as arrays), `round.instance` (options,
         capacities and rules as arrays) and `round.model` (the linear model, a column for each
         option).
-    limits : Limits
+    limits : SolveLimits
         Limits of the whole decision; `remaining` gives the time that is left.
     solver : Solver, optional
-        The solver to call. None: chosen by size and structure, see `engine`.
+        The solver to call. None: `engine` chooses one by size and structure.
     deadline : float
         Latest end of the decision, on the clock `time.monotonic`.
     prices : ndarray of float, shape (rows,), optional
         Row prices to start the dual from.
-    plans : Plans, optional
+    plans : LookAheadPlans, optional
         Plans of the look ahead of the previous round.
     known_bound : float
         No plan has a higher value.
@@ -100,12 +100,12 @@ class Task:
         return "dual" in vars(self)
 
     def remaining(self) -> SolveLimits:
-        """Give the limits with the time that is left now.
+        """Return the limits with the time that is left now.
 
         Returns
         -------
-        Limits
-            Several searches in turn keep one time limit together.
+        SolveLimits
+            Limits with which several searches in turn keep one time limit together.
         """
         return dataclasses.replace(self.limits, time_s=max(0.0, self.deadline - time.monotonic()))
 
@@ -125,7 +125,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Proposal:
-    """State what a policy decided.
+    """State what a policy proposes.
 
     Parameters
     ----------
@@ -147,10 +147,10 @@ class Proposal:
         Any message for the user.
     log : str
         Log of the solver.
-    plans : Plans, optional
-        What a look ahead leaves to the next one.
+    plans : LookAheadPlans, optional
+        Plans that a look ahead leaves for the next one.
     task : Task, optional
-        The task whose columns these are, if it is not the given one.
+        The task to whose columns `choice` refers, if it is not the given one.
 
     Examples
     --------

@@ -50,7 +50,7 @@ COARSEST = 1e-2
 
 
 def horizon(task: Task) -> Proposal:
-    """Return the first interval of the best plans found. Errors as of `mip`."""
+    """Return the first interval of the best plans found; the errors are those of `mip`."""
     asked = int(task.round.problem.settings.get("horizon", {}).get("rounds", HORIZON[0].default))
     gpus = gpus_ahead(task.round.problem, asked)
     now = task.round.instance.capacity

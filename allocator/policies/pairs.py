@@ -30,7 +30,7 @@ from formulations.model.choices import Choices, choices
 from formulations.model.linear import Floats, Ints
 
 TURNS = 16
-MOST = 20_000  # pairs that are added for a solver at most
+MOST = 20_000  # largest number of pairs that are added for a solver
 LEAST = 1e-7  # relative: gaps below this are rounding errors
 # shares of the asked gap: distance of the bound over all pairs to a linear programme
 ROUGH, FINE = 0.6, 0.1

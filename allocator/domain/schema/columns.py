@@ -489,7 +489,7 @@ TABLES: Mapping[str, TableSchema] = {
 INTERVAL_S = 300.0
 # default of workloads and queues, which go on for many rounds: measured in docs/default.md
 OVER_TIME = "flow"
-SIZES = ("known", "predicted", "unknown")  # what is left then: performance/sizes.py
+SIZES = ("known", "predicted", "unknown")  # how remaining work is known: performance/sizes.py
 
 CONFIG: tuple[Column, ...] = (
     _number("now_s", "time of the snapshot; default: latest submitted_s", default=RULE),

@@ -97,13 +97,16 @@ def _assign_smallest(
 
 
 def _grow_by_gain(round_: CompiledRound, free_capacity: FreeCapacity, jobs: Ints) -> None:
-    """Do step 2 for the jobs (k,) that hold something.
+    """Grow the jobs (k,) that hold something, one step at a time, by the comparison of the module.
 
-    Arrays over them: left (k,), seconds to the end with what they have, inf for those that get no
-    more; a and b (k,), relative gain per GPU of the next size, as the shorter and as the longer of
-    a pair; need (k,), GPUs of the next step. `champions` holds the champions of the last scan. What
-    the last one is given changes nothing for those before it, so the next scan continues from
-    there.
+    Arrays over these jobs:
+
+    - left (k,): seconds to the end with what they have, inf for those that get no more.
+    - a, b (k,): relative gain per GPU of the next size, as the shorter and as the longer of a pair.
+    - need (k,): GPUs of the next step.
+
+    `champions` holds the champions of the last scan. What the last one is given changes nothing for
+    those before it, so the next scan continues from there.
     """
     i, n = round_.instance, len(round_.instance.job)
     rate, gpus, job, pool = option_rates(round_).data, i.gpus.data, i.job.data, i.pool.data

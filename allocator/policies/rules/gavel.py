@@ -51,10 +51,10 @@ from allocator.policies.steps import (
 )
 from formulations.model.linear import Bools, Floats, Ints
 
-LEASE_S = 360.0  # default of the original; with its rounds of that length
+LEASE_S = 360.0  # default of the original, whose rounds have the same length
 # relative: distance by which the second programme may fall below the level of the first
 SLACK = 1e-7
-MANY = 300  # classes of jobs from which an interior-point method is the faster one
+MANY = 300  # number of classes of jobs from which an interior-point method is faster
 
 
 def maxmin(task: Task) -> Proposal:

@@ -99,9 +99,9 @@ def _rank_largest_first(round_: CompiledRound, free_capacity: FreeCapacity) -> O
 
 
 def _double_sizes(round_: CompiledRound, free_capacity: FreeCapacity) -> None:
-    """Do step 2 with a heap of possible doublings by gain per GPU.
+    """Double sizes by gain per GPU (step 2 of the module), with a heap of possible doublings.
 
-    A job enters again with its next doubling.
+    After a doubling a job enters the heap again with its next one.
     """
     i = round_.instance
     P, most = len(i.capacity), int(i.gpus.max(initial=0)) + 1

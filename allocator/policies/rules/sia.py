@@ -50,7 +50,7 @@ def sia(task: Task) -> Proposal:
     """Return the plan of Sia's integer programme.
 
     Bound and gap of its own objective are not reported, because those of a Plan concern the round's
-    objective. Errors as of `mip`, which solves the programme.
+    objective. The errors are those of `mip`, which solves the programme.
     """
     round_, option = goodput_round(task.round)
     whole = dataclasses.replace(task, round=round_, prices=None)
