@@ -1,13 +1,12 @@
-"""Gradient accumulation: the same global batch in m passes, each smaller, so that a job needs less
-memory.
+"""Gradient accumulation: the same global batch in m smaller passes, which need less memory.
 
     t_iter(B, m) = (m - 1) t(B/m) + (t(B/m)^d + comm^d)^(1/d)          t(x) = a0 + a1 x
     memory(B, m) = fixed + per_sample B/m
 
-B: batch of one GPU; a0, a1, comm: seconds; d >= 1: how little the synchronisation of the last pass
-overlaps with computing (1 = not at all). The batch of a step, and with it convergence, does not
-depend on m. Sources: step time, Qiao et al., "Pollux", OSDI 2021, section 3.2; m as a power of two
-that makes two jobs fit, Luo et al., IWQoS 2024.
+B is the batch of one GPU; a0, a1 and comm are seconds. d >= 1 says how much the synchronisation of
+the last pass overlaps with computing (1 = not at all). The batch of a step, and with it
+convergence, does not depend on m. Sources: step time, Qiao et al., "Pollux", OSDI 2021, section
+3.2; m as a power of two that makes two jobs fit, Luo et al., IWQoS 2024.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import numpy as np
 
 from formulations.model.linear import Floats, Ints
 
-MOST = 1 << 16  # passes; a job that needs more does not fit
+MOST = 1 << 16  # largest number of passes; a job that needs more does not fit
 
 
 def combine_overlapping_times(a: Floats, b: Floats, gamma: Floats) -> Floats:

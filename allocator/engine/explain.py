@@ -64,7 +64,7 @@ class Explanation:
     untried : tuple of str
         Kinds of changes for which no decision was left.
     losers : tuple of str
-        Jobs that would lose if it had to be served, and what the plan would lose.
+        Jobs that would lose if the job had to be served, and the loss of the whole plan.
     is_late : bool
         A trial was cut off by the time limit and proves nothing.
     start : StartEstimate, optional

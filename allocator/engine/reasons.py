@@ -332,7 +332,7 @@ def _flag_codes(
 
 
 def _may_change(round_: CompiledRound, chosen: Ints) -> Bools:
-    """Find the jobs that may change while every other job stays as it is, (J,).
+    """Find the jobs that may change while all other jobs do not change, (J,).
 
     The limit on changes allows it, and no other job shares their GPUs.
     """

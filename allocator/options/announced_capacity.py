@@ -3,7 +3,7 @@
 A snapshot announces changes by rows of prices.csv after now_s (`Problem.announced`). GPUs that
 leave within an interval, or at its end, are not available to a plan for it, because their job would
 lose the work since the last checkpoint. GPUs that arrive within an interval are available from the
-next one on, because there is no decision before.
+next one on, because no decision is made before.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ EDGE = 1e-9  # share of an interval: a change this close to its start happens at
 
 
 def gpus_ahead(problem: Problem, intervals: int) -> Ints:
-    """Return the GPUs of each pool that stay throughout each of the coming intervals, (H, P)."""
+    """Return the GPUs that each pool has throughout each of the coming intervals, (H, P)."""
     out = np.repeat(problem.pools.gpus[None, :], intervals, axis=0)
     known, change = problem.announced, _place(problem)
     for i in np.flatnonzero((known.gpus >= 0) & (change <= intervals)).tolist():
@@ -91,7 +91,7 @@ def same_options(of: CompiledRound, columns: Ints, into: CompiledRound) -> Ints:
 
 
 def option_columns(round_: CompiledRound, job: Ints, pool: Ints, gpus: Ints, wanted: Bools) -> Ints:
-    """Return the columns in which jobs hold so many GPUs of a pool by themselves, (n,).
+    """Return the columns in which jobs hold `gpus` GPUs of a pool by themselves, (n,).
 
     It is -1 where there is no such column, and where `wanted` is False.
     """

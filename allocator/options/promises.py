@@ -85,7 +85,7 @@ def _chain(
 
 
 def accept_promises(promises: ReservationPlan, round_: CompiledRound) -> list[int]:
-    """Promise all deadlines that can be promised, and return the jobs that had to be refused.
+    """Promise all deadlines that can be promised, and return the jobs that were refused.
 
     Running jobs come first, then jobs in order of submission.
     """

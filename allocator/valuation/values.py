@@ -1,4 +1,4 @@
-"""The values of options: what a round says about its jobs and pools, passed to its objective."""
+"""The values of options: the facts of a round as an objective needs them, and its values."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def option_values(problem: Problem, context: Context) -> Floats:
 
 
 def bound_rounding(problem: Problem, context: Context, jobs: Ints) -> float:
-    """Return what rounding may do to the sum of the values of some jobs (n,)."""
+    """Return the largest effect of rounding on the sum of the values of some jobs (n,)."""
     return combination.bound_rounding(parse_sums(problem.objective), context, jobs)
 
 
@@ -41,14 +41,14 @@ def build_context(
     every: Callable[[], Offer] | None = None,
     pays_for_gpus: Bools | bool = True,
 ) -> Context:
-    """Return what an objective may look at.
+    """Build the context in which an objective values options.
 
     Parameters
     ----------
     offer : Offer
         The options.
     every : callable, optional
-        Gives all options in which jobs hold their own GPUs, if `offer` is something else.
+        Returns all options in which jobs hold their own GPUs; None if `offer` has these.
     pays_for_gpus : bool or (n,)
         Whether GPUs of the offer are paid for.
     """
@@ -58,7 +58,7 @@ def build_context(
 
 
 def build_facts(problem: Problem, table: RateTable) -> Facts:
-    """Return what a problem says about its jobs and pools."""
+    """Return the facts of a problem about its jobs and pools."""
     jobs, pools, weight = problem.jobs, problem.pools, problem.weight
     return Facts(
         interval_s=problem.interval_s,
@@ -100,7 +100,7 @@ def requested_rate(problem: Problem, table: RateTable, build_offer: Callable[[],
     jobs, slowest = problem.jobs, np.full(len(problem.jobs), np.inf)
     types = allowed_types(problem)
     for t in np.unique(problem.pools.gpu_type):
-        # nan (unknown) wins
+        # the maximum is nan if any memory is unknown
         memory_gb = problem.pools.memory_gb[problem.pools.gpu_type == t].max()
         r, _ = table.rate(jobs.model, np.full(len(jobs), t), jobs.requested_gpus, memory_gb)
         slowest = np.where(types[:, t] & (r > 0), np.fmin(slowest, r), slowest)

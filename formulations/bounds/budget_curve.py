@@ -42,7 +42,7 @@ class SolvedBudgets:
 
     @property
     def best(self) -> Ints:
-        """Solves whose plans no other plan beats in both spending and value, by spending ascending.
+        """Solves whose plans no other plan beats in both spending and value, by ascending spending.
 
         Of equal plans the first counts.
         """
@@ -50,8 +50,7 @@ class SolvedBudgets:
 
     @property
     def reach(self) -> tuple[Ints, Floats, Floats]:
-        """Return `best`, the largest solved budget for which each of them is still best, and the
-        price there.
+        """`best`, the largest solved budget for which each is still best, and the price there.
 
         The price of a dollar is the slope of the lowest line.
         """

@@ -99,8 +99,9 @@ def tighten_bound(
 
 
 def _rent(c: Choices, p: Floats, use: Floats) -> Floats:
-    """Return the price of a plan's unused (or missing) units of each row, (R,), >= 0 if it is
-    feasible.
+    """Return the price of a plan's unused (or missing) units of each row, (R,).
+
+    It is >= 0 if the plan is feasible.
     """
     edge = np.where(p > 0, c.high, np.where(p < 0, c.low, use))
     return np.asarray(np.maximum(p * (edge - use), 0.0), dtype=np.float64)

@@ -151,11 +151,10 @@ def _drop_orphaned_secondaries(c: Choices, g: PairColumns, plan: Ints) -> Ints:
 def _merge_pairs(
     c: Choices, g: PairColumns, primary: Ints, secondary: Ints
 ) -> tuple[Choices, Ints]:
-    """Build the round in which these pairs are options of their primary jobs; also return its
-    columns.
+    """Build the round in which these pairs are options of their primary jobs.
 
-    No other job can be a secondary job there. Groups of secondary jobs own no column, so those that
-    must run continue with their primary job.
+    Also return its columns. No other job can be a secondary job in it. Groups of secondary jobs own
+    no column, so those that must run continue with their primary job.
     """
     own: Bools = np.ones(c.n, dtype=bool)
     own[g.secondary] = False

@@ -1,7 +1,7 @@
 """Promises to several jobs: which deadlines can be kept together, one satisfactory share at a time.
 
 Source: Gu et al., ElasticFlow, ASPLOS 2023, algorithm 1 (admission control: earliest deadline
-first, each job its minimum satisfactory share of what those before it leave). Additions here:
+first, each job gets its minimum satisfactory share of what earlier jobs leave). Additions here:
 several pools, and rows that limit more than GPUs (quotas, budgets) in every slot.
 
 A job that finds its share in what is left changes no other job's plan; that is tried first. A chain
@@ -29,8 +29,18 @@ from formulations.model.linear import Floats, Ints
 
 @dataclass(frozen=True)
 class CandidatePool:
-    """A pool in which a job may run: its need there, the rows (r,) it uses, and the use per GPU
-    (r,).
+    """A pool in which a job may run.
+
+    Attributes
+    ----------
+    need : DeadlineNeed
+        What the job needs there.
+    rows : (r,)
+        Rows that limit it.
+    per_gpu : (r,)
+        Use of each of these rows per GPU.
+    home : bool
+        Whether the job runs there now.
     """
 
     pool: int
@@ -49,7 +59,7 @@ class CandidatePool:
 
 @dataclass(frozen=True)
 class Promise:
-    """Where and how a job keeps its deadline."""
+    """The pool and the GPUs over time with which a job keeps its deadline."""
 
     place: CandidatePool
     reservation: Reservation
@@ -81,7 +91,7 @@ class ReservationPlan:
         self.jobs: list[int] = []
         self.made: list[Promise] = []
         self._key: list[tuple[float, int]] = []
-        # what is left before the n-th promise; the last entry: after all
+        # what is left before each promise; the last entry is what all promises leave
         self._before: list[Floats] = [left]
 
     @property
@@ -90,11 +100,10 @@ class ReservationPlan:
         return self._before[-1]
 
     def add(self, j: int) -> bool:
-        """Promise job j its deadline besides all others; return False, without a change, if that
-        fails.
+        """Promise job j its deadline together with all others; return False if that fails.
 
-        The other promises stay as they are if they leave enough GPUs. Otherwise those due later are
-        planned again.
+        The other promises do not change if they leave enough GPUs. Otherwise those due later are
+        planned again. If it fails, nothing changes.
         """
         at = bisect(self._key, (float(self.due[j]), j))
         promise = self._promise(j, self.left)
@@ -114,8 +123,9 @@ class ReservationPlan:
         self._replan(0, list(self.jobs))
 
     def _replan(self, at: int, jobs: list[int]) -> bool:
-        """Plan these jobs, the n-th from `at` on, in this order; return False, without a change, on
-        failure.
+        """Plan these jobs in this order, from promise number `at` on; return False if that fails.
+
+        If it fails, nothing changes.
         """
         before, made = [self._before[at]], []
         for job in jobs:
@@ -129,7 +139,7 @@ class ReservationPlan:
         return True
 
     def _fits_before_deadlines(self, j: int) -> bool:
-        """Return False if job j and those promised need too many GPU-seconds by a deadline."""
+        """Return False if job j and promised jobs need too many GPU-seconds by some deadline."""
         jobs = np.array([*self.jobs, j], dtype=np.int64)
         jobs = jobs[np.argsort(self.due[jobs], kind="stable")]
         until = (
@@ -141,9 +151,9 @@ class ReservationPlan:
         )
 
     def soonest(self, j: int) -> float:
-        """Return the earliest deadline that could be promised to job j besides all others.
+        """Return the earliest deadline that could be promised to job j together with all others.
 
-        It is in seconds from now, inf if there is none in these slots.
+        It is in seconds from now, inf if no slot is late enough.
         """
         return min(
             (soonest(p.need, p.free(self.left), self.slot_s) for p in self.places[j]),
@@ -151,8 +161,10 @@ class ReservationPlan:
         )
 
     def _promise(self, j: int, left: Floats) -> Promise | None:
-        """Return the job's present place if it suffices, else the place of the smallest share of
-        its rows.
+        """Return a promise to job j within what is left, None if no pool suffices.
+
+        The pool in which the job runs now comes first, then the one of the smallest share of its
+        rows.
         """
         best: tuple[float, Promise] | None = None
         for place in self.places[j]:

@@ -7,10 +7,10 @@
          0 <= y_j <= 1,  x >= 0
 
 x_joi is the number of seconds that option o of job j runs in interval i of length L_i. Pauses,
-whole jobs and whole options are left out, so no plan keeps more (weighted) deadlines: the value is
-an upper bound, to go with the plan of `joint_promises.py`. With more deadlines than intervals
-neighbouring ones are merged; each then counts as due at the end of its interval, which only raises
-the bound.
+whole jobs and whole options are left out, so no plan keeps more (weighted) deadlines. The value is
+an upper bound for the plan of `joint_promises.py`. With more deadlines than intervals, neighbouring
+deadlines are merged. Each then counts as due at the end of its interval, which only raises the
+bound.
 """
 
 from __future__ import annotations
@@ -114,8 +114,9 @@ def bound_kept_deadlines(w: DatedJobs) -> float:
 
 
 def _grid(due: Floats, count: int) -> Floats:
-    """Return the ends of at most `count` intervals, (T,): deadlines, spread evenly, with the last
-    one.
+    """Return the ends of at most `count` intervals, (T,).
+
+    They are deadlines, evenly spread, and the last deadline is among them.
     """
     ends = np.unique(due)
     pick = (

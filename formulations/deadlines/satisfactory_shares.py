@@ -64,13 +64,14 @@ class Reservation:
     done_s: float
 
     def gpu_s(self, slot_s: float) -> float:
-        """GPU-seconds held."""
+        """Return the GPU-seconds that are held."""
         return float(self.size.sum()) * slot_s
 
 
 def reservation(need: DeadlineNeed, free: Ints, slot_s: float) -> Reservation | None:
-    """Return the smallest share that keeps the deadline in slots with `free` (T,) GPUs, None
-    without one.
+    """Return the smallest share that keeps the deadline in slots with `free` (T,) GPUs.
+
+    The result is None if no share does.
     """
     slots = min(len(free), int(np.ceil(need.due_s / slot_s - 1e-9)))
     if slots <= 0 or not len(need.sizes):
@@ -95,8 +96,8 @@ def reservation(need: DeadlineNeed, free: Ints, slot_s: float) -> Reservation | 
 def soonest(need: DeadlineNeed, free: Ints, slot_s: float) -> float:
     """Return the seconds until the job could be done on free GPUs, whatever its deadline.
 
-    This is the earliest deadline that could be promised, over all shares; inf: never in these
-    slots.
+    This is the earliest deadline that could be promised, over all shares. It is inf if the job
+    cannot be done in these slots.
     """
     best = np.inf
     for k in range(len(need.sizes)):
@@ -129,10 +130,9 @@ def soonest(need: DeadlineNeed, free: Ints, slot_s: float) -> float:
 
 
 def _work(need: DeadlineNeed, index: Ints, slots: int, slot_s: float) -> tuple[Floats, Floats]:
-    """Return work and useful seconds of each slot at the job's index-th size there, (S, slots)
-    each.
+    """Return work and useful seconds of each slot at the given sizes, (S, slots) each.
 
-    Index 0 means no GPUs.
+    `index` is the number of the size in each slot; 0 means no GPUs.
     """
     held = int(np.searchsorted(need.sizes, need.held, side="right")) if need.held else 0
     before = np.concatenate([np.full((len(index), 1), held), index[:, :-1]], axis=1)

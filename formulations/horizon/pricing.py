@@ -32,7 +32,7 @@ from formulations.horizon import pricing_arrays, pricing_compiled
 from formulations.horizon.intervals import ENOUGH, Horizon, bounds
 from formulations.model.linear import Floats, Ints
 
-FEWEST, MANY = 12, 48  # numbers of units that are tried, besides the largest allowed ones
+FEWEST, MANY = 12, 48  # range of units that are tried, in addition to the largest allowed ones
 BLOCK = 96  # jobs priced at once, so that their tables stay in the cache
 MARGIN = 1e-9  # relative to the amounts in the bound: more than the rounding of their sums
 

@@ -1,6 +1,6 @@
 """A round as plain arrays: n options of J jobs, P pools, Q tenants.
 
-This module knows neither files nor models nor time.
+This module does not depend on files, speed models or time.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Instance:
     exposure : (Q,)
         GPUs of each tenant in any one zone at most, inf = no limit.
     least_kept : int
-        At least so many `keep` options are chosen, 0 = no limit on changes.
+        Least number of `keep` options that are chosen, 0 = no limit on changes.
     jobs, pools, tenants, zones : sequences of str
         Names for row labels.
     headroom : Headroom or None

@@ -1,8 +1,8 @@
 """The hard rules as named row families; each takes an Instance and returns one block of rows.
 
-A block says for every option which of its rows the option uses, `row` (n,), -1 = none, and how
-much, `coef` (n,). Letters as in formulations/README.md: x_o = 1 if option o is chosen, k_o GPUs,
-c_o dollars per hour.
+A block lists for every option the row that the option uses, `row` (n,), -1 = none, and the
+coefficient, `coef` (n,). Letters as in formulations/README.md: x_o = 1 if option o is chosen, k_o
+GPUs, c_o dollars per hour.
 """
 
 from __future__ import annotations

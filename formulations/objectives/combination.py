@@ -147,7 +147,7 @@ def most(start: Ints, value: Floats, gpus: Ints, total: int) -> float:
     first = start[:-1][some]
 
     def bound(price: float) -> tuple[float, bool]:
-        """Its value, and whether the choices at this price take more GPUs than there are."""
+        """Return the bound at a price, and whether the choices there take more GPUs than exist."""
         gain = value - price * gpus
         best = np.maximum(0.0, np.maximum.reduceat(gain, first))
         taken = np.minimum.reduceat(

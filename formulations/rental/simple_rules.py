@@ -61,7 +61,7 @@ def curve(classes: JobClasses, budget: float, points: int = 100) -> BudgetCurve:
     """Return budget against response time, from the least budget to REACH times `budget`.
 
     It ends earlier where more money buys nothing. `points` is the number of prices, in equal
-    ratios; every step of a table has points of its own. Raises BudgetTooSmall.
+    ratios; every step of a table has additional points. Raises BudgetTooSmall.
     """
     far = plan(classes, REACH * budget)
     dear, cheap = MOST_EXPONENT, np.log2(far.mu) if far.mu > 0 else -MOST_EXPONENT

@@ -175,7 +175,7 @@ def _search_weight(s: JobContext) -> Iterator[ChangeSearch]:
 
 
 def _would_pay(s: JobContext, factor: float) -> bool:
-    """Return whether some option would have a better surplus with so many times the weight.
+    """Return whether some option would have a better surplus with `factor` times the weight.
 
     Other jobs keep the present prices.
     """
@@ -394,7 +394,7 @@ def _search_less(kind: str, place: str, now: int, more: Values) -> ChangeSearch:
 
 
 def _search_deadline(s: JobContext, command: SolveCommand) -> Iterator[ChangeSearch]:
-    """Search another deadline of its own, if the objective uses deadlines."""
+    """Search another deadline of the job, if the objective uses deadlines."""
     due = float(s.problem.jobs.deadline_s[s.j])
     if math.isnan(due) or not any(
         o.counts_deadlines for o in parse_objectives(s.problem.objective)

@@ -9,12 +9,12 @@ requires the primary job's option, and its value covers both jobs:
 So the values of a plan's options add up to the values of its jobs, and every rule stays a row
 (`formulations.model.rows.colocation`).
 
-The caller says which pairs a round offers; pairs that run now are always among them. A secondary
-job pauses like any job that changes, unless it runs on these GPUs already, as secondary or as
-primary job of the same pair. If its primary job leaves, the secondary job's own option at that pool
-and size keeps it running, and it then holds the GPUs itself. A row excludes that option where the
-primary job stays (`formulations.model.rows.takeover`). Leaving such a primary job for other GPUs of
-the pool is a change.
+The caller chooses the pairs that a round offers; pairs that run now are always among them. A
+secondary job pauses like any job that changes, unless it runs on these GPUs already, as secondary
+or as primary job of the same pair. If its primary job leaves, the secondary job's own option at
+that pool and size keeps it running, and it then holds the GPUs itself. A row excludes that option
+where the primary job stays (`formulations.model.rows.takeover`). If such a primary job leaves for
+other GPUs of the pool, that is a change.
 """
 
 from __future__ import annotations
