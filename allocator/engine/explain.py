@@ -70,7 +70,7 @@ class Explanation:
     start : StartEstimate, optional
         When a job that got nothing can be expected to start.
     summary : str
-        The explanation in one plain sentence or more.
+        The explanation in plain words.
 
     Examples
     --------
@@ -261,7 +261,7 @@ def explain(
 
 
 def default_tries(decision: Decision) -> int:
-    """Return the default number of decisions of a search, which take about a second together."""
+    """Return the default number of decisions of a search: about a second for all of them."""
     effort = EFFORT if decision.proposal.solver else UNSOLVED * EFFORT
     return max(FEWEST, min(MOST, int(effort) // max(len(decision.round.option_table), 1)))
 

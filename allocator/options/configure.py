@@ -75,7 +75,7 @@ class RunConfigurations:
 
     @property
     def knee(self) -> int:
-        """Return the way beyond which more money saves little time."""
+        """The way beyond which more money saves little time."""
         return knee(self.cost, self.hours)
 
     def fastest(self, cost: float = np.inf) -> int:

@@ -55,8 +55,7 @@ class CompiledRound:
     option : (n,)
         Indices into the option table.
     omitted_pairs : OmittedPairs or None
-        The pairs that are not among the options, None if there are none, or if they
-        are not needed.
+        The pairs that are not among the options, None if there are none, or if they are not needed.
     has_all_pairs : bool
         Whether options and omitted pairs are all that the rules allow.
     """

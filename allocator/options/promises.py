@@ -76,7 +76,7 @@ def _slot_s(jobs: int, far: float, unit_s: float) -> float:
 def _chain(
     round_: CompiledRound, due: Floats, slot_s: float, slots: int, who: Bools
 ) -> ReservationPlan:
-    """Build a plan without promises with this number of slots."""
+    """Build a plan without promises, with `slots` slots."""
     who = who | (round_.instance.mandatory & (round_.unchanged_choice() >= 0))
     left, first = _rows(round_, slots)
     places = [_places(round_, j, first, float(due[j])) if who[j] else [] for j in range(len(due))]

@@ -1,7 +1,7 @@
 """A verified change of the input, as places and texts of cells.
 
-Places and texts are those of `allocator whatif --set`. The change can be applied to the files as it
-is written; see `allocator.changed`.
+Places and texts are those of `allocator whatif --set`. The change can be applied to the files
+exactly as it is written; see `allocator.changed`.
 """
 
 from __future__ import annotations

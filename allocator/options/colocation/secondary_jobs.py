@@ -13,8 +13,8 @@ The caller chooses the pairs that a round offers; pairs that run now are always 
 secondary job pauses like any job that changes, unless it runs on these GPUs already, as secondary
 or as primary job of the same pair. If its primary job leaves, the secondary job's own option at
 that pool and size keeps it running, and it then holds the GPUs itself. A row excludes that option
-where the primary job stays (`formulations.model.rows.takeover`). If such a primary job leaves for
-other GPUs of the pool, that is a change.
+where the primary job stays (`formulations.model.rows.takeover`). A secondary job that leaves its
+primary job for other GPUs of the pool has changed.
 """
 
 from __future__ import annotations
