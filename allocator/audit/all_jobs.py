@@ -156,7 +156,7 @@ def _forced(s: AuditContext) -> int:
 
 
 def _sum(index: Ints, amount: Ints | Floats, length: int) -> Floats:
-    """Sum of the amounts by index, shape (length,)."""
+    """Return the sum of the amounts by index, (length,)."""
     total = np.zeros(length)
     if length:
         total += np.bincount(index, amount, minlength=length)

@@ -48,9 +48,9 @@ class History:
     max_gpus: Ints
 
     def hours(self) -> float:
-        """Hours in which the jobs arrived: n gaps of the mean length of the n - 1 observed ones.
+        """Return the hours in which the jobs arrived.
 
-        Raises InvalidInput.
+        They are n gaps of the mean length of the n - 1 observed ones. Raises InvalidInput.
         """
         n, span = len(self.model), float(np.ptp(self.submitted_s)) if len(self.model) else 0.0
         if n < 2 or span <= 0:

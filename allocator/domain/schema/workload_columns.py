@@ -76,7 +76,7 @@ CAPACITY = TableSchema(
 
 
 def _describe_for_workload(schema: TableSchema) -> TableSchema:
-    """The schema of a snapshot's file in words that fit a workload."""
+    """Return the schema of a snapshot's file in words that fit a workload."""
     return replace(
         schema,
         columns=tuple(

@@ -1,15 +1,15 @@
-"""Earliest deadline first, elastic: each job, by deadline, gets the fewest GPUs that keep its own.
+"""Earliest deadline first, elastic: each job, by deadline, gets the fewest GPUs that keep it.
 
 Source: the classic discipline (Liu and Layland 1973; on one machine it keeps all deadlines that can
-be kept), made elastic in the simplest way. A job takes its smallest size at which, kept from now
-on, it is done in time, with the pause of the change; if that is not free, the fastest that is. The
-remaining GPUs go, in the same order, to jobs that do more work with them in this round. The policy
-preempts. It knows speeds and lengths, and looks at one job at a time.
+be kept), made elastic in the simplest way. A job takes the smallest size at which, kept from now
+on, it is done in time, with the pause of the change. If that size is not free, it takes the fastest
+that is. The remaining GPUs go, in the same order, to jobs that do more work with them in this
+round. The policy preempts. It knows speeds and lengths, and looks at one job at a time.
 
-Jobs that cannot keep their deadline even alone come after those that can, and jobs without one come
-last; both by submission, at the requested size. (With late jobs first, as on one machine, the
-policy collapses under overload.) Several pools: the fewest GPUs, then as in `rank_options`.
-max_changes: see steps.replan.
+Jobs that cannot keep their deadline even alone come after those that can, and jobs without a
+deadline come last. Both are ordered by submission, and run at the requested size. (With late jobs
+first, as on one machine, the policy collapses under overload.) With several pools a job takes the
+option with the fewest GPUs, then as in `rank_options`. max_changes: see steps.replan.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def edf(task: Task) -> Proposal:
 
 
 def meets_deadline(round_: CompiledRound) -> Bools:
-    """Return the options that, kept from now on, end the job by its deadline, (n,)."""
+    """Return which options, kept from now on, end their job by its deadline, (n,)."""
     i, p = round_.instance, round_.problem
     rate = option_rates(round_)
     needs = round_.option_table.pause_s[round_.option] + p.jobs.remaining_work[i.job] / rate

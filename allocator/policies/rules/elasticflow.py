@@ -1,20 +1,26 @@
 """ElasticFlow: minimum satisfactory shares with admission control, then marginal returns.
 
 Source: Gu et al., ElasticFlow, ASPLOS 2023, algorithms 1 and 2. A deadline is accepted if it and
-all those accepted before can be kept together: by earliest deadline, each job takes the smallest
-share that keeps its deadline in what those before it leave over time
+all those accepted before can be kept together. To test this, each job, by earliest deadline, takes
+the smallest share that keeps its deadline in what those before it leave over time
 (formulations/deadlines/joint_promises.py). Accepted jobs get their share of the first slot. The
 remaining GPUs are given one size at a time: first to jobs that have none, then to the job that
 saves most GPU time per GPU.
 
-Here it is a function of the snapshot: running jobs before waiting ones, each by submission, stand
-for the order in which deadlines were accepted. The original drops a job whose deadline it does not
-accept. Here such a job continues without a deadline (best effort), and may be accepted later if
-GPUs become free. The value of one more GPU is what a GPU-second at the new size saves later at the
-share: 1 - (rate' - rate) / (size' - size) x size_m / rate_m GPU-seconds are lost. Sizes are those
-of the options; a job does not grow where the pause costs more than the growth brings. The original
-has one kind of GPU. Here a job stays in the pool it runs in if it can, and otherwise goes where it
-takes the smallest part. max_changes: see steps.replan.
+Differences from the original:
+
+- The policy is a function of the snapshot. The order in which deadlines were accepted is taken to
+  be: running jobs before waiting ones, each by submission.
+- The original drops a job whose deadline it does not accept. Here such a job continues without a
+  deadline (best effort), and may be accepted later if GPUs become free.
+- Sizes are those of the options. A GPU-second at the next size loses
+  1 - (rate' - rate) / (size' - size) x size_m / rate_m GPU-seconds, because it saves GPU time
+  later at the size m: the largest size of the share, or the present size of a job without one.
+- A job does not grow where the pause costs more than the growth brings.
+- The original has one kind of GPU. Here a job stays in the pool it runs in if it can, and otherwise
+  goes where it takes the smallest part.
+
+max_changes: see steps.replan.
 """
 
 from __future__ import annotations

@@ -4,29 +4,41 @@ A linear programme gives each job its share of the time on each GPU type. In eac
 that are furthest below their share run.
 
 Source: Narayanan et al., "Heterogeneity-aware cluster scheduling policies for deep learning
-workloads" (OSDI 2020), sections 3 to 5, and its public code. X[m,t] is the share of time that job m
-spends on type t, k_mt the GPUs it takes there (the requested size), T[m,t] its speed at that size,
-w_m its weight, G_t the GPUs of the type:
+workloads" (OSDI 2020), sections 3 to 5, and its public code.
 
     max  min_m  (1 / w_m) k_m sum_t T[m,t] X[m,t] / sum_t T[m,t] G_t / sum G
     s.t. sum_t X[m,t] <= 1 for every job,   sum_m k_mt X[m,t] <= G_t for every type,   X >= 0
 
+- X[m,t]: the share of time that job m spends on type t.
+- k_mt: the GPUs that the job takes there, which are its requested size.
+- T[m,t]: its speed at that size.
+- w_m: its weight.
+- G_t: the GPUs of the type.
+
 With the factor k_m equal numbers mean equal GPU time, not equal time. The optimum is not unique: a
 second programme maximises the sum of the same terms among the plans whose least term is the best
-possible. Priorities are X over the fraction of the job's life that it has had the type
-(received.csv; never had: infinite; no share: 0). Of equal priorities the larger X comes first, then
-the present type, then the older job. Pairs of job and type are served greedily in that order, at
-the requested size, each job once.
+possible.
+
+The priority of a job on a type is X divided by the fraction of its life that it has had the type
+(received.csv). It is infinite for a job that never had the type, and 0 without a share. Of equal
+priorities the larger X comes first, then the present type, then the older job. Pairs of job and
+type are served greedily in that order, at the requested size, each job once.
 
 Jobs are paused only when a lease ends. Leases last 360 s in whole rounds, at least one, and all
 begin together. Inside a lease running jobs keep what they hold, and free GPUs go to waiting jobs by
 priority.
 
-Simplified: no two jobs share a GPU. The time received counts from submission, while the original
-forgets it when a job arrives or leaves (so late jobs catch up here). There is one level of max-min,
-without water filling for the jobs above it. Jobs that may not move are taken out of the programme
-with their GPUs. Budgets and quotas are not in the programme; the greedy filling keeps them. If a
-type does not offer the requested size, the nearest one is used. max_changes: see steps.replan.
+Simplified:
+
+- No two jobs share a GPU.
+- The time received counts from submission, while the original forgets it when a job arrives or
+  leaves. So late jobs catch up here.
+- There is one level of max-min, without water filling for the jobs above it.
+- Jobs that may not move are taken out of the programme with their GPUs.
+- Budgets and quotas are not in the programme; the greedy filling keeps them.
+- If a type does not offer the requested size, the nearest one is used.
+
+max_changes: see steps.replan.
 """
 
 from __future__ import annotations

@@ -1,20 +1,21 @@
 """The published greedy baseline and its naive variant.
 
-Source: a reconstruction of the baseline of Hu et al. 2021:
+Source: a reconstruction of the baseline of Hu et al. 2021, in two steps:
 
-  1. FIFO: give each job its requested size; if it does not fit, halve down to min_gpus; else leave
-     it queued.
-  2. While GPUs are free, double the running job with the largest (s(2k) - s(k)) / k that stays
-     within max_gpus; s = speed relative to the requested size.
+1. FIFO: give each job its requested size. If it does not fit, halve the size down to min_gpus. If
+   nothing fits, leave the job queued.
+2. While GPUs are free, double the running job with the largest (s(2k) - s(k)) / k that stays within
+   max_gpus. s is the speed relative to that at the requested size.
 
-Naive: running jobs are never shrunk; each arriving job takes as much as it may.
+Naive: running jobs are never shrunk, and each arriving job takes as much as it may.
 
 The baseline is stated for one kind of GPU and no rules. With several pools a job considers first
-the pool it runs in, then the others from fast to slow; doubling stays in the pool. Every step keeps
+the pool it runs in, then the others from fast to slow. Doubling stays in the pool. Every step keeps
 budget, quotas and tenant budgets. Jobs that may not move come first, then jobs of tenants below
-their guarantee, then all. If the number of changes is limited, the plan starts from what runs now
-instead of from nothing. If a guarantee or that limit is still broken, the plan is repaired with the
-least loss of value (formulations.primal.rounding.repair), and both steps continue from there.
+their guarantee, then all others. If the number of changes is limited, the plan starts from what
+runs now instead of from nothing. If a guarantee or that limit is still broken, the plan is repaired
+with the least loss of value (formulations.primal.rounding.repair), and both steps continue from
+there.
 """
 
 from __future__ import annotations
@@ -113,7 +114,7 @@ def _double_sizes(round_: CompiledRound, free_capacity: FreeCapacity) -> None:
     heap: list[tuple[float, int, int]] = []
 
     def find_option(o: int, k: int) -> int:
-        """The option of the same job and pool with k GPUs, -1 if there is none."""
+        """Return the option of the same job and pool with k GPUs, -1 if there is none."""
         wanted = (job[o] * P + pool[o]) * most + k
         at = bisect_left(name, wanted) if k < most else len(name)
         return own[at] if at < len(name) and name[at] == wanted else -1

@@ -11,17 +11,22 @@ goodput of option o of job j:
 
 T is the job's age, N its restarts so far, and S the seconds of a restart. r_j counts for every
 option of a running job except the present one. Job weights are all 1. A job may go to at most twice
-the GPUs it has ever had, and starts at its smallest size. Minimising the sum is maximising sum_o
-(lambda - V_o) x_o. That is done here under all rows of the round, not capacity alone, so that every
-hard rule holds, to the original's gap, 1e-4 of its own objective. Jobs that may not change keep
-what they hold.
+the GPUs it has ever had, and starts at its smallest size.
 
-Simplified: goodput is the speed of the options (statistical efficiency and batch sizes are not
-modelled), and it is known for every type from the start. Sizes are those of the options, without a
-list of profiled shapes. Plans of equal value are not chosen as the original's solver would choose
-them; a plan that changes nothing is preferred. Beyond the paper: options that are worse than
-waiting by more than 1, and those above the limit on growth, count as worse by 1, so that only a
-guarantee or a job that must run brings them into the plan.
+Minimising the sum is maximising sum_o (lambda - V_o) x_o. That is done here under all rows of the
+round, not capacity alone, so that every hard rule holds. The gap is that of the original, 1e-4 of
+Sia's objective. Jobs that may not change keep what they hold.
+
+Simplified:
+
+- Goodput is the speed of the options: statistical efficiency and batch sizes are not modelled. It
+  is known for every type from the start.
+- Sizes are those of the options, without a list of profiled shapes.
+- Plans of equal value are not chosen as the original's solver would choose them. A plan that
+  changes nothing is preferred.
+
+Beyond the paper: options that are worse than waiting by more than 1, and those above the limit on
+growth, count as worse by 1. So only a guarantee or a job that must run brings them into the plan.
 """
 
 from __future__ import annotations

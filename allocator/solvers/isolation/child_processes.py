@@ -27,7 +27,7 @@ LAST_WORDS = 2000  # characters of a child's standard error that are passed on
 
 
 class Child:
-    """A Python module that runs in a process of its own.
+    """Run a Python module in another process.
 
     The process leads a session and a process group, and keeps temporary files in a folder that is
     removed with it.
@@ -39,7 +39,7 @@ class Child:
     module, *args
         What `python -m` runs, and the arguments.
     stdin, stdout, stderr
-        As of subprocess.Popen; without `stderr`, a file that `printed` reads.
+        As for subprocess.Popen; without `stderr`, a file that `printed` reads.
     environment
         Variables in addition to those of this process.
     paths
@@ -185,7 +185,7 @@ class Child:
 
 
 def end_with_parent() -> None:
-    """In a child whose standard input is a pipe: kill its process group when the parent is gone."""
+    """Kill the process group when the parent is gone, in a child whose standard input is a pipe."""
     threading.Thread(target=_wait_for_end_of_input, daemon=True).start()
 
 
