@@ -1,13 +1,12 @@
-"""What a round of the controller costs besides its decision: CPU and wall time by part, over a real
-queue file.
+"""Measure what a round of the controller costs besides its decision, over a real queue file.
 
     OMP_NUM_THREADS=1 python scripts/benchmarks/bench_controller.py [--active 100 1000 5000]
-    [--policy greedy] > table.md
+        [--policy greedy] > table.md
 
-Every size is measured with GPUs for all jobs (all of them run) and for half of them (the others
-wait). A hundredth of the jobs ends in each round and as many arrive. The executor is the simulated
-one, on a simulated clock; learning, warm prices and the journal are on, as by default. Markdown on
-standard output.
+The tables have CPU and wall time by part. Every size is measured with GPUs for all jobs, which all
+run, and with GPUs for half of them, while the others wait. A hundredth of the jobs ends in each
+round, and as many arrive. The executor is the simulated one on a simulated clock. Learning, warm
+prices and the journal are on, as by default. Standard output is Markdown.
 """
 
 from __future__ import annotations
@@ -73,9 +72,11 @@ PARTS: tuple[tuple[Any, str, str], ...] = (
 
 
 class PartMeter:
-    """CPU and wall seconds by part; the innermost one counts. What reading the clocks takes is
-    taken off: the CPU clock is a system call of tens of microseconds on some virtual machines, and
-    a round has a few hundred readings."""
+    """CPU and wall seconds by part; time counts for the innermost part.
+
+    The time of reading the clocks is subtracted. The CPU clock is a system call of tens of
+    microseconds on some virtual machines, and a round has a few hundred readings.
+    """
 
     def __init__(self) -> None:
         self.names, self.spent = ["other"], dict[str, list[float]]()
@@ -88,7 +89,7 @@ class PartMeter:
         self.spent.clear()
 
     def lap(self) -> None:
-        """Attribute what passed since the last call to the part that is on."""
+        """Add the time since the last call to the present part."""
         cpu, wall = time.process_time(), time.perf_counter()
         spent = self.spent.setdefault(self.names[-1], [0.0, 0.0])
         spent[0] += cpu - self.cpu - self.own_cpu
@@ -115,14 +116,14 @@ class PartMeter:
             setattr(owner, name, self.timed(getattr(owner, name), part))
 
     def take(self) -> dict[str, list[float]]:
-        """Seconds since the last call."""
+        """Return the seconds since the last call."""
         self.lap()
         out, self.spent = self.spent, {}
         return out
 
 
 class ControllerBench:
-    """A queue with so many active jobs, of which so many can run."""
+    """A queue with a number of active jobs, some of which can run at the same time."""
 
     def __init__(self, folder: Path, active: int, share: float, policy: str, seed: int) -> None:
         self.draw, self.active, self.count = np.random.default_rng(seed), active, 0
@@ -165,7 +166,7 @@ class ControllerBench:
         self.arrive(active)
 
     def arrive(self, number: int) -> None:
-        """So many jobs are submitted."""
+        """Submit this many jobs."""
         n, draw = self.count, self.draw
         self.count += number
         low, high = draw.choice([1, 2], number).tolist(), draw.choice([2, 3, 4], number).tolist()
@@ -189,9 +190,7 @@ class ControllerBench:
         )
 
     def between(self) -> int:
-        """What happens between two rounds: time passes, a hundredth of the jobs is replaced.
-        Returns how many run.
-        """
+        """Let time pass and replace a hundredth of the jobs; return how many run."""
         self.clock.sleep(EVERY_S)
         ending = [one.job_id for one in self.machines.observe() if one.phase == "running"][
             : self.active // 100
@@ -212,7 +211,7 @@ class ControllerBench:
 
 
 def measure(active: int, share: float, policy: str, rounds: int, seed: int) -> None:
-    """One size: its table."""
+    """Print the table of one size."""
     with tempfile.TemporaryDirectory() as folder:
         bench = ControllerBench(Path(folder), active, share, policy, seed)
         meter, laps, running = METER, list[dict[str, list[float]]](), list[int]()
@@ -249,7 +248,7 @@ def measure(active: int, share: float, policy: str, rounds: int, seed: int) -> N
 
 
 def _row(name: str, seconds: Any) -> None:
-    """One line; seconds: (rounds, 2) CPU and wall."""
+    """Print one line; seconds: (rounds, 2) CPU and wall."""
     ms = 1e3 * seconds
     cells = [
         f"{f(ms[:, i]):.1f}" for i in (0, 1) for f in (np.median, lambda x: np.percentile(x, 95))

@@ -1,11 +1,13 @@
-"""Time of one decision: validate, build, solve, audit; process start excluded, workers warm, one
-thread.
+"""Measure the time of one decision: validate, build, solve, audit.
 
     python scripts/benchmarks/bench_decision.py [--seeds N] [--only published|medium] > table.md
 
-published: 100 jobs x 6 sizes x 512 GPUs at gap 1e-4 (the published figure for this job is 0.4 s).
-medium: 500 jobs, 512 GPUs of 4 types, 8 tenants, every kind of rule, at gap 1e-3.
-Writes a Markdown table to standard output.
+The start of processes is excluded: workers are warm. Everything uses one thread.
+
+- published: 100 jobs x 6 sizes x 512 GPUs at gap 1e-4 (the published figure for this job is 0.4 s)
+- medium: 500 jobs, 512 GPUs of 4 types, 8 tenants, every kind of rule, at gap 1e-3
+
+Standard output is a Markdown table.
 """
 
 from __future__ import annotations
@@ -37,9 +39,7 @@ RUNS = (
 
 
 def measure(spec: ClusterSpec, gap: float, seeds: range, policy: str, solver: str) -> str:
-    """One row of the table: seconds over the seeds, largest gap, value relative to the proven
-    bound.
-    """
+    """Return a row of the table: seconds over the seeds, largest gap, value over the bound."""
     snapshots = [generate(spec, seed).snapshot() for seed in seeds]
     allocator.solve(snapshots[0], policy=policy, solver=solver, gap=gap)  # starts the worker
     seconds, parts, gaps, used = [], [], [], set()

@@ -1,16 +1,19 @@
-"""Measure the decomposition: gap and CPU seconds on the sizes of the solver table, rounds that
-follow each other, and the robustness sweep.
+"""Measure the gap and the CPU seconds of the decomposition.
 
-    python scripts/benchmarks/bench_decomposition.py rounds [--sizes M,L,XL,XXL,XL-every] [--seeds
-    5] [--repeat 3] python scripts/benchmarks/bench_decomposition.py table [--sizes M,L,XL,XXL]
-    [--seeds 5] python scripts/benchmarks/bench_decomposition.py sweep [--sizes L,XL] [--seeds
-    20,21,22]
+    python scripts/benchmarks/bench_decomposition.py rounds [--sizes M,L,XL,XXL,XL-every]
+        [--seeds 5] [--repeat 3]
+    python scripts/benchmarks/bench_decomposition.py table [--sizes M,L,XL,XXL] [--seeds 5]
+    python scripts/benchmarks/bench_decomposition.py sweep [--sizes L,XL] [--seeds 20,21,22]
 
-CPU seconds are those of this process, from the instance's arrays to the answer (formulating
-included). The gap is recomputed here: the bound the answer claims against the value of its plan,
-which is checked against every row. rounds: a cold round and the one after it (2 % of the jobs
-replaced, 5 % of the values moved), which starts from the cold one's plan and prices; the least of
-`repeat` times, because other work on the machine only adds to them.
+- rounds: a cold round and the round after it (2 % of the jobs are replaced, 5 % of the values
+  change), which starts from the plan and prices of the cold one. The least of `repeat` times
+  counts, because other work on the machine only adds to them.
+- table: the sizes of the solver table.
+- sweep: many kinds of limits, for robustness.
+
+CPU seconds are those of this process, from the arrays of the instance to the answer, including the
+formulation. The gap is computed here from the bound that the answer claims and the value of its
+plan. The plan is checked against every row.
 """
 
 from __future__ import annotations
@@ -40,7 +43,7 @@ RULES = {"plain": PLAIN, "100 tenants": TENANTS, "every rule": EVERYTHING}
 def measure(
     size: str, seed: int, rules: InstanceRules, gap: float, time_s: float
 ) -> tuple[float, float, str]:
-    """(gap, CPU seconds, who proved what) of one run; raises if the plan breaks a row."""
+    """Return (gap, CPU seconds, detail) of one run; raise if the plan violates a row."""
     instance = generate(size, seed, rules)
     begin = time.process_time()
     model = build_model(instance)
@@ -54,7 +57,7 @@ def measure(
 
 
 def rounds(size: str, seed: int, repeat: int) -> str:
-    """A Markdown row: seconds and gap of a cold round and of the warm one after it."""
+    """Return a Markdown row: seconds and gap of a cold round and of the warm one after it."""
     name, every = size.removesuffix("-every"), size.endswith("-every")
     gap = 1e-3 if every else GAPS[name]
     instance = generate(name, seed, EVERYTHING if every else PLAIN)
@@ -71,7 +74,7 @@ def rounds(size: str, seed: int, repeat: int) -> str:
 
 
 def solved(instance: Instance, gap: float, hint: WarmStart) -> tuple[float, SolverResult]:
-    """(CPU seconds, answer): formulated, solved, the plan checked against every row."""
+    """Return (CPU seconds, answer) of formulating and solving; check the plan."""
     begin = time.process_time()
     model = build_model(instance)
     answer = solve.solve(model, SolveLimits(time_s=60.0, gap=gap), hint, lambda values, bound: None)
@@ -81,7 +84,7 @@ def solved(instance: Instance, gap: float, hint: WarmStart) -> tuple[float, Solv
 
 
 def show(label: str, rows: list[tuple[float, float, str]], gap: float) -> None:
-    """One line: gaps in percent and seconds, median, p90 and worst."""
+    """Print one line: gaps in percent and seconds, as median, p90 and worst."""
     gaps, seconds = np.array([r[0] for r in rows]) * 100, np.array([r[1] for r in rows])
     stats = " ".join(
         f"{name} {np.median(x):.4f} / {np.quantile(x, 0.9):.4f} / {x.max():.4f}"

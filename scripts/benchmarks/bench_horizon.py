@@ -1,17 +1,22 @@
-"""Measure the look ahead: certified gap and CPU seconds, compared with the monolithic model in
-HiGHS on the same instances.
+"""Measure the policy `horizon`: certified gap and CPU seconds against HiGHS.
 
-    python scripts/benchmarks/bench_horizon.py [--sizes S,M,L] [--seeds 5] [--gap 0.003] [--forms
-    compiled,arrays,warm] python scripts/benchmarks/bench_horizon.py --forms monolithic --sizes S
-    --seeds 1 --limit 60
+    python scripts/benchmarks/bench_horizon.py [--sizes S,M,L] [--seeds 5] [--gap 0.003]
+        [--forms compiled,arrays,warm]
+    python scripts/benchmarks/bench_horizon.py --forms monolithic --sizes S --seeds 1 --limit 60
 
-Instances: scripts/cases/horizons.py, whole units of work and any rates. CPU seconds are those of
-this process, from the instance's arrays to the checked plan; numba's code is loaded before. The gap
-is the answer's own bound against the value of its plan, recomputed here. compiled: with numba;
-arrays: without; warm: compiled, the round after (2 % of the jobs lose half of their work, all plans
-are one interval old), from the plans and prices of the round before; monolithic:
-formulations/horizon_monolithic in HiGHS, one thread, ended by the operating system after `limit`
-CPU seconds, with the best plan and bound reported until then.
+The instances are those of scripts/cases/horizons.py, with whole units of work and with any rates.
+All forms get the same instances:
+
+- compiled: with numba
+- arrays: without numba
+- warm: compiled, for the round after (2 % of the jobs lose half of their work, all plans are one
+  interval old), from the plans and prices of the round before
+- monolithic: formulations/horizon_monolithic in HiGHS with one thread. The operating system ends it
+  after `limit` CPU seconds; the best plan and bound reported until then count.
+
+CPU seconds are those of this process, from the arrays of the instance to the checked plan. The code
+of numba is loaded before. The gap is computed here from the bound of the answer and the value of
+its plan.
 """
 
 from __future__ import annotations
@@ -59,7 +64,7 @@ class InProcessDecomposition:
 def ahead(
     x: Horizon, gap: float, limit: float, compiled: bool, start: HorizonStart | None = None
 ) -> tuple[float, float, Any]:
-    """(gap, CPU seconds, answer) of a look ahead; ends the script if the plan breaks a row."""
+    """Return (gap, CPU seconds, answer) of a horizon; end the script if the plan violates a row."""
     begin = time.process_time()
     answer = look_ahead(
         x, SolveLimits(time_s=limit, gap=gap), start, InProcessDecomposition(), compiled
@@ -72,9 +77,11 @@ def ahead(
 
 
 def next_round(x: Horizon, plan: Any, seed: int) -> Horizon:
-    """The horizon one interval later: work of the first interval is done, jobs hold what the plan
-    said. Jobs that are done come back as new ones of the same kind; 2 % of the jobs have lost half
-    of what was left."""
+    """Return the horizon one interval later.
+
+    The work of the first interval is done, and jobs hold what the plan gave them. Finished jobs are
+    replaced by new jobs of the same kind. 2 % of the jobs have lost half of their remaining work.
+    """
     rng = np.random.default_rng(seed)
     first = plan.copy()
     first[:, 1:] = -1
@@ -85,8 +92,9 @@ def next_round(x: Horizon, plan: Any, seed: int) -> Horizon:
 
 
 def child(pipe: Any, size: str, seed: int, whole: bool, gap: float, limit: float) -> None:
-    """Solve the monolithic model, telling every improvement; the operating system ends it after
-    its CPU seconds.
+    """Solve the monolithic model and report every improvement.
+
+    The operating system ends the process after its CPU seconds.
     """
     resource.setrlimit(resource.RLIMIT_CPU, (int(limit), int(limit) + 1))
     x = horizon(size, seed, INTERVALS, whole)
@@ -95,15 +103,15 @@ def child(pipe: Any, size: str, seed: int, whole: bool, gap: float, limit: float
         pipe.send((None if values is None else float(model.value @ values), bound))
 
     model, options = build_monolithic_model(x), highs._options
-    # presolve is off in highs.py for single rounds, where it costs more than it saves; here it
-    # helps
+    # presolve is off in highs.py for single rounds, where it costs more time than it saves;
+    # here it saves time
     highs._options = lambda limits, is_mip: {**options(limits, is_mip), "presolve": "choose"}
     answer = highs.solve(model, SolveLimits(time_s=1e6, gap=gap), WarmStart(), told)
     pipe.send((answer.objective, answer.bound))
 
 
 def whole_model(size: str, seed: int, whole: bool, gap: float, limit: float) -> tuple[float, float]:
-    """(gap, CPU seconds) of the monolithic model."""
+    """Return (gap, CPU seconds) of the monolithic model."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     worker = context.Process(target=child, args=(theirs, size, seed, whole, gap, limit))
@@ -122,7 +130,7 @@ def whole_model(size: str, seed: int, whole: bool, gap: float, limit: float) -> 
 
 
 def row(size: str, whole: bool, form: str, runs: list[tuple[float, float, str]]) -> str:
-    """A Markdown row."""
+    """Return a Markdown row."""
     gaps, seconds = np.array([r[0] for r in runs]) * 100, np.array([r[1] for r in runs])
     jobs, kind = horizon(size, 0, 1).J, "whole units" if whole else "any rates"
     return (
@@ -134,7 +142,7 @@ def row(size: str, whole: bool, form: str, runs: list[tuple[float, float, str]])
 def runs_of(
     form: str, size: str, whole: bool, a: argparse.Namespace
 ) -> list[tuple[float, float, str]]:
-    """(gap, CPU seconds, note) of every seed."""
+    """Return (gap, CPU seconds, note) of every seed."""
     out = []
     for seed in range(a.seeds):
         if form == "monolithic":
@@ -171,7 +179,7 @@ def main() -> None:
         " seed 0 |"
     )
     print("|---|---|---|---|---|---|---|", flush=True)
-    # loading libraries is not part of a look
+    # loading libraries is not part of the measurement
     highs.version()
     if set(a.forms.split(",")) & {"compiled", "warm"}:
         if not has_numba():

@@ -1,11 +1,10 @@
-"""What the queue costs: CPU time of each call at a number of active jobs, on SQLite or a PostgreSQL
-database.
+"""Measure the CPU time of each call of the queue at a number of active jobs.
 
     python scripts/benchmarks/bench_queue.py [QUEUE] [--jobs N] [--repeat N] > table.md
 
-QUEUE: where to make the queue, by default a file in a temporary folder; it must not exist, or be
-empty. CPU time of this process (a PostgreSQL server's is not in it), which a busy machine changes
-little; the median counts. Markdown on standard output.
+QUEUE is an SQLite file or the URL of a PostgreSQL database. It must not exist, or be empty. The
+default is a file in a temporary folder. The CPU time is that of this process, without that of a
+PostgreSQL server. A busy machine changes it little; the median counts. Standard output is Markdown.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ class QueueBench:
         self.token = held.token
 
     def time(self, what: str, call: Callable[[], Any], repeat: int | None = None) -> Any:
-        """Note the median of its CPU times in milliseconds; returns what the last call returned."""
+        """Record the median CPU time of a call in milliseconds; return its last result."""
         took: list[float] = []
         for _ in range(repeat or self.repeat):
             begin = time.process_time()
@@ -49,12 +48,12 @@ class QueueBench:
         return out
 
     def write(self, call: Callable[..., Any], *args: Any) -> Any:
-        """A call in a transaction of its own."""
+        """Make a call in its own transaction."""
         with self.queue.store.write() as connection:
             return call(connection, self.token, *args)
 
     def run(self) -> None:
-        """The life of the jobs, once."""
+        """Take the jobs from submission to their end, once."""
         job = {"model": "m", "total_work": 1e6, "max_gpus": 8}
         n, now = len(self.names), time.time()
         self.time(

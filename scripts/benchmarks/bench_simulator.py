@@ -1,14 +1,16 @@
-"""What the simulator itself costs: CPU time of everything but the decisions, per round and over
-whole simulations.
+"""Measure the CPU time of the simulator, except that of the decisions.
 
-    python scripts/benchmarks/bench_simulator.py [--active N,N,...] [--rounds N] [--whole N,N,...] >
-    tables.md
+    python scripts/benchmarks/bench_simulator.py [--active N,N,...] [--rounds N]
+        [--whole N,N,...] > tables.md
 
-Per round: that many jobs are there all the time, half of them on GPUs; every round one in a hundred
-ends, one arrives, and some fail. wait, observe and apply are the three calls of
-allocator/loop/ports.py, record the recorder's. Whole: jobs of the bursty generator under greedy,
-without and with bounds. Process CPU time, which a busy machine changes little; of the rounds the
-median counts. Markdown on standard output.
+Per round: the number of jobs stays constant, and half of them hold GPUs. In every round one job in
+a hundred ends, one arrives, and some fail. `wait`, `observe` and `apply` are the three calls of
+allocator/loop/ports.py; `record` is that of the recorder. The median of the rounds counts.
+
+Whole: jobs of the generator `bursty` under greedy, without and with bounds.
+
+The time is the CPU time of the process, which a busy machine changes little. Standard output is
+Markdown.
 """
 
 from __future__ import annotations
@@ -38,8 +40,11 @@ INTERVAL_S = 300.0
 
 
 def steady(active: int, rounds: int) -> Workload:
-    """So many jobs at time 0, one in a hundred more per round; each has 0 to 50 rounds of work left
-    on one GPU, and there are GPUs for half of them: about a hundredth ends per round."""
+    """Return a workload with a constant number of jobs.
+
+    It has `active` jobs at time 0, and one in a hundred more per round. Each job has 0 to 50 rounds
+    of work left on one GPU. Half of the jobs get GPUs, so that about a hundredth ends per round.
+    """
     rng = np.random.default_rng(active)
     more = rounds * active // 100
     n, models = active + more, 20
@@ -83,7 +88,7 @@ class CallMeter:
         self.spent: dict[str, list[float]] = defaultdict(list)
 
     def around(self, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
-        """The same call, measured."""
+        """Return the same call, measured."""
 
         def measured(*args: Any, **kwargs: Any) -> Any:
             started = time.process_time()
@@ -96,8 +101,9 @@ class CallMeter:
 
 
 def per_round(active: int, rounds: int) -> str:
-    """A row: milliseconds of each part per round, median over the rounds, and their sum per
-    1,000 active jobs.
+    """Return a row of milliseconds of each part per round, and their sum per 1,000 active jobs.
+
+    Each is the median over the rounds.
     """
     options = SimulationOptions(
         until_s=rounds * INTERVAL_S, prove_every=0, failures_per_gpu_hour=0.01, noise=0.1
@@ -112,7 +118,7 @@ def per_round(active: int, rounds: int) -> str:
         here.append(len(turn.problem.jobs))
 
     continue_simulation(state, count)
-    # the first round starts everybody
+    # the first round starts all jobs
     ms = [1000 * statistics.median(meter.spent[name][1:]) for name in PARTS]
     return (
         f"| {statistics.mean(here):,.0f} | {len(here)} | "
@@ -122,7 +128,7 @@ def per_round(active: int, rounds: int) -> str:
 
 
 def whole(jobs: int, prove_every: int) -> str:
-    """A row: CPU seconds of a whole simulation, those of the decisions, and the rest."""
+    """Return a row: CPU seconds of a whole simulation, those of the decisions, and the rest."""
     workload = generate("bursty", seed=1, jobs=jobs).workload()
     meter = CallMeter()
 

@@ -1,13 +1,12 @@
-"""The full solver benchmark: every engine on S to XXL, five seeds, three rule sets, cold and warm.
-Hours; resumable.
+"""Run the full solver benchmark: every engine, size and rule set, five seeds, cold and warm.
 
     # measure what is missing, then write tables and pictures
     python scripts/benchmarks/bench_solvers.py --out results
     python scripts/benchmarks/bench_solvers.py --out results --sizes XL --engines highs
 
-The gap asked for is that of the project's table of targets (allocator/bench/solvers/run.py TARGETS;
-0.1 % where it has none). The same as `allocator bench solvers`, which asks for one gap everywhere.
-Reading it: docs/benchmarks-solvers.md.
+It takes hours, and can be stopped and continued. The gap asked for is that of the project's table
+of targets (TARGETS in allocator/bench/solvers/run.py), or 0.1 % if the table has none. `allocator
+bench solvers` does the same with one gap for all. docs/benchmarks-solvers.md explains the results.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
-"""CPU time to value all options of a round under every objective: the last section of
-docs/spot-results.md.
+"""Measure the CPU time to value all options of a round under every objective.
 
-    python scripts/benchmarks/bench_values.py [--jobs N] [--seeds N]      # prints machine, seeds
-        and a table
+    # print the machine, the seeds and a table
+    python scripts/benchmarks/bench_values.py [--jobs N] [--seeds N]
 
-The round: every job of the generator `deadlines` waits at once. Best of REPEATS, mean over the
-seeds.
+The table is in the last section of docs/spot-results.md. In the round, all jobs of the generator
+`deadlines` wait at once. The time is the best of REPEATS, and the mean over the seeds.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ REPEATS = 5
 
 
 def measure(problem: Problem, objective: str) -> tuple[int, float]:
-    """Options of the round, and CPU seconds to value them."""
+    """Return the number of options of the round, and the CPU seconds to value them."""
     asked, table = replace(problem, objective=objective), RateTable.of(problem)
     m = option_table(asked, table)
     offer = Offer(m.start, m.job, m.pool, m.gpus, m.rate, m.pause_s, m.keep)

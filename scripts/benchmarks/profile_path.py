@@ -1,10 +1,10 @@
-"""Where the time goes from a CSV folder to a written plan: whole process, 10,000 and 50,000 jobs.
+"""Measure the time from a CSV folder to a written plan, with 10,000 and 50,000 jobs.
 
     python scripts/benchmarks/profile_path.py [--jobs 10000,50000] [--seed 1]
 
-Prints a Markdown table: processor and wall seconds and peak memory of the whole command with its
-children, and the parts as plan.json states them. Making the snapshots takes about a minute and is
-not measured.
+Standard output is a Markdown table. It has processor and wall seconds and the peak memory of the
+whole command with its children, and the parts as plan.json states them. Making the snapshots takes
+about a minute and is not measured.
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ MARKET = {"A100": "on_demand", "T4": "spot"}
 
 
 def spec(jobs: int) -> ClusterSpec:
-    """A cluster with 1.3 GPUs per job, 20 tenants, a budget, and 1,120 measured rates per 1,000
-    jobs.
+    """Return a cluster with 1.3 GPUs per job, 20 tenants and a budget.
+
+    It has 1,120 measured rates per 1,000 jobs.
     """
     nodes = jobs * 13 // 1280
     pools = tuple(PoolSpec(t, nodes * s * 8, MARKET.get(t, "reserved")) for t, s in SHARE.items())
@@ -59,7 +60,7 @@ def main() -> None:
 
 
 def measured(jobs: int, folder: Path, out: Path) -> str:
-    """One line of the table: the command `solve FOLDER --out OUT` as a child process."""
+    """Return a line of the table, measured on the command `solve FOLDER --out OUT`."""
     before, begin = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     subprocess.run(
         [sys.executable, "-m", "allocator", "solve", str(folder), "--out", str(out)],
@@ -80,7 +81,7 @@ def measured(jobs: int, folder: Path, out: Path) -> str:
 
 
 def options(folder: Path) -> int:
-    """Options of all jobs before pruning."""
+    """Return the number of options of all jobs before pruning."""
     from allocator import read_snapshot, validate
     from allocator.options.option_table import option_table
     from allocator.performance.table import RateTable

@@ -1,9 +1,9 @@
-"""Solve saved rounds of the Sia scheduler and print Sia's own objective, to compare with what Sia's
-solver found.
+"""Solve saved rounds of the Sia scheduler, and print Sia's own objective.
 
     python scripts/benchmarks/solve_sia_ilp.py ilp/*.npz [--solver decomposition]
 
-The format of the files is described in allocator/io/model_files/sia_ilp.py.
+The objective can be compared with what Sia's solver found. allocator/io/model_files/sia_ilp.py
+describes the format of the files.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from allocator.solvers.registry import get
 
 
 def main() -> None:
-    """One line per file."""
+    """Print one line per file."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,12 +1,11 @@
-"""A week of operation through the real controller, its queue and its ports, on a simulated clock
-and cluster.
+"""Run the real controller and its queue for a week, on a simulated clock and cluster.
 
     python scripts/benchmarks/week_of_operation.py --jobs 10000 --days 7
 
-Prints, as Markdown: whether every round decided what the pure simulator decides, and along the week
-size of the database and memory of the process. Takes some minutes. With --react both worlds have
-early rounds; policies that search decide every round anew, so a smaller week does for them (--jobs
-400 --days 1 --gpus 32 --policy mip).
+It prints Markdown: whether every round decided what the simulator alone decides, and the size of
+the database and the memory of the process over the week. It takes some minutes. With --react both
+runs have early rounds. Policies that search need more time, so a smaller week is enough for them
+(--jobs 400 --days 1 --gpus 32 --policy mip).
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ POOLS = (("a", "A", 1.0), ("b", "B", 0.5))
 
 
 def week(jobs: int, days: float, gpus: int, load: float, seed: int) -> Workload:
-    """Poisson arrivals (Gamma-distributed work) that ask for `load` of the GPUs."""
+    """Return Poisson arrivals, with Gamma-distributed work, that ask for `load` of the GPUs."""
     from allocator.io.workloads import parse_workload
 
     draw = np.random.default_rng(seed)
@@ -130,7 +129,7 @@ def main() -> int:
 
 
 def _table(seen: list[tuple[float, int, float, float]]) -> None:
-    """What the end of every seventh of the rounds looks like."""
+    """Print the state after every seventh of the rounds."""
     print(
         "| day | rounds so far | active jobs | memory, most so far, MB | database, MB"
         " |\n|---:|---:|---:|---:|---:|"

@@ -1,7 +1,7 @@
-"""The table of docs/workloads.md: statistics of generated workloads compared with what was measured
-on real clusters.
+"""The table of docs/workloads.md: statistics of generated workloads against measured ones.
 
-Means over seeds; scripts/pictures/draw_workloads.py prints it and writes it into the page.
+All values are means over seeds. scripts/pictures/draw_workloads.py prints the table and writes it
+into the page.
 """
 
 from __future__ import annotations
@@ -19,19 +19,20 @@ from allocator.domain.problem import Floats
 from scripts.cases import statistics as st
 
 SEEDS, JOBS = range(5), 80_000
-WHOLE = 1e9  # hours: no longest run
+WHOLE = 1e9  # hours; no limit on the longest run
 Row = tuple[str, str, str]
 Measure = Callable[[GeneratedWorkload], float]
 
 
 def column(tables: GeneratedWorkload, name: str) -> Floats:
-    """A column of numbers of workload.csv."""
+    """Return a column of numbers of workload.csv."""
     return np.asarray(tables.tables["workload.csv"][name], float)
 
 
 def compare_philly(seeds: Iterable[int] = SEEDS, jobs: int = JOBS) -> list[Row]:
-    """(statistic, measured on Philly, generator `bursty` without a longest run and at Philly's
-    rate)
+    """Return rows of (statistic, measured on Philly, generator `bursty`).
+
+    The generator has no longest run, and Philly's rate.
     """
     made = [bursty(seed=s, load=1.0, jobs=jobs, longest_h=WHOLE) for s in seeds]
     asked = [column(t, "requested_gpus").astype(np.int64) for t in made]
@@ -85,8 +86,9 @@ def compare_philly(seeds: Iterable[int] = SEEDS, jobs: int = JOBS) -> list[Row]:
 
 
 def compare_venus(seeds: Iterable[int] = SEEDS, jobs: int = JOBS) -> list[Row]:
-    """(statistic, measured on Helios, generator `diurnal` without a longest run and at Venus'
-    rate)
+    """Return rows of (statistic, measured on Helios, generator `diurnal`).
+
+    The generator has no longest run, and the rate of Venus.
     """
     made = [diurnal(seed=s, load=0.8, jobs=jobs, longest_h=WHOLE) for s in seeds]
     at = [column(t, "submitted_s") for t in made]
@@ -133,7 +135,7 @@ def compare_venus(seeds: Iterable[int] = SEEDS, jobs: int = JOBS) -> list[Row]:
 
 
 def compare_market(seeds: Iterable[int] = SEEDS) -> list[Row]:
-    """(statistic, measured on AWS, generator `spot` with a single spot machine)"""
+    """Return rows of (statistic, measured on AWS, generator `spot` with a single spot machine)."""
     there, runs, gaps, share, floor, change = [], [], [], [], [], []
     for seed in seeds:
         made = spot(seed=seed, load=0.5, jobs=3_000, gpus=2 * MACHINE)
@@ -177,14 +179,14 @@ SECTIONS: Mapping[str, tuple[str, Callable[[], list[Row]]]] = {
 
 
 def markdown(name: str) -> str:
-    """The table of one generator as Markdown."""
+    """Return the table of one generator as Markdown."""
     source, rows = SECTIONS[name]
     lines = [f"| statistic | measured: {source} | generated |", "|---|---|---|"]
     return "\n".join([*lines, *(f"| {what} | {real} | {made} |" for what, real, made in rows())])
 
 
 def gpus_demanded(tables: GeneratedWorkload, step_s: float = 600.0) -> tuple[Floats, Floats]:
-    """Times and GPUs in use if every job ran at its request as soon as it is submitted."""
+    """Return times and GPUs in use if every job ran at its request as soon as it is submitted."""
     start, gpus = column(tables, "submitted_s"), column(tables, "requested_gpus")
     end = start + st.run_s(tables)
     at = np.arange(0.0, float(end.max()) + step_s, step_s)

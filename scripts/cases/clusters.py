@@ -1,10 +1,14 @@
-"""Synthetic clusters with the statistics of measured ones: sizes, durations, speed curves, prices,
-tenants.
+"""Synthetic clusters with the statistics of measured ones.
 
-Sources of the figures: GPU counts and durations by size of the Philly trace (2017, 82,247 jobs);
-speed curves fitted to published scaling tables, t1 n / (1 + c (n - 1)) with c log-uniform in
-0.005-0.15; speed of GPU types relative to a V100; list prices per GPU-hour of 2025. All data is
-generated; no line of a trace is copied.
+Sources of the figures:
+
+- GPU counts and durations by size: the Philly trace (2017, 82,247 jobs)
+- speed curves: fits of t1 n / (1 + c (n - 1)) to published scaling tables, c log-uniform in
+  0.005-0.15
+- speed of GPU types relative to a V100
+- list prices per GPU-hour of 2025
+
+All data is generated; no line of a trace is copied.
 """
 
 from __future__ import annotations
@@ -68,11 +72,16 @@ class PoolSpec:
 class ClusterSpec:
     """What to generate.
 
-    tenants: 0 = one, without limits. models: speed curves, each on all types. running: share of the
-    jobs that hold GPUs. fixed: share of those that are not preemptible. held: share of the waiting
-    jobs that are held, and of those that are paused. budget: share of the price of the whole
-    cluster, None = no budget. max_changes: of the round, None = no limit. sizes: the one list of
-    sizes of every job, none = by rule.
+    Attributes
+    ----------
+    tenants : number of tenants; 0 is one tenant without limits.
+    models : number of speed curves, each on all types.
+    running : share of the jobs that hold GPUs.
+    fixed : share of the running jobs that are not preemptible.
+    held : share of the waiting jobs that are held, and of those that are paused.
+    budget : share of the price of the whole cluster; None is no budget.
+    max_changes : of the round; None is no limit.
+    sizes : the list of sizes of every job; empty is the size rule.
     """
 
     name: str
@@ -140,7 +149,7 @@ Speed = dict[tuple[str, str], dict[int, float]]
 
 
 def _curves(rng: np.random.Generator, spec: ClusterSpec) -> Speed:
-    """Work per second of every model on every GPU type at the measured sizes, four digits."""
+    """Return work per second of every model on every type at the measured sizes, four digits."""
     sizes = spec.sizes or MEASURED
     types = list(dict.fromkeys(p.gpu_type for p in spec.pools))
     speed: Speed = {}
@@ -160,8 +169,9 @@ def _shares(count: int) -> Any:
 
 
 def _jobs(rng: np.random.Generator, spec: ClusterSpec, speed: Speed) -> list[dict[str, Any]]:
-    """Jobs in order of submission; those that run are drawn in proportion to their length, as a
-    snapshot sees them.
+    """Return jobs in order of submission.
+
+    Running jobs are drawn in proportion to their length, as a snapshot sees them.
     """
     sizes, share = np.array(list(DEMAND)), np.array(list(DEMAND.values()))
     many = 20 * spec.jobs
@@ -209,7 +219,7 @@ def _range(rng: np.random.Generator, spec: ClusterSpec, k: int) -> dict[str, Any
 
 
 def _request_columns(rng: np.random.Generator, spec: ClusterSpec, runs: bool) -> dict[str, Any]:
-    """Tenant, weight and the rarer columns. Jobs that run get their GPUs later (_start)."""
+    """Return tenant, weight and the rarer columns. Running jobs get their GPUs later (_start)."""
     types = list(dict.fromkeys(p.gpu_type for p in spec.pools))
     out: dict[str, Any] = {
         "weight": float(rng.choice([1, 2, 4], p=[0.7, 0.2, 0.1])),
@@ -233,7 +243,7 @@ def _request_columns(rng: np.random.Generator, spec: ClusterSpec, runs: bool) ->
 def _tenants(
     rng: np.random.Generator, spec: ClusterSpec, pools: list[dict[str, Any]]
 ) -> list[dict[str, Any]]:
-    """Every second team has a quota, every third a guarantee, every fourth a budget of its own."""
+    """Return tenants: every second has a quota, every third a guarantee, every fourth a budget."""
     total = sum(p["gpus"] for p in pools)
     hourly_cost = sum(p["gpus"] * p["price_per_gpu_hour"] for p in pools)
     rows = []
@@ -259,9 +269,11 @@ def _start(
     pools: list[dict[str, Any]],
     tenants: list[dict[str, Any]],
 ) -> None:
-    """Give running jobs their GPUs: each its smallest size, oldest first, then all double up to
-    what they asked for, within pools, budget and the limits of tenants. Those that do not fit are
-    paused."""
+    """Give running jobs their GPUs.
+
+    Each job gets its smallest size, the oldest first. Then all double up to their request, within
+    pools, budget and the limits of tenants. Jobs that do not fit are paused.
+    """
     price = {p["pool"]: p["price_per_gpu_hour"] for p in pools}
     free = {p["pool"]: p["gpus"] for p in pools}
     money = (

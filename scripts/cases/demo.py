@@ -1,8 +1,8 @@
-"""The demo snapshot: twelve jobs made by hand, with an optimum that can be followed on paper.
+"""The demo snapshot: twelve jobs made by hand, with an optimum that can be computed on paper.
 
-Numbers are round on purpose: a start loses 60 of 360 seconds, a change 120, and speeds are whole
-multiples. The README.md of the folder tells the story; tests/bench/test_shipped_data.py checks what
-it says.
+Numbers are round on purpose: a start loses 60 of 360 seconds, a change loses 120, and speeds are
+whole multiples. The README.md of the folder explains the jobs. tests/bench/test_shipped_data.py
+checks its statements.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ plan: `bound`, `gap`, and the prices as `marginal_value`. (Any price of the doll
 
 
 def demo() -> Folder:
-    """The snapshot `demo`; it is the same every time."""
+    """Return the snapshot `demo`, which is the same every time."""
     pools = [
         {
             "pool": "a100",

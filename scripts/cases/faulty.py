@@ -1,8 +1,11 @@
-"""Small folders that break one rule each: `fault-*` of the input, `infeasible-*` of the hard rules
-together, `repaired-*` where the world has broken a rule and the plan mends it.
+"""Small folders that break one rule each.
 
-All start from one sound snapshot of four jobs. A folder may hold expected.txt: what standard error
-says.
+- `fault-*`: a rule of the input
+- `infeasible-*`: hard rules that cannot all hold
+- `repaired-*`: a hard rule that the present state breaks, and that the plan repairs
+
+All are changes of one snapshot of four jobs without a fault. A folder may have an expected.txt with
+the expected standard error.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ Rows = list[dict[str, Any]]
 
 
 def sound_tables() -> tuple[dict[str, Any], dict[str, Rows]]:
-    """Config and tables of a snapshot without a fault: two pools, four jobs, two tenants."""
+    """Return config and tables of a snapshot without a fault: two pools, four jobs, two tenants."""
     jobs: Rows = [
         {
             "job_id": "bert-1",
@@ -89,7 +92,7 @@ Change = Callable[[dict[str, Any], dict[str, Rows]], Mapping[str, bytes] | None]
 
 
 def _set(file: str, row: int, **cells: Any) -> Change:
-    """The change that overwrites cells of one row."""
+    """Return the change that overwrites cells of one row."""
 
     def change(_: dict[str, Any], tables: dict[str, Rows]) -> None:
         tables[file][row].update(cells)
@@ -98,7 +101,7 @@ def _set(file: str, row: int, **cells: Any) -> Change:
 
 
 def _all(*changes: Change) -> Change:
-    """Several changes in one folder."""
+    """Combine several changes in one folder."""
 
     def change(config: dict[str, Any], tables: dict[str, Rows]) -> Mapping[str, bytes]:
         raw: dict[str, bytes] = {}
@@ -131,7 +134,7 @@ def _drop(file: str) -> Change:
 
 
 def _text(file: str, edit: Callable[[bytes], bytes]) -> Change:
-    """The change that spoils the bytes of a written file."""
+    """Return the change that edits the bytes of a written file."""
 
     def change(_: dict[str, Any], tables: dict[str, Rows]) -> Mapping[str, bytes]:
         return {file: edit(csv_text(file, tables[file]).encode() if file in tables else b"")}
@@ -198,16 +201,16 @@ FAULTS: Mapping[str, Change] = {
 }
 
 INFEASIBLE: Mapping[str, Change] = {
-    # red and blue are promised 8 GPUs each, which the jobs of either could hold alone; the cluster
-    # has 12
+    # red and blue have guarantees of 8 GPUs each, which the jobs of either could hold alone;
+    # the cluster has 12
     "guarantees-above-capacity": _all(
         _set(TENANTS, 0, guaranteed_gpus=8),
         _set(TENANTS, 1, guaranteed_gpus=8),
         _set(JOBS, RESNET_2, min_gpus=1, max_gpus=4),
     ),
-    # bert-1 holds 4 A100 at $2 = $8 per hour and may not be touched
+    # bert-1 holds 4 A100 at $2 = $8 per hour and is not preemptible
     "fixed-above-budget": _all(_set(JOBS, BERT_1, preemptible=False), _config(budget_per_hour=6)),
-    # red is promised 6 GPUs and allowed 4
+    # red has a guarantee of 6 GPUs and a quota of 4
     "guarantee-above-quota": _set(TENANTS, 0, guaranteed_gpus=6, max_gpus=4),
     # bert-1 of red holds 4 GPUs; the quota of red was cut to 2, and no running job may change
     "quota-cut-without-changes": _all(_set(TENANTS, 0, max_gpus=2), _config(max_changes=0)),
@@ -220,14 +223,14 @@ REPAIRED: Mapping[str, Change] = {
 
 
 def broken_folder(name: str, change: Change) -> Folder:
-    """The sound snapshot with one change."""
+    """Return the snapshot without a fault, with one change."""
     config, tables = sound_tables()
     raw = change(config, tables) or {}
     return Folder(name, {} if "config.toml" in raw else config, tables, raw)
 
 
 def folders() -> list[Folder]:
-    """All folders of this page, without their expected.txt."""
+    """Return all folders of this file, without their expected.txt."""
     kinds = (("fault", FAULTS), ("infeasible", INFEASIBLE), ("repaired", REPAIRED))
     return [
         broken_folder(f"{kind}-{name}", change)

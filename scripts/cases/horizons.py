@@ -1,8 +1,8 @@
-"""Synthetic horizons for measuring: the rounds of bench/instances, seen for several intervals.
+"""Synthetic horizons: the rounds of bench/solvers/instances.py over several intervals.
 
-Up to 14 options a job. The fastest option of a job does 4 to 12 units of work in an interval, the
-job needs about three such intervals (log-normal, sigma 0.8), at most 48 units. A change or a start
-costs 10 to 40 % of an interval. Work has a lower value every interval (3 %), finishing earns a
+A job has up to 14 options. Its fastest option does 4 to 12 units of work in an interval. The job
+needs about three such intervals (log-normal, sigma 0.8), and at most 48 units. A change or a start
+costs 10 to 40 % of an interval. The value of work falls by 3 % per interval, and finishing has a
 bonus that falls with time.
 """
 
@@ -21,7 +21,9 @@ OPTIONS, MOST_UNITS, INTERVAL_S = 14, 48, 300.0
 def horizon(
     size: str | tuple[int, int, int], seed: int = 0, intervals: int = 12, whole: bool = True
 ) -> Horizon:
-    """A horizon. whole: rates and what a pause leaves are whole units an interval; else any
+    """Return a horizon.
+
+    With `whole`, rates and what a pause leaves are whole units per interval; otherwise they are any
     numbers.
     """
     i = generate(size, seed)

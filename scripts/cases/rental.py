@@ -1,10 +1,10 @@
-"""The two-class example of renting GPUs on a budget, as workloads, with what theory says about it.
+"""The two-class example of renting GPUs on a budget, as workloads, with its theory.
 
-Li, Berg, Mukhopadhyay, Harchol-Balter, EPEW 2024: two classes arrive at .4 an hour each, mean size
-1 GPU-hour; one speeds up by Amdahl's law with parallel part .8, the other by sqrt(k). With a
-long-run budget of b GPUs the least mean response time is min sum_i rho_i / s_i(k_i) over widths
-with sum_i rho_i k_i / s_i(k_i) <= b, whatever the sizes of the jobs; at b = 2: widths 6 and 9, mu =
-1/9, E[T] = 1/3 h, and sd K = 3.95 with Poisson arrivals (M/G/infinity).
+Source: Li, Berg, Mukhopadhyay, Harchol-Balter, EPEW 2024. Two classes arrive at .4 an hour each,
+with mean size 1 GPU-hour. One speeds up by Amdahl's law with parallel part .8, the other by
+sqrt(k). With a long-run budget of b GPUs the least mean response time is min sum_i rho_i / s_i(k_i)
+over widths with sum_i rho_i k_i / s_i(k_i) <= b, whatever the distribution of sizes. At b = 2 the
+widths are 6 and 9, mu = 1/9, E[T] = 1/3 h, and sd K = 3.95 with Poisson arrivals (M/G/infinity).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def amdahl(k: Floats | Ints) -> Floats:
 
 
 def sizes(rng: np.random.Generator, law: str, count: int) -> Floats:
-    """(count,) sizes of mean 1."""
+    """Draw sizes with mean 1, shape (count,)."""
     if law == "exponential":
         return rng.exponential(1.0, count)
     if law == "deterministic":
@@ -49,9 +49,17 @@ def workload(
     market: str = "on_demand",
     interval_s: float = 1e9,
 ) -> Workload:
-    """Poisson arrivals of both classes. gpus: of the only pool, at a dollar per GPU-hour; mu:
-    dollar_price; requested: GPUs asked for by the two classes, which rigid policies go by.
-    interval_s: ticks besides the events, and how far ahead policies with an objective look."""
+    """Return Poisson arrivals of both classes.
+
+    Parameters
+    ----------
+    arrivals : number of jobs.
+    mu : dollar_price.
+    gpus : of the only pool, at a dollar per GPU-hour.
+    requested : GPUs that the two classes ask for; rigid policies use them.
+    interval_s : seconds between ticks, in addition to events; policies with an objective look this
+    far ahead.
+    """
     rng = np.random.default_rng(seed)
     at = np.cumsum(rng.exponential(1.0 / (2 * RATE), arrivals)) * HOUR
     kind = rng.integers(0, 2, arrivals)
@@ -88,8 +96,10 @@ def workload(
 
 @dataclass(frozen=True)
 class Optimum:
-    """Of a budget: mu, widths (Amdahl, square root), mean response time in hours, sd of the GPUs
-    rented.
+    """The optimum of a budget.
+
+    It has mu, the widths (Amdahl, square root), the mean response time in hours, and the sd of the
+    rented GPUs.
     """
 
     mu: float
@@ -99,8 +109,9 @@ class Optimum:
 
 
 def optimum(budget: float) -> Optimum:
-    """The best fixed widths of the example for `budget` GPUs in the mean, which must be above .8
-    (the load).
+    """Return the best fixed widths of the example for `budget` GPUs in the mean.
+
+    The budget must be above .8, the load.
     """
     low, high = 1e-9, 1e3
     for _ in range(200):
@@ -113,7 +124,7 @@ def optimum(budget: float) -> Optimum:
 
 
 def _optimum_at(mu: float) -> tuple[Optimum, float]:
-    """The optimum at a price, and the GPUs it rents."""
+    """Return the optimum at a price, and the GPUs that it rents."""
     k = np.array([max(1.0, np.sqrt(0.8 / 0.2 / mu)), max(1.0, 1.0 / mu)])
     present = RATE / np.array([float(amdahl(k[0])), np.sqrt(k[1])])
     best = Optimum(
@@ -126,8 +137,9 @@ def _optimum_at(mu: float) -> tuple[Optimum, float]:
 
 
 def sd_of_gpus(times: Floats, change: Floats, end: float) -> float:
-    """Standard deviation over time of a number that changes by `change` at `times`, from 0 to
-    the end.
+    """Return the standard deviation over time, from 0 to `end`.
+
+    The number changes by `change` at `times`.
     """
     order = np.argsort(times, kind="stable")
     level, passed = np.cumsum(change[order]), np.diff(times[order], append=end)

@@ -1,6 +1,4 @@
-"""The snapshots that lie in data/snapshots, by name; scripts/generators/generate_snapshots.py
-writes them.
-"""
+"""The snapshots of data/snapshots by name; scripts/generators/generate_snapshots.py writes them."""
 
 from __future__ import annotations
 
@@ -30,7 +28,7 @@ MEDIUM = ClusterSpec(
     budget=0.7,
     max_changes=200,
 )
-# the job of the published decision time: one kind of GPU, six sizes, no further rule
+# the job of the published decision time: one kind of GPU, six sizes, no other rule
 PUBLISHED = ClusterSpec(
     "published",
     100,
@@ -59,14 +57,15 @@ MEMORY_GB = {"A100": 80, "V100": 16, "T4": 15}
 
 
 def shipped_folders() -> list[Folder]:
-    """All shipped folders, in order of names."""
+    """Return all shipped folders in order of names."""
     sound = [demo(), generate(MEDIUM, MEDIUM_SEED), full()]
     return sorted([*sound, *faulty.folders()], key=lambda f: f.name)
 
 
 def write_all(parent: Path) -> list[Path]:
-    """Write every shipped folder below `parent`; a faulty one gets an expected.txt with what
-    reading it reports.
+    """Write every shipped folder below `parent`.
+
+    A faulty folder gets an expected.txt with the faults that reading it reports.
     """
     paths = []
     for folder in shipped_folders():
@@ -80,11 +79,11 @@ def write_all(parent: Path) -> list[Path]:
 
 
 def full() -> Folder:
-    """About 30 jobs that use every column of every table and every key of config.toml.
+    """Return about 30 jobs that use every column of every table and every key of config.toml.
 
-    What a simple reader ignores changes nothing here: prices in force repeat pools.csv, `up` nodes
-    add up to the pools, slower alternatives stay slower, fitted curves and predecessors concern
-    nobody who could run.
+    The plan is the same for a simple reader that ignores the rarer columns: prices in force repeat
+    pools.csv, `up` nodes add up to the pools, slower alternatives stay slower, and fitted curves
+    and predecessors concern no job that could run.
     """
     made = generate(FULL, FULL_SEED)
     tables: dict[str, list[dict[str, Any]]] = {
@@ -103,7 +102,7 @@ def full() -> Folder:
         if i % 6 == 3:
             j["sizes"] = sorted({j["min_gpus"], j["max_gpus"]})
     finished = next(j for j in jobs if j["state"] == "queued")
-    finished["after"] = "job-of-last-week"  # no longer here: it may start
+    finished["after"] = "job-of-last-week"  # not in the snapshot, so the job may start
     next(j for j in jobs if j["state"] == "held")["after"] = [jobs[0]["job_id"], "job-of-last-week"]
     tables["received.csv"] = _history(jobs, pools, now)
     _rates(rates)
@@ -132,8 +131,9 @@ def full() -> Folder:
 def _history(
     jobs: list[dict[str, Any]], pools: list[dict[str, Any]], now: int
 ) -> list[dict[str, Any]]:
-    """received.csv, and the columns of what each running job has had: it held its GPUs half of
-    its time so far.
+    """Return received.csv, and the columns of what each running job has received.
+
+    Each job held its GPUs for half of its time so far.
     """
     kind = {p["pool"]: p["gpu_type"] for p in pools}
     rows = []
@@ -149,7 +149,7 @@ def _history(
 
 
 def _rates(rates: list[dict[str, Any]]) -> None:
-    """Say how each rate was measured, and add slower alternatives for the first model."""
+    """Add to each rate how it was measured, and add slower alternatives for the first model."""
     for r in rates:
         r |= {
             "batch_size": 32 * r["gpus"],
@@ -171,8 +171,9 @@ def _rates(rates: list[dict[str, Any]]) -> None:
 
 
 def _curves(tables: dict[str, list[dict[str, Any]]], model: str) -> list[dict[str, Any]]:
-    """Fitted curves in place of the T4 rates of one model, whose jobs do not use T4; rates win
-    elsewhere.
+    """Return fitted curves in place of the T4 rates of one model, whose jobs do not use T4.
+
+    Elsewhere rates take precedence.
     """
     tables["rates.csv"] = [
         r for r in tables["rates.csv"] if (r["model"], r["gpu_type"]) != (model, "T4")
@@ -203,7 +204,7 @@ def _curves(tables: dict[str, list[dict[str, Any]]], model: str) -> list[dict[st
 
 
 def _prices(pools: list[dict[str, Any]], now: int) -> list[dict[str, Any]]:
-    """A price of yesterday, the one in force (as in pools.csv), and one that comes in an hour."""
+    """Return three prices: of yesterday, the one in force (as in pools.csv), and a later one."""
     rows = []
     for p in pools:
         price, gpus = p["price_per_gpu_hour"], p["gpus"]
@@ -226,8 +227,9 @@ def _prices(pools: list[dict[str, Any]], now: int) -> list[dict[str, Any]]:
 
 
 def _nodes(pools: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Nodes of every pool that are up, which add up to its GPUs, one that drains and one that is
-    down.
+    """Return nodes of every pool.
+
+    Those that are up add up to its GPUs. One more drains, and one more is down.
     """
     rows = []
     for p in pools:
@@ -248,8 +250,10 @@ def _nodes(pools: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _placements(jobs: list[dict[str, Any]], nodes: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Large jobs first, each on the `up` nodes of its pool with the least free capacity that takes
-    the most of it.
+    """Place large jobs first.
+
+    Each goes to the `up` node of its pool with the least free capacity among those that take most
+    of it.
     """
     free = {n["node"]: n["gpus"] for n in nodes if n["state"] == "up"}
     pool_of = {n["node"]: n["pool"] for n in nodes}

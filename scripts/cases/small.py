@@ -1,6 +1,4 @@
-"""The workloads that lie in data/workloads: one of each generator, the demo, and one whose
-machines come and go.
-"""
+"""The workloads of data/workloads: generated ones, the demo, and one whose capacity changes."""
 
 from __future__ import annotations
 
@@ -54,7 +52,7 @@ price by prices.csv. Jobs take checkpoints, so that a lost machine costs them mi
 
 
 def shipped_folders() -> list[GeneratedWorkload]:
-    """All shipped workloads, in order of names."""
+    """Return all shipped workloads in order of names."""
     made = [
         generate(name, seed=seed, load=load, jobs=jobs)
         for name, (seed, load, jobs) in SIZES.items()
@@ -102,8 +100,9 @@ def demo(seed: int = DEMO_SEED) -> GeneratedWorkload:
 def _jobs(
     rng: np.random.Generator, asked: Ints, run_s: Floats, submitted: Floats
 ) -> tuple[Columns, Columns]:
-    """workload.csv and models.csv of jobs that take run_s seconds at the size they ask for on a
-    V100.
+    """Return workload.csv and models.csv of jobs.
+
+    They take run_s seconds on a V100 at the size that they ask for.
     """
     names = list(MODELS)
     which = rng.integers(0, len(names), len(asked))

@@ -1,6 +1,4 @@
-"""Statistics of a workload, to hold against what was measured: `arrivals`, `durations`,
-`shares`, `offered_load`.
-"""
+"""Statistics of a workload, to compare with measured ones."""
 
 from __future__ import annotations
 
@@ -17,8 +15,9 @@ MARKETS = ("reserved", "on_demand", "spot")
 
 
 def run_s(tables: GeneratedWorkload, gpu_type: str | None = None) -> Floats:
-    """Seconds each job runs at its request on one GPU type (default: V100, or the only one),
-    shape (J,).
+    """Return the seconds that each job runs at its request on one GPU type, shape (J,).
+
+    The default type is V100, or the only one.
     """
     if "models.csv" not in tables.tables:
         return _measured_s(tables, gpu_type)
@@ -44,7 +43,7 @@ def run_s(tables: GeneratedWorkload, gpu_type: str | None = None) -> Floats:
 
 
 def _measured_s(tables: GeneratedWorkload, gpu_type: str | None) -> Floats:
-    """The same by the fastest row of rates.csv at the request; default: the first type."""
+    """Return the same by the fastest row of rates.csv at the request; default: the first type."""
     jobs, rows = tables.tables["workload.csv"], tables.tables["rates.csv"]
     gpu_type = gpu_type or str(rows["gpu_type"][0])
     best: dict[tuple[str, int], float] = {}
@@ -63,11 +62,11 @@ def _measured_s(tables: GeneratedWorkload, gpu_type: str | None) -> Floats:
 def offered_load(
     tables: GeneratedWorkload, window_s: float | None = None, markets: Collection[str] = MARKETS
 ) -> float:
-    """GPU-hours demanded at the request / GPU-hours of these markets in the window (default: the
-    generator's).
+    """Return GPU-hours demanded at the request / GPU-hours of these markets in the window.
 
-    With several GPU types both sides are in V100-hours: a GPU counts as its speed-up over a V100 at
-    the request, mean over the jobs weighted by what they demand.
+    The default window is that of the generator. With several GPU types both sides are in
+    V100-hours: a GPU counts as its speed-up over a V100 at the request, as the mean over the jobs
+    weighted by their demand.
     """
     jobs, pools = tables.tables["workload.csv"], tables.tables["pools.csv"]
     base = run_s(tables)
@@ -87,7 +86,7 @@ def offered_load(
 
 
 def mean_gpus(tables: GeneratedWorkload, window_s: float) -> list[float]:
-    """GPUs of each pool, mean over the window: those of pools.csv as capacity.csv changes them."""
+    """Return the mean GPUs of each pool over the window, with the changes of capacity.csv."""
     pools, moves = tables.tables["pools.csv"], tables.tables.get("capacity.csv")
     out = [float(n) for n in pools["gpus"]]
     if moves is None:
@@ -104,8 +103,9 @@ def mean_gpus(tables: GeneratedWorkload, window_s: float) -> list[float]:
 
 
 def arrivals(submitted_s: Floats) -> Mapping[str, float]:
-    """Hourly counts (mean, median, p95, p99, variance / mean) and gaps (median_s, cv, share
-    within 2 s).
+    """Return hourly counts (mean, median, p95, p99, variance / mean) and gaps.
+
+    Gaps have median_s, cv, and the share within 2 s.
     """
     counts = np.bincount((np.asarray(submitted_s) // 3_600).astype(np.int64))
     gaps = np.diff(np.sort(np.asarray(submitted_s, float)))
@@ -122,8 +122,9 @@ def arrivals(submitted_s: Floats) -> Mapping[str, float]:
 
 
 def shares(gpus: Ints, seconds: Floats, sizes: Sequence[int]) -> Mapping[int, tuple[float, float]]:
-    """Of jobs and of GPU time, by number of GPUs; those that are not listed count for the
-    largest below.
+    """Return shares of the jobs and of the GPU time by number of GPUs.
+
+    Sizes that are not listed count for the largest listed size below.
     """
     place = np.searchsorted(np.array(sizes), gpus, side="right") - 1
     time = np.bincount(place, gpus * seconds, len(sizes))
@@ -134,8 +135,9 @@ def shares(gpus: Ints, seconds: Floats, sizes: Sequence[int]) -> Mapping[int, tu
 
 
 def weights(gpu_hours: Floats, ends: Sequence[float]) -> list[tuple[float, float]]:
-    """Of jobs and of GPU time, by classes of GPU-hours that end at `ends`; the last class has no
-    end.
+    """Return shares of the jobs and of the GPU time by classes of GPU-hours that end at `ends`.
+
+    The last class has no end.
     """
     place = np.searchsorted(np.array(ends), gpu_hours, side="right")
     count, time = (
@@ -148,15 +150,16 @@ def weights(gpu_hours: Floats, ends: Sequence[float]) -> list[tuple[float, float
 
 
 def by_hour(submitted_s: Floats) -> Floats:
-    """Mean submissions per hour by hour of the day, shape (24,), over the whole days there are."""
+    """Return mean submissions per hour by hour of the day, shape (24,), over all whole days."""
     hour = (np.asarray(submitted_s) // 3_600).astype(np.int64)
     days = max(1, int(hour.max() + 1) // 24)
     return np.asarray(np.bincount(hour[hour < 24 * days] % 24, minlength=24) / days)
 
 
 def by_weekday(submitted_s: Floats) -> Floats:
-    """Share of submissions by day of the week from Monday, shape (7,), over the whole weeks
-    there are.
+    """Return the share of submissions by day of the week from Monday, shape (7,).
+
+    It is computed over all whole weeks.
     """
     day = (np.asarray(submitted_s) // 86_400).astype(np.int64)
     weeks = max(1, int(day.max() + 1) // 7)

@@ -1,8 +1,7 @@
-"""The clusters of servers that may be taken back on which ResNet-32 was trained (Li et al., ICAC
-2019), simulated.
+"""Simulate the clusters of revocable servers on which ResNet-32 was trained.
 
-`PUBLISHED` holds what was measured; inputs are speeds of single servers, prices, start-up times and
-hazards (data/spot/resnet32.csv), see docs/transient.md.
+The source is Li et al., ICAC 2019. `PUBLISHED` has the measured results. The inputs are speeds of
+single servers, prices, start-up times and hazards (data/spot/resnet32.csv), see docs/transient.md.
 """
 
 from __future__ import annotations
@@ -43,8 +42,11 @@ AT_ONCE = {"prove_every": 0, "react_s": 1e-6}
 
 @dataclass(frozen=True)
 class SimulatedRuns:
-    """Of simulated runs: mean seconds and its standard error, dollars and revocations per run,
-    share of runs that lost a server."""
+    """Results of simulated runs.
+
+    They have mean seconds and its standard error, dollars and revocations per run, and the share of
+    runs that lost a server.
+    """
 
     seconds: float
     error: float
@@ -54,8 +56,9 @@ class SimulatedRuns:
 
 
 def workload(seen: RunForecast, runs: int, work: float = WORK) -> Workload:
-    """So many copies of one job, each on servers of its own, at the speed of the outlook.
-    Clusters of one sort only.
+    """Return `runs` copies of one job, each on its own servers, at the speed of the forecast.
+
+    All servers of a cluster must be of one kind.
     """
     c = seen.cluster
     k, hazard = int(c.workers[0]), c.hazards[0]
@@ -101,8 +104,10 @@ def workload(seen: RunForecast, runs: int, work: float = WORK) -> Workload:
 def simulate_runs(
     seen: RunForecast, runs: int, seed: int = 0, burst: float = 1.0, work: float = WORK
 ) -> SimulatedRuns:
-    """Simulate; burst: hazard of the first hour over the later one, which is that of the
-    outlook's last piece.
+    """Simulate the runs of a forecast.
+
+    `burst` is the hazard of the first hour over the later one, which is that of the last piece of
+    the forecast.
     """
     options = SimulationOptions(seed=seed, spot_burst=burst, **AT_ONCE)  # type: ignore[arg-type]
     done = simulate(workload(seen, runs, work), policy="static", options=options)
@@ -120,8 +125,9 @@ def simulate_runs(
 def revoked_within(
     hours: float, hazard_per_hour: float, burst: float, runs: int, seed: int = 0
 ) -> float:
-    """Share of simulated servers that are taken back within so many hours: runs on one server
-    each, of that length.
+    """Return the share of simulated servers that are revoked within so many hours.
+
+    Each run has one server and this length.
     """
     one = TransientCluster(
         name="one",

@@ -1,10 +1,10 @@
-"""Training on transient cloud servers as measured by CM-DARE, simulated from its single-worker
-figures.
+"""Training on transient cloud servers as measured by CM-DARE, simulated from single-worker figures.
 
-Li, Walls, Guo, "Characterizing and Modeling Distributed Training with Transient Cloud GPU Servers",
-ICDCS 2020, and their ICAC 2019 study: ResNet-32 on CIFAR-10, 64,000 steps, asynchronous, one
-parameter server. Inputs are steps per second of one worker, the bottleneck of the parameter server,
-prices, start-up and checkpoint times, and one hazard; a cluster of n has speed min(n v1, cap).
+Sources: Li, Walls, Guo, "Characterizing and Modeling Distributed Training with Transient Cloud GPU
+Servers", ICDCS 2020, and their ICAC 2019 study: ResNet-32 on CIFAR-10, 64,000 steps, asynchronous,
+one parameter server. The inputs are steps per second of one worker, the bottleneck of the parameter
+server, prices, start-up and checkpoint times, and one hazard. A cluster of n workers has the speed
+min(n v1, cap).
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ SERVERS = 128
 
 @dataclass(frozen=True)
 class PublishedCluster:
-    """n workers of a type: speed of one (steps/s), dollars per hour of one, start-up; measured:
+    """n workers of a type.
+
+    It has the steps per second, dollars per hour and start-up of one worker, and the measured
     seconds and dollars.
     """
 
@@ -64,8 +66,10 @@ CLUSTERS = (
 
 
 def run(cluster: PublishedCluster, runs: int, seed: int = 0, spread: float = 0.0) -> Simulation:
-    """So many independent runs of a cluster, side by side. A single worker needs no parameter
-    server. spread: of the logarithm of start-up times."""
+    """Simulate independent runs of a cluster at the same time.
+
+    A single worker needs no parameter server. `spread` is that of the logarithm of start-up times.
+    """
     n = cluster.n
     price = cluster.price + (SERVER / n if n > 1 else 0.0)
     workload = GeneratedWorkload(
@@ -113,15 +117,18 @@ def run(cluster: PublishedCluster, runs: int, seed: int = 0, spread: float = 0.0
 
 
 def starts(mean_s: float, sd_s: float, count: int, seed: int = 0) -> tuple[Floats, Floats]:
-    """Simulated seconds, (count,) each: from ordering a server until it works, and from a loss
-    until its replacement does. Every server lives an hour, works on a job of half an hour and, with
-    the same luck, on one of 90 minutes."""
+    """Return simulated seconds of starts and of replacements, (count,) each.
+
+    A start lasts from the order of a server until it works, and a replacement from a loss until the
+    new server works. Every server lives an hour. It works on a job of half an hour and, with the
+    same random draws, on one of 90 minutes.
+    """
     short, long = (_served(mean_s, sd_s, work_s, count, seed) for work_s in (1800.0, 5400.0))
     return short - 1800.0, long - short - 3600.0
 
 
 def _served(mean_s: float, sd_s: float, work_s: float, count: int, seed: int) -> Floats:
-    """(count,) seconds that jobs of so much work take on a server each."""
+    """Return the seconds that jobs of this work take on one server each, shape (count,)."""
     options = SimulationOptions(
         seed=seed, prove_every=0, startup_spread=float(np.sqrt(np.log1p((sd_s / mean_s) ** 2)))
     )
@@ -130,7 +137,7 @@ def _served(mean_s: float, sd_s: float, work_s: float, count: int, seed: int) ->
 
 
 def revoked_within(servers: int, hours: float, hazard: float, burst: float, seed: int = 0) -> float:
-    """Share of servers that the simulator has revoked within so many hours."""
+    """Return the share of servers that the simulator has revoked within so many hours."""
     seconds = hours * 3600.0
     workload = _single(
         "lifetimes", servers, seconds, startup_s=86_400.0, revocations_per_gpu_hour=hazard
@@ -144,8 +151,9 @@ def revoked_within(servers: int, hours: float, hazard: float, burst: float, seed
 
 
 def _single(name: str, servers: int, work_s: float, **pool: float) -> Workload:
-    """Asynchronous jobs of so many seconds on a spot server each. pool: further columns of
-    theirs.
+    """Return asynchronous jobs of `work_s` seconds on one spot server each.
+
+    `pool` has further columns of the pools.
     """
     return GeneratedWorkload(
         name,

@@ -1,6 +1,4 @@
-"""A workload run twice: by the simulator, and by the real controller over a queue and a
-simulated executor.
-"""
+"""Run a workload twice: by the simulator, and by the controller over a queue."""
 
 from __future__ import annotations
 
@@ -43,7 +41,7 @@ Plan = tuple[float, dict[str, tuple[str, int, str]] | None]
 
 
 def plan_of_turn(turn: RoundOutcome) -> Plan:
-    """(time, pool, GPUs and primary job by job) of a round."""
+    """Return (time, pool, GPUs and primary job by job) of a round."""
     problem = turn.problem
     if turn.decision is None:
         return problem.now_s, None
@@ -60,7 +58,7 @@ def plan_of_turn(turn: RoundOutcome) -> Plan:
 
 
 def simulated(workload: Workload, policy: str, **options: Any) -> list[Plan]:
-    """What the simulator decides, with these values of its options."""
+    """Return what the simulator decides with these values of its options."""
     plans: list[Plan] = []
     simulate(
         workload,
@@ -72,8 +70,11 @@ def simulated(workload: Workload, policy: str, **options: Any) -> list[Plan]:
 
 
 def same_plans(a: Plan, b: Plan) -> bool:
-    """The same GPUs for the same jobs at the same time, to the microsecond: ends of jobs, which
-    cause early rounds, are sums of other numbers in the two worlds."""
+    """Return whether two lists of rounds give the same GPUs to the same jobs at the same time.
+
+    Times are compared to the microsecond. The ends of jobs, which cause early rounds, are sums of
+    different numbers in the two runs.
+    """
     return a[1] == b[1] and abs(a[0] - b[0]) <= SAME_S
 
 
@@ -88,7 +89,7 @@ class Twin:
 
     @classmethod
     def of(cls, workload: Workload, folder: Path, policy: str, **options: Any) -> Twin:
-        """Everything submitted beforehand, for later."""
+        """Build the twin with all jobs submitted in advance for their later times."""
         problem = workload.problem
         clock = SimulatedClock(problem.now_s)
         whole = snapshot_folder(problem)
@@ -136,8 +137,11 @@ class Twin:
         most: int = 100_000,
         on_step: Callable[[RoundOutcome, float], None] | None = None,
     ) -> list[Plan]:
-        """Look whenever a round may be due until all jobs are over or there were more rounds than
-        this. on_step: called after every round with the wall seconds of the whole look."""
+        """Step whenever a round may be due.
+
+        It ends when all jobs are over, or after `rounds` rounds. `on_step` is called after every
+        round with the wall seconds of the step.
+        """
         plans: list[Plan] = []
         start, clock = self.machines.clock.now_s, self.machines.clock
         for _ in range(most):
@@ -156,8 +160,10 @@ class Twin:
         return plans
 
     def _next(self, start: float, last: float) -> float:
-        """The next time at which a round may be due: the next tick, and with react_s an arrival, an
-        end, or react_s after the last round."""
+        """Return the next time at which a round may be due.
+
+        It is the next tick or, with react_s, an arrival, an end, or react_s after the last round.
+        """
         now, interval = self.machines.clock.now_s, self.workload.problem.interval_s
         times = [start + (latest_tick(now, start, interval) + 1) * interval]
         if math.isfinite(react_s := self.controller.options.react_s):
@@ -171,7 +177,7 @@ class Twin:
 
 
 def truth(workload: Workload) -> MachineBehaviour:
-    """Machines as the workload believes them to be, and the simulator with its default options."""
+    """Return machines that behave as in the simulator with default options."""
     problem = workload.problem
     table = RateTable.of(problem)
     job = {name: j for j, name in enumerate(problem.jobs.job_id)}
