@@ -22,7 +22,7 @@ class WallClock:
         return time.time()
 
     def sleep(self, seconds: float) -> None:
-        """Wait, or return at once after wake()."""
+        """Wait; return at once after wake()."""
         select.select([self._read], [], [], max(0.0, seconds))
 
     def wake(self) -> None:

@@ -30,7 +30,7 @@ class Fence:
 
     def __init__(self, path: Path, kind: str) -> None:
         self._path, self._kind = path, kind
-        # that claimed it through this object; then others are refused
+        # the queue that claimed the folder through this object; others are refused
         self._queue = ""
 
     def identity(self) -> Identity:

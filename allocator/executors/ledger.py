@@ -52,7 +52,7 @@ class OpenAllocation:
 
     @property
     def generation(self) -> int:
-        """Return its generation: how many allocations the job has had, with this one."""
+        """Return its generation: the number of this allocation of the job."""
         return int(self.order["generation"])
 
 

@@ -19,7 +19,7 @@ DRY_RUN = "dry-run"
 
 @dataclass(frozen=True)
 class ExecutorSite:
-    """State what an executor is made for.
+    """The site for which an executor is made.
 
     Parameters
     ----------
@@ -46,7 +46,7 @@ class ExecutorSite:
 
 @dataclass(frozen=True)
 class ExecutorEntry:
-    """State how an executor is made and what its users may choose.
+    """How an executor is made, and what its users may choose.
 
     Parameters
     ----------
@@ -111,7 +111,7 @@ def make_executor(name: str, site: ExecutorSite) -> Executor:
     Raises
     ------
     UsageError
-        For an unknown name, or devices where it takes none.
+        For an unknown name, or if devices are given and the executor takes none.
     """
     entry = REGISTRY.get(name)
     if site.devices is not None and not entry.takes_devices:

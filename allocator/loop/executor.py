@@ -1,9 +1,9 @@
 """The port of executors, which carry plans out on machines, and the values that cross it.
 
-An allocation is known by (job_id, generation). The generation counts the allocations that a job was
-ever given. Every order carries the fencing token of the controller that gave it. An executor
-refuses orders whose token or generation is older than one that it has seen. So a controller that
-was paused cannot act on what it decided long ago.
+An allocation is known by (job_id, generation). The generation is the number of the allocation; each
+of a job is larger than the one before. Every order carries the fencing token of the controller that
+gave it. An executor refuses orders whose token or generation is older than one that it has seen. So
+a controller that was paused cannot act on what it decided long ago.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from allocator.errors import AllocatorError, UsageError
 
 
 class Phase(StrEnum):
-    """State what became of an allocation; the last four end it for good.
+    """What became of an allocation; the last four values end it for good.
 
     Examples
     --------
@@ -65,7 +65,7 @@ class ColocatedAllocation:
 
 @dataclass(frozen=True)
 class Order:
-    """Order the start of a job on GPUs.
+    """An order to start a job on GPUs.
 
     Parameters
     ----------
@@ -115,7 +115,7 @@ class Order:
 
 @dataclass(frozen=True)
 class Observation:
-    """State what became of an allocation.
+    """An observation: what became of an allocation.
 
     Parameters
     ----------
@@ -131,7 +131,7 @@ class Observation:
         Work since this allocation started that a checkpoint holds or a running job reports. The
         greatest one of an allocation counts, so that none counts twice.
     detail : str
-        What a user should be told.
+        A message for users.
 
     Examples
     --------
@@ -184,7 +184,7 @@ class Durable(Protocol):
 
 @dataclass(frozen=True)
 class Capabilities:
-    """State what an executor can do.
+    """What an executor can do.
 
     Parameters
     ----------

@@ -71,17 +71,17 @@ class Queue:
         wait_s: float = WAIT_S,
         clock: Callable[[], float] = time.time,
     ) -> Queue:
-        """Make a queue or upgrade the one there is, and fill it if it has no jobs.
+        """Make a queue or upgrade an existing one, and load a snapshot into it.
 
         Parameters
         ----------
         queue : str or path
             Path (SQLite) or URL (postgresql://...).
         source : Problem or Snapshot, optional
-            Jobs, pools and speeds. Its times move so that its now is now, unless it counts unix
-            seconds.
+            Jobs, pools and speeds; the queue must have no jobs. Its times move so that its now is
+            the present time, unless they are unix seconds.
         wait_s, clock
-            As of the class.
+            See the class.
 
         Returns
         -------
@@ -91,7 +91,9 @@ class Queue:
         Raises
         ------
         InvalidInput
-            If the source breaks rules; then no queue is left behind.
+            If the source breaks rules; then no queue is made.
+        UsageError
+            If there is a source and the queue has jobs.
         """
         content = None if source is None else as_problem(source).snapshot
         store, _ = create_queue(queue, wait_s=wait_s)
@@ -105,7 +107,7 @@ class Queue:
         return cls(store, clock=clock)
 
     def __repr__(self) -> str:
-        """Name the queue."""
+        """Return a text with the name of the queue."""
         return f"Queue({self.store.name!r})"
 
     def __enter__(self) -> Queue:
@@ -120,13 +122,13 @@ class Queue:
         self.close()
 
     def close(self) -> None:
-        """Give the connections back."""
+        """Close the connections to the database."""
         self.store.close()
 
     def submit(self, job: JobRecord | None = None, **values: Any) -> Submitted:
         """Submit one job; it is on disk when this returns.
 
-        A job that is sent again (same key, or same job_id without a key) is found, not doubled.
+        A job that is sent again (same key, or same job_id without a key) is not added again.
 
         Parameters
         ----------

@@ -1,6 +1,4 @@
-"""Trace-driven simulation: a cluster behind the controller's ports, in which time passes as fast
-as it can.
-"""
+"""Trace-driven simulation: a cluster behind the controller's port, run as fast as possible."""
 
 from allocator.simulator.options import SimulationOptions
 from allocator.simulator.run import Simulation, simulate

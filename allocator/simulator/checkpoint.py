@@ -1,8 +1,8 @@
-"""Long simulations survive a kill: the state between two rounds on disk, and going on from there.
+"""Checkpoints of long simulations, so that a simulation can go on after it was killed.
 
-A checkpoint belongs to one workload, policy, set of options and version of this program (its key);
-another one's is ignored, and so is one whose checksum is wrong. It is a pickle in the user's own
-output folder: like any pickle, it must not be taken from strangers.
+A checkpoint belongs to one workload, policy, set of options and version of this program (its key).
+A checkpoint of another key is ignored, and so is one whose checksum is wrong. It is a pickle in the
+user's own output folder: like any pickle, it must not be taken from untrusted sources.
 """
 
 from __future__ import annotations
@@ -39,11 +39,10 @@ EVERY_S = 30.0  # wall seconds between two checkpoints
 
 @dataclass
 class CheckpointFile:
-    """The checkpoint of one simulation: <folder>/<policy>.state, written at most every `every_s`
-    seconds.
+    """The checkpoint of one simulation: <folder>/<policy>.state, written every `every_s` seconds.
 
-    kept: rounds that were over in the last checkpoint read or written; None: there is none.
-    ignored: one was there, damaged or of another simulation.
+    `kept` is the number of rounds in the last checkpoint that was read or written, None if there is
+    none. `ignored`: there was a checkpoint, but it was damaged or of another simulation.
     """
 
     folder: Path
@@ -57,17 +56,18 @@ class CheckpointFile:
 
     @property
     def path(self) -> Path:
-        """The file."""
+        """Return the path of the file."""
         return self.folder / f"{self.policy}.state"
 
     def key(self) -> bytes:
-        """What the simulation depends on."""
+        """Return a digest of everything that the simulation depends on."""
         text = repr((self.workload.problem.digest, self.policy, self.options, _program()))
         return VERSION + hashlib.sha256(text.encode()).hexdigest().encode() + b"\n"
 
     def state(self) -> SimulationState:
-        """The last kept state, or that before the first round where there is none that fits and
-        is whole.
+        """Return the last kept state, or the state before the first round.
+
+        A checkpoint that is damaged or of another simulation is ignored.
         """
         try:
             content = self.path.read_bytes()
@@ -86,7 +86,7 @@ class CheckpointFile:
         return initial_state(self.workload, self.policy, self.options)
 
     def keep(self, state: SimulationState, now: bool = False) -> None:
-        """Write the state if it is time to, or `now`."""
+        """Write the state if every_s seconds have passed since the last time, or if `now`."""
         if now or time.monotonic() - self._last >= self.every_s:
             pickled = pickle.dumps(state, protocol=5)
             write_files(self.folder, {self.path.name: self.key() + _checksum(pickled) + pickled})
@@ -99,8 +99,9 @@ def _checksum(content: bytes) -> bytes:
 
 @cache
 def _program() -> str:
-    """Digest of the source that decides and simulates: another version may decide differently
-    and know other states.
+    """Return a digest of the source code that decides and simulates.
+
+    Another version may decide differently and store other states.
     """
     import formulations
 

@@ -16,23 +16,28 @@ from allocator.market import books
 from allocator.simulator.options import SimulationOptions
 from allocator.simulator.world import World
 
-# rounds in a row after which nothing runs and nothing will come: nothing will ever change
+# rounds in a row without any running or coming job after which the run ends
 STALLED = 3
 
 _NONE = np.zeros(0, dtype=np.int64)
 
 
 class TraceDrivenCluster:
-    """Rounds at every tick (the start plus multiples of interval_s) at which jobs are there, and
-    early ones after arrivals and completions where Options.react_s allows."""
+    """A simulated cluster that implements the controller's port.
+
+    Rounds are at every tick (the start plus multiples of interval_s) at which there are jobs. Where
+    SimulationOptions.react_s allows, submissions, completions and changes of the pools cause early
+    rounds.
+    """
 
     def __init__(self, workload: Workload, options: SimulationOptions) -> None:
         self.world = World(workload, options)
         self._problem = workload.problem
         self._start = self.last = workload.problem.now_s
-        # of the long-run budgets, as of the last round
+        # books of the long-run budgets, as of the last round
         self.books = books.Books()
-        self._booked_dollars = self.world.rented.copy()  # dollars that are in the books
+        # dollars of each tenant that are in the books already
+        self._booked_dollars = self.world.rented.copy()
         self._tick = 0  # number of the next tick
         # rounds in a row in which nothing ran
         self._idle = 0
@@ -45,8 +50,9 @@ class TraceDrivenCluster:
         }
 
     def wait(self) -> bool:
-        """Let time pass until the next round; False when every job is done, nothing moves any
-        more, or time is up.
+        """Let time pass until the next round.
+
+        Returns False if every job is done, nothing can change any more, or time is up.
         """
         world, o = self.world, self.world.options
         self._idle = 0 if self._can_continue() else self._idle + 1
@@ -65,7 +71,7 @@ class TraceDrivenCluster:
         return False
 
     def _next_round_s(self) -> float:
-        """When the next round is; ticks without any job are skipped."""
+        """Return the time of the next round; ticks without any job are skipped."""
         world, interval = self.world, self._problem.interval_s
         tick = self._tick
         if not len(world.active):
@@ -86,7 +92,7 @@ class TraceDrivenCluster:
         self.world.advance(to)
 
     def observe(self) -> Problem:
-        """The active jobs and the pools as they are now; speeds as believed."""
+        """Return the open jobs and the pools as they are now, with speeds and sizes as believed."""
         w, p, a = self.world, self._problem, self.world.active
         state = np.where(
             w.pool[a] >= 0,
@@ -125,7 +131,7 @@ class TraceDrivenCluster:
         return books.apply_books(problem, self.books)
 
     def update_books(self, problem: Problem) -> None:
-        """Bring the books up to the problem's time."""
+        """Bring the books of the long-run budgets up to the problem's time."""
         spent = self.world.rented - self._booked_dollars
         self._booked_dollars = self.world.rented.copy()
         self.books = books.update_books(
@@ -133,8 +139,9 @@ class TraceDrivenCluster:
         )
 
     def report(self) -> dict[str, dict[str, Any]]:
-        """The long-run budgets as of now, "" = that of the whole cluster; empty where there are
-        none.
+        """Return the long-run budgets as of now; "" is that of the whole cluster.
+
+        The result is empty if there are none.
         """
         problem = dataclasses.replace(
             self._problem, now_s=self.world.now, jobs=self._problem.jobs.take(self.world.active)
@@ -143,7 +150,7 @@ class TraceDrivenCluster:
         return books.report(self.books, books.budgets(problem), problem.interval_s)
 
     def _waits_for_unsubmitted(self) -> Ints:
-        """Places among the active jobs of those that wait for a job not even submitted."""
+        """Return the places among the open jobs of those that come after an unsubmitted job."""
         w = self.world
         if not self._after:
             return _NONE
@@ -157,8 +164,9 @@ class TraceDrivenCluster:
         )
 
     def apply(self, decision: Decision, took_s: float) -> int:
-        """Start, resize, move and pause jobs as planned, now or after the latency that is
-        billed.
+        """Start, resize, move and pause jobs as planned, now or after the latency of the plan.
+
+        `took_s` is the seconds that the decision took. Returns how many jobs change.
         """
         w, o = self.world, self.world.options
         plan = decision.allocation
@@ -171,7 +179,7 @@ class TraceDrivenCluster:
         return w.apply_allocation(jobs, plan.pool, plan.gpus, primary)
 
     def _can_continue(self) -> bool:
-        """Whether anything can happen without another decision."""
+        """Return whether anything can happen without another decision."""
         w = self.world
         return bool(
             (w.pool[w.active] >= 0).any()

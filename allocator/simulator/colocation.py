@@ -1,5 +1,7 @@
-"""Two jobs on the same GPUs in the simulated cluster: how fast a job runs with its colocated job.
-Which one stays where: loop/gpu_places.py."""
+"""The believed rate of jobs in the simulated cluster, alone or colocated.
+
+Which GPUs two jobs share after a plan is decided in loop/gpu_places.py.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +24,22 @@ def believed_rate(
     primary: Ints,
     colocated_job: Ints,
 ) -> Floats:
-    """Return work per second (n,) of the jobs (n,) on so many GPUs, with their colocated jobs where
-    they have one (-1 = none). primary (n,): the job on whose GPUs each runs, -1 = it holds the GPUs
-    itself."""
+    """Return the work per second that the policy believes of jobs, alone or colocated.
+
+    Parameters
+    ----------
+    jobs, pool, gpus : (n,)
+        The jobs, and the pool and number of GPUs of each.
+    primary : (n,)
+        The primary job on whose GPUs each job runs, -1 if it holds the GPUs itself.
+    colocated_job : (n,)
+        The other job on the same GPUs, -1 if there is none.
+
+    Returns
+    -------
+    (n,)
+        Work per second.
+    """
     pools = problem.pools
     rate, _ = RateTable.of(problem).rate(
         problem.jobs.model[jobs], pools.gpu_type[pool], gpus, pools.memory_gb[pool]

@@ -1,5 +1,6 @@
-"""What `allocator simulate --out` writes: results.json and one CSV file per kind of row
-(docs/reference/rules.md, R51).
+"""The files of `allocator simulate --out` (docs/reference/rules.md, R51).
+
+They are results.json and one CSV file per kind of row.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ SCHEMA_VERSION = 1
 
 
 def results_json(workload: str, seed: int, metrics: Mapping[str, Mapping[str, Any]]) -> str:
-    """results.json: METRICS by policy; a number that does not exist is null."""
+    """Return results.json: METRICS by policy; a number that does not exist is null."""
     document = {
         "schema_version": SCHEMA_VERSION,
         "workload": workload,
@@ -32,8 +33,10 @@ def results_json(workload: str, seed: int, metrics: Mapping[str, Mapping[str, An
 
 
 def frame_csv(frame: pd.DataFrame) -> str:
-    """A frame as CSV: shortest decimal of every float, empty cell = nan, line feeds; equal
-    frames give equal bytes.
+    """Return a frame as CSV text; equal frames give equal bytes.
+
+    Floats are written as their shortest decimal, nan as an empty cell, and lines end with a line
+    feed.
     """
     text = frame.to_csv(index=False, lineterminator="\n")
     assert isinstance(text, str)
@@ -41,9 +44,7 @@ def frame_csv(frame: pd.DataFrame) -> str:
 
 
 def texts_of(simulations: Sequence[Simulation]) -> dict[str, str]:
-    """jobs.csv, timeline.csv, rounds.csv, spans.csv: the frames of all policies below each
-    other.
-    """
+    """Return jobs.csv, timeline.csv, rounds.csv and spans.csv with the rows of all policies."""
     import pandas as pd
 
     out = {}
@@ -60,8 +61,9 @@ def texts_of(simulations: Sequence[Simulation]) -> dict[str, str]:
 def write_simulations(
     folder: Path, workload: str, seed: int, simulations: Sequence[Simulation]
 ) -> dict[str, Path]:
-    """Write all files into the folder, each whole or not at all, results.json last; returns
-    their paths.
+    """Write all files into the folder, results.json last, and return their paths.
+
+    Each file is written completely or not at all.
     """
     texts = texts_of(simulations) | {
         RESULTS: results_json(workload, seed, {s.policy: s.metrics for s in simulations})

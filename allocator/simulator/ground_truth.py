@@ -1,5 +1,6 @@
-"""What a policy does not know beforehand: start-ups, true speeds, failures; and when jobs write
-checkpoints.
+"""What a policy does not know in advance: start-up times, true speeds and failures.
+
+The intervals of checkpoints are here too, because they may depend on the failure rates.
 """
 
 from __future__ import annotations
@@ -11,29 +12,35 @@ from allocator.simulator import random_numbers
 from allocator.simulator.options import SimulationOptions
 from allocator.simulator.revocations import HOUR
 
-OUTLIVED = 1.1  # total work of a job / what it has done, at least
+OUTLIVED = 1.1  # least believed total work divided by the work done
 
 
 class GroundTruth:
-    """The draws of one simulation; arrays have one entry per job asked for, (n,). hazard (P,):
-    deaths per GPU-hour. starts: how often each job has got an allocation before this one."""
+    """The random draws of one simulation.
+
+    Arrays have one entry for each given job, (n,). `hazard` (P,) is the revocations per GPU-hour of
+    the pools. `starts` is how many allocations each job has had before this one.
+    """
 
     def __init__(self, problem: Problem, options: SimulationOptions, hazard: Floats) -> None:
         self._problem, self._options, self._hazard = problem, options, hazard
 
     def startup_s(self, jobs: Ints, pool: Ints, starts: Ints) -> Floats:
-        """Seconds until what the jobs begin to hold is there."""
+        """Return the start-up time of the GPUs that the jobs begin to hold, in seconds."""
         o = self._options
         return self._problem.pools.startup_s[pool] * random_numbers.lognormal(
             o.startup_spread, o.seed, random_numbers.STARTUP, jobs, -1 - starts
         )
 
     def checkpoints(self, jobs: Ints, pool: Ints, gpus: Ints) -> tuple[Floats, Floats]:
-        """Seconds from one checkpoint to the next (nan = none), and the share of them in which the
-        job works.
+        """Return the cycle of checkpoints of each job, and the share of it in which the job works.
 
-        Young (CACM 17, 1974) and Daly (FGCS 22, 2006): the best interval is sqrt(2 x cost / rate of
-        failures).
+        The cycle is the seconds from one checkpoint to the next, nan if there are none. With the
+        option "young-daly" the interval is sqrt(2 x cost / rate of failures).
+
+        References
+        ----------
+        J. W. Young, CACM 17 (1974); J. T. Daly, Future Generation Computer Systems 22 (2006).
         """
         attributes = self._problem.jobs
         every, cost = attributes.checkpoint_every_s[jobs], attributes.checkpoint_s[jobs]
@@ -46,8 +53,9 @@ class GroundTruth:
         return every + cost, np.where(np.isnan(every), 1.0, every / (every + cost))
 
     def speed_error(self, jobs: Ints, pool: Ints, starts: Ints) -> Floats:
-        """True over believed speed: how wrong the policy is about this job and type, times noise
-        of this start.
+        """Return the true speed divided by the believed speed.
+
+        It is the error of the policy about the job and the GPU type, times the noise of this start.
         """
         problem, o = self._problem, self._options
         types = len(problem.gpu_types)
@@ -63,7 +71,10 @@ class GroundTruth:
         )
 
     def believed_sizes(self, jobs: Ints, remaining: Floats) -> tuple[Floats, Floats]:
-        """total_work and remaining_work as they are believed where so much is truly left."""
+        """Return total_work and remaining_work as the policy believes them.
+
+        `remaining` is the true remaining work.
+        """
         o, true = self._options, self._problem.jobs.total_work[jobs]
         if o.misjudged_sizes == 0:
             return true, remaining
@@ -75,7 +86,10 @@ class GroundTruth:
         return total, total - done
 
     def draw_failures(self, jobs: Ints, ran_gpu_s: Floats, failures: Ints) -> Floats:
-        """GPU-hours run in all at which each of the jobs fails next, inf where nothing fails."""
+        """Return the GPU-hours, counted from the job's first start, at which each job fails next.
+
+        It is inf where nothing fails.
+        """
         o = self._options
         if o.failures_per_gpu_hour <= 0:
             return np.full(len(jobs), np.inf)

@@ -1,12 +1,11 @@
-"""What the jobs of a simulated cluster hold, alone or two by two, what that costs, and how fast
-they run on it.
+"""What the jobs of a simulated cluster hold, what that costs, and how fast they run on it.
 
-Two jobs on the same GPUs: the primary job holds them and pays, the secondary job runs on
-them; when one is gone the other goes on alone at once, without a pause, and holds the GPUs. GPUs,
-GPU-seconds and dollars of a pair count once.
+Of two jobs on the same GPUs, the primary job holds them and pays, and the secondary job runs on
+them. When one of them ends, the other one goes on alone at once, without a pause, and holds the
+GPUs. GPUs, GPU-seconds and dollars of two colocated jobs count once.
 
-Writing checkpoints takes checkpoint_s of every checkpoint_every_s + checkpoint_s seconds, spread
-evenly: the true rate is so much lower.
+Writing checkpoints takes checkpoint_s of every checkpoint_every_s + checkpoint_s seconds. It is
+spread evenly: the true rate is lower by that share.
 """
 
 from __future__ import annotations
@@ -126,16 +125,16 @@ class Holdings:
         )
 
     def _holders(self) -> Ints:
-        """The jobs that hold GPUs themselves."""
+        """Return the jobs that hold GPUs themselves."""
         return self.active[(self.pool[self.active] >= 0) & (self.primary[self.active] < 0)]
 
     def _start_holding(self, jobs: Ints, pool: Ints, gpus: Ints) -> None:
-        """The jobs, which hold nothing, hold this from now on."""
+        """Let jobs that hold nothing hold these GPUs from now on."""
         self.pool[jobs], self.gpus[jobs] = pool, gpus
         self._open_books(jobs, self.now)
 
     def _open_books(self, jobs: Ints, at: Floats | float) -> None:
-        """The books of what the jobs hold, or run on, begin."""
+        """Begin to count what the jobs hold, or run on."""
         self.since_s[jobs], self.had_gpu_s[jobs], self.had_ran[jobs] = (
             at,
             self.attained[jobs],
@@ -146,7 +145,7 @@ class Holdings:
         ]
 
     def _close_books(self, jobs: Ints, at: Floats) -> None:
-        """The books of what the jobs hold, or run on, end."""
+        """End the span of what the jobs hold, or run on."""
         self.spans.append(
             np.column_stack(
                 [jobs, self.pool[jobs], self.gpus[jobs], self.since_s[jobs], at, self.primary[jobs]]
@@ -154,9 +153,10 @@ class Holdings:
         )
 
     def _colocate(self, secondaries: Ints, primaries: Ints) -> Ints:
-        """The secondary jobs (n,) run on the GPUs of their primary jobs (n,); all hold something of
-        the same pool and size. Returns the jobs that have another colocated job, or another part in
-        the pair, than before."""
+        """Let secondary jobs (n,) run on the GPUs of their primary jobs (n,), of the same size.
+
+        Returns the jobs whose colocated job, or whose role, is another one than before.
+        """
         new = np.flatnonzero(self.primary[secondaries] != primaries)
         for g, h in zip(secondaries[new].tolist(), primaries[new].tolist(), strict=True):
             both = np.array([g, h])
@@ -170,8 +170,7 @@ class Holdings:
         return np.concatenate([secondaries[new], primaries[new]])
 
     def _continue_alone(self, jobs: Ints, at: Floats) -> None:
-        """The jobs run on alone, on GPUs that are theirs now, since their colocated jobs are
-        gone."""
+        """Let the jobs, whose colocated jobs are gone, go on alone and hold the GPUs themselves."""
         secondary = self.primary[jobs] >= 0
         if secondary.any():
             self._close_books(jobs[secondary], at[secondary])
@@ -181,9 +180,7 @@ class Holdings:
         self._update_rates(jobs, at)
 
     def _release(self, jobs: Ints, at: Floats) -> None:
-        """The jobs hold nothing, or run on nothing, from then on; a colocated job that is not among
-        them goes on alone.
-        """
+        """End what the jobs hold, or run on; colocated jobs not among them go on alone."""
         if len(jobs):
             colocated_job = self.colocated_job[jobs]
             behind = colocated_job >= 0
@@ -206,7 +203,7 @@ class Holdings:
             self._continue_alone(colocated_job[behind], at[behind])
 
     def _bill_minimum(self, jobs: Ints, at: Floats) -> None:
-        """What was held for less than the pool's shortest time is billed for that."""
+        """Bill the missing time of what was held for less than min_billing_s of the pool."""
         pool = self.pool[jobs]
         short = np.maximum(
             0.0, self.workload.problem.pools.min_billing_s[pool] - (at - self.since_s[jobs])
@@ -220,7 +217,7 @@ class Holdings:
             np.add.at(self.rented, tenant, np.where(self._rents[pool], dollars, 0.0))
 
     def _update_rates(self, jobs: Ints, at: Floats | float) -> None:
-        """Let running jobs have the speed that they have with their colocated jobs from here on."""
+        """Give running jobs the speed that they have with their colocated jobs from now on."""
         if not len(jobs):
             return
         self.unsaved_work[jobs], self.colocation_changed_s[jobs] = (
@@ -237,15 +234,17 @@ class Holdings:
         self._count_work_from(jobs, at)
 
     def _count_work_from(self, jobs: Ints, at: Floats | float) -> None:
-        """Count work from here, after a change of speed or remaining work."""
+        """Count work from this time on, after a change of speed or remaining work."""
         self.left[jobs], self.from_s[jobs] = (
             self.remaining[jobs],
             np.maximum(at, self.ready_s[jobs]),
         )
 
     def _follow_servers(self, job: int, at: float) -> None:
-        """Speed of a job and its secondary job with the servers that it has, and when these change
-        next. Synchronous ones wait for all."""
+        """Update the speed of a job and its secondary job, and when their servers change next.
+
+        A synchronous job waits for all servers.
+        """
         servers, colocation = self._spot.servers[job], self._colocation(job)
         self.event_s[job] = servers.dies_s.min()
         part = colocation[~self.workload.problem.jobs.synchronous[colocation]]
@@ -256,25 +255,25 @@ class Holdings:
             self.event_s[job] = min(self.event_s[job], later.min(initial=np.inf))
 
     def _up_s(self, holder: int, job: int) -> float:
-        """When a job can begin on servers: a synchronous one when all are up, another with the
-        first.
+        """Return when a job can begin on the servers of `holder`.
+
+        A synchronous job begins when all are up, any other job when the first one is up.
         """
         up = self._spot.servers[holder].up_s
         return float(up.max() if self.workload.problem.jobs.synchronous[job] else up.min())
 
     def _colocation(self, job: int) -> Ints:
-        """The job, and its colocated job if it has one."""
+        """Return the job, and its colocated job if it has one."""
         return np.array([job, self.colocated_job[job]])[: 1 + (self.colocated_job[job] >= 0)]
 
     def _failure_times(self, jobs: Ints, begin: Floats | float) -> Floats:
-        """(n,) when the running jobs fail, as of `begin`."""
+        """Return when the running jobs fail, as of `begin`, (n,)."""
         return np.asarray(
             begin + (self.strike[jobs] - self.ran[jobs] / HOUR) * HOUR / self.gpus[jobs]
         )
 
     def _true_rate(self, jobs: Ints) -> Floats:
-        """Of running jobs, with their colocated jobs: what the policy believes times how wrong it
-        is."""
+        """Return the true rates of running jobs: the believed rate times its error, (n,)."""
         believed_rate = pairs.believed_rate(
             self.workload.problem,
             self._slowdowns,
@@ -287,7 +286,7 @@ class Holdings:
         return np.asarray(believed_rate * self.speed_error[jobs], dtype=np.float64)
 
     def _unsaved_work(self, jobs: Ints, at: Floats) -> Floats:
-        """(n,) work that running jobs have done since their last checkpoint."""
+        """Return the work that running jobs have done since their last checkpoint, (n,)."""
         ready, turned, cycle, rate = (
             x[jobs] for x in (self.ready_s, self.colocation_changed_s, self.cycle_s, self.rate)
         )
@@ -298,7 +297,7 @@ class Holdings:
         return np.where(at - lost_s < turned, self.unsaved_work[jobs] + since, rate * lost_s)
 
     def _lose_unsaved_work(self, jobs: Ints, at: Floats) -> None:
-        """Work since the last checkpoint is lost."""
+        """Take back the work of the jobs since their last checkpoint."""
         if not len(jobs):
             return
         total = self.workload.problem.jobs.total_work[jobs]

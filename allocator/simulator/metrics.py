@@ -1,6 +1,4 @@
-"""What became of the jobs: the result jobs.csv, and METRICS. Letters: see the
-functions.
-"""
+"""The results of a simulation: the frame of jobs.csv, and METRICS."""
 
 from __future__ import annotations
 
@@ -21,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def jobs_frame(world: World) -> pd.DataFrame:
-    """One row per job that was submitted: times in seconds (nan = never), shares as numbers."""
+    """Return one row per submitted job: times in seconds (nan = never), shares as numbers."""
     import pandas as pd
 
     p, n = world.workload.problem, world.arrived
@@ -51,13 +49,18 @@ def jobs_frame(world: World) -> pd.DataFrame:
 
 
 def metrics(world: World, jobs: pd.DataFrame, rounds: pd.DataFrame) -> dict[str, Any]:
-    """METRICS: over all jobs that were submitted (queue_s: that were started; jct_s, efficiency,
-    ftf: finished).
+    """Return METRICS over all jobs that were submitted.
 
-    makespan_s: first submission to last completion. utilisation: GPU-seconds held / GPU-seconds
-    there were until then; mean_gpus: / makespan_s. bill_dollars: what the owner pays until then:
-    reserved GPUs used or not, others as held. deadlines_met: share of the jobs with a deadline that
-    are done by then. Numbers that do not exist (no job finished ...) are None.
+    queue_s is over the jobs that were started; jct_s, efficiency and ftf are over those that
+    finished. Numbers that do not exist (no job finished, for example) are None.
+
+        makespan_s      from the first submission to the last completion, or to now if some
+                        jobs are not done
+        utilisation     GPU-seconds held divided by the GPU-seconds of the cluster in that time
+        mean_gpus       GPU-seconds held divided by makespan_s
+        bill_dollars    what the owner pays in that time: reserved GPUs whether used or not, and
+                        others as held
+        deadlines_met   share of the jobs with a deadline that are done in time
     """
     ends = jobs["finished_s"].dropna()
     begin = world.workload.problem.now_s
@@ -93,7 +96,7 @@ def metrics(world: World, jobs: pd.DataFrame, rounds: pd.DataFrame) -> dict[str,
 def _summarise_column(
     name: str, column: pd.Series[Any], **parts: float | None
 ) -> dict[str, float | None]:
-    """{name_part: value}: the mean where a part's percentile is None."""
+    """Return {name_part: percentile} of a column, or the mean if the part has None."""
     values = column.dropna().to_numpy(dtype=np.float64)
     values = values[np.isfinite(values)]
     return {
@@ -111,8 +114,9 @@ def _summarise_column(
 
 
 def slowest_rate(p: Problem, gpus: Ints) -> Floats:
-    """(N,) rate of each job at so many GPUs on its slowest allowed type of the cluster, nan
-    where none has one.
+    """Return the rate of each job at so many GPUs on its slowest allowed type of the cluster, (N,).
+
+    It is nan for a job that has no rate on any of them.
     """
     table, types = RateTable.of(p), allowed_types(p)
     out = np.full(len(p.jobs), np.nan)
@@ -124,19 +128,21 @@ def slowest_rate(p: Problem, gpus: Ints) -> Floats:
 
 
 def requested_s(p: Problem) -> Floats:
-    """(N,) run time at requested_gpus on the slowest allowed type."""
+    """Return the run time at requested_gpus on the slowest allowed type, (N,)."""
     return np.asarray(p.jobs.total_work / slowest_rate(p, p.jobs.requested_gpus), dtype=np.float64)
 
 
 def completion_alone_s(world: World) -> Floats:
-    """(N,) completion time alone on an equal share of the cluster: the denominator of finish-time
-    fairness.
+    """Return the completion time alone on an equal share of the cluster, in seconds, (N,).
 
-    The share of job j is s = G / n, G and n the means of the cluster's GPUs and of the number of
-    jobs there between its submission and its completion (Themis, NSDI 2020, section 3, with the
-    contention that really was). It runs at the rate of s GPUs on its slowest allowed type: between
-    whole numbers by a straight line, below min_gpus in proportion (it has its turn), above max_gpus
-    at max_gpus.
+    This is the denominator of finish-time fairness. The share of job j is s = G / n. G is the mean
+    number of GPUs of the cluster, and n the mean number of jobs, between the submission and the
+    completion of j. The job runs at the rate of s GPUs on its slowest allowed type. Between whole
+    numbers of GPUs the rate is a straight line. Below min_gpus it is proportional to s, as if the
+    job took turns, and above max_gpus it is the rate at max_gpus.
+
+    References ---------- K. Mahajan et al., "Themis: Fair and efficient GPU cluster scheduling",
+    NSDI 2020, section 3. Here n is the contention that truly was.
     """
     p = world.workload.problem
     a, b = p.jobs.submitted_s, np.where(np.isnan(world.finished_s), world.now, world.finished_s)
@@ -158,7 +164,7 @@ def completion_alone_s(world: World) -> Floats:
 
 
 def _mean_between(times: Floats, step: Floats, a: Floats, b: Floats) -> Floats:
-    """Mean over a..b of the step function that rises by `step` at `times`."""
+    """Return the mean over a..b of the step function that rises by `step` at `times`."""
     if not len(times):
         return np.zeros(len(a))
     order = np.argsort(times, kind="stable")
@@ -176,8 +182,9 @@ def _mean_between(times: Floats, step: Floats, a: Floats, b: Floats) -> Floats:
 
 
 def _totals_until(world: World, end: float) -> tuple[float, float]:
-    """(GPU-seconds there were, dollars of the reserved ones used or not) from the first
-    submission to `end`.
+    """Return the GPU-seconds of the cluster, and the dollars of its reserved GPUs, used or not.
+
+    Both are from the first submission to `end`.
     """
     reserved = world.workload.problem.pools.market == Market.RESERVED
     times = [t for t, _, _ in world.log] + [end]

@@ -1,6 +1,4 @@
-"""How a workload is simulated. Every default leaves the world exactly as the policy believes it
-to be.
-"""
+"""Options of a simulation. With the defaults the world is exactly as the policy believes."""
 
 from __future__ import annotations
 
@@ -18,12 +16,12 @@ CHECKPOINTS = ("given", "young-daly")
 
 @dataclass(frozen=True)
 class SimulationOptions:
-    """Say how a workload is simulated.
+    """The options of a simulation.
 
     Parameters
     ----------
     seed : int
-        Of everything random, and of the solver.
+        Seed of everything random, and of the solver.
     solver, gap, time_limit_s, threads
         Effort of each decision, as of `allocator.solve`.
     objective, sizes, budget, interval_s, ageing_s, horizon
@@ -50,7 +48,7 @@ class SimulationOptions:
         Standard deviation of log(start-up time / `startup_s`), mean 1. Each server of a spot pool
         that can lose some draws its own; elsewhere all GPUs of a start come up together.
     victims : str
-        Whose GPUs go when capacity falls: "youngest" (the last to start) or "random".
+        Jobs that lose GPUs when capacity falls: "youngest" (the last to start) or "random".
     checkpoints : str
         "given": every `checkpoint_every_s`; "young-daly": every sqrt(2 checkpoint_s / (GPUs x
         hazard)) on pools with a hazard.
@@ -159,7 +157,7 @@ class SimulationOptions:
 
     @property
     def is_random(self) -> bool:
-        """Whether two seeds make two different worlds of one workload, whatever it is."""
+        """Whether two seeds give different worlds, whatever the workload is."""
         return (
             self.misjudged > 0
             or self.misjudged_sizes > 0

@@ -1,9 +1,8 @@
-"""Random numbers that depend on nothing but seed and place: the same job has the same luck under
-every policy.
+"""Random numbers that depend on the seed and their place only.
 
-A counter-based generator (the finaliser of SplitMix64: Steele, Lea, Flood, OOPSLA 2014) maps (seed,
-stream, a, b) to a uniform number; no state travels, so neither the order of events nor a resumed
-run changes a draw.
+So the same job has the same draws under every policy. A counter-based generator (the finaliser of
+SplitMix64: Steele, Lea, Flood, OOPSLA 2014) maps (seed, stream, a, b) to a uniform number. It has
+no state, so neither the order of events nor a resumed run changes a draw.
 """
 
 from __future__ import annotations
@@ -19,7 +18,10 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
 def uniform(seed: int, stream: int, a: Ints, b: Ints | int = 0) -> Floats:
-    """Numbers in (0, 1), shape of a (with b broadcast): one for every (seed, stream, a, b)."""
+    """Return uniform numbers in (0, 1), one for every (seed, stream, a, b).
+
+    `b` is broadcast to the shape of `a`, which is that of the result.
+    """
     with np.errstate(over="ignore"):
         x = _mixed(np.full(a.shape, np.uint64(seed & (2**64 - 1))) + np.uint64(stream) * _GOLDEN)
         x = _mixed(x ^ (a.astype(np.uint64) + _GOLDEN))
@@ -28,7 +30,7 @@ def uniform(seed: int, stream: int, a: Ints, b: Ints | int = 0) -> Floats:
 
 
 def lognormal(sigma: float, seed: int, stream: int, a: Ints, b: Ints | int = 0) -> Floats:
-    """Factors with mean 1 and standard deviation `sigma` of their logarithm; 1 where sigma is 0."""
+    """Return factors with mean 1 whose logarithm has standard deviation `sigma`."""
     if sigma <= 0:
         return np.ones(a.shape)
     factors: Floats = np.exp(sigma * ndtri(uniform(seed, stream, a, b)) - sigma * sigma / 2)
@@ -36,7 +38,7 @@ def lognormal(sigma: float, seed: int, stream: int, a: Ints, b: Ints | int = 0) 
 
 
 def exponential(seed: int, stream: int, a: Ints, b: Ints | int = 0) -> Floats:
-    """Waiting times of mean 1."""
+    """Return waiting times of mean 1."""
     return np.asarray(-np.log(uniform(seed, stream, a, b)), dtype=np.float64)
 
 

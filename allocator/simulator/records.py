@@ -1,6 +1,4 @@
-"""What a simulation writes down: a row per round and pool, a row per round, a row per job, and
-who held what when.
-"""
+"""The records of a simulation: rows per round and pool, per round, and per span of a job."""
 
 from __future__ import annotations
 
@@ -42,8 +40,9 @@ class Recorder:
         self.rounds: list[tuple[object, ...]] = []
 
     def note(self, turn: RoundOutcome, world: World) -> None:
-        """A round is over; its bound is proven here, so that it does not count as time to
-        decide.
+        """Record a round that is over.
+
+        Its bound is proven here, so that the proof does not count as time of the decision.
         """
         holding = world.pool[world.active]
         on = holding[holding >= 0]
@@ -96,30 +95,35 @@ class Recorder:
         )
 
     def timeline_frame(self) -> pd.DataFrame:
-        """timeline.csv without its column policy."""
+        """Return timeline.csv without its column policy."""
         import pandas as pd
 
         return pd.DataFrame(self.timeline, columns=list(TIMELINE))
 
     def rounds_frame(self) -> pd.DataFrame:
-        """rounds.csv without its column policy; the only one with timings."""
+        """Return rounds.csv without its column policy; it is the only frame with timings."""
         import pandas as pd
 
         return pd.DataFrame(self.rounds, columns=list(ROUNDS))
 
 
 def _money(turn: RoundOutcome, world: World) -> tuple[float, float, float | None]:
-    """Price of a dollar in the round, dollars spent before it on GPUs that are not reserved,
-    balance of the long-run budget of the whole cluster."""
+    """Return the price of a dollar, the dollars spent and the balance of the long-run budget.
+
+    The price is that of the round. The dollars are those spent before it on GPUs that are not
+    reserved. The balance is that of the whole cluster.
+    """
     books = turn.problem.settings.get("longrun", {}).get("account")
     balance = None if books is None else books["income"] - books["spent"]
     return turn.problem.dollar_price, float(world.rented.sum()), balance
 
 
 def spans_frame(world: World) -> pd.DataFrame:
-    """spans.csv without its column policy, by start, then job; what still runs ends now.
-    shared_with: the job that held the GPUs, "" = the job itself; two jobs on the same GPUs are two
-    rows, one of them with a primary job."""
+    """Return spans.csv without its column policy, ordered by start and then by job.
+
+    A span that still runs ends now. `shared_with` is the job that held the GPUs, "" if it is the
+    job itself. Two jobs on the same GPUs are two rows, one of them with a primary job.
+    """
     import pandas as pd
 
     r = world.active[world.pool[world.active] >= 0]

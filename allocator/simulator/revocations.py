@@ -1,24 +1,24 @@
-"""Spot servers that vanish: when each dies, and what that does to the job it works for.
+"""Revocations of spot servers: when each server dies, and what that does to its job.
 
-A server (one GPU of a spot pool) is born when its start-up is over and dies at the age T, whichever
-comes first of
+A server is one GPU of a spot pool. It is up when its start-up is over, and dies at the first of
 
-    hazard     h = revocations_per_gpu_hour x Options.revocations; h x spot_burst before the age
-               spot_burst_s
-    event      with spot_batch > 1 instead: events of a zone are a Poisson process of rate h N /
-               spot_batch, N the GPUs
-               of the zone's spot pools at the start; each takes every server with probability
-                   spot_batch / N (times
-               spot_burst while it is young). A server's hazard is h as before, but several go at
-                   once: the
-               common-shock model of Marshall and Olkin (JASA 62, 1967), with exchangeable servers
-    lifetime   lifetime_s of the pool
+    hazard     at the rate h = revocations_per_gpu_hour x SimulationOptions.revocations, and at
+               h x spot_burst before the age spot_burst_s
+    event      with spot_batch > 1, instead of the hazard: a common event of its zone
+    lifetime   at the age lifetime_s of the pool
 
-Pools with rows in capacity.csv lose GPUs when these say so and to no hazard: what a trace has seen
-is not drawn again. A replacement is asked for at once and is there startup_s later, times the
-spread that Options ask for. A synchronous job meanwhile stands still, having fallen back to its
-last checkpoint, and pays restart_s on top; an asynchronous one works on with the other servers'
-share.
+The events of a zone are a Poisson process of rate h N / spot_batch, where N is the number of GPUs
+of the zone's spot pools at the start. Each event takes every server with probability spot_batch /
+N, times spot_burst while it is young. A server's hazard is h as before, but several servers die at
+once. This is the common-shock model of Marshall and Olkin (JASA 62, 1967) with exchangeable
+servers.
+
+Pools with rows in capacity.csv lose GPUs when these rows say so, and to no hazard, because the
+trace contains the revocations already.
+
+A replacement is requested at once and is up startup_s later, times the spread of the options. A
+synchronous job stands still in that time. It falls back to its last checkpoint and pays restart_s
+as well. An asynchronous job goes on with the share of the other servers.
 """
 
 from __future__ import annotations
@@ -37,15 +37,16 @@ HOUR = 3600.0
 
 @dataclass
 class Servers:
-    """The servers of one allocation, arrays (k,): seconds at which they are up and die."""
+    """The servers of one allocation: the times in seconds, (k,), at which they are up and die."""
 
     up_s: Floats
     dies_s: Floats
 
 
 class SpotServers:
-    """Servers of the jobs on pools that can lose them. drawn (N,): servers that each job has had
-    so far.
+    """The servers of jobs on pools that can lose them.
+
+    `drawn` (N,) is the number of servers that each job has had so far.
     """
 
     def __init__(self, workload: Workload, options: SimulationOptions) -> None:
@@ -67,7 +68,7 @@ class SpotServers:
         )
         zones = int(self._zone.max(initial=-1)) + 1
         size = np.bincount(self._zone[self._zone >= 0], pools.gpus[self._zone >= 0], zones)
-        # hazards of a zone's pools differ: thinned from the largest
+        # hazards of the pools of a zone differ: events have the largest one and are thinned
         worst = np.zeros(zones)
         np.maximum.at(worst, self._zone[self._zone >= 0], self.hazard[self._zone >= 0])
         self._take: Floats = np.minimum(1.0, options.spot_batch / np.maximum(size, 1.0))
@@ -78,42 +79,43 @@ class SpotServers:
             self._draw_event(z)
 
     def start(self, job: int, pool: int, gpus: int, now: float) -> Servers:
-        """New servers for a job."""
+        """Return new servers for a job."""
         self.servers[job] = Servers(*self._draw_servers(job, pool, gpus, now))
         return self.servers[job]
 
     def keep(self, job: int, servers: Servers, gpus: int) -> None:
-        """The job works on with so many of the servers that it had."""
+        """Let the job go on with the first `gpus` of the servers that it had."""
         self.servers[job] = Servers(servers.up_s[:gpus], servers.dies_s[:gpus])
 
     def hand_over(self, job: int, to: int) -> None:
-        """The servers of a job, if it has any, are another one's from now on."""
+        """Give the servers of a job, if it has any, to another job."""
         if job in self.servers:
             self.servers[to] = self.servers.pop(job)
 
     def stop(self, job: int) -> None:
-        """The job lets go of its servers."""
+        """Remove the servers of a job."""
         self.servers.pop(job, None)
 
     def lost_servers(self, job: int, now: float) -> Bools:
-        """(k,) True for the job's servers that die by now."""
+        """Return True for the job's servers that die by now, (k,)."""
         return np.asarray(self.servers[job].dies_s <= now, dtype=np.bool_)
 
     def replace(self, job: int, pool: int, lost: Bools, now: float) -> None:
-        """Ask for new servers in place of the lost ones (k,)."""
+        """Request new servers in place of the lost ones (k,)."""
         own = self.servers[job]
         own.up_s[lost], own.dies_s[lost] = self._draw_servers(job, pool, int(lost.sum()), now)
 
     def next_event(self) -> tuple[float, int]:
-        """Time and zone of the next common event, (inf, -1) if there is none."""
+        """Return time and zone of the next common event, (inf, -1) if there is none."""
         if not len(self.next_event_s):
             return np.inf, -1
         z = int(self.next_event_s.argmin())
         return float(self.next_event_s[z]), z
 
     def strike(self, zone: int, jobs: Ints, pool: Ints, now: float) -> list[tuple[int, Bools]]:
-        """The zone's event comes: which servers (k,) of which of the jobs (held in `pool`) it
-        takes. Draws the next.
+        """Return the servers (k,) that the event of the zone takes, by job; draw the next one.
+
+        `pool` has the pool of each job.
         """
         o, number = self._options, int(self._events[zone])
         out = []
@@ -145,7 +147,7 @@ class SpotServers:
             self.next_event_s[zone] = np.inf
 
     def _draw_servers(self, job: int, pool: int, count: int, now: float) -> tuple[Floats, Floats]:
-        """(count,) seconds at which servers asked for now are up, and die."""
+        """Return the times in seconds, (count,), at which servers requested now are up and die."""
         o = self._options
         serial = self.drawn[job] + np.arange(count)
         up = now + self._startup_s[pool] * random_numbers.lognormal(
@@ -154,7 +156,7 @@ class SpotServers:
         return up, up + self._draw_lifetimes(job, pool, count)
 
     def _draw_lifetimes(self, job: int, pool: int, count: int) -> Floats:
-        """(count,) seconds that the next servers of a job live."""
+        """Return the seconds that the next servers of a job live, (count,)."""
         o = self._options
         serial = self.drawn[job] + np.arange(count)
         self.drawn[job] += count

@@ -1,5 +1,6 @@
-"""Every round of a simulation as a snapshot folder with its plan: what `allocator solve` decides
-again.
+"""Write every round of a simulation as a snapshot folder with its plan.
+
+`allocator solve` can decide each of these snapshots again.
 """
 
 from __future__ import annotations
@@ -20,8 +21,7 @@ from allocator.simulator.run import SimulationState
 
 @dataclasses.dataclass(frozen=True)
 class RoundFolders:
-    """Writes <folder>/<number>/: the round as it was believed, and plan.json and plan.csv as it was
-    decided.
+    """Writes <folder>/<number>/: the believed snapshot of the round, with plan.json and plan.csv.
 
     `allocator solve` with the policy, gap, seed and solver of the simulation gives the same plans.
     """
@@ -30,7 +30,7 @@ class RoundFolders:
     options: SimulationOptions
 
     def clear(self) -> None:
-        """Remove the rounds of an earlier simulation: folders here whose names are numbers."""
+        """Remove the rounds of an earlier simulation: folders whose names are numbers."""
         for old in self.folder.glob("[0-9]" * 6):
             shutil.rmtree(old, ignore_errors=True)
 

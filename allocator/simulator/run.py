@@ -1,4 +1,4 @@
-"""A whole simulation: the controller's loop over a simulated cluster, and what it leaves."""
+"""Run a whole simulation: the controller's loop over a simulated cluster, and its results."""
 
 from __future__ import annotations
 
@@ -28,9 +28,7 @@ OnRound = Callable[["SimulationState", RoundOutcome], None]
 
 @dataclass
 class SimulationState:
-    """A simulation between two rounds: everything that it needs to go on, and that a checkpoint
-    holds.
-    """
+    """The state of a simulation between two rounds, as a checkpoint holds it."""
 
     policy: AnyPolicy
     cluster: TraceDrivenCluster
@@ -39,25 +37,25 @@ class SimulationState:
 
     @property
     def share(self) -> float:
-        """Share of the jobs that are done."""
+        """The share of the jobs that are done."""
         world = self.cluster.world
         return (world.arrived - len(world.active)) / max(1, len(world.remaining))
 
 
 @dataclass(frozen=True, repr=False)
 class Simulation:
-    """Hold what a simulation left.
+    """The results of a simulation.
 
     Attributes
     ----------
     policy : str
-        Who decided.
+        The policy.
     metrics : dict
         Numbers of the whole run, as results.json has them.
     jobs, timeline, rounds, spans : pandas.DataFrame
-        A row per job; per round and pool; per round; per time in which a job held GPUs.
+        A row per job; per round and pool; per round; per span in which a job held GPUs.
     unfinished : tuple of str
-        Jobs that were submitted and never done, because nothing could run them or time was up.
+        Jobs that were submitted and never finished: nothing could run them, or time was up.
 
     Examples
     --------
@@ -111,14 +109,15 @@ def simulate(
 ) -> Simulation:
     """Simulate a workload under a policy, to the end.
 
-    It is deterministic for a seed, unless a time limit ends searches or measured latency counts.
+    The result is deterministic for a seed, unless a time limit ends searches or measured latency
+    counts.
 
     Parameters
     ----------
     workload : Workload or Problem
         Jobs by time of submission; of a problem, `Problem.to_workload`.
     policy : str, Policy or PolicyEntry
-        Who decides, as of `allocator.solve`.
+        The policy, as of `allocator.solve`.
     options : SimulationOptions, optional
         Seed, effort, and what the simulated cluster does by chance.
     on_round : callable, optional
@@ -151,7 +150,7 @@ def simulate(
 def initial_state(
     workload: Workload, policy: AnyPolicy, options: SimulationOptions
 ) -> SimulationState:
-    """The state before the first round."""
+    """Return the state before the first round."""
     policies.policy(policy)
     problem = override_settings(
         workload.problem, options.objective, options.budget, options.horizon
@@ -173,7 +172,7 @@ def initial_state(
 
 
 def _with_long_run_budget(problem: Problem, options: SimulationOptions) -> Problem:
-    """The problem with the long-run budget that the options ask for."""
+    """Return the problem with the long-run budget of the options."""
     asked = {
         "average_per_hour": options.budget_average,
         "amount": options.budget_amount,

@@ -1,8 +1,8 @@
 """The simulated cluster: jobs run, finish and fail between decisions, machines come and go.
 
 Between two decisions only jobs on the same GPUs influence each other: GPUs that become free stay
-idle until the next decision. So a stretch of time in which no pair parts and nothing outside
-changes is one vectorised step, exact up to the rounding of floats:
+idle until the next decision. So a period in which no colocation ends and nothing outside changes is
+one vectorised step, exact up to the rounding of floats:
 
     work done  = true rate x (end - ready_s)
     completion = ready_s + remaining work at the last change / true rate
@@ -30,11 +30,11 @@ from allocator.simulator.holdings import Holdings
 from allocator.simulator.options import SimulationOptions
 from allocator.simulator.revocations import HOUR
 
-DONE = 1e-9  # of the total work: less than that left is rounding, not work
+DONE = 1e-9  # share of the total work: less remaining work than that is due to rounding
 
 
 class World(Holdings):
-    """Holdings in which time passes, up to `now`."""
+    """The holdings of jobs, in which time passes up to `now`."""
 
     def __init__(self, workload: Workload, options: SimulationOptions) -> None:
         super().__init__(workload, options)
@@ -42,30 +42,26 @@ class World(Holdings):
 
     @property
     def is_over(self) -> bool:
-        """Nothing is there and nothing more will come."""
+        """Whether no job is open and none will come."""
         return not len(self.active) and self.arrived == len(self.remaining)
 
     def next_arrival(self) -> float:
-        """Time of the next submission, inf if there is none."""
+        """Return the time of the next submission, inf if there is none."""
         submitted = self.workload.problem.jobs.submitted_s
         return float(submitted[self.arrived]) if self.arrived < len(submitted) else np.inf
 
     def next_change(self) -> float:
-        """Time of the next change of capacity or price, inf if there is none."""
+        """Return the time of the next change of capacity or price, inf if there is none."""
         at = self.workload.changes.at_s
         return float(at[self.changed]) if self.changed < len(at) else np.inf
 
     def next_completion(self) -> float:
-        """When the first of the running jobs will be done if nothing happens to it, inf if none
-        runs.
-        """
+        """Return when the first running job is done if nothing happens to it, inf if none runs."""
         r = self.active[self.pool[self.active] >= 0]
         return float((self.from_s[r] + self.left[r] / self.rate[r]).min(initial=np.inf))
 
     def _next_pair_end(self) -> float:
-        """When the first of a pair is done, fails or loses servers if nothing happens to it, inf
-        without pairs.
-        """
+        """Return when a colocated job first is done, fails or loses servers, inf without one."""
         r = self.active[self.colocated_job[self.active] >= 0]
         if not len(r):
             return np.inf
@@ -92,7 +88,7 @@ class World(Holdings):
         self._admit_arrivals()
 
     def is_moved(self, jobs: Ints, pool: Ints, gpus: Ints, primary: Ints) -> Bools:
-        """(n,) which of the jobs would not stay on the very GPUs they run on, if they had these."""
+        """Return which jobs would not stay on the same GPUs if they had this allocation, (n,)."""
         other: Bools = (self.pool[jobs] != pool) | (self.gpus[jobs] != gpus)
         if (primary >= 0).any() or (self.primary[jobs] >= 0).any():
             return ~find_unmoved_jobs(
@@ -103,9 +99,23 @@ class World(Holdings):
     def apply_allocation(
         self, jobs: Ints, pool: Ints, gpus: Ints, primary: Ints | None = None
     ) -> int:
-        """Let the jobs hold these GPUs from now on (pool -1: nothing), or run on those of their
-        primary job (-1: their own); returns how many change. Jobs that are done meanwhile are left
-        alone, and what the pools cannot hold any more is taken back from the last to start."""
+        """Give the jobs this allocation from now on, and return how many change.
+
+        Jobs that are done by now are left alone. What the pools cannot hold any more is taken back,
+        from the last jobs to start first.
+
+        Parameters
+        ----------
+        jobs, pool, gpus : (n,)
+            The jobs, with pool (-1: nothing) and number of GPUs.
+        primary : (n,), optional
+            The primary jobs on whose GPUs they run (-1: GPUs of their own).
+
+        Returns
+        -------
+        int
+            The number of jobs that change.
+        """
         here = np.isnan(self.finished_s[jobs])
         primary = (np.full(len(jobs), -1) if primary is None else primary)[here]
         jobs, pool, gpus = jobs[here], pool[here], gpus[here]
@@ -131,7 +141,8 @@ class World(Holdings):
         self.rate[j] = self._true_rate(j)
         for i in np.flatnonzero(self._spot.revocable[p] & (self.primary[j] < 0)).tolist():
             one = int(j[i])
-            if one not in self._spot.servers:  # those that a secondary job has held are up
+            # servers that were handed over by a secondary job are up already
+            if one not in self._spot.servers:
                 self._spot.start(one, int(p[i]), int(k[i]), self.now)
                 self.ready_s[one] = self._up_s(one, one) + restart[i]
                 for secondary in self._colocation(one)[1:].tolist():
@@ -152,9 +163,7 @@ class World(Holdings):
         return len(jobs)
 
     def _run_jobs(self, begin: float, end: float) -> None:
-        """A stretch of time in which nothing happens but work, completions, failures and deaths
-        of servers.
-        """
+        """Let jobs work from begin to end; some may finish or fail, and servers may die."""
         r = self.active[self.pool[self.active] >= 0]
         if not len(r):
             return
@@ -169,8 +178,11 @@ class World(Holdings):
             self.active = self.active[np.isnan(self.finished_s[self.active])]
 
     def _run_until_event(self, r: Ints, begin: Floats, end: float) -> Ints:
-        """The running jobs r, each from its own begin until it is done or fails, or its servers
-        change, at the latest to the end; returns the jobs whose servers change."""
+        """Let the running jobs r work, each from its own begin until it ends or its servers change.
+
+        A job ends when it is done or fails. All stop at `end` at the latest. Returns the jobs whose
+        servers change.
+        """
         k, p = self.gpus[r], self.pool[r]
         finish = self.from_s[r] + self.left[r] / self.rate[r]
         fail = self._failure_times(r, begin)
@@ -201,9 +213,7 @@ class World(Holdings):
         return r[~gone & (self.event_s[r] <= last)] if loses else r[:0]
 
     def _lose_servers(self, job: int, lost: Bools, at: float) -> None:
-        """Servers of a job and its secondary job change: the lost ones (k,) are replaced, others
-        may have come up.
-        """
+        """Replace the lost servers (k,) of a job and its secondary job; others may have come up."""
         servers, attributes = self._spot.servers[job], self.workload.problem.jobs
         if lost.any():
             self.revocations[job] += int(lost.sum())
@@ -211,7 +221,7 @@ class World(Holdings):
         up, colocation = servers.up_s, self._colocation(job)
         for j in colocation.tolist():
             if not attributes.synchronous[j]:
-                if not (up <= at).any():  # nothing until the first of them is back
+                if not (up <= at).any():  # no work until the first of them is back
                     self.ready_s[j] = max(self.ready_s[j], up.min())
             elif lost.any():
                 self._lose_unsaved_work(np.array([j]), np.array([at]))
@@ -220,7 +230,7 @@ class World(Holdings):
         self._count_work_from(colocation, at)
 
     def _strike_zone(self, zone: int) -> None:
-        """A common event takes servers of a zone."""
+        """Let a common event take servers of a zone."""
         r = self._holders()
         for j, lost in self._spot.strike(zone, r, self.pool[r], self.now):
             self._lose_servers(j, lost, self.now)
@@ -232,7 +242,7 @@ class World(Holdings):
             self.active = np.concatenate([self.active, np.arange(first, self.arrived)])
 
     def _apply_next_change(self) -> None:
-        """The next row of the workload's changes."""
+        """Apply the next row of the workload's changes."""
         c, i = self.workload.changes, self.changed
         self.changed += 1
         p = int(c.pool[i])
@@ -245,9 +255,12 @@ class World(Holdings):
             self._evict_jobs()
 
     def _evict_jobs(self) -> None:
-        """Jobs and their secondary jobs lose what their pool does not have any more: the last to
-        start first, or at random (Options.victims). Of an asynchronous job the GPUs that are left
-        work on, where its speed on so many is known, without its secondary job."""
+        """Take back what the pools do not have any more from jobs and their secondary jobs.
+
+        The last jobs to start lose first, or random ones (SimulationOptions.victims). An
+        asynchronous job goes on with the GPUs that are left if its speed on so many is known, and
+        without its secondary job.
+        """
         problem, o = self.workload.problem, self.options
         for p in np.flatnonzero(self.used_gpus() > self.capacity).tolist():
             here = self._holders()
@@ -272,7 +285,7 @@ class World(Holdings):
             self._release(lost, now)
 
     def _try_shrink(self, job: Ints, gpus: Ints) -> bool:
-        """Whether a job (1,) goes on with fewer GPUs (1,), without a pause; if so, it does."""
+        """Let a job (1,) go on with fewer GPUs (1,) without a pause; return whether it can."""
         pool, ready, attributes = self.pool[job], self.ready_s[job], self.workload.problem.jobs
         if attributes.synchronous[job[0]] or gpus[0] < attributes.min_gpus[job[0]]:
             return False

@@ -1,1 +1,1 @@
-"""The database of a queue: engine, schema, bulk statements, identity."""
+"""The database of a queue: connections, schema, bulk statements and the id of the queue."""

@@ -33,7 +33,7 @@ from allocator.queue.database import identity
 from allocator.queue.database.schema import HEAD, REVISIONS
 from allocator.queue.errors import QueueUnavailable
 
-WAIT_S = 30.0  # how long a transaction waits for the writer before it
+WAIT_S = 30.0  # seconds that a transaction waits for another writer
 WRITERS = 7_305_862_291  # key of the advisory lock, for all queues of a PostgreSQL database
 INIT = 'make one with "allocator queue init"'
 
@@ -383,7 +383,7 @@ def _install_listeners(engine: Engine, url: URL, wait_s: float, reads_only: bool
     @event.listens_for(engine, "connect")
     def connect(connection: Any, _record: Any) -> None:
         if sqlite:
-            # transactions begin below, not before a first write
+            # the listener below begins transactions, not the driver
             connection.isolation_level = None
         cursor = connection.cursor()
         for setting in settings:
@@ -408,7 +408,7 @@ def translate_errors(store: QueueDatabase) -> Iterator[None]:
     """Turn errors of the database into errors of the queue that a user can read."""
     try:
         yield
-    except (DBAPIError, sqlite3.Error) as error:  # bulk.query fetches past SQLAlchemy
+    except (DBAPIError, sqlite3.Error) as error:  # bulk.query fetches without SQLAlchemy
         said = " ".join(
             (str(getattr(error, "orig", error)).strip().splitlines() or [""])[0].split()
         )

@@ -215,8 +215,8 @@ allocations = Table(
 )
 
 IS_OPEN = text(f"allocations.phase IN {OPEN}")
-"""Of allocations that hold GPUs. The words are written out, not bound: only so the indexes of open
-ones serve, and a look takes as long after years as on the first day."""
+"""Condition of allocations that hold GPUs. The phases are written out and not bound, because only
+then the databases use the indexes of open allocations. So a poll takes no longer after years."""
 
 observations = Table(
     "observations",

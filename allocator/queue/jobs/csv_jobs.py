@@ -21,9 +21,7 @@ from allocator.queue.jobs.submit import EXTRA, SET, Submission, build_submission
 from allocator.queue.jobs.verbs import Job
 
 OF_QUEUE = tuple(c.name for c in JOBS.columns if c.name not in SET)
-"""Columns of jobs.csv that the queue itself knows better; a file may have them, they are
-ignored.
-"""
+"""Columns of jobs.csv that the queue determines itself; in a file they are ignored."""
 EXPORTED = (*(c.name for c in JOBS.columns), *EXTRA)
 FIELDS = (
     "job_id",

@@ -38,7 +38,7 @@ EXTRA = ("key", "command", "environment", "workdir")
 PLACE = "submission"
 # file and lines at the head of a warning
 OF_JOBS = re.compile(r"^jobs\.csv((?::[0-9,.-]+)?): ")
-# first characters of formulas, which exported names must not have
+# first characters of spreadsheet formulas, with which exported names must not begin
 FORMULAS = ("=", "+", "-", "@")
 
 

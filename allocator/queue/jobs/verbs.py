@@ -120,8 +120,8 @@ JOB = sa.select(
     *(c for c in jobs.c if c.name != "remaining_work"),
     sa.func.coalesce(_LEFT, jobs.c.remaining_work).label("remaining_work"),
 )
-"""Rows of jobs. What is left while an allocation is open follows from that; the row has what was
-left before it.
+"""Selects jobs. The row of a job has the remaining work at the start of its open allocation; the
+work of the allocation is subtracted here.
 """
 
 _PLAIN = [
