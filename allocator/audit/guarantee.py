@@ -1,7 +1,7 @@
 """The audit's own computation of a guarantee, independent of allocator/options.
 
-u = the most GPUs, not above `guaranteed_gpus`, that options of the tenant's own jobs could hold if
-it were alone in the cluster.
+The guarantee is u, the most GPUs, at most `guaranteed_gpus`, that options of the tenant's own jobs
+could hold if the tenant were alone in the cluster (R18).
 """
 
 from __future__ import annotations

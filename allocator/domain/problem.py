@@ -1,4 +1,4 @@
-"""The checked, indexed, frozen state of a cluster, columnar so that 50,000 jobs cost milliseconds.
+"""The checked state of a cluster as immutable arrays, so that 50,000 jobs cost milliseconds.
 
 J jobs, P pools, T GPU types, Q tenants, M models. Where the CSV has a name, the array has an index
 into the names of that thing (-1 = none). "No limit" is inf (-1 for `resizes_left`), and "no value"

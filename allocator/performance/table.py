@@ -26,7 +26,7 @@ SPAN = MOST_GPUS + 1  # sizes of one (model, gpu_type) occupy one span of the so
 
 
 class RateTable:
-    """Vectorised look-up of rates; built once per Problem, never changed."""
+    """Vectorised look-up of rates; it is built once per Problem and never changes."""
 
     def __init__(self, rates: Rates, curves: Curves, models: int, gpu_types: int) -> None:
         self._types = gpu_types
@@ -135,7 +135,7 @@ class RateTable:
             out[mine] = found[back.reshape(-1)]
 
     def _assume(self, model: Ints, gpus: Ints, where: Bools, out: Floats) -> None:
-        """Add assumed speeds, see the module."""
+        """Add assumed speeds, as the module describes."""
         out[where] = ASSUMED_RATE
         for m in np.unique(model[where]).tolist():
             rows = np.flatnonzero(self._rates.model == m)

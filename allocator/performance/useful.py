@@ -1,4 +1,4 @@
-"""The useful share of time: the part of a speed that lost GPUs and checkpoints leave."""
+"""The useful share of time: the part of a speed that remains after lost GPUs and checkpoints."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ LEAST = 1e-9
 def useful_share(problem: Problem, job: Ints, pool: Ints, gpus: Ints, rate: Floats) -> Floats:
     """Return phi of n options, (n,): the expected share of the speed that remains.
 
-    Revocations and the writing of checkpoints take the rest. Inputs are revocations_per_gpu_hour
-    and lifetime_s of the pool, startup_s and restart_s as the time to replace a worker, and the
-    job's checkpoints (without them: the best interval); see formulations/transient/lifetimes.py.
-    rate (n,), the work per second without losses, says how many lifetimes of servers the rest of
-    the job takes, on new ones. The result is at least LEAST.
+    Revocations and the writing of checkpoints take the rest. The inputs are
+    revocations_per_gpu_hour and lifetime_s of the pool, startup_s and restart_s as the time to
+    replace a worker, and the job's checkpoints (without them: the best interval); see
+    formulations/transient/lifetimes.py. rate (n,) is the work per second without losses. It
+    determines how many lifetimes of new servers the rest of the job takes. The result is at least
+    LEAST.
     """
     jobs, pools = problem.jobs, problem.pools
     out, spot = np.ones(len(job)), pools.market == Market.SPOT

@@ -4,11 +4,11 @@ Every plan is valued and checked again here. A solver's bound is accepted only a
 plan exceeds it; the Lagrangian bound does not depend on a solver. The solver starts from the best
 plan known without it.
 
-Stability: the solver is asked for a little less than half of the gap, and of the plans within the
-gap the one that changes nothing is preferred. A plan that was proven within gap/2 is therefore
-still within the gap after it has been applied (what it holds only gained value), and solving again
-changes nothing. A plan proven from prices alone may use nearly the whole gap, because its proof
-only improves by applying it.
+Stability: the solver is asked for a little less than half of the gap. Of the plans within the gap,
+the one that changes nothing is preferred. A plan that was proven within gap/2 is therefore still
+within the gap after it has been applied, because the value of what it holds only grew. So solving
+again changes nothing. A plan proven from prices alone may use nearly the whole gap, because
+applying it only improves its proof.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from formulations.model.linear import Ints
 
 SHARE = 0.45  # share of the gap that the solver has to prove, see "Stability"
 PRICED = 0.9  # share of the gap that prices alone have to prove
-TRUST = 1e-7  # relative: a claimed bound is wrong if it is further below a known value
+TRUST = 1e-7  # relative: a claimed bound is wrong if it is below a known value by more
 
 
 def mip(task: Task) -> Proposal:

@@ -1,10 +1,10 @@
-"""Pairs of jobs that a large round leaves out: good ones are added, all others are in the proof.
+"""Pairs of jobs that a large round leaves out: good ones are added, the proof covers the others.
 
 Every pair is priced at the prices of the dual (options/colocation/pairs.py). Pairs that break the
 dual are added, and the dual is found again, until nearly none does. The remaining violation is
-added to the bound, which so holds for all pairs. A solver sees the pairs of the round only. Its
-proof holds for all plans if the omitted pairs lose enough at these prices, because a plan with a
-pair of loss d has at most the value bound - d.
+added to the bound, so that the bound holds for all pairs. A solver sees the pairs of the round
+only. Its proof holds for all plans if the omitted pairs lose enough at these prices, because a plan
+with a pair of loss d has at most the value bound - d.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from formulations.model.linear import Floats, Ints
 TURNS = 16
 MOST = 20_000  # largest number of pairs that are added for a solver
 LEAST = 1e-7  # relative: gaps below this are rounding errors
-# shares of the asked gap: distance of the bound over all pairs to a linear programme
+# shares of the asked gap that the bound over all pairs may exceed the linear programme by
 ROUGH, FINE = 0.6, 0.1
 
 
@@ -131,9 +131,16 @@ def bound_at_prices(round_: CompiledRound, c: Choices, prices: Floats) -> float:
 class _PairPrices:
     """All pairs at the prices of a dual.
 
-    reduced (n,) and u (J,) are those of options/colocation/pairs.py; u is raised so that no pair
-    breaks the inequality, with its bound. primary and secondary are the options of pairs that broke
-    it.
+    Attributes
+    ----------
+    reduced : (n,)
+        Reduced values of options/colocation/pairs.py.
+    u : (J,)
+        Values of jobs, raised so that no pair breaks the inequality.
+    bound : float
+        Bound over all pairs.
+    primary, secondary
+        Options of the pairs that broke the inequality.
     """
 
     reduced: Floats

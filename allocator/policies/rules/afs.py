@@ -1,21 +1,26 @@
 """Apathetic future share (AFS-L): GPUs one by one to the job with the largest effect on completion.
 
 Source: Hwang, Kim, Kim, Shin and Park, NSDI 2021, AFS-L. Of two jobs, let a be the one that would
-end earlier with what it has been given so far, and b the other. The next GPU goes to b if
+end earlier with what it has been given so far, and b the other. With p the present speed and p' the
+speed with one GPU more, the next GPU goes to b if
 
-    (p_b' - p_b) / p_b'  >  (p_a' - p_a) / p_a          p = speed now, p' = speed with one GPU more
+    (p_b' - p_b) / p_b'  >  (p_a' - p_a) / p_a
 
-and to a otherwise: a GPU given to a comes back when a ends, while one given to b is unavailable for
-the whole run of a. A job with nothing (p = 0) comes before any job that has something, the shorter
-one first. For each GPU a champion meets all other jobs, from the shortest to the longest; the last
-champion gets it. The policy knows speeds and lengths. "Apathetic" means that nothing is assumed
-about jobs to come.
+and to a otherwise. The reason is that a GPU given to a comes back when a ends, while a GPU given to
+b is unavailable for the whole run of a. A job with nothing (p = 0) comes before any job that has
+something, the shorter one first. For each GPU a champion is compared with all other jobs, from the
+shortest to the longest, and the winner becomes the champion. The last champion gets the GPU. The
+policy knows speeds and lengths. "Apathetic" means that nothing is assumed about jobs to come.
 
-Simplified: a step leads to the next size of the job's options in its pool, and both sides are per
-GPU of the step. A job whose next size does not fit, breaks a rule or is no faster gets no more. The
-paper has one kind of GPU; here a running job stays in its pool, and a waiting one goes where its
-speed times the GPUs per job so far is best, so that slow pools are used too. max_changes: see
-steps.replan.
+Simplified:
+
+- A step leads to the next size of the job's options in its pool, and both sides are per GPU of the
+  step.
+- A job whose next size does not fit, breaks a rule or is no faster gets no more.
+- The paper has one kind of GPU. Here a running job stays in its pool. A waiting job goes to the
+  pool where its speed times the GPUs per job so far is best, so that slow pools are used too.
+
+max_changes: see steps.replan.
 """
 
 from __future__ import annotations

@@ -6,17 +6,16 @@ in order of submission, trimmed so that all fit with their fewest GPUs; k is the
 
     P[j][k] = max over sizes g of speed_j(g) + P[j-1][k-g],   every job gets some g
 
-speed_j(g) is the rate at g over the rate on one GPU of the same type (where one GPU is not offered:
-that of the smallest size, in proportion). Only speed counts: not the remaining work, weights,
-prices, or the pause of a change. Of equal sums the one with fewer GPUs for the job submitted later
-is taken.
+speed_j(g) is the rate at g divided by the rate on one GPU of the same type. If one GPU is not
+offered, its rate is that of the smallest size, in proportion. Only speed counts: not the remaining
+work, weights, prices, or the pause of a change. Of equal sums the one with fewer GPUs for the job
+submitted later is taken.
 
-The original knows one kind of GPU and no rules. Here every pool has a programme of its own, over
-the GPUs that are left when all its jobs have their fewest. A running job stays in its pool if it
-can. A waiting one goes where the share of a pool that each of its jobs could have serves it
-fastest. Jobs of tenants below their guarantee come before the others, with as much as is owed. A
-target that breaks the budget or a quota is lowered size by size, oldest job first. max_changes: see
-steps.replan.
+The original knows one kind of GPU and no rules. Here every pool has its own programme, over the
+GPUs that are left when all its jobs have their fewest. A running job stays in its pool if it can. A
+waiting job goes to the pool where an equal share of the pool serves it fastest. Jobs of tenants
+below their guarantee come before the others, with as much as is owed. A target that breaks the
+budget or a quota is lowered size by size, oldest job first. max_changes: see steps.replan.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from allocator.policies.free_capacity import FreeCapacity
 from allocator.policies.steps import option_rates, order_by_submission, replan, serve_pinned
 from formulations.model.linear import Bools, Floats, Ints
 
-Sizes = tuple[Ints, Floats]  # of one job: GPUs (s,) ascending, and speed (s,) at each
+Sizes = tuple[Ints, Floats]  # sizes of one job: GPUs (s,) ascending, and speed (s,) at each
 
 
 def ffdl(task: Task) -> Proposal:

@@ -1,15 +1,17 @@
 """Fixed width: every job gets the width of its class on arrival and keeps it; no job queues.
 
-Source: Li, Berg, Mukhopadhyay, Harchol-Balter, "GPU rental on a budget", EPEW 2024: of all policies
+Source: Li, Berg, Mukhopadhyay, Harchol-Balter, "GPU rental on a budget", EPEW 2024. Of all policies
 with the same long-run average of rented GPUs, fixed widths have the least mean response time,
-whatever the sizes of the jobs. The width minimises (w + mu c k) / s(k), where mu is the price of a
-dollar in weighted hours, c k are dollars per hour, and s(k) is the speed. mu is dollar_price of
-config.toml plus that of the tenant (formulations/rental finds it from a budget). w is the job's
-weight, without ageing, so that a width never changes. GPUs of reserved pools are paid for in any
-case: c = 0.
+whatever the sizes of the jobs. The width minimises (w + mu c k) / s(k):
+
+- w: the job's weight, without ageing, so that a width never changes.
+- mu: the price of a dollar in weighted hours. It is dollar_price of config.toml plus that of the
+  tenant (formulations/rental finds it from a budget).
+- c k: dollars per hour. GPUs of reserved pools are paid for in any case, so c = 0 there.
+- s(k): the speed.
 
 The theory has pools that never run out. Here a width is chosen among those that quotas and budgets
-admit at all. If GPUs are short, jobs start in strict order of submission, as in `static`, each in
+allow at all. If GPUs are short, jobs start in strict order of submission, as in `static`, each in
 the pool with free GPUs where its width has most value. The policy knows speeds, but no lengths.
 """
 

@@ -3,14 +3,16 @@
 Source: Luo et al., "Scheduling deep learning jobs in multi-tenant GPU clusters via wise resource
 sharing" (SJF-BSBF and its baseline SJF-FFS), IWQoS 2024, and the authors' simulator. Jobs are gangs
 of fixed size, here the requested size. In every round the waiting jobs are served by the time they
-still need alone, the shortest first; jobs that do not fit are skipped. A job takes idle GPUs if
-there are enough. Otherwise it joins a job that runs alone: of those with which the mean completion
-time of the two is less together than one after the other (formulations/colocation/timing.py), the
-one with the least. `ffs` joins any job it can, the first by submission. No job is ever paused,
-moved or resized, and at most two jobs share a GPU.
+still need alone, the shortest first; jobs that do not fit are skipped.
+
+A job takes idle GPUs if there are enough. Otherwise it joins a job that runs alone. `bsbf` joins
+only jobs with which sharing pays: the mean completion time of the two is less together than one
+after the other (formulations/colocation/timing.py). Of these it joins the one with the least mean.
+`ffs` joins any job it can, the first by submission. No job is ever paused, moved or resized, and at
+most two jobs share a GPU.
 
 Simplified: a job joins one other job that holds as many GPUs of the pool as it wants. The published
-one may take GPUs of several others, together with idle ones. The effect is measured in
+policy may take GPUs of several others, together with idle ones. The effect is measured in
 docs/sharing.md (column "equal"). With several pools, idle GPUs of the fastest pool come first, and
 of the running jobs of all pools the best is joined.
 """
