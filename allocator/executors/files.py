@@ -58,8 +58,8 @@ class FilesExecutor:
     def start(self, order: Order) -> None:
         """Write order.json.
 
-        Raises StaleOrder. Raises NotNow while the job whose GPUs it shall share has not been
-        ordered, or has ended.
+        Raises StaleOrder. Raises NotNow while the order needs the GPUs of a job that has not been
+        ordered or has ended.
         """
         with self.ledger.hold_lock():
             self.ledger.fence.admit(order.token)

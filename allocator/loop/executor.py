@@ -55,7 +55,7 @@ class ColocatedAllocation:
     """The allocation on whose GPUs another one starts.
 
     `needed`: the start has to wait for this allocation (NotNow). Otherwise a start without it gets
-    GPUs of its own.
+    its own GPUs.
     """
 
     job_id: str
@@ -88,7 +88,7 @@ class Order:
     workdir : str
         Folder of the job.
     beside : ColocatedAllocation, optional
-        Allocation on whose GPUs it runs; None: it has GPUs of its own.
+        Allocation on whose GPUs it runs; None: it has its own GPUs.
     first_generation : int
         First allocation of this job; earlier ones were of another job of the same name.
 

@@ -25,7 +25,7 @@ def find_unmoved_jobs(jobs: Ints, keeps_pool_and_size: Bools, primary: Ints, hol
     keeps_pool_and_size : (n,)
         The job gets the same pool and size as now.
     primary : (n,)
-        The planned primary job of each job, -1 if it gets GPUs of its own.
+        The planned primary job of each job, -1 if it gets its own GPUs.
     holder : (n,)
         The job that holds the GPUs on which each job runs now.
 

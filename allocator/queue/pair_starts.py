@@ -1,13 +1,13 @@
-"""Where colocated jobs start: on shared GPUs, on GPUs of their own, or not yet.
+"""Where colocated jobs start: on shared GPUs, on their own GPUs, or not yet.
 
-What is wanted of a job includes its primary job (`want_host`; "" means GPUs of its own). Only these
+What is wanted of a job includes its primary job (`want_host`; "" means its own GPUs). Only these
 rules start two jobs together:
 
     1. A secondary job starts on the GPUs of its primary job once the primary job runs where it is
        wanted and no other job is on its GPUs.
     2. A primary job joins its secondary job on the GPUs where the secondary job already runs as
        wanted. From then on the primary job holds these GPUs.
-    3. A secondary job whose primary job is not wanted in the same place gets GPUs of its own, if
+    3. A secondary job whose primary job is not wanted in the same place gets its own GPUs, if
        enough are free that no other job needs.
     4. If both run and only their roles are to be exchanged, the two exchange roles and neither
        moves.

@@ -1,4 +1,4 @@
-"""The queue from Python: one object, one method per verb, each a transaction of its own."""
+"""The queue from Python: one object, one method per verb, each in a transaction."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ class JournalRound:
 class Want(NamedTuple):
     """What a job shall hold.
 
-    `primary` is the job on whose GPUs it shall run, "" for GPUs of its own. `has_to_move`: it shall
+    `primary` is the job on whose GPUs it shall run, "" for its own GPUs. `has_to_move`: it shall
     have other GPUs than now, even if pool and size are the same.
     """
 

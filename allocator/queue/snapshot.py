@@ -4,7 +4,7 @@ A job appears in the snapshot as
 
     running   while its allocation is ordered or runs; it has what it holds
     paused    while its allocation stops; it holds nothing, and a job that shares its GPUs appears
-              with GPUs of its own
+              with its own GPUs
     held      while its owner holds it, it waits after a failure, or a job that it comes after was
               cancelled or parked
 

@@ -109,7 +109,7 @@ class World(Holdings):
         jobs, pool, gpus : (n,)
             The jobs, with pool (-1: nothing) and number of GPUs.
         primary : (n,), optional
-            The primary jobs on whose GPUs they run (-1: GPUs of their own).
+            The primary jobs on whose GPUs they run (-1: their own GPUs).
 
         Returns
         -------

@@ -2,9 +2,10 @@
 
 The migrations (migrations/versions) build exactly these tables; a test compares the two.
 
-Columns that the CSV files of a snapshot have follow their schema (domain/schema/columns.py) with
-the types of values.py. NULL or "" is an empty cell, so that a snapshot built from them says what
-its owner said. Times are seconds on one clock (unix time, unless a test brings its own).
+Columns that the CSV files of a snapshot have follow the schema of those files
+(domain/schema/columns.py), with the types of values.py. NULL or "" is an empty cell, so a snapshot
+that is built from them has what its owner gave. Times are seconds on one clock (unix time, unless a
+test has another clock).
 """
 
 from __future__ import annotations
@@ -136,7 +137,7 @@ jobs = Table(
     Column("number", Integer, nullable=False, server_default="1"),
     # when the next job of its series is due; NULL: never
     Column("next_s", Double),
-    # primary job that is wanted for it; empty: GPUs of its own
+    # primary job that is wanted for it; empty: its own GPUs
     _cell("want_host"),
     # open allocations of an earlier generation are not wanted
     _whole("want_generation"),

@@ -150,8 +150,8 @@ def _predecessors(
 ) -> list[str]:
     """Return the predecessors of job `number` of a series.
 
-    A predecessor with a series of its own is replaced by the job with the same number, if there is
-    one. Single jobs that the queue still knows are kept.
+    A predecessor that has a series is replaced by the job of that series with the same number, if
+    there is one. Single jobs that the queue still knows are kept.
     """
     out = []
     for name in after:
