@@ -25,7 +25,7 @@ def faults(s: AuditContext, cost: Floats) -> Iterator[str]:
 
 def _capacity(s: AuditContext) -> Iterator[str]:
     pools = s.problem.pools
-    # a job larger than its pool is a fault of its own
+    # a job larger than its pool is a separate fault
     fits = s.gpus <= pools.gpus[s.pool] if len(pools) else s.has_gpus
     used = _sum(s.pool, s.held * fits, len(pools))
     for p in np.flatnonzero(used > pools.gpus):

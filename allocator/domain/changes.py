@@ -25,10 +25,10 @@ def changed(snapshot: Snapshot, values: Mapping[str, Any]) -> Snapshot:
     Parameters
     ----------
     snapshot : Snapshot
-        The snapshot, which stays as it is.
+        The snapshot, which is not changed.
     values : mapping of str to object
         New values by place: a setting ("budget_per_hour", "horizon.rounds"), or FILE.NAME.COLUMN
-        ("pools.a100.gpus", "jobs.bert-3.weight"). A new name becomes a row of its own if all its
+        ("pools.a100.gpus", "jobs.bert-3.weight"). A new name becomes a new row if all its
         required columns are given; a new tenant must have a job. None or "" is the default.
 
     Returns

@@ -22,7 +22,7 @@ class JobPlan:
     Attributes
     ----------
     job_id, tenant : str
-        The job, and who owns it.
+        The job, and the tenant that owns it.
     pool, gpus : str, optional, and int
         What it gets; None and 0: nothing.
     batch_size, accumulation : int, optional
@@ -188,7 +188,7 @@ class Columns(Mapping[str, Sequence[Any]]):
 
 @dataclass(frozen=True, repr=False)
 class Plan:
-    """Hold the audited decision of one round: who gets what, why, and how good it is.
+    """Hold the audited decision of one round: what each job gets, why, and how good the plan is.
 
     objective_value <= best possible <= bound is proven.
 
@@ -199,19 +199,19 @@ class Plan:
     now_s, interval_s : float
         Time and length of the round, in seconds.
     policy, objective : str
-        Who decided, and what the plan is valued by.
+        Policy that decided, and objective that values the plan.
     solver, solver_version, solver_choice : str, optional
         Solver that was used, its version, and why `auto` chose it.
     seed : int
-        Of the decision.
+        Seed of the decision.
     status, termination : str
         "optimal" or "feasible"; "gap", "time_limit" or "heuristic".
     fallback : str, optional
-        Who made the plan, if it was not the policy.
+        Source of the plan, if it was not the policy.
     objective_value, bound, gap : float
         Value of the plan, proven upper bound, and (bound - value) / max(abs(value), 1e-9).
     bound_by : str
-        Who proved the bound: "lagrangian" (computed here, without a solver) or a solver.
+        Source of the proof: "lagrangian" (computed here, without a solver) or a solver.
     seconds : mapping of str to float
         Wall seconds by phase: read, validate, build, solve, total.
     jobs : mapping of str to sequence

@@ -49,7 +49,7 @@ class Job(Record):
     total_work : float, optional
         Whole work of the job, in the model's unit. Default: `remaining_work`.
     tenant : str
-        Tenant who pays and whose quota counts.
+        Tenant that pays for the job, and whose quota counts.
     state : str
         "queued", "running", "paused" or "held".
     pool, gpus : str and int, optional
@@ -81,7 +81,7 @@ class Job(Record):
     max_spot_gpus : int, optional
         Most GPUs that it may hold in spot pools. Default: no limit.
     interactive : bool
-        True: a session of a person who waits for it.
+        True: a session that a person waits for.
     shrinkable : bool
         True: it gives back GPUs above `min_gpus` at short notice.
     every_s, times : float and int, optional
@@ -248,7 +248,7 @@ class Rate(Record):
 
 @dataclass(frozen=True, repr=False)
 class SpeedModel(Record):
-    """State the speed of a model by a formula; a `Rate` wins at its size.
+    """State the speed of a model by a formula; at its size a `Rate` takes precedence.
 
     Parameters
     ----------
@@ -275,7 +275,7 @@ class SpeedModel(Record):
 
 @dataclass(frozen=True, repr=False)
 class Tenant(Record):
-    """Describe who shares the cluster, with quota, guarantee and budget.
+    """Describe a team or project that shares the cluster, with quota, guarantee and budget.
 
     Parameters
     ----------

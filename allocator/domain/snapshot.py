@@ -134,7 +134,7 @@ class Snapshot:
         Returns
         -------
         Snapshot
-            Another snapshot; this one stays as it is.
+            Another snapshot; this one is not changed.
         """
         table = self.tables[file]
         other = replace(table, columns={**table.columns, **columns})

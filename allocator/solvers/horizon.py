@@ -285,7 +285,7 @@ class _Search:
             self.prices = given  # these are closer than the prices of simple plans
 
     def _move_when_rows_change(self) -> None:
-        """Add plans in which a job stays as it is until a limit changes, and then moves.
+        """Add plans in which a job does not change until a limit changes, and then moves.
 
         Prices alone may ask for such a plan for a fraction of a job only.
         """

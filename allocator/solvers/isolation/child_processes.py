@@ -1,4 +1,4 @@
-"""Child processes in a process group of their own, which is killed as a whole from outside."""
+"""Child processes in separate process groups, each of which is killed as a whole from outside."""
 
 from __future__ import annotations
 

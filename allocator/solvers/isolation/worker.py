@@ -103,7 +103,7 @@ def _output(kept: bool) -> Any:
             with contextlib.suppress(Exception):
                 stream.flush()
         with contextlib.suppress(Exception):
-            ctypes.CDLL(None).fflush(None)  # C and C++ libraries have buffers of their own
+            ctypes.CDLL(None).fflush(None)  # C and C++ libraries have separate buffers
 
 
 def _printed() -> str:
