@@ -1,0 +1,1 @@
+"""The mathematics of allocation over arrays: models, objectives, bounds, and plans."""
