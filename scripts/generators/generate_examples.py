@@ -2,8 +2,8 @@
 
     python scripts/generators/generate_examples.py [--out data/examples]
 
-Every file is generated from the formulas and the numbers below with a fixed seed, byte for byte the
-same each time.
+Every file is generated from the formulas and numbers below with a fixed seed, and is the same byte
+for byte each time.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ watched for a day.
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """The command line."""
+    """Parse the arguments and write the files."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -59,7 +59,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def files() -> dict[str, str]:
-    """Text by name below data/examples."""
+    """Return the text of each file below data/examples, by name."""
     chance = random.Random(SEED)
 
     def noisy(value: float) -> str:
@@ -96,13 +96,13 @@ STEPS = {"bert": (0.004, 0.010, 0.05), "resnet": (0.002, 0.004, 0.03)}
 
 
 def step(model: str, gpus: int, batch: int) -> float:
-    """Seconds of a step."""
+    """Return the seconds of a step."""
     compute, sync, constant = STEPS[model]
     return compute * batch / gpus + sync * gpus + constant
 
 
 def lifetime(chance: random.Random) -> tuple[str, int]:
-    """Hours of a spot server, and whether it was revoked before the day was over."""
+    """Return the hours of a spot server, and whether it was revoked within a day."""
     hours = chance.expovariate(0.2)
     if hours > 6:
         hours = 6 + chance.expovariate(0.1)
@@ -110,7 +110,7 @@ def lifetime(chance: random.Random) -> tuple[str, int]:
 
 
 def table(head: str, rows: Iterable[Sequence[object]]) -> str:
-    """CSV text."""
+    """Return a table as CSV text."""
     out = io.StringIO()
     csv.writer(out, lineterminator="\n").writerows([head.split(","), *rows])
     return out.getvalue()

@@ -1,7 +1,8 @@
-"""Write docs/snapshot-format.md and docs/workload-format.md from the column tables, so that they
-cannot drift from the code.
+"""Write docs/snapshot-format.md and docs/workload-format.md from the column tables.
 
     python scripts/generators/generate_format_docs.py
+
+The pages therefore always agree with the code.
 """
 
 from __future__ import annotations
@@ -155,14 +156,14 @@ TABLE_DOCS = {
 
 
 def main() -> None:
-    """Write both pages next to the other documentation."""
+    """Write both pages into the folder of the documentation."""
     docs = Path(__file__).resolve().parents[2] / "docs"
     for name, text in pages().items():
         (docs / name).write_text(text, encoding="utf-8")
 
 
 def pages() -> dict[str, str]:
-    """Name of each page and its text."""
+    """Return the text of each page by name."""
     return {
         "snapshot-format.md": page(HEAD, CONFIG, TABLES),
         "workload-format.md": page(WORKLOAD_HEAD, WORKLOAD_CONFIG, WORKLOAD_TABLES),
@@ -170,7 +171,7 @@ def pages() -> dict[str, str]:
 
 
 def page(head: str, config: tuple[Column, ...], tables: Mapping[str, TableSchema]) -> str:
-    """The words on top, then a section for each file."""
+    """Return the introduction, then a section for each file."""
     parts = [head, section("config.toml (optional)", "settings of the round", config)]
     parts += [
         section(f"[{name}] of config.toml (optional)", TABLE_DOCS[name], columns)
@@ -185,7 +186,7 @@ def page(head: str, config: tuple[Column, ...], tables: Mapping[str, TableSchema
 
 
 def section(title: str, doc: str, columns: tuple[Column, ...]) -> str:
-    """One file as a heading, a sentence and a table."""
+    """Return one file as a heading, a sentence and a table."""
     lines = [
         f"## {title}",
         "",
@@ -202,7 +203,7 @@ def section(title: str, doc: str, columns: tuple[Column, ...]) -> str:
 
 
 def default(c: Column) -> str:
-    """What an empty cell means."""
+    """Return what an empty cell means."""
     if c.required:
         return "required"
     if c.default == RULE:
@@ -217,7 +218,7 @@ def default(c: Column) -> str:
 
 
 def limits(c: Column) -> str:
-    """The allowed values in words."""
+    """Return the allowed values in words."""
     if c.choices:
         return ", ".join(c.choices)
     low = (

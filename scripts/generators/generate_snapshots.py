@@ -1,7 +1,8 @@
-"""Write the shipped snapshots: python scripts/generators/generate_snapshots.py [FOLDER], by default
-data/snapshots.
+"""Write the shipped snapshots, by default into data/snapshots.
 
-The same code gives the same bytes; tests/bench/test_shipped_data.py holds the two together.
+    python scripts/generators/generate_snapshots.py [FOLDER]
+
+The same code gives the same bytes; tests/bench/test_shipped_data.py checks that they agree.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Write the shipped workloads: python scripts/generators/generate_workloads.py [FOLDER], by default
-data/workloads.
+"""Write the shipped workloads, by default into data/workloads.
 
-The same code gives the same bytes; tests/bench/test_shipped_workloads.py holds the two together.
-Folders that are there are written anew.
+    python scripts/generators/generate_workloads.py [FOLDER]
+
+The same code gives the same bytes; tests/bench/test_shipped_workloads.py checks that they agree.
+Existing folders are replaced.
 """
 
 from __future__ import annotations

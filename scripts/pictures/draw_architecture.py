@@ -1,9 +1,10 @@
-"""Draw docs/pictures/architecture.svg: the packages in floors, and the imports between them.
+"""Draw docs/pictures/architecture.svg: the packages in layers, and the imports between them.
 
-    python scripts/pictures/draw_architecture.py      # needs the extra "test"
+    # needs the extra "test"
+    python scripts/pictures/draw_architecture.py
 
-Floors and imports are those that tests/house/test_house.py checks. An import is left out where a
-longer way of imports implies it.
+Layers and imports are those that tests/house/test_house.py checks. An import is left out if a
+longer chain of imports implies it.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 OUT = ROOT / "docs" / "pictures" / "architecture.svg"
 sys.path.insert(0, str(ROOT / "tests" / "house"))
 
-WIDTH, HEIGHT, GAP = 2.3, 0.62, 0.45  # of a box, and between floors
+WIDTH, HEIGHT, GAP = 2.3, 0.62, 0.45  # size of a box, and gap between layers
 Graph = dict[str, set[str]]
 
 
@@ -33,7 +34,7 @@ def import_graph() -> Graph:
 
 
 def without_implied(graph: Graph) -> Graph:
-    """Return the graph without the edges that a longer way implies."""
+    """Return the graph without the edges that a longer path implies."""
 
     def reach(name: str) -> set[str]:
         return graph[name].union(*(reach(target) for target in graph[name]))

@@ -1,7 +1,9 @@
-"""Draw docs/pictures/demo.png: who gets which GPUs in the demo round, greedy against MIP, and what
-money would buy.
+"""Draw docs/pictures/demo.png: which job gets which GPUs in the demo round, greedy against MIP.
 
-    python scripts/pictures/draw_demo.py      # needs the extra "plots" (matplotlib)
+    # needs the extra "plots" (matplotlib)
+    python scripts/pictures/draw_demo.py
+
+The picture also shows what more money would buy.
 """
 
 from __future__ import annotations

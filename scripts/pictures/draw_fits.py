@@ -1,6 +1,7 @@
 """Draw docs/pictures/fits.svg and docs/pictures/configure.svg from generated measurements.
 
-python scripts/pictures/draw_fits.py      # needs the extra "plots" (matplotlib)
+# needs the extra "plots" (matplotlib)
+python scripts/pictures/draw_fits.py
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ GOODPUT = {
 
 
 def main() -> None:
-    """Both pictures."""
+    """Draw both pictures."""
     rng = np.random.default_rng(SEED)
     fitted: list[SpeedFit] = []
     for name, (kind, q) in CURVES.items():
@@ -98,7 +99,7 @@ def main() -> None:
 
 
 def batches(rng: np.random.Generator, sizes: Ints) -> Observations:
-    """Measured steps of a goodput model at every size and five local batches."""
+    """Return measured steps of a goodput model at every size and five local batches."""
     k, local = (
         v.reshape(-1).astype(np.float64)
         for v in np.meshgrid(sizes, [8, 16, 32, 64, 128], indexing="ij")

@@ -1,7 +1,9 @@
 """Print the tables of docs/frontier.md, with CPU times, and draw its pictures into docs/pictures.
 
-python scripts/pictures/draw_frontier.py      # needs the extra "plots" (matplotlib); seed 0 of the
-                                     solver, no other chance
+    # needs the extra "plots" (matplotlib)
+    python scripts/pictures/draw_frontier.py
+
+The seed of the solver is 0; nothing else is random.
 """
 
 from __future__ import annotations
@@ -85,7 +87,7 @@ def main() -> None:
 
 
 def even(problem: Problem, least: float) -> float:
-    """Open share of the area where the same number of budgets lie evenly."""
+    """Return the open share of the area if the same number of budgets are evenly spaced."""
     effort = Effort(LIMITS, None, POINTS)
     sweep = BudgetSweep(RoundCase(problem, effort), effort)
     top = sweep.answers[0].spent
@@ -95,7 +97,7 @@ def even(problem: Problem, least: float) -> float:
 
 
 def cpu() -> float:
-    """CPU seconds of this process."""
+    """Return the CPU seconds of this process."""
     return time.process_time()
 
 

@@ -1,8 +1,8 @@
-"""Draw docs/pictures/longrun.svg from what scripts/studies/measure_longrun.py left.
+"""Draw docs/pictures/longrun.svg from the results of scripts/studies/measure_longrun.py.
 
 python scripts/studies/measure_longrun.py --seeds 1 --out longrun --cases "long-run,hard cap"
-python scripts/pictures/draw_longrun.py longrun                # needs the extra "plots"
-    (matplotlib)
+# needs the extra "plots" (matplotlib)
+python scripts/pictures/draw_longrun.py longrun
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ NAMES, STEP = ("bursty", "diurnal"), 6  # hours of one step of the curves
 
 
 def main() -> None:
-    """Spending above, what was saved below, one column per generator."""
+    """Draw spending above and savings below, with one column per generator."""
     folder = Path(sys.argv[1])
     found = [json.loads(p.read_text()) for p in sorted(folder.glob("*.json"))]
     plt.rcParams |= {"svg.hashsalt": "longrun", "font.size": 8}

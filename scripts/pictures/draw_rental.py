@@ -1,8 +1,9 @@
 """Print the tables of docs/rental.md, with times, and draw docs/pictures/rental-curve.svg.
 
-python scripts/pictures/draw_rental.py      # needs the extra "plots" (matplotlib); no randomness
-                                            but the
-                                   seed named
+    # needs the extra "plots" (matplotlib)
+    python scripts/pictures/draw_rental.py
+
+Only the named seed is random.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ def main() -> None:
 
 
 def random_classes(types: int) -> JobClasses:
-    """MANY classes, each on so many GPU types."""
+    """Return MANY classes, each on so many GPU types."""
     rng = np.random.default_rng(SEED)
     rows = MANY * types
     kind = rng.choice([AMDAHL, POWER, TABLE], rows)
@@ -96,7 +97,7 @@ def random_classes(types: int) -> JobClasses:
 
 
 def milliseconds(call: Callable[[], object], times: int = 20) -> float:
-    """CPU time of one call, the least of `times`."""
+    """Return the CPU time of one call, the least of `times`."""
     best = np.inf
     for _ in range(times):
         start = time.process_time()

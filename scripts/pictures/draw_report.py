@@ -1,14 +1,14 @@
-"""Draw the pictures of docs/reports.md: simulate and compare shipped workloads, run the live demo
-with a policy that hangs, lies and crashes, write the reports, keep the pictures.
+"""Draw the pictures of docs/reports.md.
 
-    python scripts/pictures/draw_report.py                     # a few minutes; needs the extra
-        "plots"
-                                                      (matplotlib)
-    python scripts/pictures/draw_report.py --keep reports      # keeps the report folders, to look
-        at
-    python scripts/pictures/draw_report.py --only live         # one, many, live: a simulation, a
-        benchmark,
-                                                      a queue
+    # a few minutes; needs the extra "plots" (matplotlib)
+    python scripts/pictures/draw_report.py
+    # keep the report folders
+    python scripts/pictures/draw_report.py --keep reports
+    # one, many or live: a simulation, a benchmark or a queue
+    python scripts/pictures/draw_report.py --only live
+
+The script simulates and compares shipped workloads, and runs the live demo with a policy that
+hangs, breaks rules and crashes. It then writes the reports and keeps the pictures.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ KEPT = {
 
 
 def main() -> None:
-    """Simulate, report, copy."""
+    """Simulate, write the reports, and copy the pictures."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

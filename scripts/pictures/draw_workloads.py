@@ -1,6 +1,7 @@
-"""Draw docs/pictures/workload-*.png and write the tables of docs/workloads.md, which it prints too.
+"""Draw docs/pictures/workload-*.png, and print and write the tables of docs/workloads.md.
 
-python scripts/pictures/draw_workloads.py      # needs the extra "plots" (matplotlib)
+# needs the extra "plots" (matplotlib)
+python scripts/pictures/draw_workloads.py
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ HOUR = 3_600.0
 
 
 def main() -> None:
-    """Tables first, then the pictures."""
+    """Write the tables first, then the pictures."""
     text = PAGE.read_text(encoding="utf-8")
     for name in SECTIONS:
         table = markdown(name)
@@ -47,7 +48,7 @@ def main() -> None:
 
 
 def with_table(text: str, name: str, table: str) -> str:
-    """The page with the table between <!-- name --> and <!-- end -->."""
+    """Return the page with the table between <!-- name --> and <!-- end -->."""
     return re.sub(
         f"(<!-- {name} -->\n).*?(<!-- end -->)",
         lambda found: f"{found[1]}{table}\n{found[2]}",
@@ -57,7 +58,7 @@ def with_table(text: str, name: str, table: str) -> str:
 
 
 def draw_bursty() -> plt.Figure:
-    """Arrivals, durations and sizes of `bursty` against Philly's."""
+    """Draw arrivals, durations and sizes of `bursty` and of Philly."""
     made = bursty(seed=0, load=1.0, jobs=80_000, longest_h=WHOLE)
     at, asked, seconds = (
         column(made, "submitted_s"),
@@ -126,7 +127,7 @@ def draw_bursty() -> plt.Figure:
 
 
 def tail(axes: Axes, counts: np.ndarray) -> None:
-    """How often an hour has more than so many submissions."""
+    """Draw how often an hour has more than so many submissions."""
     poisson = np.random.default_rng(0).poisson(m.PHILLY_JOBS_PER_H, len(counts))
     for values, colour, label in (
         (counts, MADE, "generated"),
@@ -154,7 +155,7 @@ def tail(axes: Axes, counts: np.ndarray) -> None:
 
 
 def draw_diurnal() -> plt.Figure:
-    """Hours of the day and days of the week of `diurnal` against Venus'."""
+    """Draw hours of the day and days of the week of `diurnal` and of Venus."""
     at = column(diurnal(seed=0, load=0.8, jobs=80_000, longest_h=WHOLE), "submitted_s")
     figure, (left, right) = plt.subplots(
         1, 2, figsize=(12, 4), width_ratios=(2, 1), layout="constrained"
@@ -174,9 +175,7 @@ def draw_diurnal() -> plt.Figure:
 
 
 def draw_demand() -> plt.Figure:
-    """GPUs that the default workload of each generator would use at the requests, and what there
-    is.
-    """
+    """Draw the GPUs that jobs of each generator would use at their requests, and available GPUs."""
     rows = -(-len(GENERATORS) // 2)
     figure, axes = plt.subplots(rows, 2, figsize=(13, 2.1 * rows), layout="constrained")
     figure.suptitle(
@@ -195,7 +194,7 @@ def draw_demand() -> plt.Figure:
                 made.tables["pools.csv"]["pool"], made.tables["pools.csv"]["gpus"], strict=True
             )
             if k > 2 * gpus.max()
-        }  # on demand, as many as anybody wants
+        }  # on-demand pools without a practical limit
         when, there = supply(made, float(at[-1]), plenty)
         one.step(when / HOUR, there, where="post", color=REAL, linewidth=1)
         one.axvspan(made.window_s / HOUR, at[-1] / HOUR, color="gray", alpha=0.12, linewidth=0)
@@ -217,7 +216,7 @@ def draw_demand() -> plt.Figure:
 def supply(
     made: GeneratedWorkload, until_s: float, aside: Container[str]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Times and GPUs there are in all pools but these."""
+    """Return times and available GPUs in all pools except for `aside`."""
     now = dict(zip(made.tables["pools.csv"]["pool"], made.tables["pools.csv"]["gpus"], strict=True))
     now = {pool: 0 if pool in aside else gpus for pool, gpus in now.items()}
     when, there = [0.0], [sum(now.values())]

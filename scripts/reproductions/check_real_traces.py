@@ -1,13 +1,11 @@
-"""The readers of traces on the published files themselves: a check and the figures of each, as a
-Markdown table.
+"""Check the readers of traces on the published files, and print figures of each as Markdown.
 
-    python scripts/reproductions/check_real_traces.py FOLDER      # wherever the files of
-        docs/traces.md were put,
-                                                    in any subfolders
+    python scripts/reproductions/check_real_traces.py FOLDER
 
-Each file that `allocator import auto` recognises is imported into a temporary folder, read back and
-checked: no fault or warning, every row kept or counted as dropped, and run times at the requested
-size as traced. Exit code 1 if any file fails or none was found.
+FOLDER has the files of docs/traces.md in any subfolders. Each file that `allocator import auto`
+recognises is imported into a temporary folder, read back and checked. There must be no fault or
+warning, every row must be kept or counted as dropped, and run times at the requested size must be
+those of the trace. The exit code is 1 if any file fails or none was found.
 """
 
 from __future__ import annotations
@@ -28,12 +26,12 @@ from allocator.io.workloads import read_workload
 from allocator.performance.table import RateTable
 
 NAMES = ("*.csv", "*.csv.gz", "*.trace", "*.trace.gz")
-# parts of a format, not traces by themselves
+# parts of a format, not traces on their own
 OTHERS = ("placements", "scalability", "validation", "node_list")
 
 
 def main() -> int:
-    """Print a row per trace; returns the exit code."""
+    """Print a row per trace; return the exit code."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -62,7 +60,7 @@ def main() -> int:
 
 
 def row(path: Path, root: Path, name: str) -> bool:
-    """Print the figures of one file; True if it fails."""
+    """Print the figures of one file; return True if it fails."""
     began = time.process_time()
     try:
         tables, summary = import_trace(name, path, TraceOptions(max_hours=np.inf))
@@ -91,7 +89,7 @@ def row(path: Path, root: Path, name: str) -> bool:
 
 
 def faults(trace: Trace, workload: Workload, jobs: int) -> list[str]:
-    """What is wrong with an imported workload."""
+    """Return what is wrong with an imported workload."""
     problem = workload.problem
     found = list(problem.warnings[:2])
     if (

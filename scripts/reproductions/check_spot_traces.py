@@ -1,14 +1,13 @@
-"""Published spot markets, as our readers read them, compared with generated ones: availability,
-correlation, batches, prices.
+"""Compare published spot markets with generated ones.
 
-    python scripts/reproductions/check_spot_traces.py FOLDER [--seeds 24]     # where the files of
-        docs/traces.md
-        are, archives too
+    python scripts/reproductions/check_spot_traces.py FOLDER [--seeds 24]
 
-Every file that `allocator import auto` recognises as availability or as AWS prices counts.
-Generated: the zones of the generator `zones` (allocator/bench/workloads/parts/availability.py),
-five zones of 16 machines over 45 days, read every 5 minutes like most published ones. Markdown on
-standard output; exit code 1 if no file was found.
+FOLDER has the files of docs/traces.md, also as archives. The tables have availability, correlation,
+batches and prices. Every file counts that `allocator import auto` recognises as availability or as
+AWS prices. The generated markets are the zones of the generator `zones`
+(allocator/bench/workloads/parts/availability.py): five zones of 16 machines over 45 days, read
+every 5 minutes like most published ones. Standard output is Markdown. The exit code is 1 if no file
+was found.
 """
 
 from __future__ import annotations
@@ -33,18 +32,18 @@ from allocator.io.markets.run import recognise_format
 
 HOUR, DAY = 3600.0, 86_400.0
 DAYS, REGIONS, MACHINES = 45, (3, 2), 16
-TOGETHER_S = 60.0  # machines lost within so long of the first count as one batch
-READ_S = 300.0  # between two looks at generated zones
-GRID_S = 600.0  # of correlations
-# zones watched for less go in one row per machine, not per region
+TOGETHER_S = 60.0  # machines lost within this time of the first one count as one batch
+READ_S = 300.0  # between two readings of generated zones
+GRID_S = 600.0  # step of the grid of correlations
+# zones that were observed for less time share a row per machine, not per region
 SHORT_DAYS = 4
 CPU = re.compile("intel|c3-")
-# where the price on demand that we know applies
+# where the known price on demand applies
 PRICED = re.compile(r"(us-(east-[12]|west-2)[a-z])-p3\.")
 
 
 def main() -> int:
-    """Print the tables; returns the exit code."""
+    """Print the tables; return the exit code."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -62,7 +61,7 @@ def main() -> int:
 
 
 def read(folder: Path, opened: Path) -> tuple[dict[str, list[PoolSeries]], list[PoolSeries]]:
-    """Series with machines by the folder they lie in, and those with prices of AWS."""
+    """Return series with machines by folder, and series with prices of AWS."""
     there: dict[str, list[PoolSeries]] = {}
     prices: list[PoolSeries] = []
     for archive in sorted(folder.rglob("*.tar.gz")):
@@ -76,7 +75,7 @@ def read(folder: Path, opened: Path) -> tuple[dict[str, list[PoolSeries]], list[
         ):
             try:
                 name = recognise_format(path)
-                if path.is_dir() != (name == "spot-prices"):  # prices of a region: one folder
+                if path.is_dir() != (name == "spot-prices"):  # prices of a region are one folder
                     continue
                 series = (
                     registry.load(name)
@@ -103,13 +102,13 @@ def _short(folder: Path) -> str:
 
 
 def machines(s: PoolSeries) -> PoolSeries:
-    """With machines in place of their GPUs, where these were counted."""
+    """Return the series in machines instead of GPUs, if GPUs were counted."""
     size = int(_kind(s).rsplit("x", 1)[-1]) if _kind(s) else 1
     return replace(s, gpus=s.gpus // size if (s.gpus % size == 0).all() else s.gpus)
 
 
 def generated(seed: int) -> list[PoolSeries]:
-    """Zones of the generator, as they would be read."""
+    """Return zones of the generator in the form of a reader."""
     zones = spot.zones(np.random.default_rng(seed), REGIONS, MACHINES, DAYS * DAY)
     names = [
         f"{region}{'abc'[i]}"
@@ -129,7 +128,7 @@ def _seen(t: Floats, there: Ints) -> tuple[Floats, Ints]:
 
 
 def on_grid(s: PoolSeries, begin: float, end: float) -> Ints:
-    """Machines at every GRID_S from begin to end."""
+    """Return the machines at every GRID_S from begin to end."""
     t = np.arange(begin, end, GRID_S)
     return np.asarray(
         s.gpus[np.maximum(0, np.searchsorted(s.gpus_at, t, side="right") - 1)], dtype=np.int64
@@ -137,7 +136,7 @@ def on_grid(s: PoolSeries, begin: float, end: float) -> Ints:
 
 
 def stretches(s: PoolSeries) -> tuple[Floats, Floats]:
-    """Hours of the stretches with and without a machine, cut ones at both ends included."""
+    """Return the hours of stretches with and without a machine, including cut ones at both ends."""
     up = s.gpus > 0
     moves = np.append(True, np.diff(up.astype(int)) != 0)
     hours = np.diff(np.append(s.gpus_at[moves], s.end)) / HOUR
@@ -145,7 +144,7 @@ def stretches(s: PoolSeries) -> tuple[Floats, Floats]:
 
 
 def availability(there: dict[str, list[PoolSeries]], drawn: Sequence[list[PoolSeries]]) -> None:
-    """Share of time, runs and gaps, machines held."""
+    """Print the share of time, runs and gaps, and machines held."""
     print(
         "| folder, zones | days | up | run h: mean (median) | mean / median | gap h: mean (median)"
         f" | held, mean of most |\n|{'---|' * 7}"
@@ -167,7 +166,7 @@ def availability(there: dict[str, list[PoolSeries]], drawn: Sequence[list[PoolSe
 
 
 def _parts(name: str, series: list[PoolSeries]) -> Iterator[tuple[str, list[PoolSeries]]]:
-    """One row per region and kind of machine."""
+    """Yield one row per region and kind of machine."""
     keys = [
         (
             _kind(s)
@@ -182,7 +181,7 @@ def _parts(name: str, series: list[PoolSeries]) -> Iterator[tuple[str, list[Pool
 
 
 def correlations(there: dict[str, list[PoolSeries]], drawn: Sequence[list[PoolSeries]]) -> None:
-    """Of having a machine, between zones observed at the same time."""
+    """Print correlations of having a machine between zones that were observed at the same time."""
     print(
         "\n| correlation of zones | pairs | one region: mean, least, most | pairs | two regions"
         f" |\n|{'---|' * 5}"
@@ -202,8 +201,9 @@ def correlations(there: dict[str, list[PoolSeries]], drawn: Sequence[list[PoolSe
 
 
 def _pairs(series: Sequence[PoolSeries]) -> Iterator[tuple[float, bool]]:
-    """Correlation and whether in one region, of each pair of zones with the same machine that
-    varies.
+    """Yield the correlation of each pair of zones, and whether both are in one region.
+
+    The zones have the same machine, and their availability varies.
     """
     for i, one in enumerate(series):
         for other in series[:i]:
@@ -226,13 +226,13 @@ def _region(s: PoolSeries) -> str:
 
 
 def _kind(s: PoolSeries) -> str:
-    """Type and size of the machine, as in `k80x8`; empty where the pool's name does not say."""
+    """Return type and size of the machine, as in `k80x8`; empty if the name has none."""
     last = s.pool.rsplit("-", 1)[-1]
     return last if re.fullmatch(r"[a-z0-9]*[a-z0-9]x\d+", last) else ""
 
 
 def batches(there: dict[str, list[PoolSeries]], drawn: Sequence[list[PoolSeries]]) -> None:
-    """Machines lost, and how many at once."""
+    """Print the machines lost, and how many at once."""
     print(
         "\n| machines lost | most held | machine-hours | lost | per machine-hour | batches | of 1"
         f" | 2-3 | 4-6 | more | largest |\n|{'---|' * 11}"
@@ -261,7 +261,7 @@ def batches(there: dict[str, list[PoolSeries]], drawn: Sequence[list[PoolSeries]
 
 
 def lost_together(s: PoolSeries) -> Ints:
-    """Sizes of the batches in which machines were lost."""
+    """Return the sizes of the batches in which machines were lost."""
     change = np.diff(s.gpus)
     at, lost = s.gpus_at[1:][change < 0], -change[change < 0]
     out: list[int] = []
@@ -276,7 +276,7 @@ def lost_together(s: PoolSeries) -> Ints:
 
 
 def priced(prices: Sequence[PoolSeries], seeds: int) -> None:
-    """Prices of a machine in terms of that on demand."""
+    """Print prices of a machine relative to its price on demand."""
     print(
         "\n| prices / on demand | pools | days | mean: 10, 50, 90 % of pools | lowest | highest | "
         f"daily log change, sd: 10, 50, 90 % | correlation of days, median |\n|{'---|' * 8}"

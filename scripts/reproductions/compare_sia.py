@@ -1,12 +1,12 @@
-"""The published order of Sia's evaluation, again: Sia, Gavel-style, greedy and mip on workloads in
-Sia's format.
+"""Reproduce the published order of Sia's evaluation on workloads in Sia's format.
 
     python scripts/reproductions/compare_sia.py DATA [--page docs/sia-workloads.md]
 
-DATA: a folder with workloads/KIND/workload-N.csv and profiles/ (not shipped, docs/traces.md); every
-workload is used. Elastic policies choose sizes and batch sizes of the profiles (`--rule-sizes`);
-Gavel-style runs jobs at the tuned size and batch size of the workload, as in the publication.
-Rounds of 60 s as published for Sia, of 360 s for Gavel; mip also on rounds of 300 s.
+DATA is a folder with workloads/KIND/workload-N.csv and profiles/ (not shipped, see docs/traces.md).
+Every workload is used. The policies are Sia, Gavel-style, greedy and mip. Elastic policies choose
+sizes and batch sizes of the profiles (`--rule-sizes`). Gavel-style runs jobs at the tuned size and
+batch size of the workload, as in the publication. Rounds last 60 s as published for Sia, and 360 s
+for Gavel; mip also has rounds of 300 s.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ PER_JOB = {"gpu_hours", "restarts"}
 
 @dataclass(frozen=True)
 class SiaCase:
-    """policy on rounds of interval_s; rigid: at the size and batch size of the workload."""
+    """A policy on rounds of interval_s; rigid: at the size and batch size of the workload."""
 
     policy: str
     interval_s: float
@@ -51,7 +51,7 @@ class SiaCase:
 
     @property
     def name(self) -> str:
-        """What the table calls it."""
+        """Return the name in the table."""
         return (
             f"{self.policy}, {self.interval_s:g} s"
             + (", tuned sizes" if self.rigid else "")
@@ -72,7 +72,7 @@ CASES = (
 
 
 def measure(source: Path, case: SiaCase) -> list[float]:
-    """The metrics of COLUMNS of one simulation."""
+    """Return the metrics of COLUMNS of one simulation."""
     options = (
         Import(rigid=True, extra={"speed": ("tuned",)}) if case.rigid else Import(rule_sizes=True)
     )

@@ -1,8 +1,9 @@
-"""Variants of the published experiment: `mip` against `greedy` with ageing, exact rounds, early
-rounds.
+"""Measure variants of the published experiment: `mip` against `greedy`.
 
     # write the tables between the marks of the page
     python scripts/reproductions/measure_variants.py [--seeds 10] [--page docs/reproduction.md]
+
+The variants have ageing, exact rounds or early rounds.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ Case = tuple[float, int, str, str]
 
 
 def measure(case: Case) -> list[float]:
-    """The metrics of COLUMNS of one simulation."""
+    """Return the metrics of COLUMNS of one simulation."""
     load, seed, policy, variant = case
     workload = generate("reproduction", seed=seed, load=load).workload()
     options = SimulationOptions(objective="progress", prove_every=0, **VARIANTS[variant])

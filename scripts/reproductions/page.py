@@ -1,4 +1,4 @@
-"""Writing what a script measured into a page of docs."""
+"""Write what a script measured into a page of docs."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ from pathlib import Path
 
 
 def put(text: str, page: Path | None, begin: str, end: str) -> None:
-    """Put the text in place of what stands between two marks of a page; on standard output where
-    there is no page.
-    """
+    """Replace the text between two marks of a page; print it if there is no page."""
     if page is None:
         sys.stdout.write(text + "\n")
         return

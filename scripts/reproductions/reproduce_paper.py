@@ -1,13 +1,12 @@
-"""The published result, again: MIP against greedy on the workload `reproduction`; writes the tables
-of its page.
+"""Reproduce the published result: MIP against greedy on the workload `reproduction`.
 
     # print the tables
     python scripts/reproductions/reproduce_paper.py --out results
     # write the tables between the marks of the page
     python scripts/reproductions/reproduce_paper.py --out results --page docs/reproduction.md
 
-Resumable like every sweep (docs/benchmark-policies.md). The page says what is compared with what,
-and why.
+The script can be stopped and continued like every sweep (docs/benchmark-policies.md). The page
+explains the comparison.
 """
 
 from __future__ import annotations
@@ -61,7 +60,7 @@ Metrics = Mapping[SweepTask, Mapping[str, object]]
 
 
 def main() -> None:
-    """Run what is missing, print or write the tables."""
+    """Run what is missing, then print or write the tables."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -92,7 +91,7 @@ def main() -> None:
 
 
 def tables(metrics: Metrics, seeds: int, jobs: int) -> str:
-    """The generated part of the page."""
+    """Return the generated part of the page."""
     return "\n".join(
         (
             (
@@ -124,7 +123,7 @@ def tables(metrics: Metrics, seeds: int, jobs: int) -> str:
 
 
 def losses(rows: Sequence[Mapping[str, object]]) -> list[str]:
-    """One line per metric in which mip loses at some load."""
+    """Return one line per metric in which mip loses at some load."""
     lost: dict[str, list[str]] = {}
     for row in rows:
         if (row["policy"], row["verdict"]) == ("mip", "worse") and row["load"] != POOLED:
@@ -137,7 +136,7 @@ def losses(rows: Sequence[Mapping[str, object]]) -> list[str]:
 
 
 def targets(metrics: Metrics) -> list[str]:
-    """One line per target: asked for, found, kept or missed and by how much."""
+    """Return one line per target: asked for, found, kept or missed and by how much."""
     lines = [
         "| load | | asked for | change of the means | | mean of the changes (interval) | |",
         "|---|---|---|---:|---|---:|---|",
@@ -154,13 +153,13 @@ def targets(metrics: Metrics) -> list[str]:
 
 
 def kept(found: float, asked: float, more: bool) -> str:
-    """Whether a target is kept, and by how many percentage points it is missed."""
+    """Return whether a target is kept, and by how many percentage points it is missed."""
     short = asked - found if more else found - asked
     return "kept" if short <= 0 else f"**missed** by {short:.1f}"
 
 
 def against_greedy(metrics: Metrics, load: float, metric: str) -> PairedComparison:
-    """`mip` against `greedy` at one load."""
+    """Compare `mip` with `greedy` at one load."""
     x, b = (
         [
             float(str(found[metric]))
@@ -173,7 +172,7 @@ def against_greedy(metrics: Metrics, load: float, metric: str) -> PairedComparis
 
 
 def means(metrics: Metrics) -> list[str]:
-    """A row per load and policy."""
+    """Return a row per load and policy."""
     lines = [
         "| load | policy | " + " | ".join(c[0] for c in COLUMNS) + " |",
         "|---|---|" + "---:|" * len(COLUMNS),

@@ -1,16 +1,20 @@
-"""Renting GPUs on a budget: the two-class example of the EPEW 2024 paper, simulated; and every
-other policy on it.
+"""Simulate the two-class example of the EPEW 2024 paper: renting GPUs on a budget.
 
-    python scripts/reproductions/reproduce_rental.py [--arrivals 200000] [--laws
-    exponential,deterministic,heavy-tailed] [--seed 1] python
-    scripts/reproductions/reproduce_rental.py --others [--arrivals 1000] [--seeds 5] [--policies
-    greedy,mip:response]
+    python scripts/reproductions/reproduce_rental.py [--arrivals 200000]
+        [--laws exponential,deterministic,heavy-tailed] [--seed 1]
+    python scripts/reproductions/reproduce_rental.py --others [--arrivals 1000] [--seeds 5]
+        [--policies greedy,mip:response]
 
-First form: policy `rental` at mu = 1/9 decides at every arrival; mean response time, mean and
-standard deviation of the GPUs rented against theory, with 95 % sampling errors. Second form: every
-policy in a pool that makes it rent as close to 2 GPUs in the mean as whole GPUs allow, against the
-least response time that theory allows at the mean it did rent; 95 % intervals over seeds (Student's
-t). Policies that solve programs get a quarter of the arrivals. Markdown on standard output.
+First form: policy `rental` at mu = 1/9 decides at every arrival. The tables compare the mean
+response time, and mean and standard deviation of the rented GPUs, with theory, with 95 % sampling
+errors.
+
+Second form: every policy has a pool in which it rents as close to 2 GPUs in the mean as whole GPUs
+allow. The tables compare its response time with the least one in theory at the mean that it rented,
+with 95 % intervals over seeds (Student's t). Policies that solve models get a quarter of the
+arrivals.
+
+Standard output is Markdown.
 """
 
 from __future__ import annotations
@@ -27,18 +31,18 @@ from allocator.policies.registry import POLICIES
 from allocator.simulator import Simulation, SimulationOptions, simulate
 from scripts.cases import rental as case
 
-# interval of those that look one ahead
+# interval of the policies that look one interval ahead
 AHEAD_S = dict.fromkeys(("mip", "marginal", "sia"), 600.0)
 COSTLY = ("mip", "marginal", "sia", "horizon", "maxmin")
 NARROW = ("equal", "greedy", "afs", "ffdl", "mip", "marginal", "sia", "greedy-naive")
 AT_ONCE = SimulationOptions(react_s=1e-6, prove_every=0)
 BUDGET = 2.0
-# 97.5 % quantiles of so many values' t
+# 97.5 % quantiles of t by number of values
 STUDENT = {2: 12.71, 3: 4.30, 4: 3.18, 5: 2.78, 6: 2.57}
 
 
 def measured(done: Simulation) -> tuple[float, float, float]:
-    """Mean response time in hours, mean and standard deviation of the GPUs held."""
+    """Return mean response time in hours, and mean and standard deviation of the GPUs held."""
     spans, begin = done.spans, float(done.jobs["submitted_s"].min())
     times = np.concatenate([spans["from_s"], spans["to_s"]]) - begin
     change = np.concatenate([spans["gpus"], -spans["gpus"]]).astype(np.float64)
@@ -50,9 +54,11 @@ def measured(done: Simulation) -> tuple[float, float, float]:
 
 
 def sampling_errors(done: Simulation) -> tuple[float, float]:
-    """Half-widths of 95 % intervals of mean response time and mean GPUs, of their means. Nobody
-    queues, so jobs are independent: sd / sqrt(n); mean GPUs = sum of GPU-hours / hours, a ratio of
-    means over arrivals (delta method)."""
+    """Return half-widths of the 95 % intervals of mean response time and mean GPUs.
+
+    No job waits, so jobs are independent. The error of the response time is sd / sqrt(n). Mean GPUs
+    are the sum of GPU-hours over the hours, a ratio of means over arrivals (delta method).
+    """
     jobs = done.jobs
     t, work = jobs["jct_s"].to_numpy(), jobs["gpu_hours"].to_numpy()
     gap = np.diff(jobs["submitted_s"].to_numpy(), prepend=0.0) / case.HOUR
@@ -63,7 +69,7 @@ def sampling_errors(done: Simulation) -> tuple[float, float]:
 
 
 def own(arrivals: int, laws: list[str], seed: int) -> None:
-    """Policy rental against theory."""
+    """Compare policy rental with theory."""
     best = case.optimum(BUDGET)
     print(
         "| sizes | arrivals | E[T], h | of theory | sampling error | mean K | of theory | sampling"
@@ -88,9 +94,11 @@ def own(arrivals: int, laws: list[str], seed: int) -> None:
 def sized(
     policy: str, arrivals: int, seed: int, objective: str | None
 ) -> tuple[int, tuple[int, int]]:
-    """A pool, and sizes to ask for, with which a policy rents about 2 GPUs in the mean: the pool
-    that comes closest; policies that go by the request get an ample pool and the width nearest to
-    the best equal one."""
+    """Return a pool and requested sizes with which a policy rents about 2 GPUs in the mean.
+
+    The pool is the one that comes closest. Policies that use the request get an ample pool, and the
+    width nearest to the best equal one.
+    """
     if policy == "rental" or objective == "response":
         return 400, (1, 1)
     if policy not in NARROW:
@@ -117,8 +125,10 @@ def sized(
 def played(
     name: str, objective: str | None, gpus: int, asked: tuple[int, int], arrivals: int, seeds: int
 ) -> Floats:
-    """(seeds, 3): mean response time in hours, mean GPUs, response time over the least one at so
-    many GPUs.
+    """Return an array (seeds, 3).
+
+    It has the mean response time in hours, the mean GPUs, and the response time over the least one
+    at that many GPUs.
     """
     priced = name == "rental" or objective is not None
     options = SimulationOptions(react_s=1e-6, prove_every=0, objective=objective)
@@ -139,8 +149,10 @@ def played(
 
 
 def others(arrivals: int, seeds: int, chosen: list[str]) -> None:
-    """Every policy against the least response time at the GPUs it rented, and against `rental`
-    on the same jobs.
+    """Compare every policy with theory and with `rental`.
+
+    Theory gives the least response time at the GPUs that the policy rented. `rental` has the same
+    jobs.
     """
     print(
         "| policy | arrivals | pool | asks for | mean K | E[T], h | least E[T] at that K | E[T] /"

@@ -1,16 +1,17 @@
-"""SJF alone, with sharing always (FFS) and by the pair rule (BSBF) on the workload of sharing,
-without rounds.
+"""Simulate SJF without sharing, with sharing always (FFS) and with the pair rule (BSBF).
 
-    python scripts/reproductions/reproduce_sharing.py          # 10 seeds, 32 and 64 GPUs; five
-        minutes
+    # 10 seeds, 32 and 64 GPUs; five minutes
+    python scripts/reproductions/reproduce_sharing.py
 
-A reference of its own: nothing of policies or the simulator is used but for the column `las`, the
-preemptive least attained service of this product in its simulator with rounds of 150 s. As
-published (Luo et al., IWQoS 2024): the shortest waiting job first; idle GPUs first; if they are too
-few, GPUs of jobs that run alone there, best colocated jobs (least mean completion time) first; a
-GPU has two jobs at most; never moved, never paused. A job is as slow as its worst colocated job
-makes it. All jobs fit memory two by two. "equal": the rule, with colocated jobs of as many GPUs
-only.
+This is an independent reference on the workload of `sharing`, without rounds. It uses no policy and
+no simulator of this project, except for the column `las`: preemptive least attained service in the
+simulator with rounds of 150 s.
+
+The rules are as published (Luo et al., IWQoS 2024). The shortest waiting job comes first. It gets
+idle GPUs first. If they are too few, it gets GPUs of jobs that run alone, those with the least mean
+completion time first. A GPU has at most two jobs. Jobs are never moved or paused. The slowest of
+its colocations sets the speed of a job. Any two jobs fit into memory. "equal" is the rule with
+colocations of jobs on as many GPUs only.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ def mean_completion_shared(a: float, b: float, xi_a: float, xi_b: float) -> floa
 
 
 def completion(p: Problem, allows_colocation: AllowsColocation) -> np.ndarray:
-    """(J,) seconds from submission to the end."""
+    """Return the seconds from submission to the end, shape (J,)."""
     jobs, J = p.jobs, len(p.jobs)
     size = jobs.requested_gpus
     kind = np.zeros(J, dtype=np.int64)

@@ -1,10 +1,11 @@
-"""Servers that may be taken back: figures of Li, Walls, Guo (ICAC 2019, ICDCS 2020) by our formulas
-and our simulator.
+"""Compare published figures on revocable servers with our formulas and our simulator.
 
-    python scripts/reproductions/reproduce_transient.py [--runs 20000] [--seed 1] [--startup FOLDER]
+    python scripts/reproductions/reproduce_transient.py [--runs 20000] [--seed 1]
+        [--startup FOLDER]
 
-FOLDER: the published start-up times, vm_time_measure_*.csv. Markdown on standard output; the tables
-of docs/transient.md. --picture DIR draws docs/pictures/spot.svg.
+The figures are those of Li, Walls, Guo (ICAC 2019, ICDCS 2020). FOLDER has the published start-up
+times, vm_time_measure_*.csv. Standard output is Markdown with the tables of docs/transient.md.
+--picture DIR draws docs/pictures/spot.svg.
 """
 
 from __future__ import annotations
@@ -51,12 +52,12 @@ CHIEF = ((1500, 2000, 2500, 3000, 3500), (19, 88, 147, 197, 254))
 
 
 def against(ours: float, published: float) -> str:
-    """Ours, and by how much it differs."""
+    """Return our figure, and by how much it differs."""
     return f"{ours:,.{0 if ours > 100 else 3}f} ({100 * (ours / published - 1):+.1f} %)"
 
 
 def runs(seen: list[RunForecast], count: int, seed: int) -> None:
-    """Every cluster: published, by formula, simulated."""
+    """Print every cluster: published, by formula, simulated."""
     print(
         "| cluster | runs | time, s | formula | simulated | cost, $ | formula | simulated | lost:"
         f" formula | simulated |\n|{'---|' * 10}"
@@ -87,7 +88,7 @@ def runs(seen: list[RunForecast], count: int, seed: int) -> None:
 
 
 def lifetimes(count: int, seed: int) -> None:
-    """Shares of 128 K80 that were revoked by age."""
+    """Print the shares of 128 K80 servers that were revoked, by age."""
     six = fit.fit_hazard_counts(case.EDGES_H, case.REVOKED, case.SERVERS)
     two = fit.fit_hazard_counts((0, 1, 24), (case.REVOKED[0], sum(case.REVOKED[1:])), case.SERVERS)
     one = six.seen.sum() / six.hours.sum()
@@ -114,7 +115,7 @@ def lifetimes(count: int, seed: int) -> None:
 
 
 def regressions(startup: Path | None) -> None:
-    """Checkpoints, redone work, caps, start-up."""
+    """Print checkpoints, redone work, caps and start-up."""
     _, size, seconds = zip(*CHECKPOINTS, strict=True)
     line = fit.fit_line(size, seconds)
     others = [abs(float(line.at(mb)) / s - 1) for _, mb, s in HELD_OUT]
@@ -152,7 +153,7 @@ def regressions(startup: Path | None) -> None:
 
 
 def shares() -> None:
-    """phi of synchronous and asynchronous jobs."""
+    """Print phi of synchronous and asynchronous jobs."""
     print(
         "\n| workers | hazard per hour | interval, s: best | sqrt(2 T/(n h)) | phi synchronous |"
         " first order | phi asynchronous |\n|" + "---|" * 7

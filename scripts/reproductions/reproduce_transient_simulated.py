@@ -1,13 +1,16 @@
-"""Measured training on transient servers, simulated from single-worker figures
-(scripts/cases/transient_runs.py).
+"""Simulate measured training on transient servers from single-worker figures.
 
     python scripts/reproductions/reproduce_transient_simulated.py [--runs 2000] [--seed 0]
-    [--startup FOLDER]
+        [--startup FOLDER]
 
-Time and cost of each cluster against the means that were measured; shares of K80 servers revoked
-within so many hours against the 128 observed; replacement and start-up times, drawn log-normal with
-the mean and standard deviation that were measured, against these and, with the published
-vm_time_measure_*.csv in FOLDER, against every start. Markdown on standard output.
+The figures are those of scripts/cases/transient_runs.py. The tables compare:
+
+- time and cost of each cluster with the measured means
+- shares of K80 servers revoked within so many hours with the 128 observed servers
+- replacement and start-up times, drawn log-normal with the measured mean and standard deviation,
+  with these and, if FOLDER has the published vm_time_measure_*.csv, with every start
+
+Standard output is Markdown.
 """
 
 from __future__ import annotations
@@ -63,7 +66,7 @@ def main() -> int:
 
 
 def replacements(runs: int, seed: int) -> None:
-    """Seconds from a loss until the replacement works."""
+    """Print the seconds from a loss until the replacement works."""
     print(f"\n| replacement of | measured, s | simulated, s | error of the mean |\n|{'---|' * 4}")
     for kind, (mean, sd) in case.REPLACED.items():
         took = case.starts(mean, sd, runs, seed)[1]
@@ -75,8 +78,9 @@ def replacements(runs: int, seed: int) -> None:
 
 
 def start_ups(folder: Path, runs: int, seed: int) -> None:
-    """Every published start against the log-normal law of its file's mean and standard
-    deviation.
+    """Compare every published start with a log-normal law.
+
+    The law has the mean and standard deviation of the file.
     """
     from scipy.stats import ks_2samp
 

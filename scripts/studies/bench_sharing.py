@@ -1,15 +1,16 @@
-"""CPU time of decisions with pair options at 1,000 jobs and a gap of 0.5 %: the product's way
-compared with plain HiGHS.
+"""Measure the CPU time of decisions with colocations at 1,000 jobs and a gap of 0.5 %.
 
     # ten minutes with the defaults
     python scripts/studies/bench_sharing.py [--seeds N] [--jobs J] > table.md
 
-gang: all jobs of the workload `sharing` wait at once, one size each, for 64 GPUs of 48 GB. elastic:
-jobs of 20 models with four sizes in each of three pools of 256 GPUs. CPU seconds of this process
-and of the solver's, of one thread, from a validated problem to an audited plan, after one decision
-to load the libraries. Everything is the default but the gap, and that the solver, where one is
-needed, works in this process and not in its own. `HiGHS alone`: the model of the same round given
-to HiGHS, with the time to build it and with the same gap.
+- gang: all jobs of the workload `sharing` wait at once, one size each, for 64 GPUs of 48 GB.
+- elastic: jobs of 20 models with four sizes in each of three pools of 256 GPUs.
+- `HiGHS alone`: the model of the same round in plain HiGHS at the same gap, with the time to build
+  it.
+
+CPU seconds are those of this process and of the solver, with one thread, from a validated problem
+to an audited plan. One decision before loads the libraries. Everything is the default except for
+the gap, and except that a solver works in this process instead of its own.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ PATIENCE_S = 60.0
 
 
 def cpu() -> float:
-    """CPU seconds of this process and of the children that have ended."""
+    """Return CPU seconds of this process and of the children that have ended."""
     own, ended = (
         resource.getrusage(resource.RUSAGE_SELF),
         resource.getrusage(resource.RUSAGE_CHILDREN),
@@ -51,7 +52,7 @@ class InProcessDecomposition:
     name = "decomposition"
 
     def solve(self, model, limits, hint=None):  # type: ignore[no-untyped-def]
-        """As of solvers.base.Solver."""
+        """Solve the model; see solvers.base.Solver."""
         return decomposition(model, limits, hint or WarmStart(), lambda values, bound: None)
 
 
@@ -83,7 +84,7 @@ def main() -> None:
 
 
 def line(name: str, objective: str, problems: list[Problem]) -> str:
-    """One row of the table."""
+    """Return one row of the table."""
     rows = []
     for problem in problems:
         p = dataclasses.replace(problem, objective=objective)

@@ -1,11 +1,15 @@
-"""What the greedy loop leaves on the table: every policy on the shipped snapshots and on generated
-ones, in one run.
+"""Compare every policy on the shipped snapshots and on generated ones.
 
-    python scripts/studies/compare_policies.py             # Markdown, with machine and seeds
-    python scripts/studies/compare_policies.py --seeds 5   # more generated clusters
+    # print Markdown, with machine and seeds
+    python scripts/studies/compare_policies.py
+    # more generated clusters
+    python scripts/studies/compare_policies.py --seeds 5
 
-progress: the share of its remaining work that each job completes this round, summed. throughput:
-work done this round, each job's in units of what it would do as requested, summed.
+The tables show by how much the greedy loop is below the best plan.
+
+- progress: the sum over jobs of the share of the remaining work that the job completes this round
+- throughput: the sum over jobs of the work done this round, in units of what the job would do as
+  requested
 """
 
 from __future__ import annotations
@@ -54,7 +58,7 @@ def main() -> None:
 
 
 def rows(snapshots: list[Snapshot], name: str, objective: str) -> None:
-    """One line per policy: means over the snapshots, shares against the bound of `mip`."""
+    """Print one line per policy: means over the snapshots, shares of the bound of `mip`."""
     bounds = [
         allocator.solve(s, gap=1e-3, objective=objective, time_limit_s=10).bound for s in snapshots
     ]

@@ -1,18 +1,24 @@
 """Measure, profile, fit and configure many drawn jobs, through the commands only.
 
-    python scripts/studies/measure_configure.py                            # 200 jobs of each truth
+    # 200 jobs of each truth
+    python scripts/studies/measure_configure.py
     python scripts/studies/measure_configure.py --jobs 20 --noise 0.02
 
-For each job: `allocator configure --profile` on a snapshot that knows the range of its batches and
-a rough guess of its speed; what it asks for is measured (the truth times log-normal noise) and
-written to observations.csv; `allocator fit` makes models.csv of that; `allocator configure` names
-the fastest and the cheapest way. `rounds` is how often that is done: in the second, the profile of
-the fitted model asks for what could still change the choice.
+These steps are done for each job:
 
-Truths: the model of noise and epochs (8 to 20 workers, measure_fits.py) and seven goodput
-parameters with a noise scale (1 to 16 GPUs), of which only useful speeds are told. Regret: true
-time (or cost) of the way that is named over that of the best pool, size and batch there is. Prints
-the tables of docs/speed-models.md.
+- `allocator configure --profile` reads a snapshot with the range of the job's batches and a rough
+  guess of its speed.
+- What it asks for is measured (the truth times log-normal noise) and written to observations.csv.
+- `allocator fit` makes models.csv from the measurements.
+- `allocator configure` names the fastest and the cheapest way.
+
+`rounds` is how often this is done. In the second round, the profile of the fitted model asks for
+what could still change the choice.
+
+There are two truths: the model of noise and epochs (8 to 20 workers, measure_fits.py), and seven
+goodput parameters with a noise scale (1 to 16 GPUs), of which only useful speeds are visible. The
+regret is the true time (or cost) of the named way over that of the best pool, size and batch. The
+script prints the tables of docs/speed-models.md.
 """
 
 from __future__ import annotations
@@ -38,13 +44,13 @@ from allocator.domain.problem import Floats
 from allocator.performance import batched
 
 SEED = 0
-BATCHES = 41  # of the oracle, evenly from the smallest to the largest
+BATCHES = 41  # batches of the oracle, evenly spaced from the smallest to the largest
 AIMS = ("fastest", "cheapest")
 
 
 @dataclass(frozen=True)
 class TrueJob:
-    """What is true of one job. speed: (gpus, batch) -> useful work per second."""
+    """The truth about one job. speed: (gpus, batch) -> useful work per second."""
 
     kind: str
     sizes: tuple[int, ...]
@@ -56,7 +62,7 @@ class TrueJob:
 
 @dataclass
 class CommandResults:
-    """What the commands said of many jobs, a value per job."""
+    """The answers of the commands for many jobs, one value per job."""
 
     tried: list[int] = field(default_factory=list)
     form: list[bool] = field(default_factory=list)
@@ -66,7 +72,7 @@ class CommandResults:
 
 
 def main() -> None:
-    """Every truth, noise and number of rounds that the arguments ask for."""
+    """Measure every truth, noise and number of rounds that the arguments ask for."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--jobs", type=int, default=200, help="of each truth (default: 200)")
     parser.add_argument(
@@ -100,7 +106,7 @@ def main() -> None:
 
 
 def epochs_jobs(count: int) -> list[TrueJob]:
-    """Jobs of the model of noise and epochs; work is samples of the smallest batch."""
+    """Return jobs of the model of noise and epochs; work is samples of the smallest batch."""
     _, b, seconds, _ = draw(count, np.random.default_rng(SEED))
     sizes = tuple(SIZES.astype(int).tolist())
     return [
@@ -126,7 +132,10 @@ def epochs_jobs(count: int) -> list[TrueJob]:
 
 
 def of_table(batch: Floats, seconds: Floats) -> Callable[[Floats, Floats], Floats]:
-    """The truth behind a table of draw(): its three numbers, exactly, from three of its points."""
+    """Return the truth behind a table of draw().
+
+    Three points of the table give its three numbers exactly.
+    """
     low, high = float(batch.min()), float(batch.max())
     at = {
         (k, b): float(seconds[i])
@@ -149,8 +158,10 @@ def of_table(batch: Floats, seconds: Floats) -> Callable[[Floats, Floats], Float
 
 
 def goodput_jobs(count: int) -> list[TrueJob]:
-    """Jobs of seven goodput parameters: 32 to 128 samples at least, 8 to 32 times as many at
-    most."""
+    """Return jobs of seven goodput parameters.
+
+    The smallest batch has 32 to 128 samples, and the largest 8 to 32 times as many.
+    """
     rng, out = np.random.default_rng(SEED), []
     for _ in range(count):
         least = int(2.0 ** rng.integers(5, 8))
@@ -189,7 +200,7 @@ def goodput_jobs(count: int) -> list[TrueJob]:
 
 
 def measure(jobs: list[TrueJob], noise: float, rounds: int) -> list[CommandResults]:
-    """A Told for each number of rounds."""
+    """Return CommandResults for each number of rounds."""
     out = [CommandResults() for _ in range(rounds)]
     rng = np.random.default_rng(SEED + 1)
     with tempfile.TemporaryDirectory(prefix="measure-configure-") as folder:
@@ -205,7 +216,9 @@ def measure(jobs: list[TrueJob], noise: float, rounds: int) -> list[CommandResul
                     true = float(job.speed(np.array(float(at[0])), np.array(float(at[1]))))
                     seen.setdefault(at, true * float(np.exp(rng.normal(0, noise))))
                     if told is out[0] and len(seen) == 3 and way["why"] == "corner":
-                        break  # the corners first; what else the guess asks for is a guess
+                        # the corners first; the rest of what the guess asks for is as uncertain as
+                        # the guess
+                        break
                 write_csv(
                     here / "observations.csv",
                     [
@@ -233,7 +246,7 @@ def measure(jobs: list[TrueJob], noise: float, rounds: int) -> list[CommandResul
 def note(
     told: CommandResults, job: TrueJob, kind: str, tried: int, said: dict[str, dict[str, float]]
 ) -> None:
-    """Compare what was said of one job with the truth."""
+    """Compare the answers about one job with the truth."""
     k, b = (
         v.reshape(-1)
         for v in np.meshgrid(
@@ -256,7 +269,7 @@ def note(
 
 
 def write_snapshot(folder: Path, job: TrueJob, model: dict[str, str]) -> None:
-    """One job, one pool, one model."""
+    """Write one job, one pool and one model."""
     write_csv(
         folder / "jobs.csv",
         [
@@ -284,7 +297,7 @@ def write_snapshot(folder: Path, job: TrueJob, model: dict[str, str]) -> None:
 
 
 def write_csv(path: Path, rows: list[dict[str, object]]) -> None:
-    """Rows of one shape."""
+    """Write rows with equal columns."""
     with path.open("w", encoding="utf-8", newline="") as file:
         table = csv.DictWriter(file, list(rows[0]))
         table.writeheader()
@@ -292,7 +305,7 @@ def write_csv(path: Path, rows: list[dict[str, object]]) -> None:
 
 
 def command(*args: object) -> str:
-    """What a command prints; what it says besides ends the script if it fails."""
+    """Return what a command prints; end the script if it fails."""
     out, said = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(said):
         code = run([str(a) for a in args])
@@ -302,7 +315,7 @@ def command(*args: object) -> str:
 
 
 def line(name: str, noise: float, rounds: int, told: CommandResults) -> str:
-    """A row of the table."""
+    """Return a row of the table."""
 
     def percent(share: float) -> str:
         return f"{100 * share:.1f} %".replace("-0.0", "0.0")

@@ -1,14 +1,14 @@
-"""Deadlines met: `mip` with the objective `tardiness` against earliest deadline first, ElasticFlow
-and others.
+"""Count the deadlines that `mip` with the objective `tardiness` and other policies meet.
 
     # print the tables of docs/deadlines.md
     python scripts/studies/measure_deadlines.py --seeds 6 --out due
     # one world and one policy only
     python scripts/studies/measure_deadlines.py --out due --worlds "1.0 tight" --cases edf
 
-Worlds are the generator `due` at a load, with its deadlines as they are (usual), or at 0.7 (tight)
-or 2 times (loose) the time from submission. Every simulation runs until all jobs are done. Results
-are kept in the folder as they come and are not made again.
+The other policies include earliest deadline first and ElasticFlow. A world is the generator `due`
+at a load. Its deadlines are unchanged (usual), or the time from submission is multiplied by 0.7
+(tight) or 2 (loose). Every simulation runs until all jobs are done. Results are kept in the folder,
+and existing ones are not made again.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ SHOWN = {"met": "deadlines met", "weighted": "by weight"}
 
 
 def workload(world: str, seed: int) -> Workload:
-    """The workload of a world and seed."""
+    """Return the workload of a world and seed."""
     load, times = world.split(" ")
     w = generate("due", seed=seed, load=float(load), jobs=JOBS).workload()
     jobs = w.problem.jobs
@@ -59,7 +59,7 @@ def workload(world: str, seed: int) -> Workload:
 
 
 def measure(world: str, seed: int, case: str) -> dict[str, Any]:
-    """One simulation."""
+    """Return the results of one simulation."""
     policy, objective = CASES[case]
     w, begin = workload(world, seed), time.process_time()
     s = simulate(w, policy=policy, options=SimulationOptions(objective=objective, prove_every=0))
@@ -85,7 +85,7 @@ def measure(world: str, seed: int, case: str) -> dict[str, Any]:
 
 
 def results(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """Every simulation asked for, from the folder where it is there."""
+    """Yield every requested simulation, from the folder if it is stored there."""
     args.out.mkdir(parents=True, exist_ok=True)
     for world in args.worlds:
         for seed in range(args.seeds):
@@ -102,8 +102,9 @@ def results(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
 
 
 def table(rows: list[dict[str, Any]], world: str) -> str:
-    """One line per policy, and ours against it: percentage points of deadlines met, mean with
-    its interval.
+    """Return one line per policy, and the difference of `mip` from it.
+
+    Differences are percentage points of deadlines met, as the mean with its interval.
     """
     lines = [
         (
@@ -136,7 +137,7 @@ def table(rows: list[dict[str, Any]], world: str) -> str:
 
 
 def points(more: np.ndarray[Any, np.dtype[np.float64]]) -> str:
-    """Percentage points: mean, interval, and in how many pairs it is above, at and below 0."""
+    """Return percentage points: mean, interval, and the numbers of pairs above, at and below 0."""
     low, high = paired.interval(100.0 * more)
     return (
         f"{100.0 * more.mean():+.1f} [{low:+.1f}, {high:+.1f}], "

@@ -1,4 +1,4 @@
-"""The benchmark that chooses the default objective of `mip`, and what each part of it buys.
+"""The benchmark that chooses the default objective of `mip`, and the effect of each part of it.
 
     # a JSON line per simulation
     python scripts/studies/measure_default.py run FILE --families reproduction,bursty --seeds 5
@@ -8,9 +8,9 @@
     python scripts/studies/measure_default.py ablation FILE --seeds 3
     python scripts/studies/measure_default.py ablated FILE...
 
-A simulation that has its line in FILE already is not run again. Every policy gets the same jobs,
-speeds and sizes. Changes are means of pairs of one seed with bootstrap intervals
-(allocator/bench/paired.py). Deadlines have a benchmark of their own,
+A simulation that already has its line in FILE is not run again. Every policy gets the same jobs,
+speeds and sizes. Changes are means over pairs of one seed with bootstrap intervals
+(allocator/bench/paired.py). Deadlines have a separate benchmark,
 scripts/studies/measure_deadlines.py.
 """
 
@@ -63,7 +63,7 @@ CASES = {
     **{name: (name, "flow") for name in BASELINES},
 }
 Columns = Mapping[str, np.ndarray[Any, Any]]
-Pair = tuple[Columns, Columns]  # of the default and of another case, on the same seeds
+Pair = tuple[Columns, Columns]  # columns of the default and of another case, on the same seeds
 SHOWN = ("jct_s_mean", "jct_s_median", "jct_s_p99", "restarts")
 
 PLACES = (("reproduction", 0.30, 250), ("heterogeneous", 40, 100))
@@ -71,8 +71,9 @@ PLACES = (("reproduction", 0.30, 250), ("heterogeneous", 40, 100))
 
 @dataclass(frozen=True)
 class Variant:
-    """One part of the default changed. held_s: seconds over which every pause is spread, None =
-    by the job's past.
+    """The default with one part changed.
+
+    `held_s` is the time over which every pause is spread; None means by the past of the job.
     """
 
     name: str
@@ -122,7 +123,7 @@ VARIANTS = (
 
 
 def main() -> None:
-    """Run, or print tables."""
+    """Run simulations or print tables."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -201,7 +202,7 @@ def run(
 
 
 def one(workload: Workload, v: Variant, seed: int) -> dict[str, Any]:
-    """The metrics of a simulation, and CPU seconds of one decision with its round."""
+    """Return the metrics of a simulation, and CPU seconds of one decision with its round."""
     from formulations.objectives import flow
 
     by_past, begin = flow.stretch_s, time.process_time()
@@ -223,8 +224,9 @@ def one(workload: Workload, v: Variant, seed: int) -> dict[str, Any]:
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> None:
-    """Means by case, changes of `mip, flow` against every other on the same seeds, and what the
-    issue asks for.
+    """Print means by case, changes of `mip, flow` against every other case, and the targets.
+
+    Changes are on the same seeds.
     """
     print(
         f"Machine: {platform.machine()}, Python {platform.python_version()}; seeds "
@@ -284,7 +286,7 @@ def _minutes(row: Columns, name: str) -> str:
 
 
 def _asked(family: str, load: float, pairs: Mapping[str, Pair]) -> str:
-    """A line of the second table."""
+    """Return a line of the second table."""
     heavy = (family, load) in HEAVY
 
     def change(name: str, against: str) -> float:
@@ -296,8 +298,9 @@ def _asked(family: str, load: float, pairs: Mapping[str, Pair]) -> str:
         return f"**{text}**" if value > limit else text
 
     def best(name: str, limit: float) -> str:
-        """Against the baseline that is best, so that ours looks worst; interval of the changes
-        by seed.
+        """Return the change against the best baseline, which is the least favourable one.
+
+        The interval is that of the changes by seed.
         """
         value, against = max((change(name, b), b) for b in pairs)
         x = compare(*(of[name].tolist() for of in pairs[against]))
@@ -314,7 +317,7 @@ def _asked(family: str, load: float, pairs: Mapping[str, Pair]) -> str:
 
 
 def ablated(rows: Sequence[Mapping[str, Any]]) -> None:
-    """What each change of one part costs, %."""
+    """Print the effect of each change of one part in percent."""
     print(
         "| changed | "
         + " | ".join(

@@ -1,13 +1,12 @@
-"""Does it pay to explore? Jobs of models that were measured on one GPU only, simulated; [profiling]
-of config.toml.
+"""Measure whether exploring pays for jobs of models that were measured on one GPU only.
 
     python scripts/studies/measure_exploring.py [--seeds 8] [--jobs 100] [--objective completion]
 
-A model's speed on k GPUs is rate_1 k / (1 + c (k - 1)), c drawn widely. Believed is the c of
-similar models (the usual 0.05, or 0.5: too slow for most), with the error of a fit to one size, and
-what jobs of the model have shown: a size that ran for a round is measured (3 % noise), and the
-curve is fitted again to all measured sizes. Prints the machine, the seeds and the table of
-docs/speed-models.md.
+Exploring is set by [profiling] of config.toml. The true speed of a model on k GPUs is rate_1 k / (1
++ c (k - 1)), with c drawn from a wide range. At first the c of similar models is believed (the
+usual 0.05, or 0.5, which is too slow for most), with the error of a fit to one size. A size that
+ran for a round is measured (3 % noise), and the curve is fitted again to all measured sizes. The
+script prints the machine, the seeds and the table of docs/speed-models.md.
 """
 
 from __future__ import annotations
@@ -33,12 +32,13 @@ from allocator.solvers.base import SolveLimits
 
 SIZES = (1, 2, 4, 8, 16)
 MODELS, GPUS, NOISE = 24, 32, 0.03
-WORST = 1.5  # c is drawn from 0.005 to here, evenly in its logarithm
+WORST = 1.5  # c is drawn from 0.005 to this, evenly in its logarithm
 
 
 def workload(seed: int, jobs: int, load: float, objective: str) -> Workload:
-    """MODELS models on one pool; work of 40 minutes on one GPU in the median, each model as
-    often as the others.
+    """Return a workload of MODELS models on one pool.
+
+    The median work is 40 minutes on one GPU, and all models are equally frequent.
     """
     rng = np.random.default_rng(seed)
     c = np.exp(rng.uniform(np.log(0.005), np.log(WORST), MODELS))
@@ -94,7 +94,7 @@ class Beliefs:
         self.look(np.arange(MODELS), np.ones(MODELS, dtype=np.int64))
 
     def look(self, model: Ints, gpus: Ints) -> None:
-        """These sizes were seen running."""
+        """Measure these sizes, which were running."""
         rate, _ = RateTable.of(self.truth).rate(model, np.zeros_like(model), gpus)
         new = {
             (m, k): r
@@ -154,7 +154,7 @@ class Beliefs:
         )
 
     def problem(self, problem: Problem, share: float) -> Problem:
-        """The round as it is believed to be."""
+        """Return the round as it is believed to be."""
         assert self.rates is not None and self.curves is not None
         return replace(
             problem,
@@ -165,8 +165,9 @@ class Beliefs:
 
 
 def run(world: Workload, seed: int, c: float, share: float | None) -> Floats:
-    """(mean completion, hours; sizes measured) of one simulation; share None: all speeds are
-    known.
+    """Return (mean completion in hours, sizes measured) of one simulation.
+
+    `share` None: all speeds are known.
     """
     state = initial_state(world, "mip", SimulationOptions(gap=1e-3))
     beliefs = Beliefs(world.problem, np.random.default_rng(seed), c)
