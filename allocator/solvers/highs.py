@@ -148,10 +148,7 @@ def _answer(
     scale: float,
     rows: Floats,
 ) -> SolverResult:
-    """Return what HiGHS found.
-
-    Plans and bounds are read from its numbers, because its status alone is not trusted.
-    """
+    """Return what HiGHS found; plans and bounds are read from its numbers."""
     info, found = engine.getInfo(), engine.getModelStatus()
     kinds = highspy.HighsModelStatus
     name = engine.modelStatusToString(found)

@@ -6,7 +6,8 @@ step; with a small weight, errors of its computing part where that was measured;
 for little overlap and for synchronisation that does not grow. Large errors count less (weights
 1/sqrt(error)), because profiles have odd rows. A part that was never observed stays at its lower
 bound, which is optimistic: so does synchronisation inside a node if no job had more than one GPU.
-Synchronisation between nodes takes at least as long as inside one.
+If jobs were observed inside a node only, synchronisation between nodes is assumed to take 1.1 times
+as long.
 
 iteration: the problem is linear for a given noise. So the noise is searched on a grid, then on
 finer grids around the best value.
