@@ -1,13 +1,13 @@
-"""Acceptance of speed models: how fast fits are, and what they predict of published profiles.
+"""Measure how fast fits of speed models are, and what they predict of published profiles.
 
-What the commands make of generated jobs: scripts/studies/measure_configure.py.
+    # fits per minute only
+    python scripts/studies/measure_fits.py
+    # DATA is a folder with sia/profiles, gavel/*.json.gz, mlperf-training/*.csv
+    python scripts/studies/measure_fits.py DATA
 
-    python scripts/studies/measure_fits.py                 # fits per minute only
-    python scripts/studies/measure_fits.py DATA            # a folder with sia/profiles,
-                                                           gavel/*.json.gz,
-                                                   mlperf-training/*.csv
-
-Prints the machine, the seeds and the tables of docs/speed-models.md. CPU seconds, one thread.
+scripts/studies/measure_configure.py measures what the commands make of generated jobs. This script
+prints the machine, the seeds and the tables of docs/speed-models.md. Times are CPU seconds with one
+thread.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ SIZES = np.array([8.0, 12.0, 16.0, 20.0])  # Scavenger's numbers of workers
 
 
 def main() -> None:
-    """Everything that the arguments allow."""
+    """Measure everything that the arguments allow."""
     data = folder(sys.argv[1:])
     print(
         f"machine: {platform.machine()}, {platform.system()}, Python {platform.python_version()}, "
@@ -53,8 +53,11 @@ def main() -> None:
 
 
 def folder(args: list[str]) -> Path | None:
-    """The folder of published profiles, None without one. Ends with exit code 2 and what is missing
-    where it does not hold them."""
+    """Return the folder of published profiles; None without an argument.
+
+    If the folder does not hold them, the script ends with exit code 2 and a list of what is
+    missing.
+    """
     if not args:
         return None
     data = Path(args[0])
@@ -74,12 +77,11 @@ def folder(args: list[str]) -> Path | None:
 
 
 def draw(jobs: int, rng: np.random.Generator) -> tuple[Floats, Floats, Floats, Floats]:
-    """(k, batch, seconds, K* of the smallest batch): whole tables (jobs, 20) of time to train,
-    section by formula.
+    """Draw whole tables (jobs, 20) of time to train by the formulas below.
 
-    e = e* + theta gamma, gamma = c0 + c1 / sqrt B, tau = alpha B / K + beta K. Normalised noise 0.7
-    to 0.9, falling by 2 to 10 % over the batches; epochs 13 to 500, changing by -25 to 25 %; K* 6
-    to 40.
+    Returns k, batch, seconds, and K* of the smallest batch. The formulas are e = e* + theta gamma,
+    gamma = c0 + c1 / sqrt B, tau = alpha B / K + beta K. Normalised noise is 0.7 to 0.9 and falls
+    by 2 to 10 % over the batches. Epochs are 13 to 500 and change by -25 to 25 %. K* is 6 to 40.
     """
     small = rng.random(jobs) < 0.5
     low, high = np.where(small, 384.0, 512.0), np.where(small, 1024.0, 1280.0)
@@ -100,7 +102,7 @@ def draw(jobs: int, rng: np.random.Generator) -> tuple[Floats, Floats, Floats, F
 
 
 def speed(groups: int = 1000) -> None:
-    """Fits per minute, cross-validation and choice of the form included."""
+    """Print fits per minute, including cross-validation and the choice of the form."""
     rng = np.random.default_rng(SEED)
     print(
         "## fits per minute and core\n\n| groups | rows | CPU s | fits per minute"
@@ -133,8 +135,9 @@ def _timed(what: str, seen: Observations, groups: int) -> None:
 
 
 def goodput_on_profiles(folder: Path, seeds: int = 5) -> None:
-    """Seven parameters from half of the placements (and those of one GPU), steps of the others
-    predicted.
+    """Fit seven parameters to half of the placements and those of one GPU, and predict the others.
+
+    The predictions are steps.
     """
     print(
         "## goodput parameters on the Sia profiles: relative error of step time on placements left"
@@ -157,7 +160,7 @@ def goodput_on_profiles(folder: Path, seeds: int = 5) -> None:
             q = fit_batched("goodput", rows.take(train), rows)
             took, fits = took + time.process_time() - begin, fits + 1
             test = rows.take(~train)
-            # of seconds, not of speeds
+            # errors of seconds, not of speeds
             mine.append(np.abs(_useful(q, test) / at_rows("goodput", q, test) - 1))
             by_table.setdefault(machine, []).append(_table_error(rows, train, q))
             by_neighbours.setdefault(machine, []).append(_neighbour_error(rows, train, q))
@@ -203,7 +206,7 @@ def goodput_on_profiles(folder: Path, seeds: int = 5) -> None:
 def _split(
     rows: Observations, rng: np.random.Generator
 ) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
-    """Rows of half of the placements (GPUs, nodes), always with those of one GPU."""
+    """Return the rows of half of the placements (GPUs, nodes), always with those of one GPU."""
     place = rows.gpus * 1000 + rows.nodes.astype(np.int64)
     kinds = np.unique(place)
     kept = rng.permutation(kinds)[: (len(kinds) + 1) // 2]
@@ -211,7 +214,7 @@ def _split(
 
 
 def _useful(q: dict[str, float], rows: Observations) -> Floats:
-    """Measured steps with the efficiency of the model, so that only the step time is compared."""
+    """Return measured steps with the efficiency of the model, to compare only the step time."""
     return np.asarray(
         rows.rate
         * batched.goodput_efficiency(q, np.maximum(rows.batch, q["batch_0"]))
@@ -220,7 +223,7 @@ def _useful(q: dict[str, float], rows: Observations) -> Floats:
 
 
 def _level(q: dict[str, float], rows: Observations) -> float:
-    """What fit_batched took out of the seconds for the level of the useful share."""
+    """Return the level of the useful share that fit_batched removed from the seconds."""
     known = ~np.isnan(rows.efficiency)
     if not known.any():
         return 1.0
@@ -231,8 +234,10 @@ def _level(q: dict[str, float], rows: Observations) -> float:
 def _table_error(
     rows: Observations, train: np.ndarray[tuple[int, ...], np.dtype[np.bool_]], q: dict[str, float]
 ) -> Floats:
-    """The second way: computing time of each local batch as measured on one GPU, the model for
-    the rest.
+    """Return the error of the second method.
+
+    It takes the computing time of each local batch as measured on one GPU, and the model for the
+    rest.
     """
     k, local = rows.gpus.astype(np.float64), rows.batch / rows.gpus
     level = _level(q, rows)
@@ -255,17 +260,20 @@ def _table_error(
 def _neighbour_error(
     rows: Observations, train: np.ndarray[tuple[int, ...], np.dtype[np.bool_]], q: dict[str, float]
 ) -> Floats:
-    """The third way: seven parameters, and a Gaussian process over local batch, GPUs and nodes for
-    what they get wrong (performance/profiling.py, as in the configuration search)."""
+    """Return the error of the third method: seven parameters and a Gaussian process.
+
+    The process describes the errors of the parameters over local batch, GPUs and nodes
+    (performance/profiling.py, as in the configuration search).
+    """
     local = rows.batch / (rows.gpus * rows.passes)
     x = np.log2(np.stack([local, rows.gpus, np.maximum(rows.nodes, 1.0)], axis=1))
-    wrong = np.log(_useful(q, rows) / at_rows("goodput", q, rows))  # of step times
+    wrong = np.log(_useful(q, rows) / at_rows("goodput", q, rows))  # errors of step times
     left, _ = update_beliefs(wrong, x, np.flatnonzero(train), np.zeros(int(train.sum())))
     return np.abs(np.exp(left[~train]) - 1)
 
 
 def tables(data: Path) -> None:
-    """Forms of curves on the Gavel and MLPerf tables."""
+    """Print the forms of curves on the Gavel and MLPerf tables."""
     print("## forms on the Gavel and MLPerf tables\n")
     print(
         "| table | groups (2+ sizes) | error on its rows, median | mean | groups within 10 % | "
@@ -302,8 +310,9 @@ def _line(name: str, found: list[SpeedFit]) -> None:
 
 
 def _similar_line(name: str, found: list[SpeedFit]) -> None:
-    """The second way: sizes left out predicted from what the model does on other GPUs, and other
-    models on these.
+    """Print the second method of prediction for sizes that were left out.
+
+    It uses what the model does on other GPUs, and other models on these.
     """
     best = [f.seen.take(f.seen.fastest()) for f in found]
     owner = np.repeat(np.arange(len(found)), [len(b) for b in best])
@@ -321,8 +330,9 @@ def _similar_line(name: str, found: list[SpeedFit]) -> None:
 
 
 def configuration_search(folder: Path) -> None:
-    """Line 2: choose size and batch from a few measurements, against the best and the median
-    arbitrary choice.
+    """Print line 2: choose size and batch from a few measurements.
+
+    The choice is compared with the best and with the median arbitrary choice.
     """
     print("## configuration search on the Sia profiles\n")
     out: dict[tuple[str, float], list[Floats]] = {}
@@ -371,13 +381,13 @@ def _outcome_line(aim: str, name: str, some: list[Floats]) -> None:
 
 
 HOURS, TRY_S = 3.0, 60.0
-# exponent of the GPUs besides that of the time
+# exponent of the GPUs in addition to that of the time
 AIMS = {"fastest": 0.0, "least time x cost": 0.5, "cheapest": 1.0}
 Search = tuple[str, Ints, int, bool]
 
 
 def _searches(rows: Observations) -> list[Search]:
-    """(name, first tries, most tries, whether tries have a price)."""
+    """Return (name, first tries, most tries, whether tries have a price)."""
     four, rng = _corners(rows, 4), np.random.default_rng(SEED)
     return [
         ("4 corners", four, 4, False),
@@ -391,8 +401,9 @@ def _searches(rows: Observations) -> list[Search]:
 
 
 def _corners(rows: Observations, many: int = 3) -> Ints:
-    """2: of the smallest size only; 3: as planned; 4: the largest size with its smallest batch
-    too.
+    """Return the first tries.
+
+    2: of the smallest size only; 3: as planned; 4: also the largest size with its smallest batch.
     """
     planned = find_corners(
         np.zeros(len(rows), dtype=np.int64), rows.gpus, rows.batch.astype(np.int64)
@@ -406,9 +417,11 @@ def _corners(rows: Observations, many: int = 3) -> Ints:
 def _search(
     rows: Observations, first: Ints, most: int, priced: bool, price: float, try_s: float
 ) -> tuple[Ints, Floats]:
-    """(tried, log speed believed in the end): measure `first`, then where log time + price log GPUs
-    may fall most; if tries are priced, by most for the cost of the try, until no try pays for
-    itself."""
+    """Measure `first`, then search; return the tried rows and the log speed believed at the end.
+
+    The next try is the row where log time + price log GPUs may fall most. If tries are priced, it
+    is the row where the fall is largest for the cost of the try, until no try pays for itself.
+    """
     x = np.stack([np.log2(rows.gpus), np.log2(rows.batch / rows.gpus)], axis=1)
     truth, size = np.log(rows.useful), price * np.log(rows.gpus)
     tried = first
@@ -430,8 +443,9 @@ def _search(
 
 
 def _believed(some: Observations, rows: Observations) -> Floats:
-    """Log speed of every row from a model of a few: iteration over batches, or goodput if that
-    is clearly better.
+    """Return the log speed of every row from a model of a few rows.
+
+    The model is iteration over batches, or goodput if that is clearly better.
     """
     best, least = np.zeros(len(rows)), np.inf
     for kind in ("iteration", "goodput")[: 1 + (len(some) >= 8)]:
@@ -452,8 +466,12 @@ def _believed(some: Observations, rows: Observations) -> Floats:
 def _outcome(
     rows: Observations, first: Ints, most: int, priced: bool, price: float, try_s: float = TRY_S
 ) -> Floats:
-    """Time and cost over the oracle's, median arbitrary time over the time, cost over the median
-    arbitrary cost, what was spent on profiling included; tries; and the first two without."""
+    """Return the result of a search relative to the oracle and to arbitrary choices.
+
+    The numbers are: time and cost over those of the oracle; median arbitrary time over the time,
+    and cost over the median arbitrary cost, all including the cost of profiling; the number of
+    tries; and the first two without profiling.
+    """
     time_s = HOURS * 3600.0 * rows.useful.max() / rows.useful
     cost = time_s * rows.gpus
     tried, mean = _search(rows, first, most, priced, price, try_s)

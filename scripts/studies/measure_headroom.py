@@ -1,12 +1,12 @@
-"""What headroom does for interactive sessions among batch jobs that may or may not be moved, and
-what it costs these.
+"""Measure the effect of headroom on interactive sessions, and its cost for batch jobs.
 
     python scripts/studies/measure_headroom.py --seeds 8
 
-Workloads of the generator `interactive` (240 jobs, 32 GPUs, load 1.2): half of the batch jobs may
-be moved, or none; GPUs kept by the Poisson quantile for 5 % (interactive.csv), or none. Prints
-machine, seeds and a table: share of the sessions that wait for longer than the next round, their
-mean wait, mean completion time of the batch jobs, utilisation; means over seeds.
+The workloads are those of the generator `interactive` (240 jobs, 32 GPUs, load 1.2). Half of the
+batch jobs may be moved, or none. GPUs are kept by the Poisson quantile for 5 % (interactive.csv),
+or none are kept. The script prints the machine, the seeds and a table of means over seeds: share of
+the sessions that wait for longer than the next round, their mean wait, mean completion time of the
+batch jobs, and utilisation.
 """
 
 from __future__ import annotations
@@ -24,8 +24,10 @@ from allocator.simulator.run import simulate
 
 
 def measured(seed: int, policy: str, moves: bool, keeps: bool) -> list[float]:
-    """[late share, mean wait in s, mean batch completion time in h, utilisation, GPUs kept] of
-    one simulation.
+    """Return the results of one simulation.
+
+    They are late share, mean wait in s, mean batch completion time in h, utilisation, and GPUs
+    kept.
     """
     w = generate("interactive", seed=seed, jobs=240, gpus=32, load=1.2).workload()
     p, rows = w.problem, w.problem.interactive

@@ -1,5 +1,4 @@
-"""What looking ahead buys: the policy `horizon` compared with `mip` and rules, on workloads of
-several kinds.
+"""Compare the policy `horizon` with `mip` and with rules, on workloads of several kinds.
 
     # a JSON line per simulation
     python scripts/studies/measure_horizon.py run FILE --families "reproduction;bursty" --seeds 5
@@ -8,9 +7,9 @@ several kinds.
     # CPU seconds of a decision by size
     python scripts/studies/measure_horizon.py times [--arrays]
 
-A simulation that has its line in FILE already is not run again. Every policy gets the same jobs and
-the same world, in which all is as believed. Changes are means of pairs of one seed with bootstrap
-intervals (allocator/bench/paired.py).
+A simulation that already has its line in FILE is not run again. Every policy gets the same jobs and
+the same cluster, and all its beliefs are true. Changes are means over pairs of one seed with
+bootstrap intervals (allocator/bench/paired.py).
 """
 
 from __future__ import annotations
@@ -46,8 +45,9 @@ LOOKS = (3, 6, 12)
 
 @dataclass(frozen=True)
 class HorizonCase:
-    """policy, objective, intervals; announced: whether changes of the cluster are known as far
-    ahead as the look.
+    """A policy with its settings: objective and intervals.
+
+    `announced`: changes of the cluster are known as far ahead as the horizon.
     """
 
     policy: str
@@ -58,8 +58,9 @@ class HorizonCase:
 
 @dataclass(frozen=True)
 class Family:
-    """Workloads of a generator at some loads, with something changed. baselines: cases that
-    others are set against.
+    """Workloads of a generator at some loads, with something changed.
+
+    `baselines` are the cases with which others are compared.
     """
 
     generator: str
@@ -115,8 +116,9 @@ DEAR = (
 
 
 def lent(away: float, checkpoint_s: float) -> Callable[[Workload], Workload]:
-    """A share of the GPUs is lent to others for two of every six hours or so; checkpoints so
-    often.
+    """Lend a share of the GPUs to others for about two of every six hours.
+
+    Jobs write a checkpoint every `checkpoint_s` seconds.
     """
 
     def change(workload: Workload) -> Workload:
@@ -143,7 +145,7 @@ def lent(away: float, checkpoint_s: float) -> Callable[[Workload], Workload]:
 
 
 def starts_take(seconds: float) -> Callable[[Workload], Workload]:
-    """Every start costs so many seconds: the first, one after a pause, and that of a change."""
+    """Let every start take this many seconds: the first, after a pause, and of a change."""
 
     def change(workload: Workload) -> Workload:
         p = workload.problem
@@ -156,7 +158,7 @@ def starts_take(seconds: float) -> Callable[[Workload], Workload]:
 
 
 def restarts_take(seconds: float) -> Callable[[Workload], Workload]:
-    """A change of a running job costs so many seconds; a start after a pause costs nothing."""
+    """Let a change of a running job take this many seconds; a start after a pause takes none."""
 
     def change(workload: Workload) -> Workload:
         p = workload.problem
@@ -199,11 +201,11 @@ FAMILIES = {
     },
 }
 SHOWN = {"jct_s_mean": "mean", "jct_s_median": "median", "jct_s_p99": "p99", "restarts": "restarts"}
-FEWEST = 3  # seeds of a line of the table
+FEWEST = 3  # least number of seeds of a line of the table
 
 
 def main() -> None:
-    """Run, or print tables."""
+    """Run simulations or print tables."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -258,7 +260,7 @@ def main() -> None:
 
 
 def one(workload: Workload, case: str) -> dict[str, Any]:
-    """The metrics of a simulation, and CPU seconds of one decision with its round."""
+    """Return the metrics of a simulation, and CPU seconds of one decision with its round."""
     c, begin = CASES[case], time.process_time()
     ahead_s = (c.intervals or 0) * workload.problem.interval_s if c.announced else 0.0
     found = simulate(
@@ -278,7 +280,7 @@ def one(workload: Workload, case: str) -> dict[str, Any]:
 
 
 def tables(rows: list[dict[str, Any]]) -> None:
-    """Means by case, and changes against the baselines."""
+    """Print means by case, and changes against the baselines."""
     print(f"Machine: {platform.machine()}, Python {platform.python_version()}.\n")
     for f, families in groupby(
         FAMILIES, lambda name: (FAMILIES[name].baselines, FAMILIES[name].cases)
@@ -296,7 +298,7 @@ def tables(rows: list[dict[str, Any]]) -> None:
 
 
 def _lines(family: str, load: float, mine: dict[tuple[float, int, str], dict[str, Any]]) -> None:
-    """Of one family and load."""
+    """Print the lines of one family and load."""
     f = FAMILIES[family]
     for case in f.cases:
         seeds = sorted(
@@ -330,7 +332,7 @@ def _cells(
     shown: tuple[str, ...],
     baselines: dict[str, list[float]],
 ) -> list[str]:
-    """Of one line of a table: means in minutes, restarts per job, changes with their intervals."""
+    """Return the cells of one line: means in minutes, restarts per job, changes with intervals."""
     mean = {k: float(np.mean([r[k] for r in rows])) for k in (*SHOWN, "cpu_s")}
     cells = [
         str(len(rows)),
@@ -349,9 +351,12 @@ def _cells(
 
 
 def times(arrays: bool) -> None:
-    """CPU seconds of one decision by size and intervals, objective completion; with numba the
-    second of two in a process. The last column is six intervals from the plans of the round before:
-    an interval later, the jobs that ran hold what it said."""
+    """Print CPU seconds of one decision by size and intervals, with the objective completion.
+
+    With numba the second of two decisions in a process counts. The last column is for six
+    intervals, from the plans of the round before: one interval later, running jobs hold what that
+    plan gave them.
+    """
     looks = LOOKS
     if arrays:
         sys.modules["numba"], looks = None, LOOKS[:2]  # type: ignore[assignment]
@@ -393,7 +398,7 @@ def times(arrays: bool) -> None:
 
 
 def _the_round_after(problem: Problem) -> float:
-    """CPU seconds of the decision an interval later, from the plans of this one."""
+    """Return CPU seconds of the decision one interval later, from the plans of this one."""
     limits = SolveLimits(gap=1e-3)
     first = decide_round(problem, policy="horizon", limits=limits)
     memory = Memory.of(

@@ -1,15 +1,15 @@
-"""Long-run budgets against the same dollars as a hard hourly cap: 14 days of the bursty and the
-diurnal generator.
+"""Compare long-run budgets with the same dollars as a hard hourly cap, over 14 days.
 
-    python scripts/studies/measure_longrun.py --seeds 3 --out longrun        # prints the tables of
-        docs/budgets.md
+    # print the tables of docs/budgets.md
+    python scripts/studies/measure_longrun.py --seeds 3 --out longrun
     python scripts/studies/measure_longrun.py --seeds 3 --out longrun --cases price-only,laws
 
-All GPUs are rented (on demand, 1.95 $ an hour, 60 s to start), and there are more than anybody
-needs. The budget of a seed is `--factor` times what its jobs cost on one GPU each, the least they
-can cost. The hard cap of every round is four times the budget per hour. Every simulation runs until
-all jobs are done, so that completion times are those of the same jobs; dollars are compared after
-14 days, and at the end. Results are kept in the folder as they come and are not made again.
+The workloads are those of the generators `bursty` and `diurnal`. All GPUs are rented (on demand,
+1.95 $ an hour, 60 s to start), and there are more than the jobs need. The budget of a seed is
+`--factor` times what its jobs cost on one GPU each, which is the least they can cost. The hard cap
+of every round is four times the budget per hour. Every simulation runs until all jobs are done, so
+that completion times are those of the same jobs. Dollars are compared after 14 days and at the end.
+Results are kept in the folder, and existing ones are not made again.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ LAWS: dict[str, Callable[[float, float], float]] = {
 
 
 def workload(name: str, seed: int, jobs: int) -> tuple[Workload, float]:
-    """Jobs submitted in 14 days, and the least dollars per hour that they can cost."""
+    """Return jobs submitted in 14 days, and the least dollars per hour that they can cost."""
     first = generate(name, seed=seed, jobs=jobs, gpus=GPUS, load=1.0)
     made = generate(name, seed=seed, jobs=jobs, gpus=GPUS, load=first.window_s / (DAYS * DAY))
     pools = {
@@ -78,7 +78,7 @@ def workload(name: str, seed: int, jobs: int) -> tuple[Workload, float]:
 
 
 def measure(name: str, seed: int, case: str, args: argparse.Namespace) -> dict[str, Any]:
-    """One simulation."""
+    """Return the results of one simulation."""
     asked = dict(CASES[case])
     found, least = workload(name, seed, args.jobs)
     budget = args.factor * least
@@ -136,7 +136,7 @@ def measure(name: str, seed: int, case: str, args: argparse.Namespace) -> dict[s
 
 
 def results(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """Every simulation asked for, from the folder where it is there."""
+    """Yield every requested simulation, from the folder if it is stored there."""
     args.out.mkdir(parents=True, exist_ok=True)
     for case in args.cases:
         for seed in range(args.seeds):
@@ -168,7 +168,7 @@ def results(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
 
 
 def interval(values: list[float]) -> str:
-    """Mean and 95 % interval of Student's t."""
+    """Return the mean and the 95 % interval of Student's t."""
     from scipy.stats import t
 
     v = np.array(values)
@@ -177,7 +177,7 @@ def interval(values: list[float]) -> str:
 
 
 def table(rows: list[dict[str, Any]], name: str) -> str:
-    """One line per case."""
+    """Return one line per case."""
     lines = [
         (
             "| case | mean completion, h | against the hard cap | p99, h | spent in 14 days /"

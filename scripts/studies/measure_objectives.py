@@ -1,15 +1,14 @@
-"""Which objective for which wish: the policy `mip` with each of them, and rules, on small
-workloads.
+"""Compare the objectives of the policy `mip`, and rules, on small workloads.
 
-    python scripts/studies/measure_objectives.py run FILE --seeds 3 --families "mixed, 1.3; due,
-        1.3"   # a
-        JSON line each
-    python scripts/studies/measure_objectives.py table FILE...                                  #
-        docs/objectives.md
+    # a JSON line per simulation
+    python scripts/studies/measure_objectives.py run FILE --seeds 3
+        --families "mixed, 1.3; due, 1.3"
+    # tables for docs/objectives.md
+    python scripts/studies/measure_objectives.py table FILE...
 
-A simulation that has its line in FILE already is not run again. Every case gets the same jobs and
-the same world, in which all is as believed. "at once": all jobs of the workload are submitted at
-the beginning.
+A simulation that already has its line in FILE is not run again. Every case gets the same jobs and
+the same cluster, and all beliefs are true. "at once": all jobs of the workload are submitted at the
+beginning.
 """
 
 from __future__ import annotations
@@ -81,7 +80,7 @@ MOST_BEST = {"met"}
 
 
 def main() -> None:
-    """Run, or print tables."""
+    """Run simulations or print tables."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -123,7 +122,7 @@ def main() -> None:
 
 
 def workload(family: str, seed: int) -> Workload:
-    """The jobs of a family."""
+    """Return the jobs of a family."""
     name, load, jobs, at_once = FAMILIES[family]
     made = generate(name, seed=seed, load=load, jobs=jobs).workload()
     if not at_once:
@@ -134,7 +133,7 @@ def workload(family: str, seed: int) -> Workload:
 
 
 def one(made: Workload, case: str) -> dict[str, Any]:
-    """The metrics of a simulation, and CPU seconds of one decision with its round."""
+    """Return the metrics of a simulation, and CPU seconds of one decision with its round."""
     policy, objective = CASES[case]
     begin = time.process_time()
     found = simulate(
@@ -158,7 +157,7 @@ def one(made: Workload, case: str) -> dict[str, Any]:
 
 
 def tables(rows: list[dict[str, Any]]) -> None:
-    """Means over the seeds that all cases of a family have; the best of a column is bold."""
+    """Print means over the seeds that all cases of a family have; the best of a column is bold."""
     print(
         f"Machine: {platform.machine()}, Python {platform.python_version()}, numpy"
         f" {np.__version__}."

@@ -1,12 +1,10 @@
-"""CPU milliseconds that each rule-based policy needs for one decision, compiling the round and
-auditing the plan apart.
+"""Measure the CPU milliseconds that each rule-based policy needs for one decision.
 
-    python scripts/studies/measure_policies.py                    # a table for docs/policies.md on
-        standard
-                                                          output
+    # print a table for docs/policies.md
+    python scripts/studies/measure_policies.py
 
-Rounds of 1,000 GPUs: few jobs or many, one pool or three, elastic (1 to 4 times the request, at
-most 32) or rigid.
+Compiling the round and auditing the plan are not included. Rounds have 1,000 GPUs, few jobs or
+many, one pool or three, and elastic jobs (1 to 4 times the request, at most 32) or rigid ones.
 """
 
 from __future__ import annotations
@@ -57,7 +55,7 @@ def main() -> None:
 
 
 def milliseconds(run: Any) -> str:
-    """The least CPU time of several runs."""
+    """Return the least CPU time of several runs."""
     spent = []
     for _ in range(REPEATS):
         begin = time.process_time()
@@ -67,8 +65,9 @@ def milliseconds(run: Any) -> str:
 
 
 def busy(count: int, pools: int, elastic: bool, gpus: int = 1000) -> Problem:
-    """A round in the middle of things: most GPUs held, requests of 1 to 16, work log-normal, six
-    speed-up curves.
+    """Return a round of a busy cluster, in which most GPUs are held.
+
+    Requests are 1 to 16, work is log-normal, and there are six speed-up curves.
     """
     rng = np.random.default_rng([count, pools])
     free = [gpus // pools] * pools

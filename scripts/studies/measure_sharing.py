@@ -1,6 +1,7 @@
-"""Figures of docs/sharing.md: what it takes to price all pairs, and how well slowdowns are fitted.
+"""Measure the figures of docs/sharing.md: the time to price all pairs, and the fit of slowdowns.
 
-python scripts/studies/measure_sharing.py            # a minute; CPU times, best of five
+# a minute; CPU times, best of five
+python scripts/studies/measure_sharing.py
 """
 
 from __future__ import annotations
@@ -25,13 +26,14 @@ SEEDS = range(5)
 
 
 def waiting(jobs: int, seed: int, memory_gb: float = GPU_GB) -> Problem:
-    """All jobs of a workload at once."""
+    """Return a problem in which all jobs of a workload wait."""
     return sharing(seed=seed, load=1.0, jobs=jobs, gpus=64, memory_gb=memory_gb).workload().problem
 
 
 def elastic(jobs: int, seed: int) -> Problem:
-    """Jobs of 20 models with sizes 1, 2, 4 and 8 in each of three pools of different GPUs, in
-    one or two passes.
+    """Return jobs of 20 models with sizes 1, 2, 4 and 8 in one or two passes.
+
+    There are three pools of different GPUs.
     """
     rng = np.random.default_rng(seed)
     models, types, sizes = [f"m{i}" for i in range(20)], ["A", "B", "C"], (1, 2, 4, 8)
@@ -94,9 +96,12 @@ def elastic(jobs: int, seed: int) -> Problem:
 
 
 def line(problems: list[Problem]) -> str:
-    """Means over the problems: pairs of options that the rules allow, kinds of jobs at one pool and
-    size, CPU ms to value all pairs, and to price them once; the option table, which every round
-    has, not counted."""
+    """Return means over the problems.
+
+    They are: pairs of options that the rules allow; kinds of jobs at one pool and size; CPU ms to
+    value all pairs; and CPU ms to price them once. The option table, which every round has, is not
+    counted.
+    """
     rows = []
     for p in problems:
         table = RateTable.of(p)
@@ -144,7 +149,7 @@ def main() -> None:
 
 
 def fitted(seed: int, noise: float) -> float:
-    """Error on a table of the workload's size that has the form that is fitted, but for noise."""
+    """Return the error on a table of the workload's size that has the fitted form and noise."""
     rng, p = np.random.default_rng(seed), waiting(240, seed)
     s, M = p.sharing, len(p.models)
     alpha, beta = rng.uniform(0.3, 1.2, (2, M))

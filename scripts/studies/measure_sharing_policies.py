@@ -1,15 +1,15 @@
-"""Sharing GPUs over whole workloads: bsbf, ffs and mip that may share against las, srtf and mip
-that may not.
+"""Compare policies that may colocate jobs with policies that may not, over whole workloads.
 
     # set OMP_NUM_THREADS=1; a quarter of an hour of CPU
     python scripts/studies/measure_sharing_policies.py --runs runs.jsonl
     # a part of it
     python scripts/studies/measure_sharing_policies.py --runs runs.jsonl --gpus 32 --loads 1.5
 
-The workload of sharing with 240 jobs, rounds of 150 s, mean completion. Every simulation is a line
-of the file of runs; those that are there are not made again. Intervals: bootstrap over seeds of the
-paired change (bench/paired.py). Policies that do not share do not look at slowdowns and run once
-for all.
+bsbf, ffs and mip may colocate; las, srtf and mip may not. The workload is that of the generator
+`sharing` with 240 jobs, rounds of 150 s, and mean completion. Every simulation is a line of the
+file of runs, and existing ones are not made again. Intervals are bootstrap intervals over seeds of
+the paired change (bench/paired.py). Policies that do not colocate do not use slowdowns, and run
+once for all of them.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class CompletionRuns:
     def minutes(
         self, gpus: int, load: float, slow: tuple[float, float], shares: bool, name: str, seed: int
     ) -> float:
-        """One simulation under a policy and, for mip, an objective."""
+        """Return the result of one simulation under a policy and, for mip, an objective."""
         case = json.dumps([gpus, load, list(slow) if shares else None, name, seed])
         if case not in self.known:
             w = sharing(seed=seed, load=load, jobs=240, gpus=gpus, slowdown=slow).workload()
@@ -70,7 +70,7 @@ class CompletionRuns:
 
 
 def format_change(c: PairedComparison) -> str:
-    """Mean change in percent with its interval, and on how many seeds the policy was better."""
+    """Return the mean change in percent with its interval, and on how many seeds it was better."""
     return f"{c.change_percent:+.0f} % [{c.low:+.0f}, {c.high:+.0f}], {c.lower} of {c.n}"
 
 

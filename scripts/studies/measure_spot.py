@@ -1,5 +1,4 @@
-"""Deadlines at the least price: what `mip` with the objective `cost` pays against what clusters do
-without a plan.
+"""Compare the price at which `mip` with the objective `cost` and other policies meet deadlines.
 
     # print the tables of docs/spot-results.md
     python scripts/studies/measure_spot.py --seeds 6 --out spotted
@@ -9,12 +8,12 @@ without a plan.
     python scripts/studies/measure_spot.py --out spotted --worlds "exposure 0.7" --picture cost.svg
 
 Generated worlds are those of the generators `deadlines` and `exposure`. On real traces the jobs are
-those of `deadlines`; a trace tells how many machines could be had, and where it was asked for one
-machine only the pool is taken to have as many as stated in WORLDS. Prices of real worlds are
-constant. Seed s begins its traces so many days after their first moment as WORLDS says. No policy
-knows what will come. Every simulation runs until all jobs are done; what tenants and jobs held on
-spot is checked against their limits at every moment. Results are kept in the folder as they come
-and are not made again.
+those of `deadlines`. A trace says how many machines were available. Where only one machine was
+asked for, the pool is assumed to have as many as WORLDS says. Prices of real worlds are constant.
+The traces of seed s begin as many days after their first time as WORLDS says. No policy knows the
+future. Every simulation runs until all jobs are done. At every time, what tenants and jobs hold on
+spot is checked against their limits. Results are kept in the folder, and existing ones are not made
+again.
 """
 
 from __future__ import annotations
@@ -61,8 +60,14 @@ POLICIES: Mapping[str, tuple[str, bool]] = {  # policy, with spot pools
 
 @dataclass(frozen=True)
 class SpotTraces:
-    """files: below `availability`. machines: GPUs of a pool for each machine of its trace. step_d:
-    days between the beginnings of two seeds."""
+    """Traces of a world.
+
+    Attributes
+    ----------
+    files : below `availability`.
+    machines : GPUs of a pool for each machine of its trace.
+    step_d : days between the beginnings of two seeds.
+    """
 
     files: tuple[str, ...]
     machines: int
@@ -114,7 +119,7 @@ WORLDS: Mapping[str, SpotTraces | None] = {
 
 
 def workload(world: str, seed: int, traces: Path | None) -> Workload:
-    """The world of a seed."""
+    """Return the workload of a world and seed."""
     name, load = world.rsplit(" ", 1)
     told = WORLDS[world]
     if told is None:
@@ -139,7 +144,7 @@ def workload(world: str, seed: int, traces: Path | None) -> Workload:
 
 
 def believed(w: Workload, availability: float) -> Workload:
-    """The same, with another belief about the share of time in which spot GPUs can be had."""
+    """Return the same workload with another belief about the share of time with spot GPUs."""
     pools = w.problem.pools
     share = np.where(pools.market == Market.SPOT, availability, 1.0)
     return dataclasses.replace(
@@ -151,14 +156,15 @@ def believed(w: Workload, availability: float) -> Workload:
 
 
 def without_spot(w: Workload) -> Workload:
-    """The same, and no job may go on spot."""
+    """Return the same workload, with no job allowed on spot."""
     jobs = dataclasses.replace(w.problem.jobs, max_spot_gpus=np.zeros(len(w.problem.jobs)))
     return dataclasses.replace(w, problem=dataclasses.replace(w.problem, jobs=jobs))
 
 
 def exposed(w: Workload, s: Simulation) -> float:
-    """Largest share of a limit on spot GPUs that was in use at any moment; AssertionError above
-    1.
+    """Return the largest share of a limit on spot GPUs that was in use at any time.
+
+    Raises AssertionError above 1.
     """
     p = w.problem
     job = {name: j for j, name in enumerate(p.jobs.job_id)}
@@ -172,7 +178,7 @@ def exposed(w: Workload, s: Simulation) -> float:
         for o in np.flatnonzero(np.isfinite(limit)).tolist():
             for region in regions:
                 mine = region & (owner == o)
-                # what is held rises only here
+                # what is held rises only at these times
                 at = np.unique(begin[mine])
                 held = ((begin[mine] <= at[:, None]) & (at[:, None] < end[mine])) @ gpus[mine]
                 top = float(held.max(initial=0))
@@ -184,7 +190,7 @@ def exposed(w: Workload, s: Simulation) -> float:
 def measure(
     world: str, seed: int, case: str, traces: Path | None, availability: float | None = None
 ) -> dict[str, Any]:
-    """One simulation."""
+    """Return the results of one simulation."""
     policy, spot = POLICIES[case]
     w, begin = workload(world, seed, traces), time.process_time()
     w = w if availability is None else believed(w, availability)
@@ -219,7 +225,7 @@ def measure(
 
 
 def results(args: argparse.Namespace, traces: Path | None) -> Iterator[dict[str, Any]]:
-    """Every simulation asked for, from the folder where it is there."""
+    """Yield every requested simulation, from the folder if it is stored there."""
     args.out.mkdir(parents=True, exist_ok=True)
     for world in args.worlds or WORLDS:
         if WORLDS[world] is not None and traces is None:
@@ -243,7 +249,7 @@ def results(args: argparse.Namespace, traces: Path | None) -> Iterator[dict[str,
 
 
 def table(rows: list[dict[str, Any]], world: str) -> str:
-    """One line per policy, and ours against it."""
+    """Return one line per policy, and the difference of `mip` from it."""
     lines = [
         (
             "| policy | seeds | dollars | deadlines met | worst, h late | restarts | mean"
@@ -278,7 +284,7 @@ def table(rows: list[dict[str, Any]], world: str) -> str:
 
 
 def draw(rows: list[dict[str, Any]], path: Path) -> None:
-    """Dollars of every policy in every world, on demand as asked = 1."""
+    """Draw dollars of every policy in every world; on demand at the request is 1."""
     import matplotlib
 
     matplotlib.use("svg")
@@ -315,7 +321,7 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
 
 
 def unpacked(folder: Path, into: Path) -> Path:
-    """The folder `availability` of the traces, unpacked if they are packed."""
+    """Return the folder `availability` of the traces, unpacked if they are packed."""
     for packed in sorted(folder.glob("*.tar.gz")):
         with tarfile.open(packed) as archive:
             archive.extractall(into, filter="data")
