@@ -35,8 +35,15 @@ class AllocationStarts:
 
 
 NOTHING = AllocationStarts({}, frozenset())
-_SINCE = sa.select(allocations.c.job_id, allocations.c.ordered_s, allocations.c.generation).where(
-    IS_OPEN
+# generations count on where a name is used again: earlier ones were of another job of that name
+_SINCE = (
+    sa.select(
+        allocations.c.job_id,
+        allocations.c.ordered_s,
+        (allocations.c.generation > jobs.c.first_generation).label("is_changed"),
+    )
+    .join(jobs, jobs.c.job_id == allocations.c.job_id)
+    .where(IS_OPEN)
 )
 
 
@@ -45,7 +52,7 @@ def read_allocation_starts(connection: Connection) -> AllocationStarts:
     rows = connection.execute(_SINCE).all()
     return AllocationStarts(
         {name: at_s for name, at_s, _ in rows},
-        frozenset(name for name, _, number in rows if number > 1),
+        frozenset(name for name, _, is_changed in rows if is_changed),
     )
 
 

@@ -13,6 +13,7 @@ import pytest
 import sqlalchemy as sa
 from queues import BACKENDS, NOW, Clock, Controller, Seen, cluster, fresh
 
+from allocator.controller import steadiness
 from allocator.domain.rules.snapshot_rules import validate
 from allocator.errors import UsageError
 from allocator.queue import allocations, lease, observations, round_journal
@@ -385,6 +386,32 @@ def test_cells_that_are_remembered_are_those_of_the_rows(queue: Queue) -> None:
     assert queue.purge(0) == 1
     queue.submit_many([{"job_id": "l", **JOB, "max_gpus": 4}])
     assert sizes() == ["8", "8", "4"]
+
+
+def test_the_first_allocation_under_a_used_name_is_no_change(queue: Queue) -> None:
+    """Job l ran, ended and was purged. A new job l starts with generation 2, its first: it has not
+    changed. Its next allocation is a change.
+    """
+
+    def changed() -> frozenset[str]:
+        with queue.store.read() as connection:
+            return steadiness.read_allocation_starts(connection).changed
+
+    control = Controller(queue)
+    control.want(l=("a", 2))
+    assert control.starts() == [("l", 1)] and changed() == frozenset()
+    control.say("l", "running", 10)
+    control.say("l", "finished", 90)
+    clock(queue).now += 1
+    assert queue.purge(0) == 1
+    queue.submit_many([{"job_id": "l", **JOB}])
+    control.want(l=("a", 2))
+    assert control.starts() == [("l", 2)] and changed() == frozenset()
+    control.say("l", "running", 10)
+    control.want(l=("a", 4))
+    assert control.stops() == [("l", 2)]
+    control.say("l", "stopped", 20)
+    assert control.starts() == [("l", 3)] and changed() == {"l"}
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
