@@ -95,8 +95,9 @@ def write_files(folder: Path, texts: Mapping[str, str | bytes | Iterable[str]]) 
 
 
 def _write_synced(path: Path, text: str | bytes | Iterable[str]) -> None:
-    """Write the text to a new file and wait until the disk has it. A lone surrogate becomes
-    \\udc80, as in JSON.
+    """Write the text to a new file, and wait until the disk has it.
+
+    A lone surrogate becomes \\udc80, as in JSON.
     """
     if isinstance(text, bytes):
         with path.open("xb") as raw:

@@ -259,7 +259,7 @@ def measure_carried_out(journal: Journal) -> list[CarriedOut]:
 def study_of(journal: Journal) -> Study:
     """Return the journal as one run of a study, for the pictures of simulations.
 
-    Its only policy has the name of the journal.
+    The name of its policy is the names of the policies of all rounds.
     """
     import pandas as pd
 

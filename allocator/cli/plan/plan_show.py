@@ -86,7 +86,7 @@ def show_reasons(result: Plan) -> None:
 
 
 def by_action(result: Plan) -> Table:
-    """Jobs, GPUs, value and cost of every action that the plan takes."""
+    """Return jobs, GPUs, value and cost of every action that the plan takes."""
     jobs = result.jobs
     rows = []
     for action in ACTIONS:
@@ -100,7 +100,7 @@ def by_action(result: Plan) -> Table:
 
 
 def by_reason(result: Plan) -> Table:
-    """Jobs that get less than they could use, by reason; how many of them get nothing."""
+    """Return by reason the jobs that get less than they could use, and how many get nothing."""
     jobs = result.jobs
     every = Counter(code for code in jobs["reason"] if code)
     nothing = Counter(
@@ -121,9 +121,7 @@ def by_reason(result: Plan) -> Table:
 
 
 def by_tenant(result: Plan) -> Table:
-    """What every tenant holds, against its limits, and how many of its jobs run, wait and are
-    paused.
-    """
+    """Return what every tenant holds, with its limits and the states of its jobs."""
     count = Counter(zip(result.jobs["tenant"], result.jobs["action"], strict=True))
     rows = []
     for t in result.tenants:
@@ -155,8 +153,9 @@ def by_tenant(result: Plan) -> Table:
 
 
 def rows_by_action(result: Plan) -> list[list[str]]:
-    """A row per job without the text of its reason: what changes first, then what has the highest
-    value of it.
+    """Return a row per job, without the text of its reason.
+
+    Rows are in the order of ACTIONS, with the highest value of an action first.
     """
     jobs, whole = result.jobs, decision(result)[0].rows
     rank: list[Any] = [

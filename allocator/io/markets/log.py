@@ -39,14 +39,14 @@ Key = tuple[str, str, int]
 
 
 def recognise(source: Path) -> str:
-    """ "" if the first line is one of such a log."""
+    """Return "" if the first line is one of such a log, else the reason."""
     first = LINE.fullmatch(next(iter(read_first_lines(source)), ""))
     mine = first and any(p.fullmatch(first["what"]) for p in (CREATED, ASKED, OTHER))
     return "" if mine else "its first line is no `[time] Created instance ...`"
 
 
 def read(source: Path, options: MarketOptions) -> MarketHistory:
-    """A pool per zone, type and size of machine. Raises InvalidInput."""
+    """Read one pool per zone, type and size of machine. Raises InvalidInput."""
     faults: list[Fault] = []
     fleet = _Fleet()
     for number, text in enumerate(
@@ -74,8 +74,9 @@ def read(source: Path, options: MarketOptions) -> MarketHistory:
 
 
 class _Fleet:
-    """Machines by name while a log is read; changes (time, GPUs more) by (zone, type, GPUs of a
-    machine).
+    """The machines by name while a log is read.
+
+    Changes (time, change of GPUs) are kept by (zone, type, GPUs of a machine).
     """
 
     def __init__(self) -> None:
@@ -86,7 +87,7 @@ class _Fleet:
         self._seen: set[str] = set()
 
     def note(self, line: re.Match[str] | None) -> bool:
-        """Take in a line; False if it is none of such a log."""
+        """Read a line; return False if it is not a line of such a log."""
         what = line["what"] if line else ""
         made, asked = CREATED.fullmatch(what), ASKED.fullmatch(what)
         try:
@@ -116,7 +117,7 @@ class _Fleet:
         return bool(made or asked or OTHER.fullmatch(what))
 
     def list_changes(self) -> dict[Key, list[tuple[float, int]]]:
-        """All changes; what still runs stays."""
+        """Return all changes; machines that still run stay available."""
         for name, (key, born) in self._alive.items():
             if name in self._seen:
                 self._changes.setdefault(key, []).append((born, key[2]))

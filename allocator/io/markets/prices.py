@@ -38,7 +38,7 @@ GPUS = {
     "p5.48xlarge": 8,
 }
 TYPE = {"p2": "K80", "p3": "V100", "g4dn": "T4", "p4d": "A100", "p5": "H100"}
-# dollars per GPU-hour in the US; others by --on-demand
+# dollars per GPU-hour in the US; --on-demand gives others
 ON_DEMAND = {"p2": 0.90, "p3": 3.06}
 # between two records of a pool: a longer gap is noted
 LONG_H = 72.0
@@ -46,7 +46,7 @@ FIELDS = ("AvailabilityZone", "InstanceType", "SpotPrice", "Timestamp")
 
 
 def recognise(source: Path) -> str:
-    """ "" if it begins as an object with SpotPriceHistory, or is a folder with such a file."""
+    """Return "" for an object with SpotPriceHistory, or a folder with one, else why not."""
     if source.is_dir():
         return (
             ""
@@ -62,7 +62,7 @@ def recognise(source: Path) -> str:
 
 
 def read(source: Path, options: MarketOptions) -> MarketHistory:
-    """A pool per zone and instance type. Raises InvalidInput."""
+    """Read one pool per zone and instance type. Raises InvalidInput."""
     files = sorted(source.glob("*.json")) if source.is_dir() else [source]
     found: dict[tuple[str, str], list[tuple[float, float]]] = {}
     faults: list[Fault] = []

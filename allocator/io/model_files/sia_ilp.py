@@ -86,8 +86,9 @@ def read_sia_ilp(path: Path | str) -> LinearModel:
 
 
 def sia_objective(path: Path | str, value: float) -> float:
-    """Return Sia's objective of a plan with this value in the model of `read_sia_ilp`: lam J -+
-    value.
+    """Return Sia's objective of a plan with this value in the model of `read_sia_ilp`.
+
+    It is lam J - value for p < 0, and lam J + value for p > 0.
     """
     given = arrays_of(path)
     constant = float(given["lam"]) * len(given["names"])

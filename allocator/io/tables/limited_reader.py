@@ -53,8 +53,9 @@ def read_end(path: Path | str, most: int) -> bytes:
 
 
 def read_all(path: Path | str, most: int) -> bytes:
-    """Return the content of a regular file of at most `most` bytes. Raises OSError, also for a
-    larger file.
+    """Return the content of a regular file of at most `most` bytes.
+
+    Raises OSError, also for a larger file.
     """
     content = read_start(path, most + 1)
     if len(content) > most:
@@ -76,8 +77,9 @@ def read_json(path: Path, most: int = MOST_JSON_BYTES) -> dict[str, Any] | None:
 
 
 def as_storable_text(value: object, most: int) -> str:
-    """Return at most `most` characters that every database takes: without NUL and without lone
-    surrogates.
+    """Return at most `most` characters that every database takes.
+
+    NUL and lone surrogates are replaced.
     """
     text = str(value)[:most].encode("utf-8", "replace").decode("utf-8")
     return text.replace("\0", "\N{REPLACEMENT CHARACTER}")
