@@ -31,11 +31,11 @@ class Registry(Generic[T]):
     group : str
         Group of entry points, such as "allocator.policies".
     built_in : mapping of str to T
-        The parts that the package brings.
+        The parts that this package has.
     load : callable
-        Makes a part of an entry point; whatever it raises is reported with the package's name.
+        Makes a part from an entry point. What it raises is reported with the name of the package.
     others : tuple of str
-        Names that are no parts and may be asked for, too.
+        Names that may be asked for although they are no parts.
     """
 
     kind: str
@@ -80,6 +80,7 @@ class Registry(Generic[T]):
                 yield point
 
     def _find(self, name: str) -> T:
+        """Load the part of this name from the one installed package that declares it."""
         points = [point for point in self.declared() if point.name == name]
         if not points:
             known = self.names()

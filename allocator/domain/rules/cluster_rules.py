@@ -48,6 +48,7 @@ def check(grids: Mapping[str, ParsedTable], names: Names, begin_s: float, found:
 
 
 def _speeds(grids: Mapping[str, ParsedTable], names: Names, found: Findings) -> None:
+    """Check the parameters of speed curves, and warn of rates that no GPU can reach."""
     rates, curves, pools = grids["rates.csv"], grids["models.csv"], grids["pools.csv"]
     for i in np.flatnonzero(curves.ok("kind", "parameters")).tolist():
         _, wrong, strange = curve_parameters(
@@ -116,6 +117,7 @@ def curve_parameters(
 
 
 def _pools(grids: Mapping[str, ParsedTable], names: Names, found: Findings) -> None:
+    """Warn of a cluster without pools, and of GPU types for which no model has a rate."""
     pools = grids["pools.csv"]
     if pools.present and pools.whole and not len(pools):
         found.warn("pools.csv", None, "has no pools; every job waits")
@@ -139,6 +141,7 @@ def _pools(grids: Mapping[str, ParsedTable], names: Names, found: Findings) -> N
 
 
 def _tenants(tenants: ParsedTable, found: Findings) -> None:
+    """Check the long-run budgets of tenants, and warn of guarantees above the quota."""
     over = tenants.given("max_gpus") & (tenants["guaranteed_gpus"] > tenants["max_gpus"])
     tenants.warnings(
         found,
@@ -157,6 +160,10 @@ def _tenants(tenants: ParsedTable, found: Findings) -> None:
 
 
 def _placements(grids: Mapping[str, ParsedTable], names: Names, found: Findings) -> None:
+    """Check that placements name running jobs, nodes of their pools, and all of their GPUs.
+
+    Warn of nodes on which more GPUs are placed than they have.
+    """
     placed, jobs, nodes = grids["placements.csv"], grids["jobs.csv"], grids["nodes.csv"]
     if not len(placed):
         return
@@ -171,7 +178,7 @@ def _placements(grids: Mapping[str, ParsedTable], names: Names, found: Findings)
         judge=nodes.present and nodes.complete,
     )
 
-    def who(i: int) -> str:
+    def job_name(i: int) -> str:
         return quote(placed["job_id"][i])
 
     known = (job >= 0) & jobs.ok("state", "pool", "gpus")[job] if len(jobs) else job >= 0
@@ -179,7 +186,7 @@ def _placements(grids: Mapping[str, ParsedTable], names: Names, found: Findings)
     placed.faults(
         found,
         known & ~runs,
-        lambda i: f"job_id {who(i)} is not running (jobs.csv:{jobs.lines[job[i]]})",
+        lambda i: f"job_id {job_name(i)} is not running (jobs.csv:{jobs.lines[job[i]]})",
     )
     where = runs & (node >= 0) & placed.ok("node")
     for i in np.flatnonzero(where).tolist():
@@ -189,7 +196,7 @@ def _placements(grids: Mapping[str, ParsedTable], names: Names, found: Findings)
                 found,
                 i,
                 f"node {quote(placed['node'][i])} is in pool {quote(home)}, "
-                f"job {who(i)} runs in pool {quote(pool)}",
+                f"job {job_name(i)} runs in pool {quote(pool)}",
             )
     if not (placed.whole and placed.ok("job_id", "gpus").all()):
         return
@@ -205,7 +212,7 @@ def _placements(grids: Mapping[str, ParsedTable], names: Names, found: Findings)
             placed.fault(
                 found,
                 i,
-                f"job {who(i)} has {total[j]:g} GPUs on nodes, but gpus {jobs['gpus'][j]} in "
+                f"job {job_name(i)} has {total[j]:g} GPUs on nodes, but gpus {jobs['gpus'][j]} in "
                 f"jobs.csv:{jobs.lines[j]}",
             )
         seen.add(j)
@@ -228,6 +235,7 @@ def _placements(grids: Mapping[str, ParsedTable], names: Names, found: Findings)
 
 
 def _received(grids: Mapping[str, ParsedTable], names: Names, found: Findings) -> None:
+    """Check that received.csv names jobs and GPU types that exist."""
     received = grids["received.csv"]
     received.refer(
         found, "job_id", names.jobs, among="is not in jobs.csv", judge=grids["jobs.csv"].complete
@@ -242,6 +250,7 @@ def _received(grids: Mapping[str, ParsedTable], names: Names, found: Findings) -
 
 
 def _sharing(sharing: ParsedTable, pools: ParsedTable, names: Names, found: Findings) -> None:
+    """Warn of slowdowns of colocation that no pool or no rate uses."""
     if (
         len(sharing)
         and len(pools)
@@ -302,4 +311,5 @@ def _rated(table: ParsedTable, models: Sequence[str], names: Names, found: Findi
 
 
 def _lookup(words: Mapping[str, str], column: Sequence[str]) -> Callable[[int], str]:
+    """Return a function from a row to the words for its cell."""
     return lambda i: words[column[i]]

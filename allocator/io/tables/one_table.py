@@ -56,6 +56,7 @@ def require_sound(grids: ParsedTable, found: Findings) -> ParsedTable:
 
 
 def _table(path: str | os.PathLike[str]) -> tuple[Table, ReadingLog]:
+    """Read the cells of a file, with the faults and warnings of reading."""
     reading = ReadingLog(os.fspath(path))
     content = read_content("", reading)
     table = None if content is None else parse_csv(content, reading)
@@ -65,6 +66,7 @@ def _table(path: str | os.PathLike[str]) -> tuple[Table, ReadingLog]:
 
 
 def _grid(table: Table, reading: ReadingLog, schema: TableSchema) -> tuple[ParsedTable, Findings]:
+    """Parse the cells by the schema."""
     found = Findings(reading.faults)
     raw = Snapshot(
         table.file,

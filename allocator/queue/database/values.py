@@ -68,8 +68,10 @@ def to_cells(column: Column, values: Sequence[Any]) -> Cells:
 
 @lru_cache(maxsize=1 << 12)
 def _listed(stored: str) -> tuple[Any, ...]:
+    """Return a stored JSON list; the same few lists come again and again."""
     return tuple(json.loads(stored))
 
 
 def _same(value: Any) -> Any:
+    """Return a value that the database holds as it is."""
     return value

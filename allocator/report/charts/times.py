@@ -11,7 +11,8 @@ from allocator.report.charts.series import Floats, share_done
 from allocator.report.charts.style import colour, figure, legend, line, show_nothing
 from allocator.report.runs import SimulationRun, Study
 
-POINTS = 300
+POINTS = 300  # of each line
+# marks of the time axis: always, and where the axis is short
 MOMENTS = (
     (1.0, "1 s"),
     (10.0, "10 s"),
@@ -59,6 +60,7 @@ def times(study: Study, workload: str) -> Any:
 
 
 def _panel(panel: Any, study: Study, workload: str, load: str, column: str) -> None:
+    """Draw the distribution of a column of jobs.csv, a line for each policy."""
     found = {
         p: [_values(study, r, column) for r in study.of(workload, load, p)]
         for p in study.policies(workload)
@@ -97,10 +99,12 @@ def _panel(panel: Any, study: Study, workload: str, load: str, column: str) -> N
 
 
 def _values(study: Study, run: SimulationRun, column: str) -> Floats:
+    """Return a column of the jobs of a run, in seconds; nan where it has no value."""
     return np.asarray(study.frame(run, "jobs")[column].to_numpy(), dtype=np.float64)
 
 
 def _limits(known: Floats, least: float) -> tuple[float, float]:
+    """Return the ends of the time axis, at least `least` seconds and a factor of ten apart."""
     high = 1.1 * max(float(known.max()), 2 * least)
     low = max(least, 0.8 * float(np.percentile(known, 0.5)))
     return min(low, high / 10), high
