@@ -198,7 +198,7 @@ def test_wrong_calls_say_what_is_meant() -> None:
     with pytest.raises(allocator.UsageError, match='no setting "intervall_s"; did you mean'):
         allocator.Problem.build(jobs=[], pools=[], intervall_s=60)
     with pytest.raises(allocator.UsageError, match="pools takes Pool records, not Job"):
-        allocator.Problem.build(jobs=[], pools=[allocator.Job("a", "m", 1, 1)])  # type: ignore[list-item]
+        allocator.Problem.build(jobs=[], pools=[allocator.Job("a", "m", 1, 1)])
 
 
 def test_a_function_is_a_policy() -> None:

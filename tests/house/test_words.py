@@ -12,7 +12,8 @@ ROOT = Path(__file__).resolve().parents[2]
 SUFFIXES = (".py", ".md", ".toml")
 # each word is written with a class, so that this file does not contain it
 WORDS = re.compile(
-    r"(?<![A-Za-z])(?:gues[t]s?|hos[t]s?|mat[e]s?|partne[r]s?|compan[y]|besid[e]|residen[t]s?|sea[t]s?"
+    r"(?<![A-Za-z])(?:gues[t]s?|hos[t]s?|mat[e]s?|partne[r]s?|compan[y]|besid[e]|residen[t]s?|"
+    r"sea[t]s?"
     r"|wort[h]s?|men[u]s?|scen[e]s?|rescu[e]s?|roo[m]s?|natur[e]s?|keepe[r]s?|fac[e]s?"
     r"|charg[e]s?|charg[e]d|contrac[t]\s+sec(?:tion|\.)|desig[n]\s+page)(?![A-Za-z])",
     re.IGNORECASE,

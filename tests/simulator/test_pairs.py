@@ -335,7 +335,7 @@ def test_all_pairs_against_trying_everything(seed: int) -> None:
     assert set(got) == truth and truth
     table = RateTable.of(p)
     pairs = tuple(np.array(x) for x in zip(*sorted(got), strict=True))
-    m = add_colocated_options(p, option_table(p, table), table, PairOffer.ALL, pairs)  # type: ignore[arg-type]
+    m = add_colocated_options(p, option_table(p, table), table, PairOffer.ALL, pairs)
     told = {
         (int(m.primary[o]), int(m.job[o]), int(m.pool[o]), int(m.gpus[o])): float(m.value[o])
         for o in np.flatnonzero(m.primary >= 0).tolist()

@@ -29,7 +29,8 @@ from allocator.io.traces.selection import largest_pool, measured_range
 def workload(trace: Trace, options: TraceOptions) -> WorkloadText:
     """Return the files of the workload, with the jobs in order of submission.
 
-    Most formats use this as their third function. `min_gpus` is 1. `max_gpus` is max_factor times
+    Most formats use this as their third function. `min_gpus` is 1, or the
+    requested size if sizes are rigid. `max_gpus` is max_factor times
     the requested size, at most `most_gpus`, and at least the requested size. It is also at most
     what the largest allowed pool and the measured speeds hold. With `rigid`, `requested_gpus` is
     the only size. If the size rule (docs/reference/rules.md, R6) does not offer the requested size
