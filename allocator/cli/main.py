@@ -40,29 +40,13 @@ allocator demo                                   a shipped cluster, MIP against 
 allocator solve data/snapshots/demo              one decision, with its proof
 allocator explain data/snapshots/demo JOB        why a job got what it got
 """
-COMMANDS = (
-    demo,
-    solve,
-    simulate,
-    validate,
-    explain,
-    whatif,
-    doctor,
-    schema,
-    generate,
-    import_,
-    bench,
-    report,
-    queue,
-    run_,
-    history,
-    configure,
-    fit,
-    spot,
-    rent,
-    frontier,
-    promise,
-)
+GROUPS = {
+    "start here": (demo, doctor),
+    "decide one round": (solve, explain, whatif, validate, promise, frontier, schema),
+    "run a cluster": (queue, run_, history),
+    "plan what jobs run on": (configure, fit, spot, rent),
+    "simulate and measure": (simulate, generate, import_, bench, report),
+}
 
 
 def parser() -> Parser:
@@ -78,8 +62,11 @@ def parser() -> Parser:
     )
     top.add_argument("--version", action="store_true", help="print the version and stop")
     commands = top.add_subparsers(title="commands", metavar="COMMAND", parser_class=Parser)
-    for command in COMMANDS:
-        command.add(commands)
+    for title, group in GROUPS.items():
+        known = set(commands.choices)
+        for command in group:
+            command.add(commands)
+        top.headings[next(name for name in commands.choices if name not in known)] = title
     return top
 
 

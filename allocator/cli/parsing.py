@@ -24,17 +24,24 @@ class Help(argparse.RawDescriptionHelpFormatter):
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose help starts with examples, and which accepts no abbreviated options."""
+    """A parser whose help starts with examples, and which accepts no abbreviated options.
+
+    `headings` has the title of a group of commands, by the name of its first command.
+    """
 
     def __init__(self, *args: Any, examples: str = "", **kwargs: Any) -> None:
         kwargs.setdefault("allow_abbrev", False)
         kwargs.setdefault("formatter_class", Help)
         super().__init__(*args, **kwargs)
         self.examples = examples
+        self.headings: dict[str, str] = {}
 
     def format_help(self) -> str:
         lines = "\n".join(f"  {line}" for line in self.examples.strip().splitlines())
-        return (f"examples:\n{lines}\n\n" if lines else "") + super().format_help()
+        text = (f"examples:\n{lines}\n\n" if lines else "") + super().format_help()
+        for command, title in self.headings.items():
+            text = text.replace(f"\n    {command} ", f"\n\n  {title}:\n    {command} ", 1)
+        return text
 
 
 def add_objective(parser: argparse._ActionsContainer, default: str = "as config.toml says") -> None:
