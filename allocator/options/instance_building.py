@@ -180,10 +180,7 @@ class OmittedPairs:
         price of the right to a secondary job. It is -inf where the option is not in the round.
         """
         model = round_.model
-        p = prices.copy()
-        for family in model.families:
-            if family.kind in (AT_MOST_ONE, COLOCATION):
-                p[family.first : family.stop] = 0.0
+        p = np.where(model.rows_of(AT_MOST_ONE, COLOCATION), 0.0, prices)
         own = np.bincount(model.entry_column, model.coef * p[model.index], minlength=model.n)
         m = self.exclusive
         at = option_at(round_.option_table, m.job, m.pool, m.gpus)

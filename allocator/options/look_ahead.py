@@ -106,7 +106,5 @@ def _high(round_: CompiledRound, rows: Choices, gpus: Ints) -> Floats:
     capacity = round_.instance.capacity
     there = np.maximum(gpus, np.minimum(fixed_gpus(round_), capacity))
     high = np.tile(rows.high, (len(gpus), 1))
-    for family in (f for f in round_.model.families if f.kind == CAPACITY):
-        row = np.searchsorted(rows.rows, np.arange(family.first, family.stop))
-        high[1:, row] += there[1:] - capacity
+    high[1:, np.flatnonzero(round_.model.rows_of(CAPACITY)[rows.rows])] += there[1:] - capacity
     return high

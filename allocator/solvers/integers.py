@@ -123,10 +123,7 @@ def _groups(model: LinearModel, lower: Floats, upper: Floats) -> Ints:
 
     Only rows with coefficients 1 over binary columns count.
     """
-    kind = np.zeros(model.m, dtype=bool)
-    for family in model.families:
-        if family.kind == AT_MOST_ONE:
-            kind[family.first : family.stop] = True
+    kind = model.rows_of(AT_MOST_ONE)
     kind &= (model.upper == 1.0) & ((model.lower == 1.0) | (model.lower <= 0.0))
     binary = (lower == 0.0) & (upper == 1.0)
     odd = (model.coef != 1.0) | ~binary[model.entry_column]

@@ -70,13 +70,7 @@ class PairColumns:
     @classmethod
     def of(cls, c: Choices) -> PairColumns:
         """Find the secondary jobs of a model by the family of their rows."""
-        place = np.full(c.model.m, -1)
-        place[c.rows] = np.arange(c.R)
-        is_secondary = np.zeros(c.R, dtype=bool)
-        for family in c.model.families:
-            if family.kind == COLOCATION:
-                rows = place[family.first : family.stop]
-                is_secondary[rows[rows >= 0]] = True
+        is_secondary = c.model.rows_of(COLOCATION)[c.rows]
         owner = np.repeat(np.arange(c.n), np.diff(c.matrix.indptr))
         entry = np.flatnonzero(is_secondary[c.matrix.indices])
         row, column, colocated = c.matrix.indices[entry], owner[entry], c.matrix.data[entry] > 0
@@ -87,15 +81,13 @@ class PairColumns:
             primary[row[colocated]],
             row[colocated].astype(np.int64),
             np.flatnonzero(~is_secondary),
-            np.concatenate(
-                [np.arange(f.first, f.stop) for f in c.model.families if f.kind == AT_MOST_ONE]
-            ),
+            np.flatnonzero(c.model.rows_of(AT_MOST_ONE)),
         )
 
 
 def has_pair_rows(model: LinearModel) -> bool:
     """Return whether a model has rows of secondary jobs."""
-    return any(family.kind == COLOCATION and len(family.labels) for family in model.families)
+    return bool(model.rows_of(COLOCATION).any())
 
 
 def best_prices(

@@ -172,10 +172,7 @@ def choices(model: LinearModel) -> Choices:
         columns of a group are not contiguous.
     """
     _only_binaries(model)
-    one = np.zeros(model.m, dtype=bool)
-    for family in model.families:
-        if family.kind == AT_MOST_ONE:
-            one[family.first : family.stop] = True
+    one = model.rows_of(AT_MOST_ONE)
     low, high = model.lower[one], model.upper[one]
     if ((high != 1) | ((low > 0) & (low != 1))).any():
         raise NotChoices("an at-most-one row has bounds other than (.., 1] or [1, 1]")

@@ -112,6 +112,14 @@ class LinearModel:
         np.cumsum(np.bincount(self.index, minlength=self.m), out=start[1:])
         return start, self.entry_column[order], self.coef[order]
 
+    def rows_of(self, *kinds: str) -> Bools:
+        """Find the rows of some kinds, (m,)."""
+        out = np.zeros(self.m, dtype=bool)
+        for family in self.families:
+            if family.kind in kinds:
+                out[family.first : family.stop] = True
+        return out
+
     def tolerance(self) -> tuple[Floats, Floats]:
         """Return distances below `lower` and above `upper` that count as feasible, (m,) each.
 

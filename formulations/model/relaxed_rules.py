@@ -14,7 +14,7 @@ never relaxed. Nor are the rows by which a secondary job needs its primary job.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -56,14 +56,9 @@ class Elastic:
 
 def soft_rows(model: LinearModel) -> Bools:
     """Find the rows that are rules of people rather than of physics or logic, (m,)."""
-    soft = np.zeros(model.m, dtype=bool)
-    for family in model.families:
-        span = slice(family.first, family.stop)
-        if family.kind == AT_MOST_ONE:
-            soft[span] = model.lower[span] > 0
-        elif family.kind not in (CAPACITY, COLOCATION, TAKEOVER):
-            soft[span] = True
-    return soft
+    # the row of a job that may get nothing is logic: at most one option
+    optional = model.rows_of(AT_MOST_ONE) & (model.lower <= 0)
+    return ~(model.rows_of(CAPACITY, COLOCATION, TAKEOVER) | optional)
 
 
 def build_elastic_model(model: LinearModel, rows: Ints | None = None) -> Elastic:
@@ -130,21 +125,5 @@ def without_rows(model: LinearModel, rows: Ints) -> LinearModel:
     """
     lower, upper = model.lower.copy(), model.upper.copy()
     lower[rows] = -np.inf
-    upper[rows] = np.where(np.isin(rows, _choice_rows(model)), upper[rows], np.inf)
-    return LinearModel(
-        model.value,
-        model.col_lower,
-        model.col_upper,
-        model.integer,
-        model.start,
-        model.index,
-        model.coef,
-        lower,
-        upper,
-        model.families,
-    )
-
-
-def _choice_rows(model: LinearModel) -> Ints:
-    spans = [np.arange(f.first, f.stop) for f in model.families if f.kind == AT_MOST_ONE]
-    return np.concatenate(spans) if spans else np.zeros(0, dtype=np.int64)
+    upper[rows] = np.where(model.rows_of(AT_MOST_ONE)[rows], upper[rows], np.inf)
+    return replace(model, lower=lower, upper=upper)

@@ -111,11 +111,7 @@ def sizes(view: Choices) -> Floats:
 
     It is the column's use of rows of kind capacity (GPUs), or 1 if it uses none.
     """
-    row = np.zeros(view.model.m, dtype=bool)
-    for family in view.model.families:
-        if family.kind == CAPACITY:
-            row[family.first : family.stop] = True
-    inside = row[view.model.index]
+    inside = view.model.rows_of(CAPACITY)[view.model.index]
     size = np.bincount(view.model.entry_column[inside], view.model.coef[inside], view.n)
     return np.where(size > 0, size, 1.0)
 

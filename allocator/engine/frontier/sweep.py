@@ -236,9 +236,7 @@ def build_answer(
 ) -> BudgetAnswer[P]:
     """Build the answer from a decision."""
     model, dual = task.round.model, task.dual
-    price = float(
-        sum(dual.prices[f.first : f.stop].sum() for f in model.families if f.kind == BUDGET)
-    )
+    price = float(dual.prices[model.rows_of(BUDGET)].sum())
     return BudgetAnswer(
         plan,
         value,

@@ -92,11 +92,7 @@ def make_distinct(names: Sequence[str], prefix: str) -> list[str]:
 
 def _inside(model: LinearModel, kind: str) -> Ints:
     """Return the entries in rows of that kind."""
-    row = np.zeros(model.m, dtype=bool)
-    for family in model.families:
-        if family.kind == kind:
-            row[family.first : family.stop] = True
-    return np.flatnonzero(row[model.index])
+    return np.flatnonzero(model.rows_of(kind)[model.index])
 
 
 def _labelled(model: LinearModel, kind: str) -> list[str]:
