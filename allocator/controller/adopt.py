@@ -94,11 +94,9 @@ def adopt(store: QueueDatabase, executor: LedgerExecutor, now_s: float) -> Adopt
     """
     mine = executor.identity()
     with store.write() as connection:
-        queue, known, held = (
-            identity.ensure_id(connection),
-            identity.state(connection),
-            lease.read_current(connection),
-        )
+        queue = identity.ensure_id(connection)
+        known = identity.state(connection)
+        held = lease.read_current(connection)
     if held is not None and held.holder and now_s < held.expires_s <= now_s + 2 * held.ttl_s:
         raise UsageError(
             f'"{held.holder}" leads the queue: stop it first, or wait until its lease is over'
@@ -188,22 +186,15 @@ class _Adoption:
         seen: set[tuple[str, int]],
         now_s: float,
     ) -> None:
-        self.is_own, self.is_known_to_queue, self.known, self.seen, self.now_s = (
-            is_own,
-            is_known_to_queue,
-            known,
-            seen,
-            now_s,
-        )
+        self.is_own, self.is_known_to_queue = is_own, is_known_to_queue
+        self.known, self.seen, self.now_s = known, seen, now_s
         self.stops: list[OpenAllocation] = []
         self.running, self.done, self.lost = list[str](), list[str](), list[str]()
 
     def write(self, connection: Connection) -> None:
         """Make all changes of the queue in one transaction."""
-        read_open_allocations, read_gpu_types = (
-            observations.read_open_allocations(connection),
-            cluster_tables.read_gpu_types(connection),
-        )
+        open_allocations = observations.read_open_allocations(connection)
+        gpu_types = cluster_tables.read_gpu_types(connection)
         rows = {row.job_id: row for row in connection.execute(sa.select(jobs))}
         purged_names.remember(
             connection, {name: one.last for name, one in self.known.items() if name not in rows}
@@ -213,10 +204,8 @@ class _Adoption:
             if row is None:
                 self.stops += one.open
             else:
-                self._adopt_job(
-                    connection, row, one, read_open_allocations.get(name), read_gpu_types
-                )
-        for name, mark in read_open_allocations.items():
+                self._adopt_job(connection, row, one, open_allocations.get(name), gpu_types)
+        for name, mark in open_allocations.items():
             if name not in self.known and not self.is_known_to_queue:
                 self._record_lost(connection, rows[name], mark, None)
 
@@ -226,16 +215,14 @@ class _Adoption:
         row: Any,
         one: _JobRecord,
         mark: RecordedAllocation | None,
-        read_gpu_types: Mapping[str, str],
+        gpu_types: Mapping[str, str],
     ) -> None:
         """Adopt one job that both the queue and the state know by name."""
         newest = max(one.open, key=lambda known: known.generation, default=None)
         is_same = self.is_own and _first_generation(one, newest) == row.first_generation
         kept = (
             newest
-            if newest is not None
-            and is_same
-            and self._can_continue(row, newest, mark, read_gpu_types)
+            if newest is not None and is_same and self._can_continue(row, newest, mark, gpu_types)
             else None
         )
         self.stops += [
@@ -270,7 +257,7 @@ class _Adoption:
         row: Any,
         one: OpenAllocation,
         mark: RecordedAllocation | None,
-        read_gpu_types: Mapping[str, str],
+        gpu_types: Mapping[str, str],
     ) -> bool:
         """Return whether the allocation can go on as that of the job.
 
@@ -280,7 +267,7 @@ class _Adoption:
         order = one.order
         if (
             list(order["command"]) != json.loads(row.command)
-            or read_gpu_types.get(order["pool"]) != order["gpu_type"]
+            or gpu_types.get(order["pool"]) != order["gpu_type"]
             or row.state in ("done", "cancelled", "failed")
             or order["gpus"] < 1
         ):

@@ -90,11 +90,8 @@ def adopt_command(name: str, mine: Identity) -> str:
 
 def _refuse_foreign_state(connection: Connection, name: str, mine: Identity, token: int) -> None:
     """Raise WrongState unless the state may be this queue's; token: the highest it gave out."""
-    queue, known, adopt = (
-        identity.queue_id(connection),
-        identity.state(connection),
-        adopt_command(name, mine),
-    )
+    queue, known = identity.queue_id(connection), identity.state(connection)
+    adopt = adopt_command(name, mine)
     if mine.is_adopting:
         raise WrongState(
             f'the adoption of the state in "{mine.place}" was cut short; give it again: {adopt}'

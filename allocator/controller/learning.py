@@ -300,14 +300,14 @@ class Profile:
 
 def load_profile(connection: Connection) -> Profile:
     """Return the given speeds of the queue's cluster, without learned rates."""
-    read_stored_columns = {
+    stored = {
         file: cluster_tables.read_stored_columns(connection, file)
         for file in ("pools.csv", "models.csv", "rates.csv")
     }
     return _load_profile(
         tuple(
             (file, tuple((n, tuple(c)) for n, c in columns.items()))
-            for file, columns in read_stored_columns.items()
+            for file, columns in stored.items()
         )
     )
 

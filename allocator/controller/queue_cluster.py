@@ -109,13 +109,8 @@ class QueueCluster:
         telemetry: Telemetry,
         holder: str | None = None,
     ) -> None:
-        self.store, self.executor, self.clock, self.options, self.log = (
-            store,
-            executor,
-            clock,
-            options,
-            telemetry,
-        )
+        self.store, self.executor, self.clock = store, executor, clock
+        self.options, self.log = options, telemetry
         with store.read() as connection:
             self.interval_s = self._read_interval_s(connection)
             belonging.check(connection, store.name, executor)
@@ -271,19 +266,19 @@ class QueueCluster:
         Every order is written before it is given. So the queue was set back, and stopping those
         jobs would lose them.
         """
-        read_newest_generations = (
+        newest = (
             purged_names.read_newest_generations(connection, {one.job_id for one in unknown})
             if unknown
             else {}
         )
         for one in unknown:
-            if one.generation > read_newest_generations.get(one.job_id, 0):
+            if one.generation > newest.get(one.job_id, 0):
                 raise WrongState(
                     belonging.describe_set_back(
                         self.store.name,
                         self.executor,
                         f'job "{one.job_id}" has allocation {one.generation}, the last '
-                        f"that the queue ordered is {read_newest_generations.get(one.job_id, 0)}",
+                        f"that the queue ordered is {newest.get(one.job_id, 0)}",
                     )
                 )
 
@@ -346,9 +341,8 @@ class QueueCluster:
 
     def _read_triggers(self, connection: Connection, now: float) -> tuple[Any, ...]:
         """Return values whose change may cause an early round, besides ends of allocations."""
-        read_newest_generations = connection.execute(_NEWEST, {"now_s": now}).scalar()
         return (
-            read_newest_generations,
+            connection.execute(_NEWEST, {"now_s": now}).scalar(),
             tuple(cluster_tables.gpus(connection).items()),
             tuple(sorted(self._read_capacity().items())),
         )
@@ -362,7 +356,7 @@ class QueueCluster:
         with self.store.read() as connection:
             built = snapshots.build_snapshot(connection, now)
             stored = cluster_tables.get_meta(connection, MEMORY) if self.options.warm else None
-            read_allocation_starts = (
+            allocation_starts = (
                 steadiness.read_allocation_starts(connection)
                 if self.options.stability.has_rest_rules
                 else steadiness.NOTHING
@@ -378,7 +372,7 @@ class QueueCluster:
         jobs_left_alone = (
             frozenset[str]()
             if self.ignores_stability
-            else steadiness.jobs_left_alone(problem, read_allocation_starts, self.options.stability)
+            else steadiness.jobs_left_alone(problem, allocation_starts, self.options.stability)
         )
         if jobs_left_alone:
             built = make_non_preemptible(built, jobs_left_alone)
@@ -415,10 +409,10 @@ class QueueCluster:
             outcome="decided",
             detail=_describe_left_alone(round_input.jobs_left_alone),
         )
-        compute_wants, changes = guarded_decision.compute_wants(problem, decision.allocation)
+        wants, changes = guarded_decision.compute_wants(problem, decision.allocation)
         token = self.lease_holder.token
         with self.store.write() as connection:
-            number = round_journal.append(connection, token, entry, compute_wants)
+            number = round_journal.append(connection, token, entry, wants)
             spending.write(connection, round_input.books)
             if self.options.warm:
                 cluster_tables.put_meta(
@@ -430,6 +424,7 @@ class QueueCluster:
                 )
         self._pending_round = (number, "applied", entry.detail)
         self._finish_round()
+        self._rounds_decided += 1
         self.log.round(number, problem, told, took_s, changes)
         return changes
 
@@ -458,16 +453,8 @@ class QueueCluster:
             )
             if round_input is not None:
                 spending.write(connection, round_input.books)
-        # the rules may hold if no jobs are left alone
-        self.is_retry_due = self.ignores_stability = round_input is not None and bool(
-            round_input.jobs_left_alone
-        )
-        self._decided_triggers, self._has_event, self.round_input, self.is_round_forced = (
-            self._observed_triggers,
-            False,
-            None,
-            False,
-        )
+        # if jobs were left alone: without that, there may be a plan that keeps every hard rule
+        self._finish_round(round_input is not None and bool(round_input.jobs_left_alone))
         self.log.failed(number, words, took_s)
         return number
 
@@ -489,22 +476,15 @@ class QueueCluster:
             seconds={"decide": round(took_s, 6)},
         )
 
-    def _finish_round(self) -> None:
-        (
-            self._decided_triggers,
-            self._has_event,
-            self.is_retry_due,
-            self.ignores_stability,
-            self.is_round_forced,
-        ) = (
-            self._observed_triggers,
-            False,
-            False,
-            False,
-            False,
-        )
+    def _finish_round(self, is_retry_due: bool = False) -> None:
+        """Forget what caused the round.
+
+        `is_retry_due`: the next round is due at once and ignores the rules of stability.
+        """
+        self._decided_triggers = self._observed_triggers
+        self._has_event = self.is_round_forced = False
+        self.is_retry_due = self.ignores_stability = is_retry_due
         self.round_input = None
-        self._rounds_decided += 1
 
     # ---- carrying it out
     # ------------------------------------------------------------------------------------------
@@ -545,31 +525,29 @@ class QueueCluster:
         capacity = self._read_capacity()
         with self.store.write() as connection:
             stops = allocations.order_stops(connection, token, now)
-            list_starts = allocations.order_starts(connection, token, now, capacity)
+            starts = allocations.order_starts(connection, token, now, capacity)
             if known is not None:
-                list_starts = list_starts + self._find_unreported(
-                    connection, known, {s.allocation.job_id for s in list_starts}
+                starts = starts + self._find_unreported(
+                    connection, known, {s.allocation.job_id for s in starts}
                 )
             if (
                 self._pending_round is not None
                 and not stops
-                and not list_starts
+                and not starts
                 and not _has_unmet_wants(connection)
             ):
                 round_journal.mark(connection, token, *self._pending_round)
                 self._pending_round = None
             # a start that was ordered before machines were lost waits until a round has made
             # free capacity for it
-            free_gpus = allocations.count_free_gpus(connection, capacity) if list_starts else {}
+            free_gpus = allocations.count_free_gpus(connection, capacity) if starts else {}
         for held in stops:
             self._command_executor("stop", self.executor.stop, held.job_id, held.generation, token)
-        for start in list_starts:
+        for start in starts:
             if free_gpus.get(start.allocation.pool, 0) < 0:
                 continue
             self._command_executor("start", self.executor.start, _build_order(start, token))
-        return {
-            (a.job_id, a.generation) for a in (*stops, *(start.allocation for start in list_starts))
-        }
+        return {(a.job_id, a.generation) for a in (*stops, *(start.allocation for start in starts))}
 
     @staticmethod
     def _find_unreported(

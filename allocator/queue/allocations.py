@@ -229,17 +229,13 @@ def order_starts(
         If the token is not the current one.
     """
     lease.check(connection, token)
-    rows, colocations = (
-        connection.execute(_WANTING, {"now_s": now_s}).all(),
-        Colocations.of(connection),
-    )
+    rows = connection.execute(_WANTING, {"now_s": now_s}).all()
+    colocations = Colocations.of(connection)
     new_colocations = colocations.find_exchanges()
     if rows:
-        free_gpus, read_gpu_types, jobs_to_start = (
-            count_free_gpus(connection, capacity),
-            cluster_tables.read_gpu_types(connection),
-            [],
-        )
+        free_gpus = count_free_gpus(connection, capacity)
+        gpu_types = cluster_tables.read_gpu_types(connection)
+        jobs_to_start = []
         for job in sorted(rows, key=lambda job: job.want_host != ""):  # primary jobs first
             placement = colocations.placement(job.job_id, job.want_host)
             if placement is StartPlacement.WAIT or (
@@ -257,7 +253,7 @@ def order_starts(
                     else (job.job_id, colocations.wanted_secondary[job.job_id])
                 )
             jobs_to_start.append(job)
-        _open_allocations(connection, jobs_to_start, read_gpu_types, now_s)
+        _open_allocations(connection, jobs_to_start, gpu_types, now_s)
     join(connection, new_colocations, now_s)
     return list_starts(connection)
 
@@ -274,7 +270,7 @@ def count_free_gpus(
 
 
 def _open_allocations(
-    connection: Connection, found: Sequence[Any], read_gpu_types: Mapping[str, str], now_s: float
+    connection: Connection, found: Sequence[Any], gpu_types: Mapping[str, str], now_s: float
 ) -> None:
     """Open the next allocation of each job, with the pool and GPUs that are wanted of it."""
     execute_many(
@@ -293,7 +289,7 @@ def _open_allocations(
                 job.generation + 1,
                 job.want_pool,
                 job.want_gpus,
-                read_gpu_types[job.want_pool],
+                gpu_types[job.want_pool],
                 now_s,
                 job.remaining_work,
             )

@@ -129,10 +129,10 @@ def _parse_time(at_s: float, now_s: float) -> str:
 
 def import_csv(args: argparse.Namespace) -> int:
     name = "standard input" if args.file == "-" else os.path.basename(args.file)
-    parse_submissions, warnings = csv_jobs.parse_submissions(_content(args.file), name)
+    submissions, warnings = csv_jobs.parse_submissions(_content(args.file), name)
     _warn(warnings)
     with Queue(args.queue) as queue, queue.store.write() as connection:
-        done, more = submit_to(connection, parse_submissions, queue.clock(), name)
+        done, more = submit_to(connection, submissions, queue.clock(), name)
     _warn(more)
     new = sum(s.new for s in done)
     if args.format == "json":
@@ -175,12 +175,8 @@ def list_(args: argparse.Namespace) -> int:
         found = verbs.list_jobs(
             connection, states=args.state, tenant=args.tenant, model=args.model, limit=args.limit
         )
-        rows, numbers, name = (
-            csv_jobs.job_records(connection, found),
-            verbs.counts(connection),
-            queue.store.name,
-        )
-        now = queue.clock()
+        rows, numbers = csv_jobs.job_records(connection, found), verbs.counts(connection)
+        name, now = queue.store.name, queue.clock()
     if args.format == "json":
         _json({"schema_version": 1, "queue": name, "now_s": now, "counts": numbers, "jobs": rows})
     elif args.format == "csv":
@@ -251,17 +247,15 @@ def show(args: argparse.Namespace) -> int:
     with Queue(args.queue) as queue, queue.store.read() as connection:
         job = verbs.show(connection, args.job)
         row, held = csv_jobs.job_records(connection, [job])[0], verbs.history(connection, args.job)
-        seen, read_turns = (
-            verbs.read_observations(connection, args.job),
-            verbs.read_turns(connection, args.job),
-        )
+        seen = verbs.read_observations(connection, args.job)
+        turns = verbs.read_turns(connection, args.job)
     if args.format == "json":
         _json(
             {
                 "schema_version": 1,
                 **row,
                 "allocations": held,
-                "shared": read_turns,
+                "shared": turns,
                 "observations": seen,
             }
         )
@@ -310,12 +304,12 @@ def show(args: argparse.Namespace) -> int:
                                 text(t["at_s"], 12),
                                 text(t["host"] or "its own"),
                             ]
-                            for t in read_turns
+                            for t in turns
                         ],
                         NUMBERS,
                     )
                 ]
-                if read_turns
+                if turns
                 else []
             ),
         ]
@@ -352,13 +346,10 @@ def pools(args: argparse.Namespace) -> int:
         if changes:
             queue.set_gpus(changes)
         with queue.store.read() as connection:
-            gpus, used, read_gpu_types = (
-                cluster_tables.gpus(connection),
-                cluster_tables.used(connection),
-                cluster_tables.read_gpu_types(connection),
-            )
+            gpus, used = cluster_tables.gpus(connection), cluster_tables.used(connection)
+            gpu_types = cluster_tables.read_gpu_types(connection)
     rows = [
-        {"pool": p, "gpu_type": read_gpu_types[p], "gpus": n, "used": used[p], "free": n - used[p]}
+        {"pool": p, "gpu_type": gpu_types[p], "gpus": n, "used": used[p], "free": n - used[p]}
         for p, n in gpus.items()
     ]
     if args.format == "json":
