@@ -97,7 +97,7 @@ def adopt(store: QueueDatabase, executor: LedgerExecutor, now_s: float) -> Adopt
         queue = identity.ensure_id(connection)
         known = identity.state(connection)
         held = lease.read_current(connection)
-    if held is not None and held.holder and now_s < held.expires_s <= now_s + 2 * held.ttl_s:
+    if held is not None and held.is_held(now_s):
         raise UsageError(
             f'"{held.holder}" leads the queue: stop it first, or wait until its lease is over'
         )

@@ -47,11 +47,7 @@ class LeaseHolder:
             return False
         with self._store.read() as connection:
             found = lease.read_current(connection)
-        if (
-            found is not None
-            and found.holder
-            and now_s < found.expires_s <= now_s + 2 * found.ttl_s
-        ):
+        if found is not None and found.is_held(now_s):
             raise Standby(f'"{found.holder}" leads (token {found.token})')
         with self._store.write() as connection:
             held = lease.take(connection, self.holder, self.ttl_s, now_s)

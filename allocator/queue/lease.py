@@ -27,6 +27,14 @@ class Lease:
     ttl_s: float
     expires_s: float
 
+    def is_held(self, now_s: float) -> bool:
+        """Return whether a controller has the lease now.
+
+        A lease that ends more than twice its own length from now was written by a clock that has
+        jumped, and counts as expired.
+        """
+        return bool(self.holder) and now_s < self.expires_s <= now_s + 2 * self.ttl_s
+
 
 def read_current(connection: Connection) -> Lease | None:
     """Return the present lease (holder "": released), or None if no controller ever took it."""
@@ -35,13 +43,12 @@ def read_current(connection: Connection) -> Lease | None:
 
 
 def take(connection: Connection, holder: str, ttl_s: float, now_s: float) -> Lease | None:
-    """Take the lease if no controller has it or it has expired; None: another controller has it.
+    """Take the lease unless another controller has it (None).
 
-    A lease that ends more than twice its own length from now was written by a clock that has
-    jumped, and counts as expired. The new token is larger than any before.
+    The new token is larger than any before.
     """
     found = read_current(connection)
-    if found is not None and found.holder and now_s < found.expires_s <= now_s + 2 * found.ttl_s:
+    if found is not None and found.is_held(now_s):
         return None
     new = Lease(holder, (found.token if found is not None else 0) + 1, ttl_s, now_s + ttl_s)
     _write(connection, new, found is None)
@@ -54,10 +61,7 @@ def seize(connection: Connection, holder: str, token: int, ttl_s: float, now_s: 
     Raises LeaseLost.
     """
     found = read_current(connection)
-    if found is not None and (
-        found.token >= token
-        or (found.holder and now_s < found.expires_s <= now_s + 2 * found.ttl_s)
-    ):
+    if found is not None and (found.token >= token or found.is_held(now_s)):
         raise LeaseLost(f'"{found.holder}" took the lease with token {found.token} meanwhile')
     _write(connection, Lease(holder, token, ttl_s, now_s + ttl_s), found is None)
 

@@ -187,11 +187,7 @@ def create_queue(
 def _refuse_running_controller(connection: Connection, store: QueueDatabase) -> None:
     """Raise InvalidInput while a controller of an older version runs."""
     found = lease.read_current(connection)
-    if (
-        found is not None
-        and found.holder
-        and time.time() < found.expires_s <= time.time() + 2 * found.ttl_s
-    ):
+    if found is not None and found.is_held(time.time()):
         raise _translate_fault(
             store,
             f'cannot be upgraded while the controller "{found.holder}" of an older version runs;'
