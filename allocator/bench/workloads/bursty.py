@@ -19,7 +19,7 @@ from allocator.bench.workloads.parts.measured import (
     PHILLY_SWEEPING,
     PHILLY_TENANTS,
 )
-from allocator.bench.workloads.parts.speeds import family_of, model_rows
+from allocator.bench.workloads.parts.speeds import draw_training
 from allocator.bench.workloads.parts.tables import Columns, GeneratedWorkload
 from allocator.domain.problem import Floats, Ints
 
@@ -67,20 +67,16 @@ def bursty(
         )
         size = np.minimum(size, gpus)
     requested = size[batch]
-    model, rate_1, c, curves = model_rows(
-        rng, family_of(requested * run_s / 3_600.0), ("V100",), group=batch
-    )
-    rate = draw.overhead_rate(rate_1, c, requested)
-    work = draw.round_digits(run_s * rate, 5)
-    window = draw.window_s(float((work / rate * requested).sum()), gpus, load)
+    training = draw_training(rng, requested, run_s, group=batch)
+    window = draw.window_s(float(training.gpu_s.sum()), gpus, load)
     submitted = submissions(rng, batch, window)
     order = np.argsort(submitted, kind="stable")
     wide = draw.elastic_max(rng, size, min(LARGEST, gpus))[batch]
     workload: Columns = {
         "job_id": draw.names(jobs),
         "submitted_s": submitted[order],
-        "model": [model[i] for i in order.tolist()],
-        "total_work": work[order],
+        "model": [training.model[i] for i in order.tolist()],
+        "total_work": training.work[order],
         "requested_gpus": requested[order],
         "min_gpus": np.ones(jobs, np.int64),
         "max_gpus": wide[order],
@@ -98,7 +94,7 @@ def bursty(
         {
             "workload.csv": workload,
             "pools.csv": pools,
-            "models.csv": curves,
+            "models.csv": training.curves,
             "tenants.csv": {"tenant": names},
         },
         window_s=window,

@@ -21,7 +21,7 @@ from allocator.bench.workloads.parts.measured import (
     ON_DEMAND,
     STARTUP_S,
 )
-from allocator.bench.workloads.parts.speeds import family_of, model_rows
+from allocator.bench.workloads.parts.speeds import draw_training
 from allocator.bench.workloads.parts.spot_tables import Walk, changes
 from allocator.bench.workloads.parts.tables import Columns, GeneratedWorkload
 from allocator.bench.workloads.zones import LIFE_H, MACHINE, REGIONS
@@ -82,19 +82,13 @@ class SpotZones:
 def demand(rng: np.random.Generator, jobs: int, most: int) -> Demand:
     """Draw the jobs of this family of workloads; no request is above `most` GPUs."""
     requested = np.minimum(draw.draw_in_strata(rng, SIZES, np.ones(jobs)), most)
-    run_s = np.clip(
-        MEDIAN_S * np.exp(SIGMA * draw.scores_in_strata(rng, np.ones(jobs))), SHORTEST_S, LONGEST_S
-    )
-    model, rate_1, c, curves = model_rows(
-        rng, family_of(requested * run_s / 3_600.0), ("V100",), np.arange(jobs)
-    )
-    rate = draw.overhead_rate(rate_1, c, requested)
-    work = draw.round_digits(run_s * rate, 5)
+    run_s = np.clip(draw.lognormal_in_strata(rng, MEDIAN_S, SIGMA, jobs), SHORTEST_S, LONGEST_S)
+    training = draw_training(rng, requested, run_s)
     return Demand(
         {
             "job_id": draw.names(jobs),
-            "model": model,
-            "total_work": work,
+            "model": training.model,
+            "total_work": training.work,
             "requested_gpus": requested,
             "min_gpus": np.ones(jobs, np.int64),
             "max_gpus": draw.elastic_max(rng, requested, 16),
@@ -102,8 +96,8 @@ def demand(rng: np.random.Generator, jobs: int, most: int) -> Demand:
             "checkpoint_s": [CHECKPOINT_S] * jobs,
             "checkpoint_every_s": [CHECKPOINT_EVERY_S] * jobs,
         },
-        curves,
-        work / rate * requested,
+        training.curves,
+        training.gpu_s,
     )
 
 

@@ -16,7 +16,7 @@ from allocator.bench.workloads.parts.measured import (
     VENUS_JOBS_PER_H,
     VENUS_WEEKDAYS,
 )
-from allocator.bench.workloads.parts.speeds import family_of, model_rows
+from allocator.bench.workloads.parts.speeds import draw_training
 from allocator.bench.workloads.parts.tables import Columns, GeneratedWorkload
 from allocator.domain.problem import Floats
 
@@ -57,7 +57,7 @@ def diurnal(
     """
     rng = np.random.default_rng(seed)
     sigma = float(np.sqrt(2.0 * np.log(HELIOS_DURATION_S["mean"] / HELIOS_DURATION_S["median"])))
-    run_s = HELIOS_DURATION_S["median"] * np.exp(sigma * draw.scores_in_strata(rng, np.ones(jobs)))
+    run_s = draw.lognormal_in_strata(rng, HELIOS_DURATION_S["median"], sigma, jobs)
     days = max(DAYS, round(jobs / VENUS_JOBS_PER_H / 24.0))
     run_s = np.clip(run_s, SHORTEST_S, draw.longest_s(days, longest_h))
     requested = draw.draw_in_strata(rng, SIZES, np.ones(jobs))
@@ -65,18 +65,14 @@ def diurnal(
     if gpus is None:
         gpus = draw.cluster_gpus(demand, days * 86_400.0, load, NODE, FEWEST)
     requested = np.minimum(requested, gpus)
-    model, rate_1, c, curves = model_rows(
-        rng, family_of(requested * run_s / 3_600.0), ("V100",), np.arange(jobs)
-    )
-    rate = draw.overhead_rate(rate_1, c, requested)
-    work = draw.round_digits(run_s * rate, 5)
-    window = draw.window_s(float((work / rate * requested).sum()), gpus, load)
+    training = draw_training(rng, requested, run_s)
+    window = draw.window_s(float(training.gpu_s.sum()), gpus, load)
     team = rng.choice(len(TEAMS), jobs, p=TEAM_SHARE)
     workload: Columns = {
         "job_id": draw.names(jobs),
         "submitted_s": np.floor(draw.arrivals(rng, *intensity(window), jobs)),
-        "model": model,
-        "total_work": work,
+        "model": training.model,
+        "total_work": training.work,
         "requested_gpus": requested,
         "min_gpus": np.ones(jobs, np.int64),
         "max_gpus": draw.elastic_max(rng, requested, min(LARGEST, gpus)),
@@ -94,7 +90,7 @@ def diurnal(
         {
             "workload.csv": workload,
             "pools.csv": pools,
-            "models.csv": curves,
+            "models.csv": training.curves,
             "tenants.csv": {"tenant": list(TEAMS)},
         },
         window_s=window,

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from allocator.bench.workloads.parts import draw
-from allocator.bench.workloads.parts.speeds import family_of, model_rows
+from allocator.bench.workloads.parts.speeds import draw_training
 from allocator.bench.workloads.parts.tables import Columns, GeneratedWorkload
 
 GPUS = 64
@@ -37,20 +37,10 @@ def due(*, seed: int, load: float, jobs: int, gpus: int | None = None) -> Genera
     types = [t for t, _ in POOLS]
     size = [NODE * max(1, round(share * (gpus or GPUS) / NODE)) for _, share in POOLS]
     requested = draw.draw_in_strata(rng, SIZES, np.ones(jobs))
-    run_s = np.clip(
-        MEDIAN_S * np.exp(SIGMA * draw.scores_in_strata(rng, np.ones(jobs))), SHORTEST_S, LONGEST_S
-    )
-    model, rate_1, c, curves = model_rows(
-        rng, family_of(requested * run_s / 3_600.0), types, np.arange(jobs)
-    )
-    rate = draw.overhead_rate(rate_1, c, requested)
-    work = draw.round_digits(run_s * rate, 5)
-    demand = work / rate * requested
-    v100s = sum(
-        n * float(np.average(draw.speed_ups(model, requested, t, curves), weights=demand))
-        for t, n in zip(types, size, strict=True)
-    )
-    window = draw.window_s(float(demand.sum()), v100s, load)
+    run_s = np.clip(draw.lognormal_in_strata(rng, MEDIAN_S, SIGMA, jobs), SHORTEST_S, LONGEST_S)
+    training = draw_training(rng, requested, run_s, types)
+    v100s = sum(n * training.mean_speed_up(requested, t) for t, n in zip(types, size, strict=True))
+    window = draw.window_s(float(training.gpu_s.sum()), v100s, load)
     submitted = np.floor(draw.arrivals(rng, np.ones(1), window, jobs))
     low, high = np.array(SLACK)[rng.integers(0, len(SLACK), jobs)].T
     until = np.ceil(submitted + GRACE_S + rng.uniform(low, high) * run_s)
@@ -58,8 +48,8 @@ def due(*, seed: int, load: float, jobs: int, gpus: int | None = None) -> Genera
     workload: Columns = {
         "job_id": draw.names(jobs),
         "submitted_s": submitted,
-        "model": model,
-        "total_work": work,
+        "model": training.model,
+        "total_work": training.work,
         "requested_gpus": requested,
         "min_gpus": np.ones(jobs, np.int64),
         "max_gpus": draw.elastic_max(rng, requested, LARGEST),
@@ -77,7 +67,7 @@ def due(*, seed: int, load: float, jobs: int, gpus: int | None = None) -> Genera
     return GeneratedWorkload(
         "due",
         {"interval_s": 300, "restart_s": 45, "objective": "tardiness"},
-        {"workload.csv": workload, "pools.csv": pools, "models.csv": curves},
+        {"workload.csv": workload, "pools.csv": pools, "models.csv": training.curves},
         window_s=window,
         load=load,
     )

@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from allocator.bench.workloads.parts import draw
-from allocator.bench.workloads.parts.speeds import family_of, model_rows
+from allocator.bench.workloads.parts.speeds import draw_training
 from allocator.bench.workloads.parts.tables import Columns, GeneratedWorkload
 
 GPUS, NODE, LARGEST = 64, 8, 16
@@ -34,25 +34,21 @@ def interactive(*, seed: int, load: float, jobs: int, gpus: int | None = None) -
     session = np.arange(jobs) < round(SESSIONS * jobs)
     session = session[rng.permutation(jobs)]
     requested = np.where(session, 1, draw.draw_in_strata(rng, SIZES, np.ones(jobs)))
-    batch_s = MEDIAN_S * np.exp(SIGMA * draw.scores_in_strata(rng, np.ones(jobs)))
+    batch_s = draw.lognormal_in_strata(rng, MEDIAN_S, SIGMA, jobs)
     run_s = np.where(
         session,
         np.maximum(SHORTEST_S, rng.exponential(SESSION_S, jobs)),
         np.minimum(batch_s, LONGEST_S),
     )
-    model, rate_1, c, curves = model_rows(
-        rng, family_of(requested * run_s / 3_600.0), ("V100",), np.arange(jobs)
-    )
-    rate = draw.overhead_rate(rate_1, c, requested)
-    work = draw.round_digits(run_s * rate, 5)
-    window = draw.window_s(float((work / rate * requested).sum()), size, load)
+    training = draw_training(rng, requested, run_s)
+    window = draw.window_s(float(training.gpu_s.sum()), size, load)
     gives = ~session & (rng.random(jobs) < 0.5)
     most = np.where(session, 1, draw.elastic_max(rng, requested, LARGEST))
     workload: Columns = {
         "job_id": draw.names(jobs),
         "submitted_s": np.floor(draw.arrivals(rng, np.ones(1), window, jobs)),
-        "model": model,
-        "total_work": work,
+        "model": training.model,
+        "total_work": training.work,
         "requested_gpus": requested,
         "min_gpus": np.ones(jobs, np.int64),
         "max_gpus": np.minimum(most, size),
@@ -61,7 +57,7 @@ def interactive(*, seed: int, load: float, jobs: int, gpus: int | None = None) -
         "interactive": ["true" if s else "false" for s in session.tolist()],
         "shrinkable": ["true" if g else "false" for g in gives.tolist()],
     }
-    mean_s = float((work / rate)[session].mean()) if session.any() else SESSION_S
+    mean_s = float(training.gpu_s[session].mean()) if session.any() else SESSION_S
     pools: Columns = {
         "pool": ["v100"],
         "gpu_type": ["V100"],
@@ -79,7 +75,7 @@ def interactive(*, seed: int, load: float, jobs: int, gpus: int | None = None) -
         {
             "workload.csv": workload,
             "pools.csv": pools,
-            "models.csv": curves,
+            "models.csv": training.curves,
             "interactive.csv": kept,
         },
         window_s=window,

@@ -22,7 +22,7 @@ from allocator.bench.workloads.parts.measured import (
     SPOT_REVOCATIONS,
     STARTUP_S,
 )
-from allocator.bench.workloads.parts.speeds import family_of, model_rows
+from allocator.bench.workloads.parts.speeds import draw_training
 from allocator.bench.workloads.parts.tables import Columns, GeneratedWorkload
 
 GPUS = 64
@@ -67,22 +67,18 @@ def mixed(*, seed: int, load: float, jobs: int, gpus: int | None = None) -> Gene
     types = [p[0] for p in POOLS]
     pools = _pools(gpus or GPUS)
     requested = np.minimum(requested, min(pools["gpus"]))
-    model, rate_1, c, curves = model_rows(rng, family_of(gpu_s / 3_600.0), types, np.arange(jobs))
-    rate = draw.overhead_rate(rate_1, c, requested)
-    work = draw.round_digits(gpu_s / requested * rate, 5)
-    demand = work / rate * requested
+    training = draw_training(rng, requested, gpu_s / requested, types)
     v100s = sum(
-        n * float(np.average(draw.speed_ups(model, requested, t, curves), weights=demand))
-        for t, n in zip(types, pools["gpus"], strict=True)
+        n * training.mean_speed_up(requested, t) for t, n in zip(types, pools["gpus"], strict=True)
     )
-    window = draw.window_s(float(demand.sum()), v100s, load)
+    window = draw.window_s(float(training.gpu_s.sum()), v100s, load)
     tenant = rng.choice(len(TENANTS), jobs, p=[t[1] for t in TENANTS])
     picky = np.where(rng.random(jobs) < PICKY, rng.integers(0, len(ACCEPTED), jobs), -1)
     workload: Columns = {
         "job_id": draw.names(jobs),
         "submitted_s": np.floor(draw.arrivals(rng, np.ones(1), window, jobs)),
-        "model": model,
-        "total_work": work,
+        "model": training.model,
+        "total_work": training.work,
         "requested_gpus": requested,
         "min_gpus": np.ones(jobs, np.int64),
         "max_gpus": draw.elastic_max(rng, requested, LARGEST),
@@ -107,7 +103,7 @@ def mixed(*, seed: int, load: float, jobs: int, gpus: int | None = None) -> Gene
         {
             "workload.csv": workload,
             "pools.csv": pools,
-            "models.csv": curves,
+            "models.csv": training.curves,
             "tenants.csv": tenants,
         },
         window_s=window,

@@ -89,7 +89,7 @@ def sharing(
         able[k][int(u * len(able[k]))] for k, u in zip(size.tolist(), pick.tolist(), strict=True)
     ]
     steps = np.clip(
-        np.round(STEPS * np.exp(SIGMA * draw.scores_in_strata(rng, np.ones(jobs)))),
+        np.round(draw.lognormal_in_strata(rng, STEPS, SIGMA, jobs)),
         100.0,
         MOST_STEPS,
     )

@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from allocator.bench.workloads.parts import draw
-from allocator.bench.workloads.parts.availability import prices
+from allocator.bench.workloads.parts.availability import draw_stretches, prices
 from allocator.bench.workloads.parts.measured import (
     CHECKPOINT_EVERY_S,
     CHECKPOINT_S,
@@ -20,7 +20,7 @@ from allocator.bench.workloads.parts.measured import (
     SPOT_REVOCATIONS,
     STARTUP_S,
 )
-from allocator.bench.workloads.parts.speeds import family_of, model_rows
+from allocator.bench.workloads.parts.speeds import draw_training
 from allocator.bench.workloads.parts.tables import Columns, GeneratedWorkload
 from allocator.domain.problem import Floats, Ints
 
@@ -44,27 +44,20 @@ def spot(*, seed: int, load: float, jobs: int, gpus: int | None = None) -> Gener
     rng = np.random.default_rng(seed)
     reserved, machines = _machines(gpus or GPUS)
     requested = np.minimum(draw.draw_in_strata(rng, SIZES, np.ones(jobs)), reserved)
-    run_s = np.minimum(
-        MEDIAN_S * np.exp(SIGMA * draw.scores_in_strata(rng, np.ones(jobs))), LONGEST_S
-    )
-    model, rate_1, c, curves = model_rows(
-        rng, family_of(requested * run_s / 3_600.0), ("V100", "A100"), np.arange(jobs)
-    )
-    rate = draw.overhead_rate(rate_1, c, requested)
-    work = draw.round_digits(run_s * rate, 5)
-    demand = work / rate * requested
-    faster = np.average(draw.speed_ups(model, requested, "A100", curves), weights=demand)
-    horizon = 3.0 * float(demand.sum()) / (reserved * load) + 86_400.0
+    run_s = np.minimum(draw.lognormal_in_strata(rng, MEDIAN_S, SIGMA, jobs), LONGEST_S)
+    training = draw_training(rng, requested, run_s, ("V100", "A100"))
+    faster = training.mean_speed_up(requested, "A100")
+    horizon = 3.0 * float(training.gpu_s.sum()) / (reserved * load) + 86_400.0
     at, there = availability(rng, machines, horizon)
     passed = np.diff(at, append=horizon)
     given = np.concatenate([[0.0], np.cumsum(passed * (reserved + there * MACHINE * faster))])
-    window = float(np.interp(demand.sum() / load, given, np.append(at, horizon)))
+    window = float(np.interp(training.gpu_s.sum() / load, given, np.append(at, horizon)))
     prices_at, price = prices(rng, ON_DEMAND["A100"], 3.0 * window + 86_400.0)
     workload: Columns = {
         "job_id": draw.names(jobs),
         "submitted_s": np.floor(draw.arrivals(rng, np.ones(1), window, jobs)),
-        "model": model,
-        "total_work": work,
+        "model": training.model,
+        "total_work": training.work,
         "requested_gpus": requested,
         "min_gpus": np.ones(jobs, np.int64),
         "max_gpus": draw.elastic_max(rng, requested, 16),
@@ -99,7 +92,7 @@ def spot(*, seed: int, load: float, jobs: int, gpus: int | None = None) -> Gener
         {
             "workload.csv": workload,
             "pools.csv": pools,
-            "models.csv": curves,
+            "models.csv": training.curves,
             "capacity.csv": capacity,
             "prices.csv": walk,
         },
@@ -122,17 +115,13 @@ def availability(rng: np.random.Generator, machines: int, until_s: float) -> tup
         left, turn = left - size, turn + 1
         runs = 2 + int(2 * until_s / 3_600.0)
         lengths = np.empty(2 * runs)
-        lengths[::2], lengths[1::2] = _mixture(rng, THERE_H, runs), _mixture(rng, GONE_H, runs)
+        lengths[::2], lengths[1::2] = (
+            draw_stretches(rng, THERE_H, runs),
+            draw_stretches(rng, GONE_H, runs),
+        )
         ends = np.ceil(np.cumsum(lengths))
         ends = ends[ends < until_s]
         times += [np.zeros(1), ends]
         steps += [np.array([size]), np.where(np.arange(len(ends)) % 2, size, -size)]
     at, place = np.unique(np.concatenate(times), return_inverse=True)
     return at, np.cumsum(np.bincount(place, np.concatenate(steps))).astype(np.int64)
-
-
-def _mixture(
-    rng: np.random.Generator, kinds: tuple[tuple[float, float], ...], count: int
-) -> Floats:
-    share, mean_h = np.array(kinds).T
-    return np.asarray(rng.exponential(3_600.0 * mean_h[rng.choice(len(kinds), count, p=share)]))

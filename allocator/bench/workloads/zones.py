@@ -18,7 +18,7 @@ from allocator.bench.workloads.parts.measured import (
     ON_DEMAND,
     STARTUP_S,
 )
-from allocator.bench.workloads.parts.speeds import family_of, model_rows
+from allocator.bench.workloads.parts.speeds import draw_training
 from allocator.bench.workloads.parts.spot_tables import changes
 from allocator.bench.workloads.parts.tables import Columns, GeneratedWorkload
 
@@ -47,15 +47,9 @@ def zones(*, seed: int, load: float, jobs: int, gpus: int | None = None) -> Gene
     names = [f"{region}-{'abc'[i]}" for region, count in REGIONS.items() for i in range(count)]
     machines = max(1, round((total - reserved - rented) / MACHINE / len(names)))
     requested = np.minimum(draw.draw_in_strata(rng, SIZES, np.ones(jobs)), reserved)
-    run_s = np.minimum(
-        MEDIAN_S * np.exp(SIGMA * draw.scores_in_strata(rng, np.ones(jobs))), LONGEST_S
-    )
-    model, rate_1, c, curves = model_rows(
-        rng, family_of(requested * run_s / 3_600.0), ("V100",), np.arange(jobs)
-    )
-    rate = draw.overhead_rate(rate_1, c, requested)
-    work = draw.round_digits(run_s * rate, 5)
-    demand = float((work / rate * requested).sum())
+    run_s = np.minimum(draw.lognormal_in_strata(rng, MEDIAN_S, SIGMA, jobs), LONGEST_S)
+    training = draw_training(rng, requested, run_s)
+    demand = float(training.gpu_s.sum())
     horizon = 3.0 * demand / ((reserved + rented) * load) + 4 * 86_400.0
     there = spot_zones.zones(rng, tuple(REGIONS.values()), machines, horizon)
     at = np.unique(np.concatenate([z.at_s for z in there]))
@@ -68,8 +62,8 @@ def zones(*, seed: int, load: float, jobs: int, gpus: int | None = None) -> Gene
     workload: Columns = {
         "job_id": draw.names(jobs),
         "submitted_s": submitted,
-        "model": model,
-        "total_work": work,
+        "model": training.model,
+        "total_work": training.work,
         "requested_gpus": requested,
         "min_gpus": np.ones(jobs, np.int64),
         "max_gpus": draw.elastic_max(rng, requested, 16),
@@ -95,7 +89,7 @@ def zones(*, seed: int, load: float, jobs: int, gpus: int | None = None) -> Gene
         {
             "workload.csv": workload,
             "pools.csv": pools,
-            "models.csv": curves,
+            "models.csv": training.curves,
             **changes(names, there, MACHINE, walks, until),
         },
         window_s=window,

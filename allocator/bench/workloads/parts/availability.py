@@ -98,8 +98,8 @@ def on_off(rng: np.random.Generator, up: float, until_s: float) -> StepFunction:
     while True:
         lengths = np.empty(2 * count)
         lengths[first::2], lengths[1 - first :: 2] = (
-            _draw(rng, GONE_H, count),
-            _draw(rng, runs, count),
+            draw_stretches(rng, GONE_H, count),
+            draw_stretches(rng, runs, count),
         )
         lengths[0] *= rng.random()  # the function starts somewhere inside a stretch
         ends = np.ceil(np.cumsum(lengths))
@@ -125,7 +125,8 @@ def prices(rng: np.random.Generator, on_demand: float, until_s: float) -> tuple[
     return at, np.round(share * on_demand, 3)
 
 
-def _draw(rng: np.random.Generator, kinds: Mixture, count: int) -> Floats:
+def draw_stretches(rng: np.random.Generator, kinds: Mixture, count: int) -> Floats:
+    """Draw lengths in seconds of `count` stretches."""
     share, mean_h = np.array(kinds).T
     return np.asarray(rng.exponential(HOUR * mean_h[rng.choice(len(kinds), count, p=share)]))
 

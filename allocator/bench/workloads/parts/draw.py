@@ -47,6 +47,11 @@ def scores_in_strata(rng: Rng, weight: Floats | Ints) -> Floats:
     return np.asarray(ndtri(np.clip(_strata(rng, weight), 1e-9, 1.0 - 1e-9)))
 
 
+def lognormal_in_strata(rng: Rng, median: float, sigma: float, count: int) -> Floats:
+    """Draw log-normal values, each from its own slice of the distribution, all equally probable."""
+    return median * np.exp(sigma * scores_in_strata(rng, np.ones(count)))
+
+
 def _strata(rng: Rng, weight: Floats | Ints) -> Floats:
     """Draw uniform values that together cover (0, 1).
 

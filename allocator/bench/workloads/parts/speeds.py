@@ -6,6 +6,7 @@ The speed on n GPUs of a type is t1 n / (1 + c (n - 1)). Each model variant has 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,56 @@ CHOICES = ((0, 1), (2, 3), (4, 4), (5, 5))
 SAMPLES_PER_S = (900.0, 2_500.0, 40.0, 90.0, 60.0, 380.0)  # on one V100, order of magnitude
 
 
-def family_of(gpu_hours: Floats) -> Ints:
+@dataclass(frozen=True)
+class Training:
+    """Model and work of each job, and the speeds of all models.
+
+    Attributes
+    ----------
+    model : names, J of them.
+    work : units of the model, five digits, shape (J,).
+    gpu_s : GPU-seconds of that work on V100s at the requested sizes, shape (J,).
+    curves : columns of models.csv.
+    """
+
+    model: list[str]
+    work: Floats
+    gpu_s: Floats
+    curves: dict[str, list[Any]]
+
+    def mean_speed_up(self, requested: Ints, gpu_type: str) -> float:
+        """Return the speed on a type over that on a V100, averaged over the GPU-seconds of jobs."""
+        speed_up = draw.speed_ups(self.model, requested, gpu_type, self.curves)
+        return float(np.average(speed_up, weights=self.gpu_s))
+
+
+def draw_training(
+    rng: np.random.Generator,
+    requested: Ints,
+    run_s: Floats,
+    types: Sequence[str] = ("V100",),
+    group: Ints | None = None,
+) -> Training:
+    """Draw models for jobs that take `run_s` seconds on V100s at the requested sizes.
+
+    Parameters
+    ----------
+    rng : source of every draw.
+    requested, run_s : (J,).
+    types : GPU types of models.csv.
+    group : number of the sweep of each job, shape (J,). Jobs of one sweep take the same variant
+    within a class. Without it, each job is alone.
+    """
+    group = np.arange(len(requested)) if group is None else group
+    model, rate_1, c, curves = _model_rows(
+        rng, _family_of(requested * run_s / 3_600.0), types, group
+    )
+    rate = draw.overhead_rate(rate_1, c, requested)
+    work = draw.round_digits(run_s * rate, 5)
+    return Training(model, work, work / rate * requested, curves)
+
+
+def _family_of(gpu_hours: Floats) -> Ints:
     """Return the class of each job by its GPU-hours, shape (J,).
 
     It is 0 below 1, 1 below 10, 2 below 100, and 3 above.
@@ -30,13 +80,13 @@ def family_of(gpu_hours: Floats) -> Ints:
     return np.searchsorted(np.array(UP_TO_H), gpu_hours, side="right")
 
 
-def model_rows(
+def _model_rows(
     rng: np.random.Generator, kind: Ints, types: Sequence[str], group: Ints
 ) -> tuple[list[str], Floats, Floats, dict[str, list[Any]]]:
     """Return model name, t1 and c on a V100 of each job, shapes (J,), and models.csv.
 
-    `kind` is the class of each job (family_of). Jobs of one `group` (a sweep) take the same variant
-    within a class.
+    `kind` is the class of each job (_family_of). Jobs of one `group` (a sweep) take the same
+    variant within a class.
     """
     pick = rng.integers(0, 2, int(group.max()) + 1)[group]
     variant = rng.integers(0, VARIANTS, int(group.max()) + 1)[group]
