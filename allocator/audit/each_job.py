@@ -137,10 +137,10 @@ def _size_allowed(s: AuditContext) -> Bools:
         allowed = ((s.gpus & (s.gpus - 1)) == 0) & (s.gpus <= node) | (s.gpus % node == 0)
     if listed.any():
         span = MOST_GPUS + 1
-        option_table = np.concatenate(
+        listed_sizes = np.concatenate(
             [code * span + sizes for code, sizes in enumerate(s.problem.size_lists)]
         )
-        allowed = np.where(listed, np.isin(jobs.sizes * span + s.gpus, option_table), allowed)
+        allowed = np.where(listed, np.isin(jobs.sizes * span + s.gpus, listed_sizes), allowed)
     return allowed
 
 

@@ -23,21 +23,21 @@ def most_gpus(s: AuditContext, tenant: int, at_least: int) -> int:
     goal = int(s.problem.tenants.guaranteed_gpus[tenant])
     job, pool, gpus, _ = s.options(np.flatnonzero(s.problem.jobs.tenant == tenant))
     cuts = np.flatnonzero(np.diff(job)) + 1
-    option_sizes: list[list[tuple[int, int]]] = [
+    sizes_of_jobs: list[list[tuple[int, int]]] = [
         list(zip(p.tolist(), k.tolist(), strict=True))
         for p, k in zip(np.split(pool, cuts), np.split(gpus, cuts), strict=True)
     ]
-    if _best_ignoring_pools(option_sizes, goal) <= at_least:
+    if _best_ignoring_pools(sizes_of_jobs, goal) <= at_least:
         return at_least
     capacity: list[int] = s.problem.pools.gpus.tolist()
     states, work = {(0,) * len(capacity)}, 0  # GPUs taken of each pool
-    for option_table in option_sizes:
-        work += len(states) * len(option_table)
+    for sizes in sizes_of_jobs:
+        work += len(states) * len(sizes)
         if work > WORK:
             return at_least
         new = set(states)
         for state in states:
-            for p, k in option_table:
+            for p, k in sizes:
                 total = sum(state) + k
                 if total <= goal and state[p] + k <= capacity[p]:
                     if total > at_least:
@@ -47,15 +47,15 @@ def most_gpus(s: AuditContext, tenant: int, at_least: int) -> int:
     return at_least
 
 
-def _best_ignoring_pools(option_sizes: list[list[tuple[int, int]]], goal: int) -> int:
+def _best_ignoring_pools(sizes_of_jobs: list[list[tuple[int, int]]], goal: int) -> int:
     """Return the largest sum <= goal of at most one size per job, with pools ignored.
 
     It is at least u. Bit n of `sums` means that n is a sum.
     """
     sums, inside = 1, (1 << goal + 1) - 1
-    for option_table in option_sizes:
+    for sizes in sizes_of_jobs:
         longer = sums
-        for k in {k for _, k in option_table if k <= goal}:
+        for k in {k for _, k in sizes if k <= goal}:
             longer |= sums << k
         sums = longer & inside
         if sums >> goal:

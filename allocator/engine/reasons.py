@@ -199,7 +199,7 @@ def find_reasons(
     better = is_better(round_, chosen)
     usage_cost = named.usage_cost(round_)
     wants = _any_option_of_job(len(problem.jobs), m.job)(better) | (chosen < 0)
-    flags, pays_for_gpus, fits = _flag_codes(round_, chosen, better, m.value - usage_cost)
+    flags, pays_price, fits = _flag_codes(round_, chosen, better, m.value - usage_cost)
     early = np.any(list(flags.values()), axis=0)
     best, offered, needed = price_to_beat(round_, chosen, usage_cost)
     counts = np.append(m.value, 0.0)[best] > NEGLIGIBLE * m.value.max(initial=0.0)
@@ -212,7 +212,7 @@ def find_reasons(
         "not_evaluated": ((best >= 0) & fits) | helpless,
         "budget": alone == BUDGET,
         "quota": alone == QUOTA,
-        "capacity": (alone == GPUS) & pays_for_gpus,
+        "capacity": (alone == GPUS) & pays_price,
     }
     names = [np.array(name, dtype=object) for name in cases]
     code = np.select([*cases.values()], names, "outranked").tolist()
@@ -327,8 +327,8 @@ def _flag_codes(
         "exceeds_quota": some & ~any_of_job(better & alone),
         "protected": (some & ~any_of_job(better & movable)) | (~on & lost),
     }
-    pays_for_gpus = any_of_job(better & (gain > PAYS * np.abs(m.value)) & ~fits_capacity)
-    return codes, pays_for_gpus, any_of_job(better & fits_capacity & granted)
+    pays_price = any_of_job(better & (gain > PAYS * np.abs(m.value)) & ~fits_capacity)
+    return codes, pays_price, any_of_job(better & fits_capacity & granted)
 
 
 def _may_change(round_: CompiledRound, chosen: Ints) -> Bools:

@@ -161,8 +161,8 @@ def minimise_dual(
     p = rows.split(best.prices[choices.rows])
     whole: Smooth | None = None
     groups = len(choices.filled)
-    sample_of_choices = groups > 1.5 * SAMPLE and not warm
-    if sample_of_choices:
+    is_sampled = groups > 1.5 * SAMPLE and not warm
+    if is_sampled:
         part = rows.smooth(choices, _sample(choices, SAMPLE))
         p = _first_prices(part)
         for mu in (0.06, 0.015, 0.004):
@@ -178,12 +178,10 @@ def minimise_dual(
     whole = rows.smooth(choices, None)
     few = max(SHAPE, SHAPE_PER_ROW * choices.R)
     shape = rows.smooth(choices, _sample(choices, few)) if few < groups / 1.5 else None
-    if not warm and (
-        not sample_of_choices or whole.exact(p) * rows.value_scale > best.bound * (1 + 1e-9)
-    ):
-        p, sample_of_choices = _first_prices(whole), False  # no sample, or a misleading one
+    if not warm and (not is_sampled or whole.exact(p) * rows.value_scale > best.bound * (1 + 1e-9)):
+        p, is_sampled = _first_prices(whole), False  # no sample, or a misleading one
     stale, patience = 0, 1 if choices.n > 20_000 else 2
-    for mu in _temperatures(sample_of_choices, warm):
+    for mu in _temperatures(is_sampled, warm):
         if mu < coldest or time.monotonic() >= until:
             break
         p, _ = newton(whole, p, mu, max(1e-7, min(1e-4, mu * 1e-2)), until, shape=shape)
@@ -226,9 +224,9 @@ def _sample(choices: Choices, size: int) -> Ints:
     return choices.filled[np.sort(drawn)]
 
 
-def _temperatures(sample_of_choices: bool, warm: bool) -> tuple[float, ...]:
+def _temperatures(is_sampled: bool, warm: bool) -> tuple[float, ...]:
     all_ = (0.06, 0.015, 0.004, 0.001, 2.5e-4, 6e-5, 1.5e-5)
-    return all_[3:] if warm else all_[2:] if sample_of_choices else all_
+    return all_[3:] if warm else all_[2:] if is_sampled else all_
 
 
 @dataclass(frozen=True)

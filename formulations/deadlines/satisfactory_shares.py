@@ -15,7 +15,7 @@ carried out in rounds of D seconds.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -101,19 +101,9 @@ def soonest(need: DeadlineNeed, free: Ints, slot_s: float) -> float:
     """
     best = np.inf
     for k in range(len(need.sizes)):
-        only = DeadlineNeed(
-            need.sizes[: k + 1],
-            need.rate[: k + 1],
-            need.work,
-            np.inf,
-            need.pause_s,
-            need.change_s,
-            need.held,
-        )
-        usable_gpus = np.searchsorted(only.sizes, np.minimum(only.sizes[-1], free), side="right")[
-            None, :
-        ]
-        work, useful = _work(only, usable_gpus, len(free), slot_s)
+        only = replace(need, sizes=need.sizes[: k + 1], rate=need.rate[: k + 1], due_s=np.inf)
+        index = np.searchsorted(only.sizes, np.minimum(only.sizes[-1], free), side="right")
+        work, useful = _work(only, index[None, :], len(free), slot_s)
         done = np.cumsum(work[0])
         if not len(done) or done[-1] < need.work * (1 - 1e-12):
             continue
@@ -124,7 +114,7 @@ def soonest(need: DeadlineNeed, free: Ints, slot_s: float) -> float:
             last * slot_s
             + slot_s
             - useful[0, last]
-            + (need.work - before) / only.rate[usable_gpus[0, last] - 1],
+            + (need.work - before) / only.rate[index[last] - 1],
         )
     return float(best)
 

@@ -148,15 +148,15 @@ class _Forecast:
 
     def start(self, j: int, now: float) -> int | None:
         """Start a job if one of its options fits; return the option, None if it keeps waiting."""
-        m, q, most = self._option_table, self._problem.jobs.tenant[j], 1e-9
+        m, q, rounding = self._option_table, self._problem.jobs.tenant[j], 1e-9
         for o in self.options(j).tolist():
             self.looks += 1
             pool, gpus, cost = m.pool[o], m.gpus[o], m.cost[o]
             if (
                 gpus <= self._free[pool]
-                and cost <= self._dollars + most
+                and cost <= self._dollars + rounding
                 and gpus <= self._quota[q]
-                and cost <= self._tenant_dollars[q] + most
+                and cost <= self._tenant_dollars[q] + rounding
             ):
                 self._free[pool] -= gpus
                 self._dollars -= cost

@@ -292,9 +292,9 @@ class Colocations:
     ) -> tuple[Ints, Ints]:
         """Select the entries that break the inequality most, at most KINDS for each option."""
         out = []
-        for side, at, pays_for_gpus in ((self.primary, h, pays_h), (self.secondary, g, pays_g)):
+        for side, at, pays in ((self.primary, h, pays_h), (self.secondary, g, pays_g)):
             option = side.option[at]
-            order = np.lexsort((-pays_for_gpus, option))
+            order = np.lexsort((-pays, option))
             first = np.flatnonzero(np.append(True, np.diff(option[order]) != 0)[: len(order)])
             rank = np.arange(len(order)) - np.repeat(first, np.diff(np.append(first, len(order))))
             out.append(at[order[rank < KINDS]])

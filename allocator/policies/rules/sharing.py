@@ -45,11 +45,9 @@ def bsbf(task: Task) -> Proposal:
     """
     round_ = task.round
     o, secondary_s, primary_s, xi_secondary, xi_primary = _colocation_candidates(round_)
-    pays_for_gpus = timing.should_share(secondary_s, primary_s, xi_secondary, xi_primary)
+    gains = timing.should_share(secondary_s, primary_s, xi_secondary, xi_primary)
     mean_s = timing.mean_completion_shared(secondary_s, primary_s, xi_secondary, xi_primary)
-    return _serve_without_preemption(
-        task, rank_options_by(round_, o[pays_for_gpus], mean_s[pays_for_gpus])
-    )
+    return _serve_without_preemption(task, rank_options_by(round_, o[gains], mean_s[gains]))
 
 
 def ffs(task: Task) -> Proposal:
