@@ -36,7 +36,7 @@ from allocator.policies.memory import LookAheadPlans
 from allocator.policies.mip import mip
 from allocator.solvers.base import SolveLimits
 from allocator.solvers.horizon import HorizonResult, HorizonStart, look_ahead
-from formulations.horizon.pricing import has_numba
+from formulations.compilation import has_numba
 from formulations.model.linear import Ints
 
 # with less time left no look ahead begins: loading the compiled pricing takes most of it

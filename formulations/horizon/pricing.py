@@ -19,15 +19,14 @@ done, pruned by the recursion, then finds the best plan and its value.
 from __future__ import annotations
 
 import functools
-import importlib.util
 import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from types import FunctionType
 
 import numpy as np
 
+from formulations.compilation import compile_functions, has_numba
 from formulations.horizon import pricing_arrays, pricing_compiled
 from formulations.horizon.intervals import ENOUGH, Horizon, bounds
 from formulations.model.linear import Floats, Ints
@@ -164,11 +163,6 @@ def _grid(x: Horizon, units: int) -> tuple[Ints, Ints]:
     return B, reach
 
 
-def has_numba() -> bool:
-    """Return whether numba is installed, without loading it."""
-    return importlib.util.find_spec("numba") is not None
-
-
 @functools.cache
 def kernel(compiled: bool) -> Callable[..., None]:
     """Return the recursion, compiled by numba or on arrays.
@@ -177,16 +171,6 @@ def kernel(compiled: bool) -> Callable[..., None]:
     """
     if not compiled:
         return pricing_arrays.price
-    import numba
-
-    names = dict(pricing_compiled.__dict__)
-    for name in ("most_after", "table", "search", "price"):
-        plain = names[name]
-        own = FunctionType(plain.__code__, names, name)
-        try:
-            names[name] = numba.njit(cache=True)(own)
-        # There is no folder for the cache, so every process compiles it again.
-        except RuntimeError:
-            names[name] = numba.njit(own)
-    swift: Callable[..., None] = names["price"]
+    functions = compile_functions(pricing_compiled, ("most_after", "table", "search", "price"))
+    swift: Callable[..., None] = functions["price"]
     return swift

@@ -22,7 +22,8 @@ from allocator.solvers.base import SolveLimits, Termination
 from allocator.solvers.horizon import HorizonStart, look_ahead
 from formulations.horizon.intervals import Horizon, feasible, follow, plan_model, shift_plan, use
 from formulations.horizon.monolithic import build_monolithic_model, plans
-from formulations.horizon.pricing import Pricing, has_numba
+from formulations.compilation import has_numba
+from formulations.horizon.pricing import Pricing
 from formulations.model.choices import choices
 from scripts.cases.horizons import horizon
 

@@ -1,0 +1,38 @@
+"""Plain loops that numba compiles where it is installed, and Python runs where it is not."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Sequence
+from types import FunctionType, ModuleType
+from typing import Any
+
+
+def has_numba() -> bool:
+    """Return whether numba is installed, without loading it."""
+    return importlib.util.find_spec("numba") is not None
+
+
+def compile_functions(module: ModuleType, names: Sequence[str]) -> dict[str, Any]:
+    """Return the functions of a module, compiled by numba and linked to each other.
+
+    They are compiled at the first call and kept on disk for later processes.
+
+    Parameters
+    ----------
+    module : module
+        Its functions are plain Python over arrays.
+    names : sequence of str
+        The functions to compile. A function comes after those that it calls.
+    """
+    import numba
+
+    linked = dict(module.__dict__)
+    for name in names:
+        own = FunctionType(linked[name].__code__, linked, name)
+        try:
+            linked[name] = numba.njit(cache=True)(own)
+        # There is no folder for the cache, so every process compiles it again.
+        except RuntimeError:
+            linked[name] = numba.njit(own)
+    return {name: linked[name] for name in names}

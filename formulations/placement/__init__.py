@@ -1,0 +1,1 @@
+"""Which nodes tasks run on: the state of nodes, demand, placement rules, and their engine."""

@@ -1,0 +1,280 @@
+"""The loops of the placement engine, node by node; numba compiles them where it is installed.
+
+The arguments are tuples of arrays, so that every function takes few of them:
+
+    nodes   gpus (N, G), cpus (N,), memory_gb (N,), sizes (N,), kind (N,)        of a NodeState
+    tasks   gpus (T,), share (T,), cpus (T,), memory_gb (T,), allowed (T, K)     of a Demand
+    rule    number of the rule, scale (3,), levels, typical tasks, weights of the typical tasks
+    scores  score (T, N), gpu (T, N), scored up to (T,), changed nodes, last change (N,), changes
+
+`scores` is what a class of tasks knows about every node. It is brought up to date when a task of the
+class arrives, and only for the nodes that changed since the last one: `changed nodes` is a list of
+them in time order, `scored up to` the place in this list that a class has read, and `last change`
+the last place in this list of every node.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+EPS = 1e-9  # GPUs, CPUs or GB that do not count
+TIE = 1e-9  # scores that are nearer than this are equal
+BEST_FIT, RANDOM, PACKING, DOT_PRODUCT, FGD = range(5)
+NAMES = (
+    "fits",
+    "tightest_gpu",
+    "random_gpu",
+    "score_best_fit",
+    "score_packing",
+    "score_dot_product",
+    "fragmentation",
+    "score_fgd",
+    "score_node",
+    "update_scores",
+    "pick_node",
+    "take_gpus",
+    "mark_changed",
+    "place_tasks",
+)
+
+
+def fits(free: Any, cpus: float, memory_gb: float, kind: int, tasks: Any, t: int) -> bool:
+    """Return whether task t fits on a node whose GPUs are free to the shares `free` (G,)."""
+    gpus, share, need_cpus, need_memory, allowed = tasks
+    if cpus < need_cpus[t] - EPS or memory_gb < need_memory[t] - EPS or not allowed[t, kind]:
+        return False
+    missing = gpus[t]
+    for g in range(len(free)):
+        if missing <= 0:
+            break
+        if free[g] >= share[t] - EPS:
+            missing -= 1
+    return bool(missing <= 0)
+
+
+def tightest_gpu(free: Any, share: float) -> int:
+    """Return the GPU with the least free share that is enough, or -1."""
+    best = -1
+    for g in range(len(free)):
+        if free[g] >= share - EPS and (best < 0 or free[g] < free[best] - EPS):
+            best = g
+    return best
+
+
+def random_gpu(free: Any, share: float, draw: float) -> int:
+    """Return one of the GPUs that have enough, by a random number in [0, 1)."""
+    enough = 0
+    for g in range(len(free)):
+        if free[g] >= share - EPS:
+            enough += 1
+    skip = int(draw * enough)
+    for g in range(len(free)):
+        if free[g] >= share - EPS:
+            if skip == 0:
+                return g
+            skip -= 1
+    return -1
+
+
+def score_best_fit(free: Any, cpus: float, scale: Any, levels: int, tasks: Any, t: int) -> float:
+    """Return what a node would have left, as shares of the largest node."""
+    left = scale[0] * (free.sum() - tasks[0][t] * tasks[1][t])
+    if scale[1] > 0:
+        left += scale[1] * (cpus - tasks[2][t])
+    return float(left / 2 if levels == 0 else -math.floor(levels * (1 - left / 2) + EPS))
+
+
+def score_packing(free: Any, size: int, tasks: Any, t: int) -> float:
+    """Return the published score of packing: GPUs in use, then nodes in use, then small nodes."""
+    if tasks[0][t] == 0:
+        return 0.0
+    whole = 0
+    for g in range(len(free)):
+        if free[g] > 1 - EPS:
+            whole += 1
+    if whole == size:
+        return -float(max(33 - whole, whole))
+    used = tightest_gpu(free, tasks[1][t])
+    if free[used] > 1 - EPS:
+        return -float(max(50 - tasks[0][t], 33))
+    return -float(max(100 - int(free[used] * 100 + EPS) // 10, 50))
+
+
+def score_dot_product(free: Any, cpus: float, scale: Any, tasks: Any, t: int) -> float:
+    """Return the product of what is free and what is needed, in shares of the largest node."""
+    product = scale[0] * free.sum() * scale[0] * tasks[0][t] * tasks[1][t]
+    if scale[1] > 0:
+        product += scale[1] * cpus * scale[1] * tasks[2][t]
+    return float(-math.floor(100 * (1 - product / 2) + EPS))
+
+
+def fragmentation(free: Any, cpus: float, kind: int, typical: Any, weight: Any) -> float:
+    """Return the GPUs of a node that a task of the workload cannot use, as an expected value."""
+    gpus, share, need_cpus, _, allowed = typical
+    total = 0.0
+    largest = 0.0
+    whole = 0
+    for g in range(len(free)):
+        total += free[g]
+        largest = max(largest, free[g])
+        if free[g] > 1 - EPS:
+            whole += 1
+    lost = 0.0
+    for m in range(len(weight)):
+        if gpus[m] > 1:
+            enough = whole >= gpus[m]
+        else:
+            enough = largest >= share[m] - EPS
+        if gpus[m] == 0 or not enough or cpus < need_cpus[m] - EPS or not allowed[m, kind]:
+            lost += weight[m] * total
+        else:
+            for g in range(len(free)):
+                if free[g] < share[m] - EPS:
+                    lost += weight[m] * free[g]
+    return lost
+
+
+def score_fgd(
+    free: Any, cpus: float, kind: int, levels: int, typical: Any, weight: Any, tasks: Any, t: int
+) -> tuple[float, int]:
+    """Return by how much the fragmentation grows, and the GPU for which it grows least."""
+    before = fragmentation(free, cpus, kind, typical, weight)
+    after = free.copy()
+    left = cpus - tasks[2][t]
+    share = tasks[1][t]
+    best, gpu = np.inf, -1
+    if tasks[0][t] == 1 and share < 1 - EPS:
+        for g in range(len(free)):
+            if free[g] < share - EPS:
+                continue
+            after[g] = free[g] - share
+            grown = fragmentation(after, left, kind, typical, weight) - before
+            after[g] = free[g]
+            if levels > 0:
+                grown = -math.floor(levels / (1 + math.exp(grown)))
+            if grown < best:
+                best, gpu = grown, g
+        return best, gpu
+    missing = tasks[0][t]
+    for g in range(len(free)):
+        if missing > 0 and free[g] > 1 - EPS:
+            after[g] = 0.0
+            missing -= 1
+    grown = fragmentation(after, left, kind, typical, weight) - before
+    return (grown if levels == 0 else -math.floor(levels / (1 + math.exp(grown)))), -1
+
+
+def score_node(nodes: Any, tasks: Any, rule: Any, t: int, n: int) -> tuple[float, int]:
+    """Return the score of node n for task t (inf: it does not fit) and the GPU that it would get.
+
+    The GPU is -1 for a task of whole GPUs or of none.
+    """
+    gpus, cpus, memory_gb, sizes, kind = nodes
+    number, scale, levels, typical, weight = rule
+    free = gpus[n]
+    if not fits(free, cpus[n], memory_gb[n], kind[n], tasks, t):
+        return np.inf, -1
+    if number == FGD:
+        return score_fgd(free, cpus[n], kind[n], levels, typical, weight, tasks, t)
+    gpu = -1
+    if tasks[0][t] == 1 and tasks[1][t] < 1 - EPS:
+        gpu = tightest_gpu(free, tasks[1][t])
+    if number == BEST_FIT:
+        return score_best_fit(free, cpus[n], scale, levels, tasks, t), gpu
+    if number == PACKING:
+        return score_packing(free, sizes[n], tasks, t), gpu
+    if number == DOT_PRODUCT:
+        return score_dot_product(free, cpus[n], scale, tasks, t), gpu
+    return 0.0, gpu
+
+
+def update_scores(nodes: Any, tasks: Any, rule: Any, scores: Any, t: int) -> None:
+    """Score the nodes that changed since task t was scored last; at first, all nodes."""
+    score, gpu, scored_to, changed, last, changes = scores
+    if scored_to[t] < 0:
+        for n in range(len(last)):
+            score[t, n], gpu[t, n] = score_node(nodes, tasks, rule, t, n)
+    else:
+        for i in range(scored_to[t], changes[0]):
+            n = changed[i]
+            if last[n] == i:
+                score[t, n], gpu[t, n] = score_node(nodes, tasks, rule, t, n)
+    scored_to[t] = changes[0]
+
+
+def pick_node(score: Any, draw: float) -> int:
+    """Return the node of the lowest score, or -1; a random number in [0, 1) decides among equals."""
+    best = np.inf
+    equal = 0
+    for n in range(len(score)):
+        if score[n] < best - TIE:
+            best, equal = score[n], 1
+        elif score[n] < best + TIE:
+            equal += 1
+    if best == np.inf:
+        return -1
+    skip = int(draw * equal)
+    for n in range(len(score)):
+        if abs(score[n] - best) <= TIE:
+            if skip == 0:
+                return n
+            skip -= 1
+    return int(np.argmin(score))
+
+
+def take_gpus(nodes: Any, tasks: Any, t: int, n: int, gpu: int) -> int:
+    """Take what task t needs from node n, and return its GPUs as the bits of a number."""
+    gpus, cpus, memory_gb, _, _ = nodes
+    cpus[n] -= tasks[2][t]
+    memory_gb[n] -= tasks[3][t]
+    if gpu >= 0:
+        gpus[n, gpu] = max(0.0, gpus[n, gpu] - tasks[1][t])
+        return 1 << gpu
+    taken = 0
+    missing = tasks[0][t]
+    for g in range(gpus.shape[1]):
+        if missing > 0 and gpus[n, g] > 1 - EPS:
+            gpus[n, g] = 0.0
+            taken |= 1 << g
+            missing -= 1
+    return taken
+
+
+def mark_changed(scores: Any, n: int) -> None:
+    """Note that node n changed."""
+    _, _, _, changed, last, changes = scores
+    changed[changes[0]] = n
+    last[n] = changes[0]
+    changes[0] += 1
+
+
+def place_tasks(
+    order: Any,
+    draws: Any,
+    nodes: Any,
+    tasks: Any,
+    rule: Any,
+    scores: Any,
+    node: Any,
+    taken: Any,
+) -> None:
+    """Place tasks one after the other; fill node (-1: it fits nowhere) and the GPUs taken.
+
+    order has the class of each task, draws (., 2) random numbers in [0, 1).
+    """
+    for i in range(len(order)):
+        t = order[i]
+        update_scores(nodes, tasks, rule, scores, t)
+        n = pick_node(scores[0][t], draws[i, 0])
+        node[i] = n
+        taken[i] = 0
+        if n < 0:
+            continue
+        gpu = scores[1][t, n]
+        if rule[0] == RANDOM and gpu >= 0:
+            gpu = random_gpu(nodes[0][n], tasks[1][t], draws[i, 1])
+        taken[i] = take_gpus(nodes, tasks, t, n, gpu)
+        mark_changed(scores, n)
