@@ -25,8 +25,8 @@ import numpy as np
 
 from allocator.solvers.base import SolveLimits, Solver, WarmStart
 from formulations.bounds.lagrangian import Dual, evaluate, minimise_dual
-from formulations.horizon.intervals import Horizon, feasible, follow, has_idle_interval, plan_model
 from formulations.compilation import has_numba
+from formulations.horizon.intervals import Horizon, feasible, follow, has_idle_interval, plan_model
 from formulations.horizon.pricing import Pricing
 from formulations.model.choices import Choices, choices
 from formulations.model.linear import Floats, Ints

@@ -7,10 +7,10 @@ The arguments are tuples of arrays, so that every function takes few of them:
     rule    number of the rule, scale (3,), levels, typical tasks, weights of the typical tasks
     scores  score (T, N), gpu (T, N), scored up to (T,), changed nodes, last change (N,), changes
 
-`scores` is what a class of tasks knows about every node. It is brought up to date when a task of the
-class arrives, and only for the nodes that changed since the last one: `changed nodes` is a list of
-them in time order, `scored up to` the place in this list that a class has read, and `last change`
-the last place in this list of every node.
+`scores` is what a class of tasks knows about every node. It is brought up to date when a task of
+the class arrives, and only for the nodes that changed since the last one: `changed nodes` is a list
+of them in time order, `scored up to` the place in this list that a class has read, and `last
+change` the last place in this list of every node.
 """
 
 from __future__ import annotations
@@ -124,10 +124,7 @@ def fragmentation(free: Any, cpus: float, kind: int, typical: Any, weight: Any) 
             whole += 1
     lost = 0.0
     for m in range(len(weight)):
-        if gpus[m] > 1:
-            enough = whole >= gpus[m]
-        else:
-            enough = largest >= share[m] - EPS
+        enough = whole >= gpus[m] if gpus[m] > 1 else largest >= share[m] - EPS
         if gpus[m] == 0 or not enough or cpus < need_cpus[m] - EPS or not allowed[m, kind]:
             lost += weight[m] * total
         else:
@@ -206,7 +203,7 @@ def update_scores(nodes: Any, tasks: Any, rule: Any, scores: Any, t: int) -> Non
 
 
 def pick_node(score: Any, draw: float) -> int:
-    """Return the node of the lowest score, or -1; a random number in [0, 1) decides among equals."""
+    """Return the node of the lowest score, or -1; a random number decides among equals."""
     best = np.inf
     equal = 0
     for n in range(len(score)):

@@ -38,9 +38,9 @@ from allocator.solvers import highs
 from allocator.solvers.base import SolveLimits, SolverResult, WarmStart
 from allocator.solvers.decomposition import solve as decomposition
 from allocator.solvers.horizon import HorizonStart, look_ahead
+from formulations.compilation import has_numba
 from formulations.horizon.intervals import Horizon, feasible, follow, shift_plan
 from formulations.horizon.monolithic import build_monolithic_model
-from formulations.compilation import has_numba
 from formulations.horizon.pricing import Pricing
 from formulations.model.linear import LinearModel
 from scripts.cases.horizons import horizon

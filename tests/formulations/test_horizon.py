@@ -20,9 +20,9 @@ from allocator.options.instance_building import CompiledRound, compile_round
 from allocator.solvers import registry
 from allocator.solvers.base import SolveLimits, Termination
 from allocator.solvers.horizon import HorizonStart, look_ahead
+from formulations.compilation import has_numba
 from formulations.horizon.intervals import Horizon, feasible, follow, plan_model, shift_plan, use
 from formulations.horizon.monolithic import build_monolithic_model, plans
-from formulations.compilation import has_numba
 from formulations.horizon.pricing import Pricing
 from formulations.model.choices import choices
 from scripts.cases.horizons import horizon
