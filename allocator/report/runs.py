@@ -44,9 +44,11 @@ RESULTS_JSON, RESULTS, COMPARISON, GRID = (
     "comparison.csv",
     "grid.json",
 )
+POOLED = "all"
+"""The load of rows of comparison.csv that pool all loads of a workload."""
 IDENTITY = ("workload", "load", "seed", "policy", "task")
-NAMES = ("workload", "load", "policy", "task", "baseline", "metric", "verdict")
-COMPARED = (
+"""The columns of results.csv that are not metrics."""
+COMPARISON_COLUMNS = (
     "workload",
     "load",
     "policy",
@@ -57,7 +59,9 @@ COMPARED = (
     "low_percent",
     "high_percent",
 )
-POOLED = "all"
+"""The columns of comparison.csv that reports need."""
+BENCHMARK_TEXT = ("workload", "load", "policy", "task", "baseline", "metric", "verdict")
+"""The columns of results.csv and comparison.csv that hold text."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -306,9 +310,8 @@ def read_benchmark(folder: Path) -> Study:
         for r in results.to_dict("records")
     ]
     changes, baseline = _comparison(folder / COMPARISON)
-    asked = (
-        json.loads((folder / GRID).read_text(encoding="utf-8")) if (folder / GRID).is_file() else {}
-    )
+    grid = folder / GRID
+    asked = _json(grid) if grid.is_file() else {}
     baseline = baseline or str(asked.get("baseline", "")) or _find_baseline(runs)
     notes = _unfinished(runs)
     if len(asked.get("tasks", ())) > len(runs):
@@ -337,7 +340,7 @@ def _comparison(path: Path) -> tuple[list[MetricChange], str]:
     """Return the rows of comparison.csv and their baseline; nothing if the file does not exist."""
     if not path.is_file():
         return [], ""
-    rows = _table(path, COMPARED).to_dict("records")
+    rows = _table(path, COMPARISON_COLUMNS).to_dict("records")
     return [
         MetricChange(
             str(r["workload"]),
@@ -357,13 +360,13 @@ def _comparison(path: Path) -> tuple[list[MetricChange], str]:
 def _table(path: Path, columns: Sequence[str]) -> pd.DataFrame:
     """Read a table with these columns and others.
 
-    Names are text; other columns are numbers if possible.
+    The columns BENCHMARK_TEXT are text; all others must be numbers.
     """
     import pandas as pd
 
     try:
         frame = pd.read_csv(
-            path, dtype=dict.fromkeys(NAMES, "str"), keep_default_na=False, na_values=[""]
+            path, dtype=dict.fromkeys(BENCHMARK_TEXT, "str"), keep_default_na=False, na_values=[""]
         )
     except (ValueError, pd.errors.ParserError) as error:
         raise InvalidInput([Fault(str(path), None, f"cannot be read: {error}")]) from None
@@ -373,7 +376,7 @@ def _table(path: Path, columns: Sequence[str]) -> pd.DataFrame:
     odd = [
         (c, i)
         for c in frame.columns
-        if c not in NAMES and frame[c].dtype.kind not in "iufb"
+        if c not in BENCHMARK_TEXT and frame[c].dtype.kind not in "iufb"
         for i in frame.index
         if isinstance(frame[c][i], str)
     ]

@@ -117,8 +117,8 @@ def test_simulation_with_several_policies(tmp_path: Path) -> None:
     assert len(page.cells) == 2
     assert "under mip (−19 % against greedy)" in page.text
     assert (
-        "better in completion time −19 %, queueing −75 %, p99 completion −19 % and makespan −12 %"
-        in page.text
+        "better in completion time −19 %, queueing −75 %,"
+        " p99 completion −19 % and makespan −12 %" in page.text
     )
 
 
@@ -145,8 +145,8 @@ def test_benchmark(tmp_path: Path) -> None:
             assert value == pytest.approx(sum(values) / (1 if key == "finished" else 6))
     assert len(page.cells) == 4
     assert (
-        "mip against greedy, both loads together: better in completion time −19 % [−24, −14] and"
-        in page.text
+        "mip against greedy, both loads together:"
+        " better in completion time −19 % [−24, −14] and" in page.text
     )
     assert "worse in makespan +4.5 % [−0.5, +9.5]; undecided: training efficiency" in page.text
     assert "The price, for mip: makespan +4.5 %" in page.text
@@ -197,9 +197,9 @@ def test_headline_is_fair(tmp_path: Path) -> None:
     study = read_simulation(folder)
     assert (
         headline(study, "made-up")
-        == "On made-up jobs are done soonest, on average, under <b>mip</b> (−19 % against greedy)."
-        " The price, for mip: makespan +75 %. Others have better means in training efficiency"
-        " (static) and makespan (greedy)."
+        == "On made-up jobs are done soonest, on average, under <b>mip</b> (−19 % against"
+        " greedy). The price, for mip: makespan +75 %. Others have better means in training"
+        " efficiency (static) and makespan (greedy)."
     )
     assert compare_policies(study, "made-up")[1].startswith(
         "<b>static</b> against greedy: better in training efficiency +30 %;"
@@ -258,6 +258,9 @@ def test_faults_of_the_files(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match=r"results\.json: is not JSON"):
         write_report(folder)
     bench = benchmark(tmp_path / "b", seeds=1)
+    (bench / "grid.json").write_text("{")
+    with pytest.raises(InvalidInput, match=r"grid\.json: is not JSON"):
+        write_report(bench)
     (bench / "comparison.csv").write_text("workload,load\n")
     with pytest.raises(
         InvalidInput, match=r'comparison\.csv:1: column "change_percent" is missing'

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 BINS = 240
-MOST_OF_IT, TAIL = 0.9, 1.4
+MOST_OF_IT = 0.9  # share of the GPU time that a nearly finished run has used
+TAIL = 1.4  # longest run / window; above it, the tail is cut off
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,7 @@ def steps_until(times: Floats, steps: Floats, x: Floats) -> Floats:
 
 
 def bin_means(times: Floats, steps: Floats, edges: Floats) -> Floats:
-    """Return the mean over each bin of that function, shape (B,)."""
+    """Return the mean over each bin of the function of `steps_until`, shape (B,)."""
     if not len(times):
         return np.zeros(len(edges) - 1)
     mean = np.diff(steps_until(times, steps, edges)) / np.diff(edges)
@@ -107,8 +108,13 @@ class TimeWindow:
     """How much time pictures show.
 
     They show everything, or, if a few stragglers take much longer, the time until nearly all work
-    is done. length_s: seconds shown. longest_s: length of the longest run, which is that of
-    `policy`.
+    is done.
+
+    Attributes
+    ----------
+    length_s : seconds shown.
+    longest_s : length of the longest run.
+    policy : the policy of the longest run.
     """
 
     length_s: float
@@ -126,7 +132,12 @@ class TimeWindow:
 
 
 def window(study: Study, runs: Sequence[SimulationRun]) -> TimeWindow:
-    """Return the window in which these runs are shown together."""
+    """Return the window of a picture that shows all of these runs.
+
+    A policy is nearly done when nine of ten of its runs are nearly finished. The window ends 15 %
+    after the last policy is nearly done, if the longest run takes more than TAIL times as long.
+    Otherwise it ends with the longest run.
+    """
     lengths = {r: end_of(study, r) - begin_of(study, r) for r in runs}
     if not lengths or max(lengths.values()) <= 0:
         return TimeWindow(1.0, 1.0, "")

@@ -14,6 +14,9 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from allocator.bench.sweep.tables import FIELDS
+from allocator.simulator.records import TIMELINE
+
 RUN_S, EVERY_S = 3600.0, 600.0
 WAIT_S = {"greedy": 1200.0, "mip": 300.0, "static": 2400.0}
 JOBS = (
@@ -34,17 +37,6 @@ JOBS = (
     "requested_gpus",
     "total_work",
 )
-TIMELINE = (
-    "policy",
-    "round",
-    "at_s",
-    "pool",
-    "gpus",
-    "used",
-    "running",
-    "queued",
-    "price_per_gpu_hour",
-)
 ROUNDS = (
     "policy",
     "round",
@@ -60,24 +52,6 @@ ROUNDS = (
     "fallback",
 )
 SPANS = ("policy", "job_id", "pool", "gpus", "from_s", "to_s")
-COMPARISON = (
-    "workload",
-    "load",
-    "policy",
-    "baseline",
-    "metric",
-    "n",
-    "baseline_mean",
-    "policy_mean",
-    "change_percent",
-    "low_percent",
-    "high_percent",
-    "of_means_percent",
-    "lower",
-    "wilcoxon_p",
-    "t_p",
-    "verdict",
-)
 Row = tuple[object, ...]
 Tables = dict[str, list[Row]]
 
@@ -183,7 +157,7 @@ def simulation(folder: Path, made: Mapping[str, Tables]) -> Path:
     )
     for name, head in (
         ("jobs", JOBS),
-        ("timeline", TIMELINE),
+        ("timeline", ("policy", *TIMELINE)),
         ("rounds", ROUNDS),
         ("spans", SPANS),
     ):
@@ -256,7 +230,7 @@ def benchmark(
             ("makespan_s", 4.5, "worse"),
         )
     ]
-    write_csv(folder / "comparison.csv", COMPARISON, rows)
+    write_csv(folder / "comparison.csv", FIELDS, rows)
     return folder
 
 
