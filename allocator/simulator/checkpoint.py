@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
+import formulations
 from allocator.domain.workload import Workload
 from allocator.io.plans import write_files
 from allocator.simulator.options import SimulationOptions
@@ -21,19 +22,6 @@ from allocator.simulator.run import SimulationState, initial_state
 
 VERSION = b"allocator simulation 2\n"
 CHECKSUM = 65  # bytes: SHA-256 in hexadecimal and a line feed
-DECIDES = (
-    "engine",
-    "domain",
-    "performance",
-    "market",
-    "valuation",
-    "options",
-    "audit",
-    "policies",
-    "solvers",
-    "loop",
-    "simulator",
-)
 EVERY_S = 30.0  # wall seconds between two checkpoints
 
 
@@ -99,22 +87,13 @@ def _checksum(content: bytes) -> bytes:
 
 @cache
 def _program() -> str:
-    """Return a digest of the source code that decides and simulates.
+    """Return a digest of the source code of the packages `allocator` and `formulations`.
 
-    Another version may decide differently and store other states.
+    Another version may decide differently and store other states. Code of plugins is not included.
     """
-    import formulations
-
-    package, h = Path(__file__).resolve().parent.parent, hashlib.sha256()
-    for root in (
-        *(package / name for name in DECIDES),
-        Path(formulations.__file__).resolve().parent,
-    ):
-        for path in sorted(root.rglob("*.py")) if root.is_dir() else [root]:
-            h.update(
-                path.relative_to(root.parent).as_posix().encode()
-                + b"\0"
-                + path.read_bytes()
-                + b"\0"
-            )
+    h = hashlib.sha256()
+    for package in (Path(__file__).resolve().parents[1], Path(formulations.__file__).parent):
+        for path in sorted(package.rglob("*.py")):
+            name = path.relative_to(package.parent).as_posix()
+            h.update(name.encode() + b"\0" + path.read_bytes() + b"\0")
     return h.hexdigest()
