@@ -81,28 +81,28 @@ def figures(journal: Journal) -> Iterator[tuple[str, str, str, Any]]:
     yield (
         "rounds",
         "Rounds",
-        "Orders belong to the latest round before them, those of owners (hold, cancel) too."
+        "An order belongs to the latest round before it, also if an owner gave it (hold, cancel)."
         " A failed round has no plan: everything goes on as it was.",
         draw_rounds(journal),
     )
     yield (
         "queue",
         "The queue",
-        "Jobs that are not over and hold no GPU, for whatever reason; parked jobs are over.",
+        "Number of submitted, unfinished jobs that hold no GPU. Parked jobs count as finished.",
         cluster.queue(study, series),
     )
     yield (
         "holders",
         "Who holds the GPUs",
-        "Every block is a job: as high as its GPUs, as long as it holds them, from the"
-        " order to start until its end is known; white is idle; black line: the GPUs there"
-        " are.",
+        "Every block is a job. Its height is the number of its GPUs, its length the time for which"
+        " it holds them, from the order to start until its end is known. White GPUs are idle. The"
+        " black line shows how many GPUs there are.",
         holders.holders(study, study.runs, length),
     )
     yield (
         "use",
         "GPUs in use, and what they cost" if cluster.priced(series) else "GPUs in use",
-        "Below the black line: GPUs that stand idle.",
+        "The space below the black line shows idle GPUs.",
         cluster.use(study, series),
     )
 

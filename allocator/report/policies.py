@@ -139,24 +139,24 @@ def figures(study: Study, workload: str) -> Iterator[tuple[str, str, str, Any]]:
     compared = changes.changes(study, workload)
     if compared is not None:
         dots = (
-            "Dot: mean change over the seeds, with its 95 % interval; hollow: undecided (the"
-            " interval holds 0, or Wilcoxon's paired test gives p above 5 %)."
+            "A dot is the mean change over the seeds, with its 95 % interval. A hollow dot is"
+            " undecided: the interval holds 0, or Wilcoxon's paired test gives p above 5 %."
             if not study.single
             else "One simulation: no intervals."
         )
         yield (
             "changes" + tail,
             f"Who wins where: change against {study.baseline}",
-            f"Blue ground: better than {study.baseline}, orange ground: worse. {dots}",
+            f"Blue background: better than {study.baseline}. Orange background: worse. {dots}",
             compared,
         )
     pooled = " of all seeds" if many else ""
     yield (
         "times" + tail,
         "How long jobs take",
-        f"Further left and further up is better. All jobs{pooled}; a line "
-        "that ends below “all” left jobs undone."
-        + (" Band: 8 of 10 seeds." if "band" in band else ""),
+        f"Share of all jobs{pooled} that were done, or had started, after a time. Further"
+        " left and further up is better. The line of a policy that left jobs undone ends below"
+        " “all”." + (" Band: 8 of 10 seeds." if "band" in band else ""),
         times.times(study, workload),
     )
     windows = {
@@ -168,8 +168,9 @@ def figures(study: Study, workload: str) -> Iterator[tuple[str, str, str, Any]]:
     yield (
         "queue" + tail,
         "The queue",
-        "Jobs that are there and hold no GPU; lower is better. Queueing in the table "
-        "is the wait for the first start only; pauses that make space for others show here." + band,
+        "Number of submitted, unfinished jobs that hold no GPU; lower is better. The queueing time"
+        " in the table ends at the first start. The picture also counts jobs that are paused later,"
+        " to make space for others." + band,
         cluster.queue(study, found),
     )
     load = loads[-1]
@@ -189,21 +190,22 @@ def figures(study: Study, workload: str) -> Iterator[tuple[str, str, str, Any]]:
     yield (
         "holders" + tail,
         "Who holds the GPUs",
-        "Every block is a job: as high as its GPUs, as long as it holds "
-        "them; white is idle. The same jobs in every panel." + which,
+        "Every block is a job. Its height is the number of its GPUs, its length the time for which"
+        " it holds them. White GPUs are idle. All panels show the same jobs." + which,
         holders.holders(study, runs, length),
     )
     title = "GPUs in use, and what they cost" if cluster.priced(found) else "GPUs in use"
     yield (
         "use" + tail,
         title,
-        "Below the black line: GPUs that stand idle." + band + cut,
+        "The space below the black line shows idle GPUs." + band + cut,
         cluster.use(study, found),
     )
     yield (
         "decisions" + tail,
         "Decisions",
-        "Each point is a round. Gap: how much better a plan could be at most; of "
-        "policies that do not maximise the value it says how much they leave." + which,
+        "Each point is a round. The gap says by how much the best plan could be better at most. For"
+        " a policy that does not maximise the value, it shows how much value the policy gives up."
+        + which,
         decisions.decisions(study, runs, length),
     )

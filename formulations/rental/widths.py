@@ -224,11 +224,18 @@ def choose(classes: JobClasses, mu: Floats) -> tuple[Ints, Floats]:
 
 @dataclass(frozen=True)
 class BudgetCurve:
-    """The effect of N budgets, arrays (N,).
+    """What the best widths at N prices spend and reach; arrays of shape (N,).
 
-    The arrays are the price mu, mean spending, mean response time in hours, mean and standard
-    deviation of GPUs rented, and the weighted mean number of jobs. Every point is exact; budgets in
-    between do no worse than the line between two points.
+    Every point is exact. A budget between those of two points does no worse than the line between
+    them.
+
+    Attributes
+    ----------
+    mu : price of a unit of budget.
+    spend : mean spending, in units of the budget.
+    response_h : mean response time in hours.
+    gpus, sd_gpus : mean and standard deviation of the number of GPUs rented.
+    weighted : weighted mean number of jobs present.
     """
 
     mu: Floats
@@ -240,7 +247,7 @@ class BudgetCurve:
 
 
 def at_price(classes: JobClasses, mu: Floats) -> BudgetCurve:
-    """Return the spending and the effect of the best widths at N prices above 0."""
+    """Return spending, response time and GPUs of the best widths at prices mu above 0, (N,)."""
     row, width = choose(classes, mu)
     jobs = classes.load * _time(classes, row, width)
     rented = jobs * width

@@ -31,6 +31,7 @@ import numpy as np
 from allocator.domain.problem import Floats, Ints
 from allocator.io.traces.text import CsvRows, csv_rows, input_error, integer, number, text
 
+# columns that are read of placements-M.csv, of scalability-M.csv, and of validation-B.csv
 PLACEMENTS = (text("placement"), integer("local_bsz"), number("step_time"), number("sync_time"))
 SCALABILITY = (
     integer("num_nodes"),

@@ -1,21 +1,25 @@
-"""FfDL's elastic scaling: a dynamic programme that gives every job of a trimmed queue something.
+"""FfDL's elastic scaling: a dynamic programme that maximises the total speed of the oldest jobs.
 
 Source: Saxena et al., "Effective elastic scaling of deep learning workloads" (MASCOTS 2020). The
-FIFO trim is that of its public re-implementation, because the paper leaves it open. Jobs 1 .. J are
-in order of submission, trimmed so that all fit with their fewest GPUs; k is the number of GPUs:
+paper does not say which jobs take part if not all can run. Its public re-implementation goes
+through them in order of submission and admits those whose smallest size still fits; so does this
+one. Jobs 1 .. J are the admitted jobs in that order. P[j][k] is the largest total speed of jobs
+1 .. j on k GPUs, if every job gets one of its sizes g:
 
-    P[j][k] = max over sizes g of speed_j(g) + P[j-1][k-g],   every job gets some g
+    P[j][k] = max over g of  speed_j(g) + P[j-1][k-g]
 
-speed_j(g) is the rate at g divided by the rate on one GPU of the same type. If one GPU is not
-offered, its rate is that of the smallest size, in proportion. Only speed counts: not the remaining
-work, weights, prices, or the pause of a change. Of equal sums the one with fewer GPUs for the job
-submitted later is taken.
+speed_j(g) is the rate at g divided by the rate on one GPU of the same type. If the job may not run
+on one GPU, that rate is the one at its smallest size, divided by that size. Remaining work,
+weights, prices and the pause of a change do not count. Of several plans with the same total speed,
+the one that gives fewer GPUs to the job submitted last is taken.
 
-The original knows one kind of GPU and no rules. Here every pool has its own programme, over the
-GPUs that are left when all its jobs have their fewest. A running job stays in its pool if it can. A
-waiting job goes to the pool where an equal share of the pool serves it fastest. Jobs of tenants
-below their guarantee come before the others, with as much as is owed. A target that breaks the
-budget or a quota is lowered size by size, oldest job first. max_changes: see steps.replan.
+The original has one GPU type, and neither tenants nor budgets. Here every pool has its own
+programme, over the GPUs that are left when all its jobs have their smallest sizes. A running job
+stays in its pool if it can. A waiting job goes to the pool where an equal share of the pool serves
+it fastest. Jobs of tenants below their guarantee come first, with the GPUs that are owed. If the
+size that the programme gives breaks the budget or a quota, the job gets the next smaller one that
+does not; the oldest job comes first. `replan` in `allocator/policies/steps.py` limits the number
+of changes.
 """
 
 from __future__ import annotations

@@ -67,7 +67,13 @@ def upgrade() -> None:
 
 
 def _retype(table: str, key: str, kinds: Mapping[str, str]) -> None:
-    """Replace columns of text by typed columns. `key` is a numeric column that orders the rows."""
+    """Replace columns of text by typed columns of the same names.
+
+    A column cannot change its type in place, because Python has to parse the text. So the text
+    moves to a column of another name, which goes when the typed column is filled. The rows are
+    read in parts, in the order of the numeric column `key`: each part begins after the last row of
+    the part before.
+    """
     connection = op.get_bind()
     columns = {name: kind for kind, names in kinds.items() for name in names.split()}
     for name, kind in columns.items():
