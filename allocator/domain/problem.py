@@ -385,6 +385,8 @@ class Problem:
     max_changes: int  # -1 = no limit
     ageing_s: float  # inf = none
     objective: str
+    # whether values count a pause spread over the time for which an option will be held
+    spread_pauses: bool
     dollar_price: float  # value of a dollar, in units of the objective
     settings: Mapping[str, Mapping[str, Any]]  # tables [solver], [horizon], ... of config.toml
     jobs: Jobs

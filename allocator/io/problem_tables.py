@@ -168,6 +168,7 @@ def config(problem: Problem) -> dict[str, Any]:
         "restart_s": problem.restart_s,
         **{k: v for k, v in limits.items() if v is not None},
         "objective": problem.objective,
+        "spread_pauses": problem.spread_pauses,
         "dollar_price": problem.dollar_price,
         "sizes": problem.sizes,
         "size_error": problem.size_error,

@@ -112,7 +112,7 @@ def build_snapshot(connection: Connection, now_s: float) -> Snapshot:
         **_build_received(c, held_s.tolist()),
         **cluster_tables.tables(connection),
     }
-    config = {"objective": OVER_TIME, **cluster_tables.config(connection), "now_s": now_s}
+    config = {**OVER_TIME, **cluster_tables.config(connection), "now_s": now_s}
     if INTERACTIVE.file in tables:
         interval_s = float(config.get("interval_s", INTERVAL_S))
         tables[INTERACTIVE.file] = sessions.fill_headroom(

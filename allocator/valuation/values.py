@@ -62,6 +62,7 @@ def build_facts(problem: Problem, table: RateTable) -> Facts:
     jobs, pools, weight = problem.jobs, problem.pools, problem.weight
     return Facts(
         interval_s=problem.interval_s,
+        spread_pauses=problem.spread_pauses,
         weight=weight,
         remaining_work=jobs.remaining_work,
         total_work=jobs.total_work,

@@ -1,6 +1,22 @@
 """What an objective may look at: options with their speeds, and facts about jobs, pools and time.
 
 Shapes: (n,) options, job by job; (J,) jobs; (P,) pools.
+
+A change loses its pause a_o once, and its gain comes back in every round. If pauses are spread,
+the work of the interval counts the part of the pause that falls to one interval, a'_o:
+
+    T_o    = max(D, min(age_j / (restarts_j + 2), a_o + R_j / r_o))
+    a'_o   = a_o D / T_o
+    done_o = r_o max(0, D - a'_o)        with a_o in place of a'_o if pauses are not spread
+
+T_o is the time for which the option will probably be held. The job's past gives the estimate: its
+age divided by the number of stretches that there would be, at most up to the end of the job. Sia
+discounts restarts in this way (Jayaram Subramanya et al., "Sia", SOSP 2023, section 3.4). Without
+this, a running job never changes where a pause is as long as an interval.
+
+Spreading is about work only. Where a_o + R_j / r_o <= D, T_o is D and a'_o is a_o; elsewhere a'_o +
+R_j / r_o >= D. So min(D, a'_o + R_j / r_o) is b_o: a job ends in the interval, holds its GPUs and
+costs dollars as with the real pause.
 """
 
 from __future__ import annotations
@@ -55,6 +71,8 @@ class Facts:
     ----------
     interval_s : float
         D, the length of the round in seconds.
+    spread_pauses : bool
+        Whether `Context.done` counts pauses spread over the time for which options will be held.
     weight, remaining_work, total_work : (J,)
         W_j, aged; R_j; the work of the whole job.
     age_s : (J,)
@@ -84,6 +102,7 @@ class Facts:
     """
 
     interval_s: float
+    spread_pauses: bool
     weight: Floats
     remaining_work: Floats
     total_work: Floats
@@ -179,10 +198,28 @@ class Context:
         rate = self.offer.rate
         return rate * self.facts.useful_share(self.offer) if self.has_losses else rate
 
-    @cached_property
+    @property
     def done(self) -> Floats:
-        """Work of the interval, (n,), not limited by what remains."""
+        """Work of the interval, (n,), not limited by what remains; pauses as the facts say."""
+        return self.lasting_work if self.facts.spread_pauses else self.work_now
+
+    @cached_property
+    def work_now(self) -> Floats:
+        """Work of the interval with the real pause, (n,), not limited by what remains."""
         return interval.work_done(self.rate, self.offer.pause_s, self.facts.interval_s)
+
+    @cached_property
+    def lasting_work(self) -> Floats:
+        """Work of the interval with the pause spread over the time T_o, (n,)."""
+        span = self.facts.interval_s
+        return interval.work_done(self.rate, self.offer.pause_s * (span / self.held_s), span)
+
+    @property
+    def held_s(self) -> Floats:
+        """T_o, the seconds for which the option will be held, (n,)."""
+        to_the_end = self.offer.pause_s + self.remaining / self.rate
+        likely = np.minimum(stretch_s(self.facts)[self.job], to_the_end)
+        return np.maximum(self.facts.interval_s, likely)
 
     @cached_property
     def busy_s(self) -> Floats:
@@ -208,6 +245,11 @@ class Context:
             self.busy_s,
             self.facts.min_billing_s[self.pool],
         )
+
+
+def stretch_s(facts: Facts) -> Floats:
+    """Return the seconds (J,) for which an allocation of each job lasts, judged by its past."""
+    return np.asarray(facts.age_s / (facts.restarts + 2.0), dtype=np.float64)
 
 
 def measure_whole_jobs(measure: Callable[[Context], T]) -> Callable[[Context], T]:

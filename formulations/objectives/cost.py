@@ -37,6 +37,9 @@ of time in which they are available. Whether the deadline can still be kept is j
 were lost. A spare hour has the value l_j; without it a job would rather wait than work at the least
 price (measured in docs/spot-results.md). For stages of a pipeline the deadline is their share of
 the time to it (formulations/deadlines/pipelines.py).
+
+Spread pauses (context.py) count in M, where later rounds make up for them. Dollars are paid and
+deadlines missed in real time: B_o and too_late have the real pause.
 """
 
 from __future__ import annotations
@@ -77,7 +80,8 @@ def value(c: Context) -> Floats:
         - c.dollars
         - cost_to_go(price[job], unit[job], c.remaining - done, after)
     )
-    sooner, waiting = hours_too_late(c, c.remaining - done, after, until)
+    worked = np.minimum(c.work_now, c.remaining)
+    sooner, waiting = hours_too_late(c, c.remaining - worked, after, until)
     saved += late[job] * (waiting[job] - sooner)
     ahead = np.minimum(f.interval_s / HOUR, done / pace[job])
     return saved + np.where(c.cost_per_hour > 0, 0.0, EARLY * late[job] * ahead)

@@ -1,12 +1,11 @@
 """Objective `flow`: completion times with a short tail, and pauses that may pay off later.
 
-It is `completion` with other weights and other work done:
+It is `completion` with other weights, and with spread pauses:
 
     W_j (1 + d_j / (0.8 T)) in place of W_j
     T      = D + mean over the jobs with options of total_work_j / (fastest r_o of j)
     d_j    = max(0, age_j - (total_work_j - R_j) / (fastest r_o of j))
-    done_o = r_o D max(0, 1 - a_o / T_o)
-    T_o    = max(D, min(age_j / (restarts_j + 2), a_o + R_j / r_o))
+    done_o = r_o max(0, D - a'_o)        pauses are always spread: context.py
 
 The delay d is the part of a job's age beyond the time that its work so far takes alone. 1 + d /
 (0.8 T) is the slope of F + d^2 / (1.6 T), a sum of completion time F and squared delay (norms of
@@ -16,11 +15,6 @@ speeding it up takes GPUs from waiting jobs. T, the mean time that jobs take alo
 the queue: delay counts more where jobs wait for many times what they take alone. This bounds how
 long a job is passed over. A job that needs q times the cluster time R / C of new jobs of its weight
 comes before them in Smith's order once it is delayed by 0.8 T (q - 1).
-
-A pause is spread over the time T_o for which the change will probably last. The job's past gives
-the estimate: its age divided by the number of stretches that there would be, at most up to the end
-of the job. Sia discounts restarts in this way (Jayaram Subramanya et al., "Sia", SOSP 2023, section
-3.4). In rounds shorter than a pause `completion` never changes a running job.
 """
 
 from __future__ import annotations
@@ -37,7 +31,7 @@ TAIL = 0.8  # a delay of TAIL x T doubles a weight; measured in docs/default.md
 def value(c: Context) -> Floats:
     """Return the values (n,) of options."""
     weighed = by_delay(c)
-    return response.hours_saved(weighed, completion.work_price(weighed), lasting_work(c))
+    return response.hours_saved(weighed, completion.work_price(weighed), c.lasting_work)
 
 
 def linear(c: Context) -> tuple[Floats, Floats]:
@@ -67,19 +61,6 @@ def delay_s(c: Context) -> Floats:
         f.total_work - f.remaining_work, speed, out=np.zeros(len(speed)), where=speed > 0
     )
     return np.asarray(np.maximum(0.0, f.age_s - done), dtype=np.float64)
-
-
-def stretch_s(c: Context) -> Floats:
-    """Return the seconds (J,) for which an allocation of each job lasts, judged by its past."""
-    return np.asarray(c.facts.age_s / (c.facts.restarts + 2.0), dtype=np.float64)
-
-
-def lasting_work(c: Context) -> Floats:
-    """Return done_o, shape (n,): the pause is spread over the time that the option will be held."""
-    f, pause = c.facts, c.offer.pause_s
-    held = np.minimum(stretch_s(c)[c.job], pause + c.remaining / c.rate)
-    held = np.maximum(f.interval_s, held)
-    return np.asarray(c.rate * f.interval_s * np.maximum(0.0, 1.0 - pause / held))
 
 
 OBJECTIVE = Objective("flow", value, linear=linear)

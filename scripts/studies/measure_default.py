@@ -203,18 +203,18 @@ def run(
 
 def one(workload: Workload, v: Variant, seed: int) -> dict[str, Any]:
     """Return the metrics of a simulation, and CPU seconds of one decision with its round."""
-    from formulations.objectives import flow
+    from formulations.objectives import context
 
-    by_past, begin = flow.stretch_s, time.process_time()
+    by_past, begin = context.stretch_s, time.process_time()
     if v.held_s is not None:
         held = v.held_s
-        flow.stretch_s = lambda c: np.full(len(c.facts.weight), held)
+        context.stretch_s = lambda facts: np.full(len(facts.weight), held)
     try:
         found = simulate(
             workload, policy=v.policy, options=replace(v.options, objective=v.objective, seed=seed)
         )
     finally:
-        flow.stretch_s = by_past
+        context.stretch_s = by_past
     m = {**found.metrics, "jct_s_median": float(found.jobs["jct_s"].median())}
     return {
         **{k: m[k] for k in SHOWN},

@@ -162,7 +162,8 @@ def test_full_uses_every_column() -> None:
     assert set(unused) == beyond
     assert set(folder.config) == (
         {c.name for c in CONFIG}
-        - {"ageing_s", "dollar_price", "sizes", "size_error", "unknown_tenants", "unknown_models"}
+        - {"ageing_s", "dollar_price", "sizes", "size_error", "spread_pauses"}
+        - {"unknown_tenants", "unknown_models"}
         | set(CONFIG_TABLES) - {"longrun", "profiling", "solver", "sharing"}
     )
     assert {j["state"] for j in folder.tables["jobs.csv"]} == {

@@ -4,6 +4,7 @@ passwords.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import sqlite3
@@ -140,7 +141,9 @@ def test_a_queue_of_cells_becomes_one_of_values_while_its_jobs_run(
         create_queue(name)[0].close()
         clock = SimulatedClock(before["now_s"])
         with Queue(name, clock=clock.now) as queue:
-            assert queue.snapshot().digest == before["digest"]
+            now = queue.snapshot()  # queues have had one more setting since then
+            old_config = {key: now.config[key] for key in now.config if key != "spread_pauses"}
+            assert dataclasses.replace(now, config=old_config).digest == before["digest"]
             assert queue.job("wide").values["sizes"] == (1, 2, 4)
             assert queue.job("fixed").values["preemptible"] is False
             assert queue.job("curve").values["resizes_left"] == 3

@@ -111,6 +111,7 @@ def build_problem(
         restart_s=float(config["restart_s"]),
         max_changes=-1 if changes is None else int(changes),
         objective=str(config["objective"]),
+        spread_pauses=config["spread_pauses"],
         ageing_s=math.inf if config["ageing_s"] is None else float(config["ageing_s"]),
         dollar_price=float(config["dollar_price"]),
         sizes=config["sizes"],

@@ -487,8 +487,8 @@ TABLES: Mapping[str, TableSchema] = {
 }
 
 INTERVAL_S = 300.0
-# default of workloads and queues, which go on for many rounds: measured in docs/default.md
-OVER_TIME = "flow"
+# defaults of workloads and queues, which go on for many rounds: measured in docs/default.md
+OVER_TIME: Mapping[str, Any] = {"objective": "flow", "spread_pauses": True}
 SIZES = ("known", "predicted", "unknown")  # how remaining work is known: performance/sizes.py
 
 CONFIG: tuple[Column, ...] = (
@@ -513,6 +513,13 @@ CONFIG: tuple[Column, ...] = (
         'value of a plan: a name, a sum "a=1,b=0.2", or ranks "a > b"',
         default="progress",
         choices=BUILT_IN,
+    ),
+    Column(
+        "spread_pauses",
+        ColumnKind.BOOLEAN,
+        "true: values count the pause of a change spread over the time for which the job will "
+        "probably keep what it gets; false: the whole pause in this round",
+        default=False,
     ),
     Column(
         "sizes",

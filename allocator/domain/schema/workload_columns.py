@@ -105,7 +105,7 @@ WORKLOAD_TABLES: Mapping[str, TableSchema] = {
 START = "when the workload starts; default, and at the latest, the earliest submitted_s"
 _OTHERWISE: Mapping[str, Mapping[str, Any]] = {
     "now_s": {"doc": START},
-    "objective": {"default": OVER_TIME},
+    **{name: {"default": value} for name, value in OVER_TIME.items()},
 }
 WORKLOAD_CONFIG: tuple[Column, ...] = tuple(
     replace(c, **_OTHERWISE.get(c.name, {})) for c in CONFIG if c.name != "unknown_models"

@@ -195,6 +195,21 @@ def slow_restarts_of_all(rng: np.random.Generator, r: Tables) -> None:
     r.config["restart_s"] = pick(rng, 0.0, 150.0)
 
 
+@feature(
+    "config.toml: spread_pauses",
+    *of("jobs.csv", "submitted_s", "restarts", "restart_s"),
+    "pools.csv: startup_s",
+)
+def spread_pauses(rng: np.random.Generator, r: Tables) -> None:
+    """Pauses that are longer than the round, of jobs of which some are young."""
+    for j in r.jobs:
+        j |= {"submitted_s": 1000.0 - pick(rng, 0, 2000, 20000), "restarts": pick(rng, 0, 1, 5)}
+        j |= {"remaining_work": 50.0 * j["remaining_work"]}
+    r.jobs[0] |= {"submitted_s": -19000.0, "restart_s": pick(rng, 60.0, 250.0, 700.0)}
+    r.pools[1]["startup_s"] = pick(rng, 40.0, 500.0)
+    r.config |= {"spread_pauses": True}
+
+
 @feature("config.toml: max_changes")
 def no_changes(rng: np.random.Generator, r: Tables) -> None:
     r.jobs[0] |= {"gpus": 1}

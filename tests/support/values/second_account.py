@@ -33,11 +33,12 @@ In all but these two `rate` is what revocations and checkpoints leave of the spe
     e           its rate on an equal share of all GPUs, in proportion to weight x weight of the
                 tenant, among jobs with options: the slowest pool of each size, straight lines
                 between sizes, in proportion below the smallest, as the largest above it
-    flow        completion, with weight x (1 + delay / (0.8 x mean)) and other work done
+    flow        completion, with weight x (1 + delay / (0.8 x mean)) and spread pauses
     delay       age - (total_work - remaining_work) / rate of the fastest, at least 0; age without
                 options
     mean        interval_s + the mean over the jobs with options of total_work / rate of the fastest
-    done        rate x interval_s x max(0, 1 - pause / T)
+    spread      done = rate x interval_s x max(0, 1 - pause / T); with spread_pauses in all
+                objectives, except where cost asks whether a deadline can be kept
     T           the least of age / (restarts + 2) and pause + remaining_work / rate, and at least
                 interval_s
     a sum       factor x objective, summed up
@@ -103,17 +104,19 @@ class Ways:
 @dataclass(frozen=True)
 class Round:
     """What ways bring this round, arrays (n,): rate as the objective sees it, work done, seconds on
-    GPUs, dollars, and seconds lost."""
+    GPUs, dollars, seconds lost; the share of the round in which it works, and the work really done
+    in this round, which differ from the others where pauses are spread."""
 
     rate: Floats
     done: Floats
     busy: Floats
     dollars: Floats
-    pause: Floats
+    working: Floats
+    now: Floats
 
     @classmethod
-    def of(cls, s: AuditContext, w: Ways, risky: bool) -> Round:
-        """risky: speeds are what revocations leave."""
+    def of(cls, s: AuditContext, w: Ways, name: str) -> Round:
+        """As the objective of that name sees it; "" is one that looks at risks."""
         problem, jobs, pools = s.problem, s.problem.jobs, s.problem.pools
         startup, left = pools.startup_s[w.pool], jobs.remaining_work[w.job]
         pause = np.where(
@@ -121,11 +124,20 @@ class Round:
             0.0,
             np.where(s.running[w.job], restart_s(s, w.job, w.pool, w.gpus) + startup, startup),
         )
-        rate = w.rate * useful_share(problem, w.job, w.pool, w.gpus, w.rate) if risky else w.rate
+        rate = w.rate
+        if name in ("", *RISKY):
+            rate = rate * useful_share(problem, w.job, w.pool, w.gpus, w.rate)
         busy = np.minimum(problem.interval_s, pause + left / rate)
         billed = np.where(w.kept, busy, np.maximum(busy, pools.min_billing_s[w.pool]))
-        done = np.minimum(left, rate * np.maximum(0.0, problem.interval_s - pause))
-        return cls(rate, done, busy, _price(s, w.pool) * w.gpus * w.own * billed / 3600.0, pause)
+        held = np.full(len(rate), problem.interval_s)
+        now = rate * problem.interval_s * np.clip(1.0 - pause / held, 0.0, None)
+        if problem.spread_pauses or name == "flow":
+            stretch = _age(s)[w.job] / (jobs.restarts[w.job] + 2)
+            held = np.maximum(held, np.minimum(stretch, pause + left / rate))
+        working = np.clip(1.0 - pause / held, 0.0, None)
+        done = np.minimum(left, rate * problem.interval_s * working)
+        dollars = _price(s, w.pool) * w.gpus * w.own * billed / 3600.0
+        return cls(rate, done, busy, dollars, working, np.minimum(left, now))
 
 
 def plan_values(s: AuditContext, rate: Floats) -> Floats:
@@ -190,8 +202,10 @@ def _values(s: AuditContext, w: Ways, ranks: Ranks) -> Floats:
     value = np.zeros(len(w.job))
     for terms, factor in ranks:
         value += factor * _sum(s, w, terms)
-    risky = any(name in RISKY for terms, _ in ranks for name, _ in terms)
-    return np.asarray(value - _money(s, w.job) * Round.of(s, w, risky).dollars)
+    plain = all(name not in RISKY for terms, _ in ranks for name, _ in terms)
+    return np.asarray(
+        value - _money(s, w.job) * Round.of(s, w, "progress" if plain else "").dollars
+    )
 
 
 def _ranks(s: AuditContext) -> Ranks:
@@ -222,10 +236,8 @@ def _sum(s: AuditContext, w: Ways, terms: Terms) -> Floats:
 
 def _single(s: AuditContext, w: Ways, name: str) -> Floats:
     """(n,) value of the ways in one objective."""
-    problem, j, r = s.problem, w.job, Round.of(s, w, name in RISKY)
-    done, weights = r.done, problem.weight
-    if name == "flow":
-        done, weights = lasting_work(s, j, r.rate, r.pause), delay_weights(s)
+    problem, j, r = s.problem, w.job, Round.of(s, w, name)
+    done, weights = r.done, delay_weights(s) if name == "flow" else problem.weight
     left, weight, some = problem.jobs.remaining_work[j], weights[j], np.unique(j)
     place = np.searchsorted(some, j)
     if name == "progress":
@@ -236,7 +248,7 @@ def _single(s: AuditContext, w: Ways, name: str) -> Floats:
         return _saving(s, w, r)
     if name in ("utility", "fairness", "maxmin", "makespan"):
         return (
-            utility(s, j, r.rate, r.pause)
+            utility(s, j, r.rate * r.working)
             if name == "utility"
             else shared(s, name, j, r.done, r.busy)
         )
@@ -262,7 +274,7 @@ def _risks(s: AuditContext, w: Ways) -> tuple[Floats, Floats]:
     the round to the deadline, less restart_s. Done in this round: 0 or 1, as it is in time or late.
     No deadline: 1.
     """
-    problem, jobs, r = s.problem, s.problem.jobs, Round.of(s, w, True)
+    problem, jobs, r = s.problem, s.problem.jobs, Round.of(s, w, "tardiness")
     owner, _, _, rate = useful_options(s)
     fastest = np.zeros(len(jobs))
     np.maximum.at(fastest, owner, rate)
@@ -349,7 +361,7 @@ def _saving(s: AuditContext, w: Ways, r: Round) -> Floats:
             )
             start, again = pools.startup_s[pool[sure]] / 3600.0, jobs.restart_s[j] / 3600.0
             stays = (pool[sure] == w.pool[i]) & (gpus[sure] == w.gpus[i])
-            worst = left - r.done[i]
+            worst = left - r.now[i]
             if pools.market[w.pool[i]] == Market.SPOT:
                 every = jobs.checkpoint_every_s[j]
                 worst = min(
@@ -466,25 +478,18 @@ def delay_weights(s: AuditContext) -> Floats:
     return np.asarray(s.problem.weight * (1.0 + np.clip(_age(s) - worked, 0.0, None) / mean / 0.8))
 
 
-def lasting_work(s: AuditContext, job: Ints, rate: Floats, pause: Floats) -> Floats:
-    """(n,) work done by what is given to the jobs (n,), at most what is left."""
-    left = s.problem.jobs.remaining_work[job]
-    stretch = _age(s)[job] / (s.problem.jobs.restarts[job] + 2)
-    held = np.maximum(s.problem.interval_s, np.minimum(stretch, pause + left / rate))
-    return np.asarray(np.clip(rate * s.problem.interval_s * (1.0 - pause / held), 0.0, left))
-
-
 def _age(s: AuditContext) -> Floats:
     return np.maximum(0.0, s.problem.now_s - s.problem.jobs.submitted_s)
 
 
-def utility(s: AuditContext, job: Ints, rate: Floats, pause: Floats) -> Floats:
-    """(n,) value of what is given to the jobs (n,); seconds lost. The work left plays no part."""
+def utility(s: AuditContext, job: Ints, rate: Floats) -> Floats:
+    """(n,) value of work per second, pauses included, of the jobs (n,). The work left plays no
+    part."""
     problem, jobs = s.problem, s.problem.jobs
     owner, _, _, speed = useful_options(s, np.unique(job))
     slowest = np.full(len(jobs), np.inf)
     np.minimum.at(slowest, owner, speed)
-    x = rate / slowest[job] * np.maximum(0.0, 1.0 - pause / problem.interval_s)
+    x = rate / slowest[job]
     lessened = np.sqrt(1.0 + jobs.attained_gpu_s[job] / 600.0)
     return np.asarray(problem.weight[job] * np.log(1.0 + 9.0 * x) / lessened)
 

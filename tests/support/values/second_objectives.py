@@ -38,7 +38,8 @@ class Objectives(Ways):
         if name == "cost":
             return self.saving(j, w, rate)
         if name == "utility":
-            x = max(0.0, 1 - w.pause / span) * rate / min(self.seen(j).values())
+            useful = max(0.0, 1 - w.pause / self.lasts(j, w, rate))
+            x = useful * rate / min(self.seen(j).values())
             return own * math.log(1 + 9 * x) / math.sqrt(1 + j["attained_gpu_s"] / 600)
         if name in ("fairness", "maxmin", "makespan"):
             return self.shared(j, done, busy, name)
@@ -61,7 +62,7 @@ class Objectives(Ways):
             after = [i for i, hours in length.items() if hours >= length[j["job_id"]] * (1 - 1e-6)]
             least = max(least, sum(weight[i] for i in after) / (3600 * self.whole(j)))
         if name == "flow":
-            done = self.spread(j, w, rate)
+            done = self.done(j, w, rate, self.lasts(j, w, rate, spread=True))
         return least * done + mine * (span - busy) / 3600
 
     def base(self, j: Row) -> float:
@@ -97,12 +98,6 @@ class Objectives(Ways):
             return float(1 + max(0.0, self.age(j) - worked) / (0.8 * scale))
 
         return float(self.once(("slope", j["job_id"]), find))
-
-    def spread(self, j: Row, w: Way, rate: float) -> float:
-        """Work done where the pause is spread over the time for which the way is held."""
-        span, left = self.config["interval_s"], j["remaining_work"]
-        held = max(span, min(self.age(j) / (j["restarts"] + 2), w.pause + left / rate))
-        return float(min(left, max(0.0, rate * span - rate * span / held * w.pause)))
 
     def whole(self, j: Row) -> float:
         """Work per second if every GPU worked on jobs like this one."""
@@ -285,7 +280,8 @@ class Objectives(Ways):
         value = mix(left, due) - self.dollars(j, w, rate) - mix(left - done, after)
         if dated:
             gone = min(left + (j["checkpoint_every_s"] or span) * rate, j["total_work"])
-            worst = gone if self.at[w.got[0]]["market"] == "spot" else left - done
+            really = left - self.done(j, w, rate, lasts=span)
+            worst = gone if self.at[w.got[0]]["market"] == "spot" else really
             value += late * (over(left, due, None) - over(worst, after, w.got))
         free = not w.pays_for_gpus or self.hourly(w.got) == 0
         return value + (0.001 * late * min(span, done / pace) if free else 0.0)

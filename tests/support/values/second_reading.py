@@ -68,6 +68,7 @@ CONFIG: Row = {
     "max_changes": 10**9,
     "ageing_s": math.inf,
     "objective": "progress",
+    "spread_pauses": False,
     "sizes": "known",
     "size_error": 0.5,
     "dollar_price": 0.0,

@@ -104,9 +104,19 @@ class Ways(Rules):
         )
         return found
 
-    def done(self, j: Row, w: Way, rate: float) -> float:
-        """Work of this round."""
-        return float(min(j["remaining_work"], rate * max(0.0, self.config["interval_s"] - w.pause)))
+    def done(self, j: Row, w: Way, rate: float, lasts: float | None = None) -> float:
+        """Work of this round, where the way lasts for so many seconds."""
+        lasts = self.lasts(j, w, rate) if lasts is None else lasts
+        worked = rate * self.config["interval_s"] * max(0.0, 1 - w.pause / lasts)
+        return float(min(j["remaining_work"], worked))
+
+    def lasts(self, j: Row, w: Way, rate: float, spread: bool = False) -> float:
+        """Seconds that a pause is compared with: the round, or as long as the way is held."""
+        span = float(self.config["interval_s"])
+        if not (spread or self.config["spread_pauses"]):
+            return span
+        by_past = self.age(j) / (j["restarts"] + 2)
+        return max(span, min(by_past, w.pause + j["remaining_work"] / rate))
 
     def busy(self, j: Row, w: Way, rate: float) -> float:
         """Seconds on GPUs."""
