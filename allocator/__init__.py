@@ -24,66 +24,77 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from allocator.api import audit as audit
-    from allocator.api import explain as explain
-    from allocator.api import solve as solve
-    from allocator.api import whatif as whatif
+    from allocator.api import audit as audit, explain as explain, solve as solve, whatif as whatif
     from allocator.audit.check import Audit as Audit
     from allocator.domain.changes import changed as changed
     from allocator.domain.objectives import register_objective as register_objective
-    from allocator.domain.plan import BudgetPlan as BudgetPlan
-    from allocator.domain.plan import JobPlan as JobPlan
-    from allocator.domain.plan import Plan as Plan
-    from allocator.domain.plan import PoolPlan as PoolPlan
-    from allocator.domain.plan import TenantPlan as TenantPlan
-    from allocator.domain.records import Colocation as Colocation
-    from allocator.domain.records import InteractiveReserve as InteractiveReserve
-    from allocator.domain.records import Job as Job
-    from allocator.domain.records import Node as Node
-    from allocator.domain.records import Pause as Pause
-    from allocator.domain.records import Placement as Placement
-    from allocator.domain.records import Pool as Pool
-    from allocator.domain.records import PoolChange as PoolChange
-    from allocator.domain.records import Rate as Rate
-    from allocator.domain.records import Received as Received
-    from allocator.domain.records import SpeedModel as SpeedModel
-    from allocator.domain.records import Tenant as Tenant
+    from allocator.domain.plan import (
+        BudgetPlan as BudgetPlan,
+        JobPlan as JobPlan,
+        Plan as Plan,
+        PoolPlan as PoolPlan,
+        TenantPlan as TenantPlan,
+    )
+    from allocator.domain.records import (
+        Colocation as Colocation,
+        InteractiveReserve as InteractiveReserve,
+        Job as Job,
+        Node as Node,
+        Pause as Pause,
+        Placement as Placement,
+        Pool as Pool,
+        PoolChange as PoolChange,
+        Rate as Rate,
+        Received as Received,
+        SpeedModel as SpeedModel,
+        Tenant as Tenant,
+    )
     from allocator.domain.rules.snapshot_rules import validate as validate
     from allocator.domain.snapshot import Snapshot as Snapshot
     from allocator.domain.workload import Workload as Workload
     from allocator.engine.explain import Explanation as Explanation
     from allocator.engine.rounds import Rounds as Rounds
     from allocator.engine.whatif import Comparison as Comparison
-    from allocator.errors import AllocatorError as AllocatorError
-    from allocator.errors import AuditFailure as AuditFailure
-    from allocator.errors import Fault as Fault
-    from allocator.errors import Infeasible as Infeasible
-    from allocator.errors import InvalidInput as InvalidInput
-    from allocator.errors import NoPlanInTime as NoPlanInTime
-    from allocator.errors import Relaxation as Relaxation
-    from allocator.errors import UsageError as UsageError
-    from allocator.executors.registry import ExecutorEntry as ExecutorEntry
-    from allocator.executors.registry import ExecutorSite as ExecutorSite
-    from allocator.executors.registry import register_executor as register_executor
+    from allocator.errors import (
+        AllocatorError as AllocatorError,
+        AuditFailure as AuditFailure,
+        Fault as Fault,
+        Infeasible as Infeasible,
+        InvalidInput as InvalidInput,
+        NoPlanInTime as NoPlanInTime,
+        Relaxation as Relaxation,
+        UsageError as UsageError,
+    )
+    from allocator.executors.registry import (
+        ExecutorEntry as ExecutorEntry,
+        ExecutorSite as ExecutorSite,
+        register_executor as register_executor,
+    )
     from allocator.io.snapshots import read_snapshot as read_snapshot
-    from allocator.io.workloads import read_workload as read_workload
-    from allocator.io.workloads import write_workload as write_workload
-    from allocator.loop.executor import Capabilities as Capabilities
-    from allocator.loop.executor import Observation as Observation
-    from allocator.loop.executor import Order as Order
-    from allocator.loop.executor import Phase as Phase
-    from allocator.policies.base import Proposal as Proposal
-    from allocator.policies.base import Task as Task
-    from allocator.policies.registry import PolicyEntry as PolicyEntry
-    from allocator.policies.registry import register_policy as register_policy
+    from allocator.io.workloads import (
+        read_workload as read_workload,
+        write_workload as write_workload,
+    )
+    from allocator.loop.executor import (
+        Capabilities as Capabilities,
+        Observation as Observation,
+        Order as Order,
+        Phase as Phase,
+    )
+    from allocator.policies.base import Proposal as Proposal, Task as Task
+    from allocator.policies.registry import (
+        PolicyEntry as PolicyEntry,
+        register_policy as register_policy,
+    )
     from allocator.problem import Problem as Problem
     from allocator.queue.queue import Queue as Queue
     from allocator.simulator.options import SimulationOptions as SimulationOptions
-    from allocator.simulator.run import Simulation as Simulation
-    from allocator.simulator.run import simulate as simulate
-    from allocator.solvers.base import SolveLimits as SolveLimits
-    from allocator.solvers.base import SolverResult as SolverResult
-    from allocator.solvers.base import Termination as Termination
+    from allocator.simulator.run import Simulation as Simulation, simulate as simulate
+    from allocator.solvers.base import (
+        SolveLimits as SolveLimits,
+        SolverResult as SolverResult,
+        Termination as Termination,
+    )
     from allocator.solvers.registry import register_solver as register_solver
     from formulations.objectives import Objective as Objective
 

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from allocator.audit import Audit
-from allocator.audit import audit as audit_allocation
+from allocator.audit import Audit, audit as audit_allocation
 from allocator.audit.context import AuditContext
 from allocator.domain.allocation import Allocation
 from allocator.domain.plan import Plan
@@ -18,8 +17,7 @@ from allocator.domain.problem import State
 from allocator.domain.snapshot import Snapshot
 from allocator.engine.advice.trials import SolveCommand
 from allocator.engine.decision import decide, override_settings
-from allocator.engine.explain import Explanation
-from allocator.engine.explain import explain as explain_job
+from allocator.engine.explain import Explanation, explain as explain_job
 from allocator.engine.whatif import Comparison, compare
 from allocator.errors import UsageError
 from allocator.options.colocation.secondary_jobs import PairOffer

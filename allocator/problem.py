@@ -12,8 +12,7 @@ import numpy as np
 
 from allocator.domain.changes import changed
 from allocator.domain.findings import quote, suggest_setting
-from allocator.domain.problem import NO_CHANGES, State
-from allocator.domain.problem import Problem as CheckedProblem
+from allocator.domain.problem import NO_CHANGES, Problem as CheckedProblem, State
 from allocator.domain.records import (
     Colocation,
     InteractiveReserve,

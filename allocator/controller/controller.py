@@ -31,8 +31,7 @@ from allocator.executors.errors import NotNow
 from allocator.loop.executor import Clock, Executor, WrongState
 from allocator.loop.rounds import RoundOutcome, run_rounds
 from allocator.loop.stability import make_non_preemptible
-from allocator.queue import cluster_tables, observations, round_journal
-from allocator.queue import snapshot as snapshots
+from allocator.queue import cluster_tables, observations, round_journal, snapshot as snapshots
 from allocator.queue.database.connection import QueueDatabase
 from allocator.queue.errors import LeaseLost, QueueUnavailable
 from allocator.queue.jobs import verbs

@@ -45,8 +45,14 @@ from allocator.loop.executor import (
 from allocator.loop.stability import make_non_preemptible
 from allocator.loop.ticks import latest_tick
 from allocator.policies.memory import Memory
-from allocator.queue import allocations, cluster_tables, lease, observations, round_journal
-from allocator.queue import snapshot as snapshots
+from allocator.queue import (
+    allocations,
+    cluster_tables,
+    lease,
+    observations,
+    round_journal,
+    snapshot as snapshots,
+)
 from allocator.queue.database.connection import QueueDatabase
 from allocator.queue.database.schema import ACTIVE, jobs, rounds
 from allocator.queue.jobs import periodic, purged_names

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 
 from allocator.engine.decision import decide_next_round
 from allocator.policies.registry import AnyPolicy, name_of
-from allocator.problem import Problem as UserProblem
-from allocator.problem import as_problem
+from allocator.problem import Problem as UserProblem, as_problem
 from allocator.solvers.base import SolveLimits
 from allocator.solvers.effort import GAP
 

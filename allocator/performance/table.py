@@ -19,8 +19,7 @@ import numpy as np
 
 from allocator.domain.problem import Bools, Curves, Floats, Ints, Problem, Rates
 from allocator.domain.schema.columns import ASSUMED_RATE, MOST_GPUS
-from allocator.performance import batched
-from allocator.performance import curves as formulas
+from allocator.performance import batched, curves as formulas
 
 SPAN = MOST_GPUS + 1  # sizes of one (model, gpu_type) occupy one span of the sorted key
 

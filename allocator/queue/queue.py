@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
-from allocator.domain.records import Job as JobRecord
-from allocator.domain.records import values_of_record
+from allocator.domain.records import Job as JobRecord, values_of_record
 from allocator.domain.snapshot import Snapshot
 from allocator.problem import Problem, as_problem
 from allocator.queue import cluster_tables, lease, round_journal, snapshot

@@ -18,8 +18,7 @@ from allocator.controller.reporting.status import status
 from allocator.domain.schema.cells import parse
 from allocator.domain.schema.columns import POOLS
 from allocator.domain.snapshot import Table
-from allocator.queue import cluster_tables, round_journal
-from allocator.queue import snapshot as snapshots
+from allocator.queue import cluster_tables, round_journal, snapshot as snapshots
 from allocator.queue.database.schema import ACTIVE, OPEN, allocations, rounds
 from allocator.queue.holdings import Turns, read_turns_since, split_by_holder
 from allocator.queue.jobs.verbs import Job, list_jobs

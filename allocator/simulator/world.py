@@ -24,8 +24,7 @@ from allocator.domain.problem import Bools, Floats, Ints, Market
 from allocator.domain.workload import Workload
 from allocator.loop.gpu_places import find_unmoved_jobs
 from allocator.performance.pauses import restart_s
-from allocator.simulator import colocation as pairs
-from allocator.simulator import random_numbers
+from allocator.simulator import colocation as pairs, random_numbers
 from allocator.simulator.holdings import Holdings
 from allocator.simulator.options import SimulationOptions
 from allocator.simulator.revocations import HOUR

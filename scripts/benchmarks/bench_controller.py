@@ -36,8 +36,7 @@ from allocator.executors.simulated import (
     SimulatedMachines,
 )
 from allocator.io.snapshots import parse_snapshot
-from allocator.queue import observations, round_journal
-from allocator.queue import snapshot as snapshots
+from allocator.queue import observations, round_journal, snapshot as snapshots
 from allocator.queue.queue import Queue
 
 EVERY_S = 300.0

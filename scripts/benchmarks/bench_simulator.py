@@ -31,8 +31,7 @@ from allocator.bench.workloads import generate
 from allocator.bench.workloads.parts.tables import GeneratedWorkload
 from allocator.domain.workload import Workload
 from allocator.engine.decision import decide_round
-from allocator.simulator import SimulationOptions, simulate
-from allocator.simulator import run as running
+from allocator.simulator import SimulationOptions, run as running, simulate
 from allocator.simulator.run import SimulationState, continue_simulation, initial_state
 
 PARTS = ("wait", "observe", "apply", "record")

@@ -19,8 +19,7 @@ from allocator.options.configure import configure
 from allocator.performance import batched, curves
 from allocator.performance.fit.choose import SpeedFit, fit
 from allocator.performance.fit.observations import Observations
-from allocator.report.charts import configure as configure_pictures
-from allocator.report.charts import fit as fit_pictures
+from allocator.report.charts import configure as configure_pictures, fit as fit_pictures
 
 OUT = Path(__file__).resolve().parents[2] / "docs" / "pictures"
 SEED, NOISE = 7, 0.03

@@ -25,8 +25,7 @@ from allocator import read_workload
 from allocator.bench.machine import machine
 from allocator.io.traces.base import TraceOptions as Import
 from allocator.io.traces.run import import_trace, write_tables
-from allocator.simulator import SimulationOptions as Options
-from allocator.simulator import simulate
+from allocator.simulator import SimulationOptions as Options, simulate
 
 BEGIN, END = "<!-- table: scripts/reproductions/compare_sia.py -->", "<!-- end of table -->"
 COLUMNS = (

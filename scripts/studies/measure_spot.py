@@ -44,8 +44,7 @@ from allocator.domain.problem import Market
 from allocator.domain.workload import Workload
 from allocator.io.markets.base import MarketOptions as Ask
 from allocator.io.markets.run import TimeWindow, import_markets
-from allocator.simulator import Simulation, simulate
-from allocator.simulator import SimulationOptions as Options
+from allocator.simulator import Simulation, SimulationOptions as Options, simulate
 
 HOUR, DAY, JOBS = 3600.0, 86_400.0, 120
 OURS = "mip, cost"

@@ -16,8 +16,7 @@ from typing import Any
 import pytest
 from builders import snapshot, write_folder
 from commands import Output, call
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from allocator.cli import doctor, main, tables
 from allocator.cli.measure import demo

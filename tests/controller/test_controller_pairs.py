@@ -26,8 +26,7 @@ from allocator.controller.options import ControllerOptions
 from allocator.controller.reporting.replay import replay
 from allocator.domain.rules.snapshot_rules import validate
 from allocator.executors.simulated import MachineBehaviour, SimulatedExecutor
-from allocator.queue import cluster_tables as queue_cluster
-from allocator.queue import snapshot as snapshots
+from allocator.queue import cluster_tables as queue_cluster, snapshot as snapshots
 from allocator.queue.database.schema import turns
 from allocator.queue.jobs import verbs as queue_jobs
 from allocator.queue.queue import Queue

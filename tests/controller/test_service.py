@@ -30,8 +30,7 @@ from allocator.executors.simulated import (
     SimulatedMachines,
 )
 from allocator.loop.stability import Stability
-from allocator.queue import cluster_tables as queue_cluster
-from allocator.queue import round_journal
+from allocator.queue import cluster_tables as queue_cluster, round_journal
 from allocator.queue.jobs.states import Retries
 from allocator.queue.queue import Queue
 

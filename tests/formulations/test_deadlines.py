@@ -15,8 +15,7 @@ import numpy as np
 import pytest
 from builders import problem, snapshot, write_folder
 from fakes.random_rounds import random_snapshot
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from worlds import workload
 
 from allocator.cli import main

@@ -8,8 +8,7 @@ import math
 import numpy as np
 import pytest
 from choice_models import best_choice, random_model, view
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from rounds import random_instance
 
 from formulations.bounds.knapsacks import tighten_bound

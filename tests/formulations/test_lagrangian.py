@@ -8,8 +8,7 @@ import time
 import numpy as np
 import pytest
 from choice_models import best_choice, lp_bound, model_of, random_model, view
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from rounds import random_instance
 
 from formulations.bounds.lagrangian import bound_at, minimise_dual

@@ -9,8 +9,7 @@ import itertools
 import numpy as np
 import pytest
 from builders import problem, snapshot
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from allocator.domain.problem import Problem
 from allocator.engine.decision import decide

@@ -15,8 +15,7 @@ from allocator.cli.main import run
 from allocator.domain.problem import Market as Kind
 from allocator.errors import AllocatorError, InvalidInput, UsageError
 from allocator.io.markets import registry
-from allocator.io.markets.base import MarketOptions as Options
-from allocator.io.markets.base import step_function
+from allocator.io.markets.base import MarketOptions as Options, step_function
 from allocator.io.markets.money import parse_dollars
 from allocator.io.markets.run import (
     TimeWindow,
@@ -26,8 +25,7 @@ from allocator.io.markets.run import (
     write_market,
 )
 from allocator.io.workloads import read_workload
-from allocator.simulator import SimulationOptions as Simulated
-from allocator.simulator import simulate
+from allocator.simulator import SimulationOptions as Simulated, simulate
 
 SAMPLES = {
     "spot-counts": (

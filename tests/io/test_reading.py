@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 from builders import snapshot
 from everything import EVERYTHING
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from allocator.domain.rules.snapshot_rules import validate
 from allocator.domain.schema.columns import TABLES

@@ -9,8 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from everything_workload import EVERY_WORKLOAD, WORKLOAD_TEXTS, workload_content
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 from test_schema import breaches, typed
 
 import allocator

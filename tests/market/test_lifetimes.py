@@ -16,8 +16,7 @@ from allocator.engine.decision import decide
 from allocator.market.spot import forecast_run
 from allocator.performance.useful import useful_share
 from formulations.transient.lifetimes import event_rate, lifetime_seconds, useful_fraction
-from formulations.transient.revocations import HOUR_S, losses
-from formulations.transient.revocations import Hazard as Law
+from formulations.transient.revocations import HOUR_S, Hazard as Law, losses
 from scripts.cases.transient import simulate_runs
 
 RUNS = 30

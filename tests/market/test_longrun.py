@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 from builders import problem
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from allocator.domain.problem import Problem
 from allocator.domain.rules.snapshot_rules import validate

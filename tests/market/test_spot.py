@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from commands import Output, call
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from allocator.domain.schema.spot_columns import CLUSTERS
 from allocator.errors import Infeasible

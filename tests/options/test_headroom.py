@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from builders import problem, snapshot
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from rounds import best, random_instance
 
 from allocator.audit.context import AuditContext

@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from builders import problem, snapshot, write_folder
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 import allocator
 from allocator.cli import main

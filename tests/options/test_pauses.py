@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from builders import problem, snapshot
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from worlds import workload
 
 from allocator.audit.context import AuditContext

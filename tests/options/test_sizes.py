@@ -7,8 +7,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from builders import problem
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from allocator.bench.workloads import generate
 from allocator.engine.decision import decide, decide_round

@@ -11,8 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from builders import problem, snapshot, write_folder
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from allocator.api import solve
 from allocator.cli.main import run

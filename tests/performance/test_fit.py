@@ -14,8 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from builders import snapshot, write_folder
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 import allocator
 from allocator.cli.main import run

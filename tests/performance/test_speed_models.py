@@ -10,8 +10,7 @@ import math
 import numpy as np
 import pytest
 from builders import snapshot
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from allocator.domain.problem import Problem
 from allocator.domain.rules.snapshot_rules import validate

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from builders import problem, snapshot
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from sharing_rounds import Sharing, sharing_snapshot
 
 from allocator.domain.allocation import Allocation

@@ -16,9 +16,14 @@ from queues import BACKENDS, NOW, Clock, Controller, Seen, cluster, fresh
 from allocator.controller import steadiness
 from allocator.domain.rules.snapshot_rules import validate
 from allocator.errors import UsageError
-from allocator.queue import allocations, lease, observations, round_journal
-from allocator.queue import cluster_tables as cluster_
-from allocator.queue import snapshot as snapshots
+from allocator.queue import (
+    allocations,
+    cluster_tables as cluster_,
+    lease,
+    observations,
+    round_journal,
+    snapshot as snapshots,
+)
 from allocator.queue.errors import LeaseLost
 from allocator.queue.jobs import verbs
 from allocator.queue.jobs.states import Retries

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from allocator.bench.workloads.parts import availability as spot_zones
-from allocator.bench.workloads.parts import draw
+from allocator.bench.workloads.parts import availability as spot_zones, draw
 from allocator.bench.workloads.parts.measured import (
     CHECKPOINT_EVERY_S,
     CHECKPOINT_S,

@@ -15,8 +15,7 @@ from allocator.controller.reporting import journal
 from allocator.domain.rules.snapshot_rules import validate
 from allocator.engine.decision import decide_round
 from allocator.errors import UsageError
-from allocator.queue import round_journal
-from allocator.queue import snapshot as snapshots
+from allocator.queue import round_journal, snapshot as snapshots
 from allocator.queue.database.connection import QueueDatabase
 from allocator.solvers.base import SolveLimits
 from allocator.solvers.effort import GAP

@@ -31,8 +31,7 @@ from allocator.domain.schema.workload_columns import (
     WORKLOAD_CONFIG,
     WORKLOAD_TABLES,
 )
-from allocator.domain.settings import FILE as CONFIG_FILE
-from allocator.domain.settings import settings
+from allocator.domain.settings import FILE as CONFIG_FILE, settings
 from allocator.domain.snapshot import Snapshot, Table
 from allocator.domain.workload import Workload
 from allocator.errors import InvalidInput
