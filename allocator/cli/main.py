@@ -29,9 +29,7 @@ from allocator.cli.measure import bench, demo, generate, report, simulate
 from allocator.cli.models import configure, fit, import_, rent, spot
 from allocator.cli.parsing import Parser
 from allocator.cli.plan import explain, frontier, promise, schema, solve, validate, whatif
-from allocator.cli.queue import command as queue
-from allocator.cli.queue import history
-from allocator.cli.queue import run as run_
+from allocator.cli.queue import history, queue, run as run_command
 from allocator.cli.termination import Terminated, Terminator, is_termination_requested
 from allocator.errors import AllocatorError
 
@@ -43,7 +41,7 @@ allocator explain data/snapshots/demo JOB        why a job got what it got
 GROUPS = {
     "start here": (demo, doctor),
     "decide one round": (solve, explain, whatif, validate, promise, frontier, schema),
-    "run a cluster": (queue, run_, history),
+    "run a cluster": (queue, run_command, history),
     "plan what jobs run on": (configure, fit, spot, rent),
     "simulate and measure": (simulate, generate, import_, bench, report),
 }

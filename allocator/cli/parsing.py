@@ -58,6 +58,30 @@ def add_objective(parser: argparse._ActionsContainer, default: str = "as config.
     )
 
 
+def add_settings(parser: argparse._ActionsContainer, whose: str, *names: str) -> None:
+    """Add options that take the place of settings of config.toml.
+
+    `whose` says in the help whose settings they are, such as "the workload's".
+    """
+    known = {
+        "budget": (number(), "USD", f"US dollars per hour, instead of {whose}"),
+        "interval": (number(1e-3), "S", f"seconds between rounds, instead of {whose} interval_s"),
+        "ageing": (
+            number(1e-3),
+            "S",
+            f"waiting so long adds a job's weight once more, instead of {whose} ageing_s",
+        ),
+        "horizon": (
+            parse_integer(1),
+            "H",
+            f"intervals that the policy horizon plans, instead of {whose} [horizon]",
+        ),
+    }
+    for name in names:
+        convert, metavar, words = known[name]
+        parser.add_argument(f"--{name}", type=convert, metavar=metavar, help=words)
+
+
 def number(at_least: float = 0.0, infinite: bool = False) -> Callable[[str], float]:
     """Return a converter for a number of at least `at_least`; `infinite` allows inf."""
 

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from allocator.cli.parsing import add_objective, number, parse_integer, words
+from allocator.cli.parsing import add_objective, add_settings, number, parse_integer, words
 from allocator.domain.schema.columns import SIZES
 from allocator.solvers.effort import GAP
 
@@ -106,30 +106,7 @@ def add(kinds: Any) -> None:
     asked.add_argument(
         "--solver", default="auto", metavar="NAME", help="of policy mip (default: auto)"
     )
-    asked.add_argument(
-        "--budget",
-        type=number(),
-        metavar="USD",
-        help="US dollars per hour, instead of the workload's",
-    )
-    asked.add_argument(
-        "--ageing",
-        type=number(1e-3),
-        metavar="S",
-        help="waiting so long adds a job's weight once more, instead of the workload's ageing_s",
-    )
-    asked.add_argument(
-        "--horizon",
-        type=parse_integer(1),
-        metavar="H",
-        help="intervals that the policy horizon plans, instead of the workload's [horizon]",
-    )
-    asked.add_argument(
-        "--interval",
-        type=number(1e-3),
-        metavar="S",
-        help="seconds between rounds, instead of the workload's",
-    )
+    add_settings(asked, "the workload's", "budget", "ageing", "horizon", "interval")
     asked.add_argument(
         "--react",
         type=number(1e-3),
@@ -209,6 +186,7 @@ def call(args: argparse.Namespace) -> int:
     """Run the command; return 1 if a task failed."""
     from allocator.bench.sweep.store import SweepStore
     from allocator.bench.sweep.tables import write_tables
+    from allocator.report.policies import write_policy_report
 
     tasks = None if args.what == "report" else parse_tasks(args)
     executor = build_executor(args)
@@ -221,7 +199,7 @@ def call(args: argparse.Namespace) -> int:
             store.save_request(tasks, baseline)
             swept = run(tasks, store, executor)
         text = write_tables(store, tasks, baseline)
-        page = report(store.folder)
+        page = write_policy_report(store.folder)
     sys.stdout.write(text)
     print(page, file=sys.stderr)
     return report_missing(swept, store) if swept else 0
@@ -398,13 +376,6 @@ def line(task: SweepTask, outcome: TaskOutcome) -> str:
     if outcome.failure:
         return ": ".join([f"{task}: FAILED, {outcome.failure}", *outcome.words.splitlines()[-1:]])
     return f"{task}: {outcome.seconds:.1f} s"
-
-
-def report(folder: Path) -> Path:
-    """Write the HTML page."""
-    from allocator.report.policies import write_policy_report
-
-    return write_policy_report(folder)
 
 
 def report_missing(swept: SweepSummary, store: SweepStore) -> int:

@@ -8,7 +8,14 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from allocator.cli.parsing import add_effort, add_objective, number, parse_integer, words
+from allocator.cli.parsing import (
+    add_effort,
+    add_objective,
+    add_settings,
+    number,
+    parse_integer,
+    words,
+)
 from allocator.domain.schema.columns import SIZES
 
 if TYPE_CHECKING:
@@ -48,12 +55,7 @@ def add(commands: Any) -> None:
         help="policies, with commas or blanks between (default: mip,greedy)",
     )
     add_objective(parser, "as config.toml says, else flow")
-    parser.add_argument(
-        "--budget",
-        type=number(),
-        metavar="USD",
-        help="US dollars per hour, instead of config.toml's",
-    )
+    add_settings(parser, "config.toml's", "budget")
     parser.add_argument(
         "--budget-average",
         type=number(),
@@ -72,24 +74,7 @@ def add(commands: Any) -> None:
         metavar="S",
         help="length of the windows of an average, instead of config.toml's",
     )
-    parser.add_argument(
-        "--interval",
-        type=number(1e-3),
-        metavar="S",
-        help="seconds between rounds, instead of config.toml's interval_s",
-    )
-    parser.add_argument(
-        "--ageing",
-        type=number(1e-3),
-        metavar="S",
-        help="waiting so long adds a job's weight once more, instead of config.toml's ageing_s",
-    )
-    parser.add_argument(
-        "--horizon",
-        type=parse_integer(1),
-        metavar="H",
-        help="intervals that the policy horizon plans, instead of config.toml's [horizon]",
-    )
+    add_settings(parser, "config.toml's", "interval", "ageing", "horizon")
     parser.add_argument(
         "--react",
         type=number(1e-3),

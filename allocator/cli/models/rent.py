@@ -136,13 +136,13 @@ def call(args: argparse.Namespace) -> int:
 
 
 def _classes(args: argparse.Namespace) -> RentalClasses:
-    from allocator.cli.models import rent_source as source
+    from allocator.cli.models import rent_source
 
     if args.from_workload is not None:
-        return source.from_workload(args.from_workload, args.pools, args.dollars, args.hours)
+        return rent_source.from_workload(args.from_workload, args.pools, args.dollars, args.hours)
     if args.from_queue is not None:
-        return source.from_queue(args.from_queue, args.pools, args.dollars, args.hours)
-    return source.from_file(args.classes, args.pools, args.dollars)
+        return rent_source.from_queue(args.from_queue, args.pools, args.dollars, args.hours)
+    return rent_source.from_file(args.classes, args.pools, args.dollars)
 
 
 def _show_estimated(made: RentalClasses, args: argparse.Namespace) -> int:

@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import Any
 
-from allocator.cli.parsing import add_effort, add_objective, number, parse_integer
+from allocator.cli.parsing import add_effort, add_objective, add_settings, parse_integer
 
 EXAMPLES = """
 allocator explain data/snapshots/demo llm-tune
@@ -35,15 +35,7 @@ def add(commands: Any) -> None:
         "--policy", default="mip", metavar="NAME", help="who decides (default: mip)"
     )
     add_objective(parser)
-    parser.add_argument(
-        "--budget", type=number(), metavar="USD", help="dollars per hour, instead of config.toml's"
-    )
-    parser.add_argument(
-        "--horizon",
-        type=parse_integer(1),
-        metavar="H",
-        help="intervals that the policy horizon plans",
-    )
+    add_settings(parser, "config.toml's", "budget", "horizon")
     parser.add_argument(
         "--tries",
         type=parse_integer(0),

@@ -138,7 +138,7 @@ def call(args: argparse.Namespace) -> int:
 
 
 def _round(args: argparse.Namespace, problem: Problem, effort: Effort, tell: Tell) -> int:
-    from allocator.cli.plan import frontier_show as say
+    from allocator.cli.plan import frontier_show
     from allocator.engine.frontier.rounds import round_frontier
     from allocator.report.charts import frontier
 
@@ -150,7 +150,7 @@ def _round(args: argparse.Namespace, problem: Problem, effort: Effort, tell: Tel
         max_budget=math.inf if args.max_budget is None else args.max_budget,
         tell=tell,
     )
-    rows = say.csv_text(found.rows())
+    rows = frontier_show.csv_text(found.rows())
     if args.out is not None:
         _write(
             args.out,
@@ -158,12 +158,12 @@ def _round(args: argparse.Namespace, problem: Problem, effort: Effort, tell: Tel
             {"frontier.csv": rows},
             lambda: frontier.of_round(found),
         )
-    _print(args.format, found.to_dict(), rows, lambda: say.round_(found))
+    _print(args.format, found.to_dict(), rows, lambda: frontier_show.round_(found))
     return 0
 
 
 def _jobs(args: argparse.Namespace, problem: Problem, effort: Effort, tell: Tell) -> int:
-    from allocator.cli.plan import frontier_show as say
+    from allocator.cli.plan import frontier_show
     from allocator.engine.frontier.jobs import jobs_frontier
     from allocator.engine.frontier.ways import job_ways
     from allocator.report.charts import frontier
@@ -171,17 +171,18 @@ def _jobs(args: argparse.Namespace, problem: Problem, effort: Effort, tell: Tell
     found = jobs_frontier(
         problem, job_ways(problem, args.jobs, args.dollars), effort, args.dollars, tell
     )
-    files = {"frontier.csv": say.csv_text(found.rows())}
+    files = {"frontier.csv": frontier_show.csv_text(found.rows())}
     if found.found is not None:
-        files = {"frontier.csv": say.csv_text(found.plans()), "ways.csv": files["frontier.csv"]}
+        files["ways.csv"] = files["frontier.csv"]
+        files["frontier.csv"] = frontier_show.csv_text(found.plans())
     if args.out is not None:
         _write(args.out, found.to_dict(), files, lambda: frontier.of_jobs(found))
-    _print(args.format, found.to_dict(), files["frontier.csv"], lambda: say.jobs(found))
+    _print(args.format, found.to_dict(), files["frontier.csv"], lambda: frontier_show.jobs(found))
     return 0
 
 
 def _keep(args: argparse.Namespace, problem: Problem, effort: Effort, tell: Tell) -> int:
-    from allocator.cli.plan import frontier_show as say
+    from allocator.cli.plan import frontier_show
     from allocator.engine.frontier.rounds import keep
     from allocator.io.plans import dumps, to_csv, to_json, write_files, write_plan
 
@@ -204,9 +205,9 @@ def _keep(args: argparse.Namespace, problem: Problem, effort: Effort, tell: Tell
     elif args.format == "csv":
         sys.stdout.write(to_csv(kept.result))
     else:
-        say.kept(kept)
+        frontier_show.kept(kept)
         return 0
-    print("\n".join(say.kept_lines(kept)), file=sys.stderr)
+    print("\n".join(frontier_show.kept_lines(kept)), file=sys.stderr)
     return 0
 
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from allocator.cli.parsing import add_effort, add_objective, number, parse_integer
+from allocator.cli.parsing import add_effort, add_objective, add_settings, parse_integer
 from allocator.errors import UsageError
+
+if TYPE_CHECKING:
+    from allocator.cli.request import Request
 
 EXAMPLES = """
 allocator solve data/snapshots/demo
@@ -38,18 +41,7 @@ def add(commands: Any) -> None:
         help="mip (default), horizon, marginal, greedy, las, sia ...; an unknown name lists all",
     )
     add_objective(parser)
-    parser.add_argument(
-        "--budget",
-        type=number(),
-        metavar="USD",
-        help="US dollars per hour, instead of config.toml's",
-    )
-    parser.add_argument(
-        "--horizon",
-        type=parse_integer(1),
-        metavar="H",
-        help="intervals that the policy horizon plans, instead of config.toml's [horizon]",
-    )
+    add_settings(parser, "config.toml's", "budget", "horizon")
     add_effort(parser)
     group = parser.add_argument_group("output")
     group.add_argument(
@@ -90,13 +82,13 @@ def add(commands: Any) -> None:
 
 
 def call(args: argparse.Namespace) -> int:
-    from allocator.cli.queue import export
     from allocator.cli.request import Request
+    from allocator.io.performance_models import check_format
 
     request = Request.of(args)
     request.check()
     if args.write_model:
-        export.check(args.write_model)
+        check_format(args.write_model)
     if len(args.snapshots) == 1:
         return _one(args, request)
     from allocator.cli.plan.batch import batch
@@ -107,15 +99,14 @@ def call(args: argparse.Namespace) -> int:
     return batch(args.snapshots, request, args.out, args.format, args.jobs)
 
 
-def _one(args: argparse.Namespace, request: Any) -> int:
+def _one(args: argparse.Namespace, request: Request) -> int:
     from allocator.cli.progress import Progress
-    from allocator.cli.queue import export
     from allocator.cli.request import decide_folder
     from allocator.cli.tables import log_lines
     from allocator.io import plans
 
     if args.write_model:
-        export.export(args.snapshots[0], request, args.write_model)
+        _write_model(args.snapshots[0], request, args.write_model)
     progress = Progress(is_valued=request.policy == "mip")
     with progress.shown("solve"):
         result = decide_folder(args.snapshots[0], request, progress, log=bool(args.log))
@@ -137,3 +128,14 @@ def _one(args: argparse.Namespace, request: Any) -> int:
 
         show_plan(result, args.reasons)
     return 0
+
+
+def _write_model(folder: str, request: Request, path: str) -> None:
+    """Write the model that `solve` would give to a solver; raises the errors of reading it."""
+    from allocator import read_snapshot, validate
+    from allocator.engine.decision import override_settings
+    from allocator.io.performance_models import write_model
+    from allocator.options.instance_building import compile_round
+
+    problem = override_settings(validate(read_snapshot(folder)), request.objective, request.budget)
+    write_model(compile_round(problem).model, path)

@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from allocator.cli.parsing import add_effort, number, parse_integer
+from allocator.cli.parsing import add_effort, add_settings, number, parse_integer
 from allocator.cli.tables import text
 from allocator.cli.termination import is_termination_requested
 from allocator.errors import UsageError
@@ -115,12 +115,7 @@ def add(commands: Any) -> None:
     parser.add_argument(
         "--policy", default="mip", metavar="NAME", help="who decides (default: mip)"
     )
-    parser.add_argument(
-        "--horizon",
-        type=parse_integer(1),
-        metavar="H",
-        help="intervals that the policy horizon plans, instead of the queue's [horizon]",
-    )
+    add_settings(parser, "the queue's", "horizon")
     add_effort(parser, None, "each decision")
     parser.add_argument(
         "--cold",
@@ -231,7 +226,7 @@ def _show_preview(store: QueueDatabase, options: ControllerOptions) -> int:
             "periodic jobs are due: a controller submits them first, this round is without them",
             file=sys.stderr,
         )
-    if held is not None and held.holder and clock.now() < held.expires_s:
+    if held is not None and held.is_held(clock.now()):
         print(f'"{held.holder}" leads this queue and goes on', file=sys.stderr)
     for step in found.steps:
         print(text(step))

@@ -17,14 +17,12 @@ from typing import Any
 import numpy as np
 
 from allocator.cli.queue.job_options import JOB_OPTIONS
-from allocator.cli.tables import Table, percent, text
-from allocator.cli.tables import show as show_tables
+from allocator.cli.tables import Table, percent, show as show_tables, text
 from allocator.errors import Fault, InvalidInput, UsageError
 from allocator.queue import cluster_tables, snapshot
 from allocator.queue.database.connection import create_queue
 from allocator.queue.jobs import csv_jobs, verbs
-from allocator.queue.jobs.submit import build_submission
-from allocator.queue.jobs.submit import submit as submit_to
+from allocator.queue.jobs.submit import build_submission, submit as submit_to
 from allocator.queue.jobs.verbs import Job
 from allocator.queue.queue import Queue
 

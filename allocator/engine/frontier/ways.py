@@ -26,8 +26,6 @@ from allocator.performance.useful import LEAST, useful_share
 from formulations.bounds.hull import front, hull
 from formulations.objectives import interval
 
-DOLLARS = ("listed", "added")
-
 
 @dataclass(frozen=True)
 class JobWays:
@@ -77,7 +75,7 @@ class JobWays:
 def job_ways(problem: Problem, names: Sequence[str], dollars: str = "listed") -> JobWays:
     """List all ways of the named jobs.
 
-    `dollars` is one of DOLLARS. Raises UsageError with every fault of the names.
+    `dollars` is "listed" or "added". Raises UsageError with every fault of the names.
     """
     problem, number = estimate_sizes(problem), _numbers(problem, names)
     m, pools, jobs = option_table(problem, RateTable.of(problem)), problem.pools, problem.jobs

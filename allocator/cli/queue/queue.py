@@ -75,6 +75,7 @@ class VerbParser(Parser):
 def _verb(
     verbs: Any, name: str, words: str, examples: str, formats: Sequence[str] = ("table", "json")
 ) -> Any:
+    """Add a command that calls its namesake of verbs.py, and return its parser."""
     parser = verbs.add_parser(
         name, examples=examples, help=words, description=words[0].upper() + words[1:] + "."
     )
@@ -83,19 +84,17 @@ def _verb(
         parser.add_argument(
             "--format", choices=formats, default="table", help="of standard output (default: table)"
         )
+    parser.set_defaults(call=_load_call(name.replace("-", "_")))
     return parser
 
 
 def _load_call(name: str) -> Callable[[argparse.Namespace], int]:
-    """Return a function that loads its namesake of verbs.py when it is called.
-
-    verbs.py imports the database.
-    """
+    """Return a function that calls a function of verbs.py, which imports the database."""
 
     def call(args: argparse.Namespace) -> int:
-        from allocator.cli.queue import verbs as queue_calls
+        from allocator.cli.queue import verbs
 
-        return int(getattr(queue_calls, name)(args))
+        return int(getattr(verbs, name)(args))
 
     return call
 
@@ -119,7 +118,6 @@ def _init(verbs: Any) -> None:
             " unix seconds"
         ),
     )
-    parser.set_defaults(call=_load_call("init"))
 
 
 def _submit(verbs: Any) -> None:
@@ -149,7 +147,6 @@ def _submit(verbs: Any) -> None:
         help="environment of the command; may be given several times",
     )
     parser.add_argument("--workdir", metavar="DIR", help="where the command runs")
-    parser.set_defaults(call=_load_call("submit"))
 
 
 def _list(verbs: Any) -> None:
@@ -182,7 +179,6 @@ def _show(verbs: Any) -> None:
         "allocator queue show cluster.db bert-1",
     )
     parser.add_argument("job", metavar="JOB")
-    parser.set_defaults(call=_load_call("show"))
 
 
 def _csv(verbs: Any) -> None:
@@ -201,7 +197,6 @@ def _csv(verbs: Any) -> None:
             "environment, workdir; - is standard input"
         ),
     )
-    parser.set_defaults(call=_load_call("import_csv"))
     parser = _verb(
         verbs,
         "export-csv",
@@ -215,7 +210,6 @@ def _csv(verbs: Any) -> None:
     parser.add_argument(
         "--state", action="append", default=[], metavar="STATE", help="only these, as in list"
     )
-    parser.set_defaults(call=_load_call("export_csv"))
 
 
 def _cluster(verbs: Any) -> None:
@@ -234,7 +228,6 @@ def _cluster(verbs: Any) -> None:
         metavar="POOL=GPUS",
         help="GPUs of a pool that may be used from now on; may be given several times",
     )
-    parser.set_defaults(call=_load_call("pools"))
     parser = _verb(
         verbs,
         "config",
@@ -249,7 +242,6 @@ def _cluster(verbs: Any) -> None:
         metavar="KEY=VALUE",
         help="an empty value is the default; may be given several times",
     )
-    parser.set_defaults(call=_load_call("config"))
     parser = _verb(
         verbs,
         "purge",
@@ -259,7 +251,6 @@ def _cluster(verbs: Any) -> None:
     parser.add_argument(
         "--older-than", type=number(), required=True, metavar="DAYS", help="since they ended"
     )
-    parser.set_defaults(call=_load_call("purge"))
     parser = _verb(
         verbs,
         "cluster",
@@ -292,7 +283,6 @@ def _cluster(verbs: Any) -> None:
             "with, else next to an SQLite queue)"
         ),
     )
-    parser.set_defaults(call=_load_call("adopt"))
     parser = _verb(
         verbs,
         "export",
@@ -303,7 +293,6 @@ def _cluster(verbs: Any) -> None:
     parser.add_argument(
         "folder", metavar="SNAPSHOT_DIR", help="new, or an earlier export, which it replaces"
     )
-    parser.set_defaults(call=_load_call("export"))
 
 
 def _help(parser: argparse.ArgumentParser) -> int:
