@@ -12,7 +12,7 @@ import numpy as np
 
 from allocator.domain.changes import changed
 from allocator.domain.findings import quote, suggest_setting
-from allocator.domain.problem import NO_CHANGES, Problem as CheckedProblem, State
+from allocator.domain.problem import NO_CHANGES, NO_PLACEMENTS, Problem as CheckedProblem, State
 from allocator.domain.records import (
     Colocation,
     InteractiveReserve,
@@ -333,12 +333,11 @@ class Problem:
             largest_gpus=nothing,
             primary=nothing - 1,
         )
-        empty = np.zeros(0, dtype=np.int64)
         start = dataclasses.replace(
             problem,
             now_s=float(jobs.submitted_s.min(initial=problem.now_s)),
             jobs=queued,
-            placements=dataclasses.replace(problem.placements, job=empty, node=empty, gpus=empty),
+            placements=NO_PLACEMENTS,
             received=np.zeros_like(problem.received),
             announced=NO_CHANGES,
         )

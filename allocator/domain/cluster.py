@@ -16,6 +16,7 @@ from allocator.domain.problem import (
     Floats,
     Interactive,
     Ints,
+    Level,
     Market,
     Nodes,
     Pauses,
@@ -215,7 +216,14 @@ def nodes(table: ParsedTable, names: Names) -> Nodes:
         gpus=table["gpus"],
         state=table["state"],
         rack=tuple(table["rack"]),
+        cpus=np.where(table.given("cpus"), table["cpus"], np.inf),
+        host_memory_gb=np.where(table.given("host_memory_gb"), table["host_memory_gb"], np.inf),
     )
+
+
+def levels(table: ParsedTable, named: Sequence[str]) -> tuple[Level, ...]:
+    """Return the levels of the topology that [topology] names, the nearest first."""
+    return tuple(Level(name, tuple(table[name])) for name in named) if len(table) else ()
 
 
 def placements(table: ParsedTable, names: Names) -> Placements:
@@ -224,6 +232,7 @@ def placements(table: ParsedTable, names: Names) -> Placements:
         job=encode_names(table["job_id"], names.jobs),
         node=encode_names(table["node"], names.nodes),
         gpus=table["gpus"],
+        gpu=table["gpu"],
     )
 
 

@@ -20,7 +20,7 @@ from allocator.domain.findings import (
 )
 from allocator.domain.problem import Bools, Ints
 from allocator.domain.schema.cells import ParsedColumn, default_column, parse
-from allocator.domain.schema.columns import TABLES, TableSchema
+from allocator.domain.schema.columns import NODES, TABLES, Column, ColumnKind, TableSchema
 from allocator.domain.schema.texts import Cells, picked, text_of
 from allocator.domain.snapshot import Snapshot, Table
 
@@ -162,10 +162,29 @@ def grid(schema: TableSchema, snapshot: Snapshot, found: Findings) -> ParsedTabl
 
 
 def grids(
-    snapshot: Snapshot, found: Findings, schemas: Mapping[str, TableSchema] = TABLES
+    snapshot: Snapshot,
+    found: Findings,
+    levels: Sequence[str],
+    schemas: Mapping[str, TableSchema] = TABLES,
 ) -> dict[str, ParsedTable]:
-    """Parse all tables of the schemas, by file name."""
-    return {file: grid(schema, snapshot, found) for file, schema in schemas.items()}
+    """Parse all tables of the schemas, by file name; nodes.csv has the `levels` of the topology."""
+    return {
+        file: grid(_with_levels(schema, levels), snapshot, found)
+        for file, schema in schemas.items()
+    }
+
+
+def _with_levels(schema: TableSchema, levels: Sequence[str]) -> TableSchema:
+    """Return the schema, that of nodes.csv with a column of text for each level of the topology."""
+    if schema.file != NODES.file:
+        return schema
+    known = {column.name for column in schema.columns}
+    more = tuple(
+        Column(name, ColumnKind.TEXT, "level of the topology")
+        for name in levels
+        if name not in known
+    )
+    return replace(schema, columns=(*schema.columns, *more))
 
 
 def _header(schema: TableSchema, table: Table, found: Findings) -> None:

@@ -84,6 +84,10 @@ class Jobs:
     largest_gpus: Ints  # most GPUs ever held
     # of a secondary job: index of the job on whose GPUs it runs, -1 = on its own
     primary: Ints
+    cpus_per_gpu: Floats
+    host_memory_gb_per_gpu: Floats
+    gpu_fraction: Floats  # nan = whole GPUs
+    placement: tuple[str, ...]
 
     def __len__(self) -> int:
         return len(self.job_id)
@@ -249,6 +253,28 @@ class Nodes:
     gpus: Ints
     state: Ints  # 0 up, 1 drain, 2 down
     rack: tuple[str, ...]
+    cpus: Floats  # inf = no limit
+    host_memory_gb: Floats  # inf = no limit
+
+    def __len__(self) -> int:
+        return len(self.node)
+
+
+@dataclass(frozen=True)
+class Level:
+    """A column of nodes.csv that says where nodes stand, such as their rack.
+
+    `label` has the text of each node, (N,).
+    """
+
+    name: str
+    label: tuple[str, ...]
+
+    @cached_property
+    def domain(self) -> Ints:
+        """Number of the label of each node, (N,); nodes with the same label stand together."""
+        number: dict[str, int] = {}
+        return np.array([number.setdefault(x, len(number)) for x in self.label], dtype=np.int64)
 
 
 @dataclass(frozen=True)
@@ -258,6 +284,12 @@ class Placements:
     job: Ints  # index into Jobs
     node: Ints  # index into Nodes
     gpus: Ints
+    gpu: Ints  # number of the GPU in its node, of which the job has a share; -1 = whole GPUs
+
+
+_NONE: Ints = np.zeros(0, dtype=np.int64)
+NO_NODES = Nodes((), _NONE, _NONE, _NONE, (), np.zeros(0), np.zeros(0))
+NO_PLACEMENTS = Placements(_NONE, _NONE, _NONE, _NONE)
 
 
 @dataclass(frozen=True)
@@ -367,9 +399,7 @@ class Changes:
         )
 
 
-NO_CHANGES = Changes(
-    np.zeros(0), np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64), np.zeros(0)
-)
+NO_CHANGES = Changes(np.zeros(0), _NONE, _NONE, np.zeros(0))
 
 
 @dataclass(frozen=True)
@@ -410,6 +440,8 @@ class Problem:
     size_error: float = 0.5
     # announced changes of the pools after now_s; the hard rules concern now only
     announced: Changes = NO_CHANGES
+    # where the nodes stand, the nearest level first
+    levels: tuple[Level, ...] = ()
 
     @property
     def weight(self) -> Floats:

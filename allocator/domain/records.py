@@ -96,6 +96,13 @@ class Job(Record):
         Most GPUs that it has held so far. Default: what it holds now.
     shared_with : str, optional
         Running job on whose GPUs it runs as the secondary job.
+    cpus_per_gpu, host_memory_gb_per_gpu : float
+        CPUs, and memory in GB, of the node that each of its GPUs needs.
+    gpu_fraction : float, optional
+        Share of one GPU that it needs, in (0, 1). Default: whole GPUs.
+    placement : str
+        "packed", "spread", "same_LEVEL" or "prefer_LEVEL", where LEVEL is "rack" or another level
+        of the topology.
 
     Examples
     --------
@@ -137,6 +144,10 @@ class Job(Record):
     restarts: int = 0
     largest_gpus: int | None = None
     shared_with: str | None = None
+    cpus_per_gpu: float = 0.0
+    host_memory_gb_per_gpu: float = 0.0
+    gpu_fraction: float | None = None
+    placement: str = "packed"
 
 
 @dataclass(frozen=True, repr=False)
@@ -365,6 +376,10 @@ class Node(Record):
         "up", "drain" or "down"; only machines that are up count.
     rack : str, optional
         Where it stands.
+    cpus, host_memory_gb : float, optional
+        CPUs, and memory in GB, of this machine. Default: no limit.
+    labels : mapping of str to str
+        Where it stands by further levels of the topology, such as {"block": "b1"}.
 
     Examples
     --------
@@ -378,6 +393,9 @@ class Node(Record):
     _: dataclasses.KW_ONLY
     state: str = "up"
     rack: str | None = None
+    cpus: float | None = None
+    host_memory_gb: float | None = None
+    labels: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
 @dataclass(frozen=True, repr=False)
@@ -392,6 +410,8 @@ class Placement(Record):
         Machine, as in `Node`.
     gpus : int
         GPUs of that machine.
+    gpu : int, optional
+        Number of the GPU in the machine, from 0, for a job with `gpu_fraction`.
 
     Examples
     --------
@@ -402,6 +422,8 @@ class Placement(Record):
     job_id: str
     node: str
     gpus: int
+    _: dataclasses.KW_ONLY
+    gpu: int | None = None
 
 
 @dataclass(frozen=True, repr=False)
@@ -586,6 +608,10 @@ def snapshot_of_records(
                 TABLES[file].column(field.name).kind, [getattr(row, field.name) for row in listed]
             )
             for field in dataclasses.fields(kind)
+            if field.name != "labels"
         }
+        if kind is Node:
+            for level in sorted({level for row in listed for level in row.labels}):
+                columns[level] = [row.labels.get(level, "") for row in listed]
         tables[file] = Table.of(TABLES[file], columns)
     return Snapshot(name, dict(config), tables)

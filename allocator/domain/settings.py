@@ -12,7 +12,15 @@ import numpy as np
 from allocator.domain.findings import Findings, quote, suggest_setting
 from allocator.domain.grid import ParsedTable
 from allocator.domain.schema.cells import parse_value
-from allocator.domain.schema.columns import CONFIG, CONFIG_TABLES, MOST_ROUNDS, RULE, Column
+from allocator.domain.schema.columns import (
+    CONFIG,
+    CONFIG_TABLES,
+    LEVELS,
+    MOST_ROUNDS,
+    NODES,
+    RULE,
+    Column,
+)
 from allocator.domain.snapshot import Snapshot
 from allocator.errors import UsageError
 
@@ -31,6 +39,11 @@ class Settings:
 
     def __getitem__(self, key: str) -> Any:
         return self.values[key]
+
+    @property
+    def levels(self) -> tuple[str, ...]:
+        """Levels of the topology, the nearest first."""
+        return tuple(self.tables["topology"].get("levels") or LEVELS)
 
 
 def settings(snapshot: Snapshot, found: Findings, known: tuple[Column, ...] = CONFIG) -> Settings:
@@ -75,6 +88,11 @@ def _table(
         else:
             hint = suggest_setting(str(key), [k for k in columns if k not in given])
             found.warn(FILE, line, f"[{name}] {quote(str(key))} is not known and is ignored{hint}")
+    for level in values.get("levels") or ():
+        if level in {column.name for column in NODES.columns} - {"rack"}:
+            found.fault(
+                FILE, lines.get(name), f"[{name}] levels: {level} is no level of a topology"
+            )
     if name == "longrun":
         for message in longrun_faults(set(values)):
             found.fault(FILE, lines.get(name), f"[{name}] {message}")

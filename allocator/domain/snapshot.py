@@ -34,12 +34,12 @@ class Table:
     def of(cls, schema: TableSchema, columns: Mapping[str, Cells]) -> Table:
         """Build a table of these columns.
 
-        A column without any value is left out unless it is required.
+        A column without any value is left out unless it is required. Columns that the schema does
+        not have, such as levels of the topology, are kept like optional ones.
         """
+        required = {column.name for column in schema.columns if column.required}
         kept = {
-            name: cells
-            for name, cells in columns.items()
-            if schema.column(name).required or has_values(cells)
+            name: cells for name, cells in columns.items() if name in required or has_values(cells)
         }
         return cls(schema.file, kept, range(2, len(next(iter(columns.values()))) + 2))
 

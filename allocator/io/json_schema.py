@@ -94,6 +94,11 @@ def _config(columns: tuple[Column, ...]) -> Schema:
             for c in keys
             if c.kind is ColumnKind.JSON
         }
+        table["properties"] |= {
+            c.name: {"type": "array", "items": {"type": "string"}, "description": c.doc}
+            for c in keys
+            if c.kind is ColumnKind.TEXTS
+        }
         out["properties"][name] = table
     return out | {"description": "settings of the round (TOML)"}
 

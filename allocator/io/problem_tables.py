@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -42,6 +44,7 @@ def snapshot_folder(problem: Problem) -> Snapshot:
             "job_id": names_of_indices(problem.jobs.job_id, placed.job[whole]),
             "node": names_of_indices(problem.nodes.node, placed.node[whole]),
             "gpus": placed.gpus[whole],
+            "gpu": placed.gpu[whole],
         },
     )
     add_table(
@@ -132,7 +135,10 @@ def cluster_tables(problem: Problem) -> dict[str, Table]:
             "gpus": nodes.gpus[keep],
             "state": nodes.state[keep],
             "rack": names_of_indices(nodes.rack, keep),
+            "cpus": nodes.cpus[keep],
+            "host_memory_gb": nodes.host_memory_gb[keep],
         },
+        {level.name: names_of_indices(level.label, keep) for level in problem.levels},
     )
     add_fields(
         "sharing.csv",
@@ -195,10 +201,17 @@ def names_of_indices(names: Sequence[str], index: Ints) -> list[str]:
     return [names[i] if i >= 0 else "" for i in index.tolist()]
 
 
-def add_table(tables: dict[str, Table], file: str, values: Values) -> None:
-    """Add a table unless it has no rows."""
+def add_table(
+    tables: dict[str, Table],
+    file: str,
+    values: Values,
+    levels: Mapping[str, Sequence[str]] = MappingProxyType({}),
+) -> None:
+    """Add a table unless it has no rows; nodes.csv also has the `levels` of the topology."""
     if len(next(iter(values.values()))):
-        tables[file] = build_table(TABLES[file], values)
+        table = build_table(TABLES[file], values)
+        named = {name: labels for name, labels in levels.items() if any(labels)}
+        tables[file] = replace(table, columns={**table.columns, **named})
 
 
 def build_table(schema: TableSchema, values: Values) -> Table:

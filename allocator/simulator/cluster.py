@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from allocator.domain.problem import Ints, Nodes, Placements, Problem, State
+from allocator.domain.problem import NO_NODES, NO_PLACEMENTS, Ints, Problem, State
 from allocator.domain.workload import Workload
 from allocator.engine.decision import Decision
 from allocator.loop.ticks import latest_tick
@@ -123,8 +123,9 @@ class TraceDrivenCluster:
             jobs=jobs,
             pools=pools,
             received=w.received[a],
-            nodes=Nodes((), _NONE, _NONE, _NONE, ()),
-            placements=Placements(_NONE, _NONE, _NONE),
+            nodes=NO_NODES,
+            placements=NO_PLACEMENTS,
+            levels=(),
             announced=w.workload.changes.between(w.now, w.now + w.options.announce_s),
         )
         self.update_books(problem)

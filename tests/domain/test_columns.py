@@ -150,6 +150,9 @@ def test_optional_column_has_an_effect(file: str, column: Column) -> None:
             "sessions_per_hour",
             "session_s",
             "every_s",
+            # a job with a share of a GPU names the GPU that it has, and same_block needs the level
+            "gpu_fraction",
+            "gpu",
         )
         assert any(column.name in f.message for f in error.faults)
 
@@ -301,6 +304,7 @@ def test_defaults_of_optional_columns() -> None:
         "sharing": {},
         "longrun": {},
         "profiling": {},
+        "topology": {},
     }
 
 
@@ -316,21 +320,22 @@ def test_everything_as_numbers() -> None:
     assert p.rates.rate.tolist() == pytest.approx([9, 35, 57, 4, 3, 5.5])
     assert [s.tolist() for s in p.size_lists] == [[2, 4, 8]] and p.jobs.sizes.tolist() == [
         0,
-        *[-1] * 5,
+        *[-1] * 6,
     ]
     assert p.gpu_types == ("A100", "V100") and [t.tolist() for t in p.type_sets] == [
         [True, False],
         [True, True],
     ]
-    assert p.jobs.gpu_types.tolist() == [0, 1, *[-1] * 4] and p.jobs.pool.tolist() == [
+    assert p.jobs.gpu_types.tolist() == [0, 1, *[-1] * 5] and p.jobs.pool.tolist() == [
         0,
         -1,
         -1,
         -1,
         1,
         1,
+        0,
     ]
-    assert p.jobs.after == ((), ("bert-1",), ("gone", "bert-2"), (), (), ())
+    assert p.jobs.after == ((), ("bert-1",), ("gone", "bert-2"), (), (), (), ())
     assert p.tenants.tenant == ("red", "blue", "default") and p.jobs.tenant.tolist() == [
         0,
         0,
@@ -338,14 +343,17 @@ def test_everything_as_numbers() -> None:
         2,
         1,
         1,
+        1,
     ]
     assert p.curves.parameters[0] == {"rate_1": 8, "parallel": 0.95, "min_gpus": 1, "max_gpus": 8}
-    assert p.placements.job.tolist() == [0, 0, 4, 4] and p.placements.node.tolist() == [0, 1, 2, 3]
-    assert p.received.tolist() == [[1500, 300.5], [0, 0], [0, 30], *[[0, 0]] * 3]
+    assert p.placements.job.tolist() == [0, 0, 4, 4, 6]
+    assert p.placements.node.tolist() == [0, 1, 2, 3, 0]
+    assert p.placements.gpu.tolist() == [-1, -1, -1, -1, 3]
+    assert p.received.tolist() == [[1500, 300.5], [0, 0], [0, 30], *[[0, 0]] * 4]
     # by default what the job holds now
-    assert p.jobs.largest_gpus.tolist() == [8, 0, 2, 0, 2, 2]
+    assert p.jobs.largest_gpus.tolist() == [8, 0, 2, 0, 2, 2, 1]
     assert p.nodes.state.tolist() == [0, 0, 0, 1] and p.settings["horizon"] == {"rounds": 4}
-    assert p.jobs.primary.tolist() == [*[-1] * 5, 4] and p.pools.sharing.tolist() == [1, 2, 0]
+    assert p.jobs.primary.tolist() == [*[-1] * 5, 4, -1] and p.pools.sharing.tolist() == [1, 2, 0]
 
 
 def test_curves_by_hand() -> None:
@@ -388,6 +396,7 @@ def test_schemas_are_json_and_complete() -> None:
         "horizon",
         "sharing",
         "longrun",
+        "topology",
         "profiling",
     }
     job = snapshot_schema()["properties"]["jobs.csv"]["items"]["properties"]

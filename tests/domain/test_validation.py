@@ -47,6 +47,21 @@ def warnings(*args: Any, **kwargs: Any) -> list[str]:
     [
         ({"max_gpus": 2, "min_gpus": 4}, "max_gpus 2 is below min_gpus 4"),
         ({"max_gpus": 0}, "max_gpus 0 is below 1"),
+        (
+            {"max_gpus": 2, "gpu_fraction": 0.5},
+            "gpu_fraction 0.5 is a share of one GPU, but max_gpus is 2",
+        ),
+        (
+            {"max_gpus": 1, "gpu_fraction": 1},
+            "gpu_fraction 1 is not below 1; leave it empty for whole GPUs",
+        ),
+        ({"gpu_fraction": 0}, "gpu_fraction 0 must be above 0"),
+        ({"cpus_per_gpu": -1}, "cpus_per_gpu -1 is below 0"),
+        ({"placement": "same_rak"}, 'placement "same_rak" is not known; did you mean "same_rack"?'),
+        (
+            {"placement": "same_block"},
+            'placement "same_block" is not known; did you mean "same_rack"?',
+        ),
         ({"max_gpus": 10_000_001}, "max_gpus 10000001 is above 10000000"),
         ({"max_gpus": 2.5}, "max_gpus 2.5 is not a whole number"),
         ({"max_gpus": "many"}, 'max_gpus "many" is not a whole number'),
@@ -172,6 +187,17 @@ def test_a_broken_table_makes_no_faults_elsewhere() -> None:
             'nodes.csv:2: pool "zz" is not in pools.csv (node "n")',
         ),
         ({"nodes": [*NODES, NODES[0]]}, 'nodes.csv:4: node "n0" is already in line 2'),
+        (
+            {"nodes": [{**NODES[0], "cpus": -1}]},
+            'nodes.csv:2: cpus -1 is below 0 (node "n0")',
+        ),
+        (
+            {
+                "nodes": NODES,
+                "placements": [{"job_id": "j0", "node": "n0", "gpus": 2, "gpu": 1}],
+            },
+            'placements.csv:2: gpu 1 is given, but job "j0" has no gpu_fraction',
+        ),
         (
             {"placements": [{"job_id": "j0", "node": "n0", "gpus": 2}]},
             "placements.csv: names nodes, but there is no nodes.csv",

@@ -125,7 +125,7 @@ def test_everything_comes_back(tmp_path: Path) -> None:
     """The snapshot with every file and column: nodes, placements and time received included."""
     problem = validate(parse_snapshot("everything", EVERYTHING))
     assert values(again(problem, tmp_path / "a")) == values(problem)
-    assert len(problem.nodes.node) == 4 and len(problem.placements.job) == 4
+    assert len(problem.nodes.node) == 4 and len(problem.placements.job) == 5
 
 
 def test_nodes_that_no_longer_add_up_are_left_out(tmp_path: Path) -> None:

@@ -162,7 +162,8 @@ def _tenants(tenants: ParsedTable, found: Findings) -> None:
 def _placements(grids: Mapping[str, ParsedTable], names: Names, found: Findings) -> None:
     """Check that placements name running jobs, nodes of their pools, and all of their GPUs.
 
-    Warn of nodes on which more GPUs are placed than they have.
+    A job with gpu_fraction names the GPU of which it has a share. Warn of nodes on which more GPUs
+    are placed than they have.
     """
     placed, jobs, nodes = grids["placements.csv"], grids["jobs.csv"], grids["nodes.csv"]
     if not len(placed):
@@ -216,12 +217,28 @@ def _placements(grids: Mapping[str, ParsedTable], names: Names, found: Findings)
                 f"jobs.csv:{jobs.lines[j]}",
             )
         seen.add(j)
-    # the GPUs of two jobs of a colocation count once
+    shares = runs & jobs.given("gpu_fraction")[job] if len(jobs) else runs
+    placed.faults(
+        found,
+        shares & placed.ok("gpu") & ~placed.given("gpu"),
+        lambda i: (
+            f"gpu is empty, but job {job_name(i)} has gpu_fraction (jobs.csv:{jobs.lines[job[i]]})"
+        ),
+    )
+    placed.faults(
+        found,
+        runs & ~shares & placed.ok("gpu") & placed.given("gpu"),
+        lambda i: f"gpu {placed['gpu'][i]} is given, but job {job_name(i)} has no gpu_fraction",
+    )
+    # the GPUs of two jobs of a colocation count once, and so does a GPU of which jobs have shares
     on = (node >= 0) & ~(
         (job >= 0) & (primary_of_jobs(jobs, names)[job] >= 0) if len(jobs) else False
     )
+    whole, parts = on & ~shares, np.flatnonzero(on & shares)
+    split = np.unique(np.stack([node[parts], placed["gpu"][parts]], axis=1), axis=0)[:, 0]
     used = (
-        np.bincount(node[on], placed["gpus"][on], minlength=len(nodes))
+        np.bincount(node[whole], placed["gpus"][whole], minlength=len(nodes))
+        + np.bincount(split, minlength=len(nodes))
         if len(nodes)
         else np.zeros(0)
     )

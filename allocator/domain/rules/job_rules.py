@@ -8,7 +8,14 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from allocator.domain.findings import HINTED, Findings, find_near_miss, quote, suggest_names
+from allocator.domain.findings import (
+    HINTED,
+    Findings,
+    did_you_mean,
+    find_near_miss,
+    quote,
+    suggest_names,
+)
 from allocator.domain.grid import ParsedTable
 from allocator.domain.problem import Bools, Ints, State
 from allocator.domain.schema.columns import ASSUMED_RATE
@@ -25,6 +32,8 @@ LIMITS = (
     "amount",
 )
 """Columns of tenants.csv that limit a tenant."""
+NEAR = ("same", "prefer")
+"""Beginnings of a placement that names a level of the topology."""
 # similarity from which a model's name counts as a misspelt name of a model with rates
 SLIP = 0.75
 NAMED = 5  # most models that one message names
@@ -40,6 +49,7 @@ def check(
     if jobs.present and jobs.whole and not len(jobs):
         found.warn(jobs.schema.file, None, "has no jobs")
     _sizes(jobs, found)
+    _check_places(jobs, config.levels, found)
     _passed_over(jobs, grids["pools.csv"], found)
     _work(jobs, now_s, found)
     _holdings(jobs, grids["pools.csv"], names, found)
@@ -84,6 +94,32 @@ def _sizes(jobs: ParsedTable, found: Findings) -> None:
     jobs.faults(
         found, none, lambda i: f"sizes {quote(jobs.text('sizes', i))} has none within {span(i)}"
     )
+
+
+def _check_places(jobs: ParsedTable, levels: Sequence[str], found: Findings) -> None:
+    """Check that a share of a GPU is all that a job may have, and that its placement is known."""
+    share = jobs.given("gpu_fraction") & jobs.ok("gpu_fraction", "max_gpus")
+    jobs.faults(
+        found,
+        share & (jobs["gpu_fraction"] >= 1),
+        lambda i: (
+            f"gpu_fraction {jobs.text('gpu_fraction', i)} is not below 1; leave it empty for whole"
+            " GPUs"
+        ),
+    )
+    jobs.faults(
+        found,
+        share & (jobs["max_gpus"] > 1),
+        lambda i: (
+            f"gpu_fraction {jobs.text('gpu_fraction', i)} is a share of one GPU, but max_gpus is"
+            f" {jobs.text('max_gpus', i)}"
+        ),
+    )
+    known = {"packed", "spread", *(f"{sort}_{name}" for name in levels for sort in NEAR)}
+    for i, name in enumerate(jobs["placement"]):
+        if name not in known and jobs.ok("placement")[i]:
+            hint = did_you_mean(name, known) or f" (known: {', '.join(sorted(known))})"
+            jobs.fault(found, i, f"placement {quote(name)} is not known{hint}")
 
 
 def _passed_over(jobs: ParsedTable, pools: ParsedTable, found: Findings) -> None:

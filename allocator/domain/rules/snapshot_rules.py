@@ -52,7 +52,7 @@ def validate(snapshot: Snapshot) -> Problem:
     """
     found = Findings(snapshot.faults)
     config = settings(snapshot, found)
-    tables = grids(snapshot, found)
+    tables = grids(snapshot, found, config.levels)
     known = names(tables)
     now_s = now(config["now_s"], tables["jobs.csv"])
     job_rules.check(tables, known, config, now_s, found)
@@ -127,6 +127,7 @@ def build_problem(
         curves=cluster.curves(tables["models.csv"], known),
         nodes=cluster.nodes(tables["nodes.csv"], known),
         placements=cluster.placements(tables["placements.csv"], known),
+        levels=cluster.levels(tables["nodes.csv"], config.levels),
         received=cluster.received(tables["received.csv"], known),
         sharing=cluster.sharing(tables["sharing.csv"], known),
         pauses=cluster.pauses(tables["pauses.csv"], known),
@@ -206,6 +207,10 @@ def _jobs(jobs: ParsedTable, known: Names, restart_s: float, sizes: Ints, types:
         restarts=jobs["restarts"],
         largest_gpus=default("largest_gpus", np.where(running, jobs["gpus"], 0)),
         primary=job_rules.primary_of_jobs(jobs, known),
+        cpus_per_gpu=jobs["cpus_per_gpu"],
+        host_memory_gb_per_gpu=jobs["host_memory_gb_per_gpu"],
+        gpu_fraction=jobs["gpu_fraction"],
+        placement=tuple(jobs["placement"]),
     )
 
 

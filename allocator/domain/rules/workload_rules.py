@@ -58,10 +58,10 @@ def validate_workload(raw: Snapshot) -> Workload:
     """
     found = Findings(raw.faults)
     config = settings(raw, found, WORKLOAD_CONFIG)
-    tables = grids(_without_under_way(raw, found), found, WORKLOAD_TABLES)
+    tables = grids(_without_under_way(raw, found), found, config.levels, WORKLOAD_TABLES)
     tables |= {
         "jobs.csv": _as_jobs(expand_periodic_rows(tables[WORKLOAD.file], found)),
-        **grids(replace(raw, tables={}), found, NOT_STARTED),
+        **grids(replace(raw, tables={}), found, (), NOT_STARTED),
     }
     known = names(tables)
     job_rules.check(tables, known, config, math.inf, found)

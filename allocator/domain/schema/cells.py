@@ -351,6 +351,10 @@ def parse_value(column: Column, value: Any) -> tuple[Any, str | None]:
     name, numeric = column.name, column.kind in (ColumnKind.NUMBER, ColumnKind.INTEGER)
     if column.kind is ColumnKind.JSON and isinstance(value, Mapping):
         return dict(value), None
+    if column.kind is ColumnKind.TEXTS:
+        if not isinstance(value, list | tuple):
+            return None, f"{name} {quote(str(value))} is not a list of texts"
+        value = "|".join(map(str, value))
     if isinstance(value, bool | np.bool_):
         if column.kind is not ColumnKind.BOOLEAN:
             return None, f"{name} {str(value).lower()} is not {'a number' if numeric else 'text'}"

@@ -207,6 +207,26 @@ JOBS = TableSchema(
         _text(
             "shared_with", "running job on whose GPUs it runs as a second one; same pool and gpus"
         ),
+        _number("cpus_per_gpu", "CPUs of the node that each of its GPUs needs", default=0.0, low=0),
+        _number(
+            "host_memory_gb_per_gpu",
+            "memory of the node that each of its GPUs needs",
+            default=0.0,
+            low=0,
+        ),
+        _number(
+            "gpu_fraction",
+            "share of one GPU, below 1, for a job of max_gpus 1; several such jobs fill one GPU of"
+            " a node of nodes.csv; default: whole GPUs",
+            above=0,
+            high=1,
+        ),
+        _text(
+            "placement",
+            "packed: on as few nodes as its size needs; spread: on as many as possible; same_rack:"
+            " all nodes in one rack; prefer_rack: if possible; or another level of [topology]",
+            default="packed",
+        ),
     ),
     key=("job_id",),
     required=True,
@@ -375,7 +395,9 @@ NODES = TableSchema(
             default="up",
             choices=("up", "drain", "down"),
         ),
-        _text("rack", "where it stands"),
+        _text("rack", "where it stands; further columns are levels of [topology] in config.toml"),
+        _number("cpus", "CPUs of this node; default no limit", low=0),
+        _number("host_memory_gb", "memory of this node; default no limit", low=0),
     ),
     key=("node",),
 )
@@ -387,6 +409,7 @@ PLACEMENTS = TableSchema(
         _text("job_id", "as in jobs.csv", required=True),
         _text("node", "as in nodes.csv", required=True),
         _gpus("gpus", "GPUs of that node", required=True),
+        _gpus("gpu", "of a job with gpu_fraction: number of the GPU in its node, from 0", low=0),
     ),
     key=("job_id", "node"),
 )
@@ -608,6 +631,15 @@ PROFILING: tuple[Column, ...] = (
     ),
     _number("rounds", "rounds for which knowing a speed has value", default=6.0, above=0),
 )
+LEVELS = ("rack",)  # levels of a topology that are not named
+TOPOLOGY: tuple[Column, ...] = (
+    Column(
+        "levels",
+        ColumnKind.TEXTS,
+        'columns of nodes.csv that say where a node stands, the nearest first; default ["rack"]',
+        default=RULE,
+    ),
+)
 # tables and their keys; other keys are a warning
 CONFIG_TABLES: Mapping[str, tuple[Column, ...]] = {
     "solver": (),
@@ -615,6 +647,7 @@ CONFIG_TABLES: Mapping[str, tuple[Column, ...]] = {
     "sharing": (),
     "longrun": LONGRUN,
     "profiling": PROFILING,
+    "topology": TOPOLOGY,
 }
 
 _RANGE = (

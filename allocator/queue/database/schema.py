@@ -42,7 +42,7 @@ from allocator.domain.schema.columns import (
 from allocator.queue.database.values import sql_column
 
 # known schema versions, oldest first
-REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009")
+REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009", "0010")
 HEAD = REVISIONS[-1]
 
 STATES = ("queued", "running", "paused", "held", "done", "cancelled", "failed")
@@ -73,6 +73,10 @@ OWNED = (
     "shrinkable",
     "every_s",
     "times",
+    "cpus_per_gpu",
+    "host_memory_gb_per_gpu",
+    "gpu_fraction",
+    "placement",
 )
 """Columns of jobs.csv that the owner of a job sets, besides job_id and submitted_s."""
 

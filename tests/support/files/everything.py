@@ -32,6 +32,9 @@ rounds = 4
 amount = 5000
 until_s = 604800
 window_s = 86400
+
+[topology]
+levels = ["rack", "block"]
 """
     ),
     "jobs.csv": (
@@ -41,14 +44,16 @@ requested_gpus,sizes,\
 gpu_types,weight,deadline_s,preemptible,restart_s,resizes_left,memory_gb,checkpoint_s,\
 checkpoint_every_s,after,\
 max_spot_gpus,synchronous,attained_gpu_s,restarts,largest_gpus,shared_with,interactive,shrinkable,\
-every_s,times
+every_s,times,cpus_per_gpu,host_memory_gb_per_gpu,gpu_fraction,placement
 bert-1,bert,0,5000,9000,red,running,east,4,2,8,4,2|4|8,A100,2,9000,false,60,0,11,5,900,,6,false,\
-7200,2,8,,no,yes,3600,5
-bert-2,bert,10,800.5,,red,queued,,,1,4,2,,A100|V100,1,,yes,,,,,,bert-1,,,,,,,,,,
-gnmt-1,gnmt,20,1e3,2000,blue,paused,,,1,2,,,,0.5,4000,true,,3,,2.5,,gone|bert-2,0,,30,1,2,,,,,
-"gnmt, 2",gnmt,30,7,,,held,,,,1,,,,,,,,,,,,,,,,,,,yes,,,
-gnmt-3,gnmt,990,7,,blue,running,west,2,,2,,,,,,,,,,,,,,,,,,,,,,
-gnmt-4,gnmt,991,9,,blue,running,west,2,,2,,,,,,,,,,,,,,,,,,gnmt-3,,,,
+7200,2,8,,no,yes,3600,5,6,32.5,,same_block
+bert-2,bert,10,800.5,,red,queued,,,1,4,2,,A100|V100,1,,yes,,,,,,bert-1,,,,,,,,,,,,,,
+gnmt-1,gnmt,20,1e3,2000,blue,paused,,,1,2,,,,0.5,4000,true,,3,,2.5,,gone|bert-2,0,,30,1,2,,,,,\
+,,,,
+"gnmt, 2",gnmt,30,7,,,held,,,,1,,,,,,,,,,,,,,,,,,,yes,,,,,,,
+gnmt-3,gnmt,990,7,,blue,running,west,2,,2,,,,,,,,,,,,,,,,,,,,,,,,,,
+gnmt-4,gnmt,991,9,,blue,running,west,2,,2,,,,,,,,,,,,,,,,,,gnmt-3,,,,,,,,
+gnmt-5,gnmt,992,9,,blue,running,east,1,,1,,,,,,,,,,,,,,,,,,,,,,,2,,0.25,
 """
     ),
     "pools.csv": (
@@ -99,20 +104,21 @@ blue,1,,1,50,,,,,900,90000
     ),
     "nodes.csv": (
         """\
-node,pool,gpus,state,rack
-e1,east,4,up,r1
-e2,east,4,up,r2
-w1,west,2,up,r1
-w2,west,2,drain,r2
+node,pool,gpus,state,rack,cpus,host_memory_gb,block
+e1,east,4,up,r1,32,256,b1
+e2,east,4,up,r2,32,256.5,b1
+w1,west,2,up,r1,,,b2
+w2,west,2,drain,r2,,,b2
 """
     ),
     "placements.csv": (
         """\
-job_id,node,gpus
-bert-1,e1,3
-bert-1,e2,1
-gnmt-3,w1,1
-gnmt-3,w2,1
+job_id,node,gpus,gpu
+bert-1,e1,3,
+bert-1,e2,1,
+gnmt-3,w1,1,
+gnmt-3,w2,1,
+gnmt-5,e1,1,3
 """
     ),
     "received.csv": (

@@ -1,0 +1,299 @@
+"""What the nodes of a plan have free while jobs are placed one by one, with best fit.
+
+A job gets k whole GPUs of one pool, on at most m nodes, or a share of one GPU. It may have to stay
+in one domain of a level of the topology, such as a rack. Best fit takes the node whose free GPUs
+are fewest among those that hold the whole job, so that large holes stay large. A job that no node
+holds takes the largest holes and best fit for its rest; so it is placed exactly if the m largest
+holes are enough.
+
+Plain Python: a plan needs a few thousand small steps that depend on each other.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left, insort
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+
+TOLERANCE = 1e-9  # GPUs, CPUs or GB that do not count
+
+Place = tuple[int, int, int]
+"""A node, its GPUs that a job holds, and the number of the GPU of which it has a share (-1)."""
+
+
+class Wish(IntEnum):
+    """How a job wants its GPUs to lie."""
+
+    PACKED = 0  # on at most `most_nodes` nodes
+    SPREAD = 1  # on as many nodes as possible
+    SAME = 2  # all nodes in one domain of the level
+    PREFER = 3  # in one domain of the level if possible
+
+
+@dataclass(frozen=True)
+class Need:
+    """What one job needs.
+
+    Attributes
+    ----------
+    pool, gpus : int
+        The pool, and the number of GPUs.
+    most_nodes : int
+        Largest number of nodes on which a packed job may be.
+    cpus, memory_gb : float
+        CPUs and memory of the node for each GPU.
+    share : float
+        Share of its one GPU, 1 = whole GPUs.
+    wish : Wish
+        How its GPUs lie.
+    level : int
+        The level of the wish, -1 = none.
+    """
+
+    pool: int
+    gpus: int
+    most_nodes: int
+    cpus: float = 0.0
+    memory_gb: float = 0.0
+    share: float = 1.0
+    wish: Wish = Wish.PACKED
+    level: int = -1
+
+
+class Holes:
+    """Free GPUs, CPUs and memory of N nodes.
+
+    Parameters
+    ----------
+    pool : (N,) sequence of int
+        Pool of each node, -1 = nothing new may be placed there.
+    gpus : (N,) sequence of int
+        GPUs of each node.
+    cpus, memory_gb : (N,) sequence of float
+        CPUs and memory of each node, inf = no limit.
+    domains : sequence of (N,) sequences of int
+        For each level of the topology, the domain of each node.
+
+    Examples
+    --------
+    >>> holes = Holes([0, 0], [8, 4], [math.inf] * 2, [math.inf] * 2)
+    >>> holes.find(Need(pool=0, gpus=3, most_nodes=1))
+    ((1, 3, -1),)
+    """
+
+    def __init__(
+        self,
+        pool: Sequence[int],
+        gpus: Sequence[int],
+        cpus: Sequence[float],
+        memory_gb: Sequence[float],
+        domains: Sequence[Sequence[int]] = (),
+    ) -> None:
+        self.pool, self.size = list(pool), list(gpus)
+        self.free = [k if p >= 0 else 0 for k, p in zip(gpus, pool, strict=True)]
+        self.cpus, self.memory_gb, self._domains = list(cpus), list(memory_gb), domains
+        self._largest = max(self.size, default=0)
+        # free share of each GPU that is given out in shares, by node and number
+        self.shares: dict[int, dict[int, float]] = {}
+        self._split: dict[int, list[tuple[float, int, int]]] = {}  # the same by pool, ascending
+        self._nodes: dict[int, list[list[int]]] = {}  # by pool and free GPUs, ascending
+        for n, p in enumerate(self.pool):
+            if p >= 0:
+                self._of_pool(p)[self.free[n]].append(n)
+
+    def _of_pool(self, pool: int) -> list[list[int]]:
+        if pool not in self._nodes:
+            self._nodes[pool] = [[] for _ in range(self._largest + 1)]
+        return self._nodes[pool]
+
+    def nodes_of(self, pool: int) -> Iterator[int]:
+        """Yield the nodes of a pool, those with most free GPUs first."""
+        for nodes in reversed(self._nodes.get(pool, [])):
+            yield from nodes
+
+    def total(self, pool: int) -> int:
+        """Return the free whole GPUs of a pool."""
+        return sum(k * len(nodes) for k, nodes in enumerate(self._nodes.get(pool, [])))
+
+    def largest(self, pool: int) -> int:
+        """Return the most whole GPUs that are free on one node of a pool."""
+        return max((k for k, nodes in enumerate(self._nodes.get(pool, [])) if nodes), default=0)
+
+    def usable(self, node: int, need: Need) -> int:
+        """Return how many whole GPUs of a node the job could have now."""
+        k = self.free[node]
+        if need.cpus > 0:
+            k = min(k, _count(self.cpus[node], need.cpus))
+        if need.memory_gb > 0:
+            k = min(k, _count(self.memory_gb[node], need.memory_gb))
+        return k
+
+    def find(self, need: Need, without: Collection[int] = ()) -> tuple[Place, ...] | None:
+        """Return where the job can be, None = nowhere; nodes `without` are left out."""
+        if need.share < 1:
+            return self._find_share(need, without)
+        if need.wish is Wish.SPREAD:
+            return self._spread(need, without)
+        if need.wish is Wish.PACKED or need.level < 0:
+            return self._pack(need, without)
+        near = self._find_near(need, without)
+        if near is not None or need.wish is Wish.SAME:
+            return near
+        return self._gather(need, self._roomiest(need, without), len(self.pool))
+
+    def can_take(self, places: Iterable[Place], need: Need) -> bool:
+        """Return whether the places are free for the job; closed nodes take what stays there."""
+        for n, k, g in places:
+            if self.pool[n] < 0:
+                continue
+            if g >= 0:
+                open_ = self.shares.get(n, {}).get(g)
+                fits = self.free[n] >= 1 if open_ is None else open_ >= need.share - TOLERANCE
+                if not fits or not self._fits_node(n, 1, need):
+                    return False
+            elif self.usable(n, need) < k:
+                return False
+        return True
+
+    def take(self, places: Iterable[Place], need: Need) -> None:
+        """Give the places to the job."""
+        self._change(places, need, 1)
+
+    def release(self, places: Iterable[Place], need: Need) -> None:
+        """Take the places from the job."""
+        self._change(places, need, -1)
+
+    def _change(self, places: Iterable[Place], need: Need, sign: int) -> None:
+        for n, k, g in places:
+            if self.pool[n] < 0:
+                continue
+            self.cpus[n] -= sign * k * need.cpus
+            self.memory_gb[n] -= sign * k * need.memory_gb
+            if g < 0:
+                self._set_free(n, self.free[n] - sign * k)
+            else:
+                self._change_share(n, g, sign * need.share)
+
+    def _set_free(self, n: int, free: int) -> None:
+        nodes = self._nodes[self.pool[n]]
+        old = nodes[self.free[n]]
+        del old[bisect_left(old, n)]
+        insort(nodes[free], n)
+        self.free[n] = free
+
+    def _change_share(self, n: int, g: int, taken: float) -> None:
+        of_node, split = self.shares.setdefault(n, {}), self._split.setdefault(self.pool[n], [])
+        if g in of_node:
+            del split[bisect_left(split, (of_node[g], n, g))]
+        else:
+            of_node[g] = 1.0
+            self._set_free(n, self.free[n] - 1)
+        of_node[g] -= taken
+        if of_node[g] >= 1 - TOLERANCE:
+            del of_node[g]
+            self._set_free(n, self.free[n] + 1)
+        else:
+            insort(split, (of_node[g], n, g))
+
+    def _fits_node(self, n: int, gpus: int, need: Need) -> bool:
+        return (
+            gpus * need.cpus <= self.cpus[n] + TOLERANCE
+            and gpus * need.memory_gb <= self.memory_gb[n] + TOLERANCE
+        )
+
+    def _find_share(self, need: Need, without: Collection[int]) -> tuple[Place, ...] | None:
+        split = self._split.get(need.pool, [])
+        for i in range(bisect_left(split, (need.share - TOLERANCE,)), len(split)):
+            _, n, g = split[i]
+            if n not in without and self._fits_node(n, 1, need):
+                return ((n, 1, g),)
+        node = self._best_fit(1, need, without)
+        if node < 0:
+            return None
+        taken = self.shares.get(node, {})
+        return ((node, 1, next(g for g in range(self.size[node]) if g not in taken)),)
+
+    def _best_fit(self, gpus: int, need: Need, without: Collection[int]) -> int:
+        """Return the node with the fewest free GPUs of those that hold so many, -1 = none."""
+        nodes = self._nodes.get(need.pool, [])
+        limited = need.cpus > 0 or need.memory_gb > 0
+        for free in range(gpus, len(nodes)):
+            for n in nodes[free]:
+                if n not in without and not (limited and self.usable(n, need) < gpus):
+                    return n
+        return -1
+
+    def _pack(self, need: Need, without: Collection[int]) -> tuple[Place, ...] | None:
+        if need.gpus <= self._largest:
+            node = self._best_fit(need.gpus, need, without)
+            if node >= 0:
+                return ((node, need.gpus, -1),)
+        if need.most_nodes < 2:
+            return None
+        return self._gather(need, self._roomiest(need, without), need.most_nodes)
+
+    def _roomiest(self, need: Need, without: Collection[int]) -> Iterator[tuple[int, int]]:
+        """Yield (usable GPUs, node), the most usable first."""
+        if need.cpus > 0 or need.memory_gb > 0:
+            found = [
+                (self.usable(n, need), n) for n in self.nodes_of(need.pool) if n not in without
+            ]
+            yield from sorted(found, key=lambda x: (-x[0], x[1]))
+            return
+        for n in self.nodes_of(need.pool):
+            if n not in without:
+                yield self.free[n], n
+
+    def _gather(
+        self, need: Need, nodes: Iterable[tuple[int, int]], most: int
+    ) -> tuple[Place, ...] | None:
+        """Take the roomiest nodes, and for the rest of the job the node that it fits best."""
+        left, out, last, room = need.gpus, list[Place](), -1, 0
+        for k, n in nodes:
+            if k < left:
+                if last >= 0 or k < 1 or len(out) + 1 >= most:
+                    break
+                out.append((n, k, -1))
+                left -= k
+            elif last < 0 or k < room:
+                last, room = n, k
+        return None if last < 0 else (*out, (last, left, -1))
+
+    def _find_near(self, need: Need, without: Collection[int]) -> tuple[Place, ...] | None:
+        """Place the job in one domain of its level: on few nodes, then where little stays free."""
+        domain = self._domains[need.level]
+        members: dict[int, list[tuple[int, int]]] = {}
+        for k, n in self._roomiest(need, without):
+            if k > 0:
+                members.setdefault(domain[n], []).append((k, n))
+        best: tuple[tuple[int, int], tuple[Place, ...]] | None = None
+        for nodes in members.values():
+            total = sum(k for k, _ in nodes)
+            if total < need.gpus:
+                continue
+            found = self._gather(need, nodes, len(nodes))
+            if found is not None and (best is None or (len(found), total) < best[0]):
+                best = (len(found), total), found
+        return None if best is None else best[1]
+
+    def _spread(self, need: Need, without: Collection[int]) -> tuple[Place, ...] | None:
+        """Place the job on as many nodes as possible, the smallest holes first."""
+        nodes = [(k, n) for k, n in self._roomiest(need, without) if k > 0][::-1]
+        if sum(k for k, _ in nodes) < need.gpus:
+            return None
+        count, left = dict[int, int](), need.gpus
+        while left > 0:
+            for k, n in nodes:
+                if left > 0 and count.get(n, 0) < k:
+                    count[n] = count.get(n, 0) + 1
+                    left -= 1
+        return tuple((n, k, -1) for n, k in count.items())
+
+
+def _count(available: float, each: float) -> int:
+    """Return how often `each` is available, without the error of rounding."""
+    if math.isinf(available):
+        return 1 << 40
+    return max(0, math.floor((available + TOLERANCE) / each))
