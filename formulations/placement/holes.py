@@ -141,7 +141,7 @@ class Holes:
         near = self._find_near(need, without)
         if near is not None or need.wish is Wish.SAME:
             return near
-        return self._gather(need, self._roomiest(need, without), len(self.pool))
+        return self._gather(need, self._largest_first(need, without), len(self.pool))
 
     def can_take(self, places: Iterable[Place], need: Need) -> bool:
         """Return whether the places are free for the job; closed nodes take what stays there."""
@@ -232,9 +232,9 @@ class Holes:
                 return ((node, need.gpus, -1),)
         if need.most_nodes < 2:
             return None
-        return self._gather(need, self._roomiest(need, without), need.most_nodes)
+        return self._gather(need, self._largest_first(need, without), need.most_nodes)
 
-    def _roomiest(self, need: Need, without: Collection[int]) -> Iterator[tuple[int, int]]:
+    def _largest_first(self, need: Need, without: Collection[int]) -> Iterator[tuple[int, int]]:
         """Yield (usable GPUs, node), the most usable first."""
         if need.cpus > 0 or need.memory_gb > 0:
             found = [
@@ -249,23 +249,23 @@ class Holes:
     def _gather(
         self, need: Need, nodes: Iterable[tuple[int, int]], most: int
     ) -> tuple[Place, ...] | None:
-        """Take the roomiest nodes, and for the rest of the job the node that it fits best."""
-        left, out, last, room = need.gpus, list[Place](), -1, 0
+        """Take the largest nodes, and for the rest of the job the node that it fits best."""
+        left, out, last, spare = need.gpus, list[Place](), -1, 0
         for k, n in nodes:
             if k < left:
                 if last >= 0 or k < 1 or len(out) + 1 >= most:
                     break
                 out.append((n, k, -1))
                 left -= k
-            elif last < 0 or k < room:
-                last, room = n, k
+            elif last < 0 or k < spare:
+                last, spare = n, k
         return None if last < 0 else (*out, (last, left, -1))
 
     def _find_near(self, need: Need, without: Collection[int]) -> tuple[Place, ...] | None:
         """Place the job in one domain of its level: on few nodes, then where little stays free."""
         domain = self._domains[need.level]
         members: dict[int, list[tuple[int, int]]] = {}
-        for k, n in self._roomiest(need, without):
+        for k, n in self._largest_first(need, without):
             if k > 0:
                 members.setdefault(domain[n], []).append((k, n))
         best: tuple[tuple[int, int], tuple[Place, ...]] | None = None
@@ -280,7 +280,7 @@ class Holes:
 
     def _spread(self, need: Need, without: Collection[int]) -> tuple[Place, ...] | None:
         """Place the job on as many nodes as possible, the smallest holes first."""
-        nodes = [(k, n) for k, n in self._roomiest(need, without) if k > 0][::-1]
+        nodes = [(k, n) for k, n in self._largest_first(need, without) if k > 0][::-1]
         if sum(k for k, _ in nodes) < need.gpus:
             return None
         count, left = dict[int, int](), need.gpus

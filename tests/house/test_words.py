@@ -31,6 +31,7 @@ PERMITTED = (
     ("", r"allocations [a-z]|\bhos[t], |COALESCE\(a\.hos[t]", "columns of SQL"),
     ("", r"@hos[t]|@HOS[T]|//hos[t]:\d|\?hos[t]", "the machine of a server"),
     ("", r"HOS[T]S", "machines of a price list"),
+    ("", r"hos[t]_memory_gb\w*", "the memory of a node"),
     ("", r"residen[t]\s(?:memory|set)", "the term of operating systems"),
     ("allocator/queue/", r"at_s, hos[t]\)", "columns of SQL"),
     ("allocator/queue/migrations/", r"GUES[T]", "columns of SQL"),
