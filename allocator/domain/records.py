@@ -378,7 +378,7 @@ class Node(Record):
         Where it stands.
     cpus, host_memory_gb : float, optional
         CPUs, and memory in GB, of this machine. Default: no limit.
-    labels : mapping of str to str
+    labels : mapping of str to str, optional
         Where it stands by further levels of the topology, such as {"block": "b1"}.
 
     Examples
@@ -395,7 +395,7 @@ class Node(Record):
     rack: str | None = None
     cpus: float | None = None
     host_memory_gb: float | None = None
-    labels: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    labels: Mapping[str, str] | None = None
 
 
 @dataclass(frozen=True, repr=False)
@@ -611,7 +611,8 @@ def snapshot_of_records(
             if field.name != "labels"
         }
         if kind is Node:
-            for level in sorted({level for row in listed for level in row.labels}):
-                columns[level] = [row.labels.get(level, "") for row in listed]
+            labels = [row.labels or {} for row in listed]
+            for level in sorted({level for row in labels for level in row}):
+                columns[level] = [row.get(level, "") for row in labels]
         tables[file] = Table.of(TABLES[file], columns)
     return Snapshot(name, dict(config), tables)
