@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from allocator.bench.folders import Folder
+from scripts.cases.folders import Folder
 
 # Philly, the six virtual clusters that run multi-GPU jobs: share of jobs by number of GPUs
 DEMAND = {1: 0.791, 2: 0.024, 4: 0.081, 8: 0.082, 16: 0.014, 32: 0.007, 64: 0.001}

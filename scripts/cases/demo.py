@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from allocator.bench.folders import Folder
+from scripts.cases.folders import Folder
 
 SPEED = {  # steps per second on 1, 2, 4, 8 V100; an A100 is `factor` times as fast
     "resnet50": ((1, 2, 4, 8), 2),

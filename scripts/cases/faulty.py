@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from allocator.bench.folders import Folder, csv_text
+from scripts.cases.folders import Folder, csv_of_rows
 
 Rows = list[dict[str, Any]]
 
@@ -137,7 +137,7 @@ def _text(file: str, edit: Callable[[bytes], bytes]) -> Change:
     """Return the change that edits the bytes of a written file."""
 
     def change(_: dict[str, Any], tables: dict[str, Rows]) -> Mapping[str, bytes]:
-        return {file: edit(csv_text(file, tables[file]).encode() if file in tables else b"")}
+        return {file: edit(csv_of_rows(file, tables[file]).encode() if file in tables else b"")}
 
     return change
 

@@ -7,13 +7,13 @@ import itertools
 from pathlib import Path
 from typing import Any
 
-from allocator.bench.folders import Folder
 from allocator.domain.rules.snapshot_rules import validate
 from allocator.errors import InvalidInput
 from allocator.io.snapshots import read_snapshot
 from scripts.cases import faulty
 from scripts.cases.clusters import ClusterSpec, PoolSpec, generate
 from scripts.cases.demo import demo
+from scripts.cases.folders import Folder
 
 MEDIUM = ClusterSpec(
     "medium",

@@ -122,6 +122,6 @@ def _jobs(
         "model": names,
         "gpu_type": ["V100"] * len(names),
         "kind": ["overhead"] * len(names),
-        "parameters": [{"rate_1": MODELS[m][0], "c": MODELS[m][1]} for m in names],
+        "parameters": [{"c": MODELS[m][1], "rate_1": MODELS[m][0]} for m in names],
     }
     return workload, curves

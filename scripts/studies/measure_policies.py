@@ -15,12 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from allocator.bench.folders import Folder
 from allocator.domain.problem import Problem
 from allocator.domain.rules.snapshot_rules import validate
 from allocator.engine.decision import NO_LIMITS, run_policy
 from allocator.options.instance_building import compile_round
 from allocator.policies.registry import POLICIES
+from scripts.cases.folders import Folder
 
 NAMES = ("static", "equal", "srtf", "las", "greedy-naive", "greedy", "afs", "ffdl")
 CASES = (

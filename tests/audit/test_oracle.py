@@ -10,7 +10,7 @@ from fakes.random_rounds import random_snapshot
 from oracle import Oracle, knapsack
 
 import allocator
-from allocator.bench.folders import Folder
+from scripts.cases.folders import Folder
 
 SOLVERS = ("highs", "cpsat", "pulp")
 TINY_ROUNDS = 220

@@ -13,7 +13,6 @@ from builders import snapshot
 from commands import Output, call
 
 import allocator
-from allocator.bench.folders import Folder
 from allocator.domain.problem import Problem
 from allocator.domain.snapshot import Snapshot
 from allocator.engine.advice.trials import SolveCommand
@@ -21,6 +20,7 @@ from allocator.engine.decision import Decision
 from allocator.engine.explain import Explanation, explain
 from allocator.errors import UsageError
 from allocator.solvers.base import SolveLimits
+from scripts.cases.folders import Folder
 
 EXACT = SolveLimits(gap=0.0)
 SHIPPED = Path(__file__).resolve().parents[2] / "data" / "snapshots"

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from allocator.bench.folders import Folder
+from scripts.cases.folders import Folder
 
 NODE_SIZES = (4, 8, 6)
 MEASURED = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)

@@ -19,7 +19,6 @@ import pytest
 from builders import problem, snapshot
 from fakes.random_rounds import random_snapshot
 
-from allocator.bench.folders import Folder
 from allocator.domain.plan import Plan
 from allocator.domain.problem import Problem
 from allocator.domain.rules.snapshot_rules import validate
@@ -27,6 +26,7 @@ from allocator.engine.decision import decide
 from allocator.errors import Infeasible, NoPlanInTime
 from allocator.policies.registry import POLICIES
 from allocator.solvers.base import SolveLimits
+from scripts.cases.folders import Folder
 
 every_policy = pytest.mark.parametrize("policy", POLICIES)
 SEARCHES = {

@@ -6,8 +6,6 @@ docs/benchmark-policies.md explains the columns.
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
@@ -21,6 +19,7 @@ from allocator.bench.paired import (
 )
 from allocator.bench.sweep.store import SweepStore, write
 from allocator.bench.sweep.tasks import SweepTask
+from allocator.io.tables.csv_table import csv_text
 
 METRICS = (
     "jobs",
@@ -263,11 +262,7 @@ def _number(value: object) -> float:
 
 
 def _csv(fields: Sequence[str], rows: Sequence[Row]) -> bytes:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(fields)
-    writer.writerows([_text(row[f]) for f in fields] for row in rows)
-    return text.getvalue().encode()
+    return csv_text(fields, ([_text(row[f]) for f in fields] for row in rows)).encode()
 
 
 def _text(value: object) -> object:

@@ -67,7 +67,7 @@ def heterogeneous(
         "gpu_type": [t for _, t in each],
         "kind": ["overhead"] * len(each),
         "parameters": [
-            {"rate_1": float(f"{a.hours['A100'] / a.hours[t] / 3_600.0:.5g}"), "c": a.overhead[t]}
+            {"c": a.overhead[t], "rate_1": float(f"{a.hours['A100'] / a.hours[t] / 3_600.0:.5g}")}
             for a, t in each
         ],
     }

@@ -55,7 +55,7 @@ def reproduction(
         "gpu_type": ["GPU"] * jobs,
         "kind": ["amdahl"] * jobs,
         "parameters": [
-            {"rate_1": 1, "parallel": p, "max_gpus": LARGEST} for p in parallel.tolist()
+            {"max_gpus": LARGEST, "parallel": p, "rate_1": 1} for p in parallel.tolist()
         ],
     }
     pools: Columns = {"pool": ["gpus"], "gpu_type": ["GPU"], "gpus": [gpus or GPUS]}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,7 +13,7 @@ from allocator.domain.findings import HINTED, quote, suggest_setting
 from allocator.domain.schema.columns import JOBS
 from allocator.domain.snapshot import Table
 from allocator.errors import Fault, InvalidInput, UsageError
-from allocator.io.tables.csv_table import ReadingLog, parse_csv
+from allocator.io.tables.csv_table import ReadingLog, csv_text, parse_csv
 from allocator.queue.allocations import Allocation, list_open_allocations
 from allocator.queue.jobs.submit import EXTRA, SET, Submission, build_submission
 from allocator.queue.jobs.verbs import Job
@@ -169,11 +167,7 @@ def job_record(job: Job, held: Allocation | None) -> dict[str, Any]:
 
 def format_csv(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
     """Return rows as CSV text; None is an empty cell, lists and mappings are JSON."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows([_format_cell(row.get(name)) for name in columns] for row in rows)
-    return out.getvalue()
+    return csv_text(columns, ([_format_cell(row.get(name)) for name in columns] for row in rows))
 
 
 def _format_cell(value: Any) -> Any:

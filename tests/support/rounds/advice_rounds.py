@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 from fakes.random_rounds import random_snapshot
 
-from allocator.bench.folders import Folder
 from allocator.cli import main
 from formulations.objectives import BUILT_IN as OBJECTIVES
+from scripts.cases.folders import Folder
 
 RANKED = (
     "progress=2,response=0.5",

@@ -17,7 +17,7 @@ import numpy as np
 from fakes.random_rounds import random_snapshot
 from oracle import Choice, Oracle, Row
 
-from allocator.bench.folders import Folder
+from scripts.cases.folders import Folder
 
 
 @dataclass(frozen=True)

@@ -108,8 +108,8 @@ def _model_rows(
             rows["kind"].append("overhead")
             rows["parameters"].append(
                 {
-                    "rate_1": float(f"{rate_1[i] * ratio[i]:.4g}"),
                     "c": float(f"{c[i] * bend[i]:.4g}"),
+                    "rate_1": float(f"{rate_1[i] * ratio[i]:.4g}"),
                 }
             )
     return [names[i] for i in one.tolist()], rate_1[one], c[one], rows

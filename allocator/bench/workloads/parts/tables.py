@@ -6,7 +6,6 @@ not rows, because a workload may have 80,000 jobs.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from allocator.bench.folders import cell
+from allocator.domain.schema.texts import texts_of
 from allocator.errors import UsageError
 from allocator.io.config_toml import format_toml
 from allocator.io.plans import write_files
@@ -87,13 +86,4 @@ class GeneratedWorkload:
 
 
 def _csv(columns: Columns) -> str:
-    return csv_text(columns, zip(*map(_texts, columns.values()), strict=True))
-
-
-def _texts(values: Sequence[Any] | np.ndarray[Any, Any]) -> list[str]:
-    """Return the cells of a column as text, by the rules of folders.cell."""
-    if isinstance(values, np.ndarray):
-        return list(map(cell if values.dtype.kind == "f" else str, values.tolist()))
-    if values and all(isinstance(v, dict) for v in values):
-        return [json.dumps(v, sort_keys=True) for v in values]
-    return [cell(v) for v in values]
+    return csv_text(columns, zip(*map(texts_of, columns.values()), strict=True))

@@ -6,17 +6,16 @@ bytes on every machine.
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from allocator.domain.schema.columns import TABLES
+from allocator.domain.schema.texts import text_of
 from allocator.domain.snapshot import Snapshot, Table
 from allocator.io.config_toml import format_toml
+from allocator.io.tables.csv_table import csv_text
 
 Row = Mapping[str, Any]
 
@@ -40,7 +39,7 @@ class Folder:
 
     def files(self) -> dict[str, bytes]:
         """Return file name -> content, in order of names."""
-        out = {file: csv_text(file, rows).encode() for file, rows in self.tables.items()}
+        out = {file: csv_of_rows(file, rows).encode() for file, rows in self.tables.items()}
         if self.config:
             out["config.toml"] = format_toml(self.config).encode()
         return dict(sorted((out | dict(self.raw)).items()))
@@ -76,29 +75,12 @@ def columns(file: str, rows: Sequence[Row]) -> list[str]:
     return [n for n in known if n in used] + [n for n in used if n not in known]
 
 
-def csv_text(file: str, rows: Sequence[Row]) -> str:
+def csv_of_rows(file: str, rows: Sequence[Row]) -> str:
     """Return the rows as CSV with a header and line feeds."""
     names = columns(file, rows)
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(names)
-    writer.writerows([cell(row.get(name)) for name in names] for row in rows)
-    return out.getvalue()
+    return csv_text(names, ([cell(row.get(name)) for name in names] for row in rows))
 
 
 def cell(value: Any) -> str:
-    """Return a value as the text of a cell.
-
-    The items of a list have bars between them, objects are JSON, and whole numbers have no point.
-    """
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, float):
-        return str(int(value)) if value.is_integer() and abs(value) < 1e15 else repr(value)
-    if isinstance(value, Mapping):
-        return json.dumps(value, sort_keys=True)
-    if isinstance(value, list | tuple):
-        return "|".join(cell(v) for v in value)
-    return str(value)
+    """Return a value as the text of a cell; the keys of an object are sorted."""
+    return text_of(dict(sorted(value.items())) if isinstance(value, Mapping) else value)
