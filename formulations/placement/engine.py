@@ -59,7 +59,14 @@ class Placer:
         N, C = len(nodes), len(classes)
         self._nodes = (nodes.gpus, nodes.cpus, nodes.memory_gb, nodes.sizes, nodes.kind)
         self._tasks = _arrays(classes)
-        self._rule = (rule.number, rule.scale, rule.levels, _arrays(rule.typical), rule.weight)
+        self._rule = (
+            rule.number,
+            rule.scale,
+            rule.levels,
+            _arrays(rule.typical),
+            rule.weight,
+            rule.value,
+        )
         self._score, self._gpu = np.full((C, N), np.inf), np.full((C, N), -1, dtype=np.int64)
         self._scored_to, self._last = np.full(C, -1, dtype=np.int64), np.full(N, -1, dtype=np.int64)
         self._changed, self._changes = np.zeros(64, dtype=np.int64), np.zeros(1, dtype=np.int64)
@@ -92,18 +99,36 @@ class Placer:
 
     def take(self, task: int, node: int, gpus: int) -> None:
         """Put a task of a class on these GPUs of a node, whatever the rule says."""
-        self._change(task, node, gpus, -1.0)
+        self._kernel["put_on_gpus"](self._nodes, self._tasks, int(task), int(node), int(gpus))
+        self._kernel["mark_changed"](self._scores(1), int(node))
+
+    def gains(self, order: Ints, node: Ints, gpus: Ints) -> Floats:
+        """Return by how much each placed task would lower its score on the best other node.
+
+        Parameters
+        ----------
+        order, node, gpus : (T,) ints
+            Class, node and GPUs of each placed task, as `place` returned them.
+        """
+        gain = np.zeros(len(order))
+        by_class = np.argsort(order, kind="stable")
+        own = np.zeros(len(order))
+        self._kernel["gains_of_moves"](
+            np.ascontiguousarray(order[by_class]),
+            np.ascontiguousarray(node[by_class]),
+            np.ascontiguousarray(gpus[by_class]),
+            self._nodes,
+            self._tasks,
+            self._rule,
+            self._scores(0),
+            own,
+        )
+        gain[by_class] = own
+        return gain
 
     def release(self, task: int, node: int, gpus: int) -> None:
         """Take a task of a class off these GPUs of a node."""
-        self._change(task, node, gpus, 1.0)
-
-    def _change(self, task: int, node: int, gpus: int, sign: float) -> None:
-        own = (int(gpus) >> np.arange(self.nodes.gpus.shape[1])) & 1 > 0
-        free = self.nodes.gpus[node]
-        free[own] = np.clip(free[own] + sign * self.classes.share[task], 0.0, 1.0)
-        self.nodes.cpus[node] += sign * self.classes.cpus[task]
-        self.nodes.memory_gb[node] += sign * self.classes.memory_gb[task]
+        self._kernel["give_back_gpus"](self._nodes, self._tasks, int(task), int(node), int(gpus))
         self._kernel["mark_changed"](self._scores(1), int(node))
 
     def _scores(self, more: int) -> tuple[Any, ...]:

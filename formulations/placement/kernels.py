@@ -4,7 +4,8 @@ The arguments are tuples of arrays, so that every function takes few of them:
 
     nodes   gpus (N, G), cpus (N,), memory_gb (N,), sizes (N,), kind (N,)        of a NodeState
     tasks   gpus (T,), share (T,), cpus (T,), memory_gb (T,), allowed (T, K)     of a Demand
-    rule    number of the rule, scale (3,), levels, typical tasks, weights of the typical tasks
+    rule    number of the rule, scale (3,), levels, typical tasks, weights of the typical tasks,
+            value of a free share (N, M + 1)
     scores  score (T, N), gpu (T, N), scored up to (T,), changed nodes, last change (N,), changes
 
 `scores` is what a class of tasks knows about every node. It is brought up to date when a task of
@@ -22,7 +23,9 @@ import numpy as np
 
 EPS = 1e-9  # GPUs, CPUs or GB that do not count
 TIE = 1e-9  # scores that are nearer than this are equal
-BEST_FIT, RANDOM, PACKING, DOT_PRODUCT, FGD = range(5)
+BEST_FIT, RANDOM, PACKING, DOT_PRODUCT, FGD, VALUE = range(6)
+NEXT = 8  # tasks of the workload of which one should be able to use what a node has left
+LOST = 0.05  # value of a GPU that no task can use, on top of its price
 NAMES = (
     "fits",
     "tightest_gpu",
@@ -32,11 +35,17 @@ NAMES = (
     "score_dot_product",
     "fragmentation",
     "score_fgd",
+    "unused_gpus",
+    "value_of_node",
+    "score_value",
     "score_node",
     "update_scores",
     "pick_node",
+    "put_on_gpus",
     "take_gpus",
     "mark_changed",
+    "give_back_gpus",
+    "gains_of_moves",
     "place_tasks",
 )
 
@@ -164,18 +173,110 @@ def score_fgd(
     return (grown if levels == 0 else -math.floor(levels / (1 + math.exp(grown)))), -1
 
 
+def unused_gpus(
+    free: Any, cpus: float, memory_gb: float, kind: int, typical: Any, weight: Any
+) -> float:
+    """Return the GPUs that stay unused if tasks of one class fill the node, as expected value."""
+    gpus, share, need_cpus, need_memory, allowed = typical
+    total = 0.0
+    whole = 0
+    for g in range(len(free)):
+        total += free[g]
+        if free[g] > 1 - EPS:
+            whole += 1
+    unused = 0.0
+    for m in range(len(weight)):
+        copies = 0
+        if gpus[m] > 0 and allowed[m, kind]:
+            if share[m] > 1 - EPS:
+                copies = whole // gpus[m]
+            else:
+                for g in range(len(free)):
+                    copies += int((free[g] + EPS) / share[m])
+            if copies * need_cpus[m] > cpus + EPS:
+                copies = max(0, int((cpus + EPS) / need_cpus[m]))
+            if copies * need_memory[m] > memory_gb + EPS:
+                copies = max(0, int((memory_gb + EPS) / need_memory[m]))
+        unused += weight[m] * (total - copies * gpus[m] * share[m])
+    return unused
+
+
+def value_of_node(
+    free: Any, cpus: float, memory_gb: float, kind: int, typical: Any, weight: Any, value: Any
+) -> float:
+    """Return the value of what a node has free, in GPUs.
+
+    It is the value of the free shares, times the chance that one of the next tasks can use them,
+    less a little for what stays unused.
+    """
+    unused = unused_gpus(free, cpus, memory_gb, kind, typical, weight)
+    total = 0.0
+    most = 0.0
+    for g in range(len(free)):
+        total += free[g]
+        most += value[int(free[g] * (len(value) - 1) + 1e-6)]
+    if total <= EPS:
+        return 0.0
+    return float(most * (1 - (unused / total) ** NEXT) - LOST * unused)
+
+
+def score_value(
+    free: Any,
+    cpus: float,
+    memory_gb: float,
+    kind: int,
+    typical: Any,
+    weight: Any,
+    value: Any,
+    tasks: Any,
+    t: int,
+) -> tuple[float, int]:
+    """Return by how much the value of a node falls, and the GPU for which it falls least."""
+    before = value_of_node(free, cpus, memory_gb, kind, typical, weight, value)
+    after = free.copy()
+    cpus_left = cpus - tasks[2][t]
+    memory_left = memory_gb - tasks[3][t]
+    share = tasks[1][t]
+    if tasks[0][t] == 1 and share < 1 - EPS:
+        best, gpu = np.inf, -1
+        for g in range(len(free)):
+            if free[g] < share - EPS:
+                continue
+            after[g] = max(0.0, free[g] - share)
+            lost = before - value_of_node(
+                after, cpus_left, memory_left, kind, typical, weight, value
+            )
+            after[g] = free[g]
+            if lost < best - TIE:
+                best, gpu = lost, g
+        return best, gpu
+    missing = tasks[0][t]
+    for g in range(len(free)):
+        if missing > 0 and free[g] > 1 - EPS:
+            after[g] = 0.0
+            missing -= 1
+    return (
+        before - value_of_node(after, cpus_left, memory_left, kind, typical, weight, value),
+        -1,
+    )
+
+
 def score_node(nodes: Any, tasks: Any, rule: Any, t: int, n: int) -> tuple[float, int]:
     """Return the score of node n for task t (inf: it does not fit) and the GPU that it would get.
 
     The GPU is -1 for a task of whole GPUs or of none.
     """
     gpus, cpus, memory_gb, sizes, kind = nodes
-    number, scale, levels, typical, weight = rule
+    number, scale, levels, typical, weight, value = rule
     free = gpus[n]
     if not fits(free, cpus[n], memory_gb[n], kind[n], tasks, t):
         return np.inf, -1
     if number == FGD:
         return score_fgd(free, cpus[n], kind[n], levels, typical, weight, tasks, t)
+    if number == VALUE:
+        return score_value(
+            free, cpus[n], memory_gb[n], kind[n], typical, weight, value[n], tasks, t
+        )
     gpu = -1
     if tasks[0][t] == 1 and tasks[1][t] < 1 - EPS:
         gpu = tightest_gpu(free, tasks[1][t])
@@ -224,19 +325,16 @@ def pick_node(score: Any, draw: float) -> int:
 
 def take_gpus(nodes: Any, tasks: Any, t: int, n: int, gpu: int) -> int:
     """Take what task t needs from node n, and return its GPUs as the bits of a number."""
-    gpus, cpus, memory_gb, _, _ = nodes
-    cpus[n] -= tasks[2][t]
-    memory_gb[n] -= tasks[3][t]
-    if gpu >= 0:
-        gpus[n, gpu] = max(0.0, gpus[n, gpu] - tasks[1][t])
-        return 1 << gpu
     taken = 0
-    missing = tasks[0][t]
-    for g in range(gpus.shape[1]):
-        if missing > 0 and gpus[n, g] > 1 - EPS:
-            gpus[n, g] = 0.0
-            taken |= 1 << g
-            missing -= 1
+    if gpu >= 0:
+        taken = 1 << gpu
+    else:
+        missing = tasks[0][t]
+        for g in range(nodes[0].shape[1]):
+            if missing > 0 and nodes[0][n, g] > 1 - EPS:
+                taken |= 1 << g
+                missing -= 1
+    put_on_gpus(nodes, tasks, t, n, taken)
     return taken
 
 
@@ -246,6 +344,47 @@ def mark_changed(scores: Any, n: int) -> None:
     changed[changes[0]] = n
     last[n] = changes[0]
     changes[0] += 1
+
+
+def put_on_gpus(nodes: Any, tasks: Any, t: int, n: int, taken: int) -> None:
+    """Take what task t needs from node n, on the GPUs that are the bits of `taken`."""
+    gpus, cpus, memory_gb, _, _ = nodes
+    cpus[n] -= tasks[2][t]
+    memory_gb[n] -= tasks[3][t]
+    for g in range(gpus.shape[1]):
+        if taken >> g & 1:
+            gpus[n, g] = max(0.0, gpus[n, g] - tasks[1][t])
+
+
+def give_back_gpus(nodes: Any, tasks: Any, t: int, n: int, taken: int) -> None:
+    """Give back what task t holds on node n, with the GPUs that are the bits of `taken`."""
+    gpus, cpus, memory_gb, _, _ = nodes
+    cpus[n] += tasks[2][t]
+    memory_gb[n] += tasks[3][t]
+    for g in range(gpus.shape[1]):
+        if taken >> g & 1:
+            gpus[n, g] = min(1.0, gpus[n, g] + tasks[1][t])
+
+
+def gains_of_moves(
+    order: Any, node: Any, taken: Any, nodes: Any, tasks: Any, rule: Any, scores: Any, gain: Any
+) -> None:
+    """Fill by how much each placed task would lower its score on the best other node."""
+    for i in range(len(order)):
+        t, n = order[i], node[i]
+        update_scores(nodes, tasks, rule, scores, t)
+        before = nodes[0][n].copy()
+        cpus, memory_gb = nodes[1][n], nodes[2][n]
+        give_back_gpus(nodes, tasks, t, n, taken[i])
+        own = score_node(nodes, tasks, rule, t, n)[0]
+        nodes[0][n] = before
+        nodes[1][n] = cpus
+        nodes[2][n] = memory_gb
+        other = np.inf
+        for m in range(len(scores[0][t])):
+            if m != n:
+                other = min(other, scores[0][t, m])
+        gain[i] = own - other
 
 
 def place_tasks(

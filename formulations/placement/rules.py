@@ -13,6 +13,7 @@ import numpy as np
 
 from formulations.model.linear import Floats
 from formulations.placement import kernels
+from formulations.placement.prices import share_values
 from formulations.placement.state import Demand, NodeState
 
 
@@ -32,6 +33,8 @@ class PlacementRule:
         Scores are rounded to so many levels, as schedulers with integer scores do; 0: not.
     typical, weight : Demand, (M,) floats
         The classes of tasks that are expected, and how often each of them comes.
+    value : (N, M + 1) floats
+        The value of a GPU of each node that is free to 0, 1/M, ..., 1, in GPUs.
     """
 
     name: str
@@ -40,6 +43,7 @@ class PlacementRule:
     levels: int
     typical: Demand
     weight: Floats
+    value: Floats
 
 
 def best_fit(nodes: NodeState, expected: Demand, weight: Floats) -> PlacementRule:
@@ -81,8 +85,22 @@ def fgd(nodes: NodeState, expected: Demand, weight: Floats) -> PlacementRule:
     return _rule("fgd", kernels.FGD, nodes, expected, weight)
 
 
+def value(nodes: NodeState, expected: Demand, weight: Floats) -> PlacementRule:
+    """Take the node that loses least value for the tasks that are expected.
+
+    The value of a free share is what it can still hold at the prices of the linear programme of
+    the whole cluster (`prices`). The value of a node is that of its free shares, times the chance
+    that one of the next tasks can use them with the CPUs and the memory that are left.
+    """
+    with_gpus = np.flatnonzero((expected.gpus > 0) & (weight > 0))
+    if not len(with_gpus):
+        return best_fit(nodes, expected, weight)
+    typical, often = expected.take(with_gpus), weight[with_gpus]
+    return _rule("value", kernels.VALUE, nodes, typical, often, share_values(nodes, typical, often))
+
+
 RULES: dict[str, Callable[[NodeState, Demand, Floats], PlacementRule]] = {
-    make.__name__: make for make in (random, dot_product, packing, best_fit, fgd)
+    make.__name__: make for make in (random, dot_product, packing, best_fit, fgd, value)
 }
 
 
@@ -92,7 +110,7 @@ def _rule(
     nodes: NodeState,
     typical: Demand | None = None,
     weight: Floats | None = None,
-    levels: int = 0,
+    values: Floats | None = None,
 ) -> PlacementRule:
     """Return a rule; nodes are those of the cluster when they are empty."""
     largest = [nodes.gpus.sum(axis=1), nodes.cpus, nodes.memory_gb]
@@ -102,4 +120,6 @@ def _rule(
         typical, weight = Demand.of_gpus(np.zeros(0, dtype=np.int64)), np.zeros(0)
     scale = np.where(limited, 1.0 / np.where(limited, most, 1.0), 0.0)
     share = weight / max(weight.sum(), kernels.EPS)
-    return PlacementRule(name, number, scale, levels, typical, share)
+    if values is None:
+        values = np.zeros((len(nodes), 2))
+    return PlacementRule(name, number, scale, 0, typical, share, values)

@@ -134,3 +134,40 @@ def test_fgd_keeps_a_gpu_whole_where_whole_gpus_are_asked_for():
     classes = Demand.of_gpus(np.array([1, 1]), np.array([0.5, 1.0]))
     placer = Placer(nodes, classes, RULES["fgd"](nodes, classes, np.array([1.0, 3.0])))
     assert placer.place(np.array([0, 0, 1]))[1].tolist() == [1, 1, 2]
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_a_gain_is_the_score_kept_by_the_move(name):
+    """Each task is taken off, all nodes are scored, and the best other node is compared."""
+    rng = np.random.default_rng(9)
+    nodes, classes = random_cluster(rng), random_classes(rng)
+    rule = RULES[name](nodes, classes, np.ones(len(classes)))
+    placer = Placer(nodes, classes, rule, seed=2)
+    order = rng.integers(0, len(classes), 40)
+    node, gpus = placer.place(order)
+    placed = np.flatnonzero(node >= 0)
+    gains = placer.gains(order[placed], node[placed], gpus[placed])
+    for i, gain in zip(placed, gains, strict=True):
+        others = placer.scores(order[i])
+        others[node[i]] = np.inf
+        placer.release(order[i], node[i], gpus[i])
+        own = placer.scores(order[i])[node[i]]
+        placer.take(order[i], node[i], gpus[i])
+        assert gain == pytest.approx(own - others.min()) or gain == -np.inf
+
+
+def test_the_value_rule_keeps_a_cpu_for_every_gpu():
+    """Node 0 has 2 GPUs and 2 CPUs, node 1 has 2 GPUs and 8. Tasks of 4 CPUs and of 1 CPU come
+    equally often: the CPU-only task of 1 goes to node 1, where all that come still fit."""
+    nodes = NodeState.of_sizes(np.array([2, 2]), cpus=np.array([2.0, 9.0]))
+    classes = Demand.of_gpus(np.array([1, 1, 0]), cpus=np.array([1.0, 4.0, 1.0]))
+    placer = Placer(nodes, classes, RULES["value"](nodes, classes, np.array([1.0, 1.0, 0.0])))
+    assert placer.place(np.array([2]))[0].tolist() == [1]
+
+
+def test_the_value_rule_keeps_the_kind_that_some_tasks_need():
+    """Half of the tasks run on kind 1 only: the others go to kind 0 as long as they fit."""
+    nodes = NodeState.of_sizes(np.array([2, 2, 4]), kind=np.array([1, 1, 0]))
+    classes = Demand.of_gpus(np.array([1, 1]), allowed=np.array([[True, True], [False, True]]))
+    placer = Placer(nodes, classes, RULES["value"](nodes, classes, np.ones(2)))
+    assert placer.place(np.array([0, 1, 0, 1, 0, 0, 1, 1]))[0].tolist().count(-1) == 0
