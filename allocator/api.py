@@ -274,11 +274,9 @@ def _allocation(problem: CheckedProblem, plan: Plan | Mapping[str, tuple[str, in
     """Turn a plan into numbers of jobs and pools; every rate row is left open."""
     number = {name: j for j, name in enumerate(problem.jobs.job_id)}
     pools = {name: p for p, name in enumerate(problem.pools.pool)}
-    pool, gpus, primary = (
-        np.full(len(number), -1),
-        np.zeros(len(number), int),
-        np.full(len(number), -1),
-    )
+    pool = np.full(len(number), -1)
+    gpus = np.zeros(len(number), int)
+    primary = np.full(len(number), -1)
     gets = _holdings(plan) if isinstance(plan, Plan) else dict(plan)
     for name, (place, size) in gets.items():
         if name not in number:

@@ -187,11 +187,9 @@ class AuditContext:
 
         job, pool, gpus and rate, each (n,), by job.
         """
-        jobs, pools, everyone = (
-            self.problem.jobs,
-            self.problem.pools,
-            np.arange(len(self.problem.jobs)),
-        )
+        jobs = self.problem.jobs
+        pools = self.problem.pools
+        everyone = np.arange(len(self.problem.jobs))
         found = [(j := everyone[self.can_be_kept], jobs.pool[j], jobs.gpus[j])]
         free = everyone[~self.is_barred & ~self.frozen]
         for code in np.unique(jobs.sizes[free]).tolist():

@@ -125,12 +125,10 @@ def find_causes(problem: Problem, asked: Bools, *searches: CauseSearch) -> Cause
         CHANGES: np.full(J, problem.max_changes >= 0),
     }
     found: list[tuple[str, ...]] = [()] * J
-    pool, gpus, is_open, is_sure = (
-        np.full(J, -1),
-        np.zeros(J, dtype=np.int64),
-        asked.copy(),
-        np.ones(J, dtype=bool),
-    )
+    pool = np.full(J, -1)
+    gpus = np.zeros(J, dtype=np.int64)
+    is_open = asked.copy()
+    is_sure = np.ones(J, dtype=bool)
     for limits in _limit_sets():
         able = is_open & np.all([exists[name] for name in limits], axis=0)
         mine = np.bincount(owner[able], minlength=len(tenants)) if QUOTA in limits else np.zeros(0)
@@ -261,10 +259,8 @@ class PriceSearch:
 
     def __init__(self, round_: CompiledRound, choice: Ints, prices: Floats, seconds: float) -> None:
         self._large = len(round_.problem.jobs) > LARGE and not has_pair_rows(round_.model)
-        self._until, self._left = (
-            time.monotonic() + seconds,
-            (MOST_LARGE if self._large else MOST_PRICED),
-        )
+        self._until = time.monotonic() + seconds
+        self._left = MOST_LARGE if self._large else MOST_PRICED
         self._unchanged = _PlanContext.of(
             round_, np.append(round_.option, -1)[choice], round_.option_table
         )

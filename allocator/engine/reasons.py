@@ -451,12 +451,10 @@ def _write_sentences(
     then = (found.gpus * price[found.pool]).tolist()
     left = max(0.0, problem.budget_per_hour - float(np.append(m.cost, 0.0)[chosen].sum()))
     tenants, models = jobs.tenant.tolist(), jobs.model.tolist()
-    low, high, offers, needs = (
-        jobs.min_gpus.tolist(),
-        jobs.max_gpus.tolist(),
-        offered.tolist(),
-        needed.tolist(),
-    )
+    low = jobs.min_gpus.tolist()
+    high = jobs.max_gpus.tolist()
+    offers = offered.tolist()
+    needs = needed.tolist()
     present, stopped = set(jobs.job_id), set(problem.rates.model[problem.rates.rate == 0].tolist())
     out: list[str | None] = []
     for j, code in enumerate(codes):

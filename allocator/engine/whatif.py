@@ -221,11 +221,9 @@ def _binding_limits(
 ) -> tuple[tuple[Limit, ...], tuple[str, ...]]:
     """Return the limits with a price, the dearest unit first, and the places of all others."""
     round_ = decision.round
-    prices, pools, tenants = (
-        Prices.of(round_, decision.task.dual.prices),
-        round_.instance.pools,
-        round_.instance.tenants,
-    )
+    prices = Prices.of(round_, decision.task.dual.prices)
+    pools = round_.instance.pools
+    tenants = round_.instance.tenants
     found = [Limit("budget_per_hour", "dollar/hour", prices.budget)]
     found += [
         Limit(f"pools.{p}.gpus", "GPU", float(x)) for p, x in zip(pools, prices.pool, strict=True)

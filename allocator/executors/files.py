@@ -139,10 +139,8 @@ class FilesExecutor:
             return None
         phase, work, at_s, detail = observation
         if phase is Phase.STOPPED and not (one.folder / STOP).exists():
-            phase, detail = (
-                Phase.LOST,
-                f"the actor stopped it, and nobody had asked for that: {detail}",
-            )
+            phase = Phase.LOST
+            detail = f"the actor stopped it, and nobody had asked for that: {detail}"
         return Observation(one.job_id, one.generation, at_s, phase, work, detail)
 
 

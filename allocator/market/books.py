@@ -139,10 +139,8 @@ def apply_books(problem: Problem, books: Books) -> Problem:
             next_terms = longrun.next_terms(
                 books.tenants[name], asked.tenants[name], problem.interval_s
             )
-            prices[q], limits[q] = (
-                next_terms.mu,
-                min(limits[q], max(next_terms.per_hour + reserved, least[q])),
-            )
+            prices[q] = next_terms.mu
+            limits[q] = min(limits[q], max(next_terms.per_hour + reserved, least[q]))
     table = {**problem.settings.get(TABLE, {}), **to_json(books)}
     return replace(
         problem,

@@ -76,11 +76,9 @@ def clusters(table: ParsedTable, found: Findings) -> tuple[TransientCluster, ...
 def _check_markets(table: ParsedTable, found: Findings) -> None:
     """Check prices of one type by market, and that only revocable servers are revoked."""
     ok = table.ok("market", "price_per_hour", "gpu_type")
-    spot, price, types = (
-        table["market"] == SPOT,
-        table["price_per_hour"],
-        np.array(table["gpu_type"], dtype=object),
-    )
+    spot = table["market"] == SPOT
+    price = table["price_per_hour"]
+    types = np.array(table["gpu_type"], dtype=object)
     for i in np.flatnonzero(ok & spot).tolist():
         dear = ok & ~spot & (types == types[i]) & (price < price[i])
         for k in np.flatnonzero(dear)[:1].tolist():

@@ -106,11 +106,9 @@ class RentResult:
         width is that of the mean job (whole GPUs: the mean of the options by shares).
         """
         p, c = self.plan, self.classes
-        width, time, jobs = (
-            p.by_class(p.share * p.width),
-            p.by_class(p.share * p.time),
-            p.by_class(p.jobs),
-        )
+        width = p.by_class(p.share * p.width)
+        time = p.by_class(p.share * p.time)
+        jobs = p.by_class(p.jobs)
         gpus = p.by_class(p.jobs * p.width)
         spend = p.by_class(p.jobs * p.width * p.classes.paid[p.row])
         return [

@@ -154,10 +154,8 @@ class OmittedPairs:
         """Return the prices (m,) of the round without pairs, as a start."""
         if self.start is None:
             return None
-        out, shared = (
-            np.zeros(model.m),
-            next(f.first for f in model.families if f.kind == COLOCATION),
-        )
+        out = np.zeros(model.m)
+        shared = next(f.first for f in model.families if f.kind == COLOCATION)
         out[:shared] = self.start[:shared]
         return out
 
@@ -326,10 +324,8 @@ def _instance(problem: Problem, full: OptionTable, mended: Repairs) -> Instance:
     primary[secondary] = option_at(
         full, full.primary[secondary], full.pool[secondary], full.gpus[secondary]
     )
-    conflicting_option, takeover = (
-        np.full(len(full), -1),
-        np.flatnonzero(full.keep & (full.primary < 0) & (jobs.primary[full.job] >= 0)),
-    )
+    conflicting_option = np.full(len(full), -1)
+    takeover = np.flatnonzero(full.keep & (full.primary < 0) & (jobs.primary[full.job] >= 0))
     conflicting_option[takeover] = option_at(
         full, jobs.primary[full.job[takeover]], full.pool[takeover], full.gpus[takeover]
     )

@@ -112,10 +112,8 @@ def colocated_speeds(
     memory = w.memory_gb[i] + w.memory_gb[j]
     fits = memory + headroom_gb <= pools.memory_gb[pool[pair]] * (1 + MEMORY_TOLERANCE)
     pair, i, j, memory = pair[fits], i[fits], j[fits], memory[fits]
-    slow_primary, slow_secondary = (
-        xi_primary[pair] * usual[pair] / w.rate[i],
-        xi_secondary[pair] * usual[n + pair] / w.rate[j],
-    )
+    slow_primary = xi_primary[pair] * usual[pair] / w.rate[i]
+    slow_secondary = xi_secondary[pair] * usual[n + pair] / w.rate[j]
     # rounded, so that the last bit does not decide between equal speeds
     speed = np.round(1.0 / slow_primary + 1.0 / slow_secondary, 12)
     order = np.lexsort((memory, slow_primary, -speed, pair))
@@ -125,14 +123,10 @@ def colocated_speeds(
     out = ColocatedSpeeds(
         np.zeros(n), np.zeros(n), none, none.copy(), zeros, zeros.copy(), np.full(n, np.nan)
     )
-    out.rate_primary[pair], out.rate_secondary[pair] = (
-        w.rate[i] / xi_primary[pair],
-        w.rate[j] / xi_secondary[pair],
-    )
+    out.rate_primary[pair] = w.rate[i] / xi_primary[pair]
+    out.rate_secondary[pair] = w.rate[j] / xi_secondary[pair]
     out.row_primary[pair], out.row_secondary[pair] = w.row[i], w.row[j]
-    out.accumulation_primary[pair], out.accumulation_secondary[pair] = (
-        w.accumulation[i],
-        w.accumulation[j],
-    )
+    out.accumulation_primary[pair] = w.accumulation[i]
+    out.accumulation_secondary[pair] = w.accumulation[j]
     out.memory_gb[pair] = memory[best]
     return out

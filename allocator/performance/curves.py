@@ -84,10 +84,8 @@ def rate(kind: str, parameters: Parameters, k: Ints) -> Floats:
     KeyError
         The kind is unknown, or a parameter is missing.
     """
-    low, high = (
-        _fill_missing(parameters.get("min_gpus", MIN_GPUS), MIN_GPUS),
-        _fill_missing(parameters.get("max_gpus", MAX_GPUS), MAX_GPUS),
-    )
+    low = _fill_missing(parameters.get("min_gpus", MIN_GPUS), MIN_GPUS)
+    high = _fill_missing(parameters.get("max_gpus", MAX_GPUS), MAX_GPUS)
     inside = (k >= low) & (k <= high)
     return np.where(inside, KINDS[kind](parameters, np.maximum(k, 1).astype(np.float64)), np.nan)
 

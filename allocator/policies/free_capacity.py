@@ -56,12 +56,10 @@ class FreeCapacity:
         self._exposure: list[float] = _remaining_exposure(i, held).tolist()
         self._tenant, self._now = i.tenant.data, self.choice.data
         self._headroom = None if i.headroom is None else HeadroomLeft(i, held)
-        self._pool, self._gpus, self._cost, self._keep = (
-            i.pool.data,
-            i.held.data,
-            i.cost.data,
-            i.keep.data,
-        )
+        self._pool = i.pool.data
+        self._gpus = i.held.data
+        self._cost = i.cost.data
+        self._keep = i.keep.data
         self._colocation = _ColocationRules(i, self.choice)
         running = round_.problem.jobs.state == State.RUNNING
         limit = round_.repairs.max_changes

@@ -92,10 +92,8 @@ class LookAheadPlans:
         plan = option_columns(
             round_, job, np.maximum(held.ravel(), 0), gpus.ravel(), held.ravel() >= 0
         )
-        prices, place = (
-            np.zeros((intervals, model.m)),
-            np.minimum(np.arange(intervals) + elapsed, self.interval_count - 1),
-        )
+        prices = np.zeros((intervals, model.m))
+        place = np.minimum(np.arange(intervals) + elapsed, self.interval_count - 1)
         for f in model.families:
             for row, label in enumerate(f.labels, f.first):
                 if (known := self.prices.get((f.kind, label))) is not None:

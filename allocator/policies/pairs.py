@@ -44,11 +44,9 @@ def add_missing_pairs(task: Task, share: float = ROUGH) -> Task:
     """
     if task.round.omitted_pairs is None:
         return task
-    now, enough, known_bound = (
-        time.monotonic(),
-        max(LEAST, share * task.limits.gap),
-        task.known_bound,
-    )
+    now = time.monotonic()
+    enough = max(LEAST, share * task.limits.gap)
+    known_bound = task.known_bound
     until = now + 0.5 * max(0.0, task.deadline - now)
     start = (
         task.round.omitted_pairs.prices(task.round.model) if task.prices is None else task.prices

@@ -38,12 +38,10 @@ SHARED_WITH = "shared_with"
 Outputs of earlier versions do not have it.
 """
 TEXT = ("policy", "job_id", "pool", "fallback", SHARED_WITH)
-RESULTS_JSON, RESULTS, COMPARISON, GRID = (
-    "results.json",
-    "results.csv",
-    "comparison.csv",
-    "grid.json",
-)
+RESULTS_JSON = "results.json"
+RESULTS = "results.csv"
+COMPARISON = "comparison.csv"
+GRID = "grid.json"
 POOLED = "all"
 """The load of rows of comparison.csv that pool all loads of a workload."""
 IDENTITY = ("workload", "load", "seed", "policy", "task")

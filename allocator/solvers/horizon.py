@@ -202,12 +202,10 @@ class _Columns:
         loss = dual.reduced[self.job] - reduced
         stays = loss <= KEPT * max(float(dual.reduced.mean()), 1e-12)
         self._seen -= set(self._keys(self.job[~stays], self.plan[~stays]))
-        self.job, self.gain, self.plan, self._view = (
-            self.job[stays],
-            self.gain[stays],
-            self.plan[stays],
-            None,
-        )
+        self.job = self.job[stays]
+        self.gain = self.gain[stays]
+        self.plan = self.plan[stays]
+        self._view = None
 
     def _keys(self, job: Ints, plan: Ints) -> list[int]:
         with np.errstate(over="ignore"):

@@ -249,14 +249,10 @@ class _Rows:
         """Return the rows, or None if no row couples groups or no column has a value."""
         top = group_max(choices, np.abs(choices.value), 0.0)
         value_scale = float(top[choices.filled].mean()) if len(choices.filled) else 0.0
-        up, down = (
-            np.flatnonzero(np.isfinite(choices.high)),
-            np.flatnonzero(np.isfinite(choices.low)),
-        )
-        at, sign = (
-            np.concatenate([up, down]),
-            np.concatenate([np.ones(len(up)), -np.ones(len(down))]),
-        )
+        up = np.flatnonzero(np.isfinite(choices.high))
+        down = np.flatnonzero(np.isfinite(choices.low))
+        at = np.concatenate([up, down])
+        sign = np.concatenate([np.ones(len(up)), -np.ones(len(down))])
         if not len(at) or not 0 < value_scale < math.inf:
             return None
         unit = choices.unit[at]

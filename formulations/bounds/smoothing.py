@@ -181,11 +181,9 @@ class _Split:
         is_wide = wide[A.indices]
         column = np.repeat(np.arange(len(s.v)), width)
         local = number[A.indices]
-        self._wk, self._wc, self._wa = (
-            (group * len(self._wide) + local)[is_wide],
-            column[is_wide],
-            A.data[is_wide],
-        )
+        self._wk = (group * len(self._wide) + local)[is_wide]
+        self._wc = column[is_wide]
+        self._wa = A.data[is_wide]
         key = (group * len(self._narrow) + local)[~is_wide]
         seen, self._nk = np.unique(key, return_inverse=True)
         self._nc, self._na = column[~is_wide], A.data[~is_wide]

@@ -114,12 +114,10 @@ def build_monolithic_model(x: Horizon) -> LinearModel:
     m.add("when", J * H, [(own, B, 1.0), (c, T, -1.0), (c, Z, D)], -INF, D)
     N = 4 * n * H + 3 * J * H
     value, upper, integer = np.zeros(N), np.ones(N), np.zeros(N, dtype=bool)
-    value[B], value[U], value[Z], value[T] = (
-        x.held.ravel(),
-        x.credit.ravel(),
-        x.reward.ravel(),
-        x.slope.ravel(),
-    )
+    value[B] = x.held.ravel()
+    value[U] = x.credit.ravel()
+    value[Z] = x.reward.ravel()
+    value[T] = x.slope.ravel()
     upper[B], upper[U], upper[T] = D, x.remaining[cj], D
     integer[X], integer[Z] = True, True
     return m.model(value, upper, integer)

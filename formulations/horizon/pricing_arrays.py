@@ -167,10 +167,8 @@ class _Block:
         V, W = np.zeros(a.shape), np.zeros(a.shape)
         finished = np.where(owned, into.shape[2], 0) * np.ones(a.shape, dtype=np.int64)
         open_end, states = self.units > 0, F.shape[3] - 1
-        rest, row = (
-            self.remaining[:, None] - b * self.unit[:, None],
-            np.arange(len(k))[None, :, None] * (states + 1),
-        )
+        rest = self.remaining[:, None] - b * self.unit[:, None]
+        row = np.arange(len(k))[None, :, None] * (states + 1)
         for m in range(1, H - h + 1):
             i = h + m - 1
             did = rate * (np.maximum(0.0, m * D - a) - np.maximum(0.0, (m - 1) * D - a))

@@ -100,10 +100,8 @@ class SpeedUps:
 
         Both have the shape (..., R).
         """
-        low, high = (
-            np.zeros(np.broadcast_shapes(cost.shape, self.most.shape)),
-            np.full_like(cost, 1000.0),
-        )
+        low = np.zeros(np.broadcast_shapes(cost.shape, self.most.shape))
+        high = np.full_like(cost, 1000.0)
         for _ in range(HALVINGS):
             middle = (low + high) / 2
             k = np.clip(2.0**middle, self.least, self.most)
@@ -117,12 +115,10 @@ class SpeedUps:
             return np.broadcast_to(self.s[:, 0], np.broadcast_shapes(np.shape(k), (len(self),)))
         rows = np.arange(len(self))
         at = np.clip((self.k <= np.asarray(k)[..., None]).sum(axis=-1) - 1, 0, last - 1)
-        k0, k1, s0, s1 = (
-            self.k[rows, at],
-            self.k[rows, at + 1],
-            self.s[rows, at],
-            self.s[rows, at + 1],
-        )
+        k0 = self.k[rows, at]
+        k1 = self.k[rows, at + 1]
+        s0 = self.s[rows, at]
+        s1 = self.s[rows, at + 1]
         share = np.clip((k - k0) / np.where(k1 > k0, k1 - k0, 1.0), 0.0, 1.0)
         return np.asarray(s0 + share * (s1 - s0), dtype=np.float64)
 

@@ -158,10 +158,8 @@ def loss_rate(per_hour: Floats | float, lifetime_s: Floats | float = math.inf) -
 
     That is 1 / (mean life) for a constant hazard and a hard lifetime.
     """
-    rate, life = (
-        np.asarray(per_hour, dtype=np.float64) / HOUR_S,
-        np.asarray(lifetime_s, dtype=np.float64),
-    )
+    rate = np.asarray(per_hour, dtype=np.float64) / HOUR_S
+    life = np.asarray(lifetime_s, dtype=np.float64)
     with np.errstate(divide="ignore", invalid="ignore"):
         both = rate / -np.expm1(-rate * life)
         return np.where(np.isinf(life), rate, np.where(rate * life > 1e-12, both, 1.0 / life))

@@ -21,10 +21,8 @@ SPOT_JOBS = ((0, 0.2), (4, 0.2), (None, 0.6))  # max_spot_gpus, share of the job
 
 def exposure(*, seed: int, load: float, jobs: int, gpus: int | None = None) -> GeneratedWorkload:
     """Return a workload of the generator `exposure`; load and gpus are those of `deadlines`."""
-    made, rng = (
-        deadlines(seed=seed, load=load, jobs=jobs, gpus=gpus),
-        np.random.default_rng([seed, 1]),
-    )
+    made = deadlines(seed=seed, load=load, jobs=jobs, gpus=gpus)
+    rng = np.random.default_rng([seed, 1])
     tenant = rng.choice(len(TENANTS), jobs, p=[share for _, _, share in TENANTS.values()])
     limit = rng.choice(len(SPOT_JOBS), jobs, p=[share for _, share in SPOT_JOBS])
     owned: Columns = {

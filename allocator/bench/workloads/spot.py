@@ -115,10 +115,8 @@ def availability(rng: np.random.Generator, machines: int, until_s: float) -> tup
         left, turn = left - size, turn + 1
         runs = 2 + int(2 * until_s / 3_600.0)
         lengths = np.empty(2 * runs)
-        lengths[::2], lengths[1::2] = (
-            draw_stretches(rng, THERE_H, runs),
-            draw_stretches(rng, GONE_H, runs),
-        )
+        lengths[::2] = draw_stretches(rng, THERE_H, runs)
+        lengths[1::2] = draw_stretches(rng, GONE_H, runs)
         ends = np.ceil(np.cumsum(lengths))
         ends = ends[ends < until_s]
         times += [np.zeros(1), ends]

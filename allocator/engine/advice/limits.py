@@ -378,10 +378,8 @@ def _search_headroom(s: JobContext) -> Iterator[ChangeSearch]:
     now = wanted_headroom(s.problem)
     for p in s.problem.interactive.pool.tolist():
         place = f"interactive.{s.problem.pools.pool[p]}"
-        kept, by_sessions = (
-            int(now[p]),
-            {f"{place}.sessions_per_hour": "", f"{place}.session_s": ""},
-        )
+        kept = int(now[p])
+        by_sessions = {f"{place}.sessions_per_hour": "", f"{place}.session_s": ""}
         given = bool(s.problem.interactive.headroom_gpus[s.problem.interactive.pool == p][0] >= 0)
         if kept > 0:
             yield _search_less(

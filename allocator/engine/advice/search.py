@@ -86,12 +86,10 @@ def find_changes(
 
     The result is in the order of the searches.
     """
-    left, todo, found, untried = (
-        most,
-        list(searches),
-        dict[str, VerifiedChange](),
-        dict[str, None](),
-    )
+    left = most
+    todo = list(searches)
+    found = dict[str, VerifiedChange]()
+    untried = dict[str, None]()
     for number, search in enumerate(todo):
         if search.kind in found:
             continue

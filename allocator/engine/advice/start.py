@@ -77,19 +77,15 @@ class _Forecast:
     def __init__(self, decision: Decision, usage_cost: Floats) -> None:
         round_, plan = decision.round, decision.allocation
         problem = round_.problem
-        self._round, self._problem, self._option_table, self._usage_cost = (
-            round_,
-            problem,
-            round_.option_table,
-            usage_cost,
-        )
+        self._round = round_
+        self._problem = problem
+        self._option_table = round_.option_table
+        self._usage_cost = usage_cost
         self._chosen = round_.chosen(decision.proposal.choice)
         held, on = plan.held, np.flatnonzero(plan.pool >= 0)
-        self._pool, self._held, self._cost = (
-            plan.pool.copy(),
-            held.copy(),
-            decision.witness.cost.copy(),
-        )
+        self._pool = plan.pool.copy()
+        self._held = held.copy()
+        self._cost = decision.witness.cost.copy()
         pools, tenants, owner = problem.pools, problem.tenants, problem.jobs.tenant
         self._free = pools.gpus - np.bincount(plan.pool[on], held[on], len(pools))
         self._free = self._free - headroom_in_force(problem, round_.instance.mandatory)

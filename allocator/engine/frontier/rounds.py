@@ -320,10 +320,8 @@ def _build_result(problem: Problem, found: BudgetAnswer[Decision], case: RoundCa
     if witness.faults:
         raise AuditFailure(witness.faults)
     task, value = Task(whole, case.effort.limits, None, math.inf), witness.objective_value
-    bound, dual = (
-        check_bound(bound_over_all_pairs(task), "lagrangian", witness, option_table.value),
-        task.dual,
-    )
+    bound = check_bound(bound_over_all_pairs(task), "lagrangian", witness, option_table.value)
+    dual = task.dual
     return build_result(
         whole,
         dual,

@@ -184,10 +184,8 @@ class BudgetSweep(Generic[P]):
             solves = self.solves
             good = np.flatnonzero(solves.value >= wanted)
             best = int(good[np.lexsort((-solves.value[good], solves.spent[good]))[0]])
-            high, low = (
-                float(solves.spent[best]),
-                max(self.least, largest_budget_below(solves, wanted)),
-            )
+            high = float(solves.spent[best])
+            low = max(self.least, largest_budget_below(solves, wanted))
             unclear = max(
                 low,
                 float(

@@ -129,10 +129,8 @@ def job_ways(problem: Problem, names: Sequence[str], dollars: str = "listed") ->
 
 def _numbers(problem: Problem, names: Sequence[str]) -> Ints:
     """Return the indices of the jobs in the snapshot."""
-    place, still = (
-        {name: j for j, name in enumerate(problem.jobs.job_id)},
-        find_blocked_jobs(problem),
-    )
+    place = {name: j for j, name in enumerate(problem.jobs.job_id)}
+    still = find_blocked_jobs(problem)
     faults = []
     for name in dict.fromkeys(names):
         near = "" if name in place else find_nearest(name, problem.jobs.job_id)

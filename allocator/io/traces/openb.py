@@ -37,12 +37,10 @@ PODS = (
 NODES = (text("sn"), integer("gpu"), text("model", required=False))
 # speed of one GPU relative to one V100; docs/traces.md has the sources
 SPEED = {"T4": 0.4, "P100": 0.7, "A10": 0.8}
-POD_LIST, NODE_LIST = (
-    "openb_pod_list_default.csv",
-    (
-        "openb_node_list_gpu_node.csv",
-        "openb_node_list_all_node.csv",
-    ),
+POD_LIST = "openb_pod_list_default.csv"
+NODE_LIST = (
+    "openb_node_list_gpu_node.csv",
+    "openb_node_list_all_node.csv",
 )
 
 workload = assemble.workload

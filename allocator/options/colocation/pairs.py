@@ -232,14 +232,10 @@ class Colocations:
         if not add:
             return PricedPairs(least, none, none)
         is_broken = best > 0
-        h, g = (
-            np.flatnonzero(is_broken[self.primary.pair]),
-            np.flatnonzero(is_broken[self.secondary.pair]),
-        )
-        pays_h, pays_g = (
-            over_h[h] + top_g[self.primary.pair[h]],
-            over_g[g] + top_h[self.secondary.pair[g]],
-        )
+        h = np.flatnonzero(is_broken[self.primary.pair])
+        g = np.flatnonzero(is_broken[self.secondary.pair])
+        pays_h = over_h[h] + top_g[self.primary.pair[h]]
+        pays_g = over_g[g] + top_h[self.secondary.pair[g]]
         wanted_h, wanted_g = self._select_violating_entries(
             h[pays_h > eps], pays_h[pays_h > eps], g[pays_g > eps], pays_g[pays_g > eps]
         )
@@ -252,10 +248,8 @@ class Colocations:
         above -t, and by the part of a secondary job's entry above t. The t of least total rise is
         used.
         """
-        h, g = (
-            slice(*self.primary.start[k : k + 2].tolist()),
-            slice(*self.secondary.start[k : k + 2].tolist()),
-        )
+        h = slice(*self.primary.start[k : k + 2].tolist())
+        g = slice(*self.secondary.start[k : k + 2].tolist())
         job_h, job_g = self.job[self.primary.option[h]], self.job[self.secondary.option[g]]
         a, b = over_h[h] - least[job_h], over_g[g] - least[job_g]
         pays_a, pays_b = a + b.max() > 0, b + a.max() > 0

@@ -82,24 +82,20 @@ def add_colocated_options(
             | is_allowed_option(problem, secondary, pool, gpus)
         )
     )
-    primary, secondary, pool, gpus, at, found = (
-        primary[fine],
-        secondary[fine],
-        pool[fine],
-        gpus[fine],
-        at[fine],
-        found.take(fine),
-    )
+    primary = primary[fine]
+    secondary = secondary[fine]
+    pool = pool[fine]
+    gpus = gpus[fine]
+    at = at[fine]
+    found = found.take(fine)
     keep = _already_colocated(problem, primary, secondary, pool, gpus)
     running = problem.jobs.state[secondary] == State.RUNNING
     pause = interval.pause_s(
         keep, running, restart_s(problem, secondary, pool, gpus), problem.pools.startup_s[pool]
     )
 
-    by_secondary, by_primary = (
-        np.argsort(secondary, kind="stable"),
-        np.argsort(primary, kind="stable"),
-    )
+    by_secondary = np.argsort(secondary, kind="stable")
+    by_primary = np.argsort(primary, kind="stable")
     value = np.empty(len(primary))
     as_secondary = _offer(
         problem, secondary, pool, gpus, found.rate_secondary, pause, keep, by_secondary
@@ -221,10 +217,8 @@ def option_at(m: OptionTable, job: Ints, pool: Ints, gpus: Ints) -> Ints:
     own = np.flatnonzero(m.primary < 0)
     if not len(own):
         return np.full(len(job), -1)
-    pools, span = (
-        int(max(m.pool.max(), pool.max(initial=0))) + 1,
-        int(max(m.gpus.max(), gpus.max(initial=0))) + 1,
-    )
+    pools = int(max(m.pool.max(), pool.max(initial=0))) + 1
+    span = int(max(m.gpus.max(), gpus.max(initial=0))) + 1
     key = (m.job[own] * pools + m.pool[own]) * span + m.gpus[own]
     wanted = (job * pools + pool) * span + gpus
     at = np.minimum(np.searchsorted(key, wanted), len(key) - 1)

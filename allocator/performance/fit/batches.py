@@ -58,10 +58,8 @@ def goodput(
             q["alpha_c"] + q["beta_c"] * b
         )
 
-    low, high = (
-        np.append(np.full(6, np.log(LEAST * unit)), 1.0),
-        np.append(np.full(6, np.log(MOST * unit)), 10.0),
-    )
+    low = np.append(np.full(6, np.log(LEAST * unit)), 1.0)
+    high = np.append(np.full(6, np.log(MOST * unit)), 10.0)
     for slow, rows in (((2, 3), local), ((4, 5), far)):
         high[list(slow)] = np.where(rows.any(), high[list(slow)], low[list(slow)] + 1e-6)
         # one size does not show how synchronisation grows

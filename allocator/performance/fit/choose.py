@@ -138,11 +138,9 @@ def _try_plain_forms(
     left out.
     """
     most = max(len(g.best) for g in groups)
-    k, rate, weight = (
-        np.ones((len(groups), most)),
-        np.ones((len(groups), most)),
-        np.zeros((len(groups), most)),
-    )
+    k = np.ones((len(groups), most))
+    rate = np.ones((len(groups), most))
+    weight = np.zeros((len(groups), most))
     for i, g in enumerate(groups):
         s = len(g.best)
         k[i, :s], rate[i, :s], weight[i, :s] = g.best.gpus, g.best.useful, 1.0

@@ -68,10 +68,8 @@ def capped(k: Floats, rate: Floats, weight: Floats) -> dict[str, Floats]:
     best = np.full(len(k), np.inf)
     out = {"rate_1": np.zeros(len(k)), "cap": np.zeros(len(k))}
     for m in range(1, k.shape[1] + 1):
-        first, rest = (
-            np.where(np.arange(k.shape[1]) < m, w, 0.0),
-            np.where(np.arange(k.shape[1]) < m, 0.0, w),
-        )
+        first = np.where(np.arange(k.shape[1]) < m, w, 0.0)
+        rest = np.where(np.arange(k.shape[1]) < m, 0.0, w)
         rate_1 = np.exp((first * each).sum(axis=1) / np.maximum(first.sum(axis=1), 1e-300))
         most = rate_1 * np.max(np.where(w > 0, k, 0.0), axis=1) * 2.0  # no bottleneck seen
         cap = np.where(

@@ -73,12 +73,10 @@ def _assign_smallest(
     It stays where it runs, or goes where speed times GPUs per job is best.
     """
     i = round_.instance
-    pool, rate, home, now = (
-        i.pool.data,
-        option_rates(round_).data,
-        round_.problem.jobs.pool.data,
-        free_capacity.choice.data,
-    )
+    pool = i.pool.data
+    rate = option_rates(round_).data
+    home = round_.problem.jobs.pool.data
+    now = free_capacity.choice.data
     capacity = i.capacity.tolist()
     jobs_in_pool = (
         1
@@ -115,18 +113,14 @@ def _grow_by_gain(round_: CompiledRound, free_capacity: FreeCapacity, jobs: Ints
     """
     i, n = round_.instance, len(round_.instance.job)
     rate, gpus, job, pool = option_rates(round_).data, i.gpus.data, i.job.data, i.pool.data
-    work, now, name = (
-        round_.problem.jobs.remaining_work.data,
-        free_capacity.choice.data,
-        jobs.tolist(),
-    )
+    work = round_.problem.jobs.remaining_work.data
+    now = free_capacity.choice.data
+    name = jobs.tolist()
     at = i.pool[free_capacity.choice[jobs]]
-    left, a, b, need = (
-        np.full(len(jobs), np.inf),
-        np.zeros(len(jobs)),
-        np.zeros(len(jobs)),
-        np.zeros(len(jobs)),
-    )
+    left = np.full(len(jobs), np.inf)
+    a = np.zeros(len(jobs))
+    b = np.zeros(len(jobs))
+    need = np.zeros(len(jobs))
 
     def find_next_size(x: int) -> None:
         o = now[name[x]]

@@ -135,10 +135,8 @@ class ThroughputDemand:
         order = np.lexsort((i.gpus, np.abs(i.gpus - asked), group))
         first = order[np.append(True, np.diff(group[order]) != 0)] if len(order) else order
         size, rate = np.zeros((len(jobs), T), dtype=np.int64), np.zeros((len(jobs), T))
-        size.reshape(-1)[group[first]], rate.reshape(-1)[group[first]] = (
-            i.gpus[first],
-            option_rates(round_)[first],
-        )
+        size.reshape(-1)[group[first]] = i.gpus[first]
+        rate.reshape(-1)[group[first]] = option_rates(round_)[first]
         cluster = np.bincount(pools.gpu_type, i.capacity, T).astype(np.float64)
         bound = np.flatnonzero(i.mandatory[i.job])
         capacity: Floats = cluster - np.bincount(type_[bound], i.gpus[bound], T)

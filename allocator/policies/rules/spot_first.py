@@ -57,10 +57,8 @@ def _serve_preferred(task: Task, preferred: Ints) -> Proposal:
     round_ = task.round
     i, jobs, pools = round_.instance, round_.problem.jobs, round_.problem.pools
     rank = np.array([FIRST[Market(m)] for m in pools.market.tolist()], dtype=np.int64)
-    order, ways = (
-        order_by_submission(round_),
-        rank_options(round_, preferred, rank[i.pool[preferred]]),
-    )
+    order = order_by_submission(round_)
+    ways = rank_options(round_, preferred, rank[i.pool[preferred]])
     on_spot = (jobs.state == State.RUNNING) & np.isin(
         jobs.pool, np.flatnonzero(pools.market == Market.SPOT)
     )

@@ -171,10 +171,8 @@ def _split(rows: pd.DataFrame, study: Study, run: SimulationRun, pool: str) -> p
 
     timeline = study.frame(run, "timeline")
     known = timeline[timeline["pool"] == pool]
-    at, gpus = (
-        known["at_s"].to_numpy() - begin_of(study, run),
-        known["gpus"].fillna(0).to_numpy().astype(int),
-    )
+    at = known["at_s"].to_numpy() - begin_of(study, run)
+    gpus = known["gpus"].fillna(0).to_numpy().astype(int)
     new = np.flatnonzero(np.diff(gpus, prepend=-1))
     at, gpus = at[new], gpus[new]
     if not len(at):

@@ -41,11 +41,9 @@ def picture(seen: Sequence[RunForecast], choice: ClusterChoice, cost: float | No
         legend_panel.set_axis_off()
         for place, i in enumerate(ends):
             o = seen[i]
-            x, y, colour = (
-                o.seconds / 3600,
-                max(o.dollars, 1e-9),
-                SPOT if bool(o.cluster.spot.any()) else OTHER,
-            )
+            x = o.seconds / 3600
+            y = max(o.dollars, 1e-9)
+            colour = SPOT if bool(o.cluster.spot.any()) else OTHER
             panel.scatter(
                 [x], [y], color=colour, s=130, zorder=2, edgecolors="white", linewidths=0.8
             )

@@ -65,10 +65,8 @@ def solve(
         if whole and answer.termination is Termination.INFEASIBLE and plan is None:
             return SolverResult(Termination.INFEASIBLE, bound=-math.inf)
         if whole and max(answer.bound, value) < bound:
-            bound, proof = (
-                max(answer.bound, value),
-                "HiGHS on the columns left by the reduced-cost test",
-            )
+            bound = max(answer.bound, value)
+            proof = "HiGHS on the columns left by the reduced-cost test"
         if whole:
             break
     if plan is None:

@@ -53,10 +53,8 @@ KNAP = 4.0  # times the asked gap: knapsacks do not close a larger gap
 VAIN = ((1_000, 2), (FULL_GROUPS, 3))
 PASSES = 6  # passes of one filling
 ROUNDING = 1e-8  # relative gaps below this are rounding errors of the certificate
-LAGRANGIAN, KNAPSACKS = (
-    "Lagrangian",
-    "Lagrangian with the knapsacks of rows that concern few groups",
-)
+LAGRANGIAN = "Lagrangian"
+KNAPSACKS = "Lagrangian with the knapsacks of rows that concern few groups"
 SEARCHED = "HiGHS on the columns left by the reduced-cost test"
 # (near ties, nodes) of the MIPs of models with more than FULL_GROUPS groups
 SMALL = ((300, 200), (1000, 400), (2500, 400), (6000, 1000))
@@ -267,10 +265,8 @@ class Search:
         if self.done():
             return
         # the dive of a small model ends early, because an exact search follows
-        vain, patience = (
-            0,
-            next((looks for groups, looks in VAIN if groups >= self.view.J), math.inf),
-        )
+        vain = 0
+        patience = next((looks for groups, looks in VAIN if groups >= self.view.J), math.inf)
         for candidate in dive_for_plan(relaxation, 0.4 * self.gap * abs(self.bound), self.until):
             before = self.value
             self._polish(candidate, "dive", FAR)

@@ -97,10 +97,8 @@ def on_off(rng: np.random.Generator, up: float, until_s: float) -> StepFunction:
     count = 4 + int(3 * until_s / HOUR / (mean + gap))
     while True:
         lengths = np.empty(2 * count)
-        lengths[first::2], lengths[1 - first :: 2] = (
-            draw_stretches(rng, GONE_H, count),
-            draw_stretches(rng, runs, count),
-        )
+        lengths[first::2] = draw_stretches(rng, GONE_H, count)
+        lengths[1 - first :: 2] = draw_stretches(rng, runs, count)
         lengths[0] *= rng.random()  # the function starts somewhere inside a stretch
         ends = np.ceil(np.cumsum(lengths))
         if ends[-1] >= until_s:
