@@ -116,6 +116,7 @@ def context(rng: np.random.Generator) -> Reading:
         "dollar_price": pick(0.0, 0.0, 0.5),
         "budget_per_hour": pick(math.inf, 5.0, 8.4),
         "max_changes": pick(0, 1, 99),
+        "spread_pauses": pick(False, True),
     }
     return Reading(jobs, pools, rates, tenants, config)
 

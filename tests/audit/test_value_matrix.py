@@ -366,6 +366,20 @@ def onto(name: str, seed: int, tables: Tables) -> Tables:
     return more
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_spread_pauses_in_every_objective(seed: int) -> None:
+    """With pauses as long as a round the best of all plans is found in every objective. Its value
+    is at least that with the whole pause in one round."""
+    case = Case.of(made("spread_pauses", seed))
+    whole = dataclasses.replace(case.tables, config=case.tables.config | {"spread_pauses": False})
+    for objective in CROSSED:
+        _, best = judged(case, objective)
+        decided(case, objective, best)
+        _, before = judged(Case.of(whole), objective)
+        assert best is not None and before is not None
+        assert best >= before - tolerance(before) or ">" in objective
+
+
 @pytest.fixture(scope="module")
 def counted() -> Iterator[Counter[str]]:
     """Rounds by objective; told at the end."""

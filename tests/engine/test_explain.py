@@ -162,9 +162,10 @@ def test_what_was_not_tried_is_said() -> None:
 
 def test_a_queue_is_explained_as_a_folder_is(capsys: Output, tmp_path: Path) -> None:
     """The same job of the demo, in a queue that was filled with it: other clocks, the same
-    advice."""
+    advice where pauses count as in the folder."""
     queue = tmp_path / "cluster.db"
     assert call(capsys, "queue", "init", queue, "--from", SHIPPED / "demo")[0] == 0
+    assert call(capsys, "queue", "config", queue, "--set", "spread_pauses=false")[0] == 0
     words = ("llm-tune", "--objective", "progress")
     code, out, _ = call(capsys, "explain", queue, *words)
     assert code == 0 and "weight 1.4" in out

@@ -337,6 +337,10 @@ def test_pools_settings_and_a_new_cluster(capsys: Output, name: str, tmp_path: P
     )
     assert (code, json.loads(out)["interval_s"]) == (0, 30)
     assert call(capsys, "queue", "config", name, "--set", "interval_s=soon")[0] == 2
+    for words, spreads in (("false", False), ("true", True)):
+        assert call(capsys, "queue", "config", name, "--set", f"spread_pauses={words}")[0] == 0
+        with Queue(name) as queue:
+            assert validate(queue.snapshot()).spread_pauses is spreads
     submit(capsys, name, "--job-id", "j")
     few = {"rates.csv": "model,gpu_type,gpus,work_per_s\nn,A,1,1\n"}
     write_snapshot(

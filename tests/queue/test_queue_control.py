@@ -15,6 +15,7 @@ from queues import BACKENDS, NOW, Clock, Controller, Seen, cluster, fresh
 
 from allocator.controller import steadiness
 from allocator.domain.rules.snapshot_rules import validate
+from allocator.domain.schema.columns import OVER_TIME
 from allocator.errors import UsageError
 from allocator.queue import (
     allocations,
@@ -455,6 +456,17 @@ def test_a_snapshot_survives_its_way_through_the_queue(backend: str, tmp_path: P
         after.interval_s,
         after.settings,
     )
+
+
+def test_a_queue_spreads_pauses_unless_it_is_told_not_to(queue: Queue) -> None:
+    """One of the defaults of what goes on for many rounds."""
+    config = queue.snapshot().config
+    assert {name: config[name] for name in OVER_TIME} == dict(OVER_TIME)
+    assert validate(queue.snapshot()).spread_pauses
+    queue.configure(spread_pauses=False)
+    assert not validate(queue.snapshot()).spread_pauses
+    queue.configure(spread_pauses=None)
+    assert validate(queue.snapshot()).spread_pauses
 
 
 def test_settings_pools_and_learned_rates(queue: Queue) -> None:
