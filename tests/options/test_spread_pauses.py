@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from builders import problem
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from worlds import workload
 
 from allocator.bench.workloads import generate
