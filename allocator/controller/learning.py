@@ -13,7 +13,7 @@ from base64 import b64decode, b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from itertools import repeat
+from itertools import count, repeat
 
 import numpy as np
 from sqlalchemy import Connection
@@ -22,7 +22,7 @@ from allocator.controller.reporting.journal import dumps, loads
 from allocator.domain.problem import Bools, Floats, Ints, Problem
 from allocator.domain.rules.snapshot_rules import validate
 from allocator.domain.schema.columns import ASSUMED_RATE
-from allocator.domain.snapshot import Snapshot, Table
+from allocator.domain.snapshot import SEPARATOR, Snapshot, Table
 from allocator.loop.executor import Observation, Phase
 from allocator.performance.fit import feedback
 from allocator.performance.table import RateTable
@@ -100,16 +100,15 @@ def learn(
         zip(*rows, strict=True) if rows else ((),) * 9
     )
     generation, done = np.array(generations, dtype=np.int64), np.array(works, dtype=np.float64)
-    at_s = np.array([now_s if s is None else s for s in seen_s], dtype=np.float64)
+    at_s = _floats_or(seen_s, now_s)
     known, work, since_s, quiet_s, was_colocated, looked_s = _load_progress(
         connection, names, generation, now_s
     )
-    paired = set(read_secondaries(connection)) if rows else set()
-    is_colocated = np.array(
-        [bool(primary) or name in paired for name, primary in zip(names, primaries, strict=True)],
-        dtype=np.bool_,
-    )
-    turned_s = np.array([-np.inf if s is None else s for s in turns_s], dtype=np.float64)
+    is_colocated = np.array(list(map(bool, primaries)), dtype=np.bool_)
+    paired = read_secondaries(connection)
+    if paired:
+        is_colocated |= np.array([name in paired for name in names], dtype=np.bool_)
+    turned_s = _floats_or(turns_s, -np.inf)
     alone = ~is_colocated & (was_colocated == 0) & (turned_s <= since_s)
     moved = known & (done > work)
     # no sample before the first work: that time includes the start-up
@@ -133,7 +132,7 @@ def learn(
         dumps(
             {
                 "looked_s": now_s,
-                "job_id": names,
+                "job_id": SEPARATOR.join(names),
                 "generation": generations,
                 "work": _encode_floats(done),
                 "since_s": _encode_floats(since_s),
@@ -167,7 +166,10 @@ def _load_progress(
             "generation": [],
             **dict.fromkeys(("work", "since_s", "quiet_s", "company"), ""),
         }
-    place = {name: i for i, name in enumerate(old["job_id"])}
+    stored = old["job_id"]
+    if isinstance(stored, str):  # earlier versions wrote a list
+        stored = stored.split(SEPARATOR)
+    place = dict(zip(stored, count()))
     at = np.array(list(map(place.get, names, repeat(-1))), dtype=np.int64)
     known = at >= 0
     known[known] = np.array(old["generation"], dtype=np.int64)[at[known]] == generation[known]
@@ -185,6 +187,12 @@ def _load_progress(
         column("company"),
         float(old["looked_s"]),
     )
+
+
+def _floats_or(values: Sequence[float | None], otherwise: float) -> Floats:
+    """Return values of the database as floats, with another number for NULL."""
+    out = np.array(values, dtype=np.float64)
+    return np.where(np.isnan(out), otherwise, out)
 
 
 def _encode_floats(numbers: Floats | Bools) -> str:
@@ -329,8 +337,8 @@ def _load_profile(
 
 def _median_samples(keys: Sequence[Key], rate: Floats, at_s: Floats) -> dict[Key, Sample]:
     """Return one sample per size and round, the median of all jobs of that size."""
-    number: dict[Key, int] = {}
-    code = np.array([number.setdefault(key, len(number)) for key in keys])
+    number = {key: i for i, key in enumerate(dict.fromkeys(keys))}
+    code = np.array(list(map(number.__getitem__, keys)))
     order = np.lexsort((rate, code))  # sorts all groups at once for their medians
     first = np.searchsorted(code[order], np.arange(len(number) + 1))
     low, high = (first[:-1] + first[1:] - 1) // 2, (first[:-1] + first[1:]) // 2

@@ -16,7 +16,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import sqlalchemy as sa
@@ -53,8 +53,9 @@ from allocator.queue import (
     round_journal,
     snapshot as snapshots,
 )
+from allocator.queue.database.bulk import query
 from allocator.queue.database.connection import QueueDatabase
-from allocator.queue.database.schema import ACTIVE, jobs, rounds
+from allocator.queue.database.schema import ACTIVE, rounds
 from allocator.queue.jobs import periodic, purged_names
 from allocator.queue.observations import StateChange
 
@@ -69,18 +70,13 @@ JUMP_S = 1.0
 
 
 # statements that run at every poll, built once
-_FIRST = sa.select(rounds.c.at_s).where(rounds.c.number == 1).scalar_subquery()
-_LAST = sa.select(rounds.c.at_s).order_by(rounds.c.number.desc()).limit(1).scalar_subquery()
 # times of the first and the last round of the journal; NULL: there is none
-_ROUND_TIMES = sa.select(_FIRST, _LAST)
-_NEWEST = sa.select(sa.func.max(jobs.c.seq)).where(
-    jobs.c.state.in_(ACTIVE), jobs.c.submitted_s <= sa.bindparam("now_s"), jobs.c.request == ""
+_ROUND_TIMES = (
+    "SELECT (SELECT at_s FROM rounds WHERE number = 1), "
+    "(SELECT at_s FROM rounds ORDER BY number DESC LIMIT 1)"
 )
-_WAITING = (
-    sa.select(jobs.c.job_id)
-    .where(jobs.c.state.in_(("queued", "paused")), jobs.c.want_gpus > 0)
-    .limit(1)
-)
+_NEWEST = f"SELECT MAX(seq) FROM jobs WHERE state IN {ACTIVE} AND submitted_s <= ? AND request = ''"
+_WAITING = "SELECT job_id FROM jobs WHERE state IN ('queued', 'paused') AND want_gpus > 0 LIMIT 1"
 
 
 @dataclass(frozen=True)
@@ -98,6 +94,14 @@ class RoundInput:
     memory: Memory | None
     jobs_left_alone: frozenset[str]
     books: str | None = None
+
+
+class _Recorded(NamedTuple):
+    """What was written of some observations: the news, their changes, and unknown allocations."""
+
+    news: list[Observation]
+    changes: list[StateChange]
+    unknown: list[Observation]
 
 
 class QueueCluster:
@@ -224,37 +228,48 @@ class QueueCluster:
 
     def _record_observations(self, seen: Sequence[Observation], progress: bool) -> None:
         """Write what was observed; mere progress only if `progress` is set, for a round."""
-        news, unknown = list[Observation](), list[Observation]()
         with self.store.write() as connection:
-            known = observations.read_open_allocations(connection, {one.job_id for one in seen})
-            for one in seen:
-                mark = known.get(one.job_id)
-                if mark is None or mark.generation != one.generation:
-                    unknown.append(one)
-                elif one.phase != "running":
-                    news.append(learning.mark_stuck_as_failed(one, mark.detail))
-                elif progress or mark.phase == "ordered":
-                    news.append(one)
-            changes = (
-                observations.observe(
-                    connection,
-                    self.lease_holder.token,
-                    news,
-                    self.options.retries,
-                    known,
-                    self._rounds_decided % HISTORY_EVERY == 0,
-                )
-                if news
-                else []
+            recorded = self._write_observations(connection, seen, progress)
+        self._acknowledge(seen, recorded)
+
+    def _write_observations(
+        self, connection: Connection, seen: Sequence[Observation], progress: bool
+    ) -> _Recorded:
+        """Write what was observed in a transaction; see `_record_observations`."""
+        news, unknown = list[Observation](), list[Observation]()
+        known = observations.read_open_allocations(connection, {one.job_id for one in seen})
+        for one in seen:
+            mark = known.get(one.job_id)
+            if mark is None or mark.generation != one.generation:
+                unknown.append(one)
+            elif one.phase != "running":
+                news.append(learning.mark_stuck_as_failed(one, mark.detail))
+            elif progress or mark.phase == "ordered":
+                news.append(one)
+        changes = (
+            observations.observe(
+                connection,
+                self.lease_holder.token,
+                news,
+                self.options.retries,
+                known,
+                self._rounds_decided % HISTORY_EVERY == 0,
             )
-            self._refuse_unknown(connection, unknown)
-        self._log_ended(changes, news)
+            if news
+            else []
+        )
+        self._refuse_unknown(connection, unknown)
+        return _Recorded(news, changes, unknown)
+
+    def _acknowledge(self, seen: Sequence[Observation], recorded: _Recorded) -> None:
+        """Acknowledge the recorded ends, and stop running allocations that nobody ordered."""
+        self._log_ended(recorded.changes, recorded.news)
         for one in seen:
             if one.phase != "running":
                 self._command_executor(
                     "acknowledge", self.executor.acknowledge, one.job_id, one.generation
                 )
-        for one in unknown:
+        for one in recorded.unknown:
             if one.phase == "running":
                 self.log.event("stranger", job_id=one.job_id, generation=one.generation)
                 self._command_executor(
@@ -316,11 +331,17 @@ class QueueCluster:
 
         Without jobs no round is due. `ended`: an end was observed just now.
         """
+        with self.store.read() as connection:
+            if not periodic.is_due(connection, now):
+                return self._read_whether_due(connection, now, ended)
         self._submit_periodic_jobs(now)
         with self.store.read() as connection:
-            self.interval_s = self._read_interval_s(connection)
-            first, last = connection.execute(_ROUND_TIMES).one()
-            mark = self._read_triggers(connection, now)
+            return self._read_whether_due(connection, now, ended)
+
+    def _read_whether_due(self, connection: Connection, now: float, ended: bool) -> bool:
+        self.interval_s = self._read_interval_s(connection)
+        [(first, last)] = query(connection, _ROUND_TIMES)
+        mark = self._read_triggers(connection, now)
         if not mark[0]:
             return False
         event = (
@@ -337,9 +358,6 @@ class QueueCluster:
 
     def _submit_periodic_jobs(self, now: float) -> None:
         """Submit the periodic jobs that are due."""
-        with self.store.read() as connection:
-            if not periodic.is_due(connection, now):
-                return
         with self.store.write() as connection:
             repeated = periodic.submit_due(connection, now)
         for one in repeated:
@@ -347,8 +365,9 @@ class QueueCluster:
 
     def _read_triggers(self, connection: Connection, now: float) -> tuple[Any, ...]:
         """Return values whose change may cause an early round, besides ends of allocations."""
+        [(newest,)] = query(connection, _NEWEST, now)
         return (
-            connection.execute(_NEWEST, {"now_s": now}).scalar(),
+            newest,
             tuple(cluster_tables.gpus(connection).items()),
             tuple(sorted(self._read_capacity().items())),
         )
@@ -501,17 +520,25 @@ class QueueCluster:
         So the time since which jobs run is recorded early, and starts that waited for stops are
         ordered as soon as the stops are confirmed.
         """
-        for _ in range(MOST_FOLLOW_UPS):
-            ordered = self.reconcile()
-            if not ordered:
+        ordered = self.reconcile()
+        for left in reversed(range(MOST_FOLLOW_UPS)):
+            seen = (
+                [one for one in self._observe_executor() if (one.job_id, one.generation) in ordered]
+                if ordered
+                else []
+            )
+            if not seen:
                 return
-            seen = [
-                one for one in self._observe_executor() if (one.job_id, one.generation) in ordered
-            ]
-            if seen:
-                self._record_observations(seen, False)
-            if all(one.phase == "running" for one in seen):
+            is_over = left == 0 or all(one.phase == "running" for one in seen)
+            # the follow-up orders are in the transaction that records why they are safe
+            capacity = self._read_capacity()
+            with self.store.write() as connection:
+                recorded = self._write_observations(connection, seen, False)
+                orders = None if is_over else self._write_orders(connection, capacity)
+            self._acknowledge(seen, recorded)
+            if orders is None:
                 return
+            ordered = self._give_orders(*orders)
 
     def reconcile(self, known: set[tuple[str, int]] | None = None) -> set[tuple[str, int]]:
         """Order the wanted stops and starts that are safe, and give all orders to the executor.
@@ -527,31 +554,46 @@ class QueueCluster:
         set of (str, int)
             The allocations that the executor was asked to stop or start.
         """
-        now, token = self.clock.now(), self.lease_holder.token
         capacity = self._read_capacity()
         with self.store.write() as connection:
-            stops = allocations.order_stops(connection, token, now)
-            starts = allocations.order_starts(connection, token, now, capacity)
-            if known is not None:
-                starts = starts + self._find_unreported(
-                    connection, known, {s.allocation.job_id for s in starts}
-                )
-            if (
-                self._pending_round is not None
-                and not stops
-                and not starts
-                and not _has_unmet_wants(connection)
-            ):
-                round_journal.mark(connection, token, *self._pending_round)
-                self._pending_round = None
-            # a start that was ordered before machines were lost waits until a round has made
-            # free capacity for it
-            free_gpus = allocations.count_free_gpus(connection, capacity) if starts else {}
+            orders = self._write_orders(connection, capacity, known)
+        return self._give_orders(*orders)
+
+    def _write_orders(
+        self,
+        connection: Connection,
+        capacity: Mapping[str, int],
+        known: set[tuple[str, int]] | None = None,
+    ) -> tuple[list[allocations.Allocation], list[allocations.Start]]:
+        """Write the stops and starts that are wanted and safe; return all that have to be given."""
+        now, token = self.clock.now(), self.lease_holder.token
+        stops = allocations.order_stops(connection, token, now)
+        starts = allocations.order_starts(connection, token, now, capacity)
+        if known is not None:
+            starts += self._find_unreported(
+                connection, known, {s.allocation.job_id for s in starts}
+            )
+        if (
+            self._pending_round is not None
+            and not stops
+            and not starts
+            and not _has_unmet_wants(connection)
+        ):
+            round_journal.mark(connection, token, *self._pending_round)
+            self._pending_round = None
+        # a start that was ordered before machines were lost waits until a round has made
+        # free capacity for it
+        free_gpus = allocations.count_free_gpus(connection, capacity) if starts else {}
+        return stops, [one for one in starts if free_gpus.get(one.allocation.pool, 0) >= 0]
+
+    def _give_orders(
+        self, stops: Sequence[allocations.Allocation], starts: Sequence[allocations.Start]
+    ) -> set[tuple[str, int]]:
+        """Give written orders to the executor, and return their allocations."""
+        token = self.lease_holder.token
         for held in stops:
             self._command_executor("stop", self.executor.stop, held.job_id, held.generation, token)
         for start in starts:
-            if free_gpus.get(start.allocation.pool, 0) < 0:
-                continue
             self._command_executor("start", self.executor.start, _build_order(start, token))
         return {(a.job_id, a.generation) for a in (*stops, *(start.allocation for start in starts))}
 
@@ -613,7 +655,7 @@ def _build_order(start: allocations.Start, token: int) -> Order:
 
 def _has_unmet_wants(connection: Connection) -> bool:
     """Return whether a job wants GPUs that it does not hold yet."""
-    return connection.execute(_WAITING).first() is not None
+    return bool(query(connection, _WAITING))
 
 
 def _limit_to_capacity(snapshot: Snapshot, capacity: Mapping[str, int]) -> Snapshot:

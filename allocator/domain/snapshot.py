@@ -18,6 +18,8 @@ from allocator.errors import Fault, UsageError
 if TYPE_CHECKING:
     import pandas as pd
 
+SEPARATOR = "\x1f"  # between cells; no valid cell contains a control character
+
 
 @dataclass(frozen=True, eq=False)
 class Table:
@@ -50,6 +52,10 @@ class Table:
         if column not in self._texts:
             self._texts[column] = texts_of(self.columns[column])
         return self._texts[column]
+
+    def joined(self, column: str) -> str:
+        """Return the cells of a column as one text, with SEPARATOR between them."""
+        return SEPARATOR.join(self.texts(column))
 
     @cached_property
     def _texts(self) -> dict[str, Sequence[str]]:
@@ -118,7 +124,7 @@ class Snapshot:
             table = self.tables[file]
             for name in sorted(table.columns):
                 h.update(f"\x1d{file}\x1e{name}\x1e".encode("utf-8", "surrogatepass"))
-                h.update("\x1f".join(table.texts(name)).encode("utf-8", "surrogatepass"))
+                h.update(table.joined(name).encode("utf-8", "surrogatepass"))
         return h.hexdigest()
 
     def with_columns(self, file: str, **columns: Cells) -> Snapshot:

@@ -28,6 +28,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import product
 
 import numpy as np
@@ -428,6 +429,8 @@ SENTENCES = {
     "outranked": "{want}: {value}{lacks}",
     "not_evaluated": "{want} would fit, but this policy does not look for it; {value}",
 }
+SHORT = ("protected", "capacity", "not_evaluated")
+"""Codes whose sentences have no words but `want` and `value`."""
 NOTHING = "it would do no work in this round, or cost more than its value"
 HELPLESS = "this policy does not give it more, whatever limit is lifted"
 OTHERS = "others together make more of what {want} needs"
@@ -480,26 +483,26 @@ def _write_sentences(
             value = f"value per GPU-hour: {offers[j]:.4g} offered, {needs[j]:.4g} needed"
             if code == "outranked" and offers[j] > needs[j]:
                 value = OTHERS.format(want=want)
-            out.append(
-                SENTENCES[code].format(
-                    want=want,
-                    then=f"{found.gpus[j]} x {names[found.pool[j]]}",
-                    cost=then[j],
-                    left=left,
-                    value=value,
-                    tenant=problem.tenants.tenant[tenants[j]],
-                    low=low[j],
-                    high=high[j],
-                    model=problem.models[models[j]],
-                    lacks=_describe_lacks(found, j),
-                )
-            )
+            words: dict[str, object] = {"want": want, "value": value}
+            if code == "outranked":
+                words["lacks"] = _describe_lacks(found.limits[j])
+            elif code not in SHORT:
+                words |= {
+                    "then": f"{found.gpus[j]} x {names[found.pool[j]]}",
+                    "cost": then[j],
+                    "left": left,
+                    "tenant": problem.tenants.tenant[tenants[j]],
+                    "low": low[j],
+                    "high": high[j],
+                    "model": problem.models[models[j]],
+                }
+            out.append(SENTENCES[code].format_map(words))
     return out
 
 
-def _describe_lacks(found: Causes, j: int) -> str:
+@lru_cache(maxsize=64)
+def _describe_lacks(limits: tuple[str, ...]) -> str:
     """Describe what an outranked job lacks, as the end of its sentence."""
-    limits = found.limits[j]
     return f"{LACKS}{join_limits(limits)}{TOGETHER if len(limits) > 1 else ''}" if limits else ""
 
 

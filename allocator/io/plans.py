@@ -173,13 +173,13 @@ def _jobs(result: Plan) -> Iterable[str]:
 
 def _column(values: Sequence[Any]) -> Sequence[str]:
     """Return each value of a column as JSON text."""
-    seen: dict[Any, str] = {}
     sorts = set(map(type, values))
+    if sorts == {str}:
+        return list(map(encode_basestring, values))
     if sorts == {float} and all(map(math.isfinite, values)):
         return list(map(repr, values))
     if sorts <= {str, int, type(None)}:  # names and whole numbers repeat often
-        for v in set(values):
-            seen[v] = encode_basestring(v) if isinstance(v, str) else dumps(v)
+        seen = {v: encode_basestring(v) if type(v) is str else dumps(v) for v in set(values)}
         return list(map(seen.__getitem__, values))
     return [repr(v) if type(v) is float and -math.inf < v < math.inf else dumps(v) for v in values]
 

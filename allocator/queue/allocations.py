@@ -20,14 +20,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import NamedTuple
 
-import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from allocator.queue import cluster_tables, lease
-from allocator.queue.database.bulk import execute_many
-from allocator.queue.database.schema import IS_OPEN, OPEN, allocations, jobs
+from allocator.queue.database.bulk import execute_many, query, query_of
+from allocator.queue.database.schema import OPEN
 from allocator.queue.pair_starts import (
     ColocatedJob,
     Colocations,
@@ -36,62 +35,8 @@ from allocator.queue.pair_starts import (
     join,
 )
 
-# statements that run at every poll of the controller, built once
-_JOINED = jobs.c.job_id == allocations.c.job_id
-_OPEN_ONES = (
-    sa.select(allocations)
-    .join(jobs, _JOINED)
-    .where(IS_OPEN, allocations.c.phase.in_(sa.bindparam("phases", expanding=True)))
-    .order_by(jobs.c.seq)
-)
-_STARTS = (
-    sa.select(
-        allocations, jobs.c.command, jobs.c.environment, jobs.c.workdir, jobs.c.first_generation
-    )
-    .join(jobs, _JOINED)
-    .where(IS_OPEN, allocations.c.phase == sa.bindparam("phase"))
-    .order_by(jobs.c.seq)
-)
-_UNWANTED = (
-    sa.select(allocations.c.job_id, allocations.c.generation, jobs.c.want_pool, jobs.c.request)
-    .join(jobs, _JOINED)
-    .where(
-        IS_OPEN,
-        allocations.c.phase.in_(("ordered", "running")),
-        sa.or_(
-            jobs.c.request != "",
-            jobs.c.want_pool != allocations.c.pool,
-            jobs.c.want_gpus != allocations.c.gpus,
-            allocations.c.generation < jobs.c.want_generation,
-        ),
-    )
-)
-_WANTING = (
-    sa.select(
-        *(
-            jobs.c[n]
-            for n in (
-                "job_id",
-                "generation",
-                "version",
-                "want_pool",
-                "want_gpus",
-                "want_host",
-                "remaining_work",
-            )
-        )
-    )
-    .where(
-        jobs.c.state.in_(("queued", "paused")),
-        jobs.c.want_gpus > 0,
-        sa.or_(jobs.c.retry_at_s.is_(None), jobs.c.retry_at_s <= sa.bindparam("now_s")),
-    )
-    .order_by(jobs.c.seq)
-)
 
-
-@dataclass(frozen=True)
-class Allocation:
+class Allocation(NamedTuple):
     """GPUs that were given to one job: one row of the table, known by (job_id, generation).
 
     `host` names the primary job on whose GPUs this job runs; it is "" where the job holds its own
@@ -117,6 +62,41 @@ class Allocation:
     since_s: float | None
 
 
+_COLUMNS = ", ".join(f"a.{name}" for name in Allocation._fields)
+_JOINED = "FROM allocations a JOIN jobs j ON j.job_id = a.job_id"
+# statements that run at every poll of the controller, built once; phases are written out and not
+# bound, because only then the databases use the indexes of open allocations
+_OPEN_ONES = (
+    f"SELECT {_COLUMNS} {_JOINED} WHERE a.phase IN {OPEN} AND a.phase IN ({{names}}) ORDER BY j.seq"
+)
+_STARTS = (
+    f"SELECT j.command, j.environment, j.workdir, j.first_generation, {_COLUMNS} {_JOINED} "
+    f"WHERE a.phase IN {OPEN} AND a.phase = ? ORDER BY j.seq"
+)
+_UNWANTED = (
+    f"SELECT a.job_id, a.generation, j.want_pool <> '' AND j.request = '' {_JOINED} "
+    f"WHERE a.phase IN {OPEN} AND a.phase IN ('ordered', 'running') AND (j.request <> '' "
+    "OR j.want_pool <> a.pool OR j.want_gpus <> a.gpus OR a.generation < j.want_generation)"
+)
+_WANTING = (
+    "SELECT job_id, generation, version, want_pool, want_gpus, want_host, remaining_work "
+    "FROM jobs WHERE state IN ('queued', 'paused') AND want_gpus > 0 "
+    "AND (retry_at_s IS NULL OR retry_at_s <= ?) ORDER BY seq"
+)
+
+
+class _WantingJob(NamedTuple):
+    """A job that wants GPUs and holds none."""
+
+    job_id: str
+    generation: int
+    version: int
+    want_pool: str
+    want_gpus: int
+    want_host: str
+    remaining_work: float
+
+
 @dataclass(frozen=True)
 class Start:
     """An ordered allocation with everything that an executor needs to start it.
@@ -135,8 +115,7 @@ class Start:
 
 def list_open_allocations(connection: Connection, phases: Sequence[str] = OPEN) -> list[Allocation]:
     """Return the allocations in these phases, in the order of submission of their jobs."""
-    rows = connection.execute(_OPEN_ONES, {"phases": list(phases)}).all()
-    return [Allocation(**row._mapping) for row in rows]
+    return [Allocation(*row) for row in query_of(connection, _OPEN_ONES, phases)]
 
 
 def list_starts(connection: Connection, phase: str = "ordered") -> list[Start]:
@@ -149,24 +128,20 @@ def list_starts(connection: Connection, phase: str = "ordered") -> list[Start]:
     phase : str
         "ordered": not yet seen running. "running": running as far as the queue knows.
     """
-    rows = [dict(row._mapping) for row in connection.execute(_STARTS, {"phase": phase}).all()]
+    rows = query(connection, _STARTS, phase)
     colocated_jobs = find_colocated_jobs(connection) if rows else {}
-    out = []
-    for values in sorted(rows, key=lambda row: str(row["host"]) != ""):
-        command, environment, workdir, first = (
-            values.pop(name) for name in ("command", "environment", "workdir", "first_generation")
+    starts = [
+        Start(
+            allocation := Allocation(*known),
+            tuple(json.loads(command)),
+            json.loads(environment),
+            workdir,
+            colocated_jobs.get(allocation.job_id),
+            int(first),
         )
-        out.append(
-            Start(
-                Allocation(**values),
-                tuple(json.loads(command)),
-                json.loads(environment),
-                workdir,
-                colocated_jobs.get(values["job_id"]),
-                int(first),
-            )
-        )
-    return out
+        for command, environment, workdir, first, *known in rows
+    ]
+    return sorted(starts, key=lambda start: start.allocation.host != "")
 
 
 def order_stops(connection: Connection, token: int, now_s: float) -> list[Allocation]:
@@ -187,17 +162,17 @@ def order_stops(connection: Connection, token: int, now_s: float) -> list[Alloca
         If the token is not the current one.
     """
     lease.check(connection, token)
-    rows = connection.execute(_UNWANTED).all()
+    rows = query(connection, _UNWANTED)
     execute_many(
         connection,
         "UPDATE allocations SET phase = 'stopping', stop_ordered_s = ? "
         "WHERE job_id = ? AND generation = ? AND phase IN ('ordered', 'running')",
-        [(now_s, row.job_id, row.generation) for row in rows],
+        [(now_s, job_id, generation) for job_id, generation, _ in rows],
     )
     execute_many(
         connection,
         "UPDATE jobs SET resizes = resizes + 1, version = version + 1 WHERE job_id = ?",
-        [(row.job_id,) for row in rows if row.want_pool and not row.request],
+        [(job_id,) for job_id, _, is_resize in rows if is_resize],
     )
     return list_open_allocations(connection, ("stopping",))
 
@@ -229,7 +204,7 @@ def order_starts(
         If the token is not the current one.
     """
     lease.check(connection, token)
-    rows = connection.execute(_WANTING, {"now_s": now_s}).all()
+    rows = [_WantingJob(*row) for row in query(connection, _WANTING, now_s)]
     colocations = Colocations.of(connection)
     new_colocations = colocations.find_exchanges()
     if rows:
@@ -270,7 +245,10 @@ def count_free_gpus(
 
 
 def _open_allocations(
-    connection: Connection, found: Sequence[Any], gpu_types: Mapping[str, str], now_s: float
+    connection: Connection,
+    found: Sequence[_WantingJob],
+    gpu_types: Mapping[str, str],
+    now_s: float,
 ) -> None:
     """Open the next allocation of each job, with the pool and GPUs that are wanted of it."""
     execute_many(

@@ -26,8 +26,8 @@ from allocator.errors import UsageError
 from allocator.performance.fit.feedback import Estimate
 from allocator.queue.database import schema
 from allocator.queue.database.bulk import execute_many, query
-from allocator.queue.database.schema import IS_OPEN, allocations, learned, meta, pools
-from allocator.queue.database.values import to_cells, to_sql
+from allocator.queue.database.schema import OPEN, pools
+from allocator.queue.database.values import to_cells, to_sql, values_of
 
 HOME: Mapping[str, sa.Table] = {
     "pools.csv": pools,
@@ -45,26 +45,22 @@ _NAMES = {
     file: [c.name for c in TABLES[file].columns if c.name in home.c] for file, home in HOME.items()
 }
 _QUERIES = {
-    file: (names, sa.select(*(HOME[file].c[n] for n in names)).order_by(HOME[file].c.position))
+    file: f"SELECT {', '.join(names)} FROM {HOME[file].name} ORDER BY position"
     for file, names in _NAMES.items()
 }
-# statements that run at every poll of the controller, built once
 _USED = (
-    sa.select(allocations.c.pool, sa.func.sum(allocations.c.gpus))
-    .where(IS_OPEN, allocations.c.host == "")
-    .group_by(allocations.c.pool)
-    .order_by(allocations.c.pool)
+    f"SELECT pool, SUM(gpus) FROM allocations WHERE phase IN {OPEN} AND host = '' GROUP BY pool "
+    "ORDER BY pool"
 )
-_GPUS = sa.select(pools.c.pool, pools.c.gpus).order_by(pools.c.position)
-_LEARNED = (
-    sa.select(learned)
-    .where(learned.c.work_per_s.is_not(None))
-    .order_by(learned.c.model, learned.c.gpu_type, learned.c.gpus)
-)
-_TYPES = sa.select(pools.c.pool, pools.c.gpu_type)
+_GPUS = "SELECT pool, gpus FROM pools ORDER BY position"
+_TYPES = "SELECT pool, gpu_type FROM pools"
 _ESTIMATES = ("model", "gpu_type", "gpus", "work_per_s", "state", "updated_s")
 _ALL_LEARNED = f"SELECT {', '.join(_ESTIMATES)} FROM learned ORDER BY model, gpu_type, gpus"
-_META = sa.select(meta.c.value).where(meta.c.key == sa.bindparam("key"))
+_CORRECTED = (
+    "SELECT model, gpu_type, gpus, work_per_s FROM learned WHERE work_per_s IS NOT NULL "
+    "ORDER BY model, gpu_type, gpus"
+)
+_META = "SELECT value FROM meta WHERE key = ?"
 
 
 def tables(connection: Connection) -> dict[str, Table]:
@@ -89,13 +85,12 @@ def tables(connection: Connection) -> dict[str, Table]:
 
 def read_stored_columns(connection: Connection, file: str) -> Columns:
     """Return the columns of one file as the owner gave them, without learned rates."""
-    names, asked = _QUERIES[file]
-    rows = connection.execute(asked).all()
-    return (
-        dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))
-        if rows
-        else {n: [] for n in names}
-    )
+    rows = query(connection, _QUERIES[file])
+    columns = zip(*rows, strict=True) if rows else [()] * len(_NAMES[file])
+    return {
+        name: values_of(TABLES[file].column(name), stored)
+        for name, stored in zip(_NAMES[file], columns, strict=True)
+    }
 
 
 def build_table(file: str, columns: Mapping[str, Sequence[Any]]) -> Table:
@@ -116,7 +111,7 @@ def _correct_rates(
     row is marked as observed if its model has neither a given row nor a curve. `fitted` lists the
     models that have a curve.
     """
-    found = connection.execute(_LEARNED).all()
+    found = query(connection, _CORRECTED)
     if not found:
         return rates
     most: dict[str, float] = {}
@@ -128,20 +123,20 @@ def _correct_rates(
     rows: dict[tuple[str, str, int], list[int]] = {}
     for i, key in enumerate(zip(out["model"], out["gpu_type"], out["gpus"], strict=True)):
         rows.setdefault(key, []).append(i)
-    for row in found:
-        at = rows.get((row.model, row.gpu_type, row.gpus), [])
-        fits = [i for i in at if (out["memory_gb"][i] or 0.0) <= most.get(row.gpu_type, math.inf)]
+    for model, gpu_type, number, work_per_s in found:
+        at = rows.get((model, gpu_type, number), [])
+        fits = [i for i in at if (out["memory_gb"][i] or 0.0) <= most.get(gpu_type, math.inf)]
         fastest = max((_useful_rate(out, i) for i in fits), default=0.0)
         for i in at if fastest > 0 else ():
-            out["work_per_s"][i] = out["work_per_s"][i] * row.work_per_s / fastest
+            out["work_per_s"][i] = out["work_per_s"][i] * work_per_s / fastest
         if not at or (fits and fastest <= 0):
             new = {
-                "model": row.model,
-                "gpu_type": row.gpu_type,
-                "gpus": row.gpus,
-                "work_per_s": row.work_per_s,
+                "model": model,
+                "gpu_type": gpu_type,
+                "gpus": number,
+                "work_per_s": work_per_s,
                 "variant": "",
-                "observed": None if row.model in given else True,
+                "observed": None if model in given else True,
             }
             for name, values in out.items():
                 values.append(new.get(name))
@@ -205,8 +200,8 @@ def put_meta(connection: Connection, key: str, value: str) -> None:
 
 def get_meta(connection: Connection, key: str) -> str | None:
     """Return one value of the table `meta`, or None."""
-    value: str | None = connection.execute(_META, {"key": key}).scalar()
-    return value
+    rows = query(connection, _META, key)
+    return rows[0][0] if rows else None
 
 
 def store_cluster(connection: Connection, snapshot: Snapshot, problem: Problem) -> None:
@@ -274,12 +269,12 @@ def refuse_lost_pools(connection: Connection, new: Sequence[str]) -> None:
 
 def held(connection: Connection) -> dict[str, int]:
     """Return the GPUs that open allocations hold, for the pools that have any."""
-    return {row[0]: int(row[1]) for row in connection.execute(_USED)}
+    return {row[0]: int(row[1]) for row in query(connection, _USED)}
 
 
 def gpus(connection: Connection) -> dict[str, int]:
     """Return how many GPUs of each pool may be used, in the order of the pools."""
-    return {row[0]: int(row[1]) for row in connection.execute(_GPUS)}
+    return {row[0]: int(row[1]) for row in query(connection, _GPUS)}
 
 
 def used(connection: Connection) -> dict[str, int]:
@@ -293,7 +288,7 @@ def used(connection: Connection) -> dict[str, int]:
 
 def read_gpu_types(connection: Connection) -> dict[str, str]:
     """Return the GPU type of each pool."""
-    return {row[0]: row[1] for row in connection.execute(_TYPES)}
+    return {row[0]: row[1] for row in query(connection, _TYPES)}
 
 
 def set_gpus(connection: Connection, changes: Mapping[str, int]) -> dict[str, int]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
+from allocator.queue.database.bulk import query
 from allocator.queue.database.schema import lease
 from allocator.queue.errors import LeaseLost
 
@@ -86,17 +87,16 @@ def release(connection: Connection, held: Lease) -> None:
     )
 
 
-_CURRENT = sa.select(lease.c.token, lease.c.holder).where(lease.c.name == NAME)
+_CURRENT = f"SELECT token, holder FROM lease WHERE name = '{NAME}'"
 
 
 def check(connection: Connection, token: int) -> None:
     """Raise LeaseLost unless the token is the current one and the lease was not released."""
-    row = connection.execute(_CURRENT).first()
-    if row is None or int(row.token) != token or not row.holder:
-        holder = (
-            f'"{row.holder}" leads now' if row is not None and row.holder else "no controller leads"
-        )
-        raise LeaseLost(f"the lease with token {token} is lost: {holder}")
+    rows = query(connection, _CURRENT)
+    current, holder = rows[0] if rows else (None, "")
+    if current != token or not holder:
+        words = f'"{holder}" leads now' if holder else "no controller leads"
+        raise LeaseLost(f"the lease with token {token} is lost: {words}")
 
 
 def _write(connection: Connection, new: Lease, first: bool) -> None:

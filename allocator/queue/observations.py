@@ -9,15 +9,16 @@ ends are rare and change the job too.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import compress, repeat
 from typing import Any, NamedTuple, Protocol
 
+import numpy as np
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from allocator.queue import lease
-from allocator.queue.database.bulk import PART, execute_many, query, query_of
+from allocator.queue.database.bulk import PART, execute_many, named_rows, query, query_of
 from allocator.queue.database.schema import OPEN, jobs, observations
 from allocator.queue.holdings import Held, held, read_secondaries, write
 from allocator.queue.jobs.states import Retries, state_after_end
@@ -94,7 +95,7 @@ def read_open_allocations(
         if names is None or len(names) > PART
         else query_of(connection, _MARKS_OF, list(names))
     )
-    return {row[0]: RecordedAllocation(*row) for row in rows}
+    return {one.job_id: one for one in named_rows(RecordedAllocation, rows)}
 
 
 def observe(
@@ -157,38 +158,37 @@ def _record_progress(
     history: bool,
 ) -> list[StateChange]:
     """Record running allocations whose observation has a later time or more work than is known."""
-    # plain numbers are faster here than filling arrays
-    latest: dict[str, tuple[RecordedAllocation, float, float]] = {}
-    for one, mark in given:
-        _, work, at_s = latest.get(one.job_id) or (
-            mark,
-            mark.work_done,
-            -math.inf if mark.observed_s is None else mark.observed_s,
-        )
-        # nan is ignored
-        work = min(one.work_done, mark.work_at_start) if one.work_done > work else work
-        latest[one.job_id] = mark, work, one.at_s if one.at_s > at_s else at_s
-    new = [
-        (work, at_s, mark)
-        for mark, work, at_s in latest.values()
-        if mark.observed_s is None or at_s > mark.observed_s or work > mark.work_done
-    ]
+    if not given:
+        return []
+    latest = {one.job_id: mark for one, mark in given}
+    place = {name: i for i, name in enumerate(latest)}
+    at = np.array([place[one.job_id] for one, _ in given])
+    columns: Any = zip(*latest.values(), strict=True)
+    names, generations, phases, _, observed_s, work_done, work_at_start, _ = columns
+    most, before = np.array(work_at_start), np.array(work_done)
+    work, known_s = before.copy(), np.array(observed_s, dtype=np.float64)
+    at_s = np.where(np.isnan(known_s), -np.inf, known_s)
+    # nan is ignored
+    np.fmax.at(work, at, np.minimum([one.work_done for one, _ in given], most[at]))
+    np.fmax.at(at_s, at, [one.at_s for one, _ in given])
+    is_new = np.isnan(known_s) | (at_s > known_s) | (work > before)
+    now = zip(work.tolist(), at_s.tolist(), names, generations, strict=True)
+    new = list(compress(now, is_new))
     execute_many(
         connection,
         "UPDATE allocations SET work_done = ?, observed_s = ? WHERE job_id = ? AND generation = ?",
-        [(work, at_s, mark.job_id, mark.generation) for work, at_s, mark in new],
+        new,
     )
     if history:
         execute_many(
             connection,
-            "INSERT INTO observations (job_id, generation, at_s, work_done, kind) "
+            "INSERT INTO observations (work_done, at_s, job_id, generation, kind) "
             "VALUES (?, ?, ?, ?, 'running')",
-            [(mark.job_id, mark.generation, at_s, work) for work, at_s, mark in new],
+            new,
         )
-    return [
-        StateChange(mark.job_id, mark.generation, mark.phase, "running", work - mark.work_done)
-        for work, _, mark in new
-    ]
+    gained = (work - before).tolist()
+    changes = zip(names, generations, phases, repeat("running"), gained)
+    return list(named_rows(StateChange, compress(changes, is_new)))
 
 
 def _record_transitions(

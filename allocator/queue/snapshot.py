@@ -29,7 +29,7 @@ from allocator.domain.problem import Floats, Problem, State
 from allocator.domain.rules.snapshot_rules import validate
 from allocator.domain.schema.columns import INTERACTIVE, INTERVAL_S, JOBS, OVER_TIME, RECEIVED
 from allocator.domain.schema.texts import Cells
-from allocator.domain.snapshot import Snapshot, Table
+from allocator.domain.snapshot import SEPARATOR, Snapshot, Table
 from allocator.errors import UsageError
 from allocator.queue import cluster_tables
 from allocator.queue.database.bulk import PART, query, query_of
@@ -132,22 +132,19 @@ def _read_owned_cells(
     They never change after the submission, and its digest (content) covers all of them. So jobs of
     the last snapshots are not read again.
     """
-    values = {
-        (name, content): _known.get((name, content)) if content else None
-        for name, content in zip(names, contents, strict=True)
-    }
-    new = [name for (name, _), known in values.items() if known is None]
+    keys = list(zip(names, contents, strict=True))
+    new = [name for name, content in keys if (name, content) not in _known]
     kinds = [JOBS.column(name) for name in OWNED]
     read = {
         (job_id, content): tuple(map(value_of, kinds, stored))
         for content, job_id, *stored in query_of(connection, _CELLS, new)
     }
-    values |= read
+    values = [_known.get(key) or read[key] for key in keys]
     # drop cells of jobs that are over, or of other queues
     if len(_known) > 2 * len(values) + MOST_KNOWN:
         _known.clear()
     _known.update((key, known) for key, known in read.items() if key[1])
-    columns: Any = zip(*values.values(), strict=True) if values else ((),) * len(OWNED)
+    columns: Any = zip(*values, strict=True) if values else ((),) * len(OWNED)
     return dict(zip(OWNED, columns, strict=True))
 
 
@@ -197,15 +194,13 @@ def _build_received(c: Mapping[str, Sequence[Any]], held_s: Sequence[float]) -> 
     for job_id, text, kind, now in zip(
         c["job_id"], c["received"], c["gpu_type"], held_s, strict=True
     ):
-        if now <= 0 and text == "{}":
-            continue
-        had = _seconds(text)
-        if now <= 0:
-            cells += [(job_id, name, s) for name, s in had]
-        elif not had:
-            cells.append((job_id, kind, now))
+        if text == "{}":
+            if now > 0:
+                cells.append((job_id, kind, now))
+        elif now <= 0:
+            cells += [(job_id, name, s) for name, s in _seconds(text)]
         else:
-            seconds = dict(had)
+            seconds = dict(_seconds(text))
             seconds[kind] = seconds.get(kind, 0.0) + now
             cells += [(job_id, name, s) for name, s in sorted(seconds.items())]
     if not cells:
@@ -232,26 +227,37 @@ def _floats(values: Sequence[Any]) -> Floats:
 def pack_snapshot(snapshot: Snapshot) -> bytes:
     """Return the snapshot as bytes for the journal.
 
-    The same snapshot gives the same bytes, and the unpacked snapshot has the same digest.
+    The same snapshot gives the same bytes, and the unpacked snapshot has the same digest. A column
+    is one text, because a long text is written faster than many short ones.
     """
     document = {
         "name": snapshot.name,
         "config": snapshot.config,
         "tables": {
-            file: {name: list(table.texts(name)) for name in table.columns}
+            file: {name: _pack_column(table, name) for name in table.columns}
             for file, table in snapshot.tables.items()
         },
     }
     return zlib.compress(json.dumps(document, separators=(",", ":")).encode(), SQUEEZE)
 
 
+def _pack_column(table: Table, name: str) -> str | list[str]:
+    """Return the cells of a column as one text, or as a list if the text could be misread."""
+    joined = table.joined(name)
+    is_plain = len(table) > 0 and joined.count(SEPARATOR) == len(table) - 1
+    return joined if is_plain else list(table.texts(name))
+
+
 def unpack_snapshot(content: bytes) -> Snapshot:
-    """Return the snapshot that was packed."""
+    """Return the snapshot that was packed, by this version or an earlier one."""
     document = json.loads(zlib.decompress(content))
-    tables = {
-        file: Table(file, columns, range(2, len(next(iter(columns.values()))) + 2))
-        for file, columns in document["tables"].items()
-    }
+    tables = {}
+    for file, packed in document["tables"].items():
+        columns = {
+            name: cells.split(SEPARATOR) if isinstance(cells, str) else cells
+            for name, cells in packed.items()
+        }
+        tables[file] = Table(file, columns, range(2, len(next(iter(columns.values()))) + 2))
     return Snapshot(document["name"], document["config"], tables)
 
 

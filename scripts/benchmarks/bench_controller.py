@@ -46,6 +46,8 @@ ASIDE = ("build", "solve", MACHINES)
 PARTS: tuple[tuple[Any, str, str], ...] = (
     (queue_cluster.QueueCluster, "wait", "look: lease, what is due"),
     (queue_cluster.QueueCluster, "_record_observations", "observe: write what was seen"),
+    (queue_cluster.QueueCluster, "_write_observations", "observe: write what was seen"),
+    (queue_cluster.QueueCluster, "_acknowledge", "observe: write what was seen"),
     (SimulatedExecutor, "observe", MACHINES),
     (SimulatedExecutor, "start", MACHINES),
     (SimulatedExecutor, "stop", MACHINES),

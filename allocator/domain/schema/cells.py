@@ -15,6 +15,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from numbers import Integral, Real
 from typing import Any
 
@@ -104,28 +105,37 @@ def _given(cells: Cells) -> Bools:
     return np.fromiter(map(bool, cells), dtype=bool, count=len(cells))
 
 
+@lru_cache(maxsize=128)
 def default_column(column: Column, rows: int) -> ParsedColumn:
     """Return a column that the file does not have.
 
-    It has the default in every row, and is not ok if the column is required.
+    It has the default in every row, and is not ok if the column is required. Its arrays are shared,
+    so they cannot be written to.
     """
-    given, ok = np.zeros(rows, dtype=bool), np.full(rows, not column.required)
-    if column.kind in (ColumnKind.NUMBER, ColumnKind.INTEGER):
+    value: Any
+    if column.kind is ColumnKind.NUMBER:
+        value = np.full(rows, _missing(column))
+    elif column.kind is ColumnKind.INTEGER:
         none = _missing(column)
-        whole = column.kind is ColumnKind.INTEGER
+        value = np.full(rows, -1 if math.isnan(none) else int(none))
+    elif column.kind is ColumnKind.CHOICE:
+        value = np.full(rows, _default(column), dtype=np.int64)
+    elif column.kind is ColumnKind.BOOLEAN:
+        value = np.full(rows, _default(column), dtype=bool)
+    else:
         return ParsedColumn(
-            np.full(rows, -1 if math.isnan(none) else int(none)) if whole else np.full(rows, none),
-            given,
-            ok,
+            (_default(column),) * rows,
+            _constant(rows, False),
+            _constant(rows, not column.required),
         )
-    default = _default(column)
-    if column.kind in (ColumnKind.CHOICE, ColumnKind.BOOLEAN):
-        return ParsedColumn(
-            np.full(rows, default, dtype=np.int64 if column.kind is ColumnKind.CHOICE else bool),
-            given,
-            ok,
-        )
-    return ParsedColumn([default] * rows, given, ok)
+    value.flags.writeable = False
+    return ParsedColumn(value, _constant(rows, False), _constant(rows, not column.required))
+
+
+def _constant(rows: int, value: bool) -> Bools:
+    out = np.full(rows, value)
+    out.flags.writeable = False
+    return out
 
 
 def _numbers(

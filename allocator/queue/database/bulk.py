@@ -1,32 +1,35 @@
-"""Statements for many rows that avoid the cost of SQLAlchemy for each row."""
+"""Statements that go straight to the driver, without the cost of SQLAlchemy.
+
+They are for many rows, and for what a controller does at every poll. The transaction is that of the
+connection, and `translate_errors` in connection.py knows the errors of drivers.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from typing import Any, TypeVar
 
 from sqlalchemy import Connection
 
+Row = TypeVar("Row", bound=tuple[Any, ...])
 PART = 500  # names per statement
 
 
 def execute_many(connection: Connection, statement: str, rows: Sequence[tuple[Any, ...]]) -> None:
     """Run a statement in SQL that both databases know for every row; ? is a value of it."""
     if rows:
-        connection.exec_driver_sql(_marked(connection, statement), list(rows))
+        _driver(connection).cursor().executemany(_marked(connection, statement), list(rows))
 
 
 def query(connection: Connection, statement: str, *values: Any) -> list[tuple[Any, ...]]:
     """Return the rows of a query as tuples of the driver, in SQL that both databases know.
 
-    ? is a value in the statement.
+    ? is a value in the statement. A truth value may be 0 or 1.
     """
-    result = connection.exec_driver_sql(_marked(connection, statement), values)
-    try:
-        assert result.cursor is not None
-        return list(result.cursor.fetchall())
-    finally:
-        result.close()
+    cursor = _driver(connection).execute(_marked(connection, statement), values)
+    rows: list[tuple[Any, ...]] = cursor.fetchall()
+    return rows
 
 
 def query_of(connection: Connection, statement: str, names: Sequence[str]) -> list[tuple[Any, ...]]:
@@ -36,6 +39,16 @@ def query_of(connection: Connection, statement: str, names: Sequence[str]) -> li
         some = names[part : part + PART]
         out += query(connection, statement.format(names=", ".join("?" * len(some))), *some)
     return out
+
+
+def named_rows(kind: type[Row], rows: Iterable[Iterable[Any]]) -> Iterator[Row]:
+    """Return rows as named tuples of a kind, without a call of Python for each row."""
+    return map(partial(tuple.__new__, kind), rows)
+
+
+def _driver(connection: Connection) -> Any:
+    """Return the connection of the driver, of sqlite3 or psycopg."""
+    return connection.connection.dbapi_connection
 
 
 def _marked(connection: Connection, statement: str) -> str:

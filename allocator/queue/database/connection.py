@@ -402,12 +402,12 @@ def _install_listeners(engine: Engine, url: URL, wait_s: float, reads_only: bool
 @contextmanager
 def translate_errors(store: QueueDatabase) -> Iterator[None]:
     """Turn errors of the database into errors of the queue that a user can read."""
+    driver: Any = store.engine.dialect.loaded_dbapi
     try:
         yield
-    except (DBAPIError, sqlite3.Error) as error:  # bulk.query fetches without SQLAlchemy
-        said = " ".join(
-            (str(getattr(error, "orig", error)).strip().splitlines() or [""])[0].split()
-        )
+    except (DBAPIError, driver.Error) as error:  # bulk.py uses the driver without SQLAlchemy
+        cause = getattr(error, "orig", error)
+        said = " ".join((str(cause).strip().splitlines() or [""])[0].split())
         for needle, words in DAMAGE:
             if needle in said:
                 raise _translate_fault(store, words) from error
@@ -416,7 +416,9 @@ def translate_errors(store: QueueDatabase) -> Iterator[None]:
                 raise QueueUnavailable(
                     f"{store.name}: {words.format(wait_s=store.wait_s)}"
                 ) from error
-        if getattr(error, "connection_invalidated", False) or isinstance(error, GONE):
+        if getattr(error, "connection_invalidated", False) or isinstance(
+            cause, (driver.OperationalError, driver.InterfaceError)
+        ):
             raise QueueUnavailable(f"{store.name}: {said}") from error
         raise
 
@@ -428,12 +430,6 @@ def _translate_fault(store: QueueDatabase, message: str) -> InvalidInput:
 DAMAGE = (
     ("file is not a database", "is a file, but no queue"),
     ("malformed", "is damaged: its pages contradict each other; restore a copy"),
-)
-GONE = (
-    sa.exc.OperationalError,
-    sa.exc.InterfaceError,
-    sqlite3.OperationalError,
-    sqlite3.InterfaceError,
 )
 TROUBLE = (
     (

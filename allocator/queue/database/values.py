@@ -45,9 +45,16 @@ def to_sql(column: Column, cells: Cells) -> list[Any]:
 
 def value_of(column: Column, stored: Any) -> Any:
     """Return a stored value as a cell of a table (domain/schema/texts.py); None is empty."""
-    if stored is None or column.kind not in (*LISTS, ColumnKind.BOOLEAN):
-        return stored
-    return bool(stored) if column.kind is ColumnKind.BOOLEAN else _listed(stored)
+    return values_of(column, (stored,))[0]
+
+
+def values_of(column: Column, stored: Sequence[Any]) -> list[Any]:
+    """Return the stored values of a column as cells (see `value_of`)."""
+    if column.kind is ColumnKind.BOOLEAN:
+        return [None if value is None else bool(value) for value in stored]
+    if column.kind in LISTS:
+        return [None if value is None else _listed(value) for value in stored]
+    return list(stored)
 
 
 def to_cells(column: Column, values: Sequence[Any]) -> Cells:

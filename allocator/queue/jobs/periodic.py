@@ -23,6 +23,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from allocator.domain.schema.columns import JOBS
+from allocator.queue.database.bulk import query
 from allocator.queue.database.schema import OWNED, jobs
 from allocator.queue.database.values import value_of
 from allocator.queue.jobs import purged_names
@@ -38,13 +39,8 @@ _DUE = (
     .order_by(jobs.c.seq)
 )
 _ANY = (
-    sa.select(jobs.c.job_id)
-    .where(
-        jobs.c.next_s <= sa.bindparam("now_s"),
-        jobs.c.state != "cancelled",
-        jobs.c.request != "cancel",
-    )
-    .limit(1)
+    "SELECT job_id FROM jobs WHERE next_s <= ? AND state <> 'cancelled' AND request <> 'cancel' "
+    "LIMIT 1"
 )
 
 
@@ -63,7 +59,7 @@ class SubmittedRun:
 
 def is_due(connection: Connection, now_s: float) -> bool:
     """Return whether `submit_due` would submit anything."""
-    return connection.execute(_ANY, {"now_s": now_s}).first() is not None
+    return bool(query(connection, _ANY, now_s))
 
 
 def submit_due(connection: Connection, now_s: float) -> list[SubmittedRun]:

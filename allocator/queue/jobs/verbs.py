@@ -17,7 +17,7 @@ from allocator.domain.findings import did_you_mean, quote
 from allocator.domain.schema.columns import JOBS
 from allocator.domain.schema.texts import text_of
 from allocator.errors import UsageError
-from allocator.queue.database.bulk import PART
+from allocator.queue.database.bulk import PART, query
 from allocator.queue.database.schema import (
     ACTIVE,
     IS_OPEN,
@@ -222,10 +222,7 @@ def list_jobs(
 
 def counts(connection: Connection) -> dict[str, int]:
     """Count the jobs by state; every state is named."""
-    found = connection.execute(
-        sa.select(jobs.c.state, sa.func.count()).group_by(jobs.c.state)
-    ).all()
-    number = {state: int(n) for state, n in found}
+    number = dict(query(connection, "SELECT state, COUNT(*) FROM jobs GROUP BY state"))
     return {state: number.get(state, 0) for state in STATES}
 
 
