@@ -20,6 +20,7 @@ Floats = NDArray[np.float64]
 
 CONFIDENCE = 0.95
 RESAMPLES = 9999
+SEED = 0  # of the resampling
 LEVEL = 0.05
 FEWEST_SEEDS = 6  # with fewer pairs the test cannot give a p below LEVEL: 2 / 2^n
 
@@ -69,14 +70,14 @@ def percent_changes(policy: Floats, baseline: Floats) -> Floats:
     return change
 
 
-def compare(policy: Sequence[float], baseline: Sequence[float], seed: int = 0) -> PairedComparison:
-    """Compare pairs of one workload and load. seed: of the resampling."""
+def compare(policy: Sequence[float], baseline: Sequence[float]) -> PairedComparison:
+    """Compare pairs of one workload and load."""
     x, b = np.asarray(policy, float), np.asarray(baseline, float)
-    return _comparison(percent_changes(x, b), x, b, seed)
+    return _comparison(percent_changes(x, b), x, b)
 
 
 def compare_pooled(
-    policy: Sequence[Sequence[float]], baseline: Sequence[Sequence[float]], seed: int = 0
+    policy: Sequence[Sequence[float]], baseline: Sequence[Sequence[float]]
 ) -> PairedComparison:
     """Compare over several loads; both arrays have shape (loads, seeds).
 
@@ -84,10 +85,10 @@ def compare_pooled(
     draws similar jobs at every load. Seeds that lack a load are left out.
     """
     x, b = np.asarray(policy, float), np.asarray(baseline, float)
-    return _comparison(percent_changes(x, b).mean(axis=0), x.mean(axis=0), b.mean(axis=0), seed)
+    return _comparison(percent_changes(x, b).mean(axis=0), x.mean(axis=0), b.mean(axis=0))
 
 
-def interval(sample: Floats, seed: int = 0) -> tuple[float, float]:
+def interval(sample: Floats) -> tuple[float, float]:
     """Return a bootstrap interval of the mean.
 
     It is (nan, nan) for fewer than two values, and the value itself if all values are equal.
@@ -108,7 +109,7 @@ def interval(sample: Floats, seed: int = 0) -> tuple[float, float]:
                 n_resamples=RESAMPLES,
                 confidence_level=CONFIDENCE,
                 method=method,
-                random_state=np.random.default_rng(seed),
+                random_state=np.random.default_rng(SEED),
             ).confidence_interval
             if math.isfinite(found.low) and math.isfinite(found.high):
                 break
@@ -148,12 +149,12 @@ def _equal(sample: Floats) -> bool:
     return bool(np.ptp(sample) <= 1e-9 * np.abs(sample).max())  # equal up to rounding
 
 
-def _comparison(change: Floats, policy: Floats, baseline: Floats, seed: int) -> PairedComparison:
+def _comparison(change: Floats, policy: Floats, baseline: Floats) -> PairedComparison:
     both = np.isfinite(policy) & np.isfinite(baseline)
     x, b = policy[both], baseline[both]
     sample = change[np.isfinite(change)]
     means = (float(b.mean()), float(x.mean())) if len(x) else (math.nan, math.nan)
-    low, high = interval(sample, seed)
+    low, high = interval(sample)
     return PairedComparison(
         len(sample),
         *means,

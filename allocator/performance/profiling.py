@@ -118,9 +118,8 @@ def plan(
     deviation: Floats,
     measured: Bools,
     price: Floats,
-    most: int = MOST,
 ) -> list[tuple[int, str, float]]:
-    """Return the next configurations (index, "corner" or "decision", gain), at most `most`.
+    """Return the next configurations (index, "corner" or "decision", gain), at most MOST.
 
     Measured ones are left out.
 
@@ -135,4 +134,4 @@ def plan(
     first = [i for i in find_corners(group, gpus, batch) if not measured[i]]
     then = [i for i in select_trials(gains, price) if not measured[i] and i not in first]
     chosen = [(i, "corner") for i in first] + [(i, "decision") for i in then]
-    return [(i, why, float(gains[i])) for i, why in chosen[:most]]
+    return [(i, why, float(gains[i])) for i, why in chosen[:MOST]]

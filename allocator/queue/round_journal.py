@@ -161,14 +161,12 @@ def read(connection: Connection, number: int | None = None) -> JournalRound:
     return _build_round(row)
 
 
-def history(
-    connection: Connection, *, limit: int | None = None, since: int = 0
-) -> list[JournalRound]:
-    """Return the rounds after number `since`, the oldest first, without snapshots and plans.
+def history(connection: Connection, *, limit: int | None = None) -> list[JournalRound]:
+    """Return the rounds, the oldest first, without snapshots and plans.
 
     `limit` restricts them to the latest so many.
     """
-    query = sa.select(*_LIGHT).where(rounds.c.number > since).order_by(rounds.c.number.desc())
+    query = sa.select(*_LIGHT).order_by(rounds.c.number.desc())
     rows = connection.execute(query if limit is None else query.limit(limit)).all()
     return [_build_round(row) for row in reversed(rows)]
 

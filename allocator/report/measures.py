@@ -121,12 +121,10 @@ def percent(value: float, sign: bool = True) -> str:
     return mark + text
 
 
-def interval(low: float, high: float, sign: bool = True) -> str:
+def interval(low: float, high: float) -> str:
     """Return [low, high]; empty if there is none."""
     return (
-        f"[{percent(low, sign)}, {percent(high, sign)}]"
-        if math.isfinite(low) and math.isfinite(high)
-        else ""
+        f"[{percent(low)}, {percent(high)}]" if math.isfinite(low) and math.isfinite(high) else ""
     )
 
 

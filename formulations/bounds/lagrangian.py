@@ -27,6 +27,7 @@ from formulations.model.linear import Bools, Floats, Ints
 SAMPLE = 3000  # groups of the first phase where there are many
 # least number of groups whose Hessian is used where there are many more
 SHAPE, SHAPE_PER_ROW = 2500, 38
+LEAST_GAIN = 2e-6  # the search ends if a colder temperature improves the bound by less, relative
 SAMPLE_CAP = 10.0  # highest price in the sample, in mean values per mean use
 SAMPLE_SLACK = 0.02  # by how much the rows of the sample are wider, relative
 
@@ -127,7 +128,6 @@ def minimise_dual(
     choices: Choices,
     start: Floats | None = None,
     deadline: float | None = None,
-    tol: float = 2e-6,
     coldest: float = 0.0,
 ) -> Dual:
     """Find prices close to the best ones, with their bound.
@@ -140,8 +140,6 @@ def minimise_dual(
         Prices to begin from, for example those of a similar round.
     deadline : float, optional
         Latest end (time.monotonic).
-    tol : float
-        Stop when a colder temperature improves the bound by less, relative.
     coldest : float
         Stop before colder temperatures.
 
@@ -191,7 +189,7 @@ def minimise_dual(
             best = new
         if warm and gain < 0:  # still too smooth to improve on the prices of the last round
             continue
-        stale = stale + 1 if gain < tol * abs(best.bound) and mu < 0.01 else 0
+        stale = stale + 1 if gain < LEAST_GAIN * abs(best.bound) and mu < 0.01 else 0
         if stale >= patience:
             break
     return best

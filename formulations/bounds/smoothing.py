@@ -21,6 +21,7 @@ from scipy import sparse
 from formulations.model.linear import Bools, Floats, Ints
 
 DENSE_ROWS = 48  # largest number of rows for which E'E is a dense matrix product
+EVALUATIONS = 30  # largest number of evaluations of one search
 REACH = 20.0  # first reach of a Newton step, in temperatures
 
 
@@ -220,7 +221,6 @@ def newton(
     deadline: float,
     cap: float = 1e4,
     shape: Smooth | None = None,
-    most: int = 30,
 ) -> tuple[Floats, int]:
     """Minimise f_mu over 0 <= p <= cap by damped Newton steps from p.
 
@@ -238,8 +238,6 @@ def newton(
         infeasible model has no minimum.
     shape : Smooth, optional
         A sample of the groups whose Hessian is used, so that steps take less time with many groups.
-    most : int
-        Largest number of evaluations.
 
     Returns
     -------
@@ -250,7 +248,7 @@ def newton(
     """
     at, used, reach = s.at(p, mu), 1, np.full(s.R, REACH * mu)
     H = _curvature(s, shape, at, p)
-    while used < most and time.monotonic() < deadline:
+    while used < EVALUATIONS and time.monotonic() < deadline:
         step = _box_step(at.g, H + np.diag(np.abs(at.g) / (reach * (1.0 + p)) + 1e-12), p, cap)
         expected = at.g + H @ step
         promise = -0.5 * float((at.g + expected) @ step)

@@ -24,6 +24,7 @@ from formulations.primal.rounding import fill, repair, round_dual
 
 EPS = 1e-6
 TURNS = 24
+PASSES = 4  # of improvement, at most
 STEPS = (10, 4, 40)  # for each dive: parts into which it divides the fractional columns
 
 
@@ -94,16 +95,14 @@ def _dive(c: Choices, x: Floats, steps: int, until: float) -> Ints:
     return plan
 
 
-def improve_paired(
-    c: Choices, plan: Ints, prices: Floats, until: float = math.inf, turns: int = 4
-) -> Ints | None:
+def improve_paired(c: Choices, plan: Ints, prices: Floats, until: float = math.inf) -> Ints | None:
     """Return a plan near the given one (J,) that keeps all rows, improved by moves.
 
     The result is None if the repair fails.
     """
     g, best = PairColumns.of(c), None
     plan = _drop_orphaned_secondaries(c, g, plan)
-    for _ in range(turns):
+    for _ in range(PASSES):
         primary, secondary = _pairs_of_plan(g, plan)
         view, columns = _merge_pairs(c, g, primary, secondary)
         place = np.full(c.n + 1, -1)
@@ -123,11 +122,11 @@ def improve_paired(
     return best if best is not None and c.feasible(best) else None
 
 
-def fill_plan(c: Choices, plan: Ints, prices: Floats, until: float = math.inf) -> Ints:
+def fill_plan(c: Choices, plan: Ints, prices: Floats) -> Ints:
     """Improve a feasible plan as `rounding.fill` does; where jobs share GPUs, pairs move as one."""
     if not has_pair_rows(c.model):
-        return fill(c, plan, prices, until=until)
-    better = improve_paired(c, plan, prices, until)
+        return fill(c, plan, prices)
+    better = improve_paired(c, plan, prices)
     return plan if better is None or c.value_of(better) < c.value_of(plan) else better
 
 

@@ -61,12 +61,9 @@ def soft_rows(model: LinearModel) -> Bools:
     return ~(model.rows_of(CAPACITY, COLOCATION, TAKEOVER) | optional)
 
 
-def build_elastic_model(model: LinearModel, rows: Ints | None = None) -> Elastic:
-    """Build the relaxed programme of a model.
-
-    `rows` are the rows that may give way; the default is all soft rows.
-    """
-    rows = np.flatnonzero(soft_rows(model)) if rows is None else rows
+def build_elastic_model(model: LinearModel) -> Elastic:
+    """Build the relaxed programme of a model, in which all soft rows may give way."""
+    rows = np.flatnonzero(soft_rows(model))
     s, n = len(rows), model.n
     # soft rows are one-sided, except "must run" = [1, 1]
     low = np.isfinite(model.lower[rows])

@@ -15,8 +15,6 @@ docs/reference/rules.md.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-
 import numpy as np
 
 from formulations.model.instance import Instance
@@ -24,12 +22,10 @@ from formulations.model.linear import Bools, LinearModel, RowFamily
 from formulations.model.rows import FAMILIES, Block
 
 
-def build_model(
-    instance: Instance, families: Sequence[Callable[[Instance], Block]] = FAMILIES
-) -> LinearModel:
+def build_model(instance: Instance) -> LinearModel:
     """Build the LinearModel of an instance; column o is option o of the instance."""
     n = len(instance.value)
-    blocks = [family(instance) for family in families]
+    blocks = [family(instance) for family in FAMILIES]
     first = np.concatenate([[0], np.cumsum([len(b.upper) for b in blocks])]).astype(np.int64)
     uses = [_uses(b) for b in blocks]
     width = np.zeros(n, dtype=np.int64)

@@ -264,8 +264,8 @@ def _relieve_pair(board: Board) -> bool:
     return True
 
 
-def improve_singly(board: Board, most: int = SINGLES) -> bool:
-    """Make one pass of feasible single moves among the `most` of least loss, largest gain first.
+def improve_singly(board: Board) -> bool:
+    """Make one pass of feasible single moves, among those of least loss, the largest gain first.
 
     Return False if none gains.
     """
@@ -276,8 +276,8 @@ def improve_singly(board: Board, most: int = SINGLES) -> bool:
     # a move gains at most the rent of unused units less its loss
     near = loss < board.rent() + EPS
     better, loss = better[near], loss[near]
-    if len(better) > most:
-        better = np.sort(better[np.argpartition(loss, most)[:most]])
+    if len(better) > SINGLES:
+        better = np.sort(better[np.argpartition(loss, SINGLES)[:SINGLES]])
     moves = board.moves(better, np.flatnonzero((now < -EPS) & ~c.mandatory))
     order = np.lexsort((moves.column, -moves.gain))
     moved = np.zeros(c.J, dtype=bool)

@@ -49,12 +49,12 @@ def capped(
     return np.asarray(low * (1.0 + ratio**sharpness) ** (-1.0 / sharpness), dtype=np.float64)
 
 
-def bottleneck(own: Floats | float, measured: Floats | float, clearly: float = CLEARLY) -> Bools:
+def bottleneck(own: Floats | float, measured: Floats | float) -> Bools:
     """Return whether a measured speed is clearly below the sum `own` of the workers' own speeds.
 
     If so, more workers do not help.
     """
-    return np.asarray(np.asarray(measured) < (1.0 - clearly) * np.asarray(own), dtype=np.bool_)
+    return np.asarray(np.asarray(measured) < (1.0 - CLEARLY) * np.asarray(own), dtype=np.bool_)
 
 
 def expected_speed(

@@ -107,7 +107,7 @@ def _promise(queue: Queue, job_id: str) -> dict[str, Any] | None:
         return None
     if found.done_s is not None and found.promised:
         _say(
-            f"the deadline can be promised: done {_parse_time(found.done_s, problem.now_s)}, "
+            f"the deadline can be promised: done {_format_time(found.done_s, problem.now_s)}, "
             f"on at most"
             f" {found.most_gpus} GPUs of {text(found.pool)}"
         )
@@ -115,13 +115,13 @@ def _promise(queue: Queue, job_id: str) -> dict[str, Any] | None:
         offer = (
             ""
             if found.earliest_s is None
-            else f"; earliest that could be: {_parse_time(found.earliest_s, problem.now_s)}"
+            else f"; earliest that could be: {_format_time(found.earliest_s, problem.now_s)}"
         )
         _say(f"the deadline cannot be promised: {found.reason}{offer}")
     return found.to_dict()
 
 
-def _parse_time(at_s: float, now_s: float) -> str:
+def _format_time(at_s: float, now_s: float) -> str:
     return f"in {_format_duration(at_s - now_s)} ({math.ceil(at_s)})"
 
 

@@ -28,7 +28,7 @@ def check(grids: Mapping[str, ParsedTable], names: Names, begin_s: float, found:
 
     begin_s is the time of the round, or the start of the workload.
     """
-    _speeds(grids, names, found)
+    _speeds(grids, found)
     _pools(grids, names, found)
     pools = grids["pools.csv"]
     for file in ("prices.csv", "nodes.csv", "interactive.csv"):
@@ -47,7 +47,7 @@ def check(grids: Mapping[str, ParsedTable], names: Names, begin_s: float, found:
             found.warn(file, None, words)
 
 
-def _speeds(grids: Mapping[str, ParsedTable], names: Names, found: Findings) -> None:
+def _speeds(grids: Mapping[str, ParsedTable], found: Findings) -> None:
     """Check the parameters of speed curves, and warn of rates that no GPU can reach."""
     rates, curves, pools = grids["rates.csv"], grids["models.csv"], grids["pools.csv"]
     for i in np.flatnonzero(curves.ok("kind", "parameters")).tolist():

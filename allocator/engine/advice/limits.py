@@ -135,7 +135,7 @@ def list_searches(s: JobContext, command: SolveCommand) -> list[ChangeSearch]:
         *_search_quotas(s),
         *_search_capacity(s),
         *_search_headroom(s),
-        *_search_deadline(s, command),
+        *_search_deadline(s),
         *_search_max_changes(s),
         *_search_guarantees(s),
     ]
@@ -391,7 +391,7 @@ def _search_less(kind: str, place: str, now: int, more: Values) -> ChangeSearch:
     return ChangeScale(kind, lambda n: {place: str(now - n), **more}, now)
 
 
-def _search_deadline(s: JobContext, command: SolveCommand) -> Iterator[ChangeSearch]:
+def _search_deadline(s: JobContext) -> Iterator[ChangeSearch]:
     """Search another deadline of the job, if the objective uses deadlines."""
     due = float(s.problem.jobs.deadline_s[s.j])
     if math.isnan(due) or not any(

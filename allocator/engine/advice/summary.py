@@ -59,7 +59,7 @@ def summary(
         return f"{_describe_allocation(got)}: {_describe_best_case(got)}."
     sentences = [
         f"{_describe_allocation(got)}: {_describe_reason(got, policy, budget)}.",
-        _describe_change(code, got, changes),
+        _describe_change(code, changes),
     ]
     if not got["pool"]:
         sentences.append(f"Expected start: {_describe_start(start)}.")
@@ -108,7 +108,7 @@ def _describe_reason(got: Mapping[str, Any], policy: str, budget: float) -> str:
     return f"{more}{listed} {goes} to jobs of more value"
 
 
-def _describe_change(code: str, got: Mapping[str, Any], changes: Sequence[VerifiedChange]) -> str:
+def _describe_change(code: str, changes: Sequence[VerifiedChange]) -> str:
     if not changes:
         return "No single change was found that helps it."
     kinds = FIRST.get(code, ())

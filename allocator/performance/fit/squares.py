@@ -15,6 +15,7 @@ from allocator.domain.problem import Floats
 
 # added to a diagonal of 1, so that a column without information does not divide by 0
 RIDGE = 1e-13
+STEPS = 60  # largest number of steps of a search
 
 
 def non_negative(a: Floats, y: Floats) -> Floats:
@@ -76,7 +77,7 @@ class LeastSquaresFit:
 
 
 def gauss_newton(
-    residuals: Callable[[Floats], Floats], x: Floats, low: Floats, high: Floats, steps: int = 60
+    residuals: Callable[[Floats], Floats], x: Floats, low: Floats, high: Floats
 ) -> LeastSquaresFit:
     """Minimise a sum of squares in a box by the method of Levenberg and Marquardt.
 
@@ -91,8 +92,6 @@ def gauss_newton(
         Start.
     low, high : (p,)
         Bounds of the box.
-    steps : int
-        Largest number of steps.
     """
     p, damping = len(x), 1e-2
     x = np.clip(x, low, high)
@@ -100,7 +99,7 @@ def gauss_newton(
     r = residuals(x)
     value = 0.5 * float(r @ r)
     jacobian = np.zeros((len(r), p))
-    for _ in range(steps):
+    for _ in range(STEPS):
         at = x + np.diag(width)
         jacobian = ((residuals(at) - r) / width[:, None]).T
         normal, slope = jacobian.T @ jacobian, jacobian.T @ r

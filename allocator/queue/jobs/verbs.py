@@ -174,7 +174,6 @@ def list_jobs(
     states: Sequence[str] = (),
     tenant: str | None = None,
     model: str | None = None,
-    ids: Sequence[str] | None = None,
     limit: int | None = None,
 ) -> list[Job]:
     """Return jobs in the order of submission.
@@ -185,8 +184,6 @@ def list_jobs(
         Only jobs in these states; "active" is every state of jobs that are not over. Default: all.
     tenant, model : str, optional
         Only jobs of this tenant, of this model.
-    ids : sequence of str, optional
-        Only these jobs.
     limit : int, optional
         Only the latest so many.
 
@@ -213,8 +210,6 @@ def list_jobs(
         )
     if model is not None:
         query = query.where(jobs.c.model == model)
-    if ids is not None:
-        query = query.where(jobs.c.job_id.in_(list(ids)))
     query = query.order_by(jobs.c.seq.desc())
     rows = connection.execute(query if limit is None else query.limit(limit)).all()
     return [build_job(row) for row in reversed(rows)]

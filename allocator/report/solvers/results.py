@@ -10,6 +10,7 @@ from pathlib import Path
 
 from allocator.errors import UsageError
 
+TOLERANCE = 1e-7  # relative, between a bound and a plan of equal value
 SIZES = ("S", "M", "L", "XL", "XXL")
 RULES = {
     "standard": "standard rules (20 tenants, quotas, budget)",
@@ -86,7 +87,7 @@ class Results:
             best[r.problem] = min(best.get(r.problem, math.inf), r.bound)
         return best
 
-    def lies(self, tolerance: float = 1e-7) -> list[tuple[SolverRun, SolverRun]]:
+    def lies(self) -> list[tuple[SolverRun, SolverRun]]:
         """Return (row, other) if the bound of row lies below a plan that another engine found.
 
         Correct engines give no such pair.
@@ -99,7 +100,7 @@ class Results:
             (r, best[r.problem])
             for r in self.rows
             if r.bound
-            < best[r.problem].value * (1 - math.copysign(tolerance, best[r.problem].value))
+            < best[r.problem].value * (1 - math.copysign(TOLERANCE, best[r.problem].value))
         ]
 
 

@@ -17,6 +17,8 @@ from formulations.bounds.lagrangian import Dual, evaluate, project_prices, sprea
 from formulations.model.choices import Choices
 from formulations.model.linear import Bools, Floats, Ints
 
+ROUNDS = 8  # of pricing, at most
+
 
 @dataclass(frozen=True)
 class Relaxation:
@@ -88,7 +90,7 @@ def select_largest_groups(choices: Choices, most: int) -> Ints:
 
 
 def solve_relaxation(
-    choices: Choices, dual: Dual, value_scale: float, tol: float, want: int, rounds: int = 8
+    choices: Choices, dual: Dual, value_scale: float, tol: float, want: int
 ) -> Relaxation | None:
     """Solve the LP to a relative distance of tol between its value and the bound.
 
@@ -113,22 +115,22 @@ def solve_relaxation(
         x, p, u = core.solution()
         value, broken = core.objective(), core.broken()
         here = evaluate(choices, spread_prices(choices, p))
-        if here.bound > best.bound * (1 + 2e-6) and it < rounds:
+        if here.bound > best.bound * (1 + 2e-6) and it < ROUNDS:
             half = evaluate(choices, 0.7 * best.prices + 0.3 * spread_prices(choices, p))
             best = min(best, half, key=lambda d: d.bound)
         best = min(best, here, key=lambda d: d.bound)
         close = best.bound - value <= tol * abs(best.bound)
-        if broken > 1e-6 and best.bound - value <= 1e-3 * abs(best.bound) and it < rounds + 4:
+        if broken > 1e-6 and best.bound - value <= 1e-3 * abs(best.bound) and it < ROUNDS + 4:
             penalty = 8.0 * penalty
             core.set_penalty(penalty)
             added = True
-        elif close or it >= rounds:
+        elif close or it >= ROUNDS:
             break
         new, groups, _ = find_violated_columns(
             core, here, project_prices(choices, spread_prices(choices, p)), u
         )
         if not len(new) and not len(groups):
-            if broken > 1e-6 and it < rounds + 4:
+            if broken > 1e-6 and it < ROUNDS + 4:
                 continue
             break
         core.add(new, groups)
