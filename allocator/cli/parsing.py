@@ -82,6 +82,14 @@ def add_settings(parser: argparse._ActionsContainer, whose: str, *names: str) ->
         parser.add_argument(f"--{name}", type=convert, metavar=metavar, help=words)
 
 
+def add_format(parser: argparse._ActionsContainer, *formats: str, about: str = "") -> None:
+    """Add --format, of which the first format is the default; `about` explains the others."""
+    words = "of standard output" + (f"; {about}" if about else "")
+    parser.add_argument(
+        "--format", choices=formats, default=formats[0], help=f"{words} (default: {formats[0]})"
+    )
+
+
 def number(at_least: float = 0.0, infinite: bool = False) -> Callable[[str], float]:
     """Return a converter for a number of at least `at_least`; `infinite` allows inf."""
 

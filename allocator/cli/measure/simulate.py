@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from allocator.cli.parsing import (
     add_effort,
+    add_format,
     add_objective,
     add_settings,
     number,
@@ -199,12 +200,7 @@ def add(commands: Any) -> None:
     add_effort(parser, math.inf, "each decision")
     output = parser.add_argument_group("output")
     output.add_argument("--out", metavar="DIR", help="folder of the results")
-    output.add_argument(
-        "--format",
-        choices=("table", "json"),
-        default="table",
-        help="of standard output (default: table)",
-    )
+    add_format(output, "table", "json")
     output.add_argument(
         "--checkpoint",
         type=number(),

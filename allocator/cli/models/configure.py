@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from allocator.cli.parsing import number
+from allocator.cli.parsing import add_format, number
 
 EXAMPLES = """
 allocator configure data/snapshots/demo pretrain --deadline 12 --cost 90
@@ -61,9 +61,7 @@ def add(commands: Any) -> None:
         "--profile", action="store_true", help="the few configurations to measure next, instead"
     )
     parser.add_argument("--out", metavar="DIR", help="write configure.csv and configure.svg there")
-    parser.add_argument(
-        "--format", choices=("table", "json", "csv"), default="table", help="default: table"
-    )
+    add_format(parser, "table", "json", "csv")
     parser.set_defaults(call=call)
 
 

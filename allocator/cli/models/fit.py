@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from allocator.cli.parsing import number, words
+from allocator.cli.parsing import add_format, number, words
 
 EXAMPLES = """
 allocator fit data/snapshots/medium/rates.csv
@@ -56,12 +56,7 @@ def add(commands: Any) -> None:
         help="also guess the pairs of model and GPU type that were never measured, from the others",
     )
     parser.add_argument("--out", metavar="DIR", help="write models.csv, fit.csv and fit.svg there")
-    parser.add_argument(
-        "--format",
-        choices=("table", "json", "csv"),
-        default="table",
-        help="default: table; csv is models.csv",
-    )
+    add_format(parser, "table", "json", "csv", about="csv is models.csv")
     parser.set_defaults(call=call)
 
 

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from allocator.cli.parsing import number
+from allocator.cli.parsing import add_format, number
 
 if TYPE_CHECKING:
     from allocator.market.classes import RentalClasses
@@ -84,14 +84,12 @@ def add(commands: Any) -> None:
         metavar="DIR",
         help="write rent.json, classes.csv, curve.csv and curve.svg",
     )
-    output.add_argument(
-        "--format",
-        choices=("table", "json", "csv"),
-        default="table",
-        help=(
-            "of standard output; csv: a row per class and option, with --curve per budget "
-            "(default: table)"
-        ),
+    add_format(
+        output,
+        "table",
+        "json",
+        "csv",
+        about="csv: a row per class and option, with --curve per budget",
     )
     parser.set_defaults(call=call)
 

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from allocator.cli.parsing import number
+from allocator.cli.parsing import add_format, number
 
 if TYPE_CHECKING:
     from allocator.market.spot import ClusterChoice, RunForecast
@@ -81,9 +81,7 @@ def add(commands: Any) -> None:
         metavar="DIR",
         help="write plan.json, plan.csv and time-against-cost.svg",
     )
-    plan.add_argument(
-        "--format", choices=("table", "json", "csv"), default="table", help="default: table"
-    )
+    add_format(plan, "table", "json", "csv")
     plan.set_defaults(call=call_plan)
     fit = verbs.add_parser(
         "fit",
@@ -103,7 +101,7 @@ def add(commands: Any) -> None:
         metavar="H,H",
         help="hours at which pieces of the hazard begin (default: 0, one piece)",
     )
-    fit.add_argument("--format", choices=("table", "json"), default="table", help="default: table")
+    add_format(fit, "table", "json")
     fit.set_defaults(call=call_fit)
 
 

@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import Any
 
-from allocator.cli.parsing import add_effort, add_objective, add_settings, parse_integer
+from allocator.cli.parsing import add_effort, add_format, add_objective, add_settings, parse_integer
 
 EXAMPLES = """
 allocator explain data/snapshots/demo llm-tune
@@ -45,7 +45,7 @@ def add(commands: Any) -> None:
             "(default: 4 to 60, fewer in larger rounds)"
         ),
     )
-    parser.add_argument("--format", choices=("text", "json"), default="text", help="default: text")
+    add_format(parser, "text", "json")
     add_effort(parser)
     parser.set_defaults(call=call)
 

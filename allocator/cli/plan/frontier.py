@@ -10,7 +10,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from allocator.cli.parsing import add_effort, add_objective, number, parse_integer, words
+from allocator.cli.parsing import (
+    add_effort,
+    add_format,
+    add_objective,
+    number,
+    parse_integer,
+    words,
+)
 
 if TYPE_CHECKING:
     from allocator.domain.problem import Problem
@@ -87,12 +94,7 @@ def add(commands: Any) -> None:
             "keep.json"
         ),
     )
-    output.add_argument(
-        "--format",
-        choices=("table", "json", "csv"),
-        default="table",
-        help="of standard output (default: table)",
-    )
+    add_format(output, "table", "json", "csv")
     parser.set_defaults(call=call)
 
 

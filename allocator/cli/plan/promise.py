@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from allocator.cli.parsing import add_format
+
 EXAMPLES = """
 allocator promise data/examples/deadlines                   which deadlines can be kept, and why \
 the others cannot
@@ -30,9 +32,7 @@ def add(commands: Any) -> None:
     )
     parser.add_argument("snapshot", metavar="SNAPSHOT", help="snapshot folder")
     parser.add_argument("--out", metavar="DIR", help="write promises.csv and promises.json there")
-    parser.add_argument(
-        "--format", choices=("table", "json", "csv"), default="table", help="default: table"
-    )
+    add_format(parser, "table", "json", "csv")
     parser.set_defaults(call=call)
 
 

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from allocator.cli.parsing import add_effort, add_objective, add_settings, parse_integer
+from allocator.cli.parsing import add_effort, add_format, add_objective, add_settings, parse_integer
 from allocator.errors import UsageError
 
 if TYPE_CHECKING:
@@ -47,12 +47,7 @@ def add(commands: Any) -> None:
     group.add_argument(
         "--out", metavar="DIR", help="write plan.json and plan.csv there; a batch into DIR/NAME/"
     )
-    group.add_argument(
-        "--format",
-        choices=("table", "json", "csv"),
-        default="table",
-        help="of standard output (default: table)",
-    )
+    add_format(group, "table", "json", "csv")
     group.add_argument(
         "--reasons",
         action="store_true",

@@ -7,6 +7,8 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any
 
+from allocator.cli.parsing import add_format
+
 if TYPE_CHECKING:
     from allocator.domain.problem import Problem
 
@@ -28,12 +30,7 @@ def add(commands: Any) -> None:
     parser.add_argument(
         "snapshot", metavar="FOLDER", help="folder with jobs.csv or workload.csv, pools.csv ..."
     )
-    parser.add_argument(
-        "--format",
-        choices=("table", "json"),
-        default="table",
-        help="of standard output (default: table)",
-    )
+    add_format(parser, "table", "json")
     parser.set_defaults(call=call)
 
 

@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Any
 
-from allocator.cli.parsing import add_effort, add_objective
+from allocator.cli.parsing import add_effort, add_format, add_objective
 
 if TYPE_CHECKING:
     from allocator.cli.tables import Table
@@ -53,12 +53,7 @@ def add(commands: Any) -> None:
     parser.add_argument(
         "--out", metavar="DIR", help="write the changed snapshot there, for solve and explain"
     )
-    parser.add_argument(
-        "--format",
-        choices=("table", "json"),
-        default="table",
-        help="of standard output; json has both plans (default: table)",
-    )
+    add_format(parser, "table", "json", about="json has both plans")
     parser.set_defaults(call=call)
 
 

@@ -7,7 +7,7 @@ import json
 import sys
 from typing import Any
 
-from allocator.cli.parsing import parse_integer
+from allocator.cli.parsing import add_format, parse_integer
 
 EXAMPLES = """
 allocator history cluster.db                     the last rounds
@@ -60,12 +60,7 @@ def add(commands: Any) -> None:
     for parser in (history, replay, status):
         parser.add_argument("queue", metavar="QUEUE", help="path or database URL")
     for parser in (history, status):
-        parser.add_argument(
-            "--format",
-            choices=("table", "json"),
-            default="table",
-            help="of standard output (default: table)",
-        )
+        add_format(parser, "table", "json")
     replay.add_argument(
         "round",
         nargs="?",

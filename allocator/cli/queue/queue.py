@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from allocator.cli.parsing import Parser, number, parse_integer
+from allocator.cli.parsing import Parser, add_format, number, parse_integer
 from allocator.cli.queue.job_options import JOB_OPTIONS
 
 EXAMPLES = """
@@ -81,9 +81,7 @@ def _verb(
     )
     parser.add_argument("queue", metavar="QUEUE", help="path or database URL")
     if formats:
-        parser.add_argument(
-            "--format", choices=formats, default="table", help="of standard output (default: table)"
-        )
+        add_format(parser, *formats)
     parser.set_defaults(call=_load_call(name.replace("-", "_")))
     return parser
 
