@@ -235,7 +235,7 @@ def test_a_job_that_restarted_less_never_values_a_change_less(objective: str, se
         assert (np.diff(by_age, axis=0) >= -1e-9 * np.abs(by_age).max()).all()
 
 
-def frozen(objective: str, spread: bool) -> Simulation:
+def frozen(objective: str, spread: bool, sizes: str = "known") -> Simulation:
     """One GPU for ten minutes, then eight: rounds of 60 s, changes of 250 s, six hours of work on
     one GPU."""
     world = workload(
@@ -243,17 +243,23 @@ def frozen(objective: str, spread: bool) -> Simulation:
         gpus=1,
         rates=CONCAVE,
         changes=[(600, 8, None)],
-        config={"interval_s": 60, "objective": objective, "spread_pauses": spread},
+        config={
+            "interval_s": 60,
+            "objective": objective,
+            "spread_pauses": spread,
+            "sizes": sizes,
+        },
     )
     return simulate(world, policy="mip", options=SimulationOptions(prove_every=0))
 
 
+@pytest.mark.parametrize("sizes", ["known", "unknown"])
 @pytest.mark.parametrize("objective", OBJECTIVES)
-def test_no_job_is_frozen_at_its_first_size(objective: str) -> None:
+def test_no_job_is_frozen_at_its_first_size(objective: str, sizes: str) -> None:
     """A job that began on one GPU runs six hours on it where the whole pause counts in one round.
     Spread, it grows as soon as half its age is above 250 s / (1 - 1/5), in the round at 660 s, and
     ends 250 s + (6 h - 660 s) / 5 later."""
-    found = frozen(objective, spread=True)
+    found = frozen(objective, spread=True, sizes=sizes)
     assert found.jobs["jct_s"][0] == pytest.approx(660 + 250 + (6 * HOUR - 660) / 5)
     assert found.jobs["restarts"][0] == 1
 
