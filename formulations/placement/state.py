@@ -24,7 +24,7 @@ class NodeState:
     gpus : (N, G) floats
         The free share of each GPU, in [0, 1]. A GPU that a node does not have is 0.
     cpus, memory_gb : (N,) floats
-        Free CPUs and host memory; inf where there is no limit.
+        Free CPUs and CPU memory; inf where there is no limit.
     sizes : (N,) ints
         The number of GPUs that a node has, free or not.
     kind : (N,) ints
@@ -97,7 +97,7 @@ class Demand:
     share : (T,) floats
         The share of each GPU: 1, or less for a task of one GPU.
     cpus, memory_gb : (T,) floats
-        CPUs and host memory of the whole task.
+        CPUs and CPU memory of the whole task.
     allowed : (T, K) bools
         The kinds of nodes on which it may run.
     """
