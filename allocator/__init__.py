@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from allocator.domain.plan import (
         BudgetPlan as BudgetPlan,
         JobPlan as JobPlan,
+        NodePlan as NodePlan,
         Plan as Plan,
         PoolPlan as PoolPlan,
         TenantPlan as TenantPlan,
@@ -118,7 +119,14 @@ _HOME = {
         "SpeedModel",
         "Tenant",
     ),
-    "allocator.domain.plan": ("BudgetPlan", "JobPlan", "Plan", "PoolPlan", "TenantPlan"),
+    "allocator.domain.plan": (
+        "BudgetPlan",
+        "JobPlan",
+        "NodePlan",
+        "Plan",
+        "PoolPlan",
+        "TenantPlan",
+    ),
     "allocator.domain.snapshot": ("Snapshot",),
     "allocator.domain.rules.snapshot_rules": ("validate",),
     "allocator.domain.workload": ("Workload",),

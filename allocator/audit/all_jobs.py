@@ -27,9 +27,10 @@ def _capacity(s: AuditContext) -> Iterator[str]:
     pools = s.problem.pools
     # a job larger than its pool is a separate fault
     fits = s.gpus <= pools.gpus[s.pool] if len(pools) else s.has_gpus
-    used = _sum(s.pool, s.held * fits, len(pools))
-    for p in np.flatnonzero(used > pools.gpus):
-        yield f'pool "{pools.pool[p]}": {used[p]:.0f} GPUs are given, it has {pools.gpus[p]}'
+    taken = s.held * s.problem.gpu_share(np.arange(len(s.pool)), s.pool)
+    used = _sum(s.pool, taken * fits, len(pools))
+    for p in np.flatnonzero(used > pools.gpus + 1e-6):
+        yield f'pool "{pools.pool[p]}": {used[p]:g} GPUs are given, it has {pools.gpus[p]}'
 
 
 def _money(s: AuditContext, cost: Floats) -> Iterator[str]:
@@ -55,7 +56,8 @@ def _tenants(s: AuditContext, cost: Floats) -> Iterator[str]:
         yield from _exposure(s, q)
         if gpus[q] < tenants.guaranteed_gpus[q]:
             needed = int(s.repairs.usable[q])
-            if gpus[q] >= needed:
+            # nodes may hold less than the pools
+            if gpus[q] >= needed and not s.problem.has_nodes.any():
                 needed = most_gpus(s, q, at_least=int(gpus[q]))
             if gpus[q] < needed:
                 yield (

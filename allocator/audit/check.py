@@ -82,6 +82,7 @@ def audit(
         *pair_rules.faults(context),
         *all_jobs.faults(context, cost),
         *headroom.faults(context),
+        *context.nodes.faults(context.has_gpus, context.pool, context.gpus, context.is_secondary),
     )
     # a job without any option cannot be valued; a plan that gives it GPUs has a fault
     known = np.where(context.has_options, rate, 0.0) if found else rate

@@ -8,6 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from allocator.audit.colocation import PairChecker
+from allocator.audit.nodes import NodeChecker
 from allocator.domain.allocation import Allocation, Repairs
 from allocator.domain.problem import Bools, Floats, Ints, Market, Problem, State
 from allocator.domain.size_rule import EVERY_NODES, NODE_DIGITS
@@ -57,6 +58,7 @@ class AuditContext:
         is_kept: Bools = (
             self.has_gpus & self.running & (jobs.pool == self.pool) & (jobs.gpus == self.gpus)
         )
+        is_kept &= self.nodes.on_same_nodes
         g = np.flatnonzero(self.is_secondary)
         h = self.allocation.primary[g]
         is_kept[g] &= (jobs.primary[g] == h) | (jobs.primary[h] == g)
@@ -67,6 +69,11 @@ class AuditContext:
             self.has_gpus & ~self.is_secondary & (self.pool == jobs.pool) & (self.gpus == jobs.gpus)
         )[h]
         return is_kept
+
+    @cached_property
+    def nodes(self) -> NodeChecker:
+        """Says where jobs were and are on nodes."""
+        return NodeChecker(self.problem, self.allocation)
 
     @cached_property
     def is_secondary(self) -> Bools:
@@ -148,7 +155,7 @@ class AuditContext:
         j = np.flatnonzero(self.running)
         rate, _ = self.table.rate(jobs.model[j], pools.gpu_type[jobs.pool[j]], jobs.gpus[j])
         out[j] = (rate > 0) & (jobs.gpus[j] <= pools.gpus[jobs.pool[j]])
-        return out
+        return out & ~self.nodes.must_leave
 
     @cached_property
     def is_barred(self) -> Bools:
@@ -217,10 +224,11 @@ class AuditContext:
                 if code < 0 and top > EVERY_NODES * node:
                     more = self._named(able, p, most)
                     job, gpus = (np.append(a, b) for a, b in zip((job, gpus), more, strict=True))
-                new = ~(self.running[job] & (jobs.pool[job] == p) & (jobs.gpus[job] == gpus))
+                new = ~(self.can_be_kept[job] & (jobs.pool[job] == p) & (jobs.gpus[job] == gpus))
+                new &= self.nodes.can_hold(job, p, gpus)
                 found.append((job[new], np.full(int(new.sum()), p), gpus[new]))
         job, pool, gpus = (np.concatenate(part) for part in zip(*found, strict=True))
-        holds = self.running[job] & (jobs.pool[job] == pool) & (jobs.gpus[job] == gpus)
+        holds = self.can_be_kept[job] & (jobs.pool[job] == pool) & (jobs.gpus[job] == gpus)
         rate, _ = self.table.rate(
             jobs.model[job], pools.gpu_type[pool], gpus, pools.memory_gb[pool], holds
         )

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from allocator.domain.problem import NO_PLACEMENTS, Placements
+
 Ints = NDArray[np.int64]
 
 
@@ -27,17 +29,45 @@ class Allocation:
         Of a secondary job, the index of the primary job on whose GPUs it runs; both have the same
         pool and gpus, and the primary job is no secondary job itself. -1: the job holds its GPUs
         itself, or nothing.
+    places : Placements
+        The nodes of each job in pools with nodes.
     """
 
     pool: Ints
     gpus: Ints
     row: Ints
     primary: Ints
+    places: Placements = NO_PLACEMENTS
 
     @property
     def held(self) -> Ints:
         """GPUs that each job holds itself, (J,): those that two jobs share count once."""
         return np.where(self.primary < 0, self.gpus, 0)
+
+
+@dataclass(frozen=True)
+class PlacedPlan:
+    """What became of a plan when its jobs were placed on nodes.
+
+    Attributes
+    ----------
+    places : Placements
+        The nodes of each job in pools with nodes.
+    value_before : float
+        Value of the plan before it was placed: what the policy chose by GPUs of pools.
+    moved : int
+        Running jobs that move to other nodes of their pool to open a hole.
+    reduced : int
+        Jobs that get another option than the policy chose, because no nodes hold that one.
+    unmet : (Q,) or (0,)
+        GPUs of the guarantee of each tenant for which no nodes were found; (0,) = none.
+    """
+
+    places: Placements
+    value_before: float
+    moved: int
+    reduced: int
+    unmet: Ints
 
 
 @dataclass(frozen=True)

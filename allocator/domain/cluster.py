@@ -24,6 +24,8 @@ from allocator.domain.problem import (
     Pools,
     Rates,
     Sharing,
+    State,
+    usable_gpus,
 )
 from allocator.domain.rules.cluster_rules import curve_parameters
 from allocator.domain.schema.names import Index, Names
@@ -141,7 +143,7 @@ def _up(
     source: Sequence[str],
     found: Findings,
 ) -> Ints:
-    """Return the GPUs of the up nodes of each pool, (P,).
+    """Return the GPUs of the nodes of each pool, (P,), see `usable_gpus`.
 
     A pool without any node in nodes.csv keeps its GPUs.
 
@@ -152,13 +154,13 @@ def _up(
     source : (P,)
         The line that gives them, "" = pools.csv.
     """
-    table, listed = grids["pools.csv"], grids["nodes.csv"]
+    table, listed, jobs = grids["pools.csv"], nodes(grids["nodes.csv"], names), grids["jobs.csv"]
     if not len(listed):
         return gpus
-    pool = encode_names(listed["pool"], names.pools)
-    up = listed["state"] == listed.schema.column("state").choices.index("up")
-    total = np.bincount(pool[up], listed["gpus"][up], minlength=len(table)).astype(np.int64)
-    has = np.bincount(pool, minlength=len(table)) > 0
+    pinned = (jobs["state"] == State.RUNNING) & ~jobs["preemptible"]
+    placed = placements(grids["placements.csv"], names)
+    total = usable_gpus(listed, placed, pinned, jobs["gpu_fraction"], len(table))
+    has = np.bincount(listed.pool, minlength=len(table)) > 0
 
     def before(p: int) -> str:
         return f"gpus {gpus[p]}" + (f" by {source[p]}" if source[p] else "")

@@ -29,8 +29,9 @@ class JobPlan:
         Global batch, and passes per step, that its speed supposes.
     shared_with : str, optional
         Job on the same GPUs.
-    nodes : sequence, optional
-        Machines.
+    nodes : sequence of dict, optional
+        Its nodes, {"node", "gpus"}; for a share of a GPU also {"gpu", "fraction"}. None: the nodes
+        are not known.
     previous_pool, previous_gpus : str, optional, and int
         What it held before.
     action : str
@@ -153,6 +154,38 @@ class BudgetPlan:
     marginal_value: float
 
 
+@dataclass(frozen=True)
+class NodePlan:
+    """State what placing the jobs on nodes costs.
+
+    Attributes
+    ----------
+    value_before : float
+        Value of the plan that counts GPUs by pool.
+    lost : float
+        The part of it that the nodes do not allow.
+    gap : float
+        `lost` / max(abs(objective_value), 1e-9): the part of the plan's gap that placement costs.
+    moved : int
+        Running jobs that move to other nodes of their pool so that others fit.
+    reduced : int
+        Jobs that get another option because no nodes hold the one of that plan.
+
+    Examples
+    --------
+    >>> import allocator
+    >>> plan = allocator.solve(allocator.Problem.read("data/snapshots/full"))
+    >>> plan.placement.lost, plan.placement.moved, plan.placement.reduced
+    (0.0, 0, 0)
+    """
+
+    value_before: float
+    lost: float
+    gap: float
+    moved: int
+    reduced: int
+
+
 JOB_FIELDS = tuple(field.name for field in fields(JobPlan))
 
 
@@ -223,6 +256,8 @@ class Plan:
         US dollars per hour: the limit, what the plan spends, and the value of one more.
     warnings : tuple of str
         What a user should know.
+    placement : NodePlan, optional
+        What placing the jobs on nodes costs, if pools have nodes.
 
     Examples
     --------
@@ -257,6 +292,7 @@ class Plan:
     tenants: tuple[TenantPlan, ...]
     budget: BudgetPlan
     warnings: tuple[str, ...]
+    placement: NodePlan | None = None
 
     def __repr__(self) -> str:
         """Summarise the plan on one line."""
@@ -314,6 +350,10 @@ class Plan:
         body["tenants"] = [asdict(tenant) for tenant in self.tenants]
         body["budget"] = asdict(self.budget)
         body["warnings"] = list(self.warnings)
+        if self.placement is None:
+            del body["placement"]
+        else:
+            body["placement"] = asdict(self.placement)
         return head | body
 
     def to_frame(self) -> pd.DataFrame:

@@ -287,6 +287,28 @@ class Placements:
     gpu: Ints  # number of the GPU in its node, of which the job has a share; -1 = whole GPUs
 
 
+def usable_gpus(
+    nodes: Nodes, placements: Placements, pinned: Bools, share: Floats, pools: int
+) -> Ints:
+    """Return the GPUs of each pool that its nodes offer, (P,).
+
+    They are those of its up nodes, and those of other nodes that pinned jobs hold.
+
+    Parameters
+    ----------
+    pinned : (J,)
+        Running jobs that may not be moved.
+    share : (J,)
+        Share of each GPU that a job has, nan = whole GPUs.
+    """
+    up = nodes.state == 0
+    total = np.bincount(nodes.pool[up], nodes.gpus[up], minlength=pools)
+    left = pinned[placements.job] & ~up[placements.node]
+    held = (placements.gpus * np.nan_to_num(share[placements.job], nan=1.0))[left]
+    total = total + np.bincount(nodes.pool[placements.node[left]], held, minlength=pools)
+    return np.asarray(np.ceil(total - 1e-9), dtype=np.int64)
+
+
 _NONE: Ints = np.zeros(0, dtype=np.int64)
 NO_NODES = Nodes((), _NONE, _NONE, _NONE, (), np.zeros(0), np.zeros(0))
 NO_PLACEMENTS = Placements(_NONE, _NONE, _NONE, _NONE)
@@ -442,6 +464,19 @@ class Problem:
     announced: Changes = NO_CHANGES
     # where the nodes stand, the nearest level first
     levels: tuple[Level, ...] = ()
+
+    @cached_property
+    def has_nodes(self) -> Bools:
+        """True for pools whose GPUs are on nodes of nodes.csv, (P,)."""
+        return np.bincount(self.nodes.pool, minlength=len(self.pools)) > 0
+
+    def gpu_share(self, job: Ints, pool: Ints) -> Floats:
+        """Return the share of each GPU that jobs take in pools, (n,).
+
+        It is 1 but for jobs with gpu_fraction in pools with nodes.
+        """
+        share = np.nan_to_num(self.jobs.gpu_fraction[job], nan=1.0)
+        return np.where(self.has_nodes[pool], share, 1.0) if len(self.pools) else share
 
     @property
     def weight(self) -> Floats:

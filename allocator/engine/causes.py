@@ -31,7 +31,7 @@ import numpy as np
 
 from allocator.audit import Audit
 from allocator.domain.allocation import Allocation
-from allocator.domain.problem import Bools, Floats, Ints, Problem
+from allocator.domain.problem import NO_NODES, NO_PLACEMENTS, Bools, Floats, Ints, Problem
 from allocator.options.colocation.secondary_jobs import option_at
 from allocator.options.instance_building import CompiledRound, compile_round
 from allocator.options.option_table import OptionTable
@@ -190,7 +190,12 @@ def lift_limits(problem: Problem, limits: tuple[str, ...], tenant: int) -> Probl
         problem = replace(problem, tenants=replace(problem.tenants, **raised))
     if GPUS in limits:
         enough = int(np.maximum(problem.jobs.max_gpus, problem.jobs.gpus).sum())
-        problem = replace(problem, pools=replace(problem.pools, gpus=problem.pools.gpus + enough))
+        problem = replace(
+            problem,
+            pools=replace(problem.pools, gpus=problem.pools.gpus + enough),
+            nodes=NO_NODES,
+            placements=NO_PLACEMENTS,
+        )
     return problem
 
 

@@ -24,6 +24,7 @@ from allocator.domain.plan import Plan
 from allocator.domain.problem import Problem
 from allocator.domain.settings import checked_horizon
 from allocator.engine.causes import FEW, CauseSearch, DecisionSearch
+from allocator.engine.placement.place import place_plan
 from allocator.engine.results import build_result
 from allocator.errors import AllocatorError, AuditFailure, UsageError
 from allocator.options.instance_building import CompiledRound, compile_round
@@ -299,6 +300,8 @@ def decide_round(
     known = memory if memory is not None and memory.objective == problem.objective else None
     task, proposal = run_policy(round_, entry.decide, engine, limits, begin + limits.time_s, known)
     allocation = task.round.allocation(proposal.choice)
+    if proposal.placed is not None:
+        allocation = dataclasses.replace(allocation, places=proposal.placed.places)
     witness = audit(task.round.problem, allocation, task.round.repairs)
     faults = witness.faults or tuple(_compare_accounts(task.round, proposal.choice, witness))
     if faults:
@@ -314,7 +317,10 @@ def run_policy(
     deadline: float,
     memory: Memory | None = None,
 ) -> tuple[Task, Proposal]:
-    """Let the policy decide a compiled round, if possible by `deadline` (time.monotonic)."""
+    """Let the policy decide a compiled round, if possible by `deadline` (time.monotonic).
+
+    Then its jobs are placed on nodes, where pools have nodes.
+    """
     task = (
         Task(round_, limits, solver, deadline)
         if memory is None
@@ -324,7 +330,12 @@ def run_policy(
     )
     proposal = policy(task)
     task = proposal.task or task
-    return task, dataclasses.replace(proposal, choice=task.round.with_kept_gpus(proposal.choice))
+    choice = task.round.with_kept_gpus(proposal.choice)
+    task, proposal = place_plan(task, dataclasses.replace(proposal, choice=choice))
+    if proposal.placed is None or not proposal.placed.unmet.any():
+        return task, proposal
+    less = round_.with_less_guaranteed(proposal.placed.unmet)
+    return run_policy(less, policy, solver, limits, deadline)
 
 
 def override_settings(

@@ -16,6 +16,7 @@ cause is the smallest set of limits whose lifting gives the job more when the ro
     quota                 the cause is the limits of its tenant alone
     capacity              the cause is the GPUs alone; the job offers the price, but no whole size
                           fits the free GPUs
+    fragmented            a better option fits into the GPUs that are left, but no nodes hold it
     outranked             the job offers less than the price of what it needs, or others together
                           make better use of it: the cause is the GPUs alone, or several limits
                           together, which are named if they are certain
@@ -44,6 +45,7 @@ from allocator.engine.causes import (
     find_causes,
     is_more,
 )
+from allocator.engine.placement.fragments import Fragments
 from allocator.options.headroom import headroom_of_options
 from allocator.options.instance_building import CompiledRound
 from allocator.options.option_table import find_blocked_jobs
@@ -175,6 +177,7 @@ def find_reasons(
     prices: Floats,
     search: CauseSearch | None = None,
     seconds: float = np.inf,
+    fragments: Fragments | None = None,
 ) -> Reasons:
     """Find the reasons for all jobs.
 
@@ -189,6 +192,8 @@ def find_reasons(
         prices.
     seconds : float
         Approximate limit of the time for that.
+    fragments : Fragments, optional
+        The holes that the plan leaves, if pools have nodes.
 
     Notes
     -----
@@ -200,11 +205,19 @@ def find_reasons(
     better = is_better(round_, chosen)
     usage_cost = named.usage_cost(round_)
     wants = _any_option_of_job(len(problem.jobs), m.job)(better) | (chosen < 0)
-    flags, pays_price, fits = _flag_codes(round_, chosen, better, m.value - usage_cost)
+    flags, pays_price, fitting = _flag_codes(round_, chosen, better, m.value - usage_cost)
+    blocked = _best_options(m.job, np.where(fitting, m.value, -np.inf), len(chosen))
+    if fragments is None:
+        blocked[:] = -1
+    else:
+        some = np.flatnonzero(fitting)
+        fitting[some] = fragments.find_placeable(m.job[some], m.pool[some], m.gpus[some])
+    fits = _any_option_of_job(len(problem.jobs), m.job)(fitting)
+    blocked[fits] = -1
     early = np.any(list(flags.values()), axis=0)
     best, offered, needed = price_to_beat(round_, chosen, usage_cost)
     counts = np.append(m.value, 0.0)[best] > NEGLIGIBLE * m.value.max(initial=0.0)
-    asked = wants & ~early & ~fits & (best >= 0) & counts
+    asked = wants & ~early & ~fits & (blocked < 0) & (best >= 0) & counts
     searches = ([] if search is None else [search]) + [PriceSearch(round_, choice, prices, seconds)]
     found = find_causes(problem, asked, *searches)
     alone = np.array([n[0] if len(n) == 1 else "" for n in found.limits], dtype=object)
@@ -214,11 +227,16 @@ def find_reasons(
         "budget": alone == BUDGET,
         "quota": alone == QUOTA,
         "capacity": (alone == GPUS) & pays_price,
+        "fragmented": blocked >= 0,
     }
     names = [np.array(name, dtype=object) for name in cases]
     code = np.select([*cases.values()], names, "outranked").tolist()
     codes = [name if wanted else None for name, wanted in zip(code, wants.tolist(), strict=True)]
     sentences = _write_sentences(round_, codes, chosen, best, offered, needed, found, fits)
+    if fragments is not None:
+        for j in (j for j, name in enumerate(codes) if name == "fragmented"):
+            o = blocked[j]
+            sentences[j] = fragments.describe(j, int(m.pool[o]), int(m.gpus[o]))
     return Reasons(codes, sentences, found, offered, needed)
 
 
@@ -281,8 +299,8 @@ def _flag_codes(
 ) -> tuple[dict[str, Bools], Bools, Bools]:
     """Find the jobs for each code that does not depend on prices, in order of precedence.
 
-    Also return the jobs that offer the price of a better option, and those with a better option
-    that fits into the plan. All are (J,).
+    Also return the jobs that offer the price of a better option, and the better options that fit
+    into the plan, (n,). All others are (J,).
     """
     problem, m, i = round_.problem, round_.option_table, round_.instance
     jobs, pools, tenants = problem.jobs, problem.pools, problem.tenants
@@ -296,14 +314,18 @@ def _flag_codes(
     def left(limit: Floats, used: Floats) -> Floats:
         return limit - used + 1e-9 * np.maximum(1.0, np.where(np.isfinite(limit), limit, 1.0))
 
-    free = problem.pools.gpus - np.bincount(pool[on], gpus[on], minlength=len(pools))
+    # a job with a share of a GPU takes no more
+    share = problem.gpu_share(m.job, m.pool)
+    load = np.append(m.gpus * share, 0.0)[chosen] * own
+    free = problem.pools.gpus - np.bincount(pool[on], load[on], minlength=len(pools))
     budget = left(np.array(problem.budget_per_hour), np.array(cost.sum()))
     quota = left(tenants.max_gpus, np.bincount(jobs.tenant, gpus, len(tenants)).astype(float))
     purse = left(
         tenants.budget_per_hour, np.bincount(jobs.tenant, cost, len(tenants)).astype(float)
     )
     extra, dollars = m.gpus - gpus[m.job], m.cost - cost[m.job]
-    fits_capacity = np.where(pool[m.job] == m.pool, extra, m.gpus) <= free[m.pool]
+    taken = m.gpus * share - np.where(pool[m.job] == m.pool, load[m.job], 0.0)
+    fits_capacity = taken <= free[m.pool] + 1e-9
     fits_capacity &= _fits_headroom(round_, chosen)
     granted = (extra <= quota[tenant]) & (dollars <= purse[tenant])
     granted &= _keeps_exposure(problem, m.pool, m.gpus, m.job, pool, gpus)
@@ -329,7 +351,7 @@ def _flag_codes(
         "protected": (some & ~any_of_job(better & movable)) | (~on & lost),
     }
     pays_price = any_of_job(better & (gain > PAYS * np.abs(m.value)) & ~fits_capacity)
-    return codes, pays_price, any_of_job(better & fits_capacity & granted)
+    return codes, pays_price, better & fits_capacity & granted
 
 
 def _may_change(round_: CompiledRound, chosen: Ints) -> Bools:
@@ -426,6 +448,7 @@ SENTENCES = {
     ),
     "quota": 'without the limits of tenant "{tenant}" it would get {then}; {value}',
     "capacity": "{want} would pay its price, but no whole size fits the GPUs left; {value}",
+    "fragmented": "{want}",
     "outranked": "{want}: {value}{lacks}",
     "not_evaluated": "{want} would fit, but this policy does not look for it; {value}",
 }

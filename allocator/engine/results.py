@@ -9,9 +9,17 @@ import numpy as np
 
 from allocator.audit import Audit
 from allocator.domain.allocation import Allocation
-from allocator.domain.plan import BudgetPlan, Columns, Plan, PoolPlan, TenantPlan
-from allocator.domain.problem import Bools, Ints, Problem, State
+from allocator.domain.plan import (
+    BudgetPlan,
+    Columns,
+    NodePlan,
+    Plan,
+    PoolPlan,
+    TenantPlan,
+)
+from allocator.domain.problem import Bools, Ints, Placements, Problem, State
 from allocator.engine.causes import CauseSearch
+from allocator.engine.placement.fragments import Fragments
 from allocator.engine.reasons import Prices, find_reasons
 from allocator.options.instance_building import CompiledRound
 from allocator.performance.batched import KINDS
@@ -58,7 +66,10 @@ def build_result(
     prices = Prices.of(round_, dual.prices)
 
     def explain_actions() -> dict[str, Sequence[object]]:
-        reasons = find_reasons(round_, proposal.choice, dual.prices, search, left_s)
+        fragments = None
+        if proposal.placed is not None:
+            fragments = Fragments(problem, allocation)
+        reasons = find_reasons(round_, proposal.choice, dual.prices, search, left_s, fragments)
         return {
             "reason": reasons.code,
             "detail": _describe_details(problem, allocation, reasons.detail),
@@ -96,6 +107,7 @@ def build_result(
         budget=BudgetPlan(
             _finite_or_none(problem.budget_per_hour), float(witness.cost.sum()), prices.budget
         ),
+        placement=_placement(proposal, witness),
     )
 
 
@@ -132,7 +144,6 @@ def _jobs(
         [n if n > 0 else None for n in numbers.tolist()]
         for numbers in _batches(problem, allocation)
     )
-    none: list[object] = [None] * len(jobs)
     colocated_job, secondary = allocation.primary.copy(), np.flatnonzero(allocation.primary >= 0)
     colocated_job[allocation.primary[secondary]] = secondary
     return {
@@ -142,7 +153,7 @@ def _jobs(
         "gpus": allocation.gpus.tolist(),
         "batch_size": batch,
         "shared_with": [jobs.job_id[i] if i >= 0 else None for i in colocated_job.tolist()],
-        "nodes": none,
+        "nodes": node_lists(problem, allocation.places),
         "previous_pool": list(pools[jobs.pool]),
         "previous_gpus": jobs.gpus.tolist(),
         "action": job_actions(problem, allocation.pool, allocation.gpus, kept),
@@ -152,6 +163,18 @@ def _jobs(
         "accumulation": passes,
         "variant": _variants(problem, allocation),
     }
+
+
+def node_lists(problem: Problem, places: Placements) -> list[list[dict[str, object]] | None]:
+    """Return the nodes of each job as plan.json has them, (J,), None without nodes."""
+    out: list[list[dict[str, object]] | None] = [None] * len(problem.jobs)
+    rows = (places.job, places.node, places.gpus, places.gpu)
+    for j, n, k, g in zip(*(column.tolist() for column in rows), strict=True):
+        entry: dict[str, object] = {"node": problem.nodes.node[n], "gpus": k}
+        if g >= 0:
+            entry |= {"gpu": g, "fraction": float(problem.jobs.gpu_fraction[j])}
+        out[j] = [*(out[j] or []), entry]
+    return out
 
 
 def _describe_details(
@@ -207,6 +230,12 @@ def _pools(problem: Problem, allocation: Allocation, prices: Prices) -> tuple[Po
     used = np.bincount(
         allocation.pool[on], allocation.held[on], minlength=len(problem.pools)
     ).astype(np.int64)
+    # several shares are in one GPU
+    places = allocation.places
+    shares = np.stack([places.node, places.gpu], axis=1)[places.gpu >= 0]
+    each, split = problem.nodes.pool[shares[:, 0]], np.unique(shares, axis=0)[:, 0]
+    used -= np.bincount(each, minlength=len(used))
+    used += np.bincount(problem.nodes.pool[split], minlength=len(used))
     return tuple(
         PoolPlan(name, int(g), int(u), float(v))
         for name, g, u, v in zip(
@@ -227,6 +256,16 @@ def _tenants(problem: Problem, witness: Audit, allocation: Allocation) -> tuple[
             tenants.tenant, gpus, tenants.guaranteed_gpus, tenants.max_gpus, cost, strict=True
         )
     )
+
+
+def _placement(proposal: Proposal, witness: Audit) -> NodePlan | None:
+    placed, value = proposal.placed, witness.objective_value
+    if placed is None:
+        return None
+    differs = placed.moved + placed.reduced > 0  # else only the last bits may differ
+    lost = max(0.0, placed.value_before - value) if differs else 0.0
+    gap = lost / max(abs(value), 1e-9)
+    return NodePlan(placed.value_before, lost, gap, placed.moved, placed.reduced)
 
 
 def _finite_or_none(x: float) -> float | None:

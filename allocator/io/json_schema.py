@@ -202,12 +202,23 @@ def result_schema() -> Schema:
             }
         ),
         "warnings": {"type": "array", "items": {"type": "string"}},
+        "placement": _closed(
+            {
+                "value_before": _of("number", "value of the plan that counts GPUs by pool"),
+                "lost": _of("number", "the part of it that the nodes do not allow"),
+                "gap": _of("number", "lost / max(|V|, 1e-9)"),
+                "moved": _of("integer", "jobs that move to other nodes of their pool"),
+                "reduced": _of("integer", "jobs that get another option than in that plan"),
+            }
+        ),
     }
+    whole = _closed(fields)
+    whole["required"].remove("placement")  # only where pools have nodes
     return {
         "$schema": DIALECT,
         "title": "plan",
         "description": "One decision and its proof.",
-    } | _closed(fields)
+    } | whole
 
 
 def _job() -> Schema:
@@ -218,7 +229,11 @@ def _job() -> Schema:
         "gpus": {"type": "integer", "minimum": 0},
         "batch_size": _maybe("integer", "of the row of rates.csv it runs at"),
         "shared_with": _maybe("string", "job on the same GPUs"),
-        "nodes": {"type": ["object", "array", "null"], "description": "where in the pool"},
+        "nodes": {
+            "type": ["array", "null"],
+            "description": "nodes of the pool, null without nodes.csv",
+            "items": _node(),
+        },
         "previous_pool": _maybe("string", "held until now"),
         "previous_gpus": _of("integer", "held until now"),
         "action": {"enum": ["start", "keep", "grow", "shrink", "move", "pause", "wait"]},
@@ -231,6 +246,18 @@ def _job() -> Schema:
         "variant": _maybe("string", "of that row: how the job has to be run"),
     }
     return {name: fields[name] for name in JOB_FIELDS}
+
+
+def _node() -> Schema:
+    entry = _closed(
+        {
+            "node": _of("string", "name"),
+            "gpus": {"type": "integer", "minimum": 1},
+            "gpu": _of("integer", "number of the GPU of which it has a share"),
+            "fraction": _of("number", "gpu_fraction"),
+        }
+    )
+    return entry | {"required": ["node", "gpus"]}
 
 
 def _of(kind: str, doc: str) -> Schema:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from allocator.domain.plan import JOB_FIELDS, Plan
+from allocator.domain.schema.columns import PLACEMENTS
 from allocator.errors import AllocatorError, UsageError
 from allocator.io.tables.csv_table import csv_text
 
@@ -46,8 +47,21 @@ def to_csv(result: Plan) -> str:
     return csv_text(JOB_FIELDS, zip(*(_cells(result.jobs[f]) for f in JOB_FIELDS), strict=True))
 
 
+def placements_csv(result: Plan) -> str:
+    """Return the nodes of all jobs as placements.csv."""
+    names = [column.name for column in PLACEMENTS.columns]
+    rows = [
+        [job_id, *(place.get(name) for name in names[1:])]
+        for job_id, places in zip(result.jobs["job_id"], result.jobs["nodes"], strict=True)
+        for place in places or ()
+    ]
+    return csv_text(names, rows)
+
+
 def write_plan(result: Plan, folder: Path | str) -> tuple[Path, Path]:
     """Write plan.json and plan.csv into the folder, which is made if needed; return both paths.
+
+    A plan on nodes is also written as placements.csv, as a snapshot has it.
 
     Each file is replaced in one step, and only after both have reached the disk. A reader at any
     moment, also after a full disk or a kill, finds the old file or the new one, never half of one.
@@ -62,6 +76,8 @@ def write_plan(result: Plan, folder: Path | str) -> tuple[Path, Path]:
     """
     # plan.json comes last: it announces a whole plan
     texts = {PLAN_CSV: to_csv(result), PLAN_JSON: to_json(result)}
+    if result.placement is not None:
+        texts = {PLACEMENTS.file: placements_csv(result), **texts}
     paths = write_files(Path(folder), texts)
     return paths[PLAN_JSON], paths[PLAN_CSV]
 
@@ -185,7 +201,17 @@ def _column(values: Sequence[Any]) -> Sequence[str]:
 
 
 def _cells(values: Sequence[Any]) -> Sequence[Any]:
-    """Return each value of a column as a CSV cell; the items of a list have bars between them."""
+    """Return each value of a column as a CSV cell; the items of a list have bars between them.
+
+    A node is written as node:gpus, a share of a GPU as node:fraction@gpu.
+    """
     if not any(issubclass(sort, (list, tuple)) for sort in set(map(type, values))):
         return values
-    return ["|".join(map(str, v)) if isinstance(v, (list, tuple)) else v for v in values]
+    return ["|".join(map(_item, v)) if isinstance(v, (list, tuple)) else v for v in values]
+
+
+def _item(value: Any) -> str:
+    if not isinstance(value, Mapping):
+        return str(value)
+    share = f"{value['fraction']:g}@{value['gpu']}" if "gpu" in value else value["gpus"]
+    return f"{value['node']}:{share}"

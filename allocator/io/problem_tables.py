@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from allocator.domain.problem import Ints, Problem, State
+from allocator.domain.problem import Ints, Problem, State, usable_gpus
 from allocator.domain.schema.columns import JOBS, TABLES, Column, ColumnKind, TableSchema
 from allocator.domain.schema.texts import Cells, text_of
 from allocator.domain.snapshot import Snapshot, Table
@@ -183,10 +183,11 @@ def config(problem: Problem) -> dict[str, Any]:
 
 
 def _sound_nodes(problem: Problem) -> Any:
-    """Return (N,) booleans: the up nodes of the node's pool add up to the GPUs of the pool."""
-    nodes, pools = problem.nodes, problem.pools
-    up = np.bincount(nodes.pool, np.where(nodes.state == 0, nodes.gpus, 0), minlength=len(pools))
-    return (up == pools.gpus)[nodes.pool]
+    """Return (N,) booleans: the nodes of the node's pool add up to the GPUs of the pool."""
+    jobs, nodes, pools = problem.jobs, problem.nodes, problem.pools
+    pinned = (jobs.state == State.RUNNING) & ~jobs.preemptible
+    usable = usable_gpus(nodes, problem.placements, pinned, jobs.gpu_fraction, len(pools))
+    return (usable == pools.gpus)[nodes.pool]
 
 
 def _fields(source: Any, file: str) -> dict[str, Any]:

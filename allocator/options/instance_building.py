@@ -27,6 +27,7 @@ from allocator.options.colocation.secondary_jobs import (
     option_at,
 )
 from allocator.options.headroom import headroom_of_options
+from allocator.options.moves import merge_options, options_of_moves
 from allocator.options.option_table import OptionTable, option_table
 from allocator.options.repairs import find_mandatory_jobs, repairs
 from allocator.performance.sizes import estimate_sizes
@@ -120,6 +121,48 @@ class CompiledRound:
         out = choice.copy()
         out[i.job[free]] = free
         return out
+
+    def with_moves(self) -> CompiledRound:
+        """Return the round in which running jobs may also move to other nodes of their pool.
+
+        No better plan needs such a move, unless jobs have to be placed on nodes.
+        """
+        problem, m = self.problem, self.option_table
+        alone = np.setdiff1d(np.flatnonzero(self.instance.keep), self.instance.primary)
+        movable = np.zeros(len(problem.jobs), dtype=bool)
+        movable[self.instance.job[alone]] = self.instance.primary[alone] < 0
+        movable &= problem.jobs.primary < 0
+        moves = options_of_moves(problem, m, RateTable.of(problem), movable)
+        full = merge_options(problem, m, moves)
+        whole = _instance(problem, full, self.repairs)
+        span = int(full.gpus.max(initial=0)) + 1
+        asked = [
+            _identify_options(t, np.arange(len(t)), len(problem.jobs), len(problem.pools), span)
+            for t in (full, m, moves)
+        ]
+        option = np.flatnonzero(np.isin(asked[0], np.append(asked[1][self.option], asked[2])))
+        return replace(
+            self,
+            option_table=full,
+            instance=replace(whole.take(option), mandatory=self.instance.mandatory),
+            option=option,
+        )
+
+    def with_less_guaranteed(self, missing: Ints) -> CompiledRound:
+        """Return the round that guarantees each tenant so many GPUs less, (Q,)."""
+        usable = np.maximum(0, self.repairs.usable - missing)
+        messages = tuple(
+            f"the nodes do not hold the {self.repairs.usable[q]} GPUs guaranteed to tenant"
+            f' "{self.problem.tenants.tenant[q]}": it is owed {usable[q]}'
+            for q in np.flatnonzero(missing > 0).tolist()
+        )
+        return replace(
+            self,
+            repairs=replace(
+                self.repairs, usable=usable, messages=(*self.repairs.messages, *messages)
+            ),
+            instance=replace(self.instance, guarantee=usable),
+        )
 
     def with_forced_job(self, job: int, columns: Ints) -> CompiledRound:
         """Return the round in which `job` must get one of `columns`; nothing else changes."""
@@ -356,4 +399,11 @@ def _instance(problem: Problem, full: OptionTable, mended: Repairs) -> Instance:
         headroom=headroom_of_options(
             problem, mandatory, full.job, np.where(full.primary < 0, full.gpus, 0)
         ),
+        share=_shares(problem, full),
     )
+
+
+def _shares(problem: Problem, full: OptionTable) -> Floats | None:
+    """Return the share of each of its GPUs that an option takes, (n,), None = whole GPUs."""
+    share = problem.gpu_share(full.job, full.pool)
+    return share if (share < 1).any() else None

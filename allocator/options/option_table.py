@@ -1,9 +1,10 @@
 """The option table: every option of every job as parallel arrays.
 
 An option is a pool and a number of GPUs, with its speed, pause, value and cost. A running job can
-always keep what it holds as long as a rate is known. "Nothing" is always possible and has no entry.
-A job whose speed is an assumption has only options of its requested size. The sizes of a job and
-the speeds at them follow docs/reference/rules.md.
+always keep what it holds as long as a rate is known. A job that may not stay on its nodes can move
+to as many other GPUs of its pool. "Nothing" is always possible and has no entry. A job whose speed
+is an assumption has only options of its requested size. The sizes of a job and the speeds at them
+follow docs/reference/rules.md.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ import numpy as np
 
 from allocator.domain.problem import Bools, Floats, Ints, Market, Problem, State
 from allocator.domain.size_rule import EVERY_NODES, named_sizes, sizes_by_rule
+from allocator.options.holdable_sizes import HoldableSizes
+from allocator.options.staying import find_staying_jobs
 from allocator.performance.gpu_types import allowed_types
 from allocator.performance.pauses import restart_s
 from allocator.performance.table import RateTable
@@ -106,8 +109,9 @@ def option_table(problem: Problem, table: RateTable) -> OptionTable:
     A job without options (no known rate, no matching type, held) simply waits.
     """
     jobs, pools = problem.jobs, problem.pools
-    running = jobs.state == State.RUNNING
+    stays = find_staying_jobs(problem)
     free = ~find_blocked_jobs(problem) & ~find_locked_jobs(problem)
+    holdable = HoldableSizes(problem)
     types = allowed_types(problem)
     most = np.minimum(jobs.max_gpus, table.largest[jobs.model]) if len(jobs) else jobs.max_gpus
     most_spot = np.minimum(most, jobs.max_spot_gpus).astype(np.int64)
@@ -116,14 +120,15 @@ def option_table(problem: Problem, table: RateTable) -> OptionTable:
         able = np.flatnonzero(free & types[:, pools.gpu_type[p]])
         limit = most_spot if pools.market[p] == Market.SPOT else most
         owner, gpus = list_sizes(problem, able, p, np.minimum(limit[able], pools.gpus[p]))
-        other = ~(running[owner] & (jobs.pool[owner] == p) & (jobs.gpus[owner] == gpus))
+        other = ~(stays[owner] & (jobs.pool[owner] == p) & (jobs.gpus[owner] == gpus))
+        other &= holdable.find(p, owner, gpus)
         found.append((owner[other], np.full(int(other.sum()), p), gpus[other]))
-    held = np.flatnonzero(running & ~find_blocked_jobs(problem))
+    held = np.flatnonzero(stays & ~find_blocked_jobs(problem))
     held = held[jobs.gpus[held] <= pools.gpus[jobs.pool[held]]]
     found.append((held, jobs.pool[held], jobs.gpus[held]))
     job, pool, gpus = (np.concatenate(parts) for parts in zip(*found, strict=True))
 
-    holds = running[job] & (jobs.pool[job] == pool) & (jobs.gpus[job] == gpus)
+    holds = stays[job] & (jobs.pool[job] == pool) & (jobs.gpus[job] == gpus)
     rate, row = table.rate(
         jobs.model[job], pools.gpu_type[pool], gpus, pools.memory_gb[pool], holds
     )
@@ -132,7 +137,7 @@ def option_table(problem: Problem, table: RateTable) -> OptionTable:
     order = np.flatnonzero(offered)
     order = order[np.lexsort((gpus[order], pool[order], job[order]))]
     return _build_table(
-        problem, table, job[order], pool[order], gpus[order], rate[order], row[order]
+        problem, table, stays, job[order], pool[order], gpus[order], rate[order], row[order]
     )
 
 
@@ -178,11 +183,18 @@ def is_allowed_option(problem: Problem, job: Ints, pool: Ints, gpus: Ints) -> Bo
 
 
 def _build_table(
-    problem: Problem, table: RateTable, job: Ints, pool: Ints, gpus: Ints, rate: Floats, row: Ints
+    problem: Problem,
+    table: RateTable,
+    stays: Bools,
+    job: Ints,
+    pool: Ints,
+    gpus: Ints,
+    rate: Floats,
+    row: Ints,
 ) -> OptionTable:
     jobs, pools = problem.jobs, problem.pools
     running = jobs.state == State.RUNNING
-    keep = running[job] & (jobs.pool[job] == pool) & (jobs.gpus[job] == gpus)
+    keep = stays[job] & (jobs.pool[job] == pool) & (jobs.gpus[job] == gpus)
     pause = interval.pause_s(
         keep, running[job], restart_s(problem, job, pool, gpus), pools.startup_s[pool]
     )

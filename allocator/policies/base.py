@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
+from allocator.domain.allocation import PlacedPlan
 from allocator.options.instance_building import CompiledRound
 from allocator.policies.memory import LookAheadPlans
 from allocator.solvers import registry
@@ -151,6 +152,8 @@ class Proposal:
         Plans that a look ahead leaves for the next one.
     task : Task, optional
         The task to whose columns `choice` refers, if it is not the given one.
+    placed : PlacedPlan, optional
+        Where the jobs are, if pools have nodes. The engine places every plan; a policy does not.
 
     Examples
     --------
@@ -171,6 +174,7 @@ class Proposal:
     log: str = ""
     plans: LookAheadPlans | None = None
     task: Task | None = None
+    placed: PlacedPlan | None = None
 
 
 Policy = Callable[[Task], Proposal]

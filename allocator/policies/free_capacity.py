@@ -7,6 +7,7 @@ numbers. That costs a tenth of numpy scalars, and options that are never read ar
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Iterable
 
@@ -17,6 +18,8 @@ from allocator.options.instance_building import CompiledRound
 from allocator.policies.kept import HeadroomLeft, keeps_headroom
 from formulations.model.instance import Instance
 from formulations.model.linear import Floats, Ints
+
+ROUNDING = 1e-9  # GPUs that sums of shares may miss by
 
 
 class FreeCapacity:
@@ -43,9 +46,11 @@ class FreeCapacity:
         job = np.flatnonzero(self.choice >= 0)
         held = self.choice[job]
         gpus, cost, tenant = i.held[held], i.cost[held], i.tenant[job]
-        self.free: list[int] = (
-            i.capacity - np.bincount(i.pool[held], gpus, P).astype(np.int64)
+        load = np.bincount(i.pool[held], i.load[held], P)
+        self.free: list[float] = (
+            i.capacity - (load if i.share is not None else load.astype(np.int64))
         ).tolist()
+        self._load = i.load.data
         self.owed: list[int] = (
             i.guarantee - np.bincount(tenant, gpus, Q).astype(np.int64)
         ).tolist()
@@ -80,10 +85,11 @@ class FreeCapacity:
         if old >= 0:
             taken = self._replace(j, old, o)
         else:
-            gpus, pool = self._gpus[o], self._pool[o]
-            taken = gpus <= self.free[pool] and self.can_afford(j, o)
+            gpus, pool, load = self._gpus[o], self._pool[o], self._load[o]
+            taken = load <= self.free[pool] + ROUNDING and self.can_afford(j, o)
             if taken:
-                self.free[pool] -= gpus
+                self._changes += self._keep[o] if self._counts[j] else 0
+                self.free[pool] -= load
                 self._deduct_usage(j, self._tenant[j], o, gpus, self._cost[o])
         if taken:
             self._colocation.change(old, o)
@@ -108,9 +114,10 @@ class FreeCapacity:
         q, pool, before = self._tenant[j], self._pool[o], self._pool[old]
         extra, cost = self._gpus[o] - self._gpus[old], self._cost[o] - self._cost[old]
         changes = self._keep[o] - self._keep[old] if self._counts[j] else 0
+        load = self._load[o] - (self._load[old] if pool == before else 0)
         zone, previous_zone = self._exposed[o], self._exposed[old]
         if (
-            (extra if pool == before else self._gpus[o]) > self.free[pool]
+            load > self.free[pool] + ROUNDING
             or extra > self._quota[q]
             or self._changes + min(0, changes) < 0
             or (
@@ -124,10 +131,10 @@ class FreeCapacity:
         ):
             return False
         self._changes += changes
-        self.free[before] += self._gpus[old]
+        self.free[before] += self._load[old]
         if previous_zone >= 0:
             self._exposure[previous_zone] += self._gpus[old]
-        self.free[pool] -= self._gpus[o]
+        self.free[pool] -= self._load[o]
         self._deduct_usage(j, q, o, extra, cost)
         return True
 
@@ -136,11 +143,43 @@ class FreeCapacity:
         self.owed[q] -= gpus
         self._budget -= cost
         self._tenant_budget[q] -= cost
-        if self._exposed[o] >= 0:
+        if o >= 0 and self._exposed[o] >= 0:
             self._exposure[self._exposed[o]] -= self._gpus[o]
         if self._headroom is not None:
             self._headroom.replace_option(self._now[j], o)
         self._now[j] = o
+
+    def copy(self) -> FreeCapacity:
+        """Return the same state with a plan of its own."""
+        other = copy.copy(self)
+        other.choice = self.choice.copy()
+        other._now = other.choice.data
+        other.free, other.owed = list(self.free), list(self.owed)
+        other._quota, other._exposure = list(self._quota), list(self._exposure)
+        other._tenant_budget = list(self._tenant_budget)
+        other._headroom = None if self._headroom is None else self._headroom.copy()
+        other._colocation = self._colocation.copy()
+        return other
+
+    def withdraw(self, j: int) -> bool:
+        """Take from job j what it has; return False, without a change, if a rule forbids it."""
+        old = self._now[j]
+        if old < 0:
+            return True
+        lost = self._keep[old] if self._counts[j] else 0
+        if (
+            self._changes < lost
+            or self.owed[self._tenant[j]] > -self._gpus[old]
+            or not self._colocation.allows(old, -1)
+        ):
+            return False
+        self._changes -= lost
+        self.free[self._pool[old]] += self._load[old]
+        if self._exposed[old] >= 0:
+            self._exposure[self._exposed[old]] += self._gpus[old]
+        self._deduct_usage(j, self._tenant[j], -1, -self._gpus[old], -self._cost[old])
+        self._colocation.change(old, -1)
+        return True
 
     def assign_first(self, j: int, options: Iterable[int]) -> bool:
         """Give job j the first of the options that fits; return False if none does."""
@@ -164,10 +203,17 @@ class _ColocationRules:
         self._chosen = {int(o) for o in choice[choice >= 0]}
         self._taken_primaries = {self._primary[o] for o in self._chosen if self._primary[o] >= 0}
 
+    def copy(self) -> _ColocationRules:
+        """Return the same rules with a plan of their own."""
+        other = copy.copy(self)
+        if self._has_colocation:
+            other._chosen, other._taken_primaries = set(self._chosen), set(self._taken_primaries)
+        return other
+
     def allows(self, old: int, o: int) -> bool:
-        """Return whether a job may go from option old (-1 = nothing) to o."""
-        if not self._has_colocation:
-            return True
+        """Return whether a job may go from option old to o (-1 = nothing)."""
+        if not self._has_colocation or o < 0:
+            return not self._has_colocation or old not in self._taken_primaries
         primary = self._primary[o]
         return (
             old not in self._taken_primaries
@@ -177,13 +223,14 @@ class _ColocationRules:
         )
 
     def change(self, old: int, o: int) -> None:
-        """Record that a job went from old to o."""
+        """Record that a job went from old to o (-1 = nothing)."""
         if self._has_colocation:
             self._chosen.discard(old)
-            self._chosen.add(o)
             if old >= 0:
                 self._taken_primaries.discard(self._primary[old])
-            if self._primary[o] >= 0:
+            if o >= 0:
+                self._chosen.add(o)
+            if o >= 0 and self._primary[o] >= 0:
                 self._taken_primaries.add(self._primary[o])
 
 
@@ -220,7 +267,7 @@ def keeps_rules(i: Instance, choice: Ints, guarantees: bool = True) -> bool:
     Q = len(i.quota)
     of_tenant = np.bincount(tenant, gpus, Q)
     return bool(
-        (np.bincount(i.pool[held], gpus, len(i.capacity)) <= i.capacity).all()
+        (np.bincount(i.pool[held], i.load[held], len(i.capacity)) <= i.capacity + ROUNDING).all()
         and math.fsum(cost) <= _slack(i.budget)
         and (of_tenant <= i.quota).all()
         and (

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 
 from formulations.model.instance import Instance
@@ -29,6 +31,12 @@ class HeadroomLeft:
         )
         self._pool = i.pool.data
 
+    def copy(self) -> HeadroomLeft:
+        """Return the same GPUs, to be counted apart."""
+        other = copy.copy(self)
+        other._rows = [(amount, list(remaining)) for amount, remaining in self._rows]
+        return other
+
     def allows(self, old: int, new: int) -> bool:
         """Return whether a job may have option new instead of old (-1: nothing)."""
         for amount, remaining in self._rows:
@@ -39,11 +47,12 @@ class HeadroomLeft:
         return True
 
     def replace_option(self, old: int, new: int) -> None:
-        """Count option new instead of old."""
+        """Count option new instead of old (-1: nothing)."""
         for amount, remaining in self._rows:
             if old >= 0:
                 remaining[self._pool[old]] += amount[old]
-            remaining[self._pool[new]] -= amount[new]
+            if new >= 0:
+                remaining[self._pool[new]] -= amount[new]
 
 
 def keeps_headroom(i: Instance, held: Ints) -> bool:

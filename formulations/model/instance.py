@@ -58,6 +58,8 @@ class Instance:
         Names for row labels.
     headroom : Headroom or None
         GPUs kept for interactive jobs, None = none.
+    share : (n,) or None
+        Share of each of its GPUs that the option takes, None = whole GPUs.
     """
 
     value: Floats
@@ -84,6 +86,7 @@ class Instance:
     tenants: Sequence[str]
     zones: Sequence[str]
     headroom: Headroom | None = None
+    share: Floats | None = None
 
     @cached_property
     def exposed(self) -> Ints:
@@ -100,6 +103,11 @@ class Instance:
         """
         return np.where(self.primary < 0, self.gpus, 0)
 
+    @cached_property
+    def load(self) -> Ints | Floats:
+        """GPUs of its pool that each option takes, (n,); a share of a GPU counts as a share."""
+        return self.held if self.share is None else self.held * self.share
+
     def take(self, option: Ints) -> Instance:
         """Return the instance with only the given options, in the same order.
 
@@ -112,6 +120,7 @@ class Instance:
         return replace(
             self,
             headroom=kept,
+            share=None if self.share is None else self.share[option],
             value=self.value[option],
             start=np.searchsorted(job, np.arange(len(self.start))),
             job=job,

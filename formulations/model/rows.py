@@ -46,12 +46,12 @@ def at_most_one(i: Instance) -> Block:
 
 
 def capacity(i: Instance) -> Block:
-    """Build sum_{o in p} k_o x_o <= capacity_p for every pool p."""
+    """Build sum_{o in p} k_o x_o <= capacity_p for every pool p; k_o may be a share of a GPU."""
     return Block(
         linear.CAPACITY,
         i.pools,
         i.pool,
-        i.held.astype(float),
+        i.load.astype(float),
         np.full(len(i.capacity), -np.inf),
         i.capacity.astype(float),
     )

@@ -93,7 +93,7 @@ class Holes:
     ) -> None:
         self.pool, self.size = list(pool), list(gpus)
         self.free = [k if p >= 0 else 0 for k, p in zip(gpus, pool, strict=True)]
-        self.cpus, self.memory_gb, self._domains = list(cpus), list(memory_gb), domains
+        self.cpus, self.memory_gb, self.domains = list(cpus), list(memory_gb), domains
         self._largest = max(self.size, default=0)
         # free share of each GPU that is given out in shares, by node and number
         self.shares: dict[int, dict[int, float]] = {}
@@ -263,7 +263,7 @@ class Holes:
 
     def _find_near(self, need: Need, without: Collection[int]) -> tuple[Place, ...] | None:
         """Place the job in one domain of its level: on few nodes, then where little stays free."""
-        domain = self._domains[need.level]
+        domain = self.domains[need.level]
         members: dict[int, list[tuple[int, int]]] = {}
         for k, n in self._largest_first(need, without):
             if k > 0:

@@ -472,7 +472,7 @@ def test_warnings(kwargs: dict[str, Any], warning: str) -> None:
 
 
 def test_what_plans_do_not_use_yet_is_said_once() -> None:
-    """Nodes, placements and sharing."""
+    """Sharing that no pool allows; nodes and placements are used."""
     share = {
         "model_a": "m",
         "model_b": "m",
@@ -488,8 +488,6 @@ def test_what_plans_do_not_use_yet_is_said_once() -> None:
         sharing=[share, share],
     )
     assert p.warnings == (
-        "nodes.csv: pools get the GPUs of their up nodes, but plans do not name nodes yet",
-        "placements.csv: is checked, but plans do not name nodes yet",
         "sharing.csv: is checked, but no pool of pools.csv lets jobs share GPUs (column sharing)",
     )
 

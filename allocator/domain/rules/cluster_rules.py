@@ -17,11 +17,6 @@ from allocator.domain.schema.columns import CURVE_PARAMETERS
 from allocator.domain.schema.names import Names
 from allocator.domain.settings import longrun_faults
 
-LATER = {  # files that are checked and kept, but that plans do not use yet
-    "nodes.csv": "pools get the GPUs of their up nodes, but plans do not name nodes yet",
-    "placements.csv": "is checked, but plans do not name nodes yet",
-}
-
 
 def check(grids: Mapping[str, ParsedTable], names: Names, begin_s: float, found: Findings) -> None:
     """Check all rules of the cluster that concern more than one cell.
@@ -42,9 +37,6 @@ def check(grids: Mapping[str, ParsedTable], names: Names, begin_s: float, found:
     _rated(grids["pauses.csv"], ("model",), names, found)
     _interactive(grids["interactive.csv"], found)
     _sharing(grids["sharing.csv"], pools, names, found)
-    for file, words in LATER.items():
-        if len(grids[file]):
-            found.warn(file, None, words)
 
 
 def _speeds(grids: Mapping[str, ParsedTable], found: Findings) -> None:

@@ -21,6 +21,7 @@ WHY = {
     "budget": "the budget of {budget:g} $/h goes to jobs of more value",
     "quota": 'what tenant "{tenant}" may have goes to its jobs of more value',
     "capacity": "the GPUs that are left are too few for any size that it may have",
+    "fragmented": "the GPUs that are left are on too many nodes",
     "not_evaluated": "the policy {policy} does not give it more",
 }
 LIMITS = {

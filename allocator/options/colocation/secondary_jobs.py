@@ -26,7 +26,8 @@ import numpy as np
 
 from allocator.domain.problem import Bools, Ints, Problem, State
 from allocator.options.colocation.pairs import is_primary_interchangeable
-from allocator.options.option_table import OptionTable, find_locked_jobs, is_allowed_option
+from allocator.options.moves import merge_options, options_of_moves
+from allocator.options.option_table import OptionTable, is_allowed_option
 from allocator.performance.colocated_speed import colocated_speeds
 from allocator.performance.pauses import restart_s
 from allocator.performance.table import RateTable
@@ -122,74 +123,9 @@ def add_colocated_options(
         found.rate_primary,
         found.row_primary,
     )
-    separate = _options_of_moving_secondaries(problem, exclusive, table)
-    both = {
-        f.name: np.concatenate(
-            [
-                getattr(exclusive, f.name),
-                getattr(separate, f.name),
-                getattr(secondaries, f.name)[stays],
-            ]
-        )
-        for f in fields(OptionTable)
-        if f.name != "start"
-    }
-    order = np.lexsort(
-        (
-            both["primary"],
-            ~both["keep"],
-            both["gpus"],
-            both["pool"],
-            both["primary"] >= 0,
-            both["job"],
-        )
-    )
-    sorted_ = {name: x[order] for name, x in both.items()}
-    return OptionTable(np.searchsorted(sorted_["job"], np.arange(len(problem.jobs) + 1)), **sorted_)
-
-
-def _options_of_moving_secondaries(
-    problem: Problem, exclusive: OptionTable, table: RateTable
-) -> OptionTable:
-    """Build the options of secondary jobs that may move to as many other GPUs of their pool.
-
-    Rows of rates.csv that need more memory than the GPUs have count only for GPUs that are already
-    held. The value is that of the held GPUs alone, less the cost of the move.
-    """
-    jobs, pools = problem.jobs, problem.pools
-    now = np.flatnonzero(
-        exclusive.keep
-        & (jobs.primary[exclusive.job] >= 0)
-        & ~find_locked_jobs(problem)[exclusive.job]
-    )
-    now = now[
-        is_allowed_option(problem, exclusive.job[now], exclusive.pool[now], exclusive.gpus[now])
-    ]
-    rate, _ = table.rate(
-        jobs.model[exclusive.job[now]],
-        pools.gpu_type[exclusive.pool[now]],
-        exclusive.gpus[now],
-        pools.memory_gb[exclusive.pool[now]],
-    )
-    now = now[rate > 0]
-    here = {
-        f.name: getattr(exclusive, f.name)[now] for f in fields(OptionTable) if f.name != "start"
-    }
-    job, pool, gpus = here["job"], here["pool"], here["gpus"]
-    start, keep = np.searchsorted(job, np.arange(len(jobs) + 1)), np.zeros(len(job), dtype=bool)
-    pause = interval.pause_s(
-        keep, ~keep, restart_s(problem, job, pool, gpus), pools.startup_s[pool]
-    )
-    whole = build_context(problem, table, exclusive.offer)
-    moved, stays = (
-        option_values(
-            problem, whole.for_offer(Offer(start, job, pool, gpus, here["rate"], lost, same))
-        )
-        for lost, same in ((pause, keep), (here["pause_s"], ~keep))
-    )
-    return OptionTable(
-        start, **here | {"keep": keep, "pause_s": pause, "value": here["value"] + moved - stays}
-    )
+    separate = options_of_moves(problem, exclusive, table, problem.jobs.primary >= 0)
+    some = {f.name: getattr(secondaries, f.name)[stays] for f in fields(OptionTable)[1:]}
+    return merge_options(problem, exclusive, separate, OptionTable(start=exclusive.start, **some))
 
 
 def _running_pairs(problem: Problem) -> PairArrays:

@@ -49,7 +49,7 @@ def ffdl(task: Task) -> Proposal:
         blocks.place(free_capacity, order)
         placed = order[(free_capacity.choice[order] >= 0) & ~pinned[order]]
         at = i.pool[free_capacity.choice[placed]] if len(placed) else placed
-        for p, spare in enumerate(free_capacity.free):
+        for p, spare in enumerate(map(int, free_capacity.free)):
             here = placed[at == p].tolist()
             options = [blocks.sizes_from(int(free_capacity.choice[j])) for j in here]
             target = maximise_speed(

@@ -102,12 +102,30 @@ def drained_nodes(rng: np.random.Generator, r: Tables) -> None:
     ]
 
 
-@feature("nodes.csv: rack", *of("placements.csv", "job_id", "node", "gpus"), acts=())
+@feature(
+    *of("nodes.csv", "rack", "cpus", "host_memory_gb"),
+    *of("placements.csv", "job_id", "node", "gpus"),
+    *of("jobs.csv", "cpus_per_gpu", "host_memory_gb_per_gpu", "placement"),
+    "[topology]: levels",
+    acts=(),
+)
 def places(rng: np.random.Generator, r: Tables) -> None:
-    r.further["nodes"] = [
-        {"node": f"n{i}", "pool": "p0", "gpus": 1, "rack": "r"} for i in range(r.pools[0]["gpus"])
-    ]
-    r.further["placements"] = [{"job_id": "j0", "node": f"n{i}", "gpus": 1} for i in range(2)]
+    """One node holds all jobs of its pool, so nodes change nothing."""
+    r.config["topology"] = {"levels": ["rack"]}
+    node = {"node": "n", "pool": "p0", "gpus": r.pools[0]["gpus"], "rack": "r"}
+    r.further["nodes"] = [node | {"cpus": 64, "host_memory_gb": 512}]
+    r.further["placements"] = [{"job_id": "j0", "node": "n", "gpus": 2}]
+    for j in r.jobs:
+        j |= {"cpus_per_gpu": 2, "host_memory_gb_per_gpu": 8, "placement": "same_rack"}
+
+
+@feature("jobs.csv: gpu_fraction", "placements.csv: gpu")
+def shares_of_gpus(rng: np.random.Generator, r: Tables) -> None:
+    """A share of a GPU; the pool without nodes gives it a whole one."""
+    one = {"max_gpus": 1, "min_gpus": 1, "requested_gpus": 1, "gpu_fraction": 0.5}
+    r.jobs[0] |= one | {"state": "running", "pool": "p0", "gpus": 1}
+    r.further["nodes"] = [{"node": "n", "pool": "p0", "gpus": r.pools[0]["gpus"]}]
+    r.further["placements"] = [{"job_id": "j0", "node": "n", "gpus": 1, "gpu": 0}]
 
 
 @feature(

@@ -1,0 +1,214 @@
+"""Rules about nodes, read independently of the code that places jobs.
+
+Where a pool has nodes, every job of the plan there has places that add up to its GPUs. Every GPU is
+given once, shares of a GPU add up to at most 1, and CPUs and memory of a node are enough. Places
+are on nodes of the pool that are up, and lie as the job's `placement` says. A job that is not
+preemptible stays where it is on a node of any state.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache, cached_property
+
+import numpy as np
+
+from allocator.domain.allocation import Allocation
+from allocator.domain.problem import Bools, Ints, Placements, Problem, State
+
+UP = 0  # nodes.csv `state`
+STATES = ("up", "drain", "down")
+ROUNDING = 1e-6  # CPUs, GB and shares of a GPU that sums may miss by
+
+Spot = dict[tuple[int, int], int]
+"""GPUs by node and number of the GPU (-1 = whole GPUs)."""
+
+
+@dataclass(frozen=True)
+class NodeChecker:
+    """The places of a problem's running jobs and of a plan."""
+
+    problem: Problem
+    allocation: Allocation
+
+    @cached_property
+    def held(self) -> dict[int, Spot]:
+        """What running jobs hold, without those whose nodes are unknown."""
+        return _by_job(self.problem.placements)
+
+    @cached_property
+    def given(self) -> dict[int, Spot]:
+        """What the plan gives the jobs."""
+        return _by_job(self.allocation.places)
+
+    @cached_property
+    def on_same_nodes(self) -> Bools:
+        """False for jobs of the plan that held other nodes than it gives them, (J,)."""
+        out = np.ones(len(self.problem.jobs), dtype=bool)
+        for j, spot in self.given.items():
+            out[j] = self.held.get(j, spot) == spot
+        return out
+
+    @cached_property
+    def must_leave(self) -> Bools:
+        """True for running jobs that may not stay on their nodes, (J,)."""
+        jobs, nodes = self.problem.jobs, self.problem.nodes
+        out = np.zeros(len(jobs), dtype=bool)
+        for j, spot in self.held.items():
+            if jobs.preemptible[j]:
+                off = any(nodes.state[n] != UP for n, _ in spot)
+                out[j] = off or self._is_split(j, spot)
+        staying = sorted(
+            (j for j in self.held if not out[j] and jobs.primary[j] < 0),
+            key=lambda j: (not jobs.preemptible[j], -jobs.submitted_s[j], j),
+        )
+        crowded = self._crowded(staying)
+        while crowded:
+            n = crowded[0]
+            gone = next(j for j in staying if any(m == n for m, _ in self.held[j]))
+            out[gone] = True
+            staying.remove(gone)
+            crowded = self._crowded(staying)
+        return out
+
+    def _crowded(self, jobs: list[int]) -> list[int]:
+        """Return up nodes, ascending, on which these running jobs need more than there is."""
+        places = {j: self.held[j] for j in jobs}
+        return sorted({n for n, _ in self._overfull(places)})
+
+    def _is_split(self, j: int, spot: Spot) -> bool:
+        """Return whether the nodes of a job are in several domains though they must be in one."""
+        for level in self.problem.levels:
+            if self.problem.jobs.placement[j] == f"same_{level.name}":
+                return len({level.label[n] for n, _ in spot}) > 1
+        return False
+
+    def _overfull(self, places: dict[int, Spot]) -> Iterator[tuple[int, str]]:
+        """Yield (node, what is exceeded) for up nodes."""
+        jobs, nodes = self.problem.jobs, self.problem.nodes
+        whole, cpus = defaultdict[int, int](int), defaultdict[int, float](float)
+        memory_gb = defaultdict[int, float](float)
+        shares: dict[int, dict[int, float]] = defaultdict(lambda: defaultdict(float))
+        for j, spot in places.items():
+            for (n, g), k in spot.items():
+                cpus[n] += k * jobs.cpus_per_gpu[j]
+                memory_gb[n] += k * jobs.host_memory_gb_per_gpu[j]
+                if g < 0:
+                    whole[n] += k
+                else:
+                    shares[n][g] += float(jobs.gpu_fraction[j])
+        for n in sorted(cpus):
+            if nodes.state[n] != UP:
+                continue
+            used = whole[n] + len(shares[n])
+            if used > nodes.gpus[n]:
+                yield n, f"{used} GPUs are given, it has {nodes.gpus[n]}"
+            for g, share in shares[n].items():
+                if share > 1 + ROUNDING:
+                    yield n, f"GPU {g} is given {share:g} times"
+            for name, total, limit in (
+                ("cpus", cpus[n], nodes.cpus[n]),
+                ("host_memory_gb", memory_gb[n], nodes.host_memory_gb[n]),
+            ):
+                if total > limit + ROUNDING * max(1.0, total):
+                    yield n, f"{name} {total:g} are needed, it has {limit:g}"
+
+    def can_hold(self, job: Ints, pool: int, gpus: Ints) -> Bools:
+        """Find the sizes that the up nodes of a pool hold when they are empty, (n,)."""
+        problem, out = self.problem, np.ones(len(job), dtype=bool)
+        if not problem.has_nodes[pool]:
+            return out
+        jobs = problem.jobs
+        nodes = problem.nodes
+        mine: list[int] = np.flatnonzero((nodes.pool == pool) & (nodes.state == UP)).tolist()
+
+        @cache
+        def most(cpus: float, memory_gb: float, wish: str, nodes: int) -> int:
+            fit = [self._fit(n, cpus, memory_gb) for n in mine]
+            if wish == "packed":
+                return sum(sorted(fit, reverse=True)[:nodes])
+            for level in problem.levels:
+                if wish == f"same_{level.name}":
+                    total = defaultdict[str, int](int)
+                    for n, k in zip(mine, fit, strict=True):
+                        total[level.label[n]] += k
+                    return max(total.values(), default=0)
+            return sum(fit)
+
+        per_node = int(problem.pools.gpus_per_node[pool])
+        for at, (j, k) in enumerate(zip(job.tolist(), gpus.tolist(), strict=True)):
+            out[at] = k <= most(
+                float(jobs.cpus_per_gpu[j]),
+                float(jobs.host_memory_gb_per_gpu[j]),
+                jobs.placement[j],
+                math.ceil(k / per_node),
+            )
+        return out
+
+    def _fit(self, n: int, cpus: float, memory_gb: float) -> int:
+        """Return the GPUs of an empty node that a job with these needs can have."""
+        nodes, fit = self.problem.nodes, int(self.problem.nodes.gpus[n])
+        for limit, each in ((nodes.cpus[n], cpus), (nodes.host_memory_gb[n], memory_gb)):
+            if each > 0 and math.isfinite(limit):
+                fit = min(fit, int((limit + 1e-9) / each))
+        return fit
+
+    def faults(self, has_gpus: Bools, pool: Ints, gpus: Ints, secondary: Bools) -> Iterator[str]:
+        """Yield every rule about nodes that the plan breaks.
+
+        Parameters
+        ----------
+        has_gpus, pool, gpus : (J,)
+            What the plan gives each job.
+        secondary : (J,)
+            Jobs on the GPUs of another job.
+        """
+        problem, given = self.problem, self.given
+        if not len(problem.nodes):
+            return
+        for j in np.flatnonzero(has_gpus & problem.has_nodes[pool]).tolist():
+            name = f'job "{problem.jobs.job_id[j]}"'
+            if j not in given:
+                yield f"{name} gets {gpus[j]} GPUs and no nodes"
+                continue
+            yield from (f"{name} {words}" for words in self._of_job(j, int(pool[j]), int(gpus[j])))
+            primary = int(self.allocation.primary[j])
+            if secondary[j] and given[j] != given.get(primary):
+                yield f"{name} is not on the nodes of the job whose GPUs it gets"
+        for j in given.keys() - set(np.flatnonzero(has_gpus & problem.has_nodes[pool]).tolist()):
+            yield f'job "{problem.jobs.job_id[j]}" gets nodes and no GPUs of their pool'
+        own = {j: spot for j, spot in given.items() if not secondary[j]}
+        for n, words in self._overfull(own):
+            yield f'node "{problem.nodes.node[n]}": {words}'
+
+    def _of_job(self, j: int, pool: int, gpus: int) -> Iterator[str]:
+        problem, spot = self.problem, self.given[j]
+        jobs, nodes = problem.jobs, problem.nodes
+        if sum(spot.values()) != gpus:
+            yield f"gets {gpus} GPUs, its nodes give {sum(spot.values())}"
+        names = {n for n, _ in spot}
+        stays = self.held.get(j) == spot and jobs.state[j] == State.RUNNING
+        for n in sorted(names):
+            if nodes.pool[n] != pool:
+                yield f'is on node "{nodes.node[n]}", which is not of its pool'
+            if nodes.state[n] != UP and (jobs.preemptible[j] or not stays):
+                yield f'is on node "{nodes.node[n]}", whose state is {STATES[nodes.state[n]]}'
+        fraction = not math.isnan(jobs.gpu_fraction[j])
+        if any((g >= 0) != fraction or g >= nodes.gpus[n] for n, g in spot):
+            yield "names a GPU that it may not have" if not fraction else "names no GPU of its node"
+        most = math.ceil(gpus / problem.pools.gpus_per_node[pool])
+        if jobs.placement[j] == "packed" and not stays and len(names) > most:
+            yield f"is on {len(names)} nodes, {gpus} packed GPUs need {most}"
+        if self._is_split(j, spot) and (jobs.preemptible[j] or not stays):
+            yield f"is in several domains, its placement is {jobs.placement[j]}"
+
+
+def _by_job(placements: Placements) -> dict[int, Spot]:
+    out: dict[int, Spot] = defaultdict(lambda: defaultdict(int))
+    rows = (placements.job, placements.node, placements.gpu, placements.gpus)
+    for j, n, g, k in zip(*(column.tolist() for column in rows), strict=True):
+        out[j][n, g] += k
+    return dict(out)

@@ -1,0 +1,1 @@
+"""Every plan is placed on nodes here, whichever policy chose it."""

@@ -1,0 +1,94 @@
+"""Which options fit a plan by GPUs of pools but on no nodes, and what would open a hole."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from allocator.domain.allocation import Allocation
+from allocator.domain.problem import Bools, Ints, Problem, State
+from allocator.engine.placement.nodes import NodeNeeds, by_job
+from allocator.engine.placement.openings import Openings
+from formulations.placement.holes import Need, Place
+
+MOST = 2000  # most jobs whose own GPUs are taken off to see whether they fit then
+NAMED = 3  # most moves that a sentence names
+
+
+class Fragments:
+    """The holes that a plan leaves.
+
+    Parameters
+    ----------
+    problem : Problem
+        The round.
+    plan : Allocation
+        The plan on nodes.
+    """
+
+    def __init__(self, problem: Problem, plan: Allocation) -> None:
+        self._problem, self._needs = problem, NodeNeeds(problem)
+        self._pool, self._gpus = plan.pool.tolist(), plan.gpus.tolist()
+        self._holes, self._at = self._needs.holes(), dict[int, tuple[Place, ...]]()
+        for j, places in by_job(plan.places).items():
+            if plan.primary[j] < 0:  # the GPUs of two colocated jobs are taken once
+                self._at[j] = places
+                self._holes.take(places, self._need(j))
+
+    def _need(self, j: int) -> Need:
+        return self._needs.of(j, self._pool[j], self._gpus[j])
+
+    def find_placeable(self, job: Ints, pool: Ints, gpus: Ints) -> Bools:
+        """Find the options (job, pool, gpus) for which there are nodes, (n,).
+
+        The GPUs of the job itself count as free.
+        """
+        out = np.ones(len(job), dtype=bool)
+        known: dict[Need, bool] = {}
+        tried = 0
+        for at in np.flatnonzero(self._problem.has_nodes[pool]).tolist():
+            j = int(job[at])
+            need = self._needs.of(j, int(pool[at]), int(gpus[at]))
+            if need not in known:
+                known[need] = self._holes.find(need) is not None
+            out[at] = known[need]
+            if not out[at] and self._pool[j] == pool[at] and j in self._at and tried < MOST:
+                tried += 1
+                self._holes.release(self._at[j], self._need(j))
+                out[at] = self._holes.find(need) is not None
+                self._holes.take(self._at[j], self._need(j))
+        return out
+
+    def describe(self, job: int, pool: int, gpus: int) -> str:
+        """Describe in numbers why there are no nodes for an option, and which moves open a hole."""
+        problem = self._problem
+        name = problem.pools.pool[pool]
+        words = (
+            f"{gpus} x {name} fits no nodes: {self._holes.total(pool)} GPUs are free, the largest"
+            f" hole has {self._holes.largest(pool)}"
+        )
+        need = self._needs.of(job, pool, gpus)
+        found = Openings(self._holes, self._at, self._need, self._loss, lambda j: math.inf).find(
+            need
+        )
+        if found is None:
+            return f"{words}; no move of jobs that was tried opens one for {gpus}"
+        jobs, nodes = problem.jobs.job_id, problem.nodes.node
+        moves = [
+            f'"{jobs[j]}" ({self._gpus[j]} GPUs) from {nodes[self._at[j][0][0]]} to'
+            f" {nodes[to[0][0]]}"
+            for j, to in list(found.moves.items())[:NAMED]
+        ]
+        more = f" and {len(found.moves) - NAMED} more" if len(found.moves) > NAMED else ""
+        return f"{words}; moving {', '.join(moves)}{more} would open one"
+
+    def _loss(self, j: int) -> float:
+        """Return 0 for a job that may move, else inf."""
+        jobs = self._problem.jobs
+        locked = not jobs.preemptible[j] or jobs.resizes_left[j] == 0
+        return math.inf if jobs.state[j] == State.RUNNING and locked else 0.0
+
+
+def _never(_job: int) -> float:
+    return math.inf

@@ -1,0 +1,180 @@
+"""Open a hole for a job: other jobs move to other nodes of their pool, or give their GPUs up.
+
+A hole of k GPUs on a node needs as many of the GPUs that jobs on it hold. Jobs that give most GPUs
+for what their move costs go first. They are placed anew by best fit, largest first, elsewhere; a
+job for which there is no other node gives its GPUs up if that costs less than the hole is for. Of
+a few nodes that need least, the one whose moves cost least is taken. A job that no single node can
+hold gets one node after the other.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from formulations.placement.holes import Holes, Need, Place, Wish
+
+DOMAINS = 3  # most domains of a level that are tried
+NODES = 24  # most nodes on which the cost of a hole is worked out
+
+
+@dataclass(frozen=True)
+class Opening:
+    """The places that are opened for a job, what other jobs lose, and where they go.
+
+    A job without places gives up what it has.
+    """
+
+    places: tuple[Place, ...]
+    loss: float
+    moves: Mapping[int, tuple[Place, ...]]
+
+
+class Openings:
+    """Finds holes that moves open; the holes are as before after every search.
+
+    Parameters
+    ----------
+    holes : Holes
+        Free GPUs, with all jobs of the plan in their places.
+    at : mapping
+        The places of each job of the plan. It may change between searches.
+    need : callable
+        What a job of the plan needs.
+    loss : callable
+        What a job loses if it moves within its pool, inf if it may not move.
+    end_loss : callable
+        What it loses if it gets nothing, inf if it must get something.
+    """
+
+    def __init__(
+        self,
+        holes: Holes,
+        at: Mapping[int, tuple[Place, ...]],
+        need: Callable[[int], Need],
+        loss: Callable[[int], float],
+        end_loss: Callable[[int], float],
+    ) -> None:
+        self._holes, self._at, self._need = holes, at, need
+        self._loss, self._end_loss = loss, end_loss
+
+    def find(self, need: Need, below: float = math.inf) -> Opening | None:
+        """Return the cheapest opening that was found for a job and costs less, None = none."""
+        if need.share < 1 or need.wish is Wish.SPREAD:
+            return None
+        if need.wish is not Wish.SAME:
+            return self._find_among(need, below, None)
+        domain = self._holes.domains[need.level]
+        free: dict[int, int] = {}
+        for n in self._holes.nodes_of(need.pool):
+            free[domain[n]] = free.get(domain[n], 0) + self._holes.usable(n, need)
+        found = None
+        for label in sorted(free, key=lambda d: (-free[d], d))[:DOMAINS]:
+            nodes = {n for n in self._holes.nodes_of(need.pool) if domain[n] == label}
+            other = self._find_among(need, found.loss if found else below, nodes)
+            found = other or found
+        return found
+
+    def _find_among(self, need: Need, below: float, among: set[int] | None) -> Opening | None:
+        """Return the cheapest opening on nodes `among` (None = all), None = none."""
+        moves: dict[int, tuple[Place, ...]] = {}
+        start: dict[int, tuple[Place, ...]] = {}
+        total, opened, places = 0.0, set[int](), None
+        try:
+            for _ in range(max(1, need.most_nodes if among is None else len(among))):
+                found = self._open_node(need, opened, moves, below - total, among)
+                if found is None:
+                    return None
+                node, loss, moved = found
+                opened.add(node)
+                total += loss
+                for j, to in moved.items():
+                    start.setdefault(j, moves.get(j, self._at[j]))
+                    self._move(j, moves.get(j, self._at[j]), to)
+                    moves[j] = to
+                places = self._holes.find(need)
+                if places is not None:
+                    return Opening(places, total, dict(moves))
+            return None
+        finally:
+            for j, to in moves.items():
+                self._holes.release(to, self._need(j))
+            for j, old in start.items():
+                self._holes.take(old, self._need(j))
+
+    def _move(self, j: int, old: Iterable[Place], new: Iterable[Place]) -> None:
+        self._holes.release(old, self._need(j))
+        self._holes.take(new, self._need(j))
+
+    def _open_node(
+        self,
+        need: Need,
+        opened: set[int],
+        moves: Mapping[int, tuple[Place, ...]],
+        below: float,
+        among: set[int] | None,
+    ) -> tuple[int, float, dict[int, tuple[Place, ...]]] | None:
+        """Return (node, loss, moves) of the cheapest node that gets enough free GPUs."""
+        holes = self._holes
+        nodes = [n for n in holes.nodes_of(need.pool) if n not in opened]
+        nodes = [n for n in nodes if among is None or n in among]
+        want = {n: min(need.gpus, holes.size[n]) for n in nodes}
+        if need.gpus <= max(want.values(), default=0):
+            nodes = [n for n in nodes if want[n] >= need.gpus]
+        nodes = [n for n in nodes if holes.usable(n, need) < want[n]]
+        nodes.sort(key=lambda n: (want[n] - holes.usable(n, need), n))
+        on: dict[int, list[int]] = {n: [] for n in nodes[: 4 * NODES]}
+        for j, places in self._at.items():
+            now = moves.get(j, places)
+            if len(now) == 1 and now[0][0] in on and now[0][2] < 0:
+                on[now[0][0]].append(j)
+        best, tried = None, 0
+        for n in nodes[: 4 * NODES]:
+            found = self._empty(n, want[n], need, on[n], best[1] if best else below, opened)
+            tried += found is not None
+            if found is not None and (best is None or found[0] < best[1]):
+                best = (n, *found)
+            if tried >= NODES or (best is not None and best[1] <= 0):
+                break
+        return best
+
+    def _empty(
+        self, node: int, gpus: int, need: Need, jobs: list[int], below: float, opened: set[int]
+    ) -> tuple[float, dict[int, tuple[Place, ...]]] | None:
+        """Return (loss, moves) that free so many GPUs of a node for less than `below`, or None."""
+        holes, needs = self._holes, {j: self._need(j) for j in jobs}
+        least = {j: min(self._loss(j), self._end_loss(j)) for j in jobs}
+        can = [j for j in jobs if least[j] < math.inf]
+        can.sort(key=lambda j: (least[j] / needs[j].gpus, needs[j].gpus, j))
+        chosen: list[int] = []
+        old = {j: ((node, needs[j].gpus, -1),) for j in can}
+        for j in can:
+            if holes.usable(node, need) >= gpus:
+                break
+            holes.release(old[j], needs[j])
+            chosen.append(j)
+        for j in sorted(chosen, key=lambda j: -least[j]):
+            holes.take(old[j], needs[j])
+            if holes.usable(node, need) >= gpus:
+                chosen.remove(j)
+            else:
+                holes.release(old[j], needs[j])
+        loss, moved = 0.0, dict[int, tuple[Place, ...]]()
+        hole = ((node, gpus, -1),)
+        if holes.usable(node, need) >= gpus:
+            holes.take(hole, need)
+            for j in sorted(chosen, key=lambda j: (-needs[j].gpus, j)):
+                may = self._loss(j) < math.inf
+                to = holes.find(needs[j], opened) if may else None
+                loss += self._end_loss(j) if to is None else self._loss(j)
+                if loss >= below:
+                    break
+                holes.take(to or (), needs[j])
+                moved[j] = to or ()
+            holes.release(hole, need)
+        for j, to in moved.items():
+            holes.release(to, needs[j])
+        for j in chosen:
+            holes.take(old[j], needs[j])
+        return (loss, moved) if chosen and len(moved) == len(chosen) else None

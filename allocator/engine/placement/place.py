@@ -1,0 +1,363 @@
+"""Place a plan on nodes: whatever policy chose it, its jobs get nodes here.
+
+    1. Jobs that keep their GPUs stay where they are.
+    2. All others are placed by best fit, the largest first (formulations/placement/holes.py).
+    3. A job that finds no nodes gets a hole that other jobs open by moving, if that gains value
+       (openings.py); or its next best option for which there are nodes; or nothing.
+    4. GPUs that are then free are offered to all jobs: the option that gains most value for its
+       GPUs first.
+
+Placement only restricts what a plan may do. So a bound on the value of plans that count GPUs by
+pool holds for plans on nodes, too.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator
+from functools import cached_property
+
+import numpy as np
+
+from allocator.domain.allocation import PlacedPlan
+from allocator.domain.problem import State
+from allocator.engine.placement.nodes import NodeNeeds, as_placements
+from allocator.engine.placement.openings import Opening, Openings
+from allocator.options.instance_building import CompiledRound, same_columns
+from allocator.policies.base import Proposal, Task
+from allocator.policies.free_capacity import FreeCapacity
+from formulations.model.linear import Floats, Ints
+from formulations.placement.holes import Need, Place, Wish
+
+OFFERS = 4000  # most options that are tried for the GPUs that are free in the end
+OPENINGS = 20  # most options for which holes are opened in the end
+PASSES = 3
+EPS = 1e-12
+
+
+def place_plan(task: Task, proposal: Proposal) -> tuple[Task, Proposal]:
+    """Return the task and the plan of a policy on nodes.
+
+    A plan without pools that have nodes is not changed. `proposal.choice` are columns of the task's
+    round before and of the returned task's round after.
+    """
+    round_ = task.round
+    if not round_.problem.has_nodes.any():
+        return task, proposal
+    value_before = _value(round_, proposal.choice)
+    work = _Placing(round_, proposal.choice)
+    failed = work.place_all()
+    if not failed:
+        placed = PlacedPlan(as_placements(work.at), value_before, 0, 0, np.zeros(0, dtype=np.int64))
+        return task, dataclasses.replace(proposal, placed=placed)
+    wide = round_.with_moves()
+    work.repair(wide, same_columns(round_, proposal.choice, wide), failed)
+    choice = work.choice
+    unmet = np.array(work.capacity.owed)
+    moved = int(np.isin(choice, list(work.move_of.values())).sum())
+    if moved:
+        wider = dataclasses.replace(task, round=wide)
+        if task.has_dual:
+            vars(wider)["dual"] = task.dual
+        task = wider
+    else:
+        choice = same_columns(wide, choice, round_)
+    before = np.append(round_.option_table.gpus, 0)[round_.chosen(proposal.choice)]
+    pool = np.append(round_.option_table.pool, -1)[round_.chosen(proposal.choice)]
+    after = task.round.allocation(choice)
+    reduced = int(((before > 0) & ((after.gpus != before) | (after.pool != pool))).sum())
+    placed = PlacedPlan(as_placements(work.at), value_before, moved, reduced, np.maximum(unmet, 0))
+    return task, dataclasses.replace(proposal, choice=choice, placed=placed)
+
+
+def _value(round_: CompiledRound, choice: Ints) -> float:
+    return float(round_.instance.value[choice[choice >= 0]].sum())
+
+
+class _Placing:
+    """A plan while its jobs are placed.
+
+    Attributes
+    ----------
+    choice : (J,)
+        Columns of the round, -1 = nothing.
+    at : dict
+        The places of each job in pools with nodes.
+    """
+
+    def __init__(self, round_: CompiledRound, choice: Ints) -> None:
+        self.round, self.choice = round_, choice
+        self.problem = round_.problem
+        self.needs = NodeNeeds(self.problem)
+        self.holes = self.needs.holes()
+        self.at: dict[int, tuple[Place, ...]] = {}
+        self._has_nodes = self.problem.has_nodes.tolist()
+
+    def place_all(self) -> list[int]:
+        """Place the jobs of the plan, and return those for which there are no nodes."""
+        i = self.round.instance
+        on = np.flatnonzero(self.choice >= 0)
+        column = self.choice[on]
+        own = (i.primary[column] < 0) & self.problem.has_nodes[i.pool[column]]
+        on, column = on[own], column[own]
+        pool, gpus = i.pool[column].tolist(), i.gpus[column].tolist()
+        held, fresh = self.needs.held, list[int]()
+        for at, (j, kept) in enumerate(zip(on.tolist(), i.keep[column].tolist(), strict=True)):
+            if kept and j in held:
+                need = self.needs.of(j, pool[at], gpus[at])
+                self.holes.take(held[j], need)
+                self.at[j] = held[j]
+            else:
+                fresh.append(at)
+        known = np.array([self._is_hard(int(on[at])) for at in fresh], dtype=np.int64)
+        size = i.load[column][fresh]
+        density = i.value[column][fresh] / np.maximum(size, EPS)
+        # what runs somewhere comes first, then what a guarantee may need
+        first = i.keep[column][fresh] * 2 + (i.guarantee[i.tenant[on]][fresh] > 0)
+        order: Ints = np.lexsort((on[fresh], -density, -size, -known, -first))
+        failed = []
+        for x in order:
+            at = fresh[int(x)]
+            j, need = int(on[at]), self.needs.of(int(on[at]), pool[at], gpus[at])
+            if not self._put(j, need):
+                failed.append(j)
+        self._join_secondaries()
+        return failed
+
+    def _is_hard(self, j: int) -> bool:
+        """Return whether a job has to stay in one domain of a level."""
+        return self.needs.of(j, 0, 1).wish is Wish.SAME
+
+    def _put(self, j: int, need: Need) -> bool:
+        places = self.holes.find(need)
+        if places is None:
+            return False
+        self.holes.take(places, need)
+        self.at[j] = places
+        return True
+
+    def _join_secondaries(self) -> None:
+        """Put secondary jobs where their primary jobs are."""
+        i = self.round.instance
+        for j in np.flatnonzero(self.choice >= 0).tolist():
+            primary = int(i.primary[self.choice[j]])
+            if primary >= 0:
+                self.at.pop(j, None)
+                if int(i.job[primary]) in self.at:
+                    self.at[j] = self.at[int(i.job[primary])]
+
+    # ------------------------------------------------------------------ repair
+
+    def repair(self, wide: CompiledRound, choice: Ints, failed: list[int]) -> None:
+        """Serve jobs without nodes in another way, and offer what is free to all jobs.
+
+        Parameters
+        ----------
+        wide : CompiledRound
+            The round with moves; `choice` are its columns.
+        failed : list of int
+            The jobs of the plan that have no nodes.
+        """
+        i = wide.instance
+        self.round, wanted = wide, choice.copy()
+        start = choice.copy()
+        gone = np.zeros(len(start), dtype=bool)
+        gone[failed] = True
+        secondary = np.append(i.primary, -1)[start]
+        gone |= (secondary >= 0) & gone[np.append(i.job, -1)[secondary]]
+        start[gone] = -1
+        for j in np.flatnonzero(gone).tolist():
+            self.at.pop(j, None)
+        self.capacity = FreeCapacity(wide, start)
+        self.choice = self.capacity.choice
+        owed = np.array(self.capacity.owed) > 0
+        value = i.value[wanted[failed]]
+        order = np.lexsort((-value, ~owed[i.tenant[failed]], ~i.mandatory[failed]))
+        for j in np.array(failed)[order].tolist():
+            self._serve(j, int(wanted[j]))
+        for _ in range(PASSES):
+            if not self._offer():
+                break
+        self._meet_guarantees()
+        self._join_secondaries()
+
+    @cached_property
+    def move_of(self) -> dict[int, int]:
+        """The column that moves each running job within its pool."""
+        i, jobs = self.round.instance, self.problem.jobs
+        same = (i.pool == jobs.pool[i.job]) & (i.gpus == jobs.gpus[i.job]) & (i.primary < 0)
+        # a job that has to leave its nodes does not move for others
+        same &= np.isin(i.job, i.job[i.keep])
+        moves = np.flatnonzero(same & ~i.keep & (jobs.state[i.job] == State.RUNNING))
+        return dict(zip(i.job[moves].tolist(), moves.tolist(), strict=True))
+
+    def _loss(self, j: int) -> float:
+        """Return what job j loses if it gets other nodes, inf if it may not."""
+        i, now = self.round.instance, int(self.choice[j])
+        if j in self._primaries:
+            return math.inf
+        if not i.keep[now] or j not in self.needs.held:
+            return 0.0
+        move = self.move_of.get(j, -1)
+        return math.inf if move < 0 else float(i.value[now] - i.value[move])
+
+    @cached_property
+    def _primaries(self) -> set[int]:
+        """Jobs of the plan on whose GPUs another job runs, and those that run there."""
+        i, on = self.round.instance, self.choice[self.choice >= 0]
+        secondary = on[i.primary[on] >= 0]
+        return {*i.job[i.primary[secondary]].tolist(), *i.job[secondary].tolist()}
+
+    def _need(self, j: int) -> Need:
+        i, now = self.round.instance, int(self.choice[j])
+        return self.needs.of(j, int(i.pool[now]), int(i.gpus[now]))
+
+    def _end_loss(self, j: int) -> float:
+        """Return what job j loses if it gets nothing, inf if it must get something."""
+        i = self.round.instance
+        owed = self.capacity.owed[i.tenant[j]] + i.held[self.choice[j]]
+        firm = i.mandatory[j] or j in self._primaries
+        firm |= i.guarantee[i.tenant[j]] > 0 and owed > 0
+        return math.inf if firm else max(0.0, float(i.value[self.choice[j]]))
+
+    def _serve(self, j: int, wanted: int) -> None:
+        """Give job j what it was to get by moving others, or else its next best option."""
+        i = self.round.instance
+        others = self._find_others(j, wanted)
+        other = next(others, None)
+        least = float(i.value[other[0]]) if other else 0.0
+        if not self._open(j, wanted, float(i.value[wanted]) - least):
+            while other is not None and not self.capacity.assign(j, other[0]):
+                other = next(others, None)
+            if other is not None:
+                self._settle(j, other[1])
+
+    def _open(self, j: int, column: int, gain: float) -> bool:
+        """Open a hole for a column of a job if other jobs lose less than the gain."""
+        i = self.round.instance
+        need = self.needs.of(j, int(i.pool[column]), int(i.gpus[column]))
+        stays = i.keep[column] and j in self.needs.held  # these nodes and no others
+        if gain <= EPS or stays or not self._has_nodes[i.pool[column]]:
+            return False
+        found = Openings(self.holes, self.at, self._need, self._loss, self._end_loss).find(
+            need, gain
+        )
+        if found is None or not self._carry_out(found, j, column):
+            return False
+        self._settle(j, found.places)
+        return True
+
+    def _carry_out(self, opening: Opening, job: int, wanted: int) -> bool:
+        """Move jobs and give `job` its column.
+
+        Return False, without a change, if a rule such as the limit on changes forbids it.
+        """
+        i, before = self.round.instance, self.capacity.copy()
+        needs = {j: self._need(j) for j in opening.moves}
+        for j, to in opening.moves.items():
+            leaves = i.keep[self.choice[j]] and j in self.needs.held
+            if not to:
+                fine = self.capacity.withdraw(j)
+            else:
+                fine = not leaves or self.capacity.assign(j, self.move_of[j])
+            if not fine:
+                break
+        else:
+            fine = self.capacity.assign(job, wanted)
+        if not fine:
+            self.capacity, self.choice = before, before.choice
+            return False
+        for j in opening.moves:
+            self.holes.release(self.at.pop(j), needs[j])
+        for j, to in opening.moves.items():
+            if to:
+                self.holes.take(to, needs[j])
+                self.at[j] = to
+        return True
+
+    def _settle(self, j: int, places: tuple[Place, ...]) -> None:
+        if places:
+            self.holes.take(places, self._need(j))
+            self.at[j] = places
+
+    def _find_others(self, j: int, wanted: int) -> Iterator[tuple[int, tuple[Place, ...]]]:
+        """Yield other columns for which there are nodes and GPUs, with places, the best first."""
+        i = self.round.instance
+        columns = np.arange(i.start[j], i.start[j + 1])
+        columns = columns[(columns != wanted) & (i.primary[columns] < 0)]
+        for o in columns[np.argsort(-i.value[columns], kind="stable")].tolist():
+            if i.value[o] <= 0 and not i.mandatory[j]:
+                break
+            if i.load[o] <= self.capacity.free[i.pool[o]] + EPS:
+                places = self._places_of(j, o)
+                if places is not None:
+                    yield o, places
+
+    def _places_of(self, j: int, o: int) -> tuple[Place, ...] | None:
+        """Return places for a column of a job, () in a pool without nodes, None = nowhere."""
+        i = self.round.instance
+        pool = int(i.pool[o])
+        if not self._has_nodes[pool]:
+            return ()
+        need = self.needs.of(j, pool, int(i.gpus[o]))
+        held = self.needs.held.get(j)
+        if i.keep[o] and held is not None:
+            return held if self.holes.can_take(held, need) else None
+        return self.holes.find(need)
+
+    def _offer(self) -> int:
+        """Offer free GPUs to all jobs, and return how many took some."""
+        i, now = self.round.instance, self.choice
+        has = np.append(i.value, 0.0)[now]
+        same = np.append(i.pool, -1)[now][i.job] == i.pool
+        extra = i.load - np.where(same, np.append(i.load, 0)[now][i.job], 0)
+        free = np.array(self.capacity.free)
+        gain = i.value - has[i.job]
+        bound_to = np.zeros(len(now), dtype=bool)
+        bound_to[list(self._primaries)] = True
+        could = (gain > EPS) & (extra <= free[i.pool] + EPS) & (i.primary < 0) & ~bound_to[i.job]
+        offers: Ints = np.flatnonzero(could)
+        density: Floats = gain[offers] / np.maximum(extra[offers], EPS)
+        taken, left = 0, OPENINGS
+        for o in offers[np.argsort(-density, kind="stable")][:OFFERS].tolist():
+            j = int(i.job[o])
+            before = int(now[j])
+            if i.value[o] <= (i.value[before] if before >= 0 else 0.0) + EPS:
+                continue
+            done = self._swap(j, before, o)
+            if not done and before < 0 and left > 0:
+                left -= 1
+                done = self._open(j, o, float(i.value[o]))
+            taken += done
+        return taken
+
+    def _meet_guarantees(self) -> None:
+        """Serve tenants that lack GPUs of their guarantee, at whatever cost to other tenants."""
+        i = self.round.instance
+        for q in np.flatnonzero(np.array(self.capacity.owed) > 0).tolist():
+            mine = np.flatnonzero((i.tenant[i.job] == q) & (i.primary < 0))
+            for o in mine[np.argsort(-i.value[mine], kind="stable")].tolist():
+                if self.capacity.owed[q] <= 0:
+                    break
+                j = int(i.job[o])
+                before = int(self.choice[j])
+                if i.gpus[o] <= (i.gpus[before] if before >= 0 else 0):
+                    continue
+                if not self._swap(j, before, o) and before < 0:
+                    self._open(j, o, math.inf)
+
+    def _swap(self, j: int, before: int, o: int) -> bool:
+        """Give job j column o in place of column `before` if there are GPUs and nodes for it."""
+        old = self.at.pop(j, ())
+        need = self._need(j) if before >= 0 else None
+        if need is not None and old:
+            self.holes.release(old, need)
+        places = self._places_of(j, o)
+        if places is not None and self.capacity.assign(j, o):
+            self._settle(j, places)
+            return True
+        if need is not None and old:
+            self.holes.take(old, need)
+            self.at[j] = old
+        return False

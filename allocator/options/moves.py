@@ -1,0 +1,87 @@
+"""Options of running jobs that move to as many other GPUs of their pool, at the cost of a pause."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+import numpy as np
+
+from allocator.domain.problem import Bools, Problem
+from allocator.options.option_table import OptionTable, find_locked_jobs, is_allowed_option
+from allocator.performance.pauses import restart_s
+from allocator.performance.table import RateTable
+from allocator.valuation import build_context, option_values
+from formulations.objectives import interval
+from formulations.objectives.context import Offer
+
+
+def options_of_moves(
+    problem: Problem, exclusive: OptionTable, table: RateTable, movable: Bools
+) -> OptionTable:
+    """Build the options of jobs that may move to as many other GPUs of their pool.
+
+    Rows of rates.csv that need more memory than the GPUs have count only for GPUs that are already
+    held. The value is that of the held GPUs alone, less the cost of the move.
+
+    Parameters
+    ----------
+    exclusive : OptionTable
+        Options with GPUs of their own.
+    movable : (J,)
+        The jobs whose moves are asked for; of these the locked ones have none.
+    """
+    jobs, pools = problem.jobs, problem.pools
+    now = np.flatnonzero(
+        exclusive.keep
+        & (exclusive.primary < 0)
+        & (movable & ~find_locked_jobs(problem))[exclusive.job]
+    )
+    now = now[
+        is_allowed_option(problem, exclusive.job[now], exclusive.pool[now], exclusive.gpus[now])
+    ]
+    rate, _ = table.rate(
+        jobs.model[exclusive.job[now]],
+        pools.gpu_type[exclusive.pool[now]],
+        exclusive.gpus[now],
+        pools.memory_gb[exclusive.pool[now]],
+    )
+    now = now[rate > 0]
+    here = {
+        f.name: getattr(exclusive, f.name)[now] for f in fields(OptionTable) if f.name != "start"
+    }
+    job, pool, gpus = here["job"], here["pool"], here["gpus"]
+    start, keep = np.searchsorted(job, np.arange(len(jobs) + 1)), np.zeros(len(job), dtype=bool)
+    pause = interval.pause_s(
+        keep, ~keep, restart_s(problem, job, pool, gpus), pools.startup_s[pool]
+    )
+    whole = build_context(problem, table, exclusive.offer)
+    moved, stays = (
+        option_values(
+            problem, whole.for_offer(Offer(start, job, pool, gpus, here["rate"], lost, same))
+        )
+        for lost, same in ((pause, keep), (here["pause_s"], ~keep))
+    )
+    return OptionTable(
+        start, **here | {"keep": keep, "pause_s": pause, "value": here["value"] + moved - stays}
+    )
+
+
+def merge_options(problem: Problem, *tables: OptionTable) -> OptionTable:
+    """Return the options of all tables in the order of an OptionTable."""
+    both = {
+        f.name: np.concatenate([getattr(table, f.name) for table in tables])
+        for f in fields(OptionTable)
+        if f.name != "start"
+    }
+    order = np.lexsort(
+        (
+            both["primary"],
+            ~both["keep"],
+            both["gpus"],
+            both["pool"],
+            both["primary"] >= 0,
+            both["job"],
+        )
+    )
+    sorted_ = {name: x[order] for name, x in both.items()}
+    return OptionTable(np.searchsorted(sorted_["job"], np.arange(len(problem.jobs) + 1)), **sorted_)

@@ -1,0 +1,241 @@
+"""Plans on nodes: every rule about nodes, what placement costs, moves, drains and reasons."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings, strategies as st
+from node_rounds import node_snapshot
+from second_nodes import node_faults
+
+import allocator
+from allocator import Job, Node, Placement, Pool, Problem, Rate
+from allocator.io.plans import placements_csv, to_csv, write_plan
+from allocator.policies.registry import POLICIES
+
+RATES = [Rate("m", "A", k, float(k) ** 0.9) for k in (1, 2, 3, 4, 5, 6, 8, 16)]
+
+
+def job(name: str, gpus: int, on: str = "", **more: Any) -> Job:
+    """A job of one size; `on` is the pool in which it runs."""
+    state = {"state": "running", "pool": on, "gpus": gpus} if on else {}
+    values = {"min_gpus": gpus, "sizes": [gpus], **state, **more}
+    return Job(name, "m", 10_000, gpus, **values)
+
+
+def problem(
+    jobs: list[Job], sizes: list[int], placed: dict[str, dict[str, int]] | None = None, **more: Any
+) -> Problem:
+    """A pool of nodes n0, n1, ... of these sizes."""
+    nodes = [Node(f"n{i}", "p", k, **more.pop(f"n{i}", {})) for i, k in enumerate(sizes)]
+    return Problem.build(
+        jobs=jobs,
+        pools=[Pool("p", "A", sum(sizes))],
+        rates=RATES,
+        nodes=nodes,
+        placements=[
+            Placement(name, node, k)
+            for name, spot in (placed or {}).items()
+            for node, k in spot.items()
+        ],
+        **more,
+    )
+
+
+def nodes_of(plan: allocator.Plan) -> dict[str, dict[str, int]]:
+    """The nodes of each job that has some."""
+    return {
+        name: {place["node"]: place["gpus"] for place in places}
+        for name, places in zip(plan.jobs["job_id"], plan.jobs["nodes"], strict=True)
+        if places
+    }
+
+
+def check(snapshot: Any, policy: str) -> allocator.Plan | None:
+    """Solve a round, and check nodes by the second account."""
+    try:
+        plan = allocator.solve(Problem(snapshot), policy=policy)
+    except allocator.Infeasible:
+        return None
+    document = json.loads(json.dumps(plan.to_dict()))
+    assert list(node_faults(snapshot, document)) == []
+    assert plan.objective_value <= plan.bound + 1e-9
+    assert plan.placement is not None and plan.placement.lost >= 0
+    again = node_snapshot_with(snapshot, plan)
+    assert again is None or len(allocator.validate(again).placements.job) > 0
+    return plan
+
+
+def node_snapshot_with(snapshot: Any, plan: allocator.Plan) -> Any:
+    """The next round: its jobs run where the plan puts them; None if there is none."""
+    text = placements_csv(plan)
+    if text.count("\n") < 2:
+        return None
+    header, *rows = [line.split(",") for line in text.splitlines()]
+    columns = {name: [row[i] for row in rows] for i, name in enumerate(header)}
+    jobs = snapshot.tables["jobs.csv"]
+    running = {
+        "state": ["running" if g else "queued" for g in plan.jobs["gpus"]],
+        "pool": [p or "" for p in plan.jobs["pool"]],
+        "gpus": [str(g) if g else "" for g in plan.jobs["gpus"]],
+    }
+    tables = {
+        **snapshot.tables,
+        "jobs.csv": type(jobs)(
+            jobs.file, {n: list(jobs.texts(n)) for n in jobs.columns} | running, jobs.lines
+        ),
+        "placements.csv": type(jobs)("placements.csv", columns, range(2, len(rows) + 2)),
+    }
+    return allocator.Snapshot(snapshot.name, snapshot.config, tables)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 10**6))
+def test_every_rule_about_nodes_is_kept(seed: int) -> None:
+    """Any round, the default policy: no fault, value within the bound, placements readable."""
+    check(node_snapshot(seed), "mip")
+
+
+@pytest.mark.parametrize("policy", sorted(POLICIES))
+def test_every_policy_is_placed(policy: str) -> None:
+    """The same seam for all policies."""
+    plans = [check(node_snapshot(seed, jobs=12), policy) for seed in range(8)]
+    assert any(plan is not None and any(plan.jobs["nodes"]) for plan in plans)
+
+
+def test_jobs_stay_and_others_are_packed() -> None:
+    """j stays on two nodes; a job of 4 takes the node where nothing else is left over."""
+    jobs = [job("j", 4, "p"), job("a", 4), job("b", 2)]
+    plan = allocator.solve(problem(jobs, [4, 4, 4], {"j": {"n0": 2, "n1": 2}}))
+    assert nodes_of(plan)["j"] == {"n0": 2, "n1": 2}
+    assert nodes_of(plan)["a"] == {"n2": 4}
+    assert plan.job("j").action == "keep" and plan.status == "optimal"
+    assert plan.placement == allocator.NodePlan(plan.objective_value, 0.0, 0.0, 0, 0)
+
+
+def test_a_hole_is_opened_by_the_cheapest_move() -> None:
+    """4 free GPUs on two nodes hold no job of 4. Of the jobs of 2, the one with the shortest pause
+    moves."""
+    jobs = [job("x", 2, "p", restart_s=60), job("y", 2, "p", restart_s=10), job("big", 4)]
+    placed = {"x": {"n0": 2}, "y": {"n1": 2}}
+    plan = allocator.solve(problem(jobs, [4, 4], placed))
+    assert nodes_of(plan) == {"x": {"n0": 2}, "y": {"n0": 2}, "big": {"n1": 4}}
+    assert plan.job("y").action == "move" and plan.job("x").action == "keep"
+    assert plan.job("y").value == pytest.approx(2**0.9 * 290 / 10_000)
+    assert plan.placement is not None and (plan.placement.moved, plan.placement.reduced) == (1, 0)
+
+
+def test_jobs_that_may_not_move_leave_the_hole_closed() -> None:
+    """Then the job of 4 waits, and its reason has the numbers."""
+    jobs = [*(job(name, 2, "p", preemptible=False) for name in "xy"), job("big", 4)]
+    plan = allocator.solve(problem(jobs, [4, 4], {"x": {"n0": 2}, "y": {"n1": 2}}))
+    big = plan.job("big")
+    assert (big.action, big.reason) == ("wait", "fragmented")
+    assert big.detail == (
+        "4 x p fits no nodes: 4 GPUs are free, the largest hole has 2; no move of jobs that was"
+        " tried opens one for 4"
+    )
+    assert plan.status == "feasible" and plan.placement is not None
+    assert plan.placement.reduced == 1
+    assert plan.placement.lost == pytest.approx(plan.gap * plan.objective_value)
+
+
+def test_a_job_of_less_value_makes_way() -> None:
+    """Without resizes left nobody moves; one job of 2 is paused for the job of 4."""
+    jobs = [*(job(name, 2, "p", resizes_left=0) for name in "xy"), job("big", 4)]
+    plan = allocator.solve(problem(jobs, [4, 4], {"x": {"n0": 2}, "y": {"n1": 2}}))
+    assert sorted(plan.jobs["action"]) == ["keep", "pause", "start"]
+    assert plan.job("big").gpus == 4
+
+
+def test_max_changes_forbids_moves_and_the_reason_names_the_move() -> None:
+    """With max_changes 0 nothing moves; the detail says which move would help."""
+    jobs = [job("x", 2, "p"), job("y", 2, "p"), job("big", 4)]
+    placed = {"x": {"n0": 2}, "y": {"n1": 2}}
+    plan = allocator.solve(problem(jobs, [4, 4], placed, max_changes=0))
+    big = plan.job("big")
+    assert big.reason == "fragmented" and big.detail is not None
+    assert big.detail.endswith('moving "x" (2 GPUs) from n0 to n1 would open one')
+
+
+def test_a_drained_node_is_left() -> None:
+    """Its job moves and pays for it; a non-preemptible job stays; nothing new comes."""
+    jobs = [job("a", 2, "p"), job("b", 2, "p", preemptible=False), job("c", 4)]
+    placed = {"a": {"n0": 2}, "b": {"n0": 2}}
+    plan = allocator.solve(problem(jobs, [4, 8], placed, n0={"state": "drain"}))
+    assert nodes_of(plan) == {"a": {"n1": 2}, "b": {"n0": 2}, "c": {"n1": 4}}
+    assert plan.job("a").action == "move" and plan.job("b").action == "keep"
+    assert any('has to leave node "n0" (drained)' in text for text in plan.warnings)
+
+
+def test_whatif_drains_a_node() -> None:
+    """The comparison says what moves."""
+    jobs = [job("a", 4, "p"), job("b", 4)]
+    round_ = problem(jobs, [4, 4], {"a": {"n0": 4}})
+    less = allocator.whatif(round_, {"nodes.n0.state": "drain"})
+    assert less.gpus == (8, 4)
+
+
+def test_shares_fill_one_gpu_and_count_once() -> None:
+    """Three shares of 0.3 and one of 0.6 are in two GPUs, which leaves two for another job."""
+    jobs = [Job(f"s{i}", "m", 10_000, 1, gpu_fraction=0.3) for i in range(3)]
+    jobs += [Job("t", "m", 10_000, 1, gpu_fraction=0.6), job("w", 2)]
+    plan = allocator.solve(problem(jobs, [4]))
+    places = {n: p[0] for n, p in zip(plan.jobs["job_id"], plan.jobs["nodes"], strict=True) if p}
+    assert len({place.get("gpu") for name, place in places.items() if name != "w"}) == 2
+    assert places["t"] == {"node": "n0", "gpus": 1, "gpu": places["t"]["gpu"], "fraction": 0.6}
+    assert plan.pools[0].used == 4 and plan.placement is not None and plan.placement.reduced == 0
+
+
+def test_racks_cpus_and_memory() -> None:
+    """A job of 8 in one rack; CPUs keep a second job off a node; a size no node holds is not
+    offered."""
+    nodes = {f"n{i}": {"rack": f"r{i // 2}", "cpus": 16.0} for i in range(4)}
+    jobs = [
+        job("rack", 8, placement="same_rack"),
+        job("c", 2, cpus_per_gpu=8.0),
+        job("d", 1, cpus_per_gpu=8.0),
+        job("never", 4, cpus_per_gpu=8.0),
+    ]
+    plan = allocator.solve(problem(jobs, [4] * 4, **nodes))
+    spot = nodes_of(plan)
+    assert set(spot["rack"]) in ({"n0", "n1"}, {"n2", "n3"})
+    assert spot["c"].keys() != spot["d"].keys()
+    assert plan.job("never").reason == "exceeds_cluster"
+
+
+def test_files(tmp_path: Path) -> None:
+    """plan.csv has the nodes in short; placements.csv is what the next snapshot reads."""
+    jobs = [job("a", 6), Job("s", "m", 10_000, 1, gpu_fraction=0.5)]
+    plan = allocator.solve(problem(jobs, [4, 4], n0={}, n1={}))
+    write_plan(plan, tmp_path)
+    assert plan.placement is not None
+    text = (tmp_path / "placements.csv").read_text()
+    assert text.splitlines()[0] == "job_id,node,gpus,gpu"
+    assert "s,n" in text and ":0.5@" in to_csv(plan)
+
+
+def test_a_guarantee_that_no_nodes_hold() -> None:
+    """Two jobs of 3 fit 8 GPUs, but not two nodes of 4 with a firm job of 2 on each: the plan says
+    what the tenant is owed."""
+    firm = [job(f"f{i}", 2, "p", preemptible=False) for i in range(2)]
+    jobs = [*firm, job("g", 4, tenant="t")]
+    round_ = problem(
+        jobs,
+        [4, 4],
+        {"f0": {"n0": 2}, "f1": {"n1": 2}},
+        tenants=[allocator.Tenant("t", guaranteed_gpus=4), allocator.Tenant("default")],
+    )
+    plan = allocator.solve(round_)
+    assert plan.job("g").gpus == 0
+    assert any('guaranteed to tenant "t": it is owed 0' in text for text in plan.warnings)
+
+
+def test_rounds_without_nodes_have_no_places() -> None:
+    """plan.json is as before."""
+    plan = allocator.solve(Problem.read("data/snapshots/demo"))
+    assert plan.placement is None and set(plan.jobs["nodes"]) == {None}
+    assert "placement" not in plan.to_dict()

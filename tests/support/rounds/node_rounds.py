@@ -1,0 +1,203 @@
+"""Random rounds with nodes: odd sizes, drained nodes, racks, shares of a GPU, CPUs and memory."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import numpy as np
+
+from allocator.domain.problem import Problem
+from allocator.domain.records import (
+    Job,
+    Node,
+    Placement,
+    Pool,
+    Rate,
+    Tenant,
+    snapshot_of_records,
+)
+from allocator.domain.rules.snapshot_rules import validate
+from allocator.domain.snapshot import Snapshot
+
+SIZES = (1, 1, 2, 3, 4, 5, 6, 8, 12, 16)
+SHARES = (0.25, 0.3, 0.5, 0.6, 0.75)
+
+
+def node_snapshot(seed: int, *, jobs: int = 30, nodes: int = 6, pools: int = 3) -> Snapshot:
+    """Return a round whose running jobs are placed at random, scattered over their pools.
+
+    `jobs` and `nodes` (of a pool) and `pools` are the most there are.
+    """
+    rng = np.random.default_rng(seed)
+    machines = _Machines(rng, int(rng.integers(1, pools + 1)), nodes)
+    owners = ("red", "blue", "green")
+    every = [machines.job(rng, i, owners) for i in range(int(rng.integers(2, jobs + 1)))]
+    rates = [
+        Rate(model, kind, k, round(base * k**power, 4))
+        for model, power in (("m0", 0.6), ("m1", 0.8), ("m2", 0.95))
+        for kind, base in (("A", 3.0), ("B", 2.0))
+        for k in sorted(set(SIZES))
+    ]
+    tenants = [
+        Tenant(
+            name,
+            max_gpus=_pick(rng, None, None, 10, 20),
+            guaranteed_gpus=_pick(rng, 0, 0, 0, 2, 4),
+        )
+        for name in owners
+    ]
+    config: dict[str, Any] = {"now_s": 1000.0, "topology": {"levels": ["rack", "block"]}}
+    if rng.random() < 0.3:
+        config["max_changes"] = int(rng.integers(0, 6))
+    if rng.random() < 0.3:
+        config["budget_per_hour"] = float(rng.integers(5, 60))
+    return snapshot_of_records(
+        f"nodes-{seed}",
+        config,
+        {
+            "jobs": every,
+            "pools": machines.pools,
+            "rates": rates,
+            "tenants": tenants,
+            "nodes": machines.nodes,
+            "placements": machines.placements,
+        },
+    )
+
+
+def node_round(seed: int, **most: int) -> Problem:
+    """Return `node_snapshot` as a checked problem."""
+    return validate(node_snapshot(seed, **most))
+
+
+def _pick(rng: np.random.Generator, *choices: Any) -> Any:
+    return choices[int(rng.integers(len(choices)))]
+
+
+class _Machines:
+    """Pools and nodes, and what is free on them."""
+
+    def __init__(self, rng: np.random.Generator, pools: int, most: int) -> None:
+        self.pools, self.nodes, self.placements = list[Pool](), list[Node](), list[Placement]()
+        self._limited = bool(rng.random() < 0.5)
+        for p in range(pools):
+            per, mine = _pick(rng, 2, 4, 8, 8), list[Node]()
+            for i in range(int(rng.integers(1, most + 1))):
+                gpus = per if rng.random() < 0.8 else int(rng.integers(1, per + 1))
+                mine.append(
+                    Node(
+                        f"n{p}-{i}",
+                        f"p{p}",
+                        gpus,
+                        state=_pick(rng, *["up"] * 8, "drain", "down"),
+                        rack=f"r{i % 3}",
+                        cpus=_pick(rng, None, 4 * gpus, 8 * gpus) if self._limited else None,
+                        host_memory_gb=_pick(rng, None, 64 * gpus) if self._limited else None,
+                        labels={"block": f"b{i % 2}"},
+                    )
+                )
+            self.nodes += mine
+            total = sum(node.gpus for node in mine)
+            price = _pick(rng, 0.0, 1.0, 2.5)
+            self.pools.append(
+                Pool(f"p{p}", "AB"[p % 2], total, gpus_per_node=per, price_per_gpu_hour=price)
+            )
+        self._free = {node.node: node.gpus for node in self.nodes}
+        self._cpus = {node.node: node.cpus or math.inf for node in self.nodes}
+        self._memory_gb = {node.node: node.host_memory_gb or math.inf for node in self.nodes}
+        self._shares: dict[tuple[str, int], float] = {}
+
+    def job(self, rng: np.random.Generator, number: int, owners: tuple[str, ...]) -> Job:
+        """Return a job that waits, or that runs where GPUs were free."""
+        most = _pick(rng, *SIZES)
+        share = _pick(rng, *SHARES) if rng.random() < 0.2 else None
+        most = most if share is None else 1
+        least = 1 if rng.random() < 0.6 else most
+        sizes = {least, most, *rng.integers(least, most + 1, 2).tolist()}
+        values: dict[str, Any] = {
+            "submitted_s": float(rng.integers(0, 1000)),
+            "remaining_work": float(_pick(rng, 500, 2000, 8000)),
+            "max_gpus": most,
+            "min_gpus": least,
+            "sizes": sorted(sizes),
+            "tenant": _pick(rng, *owners),
+            "weight": _pick(rng, 0.5, 1.0, 1.0, 2.0),
+            "resizes_left": _pick(rng, *[None] * 6, 0, 1),
+            "restart_s": _pick(rng, None, 0.0, 60.0),
+            "gpu_fraction": share,
+            "placement": _pick(
+                rng, *["packed"] * 4, "spread", "same_rack", "prefer_rack", "same_block"
+            ),
+        }
+        if self._limited:
+            values |= {"cpus_per_gpu": _pick(rng, 0.0, 3.0, 4.0, 8.0)}
+            values |= {"host_memory_gb_per_gpu": _pick(rng, 0.0, 32.0, 64.0)}
+        job = Job(f"j{number}", _pick(rng, "m0", "m1", "m2"), **values)
+        if rng.random() < 0.55:
+            return self._run(rng, job, int(rng.integers(least, most + 1)))
+        return job
+
+    def _run(self, rng: np.random.Generator, job: Job, gpus: int) -> Job:
+        pool = _pick(rng, *self.pools).pool
+        mine = [node for node in self.nodes if node.pool == pool]
+        mine = [mine[i] for i in rng.permutation(len(mine)).tolist()]
+        found = self._share(job, mine) if job.gpu_fraction else self._whole(job, mine, gpus)
+        if not found:
+            return job
+        if rng.random() < 0.95:  # else its nodes are unknown
+            self.placements += found
+        firm = job.placement == "packed" and rng.random() < 0.3
+        return dataclasses.replace(
+            job,
+            state="running",
+            pool=pool,
+            gpus=1 if job.gpu_fraction else gpus,
+            preemptible=not firm,
+        )
+
+    def _whole(self, job: Job, nodes: list[Node], gpus: int) -> list[Placement]:
+        left, found = gpus, list[Placement]()
+        for node in nodes:
+            fit = min(left, self._free[node.node])
+            for limit, each in (
+                (self._cpus[node.node], job.cpus_per_gpu),
+                (self._memory_gb[node.node], job.host_memory_gb_per_gpu),
+            ):
+                if each > 0 and math.isfinite(limit):
+                    fit = min(fit, int(limit // each))
+            if fit > 0:
+                found.append(Placement(job.job_id, node.node, fit))
+                left -= fit
+        if left:
+            return []
+        for place in found:
+            self._free[place.node] -= place.gpus
+            self._use(job, place.node, place.gpus)
+        return found
+
+    def _share(self, job: Job, nodes: list[Node]) -> list[Placement]:
+        share = job.gpu_fraction or 0.0
+        for node in nodes:
+            name = node.node
+            if (
+                self._cpus[name] < job.cpus_per_gpu
+                or self._memory_gb[name] < job.host_memory_gb_per_gpu
+            ):
+                continue
+            split = [g for n, g in self._shares if n == name]
+            gpu = next((g for g in split if self._shares[name, g] + share <= 1 + 1e-9), None)
+            if gpu is None and self._free[name] > 0:
+                gpu = next(g for g in range(node.gpus) if g not in split)
+                self._free[name] -= 1
+                self._shares[name, gpu] = 0.0
+            if gpu is not None:
+                self._shares[name, gpu] += share
+                self._use(job, name, 1)
+                return [Placement(job.job_id, name, 1, gpu=gpu)]
+        return []
+
+    def _use(self, job: Job, node: str, gpus: int) -> None:
+        self._cpus[node] -= gpus * job.cpus_per_gpu
+        self._memory_gb[node] -= gpus * job.host_memory_gb_per_gpu

@@ -1,0 +1,138 @@
+"""The best plan of a tiny round on nodes, by trying every option of every job on every node."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from allocator.domain.problem import Problem
+from allocator.options.instance_building import CompiledRound, compile_round
+from allocator.policies.free_capacity import keeps_rules
+
+Spot = tuple[tuple[int, int, int], ...]  # node, GPUs, number of the GPU (-1 = whole GPUs)
+EPS = 1e-9
+
+
+def best_value(problem: Problem) -> float:
+    """Return the largest value of a plan that keeps every rule, -inf if there is none."""
+    return _Search(compile_round(problem, prunes=False).with_moves()).find()
+
+
+class _Search:
+    def __init__(self, round_: CompiledRound) -> None:
+        self.round, self.problem = round_, round_.problem
+        self.best, self.choice = -math.inf, np.full(len(self.problem.jobs), -1)
+        nodes = self.problem.nodes
+        self.free = [int(k) for k in nodes.gpus]
+        self.cpus, self.memory_gb = nodes.cpus.tolist(), nodes.host_memory_gb.tolist()
+        self.shares: dict[tuple[int, int], float] = {}
+        i = round_.instance
+        top = [
+            float(max([0.0, *i.value[i.start[j] : i.start[j + 1]]]))
+            for j in range(len(i.mandatory))
+        ]
+        self.rest = [*np.cumsum(top[::-1])[::-1].tolist(), 0.0]
+        # running jobs first, so that what stays is not in the way
+        running = {int(j) for j in self.problem.placements.job}
+        self.order = sorted(range(len(top)), key=lambda j: j not in running)
+        self.rest = [sum(top[j] for j in self.order[at:]) for at in range(len(top) + 1)]
+
+    def find(self) -> float:
+        self._next(0, 0.0)
+        return self.best
+
+    def _next(self, at: int, value: float) -> None:
+        if value + self.rest[at] <= self.best + EPS:
+            return
+        i = self.round.instance
+        if at == len(self.order):
+            if keeps_rules(i, self.choice):
+                self.best = value
+            return
+        j = self.order[at]
+        for o in sorted(range(i.start[j], i.start[j + 1]), key=lambda o: -i.value[o]):
+            self.choice[j] = o
+            for spot in self._spots(j, o):
+                self._change(j, spot, 1)
+                self._next(at + 1, value + float(i.value[o]))
+                self._change(j, spot, -1)
+        self.choice[j] = -1
+        self._next(at + 1, value)
+
+    def _spots(self, j: int, o: int) -> Iterator[Spot]:
+        """Yield every place of an option that is free now."""
+        i, p, placed = self.round.instance, self.problem, self.problem.placements
+        pool, k = int(i.pool[o]), int(i.gpus[o])
+        rows = np.flatnonzero(placed.job == j)
+        held = tuple(
+            zip(
+                placed.node[rows].tolist(),
+                placed.gpus[rows].tolist(),
+                placed.gpu[rows].tolist(),
+                strict=True,
+            )
+        )
+        if not p.has_nodes[pool]:
+            yield ()
+        elif i.keep[o] and held:
+            if all(p.nodes.state[n] != 0 for n, _, _ in held) or self._fits(j, held):
+                yield held
+        else:
+            mine = [
+                n for n in range(len(p.nodes)) if p.nodes.pool[n] == pool and p.nodes.state[n] == 0
+            ]
+            yield from (spot for spot in self._fresh(j, k, pool, mine) if self._fits(j, spot))
+
+    def _fresh(self, j: int, k: int, pool: int, mine: list[int]) -> Iterator[Spot]:
+        p, wish = self.problem, self.problem.jobs.placement[j]
+        if not math.isnan(p.jobs.gpu_fraction[j]):
+            for n in mine:
+                split = sorted({g for m, g in self.shares if m == n})
+                new = [g for g in range(p.nodes.gpus[n]) if g not in split][:1]
+                yield from (((n, 1, g),) for g in (*split, *new))
+            return
+        most = math.ceil(k / p.pools.gpus_per_node[pool]) if wish == "packed" else len(mine)
+        for count in range(1, min(most, len(mine), k) + 1):
+            for nodes in itertools.combinations(mine, count):
+                labels = [level.label for level in p.levels if wish == f"same_{level.name}"]
+                if labels and len({labels[0][n] for n in nodes}) > 1:
+                    continue
+                for cuts in itertools.combinations(range(1, k), count - 1):
+                    sizes = np.diff([0, *cuts, k]).tolist()
+                    yield tuple(zip(nodes, sizes, [-1] * count, strict=True))
+
+    def _fits(self, j: int, spot: Spot) -> bool:
+        jobs = self.problem.jobs
+        for n, k, g in spot:
+            if self.problem.nodes.state[n] != 0:
+                continue
+            if k * jobs.cpus_per_gpu[j] > self.cpus[n] + EPS:
+                return False
+            if k * jobs.host_memory_gb_per_gpu[j] > self.memory_gb[n] + EPS:
+                return False
+            if g >= 0 and (n, g) in self.shares:
+                if self.shares[n, g] + jobs.gpu_fraction[j] > 1 + EPS:
+                    return False
+            elif self.free[n] < k:
+                return False
+        return True
+
+    def _change(self, j: int, spot: Spot, sign: int) -> None:
+        jobs = self.problem.jobs
+        for n, k, g in spot:
+            self.cpus[n] -= sign * k * jobs.cpus_per_gpu[j]
+            self.memory_gb[n] -= sign * k * jobs.host_memory_gb_per_gpu[j]
+            if g < 0:
+                self.free[n] -= sign * k
+                continue
+            before = self.shares.get((n, g), 0.0)
+            after = before + sign * float(jobs.gpu_fraction[j])
+            if (n, g) not in self.shares:
+                self.free[n] -= 1
+            self.shares[n, g] = after
+            if after <= EPS:
+                del self.shares[n, g]
+                self.free[n] += 1
