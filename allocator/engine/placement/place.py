@@ -322,7 +322,7 @@ class _Placing:
         taken, left = 0, OPENINGS
         for o in offers[np.argsort(-density, kind="stable")][:OFFERS].tolist():
             j = int(i.job[o])
-            before = int(now[j])
+            before = int(self.choice[j])
             if i.value[o] <= (i.value[before] if before >= 0 else 0.0) + EPS:
                 continue
             done = self._swap(j, before, o)
