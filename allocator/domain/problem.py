@@ -425,6 +425,28 @@ NO_CHANGES = Changes(np.zeros(0), _NONE, _NONE, np.zeros(0))
 
 
 @dataclass(frozen=True)
+class Finished:
+    """Jobs that are done, from which the sizes of others are learned; arrays (F,).
+
+    Attributes
+    ----------
+    model : (F,)
+        Index into Problem.models.
+    total_work : (F,)
+        Work of the whole job, in the unit of the model.
+    """
+
+    model: Ints
+    total_work: Floats
+
+    def __len__(self) -> int:
+        return len(self.model)
+
+
+NO_FINISHED = Finished(np.zeros(0, dtype=np.int64), np.zeros(0))
+
+
+@dataclass(frozen=True)
 class Problem:
     """One round, ready to decide. It is immutable and made by `validate` only."""
 
@@ -462,6 +484,10 @@ class Problem:
     size_error: float = 0.5
     # announced changes of the pools after now_s; the hard rules concern now only
     announced: Changes = NO_CHANGES
+    # jobs that are done: what is expected of others where sizes are unknown
+    finished: Finished = NO_FINISHED
+    # whether nothing but a job's own work so far says how much is left, (J,); None = of no job
+    guessed: Bools | None = None
     # where the nodes stand, the nearest level first
     levels: tuple[Level, ...] = ()
 

@@ -3,12 +3,28 @@
     known       the value of the column
     predicted   E[S | S > a] - a, where the size S is log-normal about total_work and the standard
                 deviation of ln S is size_error
-    unknown     a + D x (rate at requested_gpus on the slowest type of the cluster)
+    unknown     learned from the other jobs of the same model, see below
 
-a = total_work - remaining_work is the work done so far, which is always known. D is the interval. A
-job of unknown size that has run for some time is expected to run for that time again, as measured
-of processes (Harchol-Balter and Downey, TOCS 1997). This is the mean rest of a Pareto size with
-exponent 2. D x rate stands for the least that a job needs.
+a = total_work - remaining_work is the work done so far, which is always known.
+
+Unknown sizes. Each job of the same model that is done, of work F_i, stands for a log-normal size
+S_i with median F_i. One guess stands for everything else. With P_i = P(S_i > a)
+
+    remaining = (g G + sum over i of P_i E[S_i - a | S_i > a]) / (g + sum over i of P_i)
+    G = 2 max(a, M) - a + x        g = (x / (a + x))^2
+    x = D x (rate at requested_gpus on the slowest type of the cluster)
+    M = the most work that any unfinished job of the model has done
+
+D is the interval. The guess G says that a job of unknown size that has run for some time will run
+for that time again, as measured of processes (Harchol-Balter and Downey, TOCS 1997). This is the
+mean rest of a Pareto size with exponent 2, and g is the probability that such a job is still there.
+x stands for the least that a job needs. Another job of the model that has done more work and is not
+done shows that this one will need as much: without M the first jobs of a long model would all
+count as nearly done.
+
+The deviation of ln S_i is max(0.1, sd n^(-1/5), 0.5 / n) for n finished jobs whose logarithms have
+the deviation sd: the rule of thumb for kernels (Silverman, "Density Estimation", 1986, section
+3.4.1), and half a size for a single job. At most SIZES quantiles stand for the finished jobs.
 """
 
 from __future__ import annotations
@@ -17,10 +33,12 @@ import dataclasses
 
 import numpy as np
 
-from allocator.domain.problem import Floats, Problem
+from allocator.domain.problem import Bools, Finished, Floats, Ints, Problem
 from allocator.performance.table import RateTable
 
 LEAST = 1e-6  # share of the work done so far: no job is expected to end at once
+SIZES = 16  # sizes that stand for all finished jobs of a model
+NARROWEST, FIRST = 0.1, 0.5  # deviation of ln S_i: the least; of a single finished job
 
 
 def estimate_sizes(problem: Problem) -> Problem:
@@ -30,21 +48,24 @@ def estimate_sizes(problem: Problem) -> Problem:
     """
     if problem.sizes == "known" or not len(problem.jobs):
         return problem
-    done = problem.jobs.total_work - problem.jobs.remaining_work
-    left = (
-        expected_remaining(done, problem.jobs.total_work, problem.size_error)
-        if problem.sizes == "predicted"
-        else done + _default_work(problem)
-    )
+    jobs = problem.jobs
+    done = jobs.total_work - jobs.remaining_work
+    guessed = None
+    if problem.sizes == "predicted":
+        left = expected_remaining(done, jobs.total_work, problem.size_error)
+    else:
+        left = learned_remaining(jobs.model, done, _least_work(problem), problem.finished)
+        guessed = is_alone_in_model(jobs.model, problem.finished)
     left = np.maximum(left, LEAST * done)
     return dataclasses.replace(
         problem,
         sizes="known",
-        jobs=dataclasses.replace(problem.jobs, remaining_work=left, total_work=done + left),
+        guessed=guessed,
+        jobs=dataclasses.replace(jobs, remaining_work=left, total_work=done + left),
     )
 
 
-def expected_remaining(done: Floats, predicted: Floats, error: float) -> Floats:
+def expected_remaining(done: Floats, predicted: Floats, error: float | Floats) -> Floats:
     """Return the mean of S - a given S > a, (J,).
 
     With z = ln(a / predicted) / e it is predicted exp(e^2 / 2) Phi(e - z) / Phi(-z) - a.
@@ -55,18 +76,86 @@ def expected_remaining(done: Floats, predicted: Floats, error: float) -> Floats:
         a >= 0.
     predicted : (J,)
         Median of S, > 0.
-    error : float
+    error : float or (J,)
         e > 0, standard deviation of ln S.
     """
     from scipy.special import log_ndtr
 
-    begun = done > 0
-    z = np.where(begun, (np.log(np.where(begun, done, 1.0)) - np.log(predicted)) / error, -np.inf)
-    share = np.where(begun, log_ndtr(error - z) - log_ndtr(-z), 0.0)
+    z = _deviations(done, predicted, error)
+    share = np.where(done > 0, log_ndtr(error - z) - log_ndtr(-z), 0.0)
     return np.asarray(predicted * np.exp(0.5 * error**2 + share) - done, dtype=np.float64)
 
 
-def _default_work(problem: Problem) -> Floats:
+def learned_remaining(model: Ints, done: Floats, least: Floats, finished: Finished) -> Floats:
+    """Return the work (J,) expected to be left, as the module describes for unknown sizes.
+
+    Parameters
+    ----------
+    model : (J,)
+        Models of the unfinished jobs.
+    done : (J,)
+        a, their work so far.
+    least : (J,)
+        x > 0.
+    finished : Finished
+        Jobs that are done.
+    """
+    from scipy.special import log_ndtr
+
+    models = 1 + int(max(model.max(initial=-1), finished.model.max(initial=-1)))
+    most = np.zeros(models)
+    np.maximum.at(most, model, done)
+    guess = 2.0 * np.maximum(done, most[model]) - done + least
+    number = np.bincount(finished.model, minlength=models)
+    taught = np.flatnonzero(number[model] > 0)
+    if not len(taught):
+        return guess
+    log_size, deviation = _quantiles(finished, number)
+    m, a, e = model[taught], done[taught, None], deviation[model[taught], None]
+    size = np.exp(log_size[m])  # (taught, SIZES)
+    alive = np.exp(log_ndtr(-_deviations(a, size, e))) * (number[m] / SIZES)[:, None]
+    rest = np.maximum(0.0, expected_remaining(np.broadcast_to(a, size.shape), size, e))
+    still = (least[taught] / (done[taught] + least[taught])) ** 2
+    out = guess.copy()
+    out[taught] = (still * guess[taught] + (alive * rest).sum(axis=1)) / (still + alive.sum(axis=1))
+    return out
+
+
+def is_alone_in_model(model: Ints, finished: Finished) -> Bools:
+    """Return for which jobs (J,) no other job of the model is known, finished or not."""
+    models = 1 + int(max(model.max(initial=-1), finished.model.max(initial=-1)))
+    number = np.bincount(finished.model, minlength=models) + np.bincount(model, minlength=models)
+    return np.asarray(number[model] == 1)
+
+
+def _quantiles(finished: Finished, number: Ints) -> tuple[Floats, Floats]:
+    """Return SIZES quantiles of ln F of each model (M, SIZES), and the deviation of ln S_i (M,).
+
+    `number` (M,) is the number of finished jobs of each model.
+    """
+    log = np.log(finished.total_work)
+    order = np.lexsort((log, finished.model))
+    first = np.cumsum(number) - number
+    at = first[:, None] + (
+        (np.arange(SIZES) + 0.5) / SIZES * np.maximum(number, 1)[:, None]
+    ).astype(np.int64)
+    log_size = log[order][np.minimum(at, len(log) - 1)]
+    n = np.maximum(number, 1)
+    mean = np.bincount(finished.model, log, minlength=len(n)) / n
+    square = np.bincount(finished.model, (log - mean[finished.model]) ** 2, minlength=len(n)) / n
+    deviation = np.maximum.reduce(
+        [np.full(len(n), NARROWEST), np.sqrt(square) * n**-0.2, FIRST / n]
+    )
+    return log_size, deviation
+
+
+def _deviations(done: Floats, median: Floats, error: float | Floats) -> Floats:
+    """Return ln(a / median) / e, -inf where nothing is done."""
+    with np.errstate(divide="ignore"):
+        return np.asarray((np.log(done) - np.log(median)) / error, dtype=np.float64)
+
+
+def _least_work(problem: Problem) -> Floats:
     """Return the work of one interval as requested, (J,), on the slowest type with a rate there.
 
     Without such a type the rate is one unit of work per second.

@@ -77,6 +77,8 @@ class Facts:
         W_j, aged; R_j; the work of the whole job.
     age_s : (J,)
         Seconds since submission, at least 0.
+    guessed : (J,)
+        Whether nothing but a job's own work so far says how much is left.
     attained_gpu_s, restarts : (J,)
         GPU-seconds held so far; starts after the first and changes.
     restart_s, checkpoint_every_s : (J,)
@@ -106,6 +108,7 @@ class Facts:
     weight: Floats
     remaining_work: Floats
     total_work: Floats
+    guessed: Bools
     age_s: Floats
     attained_gpu_s: Floats
     restarts: Ints

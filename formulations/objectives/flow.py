@@ -15,6 +15,17 @@ speeding it up takes GPUs from waiting jobs. T, the mean time that jobs take alo
 the queue: delay counts more where jobs wait for many times what they take alone. This bounds how
 long a job is passed over. A job that needs q times the cluster time R / C of new jobs of its weight
 comes before them in Smith's order once it is delayed by 0.8 T (q - 1).
+
+All this needs an estimate of what is left. Where nothing but the job's own work so far says how
+much that is (no other job of its model is known), the value is
+
+    v_o = X v_o of `utility`, with spread pauses
+    X   = sum of the values above / sum of the values of `utility`, both of the guessed jobs that
+          do an interval of work on their slowest options
+
+A value that is linear in work does not forgive wrong estimates: it gives all GPUs to the job that
+seems to be shortest, and moves them when the estimate moves. In `utility` each doubling of the
+speed adds less, and only the GPU time that a job has had counts. X brings both to the same scale.
 """
 
 from __future__ import annotations
@@ -22,7 +33,7 @@ from __future__ import annotations
 import numpy as np
 
 from formulations.model.linear import Floats
-from formulations.objectives import Objective, completion, response
+from formulations.objectives import Objective, completion, response, utility
 from formulations.objectives.context import Context, fastest, measure_whole_jobs
 
 TAIL = 0.8  # a delay of TAIL x T doubles a weight; measured in docs/default.md
@@ -31,7 +42,25 @@ TAIL = 0.8  # a delay of TAIL x T doubles a weight; measured in docs/default.md
 def value(c: Context) -> Floats:
     """Return the values (n,) of options."""
     weighed = by_delay(c)
-    return response.hours_saved(weighed, completion.work_price(weighed), c.lasting_work)
+    sized = response.hours_saved(weighed, completion.work_price(weighed), c.lasting_work)
+    guessed = c.facts.guessed
+    if not guessed.any():
+        return sized
+    unsized = exchange_rate(c) * utility.value_of_work(c, c.lasting_work)
+    return np.where(guessed[c.job], unsized, sized)
+
+
+@measure_whole_jobs
+def exchange_rate(c: Context) -> float:
+    """Return X, the hours saved for a unit of `utility`, 0 without jobs of guessed sizes."""
+    f, slowest = c.facts, utility.slowest(c)
+    able = np.flatnonzero(f.guessed & np.isfinite(slowest))
+    if not len(able):
+        return 0.0
+    work = np.minimum(slowest[able] * f.interval_s, f.remaining_work[able])
+    hours = completion.work_price(by_delay(c))[able] * work
+    units = utility.fresh_weight(c)[able] * np.log1p(utility.STEEP)
+    return float(hours.sum() / units.sum())
 
 
 def linear(c: Context) -> tuple[Floats, Floats]:

@@ -25,9 +25,18 @@ NEW_GPU_S = 600.0  # GPU-seconds after which a job counts 1/sqrt(2) of a new one
 
 def value(c: Context) -> Floats:
     """Return the values (n,) of options."""
-    speed = c.done / (slowest(c)[c.job] * c.facts.interval_s)
-    fresh = np.sqrt(1.0 + c.facts.attained_gpu_s[c.job] / NEW_GPU_S)
-    return np.asarray(c.weight * np.log1p(STEEP * speed) / fresh)
+    return value_of_work(c, c.done)
+
+
+def value_of_work(c: Context, done: Floats) -> Floats:
+    """Return the values (n,) of options that do the work `done` (n,) in the interval."""
+    speed = done / (slowest(c)[c.job] * c.facts.interval_s)
+    return np.asarray(fresh_weight(c)[c.job] * np.log1p(STEEP * speed))
+
+
+def fresh_weight(c: Context) -> Floats:
+    """Return W_j / sqrt(1 + A_j / 600), shape (J,)."""
+    return c.facts.weight / np.sqrt(1.0 + c.facts.attained_gpu_s / NEW_GPU_S)
 
 
 @measure_whole_jobs
