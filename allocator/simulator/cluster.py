@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from allocator.domain.problem import NO_NODES, NO_PLACEMENTS, Ints, Problem, State
+from allocator.domain.problem import NO_NODES, NO_PLACEMENTS, Finished, Ints, Problem, State
 from allocator.domain.workload import Workload
 from allocator.engine.decision import Decision
 from allocator.loop.ticks import latest_tick
 from allocator.market import books
 from allocator.simulator.options import SimulationOptions
+from allocator.simulator.speed_beliefs import SpeedBeliefs
 from allocator.simulator.world import World
 
 # rounds in a row without any running or coming job after which the run ends
@@ -32,6 +33,7 @@ class TraceDrivenCluster:
 
     def __init__(self, workload: Workload, options: SimulationOptions) -> None:
         self.world = World(workload, options)
+        self._beliefs = None if options.speeds == "known" else SpeedBeliefs(self.world)
         self._problem = workload.problem
         self._start = self.last = workload.problem.now_s
         # books of the long-run budgets, as of the last round
@@ -128,8 +130,20 @@ class TraceDrivenCluster:
             levels=(),
             announced=w.workload.changes.between(w.now, w.now + w.options.announce_s),
         )
+        problem = dataclasses.replace(problem, finished=self._list_finished())
+        if self._beliefs is not None:
+            self._beliefs.observe()
+            w.follow_training()
+            rates, curves = self._beliefs.believed()
+            problem = dataclasses.replace(problem, rates=rates, curves=curves)
         self.update_books(problem)
         return books.apply_books(problem, self.books)
+
+    def _list_finished(self) -> Finished:
+        """Return the jobs that are done."""
+        jobs = self._problem.jobs
+        done = np.flatnonzero(~np.isnan(self.world.finished_s))
+        return Finished(jobs.model[done], jobs.total_work[done])
 
     def update_books(self, problem: Problem) -> None:
         """Bring the books of the long-run budgets up to the problem's time."""

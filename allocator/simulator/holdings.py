@@ -283,7 +283,9 @@ class Holdings:
             self.primary[jobs],
             self.colocated_job[jobs],
         )
-        return np.asarray(believed_rate * self.speed_error[jobs], dtype=np.float64)
+        share_done = 1.0 - self.remaining[jobs] / self.workload.problem.jobs.total_work[jobs]
+        growth = self.ground_truth.growth(self.gpus[jobs], share_done)
+        return np.asarray(believed_rate * self.speed_error[jobs] * growth, dtype=np.float64)
 
     def _unsaved_work(self, jobs: Ints, at: Floats) -> Floats:
         """Return the work that running jobs have done since their last checkpoint, (n,)."""

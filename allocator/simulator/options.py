@@ -12,6 +12,7 @@ from allocator.solvers.effort import GAP
 
 VICTIMS = ("youngest", "random")
 CHECKPOINTS = ("given", "young-daly")
+SPEEDS = ("known", "noisy", "learned")
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,11 @@ class SimulationOptions:
     budget_average, budget_amount, budget_window_s : float, optional
         Long-run budget instead of the workload's: US dollars per hour on average, in windows of so
         many seconds; or US dollars until `until_s`.
+    speeds : str
+        What policies know of speeds. "known": the truth, or what `misjudged` and `noise` leave of
+        it. "learned": the speed of a model at its smallest size, and what is fitted to the jobs of
+        the model that have run. "noisy": a profile that is wrong by `misjudged` for each model and
+        GPU type, corrected by what is observed. See simulator/speed_beliefs.py.
     misjudged, noise : float
         Standard deviation of log(true speed / believed speed) of each job on each GPU type, and of
         each start of an allocation anew.
@@ -92,6 +98,7 @@ class SimulationOptions:
     interval_s: float | None = None
     ageing_s: float | None = None
     horizon: int | None = None
+    speeds: str = "known"
     misjudged: float = 0.0
     misjudged_sizes: float = 0.0
     noise: float = 0.0
@@ -147,7 +154,12 @@ class SimulationOptions:
         for name in ("spot_batch", "spot_burst"):
             if not 1 <= getattr(self, name) < math.inf:
                 raise UsageError(f"{name} {getattr(self, name)} must be at least 1")
-        for name, choices in (("victims", VICTIMS), ("checkpoints", CHECKPOINTS), ("sizes", SIZES)):
+        for name, choices in (
+            ("victims", VICTIMS),
+            ("checkpoints", CHECKPOINTS),
+            ("sizes", SIZES),
+            ("speeds", SPEEDS),
+        ):
             if getattr(self, name) not in (None, *choices):
                 raise UsageError(
                     f'{name} "{getattr(self, name)}" must be one of {", ".join(choices)}'
@@ -161,6 +173,7 @@ class SimulationOptions:
         return (
             self.misjudged > 0
             or self.misjudged_sizes > 0
+            or self.speeds != "known"
             or self.noise > 0
             or self.failures_per_gpu_hour > 0
             or self.startup_spread > 0

@@ -13,7 +13,10 @@ from scipy.special import ndtri
 
 from allocator.domain.problem import Floats, Ints
 
-MISJUDGED, NOISE, FAILURE, REVOCATION, EVENT, VICTIM, STARTUP, SIZE = range(1, 9)  # streams
+# streams
+MISJUDGED, NOISE, FAILURE, REVOCATION, EVENT, VICTIM, STARTUP, SIZE, PROFILE, OBSERVED = range(
+    1, 11
+)
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 

@@ -86,6 +86,10 @@ class World(Holdings):
                 break
         self._admit_arrivals()
 
+    def follow_training(self) -> None:
+        """Give running jobs the speed that they have at this point of their training."""
+        self._update_rates(self.active[self.pool[self.active] >= 0], self.now)
+
     def is_moved(self, jobs: Ints, pool: Ints, gpus: Ints, primary: Ints) -> Bools:
         """Return which jobs would not stay on the same GPUs if they had this allocation, (n,)."""
         other: Bools = (self.pool[jobs] != pool) | (self.gpus[jobs] != gpus)
