@@ -1,0 +1,288 @@
+"""The default where nobody knows: sizes unknown, speeds learned while jobs run.
+
+    # a JSON line per simulation; those that FILE has are not run again
+    python scripts/studies/measure_learned.py run FILE --first 100 --seeds 10
+    python scripts/studies/measure_learned.py run FILE --policies greedy,afs --first 100 --seeds 2
+    # one part left out at a time
+    python scripts/studies/measure_learned.py ablation FILE --first 100 --seeds 5
+    # Markdown for docs/learned.md
+    python scripts/studies/measure_learned.py table FILE
+
+Every policy gets the same jobs, the same truth, the same observations and the same fits
+(allocator/simulator/speed_beliefs.py). Sizes are unknown to all; only `mip` looks at what is
+expected of them. Jobs arrive for eight hours on the cluster of Sia (`heterogeneous`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from allocator.bench.machine import machine
+from allocator.bench.paired import compare
+from allocator.bench.workloads import generate
+from allocator.performance import sizes as estimates
+from allocator.simulator import SimulationOptions, simulate
+
+BASELINES = (
+    "sia",
+    "greedy",
+    "afs",
+    "ffdl",
+    "equal",
+    "srtf",
+    "las",
+    "maxmin",
+    "static",
+    "greedy-naive",
+)
+OURS = "mip"
+
+
+@dataclass(frozen=True)
+class Place:
+    """A family of workloads at a load, with so many jobs, in rounds of interval_s."""
+
+    family: str
+    load: float
+    jobs: int
+    interval_s: float
+
+    @property
+    def name(self) -> str:
+        """Return the name in the tables."""
+        return f"{self.family}, {self.load:g}, {self.interval_s:g} s"
+
+
+HEAVY = Place("heterogeneous", 40, 320, 60)
+PLACES = (
+    Place("heterogeneous", 20, 160, 60),
+    Place("heterogeneous", 30, 240, 60),
+    HEAVY,
+    Place("heterogeneous", 50, 400, 60),
+    Place("heterogeneous", 40, 320, 300),
+    Place("bursty", 1.4, 200, 60),
+    Place("bursty", 1.4, 200, 300),
+    Place("mixed", 1.3, 150, 60),
+    Place("mixed", 1.3, 150, 300),
+)
+
+
+@dataclass(frozen=True)
+class Part:
+    """The default with one part changed; `without` is a patch that takes the part out."""
+
+    name: str
+    objective: str = "flow"
+    options: Mapping[str, Any] = field(default_factory=dict)
+    without: Callable[[], Any] | None = None
+
+
+@contextmanager
+def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
+    """Replace an attribute for a while."""
+    kept = getattr(owner, name)
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        setattr(owner, name, kept)
+
+
+def guess_alone(model: Any, done: Any, least: Any, finished: Any) -> Any:
+    """Return what is expected of jobs that learn nothing from others."""
+    return done + least
+
+
+def guess_with_finished(model: Any, done: Any, least: Any, finished: Any) -> Any:
+    """Return what is expected of jobs that learn from finished jobs of their model only."""
+    own = np.arange(len(model))
+    alone = estimates.Finished(np.zeros(0, dtype=np.int64), np.zeros(0))
+    out = done + least
+    for m in np.unique(model).tolist():
+        work = finished.total_work[finished.model == m]
+        for j in own[model == m].tolist():
+            one = slice(j, j + 1)
+            known = alone if not len(work) else estimates.Finished(np.zeros(len(work), int), work)
+            out[one] = LEARN(np.zeros(1, dtype=np.int64), done[one], least[one], known)
+    return out
+
+
+LEARN = estimates.learned_remaining
+
+
+def no_one_alone(model: Any, finished: Any) -> Any:
+    """Return that no size is a mere guess, so that `flow` is linear in work for every job."""
+    return np.zeros(len(model), dtype=bool)
+
+
+PARTS = (
+    Part("the default: flow"),
+    Part(
+        "sizes: finished jobs only, not the unfinished ones of the model",
+        without=partial(replaced, estimates, "learned_remaining", guess_with_finished),
+    ),
+    Part(
+        "sizes: attained service only",
+        without=partial(replaced, estimates, "learned_remaining", guess_alone),
+    ),
+    Part(
+        "sizes: guessed, and the concave value",
+        without=partial(
+            replaced,
+            estimates,
+            "is_alone_in_model",
+            lambda model, finished: np.ones(len(model), dtype=bool),
+        ),
+    ),
+    Part("sizes: known", options={"sizes": "known"}),
+    Part("objective utility", "utility"),
+    Part("objective completion", "completion"),
+    Part("speeds: known", options={"speeds": "known"}),
+    Part("speeds: noisy, wrong by 0%", options={"speeds": "noisy"}),
+    Part("speeds: noisy, wrong by 30%", options={"speeds": "noisy", "misjudged": 0.3}),
+    Part("speeds: noisy, wrong by 100%", options={"speeds": "noisy", "misjudged": 1.0}),
+)
+
+
+def main() -> None:
+    """Run simulations or print tables."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("what", choices=("run", "ablation", "table"))
+    parser.add_argument("file", type=Path)
+    parser.add_argument("--policies", default=f"{OURS},sia", help="with commas (default: mip,sia)")
+    parser.add_argument("--places", help="places by number, with commas (default: all)")
+    parser.add_argument("--first", type=int, default=100, help="first seed (default: 100)")
+    parser.add_argument("--seeds", type=int, default=10, help="how many (default: 10)")
+    parser.add_argument("--workers", type=int, default=2, help="simulations at a time (default: 2)")
+    args = parser.parse_args()
+    lines = args.file.read_text().splitlines() if args.file.exists() else []
+    rows = [json.loads(line) for line in lines]
+    if args.what == "table":
+        table(rows)
+        return
+    seeds = range(args.first, args.first + args.seeds)
+    if args.what == "ablation":
+        tasks = [(HEAVY, OURS, part, seed) for seed in seeds for part in range(len(PARTS))]
+    else:
+        chosen = range(len(PLACES)) if args.places is None else map(int, args.places.split(","))
+        places = [PLACES[i] for i in chosen]
+        policies = args.policies.split(",")
+        tasks = [(place, p, 0, seed) for seed in seeds for place in places for p in policies]
+    known = {(r["place"], r["policy"], r["part"], r["seed"]) for r in rows}
+    tasks = [t for t in tasks if (t[0].name, t[1], PARTS[t[2]].name, t[3]) not in known]
+    with ProcessPoolExecutor(args.workers) as pool, args.file.open("a") as out:
+        for row in pool.map(measure, *zip(*tasks, strict=True)):
+            print(json.dumps(row), file=out, flush=True)
+
+
+def measure(place: Place, policy: str, part: int, seed: int) -> dict[str, Any]:
+    """Return the metrics of one simulation, and CPU seconds of a round with its decision."""
+    p = PARTS[part]
+    workload = generate(place.family, seed=seed, load=place.load, jobs=place.jobs).workload()
+    options = SimulationOptions(
+        prove_every=0,
+        seed=seed,
+        interval_s=place.interval_s,
+        objective=p.objective,
+        sizes="unknown",
+        speeds="learned",
+        until_s=workload.problem.now_s + 30 * 86_400.0,
+    )
+    options = replace(options, **p.options)
+    begin = time.process_time()
+    if p.without is None:
+        found = simulate(workload, policy=policy, options=options)
+    else:
+        with p.without():
+            found = simulate(workload, policy=policy, options=options)
+    m = found.metrics
+    return {
+        "place": place.name,
+        "policy": policy,
+        "part": p.name,
+        "seed": seed,
+        "mean": m["jct_s_mean"],
+        "p99": m["jct_s_p99"],
+        "restarts": m["restarts"] / place.jobs,
+        "unfinished": len(found.unfinished),
+        "cpu_s": (time.process_time() - begin) / m["rounds"],
+    }
+
+
+def table(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Print the changes against every baseline, and the effect of each part."""
+    seeds = sorted({r["seed"] for r in rows})
+    print(f"Machine: {machine()}; seeds {seeds[0]} to {seeds[-1]}.\n")
+    print(
+        "| workload, load, rounds | policy | seeds | mean, min | p99, min | restarts a job"
+        " | CPU ms a round | mean of `mip` against it, % | p99, % |\n" + "|---" * 9 + "|"
+    )
+    for place in PLACES:
+        ours = _by_seed(rows, place.name, OURS, PARTS[0].name)
+        for policy in (OURS, *BASELINES):
+            theirs = _by_seed(rows, place.name, policy, PARTS[0].name)
+            common = sorted(set(ours) & set(theirs))
+            if common:
+                pairs = [(ours[s], theirs[s]) for s in common]
+                print(f"| {place.name} | {policy} | {_cells(pairs, policy == OURS)} |")
+    print("\n| changed | seeds | mean, % | p99, % | restarts a job |\n" + "|---" * 5 + "|")
+    base = _by_seed(rows, HEAVY.name, OURS, PARTS[0].name)
+    for part in PARTS:
+        mine = _by_seed(rows, HEAVY.name, OURS, part.name)
+        common = sorted(set(base) & set(mine))
+        if common:
+            change = [
+                100.0
+                * (
+                    np.mean([mine[s][k] for s in common]) / np.mean([base[s][k] for s in common])
+                    - 1.0
+                )
+                for k in ("mean", "p99")
+            ]
+            restarts = np.mean([mine[s]["restarts"] for s in common])
+            print(
+                f"| {part.name} | {len(common)} | {change[0]:+.1f} | {change[1]:+.1f}"
+                f" | {restarts:.2f} |"
+            )
+
+
+def _by_seed(
+    rows: Sequence[Mapping[str, Any]], place: str, policy: str, part: str
+) -> dict[int, Mapping[str, Any]]:
+    wanted = (place, policy, part)
+    return {r["seed"]: r for r in rows if (r["place"], r["policy"], r["part"]) == wanted}
+
+
+def _cells(pairs: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]], is_ours: bool) -> str:
+    """Return the cells of a policy: its own figures, and the change of ours against it."""
+    theirs = {k: np.array([b[k] for _, b in pairs]) for k in ("mean", "p99", "restarts", "cpu_s")}
+    ours = {k: np.array([a[k] for a, _ in pairs]) for k in ("mean", "p99")}
+    own = (
+        f"{len(pairs)} | {theirs['mean'].mean() / 60:.1f} | {theirs['p99'].mean() / 60:.0f}"
+        f" | {theirs['restarts'].mean():.2f} | {1e3 * theirs['cpu_s'].mean():.0f}"
+    )
+    if is_ours:
+        return f"{own} | | "
+    change = {k: 100.0 * (ours[k].mean() / theirs[k].mean() - 1.0) for k in ours}
+    spread = ""
+    if len(pairs) > 1:
+        x = compare(ours["mean"].tolist(), theirs["mean"].tolist())
+        spread = f" ({x.low:+.1f} to {x.high:+.1f})"
+    return f"{own} | {change['mean']:+.1f}{spread} | {change['p99']:+.1f}"
+
+
+if __name__ == "__main__":
+    main()
