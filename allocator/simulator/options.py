@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from allocator.domain.schema.columns import SIZES
+from allocator.domain.schema.columns import SIZES, SPEEDS
 from allocator.domain.settings import checked_horizon
 from allocator.errors import UsageError
 from allocator.solvers.effort import GAP
 
 VICTIMS = ("youngest", "random")
 CHECKPOINTS = ("given", "young-daly")
-SPEEDS = ("known", "noisy", "learned")
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,8 @@ are misjudged.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from builders import problem
@@ -70,25 +72,69 @@ def test_known_sizes_stay_and_unknown_ones_are_as_long_again() -> None:
     assert 5400 < left("predicted") < 1.5 * 5400
 
 
-def test_who_has_had_little_goes_first_where_sizes_are_unknown() -> None:
-    """One GPU for two jobs: the one with less to do where sizes are known, the one that has done
-    less where not.
+def served_on_one_gpu(sizes: str, models: tuple[str, str] = ("m", "m")) -> str:
+    """Who gets the only GPU: j0 has had 89,000 s of it and needs 1,000 more, j1 has had 1,000 and
+    needs 50,000.
     """
+    p = problem(
+        jobs=[
+            {
+                "model": models[0],
+                "remaining_work": 1000,
+                "total_work": 90_000,
+                "attained_gpu_s": 89_000,
+            },
+            {
+                "model": models[1],
+                "remaining_work": 50_000,
+                "total_work": 51_000,
+                "attained_gpu_s": 1000,
+            },
+        ],
+        rates=[{"model": m, "gpu_type": "A", "gpus": 1, "work_per_s": 1.0} for m in ("m", "n")],
+        pools=[{"gpus": 1}],
+        config={"objective": "flow", "sizes": sizes},
+    )
+    found = decide(p).jobs
+    return str(next(n for n, k in zip(found["job_id"], found["gpus"], strict=True) if k))
 
-    def served(sizes: str) -> str:
-        p = problem(
-            jobs=[
-                {"remaining_work": 1000, "total_work": 90_000, "sizes": [1]},
-                {"remaining_work": 50_000, "total_work": 51_000, "sizes": [1]},
-            ],
-            rates={1: 1.0},
-            pools=[{"gpus": 1}],
-            config={"objective": "flow", "sizes": sizes},
-        )
-        jobs = decide(p).jobs
-        return str(next(n for n, k in zip(jobs["job_id"], jobs["gpus"], strict=True) if k))
 
-    assert served("known") != served("unknown")
+def test_who_has_had_little_goes_first_where_sizes_are_unknown() -> None:
+    """With nothing to learn from: each job is the only one of its model."""
+    assert served_on_one_gpu("known", ("m", "n")) == "j0"
+    assert served_on_one_gpu("unknown", ("m", "n")) == "j1"
+
+
+def test_unfinished_jobs_of_a_model_show_how_long_the_others_are() -> None:
+    """Of one model: who has done less will need as much as the other one has had, and more."""
+    assert served_on_one_gpu("unknown") == "j0"
+
+
+def test_guessed_sizes_are_valued_by_the_logarithm_of_the_speed() -> None:
+    """Two jobs, each the only one of its model, on one and two GPUs at speed 1 and 2. One is new.
+    The other has had 1,800 GPU-seconds and counts half of it, as sqrt(1 + 1800 / 600) = 2. So the
+    values are in the proportions ln 10, ln 19, ln 10 / 2, ln 19 / 2, and those of one GPU add up
+    to the hours that `completion` would count.
+    """
+    p = problem(
+        jobs=[
+            {"model": "m", "total_work": 1000, "max_gpus": 2},
+            {"model": "n", "total_work": 1000, "max_gpus": 2, "attained_gpu_s": 1800},
+        ],
+        rates=[
+            {"model": m, "gpu_type": "A", "gpus": k, "work_per_s": float(k)}
+            for m in ("m", "n")
+            for k in (1, 2)
+        ],
+        config={"objective": "flow", "sizes": "unknown", "interval_s": 300, "now_s": 0},
+    )
+    value = option_table(estimate_sizes(p), RateTable.of(p)).value
+    assert (value / value[0]).tolist() == pytest.approx(
+        [1.0, np.log(19) / np.log(10), 0.5, 0.5 * np.log(19) / np.log(10)]
+    )
+    sized = replace(estimate_sizes(p), guessed=None)
+    linear = option_table(sized, RateTable.of(p)).value
+    assert value[[0, 2]].sum() == pytest.approx(linear[[0, 2]].sum())
 
 
 def test_flow_counts_delay_against_what_jobs_take_alone() -> None:

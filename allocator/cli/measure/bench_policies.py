@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from allocator.cli.parsing import add_objective, add_settings, number, parse_integer, words
-from allocator.domain.schema.columns import SIZES
+from allocator.domain.schema.columns import SIZES, SPEEDS
 from allocator.solvers.effort import GAP
 
 if TYPE_CHECKING:
@@ -138,6 +138,7 @@ def add(kinds: Any) -> None:
         "a world that is not as believed (as of `allocator simulate`)"
     )
     world.add_argument("--sizes", choices=SIZES)
+    world.add_argument("--speeds", choices=SPEEDS, default="known")
     for name, unit in (
         ("misjudged", "SIGMA"),
         ("misjudged-sizes", "SIGMA"),
@@ -238,6 +239,7 @@ def parse_tasks(args: argparse.Namespace) -> list[SweepTask]:
         ageing_s=args.ageing,
         horizon=args.horizon,
         react_s=args.react,
+        speeds=args.speeds,
         misjudged=args.misjudged,
         misjudged_sizes=args.misjudged_sizes,
         sizes=args.sizes,

@@ -17,7 +17,7 @@ from allocator.cli.parsing import (
     parse_integer,
     words,
 )
-from allocator.domain.schema.columns import SIZES
+from allocator.domain.schema.columns import SIZES, SPEEDS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -111,6 +111,15 @@ def add(commands: Any) -> None:
         ),
     )
     world = parser.add_argument_group("a world that is not as believed")
+    world.add_argument(
+        "--speeds",
+        choices=SPEEDS,
+        default="known",
+        help=(
+            "what policies know of speeds: the truth; a wrong profile, corrected while jobs run;"
+            " or what they learn while jobs run (default: known)"
+        ),
+    )
     world.add_argument(
         "--misjudged",
         type=number(),
@@ -245,6 +254,7 @@ def call(args: argparse.Namespace) -> int:
         interval_s=args.interval,
         ageing_s=args.ageing,
         horizon=args.horizon,
+        speeds=args.speeds,
         misjudged=args.misjudged,
         misjudged_sizes=args.misjudged_sizes,
         sizes=args.sizes,

@@ -513,6 +513,7 @@ INTERVAL_S = 300.0
 # defaults of workloads and queues, which go on for many rounds: measured in docs/default.md
 OVER_TIME: Mapping[str, Any] = {"objective": "flow", "spread_pauses": True}
 SIZES = ("known", "predicted", "unknown")  # how remaining work is known: performance/sizes.py
+SPEEDS = ("known", "noisy", "learned")  # in simulations: simulator/speed_beliefs.py
 
 CONFIG: tuple[Column, ...] = (
     _number("now_s", "time of the snapshot; default: latest submitted_s", default=RULE),
@@ -548,7 +549,7 @@ CONFIG: tuple[Column, ...] = (
         "sizes",
         ColumnKind.CHOICE,
         "what remaining_work and total_work say: sizes that are known, predicted, or unknown "
-        "(then only what is done counts)",
+        "(then the work done and other jobs of the model count)",
         default="known",
         choices=SIZES,
     ),

@@ -33,7 +33,8 @@ In all but these two `rate` is what revocations and checkpoints leave of the spe
     e           its rate on an equal share of all GPUs, in proportion to weight x weight of the
                 tenant, among jobs with options: the slowest pool of each size, straight lines
                 between sizes, in proportion below the smallest, as the largest above it
-    flow        completion, with weight x (1 + delay / (0.8 x mean)) and spread pauses
+    flow        completion, with weight x (1 + delay / (0.8 x mean)) and spread pauses; of jobs of
+                guessed sizes utility, in hours
     delay       age - (total_work - remaining_work) / rate of the fastest, at least 0; age without
                 options
     mean        interval_s + the mean over the jobs with options of total_work / rate of the fastest
@@ -254,7 +255,12 @@ def _single(s: AuditContext, w: Ways, name: str) -> Floats:
         )
     hours = weight * (problem.interval_s - r.busy) / 3600.0
     if name != "tardiness":
-        return np.asarray(_work_price(s, some, name, weights)[place] * done + hours)
+        value = np.asarray(_work_price(s, some, name, weights)[place] * done + hours)
+        guessed = problem.guessed
+        if name == "flow" and guessed is not None and guessed[some].any():
+            concave = _hours_of_utility(s, weights) * utility(s, j, r.rate * r.working)
+            value = np.where(guessed[j], concave, value)
+        return value
     every = Ways.every(s)
     in_time = np.zeros(len(problem.jobs), dtype=bool)
     in_time[every.job[_risks(s, every)[1] < 1 - 1e-9]] = True
@@ -264,6 +270,18 @@ def _single(s: AuditContext, w: Ways, name: str) -> Floats:
         168.0 * weight * (waited - risk),
         _work_price(s, some, name, weights, ~in_time)[place] * done + hours,
     )
+
+
+def _hours_of_utility(s: AuditContext, weights: Floats) -> float:
+    """Hours of `flow` for a unit of `utility`: an interval of all guessed jobs on their slowest."""
+    problem, jobs = s.problem, s.problem.jobs
+    assert problem.guessed is not None
+    owner, _, _, speed = useful_options(s)
+    chosen = np.array([i for i in np.unique(owner).tolist() if problem.guessed[i]], dtype=np.int64)
+    slowest = np.array([speed[owner == i].min() for i in chosen.tolist()])
+    work = np.minimum(slowest * problem.interval_s, jobs.remaining_work[chosen])
+    hours = _work_price(s, chosen, "flow", weights) * work
+    return float(hours.sum() / utility(s, chosen, slowest).sum())
 
 
 def _risks(s: AuditContext, w: Ways) -> tuple[Floats, Floats]:

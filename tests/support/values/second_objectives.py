@@ -38,13 +38,35 @@ class Objectives(Ways):
         if name == "cost":
             return self.saving(j, w, rate)
         if name == "utility":
-            useful = max(0.0, 1 - w.pause / self.lasts(j, w, rate))
-            x = useful * rate / min(self.seen(j).values())
-            return own * math.log(1 + 9 * x) / math.sqrt(1 + j["attained_gpu_s"] / 600)
+            return self.utility(j, w, rate)
+        if name == "flow" and j.get("guessed"):
+            return self.hours_of_utility() * self.utility(j, w, rate, spread=True)
         if name in ("fairness", "maxmin", "makespan"):
             return self.shared(j, done, busy, name)
         if name == "tardiness" and self.in_time(j):
             return 168 * own * (self.risk(j, None) - self.risk(j, w))
+        least, mine = self.price_of_work(j, name)
+        if name == "flow":
+            done = self.done(j, w, rate, self.lasts(j, w, rate, spread=True))
+        return least * done + mine * (span - busy) / 3600
+
+    def utility(self, j: Row, w: Way, rate: float, spread: bool = False) -> float:
+        """Value of a way in `utility`."""
+        useful = max(0.0, 1 - w.pause / self.lasts(j, w, rate, spread))
+        x = useful * rate / min(self.seen(j).values())
+        return self.weight(j) * math.log(1 + 9 * x) / math.sqrt(1 + j["attained_gpu_s"] / 600)
+
+    def hours_of_utility(self) -> float:
+        """Hours of `flow` for a unit of `utility`, over all jobs of guessed sizes."""
+        hours = units = 0.0
+        for i in (i for i in self.jobs if i.get("guessed") and self.options(i)):
+            done = min(min(self.seen(i).values()) * self.config["interval_s"], i["remaining_work"])
+            hours += self.price_of_work(i, "flow")[0] * done
+            units += self.weight(i) * math.log(10) / math.sqrt(1 + i["attained_gpu_s"] / 600)
+        return hours / units
+
+    def price_of_work(self, j: Row, name: str) -> tuple[float, float]:
+        """Hours for a unit of work of the job, and its weight."""
         weight = {
             i["job_id"]: self.weight(i) * (self.slope(i) if name == "flow" else 1.0)
             for i in self.jobs
@@ -61,9 +83,7 @@ class Objectives(Ways):
             }
             after = [i for i, hours in length.items() if hours >= length[j["job_id"]] * (1 - 1e-6)]
             least = max(least, sum(weight[i] for i in after) / (3600 * self.whole(j)))
-        if name == "flow":
-            done = self.done(j, w, rate, self.lasts(j, w, rate, spread=True))
-        return least * done + mine * (span - busy) / 3600
+        return least, mine
 
     def base(self, j: Row) -> float:
         """Work of a round as requested, on the slowest type: speeds without losses."""

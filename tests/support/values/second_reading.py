@@ -122,6 +122,7 @@ class Rules:
             for j in self.jobs
         ]
         self.by = {j["job_id"]: j for j in self.jobs}
+        self.worked = {j["job_id"]: j["total_work"] - j["remaining_work"] for j in self.jobs}
         self.speeds = Speeds(self.rates, self.table("models"))
         self.tenants = [filled(TENANT, t) for t in self.tenants]
         named = {t["tenant"] for t in self.tenants}
@@ -171,7 +172,11 @@ class Rules:
                 for t in {p["gpu_type"] for p in self.pools}
                 if (r := self.rate(j["model"], t, j["requested_gpus"]))
             ]
-            left = done + min(asked, default=1.0) * self.config["interval_s"]
+            others = [i for i in self.jobs if i["model"] == j["model"]]
+            j["guessed"] = len(others) == 1
+            most = max(self.worked[i["job_id"]] for i in others)
+            least = min(asked, default=1.0) * self.config["interval_s"]
+            left = 2 * max(done, most) - done + least
         else:
             e, guess = self.config["size_error"], j["total_work"]
             left = guess * math.exp(e * e / 2)

@@ -1,0 +1,115 @@
+"""Speeds that policies learn while jobs run (simulator/speed_beliefs.py)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from worlds import workload
+
+from allocator.errors import UsageError
+from allocator.performance.table import RateTable
+from allocator.simulator import SimulationOptions, simulate, speed_beliefs
+from allocator.simulator.cluster import TraceDrivenCluster
+
+RATES = {1: 1.0, 2: 1.8, 4: 3.0, 8: 4.0}
+
+
+@pytest.fixture(autouse=True)
+def exact(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Observations without noise, so that beliefs can be checked by hand."""
+    monkeypatch.setattr(speed_beliefs, "OBSERVATION_NOISE", 0.0)
+    monkeypatch.setattr(speed_beliefs, "PROFILE_NOISE", 1e-6)
+
+
+def believed(cluster: TraceDrivenCluster, sizes: list[int]) -> list[float]:
+    """What the policy believes of the only model at these sizes; nan where nothing is offered."""
+    p = cluster.observe()
+    k = np.array(sizes)
+    zero = np.zeros(len(k), dtype=np.int64)
+    rate, _ = RateTable.of(p).rate(zero, zero, k)
+    return [float(r) for r in rate]
+
+
+def give(cluster: TraceDrivenCluster, gpus: int, seconds: float) -> None:
+    """Let the only job hold so many GPUs for a while."""
+    world = cluster.world
+    world.apply_allocation(np.array([0]), np.array([0]), np.array([gpus]))
+    world.advance(world.now + seconds)
+
+
+def running(**options: Any) -> TraceDrivenCluster:
+    """A cluster of 8 GPUs with one job that has arrived."""
+    w = workload(jobs=[{"total_work": 1e6, "max_gpus": 8, "restart_s": 0}], gpus=8, rates=RATES)
+    cluster = TraceDrivenCluster(w, SimulationOptions(**options))
+    assert cluster.wait()
+    return cluster
+
+
+def test_a_new_model_is_known_at_its_smallest_size_and_believed_up_to_twice_that() -> None:
+    one, two, four = believed(running(speeds="learned"), [1, 2, 4])
+    assert one == pytest.approx(1.0, rel=1e-4)
+    assert two == pytest.approx(2 / 1.05, rel=1e-4)  # the usual overhead: c = 0.05
+    assert np.isnan(four)
+
+
+def test_sizes_that_ran_have_their_speed_and_the_next_ones_follow_the_fit() -> None:
+    """After rounds on 2 GPUs: 1.8 x 2^-0.1 there, as training has just begun (k^(0.1 (2 f - 1))).
+    Then 4 GPUs are believed to be faster, but not twice as fast, and 8 are not offered.
+    """
+    cluster = running(speeds="learned")
+    believed(cluster, [1])
+    for _ in range(5):
+        give(cluster, 2, 60.0)
+        believed(cluster, [2])
+    two, four, eight = believed(cluster, [2, 4, 8])
+    assert two == pytest.approx(1.8 * 2**-0.1, rel=1e-2)
+    assert 1.3 * two < four < 2.0 * two
+    assert np.isnan(eight)
+
+
+def test_training_changes_the_speed_of_many_gpus_and_not_of_one() -> None:
+    """At the beginning 8 GPUs are 19 % slower than in rates.csv, at the end 23 % faster."""
+    truth = running(speeds="learned").world.ground_truth
+    growth = truth.growth(np.array([1, 1, 8, 8, 8]), np.array([0.0, 1.0, 0.0, 0.5, 1.0]))
+    assert growth.tolist() == pytest.approx([1.0, 1.0, 8**-0.1, 1.0, 8**0.1])
+    known = running().world.ground_truth
+    assert known.growth(np.array([8]), np.array([0.0])).tolist() == [1.0]
+
+
+def test_a_wrong_profile_is_corrected_where_jobs_run() -> None:
+    """Before the first round the profile is wrong by one factor at all sizes. After some rounds on
+    2 GPUs the speed there is right. That of 4 GPUs stays: what one size shows is no proof there.
+    """
+    cluster = running(speeds="noisy", misjudged=1.0, seed=3)
+    before = believed(cluster, [1, 2, 4])
+    wrong = before[0] / RATES[1]
+    assert abs(np.log(wrong)) > 0.3
+    assert before == pytest.approx([wrong * RATES[k] for k in (1, 2, 4)])
+    for _ in range(10):
+        give(cluster, 2, 60.0)
+        believed(cluster, [2])
+    two, four = believed(cluster, [2, 4])
+    assert two == pytest.approx(1.8 * 2**-0.1, rel=0.05)
+    assert four == before[2]
+
+
+def test_everybody_finishes_and_a_seed_gives_the_same_bytes() -> None:
+    w = workload(
+        jobs=[
+            {"total_work": 500.0 * (j + 1), "max_gpus": 8, "submitted_s": 60 * j} for j in range(6)
+        ],
+        gpus=8,
+        rates=RATES,
+    )
+    options = SimulationOptions(speeds="learned", sizes="unknown", seed=5)
+    for policy in ("mip", "sia", "greedy"):
+        first, again = (simulate(w, policy=policy, options=options) for _ in range(2))
+        assert not first.unfinished
+        assert first.jobs.equals(again.jobs)
+
+
+def test_unknown_words_are_refused() -> None:
+    with pytest.raises(UsageError, match="speeds"):
+        SimulationOptions(speeds="guessed")
