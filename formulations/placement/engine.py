@@ -67,7 +67,9 @@ class Placer:
             rule.weight,
             rule.value,
         )
-        self._score, self._gpu = np.full((C, N), np.inf), np.full((C, N), -1, dtype=np.int64)
+        self._first = 1 << max(1, N - 1).bit_length()  # where a tournament has the score of node 0
+        self._score = np.full((C, 2 * self._first), np.inf)
+        self._gpu = np.full((C, N), -1, dtype=np.int64)
         self._scored_to, self._last = np.full(C, -1, dtype=np.int64), np.full(N, -1, dtype=np.int64)
         self._changed, self._changes = np.zeros(64, dtype=np.int64), np.zeros(1, dtype=np.int64)
 
@@ -95,36 +97,46 @@ class Placer:
         self._kernel["update_scores"](
             self._nodes, self._tasks, self._rule, self._scores(0), int(task)
         )
-        return np.asarray(self._score[task].copy())
+        return self._score[task, self._first : self._first + len(self.nodes)].copy()
+
+    def place_at(self, task: int, node: int) -> int:
+        """Place a task of a class on this node, where it fits, and return its GPUs as bits."""
+        self.scores(task)
+        gpus = int(
+            self._kernel["take_gpus"](
+                self._nodes, self._tasks, int(task), int(node), int(self._gpu[task, node])
+            )
+        )
+        self._kernel["mark_changed"](self._scores(1), int(node))
+        return gpus
 
     def take(self, task: int, node: int, gpus: int) -> None:
         """Put a task of a class on these GPUs of a node, whatever the rule says."""
         self._kernel["put_on_gpus"](self._nodes, self._tasks, int(task), int(node), int(gpus))
         self._kernel["mark_changed"](self._scores(1), int(node))
 
-    def gains(self, order: Ints, node: Ints, gpus: Ints) -> Floats:
-        """Return by how much each placed task would lower its score on the best other node.
+    def opening(self, wanted: int, order: Ints, node: Ints, gpus: Ints) -> int:
+        """Return the placed task whose move to another node opens a place for a wanted task, or -1.
 
         Parameters
         ----------
+        wanted : int
+            The class of a task that fits nowhere.
         order, node, gpus : (T,) ints
             Class, node and GPUs of each placed task, as `place` returned them.
         """
-        gain = np.zeros(len(order))
-        by_class = np.argsort(order, kind="stable")
-        own = np.zeros(len(order))
-        self._kernel["gains_of_moves"](
-            np.ascontiguousarray(order[by_class]),
-            np.ascontiguousarray(node[by_class]),
-            np.ascontiguousarray(gpus[by_class]),
-            self._nodes,
-            self._tasks,
-            self._rule,
-            self._scores(0),
-            own,
+        return int(
+            self._kernel["find_opening"](
+                int(wanted),
+                order,
+                node,
+                gpus,
+                self._nodes,
+                self._tasks,
+                self._rule,
+                self._scores(0),
+            )
         )
-        gain[by_class] = own
-        return gain
 
     def release(self, task: int, node: int, gpus: int) -> None:
         """Take a task of a class off these GPUs of a node."""

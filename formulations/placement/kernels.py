@@ -6,12 +6,13 @@ The arguments are tuples of arrays, so that every function takes few of them:
     tasks   gpus (T,), share (T,), cpus (T,), memory_gb (T,), allowed (T, K)     of a Demand
     rule    number of the rule, scale (3,), levels, typical tasks, weights of the typical tasks,
             value of a free share (N, M + 1)
-    scores  score (T, N), gpu (T, N), scored up to (T,), changed nodes, last change (N,), changes
+    scores  score (T, 2 P), gpu (T, N), scored up to (T,), changed nodes, last change (N,), changes
 
 `scores` is what a class of tasks knows about every node. It is brought up to date when a task of
 the class arrives, and only for the nodes that changed since the last one: `changed nodes` is a list
 of them in time order, `scored up to` the place in this list that a class has read, and `last
-change` the last place in this list of every node.
+change` the last place in this list of every node. The scores of a class are a tournament: that of
+node n is at P + n (P a power of two, at least N), and at i < P is the lower one of 2 i and 2 i + 1.
 """
 
 from __future__ import annotations
@@ -39,13 +40,15 @@ NAMES = (
     "value_of_node",
     "score_value",
     "score_node",
+    "set_score",
     "update_scores",
     "pick_node",
     "put_on_gpus",
     "take_gpus",
     "mark_changed",
     "give_back_gpus",
-    "gains_of_moves",
+    "best_two",
+    "find_opening",
     "place_tasks",
 )
 
@@ -289,38 +292,72 @@ def score_node(nodes: Any, tasks: Any, rule: Any, t: int, n: int) -> tuple[float
     return 0.0, gpu
 
 
+def set_score(score: Any, n: int, to: float) -> None:
+    """Change the score of node n in a tournament."""
+    i = len(score) // 2 + n
+    score[i] = to
+    i //= 2
+    while i >= 1:
+        lower = min(score[2 * i], score[2 * i + 1])
+        if score[i] == lower:
+            break
+        score[i] = lower
+        i //= 2
+
+
 def update_scores(nodes: Any, tasks: Any, rule: Any, scores: Any, t: int) -> None:
     """Score the nodes that changed since task t was scored last; at first, all nodes."""
     score, gpu, scored_to, changed, last, changes = scores
+    first = score.shape[1] // 2
     if scored_to[t] < 0:
         for n in range(len(last)):
-            score[t, n], gpu[t, n] = score_node(nodes, tasks, rule, t, n)
+            score[t, first + n], gpu[t, n] = score_node(nodes, tasks, rule, t, n)
+        for i in range(first - 1, 0, -1):
+            score[t, i] = min(score[t, 2 * i], score[t, 2 * i + 1])
     else:
         for i in range(scored_to[t], changes[0]):
             n = changed[i]
             if last[n] == i:
-                score[t, n], gpu[t, n] = score_node(nodes, tasks, rule, t, n)
+                new, gpu[t, n] = score_node(nodes, tasks, rule, t, n)
+                set_score(score[t], n, new)
     scored_to[t] = changes[0]
 
 
 def pick_node(score: Any, draw: float) -> int:
     """Return the node of the lowest score, or -1; a random number decides among equals."""
-    best = np.inf
-    equal = 0
-    for n in range(len(score)):
-        if score[n] < best - TIE:
-            best, equal = score[n], 1
-        elif score[n] < best + TIE:
-            equal += 1
-    if best == np.inf:
+    first = len(score) // 2
+    highest = score[1] + TIE
+    if score[1] == np.inf:
         return -1
-    skip = int(draw * equal)
-    for n in range(len(score)):
-        if abs(score[n] - best) <= TIE:
-            if skip == 0:
-                return n
-            skip -= 1
-    return int(np.argmin(score))
+    skip = 0
+    if draw > 0:
+        equal = 0
+        for i in range(first, 2 * first):
+            if score[i] <= highest:
+                equal += 1
+        skip = int(draw * equal)
+    if skip > 0:
+        for i in range(first, 2 * first):
+            if score[i] <= highest:
+                if skip == 0:
+                    return i - first
+                skip -= 1
+    i = 1
+    while i < first:
+        i *= 2
+        if score[i] > highest:
+            i += 1
+    return i - first
+
+
+def put_on_gpus(nodes: Any, tasks: Any, t: int, n: int, taken: int) -> None:
+    """Take what task t needs from node n, on the GPUs that are the bits of `taken`."""
+    gpus, cpus, memory_gb, _, _ = nodes
+    cpus[n] -= tasks[2][t]
+    memory_gb[n] -= tasks[3][t]
+    for g in range(gpus.shape[1]):
+        if taken >> g & 1:
+            gpus[n, g] = max(0.0, gpus[n, g] - tasks[1][t])
 
 
 def take_gpus(nodes: Any, tasks: Any, t: int, n: int, gpu: int) -> int:
@@ -346,16 +383,6 @@ def mark_changed(scores: Any, n: int) -> None:
     changes[0] += 1
 
 
-def put_on_gpus(nodes: Any, tasks: Any, t: int, n: int, taken: int) -> None:
-    """Take what task t needs from node n, on the GPUs that are the bits of `taken`."""
-    gpus, cpus, memory_gb, _, _ = nodes
-    cpus[n] -= tasks[2][t]
-    memory_gb[n] -= tasks[3][t]
-    for g in range(gpus.shape[1]):
-        if taken >> g & 1:
-            gpus[n, g] = max(0.0, gpus[n, g] - tasks[1][t])
-
-
 def give_back_gpus(nodes: Any, tasks: Any, t: int, n: int, taken: int) -> None:
     """Give back what task t holds on node n, with the GPUs that are the bits of `taken`."""
     gpus, cpus, memory_gb, _, _ = nodes
@@ -366,25 +393,52 @@ def give_back_gpus(nodes: Any, tasks: Any, t: int, n: int, taken: int) -> None:
             gpus[n, g] = min(1.0, gpus[n, g] + tasks[1][t])
 
 
-def gains_of_moves(
-    order: Any, node: Any, taken: Any, nodes: Any, tasks: Any, rule: Any, scores: Any, gain: Any
-) -> None:
-    """Fill by how much each placed task would lower its score on the best other node."""
+def best_two(score: Any) -> tuple[int, float, float]:
+    """Return the node of the lowest score, this score, and the lowest one of all other nodes."""
+    at = pick_node(score, 0.0)
+    if at < 0:
+        return -1, np.inf, np.inf
+    best = score[len(score) // 2 + at]
+    set_score(score, at, np.inf)
+    second = score[1]
+    set_score(score, at, best)
+    return at, best, second
+
+
+def find_opening(
+    wanted: int, order: Any, node: Any, taken: Any, nodes: Any, tasks: Any, rule: Any, scores: Any
+) -> int:
+    """Return the placed task whose move opens a place for a wanted task, or -1.
+
+    Of those that fit on another node it is the one after which the scores of both tasks are lowest.
+    """
+    gpus, cpus, memory_gb, _, kind = nodes
+    C = len(scores[0])
+    lowest_at = np.full(C, -2, dtype=np.int64)
+    lowest, second = np.empty(C), np.empty(C)
+    least, found = np.inf, -1
     for i in range(len(order)):
         t, n = order[i], node[i]
-        update_scores(nodes, tasks, rule, scores, t)
-        before = nodes[0][n].copy()
-        cpus, memory_gb = nodes[1][n], nodes[2][n]
+        if not tasks[4][wanted, kind[n]]:
+            continue
+        if lowest_at[t] == -2:
+            update_scores(nodes, tasks, rule, scores, t)
+            lowest_at[t], lowest[t], second[t] = best_two(scores[0][t])
+        elsewhere = second[t] if n == lowest_at[t] else lowest[t]
+        if elsewhere == np.inf:
+            continue
+        before = gpus[n].copy()
+        cpus_before, memory_before = cpus[n], memory_gb[n]
         give_back_gpus(nodes, tasks, t, n, taken[i])
-        own = score_node(nodes, tasks, rule, t, n)[0]
-        nodes[0][n] = before
-        nodes[1][n] = cpus
-        nodes[2][n] = memory_gb
-        other = np.inf
-        for m in range(len(scores[0][t])):
-            if m != n:
-                other = min(other, scores[0][t, m])
-        gain[i] = own - other
+        here = score_node(nodes, tasks, rule, wanted, n)[0]
+        if here < np.inf:
+            own = score_node(nodes, tasks, rule, t, n)[0]
+            if here + elsewhere - own < least:
+                least, found = here + elsewhere - own, i
+        gpus[n] = before
+        cpus[n] = cpus_before
+        memory_gb[n] = memory_before
+    return found
 
 
 def place_tasks(

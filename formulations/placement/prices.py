@@ -30,7 +30,8 @@ from formulations.placement.state import TOLERANCE, Demand, NodeState
 
 GRID = 100  # a share counts as so many hundredths of a GPU, rounded down
 HORIZON = 1.05  # demand for which GPUs are priced, in GPUs of the cluster
-CLAIM = 0.1  # value of a GPU for each GPU that tasks of few kinds claim there
+CLAIM = 0.05  # value of a GPU for each GPU that tasks of few kinds claim there
+MISSING = 10.0  # GPUs for a placed task that the known patterns have no place for
 ROUNDS = 50  # of pattern generation; then the bound is that of the prices so far
 
 
@@ -53,8 +54,17 @@ class Prices:
     value: Floats
 
 
-def price_cluster(nodes: NodeState, classes: Demand, count: Floats) -> Prices:
+def price_cluster(
+    nodes: NodeState, classes: Demand, count: Floats, least: Floats | None = None
+) -> Prices:
     """Return prices and bound for so many tasks of each class on nodes that are empty.
+
+    Parameters
+    ----------
+    nodes : NodeState
+    classes : Demand
+    count, least : (C,) floats
+        The most tasks of each class, and the fewest: those that are placed and stay (default 0).
 
     Examples
     --------
@@ -69,7 +79,12 @@ def price_cluster(nodes: NodeState, classes: Demand, count: Floats) -> Prices:
     groups = _Groups.of(nodes)
     if not len(wanted) or not len(nodes):
         return Prices(0.0, groups.of_node, np.zeros((len(groups.gpus), GRID + 1)))
-    programme = _Programme(groups, classes.take(wanted), np.asarray(count[wanted], dtype=float))
+    programme = _Programme(
+        groups,
+        classes.take(wanted),
+        np.asarray(count[wanted], dtype=float),
+        np.zeros(len(wanted)) if least is None else least[wanted],
+    )
     patterns = programme.first_patterns()
     for _ in range(ROUNDS):
         total, gpu, share = programme.solve(patterns)
@@ -163,6 +178,7 @@ class _Programme:
     groups: _Groups
     classes: Demand
     count: Floats
+    least: Floats
 
     @cached_property
     def _hundredths(self) -> Ints:
@@ -199,6 +215,7 @@ class _Programme:
         c, k = self._columns
         C, K, S, P = len(self.count), len(self.groups.gpus), len(self.sizes), len(patterns)
         x, y = np.arange(len(c)), len(c) + np.arange(P * K)
+        missing = len(c) + P * K + np.arange(C)
         share_row = C + 3 * K + k * S + np.searchsorted(self.sizes, self._hundredths[c])
         whole = ~self._is_share[c]
         y_group = np.tile(np.arange(K), P)
@@ -214,6 +231,8 @@ class _Programme:
                 (len(c) + p[:, None] * K + np.arange(K)).reshape(-1),
                 np.repeat(-patterns[p, s].astype(np.float64), K),
             ),
+            (C + 3 * K + K * S + c, x, np.full(len(x), -1.0)),
+            (C + 3 * K + K * S + np.arange(C), missing, np.full(C, -1.0)),
         ]
         row, column, number = (np.concatenate(parts) for parts in zip(*entries, strict=True))
         limit = np.concatenate(
@@ -223,16 +242,22 @@ class _Programme:
                 self.groups.cpus,
                 self.groups.memory_gb,
                 np.zeros(K * S),
+                np.where(self.least > 0, -self.least, np.inf),
             ]
         )
-        matrix = sparse.csr_matrix((number, (row, column)), shape=(len(limit), len(c) + P * K))
+        matrix = sparse.csr_matrix((number, (row, column)), shape=(len(limit), missing[-1] + 1))
         is_limited = np.isfinite(limit)
-        cost = np.zeros(len(c) + P * K)
-        cost[: len(c)] = -self.classes.total_gpus[c]
+        cost = np.zeros(missing[-1] + 1)
+        cost[x] = -self.classes.total_gpus[c]
+        cost[missing] = MISSING
         answer = linprog(cost, A_ub=matrix[is_limited], b_ub=limit[is_limited], method="highs")
         price = np.zeros(len(limit))
         price[is_limited] = np.maximum(0.0, -answer.ineqlin.marginals)
-        return -float(answer.fun), price[C : C + K], price[C + 3 * K :].reshape(K, S)
+        return (
+            -float(answer.fun),
+            price[C : C + K],
+            price[C + 3 * K : C + 3 * K + K * S].reshape(K, S),
+        )
 
 
 def _fill_values(share: Floats, sizes: Ints) -> Floats:

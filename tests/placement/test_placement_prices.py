@@ -76,3 +76,12 @@ def test_a_kind_that_others_need_costs_more():
 def test_no_demand_has_no_value():
     nodes = NodeState.of_sizes(np.array([2]))
     assert not share_values(nodes, Demand.of_gpus(np.array([0])), np.ones(1)).any()
+
+
+def test_tasks_that_fit_nowhere_have_no_value():
+    nodes = NodeState.of_sizes(np.array([2, 2]), kind=np.array([0, 1]))
+    large = Demand.of_gpus(np.array([3]), allowed=np.array([[True, True]]))
+    barred = Demand.of_gpus(np.array([1]), np.array([0.5]), allowed=np.array([[False, False]]))
+    for tasks in (large, barred):
+        assert price_cluster(nodes, tasks, np.array([5.0])).bound == 0.0
+        assert not share_values(nodes, tasks, np.ones(1)).any()
