@@ -137,7 +137,8 @@ def _forced(s: AuditContext) -> int:
     together.
     """
     jobs, pools = s.problem.jobs, s.problem.pools
-    forced = int((s.running & ~s.can_be_kept).sum())
+    lost = ~s.can_be_kept | (s.nodes.is_unknown & ~s.is_kept)
+    forced = int((s.running & lost).sum())
     members = np.bincount(s.unit[s.can_be_kept], minlength=len(jobs))
     firm = np.zeros(len(jobs), dtype=bool)
     firm[s.unit[s.can_be_kept & ~jobs.preemptible]] = True

@@ -53,6 +53,18 @@ class NodeChecker:
         return out
 
     @cached_property
+    def is_unknown(self) -> Bools:
+        """True for running jobs in pools with nodes whose nodes are unknown, (J,).
+
+        Such a job keeps its GPUs on any nodes, and loses them if none were found.
+        """
+        jobs = self.problem.jobs
+        out: Bools = jobs.state == State.RUNNING
+        out = out & self.problem.has_nodes[jobs.pool] if len(self.problem.pools) else out
+        out[list(self.held)] = False
+        return out
+
+    @cached_property
     def must_leave(self) -> Bools:
         """True for running jobs that may not stay on their nodes, (J,)."""
         jobs, nodes = self.problem.jobs, self.problem.nodes

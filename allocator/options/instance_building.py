@@ -30,6 +30,7 @@ from allocator.options.headroom import headroom_of_options
 from allocator.options.moves import merge_options, options_of_moves
 from allocator.options.option_table import OptionTable, option_table
 from allocator.options.repairs import find_mandatory_jobs, repairs
+from allocator.options.staying import Staying
 from allocator.performance.sizes import estimate_sizes
 from allocator.performance.table import RateTable
 from formulations.colocation.prices import best_prices
@@ -131,7 +132,7 @@ class CompiledRound:
         alone = np.setdiff1d(np.flatnonzero(self.instance.keep), self.instance.primary)
         movable = np.zeros(len(problem.jobs), dtype=bool)
         movable[self.instance.job[alone]] = self.instance.primary[alone] < 0
-        movable &= problem.jobs.primary < 0
+        movable &= (problem.jobs.primary < 0) & ~Staying.of(problem).assumed
         moves = options_of_moves(problem, m, RateTable.of(problem), movable)
         full = merge_options(problem, m, moves)
         whole = _instance(problem, full, self.repairs)

@@ -16,7 +16,7 @@ import numpy as np
 from allocator.domain.problem import Bools, Floats, Ints, Market, Problem, State
 from allocator.domain.size_rule import EVERY_NODES, named_sizes, sizes_by_rule
 from allocator.options.holdable_sizes import HoldableSizes
-from allocator.options.staying import find_staying_jobs
+from allocator.options.staying import Staying
 from allocator.performance.gpu_types import allowed_types
 from allocator.performance.pauses import restart_s
 from allocator.performance.table import RateTable
@@ -109,7 +109,8 @@ def option_table(problem: Problem, table: RateTable) -> OptionTable:
     A job without options (no known rate, no matching type, held) simply waits.
     """
     jobs, pools = problem.jobs, problem.pools
-    stays = find_staying_jobs(problem)
+    staying = Staying.of(problem)
+    stays, settled = staying.stays, staying.stays | staying.homeless
     free = ~find_blocked_jobs(problem) & ~find_locked_jobs(problem)
     holdable = HoldableSizes(problem)
     types = allowed_types(problem)
@@ -120,7 +121,7 @@ def option_table(problem: Problem, table: RateTable) -> OptionTable:
         able = np.flatnonzero(free & types[:, pools.gpu_type[p]])
         limit = most_spot if pools.market[p] == Market.SPOT else most
         owner, gpus = list_sizes(problem, able, p, np.minimum(limit[able], pools.gpus[p]))
-        other = ~(stays[owner] & (jobs.pool[owner] == p) & (jobs.gpus[owner] == gpus))
+        other = ~(settled[owner] & (jobs.pool[owner] == p) & (jobs.gpus[owner] == gpus))
         other &= holdable.find(p, owner, gpus)
         found.append((owner[other], np.full(int(other.sum()), p), gpus[other]))
     held = np.flatnonzero(stays & ~find_blocked_jobs(problem))

@@ -14,7 +14,7 @@ from allocator.domain.allocation import Repairs
 from allocator.domain.problem import Bools, Ints, Problem, State
 from allocator.options import headroom
 from allocator.options.option_table import OptionTable
-from allocator.options.staying import find_staying_jobs
+from allocator.options.staying import Staying
 from formulations.model.guarantee import usable_guarantee
 
 
@@ -94,10 +94,10 @@ def _units(problem: Problem, option_table: OptionTable) -> Ints:
 def _why_lost(problem: Problem, j: int) -> str:
     jobs, pools = problem.jobs, problem.pools
     on = np.unique(problem.placements.node[problem.placements.job == j]).tolist()
-    if on and not find_staying_jobs(problem)[j]:
+    if not Staying.of(problem).stays[j]:
         state = ("up", "drained", "down")
         nodes = [f'"{problem.nodes.node[n]}" ({state[problem.nodes.state[n]]})' for n in on]
-        return f"it has to leave node {', '.join(nodes)}"
+        return f"it has to leave node {', '.join(nodes)}" if nodes else "no nodes hold it"
     if jobs.gpus[j] > pools.gpus[jobs.pool[j]]:
         return f"the pool has {pools.gpus[jobs.pool[j]]} left"
     model, kind = problem.models[jobs.model[j]], problem.gpu_types[pools.gpu_type[jobs.pool[j]]]

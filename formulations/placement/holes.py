@@ -230,9 +230,16 @@ class Holes:
             node = self._best_fit(need.gpus, need, without)
             if node >= 0:
                 return ((node, need.gpus, -1),)
-        if need.most_nodes < 2:
-            return None
-        return self._gather(need, self._largest_first(need, without), need.most_nodes)
+        left, out, used = need.gpus, list[Place](), set(without)
+        for k, n in self._largest_first(need, without):
+            if k >= left:
+                return (*out, (self._best_fit(left, need, used), left, -1))
+            if k < 1 or len(out) + 1 >= need.most_nodes:
+                return None
+            out.append((n, k, -1))
+            used.add(n)
+            left -= k
+        return None
 
     def _largest_first(self, need: Need, without: Collection[int]) -> Iterator[tuple[int, int]]:
         """Yield (usable GPUs, node), the most usable first."""
@@ -259,6 +266,8 @@ class Holes:
                 left -= k
             elif last < 0 or k < spare:
                 last, spare = n, k
+                if k == left:
+                    break
         return None if last < 0 else (*out, (last, left, -1))
 
     def _find_near(self, need: Need, without: Collection[int]) -> tuple[Place, ...] | None:

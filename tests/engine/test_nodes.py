@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from best_on_nodes import best_value
 from hypothesis import given, settings, strategies as st
-from node_rounds import node_snapshot
+from node_rounds import node_round, node_snapshot
 from second_nodes import node_faults
 
 import allocator
 from allocator import Job, Node, Placement, Pool, Problem, Rate
+from allocator.engine.decision import decide_round
 from allocator.io.plans import placements_csv, to_csv, write_plan
 from allocator.policies.registry import POLICIES
 
@@ -239,3 +241,21 @@ def test_rounds_without_nodes_have_no_places() -> None:
     plan = allocator.solve(Problem.read("data/snapshots/demo"))
     assert plan.placement is None and set(plan.jobs["nodes"]) == {None}
     assert "placement" not in plan.to_dict()
+
+
+def test_tiny_rounds_against_every_plan() -> None:
+    """All options of all jobs on all nodes: no plan is better than the bound, none is claimed that
+    does not exist, and nearly all plans are the best.
+    """
+    best_ones, rounds = 0, 0
+    for seed in range(40):
+        problem_ = node_round(seed, jobs=5, nodes=3, pools=2)
+        try:
+            decision = decide_round(problem_, limits=allocator.SolveLimits(gap=0.0))
+        except allocator.Infeasible:
+            continue
+        best, bound = best_value(problem_), decision.proof[0]
+        assert decision.value - 1e-9 <= best <= bound + 1e-9, seed
+        rounds += 1
+        best_ones += decision.value >= best - 1e-9
+    assert rounds > 30 and best_ones >= 0.95 * rounds

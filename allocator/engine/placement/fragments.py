@@ -8,9 +8,9 @@ import numpy as np
 
 from allocator.domain.allocation import Allocation
 from allocator.domain.problem import Bools, Ints, Problem, State
-from allocator.engine.placement.nodes import NodeNeeds, by_job
-from allocator.engine.placement.openings import Openings
-from formulations.placement.holes import Need, Place
+from allocator.engine.placement.openings import Openings, PlacedJobs
+from allocator.options.node_needs import NodeNeeds, by_job
+from formulations.placement.holes import Need
 
 MOST = 2000  # most jobs whose own GPUs are taken off to see whether they fit then
 NAMED = 3  # most moves that a sentence names
@@ -30,10 +30,10 @@ class Fragments:
     def __init__(self, problem: Problem, plan: Allocation) -> None:
         self._problem, self._needs = problem, NodeNeeds(problem)
         self._pool, self._gpus = plan.pool.tolist(), plan.gpus.tolist()
-        self._holes, self._at = self._needs.holes(), dict[int, tuple[Place, ...]]()
+        self._holes, self._at = self._needs.holes(), PlacedJobs()
         for j, places in by_job(plan.places).items():
             if plan.primary[j] < 0:  # the GPUs of two colocated jobs are taken once
-                self._at[j] = places
+                self._at.put(j, places)
                 self._holes.take(places, self._need(j))
 
     def _need(self, j: int) -> Need:

@@ -10,6 +10,7 @@ hold gets one node after the other.
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
@@ -31,6 +32,28 @@ class Opening:
     moves: Mapping[int, tuple[Place, ...]]
 
 
+class PlacedJobs(dict[int, tuple[Place, ...]]):
+    """The places of each job; `on` has the jobs of each node."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.on: dict[int, set[int]] = defaultdict(set)
+
+    def put(self, job: int, places: tuple[Place, ...]) -> None:
+        """Say where a job is now."""
+        self.end(job)
+        self[job] = places
+        for n, _, _ in places:
+            self.on[n].add(job)
+
+    def end(self, job: int) -> tuple[Place, ...]:
+        """Return where a job was, () = nowhere; it is nowhere now."""
+        places = self.pop(job, ())
+        for n, _, _ in places:
+            self.on[n].discard(job)
+        return places
+
+
 class Openings:
     """Finds holes that moves open; the holes are as before after every search.
 
@@ -38,7 +61,7 @@ class Openings:
     ----------
     holes : Holes
         Free GPUs, with all jobs of the plan in their places.
-    at : mapping
+    at : PlacedJobs
         The places of each job of the plan. It may change between searches.
     need : callable
         What a job of the plan needs.
@@ -51,7 +74,7 @@ class Openings:
     def __init__(
         self,
         holes: Holes,
-        at: Mapping[int, tuple[Place, ...]],
+        at: PlacedJobs,
         need: Callable[[int], Need],
         loss: Callable[[int], float],
         end_loss: Callable[[int], float],
@@ -124,14 +147,11 @@ class Openings:
             nodes = [n for n in nodes if want[n] >= need.gpus]
         nodes = [n for n in nodes if holes.usable(n, need) < want[n]]
         nodes.sort(key=lambda n: (want[n] - holes.usable(n, need), n))
-        on: dict[int, list[int]] = {n: [] for n in nodes[: 4 * NODES]}
-        for j, places in self._at.items():
-            now = moves.get(j, places)
-            if len(now) == 1 and now[0][0] in on and now[0][2] < 0:
-                on[now[0][0]].append(j)
         best, tried = None, 0
         for n in nodes[: 4 * NODES]:
-            found = self._empty(n, want[n], need, on[n], best[1] if best else below, opened)
+            here = {j: moves.get(j, self._at[j]) for j in {*self._at.on[n], *moves}}
+            here = {j: spot for j, spot in here.items() if len(spot) == 1 and spot[0][0] == n}
+            found = self._empty(n, want[n], need, here, best[1] if best else below, opened)
             tried += found is not None
             if found is not None and (best is None or found[0] < best[1]):
                 best = (n, *found)
@@ -140,15 +160,23 @@ class Openings:
         return best
 
     def _empty(
-        self, node: int, gpus: int, need: Need, jobs: list[int], below: float, opened: set[int]
+        self,
+        node: int,
+        gpus: int,
+        need: Need,
+        old: Mapping[int, tuple[Place, ...]],
+        below: float,
+        opened: set[int],
     ) -> tuple[float, dict[int, tuple[Place, ...]]] | None:
-        """Return (loss, moves) that free so many GPUs of a node for less than `below`, or None."""
-        holes, needs = self._holes, {j: self._need(j) for j in jobs}
-        least = {j: min(self._loss(j), self._end_loss(j)) for j in jobs}
-        can = [j for j in jobs if least[j] < math.inf]
+        """Return (loss, moves) that free so many GPUs of a node for less than `below`, or None.
+
+        `old` has the jobs that are on this node only, and their places.
+        """
+        holes, needs = self._holes, {j: self._need(j) for j in old}
+        least = {j: min(self._loss(j), self._end_loss(j)) for j in old}
+        can = [j for j in old if least[j] < math.inf]
         can.sort(key=lambda j: (least[j] / needs[j].gpus, needs[j].gpus, j))
         chosen: list[int] = []
-        old = {j: ((node, needs[j].gpus, -1),) for j in can}
         for j in can:
             if holes.usable(node, need) >= gpus:
                 break

@@ -22,9 +22,10 @@ import numpy as np
 
 from allocator.domain.allocation import PlacedPlan
 from allocator.domain.problem import State
-from allocator.engine.placement.nodes import NodeNeeds, as_placements
-from allocator.engine.placement.openings import Opening, Openings
+from allocator.engine.placement.openings import Opening, Openings, PlacedJobs
 from allocator.options.instance_building import CompiledRound, same_columns
+from allocator.options.node_needs import NodeNeeds, as_placements
+from allocator.options.staying import Staying
 from allocator.policies.base import Proposal, Task
 from allocator.policies.free_capacity import FreeCapacity
 from formulations.model.linear import Floats, Ints
@@ -89,9 +90,9 @@ class _Placing:
     def __init__(self, round_: CompiledRound, choice: Ints) -> None:
         self.round, self.choice = round_, choice
         self.problem = round_.problem
-        self.needs = NodeNeeds(self.problem)
+        self.needs, self.held = NodeNeeds(self.problem), Staying.of(self.problem).held
         self.holes = self.needs.holes()
-        self.at: dict[int, tuple[Place, ...]] = {}
+        self.at = PlacedJobs()
         self._has_nodes = self.problem.has_nodes.tolist()
 
     def place_all(self) -> list[int]:
@@ -102,20 +103,19 @@ class _Placing:
         own = (i.primary[column] < 0) & self.problem.has_nodes[i.pool[column]]
         on, column = on[own], column[own]
         pool, gpus = i.pool[column].tolist(), i.gpus[column].tolist()
-        held, fresh = self.needs.held, list[int]()
+        held, fresh = self.held, list[int]()
         for at, (j, kept) in enumerate(zip(on.tolist(), i.keep[column].tolist(), strict=True)):
             if kept and j in held:
                 need = self.needs.of(j, pool[at], gpus[at])
                 self.holes.take(held[j], need)
-                self.at[j] = held[j]
+                self.at.put(j, held[j])
             else:
                 fresh.append(at)
         known = np.array([self._is_hard(int(on[at])) for at in fresh], dtype=np.int64)
         size = i.load[column][fresh]
         density = i.value[column][fresh] / np.maximum(size, EPS)
-        # what runs somewhere comes first, then what a guarantee may need
-        first = i.keep[column][fresh] * 2 + (i.guarantee[i.tenant[on]][fresh] > 0)
-        order: Ints = np.lexsort((on[fresh], -density, -size, -known, -first))
+        first = i.guarantee[i.tenant[on]][fresh] > 0  # what a guarantee may need
+        order: Ints = np.lexsort((on[fresh], -density, -size, -known, ~first))
         failed = []
         for x in order:
             at = fresh[int(x)]
@@ -134,7 +134,7 @@ class _Placing:
         if places is None:
             return False
         self.holes.take(places, need)
-        self.at[j] = places
+        self.at.put(j, places)
         return True
 
     def _join_secondaries(self) -> None:
@@ -143,11 +143,9 @@ class _Placing:
         for j in np.flatnonzero(self.choice >= 0).tolist():
             primary = int(i.primary[self.choice[j]])
             if primary >= 0:
-                self.at.pop(j, None)
+                self.at.end(j)
                 if int(i.job[primary]) in self.at:
-                    self.at[j] = self.at[int(i.job[primary])]
-
-    # ------------------------------------------------------------------ repair
+                    self.at.put(j, self.at[int(i.job[primary])])
 
     def repair(self, wide: CompiledRound, choice: Ints, failed: list[int]) -> None:
         """Serve jobs without nodes in another way, and offer what is free to all jobs.
@@ -168,7 +166,7 @@ class _Placing:
         gone |= (secondary >= 0) & gone[np.append(i.job, -1)[secondary]]
         start[gone] = -1
         for j in np.flatnonzero(gone).tolist():
-            self.at.pop(j, None)
+            self.at.end(j)
         self.capacity = FreeCapacity(wide, start)
         self.choice = self.capacity.choice
         owed = np.array(self.capacity.owed) > 0
@@ -197,7 +195,7 @@ class _Placing:
         i, now = self.round.instance, int(self.choice[j])
         if j in self._primaries:
             return math.inf
-        if not i.keep[now] or j not in self.needs.held:
+        if not i.keep[now] or j not in self.held:
             return 0.0
         move = self.move_of.get(j, -1)
         return math.inf if move < 0 else float(i.value[now] - i.value[move])
@@ -237,7 +235,7 @@ class _Placing:
         """Open a hole for a column of a job if other jobs lose less than the gain."""
         i = self.round.instance
         need = self.needs.of(j, int(i.pool[column]), int(i.gpus[column]))
-        stays = i.keep[column] and j in self.needs.held  # these nodes and no others
+        stays = i.keep[column] and j in self.held  # these nodes and no others
         if gain <= EPS or stays or not self._has_nodes[i.pool[column]]:
             return False
         found = Openings(self.holes, self.at, self._need, self._loss, self._end_loss).find(
@@ -256,7 +254,7 @@ class _Placing:
         i, before = self.round.instance, self.capacity.copy()
         needs = {j: self._need(j) for j in opening.moves}
         for j, to in opening.moves.items():
-            leaves = i.keep[self.choice[j]] and j in self.needs.held
+            leaves = i.keep[self.choice[j]] and j in self.held
             if not to:
                 fine = self.capacity.withdraw(j)
             else:
@@ -269,17 +267,17 @@ class _Placing:
             self.capacity, self.choice = before, before.choice
             return False
         for j in opening.moves:
-            self.holes.release(self.at.pop(j), needs[j])
+            self.holes.release(self.at.end(j), needs[j])
         for j, to in opening.moves.items():
             if to:
                 self.holes.take(to, needs[j])
-                self.at[j] = to
+                self.at.put(j, to)
         return True
 
     def _settle(self, j: int, places: tuple[Place, ...]) -> None:
         if places:
             self.holes.take(places, self._need(j))
-            self.at[j] = places
+            self.at.put(j, places)
 
     def _find_others(self, j: int, wanted: int) -> Iterator[tuple[int, tuple[Place, ...]]]:
         """Yield other columns for which there are nodes and GPUs, with places, the best first."""
@@ -301,7 +299,7 @@ class _Placing:
         if not self._has_nodes[pool]:
             return ()
         need = self.needs.of(j, pool, int(i.gpus[o]))
-        held = self.needs.held.get(j)
+        held = self.held.get(j)
         if i.keep[o] and held is not None:
             return held if self.holes.can_take(held, need) else None
         return self.holes.find(need)
@@ -349,7 +347,7 @@ class _Placing:
 
     def _swap(self, j: int, before: int, o: int) -> bool:
         """Give job j column o in place of column `before` if there are GPUs and nodes for it."""
-        old = self.at.pop(j, ())
+        old = self.at.end(j)
         need = self._need(j) if before >= 0 else None
         if need is not None and old:
             self.holes.release(old, need)
@@ -359,5 +357,5 @@ class _Placing:
             return True
         if need is not None and old:
             self.holes.take(old, need)
-            self.at[j] = old
+            self.at.put(j, old)
         return False

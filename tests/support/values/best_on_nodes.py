@@ -91,7 +91,7 @@ class _Search:
         if not math.isnan(p.jobs.gpu_fraction[j]):
             for n in mine:
                 split = sorted({g for m, g in self.shares if m == n})
-                new = [g for g in range(p.nodes.gpus[n]) if g not in split][:1]
+                new = [g for g in range(p.nodes.gpus[n]) if g not in split]
                 yield from (((n, 1, g),) for g in (*split, *new))
             return
         most = math.ceil(k / p.pools.gpus_per_node[pool]) if wish == "packed" else len(mine)

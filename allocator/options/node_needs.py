@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from functools import cached_property
 
 import numpy as np
 
@@ -14,7 +13,7 @@ UP = 0  # nodes.csv `state`
 
 
 class NodeNeeds:
-    """What jobs need of nodes, and where running jobs are.
+    """What jobs need of nodes.
 
     Single numbers are read thousands of times, so columns are lists.
     """
@@ -33,11 +32,6 @@ class NodeNeeds:
             wishes[f"same_{level.name}"] = Wish.SAME, number
             wishes[f"prefer_{level.name}"] = Wish.PREFER, number
         self._wish = [wishes[name] for name in jobs.placement]
-
-    @cached_property
-    def held(self) -> dict[int, tuple[Place, ...]]:
-        """The places of each running job that has some."""
-        return by_job(self.problem.placements)
 
     def of(self, job: int, pool: int, gpus: int) -> Need:
         """Return what the job needs for so many GPUs of the pool."""
