@@ -121,7 +121,7 @@ def faults(s: AuditContext) -> Iterator[str]:
 
 
 def _report_each(s: AuditContext, broken: Bools, describe: Callable[[int], str]) -> Iterator[str]:
-    for j in np.flatnonzero(broken).tolist():
+    for j in broken.nonzero()[0].tolist():
         yield f"{s.name(j)} gets {describe(j)}"
 
 

@@ -21,7 +21,17 @@ Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 
-class State(IntEnum):
+class Code(IntEnum):
+    """A number that stands for a word, and is compared with whole arrays.
+
+    numpy asks both sides of a comparison for `__array_ufunc__`. If an enum does not have it, the
+    answer takes longer than the comparison.
+    """
+
+    __array_ufunc__ = np.ndarray.__array_ufunc__
+
+
+class State(Code):
     """jobs.csv `state`; the value is the index in the column's choices."""
 
     QUEUED = 0
@@ -30,7 +40,7 @@ class State(IntEnum):
     HELD = 3
 
 
-class Market(IntEnum):
+class Market(Code):
     """pools.csv `market`."""
 
     RESERVED = 0
@@ -38,7 +48,7 @@ class Market(IntEnum):
     SPOT = 2
 
 
-class Isolation(IntEnum):
+class Isolation(Code):
     """pools.csv `sharing`: which two jobs may run on the same GPUs."""
 
     NONE = 0  # no two jobs
@@ -92,23 +102,24 @@ class Jobs:
     def __len__(self) -> int:
         return len(self.job_id)
 
-    def take(self, which: Ints) -> Jobs:
-        """Return the jobs with these numbers, in that order.
+    def take(self, which: Ints, **columns: Any) -> Jobs:
+        """Return the jobs with these numbers, in that order, and with some other columns.
 
         A secondary job whose primary job is not among them holds the GPUs itself.
         """
+        if "primary" not in columns:
+            place = np.full(len(self) + 1, -1)  # the last entry stands for -1
+            place[which] = np.arange(len(which))
+            columns["primary"] = place[self.primary[which]]
         picked = which.tolist()
-        parts: dict[str, Any] = {}
         for name, column in vars(self).items():
-            parts[name] = (
-                column[which]
-                if isinstance(column, np.ndarray)
-                else tuple([column[j] for j in picked])
-            )
-        place = np.full(len(self) + 1, -1)  # the last entry stands for -1
-        place[which] = np.arange(len(which))
-        parts["primary"] = place[parts["primary"]]
-        return Jobs(**parts)
+            if name not in columns:
+                columns[name] = (
+                    column[which]
+                    if isinstance(column, np.ndarray)
+                    else tuple([column[j] for j in picked])
+                )
+        return Jobs(**columns)
 
 
 @dataclass(frozen=True)

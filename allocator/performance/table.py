@@ -93,21 +93,35 @@ class RateTable:
             says; if no row fits, the fastest counts.
         """
         wanted = self._key(model, gpu_type, gpus)
-        out = np.full(wanted.shape, np.nan)
-        row = np.full(wanted.shape, -1, dtype=np.int64)
-        measured = np.zeros(wanted.shape, dtype=bool)
+        if self._hungriest == 0.0:  # every row fits every GPU
+            out, row, measured = self._sizes(np.inf).look_up(wanted)
+        else:
+            out, row, measured = self._look_up_by_memory(wanted, memory_gb)
+        if len(self._curves.kind):
+            self._add_curves(model, gpu_type, gpus, ~measured, out)
+        if self.unrated.any():
+            self._assume(model, gpus, ~measured & self.unrated[model], out)
+        if held is not None and self._hungriest > 0.0:
+            without = np.flatnonzero(held & np.isnan(out))
+            if len(without):
+                out[without], row[without] = self.rate(
+                    model[without], gpu_type[without], gpus[without]
+                )
+        return out, row
+
+    def _look_up_by_memory(
+        self, wanted: Ints, memory_gb: Floats | float
+    ) -> tuple[Floats, Ints, Bools]:
+        """Look up keys (n,) on GPUs of so much memory; see `_Sizes.look_up`."""
+        out, row = np.full(len(wanted), np.nan), np.full(len(wanted), -1, dtype=np.int64)
+        measured = np.zeros(len(wanted), dtype=bool)
         gpu_memory_gb = np.broadcast_to(
             np.where(memory_gb < self._hungriest, memory_gb, np.inf), wanted.shape
         )
         for gb in np.unique(gpu_memory_gb).tolist():
             here = np.flatnonzero(gpu_memory_gb == gb)
             out[here], row[here], measured[here] = self._sizes(gb).look_up(wanted[here])
-        self._add_curves(model, gpu_type, gpus, ~measured, out)
-        self._assume(model, gpus, ~measured & self.unrated[model], out)
-        if held is not None:
-            without = np.flatnonzero(held & np.isnan(out) & np.isfinite(gpu_memory_gb))
-            out[without], row[without] = self.rate(model[without], gpu_type[without], gpus[without])
-        return out, row
+        return out, row, measured
 
     def _sizes(self, gb: float) -> _Sizes:
         """Return the sizes that run on GPUs of so much memory."""
@@ -125,6 +139,8 @@ class RateTable:
         names, code = self._curves.kinds
         for i, kind in enumerate(names):
             mine = np.flatnonzero(open_ & (code[curve] == i))
+            if not len(mine):
+                continue
             c, k, back = curve[mine], gpus[mine], np.arange(len(mine))
             # finding the best batch takes time, and it is the same for many jobs
             if kind in batched.KINDS:

@@ -26,7 +26,10 @@ def useful_share(problem: Problem, job: Ints, pool: Ints, gpus: Ints, rate: Floa
     hazard = np.where(spot, pools.revocations_per_gpu_hour, 0.0)
     lifetime_s = np.where(spot, pools.lifetime_s, np.inf)
     saves = (jobs.checkpoint_s > 0) & ~np.isnan(jobs.checkpoint_every_s)
-    at = np.flatnonzero(((hazard > 0) | np.isfinite(lifetime_s))[pool] | saves[job])
+    is_lost = (hazard > 0) | np.isfinite(lifetime_s)
+    if not (is_lost.any() or saves.any()):
+        return out
+    at = np.flatnonzero(is_lost[pool] | saves[job])
     if len(at):
         j, p = job[at], pool[at]
         out[at] = useful_fraction(

@@ -105,8 +105,8 @@ class FreeCapacity:
         return bool(
             self._gpus[o] <= self._quota[q]
             and (zone < 0 or self._gpus[o] <= self._exposure[zone])
-            and cost <= _slack(self._budget)
-            and cost <= _slack(self._tenant_budget[q])
+            and _is_within(cost, self._budget)
+            and _is_within(cost, self._tenant_budget[q])
             and (self._headroom is None or self._headroom.allows(-1, o))
         )
 
@@ -124,8 +124,8 @@ class FreeCapacity:
                 zone >= 0
                 and (extra if zone == previous_zone else self._gpus[o]) > self._exposure[zone]
             )
-            or cost > _slack(self._budget)
-            or cost > _slack(self._tenant_budget[q])
+            or not _is_within(cost, self._budget)
+            or not _is_within(cost, self._tenant_budget[q])
             or (extra < 0 and self.owed[q] > extra)
             or (self._headroom is not None and not self._headroom.allows(old, o))
         ):
@@ -241,8 +241,9 @@ def _remaining_exposure(i: Instance, held: Ints) -> Floats:
     return np.asarray(limit - np.bincount(zone[on], i.held[held][on], len(limit)))
 
 
-def _slack(left: float) -> float:
-    return left + 1e-9 * max(1.0, abs(left))
+def _is_within(cost: float, left: float) -> bool:
+    """Return whether a cost is at most what is left, apart from rounding."""
+    return cost <= left or cost <= left + 1e-9 * max(1.0, abs(left))
 
 
 def keeps_rules(i: Instance, choice: Ints, guarantees: bool = True) -> bool:
@@ -268,7 +269,7 @@ def keeps_rules(i: Instance, choice: Ints, guarantees: bool = True) -> bool:
     of_tenant = np.bincount(tenant, gpus, Q)
     return bool(
         (np.bincount(i.pool[held], i.load[held], len(i.capacity)) <= i.capacity + ROUNDING).all()
-        and math.fsum(cost) <= _slack(i.budget)
+        and _is_within(math.fsum(cost), i.budget)
         and (of_tenant <= i.quota).all()
         and (
             np.bincount(tenant, cost, Q)

@@ -103,8 +103,8 @@ class TraceDrivenCluster:
         )
         state[self._waits_for_unsubmitted()] = State.HELD
         total, left = w.ground_truth.believed_sizes(a, w.remaining[a])
-        jobs = dataclasses.replace(
-            p.jobs.take(a),
+        jobs = p.jobs.take(
+            a,
             remaining_work=left,
             total_work=total,
             state=state,

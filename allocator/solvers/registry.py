@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING
 
 from allocator.errors import UsageError
@@ -107,8 +108,13 @@ def available(name: str) -> str | None:
 
     The library is not imported.
     """
+    return _installed_version(REGISTRY.get(name).distribution)
+
+
+@cache
+def _installed_version(distribution: str) -> str | None:
     try:
-        return importlib.metadata.version(REGISTRY.get(name).distribution)
+        return importlib.metadata.version(distribution)
     except importlib.metadata.PackageNotFoundError:
         return None
 

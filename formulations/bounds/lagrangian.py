@@ -90,7 +90,7 @@ def evaluate(choices: Choices, prices: Floats) -> Dual:
         # Each entry passes through a product, at most d sums inside a column, and two long sums.
         # All columns are counted, not only the best ones. The margin stays below 1e-12.
         magnitude = float(np.abs(rent).sum() + np.abs(p) @ choices.total) + choices.total_value
-        d = 1 if not choices.n else int(np.diff(choices.matrix.indptr).max())
+        d = choices.most_entries if choices.n else 1
         margin = (
             4.0
             * np.finfo(float).eps

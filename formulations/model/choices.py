@@ -86,7 +86,13 @@ class Choices:
     @cached_property
     def total(self) -> Floats:
         """Sum of the absolute entries of each coupling row, (R,)."""
-        return np.asarray(abs(self.matrix).T @ np.ones(self.n), dtype=np.float64)
+        amount = np.abs(self.matrix.data)
+        return np.asarray(np.bincount(self.matrix.indices, amount, self.R), dtype=np.float64)
+
+    @cached_property
+    def most_entries(self) -> int:
+        """Largest number of coupling entries of a column."""
+        return int(np.diff(self.matrix.indptr).max(initial=0))
 
     @cached_property
     def unit(self) -> Floats:
@@ -109,8 +115,7 @@ class Choices:
         Padding has row R and coef 0. The last line belongs to "nothing", which is column -1.
         """
         a = self.matrix
-        width = np.diff(a.indptr)
-        d = max(1, int(width.max(initial=0)))
+        width, d = np.diff(a.indptr), max(1, self.most_entries)
         row, coef = np.full((self.n + 1, d), self.R, dtype=np.int64), np.zeros((self.n + 1, d))
         column = np.repeat(np.arange(self.n), width)
         place = np.arange(len(a.indices)) - np.repeat(a.indptr[:-1], width)
@@ -127,9 +132,10 @@ class Choices:
 
     def use_of(self, choice: Ints) -> Floats:
         """Return the activity of the coupling rows, (R,)."""
-        return np.asarray(self.matrix[choice[choice >= 0]].sum(axis=0), dtype=np.float64).reshape(
-            -1
-        )
+        row, coef = self.slots
+        on = choice[choice >= 0]
+        use = np.bincount(row[on].ravel(), coef[on].ravel(), self.R + 1)
+        return np.asarray(use[: self.R], dtype=np.float64)
 
     def feasible(self, choice: Ints) -> bool:
         """Return whether each group of the choice (J,) takes its own columns and all rows hold."""
