@@ -35,7 +35,7 @@ OBJECTIVES = (
     "utility",
     "fairness",
     "completion > utility",
-    "0.5 completion + 0.05 progress",
+    "completion + 0.1*progress",
 )
 METRICS = ("queue_s_mean", "efficiency_mean", "jct_s_mean", "jct_s_p99")
 
