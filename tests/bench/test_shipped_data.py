@@ -149,6 +149,13 @@ def test_full_uses_every_column() -> None:
         "jobs.csv: every_s",
         "jobs.csv: times",
         "rates.csv: observed",
+        "jobs.csv: cpus_per_gpu",
+        "jobs.csv: host_memory_gb_per_gpu",
+        "jobs.csv: gpu_fraction",
+        "jobs.csv: placement",
+        "nodes.csv: cpus",
+        "nodes.csv: host_memory_gb",
+        "placements.csv: gpu",
     }
     folder = full()
     assert set(TABLES) - set(folder.tables) == {"pauses.csv", "interactive.csv"}
@@ -164,7 +171,7 @@ def test_full_uses_every_column() -> None:
         {c.name for c in CONFIG}
         - {"ageing_s", "dollar_price", "sizes", "size_error", "spread_pauses"}
         - {"unknown_tenants", "unknown_models"}
-        | set(CONFIG_TABLES) - {"longrun", "profiling", "solver", "sharing"}
+        | set(CONFIG_TABLES) - {"longrun", "profiling", "solver", "sharing", "topology"}
     )
     assert {j["state"] for j in folder.tables["jobs.csv"]} == {
         "queued",
