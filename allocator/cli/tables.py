@@ -134,6 +134,12 @@ def headline(result: Plan) -> list[str]:
     spent = f"cost {text(result.budget.spent_per_hour)} $/h" + (
         "" if limit is None else f" of {text(limit)} $/h"
     )
+    if result.placement is not None:
+        p = result.placement
+        spent += (
+            f"; nodes cost {text(p.lost)} of the value (gap {percent(p.gap)}): {p.moved} jobs move,"
+            f" {p.reduced} get another option"
+        )
     by = f"{result.solver} {result.solver_version or ''}".strip() if result.solver else "no solver"
     return [
         f"snapshot {text(result.snapshot)}: policy {result.policy}, objective {result.objective},"

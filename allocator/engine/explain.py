@@ -344,7 +344,7 @@ def _serve_by_rule(decision: Decision, j: int, command: SolveCommand) -> ServedP
     again, limits = decision.round.with_forced_job(j, better), command.limits
     policy = mip if len(decision.round.option_table) <= EXACTLY else marginal
     try:
-        _, proposal = run_policy(
+        task, proposal = run_policy(
             again,
             policy,
             solvers.find(command.solver),
@@ -353,8 +353,10 @@ def _serve_by_rule(decision: Decision, j: int, command: SolveCommand) -> ServedP
         )
     except (Infeasible, NoPlanInTime):
         return None
-    value = again.instance.value[np.maximum(proposal.choice, 0)] * (proposal.choice >= 0)
-    gpus = again.allocation(proposal.choice).gpus
+    if proposal.choice[j] < 0:
+        return None  # no nodes hold what it would get
+    value = task.round.instance.value[np.maximum(proposal.choice, 0)] * (proposal.choice >= 0)
+    gpus = task.round.allocation(proposal.choice).gpus
     return ServedPlan(gpus, float(value[j]), decision.value - float(value.sum()))
 
 

@@ -25,7 +25,7 @@ import numpy as np
 
 from allocator.audit import Audit, audit
 from allocator.domain.allocation import Allocation
-from allocator.domain.problem import Problem
+from allocator.domain.problem import Ints, Placements, Problem
 from allocator.engine.advice.trials import JobOutcome
 from allocator.engine.decision import Decision
 from allocator.engine.reasons import Prices
@@ -272,7 +272,20 @@ def _carry_plan(decision: Decision, to: Problem) -> Allocation:
         values_by_name(plan.gpus, 0),
         values_by_name(plan.row, -1),
         jobs[values_by_name(plan.primary, -1)],
+        _carry_places(here, plan.places, to, jobs[:-1]),
     )
+
+
+def _carry_places(here: Problem, places: Placements, to: Problem, jobs: Ints) -> Placements:
+    """Return places in the nodes of another round, matched by name.
+
+    `jobs` has the number of each job there, -1 = none.
+    """
+    number = {name: n for n, name in enumerate(to.nodes.node)}
+    nodes = np.array([number.get(name, -1) for name in here.nodes.node], dtype=np.int64)
+    job, node = jobs[places.job], nodes[places.node]
+    known = (job >= 0) & (node >= 0)
+    return Placements(job[known], node[known], places.gpus[known], places.gpu[known])
 
 
 def _work_h(decision: Decision) -> float:

@@ -3,7 +3,7 @@
     python scripts/studies/placement_by_occupancy.py [--nodes 500] [--rounds 30] [--seed 0]
 
 500 nodes of 8 GPUs. In each round 12 % of the running jobs end, and others of one size each, from 1
-to 32 GPUs and a third of them odd, fill the cluster up to the occupancy. By counts every job gets
+to 32 GPUs, some of them odd, fill the cluster up to the occupancy. By counts every job gets
 its GPUs. One line for each occupancy:
 
 - `fails`: share of rounds in which best fit without moves leaves a job without nodes: plans by

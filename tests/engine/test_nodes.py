@@ -259,3 +259,19 @@ def test_tiny_rounds_against_every_plan() -> None:
         rounds += 1
         best_ones += decision.value >= best - 1e-9
     assert rounds > 30 and best_ones >= 0.95 * rounds
+
+
+def test_whatif_values_plans_on_nodes() -> None:
+    """More GPUs on a node: the present plan is legal there, too, so its value is comparable."""
+    round_ = problem([job("a", 4, "p"), job("b", 8)], [4, 4], {"a": {"n0": 4}})
+    more = allocator.whatif(round_, {"nodes.n1.gpus": 8})
+    assert more.scale == "with the other values" and more.gpus == (4, 12)
+    assert more.value[1] > more.value[0] > 0
+
+
+def test_explain_on_nodes() -> None:
+    """Also where the plan that serves the job moves others."""
+    jobs = [*(job(name, 2, "p", weight=5.0) for name in "xy"), job("big", 4, weight=0.01)]
+    round_ = problem(jobs, [4, 4], {"x": {"n0": 2}, "y": {"n1": 2}})
+    found = allocator.explain(round_, "big")
+    assert found.got["reason"] == "fragmented" and "on too many nodes" in found.summary
