@@ -228,6 +228,7 @@ RUNS: dict[str, Callable[[Case], Outcome]] = {
     **{name: one_at_a_time(name) for name in ("best_fit", "fgd", "value")},
     "value, rounds of 1 %": in_rounds(0.01),
     "value, rounds of 10 %": in_rounds(0.1),
+    "value, rounds of 10 %, at most 1 % moved": in_rounds(0.1, 0.01),
     "value, rounds of 10 %, at most 5 % moved": in_rounds(0.1, 0.05),
     "bound of all moves of these rounds": bound(keeps=True),
     "bound of any placement": bound(keeps=False),
