@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     )
     from allocator.domain.records import (
         Colocation as Colocation,
+        FinishedJob as FinishedJob,
         InteractiveReserve as InteractiveReserve,
         Job as Job,
         Node as Node,
@@ -107,6 +108,7 @@ _HOME = {
     "allocator.domain.objectives": ("register_objective",),
     "allocator.domain.records": (
         "Colocation",
+        "FinishedJob",
         "InteractiveReserve",
         "Job",
         "Node",

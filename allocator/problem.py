@@ -15,6 +15,7 @@ from allocator.domain.findings import quote, suggest_setting
 from allocator.domain.problem import NO_CHANGES, NO_PLACEMENTS, Problem as CheckedProblem, State
 from allocator.domain.records import (
     Colocation,
+    FinishedJob,
     InteractiveReserve,
     Job,
     Node,
@@ -89,6 +90,7 @@ class Problem:
         sharing: Iterable[Colocation] = (),
         pauses: Iterable[Pause] = (),
         interactive: Iterable[InteractiveReserve] = (),
+        finished: Iterable[FinishedJob] = (),
         name: str = "problem",
         **settings: Any,
     ) -> Problem:
@@ -110,6 +112,8 @@ class Problem:
             How long jobs have held GPUs of a type.
         sharing, pauses, interactive : iterables of Colocation, Pause, InteractiveReserve
             Slowdowns of two jobs on the same GPUs, pauses by size, GPUs kept for interactive jobs.
+        finished : iterable of FinishedJob
+            Jobs that are done, from which unknown sizes of others are learned.
         name : str
             Name of the problem, which the plan repeats.
         **settings
@@ -159,6 +163,7 @@ class Problem:
             "sharing": sharing,
             "pauses": pauses,
             "interactive": interactive,
+            "finished": finished,
         }
         given = {key: value for key, value in settings.items() if value is not None}
         return cls(snapshot_of_records(name, given, records))

@@ -13,6 +13,7 @@ from allocator.domain.problem import (
     Bools,
     Changes,
     Curves,
+    Finished,
     Floats,
     Interactive,
     Ints,
@@ -274,6 +275,11 @@ def pauses(table: ParsedTable, names: Names) -> Pauses:
         pause_s=table["pause_s"],
         gpu_type=encode_names(table["gpu_type"], names.gpu_types),
     )
+
+
+def finished(table: ParsedTable, names: Names) -> Finished:
+    """Return the rows of finished.csv."""
+    return Finished(encode_names(table["model"], names.models), table["total_work"])
 
 
 def sharing(table: ParsedTable, names: Names) -> Sharing:

@@ -437,7 +437,9 @@ NO_CHANGES = Changes(np.zeros(0), _NONE, _NONE, np.zeros(0))
 
 @dataclass(frozen=True)
 class Finished:
-    """Jobs that are done, from which the sizes of others are learned; arrays (F,).
+    """Rows of finished.csv, jobs that are done; arrays (F,).
+
+    The sizes of others are learned from them (performance/sizes.py).
 
     Attributes
     ----------

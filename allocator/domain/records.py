@@ -508,6 +508,29 @@ class Pause(Record):
 
 
 @dataclass(frozen=True, repr=False)
+class FinishedJob(Record):
+    """State the size of a job that is done, from which the sizes of others are learned.
+
+    It counts where the setting `sizes` is "unknown".
+
+    Parameters
+    ----------
+    model : str
+        Model, as in `Job`.
+    total_work : float
+        Work of the whole job, in the model's unit, above 0.
+
+    Examples
+    --------
+    >>> FinishedJob("bert", 90_000)
+    FinishedJob('bert', 90000)
+    """
+
+    model: str
+    total_work: float
+
+
+@dataclass(frozen=True, repr=False)
 class InteractiveReserve(Record):
     """State how many GPUs of a pool are kept free for interactive jobs.
 
@@ -556,6 +579,7 @@ RECORDS: Mapping[str, type] = {
     "received": Received,
     "sharing": Colocation,
     "pauses": Pause,
+    "finished": FinishedJob,
     "interactive": InteractiveReserve,
 }
 """Record of each table, by the name of the table."""

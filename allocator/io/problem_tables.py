@@ -91,8 +91,8 @@ def jobs(problem: Problem) -> dict[str, Any]:
 def cluster_tables(problem: Problem) -> dict[str, Table]:
     """Return all other tables of a snapshot; optional tables only if they have rows.
 
-    They are pools.csv, tenants.csv, rates.csv, models.csv, nodes.csv, sharing.csv, pauses.csv and
-    interactive.csv.
+    They are pools.csv, tenants.csv, rates.csv, models.csv, nodes.csv, sharing.csv, pauses.csv,
+    interactive.csv and finished.csv.
     """
     p, rates, curves, sharing = problem.pools, problem.rates, problem.curves, problem.sharing
     tables = {
@@ -157,6 +157,11 @@ def cluster_tables(problem: Problem) -> dict[str, Table]:
         "interactive.csv",
         problem.interactive,
         pool=names_of_indices(p.pool, problem.interactive.pool),
+    )
+    add_fields(
+        "finished.csv",
+        problem.finished,
+        model=names_of_indices(problem.models, problem.finished.model),
     )
     return tables
 

@@ -130,7 +130,8 @@ class TraceDrivenCluster:
             levels=(),
             announced=w.workload.changes.between(w.now, w.now + w.options.announce_s),
         )
-        problem = dataclasses.replace(problem, finished=self._list_finished())
+        if p.sizes == "unknown":
+            problem = dataclasses.replace(problem, finished=self._list_finished())
         if self._beliefs is not None:
             self._beliefs.observe()
             w.follow_training()
@@ -140,10 +141,13 @@ class TraceDrivenCluster:
         return books.apply_books(problem, self.books)
 
     def _list_finished(self) -> Finished:
-        """Return the jobs that are done."""
-        jobs = self._problem.jobs
+        """Return the jobs that are done, those before the workload first."""
+        jobs, before = self._problem.jobs, self._problem.finished
         done = np.flatnonzero(~np.isnan(self.world.finished_s))
-        return Finished(jobs.model[done], jobs.total_work[done])
+        return Finished(
+            np.append(before.model, jobs.model[done]),
+            np.append(before.total_work, jobs.total_work[done]),
+        )
 
     def update_books(self, problem: Problem) -> None:
         """Bring the books of the long-run budgets up to the problem's time."""

@@ -158,7 +158,7 @@ def test_full_uses_every_column() -> None:
         "placements.csv: gpu",
     }
     folder = full()
-    assert set(TABLES) - set(folder.tables) == {"pauses.csv", "interactive.csv"}
+    assert set(TABLES) - set(folder.tables) == {"pauses.csv", "interactive.csv", "finished.csv"}
     unused = [
         f"{file}: {c.name}"
         for file, schema in TABLES.items()

@@ -16,6 +16,7 @@ from everything import EVERYTHING, content
 
 from allocator.domain.problem import (
     Curves,
+    Finished,
     Interactive,
     Isolation,
     Jobs,
@@ -54,6 +55,7 @@ HOME: dict[str, tuple[type[Any], dict[str, str]]] = {
     "models.csv": (Curves, {}),
     "pauses.csv": (Pauses, {}),
     "interactive.csv": (Interactive, {}),
+    "finished.csv": (Finished, {}),
     "sharing.csv": (Sharing, {}),
     "placements.csv": (Placements, {"job_id": "job"}),
     "rates.csv": (Rates, {"work_per_s": "rate", "efficiency": "rate"}),

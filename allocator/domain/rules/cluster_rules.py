@@ -36,6 +36,7 @@ def check(grids: Mapping[str, ParsedTable], names: Names, begin_s: float, found:
     _received(grids, names, found)
     _rated(grids["pauses.csv"], ("model",), names, found)
     _interactive(grids["interactive.csv"], found)
+    _finished(grids["finished.csv"], grids["jobs.csv"], names, found)
     _sharing(grids["sharing.csv"], pools, names, found)
 
 
@@ -302,6 +303,25 @@ def _interactive(table: ParsedTable, found: Findings) -> None:
             "which sessions come; a queue keeps what its own sessions needed"
         ),
         "headroom left to a queue",
+    )
+
+
+def _finished(finished: ParsedTable, jobs: ParsedTable, names: Names, found: Findings) -> None:
+    """Warn of finished jobs whose model has no rate and is that of no job; they teach nothing."""
+    if not (len(finished) and names.complete and jobs.complete):
+        return
+    known = dict.fromkeys((*names.rated_models, *jobs["model"]))
+    strange = np.fromiter((m not in known for m in finished["model"]), bool, len(finished))
+    strange &= finished.ok("model")
+    hint = suggest_names([finished["model"][i] for i in np.flatnonzero(strange).tolist()], known)
+    finished.warnings(
+        found,
+        strange,
+        lambda i: (
+            f"model {quote(finished['model'][i])} has no rate and no job"
+            f"{hint[finished['model'][i]]}"
+        ),
+        "models without a rate and a job",
     )
 
 

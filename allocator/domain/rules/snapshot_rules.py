@@ -60,12 +60,19 @@ def validate(snapshot: Snapshot) -> Problem:
     if found.faults:
         raise InvalidInput(found.faults, (*snapshot.warnings, *found.warnings))
 
-    check_money(config, tables, found)
+    check_settings(config, tables, found)
     return build_problem(snapshot, config, tables, known, now_s, found)
 
 
-def check_money(config: Settings, tables: Mapping[str, ParsedTable], found: Findings) -> None:
-    """Warn of long-run budgets that price nothing, and of reserved GPUs above the budget."""
+def check_settings(config: Settings, tables: Mapping[str, ParsedTable], found: Findings) -> None:
+    """Warn of files and settings without an effect, and of reserved GPUs above the budget."""
+    finished = tables["finished.csv"]
+    if len(finished) and config["sizes"] != "unknown":
+        found.warn(
+            finished.schema.file,
+            None,
+            f'counts only where sizes is "unknown"; config.toml says "{config["sizes"]}"',
+        )
     pools, budget = tables["pools.csv"], config["budget_per_hour"]
     reserved = pools["market"] == Market.RESERVED
     dollars = float((pools["gpus"] * pools["price_per_gpu_hour"])[reserved].sum())
@@ -132,6 +139,7 @@ def build_problem(
         sharing=cluster.sharing(tables["sharing.csv"], known),
         pauses=cluster.pauses(tables["pauses.csv"], known),
         interactive=cluster.interactive(tables["interactive.csv"], known),
+        finished=cluster.finished(tables["finished.csv"], known),
         models=tuple(known.models),
         gpu_types=tuple(known.gpu_types),
         size_lists=tuple(np.array(s, dtype=np.int64) for s in size_lists),

@@ -20,7 +20,7 @@ from allocator.domain.grid import HEADER, ParsedTable, grids
 from allocator.domain.periodic import expand_periodic_rows
 from allocator.domain.problem import NO_CHANGES
 from allocator.domain.rules import cluster_rules, job_rules
-from allocator.domain.rules.snapshot_rules import build_problem, check_money
+from allocator.domain.rules.snapshot_rules import build_problem, check_settings
 from allocator.domain.schema.cells import default_column
 from allocator.domain.schema.columns import JOBS, PLACEMENTS, RECEIVED
 from allocator.domain.schema.names import Names, names
@@ -73,7 +73,7 @@ def validate_workload(raw: Snapshot) -> Workload:
     _unlikely(tables["jobs.csv"], known, found)
     if found.faults:
         raise InvalidInput(found.faults, (*raw.warnings, *found.warnings))
-    check_money(config, tables, found)
+    check_settings(config, tables, found)
     problem = build_problem(raw, config, tables, known, start, found)
     return Workload(replace(problem, announced=NO_CHANGES), problem.announced)
 

@@ -491,6 +491,15 @@ PAUSES = TableSchema(
     key=("model", "gpu_type", "from_gpus", "to_gpus"),
 )
 
+FINISHED = TableSchema(
+    "finished.csv",
+    "jobs that are done, from which the sizes of others are learned where sizes is unknown",
+    (
+        _text("model", "as in jobs.csv", required=True),
+        _number("total_work", "work of the whole job, in the model's unit", required=True, above=0),
+    ),
+)
+
 TABLES: Mapping[str, TableSchema] = {
     t.file: t
     for t in (
@@ -506,6 +515,7 @@ TABLES: Mapping[str, TableSchema] = {
         SHARING,
         PAUSES,
         INTERACTIVE,
+        FINISHED,
     )
 }
 

@@ -59,7 +59,12 @@ def names(grids: Mapping[str, ParsedTable]) -> Names:
         listed_tenants=_number(tenants["tenant"]),
         tenants=_number(tenants["tenant"], jobs["tenant"]),
         models=_number(
-            rated_models, sharing["model_a"], sharing["model_b"], pauses["model"], jobs["model"]
+            rated_models,
+            sharing["model_a"],
+            sharing["model_b"],
+            pauses["model"],
+            jobs["model"],
+            grids["finished.csv"]["model"],
         ),
         gpu_types=_number(pools["gpu_type"], rated_types, sharing["gpu_type"], pauses["gpu_type"]),
         rated_models=rated_models,

@@ -12,6 +12,7 @@ from typing import Any
 
 from allocator.domain.schema.columns import (
     CONFIG,
+    FINISHED,
     INTERACTIVE,
     JOBS,
     MODELS,
@@ -99,6 +100,7 @@ WORKLOAD_TABLES: Mapping[str, TableSchema] = {
         SHARING,
         PAUSES,
         INTERACTIVE,
+        FINISHED,
     )
 }
 

@@ -129,6 +129,14 @@ bert-1,V100,300.5
 gnmt-1,V100,30
 """
     ),
+    "finished.csv": (
+        """\
+model,total_work
+bert,9000
+bert,8000.5
+resnet,70
+"""
+    ),
     "interactive.csv": (
         """\
 pool,headroom_gpus,sessions_per_hour,session_s,session_gpus,late_share,shrinkable_share

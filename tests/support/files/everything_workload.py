@@ -24,6 +24,7 @@ WORKLOAD_TEXTS = {
             "sharing.csv",
             "pauses.csv",
             "interactive.csv",
+            "finished.csv",
         )
     },
     "workload.csv": (

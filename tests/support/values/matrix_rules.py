@@ -251,6 +251,21 @@ def unknown_sizes(rng: np.random.Generator, r: Tables) -> None:
     r.config |= {"sizes": "unknown"}
 
 
+@feature(
+    *of("finished.csv", "model", "total_work"),
+    "config.toml: sizes",
+    "jobs.csv: total_work",
+    acts=EVERY - {"utility"},
+)
+def learned_sizes(rng: np.random.Generator, r: Tables) -> None:
+    unknown_sizes(rng, r)
+    size = r.jobs[0]["remaining_work"]
+    r.further["finished"] = [
+        {"model": "m", "total_work": size * float(rng.uniform(0.3, 3.0))}
+        for _ in range(int(rng.integers(1, 20)))
+    ]
+
+
 @feature("config.toml: dollar_price")
 def dollar_price(rng: np.random.Generator, r: Tables) -> None:
     r.config["dollar_price"] = pick(rng, 0.02, 0.3)

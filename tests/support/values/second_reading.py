@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 from second_speeds import Speeds, below
 
 Row = dict[str, Any]
@@ -79,6 +80,29 @@ CONFIG: Row = {
 def filled(defaults: Row, row: Mapping[str, Any]) -> Row:
     """The row with the defaults in place of what is empty."""
     return {**defaults, **{name: value for name, value in row.items() if value is not None}}
+
+
+def mean_rest(median: float, e: float, done: float) -> float:
+    """Mean of what is left after `done` of a log-normal size."""
+    left = median * math.exp(e * e / 2)
+    if done > 0:
+        z = math.log(done / median) / e
+        left = left * below(e - z) / below(-z) - done
+    return left
+
+
+def learned(sizes: Sequence[float], done: float, least: float, guess: float) -> float:
+    """What is left after `done`: the guess, and 16 quantiles of the jobs of the model that are
+    done, by how probable it is that such a job is still there."""
+    n = len(sizes)
+    likely = [((least / (done + least)) ** 2, guess)]
+    for q in range(16 if n else 0):
+        size = sorted(sizes)[int((q + 0.5) / 16 * n)]
+        e = max(0.1, float(np.std(np.log(sizes))) / n**0.2, 0.5 / n)
+        alive = below(math.log(size / done) / e) if done > 0 else 1.0
+        if alive > 0:
+            likely.append((alive * n / 16, max(0.0, mean_rest(size, e, done))))
+    return sum(p * rest for p, rest in likely) / sum(p for p, _ in likely)
 
 
 @dataclass
@@ -173,16 +197,14 @@ class Rules:
                 if (r := self.rate(j["model"], t, j["requested_gpus"]))
             ]
             others = [i for i in self.jobs if i["model"] == j["model"]]
-            j["guessed"] = len(others) == 1
+            sizes = [r["total_work"] for r in self.table("finished") if r["model"] == j["model"]]
+            j["guessed"] = len(others) == 1 and not sizes
             most = max(self.worked[i["job_id"]] for i in others)
             least = min(asked, default=1.0) * self.config["interval_s"]
-            left = 2 * max(done, most) - done + least
+            left = learned(sizes, done, least, 2 * max(done, most) - done + least)
         else:
             e, guess = self.config["size_error"], j["total_work"]
-            left = guess * math.exp(e * e / 2)
-            if done > 0:
-                z = math.log(done / guess) / e
-                left = left * below(e - z) / below(-z) - done
+            left = mean_rest(guess, e, done)
         j["remaining_work"] = max(left, 1e-6 * done)
         j["total_work"] = done + j["remaining_work"]
 
