@@ -8,7 +8,9 @@ A job appears in the snapshot as
     held      while its owner holds it, it waits after a failure, or a job that it comes after was
               cancelled or parked
 
-Jobs that are being cancelled, and jobs that are submitted for a later time, are left out.
+Jobs that are being cancelled, and jobs that are submitted for a later time, are left out. Where
+sizes are unknown, finished.csv has the latest jobs that are done of the models in the snapshot;
+jobs that were cancelled or failed say nothing of their size.
 """
 
 from __future__ import annotations
@@ -27,7 +29,14 @@ from sqlalchemy import Connection
 
 from allocator.domain.problem import Floats, Problem, State
 from allocator.domain.rules.snapshot_rules import validate
-from allocator.domain.schema.columns import INTERACTIVE, INTERVAL_S, JOBS, OVER_TIME, RECEIVED
+from allocator.domain.schema.columns import (
+    FINISHED,
+    INTERACTIVE,
+    INTERVAL_S,
+    JOBS,
+    OVER_TIME,
+    RECEIVED,
+)
 from allocator.domain.schema.texts import Cells
 from allocator.domain.snapshot import SEPARATOR, Snapshot, Table
 from allocator.errors import UsageError
@@ -66,6 +75,14 @@ _ACTIVE = (
     " 'cancel' AND j.submitted_s <= ? ORDER BY j.submitted_s, j.seq"
 )
 _CELLS = f"SELECT content, job_id, {', '.join(OWNED)} FROM jobs WHERE job_id IN ({{names}})"
+MOST_FINISHED = 200  # latest finished jobs of a model that count
+_FINISHED = (
+    "WITH m(model) AS (VALUES {models}), t AS MATERIALIZED (SELECT model, COALESCE((SELECT"
+    " finished_s FROM jobs d WHERE d.model = m.model AND d.state = 'done' ORDER BY finished_s DESC"
+    f" LIMIT 1 OFFSET {MOST_FINISHED - 1}), -1e300) AS since_s FROM m) SELECT j.model, j.total_work"
+    " FROM t JOIN jobs j ON j.model = t.model AND j.state = 'done' AND j.finished_s >= t.since_s"
+    " ORDER BY j.model, j.finished_s, j.total_work"
+)
 _OVER = "SELECT job_id FROM jobs WHERE state IN ('cancelled', 'failed') AND job_id IN ({names})"
 
 
@@ -113,6 +130,8 @@ def build_snapshot(connection: Connection, now_s: float) -> Snapshot:
         **cluster_tables.tables(connection),
     }
     config = {**OVER_TIME, **cluster_tables.config(connection), "now_s": now_s}
+    if config.get("sizes") == "unknown":
+        tables |= _build_finished(connection, sorted(set(c["model"])))
     if INTERACTIVE.file in tables:
         interval_s = float(config.get("interval_s", INTERVAL_S))
         tables[INTERACTIVE.file] = sessions.fill_headroom(
@@ -208,6 +227,19 @@ def _build_received(c: Mapping[str, Sequence[Any]], held_s: Sequence[float]) -> 
     ids, kinds, numbers = map(list, zip(*cells, strict=True))
     columns: dict[str, Cells] = {"job_id": ids, "gpu_type": kinds, "seconds": _floats(numbers)}
     return {RECEIVED.file: Table(RECEIVED.file, columns, range(2, len(cells) + 2))}
+
+
+def _build_finished(connection: Connection, models: Sequence[str]) -> dict[str, Table]:
+    """Return finished.csv with the latest jobs of these models, or nothing if none is done."""
+    rows: list[tuple[Any, ...]] = []
+    for part in range(0, len(models), PART):
+        some = models[part : part + PART]
+        rows += query(connection, _FINISHED.format(models=", ".join(["(?)"] * len(some))), *some)
+    if not rows:
+        return {}
+    model, work = zip(*rows, strict=True)
+    columns = {"model": list(model), "total_work": _floats(work)}
+    return {FINISHED.file: Table.of(FINISHED, columns)}
 
 
 @lru_cache(maxsize=1 << 16)
@@ -387,6 +419,7 @@ def describe_unkept(snapshot: Snapshot) -> tuple[str, ...]:
         "prices.csv": "the prices and GPUs in force now are kept, later rows are not",
         "nodes.csv": "pools have the GPUs of their up nodes; the nodes are not kept",
         "placements.csv": "is not kept",
+        "finished.csv": "is not kept; the jobs of the queue that are done count",
     }
     return tuple(
         f"{file}: {text}" for file, text in words.items() if len(snapshot.tables.get(file, ()))

@@ -225,6 +225,7 @@ def test_wrong_folders(capsys: Output, tmp_path: Path) -> None:
     ("folder", "argv"),
     [
         (DEMO, ["--until", "4000", "--ageing", "1800"]),
+        (DEMO, ["--until", "9000", "--sizes", "unknown"]),
         (
             SPOT,
             [

@@ -16,6 +16,7 @@ from queues import BACKENDS, NOW, Clock, Controller, Seen, cluster, fresh
 from allocator.controller import steadiness
 from allocator.domain.rules.snapshot_rules import validate
 from allocator.domain.schema.columns import OVER_TIME
+from allocator.engine.decision import decide
 from allocator.errors import UsageError
 from allocator.queue import (
     allocations,
@@ -538,3 +539,42 @@ def test_the_database_itself_refuses_two_open_allocations(queue: Queue) -> None:
     ):
         with pytest.raises(sa.exc.IntegrityError), queue.store.write() as connection:
             connection.execute(sa.text(statement))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_jobs_that_are_done_teach_the_sizes_of_others(
+    backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One GPU; earlier jobs of model m were long and those of n short, so the new job of n goes
+    first, though it came later. A job that was cancelled teaches nothing, nor does one of a model
+    without open jobs; of each model the latest count. Where sizes are known there is no file.
+    """
+    monkeypatch.setattr(snapshots, "_FINISHED", snapshots._FINISHED.replace("199", "1"))
+    one = {"pools.csv": "pool,gpu_type,gpus\na,A,1\n"}
+    with fresh(backend, tmp_path, cluster(**one)) as queue:
+        control = Controller(queue)
+        early = [("m1", "m", 2e6), ("m2", "m", 9e5), ("n1", "n", 70), ("n2", "n", 90)]
+        early += [("m3", "m", 8e5), ("o", "o", 3)]
+        for name, model, work in early:
+            queue.submit(job_id=name, model=model, total_work=work, max_gpus=1)
+            control.want(**{name: ("a", 1)})
+            control.starts()
+            control.say(name, "running")
+            control.say(name, "finished", work)
+            clock(queue).now += 10
+        queue.submit(job_id="n3", model="n", total_work=1e9, max_gpus=1)
+        queue.cancel("n3")
+        queue.submit(job_id="long", model="m", total_work=1000, max_gpus=1)
+        clock(queue).now += 1
+        queue.submit(job_id="short", model="n", total_work=1000, max_gpus=1)
+        assert "finished.csv" not in queue.snapshot().tables
+        queue.configure(sizes="unknown")
+        made = queue.snapshot()
+        assert made == queue.snapshot()
+        problem = validate(made)
+        taught = problem.finished
+        assert [problem.models[m] for m in taught.model.tolist()] == ["m", "m", "n", "n"]
+        assert taught.total_work.tolist() == [9e5, 8e5, 70.0, 90.0]
+        jobs = decide(problem).jobs
+        served = [n for n, k in zip(jobs["job_id"], jobs["gpus"], strict=True) if k]
+        assert served == ["short"]

@@ -42,7 +42,7 @@ from allocator.domain.schema.columns import (
 from allocator.queue.database.values import sql_column
 
 # known schema versions, oldest first
-REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009", "0010")
+REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009", "0010", "0011")
 HEAD = REVISIONS[-1]
 
 STATES = ("queued", "running", "paused", "held", "done", "cancelled", "failed")
@@ -165,6 +165,14 @@ jobs = Table(
         "want_host",
         sqlite_where=text("want_host <> ''"),
         postgresql_where=text("want_host <> ''"),
+    ),
+    Index(
+        "jobs_done_by_model",
+        "model",
+        "finished_s",
+        "total_work",
+        sqlite_where=text("state = 'done'"),
+        postgresql_where=text("state = 'done'"),
     ),
 )
 
