@@ -238,7 +238,7 @@ def _build_finished(connection: Connection, models: Sequence[str]) -> dict[str, 
     if not rows:
         return {}
     model, work = zip(*rows, strict=True)
-    columns = {"model": list(model), "total_work": _floats(work)}
+    columns: dict[str, Cells] = {"model": list(model), "total_work": _floats(work)}
     return {FINISHED.file: Table.of(FINISHED, columns)}
 
 
