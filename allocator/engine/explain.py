@@ -29,6 +29,7 @@ from allocator.engine.reasons import Prices, price_to_beat
 from allocator.errors import Infeasible, NoPlanInTime, UsageError
 from allocator.options.instance_building import CompiledRound
 from allocator.performance.pipelines import due
+from allocator.performance.sizes import describe_expected_work
 from allocator.policies.mip import marginal, mip
 from allocator.policies.registry import AnyPolicy, name_of
 from allocator.solvers import registry as solvers
@@ -54,6 +55,8 @@ class Explanation:
         Its entry of the plan.
     due_s, due_for : float and str, optional
         Time when it should be done, and the job whose deadline that is: itself or a successor.
+    expected : str, optional
+        Its expected remaining work and where this comes from, if its size is unknown.
     options : tuple of dict
         Its best options with value, price and surplus (value - price), best first.
     offered, needed : float, optional
@@ -86,6 +89,7 @@ class Explanation:
     got: dict[str, Any]
     due_s: float | None
     due_for: str | None
+    expected: str | None
     options: tuple[dict[str, Any], ...]
     offered: float | None
     needed: float | None
@@ -140,6 +144,8 @@ class Explanation:
         if self.due_s is not None:
             share = f', its share of the time until the deadline of "{self.due_for}"'
             out.append(f"due at {self.due_s:.15g} s{share if self.due_for != self.job_id else ''}")
+        if self.expected is not None:
+            out.append(self.expected)
         if self.offered is not None and self.needed is not None:
             out.append(
                 f"value per GPU-hour: offers {self.offered:.4g}, the GPUs go at {self.needed:.4g}"
@@ -230,6 +236,7 @@ def explain(
         got,
         due_s,
         due_for,
+        describe_expected_work(round_.problem, j),
         _describe_options(round_, j, usage_cost),
         None,
         None,

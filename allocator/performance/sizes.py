@@ -121,6 +121,22 @@ def learned_remaining(model: Ints, done: Floats, least: Floats, finished: Finish
     return out
 
 
+def describe_expected_work(problem: Problem, j: int) -> str | None:
+    """Return what is expected to be left of job j and why, None if its size is not unknown.
+
+    `problem` has the estimate of `estimate_sizes`.
+    """
+    if problem.guessed is None:
+        return None
+    number = int((problem.finished.model == problem.jobs.model[j]).sum())
+    source = "the work that it has done"
+    if number:
+        source = f"{number} finished job{'s' if number > 1 else ''} of its model"
+    elif not problem.guessed[j]:
+        source = "the work that unfinished jobs of its model have done"
+    return f"remaining work {problem.jobs.remaining_work[j]:.4g}, expected from {source}"
+
+
 def is_alone_in_model(model: Ints, finished: Finished) -> Bools:
     """Return for which jobs (J,) no other job of the model is known, finished or not."""
     models = 1 + int(max(model.max(initial=-1), finished.model.max(initial=-1)))

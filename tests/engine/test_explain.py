@@ -236,3 +236,22 @@ def test_warnings_of_a_folder_are_told_once(capsys: Output, tmp_path: Path) -> N
     )
     code, out, err = call(capsys, "explain", round_.write(tmp_path), "a")
     assert code == 0 and out.startswith("a waits: ") and err.count("colour") == 1
+
+
+def test_an_unknown_size_says_where_it_is_expected_from() -> None:
+    """Three models: one with two finished jobs, one with two unfinished jobs, one alone."""
+    p = snapshot(
+        [{"model": m, "max_gpus": 1} for m in ("a", "b", "b", "c")],
+        [{"gpus": 4}],
+        [{"model": m, "gpu_type": "A", "gpus": 1, "work_per_s": 1.0} for m in "abc"],
+        config={"sizes": "unknown", "interval_s": 300},
+        finished=[{"model": "a", "total_work": 900.0}, {"model": "a", "total_work": 900.0}],
+    )
+    left = (300 + 2 * 900 * 2.718281828459045 ** (0.25**2 / 2)) / 3
+    assert [why(p, f"j{i}").expected for i in (0, 1, 3)] == [
+        f"remaining work {left:.4g}, expected from 2 finished jobs of its model",
+        "remaining work 300, expected from the work that unfinished jobs of its model have done",
+        "remaining work 300, expected from the work that it has done",
+    ]
+    assert why(p, "j0").expected in why(p, "j0").lines()
+    assert why(one_gpu(), "poor").expected is None
