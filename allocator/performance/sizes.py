@@ -12,7 +12,8 @@ S_i with median F_i. One guess stands for everything else. With P_i = P(S_i > a)
 
     remaining = (g G + sum over i of P_i E[S_i - a | S_i > a]) / (g + sum over i of P_i)
     G = 2 max(a, M) - a + x        g = (x / (a + x))^2
-    x = D x (rate at requested_gpus on the slowest type of the cluster)
+    x = D x (rate at requested_gpus on the slowest type of the cluster; at min_gpus where no type
+        has a rate for requested_gpus)
     M = the most work that any unfinished job of the model has done
 
 D is the interval. The guess G says that a job of unknown size that has run for some time will run
@@ -174,11 +175,21 @@ def _deviations(done: Floats, median: Floats, error: float | Floats) -> Floats:
 def _least_work(problem: Problem) -> Floats:
     """Return the work of one interval as requested, (J,), on the slowest type with a rate there.
 
-    Without such a type the rate is one unit of work per second.
+    Where no type has a rate at requested_gpus, min_gpus counts; without a rate there either, the
+    rate is one unit of work per second.
     """
+    jobs = problem.jobs
+    asked = _slowest_rate(problem, jobs.requested_gpus)
+    smallest = _slowest_rate(problem, jobs.min_gpus)
+    slowest = np.where(np.isfinite(asked), asked, smallest)
+    return np.where(np.isfinite(slowest), slowest, 1.0) * problem.interval_s
+
+
+def _slowest_rate(problem: Problem, gpus: Ints) -> Floats:
+    """Return the rate (J,) of jobs on so many GPUs of the slowest type, inf without a rate."""
     jobs, table = problem.jobs, RateTable.of(problem)
     slowest = np.full(len(jobs), np.inf)
     for t in np.unique(problem.pools.gpu_type):
-        rate, _ = table.rate(jobs.model, np.full(len(jobs), t), jobs.requested_gpus)
+        rate, _ = table.rate(jobs.model, np.full(len(jobs), t), gpus)
         slowest = np.where(rate > 0, np.fmin(slowest, rate), slowest)
-    return np.where(np.isfinite(slowest), slowest, 1.0) * problem.interval_s
+    return slowest

@@ -191,11 +191,13 @@ class Rules:
         if how == "known":
             return
         if how == "unknown":
-            asked = [
-                r
-                for t in {p["gpu_type"] for p in self.pools}
-                if (r := self.rate(j["model"], t, j["requested_gpus"]))
-            ]
+            types = {p["gpu_type"] for p in self.pools}
+            asked = next(
+                rates
+                for k in (j["requested_gpus"], j["min_gpus"], None)
+                if (rates := [r for t in types if k and (r := self.rate(j["model"], t, k))])
+                or k is None
+            )
             others = [i for i in self.jobs if i["model"] == j["model"]]
             sizes = [r["total_work"] for r in self.table("finished") if r["model"] == j["model"]]
             j["guessed"] = len(others) == 1 and not sizes
