@@ -65,6 +65,7 @@ def build_facts(problem: Problem, table: RateTable) -> Facts:
         spread_pauses=problem.spread_pauses,
         weight=weight,
         remaining_work=jobs.remaining_work,
+        sizes_known=problem.guessed is None,
         guessed=np.zeros(len(jobs), dtype=bool) if problem.guessed is None else problem.guessed,
         total_work=jobs.total_work,
         age_s=np.maximum(0.0, problem.now_s - jobs.submitted_s),

@@ -77,6 +77,8 @@ class Facts:
         W_j, aged; R_j; the work of the whole job.
     age_s : (J,)
         Seconds since submission, at least 0.
+    sizes_known : bool
+        Whether remaining_work is given or predicted, and not learned from other jobs.
     guessed : (J,)
         Whether nothing but a job's own work so far says how much is left.
     attained_gpu_s, restarts : (J,)
@@ -108,6 +110,7 @@ class Facts:
     weight: Floats
     remaining_work: Floats
     total_work: Floats
+    sizes_known: bool
     guessed: Bools
     age_s: Floats
     attained_gpu_s: Floats

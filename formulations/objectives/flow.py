@@ -16,7 +16,9 @@ the queue: delay counts more where jobs wait for many times what they take alone
 long a job is passed over. A job that needs q times the cluster time R / C of new jobs of its weight
 comes before them in Smith's order once it is delayed by 0.8 T (q - 1).
 
-All this needs an estimate of what is left. Where nothing but the job's own work so far says how
+All this needs an estimate of what is left. Where sizes are learned from other jobs, d_j = 0: T and
+d_j rest on what is expected of whole jobs, and their errors cost more than the tail gains
+(measured in docs/learned.md). Where nothing but the job's own work so far says how
 much that is (no other job of its model is known), the value is
 
     v_o = X v_o of `utility`, with spread pauses
@@ -69,7 +71,9 @@ def linear(c: Context) -> tuple[Floats, Floats]:
 
 
 def by_delay(c: Context) -> Context:
-    """Return the context with weights W_j (1 + d_j / (0.8 T))."""
+    """Return the context with weights W_j (1 + d_j / (0.8 T)), with W_j where sizes are unknown."""
+    if not c.facts.sizes_known:
+        return c
     return c.weighed(c.facts.weight * (1.0 + delay_s(c) / (TAIL * alone_s(c))))
 
 

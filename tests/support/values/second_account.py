@@ -33,8 +33,8 @@ In all but these two `rate` is what revocations and checkpoints leave of the spe
     e           its rate on an equal share of all GPUs, in proportion to weight x weight of the
                 tenant, among jobs with options: the slowest pool of each size, straight lines
                 between sizes, in proportion below the smallest, as the largest above it
-    flow        completion, with weight x (1 + delay / (0.8 x mean)) and spread pauses; of jobs of
-                guessed sizes utility, in hours
+    flow        completion, with weight x (1 + delay / (0.8 x mean)) and spread pauses; without the
+                delay where sizes are unknown; of jobs of guessed sizes utility, in hours
     delay       age - (total_work - remaining_work) / rate of the fastest, at least 0; age without
                 options
     mean        interval_s + the mean over the jobs with options of total_work / rate of the fastest
@@ -238,7 +238,8 @@ def _sum(s: AuditContext, w: Ways, terms: Terms) -> Floats:
 def _single(s: AuditContext, w: Ways, name: str) -> Floats:
     """(n,) value of the ways in one objective."""
     problem, j, r = s.problem, w.job, Round.of(s, w, name)
-    done, weights = r.done, delay_weights(s) if name == "flow" else problem.weight
+    counts_delay = name == "flow" and problem.guessed is None
+    done, weights = r.done, delay_weights(s) if counts_delay else problem.weight
     left, weight, some = problem.jobs.remaining_work[j], weights[j], np.unique(j)
     place = np.searchsorted(some, j)
     if name == "progress":

@@ -68,7 +68,8 @@ class Objectives(Ways):
     def price_of_work(self, j: Row, name: str) -> tuple[float, float]:
         """Hours for a unit of work of the job, and its weight."""
         weight = {
-            i["job_id"]: self.weight(i) * (self.slope(i) if name == "flow" else 1.0)
+            i["job_id"]: self.weight(i)
+            * (self.slope(i) if name == "flow" and self.config["sizes"] != "unknown" else 1.0)
             for i in self.jobs
         }
         mine = weight[j["job_id"]]
