@@ -224,9 +224,9 @@ def _placements(grids: Mapping[str, ParsedTable], names: Names, found: Findings)
         lambda i: f"gpu {placed['gpu'][i]} is given, but job {job_name(i)} has no gpu_fraction",
     )
     # the GPUs of two jobs of a colocation count once, and so does a GPU of which jobs have shares
-    on = (node >= 0) & ~(
-        (job >= 0) & (primary_of_jobs(jobs, names)[job] >= 0) if len(jobs) else False
-    )
+    on = node >= 0
+    if len(jobs):
+        on &= ~((job >= 0) & (primary_of_jobs(jobs, names)[job] >= 0))
     whole, parts = on & ~shares, np.flatnonzero(on & shares)
     split = np.unique(np.stack([node[parts], placed["gpu"][parts]], axis=1), axis=0)[:, 0]
     used = (
