@@ -42,22 +42,24 @@ def work_price(c: Context) -> Floats:
     return work_price_among(c, np.ones(len(c.facts.weight), dtype=bool))
 
 
-def work_price_among(c: Context, counted: Bools) -> Floats:
+def work_price_among(c: Context, counted: Bools, unsure: float = 0.0) -> Floats:
     """Return V_j (J,) with only the jobs `counted` (J,) in the queue; others as in `response`.
 
-    The context has all exclusive options.
+    The context has all exclusive options. `unsure` is that of `queue_price`.
     """
     f, price = c.facts, response.work_price(c).copy()
     per_gpu = np.zeros((len(price), len(f.pool_gpus)))
     np.maximum.at(per_gpu, (c.job, c.pool), c.rate / c.offer.gpus)
     able = np.flatnonzero(np.isfinite(price) & counted)
     whole = per_gpu[able] @ f.pool_gpus
-    behind = queue_price(f.weight[able], f.remaining_work[able], whole)
+    behind = queue_price(f.weight[able], f.remaining_work[able], whole, unsure)
     price[able] = np.maximum(price[able], behind)
     return price
 
 
-def queue_price(weight: Floats, remaining_work: Floats, whole: Floats) -> Floats:
+def queue_price(
+    weight: Floats, remaining_work: Floats, whole: Floats, unsure: float = 0.0
+) -> Floats:
     """Return B_j / (3600 C_j), shape (J,).
 
     Parameters
@@ -66,11 +68,14 @@ def queue_price(weight: Floats, remaining_work: Floats, whole: Floats) -> Floats
         W_j and R_j.
     whole : (J,)
         C_j > 0, work per second.
+    unsure : float
+        Share of the weight of all jobs that is added to B_j.
     """
     key = np.round(np.log(remaining_work / (whole * weight)), DIGITS)
     order = np.argsort(key, kind="stable")
     behind = np.append(np.cumsum(weight[order][::-1])[::-1], 0.0)
-    return np.asarray(behind[np.searchsorted(key[order], key)] / (whole * HOUR), dtype=np.float64)
+    count = behind[np.searchsorted(key[order], key)] + unsure * weight.sum()
+    return np.asarray(count / (whole * HOUR), dtype=np.float64)
 
 
 OBJECTIVE = Objective("completion", value, linear=linear)

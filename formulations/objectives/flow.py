@@ -16,9 +16,14 @@ the queue: delay counts more where jobs wait for many times what they take alone
 long a job is passed over. A job that needs q times the cluster time R / C of new jobs of its weight
 comes before them in Smith's order once it is delayed by 0.8 T (q - 1).
 
-All this needs an estimate of what is left. Where sizes are learned from other jobs, d_j = 0: T and
-d_j rest on what is expected of whole jobs, and their errors cost more than the tail gains
-(measured in docs/learned.md). Where nothing but the job's own work so far says how
+All this needs an estimate of what is left. Where sizes are learned from other jobs,
+
+    d_j = 0,    B_j + (sum of all W_i) / 2 in place of B_j
+
+T and d_j rest on what is expected of whole jobs, and their errors cost more than the tail gains. B_j
+counts the jobs behind in an order that is uncertain: if it is right for half of the pairs of jobs
+and luck for the others, this is the expected number behind, up to a factor. Both were measured as
+in docs/learned.md. Where nothing but the job's own work so far says how
 much that is (no other job of its model is known), the value is
 
     v_o = X v_o of `utility`, with spread pauses
@@ -38,13 +43,13 @@ from formulations.model.linear import Floats
 from formulations.objectives import Objective, completion, response, utility
 from formulations.objectives.context import Context, fastest, measure_whole_jobs
 
+UNSURE = 0.5  # of the weight of all jobs, added to what is behind where sizes are learned
 TAIL = 0.8  # a delay of TAIL x T doubles a weight; measured in docs/default.md
 
 
 def value(c: Context) -> Floats:
     """Return the values (n,) of options."""
-    weighed = by_delay(c)
-    sized = response.hours_saved(weighed, completion.work_price(weighed), c.lasting_work)
+    sized = response.hours_saved(by_delay(c), work_price(c), c.lasting_work)
     guessed = c.facts.guessed
     if not guessed.any():
         return sized
@@ -60,14 +65,22 @@ def exchange_rate(c: Context) -> float:
     if not len(able):
         return 0.0
     work = np.minimum(slowest[able] * f.interval_s, f.remaining_work[able])
-    hours = completion.work_price(by_delay(c))[able] * work
+    hours = work_price(c)[able] * work
     units = utility.fresh_weight(c)[able] * np.log1p(utility.STEEP)
     return float(hours.sum() / units.sum())
 
 
 def linear(c: Context) -> tuple[Floats, Floats]:
     """Return the values (J,) of a unit of work and of an hour; pauses are exact in a plan."""
-    return completion.linear(by_delay(c))
+    return work_price(c), by_delay(c).facts.weight
+
+
+@measure_whole_jobs
+def work_price(c: Context) -> Floats:
+    """Return V_j (J,), inf for jobs without options."""
+    everyone = np.ones(len(c.facts.weight), dtype=bool)
+    unsure = 0.0 if c.facts.sizes_known else UNSURE
+    return completion.work_price_among(by_delay(c), everyone, unsure)
 
 
 def by_delay(c: Context) -> Context:

@@ -441,13 +441,20 @@ def _work_price(
     # no option: the plan is at fault anyway
     least = np.where(np.isfinite(least[chosen]), least[chosen], 0.0)
     return (
-        least if name == "response" else np.maximum(least, _queue_price(s, weight, among)[chosen])
+        least
+        if name == "response"
+        else np.maximum(least, _queue_price(s, weight, among, is_unsure(s, name))[chosen])
     )
 
 
-def _queue_price(s: AuditContext, weight: Floats, among: Bools | None) -> Floats:
+def is_unsure(s: AuditContext, name: str) -> bool:
+    """Whether half of all weights count as behind each job: `flow` where sizes are unknown."""
+    return name == "flow" and s.problem.guessed is not None
+
+
+def _queue_price(s: AuditContext, weight: Floats, among: Bools | None, unsure: bool) -> Floats:
     """B / (3600 C) of every job, (J,), 0 without options and where it is not `among` (None: all)
-    those that wait.
+    those that wait; with half of all weights more in B if the order is unsure.
     """
     pools, J = s.problem.pools, len(s.problem.jobs)
     job, pool, gpus, rate = useful_options(s)
@@ -461,7 +468,8 @@ def _queue_price(s: AuditContext, weight: Floats, among: Bools | None) -> Floats
     )
     distinct, place = np.unique(key, return_inverse=True)
     behind = np.cumsum(np.bincount(place.reshape(-1), weight[served], len(distinct))[::-1])[::-1]
-    out[served] = behind[place.reshape(-1)] / whole[served] / 3600.0
+    more = 0.5 * weight[served].sum() if unsure else 0.0
+    out[served] = (behind[place.reshape(-1)] + more) / whole[served] / 3600.0
     return out
 
 

@@ -83,7 +83,10 @@ class Objectives(Ways):
                 if self.options(i) and not (name == "tardiness" and self.in_time(i))
             }
             after = [i for i, hours in length.items() if hours >= length[j["job_id"]] * (1 - 1e-6)]
-            least = max(least, sum(weight[i] for i in after) / (3600 * self.whole(j)))
+            behind = sum(weight[i] for i in after)
+            if name == "flow" and self.config["sizes"] == "unknown":
+                behind += 0.5 * sum(weight[i] for i in length)
+            least = max(least, behind / (3600 * self.whole(j)))
         return least, mine
 
     def base(self, j: Row) -> float:
