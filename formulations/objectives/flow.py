@@ -20,10 +20,10 @@ All this needs an estimate of what is left. Where sizes are learned from other j
 
     d_j = 0,    B_j + (sum of all W_i) / 2 in place of B_j
 
-T and d_j rest on what is expected of whole jobs, and their errors cost more than the tail gains. B_j
-counts the jobs behind in an order that is uncertain: if it is right for half of the pairs of jobs
-and luck for the others, this is the expected number behind, up to a factor. Both were measured as
-in docs/learned.md. Where nothing but the job's own work so far says how
+T and d_j rest on what is expected of whole jobs, and their errors cost more than the tail gains.
+B_j counts the jobs behind in an order that is uncertain: if it is right for half of the pairs of
+jobs and luck for the others, this is the expected number behind, up to a factor. Both were measured
+as in docs/learned.md. Where nothing but the job's own work so far says how
 much that is (no other job of its model is known), the value is
 
     v_o = X v_o of `utility`, with spread pauses
