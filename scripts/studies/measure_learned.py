@@ -9,8 +9,8 @@
     python scripts/studies/measure_learned.py table FILE
 
 Every policy gets the same jobs, the same truth, the same observations and the same fits
-(allocator/simulator/speed_beliefs.py). Sizes are unknown to all; only `mip` looks at what is
-expected of them. Jobs arrive for eight hours on the cluster of Sia (`heterogeneous`).
+(allocator/simulator/speed_beliefs.py). Sizes are unknown to all, and what is expected of them is
+the same for all. Jobs arrive for eight hours on the cluster of Sia (`heterogeneous`).
 """
 
 from __future__ import annotations
