@@ -35,7 +35,7 @@ OBJECTIVES = (
     "utility",
     "fairness",
     "completion > utility",
-    "completion + 0.1*progress",
+    "completion, progress=0.1",
 )
 METRICS = ("queue_s_mean", "efficiency_mean", "jct_s_mean", "jct_s_p99")
 
