@@ -1,6 +1,6 @@
-"""Draw docs/pictures/longrun.svg from the results of scripts/studies/measure_longrun.py.
+"""Draw docs/pictures/longrun.svg from the results of scripts/studies/money/measure_longrun.py.
 
-python scripts/studies/measure_longrun.py --seeds 1 --out longrun --cases "long-run,hard cap"
+python scripts/studies/money/measure_longrun.py --seeds 1 --out longrun --cases "long-run,hard cap"
 # needs the extra "plots" (matplotlib)
 python scripts/pictures/draw_longrun.py longrun
 """
@@ -46,7 +46,7 @@ def main() -> None:
             if row is None:
                 sys.exit(
                     f'{folder} has no result of "{case}" on {name}, seed 0: run'
-                    " scripts/studies/measure_longrun.py first"
+                    " scripts/studies/money/measure_longrun.py first"
                 )
             hourly = np.array(row["series"]["hourly"])
             day = np.arange(len(hourly)) / 24

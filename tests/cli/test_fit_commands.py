@@ -57,7 +57,7 @@ def test_a_batch_that_goes_with_the_size_may_be_left_out() -> None:
 def script(name: str, *args: str) -> subprocess.CompletedProcess[str]:
     """Run one of the scripts."""
     return subprocess.run(
-        [sys.executable, str(ROOT / "scripts" / "studies" / name), *args],
+        [sys.executable, str(ROOT / "scripts" / "studies" / "speeds" / name), *args],
         check=False,
         capture_output=True,
         text=True,
@@ -91,7 +91,7 @@ def test_from_profile_to_choice() -> None:
 
 
 def test_a_missing_folder_of_profiles_is_named(tmp_path: Path) -> None:
-    """scripts/studies/measure_fits.py says which files are missing, and ends with 2."""
+    """scripts/studies/speeds/measure_fits.py says which files are missing, and ends with 2."""
     for folder, words in ((tmp_path / "none", "is not a folder"), (tmp_path, "does not have")):
         done = script("measure_fits.py", str(folder))
         assert done.returncode == 2 and words in done.stderr and "Traceback" not in done.stderr

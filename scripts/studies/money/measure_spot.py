@@ -1,11 +1,12 @@
 """Compare the price at which `mip` with the objective `cost` and other policies meet deadlines.
 
     # print the tables of docs/spot-results.md
-    python scripts/studies/measure_spot.py --seeds 6 --out spotted
+    python scripts/studies/money/measure_spot.py --seeds 6 --out spotted
     # and on real traces: a folder with availability/..., or the published .tar.gz
-    python scripts/studies/measure_spot.py --seeds 6 --out spotted --traces FOLDER
+    python scripts/studies/money/measure_spot.py --seeds 6 --out spotted --traces FOLDER
     # some worlds only, with a picture
-    python scripts/studies/measure_spot.py --out spotted --worlds "exposure 0.7" --picture cost.svg
+    python scripts/studies/money/measure_spot.py --out spotted \\
+        --worlds "exposure 0.7" --picture cost.svg
 
 Generated worlds are those of the generators `deadlines` and `exposure`. On real traces the jobs are
 those of `deadlines`. A trace says how many machines were available. Where only one machine was

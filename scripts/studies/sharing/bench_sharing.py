@@ -1,7 +1,7 @@
 """Measure the CPU time of decisions with colocations at 1,000 jobs and a gap of 0.5 %.
 
     # ten minutes with the defaults
-    python scripts/studies/bench_sharing.py [--seeds N] [--jobs J] > table.md
+    python scripts/studies/sharing/bench_sharing.py [--seeds N] [--jobs J] > table.md
 
 - gang: all jobs of the workload `sharing` wait at once, one size each, for 64 GPUs of 48 GB.
 - elastic: jobs of 20 models with four sizes in each of three pools of 256 GPUs.

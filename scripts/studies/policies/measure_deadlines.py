@@ -1,9 +1,9 @@
 """Count the deadlines that `mip` with the objective `tardiness` and other policies meet.
 
     # print the tables of docs/deadlines.md
-    python scripts/studies/measure_deadlines.py --seeds 6 --out due
+    python scripts/studies/policies/measure_deadlines.py --seeds 6 --out due
     # one world and one policy only
-    python scripts/studies/measure_deadlines.py --out due --worlds "1.0 tight" --cases edf
+    python scripts/studies/policies/measure_deadlines.py --out due --worlds "1.0 tight" --cases edf
 
 The other policies include earliest deadline first and ElasticFlow. A world is the generator `due`
 at a load. Its deadlines are unchanged (usual), or the time from submission is multiplied by 0.7

@@ -1,7 +1,7 @@
 """Measure the figures of docs/sharing.md: the time to price all pairs, and the fit of slowdowns.
 
 # a minute; CPU times, best of five
-python scripts/studies/measure_sharing.py
+python scripts/studies/sharing/measure_sharing.py
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
 """The default where nobody knows: sizes unknown, speeds learned while jobs run.
 
     # a JSON line per simulation; those that FILE has are not run again
-    python scripts/studies/measure_learned.py run FILE --first 100 --seeds 10
-    python scripts/studies/measure_learned.py run FILE --policies greedy,afs --first 100 --seeds 2
+    python scripts/studies/default/measure_learned.py run FILE --first 100 --seeds 10
+    python scripts/studies/default/measure_learned.py run FILE \\
+        --policies greedy,afs --first 100 --seeds 2
     # one part left out at a time
-    python scripts/studies/measure_learned.py ablation FILE --first 100 --seeds 5
+    python scripts/studies/default/measure_learned.py ablation FILE --first 100 --seeds 5
     # Markdown for docs/learned.md
-    python scripts/studies/measure_learned.py table FILE
+    python scripts/studies/default/measure_learned.py table FILE
 
 Every policy gets the same jobs, the same truth, the same observations and the same fits
 (allocator/simulator/speed_beliefs.py). Sizes are unknown to all, and what is expected of them is

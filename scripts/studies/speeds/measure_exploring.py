@@ -1,6 +1,7 @@
 """Measure whether exploring pays for jobs of models that were measured on one GPU only.
 
-    python scripts/studies/measure_exploring.py [--seeds 8] [--jobs 100] [--objective completion]
+    python scripts/studies/speeds/measure_exploring.py [--seeds 8] [--jobs 100] \\
+        [--objective completion]
 
 Exploring is set by [profiling] of config.toml. The true speed of a model on k GPUs is rate_1 k / (1
 + c (k - 1)), with c drawn from a wide range. At first the c of similar models is believed (the

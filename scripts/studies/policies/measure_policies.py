@@ -1,7 +1,7 @@
 """Measure the CPU milliseconds that each rule-based policy needs for one decision.
 
     # print a table for docs/policies.md
-    python scripts/studies/measure_policies.py
+    python scripts/studies/policies/measure_policies.py
 
 Compiling the round and auditing the plan are not included. Rounds have 1,000 GPUs, few jobs or
 many, one pool or three, and elastic jobs (1 to 4 times the request, at most 32) or rigid ones.

@@ -1,13 +1,13 @@
 """Measure how fast fits of speed models are, and what they predict of published profiles.
 
     # fits per minute only
-    python scripts/studies/measure_fits.py
+    python scripts/studies/speeds/measure_fits.py
     # DATA is a folder with sia/profiles, gavel/*.json.gz, mlperf-training/*.csv
-    python scripts/studies/measure_fits.py DATA
+    python scripts/studies/speeds/measure_fits.py DATA
 
-scripts/studies/measure_configure.py measures what the commands make of generated jobs. This script
-prints the machine, the seeds and the tables of docs/speed-models.md. Times are CPU seconds with one
-thread.
+scripts/studies/speeds/measure_configure.py measures what the commands make of generated
+jobs. This script prints the machine, the seeds and the tables of docs/speed-models.md. Times are
+CPU seconds with one thread.
 """
 
 from __future__ import annotations

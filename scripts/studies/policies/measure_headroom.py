@@ -1,6 +1,6 @@
 """Measure the effect of headroom on interactive sessions, and its cost for batch jobs.
 
-    python scripts/studies/measure_headroom.py --seeds 8
+    python scripts/studies/policies/measure_headroom.py --seeds 8
 
 The workloads are those of the generator `interactive` (240 jobs, 32 GPUs, load 1.2). Half of the
 batch jobs may be moved, or none. GPUs are kept by the Poisson quantile for 5 % (interactive.csv),

@@ -1,17 +1,18 @@
 """The benchmark that chooses the default objective of `mip`, and the effect of each part of it.
 
     # a JSON line per simulation
-    python scripts/studies/measure_default.py run FILE --families reproduction,bursty --seeds 5
+    python scripts/studies/default/measure_default.py run FILE \\
+        --families reproduction,bursty --seeds 5
     # Markdown for docs/default.md
-    python scripts/studies/measure_default.py table FILE...
+    python scripts/studies/default/measure_default.py table FILE...
     # one part changed at a time
-    python scripts/studies/measure_default.py ablation FILE --seeds 3
-    python scripts/studies/measure_default.py ablated FILE...
+    python scripts/studies/default/measure_default.py ablation FILE --seeds 3
+    python scripts/studies/default/measure_default.py ablated FILE...
 
 A simulation that already has its line in FILE is not run again. Every policy gets the same jobs,
 speeds and sizes. Changes are means over pairs of one seed with bootstrap intervals
 (allocator/bench/paired.py). Deadlines have a separate benchmark,
-scripts/studies/measure_deadlines.py.
+scripts/studies/policies/measure_deadlines.py.
 """
 
 from __future__ import annotations

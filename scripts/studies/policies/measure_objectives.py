@@ -1,10 +1,10 @@
 """Compare the objectives of the policy `mip`, and rules, on small workloads.
 
     # a JSON line per simulation
-    python scripts/studies/measure_objectives.py run FILE --seeds 3
+    python scripts/studies/policies/measure_objectives.py run FILE --seeds 3
         --families "mixed, 1.3; due, 1.3"
     # tables for docs/objectives.md
-    python scripts/studies/measure_objectives.py table FILE...
+    python scripts/studies/policies/measure_objectives.py table FILE...
 
 A simulation that already has its line in FILE is not run again. Every case gets the same jobs and
 the same cluster, and all beliefs are true. "at once": all jobs of the workload are submitted at the

@@ -1,11 +1,12 @@
 """Compare the policy `horizon` with `mip` and with rules, on workloads of several kinds.
 
     # a JSON line per simulation
-    python scripts/studies/measure_horizon.py run FILE --families "reproduction;bursty" --seeds 5
+    python scripts/studies/policies/measure_horizon.py run FILE \\
+        --families "reproduction;bursty" --seeds 5
     # Markdown for docs/horizon.md
-    python scripts/studies/measure_horizon.py table FILE...
+    python scripts/studies/policies/measure_horizon.py table FILE...
     # CPU seconds of a decision by size
-    python scripts/studies/measure_horizon.py times [--arrays]
+    python scripts/studies/policies/measure_horizon.py times [--arrays]
 
 A simulation that already has its line in FILE is not run again. Every policy gets the same jobs and
 the same cluster, and all its beliefs are true. Changes are means over pairs of one seed with

@@ -1,7 +1,7 @@
 """Measure what spread pauses change, for every objective: no job may starve.
 
     # table for docs/objectives.md, about two CPU minutes
-    python scripts/studies/measure_pauses.py --seeds 1
+    python scripts/studies/policies/measure_pauses.py --seeds 1
 
 Jobs of the family `heterogeneous` (three GPU types, five applications) in rounds of 60 s, and every
 change of a running job takes 250 s. Each objective is simulated with `spread_pauses` and without

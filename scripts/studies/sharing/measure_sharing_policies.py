@@ -1,9 +1,10 @@
 """Compare policies that may colocate jobs with policies that may not, over whole workloads.
 
     # set OMP_NUM_THREADS=1; a quarter of an hour of CPU
-    python scripts/studies/measure_sharing_policies.py --runs runs.jsonl
+    python scripts/studies/sharing/measure_sharing_policies.py --runs runs.jsonl
     # a part of it
-    python scripts/studies/measure_sharing_policies.py --runs runs.jsonl --gpus 32 --loads 1.5
+    python scripts/studies/sharing/measure_sharing_policies.py --runs runs.jsonl \\
+        --gpus 32 --loads 1.5
 
 bsbf, ffs and mip may colocate; las, srtf and mip may not. The workload is that of the generator
 `sharing` with 240 jobs, rounds of 150 s, and mean completion. Every simulation is a line of the

@@ -1,9 +1,9 @@
 """Compare every policy on the shipped snapshots and on generated ones.
 
     # print Markdown, with machine and seeds
-    python scripts/studies/compare_policies.py
+    python scripts/studies/policies/compare_policies.py
     # more generated clusters
-    python scripts/studies/compare_policies.py --seeds 5
+    python scripts/studies/policies/compare_policies.py --seeds 5
 
 The tables show by how much the greedy loop is below the best plan.
 
@@ -26,7 +26,7 @@ from scripts.cases.clusters import generate
 from scripts.cases.shipped import MEDIUM
 
 POLICIES = ("greedy-naive", "greedy", "marginal", "mip")
-SHIPPED = Path(__file__).resolve().parents[2] / "data" / "snapshots"
+SHIPPED = Path(__file__).resolve().parents[3] / "data" / "snapshots"
 
 
 def main() -> None:

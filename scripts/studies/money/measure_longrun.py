@@ -1,8 +1,8 @@
 """Compare long-run budgets with the same dollars as a hard hourly cap, over 14 days.
 
     # print the tables of docs/budgets.md
-    python scripts/studies/measure_longrun.py --seeds 3 --out longrun
-    python scripts/studies/measure_longrun.py --seeds 3 --out longrun --cases price-only,laws
+    python scripts/studies/money/measure_longrun.py --seeds 3 --out longrun
+    python scripts/studies/money/measure_longrun.py --seeds 3 --out longrun --cases price-only,laws
 
 The workloads are those of the generators `bursty` and `diurnal`. All GPUs are rented (on demand,
 1.95 $ an hour, 60 s to start), and there are more than the jobs need. The budget of a seed is

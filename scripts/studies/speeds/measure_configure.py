@@ -1,8 +1,8 @@
 """Measure, profile, fit and configure many drawn jobs, through the commands only.
 
     # 200 jobs of each truth
-    python scripts/studies/measure_configure.py
-    python scripts/studies/measure_configure.py --jobs 20 --noise 0.02
+    python scripts/studies/speeds/measure_configure.py
+    python scripts/studies/speeds/measure_configure.py --jobs 20 --noise 0.02
 
 These steps are done for each job:
 

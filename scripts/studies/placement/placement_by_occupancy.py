@@ -1,6 +1,7 @@
 """Measure how often plans that count GPUs by pool fit no nodes, and what placement makes of them.
 
-    python scripts/studies/placement_by_occupancy.py [--nodes 500] [--rounds 30] [--seed 0]
+    python scripts/studies/placement/placement_by_occupancy.py [--nodes 500] [--rounds 30] \\
+        [--seed 0]
 
 500 nodes of 8 GPUs. In each round 12 % of the running jobs end, and others of one size each, from 1
 to 32 GPUs, some of them odd, fill the cluster up to the occupancy. By counts every job gets
