@@ -79,6 +79,7 @@ if TYPE_CHECKING:
     )
     from allocator.loop.executor import (
         Capabilities as Capabilities,
+        NodePart as NodePart,
         Observation as Observation,
         Order as Order,
         Phase as Phase,
@@ -104,7 +105,7 @@ _HOME = {
     "allocator.api": ("audit", "explain", "solve", "whatif"),
     "allocator.audit.check": ("Audit",),
     "allocator.domain.changes": ("changed",),
-    "allocator.loop.executor": ("Capabilities", "Observation", "Order", "Phase"),
+    "allocator.loop.executor": ("Capabilities", "NodePart", "Observation", "Order", "Phase"),
     "allocator.domain.objectives": ("register_objective",),
     "allocator.domain.records": (
         "Colocation",

@@ -64,6 +64,41 @@ class ColocatedAllocation:
 
 
 @dataclass(frozen=True)
+class NodePart:
+    """GPUs of one node that an allocation has.
+
+    Parameters
+    ----------
+    node : str
+        Name of the node.
+    gpus : int
+        Its GPUs that the allocation has; 1 for a share of a GPU.
+    gpu : int, optional
+        Number of the shared GPU in the node. Allocations with the same node and number have shares
+        of one GPU. None: whole GPUs, whichever are free.
+    fraction : float, optional
+        Share of that GPU, above 0 and at most 1. None: whole GPUs.
+
+    Examples
+    --------
+    >>> NodePart("n1", 4)
+    NodePart(node='n1', gpus=4, gpu=None, fraction=None)
+    >>> str(NodePart("n1", 4)), str(NodePart("n1", 1, gpu=3, fraction=0.5))
+    ('n1:4', 'n1:0.5@3')
+    """
+
+    node: str
+    gpus: int
+    gpu: int | None = None
+    fraction: float | None = None
+
+    def __str__(self) -> str:
+        """Return NODE:GPUS, or NODE:FRACTION@GPU, as plan.csv has it."""
+        share = self.gpus if self.fraction is None else f"{self.fraction:g}@{self.gpu}"
+        return f"{self.node}:{share}"
+
+
+@dataclass(frozen=True)
 class Order:
     """An order to start a job on GPUs.
 
@@ -91,6 +126,8 @@ class Order:
         Allocation on whose GPUs it runs; None: it has its own GPUs.
     first_generation : int
         First allocation of this job; earlier ones were of another job of the same name.
+    nodes : tuple of NodePart
+        The nodes that give its GPUs; empty where the pool has no nodes.
 
     Examples
     --------
@@ -111,6 +148,7 @@ class Order:
     workdir: str = ""
     beside: ColocatedAllocation | None = None
     first_generation: int = 1
+    nodes: tuple[NodePart, ...] = ()
 
 
 @dataclass(frozen=True)
