@@ -25,7 +25,7 @@ FLOORS = (  # imports point to lower entries only; entries of one floor do not k
     {"allocator.performance", "allocator.market", "allocator.solvers"},
     {"allocator.valuation"},
     {"allocator.options", "allocator.audit", "allocator.io"},
-    {"allocator.problem"},
+    {"allocator.problem", "allocator.clusters"},
     {"allocator.policies", "allocator.queue"},
     {"allocator.engine"},
     {"allocator.loop"},

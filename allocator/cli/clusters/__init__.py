@@ -1,0 +1,1 @@
+"""Commands about clusters that others run."""

@@ -1,0 +1,76 @@
+"""`allocator observe`: a cluster as it is, as a snapshot folder."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+EXAMPLES = """
+allocator observe slurm --out look                        then: allocator solve look --out look/plan
+allocator observe slurm --out look --settings slurm.toml --add rates.csv
+allocator observe slurm --out look --answers recorded     from recorded answers, without a cluster
+"""
+ABOUT = """\
+Look at a cluster and write a snapshot of it. Nothing on the cluster is changed. What the snapshot
+could not represent goes to standard error."""
+
+
+def add(commands: Any) -> None:
+    parser = commands.add_parser(
+        "observe", examples=EXAMPLES, help="a cluster as it is, as a snapshot", description=ABOUT
+    )
+    parser.add_argument(
+        "cluster",
+        metavar="CLUSTER",
+        help="kind of the cluster: slurm ...; an unknown name lists all",
+    )
+    parser.add_argument("--out", required=True, metavar="DIR", help="snapshot folder to write")
+    parser.add_argument(
+        "--settings", metavar="FILE", help="TOML file of how jobs are taken; see docs/CLUSTER.md"
+    )
+    parser.add_argument(
+        "--add",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="copy rates.csv, models.csv or another table into the snapshot; may be repeated",
+    )
+    parser.add_argument(
+        "--answers", metavar="DIR", help="read recorded answers in place of the cluster"
+    )
+    parser.set_defaults(call=call)
+
+
+def call(args: argparse.Namespace) -> int:
+    from allocator.clusters.adapter import ObserveRequest
+    from allocator.clusters.folder import write_observation
+    from allocator.clusters.registry import get_cluster
+
+    adapter = get_cluster(args.cluster)
+    answers = None if args.answers is None else Path(args.answers)
+    view = adapter.observe(ObserveRequest(_settings(args.settings), answers))
+    added = [Path(name) for name in args.add]
+    warnings = write_observation(view, args.cluster, Path(args.out), added)
+    for note in view.notes:
+        print(f"note: {note}", file=sys.stderr)
+    for warning in warnings:
+        print(f"warning: {warning}", file=sys.stderr)
+    rows = [f"{len(table)} {file.removesuffix('.csv')}" for file, table in view.tables.items()]
+    print(f"written to {args.out}: {', '.join(rows)}", file=sys.stderr)
+    return 0
+
+
+def _settings(file: str | None) -> dict[str, Any]:
+    """Return the settings of a TOML file. Raises UsageError if it cannot be read."""
+    import tomllib
+
+    from allocator.errors import UsageError
+
+    if file is None:
+        return {}
+    try:
+        return tomllib.loads(Path(file).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UsageError(f'"{file}" cannot be read: {error}') from error

@@ -1,0 +1,55 @@
+"""`allocator plan`: a plan in the words of the cluster that it is for."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+EXAMPLES = """
+allocator plan look --as slurm                            the plan in look/plan, as a script to read
+allocator plan look --as slurm --plan other --out files
+"""
+ABOUT = """\
+Write the plan of an observed snapshot as commands or patches for its cluster, in the order in which
+they may be run. Nothing is run."""
+
+
+def add(commands: Any) -> None:
+    parser = commands.add_parser(
+        "plan", examples=EXAMPLES, help="a plan as commands for a cluster", description=ABOUT
+    )
+    parser.add_argument("snapshot", metavar="DIR", help="folder of `allocator observe`")
+    parser.add_argument(
+        "--as",
+        required=True,
+        dest="cluster",
+        metavar="CLUSTER",
+        help="kind of the cluster: slurm ...; an unknown name lists all",
+    )
+    parser.add_argument(
+        "--plan", metavar="DIR", help="folder of `allocator solve --out` (default: DIR/plan)"
+    )
+    parser.add_argument(
+        "--out", metavar="DIR", help="write the files there (default: all on standard output)"
+    )
+    parser.set_defaults(call=call)
+
+
+def call(args: argparse.Namespace) -> int:
+    from allocator.clusters.folder import read_details, read_planned_jobs
+    from allocator.clusters.registry import get_cluster
+    from allocator.io.plans import write_files
+
+    adapter = get_cluster(args.cluster)
+    folder = Path(args.snapshot)
+    details = read_details(folder, args.cluster)
+    plan = folder / "plan" if args.plan is None else Path(args.plan)
+    files = adapter.commands(read_planned_jobs(folder, plan), details)
+    if args.out is None:
+        sys.stdout.write("".join(files.values()))
+        return 0
+    for path in write_files(Path(args.out), files).values():
+        print(f"written to {path}", file=sys.stderr)
+    return 0

@@ -1,0 +1,167 @@
+"""The seam between the allocator and a cluster that others run: look at it, and write commands.
+
+A cluster adapter has two halves. This one observes the cluster as it is, and writes a plan as
+commands or patches that a person reads before they are run; it changes nothing. The other half,
+which carries plans out by itself, is an executor (allocator/loop/executor.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from allocator.errors import AllocatorError
+
+
+class ClusterUnreachable(AllocatorError):
+    """Report a cluster that does not answer, or whose answer makes no sense.
+
+    Nothing is known then, and nothing may be concluded from it.
+
+    Examples
+    --------
+    >>> ClusterUnreachable("squeue: no answer within 20 s").exit_code
+    1
+    """
+
+
+@dataclass(frozen=True)
+class ClusterCapabilities:
+    """State what the plans for a cluster can use.
+
+    Parameters
+    ----------
+    resizes_in_place : bool
+        A running job can get another size without a restart.
+    pins_nodes : bool
+        A job can be put on the nodes that the plan names.
+    reports_progress : bool
+        The cluster tells how far a job has come.
+
+    Examples
+    --------
+    >>> ClusterCapabilities(pins_nodes=True).resizes_in_place
+    False
+    """
+
+    resizes_in_place: bool = False
+    pins_nodes: bool = False
+    reports_progress: bool = False
+
+
+@dataclass(frozen=True)
+class ObserveRequest:
+    """State what to look at.
+
+    Parameters
+    ----------
+    settings : mapping of str to object
+        Settings of the adapter, as its TOML file has them.
+    answers : Path, optional
+        Folder of recorded answers, which are read in place of the cluster.
+
+    Examples
+    --------
+    >>> ObserveRequest().answers is None
+    True
+    """
+
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    answers: Path | None = None
+
+
+@dataclass(frozen=True)
+class ClusterView:
+    """Hold a cluster as it was observed.
+
+    Parameters
+    ----------
+    tables : mapping of str to sequence of mapping
+        Rows of the tables of a snapshot by file name, "jobs.csv" and so on: values by column. An
+        absent value is an empty cell.
+    config : mapping of str to object
+        Settings of the round, as config.toml has them.
+    notes : tuple of str
+        What the snapshot could not represent, and what was done instead.
+    details : mapping of str to object
+        What `commands` needs to know about jobs and nodes, as plain JSON: names, owners, versions.
+
+    Examples
+    --------
+    >>> ClusterView({"pools.csv": [{"pool": "a", "gpu_type": "A100", "gpus": 8}]}).notes
+    ()
+    """
+
+    tables: Mapping[str, Sequence[Mapping[str, Any]]]
+    config: Mapping[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class PlannedJob:
+    """State what a plan gives one job of a cluster.
+
+    Parameters
+    ----------
+    job_id : str
+        The job in the snapshot.
+    action : str
+        "start", "keep", "grow", "shrink", "move", "pause" or "wait", as in plan.json.
+    pool : str, optional
+        Pool of its GPUs; None: it gets nothing.
+    gpus : int
+        GPUs that it gets.
+    nodes : mapping of str to int
+        GPUs by node; empty where the pool has no nodes.
+    previous_pool : str, optional
+        Pool of the GPUs that it held.
+    previous_gpus : int
+        GPUs that it held.
+
+    Examples
+    --------
+    >>> PlannedJob("7", "start", "a100", 4, {"n1": 4}).previous_gpus
+    0
+    """
+
+    job_id: str
+    action: str
+    pool: str | None = None
+    gpus: int = 0
+    nodes: Mapping[str, int] = field(default_factory=dict)
+    previous_pool: str | None = None
+    previous_gpus: int = 0
+
+
+class ClusterAdapter(Protocol):
+    """Observe a cluster, and write plans in its own words.
+
+    `capabilities` says what its plans can use. Neither method changes the cluster.
+    """
+
+    capabilities: ClusterCapabilities
+
+    def observe(self, request: ObserveRequest) -> ClusterView:
+        """Look at the cluster.
+
+        Raises
+        ------
+        UsageError
+            For settings that make no sense.
+        ClusterUnreachable
+            If the cluster does not answer.
+        """
+
+    def commands(self, jobs: Sequence[PlannedJob], details: Mapping[str, Any]) -> Mapping[str, str]:
+        """Return the files that carry a plan out, by name, in the order in which to use them.
+
+        Parameters
+        ----------
+        jobs : sequence of PlannedJob
+            What the plan gives every job of the snapshot.
+        details : mapping of str to object
+            The details of the view from which the snapshot was made.
+        """
