@@ -101,13 +101,15 @@ class NodeChecker:
     def _overfull(self, places: dict[int, Spot]) -> Iterator[tuple[int, str]]:
         """Yield (node, what is exceeded) for up nodes."""
         jobs, nodes = self.problem.jobs, self.problem.nodes
+        cpus_per_gpu = jobs.cpus_per_gpu.tolist()
+        memory_per_gpu = jobs.host_memory_gb_per_gpu.tolist()
         whole, cpus = defaultdict[int, int](int), defaultdict[int, float](float)
         memory_gb = defaultdict[int, float](float)
         shares: dict[int, dict[int, float]] = defaultdict(lambda: defaultdict(float))
         for j, spot in places.items():
             for (n, g), k in spot.items():
-                cpus[n] += k * jobs.cpus_per_gpu[j]
-                memory_gb[n] += k * jobs.host_memory_gb_per_gpu[j]
+                cpus[n] += k * cpus_per_gpu[j]
+                memory_gb[n] += k * memory_per_gpu[j]
                 if g < 0:
                     whole[n] += k
                 else:
@@ -219,8 +221,9 @@ class NodeChecker:
 
 
 def _by_job(placements: Placements) -> dict[int, Spot]:
-    out: dict[int, Spot] = defaultdict(lambda: defaultdict(int))
+    out: dict[int, Spot] = {}
     rows = (placements.job, placements.node, placements.gpu, placements.gpus)
     for j, n, g, k in zip(*(column.tolist() for column in rows), strict=True):
-        out[j][n, g] += k
-    return dict(out)
+        spot = out.setdefault(j, {})
+        spot[n, g] = spot.get((n, g), 0) + k
+    return out

@@ -16,6 +16,7 @@ from bisect import bisect_left, insort
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import cached_property
 
 TOLERANCE = 1e-9  # GPUs, CPUs or GB that do not count
 
@@ -94,19 +95,24 @@ class Holes:
         self.pool, self.size = list(pool), list(gpus)
         self.free = [k if p >= 0 else 0 for k, p in zip(gpus, pool, strict=True)]
         self.cpus, self.memory_gb, self.domains = list(cpus), list(memory_gb), domains
-        self._largest = max(self.size, default=0)
+        self.largest_size = max(self.size, default=0)
         # free share of each GPU that is given out in shares, by node and number
         self.shares: dict[int, dict[int, float]] = {}
         self._split: dict[int, list[tuple[float, int, int]]] = {}  # the same by pool, ascending
-        self._nodes: dict[int, list[list[int]]] = {}  # by pool and free GPUs, ascending
+
+    @cached_property
+    def _nodes(self) -> dict[int, list[list[int]]]:
+        """The open nodes by pool and free GPUs, ascending.
+
+        They are sorted at the first search, after all jobs that stay have taken their GPUs.
+        """
+        out: dict[int, list[list[int]]] = {}
         for n, p in enumerate(self.pool):
             if p >= 0:
-                self._of_pool(p)[self.free[n]].append(n)
-
-    def _of_pool(self, pool: int) -> list[list[int]]:
-        if pool not in self._nodes:
-            self._nodes[pool] = [[] for _ in range(self._largest + 1)]
-        return self._nodes[pool]
+                if p not in out:
+                    out[p] = [[] for _ in range(self.largest_size + 1)]
+                out[p][self.free[n]].append(n)
+        return out
 
     def nodes_of(self, pool: int) -> Iterator[int]:
         """Yield the nodes of a pool, those with most free GPUs first."""
@@ -141,7 +147,7 @@ class Holes:
         near = self._find_near(need, without)
         if near is not None or need.wish is Wish.SAME:
             return near
-        return self._gather(need, self._largest_first(need, without), len(self.pool))
+        return self._gather(need, self.largest_first(need, without), len(self.pool))
 
     def can_take(self, places: Iterable[Place], need: Need) -> bool:
         """Return whether the places are free for the job; closed nodes take what stays there."""
@@ -177,10 +183,11 @@ class Holes:
                 self._change_share(n, g, sign * need.share)
 
     def _set_free(self, n: int, free: int) -> None:
-        nodes = self._nodes[self.pool[n]]
-        old = nodes[self.free[n]]
-        del old[bisect_left(old, n)]
-        insort(nodes[free], n)
+        if "_nodes" in vars(self):
+            nodes = self._nodes[self.pool[n]]
+            old = nodes[self.free[n]]
+            del old[bisect_left(old, n)]
+            insort(nodes[free], n)
         self.free[n] = free
 
     def _change_share(self, n: int, g: int, taken: float) -> None:
@@ -217,21 +224,22 @@ class Holes:
 
     def _best_fit(self, gpus: int, need: Need, without: Collection[int]) -> int:
         """Return the node with the fewest free GPUs of those that hold so many, -1 = none."""
-        nodes = self._nodes.get(need.pool, [])
-        limited = need.cpus > 0 or need.memory_gb > 0
+        nodes, available, memory_gb = self._nodes.get(need.pool, []), self.cpus, self.memory_gb
+        cpus = gpus * need.cpus - TOLERANCE if need.cpus > 0 else -math.inf
+        memory = gpus * need.memory_gb - TOLERANCE if need.memory_gb > 0 else -math.inf
         for free in range(gpus, len(nodes)):
             for n in nodes[free]:
-                if n not in without and not (limited and self.usable(n, need) < gpus):
+                if available[n] >= cpus and memory_gb[n] >= memory and n not in without:
                     return n
         return -1
 
     def _pack(self, need: Need, without: Collection[int]) -> tuple[Place, ...] | None:
-        if need.gpus <= self._largest:
+        if need.gpus <= self.largest_size:
             node = self._best_fit(need.gpus, need, without)
             if node >= 0:
                 return ((node, need.gpus, -1),)
         left, out, used = need.gpus, list[Place](), set(without)
-        for k, n in self._largest_first(need, without):
+        for k, n in self.largest_first(need, without):
             if k >= left:
                 return (*out, (self._best_fit(left, need, used), left, -1))
             if k < 1 or len(out) + 1 >= need.most_nodes:
@@ -241,17 +249,21 @@ class Holes:
             left -= k
         return None
 
-    def _largest_first(self, need: Need, without: Collection[int]) -> Iterator[tuple[int, int]]:
-        """Yield (usable GPUs, node), the most usable first."""
-        if need.cpus > 0 or need.memory_gb > 0:
-            found = [
-                (self.usable(n, need), n) for n in self.nodes_of(need.pool) if n not in without
-            ]
-            yield from sorted(found, key=lambda x: (-x[0], x[1]))
-            return
-        for n in self.nodes_of(need.pool):
-            if n not in without:
-                yield self.free[n], n
+    def largest_first(self, need: Need, without: Collection[int] = ()) -> Iterator[tuple[int, int]]:
+        """Yield (usable GPUs, node), the most usable first; nodes `without` are left out."""
+        limited = need.cpus > 0 or need.memory_gb > 0
+        usable: list[list[int]] = [[] for _ in range(self.largest_size + 1)]
+        for free in range(len(usable) - 1, -1, -1):
+            nodes = self._nodes[need.pool][free] if need.pool in self._nodes else []
+            if limited and free > 0:
+                for n in nodes:
+                    usable[self.usable(n, need)].append(n)
+                nodes = sorted(usable[free])
+            elif limited:
+                nodes = sorted(usable[0] + nodes)
+            for n in nodes:
+                if n not in without:
+                    yield free, n
 
     def _gather(
         self, need: Need, nodes: Iterable[tuple[int, int]], most: int
@@ -274,7 +286,7 @@ class Holes:
         """Place the job in one domain of its level: on few nodes, then where little stays free."""
         domain = self.domains[need.level]
         members: dict[int, list[tuple[int, int]]] = {}
-        for k, n in self._largest_first(need, without):
+        for k, n in self.largest_first(need, without):
             if k > 0:
                 members.setdefault(domain[n], []).append((k, n))
         best: tuple[tuple[int, int], tuple[Place, ...]] | None = None
@@ -289,7 +301,7 @@ class Holes:
 
     def _spread(self, need: Need, without: Collection[int]) -> tuple[Place, ...] | None:
         """Place the job on as many nodes as possible, the smallest holes first."""
-        nodes = [(k, n) for k, n in self._largest_first(need, without) if k > 0][::-1]
+        nodes = [(k, n) for k, n in self.largest_first(need, without) if k > 0][::-1]
         if sum(k for k, _ in nodes) < need.gpus:
             return None
         count, left = dict[int, int](), need.gpus

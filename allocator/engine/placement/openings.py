@@ -13,6 +13,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import islice
 
 from formulations.placement.holes import Holes, Need, Place, Wish
 
@@ -140,15 +141,13 @@ class Openings:
     ) -> tuple[int, float, dict[int, tuple[Place, ...]]] | None:
         """Return (node, loss, moves) of the cheapest node that gets enough free GPUs."""
         holes = self._holes
-        nodes = [n for n in holes.nodes_of(need.pool) if n not in opened]
-        nodes = [n for n in nodes if among is None or n in among]
+        nodes = self._candidates(need, opened, among, need.gpus) or self._candidates(
+            need, opened, among, 1
+        )
         want = {n: min(need.gpus, holes.size[n]) for n in nodes}
-        if need.gpus <= max(want.values(), default=0):
-            nodes = [n for n in nodes if want[n] >= need.gpus]
-        nodes = [n for n in nodes if holes.usable(n, need) < want[n]]
         nodes.sort(key=lambda n: (want[n] - holes.usable(n, need), n))
         best, tried = None, 0
-        for n in nodes[: 4 * NODES]:
+        for n in nodes:
             here = {j: moves.get(j, self._at[j]) for j in {*self._at.on[n], *moves}}
             here = {j: spot for j, spot in here.items() if len(spot) == 1 and spot[0][0] == n}
             found = self._empty(n, want[n], need, here, best[1] if best else below, opened)
@@ -158,6 +157,22 @@ class Openings:
             if tried >= NODES or (best is not None and best[1] <= 0):
                 break
         return best
+
+    def _candidates(
+        self, need: Need, opened: set[int], among: set[int] | None, size: int
+    ) -> list[int]:
+        """Return nodes of at least this size that could get more GPUs free, the emptiest first."""
+        holes = self._holes
+        if size > holes.largest_size:
+            return []
+        could = (
+            n
+            for k, n in holes.largest_first(need, opened)
+            if k < min(need.gpus, holes.size[n])
+            and holes.size[n] >= size
+            and (among is None or n in among)
+        )
+        return list(islice(could, 4 * NODES))
 
     def _empty(
         self,
