@@ -168,9 +168,10 @@ def _filled(folder: Path, seconds: float) -> Iterator[None]:
 def test_fifty_full_disks_lose_and_double_nothing(tmp_path: Path, seed: int, kills: bool) -> None:
     """Two controllers and real jobs that stamp their starts and ends on another disk; the disk with
     queue, executor's state and logs fills up fifty times. Both controllers live, and each job runs
-    exactly once. Where supervisors are killed too, an end that could not be written yet is lost
-    with its supervisor: such a job may run once more for each allocation that was lost, and not
-    oftener. (`./scripts/test -m soak -k full_disks`, as root.)"""
+    exactly once: no round may pause, move or resize a running one, which would be a second start.
+    Where supervisors are killed too, an end that could not be written yet is lost with its
+    supervisor: such a job may run once more for each allocation that was lost, and not oftener.
+    (`./scripts/test -m soak -k full_disks`, as root.)"""
     draw, jobs = random.Random(seed), 250
     stamps = tmp_path / "stamps"
     stamps.touch()
@@ -187,6 +188,7 @@ def test_fifty_full_disks_lose_and_double_nothing(tmp_path: Path, seed: int, kil
                     model="m",
                     total_work=1e6,
                     max_gpus=2,
+                    preemptible=False,
                     command=["sh", "-c", script],
                 )
         command = [
