@@ -112,7 +112,6 @@ def faults(s: AuditContext) -> Iterator[str]:
     # a non-preemptible job stays if it can; otherwise, or if released, it may only be paused
     moved = s.running & ~jobs.preemptible & s.has_gpus & ~s.is_kept
     left = s.running & ~jobs.preemptible & ~s.has_gpus & s.can_be_kept & ~s.repairs.released
-    left &= ~s.nodes.is_unknown
     yield from _report_each(
         s,
         moved | left,

@@ -56,7 +56,7 @@ class NodeChecker:
     def is_unknown(self) -> Bools:
         """True for running jobs in pools with nodes whose nodes are unknown, (J,).
 
-        Such a job keeps its GPUs on any nodes, and loses them if none were found.
+        Such a job keeps its GPUs on any nodes. A preemptible one loses them if none were found.
         """
         jobs = self.problem.jobs
         out: Bools = jobs.state == State.RUNNING
@@ -73,23 +73,23 @@ class NodeChecker:
             if jobs.preemptible[j]:
                 off = any(nodes.state[n] != UP for n, _ in spot)
                 out[j] = off or self._is_split(j, spot)
-        staying = sorted(
-            (j for j in self.held if not out[j] and jobs.primary[j] < 0),
-            key=lambda j: (not jobs.preemptible[j], -jobs.submitted_s[j], j),
-        )
-        crowded = self._crowded(staying)
-        while crowded:
-            n = crowded[0]
-            gone = next(j for j in staying if any(m == n for m, _ in self.held[j]))
+        spots = {j: spot for j, spot in self.held.items() if not out[j] and jobs.primary[j] < 0}
+        # a job that keeps its GPUs is where the plan says, if nothing else is known
+        firm = np.flatnonzero(self.is_unknown & ~jobs.preemptible & self._has_same_gpus).tolist()
+        spots |= {j: self.given[j] for j in firm if j in self.given}
+        order = sorted(spots, key=lambda j: (not jobs.preemptible[j], -jobs.submitted_s[j], j))
+        while crowded := sorted({n for n, _ in self._overfull(spots)}):
+            here = crowded[0]
+            gone = next(j for j in order if any(n == here for n, _ in spots.get(j, ())))
             out[gone] = True
-            staying.remove(gone)
-            crowded = self._crowded(staying)
+            del spots[gone]
         return out
 
-    def _crowded(self, jobs: list[int]) -> list[int]:
-        """Return up nodes, ascending, on which these running jobs need more than there is."""
-        places = {j: self.held[j] for j in jobs}
-        return sorted({n for n, _ in self._overfull(places)})
+    @cached_property
+    def _has_same_gpus(self) -> Bools:
+        """True for jobs that the plan gives as many GPUs of the same pool, (J,)."""
+        jobs, plan = self.problem.jobs, self.allocation
+        return np.asarray((plan.pool == jobs.pool) & (plan.gpus == jobs.gpus))
 
     def _is_split(self, j: int, spot: Spot) -> bool:
         """Return whether the nodes of a job are in several domains though they must be in one."""
@@ -205,6 +205,7 @@ class NodeChecker:
             yield f"gets {gpus} GPUs, its nodes give {sum(spot.values())}"
         names = {n for n, _ in spot}
         stays = self.held.get(j) == spot and jobs.state[j] == State.RUNNING
+        stays |= bool(self.is_unknown[j] & ~jobs.preemptible[j] & self._has_same_gpus[j])
         for n in sorted(names):
             if nodes.pool[n] != pool:
                 yield f'is on node "{nodes.node[n]}", which is not of its pool'

@@ -160,7 +160,8 @@ def _up(
         return gpus
     pinned = (jobs["state"] == State.RUNNING) & ~jobs["preemptible"]
     placed = placements(grids["placements.csv"], names)
-    total = usable_gpus(listed, placed, pinned, jobs["gpu_fraction"], len(table))
+    pool = encode_names(jobs["pool"], names.pools)
+    total = usable_gpus(listed, placed, pinned, pool, jobs["gpus"], len(table))
     has = np.bincount(listed.pool, minlength=len(table)) > 0
 
     def before(p: int) -> str:

@@ -299,25 +299,36 @@ class Placements:
 
 
 def usable_gpus(
-    nodes: Nodes, placements: Placements, pinned: Bools, share: Floats, pools: int
+    nodes: Nodes, placements: Placements, pinned: Bools, pool: Ints, gpus: Ints, pools: int
 ) -> Ints:
     """Return the GPUs of each pool that its nodes offer, (P,).
 
-    They are those of its up nodes, and those of other nodes that pinned jobs hold.
+    They are those of its up nodes, and those of other nodes that pinned jobs hold. Pinned jobs
+    whose nodes are unknown are on other nodes as far as the up nodes are too few.
 
     Parameters
     ----------
     pinned : (J,)
         Running jobs that may not be moved.
-    share : (J,)
-        Share of each GPU that a job has, nan = whole GPUs.
+    pool, gpus : (J,)
+        What running jobs hold.
     """
     up = nodes.state == 0
+    every = np.bincount(nodes.pool, nodes.gpus, minlength=pools)
     total = np.bincount(nodes.pool[up], nodes.gpus[up], minlength=pools)
     left = pinned[placements.job] & ~up[placements.node]
-    held = (placements.gpus * np.nan_to_num(share[placements.job], nan=1.0))[left]
-    total = total + np.bincount(nodes.pool[placements.node[left]], held, minlength=pools)
-    return np.asarray(np.ceil(total - 1e-9), dtype=np.int64)
+    node, gpu = placements.node[left], placements.gpu[left]
+    shares = np.unique(np.stack([node, gpu])[:, gpu >= 0], axis=1)[0]  # a GPU counts once
+    total = total + np.bincount(nodes.pool[shares], minlength=pools)
+    whole = np.where(gpu < 0, placements.gpus[left], 0)
+    total = total + np.bincount(nodes.pool[node], whole, minlength=pools)
+    unknown = pinned.copy()
+    unknown[placements.job] = False
+    if unknown.any():
+        held = np.bincount(pool[pinned], gpus[pinned], minlength=pools)
+        lacks = np.bincount(pool[unknown], minlength=pools) > 0
+        total = np.where(lacks, np.maximum(total, np.minimum(held, every)), total)
+    return np.asarray(total, dtype=np.int64)
 
 
 _NONE: Ints = np.zeros(0, dtype=np.int64)

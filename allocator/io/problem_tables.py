@@ -191,7 +191,7 @@ def _sound_nodes(problem: Problem) -> Any:
     """Return (N,) booleans: the nodes of the node's pool add up to the GPUs of the pool."""
     jobs, nodes, pools = problem.jobs, problem.nodes, problem.pools
     pinned = (jobs.state == State.RUNNING) & ~jobs.preemptible
-    usable = usable_gpus(nodes, problem.placements, pinned, jobs.gpu_fraction, len(pools))
+    usable = usable_gpus(nodes, problem.placements, pinned, jobs.pool, jobs.gpus, len(pools))
     return (usable == pools.gpus)[nodes.pool]
 
 

@@ -47,11 +47,11 @@ class NodeNeeds:
             level,
         )
 
-    def holes(self) -> Holes:
-        """Return the nodes as if no job held any of them."""
+    def holes(self, every_state: bool = False) -> Holes:
+        """Return the up nodes, or all nodes, as if no job held any of them."""
         nodes = self.problem.nodes
         return Holes(
-            np.where(nodes.state == UP, nodes.pool, -1).tolist(),
+            np.where(every_state | (nodes.state == UP), nodes.pool, -1).tolist(),
             nodes.gpus.tolist(),
             nodes.cpus.tolist(),
             nodes.host_memory_gb.tolist(),

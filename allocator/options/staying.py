@@ -4,19 +4,20 @@ A job that is not preemptible stays on a node of any state. Any other job must l
 drained or down, and nodes that its `placement` does not allow together. Where nodes hold less than
 the jobs that are placed there need, jobs leave until the others fit: those that are preemptible
 first, and of these the latest submitted. Jobs whose nodes are unknown are taken to be where best
-fit puts them.
+fit puts them. If they are not preemptible, other jobs leave for them, and if that is not enough,
+they are on any nodes of the pool, also drained ones.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from allocator.domain.problem import Bools, Floats, Ints, Problem, State
-from allocator.options.node_needs import NodeNeeds, by_job
-from formulations.placement.holes import Place
+from allocator.domain.problem import Bools, Floats, Ints, Placements, Problem, State
+from allocator.options.node_needs import NodeNeeds, as_placements, by_job
+from formulations.placement.holes import Holes, Place, Wish
 
 UP = 0  # nodes.csv `state`
 TOLERANCE = 1e-9  # CPUs, GB or shares of a GPU that do not count
@@ -49,11 +50,16 @@ class Staying:
         for known, answer in _last:
             if known is problem:
                 return answer
-        stays = _find_known(problem)
-        held, assumed = by_job(problem.placements), np.zeros(len(stays), dtype=bool)
-        known_stays = stays.copy()
+        placed = problem.placements
         if problem.has_nodes.any():
-            held, assumed = _assume_places(problem, stays, held)
+            placed = _assume_firm(problem)
+        stays = _find_known(problem, placed)
+        known_stays, held = stays.copy(), by_job(placed)
+        if problem.has_nodes.any():
+            held = _assume_places(problem, stays, held)
+        assumed = np.zeros(len(stays), dtype=bool)
+        assumed[list(held)] = True
+        assumed[problem.placements.job] = False
         _last[:] = [(problem, cls(stays, known_stays & ~stays, assumed, held))]
         return _last[0][1]
 
@@ -61,40 +67,85 @@ class Staying:
 _last: list[tuple[Problem, Staying]] = []
 
 
+def _find_unknown(problem: Problem, preemptible: bool) -> list[int]:
+    """Find the running jobs without places in pools with nodes, the largest first."""
+    jobs = problem.jobs
+    unknown: Bools = (jobs.state == State.RUNNING) & (jobs.primary < 0)
+    unknown &= jobs.preemptible == preemptible
+    unknown[problem.placements.job] = False
+    found = np.flatnonzero(unknown)
+    found = found[problem.has_nodes[jobs.pool[found]]]
+    order: list[int] = found[np.argsort(-jobs.gpus[found], kind="stable")].tolist()
+    return order
+
+
+def _take_known(
+    holes: Holes, needs: NodeNeeds, stays: Bools, held: Mapping[int, tuple[Place, ...]]
+) -> Holes:
+    """Return the holes that are left where the jobs of `held` that stay have their places."""
+    jobs = needs.problem.jobs
+    for j, places in held.items():
+        need = needs.of(j, int(jobs.pool[j]), int(jobs.gpus[j]))
+        if stays[j] and jobs.primary[j] < 0 and holes.can_take(places, need):
+            holes.take(places, need)
+    return holes
+
+
+def _assume_firm(problem: Problem) -> Placements:
+    """Return all known places, and those of unknown jobs that are not preemptible.
+
+    Such a job is where all others stay, or else where the preemptible ones leave, or else spread
+    over any up nodes, or over any nodes.
+    """
+    left = _find_unknown(problem, preemptible=False)
+    if not left:
+        return problem.placements
+    jobs, needs = problem.jobs, NodeNeeds(problem)
+    stays, held = _find_known(problem, problem.placements), by_job(problem.placements)
+    firm, most = stays & ~jobs.preemptible, len(problem.nodes)
+    for who, every_state, free in (
+        (stays, False, {}),
+        (firm, False, {}),
+        (firm, False, {"wish": Wish.PACKED, "most_nodes": most}),
+        (firm, True, {"wish": Wish.PACKED, "most_nodes": most, "cpus": 0.0, "memory_gb": 0.0}),
+    ):
+        unknown, left = left, []
+        holes = _take_known(needs.holes(every_state), needs, who, held) if unknown else None
+        for j in unknown:
+            need = replace(needs.of(j, int(jobs.pool[j]), int(jobs.gpus[j])), **free)
+            found = holes.find(need) if holes else None
+            if holes is None or found is None:
+                left.append(j)
+            else:
+                holes.take(found, need)
+                held[j] = found
+    return as_placements(held)
+
+
 def _assume_places(
     problem: Problem, stays: Bools, held: dict[int, tuple[Place, ...]]
-) -> tuple[dict[int, tuple[Place, ...]], Bools]:
-    """Return all places, and the jobs whose places are assumed, (J,).
+) -> dict[int, tuple[Place, ...]]:
+    """Return the places of all jobs; a job without is taken to be where best fit puts it.
 
-    Jobs whose nodes are unknown are taken to be where best fit puts them, those that are not
-    preemptible and the largest first. `stays` becomes False for jobs that find no nodes.
+    `stays` becomes False for jobs that find no nodes.
     """
     jobs, needs = problem.jobs, NodeNeeds(problem)
-    assumed = np.zeros(len(jobs), dtype=bool)
-    unknown = np.flatnonzero(stays & (jobs.primary < 0))
-    unknown = unknown[problem.has_nodes[jobs.pool[unknown]]]
-    unknown = np.array([j for j in unknown.tolist() if j not in held], dtype=np.int64)
-    if not len(unknown):
-        return held, assumed
-    holes = needs.holes()
-    for j, places in held.items():
-        if stays[j] and jobs.primary[j] < 0:
-            holes.take(places, needs.of(j, int(jobs.pool[j]), int(jobs.gpus[j])))
-    order = np.lexsort((unknown, -jobs.gpus[unknown], jobs.preemptible[unknown]))
-    for j in unknown[order].tolist():
+    unknown = [j for firm in (False, True) for j in _find_unknown(problem, firm) if j not in held]
+    holes = _take_known(needs.holes(), needs, stays, held) if unknown else None
+    for j in unknown:
         need = needs.of(j, int(jobs.pool[j]), int(jobs.gpus[j]))
-        found = holes.find(need)
-        if found is None:
+        found = holes.find(need) if holes else None
+        if holes is None or found is None:
             stays[j] = False
         else:
             holes.take(found, need)
-            held[j], assumed[j] = found, True
-    return held, assumed
+            held[j] = found
+    return held
 
 
-def _find_known(problem: Problem) -> Bools:
-    """Find the running jobs that may stay as far as their nodes are known, (J,)."""
-    jobs, nodes, placed = problem.jobs, problem.nodes, problem.placements
+def _find_known(problem: Problem, placed: Placements) -> Bools:
+    """Find the running jobs that may stay, (J,); jobs without places may."""
+    jobs, nodes = problem.jobs, problem.nodes
     stays: Bools = jobs.state == State.RUNNING
     if not len(placed.job):
         return stays
@@ -109,17 +160,17 @@ def _find_known(problem: Problem) -> Bools:
     order = np.lexsort((-jobs.submitted_s, ~jobs.preemptible))
     rank = np.empty(len(jobs), dtype=np.int64)
     rank[order] = np.arange(len(jobs))
-    for n in find_crowded_nodes(problem, stays[placed.job]).tolist():
+    for n in find_crowded_nodes(problem, placed, stays[placed.job]).tolist():
         here = np.flatnonzero(placed.node == n)
         for row in here[np.argsort(rank[placed.job[here]])].tolist():
-            if len(find_crowded_nodes(problem, stays[placed.job] & (placed.node == n))):
+            if len(find_crowded_nodes(problem, placed, stays[placed.job] & (placed.node == n))):
                 stays[placed.job[row]] = False
     return stays
 
 
-def find_crowded_nodes(problem: Problem, rows: Bools) -> Ints:
-    """Find the up nodes that hold less than some rows (L,) of placements.csv need."""
-    jobs, nodes, placed = problem.jobs, problem.nodes, problem.placements
+def find_crowded_nodes(problem: Problem, placed: Placements, rows: Bools) -> Ints:
+    """Find the up nodes that hold less than some rows (L,) of `placed` need."""
+    jobs, nodes = problem.jobs, problem.nodes
     own = rows & (jobs.primary[placed.job] < 0)
     whole, part = own & (placed.gpu < 0), np.flatnonzero(own & (placed.gpu >= 0))
     N = len(nodes)

@@ -173,6 +173,21 @@ def test_a_drained_node_is_left() -> None:
     assert any('has to leave node "n0" (drained)' in text for text in plan.warnings)
 
 
+def test_a_firm_job_of_unknown_place_is_not_paused() -> None:
+    """It is where others stay, else where preemptible ones leave, else spread, or on any node."""
+    firm = job("firm", 6, "p", preemptible=False)
+    soft = [job(f"s{i}", 2, "p") for i in range(2)]
+    placed = {"s0": {"n0": 2}, "s1": {"n1": 2}}
+    plan = allocator.solve(problem([firm, *soft], [4, 4], placed))
+    assert plan.job("firm").action == "keep"
+    assert sum(nodes_of(plan)["firm"].values()) == 6
+    assert sorted(plan.job(f"s{i}").action for i in range(2)) == ["keep", "pause"]
+    plan = allocator.solve(problem([firm], [8, 8], n0={"state": "drain"}, n1={"state": "down"}))
+    assert plan.job("firm").action == "keep" and plan.pools[0].used == plan.pools[0].gpus == 6
+    spread = allocator.solve(problem([firm], [2, 2, 2, 2]))
+    assert len(nodes_of(spread)["firm"]) == 3
+
+
 def test_whatif_drains_a_node() -> None:
     """The comparison says what moves."""
     jobs = [job("a", 4, "p"), job("b", 4)]
