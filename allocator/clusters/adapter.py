@@ -120,6 +120,8 @@ class PlannedJob:
         Pool of the GPUs that it held.
     previous_gpus : int
         GPUs that it held.
+    reason, detail : str, optional
+        Why it gets less than it could use, as in plan.json.
 
     Examples
     --------
@@ -134,6 +136,8 @@ class PlannedJob:
     nodes: Mapping[str, int] = field(default_factory=dict)
     previous_pool: str | None = None
     previous_gpus: int = 0
+    reason: str | None = None
+    detail: str | None = None
 
 
 class ClusterAdapter(Protocol):

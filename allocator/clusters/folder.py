@@ -183,6 +183,8 @@ def read_planned_jobs(folder: Path, plan: Path) -> list[PlannedJob]:
             {place["node"]: place["gpus"] for place in job["nodes"] or ()},
             job["previous_pool"],
             job["previous_gpus"],
+            job["reason"],
+            job["detail"],
         )
         for job in document["jobs"]
     ]

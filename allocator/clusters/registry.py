@@ -14,7 +14,13 @@ if TYPE_CHECKING:
 MakeAdapter = Callable[[], ClusterAdapter]
 
 
-CLUSTERS: Mapping[str, MakeAdapter] = {}
+def _kubernetes() -> ClusterAdapter:
+    from allocator.clusters.kubernetes.adapter import KubernetesCluster
+
+    return KubernetesCluster()
+
+
+CLUSTERS: Mapping[str, MakeAdapter] = {"kubernetes": _kubernetes}
 
 
 def _load(point: EntryPoint) -> MakeAdapter:

@@ -57,6 +57,7 @@ LAZY = {
     "jinja2",
     "prometheus_client",
     "tomli_w",
+    "kubernetes",
 }
 HOME = {  # solver package -> beginnings of the files under allocator/solvers that may import it
     "highspy": ("highs", "decomposition"),

@@ -1,0 +1,1 @@
+"""Kubernetes and Kueue: objects as tables of a snapshot, and plans as documents for kubectl."""

@@ -1,0 +1,100 @@
+"""The API server of a kubeconfig, by the access and the connections of the official client."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from allocator.clusters.adapter import ClusterUnreachable
+from allocator.clusters.kubernetes.api import Refused, Request
+from allocator.errors import UsageError
+
+PATIENCE_S = 30.0  # for one answer
+
+
+class ClientApi:
+    """An API server that the official client is configured for.
+
+    Parameters
+    ----------
+    context : str, optional
+        Context of the kubeconfig; None: the current one, or the service account of the pod in which
+        this runs.
+    kubeconfig : str, optional
+        File; None: as kubectl finds it.
+
+    Raises
+    ------
+    UsageError
+        If the client is not installed, or there is no such context.
+    """
+
+    def __init__(self, context: str | None = None, kubeconfig: str | None = None) -> None:
+        try:
+            from kubernetes import client, config
+        except ImportError as error:
+            raise UsageError(
+                "the official client of Kubernetes is not installed:"
+                " pip install 'elastic-gpu-allocator[kubernetes]'"
+            ) from error
+        configuration = client.Configuration()
+        try:
+            config.load_kube_config(kubeconfig, context, configuration)
+        except (config.ConfigException, OSError) as error:
+            if context is not None or kubeconfig is not None:
+                raise UsageError(f"the kubeconfig cannot be used: {error}") from error
+            try:
+                config.load_incluster_config(configuration)
+            except config.ConfigException:
+                raise UsageError(
+                    f"there is no kubeconfig, and this is no pod of a cluster: {error}"
+                ) from error
+        self._configuration = configuration
+        self._connections = client.ApiClient(configuration).rest_client.pool_manager
+
+    def send(self, request: Request) -> dict[str, Any]:
+        """Send a request and return the object of the answer."""
+        import urllib3
+
+        headers = {"Accept": "application/json", "Content-Type": request.content_type}
+        for one in self._configuration.auth_settings().values():
+            if one["value"]:
+                headers[one["key"]] = one["value"]
+        try:
+            answer = self._connections.request(
+                request.method,
+                self._configuration.host + request.path,
+                body=None if request.body is None else json.dumps(request.body),
+                headers=headers,
+                timeout=urllib3.Timeout(total=PATIENCE_S),
+                retries=False,
+            )
+        except (urllib3.exceptions.HTTPError, OSError) as error:
+            raise ClusterUnreachable(
+                f"{self._configuration.host} does not answer: {error}"
+            ) from error
+        return read_answer(answer.status, answer.data, request)
+
+
+def read_answer(status: int, data: bytes, request: Request) -> dict[str, Any]:
+    """Return the object of an answer.
+
+    Raises
+    ------
+    Refused
+        If the status is an error of the request.
+    ClusterUnreachable
+        If the server is not well, or the answer is no object.
+    """
+    try:
+        answer = json.loads(data or b"{}")
+    except ValueError:
+        answer = None
+    place = f"{request.method} {request.path.partition('?')[0]}"
+    if isinstance(answer, dict) and status < 300:
+        return answer
+    message = answer.get("message") if isinstance(answer, dict) else None
+    if 400 <= status < 500 and status != 429:
+        hint = "; allocator rbac prints what is needed" if status == 403 else ""
+        raise Refused(status, f"{place}: {status} {message or 'refused'}{hint}")
+    raise ClusterUnreachable(f"{place}: {status} {message or 'no answer that makes sense'}")

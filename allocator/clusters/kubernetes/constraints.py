@@ -1,0 +1,134 @@
+"""Which nodes the template of a pod admits: node selector, node affinity, tolerations."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from allocator.clusters.kubernetes.objects import HOSTNAME, Object, field
+
+# What the state of a node says already; a job need not tolerate them.
+HEALTH = "node.kubernetes.io/"
+FORBIDDING = ("NoSchedule", "NoExecute")
+_OPERATORS: Mapping[str, Callable[[str | None, Sequence[str]], bool]] = {
+    "In": lambda found, wanted: found in wanted,
+    "NotIn": lambda found, wanted: found not in wanted,
+    "Exists": lambda found, wanted: found is not None,
+    "DoesNotExist": lambda found, wanted: found is None,
+    "Gt": lambda found, wanted: found is not None and int(found) > int(wanted[0]),
+    "Lt": lambda found, wanted: found is not None and int(found) < int(wanted[0]),
+}
+
+
+def node_terms(pod: Object) -> list[Mapping[str, Any]]:
+    """Return the required terms of the node affinity of a pod, of which one has to hold."""
+    required = field(
+        pod, "affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution"
+    )
+    return list(field(required, "nodeSelectorTerms") or ())
+
+
+def unpinned_terms(pod: Object, pinned: Iterable[str]) -> list[dict[str, Any]]:
+    """Return the terms of the affinity without the hostnames that the allocator itself asked for.
+
+    Examples
+    --------
+    >>> unpinned_terms(pinned_affinity({}, ["n1"]), ["n1"])
+    []
+    """
+    ours = {"key": HOSTNAME, "operator": "In", "values": sorted(pinned)}
+    terms = []
+    for term in node_terms(pod):
+        left = [one for one in term.get("matchExpressions") or () if one != ours]
+        rest = {name: value for name, value in term.items() if name != "matchExpressions"}
+        if left or rest:
+            terms.append({**rest, **({"matchExpressions": left} if left else {})})
+    return terms
+
+
+def pinned_affinity(pod: Object, hostnames: Iterable[str]) -> dict[str, Any]:
+    """Return the affinity of a pod that may run on these hostnames only, as a part of its spec.
+
+    Terms that it has already keep holding: each of them asks for the hostnames, too.
+
+    Examples
+    --------
+    >>> term = node_terms(pinned_affinity({}, ["n2", "n1"]))[0]
+    >>> term["matchExpressions"][0]["values"]
+    ['n1', 'n2']
+    """
+    pin = {"key": HOSTNAME, "operator": "In", "values": sorted(hostnames)}
+    terms = [
+        {**term, "matchExpressions": [*(term.get("matchExpressions") or ()), pin]}
+        for term in node_terms(pod) or [{}]
+    ]
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+    return {"affinity": {"nodeAffinity": required}}
+
+
+def placement_rules(pod: Object, pinned: Iterable[str] = ()) -> str:
+    """Return what a pod asks of nodes, as text: equal texts admit the same nodes."""
+    rules = {
+        "selector": field(pod, "nodeSelector") or {},
+        "terms": unpinned_terms(pod, pinned),
+        "tolerations": field(pod, "tolerations") or (),
+    }
+    return json.dumps(rules, sort_keys=True)
+
+
+def admits(
+    rules: str, labels: Mapping[str, str], name: str, taints: Sequence[Object], resource: str
+) -> bool:
+    """Return whether the rules of a pod admit a node.
+
+    A taint whose key is the GPU resource itself is tolerated: an API server with the plugin
+    ExtendedResourceToleration adds that toleration.
+
+    Parameters
+    ----------
+    rules : str
+        Of `placement_rules`.
+    labels : mapping of str to str
+        Labels of the node.
+    name : str
+        Name of the node.
+    taints : sequence of mapping
+        Taints of the node.
+    resource : str
+        GPU resource that the pod asks for.
+
+    Examples
+    --------
+    >>> rules = placement_rules({"nodeSelector": {"zone": "a"}})
+    >>> admits(rules, {"zone": "a"}, "n1", [], "nvidia.com/gpu")
+    True
+    """
+    asked = json.loads(rules)
+    return (
+        all(labels.get(key) == value for key, value in asked["selector"].items())
+        and (not asked["terms"] or any(_holds(term, labels, name) for term in asked["terms"]))
+        and all(_tolerates(asked["tolerations"], taint, resource) for taint in taints)
+    )
+
+
+def _holds(term: Object, labels: Mapping[str, str], name: str) -> bool:
+    by_label, by_field = term.get("matchExpressions") or (), term.get("matchFields") or ()
+    return all(
+        _OPERATORS[one["operator"]](labels.get(one["key"]), one.get("values") or ())
+        for one in by_label
+    ) and all(_OPERATORS[one["operator"]](name, one["values"]) for one in by_field)
+
+
+def _tolerates(tolerations: Sequence[Object], taint: Object, resource: str) -> bool:
+    key, effect = str(taint["key"]), taint.get("effect")
+    if effect not in FORBIDDING or key.startswith(HEALTH) or key == resource:
+        return True
+    return any(
+        one.get("effect") in (None, "", effect)
+        and (
+            (one.get("operator") == "Exists" and one.get("key") in (None, "", key))
+            or (one.get("key") == key and one.get("value", "") == taint.get("value", ""))
+        )
+        for one in tolerations
+    )

@@ -1,0 +1,166 @@
+"""Documents that start, stop and resize a job of the cluster, for server-side apply.
+
+Every document of a job has all fields that the allocator owns there: what a later document of the
+same field manager leaves out is removed from the object.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from allocator.clusters.kubernetes.constraints import (
+    node_terms,
+    pinned_affinity,
+    unpinned_terms,
+)
+from allocator.clusters.kubernetes.jobs import KINDS, PINNED, FoundJob, PodSet
+from allocator.clusters.kubernetes.objects import HOSTNAME, PREFIX, Object, field, timestamp
+
+
+def _affinity(job: FoundJob, one: PodSet, hostnames: Sequence[str]) -> dict[str, Any]:
+    """Return the part of a pod's spec that puts it on these hostnames, or takes an old pin away."""
+    terms = unpinned_terms(one.pod, job.pinned)
+    required = "requiredDuringSchedulingIgnoredDuringExecution"
+    own = {"affinity": {"nodeAffinity": {required: {"nodeSelectorTerms": terms}}}}
+    if hostnames:
+        return pinned_affinity(own if terms else {}, hostnames)
+    return own if terms and terms != node_terms(one.pod) else {}
+
+
+def _template(job: FoundJob, one: PodSet, hostnames: Sequence[str]) -> dict[str, Any]:
+    spec = _affinity(job, one, hostnames)
+    return {"template": {"spec": spec}} if spec else {}
+
+
+def _job_spec(job: FoundJob, hostnames: Sequence[str]) -> dict[str, Any]:
+    one, before = job.pod_sets[0], field(job.source, "spec") or {}
+    completions = before.get("completions")
+    is_coupled = before.get("completionMode") == "Indexed" and completions == before.get(
+        "parallelism", 1
+    )
+    return {
+        "parallelism": one.pods,
+        **({"completions": one.pods} if is_coupled else {}),
+        **_template(job, one, hostnames),
+    }
+
+
+def _job_set_spec(job: FoundJob, hostnames: Sequence[str]) -> dict[str, Any]:
+    parts = [
+        {"name": one.name, "template": {"spec": _template(job, one, hostnames)}}
+        for one in job.pod_sets
+        if one.gpus and _template(job, one, hostnames)
+    ]
+    return {"replicatedJobs": parts} if parts else {}
+
+
+def _pytorch_spec(job: FoundJob, hostnames: Sequence[str]) -> dict[str, Any]:
+    return {
+        "pytorchReplicaSpecs": {
+            one.name.capitalize(): {"replicas": one.pods, **_template(job, one, hostnames)}
+            for one in job.pod_sets
+            if one.gpus
+        }
+    }
+
+
+_SPECS = {"Job": _job_spec, "JobSet": _job_set_spec, "PyTorchJob": _pytorch_spec}
+
+
+def _merge(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    return dict(one) | {
+        key: _merge(one[key], value)
+        if isinstance(value, Mapping) and isinstance(one.get(key), Mapping)
+        else value
+        for key, value in other.items()
+    }
+
+
+def _identity(api_version: str, kind: str, metadata: Object) -> dict[str, Any]:
+    """Return the beginning of a document; another object of the same name has another uid."""
+    known = {key: metadata[key] for key in ("name", "namespace", "uid") if metadata.get(key)}
+    return {"apiVersion": api_version, "kind": kind, "metadata": known}
+
+
+def job_document(
+    job: FoundJob, is_suspended: bool, hostnames: Iterable[str], *, is_paused: bool | None = None
+) -> dict[str, Any]:
+    """Return the document that makes a job be as it is given.
+
+    Parameters
+    ----------
+    job : FoundJob
+        The job with the numbers of pods that it shall have.
+    is_suspended : bool
+        It shall be suspended.
+    hostnames : iterable of str
+        Values of kubernetes.io/hostname of its nodes; empty: any node.
+    is_paused : bool, optional
+        It waits until the allocator starts it; default: as is_suspended.
+    """
+    names = sorted(hostnames)
+    about = KINDS[job.kind]
+    document = _identity(
+        about.api_version,
+        job.kind,
+        {"name": job.name, "namespace": job.namespace, "uid": job.uid},
+    )
+    paused = is_suspended if is_paused is None else is_paused
+    marks = {PREFIX + "managed": "true", PREFIX + "paused": "true" if paused else "false"}
+    if names:
+        marks[PREFIX + PINNED] = " ".join(names)
+    document["metadata"]["annotations"] = marks
+    suspend: Any = is_suspended
+    for name in reversed(about.suspend):
+        suspend = {name: suspend}
+    return _merge(_merge(document, suspend), {"spec": _SPECS[job.kind](job, names)})
+
+
+def workload_activity(workload: Object, is_active: bool) -> dict[str, Any]:
+    """Return the document that makes a workload of Kueue active, or takes it out of its queue."""
+    document = _identity(workload["apiVersion"], "Workload", workload["metadata"])
+    document["metadata"]["annotations"] = {PREFIX + "paused": "false" if is_active else "true"}
+    return document | {"spec": {"active": is_active}}
+
+
+def check_answer(
+    workload: Object,
+    check: str,
+    state: str,
+    message: str,
+    now_s: float,
+    hostnames: Sequence[str] = (),
+) -> dict[str, Any]:
+    """Return the document of the status in which an admission check of a workload answers.
+
+    A node selector has one value for a label, so that only one node can be named.
+
+    Parameters
+    ----------
+    workload : mapping
+        The workload.
+    check : str
+        Name of the check.
+    state : str
+        "Ready" lets it start; "Retry" evicts it and gives its quota back.
+    message : str
+        The reason, for people.
+    now_s : float
+        Time of the answer.
+    hostnames : sequence of str
+        Where its pods shall run.
+    """
+    answer: dict[str, Any] = {
+        "name": check,
+        "state": state,
+        "message": message,
+        "lastTransitionTime": timestamp(now_s),
+    }
+    if state == "Ready" and len(hostnames) == 1:
+        answer["podSetUpdates"] = [
+            {"name": one["name"], "nodeSelector": {HOSTNAME: hostnames[0]}}
+            for one in field(workload, "spec", "podSets") or ()
+        ]
+    document = _identity(workload["apiVersion"], "Workload", workload["metadata"])
+    return document | {"status": {"admissionChecks": [answer]}}

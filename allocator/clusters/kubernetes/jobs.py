@@ -1,0 +1,184 @@
+"""Jobs, JobSets and PyTorchJobs as one form: sets of equal pods that run together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from allocator.clusters.kubernetes.objects import (
+    QUEUE_NAME,
+    Object,
+    Objects,
+    annotation,
+    field,
+    is_true,
+    name_of,
+    namespace_of,
+    uid_of,
+)
+from allocator.clusters.kubernetes.pods import gpus_of_pod
+
+PINNED = "pinned-nodes"  # annotation: hostnames that the allocator put into the affinity
+
+
+@dataclass(frozen=True)
+class PodSet:
+    """Equal pods of a job.
+
+    Parameters
+    ----------
+    name : str
+        As Kueue calls it.
+    pods, gpus : int
+        How many pods, and GPUs of each.
+    resource : str
+        GPU resource of the pods, "" if they have none.
+    pod : mapping
+        Spec of the pods.
+    is_elastic : bool
+        The number of its pods can be another one while the job is suspended.
+    """
+
+    name: str
+    pods: int
+    gpus: int
+    resource: str
+    pod: Object
+    is_elastic: bool = False
+
+
+@dataclass(frozen=True)
+class FoundJob:
+    """A job of the cluster whose pods hold or want GPUs.
+
+    Parameters
+    ----------
+    job_id : str
+        Its name in the snapshot.
+    kind, namespace, name, uid : str
+        The object.
+    source : mapping
+        The object as it was read.
+    pod_sets : tuple of PodSet
+        Its pods.
+    is_suspended : bool
+        It is suspended.
+    """
+
+    job_id: str
+    kind: str
+    namespace: str
+    name: str
+    uid: str
+    source: Object
+    pod_sets: tuple[PodSet, ...]
+    is_suspended: bool
+
+    @property
+    def gpus(self) -> int:
+        """Return the GPUs that its spec asks for."""
+        return sum(one.pods * one.gpus for one in self.pod_sets)
+
+    @property
+    def queue(self) -> str | None:
+        """Return the local queue of Kueue that it is in."""
+        found = field(self.source, "metadata", "labels", QUEUE_NAME)
+        return None if found is None else str(found)
+
+    @property
+    def pinned(self) -> list[str]:
+        """Return the hostnames that the allocator put into its affinity."""
+        return (annotation(self.source, PINNED) or "").split()
+
+
+def _pod_set(name: str, pods: object, template: object, is_elastic: bool = False) -> PodSet:
+    spec = field(template, "spec") or {}
+    gpus = gpus_of_pod(spec)
+    resource = next(iter(gpus), "") if len(gpus) < 2 else "+".join(gpus)
+    count = 1 if pods is None else int(str(pods))
+    return PodSet(name, count, sum(gpus.values()), resource, spec, is_elastic)
+
+
+def _sets_of_job(job: Object) -> Iterator[PodSet]:
+    spec = job["spec"]
+    completions, parallelism = spec.get("completions"), spec.get("parallelism")
+    fewest = parallelism if completions is None else min(parallelism or 1, completions)
+    yield _pod_set("main", fewest, spec.get("template"), is_elastic=True)
+
+
+def _sets_of_job_set(job: Object) -> Iterator[PodSet]:
+    for one in job["spec"].get("replicatedJobs") or ():
+        inner = field(one, "template", "spec") or {}
+        pods = int(one.get("replicas", 1)) * int(inner.get("parallelism") or 1)
+        yield _pod_set(str(one["name"]), pods, inner.get("template"))
+
+
+def _sets_of_pytorch_job(job: Object) -> Iterator[PodSet]:
+    replicas: Mapping[str, Any] = job["spec"].get("pytorchReplicaSpecs") or {}
+    for name in sorted(replicas):
+        one = replicas[name]
+        is_elastic = name == "Worker"
+        yield _pod_set(name.lower(), one.get("replicas", 1), one.get("template"), is_elastic)
+
+
+@dataclass(frozen=True)
+class _Kind:
+    api_version: str
+    find_sets: Callable[[Object], Iterator[PodSet]]
+    suspend: tuple[str, ...]
+    ends: tuple[str, ...]
+
+
+KINDS: Mapping[str, _Kind] = {
+    "Job": _Kind("batch/v1", _sets_of_job, ("spec", "suspend"), ("Complete", "Failed")),
+    "JobSet": _Kind(
+        "jobset.x-k8s.io/v1alpha2", _sets_of_job_set, ("spec", "suspend"), ("Completed", "Failed")
+    ),
+    "PyTorchJob": _Kind(
+        "kubeflow.org/v1",
+        _sets_of_pytorch_job,
+        ("spec", "runPolicy", "suspend"),
+        ("Succeeded", "Failed"),
+    ),
+}
+
+
+def find_jobs(objects: Objects) -> list[FoundJob]:
+    """Return the jobs that are not over and ask for GPUs; parts of other jobs are none of them."""
+    found: list[FoundJob] = []
+    for kind, about in KINDS.items():
+        for source in objects.of_kind(kind):
+            if any(is_true(source, end) for end in about.ends):
+                continue
+            job = FoundJob(
+                "/".join(
+                    (namespace_of(source), *((kind.lower(),) * (kind != "Job")), name_of(source))
+                ),
+                kind,
+                namespace_of(source),
+                name_of(source),
+                uid_of(source),
+                source,
+                tuple(about.find_sets(source)),
+                bool(field(source, *about.suspend)),
+            )
+            if job.gpus:
+                found.append(job)
+    uids = {one.uid for one in found}
+    return [one for one in found if not uids & set(objects.owner_uids(one.source)[1:])]
+
+
+def resize(job: FoundJob, gpus: int) -> FoundJob | None:
+    """Return the job with other numbers of pods, or None if no number of pods makes this size."""
+    if gpus == job.gpus:
+        return job
+    elastic = [one for one in job.pod_sets if one.is_elastic and one.gpus]
+    if len(elastic) != 1:
+        return None
+    fixed = job.gpus - elastic[0].pods * elastic[0].gpus
+    pods, rest = divmod(gpus - fixed, elastic[0].gpus)
+    if rest or pods < 0 or gpus <= 0:
+        return None
+    sets = tuple(replace(one, pods=pods) if one is elastic[0] else one for one in job.pod_sets)
+    return replace(job, pod_sets=sets)

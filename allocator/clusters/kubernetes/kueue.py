@@ -1,0 +1,230 @@
+"""Kueue: cluster queues, cohorts and flavors as tenants and quotas; what its workloads say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field as empty
+from functools import cached_property
+from typing import Any
+
+from allocator.clusters.kubernetes.constraints import admits, placement_rules
+from allocator.clusters.kubernetes.jobs import FoundJob
+from allocator.clusters.kubernetes.nodes import GpuNode, is_gpu
+from allocator.clusters.kubernetes.objects import (
+    Object,
+    Objects,
+    conditions,
+    field,
+    is_true,
+    name_of,
+    namespace_of,
+    quantity,
+)
+
+NEVER = "Never"
+STOPPED = ("Hold", "HoldAndDrain")
+
+
+@dataclass(frozen=True)
+class Quota:
+    """GPUs of one flavor of a cluster queue or a cohort.
+
+    Parameters
+    ----------
+    flavor, resource : str
+        The flavor, and the GPU resource that it covers.
+    nominal : int
+        Its own GPUs.
+    borrowing, lending : int, optional
+        Most GPUs that it may borrow and lend; None: no limit.
+    """
+
+    flavor: str
+    resource: str
+    nominal: int
+    borrowing: int | None
+    lending: int | None
+
+
+@dataclass(frozen=True)
+class QuotaNode:
+    """A cluster queue or a cohort.
+
+    Parameters
+    ----------
+    name, cohort : str
+        Its name, and the cohort above it, "" if there is none.
+    weight : float
+        Of fair sharing.
+    quotas : tuple of Quota
+        Of its GPUs.
+    reclaims : bool
+        It takes back what others borrowed.
+    is_stopped : bool
+        It admits nothing.
+    """
+
+    name: str
+    cohort: str
+    weight: float = 1.0
+    quotas: tuple[Quota, ...] = ()
+    reclaims: bool = True
+    is_stopped: bool = False
+
+
+def _limit(amount: object) -> int | None:
+    return None if amount is None else int(quantity(amount))
+
+
+def _quotas(value: Object) -> Iterator[Quota]:
+    for group in field(value, "spec", "resourceGroups") or ():
+        for flavor in group.get("flavors") or ():
+            for one in flavor.get("resources") or ():
+                if is_gpu(str(one["name"])):
+                    yield Quota(
+                        str(flavor["name"]),
+                        str(one["name"]),
+                        int(quantity(one.get("nominalQuota"))),
+                        _limit(one.get("borrowingLimit")),
+                        _limit(one.get("lendingLimit")),
+                    )
+
+
+def _weight(value: Object) -> float:
+    found = field(value, "spec", "fairSharing", "weight")
+    return max(quantity(found), 1e-3) if found is not None else 1.0
+
+
+@dataclass(frozen=True)
+class Kueue:
+    """What Kueue has in a cluster; empty where it is not installed.
+
+    Parameters
+    ----------
+    objects : Objects
+        All objects of the look.
+
+    Examples
+    --------
+    >>> Kueue(Objects([])).is_installed
+    False
+    """
+
+    objects: Objects = empty(default_factory=lambda: Objects([]))
+
+    @property
+    def is_installed(self) -> bool:
+        """Return whether there is a cluster queue."""
+        return bool(self.objects.of_kind("ClusterQueue"))
+
+    @cached_property
+    def cluster_queues(self) -> dict[str, QuotaNode]:
+        """Return the cluster queues by name."""
+        return {
+            name_of(one): QuotaNode(
+                name_of(one),
+                str(field(one, "spec", "cohortName") or field(one, "spec", "cohort") or ""),
+                _weight(one),
+                tuple(_quotas(one)),
+                (field(one, "spec", "preemption", "reclaimWithinCohort") or NEVER) != NEVER,
+                field(one, "spec", "stopPolicy") in STOPPED,
+            )
+            for one in self.objects.of_kind("ClusterQueue")
+        }
+
+    @cached_property
+    def cohorts(self) -> dict[str, QuotaNode]:
+        """Return the cohorts by name, those without an object of their own included."""
+        named = {one.cohort: QuotaNode(one.cohort, "") for one in self.cluster_queues.values()}
+        written = {
+            name_of(one): QuotaNode(
+                name_of(one),
+                str(field(one, "spec", "parentName") or field(one, "spec", "parent") or ""),
+                _weight(one),
+                tuple(_quotas(one)),
+            )
+            for one in self.objects.of_kind("Cohort")
+        }
+        above = {one.cohort: QuotaNode(one.cohort, "") for one in written.values()}
+        return {name: one for name, one in (named | above | written).items() if name}
+
+    @cached_property
+    def _local_queues(self) -> dict[tuple[str, str], Object]:
+        return {(namespace_of(o), name_of(o)): o for o in self.objects.of_kind("LocalQueue")}
+
+    @cached_property
+    def _workloads(self) -> dict[str, Object]:
+        """Workloads by the uid of their job; the newest counts."""
+        found: dict[str, Object] = {}
+        ordered = sorted(
+            self.objects.of_kind("Workload"),
+            key=lambda one: str(field(one, "metadata", "creationTimestamp") or ""),
+        )
+        for one in ordered:
+            for owner in field(one, "metadata", "ownerReferences") or ():
+                if not is_true(one, "Finished"):
+                    found[str(owner["uid"])] = one
+        return found
+
+    def cluster_queue(self, job: FoundJob) -> QuotaNode | None:
+        """Return the cluster queue of a job, or None if it is in none that is known."""
+        local = self._local_queues.get((job.namespace, job.queue or ""))
+        return self.cluster_queues.get(str(field(local, "spec", "clusterQueue")))
+
+    def is_stopped(self, job: FoundJob) -> bool:
+        """Return whether the queues of a job admit nothing."""
+        local = self._local_queues.get((job.namespace, job.queue or ""))
+        queue = self.cluster_queue(job)
+        return field(local, "spec", "stopPolicy") in STOPPED or bool(queue and queue.is_stopped)
+
+    def checks(self, controller: str) -> list[str]:
+        """Return the names of the admission checks that a controller answers."""
+        return [
+            name_of(one)
+            for one in self.objects.of_kind("AdmissionCheck")
+            if field(one, "spec", "controllerName") == controller
+        ]
+
+    def workload(self, job: FoundJob) -> Object | None:
+        """Return the workload of a job."""
+        return self._workloads.get(job.uid)
+
+    def flavors_of_nodes(self, nodes: Sequence[GpuNode]) -> dict[str, set[str]]:
+        """Return the names of the nodes of each flavor: those with all of its labels.
+
+        A flavor without labels has every node.
+        """
+        return {
+            name_of(one): {
+                node.name
+                for node in nodes
+                if admits(
+                    placement_rules({"nodeSelector": field(one, "spec", "nodeLabels") or {}}),
+                    node.labels,
+                    node.node,
+                    (),
+                    node.resource,
+                )
+            }
+            for one in self.objects.of_kind("ResourceFlavor")
+        }
+
+
+def state_in_words(workload: Object | None) -> str:
+    """Return what Kueue says about a workload, in its own words.
+
+    Examples
+    --------
+    >>> condition = {"type": "QuotaReserved", "status": "False", "reason": "Pending",
+    ...              "message": "4 more needed"}
+    >>> state_in_words({"status": {"conditions": [condition]}})
+    'QuotaReserved=False, Pending: 4 more needed'
+    """
+    known: Mapping[str, Any] = conditions(workload or {})
+    for name in ("Evicted", "Preempted", "Admitted", "QuotaReserved"):
+        one = known.get(name)
+        if one is not None and (name != "Admitted" or one["status"] == "True"):
+            if name in ("Evicted", "Preempted") and one["status"] != "True":
+                continue
+            return f"{name}={one['status']}, {one.get('reason')}: {one.get('message')}"
+    return ""

@@ -1,0 +1,251 @@
+"""Objects of a cluster as the tables of a snapshot."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from allocator.clusters.adapter import ClusterView
+from allocator.clusters.kubernetes.details import describe_job
+from allocator.clusters.kubernetes.jobs import FoundJob, find_jobs
+from allocator.clusters.kubernetes.kueue import Kueue
+from allocator.clusters.kubernetes.nodes import GIGABYTE, LEVELS, GpuNode, read_nodes
+from allocator.clusters.kubernetes.objects import (
+    PREFIX,
+    Object,
+    Objects,
+    annotation,
+    field,
+    name_of,
+    namespace_of,
+    quantity,
+    unix_seconds,
+)
+from allocator.clusters.kubernetes.owners import read_annotations, sizes_of
+from allocator.clusters.kubernetes.pods import gpus_of_pod, node_of_pod
+from allocator.clusters.kubernetes.pools import Pools, group_nodes
+from allocator.clusters.kubernetes.tenants import read_limits
+
+CONTROLLER = PREFIX + "gpu-allocator"  # controllerName of the admission checks of the allocator
+ASSUMED_SECONDS = 3600.0  # length of a job of which nobody says anything
+LEAST_SECONDS = 60.0  # that a running job is taken to have left
+
+
+@dataclass(frozen=True)
+class _Use:
+    """GPUs, CPUs and memory that pods hold.
+
+    gpus : by job ("" = pods that belong to none) and name of nodes.csv
+    cpus, memory : by node, of pods that hold no GPUs of a job
+    """
+
+    gpus: Mapping[tuple[str, str], int]
+    cpus: Mapping[str, float]
+    memory: Mapping[str, float]
+    notes: list[str]
+
+
+def observe(objects: Objects, now_s: float) -> ClusterView:
+    """Return what the objects of a cluster are as a snapshot.
+
+    Jobs, JobSets and PyTorchJobs that ask for GPUs are its jobs. GPUs of all other pods are taken
+    from their nodes, so that no plan uses them.
+
+    Parameters
+    ----------
+    objects : Objects
+        Nodes, pods, jobs, quotas, and what Kueue has.
+    now_s : float
+        Time of the look, in unix seconds.
+    """
+    nodes = read_nodes(objects.of_kind("Node"))
+    kueue = Kueue(objects)
+    jobs = find_jobs(objects)
+    flavors = kueue.flavors_of_nodes(nodes)
+    pools = group_nodes(nodes, jobs, flavors)
+    use = _read_use(objects, nodes, jobs)
+    limits = read_limits(objects, kueue, pools, flavors)
+    notes = [*pools.notes, *use.notes, *limits.notes]
+    rows, placements, details = [], [], {}
+    others = Counter({name: n for (job, name), n in use.gpus.items() if not job})
+    for job in jobs:
+        held = {
+            name: n for (owner, name), n in sorted(use.gpus.items()) if owner == job.job_id and n
+        }
+        pool = _single_pool(held, pools)
+        if held and (job.is_suspended or pool is None):
+            others.update(held)
+            if not job.is_suspended:
+                notes.append(f"{job.job_id}: holds GPUs of several pools, and is left alone")
+                continue
+            held = {}
+        row, said = _job_row(job, kueue, pools, held, now_s)
+        notes.extend(said)
+        rows.append(row | ({"pool": pool, "gpus": sum(held.values())} if held else {}))
+        placements += [{"job_id": job.job_id, "node": name, "gpus": n} for name, n in held.items()]
+        details[job.job_id] = describe_job(job, kueue)
+    free = {node.name: max(0, node.gpus - others[node.name]) for node in nodes}
+    levels = [level for level in LEVELS if any(level in node.levels for node in nodes)]
+    tables = {
+        "jobs.csv": rows,
+        "pools.csv": pools.rows(free),
+        "nodes.csv": [
+            {
+                "node": node.name,
+                "pool": pools.of_node[node.name],
+                "gpus": free[node.name],
+                "state": node.state,
+                **{level: node.levels.get(level) for level in levels},
+                "cpus": _rounded_up(node.cpus - use.cpus.get(node.node, 0.0)),
+                "host_memory_gb": _rounded_up(node.host_memory_gb - use.memory.get(node.node, 0.0)),
+            }
+            for node in nodes
+        ],
+        "placements.csv": placements,
+        "tenants.csv": limits.tenants,
+        "quotas.csv": limits.quotas,
+    }
+    config = {"now_s": now_s, **({"topology": {"levels": levels}} if levels else {})}
+    known = {
+        "now_s": now_s,
+        "jobs": details,
+        "hostnames": {node.name: node.hostname for node in nodes},
+        "pools": {pool: [node.name for node in members] for pool, members in pools.nodes.items()},
+        "checks": kueue.checks(CONTROLLER),
+    }
+    return ClusterView(tables, config, tuple(notes), known)
+
+
+def _rounded_up(amount: float) -> float:
+    return max(0.0, math.ceil(amount * 1e3) / 1e3)
+
+
+def _single_pool(held: Mapping[str, int], pools: Pools) -> str | None:
+    found = {pools.of_node[name] for name in held}
+    return next(iter(found)) if len(found) == 1 else None
+
+
+def _requests(spec: Object) -> tuple[float, float]:
+    """Return the CPUs and the memory in GB that the containers of a pod ask for."""
+    asked = [
+        (field(one, "resources", "limits") or {}) | (field(one, "resources", "requests") or {})
+        for one in field(spec, "containers") or ()
+    ]
+    return (
+        sum(quantity(one.get("cpu")) for one in asked),
+        sum(quantity(one.get("memory")) for one in asked) / GIGABYTE,
+    )
+
+
+def _read_use(objects: Objects, nodes: Sequence[GpuNode], jobs: Sequence[FoundJob]) -> _Use:
+    """Return what every pod that is bound to a node holds there."""
+    by_uid = {job.uid: job.job_id for job in jobs if job.uid}
+    rows = {(node.node, node.resource): node.name for node in nodes}
+    gpus: Counter[tuple[str, str]] = Counter()
+    cpus: Counter[str] = Counter()
+    memory: Counter[str] = Counter()
+    notes = []
+    for pod in objects.of_kind("Pod"):
+        node = node_of_pod(pod)
+        if node is None:
+            continue
+        owners = objects.owner_uids(pod)
+        job = next((by_uid[uid] for uid in owners if uid in by_uid), "")
+        wanted = gpus_of_pod(pod["spec"])
+        for resource, n in wanted.items():
+            if (node, resource) in rows:
+                gpus[job, rows[node, resource]] += n
+            else:
+                name = f"{namespace_of(pod)}/{name_of(pod)}"
+                notes.append(f"pod {name}: node {node} has no {resource}, which it holds")
+        if not (job and wanted):
+            cpu, gigabytes = _requests(pod["spec"])
+            cpus[node] += cpu  # type: ignore[assignment]
+            memory[node] += gigabytes  # type: ignore[assignment]
+    return _Use(gpus, cpus, memory, notes)
+
+
+def _state(job: FoundJob, kueue: Kueue, said: Mapping[str, Any], held: Mapping[str, int]) -> str:
+    """Return the state of a job in the snapshot.
+
+    A job that somebody suspended is held, unless Kueue or the allocator starts it again.
+    """
+    if held:
+        return "running"
+    workload = kueue.workload(job)
+    paused = said.get("paused", False) or annotation(workload or {}, "paused") == "true"
+    if kueue.is_stopped(job):
+        return "held"
+    if workload is not None and field(workload, "spec", "active") is False:
+        return "paused" if paused else "held"
+    if job.is_suspended and not (paused or said.get("managed", False) or job.queue):
+        return "held"
+    return "paused" if paused else "queued"
+
+
+def _job_row(
+    job: FoundJob, kueue: Kueue, pools: Pools, held: Mapping[str, int], now_s: float
+) -> tuple[dict[str, Any], list[str]]:
+    """Return the row of a job, and notes about it."""
+    said, notes = read_annotations(job)
+    sizes = sizes_of(job, said)
+    allowed = pools.admitted[job.job_id]
+    if "gpu-types" in said:
+        allowed = allowed & set(said["gpu-types"])
+    state = _state(job, kueue, said, held)
+    if not allowed and state != "running":
+        notes.append(f"{job.job_id}: no node with GPUs admits it, so it is held")
+        state = "held"
+    elif state == "held":
+        notes.append(f"{job.job_id}: {_why_held(job, kueue)}, so it is held")
+    queue = kueue.cluster_queue(job)
+    with_gpus = [one for one in job.pod_sets if one.gpus]
+    needs = [(one.gpus, *_requests(one.pod)) for one in with_gpus]
+    created = unix_seconds(field(job.source, "metadata", "creationTimestamp"))
+    total, left = _work(job, said, now_s)
+    return {
+        "job_id": job.job_id,
+        "model": said.get("model", job.name),
+        "submitted_s": now_s if created is None else min(created, now_s),
+        "remaining_work": left,
+        "total_work": total,
+        "tenant": queue.name if queue is not None else job.namespace,
+        "state": state,
+        "min_gpus": sizes[0],
+        "max_gpus": sizes[-1],
+        "requested_gpus": job.gpus,
+        "sizes": sizes,
+        "gpu_types": sorted(allowed) if allowed and allowed != set(pools.types.values()) else None,
+        "weight": said.get("weight"),
+        "deadline_s": said.get("deadline"),
+        "preemptible": said.get("preemptible", job.queue is not None),
+        "restart_s": said.get("restart-seconds"),
+        "cpus_per_gpu": max(math.floor(cpu / n * 1e6) / 1e6 for n, cpu, _ in needs),
+        "host_memory_gb_per_gpu": max(math.floor(gb / n * 1e6) / 1e6 for n, _, gb in needs),
+    }, notes
+
+
+def _why_held(job: FoundJob, kueue: Kueue) -> str:
+    if kueue.is_stopped(job):
+        return "its queue is stopped"
+    if field(kueue.workload(job), "spec", "active") is False:
+        return "its workload is not active"
+    return "it is suspended and neither in a queue nor managed"
+
+
+def _work(job: FoundJob, said: Mapping[str, Any], now_s: float) -> tuple[float, float]:
+    """Return the whole work and what is left.
+
+    Without total-work it is seconds, which are right if the job has no rates either.
+    """
+    if "total-work" in said or "remaining-work" in said:
+        left = said.get("remaining-work", said.get("total-work"))
+        return max(said.get("total-work", left), left), left
+    total = said.get("expected-seconds", ASSUMED_SECONDS)
+    started = None if job.is_suspended else unix_seconds(field(job.source, "status", "startTime"))
+    done = 0.0 if started is None else max(0.0, now_s - started)
+    left = max(total - done, LEAST_SECONDS)
+    return max(total, left), left

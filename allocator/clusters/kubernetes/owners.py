@@ -1,0 +1,102 @@
+"""What owners say about their jobs, as annotations or labels allocator.example/NAME."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from allocator.clusters.kubernetes.jobs import FoundJob, resize
+from allocator.clusters.kubernetes.objects import annotation, field, unix_seconds
+
+KUEUE_MIN_PARALLELISM = "kueue.x-k8s.io/job-min-parallelism"
+MOST_SIZES = 64
+
+
+def _positive(text: str) -> float:
+    value = float(text)
+    if not (math.isfinite(value) and value > 0):
+        raise ValueError
+    return value
+
+
+def _count(text: str) -> int:
+    if int(text) < 1:
+        raise ValueError
+    return int(text)
+
+
+def _counts(text: str) -> list[int]:
+    return sorted({_count(part) for part in text.replace(",", " ").split()})
+
+
+def _flag(text: str) -> bool:
+    return {"true": True, "false": False}[text]
+
+
+def _time(text: str) -> float:
+    found = unix_seconds(text)
+    if found is None:
+        raise ValueError
+    return found
+
+
+ANNOTATIONS: Mapping[str, Callable[[str], Any]] = {
+    "managed": _flag,
+    "paused": _flag,
+    "model": str,
+    "min-gpus": _count,
+    "max-gpus": _count,
+    "sizes": _counts,
+    "total-work": _positive,
+    "remaining-work": _positive,
+    "expected-seconds": _positive,
+    "deadline": _time,
+    "weight": _positive,
+    "preemptible": _flag,
+    "restart-seconds": _positive,
+    "gpu-types": lambda text: text.replace(",", " ").split(),
+}
+
+
+def read_annotations(job: FoundJob) -> tuple[dict[str, Any], list[str]]:
+    """Return what the owner of a job says, and notes about what makes no sense."""
+    said: dict[str, Any] = {}
+    notes = []
+    for name, parse in ANNOTATIONS.items():
+        text = annotation(job.source, name)
+        if text is None:
+            continue
+        try:
+            said[name] = parse(text)
+        except (ValueError, KeyError):
+            notes.append(f'{job.job_id}: annotation {name} is "{text}", which is ignored')
+    return said, notes
+
+
+def sizes_of(job: FoundJob, said: Mapping[str, Any]) -> list[int]:
+    """Return the sizes that a job may have; without a word of its owner, only the one of its spec.
+
+    Owners name a range (min-gpus, max-gpus, or the annotation of Kueue for partial admission) or
+    the sizes themselves. Only sizes that whole pods make are possible.
+    """
+    elastic = next((one for one in job.pod_sets if one.is_elastic and one.gpus), None)
+    if elastic is None:
+        return [job.gpus]
+    if "sizes" in said:
+        wanted = said["sizes"]
+    else:
+        fewest = field(job.source, "metadata", "annotations", KUEUE_MIN_PARALLELISM)
+        smallest = (elastic.pods - int(fewest)) * elastic.gpus if _is_count(fewest) else 0
+        low = said.get("min-gpus", job.gpus - max(0, smallest))
+        high = max(low, said.get("max-gpus", job.gpus))
+        wanted = range(low, high + 1)
+    possible = sorted({n for n in wanted if resize(job, n) is not None} | {job.gpus})
+    if len(possible) <= MOST_SIZES:
+        return possible
+    doubled = {possible[0] * 2**power for power in range(40)}
+    return sorted((doubled & set(possible)) | {possible[0], possible[-1], job.gpus})
+
+
+def _is_count(text: object) -> bool:
+    return isinstance(text, str) and text.isdigit() and int(text) > 0

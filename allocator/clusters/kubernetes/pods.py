@@ -1,0 +1,52 @@
+"""GPUs that pods ask for, and where they hold them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from allocator.clusters.kubernetes.nodes import is_gpu
+from allocator.clusters.kubernetes.objects import Object, field, quantity
+
+OVER = ("Succeeded", "Failed")
+
+
+def _container_gpus(container: Object) -> dict[str, int]:
+    asked = field(container, "resources")
+    amounts: Mapping[str, object] = (field(asked, "requests") or {}) | (
+        field(asked, "limits") or {}
+    )
+    return {name: int(quantity(n)) for name, n in amounts.items() if is_gpu(name) and quantity(n)}
+
+
+def gpus_of_pod(spec: Object) -> dict[str, int]:
+    """Return the GPUs by resource that a pod of this spec holds.
+
+    Containers run together, and so do init containers that go on running. Other init containers
+    run one after another before them.
+
+    Examples
+    --------
+    >>> asks = {"resources": {"limits": {"nvidia.com/gpu": "4"}}}
+    >>> gpus_of_pod({"containers": [asks, asks], "initContainers": [asks]})
+    {'nvidia.com/gpu': 8}
+    """
+    together: dict[str, int] = {}
+    alone: dict[str, int] = {}
+    first = field(spec, "initContainers") or ()
+    for container in [*(field(spec, "containers") or ()), *first]:
+        goes_on = container not in first or container.get("restartPolicy") == "Always"
+        for name, n in _container_gpus(container).items():
+            if goes_on:
+                together[name] = together.get(name, 0) + n
+            else:
+                alone[name] = max(alone.get(name, 0), n)
+    return {
+        name: max(together.get(name, 0), alone.get(name, 0)) for name in sorted(together | alone)
+    }
+
+
+def node_of_pod(pod: Object) -> str | None:
+    """Return the node on which a pod holds its resources, or None if it holds none."""
+    if field(pod, "status", "phase") in OVER:
+        return None
+    return field(pod, "spec", "nodeName") or None

@@ -1,0 +1,127 @@
+"""Nodes that are alike for every job, as pools and GPU types of a snapshot."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field as empty
+from typing import Any
+
+from allocator.clusters.kubernetes.constraints import admits, placement_rules
+from allocator.clusters.kubernetes.jobs import FoundJob
+from allocator.clusters.kubernetes.nodes import GpuNode
+
+
+@dataclass(frozen=True)
+class Pools:
+    """Which nodes are alike, and which of them each job may use.
+
+    Two nodes are in one pool if they have the same product, label and market, if they belong to the
+    same flavors of Kueue, and if the same jobs may run on them. A GPU type is a product, or the
+    part of it that only some jobs may use.
+
+    Parameters
+    ----------
+    of_node : mapping of str to str
+        Pool of each node of nodes.csv.
+    types : mapping of str to str
+        GPU type of each pool.
+    nodes : mapping of str to list of GpuNode
+        Nodes of each pool.
+    admitted : mapping of str to set of str
+        GPU types that each job may use.
+    notes : tuple of str
+        Products that had to be split.
+    """
+
+    of_node: Mapping[str, str]
+    types: Mapping[str, str]
+    nodes: Mapping[str, list[GpuNode]]
+    admitted: Mapping[str, set[str]]
+    notes: tuple[str, ...] = ()
+
+    def rows(self, free: Mapping[str, int]) -> list[dict[str, Any]]:
+        """Return pools.csv; `free` are the GPUs of each node that the allocator may give away."""
+        return [
+            {
+                "pool": pool,
+                "gpu_type": self.types[pool],
+                "gpus": sum(free[one.name] for one in nodes if one.state == "up"),
+                "gpus_per_node": max(one.gpus for one in nodes),
+                "market": "spot" if nodes[0].is_spot else "reserved",
+                "memory_gb": nodes[0].memory_gb,
+            }
+            for pool, nodes in self.nodes.items()
+        ]
+
+
+def slug(text: str) -> str:
+    """Return text as lower-case letters, digits and hyphens.
+
+    Examples
+    --------
+    >>> slug("NVIDIA-A100-SXM4-80GB")
+    'nvidia-a100-sxm4-80gb'
+    """
+    return re.sub(r"[^a-z0-9.]+", "-", text.lower()).strip("-") or "gpu"
+
+
+@dataclass
+class _Names:
+    """Names that were given already; each is given once."""
+
+    given: dict[tuple[str, Any], str] = empty(default_factory=dict)
+
+    def name(self, wanted: str, key: Any) -> str:
+        if (wanted, key) not in self.given:
+            taken = set(self.given.values())
+            numbered = (f"{wanted}-{n}" for n in range(2, len(taken) + 3))
+            self.given[wanted, key] = next(n for n in (wanted, *numbered) if n not in taken)
+        return self.given[wanted, key]
+
+
+def group_nodes(
+    nodes: Sequence[GpuNode], jobs: Sequence[FoundJob], flavors: Mapping[str, set[str]]
+) -> Pools:
+    """Return the pools of the nodes."""
+    rules = {
+        job.job_id: [
+            (placement_rules(one.pod, job.pinned), one.resource) for one in job.pod_sets if one.gpus
+        ]
+        for job in jobs
+    }
+    patterns = sorted({rule for one in rules.values() for rule in one})
+    admitting = {
+        node.name: frozenset(
+            (rule, resource)
+            for rule, resource in patterns
+            if resource == node.resource
+            and admits(rule, node.labels, node.node, node.taints, resource)
+        )
+        for node in nodes
+    }
+    may_use = {
+        job: {name for name, found in admitting.items() if set(rule) <= found}
+        for job, rule in rules.items()
+    }
+    users = {node: frozenset(job for job in may_use if node in may_use[job]) for node in admitting}
+    ordered = sorted(nodes, key=lambda one: (-len(users[one.name]), one.name))
+    type_names, pool_names = _Names(), _Names()
+    of_node: dict[str, str] = {}
+    types: dict[str, str] = {}
+    members: dict[str, list[GpuNode]] = {}
+    for node in ordered:
+        gpu_type = type_names.name(node.product, users[node.name])
+        wanted = node.pool or slug(gpu_type + ("-spot" if node.is_spot else ""))
+        in_flavors = frozenset(name for name, held in flavors.items() if node.name in held)
+        pool = pool_names.name(wanted, (gpu_type, node.is_spot, node.resource, in_flavors))
+        of_node[node.name], types[pool] = pool, gpu_type
+        members.setdefault(pool, []).append(node)
+    admitted = {job: {types[of_node[node]] for node in allowed} for job, allowed in may_use.items()}
+    notes = tuple(
+        f'some jobs may not use all nodes with "{product}": those that fewer jobs may use are the'
+        f' GPU type "{name}", for which speeds of their own are needed'
+        for (product, _), name in sorted(type_names.given.items(), key=lambda pair: pair[1])
+        if name != product
+    )
+    return Pools(of_node, types, dict(sorted(members.items())), admitted, notes)

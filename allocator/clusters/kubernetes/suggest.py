@@ -1,0 +1,254 @@
+"""A plan as documents for `kubectl apply --server-side`, with the commands as comments."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from allocator.clusters.adapter import PlannedJob
+from allocator.clusters.kubernetes.api import MANAGER
+from allocator.clusters.kubernetes.details import restore_job
+from allocator.clusters.kubernetes.documents import check_answer, job_document, workload_activity
+from allocator.clusters.kubernetes.jobs import FoundJob, resize
+from allocator.clusters.kubernetes.kueue import state_in_words
+from allocator.clusters.kubernetes.objects import Object, field
+from allocator.clusters.kubernetes.words import explain_in_words
+from allocator.clusters.kubernetes.yaml_text import yaml_text
+
+STOP, EVICT, START, READY = "1-stop.yaml", "2-evict.yaml", "3-start.yaml", "4-ready.yaml"
+ABOUT = {
+    STOP: "what stops, shrinks or moves",
+    EVICT: "workloads of Kueue that go back into their queue",
+    START: "what starts, when the pods of what stops are gone",
+    READY: "workloads of Kueue that may start",
+}
+OF_STATUS = (EVICT, READY)  # files whose documents are about the status
+ELASTIC = "kueue.x-k8s.io/elastic-job"  # Kueue resizes such a job while it runs
+WAIT = "--timeout=10m"
+LABELS = {  # label by which the pods of a kind name their job
+    "Job": "batch.kubernetes.io/job-name",
+    "JobSet": "jobset.sigs.k8s.io/jobset-name",
+    "PyTorchJob": "training.kubeflow.org/job-name",
+}
+
+
+@dataclass(frozen=True)
+class Change:
+    """One change of one object.
+
+    Parameters
+    ----------
+    file : str
+        One of `ABOUT`.
+    document : mapping, optional
+        What is applied; None: there is nothing to apply.
+    comment : tuple of str
+        Why, and what the plan says.
+    before : tuple of str
+        Commands to run before the file is applied.
+    after : tuple of str
+        Commands to run after it.
+    """
+
+    file: str
+    document: Mapping[str, Any] | None
+    comment: tuple[str, ...]
+    before: tuple[str, ...] = ()
+    after: tuple[str, ...] = ()
+
+
+def suggest(jobs: Sequence[PlannedJob], details: Mapping[str, Any]) -> dict[str, str]:
+    """Return the files that carry a plan out: what stops first, then what starts.
+
+    Parameters
+    ----------
+    jobs : sequence of PlannedJob
+        What the plan gives every job.
+    details : mapping of str to object
+        The details of the view from which the snapshot was made.
+    """
+    changes = list_changes(jobs, details)
+    waiting = [
+        f"{one.job_id}: {_waiting_words(one, details)}" for one in jobs if one.action == "wait"
+    ]
+    return {
+        file: _file(file, mine, waiting if file == START else ())
+        for file in ABOUT
+        if (mine := [one for one in changes if one.file == file]) or file in (STOP, START)
+    }
+
+
+def list_changes(jobs: Sequence[PlannedJob], details: Mapping[str, Any]) -> list[Change]:
+    """Return the changes of a plan, in their order."""
+    changes = [
+        change
+        for planned in jobs
+        if planned.action not in ("keep", "wait")
+        for change in _changes_of_job(planned, details)
+    ]
+    return [one for file in ABOUT for one in changes if one.file == file]
+
+
+def _changes_of_job(planned: PlannedJob, details: Mapping[str, Any]) -> list[Change]:
+    about = details["jobs"][planned.job_id]
+    job, workload = restore_job(about), about["workload"]
+    target = resize(job, planned.gpus) if planned.gpus else job
+    comment = (_summary(planned), explain_in_words(planned))
+    if target is None:
+        return [Change(START, None, (*comment, "no number of pods makes this size: not changed"))]
+    hostnames, note = _choose_hostnames(planned, target, details)
+    if workload is not None:
+        return _with_kueue(planned, target, workload, hostnames, details, (*comment, *note))
+    changes = []
+    is_unsuspended = not job.is_suspended
+    if is_unsuspended:
+        stop = job_document(job, True, job.pinned, is_paused=True)
+        changes.append(Change(STOP, stop, comment, after=(_wait_for_pods(job),)))
+    if planned.gpus:
+        start = job_document(target, False, hostnames)
+        has_started = is_unsuspended or field(job.source, "status", "startTime") is not None
+        reset = (_reset_start(job),) if has_started and job.kind == "Job" else ()
+        changes.append(Change(START, start, (*comment, *note), before=reset))
+    return changes
+
+
+def _with_kueue(
+    planned: PlannedJob,
+    target: FoundJob,
+    workload: Object,
+    hostnames: Sequence[str],
+    details: Mapping[str, Any],
+    comment: tuple[str, ...],
+) -> list[Change]:
+    """Return the changes of a job that Kueue admits: it has the last word, and is asked here."""
+    job = restore_job(details["jobs"][planned.job_id])
+    check = _our_check(workload, details)
+    is_active = field(workload, "spec", "active") is not False
+    changes = []
+    is_resized = target.gpus != job.gpus
+    if is_resized and field(job.source, "metadata", "annotations", ELASTIC) == "true":
+        place = STOP if target.gpus < job.gpus else START
+        return [Change(place, job_document(target, job.is_suspended, ()), comment)]
+    if planned.previous_gpus:
+        message = f"{explain_in_words(planned)}"
+        stop = (
+            check_answer(workload, check, "Retry", message, details["now_s"])
+            if check
+            else workload_activity(workload, False)
+        )
+        place = EVICT if check else STOP
+        changes.append(Change(place, stop, comment, after=(_wait_for_pods(job),)))
+        is_active = is_active and bool(check)
+    if not planned.gpus:
+        return changes
+    if is_resized:
+        changes.append(Change(START, job_document(target, True, (), is_paused=False), comment))
+    if check and not is_resized and not planned.previous_gpus:
+        message = f"{_summary(planned)}"
+        ready = check_answer(workload, check, "Ready", message, details["now_s"], hostnames)
+        changes.append(Change(READY, ready, comment))
+    elif not is_active:
+        changes.append(Change(START, workload_activity(workload, True), comment))
+    elif not changes:
+        words = state_in_words(workload) or "Kueue has not said anything about it yet"
+        changes.append(Change(START, None, (*comment, f"left to Kueue, which says: {words}")))
+    return changes
+
+
+def _our_check(workload: Object, details: Mapping[str, Any]) -> str | None:
+    """Return the admission check of a workload that the allocator answers."""
+    ours = set(details.get("checks", ()))
+    found = (str(one["name"]) for one in field(workload, "status", "admissionChecks") or ())
+    return next((name for name in found if name in ours), None)
+
+
+def _choose_hostnames(
+    planned: PlannedJob, job: FoundJob, details: Mapping[str, Any]
+) -> tuple[list[str], tuple[str, ...]]:
+    """Return the hostnames of a job, and a note if the plan's own nodes cannot hold its pods."""
+    if not planned.gpus:
+        return [], ()
+    sizes = {one.gpus for one in job.pod_sets if one.gpus}
+    hostnames = details["hostnames"]
+    if planned.nodes and all(n % size == 0 for n in planned.nodes.values() for size in sizes):
+        return [hostnames[name] for name in planned.nodes], ()
+    pool = [hostnames[name] for name in details["pools"].get(planned.pool, ())]
+    return pool, ("its pods do not fit the nodes of the plan: any node of the pool will do",)
+
+
+def _summary(planned: PlannedJob) -> str:
+    def holds(gpus: int, pool: str | None) -> str:
+        return f"{gpus} GPUs of {pool}" if gpus else "nothing"
+
+    nodes = ", ".join(f"{name}:{n}" for name, n in planned.nodes.items())
+    return (
+        f"{planned.job_id}: {planned.action}, {holds(planned.previous_gpus, planned.previous_pool)}"
+        f" -> {holds(planned.gpus, planned.pool)}{f' on {nodes}' if nodes else ''}"
+    )
+
+
+def _waiting_words(planned: PlannedJob, details: Mapping[str, Any]) -> str:
+    said = state_in_words(details["jobs"][planned.job_id]["workload"])
+    return explain_in_words(planned) + (f"; Kueue says: {said}" if said else "")
+
+
+def _wait_for_pods(job: FoundJob) -> str:
+    return _command(
+        "wait",
+        "--for=delete",
+        "pod",
+        "-n",
+        job.namespace,
+        "-l",
+        f"{LABELS[job.kind]}={job.name}",
+        WAIT,
+    )
+
+
+def _reset_start(job: FoundJob) -> str:
+    """Return the command without which the template of a job that ran before cannot change."""
+    patch = json.dumps({"status": {"startTime": None}})
+    return _command(
+        "patch",
+        "job",
+        job.name,
+        "-n",
+        job.namespace,
+        "--subresource=status",
+        "--type=merge",
+        "-p",
+        patch,
+    )
+
+
+def _command(*words: str) -> str:
+    return shlex.join(("kubectl", *words))
+
+
+def _apply_command(file: str) -> str:
+    part = ("--subresource=status",) if file in OF_STATUS else ()
+    manager = f"--field-manager={MANAGER}"
+    return _command("apply", "--server-side", "--force-conflicts", manager, *part, "-f", file)
+
+
+def _file(name: str, changes: Sequence[Change], remarks: Sequence[str]) -> str:
+    """Return a file: the commands in their order as comments, then the documents."""
+    applied = [one for one in changes if one.document is not None]
+    commands = [
+        *(line for one in changes for line in one.before),
+        *([_apply_command(name)] if applied else ()),
+        *(line for one in changes for line in one.after),
+    ]
+    head = [f"{name}: {ABOUT[name]}", *(commands or ["nothing to do"]), *remarks]
+    parts = [_comment(head)]
+    for change in changes:
+        body = "" if change.document is None else yaml_text(change.document)
+        parts.append("---\n" + _comment(change.comment) + body)
+    return "".join(parts)
+
+
+def _comment(lines: Iterable[str]) -> str:
+    return "".join(f"# {' '.join(line.split())}\n" for line in lines)

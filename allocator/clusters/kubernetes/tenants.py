@@ -1,0 +1,172 @@
+"""Cluster queues and cohorts, or quotas of namespaces, as tenants of a snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from allocator.clusters.kubernetes.kueue import Kueue, Quota, QuotaNode
+from allocator.clusters.kubernetes.nodes import GpuNode, is_gpu
+from allocator.clusters.kubernetes.objects import Objects, field, namespace_of, quantity
+from allocator.clusters.kubernetes.pools import Pools
+from allocator.domain.schema.columns import TABLES
+
+Rows = list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What tenants may hold.
+
+    Parameters
+    ----------
+    tenants, quotas : list of dict
+        Rows of tenants.csv and quotas.csv.
+    notes : list of str
+        What the tables cannot say.
+    """
+
+    tenants: Rows
+    quotas: Rows
+    notes: list[str]
+
+
+def read_limits(
+    objects: Objects, kueue: Kueue, pools: Pools, flavors: Mapping[str, set[str]]
+) -> Limits:
+    """Return the quotas of Kueue; without Kueue, those of the namespaces."""
+    if not kueue.is_installed:
+        return Limits(list(_namespace_rows(objects)), [], [])
+    notes: list[str] = []
+    quotas: Rows = []
+    for node in kueue.cluster_queues.values():
+        for one in node.quotas:
+            place = _place(one, pools, flavors)
+            if place is None:
+                notes.append(
+                    f"ClusterQueue {node.name}: the nodes of flavor {one.flavor} are neither one"
+                    " pool nor all of a GPU type; its quota is left out"
+                )
+                continue
+            quotas.append({"tenant": node.name, **place, **_queue_limits(node, one)})
+    for cohort in kueue.cohorts.values():
+        quotas.extend(_cohort_rows(cohort, kueue, pools, flavors))
+    tenants = [
+        {"tenant": one.name, "weight": one.weight, "parent": one.cohort or None}
+        for one in (*kueue.cohorts.values(), *kueue.cluster_queues.values())
+    ]
+    return _as_tables_have_it(Limits(tenants, _merged(quotas), notes))
+
+
+def _as_tables_have_it(limits: Limits) -> Limits:
+    """Return the limits by tenant where snapshots have no quotas by GPU type yet."""
+    if "quotas.csv" in TABLES:
+        return limits
+    rows = []
+    for tenant in limits.tenants:
+        mine = [one for one in limits.quotas if one["tenant"] == tenant["tenant"]]
+        most = [one["max_gpus"] for one in mine]
+        rows.append(
+            {
+                "tenant": tenant["tenant"],
+                "weight": tenant["weight"],
+                "max_gpus": None if None in most or not most else sum(most),
+                "guaranteed_gpus": sum(one.get("guaranteed_gpus", 0) for one in mine),
+            }
+        )
+    note = "quotas of cohorts and by GPU type are added up: snapshots have them by tenant only"
+    return Limits(rows, [], [*limits.notes, note])
+
+
+def _namespace_rows(objects: Objects) -> Iterator[dict[str, Any]]:
+    most: dict[str, int] = {}
+    for one in objects.of_kind("ResourceQuota"):
+        for name, amount in (field(one, "spec", "hard") or {}).items():
+            if name.startswith("requests.") and is_gpu(name.removeprefix("requests.")):
+                space = namespace_of(one)
+                most[space] = min(most.get(space, int(quantity(amount))), int(quantity(amount)))
+    for space, gpus in sorted(most.items()):
+        yield {"tenant": space, "max_gpus": gpus}
+
+
+def _place(one: Quota, pools: Pools, flavors: Mapping[str, set[str]]) -> dict[str, Any] | None:
+    """Return the pool or the GPU type that the nodes of a flavor are, or None."""
+    held = flavors.get(one.flavor, set())
+
+    def covers(nodes: list[GpuNode]) -> bool:
+        return {node.name for node in nodes if node.resource == one.resource} <= held
+
+    mine = {
+        pool: nodes
+        for pool, nodes in pools.nodes.items()
+        if any(node.name in held and node.resource == one.resource for node in nodes)
+    }
+    if len(mine) == 1 and covers(next(iter(mine.values()))):
+        return {"gpu_type": None, "pool": next(iter(mine))}
+    types = {pools.types[pool] for pool in mine}
+    whole = [nodes for pool, nodes in pools.nodes.items() if pools.types[pool] in types]
+    if len(types) == 1 and all(covers(nodes) for nodes in whole):
+        return {"gpu_type": next(iter(types)), "pool": None}
+    return None
+
+
+def _queue_limits(node: QuotaNode, one: Quota) -> dict[str, Any]:
+    """Return the limits of one flavor of a cluster queue.
+
+    What it lends and never takes back is not guaranteed to it.
+    """
+    most = one.nominal
+    if node.cohort:
+        most = -1 if one.borrowing is None else one.nominal + one.borrowing
+    lent = one.nominal if one.lending is None else min(one.lending, one.nominal)
+    is_safe = node.reclaims or not node.cohort
+    return {
+        "guaranteed_gpus": one.nominal if is_safe else one.nominal - lent,
+        "max_gpus": None if most < 0 else most,
+        "lend_gpus": one.lending if node.cohort and is_safe else None,
+    }
+
+
+def _cohort_rows(
+    cohort: QuotaNode, kueue: Kueue, pools: Pools, flavors: Mapping[str, set[str]]
+) -> Iterator[dict[str, Any]]:
+    """Yield the most GPUs of a cohort: those of its members, and what it may borrow itself."""
+    borrowed = {(one.flavor, one.resource): one.borrowing for one in cohort.quotas}
+    totals: dict[tuple[str, str], int] = {}
+    samples: dict[tuple[str, str], Quota] = {}
+    for member in _members(cohort.name, kueue, frozenset()):
+        for one in member.quotas:
+            key = (one.flavor, one.resource)
+            totals[key] = totals.get(key, 0) + one.nominal
+            samples[key] = one
+    for key, total in totals.items():
+        place = _place(samples[key], pools, flavors)
+        extra = borrowed.get(key) if cohort.cohort else 0
+        if place is not None and extra is not None:
+            yield {"tenant": cohort.name, **place, "max_gpus": total + extra}
+
+
+def _members(name: str, kueue: Kueue, seen: frozenset[str]) -> Iterator[QuotaNode]:
+    """Yield a cohort and all that is below it."""
+    if name in seen:
+        return
+    yield kueue.cohorts[name]
+    yield from (one for one in kueue.cluster_queues.values() if one.cohort == name)
+    for below in kueue.cohorts.values():
+        if below.cohort == name:
+            yield from _members(below.name, kueue, seen | {name})
+
+
+def _merged(quotas: Rows) -> Rows:
+    """Return rows with one for each tenant and place: flavors of the same GPUs add up."""
+    merged: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for row in quotas:
+        key = (row["tenant"], row["gpu_type"], row["pool"])
+        if key not in merged:
+            merged[key] = dict(row)
+            continue
+        for name in ("guaranteed_gpus", "max_gpus", "lend_gpus"):
+            one, other = merged[key].get(name), row.get(name)
+            merged[key][name] = None if one is None or other is None else one + other
+    return list(merged.values())

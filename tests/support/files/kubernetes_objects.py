@@ -1,0 +1,370 @@
+"""Objects of a small cluster as `kubectl get -o json` shows them: two A100 nodes, one V100 node,
+jobs of several kinds, and pods of others.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+
+Object = dict[str, Any]
+CREATED = "2026-11-01T08:00:00Z"
+NOW = "2026-11-01T09:00:00Z"
+PREFIX = "allocator.example/"
+GPU = "nvidia.com/gpu"
+VERSION = "1.34"  # of the published schemas
+
+
+def check(value: Object) -> Object:
+    """The object, if the published schema of its kind takes it, with no field that it has not."""
+    kubernetes_validate.validate(value, VERSION, strict=True)
+    return value
+
+
+def marks(**named: object) -> dict[str, str]:
+    """Annotations of the allocator's prefix: min_gpus=1 becomes allocator.example/min-gpus."""
+    return {PREFIX + name.replace("_", "-"): str(value) for name, value in named.items()}
+
+
+def meta(name: str, namespace: str | None = None, **more: Any) -> Object:
+    """Metadata with a uid that tells the object."""
+    place = {} if namespace is None else {"namespace": namespace}
+    uid = f"uid-{namespace}-{name}"
+    return {"name": name, "uid": uid, "creationTimestamp": CREATED, **place, **more}
+
+
+def node(
+    name: str,
+    gpus: int = 8,
+    product: str = "NVIDIA-A100-SXM4-80GB",
+    *,
+    labels: Mapping[str, str] = {},
+    taints: Iterable[Object] = (),
+    is_ready: bool = True,
+    is_cordoned: bool = False,
+    more: Mapping[str, str] = {},
+) -> Object:
+    """A node with GPUs."""
+    return check(
+        {
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": meta(
+                name,
+                labels={
+                    "kubernetes.io/hostname": name,
+                    "nvidia.com/gpu.product": product,
+                    "nvidia.com/gpu.memory": "81920",
+                    "topology.kubernetes.io/zone": "z1",
+                    **labels,
+                },
+            ),
+            "spec": {
+                **({"unschedulable": True} if is_cordoned else {}),
+                **({"taints": list(taints)} if taints else {}),
+            },
+            "status": {
+                "allocatable": {
+                    "cpu": "64",
+                    "memory": "512Gi",
+                    "pods": "110",
+                    **({GPU: str(gpus)} if gpus else {}),
+                    **more,
+                },
+                "conditions": [
+                    {
+                        "type": "Ready",
+                        "status": "True" if is_ready else "Unknown",
+                        "lastHeartbeatTime": NOW,
+                    }
+                ],
+            },
+        }
+    )
+
+
+def pod_spec(gpus: int, resource: str = GPU, **more: Any) -> Object:
+    """A pod with one container, with a variable that nobody else should see."""
+    amounts = {"cpu": "4", "memory": "16Gi", **({resource: str(gpus)} if gpus else {})}
+    return {
+        "restartPolicy": "Never",
+        "containers": [
+            {
+                "name": "main",
+                "image": "train:1",
+                "env": [{"name": "TOKEN", "value": "secret"}],
+                "resources": {"limits": amounts},
+            }
+        ],
+        **more,
+    }
+
+
+def pod(
+    name: str,
+    machine: str | None,
+    gpus: int,
+    *,
+    owner: Object | None = None,
+    phase: str = "Running",
+    resource: str = GPU,
+) -> Object:
+    """A pod that is bound to a machine, unless that is None."""
+    owners = []
+    if owner is not None:
+        owners = [
+            {
+                "apiVersion": owner["apiVersion"],
+                "kind": owner["kind"],
+                "name": owner["metadata"]["name"],
+                "uid": owner["metadata"]["uid"],
+                "controller": True,
+            }
+        ]
+    more = {"ownerReferences": owners} if owners else {}
+    return check(
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": meta(name, "ml", **more),
+            "spec": {**pod_spec(gpus, resource), **({"nodeName": machine} if machine else {})},
+            "status": {"phase": phase},
+        }
+    )
+
+
+def job(
+    name: str,
+    pods: int = 1,
+    gpus: int = 4,
+    *,
+    is_suspended: bool = False,
+    annotations: Mapping[str, str] = {},
+    queue: str | None = None,
+    is_indexed: bool = True,
+    started: str | None = None,
+    spec: Mapping[str, Any] = {},
+    ends: str | None = None,
+    **pod_fields: Any,
+) -> Object:
+    """A Job of so many pods."""
+    labels = {} if queue is None else {"kueue.x-k8s.io/queue-name": queue}
+    status: Object = {} if started is None else {"startTime": started}
+    if ends is not None:
+        status["conditions"] = [{"type": ends, "status": "True"}]
+    return check(
+        {
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "metadata": meta(name, "ml", annotations=dict(annotations), labels=labels),
+            "spec": {
+                "parallelism": pods,
+                "completions": pods,
+                "completionMode": "Indexed" if is_indexed else "NonIndexed",
+                "suspend": is_suspended,
+                "backoffLimit": 0,
+                "template": {"spec": pod_spec(gpus, **pod_fields)},
+                **spec,
+            },
+            "status": status,
+        }
+    )
+
+
+def job_set(name: str, workers: int, gpus: int, *, is_suspended: bool = True) -> Object:
+    """A JobSet with a driver without GPUs and workers with them."""
+
+    def replicated(part: str, pods: int, n: int) -> Object:
+        template = {"spec": {"parallelism": pods, "template": {"spec": pod_spec(n)}}}
+        return {"name": part, "replicas": 1, "template": template}
+
+    return {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "metadata": meta(name, "ml", annotations=marks(managed="true")),
+        "spec": {
+            "suspend": is_suspended,
+            "replicatedJobs": [replicated("driver", 1, 0), replicated("workers", workers, gpus)],
+        },
+    }
+
+
+def pytorch_job(name: str, workers: int, gpus: int, **said: object) -> Object:
+    """A suspended PyTorchJob with a master and workers."""
+    return {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "PyTorchJob",
+        "metadata": meta(name, "ml", annotations=marks(managed="true", **said)),
+        "spec": {
+            "runPolicy": {"suspend": True},
+            "pytorchReplicaSpecs": {
+                "Master": {"replicas": 1, "template": {"spec": pod_spec(gpus)}},
+                "Worker": {"replicas": workers, "template": {"spec": pod_spec(gpus)}},
+            },
+        },
+    }
+
+
+def small_cluster() -> list[Object]:
+    """Two A100 nodes of 8 and a V100 node of 4. Running: an elastic job of 2 x 2 GPUs, a job that
+    says nothing of itself, and 4 GPUs of a pod of nobody's. Waiting: two jobs.
+    """
+    elastic = job(
+        "elastic",
+        2,
+        2,
+        annotations=marks(model="bert", min_gpus=2, max_gpus=8, preemptible="true"),
+        started=CREATED,
+    )
+    plain = job("plain", 1, 4, started=CREATED)
+    waiting = job(
+        "waiting",
+        1,
+        4,
+        is_suspended=True,
+        annotations=marks(managed="true", model="resnet", expected_seconds=600),
+        nodeSelector={"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB"},
+    )
+    return [
+        node("n1"),
+        node("n2"),
+        node("v1", 4, "Tesla-V100"),
+        elastic,
+        plain,
+        waiting,
+        job("done", 1, 8, ends="Complete"),
+        job("asleep", 1, 2, is_suspended=True),
+        pod("elastic-0", "n1", 2, owner=elastic),
+        pod("elastic-1", "n1", 2, owner=elastic),
+        pod("plain-0", "n2", 4, owner=plain),
+        pod("notebook", "n2", 4),
+        pod("over", "n2", 4, phase="Succeeded"),
+        pod("unbound", None, 4),
+    ]
+
+
+def kueue_object(kind: str, name: str, namespace: str | None = None, **spec: Any) -> Object:
+    """An object of Kueue."""
+    return {
+        "apiVersion": "kueue.x-k8s.io/v1beta2",
+        "kind": kind,
+        "metadata": meta(name, namespace),
+        "spec": spec,
+    }
+
+
+def flavor_quota(flavor: str, nominal: int, **limits: int) -> Object:
+    """A resource group of one flavor of GPUs."""
+    amounts = {name: str(n) for name, n in limits.items()}
+    return {
+        "coveredResources": [GPU],
+        "flavors": [
+            {"name": flavor, "resources": [{"name": GPU, "nominalQuota": str(nominal), **amounts}]}
+        ],
+    }
+
+
+def workload(
+    owner: Object,
+    pods: int,
+    *,
+    conditions: Iterable[tuple[str, str, str, str]] = (),
+    checks: Mapping[str, str] = {},
+    is_active: bool = True,
+) -> Object:
+    """The workload of a job, with conditions (type, status, reason, message)."""
+    reference = {
+        "apiVersion": owner["apiVersion"],
+        "kind": owner["kind"],
+        "name": owner["metadata"]["name"],
+        "uid": owner["metadata"]["uid"],
+        "controller": True,
+    }
+    name = f"job-{owner['metadata']['name']}"
+    return {
+        "apiVersion": "kueue.x-k8s.io/v1beta2",
+        "kind": "Workload",
+        "metadata": meta(name, "ml", ownerReferences=[reference]),
+        "spec": {
+            "active": is_active,
+            "podSets": [{"name": "main", "count": pods, "template": owner["spec"]["template"]}],
+        },
+        "status": {
+            "conditions": [
+                {"type": a, "status": b, "reason": c, "message": d, "lastTransitionTime": NOW}
+                for a, b, c, d in conditions
+            ],
+            "admissionChecks": [
+                {"name": name, "state": state, "message": "", "lastTransitionTime": NOW}
+                for name, state in checks.items()
+            ],
+        },
+    }
+
+
+def kueue_cluster() -> list[Object]:
+    """Two nodes, two cluster queues of one cohort, and three jobs: one admitted, one that waits for
+    the allocator's check, one whose quota is not reserved.
+    """
+    running = job("running", 1, 4, queue="research", started=CREATED)
+    checked = job("checked", 1, 4, queue="research", is_suspended=True)
+    pending = job("pending", 2, 4, queue="product", is_suspended=True)
+    reserved = ("QuotaReserved", "True", "QuotaReserved", "Quota reserved in ClusterQueue")
+    return [
+        node("n1"),
+        node("n2"),
+        kueue_object(
+            "ResourceFlavor", "a100", nodeLabels={"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB"}
+        ),
+        kueue_object(
+            "ClusterQueue",
+            "research-cq",
+            cohortName="all",
+            resourceGroups=[flavor_quota("a100", 10, borrowingLimit=4)],
+            preemption={"reclaimWithinCohort": "Any"},
+            fairSharing={"weight": "2"},
+        ),
+        kueue_object(
+            "ClusterQueue",
+            "product-cq",
+            cohortName="all",
+            resourceGroups=[flavor_quota("a100", 6, lendingLimit=2)],
+        ),
+        kueue_object("LocalQueue", "research", "ml", clusterQueue="research-cq"),
+        kueue_object("LocalQueue", "product", "ml", clusterQueue="product-cq"),
+        kueue_object("AdmissionCheck", "gpus", controllerName="allocator.example/gpu-allocator"),
+        running,
+        checked,
+        pending,
+        pod("running-0", "n1", 4, owner=running),
+        workload(running, 1, conditions=[reserved, ("Admitted", "True", "Admitted", "admitted")]),
+        workload(checked, 1, conditions=[reserved], checks={"gpus": "Pending"}),
+        workload(
+            pending,
+            2,
+            conditions=[
+                (
+                    "QuotaReserved",
+                    "False",
+                    "Pending",
+                    "couldn't assign flavors to pod set main: insufficient unused quota",
+                )
+            ],
+        ),
+    ]
+
+
+def write_answers(folder: Path, objects: Iterable[Object]) -> Path:
+    """A folder as somebody without the allocator writes it: one list for each kind."""
+    folder.mkdir()
+    kinds: dict[str, list[Object]] = {}
+    for one in objects:
+        kinds.setdefault(one["kind"], []).append(one)
+    for kind, items in kinds.items():
+        document = {"apiVersion": "v1", "kind": "List", "items": items}
+        (folder / f"{kind.lower()}s.json").write_text(json.dumps(document))
+    return folder
