@@ -23,6 +23,7 @@ from allocator.domain.records import (
     Placement,
     Pool,
     PoolChange,
+    Quota,
     Rate,
     Received,
     SpeedModel,
@@ -83,6 +84,7 @@ class Problem:
         rates: Iterable[Rate] = (),
         models: Iterable[SpeedModel] = (),
         tenants: Iterable[Tenant] = (),
+        quotas: Iterable[Quota] = (),
         prices: Iterable[PoolChange] = (),
         nodes: Iterable[Node] = (),
         placements: Iterable[Placement] = (),
@@ -104,6 +106,8 @@ class Problem:
             Measured speeds, and speeds by formula.
         tenants : iterable of Tenant
             Quotas, guarantees and budgets.
+        quotas : iterable of Quota
+            Quotas and guarantees by GPU type or pool.
         prices : iterable of PoolChange
             Prices and GPUs that change over time.
         nodes, placements : iterable of Node, iterable of Placement
@@ -157,6 +161,7 @@ class Problem:
             "models": models,
             "prices": prices,
             "tenants": tenants,
+            "quotas": quotas,
             "nodes": nodes,
             "placements": placements,
             "received": received,

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from allocator.audit import quotas
 from allocator.audit.context import AuditContext, exceeds
-from allocator.audit.guarantee import most_gpus
-from allocator.domain.problem import Floats, Ints, Market
+from allocator.domain.problem import Floats, Ints
 
 
 def faults(s: AuditContext, cost: Floats) -> Iterator[str]:
@@ -18,7 +18,7 @@ def faults(s: AuditContext, cost: Floats) -> Iterator[str]:
     """
     yield from _capacity(s)
     yield from _money(s, cost)
-    yield from _tenants(s, cost)
+    yield from quotas.faults(s, cost)
     yield from _releases(s)
     yield from _changes(s)
 
@@ -37,55 +37,6 @@ def _money(s: AuditContext, cost: Floats) -> Iterator[str]:
     spent = float(cost.sum())
     if exceeds(spent, s.problem.budget_per_hour):
         yield f"the plan costs {spent:g} $/h, budget_per_hour is {s.problem.budget_per_hour:g}"
-
-
-def _tenants(s: AuditContext, cost: Floats) -> Iterator[str]:
-    tenants, owner = s.problem.tenants, s.problem.jobs.tenant
-    gpus = _sum(owner, s.held, len(tenants))
-    spent = _sum(owner, cost, len(tenants))
-    for q, name in enumerate(tenants.tenant):
-        if gpus[q] > tenants.max_gpus[q]:
-            yield (
-                f'tenant "{name}" gets {gpus[q]:.0f} GPUs, its max_gpus is {tenants.max_gpus[q]:g}'
-            )
-        if exceeds(spent[q], tenants.budget_per_hour[q]):
-            yield (
-                f'tenant "{name}" costs {spent[q]:g} $/h, its budget_per_hour is'
-                f" {tenants.budget_per_hour[q]:g}"
-            )
-        yield from _exposure(s, q)
-        if gpus[q] < tenants.guaranteed_gpus[q]:
-            needed = int(s.repairs.usable[q])
-            # nodes may hold less than the pools
-            if gpus[q] >= needed and not s.problem.has_nodes.any():
-                needed = most_gpus(s, q, at_least=int(gpus[q]))
-            if gpus[q] < needed:
-                yield (
-                    f'tenant "{name}" gets {gpus[q]:.0f} GPUs, its guarantee of'
-                    f" {tenants.guaranteed_gpus[q]} amounts to {needed} that its jobs could hold"
-                )
-
-
-def _exposure(s: AuditContext, q: int) -> Iterator[str]:
-    """Check the GPUs of a tenant in the spot pools of one region."""
-    tenants, pools = s.problem.tenants, s.problem.pools
-    limit = tenants.max_spot_gpus[q]
-    if np.isfinite(tenants.max_spot_share[q]):
-        limit = min(limit, int(tenants.max_spot_share[q] * tenants.guaranteed_gpus[q] + 1e-9))
-    if not np.isfinite(limit):
-        return
-    mine = s.has_gpus & (s.problem.jobs.tenant == q) & (pools.market[s.pool] == Market.SPOT)
-    for region in sorted({pools.region[p] for p in s.pool[mine].tolist()}):
-        held = sum(
-            int(s.held[j])
-            for j in np.flatnonzero(mine).tolist()
-            if pools.region[s.pool[j]] == region
-        )
-        if held > limit:
-            yield (
-                f'tenant "{tenants.tenant[q]}" gets {held} spot GPUs in region "{region}", its'
-                f" max_spot_gpus is {limit:g}"
-            )
 
 
 def _releases(s: AuditContext) -> Iterator[str]:

@@ -91,14 +91,14 @@ def audit(
 
 
 def _shape_faults(problem: Problem, a: Allocation, repairs: Repairs) -> Iterator[str]:
-    jobs, tenants = len(problem.jobs), len(problem.tenants)
+    jobs, quotas = len(problem.jobs), len(problem.tenants) + len(problem.quotas)
     for name, array, length in (
         ("allocation.pool", a.pool, jobs),
         ("allocation.gpus", a.gpus, jobs),
         ("allocation.row", a.row, jobs),
         ("allocation.primary", a.primary, jobs),
         ("repairs.released", repairs.released, jobs),
-        ("repairs.usable", repairs.usable, tenants),
+        ("repairs.usable", repairs.usable, quotas),
     ):
         if array.shape != (length,):
             yield f"{name} has shape {array.shape}, it should be ({length},)"

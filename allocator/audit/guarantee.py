@@ -1,53 +1,120 @@
 """The audit's own computation of a guarantee, independent of allocator/options.
 
-The guarantee is u, the most GPUs, at most `guaranteed_gpus`, that options of the tenant's own jobs
-could hold if the tenant were alone in the cluster (R18).
+The guarantee is u, the most GPUs, at most `guaranteed_gpus`, that options of the jobs of a tenant
+and of those below it could hold if they were alone in the cluster (R18, R64).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
+
 import numpy as np
 
 from allocator.audit.context import AuditContext
+from allocator.domain.problem import Bools
 
-# largest number of sums per pool that are extended; after that the claim is accepted
+# largest number of sums that are extended; after that the claim is accepted
 WORK = 300_000
 
+Sizes = list[tuple[int, int]]  # (pool, gpus) of one job
 
-def most_gpus(s: AuditContext, tenant: int, at_least: int) -> int:
-    """Return a number of GPUs above `at_least` that the tenant's guarantee amounts to.
+
+@dataclass(frozen=True)
+class Claim:
+    """What a guarantee is about.
+
+    Attributes
+    ----------
+    tenants : (Q,)
+        The tenant and all below it.
+    pools : (P,)
+        Pools whose GPUs count.
+    goal : int
+        Its guaranteed_gpus.
+    limits : tuple of ((Q,), (P,), float)
+        Tenants, pools and most GPUs of every other limit of these tenants.
+    """
+
+    tenants: Bools
+    pools: Bools
+    goal: int
+    limits: tuple[tuple[Bools, Bools, float], ...] = ()
+
+
+def most_gpus(s: AuditContext, claim: Claim, at_least: int) -> int:
+    """Return a number of GPUs above `at_least` that the guarantee amounts to.
 
     `at_least` is returned if there is no larger number, or if the exact search would grow too
     large; then the claim is accepted.
     """
-    goal = int(s.problem.tenants.guaranteed_gpus[tenant])
-    job, pool, gpus, _ = s.options(np.flatnonzero(s.problem.jobs.tenant == tenant))
-    cuts = np.flatnonzero(np.diff(job)) + 1
-    sizes_of_jobs: list[list[tuple[int, int]]] = [
-        list(zip(p.tolist(), k.tolist(), strict=True))
-        for p, k in zip(np.split(pool, cuts), np.split(gpus, cuts), strict=True)
-    ]
-    if _best_ignoring_pools(sizes_of_jobs, goal) <= at_least:
+    owners, sizes_of_jobs = _sizes_of_jobs(s, claim)
+    if _best_ignoring_pools(sizes_of_jobs, claim.goal) <= at_least:
         return at_least
-    capacity: list[int] = s.problem.pools.gpus.tolist()
-    states, work = {(0,) * len(capacity)}, 0  # GPUs taken of each pool
-    for sizes in sizes_of_jobs:
-        work += len(states) * len(sizes)
-        if work > WORK:
+    for best in _sums(s, claim, owners, sizes_of_jobs):
+        if best is None:
             return at_least
-        new = set(states)
-        for state in states:
-            for p, k in sizes:
-                total = sum(state) + k
-                if total <= goal and state[p] + k <= capacity[p]:
-                    if total > at_least:
-                        return total
-                    new.add((*state[:p], state[p] + k, *state[p + 1 :]))
-        states = new
+        if best > at_least:
+            return best
     return at_least
 
 
-def _best_ignoring_pools(sizes_of_jobs: list[list[tuple[int, int]]], goal: int) -> int:
+def exact_gpus(s: AuditContext, claim: Claim) -> int | None:
+    """Return what the guarantee amounts to, None if the exact search would grow too large."""
+    top = 0
+    for best in _sums(s, claim, *_sizes_of_jobs(s, claim)):
+        if best is None:
+            return None
+        top = max(top, best)
+        if top == claim.goal:
+            break
+    return top
+
+
+def _sizes_of_jobs(s: AuditContext, claim: Claim) -> tuple[list[int], list[Sizes]]:
+    """Return the tenants and the sizes of the jobs that have options in the pools."""
+    tenant = s.problem.jobs.tenant
+    job, pool, gpus, _ = s.options(np.flatnonzero(claim.tenants[tenant]))
+    counts = claim.pools[pool]
+    job, pool, gpus = job[counts], pool[counts], gpus[counts]
+    cuts = np.flatnonzero(np.diff(job)) + 1
+    sizes: list[Sizes] = [
+        list(zip(p.tolist(), k.tolist(), strict=True))
+        for p, k in zip(np.split(pool, cuts), np.split(gpus, cuts), strict=True)
+        if len(p)
+    ]
+    return tenant[job[np.append(0, cuts)]].tolist() if len(job) else [], sizes
+
+
+def _sums(
+    s: AuditContext, claim: Claim, owners: list[int], sizes_of_jobs: list[Sizes]
+) -> Iterator[int | None]:
+    """Yield every sum of GPUs that the jobs could hold within pools and limits.
+
+    None means that there are too many.
+    """
+    capacity: list[float] = s.problem.pools.gpus.tolist()
+    most = [*capacity, *(limit for _, _, limit in claim.limits)]
+    states, work = {(0,) * len(most)}, 0  # GPUs taken of each pool and limit
+    for owner, sizes in zip(owners, sizes_of_jobs, strict=True):
+        work += len(states) * len(sizes)
+        if work > WORK:
+            yield None
+            return
+        new = set(states)
+        for p, k in sizes:
+            step = [k if n == p else 0 for n in range(len(capacity))]
+            step += [k if who[owner] and where[p] else 0 for who, where, _ in claim.limits]
+            for state in states:
+                now = tuple(a + b for a, b in zip(state, step, strict=True))
+                total = sum(now[: len(capacity)])
+                if total <= claim.goal and all(a <= b for a, b in zip(now, most, strict=True)):
+                    yield total
+                    new.add(now)
+        states = new
+
+
+def _best_ignoring_pools(sizes_of_jobs: list[Sizes], goal: int) -> int:
     """Return the largest sum <= goal of at most one size per job, with pools ignored.
 
     It is at least u. Bit n of `sums` means that n is a sum.

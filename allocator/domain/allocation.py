@@ -59,8 +59,8 @@ class PlacedPlan:
         Running jobs that move to other nodes of their pool to open a hole.
     reduced : int
         Jobs that get another option than the policy chose, because no nodes hold that one.
-    unmet : (Q,) or (0,)
-        GPUs of the guarantee of each tenant for which no nodes were found; (0,) = none.
+    unmet : (K,) or (0,)
+        GPUs of each guarantee for which no nodes were found; (0,) = none.
     """
 
     places: Placements
@@ -80,8 +80,9 @@ class Repairs:
         True for non-preemptible jobs whose pool lost the GPUs they hold; they keep or pause.
     max_changes : int
         The limit in force, -1 = none. It is raised when lost GPUs force more changes than allowed.
-    usable : (Q,)
-        GPUs u that the guarantee of each tenant amounts to (docs/reference/rules.md, R18).
+    usable : (K,)
+        GPUs u that each guarantee amounts to (docs/reference/rules.md, R18 and R64), those of
+        tenants.csv first.
     messages : tuple of str
         One line for each repair.
     """

@@ -23,6 +23,7 @@ from allocator.domain.problem import (
     Pauses,
     Placements,
     Pools,
+    Quotas,
     Rates,
     Sharing,
     State,
@@ -275,6 +276,18 @@ def pauses(table: ParsedTable, names: Names) -> Pauses:
         to_gpus=table["to_gpus"],
         pause_s=table["pause_s"],
         gpu_type=encode_names(table["gpu_type"], names.gpu_types),
+    )
+
+
+def quotas(table: ParsedTable, names: Names) -> Quotas:
+    """Return the rows of quotas.csv."""
+    return Quotas(
+        tenant=encode_names(table["tenant"], names.tenants),
+        gpu_type=encode_names(table["gpu_type"], names.gpu_types),
+        pool=encode_names(table["pool"], names.pools),
+        guaranteed_gpus=table["guaranteed_gpus"],
+        max_gpus=np.where(table.given("max_gpus"), table["max_gpus"], np.inf),
+        lend_gpus=np.where(table.given("lend_gpus"), table["lend_gpus"], np.inf),
     )
 
 

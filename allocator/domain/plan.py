@@ -100,7 +100,7 @@ class PoolPlan:
 
 @dataclass(frozen=True)
 class TenantPlan:
-    """State what a plan gives the jobs of one tenant.
+    """State what a plan gives the jobs of one tenant and of the tenants below it.
 
     Attributes
     ----------

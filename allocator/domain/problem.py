@@ -193,9 +193,18 @@ class Tenants:
     average_per_hour: Floats  # nan = none
     amount: Floats  # nan = none
     until_s: Floats  # inf = none
+    parent: Ints  # index into tenants, -1 = none
 
     def __len__(self) -> int:
         return len(self.tenant)
+
+    @cached_property
+    def ancestors(self) -> Ints:
+        """Each tenant, its parent, the parent of that, and so on, (D, Q); -1 above the root."""
+        lines = [np.arange(len(self))]
+        while (above := np.append(self.parent, -1)[lines[-1]]).max(initial=-1) >= 0:
+            lines.append(above)
+        return np.stack(lines)
 
     @cached_property
     def exposure(self) -> Floats:
@@ -208,6 +217,21 @@ class Tenants:
         )
         by_share = np.where(np.isinf(self.max_spot_share), np.inf, np.floor(share + 1e-9))
         return np.minimum(self.max_spot_gpus, by_share)
+
+
+@dataclass(frozen=True)
+class Quotas:
+    """Rows of quotas.csv; arrays (K,)."""
+
+    tenant: Ints  # index into Problem.tenants
+    gpu_type: Ints  # index into Problem.gpu_types, -1 = any
+    pool: Ints  # index into Problem.pools, -1 = any
+    guaranteed_gpus: Ints
+    max_gpus: Floats  # inf = no limit
+    lend_gpus: Floats  # inf = all
+
+    def __len__(self) -> int:
+        return len(self.tenant)
 
 
 @dataclass(frozen=True)
@@ -468,6 +492,7 @@ class Finished:
 
 
 NO_FINISHED = Finished(np.zeros(0, dtype=np.int64), np.zeros(0))
+NO_QUOTAS = Quotas(_NONE, _NONE, _NONE, _NONE, np.zeros(0), np.zeros(0))
 
 
 @dataclass(frozen=True)
@@ -514,6 +539,7 @@ class Problem:
     guessed: Bools | None = None
     # where the nodes stand, the nearest level first
     levels: tuple[Level, ...] = ()
+    quotas: Quotas = NO_QUOTAS
 
     @cached_property
     def has_nodes(self) -> Bools:

@@ -311,6 +311,8 @@ class Tenant(Record):
         US dollars per hour that its jobs may cost on average.
     amount, until_s : float, optional
         US dollars that its jobs may cost until a date, in seconds on the clock of `now_s`.
+    parent : str, optional
+        Tenant above it, whose quota, guarantee and hourly budget count its jobs, too.
 
     Examples
     --------
@@ -330,6 +332,41 @@ class Tenant(Record):
     average_per_hour: float | None = None
     amount: float | None = None
     until_s: float | None = None
+    parent: str | None = None
+
+
+@dataclass(frozen=True, repr=False)
+class Quota(Record):
+    """State a limit or a guarantee of a tenant by GPU type or pool, and what of it is lent.
+
+    It counts the jobs of the tenant and of all tenants below it.
+
+    Parameters
+    ----------
+    tenant : str
+        Tenant, as in `Tenant`.
+    gpu_type, pool : str, optional
+        GPUs that it counts, by one of the two. Default: all GPUs.
+    guaranteed_gpus : int
+        GPUs that it gets whenever its jobs can hold them.
+    max_gpus : int, optional
+        Most GPUs at once. Default: no limit.
+    lend_gpus : int, optional
+        GPUs of the guarantee that others may hold while its own jobs can not. Default: all.
+
+    Examples
+    --------
+    >>> Quota("research", gpu_type="A100", guaranteed_gpus=8, max_gpus=16, lend_gpus=4)
+    Quota('research', gpu_type='A100', guaranteed_gpus=8, max_gpus=16, lend_gpus=4)
+    """
+
+    tenant: str
+    _: dataclasses.KW_ONLY
+    gpu_type: str | None = None
+    pool: str | None = None
+    guaranteed_gpus: int = 0
+    max_gpus: int | None = None
+    lend_gpus: int | None = None
 
 
 @dataclass(frozen=True, repr=False)
@@ -574,6 +611,7 @@ RECORDS: Mapping[str, type] = {
     "models": SpeedModel,
     "prices": PoolChange,
     "tenants": Tenant,
+    "quotas": Quota,
     "nodes": Node,
     "placements": Placement,
     "received": Received,

@@ -5,7 +5,8 @@ is its cause. So lifting all limits that are named gives the job more, and lifti
 does not. A lifted limit is absent:
 
     budget        no budget_per_hour of the round
-    quota         no max_gpus, budget_per_hour, max_spot_gpus or max_spot_share of its tenant
+    quota         no max_gpus, budget_per_hour, max_spot_gpus or max_spot_share of its tenant and
+                  of those above it, and no GPUs that tenants do not lend
     GPUs          every pool has GPUs for all jobs
     max_changes   tried last, if the other three together do not help
 
@@ -35,6 +36,7 @@ from allocator.domain.problem import NO_NODES, NO_PLACEMENTS, Bools, Floats, Int
 from allocator.options.colocation.secondary_jobs import option_at
 from allocator.options.instance_building import CompiledRound, compile_round
 from allocator.options.option_table import OptionTable
+from allocator.options.quotas import quota_table
 from formulations.bounds.lagrangian import (
     Dual,
     minimise_dual,
@@ -113,11 +115,11 @@ class CauseSearch(Protocol):
 def find_causes(problem: Problem, asked: Bools, *searches: CauseSearch) -> Causes:
     """Return the causes of the jobs `asked` (J,); where one search fails, the next one is tried."""
     tenants, owner, J = problem.tenants, problem.jobs.tenant, len(problem.jobs)
-    limited = (
-        np.isfinite(tenants.max_gpus)
-        | np.isfinite(tenants.budget_per_hour)
-        | np.isfinite(tenants.exposure)
-    )
+    quotas = quota_table(problem)
+    limits_of = np.isfinite(quotas.max_gpus) | np.isfinite(quotas.budget_per_hour)
+    limits_of |= quotas.is_common
+    limited = np.append(limits_of, False)[quotas.accounts].any(axis=(0, 2))
+    limited |= np.isfinite(tenants.exposure)
     exists = {
         BUDGET: np.full(J, bool(np.isfinite(problem.budget_per_hour))),
         QUOTA: limited[owner],
@@ -183,11 +185,20 @@ def lift_limits(problem: Problem, limits: tuple[str, ...], tenant: int) -> Probl
     if CHANGES in limits:
         problem = replace(problem, max_changes=-1)
     if QUOTA in limits:
+        line = problem.tenants.ancestors[:, tenant]
+        line = line[line >= 0]
         names = ("max_gpus", "budget_per_hour", "max_spot_gpus", "max_spot_share")
         raised = {name: getattr(problem.tenants, name).copy() for name in names}
-        for column in raised.values():
-            column[tenant] = np.inf
-        problem = replace(problem, tenants=replace(problem.tenants, **raised))
+        for name, column in raised.items():
+            column[tenant if "spot" in name else line] = np.inf
+        quotas = problem.quotas
+        quotas = replace(
+            quotas,
+            max_gpus=np.where(np.isin(quotas.tenant, line), np.inf, quotas.max_gpus),
+            lend_gpus=np.full(len(quotas), np.inf),
+        )
+        tenants = replace(problem.tenants, **raised)
+        problem = replace(problem, tenants=tenants, quotas=quotas)
     if GPUS in limits:
         enough = int(np.maximum(problem.jobs.max_gpus, problem.jobs.gpus).sum())
         problem = replace(
@@ -446,13 +457,13 @@ def lifted_rows(round_: CompiledRound, limits: tuple[str, ...], tenant: int) -> 
     """
     model = round_.model
     out = np.zeros(model.m, dtype=bool)
-    name = round_.instance.tenants[tenant] if tenant >= 0 else ""
-    zones = {exposure_label(name, zone) for zone in round_.instance.zones}
-    own = (
-        {linear.QUOTA: {name}, linear.TENANT_BUDGET: {name}, linear.EXPOSURE: zones}
-        if QUOTA in limits
-        else {}
-    )
+    own: dict[str, set[str]] = {}
+    if QUOTA in limits:
+        i = round_.instance
+        names = {i.quota_names[k] for k in i.quotas_of(tenant).tolist()}
+        zones = {exposure_label(i.tenants[tenant], zone) for zone in i.zones}
+        own = dict.fromkeys((linear.QUOTA, linear.TENANT_BUDGET, linear.LENDING), names)
+        own[linear.EXPOSURE] = zones
     whole = {
         BUDGET: (linear.BUDGET,),
         GPUS: (linear.CAPACITY, linear.IDLE, linear.HEADROOM),

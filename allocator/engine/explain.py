@@ -28,6 +28,7 @@ from allocator.engine.decision import Decision, explain_decision, run_policy
 from allocator.engine.reasons import Prices, price_to_beat
 from allocator.errors import Infeasible, NoPlanInTime, UsageError
 from allocator.options.instance_building import CompiledRound
+from allocator.options.quotas import quota_table
 from allocator.performance.pipelines import due
 from allocator.performance.sizes import describe_expected_work
 from allocator.policies.mip import marginal, mip
@@ -280,7 +281,8 @@ def _job_context(
     problem = round_.problem
     on = got.pool >= 0
     used = np.bincount(got.pool[on], got.held[on], len(problem.pools)).astype(np.int64)
-    mine = problem.jobs.tenant == problem.jobs.tenant[j]
+    quotas = quota_table(problem)
+    owner = problem.jobs.tenant[on]
     now, factor = float(decision.witness.value[j]), 0.0
     if served is not None and served.value > now:
         factor = 1 + max(0.0, served.loss) / (served.value - now)
@@ -296,8 +298,9 @@ def _job_context(
         float(cost[j]),
         problem.pools.gpus - used,
         float(cost.sum()),
-        int(got.held[mine].sum()),
-        float(cost[mine].sum()),
+        quotas,
+        quotas.usage(owner, got.pool[on], got.held[on]),
+        quotas.usage(owner, got.pool[on], cost[on]),
         factor,
     )
 

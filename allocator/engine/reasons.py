@@ -29,7 +29,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import product
 
 import numpy as np
@@ -46,6 +46,7 @@ from allocator.engine.causes import (
     is_more,
 )
 from allocator.engine.placement.fragments import Fragments
+from allocator.options.colocation.secondary_jobs import option_at
 from allocator.options.headroom import headroom_of_options
 from allocator.options.instance_building import CompiledRound
 from allocator.options.option_table import find_blocked_jobs
@@ -70,10 +71,10 @@ class Prices:
         Price of a GPU.
     budget : float
         Price of one dollar per hour.
-    quota, guarantee : (Q,)
-        Price of a GPU of the tenant; guarantee <= 0.
-    tenant_budget : (Q,)
-        Price of one dollar per hour of the tenant.
+    quota, guarantee : (K,)
+        Price of a GPU of each quota; guarantee <= 0.
+    tenant_budget : (K,)
+        Price of one dollar per hour of each quota.
     churn : float
         Price of a kept job, <= 0.
     exposure : (Q Z,)
@@ -100,10 +101,10 @@ class Prices:
             family.kind: (family, prices[family.first : family.stop])
             for family in round_.model.families
         }
-        tenants, pools, places = (
+        quotas, pools, places = (
             {name: n for n, name in enumerate(names)}
             for names in (
-                i.tenants,
+                i.quota_names,
                 i.pools,
                 (exposure_label(q, z) for q, z in product(i.tenants, i.zones)),
             )
@@ -121,9 +122,9 @@ class Prices:
         return cls(
             named[linear.CAPACITY][1],
             single_price(linear.BUDGET),
-            prices_by_name(tenants, linear.QUOTA),
-            prices_by_name(tenants, linear.TENANT_BUDGET),
-            prices_by_name(tenants, linear.GUARANTEE),
+            prices_by_name(quotas, linear.QUOTA) + prices_by_name(quotas, linear.LENDING),
+            prices_by_name(quotas, linear.TENANT_BUDGET),
+            prices_by_name(quotas, linear.GUARANTEE),
             single_price(linear.CHURN),
             prices_by_name(places, linear.EXPOSURE),
             prices_by_name(pools, linear.IDLE),
@@ -134,11 +135,11 @@ class Prices:
         """Return the price of all that each option of the whole option table uses, (n,)."""
         m, q = round_.option_table, round_.problem.jobs.tenant[round_.option_table.job]
         held: Ints = np.where(m.primary < 0, m.gpus, 0)
-        total = (
-            held * (self.pool[m.pool] + self.quota[q] + self.guarantee[q])
-            + m.cost * (self.budget + self.tenant_budget[q])
-            + m.keep * self.churn
-        )
+        total = held * self.pool[m.pool] + m.cost * self.budget + m.keep * self.churn
+        gpu = np.append(self.quota + self.guarantee, 0.0)
+        dollar = np.append(self.tenant_budget, 0.0)
+        for row in round_.instance.account_of(q, m.pool):
+            total = total + held * gpu[row] + m.cost * dollar[row]
         kept = _headroom_usage(round_)
         if kept is not None:
             total = total + kept.batch * self.idle[m.pool] + kept.firm * self.headroom[m.pool]
@@ -306,6 +307,7 @@ def _flag_codes(
     jobs, pools, tenants = problem.jobs, problem.pools, problem.tenants
     J = len(jobs)
     tenant = jobs.tenant[m.job]
+    account = i.account_of(tenant, m.pool)
     on = chosen >= 0
     own = on & (np.append(m.primary, -1)[chosen] < 0)
     gpus, cost = np.where(own, np.append(m.gpus, 0)[chosen], 0), np.append(m.cost, 0.0)[chosen]
@@ -319,20 +321,17 @@ def _flag_codes(
     load = np.append(m.gpus * share, 0.0)[chosen] * own
     free = problem.pools.gpus - np.bincount(pool[on], load[on], minlength=len(pools))
     budget = left(np.array(problem.budget_per_hour), np.array(cost.sum()))
-    quota = left(tenants.max_gpus, np.bincount(jobs.tenant, gpus, len(tenants)).astype(float))
-    purse = left(
-        tenants.budget_per_hour, np.bincount(jobs.tenant, cost, len(tenants)).astype(float)
-    )
-    extra, dollars = m.gpus - gpus[m.job], m.cost - cost[m.job]
+    dollars = m.cost - cost[m.job]
     taken = m.gpus * share - np.where(pool[m.job] == m.pool, load[m.job], 0.0)
     fits_capacity = taken <= free[m.pool] + 1e-9
     fits_capacity &= _fits_headroom(round_, chosen)
-    granted = (extra <= quota[tenant]) & (dollars <= purse[tenant])
+    granted = ~(exceeded_quotas(round_, chosen) >= 0).any(axis=0)
     granted &= _keeps_exposure(problem, m.pool, m.gpus, m.job, pool, gpus)
     granted &= (dollars <= budget) & _may_change(round_, chosen)[m.job]
-    purse_full = left(tenants.budget_per_hour, np.zeros(len(tenants)))
-    alone = (m.gpus <= tenants.max_gpus[tenant]) & (m.cost <= purse_full[tenant])
-    alone &= (pools.zone[m.pool] < 0) | (m.gpus <= tenants.exposure[tenant])
+    alone = (pools.zone[m.pool] < 0) | (m.gpus <= tenants.exposure[tenant])
+    for row in account:
+        alone &= m.gpus <= np.append(i.quota, np.inf)[row]
+        alone &= m.cost <= np.append(left(i.tenant_budget, np.zeros(len(i.quota))), np.inf)[row]
 
     any_of_job = _any_option_of_job(J, m.job)
     some = any_of_job(better)
@@ -352,6 +351,35 @@ def _flag_codes(
     }
     pays_price = any_of_job(better & (gain > PAYS * np.abs(m.value)) & ~fits_capacity)
     return codes, pays_price, better & fits_capacity & granted
+
+
+def exceeded_quotas(round_: CompiledRound, chosen: Ints) -> Ints:
+    """Return the quotas that each option would exceed in place of what its job got, (L, n).
+
+    -1 = none. chosen (J,) is the plan.
+    """
+    m, i = round_.option_table, round_.instance
+    owner = round_.problem.jobs.tenant
+    on = np.flatnonzero(chosen >= 0)
+    at = chosen[on]
+    gpus, cost = np.zeros(len(chosen), dtype=np.int64), np.zeros(len(chosen))
+    gpus[on] = np.where(m.primary[at] < 0, m.gpus[at], 0)
+    cost[on] = m.cost[at]
+    now = np.full((len(i.account), len(chosen)), -1)
+    now[:, on] = i.account_of(owner[on], m.pool[at])
+    used, spent = np.zeros(len(i.quota) + 1), np.zeros(len(i.quota) + 1)
+    for row in now:
+        np.add.at(used, row, gpus)
+        np.add.at(spent, row, cost)
+    most, dollars = np.append(i.quota, np.inf), np.append(i.tenant_budget, np.inf)
+    rounding = 1e-9 * np.maximum(1.0, np.where(np.isfinite(dollars), dollars, 1.0))
+    out = i.account_of(owner[m.job], m.pool).copy()
+    for row, before in zip(out, now[:, m.job], strict=True):
+        same = row == before
+        fits = used[row] + m.gpus - np.where(same, gpus[m.job], 0) <= most[row]
+        total = spent[row] + m.cost - np.where(same, cost[m.job], 0.0)
+        row[fits & (total <= dollars[row] + rounding[row])] = -1
+    return out
 
 
 def _may_change(round_: CompiledRound, chosen: Ints) -> Bools:
@@ -446,7 +474,7 @@ SENTENCES = {
         "without the limit on dollars it would get {then} for {cost:.2f} $/h, {left:.2f} $/h are "
         "left; {value}"
     ),
-    "quota": 'without the limits of tenant "{tenant}" it would get {then}; {value}',
+    "quota": "without {limits} it would get {then}; {value}",
     "capacity": "{want} would pay its price, but no whole size fits the GPUs left; {value}",
     "fragmented": "{want}",
     "outranked": "{want}: {value}{lacks}",
@@ -481,6 +509,7 @@ def _write_sentences(
     high = jobs.max_gpus.tolist()
     offers = offered.tolist()
     needs = needed.tolist()
+    binding = _BindingQuotas(round_, chosen)
     present, stopped = set(jobs.job_id), set(problem.rates.model[problem.rates.rate == 0].tolist())
     out: list[str | None] = []
     for j, code in enumerate(codes):
@@ -515,12 +544,43 @@ def _write_sentences(
                     "cost": then[j],
                     "left": left,
                     "tenant": problem.tenants.tenant[tenants[j]],
+                    "limits": binding.describe(j, found) if code == "quota" else "",
                     "low": low[j],
                     "high": high[j],
                     "model": problem.models[models[j]],
                 }
             out.append(SENTENCES[code].format_map(words))
     return out
+
+
+class _BindingQuotas:
+    """Names the quota that keeps a job from an option."""
+
+    def __init__(self, round_: CompiledRound, chosen: Ints) -> None:
+        self._round, self._chosen = round_, chosen
+
+    @cached_property
+    def _exceeded(self) -> Ints:
+        return exceeded_quotas(self._round, self._chosen)
+
+    def describe(self, j: int, found: Causes) -> str:
+        """Describe the limits without which job j gets its option.
+
+        They are those of its tenant, unless only another quota has too little left.
+        """
+        problem, m = self._round.problem, self._round.option_table
+        q = int(problem.jobs.tenant[j])
+        own = f'the limits of tenant "{problem.tenants.tenant[q]}"'
+        o = option_at(m, np.array([j]), found.pool[[j]], found.gpus[[j]])[0]
+        rows = self._exceeded[:, o] if o >= 0 else np.zeros(0, dtype=np.int64)
+        rows = rows[rows >= 0]
+        if not len(rows) or q in rows:
+            return own
+        k, names = int(rows[0]), self._round.instance.quota_names
+        common = self._round.instance.common
+        if common is not None and common[k]:
+            return f"{names[k]} that tenants do not lend"
+        return f'the limits of tenant "{names[k]}"'
 
 
 @lru_cache(maxsize=64)

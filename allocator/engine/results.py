@@ -246,10 +246,11 @@ def _pools(problem: Problem, allocation: Allocation, prices: Prices) -> tuple[Po
 
 def _tenants(problem: Problem, witness: Audit, allocation: Allocation) -> tuple[TenantPlan, ...]:
     tenants = problem.tenants
-    gpus = np.bincount(problem.jobs.tenant, allocation.held, minlength=len(tenants)).astype(
-        np.int64
-    )
-    cost = np.bincount(problem.jobs.tenant, witness.cost, minlength=len(tenants))
+    gpus, cost = np.zeros(len(tenants), dtype=np.int64), np.zeros(len(tenants))
+    for line in tenants.ancestors[:, problem.jobs.tenant]:
+        on = line >= 0
+        np.add.at(gpus, line[on], allocation.held[on])
+        np.add.at(cost, line[on], witness.cost[on])
     return tuple(
         TenantPlan(name, int(g), int(u), _integer_or_none(m), float(c))
         for name, g, u, m, c in zip(

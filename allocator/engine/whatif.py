@@ -29,6 +29,7 @@ from allocator.domain.problem import Ints, Placements, Problem
 from allocator.engine.advice.trials import JobOutcome
 from allocator.engine.decision import Decision
 from allocator.engine.reasons import Prices
+from allocator.options.quotas import quota_table
 from formulations.objectives.interval import HOUR
 
 if TYPE_CHECKING:
@@ -223,18 +224,21 @@ def _binding_limits(
     round_ = decision.round
     prices = Prices.of(round_, decision.task.dual.prices)
     pools = round_.instance.pools
-    tenants = round_.instance.tenants
+    quotas = quota_table(round_.problem)
+    rows = [(k, quotas.place[k]) for k in np.flatnonzero(~quotas.is_common).tolist()]
     found = [Limit("budget_per_hour", "dollar/hour", prices.budget)]
     found += [
         Limit(f"pools.{p}.gpus", "GPU", float(x)) for p, x in zip(pools, prices.pool, strict=True)
     ]
+    found += [Limit(f"{place}.max_gpus", "GPU", float(prices.quota[k])) for k, place in rows]
     found += [
-        Limit(f"tenants.{q}.max_gpus", "GPU", float(x))
-        for q, x in zip(tenants, prices.quota, strict=True)
+        Limit(f"{quotas.place[n]}.lend_gpus", "GPU", float(prices.quota[k]))
+        for k in np.flatnonzero(quotas.is_common).tolist()
+        for n in np.flatnonzero((quotas.kind == quotas.kind[k]) & (quotas.reserve > 0)).tolist()
     ]
     found += [
-        Limit(f"tenants.{q}.budget_per_hour", "dollar/hour", float(x))
-        for q, x in zip(tenants, prices.tenant_budget, strict=True)
+        Limit(f"{place}.budget_per_hour", "dollar/hour", float(prices.tenant_budget[k]))
+        for k, place in rows
     ]
     found += [
         Limit(f"interactive.{p}.headroom_gpus", "GPU less", float(x + y))
@@ -242,8 +246,8 @@ def _binding_limits(
     ]
     found += [Limit("max_changes", "change", -prices.churn)]
     found += [
-        Limit(f"tenants.{q}.guaranteed_gpus", "GPU less", -float(x))
-        for q, x in zip(tenants, prices.guarantee, strict=True)
+        Limit(f"{place}.guaranteed_gpus", "GPU less", -float(prices.guarantee[k]))
+        for k, place in rows
     ]
     least = PRICED * max(abs(decision.value), 1e-9)
     binding = sorted((x for x in found if x.price > least), key=lambda x: -x.price)

@@ -91,8 +91,8 @@ def jobs(problem: Problem) -> dict[str, Any]:
 def cluster_tables(problem: Problem) -> dict[str, Table]:
     """Return all other tables of a snapshot; optional tables only if they have rows.
 
-    They are pools.csv, tenants.csv, rates.csv, models.csv, nodes.csv, sharing.csv, pauses.csv,
-    interactive.csv and finished.csv.
+    They are pools.csv, tenants.csv, quotas.csv, rates.csv, models.csv, nodes.csv, sharing.csv,
+    pauses.csv, interactive.csv and finished.csv.
     """
     p, rates, curves, sharing = problem.pools, problem.rates, problem.curves, problem.sharing
     tables = {
@@ -105,7 +105,15 @@ def cluster_tables(problem: Problem) -> dict[str, Table]:
     def add_fields(file: str, source: Any, **columns: Any) -> None:
         add_table(tables, file, _fields(source, file) | columns)
 
-    add_fields("tenants.csv", problem.tenants)
+    tenants, quotas = problem.tenants, problem.quotas
+    add_fields("tenants.csv", tenants, parent=names_of_indices(tenants.tenant, tenants.parent))
+    add_fields(
+        "quotas.csv",
+        quotas,
+        tenant=names_of_indices(tenants.tenant, quotas.tenant),
+        gpu_type=names_of_indices(problem.gpu_types, quotas.gpu_type),
+        pool=names_of_indices(p.pool, quotas.pool),
+    )
     add_fields(
         "rates.csv",
         rates,

@@ -76,6 +76,7 @@ def with_gpus(round_: CompiledRound, gpus: Ints) -> CompiledRound:
             wide.instance,
             capacity=gpus[0],
             mandatory=i.mandatory,
+            quota=i.quota,
             guarantee=i.guarantee,
             least_kept=i.least_kept,
         ),

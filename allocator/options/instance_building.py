@@ -29,6 +29,7 @@ from allocator.options.colocation.secondary_jobs import (
 from allocator.options.headroom import headroom_of_options
 from allocator.options.moves import merge_options, options_of_moves
 from allocator.options.option_table import OptionTable, option_table
+from allocator.options.quotas import lending, quota_table
 from allocator.options.repairs import find_mandatory_jobs, repairs
 from allocator.options.staying import Staying
 from allocator.performance.sizes import estimate_sizes
@@ -150,11 +151,11 @@ class CompiledRound:
         )
 
     def with_less_guaranteed(self, missing: Ints) -> CompiledRound:
-        """Return the round that guarantees each tenant so many GPUs less, (Q,)."""
-        usable = np.maximum(0, self.repairs.usable - missing)
+        """Return the round in which each guarantee is so many GPUs less, (K,)."""
+        usable = np.maximum(0, self.repairs.usable - missing[: len(self.repairs.usable)])
         messages = tuple(
             f"the nodes do not hold the {self.repairs.usable[q]} GPUs guaranteed to tenant"
-            f' "{self.problem.tenants.tenant[q]}": it is owed {usable[q]}'
+            f' "{self.instance.quota_names[q]}": it is owed {usable[q]}'
             for q in np.flatnonzero(missing > 0).tolist()
         )
         return replace(
@@ -162,7 +163,7 @@ class CompiledRound:
             repairs=replace(
                 self.repairs, usable=usable, messages=(*self.repairs.messages, *messages)
             ),
-            instance=replace(self.instance, guarantee=usable),
+            instance=replace(self.instance, guarantee=_pad(usable, len(self.instance.guarantee))),
         )
 
     def with_forced_job(self, job: int, columns: Ints) -> CompiledRound:
@@ -360,7 +361,7 @@ def _compile(
 
 
 def _instance(problem: Problem, full: OptionTable, mended: Repairs) -> Instance:
-    jobs, tenants = problem.jobs, problem.tenants
+    jobs, tenants, quotas = problem.jobs, problem.tenants, quota_table(problem)
     running = int((jobs.state == State.RUNNING).sum())
     least_kept = 0 if mended.max_changes < 0 else max(0, running - mended.max_changes)
     mandatory = find_mandatory_jobs(problem, full, mended.released)
@@ -387,9 +388,9 @@ def _instance(problem: Problem, full: OptionTable, mended: Repairs) -> Instance:
         tenant=jobs.tenant,
         capacity=problem.pools.gpus,
         budget=problem.budget_per_hour,
-        quota=tenants.max_gpus,
-        tenant_budget=tenants.budget_per_hour,
-        guarantee=mended.usable,
+        quota=lending(problem, quotas, mended.usable, mandatory).limits,
+        tenant_budget=quotas.budget_per_hour,
+        guarantee=_pad(mended.usable, len(quotas)),
         zone=problem.pools.zone,
         exposure=tenants.exposure,
         least_kept=least_kept,
@@ -401,7 +402,15 @@ def _instance(problem: Problem, full: OptionTable, mended: Repairs) -> Instance:
             problem, mandatory, full.job, np.where(full.primary < 0, full.gpus, 0)
         ),
         share=_shares(problem, full),
+        accounts=quotas.accounts,
+        quotas=quotas.label,
+        common=quotas.is_common,
     )
+
+
+def _pad(usable: Ints, quotas: int) -> Ints:
+    """Return the guarantees of all quotas, (K,); those of all tenants have none."""
+    return np.append(usable, np.zeros(quotas - len(usable), dtype=np.int64))
 
 
 def _shares(problem: Problem, full: OptionTable) -> Floats | None:

@@ -108,11 +108,11 @@ def _rows(round_: CompiledRound, slots: int) -> tuple[Floats, tuple[int, int, in
     high = np.concatenate(
         [i.capacity, [i.budget], i.quota, i.tenant_budget, np.repeat(i.exposure, len(i.zones))]
     )
-    P, Q = len(i.capacity), len(i.quota)
+    P, K = len(i.capacity), len(i.quota)
     return np.repeat(high[:, None].astype(np.float64), slots, axis=1), (
         P + 1,
-        P + 1 + Q,
-        P + 1 + 2 * Q,
+        P + 1 + K,
+        P + 1 + 2 * K,
     )
 
 
@@ -126,7 +126,7 @@ def _places(
     i, p = round_.instance, round_.problem
     jobs, out = p.jobs, []
     mine = np.arange(i.start[j], i.start[j + 1])
-    running, q = jobs.state[j] == State.RUNNING, int(i.tenant[j])
+    running = jobs.state[j] == State.RUNNING
     for pool in np.unique(i.pool[mine]).tolist():
         o = mine[i.pool[mine] == pool]
         rate = round_.option_table.rate[round_.option[o]]
@@ -136,10 +136,11 @@ def _places(
         startup = float(p.pools.startup_s[pool])
         rows, per = [pool], [1.0]
         price = float(i.cost[o[0]] / i.gpus[o[0]])
+        quotas = i.account[:, o[0]]
         for row, limit, amount in (
             (len(i.capacity), i.budget, price),
-            (first[0] + q, i.quota[q], 1.0),
-            (first[1] + q, i.tenant_budget[q], price),
+            *((first[0] + q, i.quota[q], 1.0) for q in quotas[quotas >= 0].tolist()),
+            *((first[1] + q, i.tenant_budget[q], price) for q in quotas[quotas >= 0].tolist()),
         ):
             if math.isfinite(limit) and amount > 0:
                 rows.append(row)

@@ -14,8 +14,8 @@ from allocator.domain.allocation import Repairs
 from allocator.domain.problem import Bools, Ints, Problem, State
 from allocator.options import headroom
 from allocator.options.option_table import OptionTable
+from allocator.options.quotas import lending, lending_messages, quota_table, usable_guarantees
 from allocator.options.staying import Staying
-from formulations.model.guarantee import usable_guarantee
 
 
 def repairs(problem: Problem, option_table: OptionTable) -> Repairs:
@@ -67,8 +67,11 @@ def repairs(problem: Problem, option_table: OptionTable) -> Repairs:
             f" {forced}"
         )
         limit = forced
-    messages += headroom.repairs(problem, find_mandatory_jobs(problem, option_table, released))
-    return Repairs(released, limit, _guarantees(problem, option_table), tuple(messages))
+    mandatory, quotas = find_mandatory_jobs(problem, option_table, released), quota_table(problem)
+    messages += headroom.repairs(problem, mandatory)
+    usable = usable_guarantees(problem, quotas, option_table)
+    messages += lending_messages(quotas, lending(problem, quotas, usable, mandatory))
+    return Repairs(released, limit, usable, tuple(messages))
 
 
 def find_mandatory_jobs(problem: Problem, option_table: OptionTable, released: Bools) -> Bools:
@@ -128,29 +131,3 @@ def _least_released(fixed: Ints, problem: Problem) -> Ints:
         else:
             gone.append(j)
     return np.array(gone, dtype=np.int64)
-
-
-def _guarantees(problem: Problem, option_table: OptionTable) -> Ints:
-    """Return the usable GPUs of each tenant's guarantee, (Q,)."""
-    tenants = problem.tenants
-    out = np.zeros(len(tenants), dtype=np.int64)
-    capacity = problem.pools.gpus.tolist()
-    own = option_table.primary < 0
-    for q in np.flatnonzero(tenants.guaranteed_gpus > 0):
-        mine = np.flatnonzero(problem.jobs.tenant == q)
-        options = [
-            list(
-                zip(
-                    option_table.pool[a:b][own[a:b]].tolist(),
-                    option_table.gpus[a:b][own[a:b]].tolist(),
-                    strict=True,
-                )
-            )
-            for a, b in zip(
-                option_table.start[mine].tolist(),
-                option_table.start[mine + 1].tolist(),
-                strict=True,
-            )
-        ]
-        out[q] = usable_guarantee(int(tenants.guaranteed_gpus[q]), options, capacity)
-    return out

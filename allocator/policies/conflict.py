@@ -10,6 +10,7 @@ import numpy as np
 from allocator.errors import Infeasible, NoPlanInTime, Relaxation
 from allocator.options.colocation.secondary_jobs import PairOffer
 from allocator.options.instance_building import CompiledRound, compile_round
+from allocator.options.quotas import quota_table
 from allocator.solvers import registry
 from allocator.solvers.base import SolveLimits, Solver, Termination
 from formulations.model import linear
@@ -20,6 +21,7 @@ RULES = {
     linear.AT_MOST_ONE: "non-preemptible job",
     linear.BUDGET: "budget_per_hour",
     linear.QUOTA: "max_gpus of tenant",
+    linear.LENDING: "GPUs kept for tenants that do not lend them, of",
     linear.TENANT_BUDGET: "budget_per_hour of tenant",
     linear.GUARANTEE: "guaranteed_gpus of tenant",
     linear.EXPOSURE: "max_spot_gpus of tenant",
@@ -71,8 +73,13 @@ def _relaxation(round_: CompiledRound, row: int, slack: float) -> Relaxation:
         return Relaxation(RULES[kind], label, wanted, wanted - slack)
     allowed = float(model.upper[row])
     if kind in (linear.HEADROOM, linear.IDLE):
-        pools = round_.problem.pools
-        kept = float(pools.gpus[pools.pool.index(label)]) - allowed
+        listed = round_.problem.pools
+        kept = float(listed.gpus[listed.pool.index(label)]) - allowed
+        return Relaxation(RULES[kind], label, kept, kept - slack)
+    if kind == linear.LENDING:
+        quotas = quota_table(round_.problem)
+        pools = quotas.pools[quotas.kind[quotas.label.index(label)]]
+        kept = float(round_.problem.pools.gpus[pools].sum()) - allowed
         return Relaxation(RULES[kind], label, kept, kept - slack)
     return Relaxation(RULES[kind], label, allowed, allowed + slack)
 

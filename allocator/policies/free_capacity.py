@@ -34,32 +34,31 @@ class FreeCapacity:
         Columns of the round's instance, -1 = nothing.
     free : (P,)
         Free GPUs.
-    owed : (Q,)
-        GPUs that the guarantee of a tenant still lacks (negative: above it). A job never gives up
-        GPUs that its tenant is owed.
+    owed : (K,)
+        GPUs that a guarantee still lacks (negative: above it). A job never gives up GPUs that its
+        tenant is owed.
     """
 
     def __init__(self, round_: CompiledRound, start: Ints | None = None) -> None:
         i = round_.instance
-        J, P, Q = len(i.mandatory), len(i.capacity), len(i.quota)
+        J, P = len(i.mandatory), len(i.capacity)
         self.choice: Ints = np.full(J, -1) if start is None else start.copy()
         job = np.flatnonzero(self.choice >= 0)
         held = self.choice[job]
-        gpus, cost, tenant = i.held[held], i.cost[held], i.tenant[job]
+        gpus, cost = i.usage(held, i.held[held]), i.cost[held]
         load = np.bincount(i.pool[held], i.load[held], P)
         self.free: list[float] = (
             i.capacity - (load if i.share is not None else load.astype(np.int64))
         ).tolist()
         self._load = i.load.data
-        self.owed: list[int] = (
-            i.guarantee - np.bincount(tenant, gpus, Q).astype(np.int64)
-        ).tolist()
-        self._quota: list[float] = (i.quota - np.bincount(tenant, gpus, Q)).tolist()
+        self.owed: list[int] = (i.guarantee - gpus.astype(np.int64)).tolist()
+        self._quota: list[float] = (i.quota - gpus).tolist()
         self._budget = float(i.budget) - float(cost.sum())
-        self._tenant_budget: list[float] = (i.tenant_budget - np.bincount(tenant, cost, Q)).tolist()
+        self._tenant_budget: list[float] = (i.tenant_budget - i.usage(held, cost)).tolist()
+        self._accounts = [np.ascontiguousarray(row).data for row in i.account]
         self._exposed = i.exposed.data
         self._exposure: list[float] = _remaining_exposure(i, held).tolist()
-        self._tenant, self._now = i.tenant.data, self.choice.data
+        self._now = self.choice.data
         self._headroom = None if i.headroom is None else HeadroomLeft(i, held)
         self._pool = i.pool.data
         self._gpus = i.held.data
@@ -85,12 +84,12 @@ class FreeCapacity:
         if old >= 0:
             taken = self._replace(j, old, o)
         else:
-            gpus, pool, load = self._gpus[o], self._pool[o], self._load[o]
+            pool, load = self._pool[o], self._load[o]
             taken = load <= self.free[pool] + ROUNDING and self.can_afford(j, o)
             if taken:
                 self._changes += self._keep[o] if self._counts[j] else 0
                 self.free[pool] -= load
-                self._deduct_usage(j, self._tenant[j], o, gpus, self._cost[o])
+                self._replace_usage(j, -1, o)
         if taken:
             self._colocation.change(old, o)
         return taken
@@ -100,54 +99,88 @@ class FreeCapacity:
 
         GPUs of the pool are not checked.
         """
-        q, cost = self._tenant[j], self._cost[o]
         zone = self._exposed[o]
         return bool(
-            self._gpus[o] <= self._quota[q]
-            and (zone < 0 or self._gpus[o] <= self._exposure[zone])
-            and _is_within(cost, self._budget)
-            and _is_within(cost, self._tenant_budget[q])
+            (zone < 0 or self._gpus[o] <= self._exposure[zone])
+            and _is_within(self._cost[o], self._budget)
+            and self._keeps_quotas(-1, o)
             and (self._headroom is None or self._headroom.allows(-1, o))
         )
 
+    def owes(self, o: int) -> bool:
+        """Return whether option o counts for a guarantee that is not met."""
+        return any(row[o] >= 0 and self.owed[row[o]] > 0 for row in self._accounts)
+
+    def needs(self, o: int) -> bool:
+        """Return whether a guarantee would not be met without option o of the plan."""
+        gpus = self._gpus[o]
+        return any(row[o] >= 0 and self.owed[row[o]] > -gpus for row in self._accounts)
+
+    def _keeps_quotas(self, old: int, o: int) -> bool:
+        """Return whether quotas allow option o in place of old (-1 = nothing).
+
+        No GPUs are given up that a guarantee needs.
+        """
+        gpus, cost = self._gpus[o], self._cost[o]
+        for row in self._accounts:
+            k, before = row[o], -1 if old < 0 else row[old]
+            if before >= 0 and before != k and self.owed[before] > -self._gpus[old]:
+                return False
+            if k < 0:
+                continue
+            extra = gpus - self._gpus[old] if before == k else gpus
+            dollars = cost - self._cost[old] if before == k else cost
+            if (
+                extra > self._quota[k]
+                or not _is_within(dollars, self._tenant_budget[k])
+                or (extra < 0 and self.owed[k] > extra)
+            ):
+                return False
+        return True
+
     def _replace(self, j: int, old: int, o: int) -> bool:
-        q, pool, before = self._tenant[j], self._pool[o], self._pool[old]
-        extra, cost = self._gpus[o] - self._gpus[old], self._cost[o] - self._cost[old]
+        pool, before = self._pool[o], self._pool[old]
+        extra = self._gpus[o] - self._gpus[old]
         changes = self._keep[o] - self._keep[old] if self._counts[j] else 0
         load = self._load[o] - (self._load[old] if pool == before else 0)
         zone, previous_zone = self._exposed[o], self._exposed[old]
         if (
             load > self.free[pool] + ROUNDING
-            or extra > self._quota[q]
             or self._changes + min(0, changes) < 0
             or (
                 zone >= 0
                 and (extra if zone == previous_zone else self._gpus[o]) > self._exposure[zone]
             )
-            or not _is_within(cost, self._budget)
-            or not _is_within(cost, self._tenant_budget[q])
-            or (extra < 0 and self.owed[q] > extra)
+            or not _is_within(self._cost[o] - self._cost[old], self._budget)
+            or not self._keeps_quotas(old, o)
             or (self._headroom is not None and not self._headroom.allows(old, o))
         ):
             return False
         self._changes += changes
         self.free[before] += self._load[old]
-        if previous_zone >= 0:
-            self._exposure[previous_zone] += self._gpus[old]
         self.free[pool] -= self._load[o]
-        self._deduct_usage(j, q, o, extra, cost)
+        self._replace_usage(j, old, o)
         return True
 
-    def _deduct_usage(self, j: int, q: int, o: int, gpus: int, cost: float) -> None:
-        self._quota[q] -= gpus
-        self.owed[q] -= gpus
-        self._budget -= cost
-        self._tenant_budget[q] -= cost
-        if o >= 0 and self._exposed[o] >= 0:
-            self._exposure[self._exposed[o]] -= self._gpus[o]
+    def _replace_usage(self, j: int, old: int, o: int) -> None:
+        """Count option o of job j in place of old in all limits but the GPUs of pools."""
+        for option, sign in ((old, -1), (o, 1)):
+            if option >= 0:
+                self._deduct_usage(option, sign * self._gpus[option], sign * self._cost[option])
         if self._headroom is not None:
             self._headroom.replace_option(self._now[j], o)
         self._now[j] = o
+
+    def _deduct_usage(self, o: int, gpus: int, cost: float) -> None:
+        self._budget -= cost
+        for row in self._accounts:
+            k = row[o]
+            if k >= 0:
+                self._quota[k] -= gpus
+                self.owed[k] -= gpus
+                self._tenant_budget[k] -= cost
+        if self._exposed[o] >= 0:
+            self._exposure[self._exposed[o]] -= gpus
 
     def copy(self) -> FreeCapacity:
         """Return the same state with a plan of its own."""
@@ -167,17 +200,11 @@ class FreeCapacity:
         if old < 0:
             return True
         lost = self._keep[old] if self._counts[j] else 0
-        if (
-            self._changes < lost
-            or self.owed[self._tenant[j]] > -self._gpus[old]
-            or not self._colocation.allows(old, -1)
-        ):
+        if self._changes < lost or self.needs(old) or not self._colocation.allows(old, -1):
             return False
         self._changes -= lost
         self.free[self._pool[old]] += self._load[old]
-        if self._exposed[old] >= 0:
-            self._exposure[self._exposed[old]] += self._gpus[old]
-        self._deduct_usage(j, self._tenant[j], -1, -self._gpus[old], -self._cost[old])
+        self._replace_usage(j, old, -1)
         self._colocation.change(old, -1)
         return True
 
@@ -255,7 +282,7 @@ def keeps_rules(i: Instance, choice: Ints, guarantees: bool = True) -> bool:
     held = choice[job]
     if (i.mandatory & (choice < 0)).any() or (i.job[held] != job).any():
         return False
-    gpus, cost, tenant = i.held[held], i.cost[held], i.tenant[job]
+    gpus, cost = i.usage(held, i.held[held]), i.cost[held]
     primary, conflicting_option = i.primary[held], i.conflicting_option[held]
     if (primary >= 0).any() or (conflicting_option >= 0).any():
         primary, on = primary[primary >= 0], np.append(np.isin(np.arange(len(i.job)), held), False)
@@ -265,19 +292,17 @@ def keeps_rules(i: Instance, choice: Ints, guarantees: bool = True) -> bool:
             or on[conflicting_option].any()
         ):
             return False
-    Q = len(i.quota)
-    of_tenant = np.bincount(tenant, gpus, Q)
     return bool(
         (np.bincount(i.pool[held], i.load[held], len(i.capacity)) <= i.capacity + ROUNDING).all()
         and _is_within(math.fsum(cost), i.budget)
-        and (of_tenant <= i.quota).all()
+        and (gpus <= i.quota).all()
         and (
-            np.bincount(tenant, cost, Q)
+            i.usage(held, cost)
             <= i.tenant_budget
             + 1e-9 * np.maximum(1.0, np.where(np.isfinite(i.tenant_budget), i.tenant_budget, 1.0))
         ).all()
         and (_remaining_exposure(i, held) >= 0).all()
         and keeps_headroom(i, held)
-        and (not guarantees or (of_tenant >= i.guarantee).all())
+        and (not guarantees or (gpus >= i.guarantee).all())
         and i.keep[held].sum() >= i.least_kept
     )

@@ -127,16 +127,17 @@ def serve_owed(
     if not i.guarantee.any():
         return set()
     served = set()
-    tenant, now = i.tenant.data, free_capacity.choice.data
-    entitled = order[i.guarantee[i.tenant[order]] > 0].tolist()
+    now = free_capacity.choice.data
+    entitled = order[np.isin(order, i.job[i.is_guaranteed])].tolist()
     for j in entitled:
-        if free_capacity.owed[tenant[j]] > 0 and now[j] < 0:
-            free_capacity.assign_first(j, preferred.of(j))
+        owed = [o for o in preferred.of(j) if free_capacity.owes(o)] if now[j] < 0 else []
+        if owed:
+            free_capacity.assign_first(j, owed)
             served.add(j)
     for j in entitled if grows else ():
         while (
-            free_capacity.owed[tenant[j]] > 0
-            and now[j] >= 0
+            now[j] >= 0
+            and free_capacity.owes(now[j])
             and (o := next_larger_option(round_, now[j])) >= 0
             and free_capacity.assign(j, o)
         ):

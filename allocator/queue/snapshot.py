@@ -419,6 +419,7 @@ def describe_unkept(snapshot: Snapshot) -> tuple[str, ...]:
         "prices.csv": "the prices and GPUs in force now are kept, later rows are not",
         "nodes.csv": "pools have the GPUs of their up nodes; the nodes are not kept",
         "placements.csv": "is not kept",
+        "quotas.csv": "is not kept",
         "finished.csv": "is not kept; the jobs of the queue that are done count",
     }
     return tuple(

@@ -43,7 +43,7 @@ def find_needed_options(instance: Instance, can_be_primary: Bools | None = None)
     """
     i, fits = instance, find_feasible_options(instance)
     fixed = i.mandatory[i.job] | i.keep
-    open_ = ~fixed & (i.guarantee[i.tenant[i.job]] <= 0)
+    open_ = ~fixed & ~i.is_guaranteed
     secondary = i.primary >= 0
     vain = np.where(secondary, ~fixed, open_) & (i.value <= 0)
     primaries = (
@@ -61,12 +61,10 @@ def find_feasible_options(instance: Instance) -> Bools:
     """Find the options that break no `at most` row in an otherwise empty plan, (n,)."""
     i = instance
     tenant = i.tenant[i.job]
-    fits = (
-        (i.held <= i.capacity[i.pool])
-        & (i.cost <= i.budget * (1 + 1e-9) + 1e-9)
-        & (i.held <= i.quota[tenant])
-    )
-    fits &= i.cost <= i.tenant_budget[tenant] * (1 + 1e-9) + 1e-9
+    fits = (i.held <= i.capacity[i.pool]) & (i.cost <= i.budget * (1 + 1e-9) + 1e-9)
+    for row in i.account:
+        fits &= i.held <= np.append(i.quota, np.inf)[row]
+        fits &= i.cost <= np.append(i.tenant_budget, np.inf)[row] * (1 + 1e-9) + 1e-9
     if i.zones:
         fits &= (i.exposed < 0) | (i.held <= i.exposure[tenant])
     if i.headroom is not None:

@@ -44,10 +44,10 @@ class Instance:
         GPUs of each pool.
     budget : float
         US dollars per hour, inf = no limit.
-    quota, tenant_budget : (Q,)
-        GPUs and US dollars per hour of each tenant at most, inf = no limit.
-    guarantee : (Q,)
-        GPUs of each tenant at least, 0 = none.
+    quota, tenant_budget : (K,)
+        GPUs and US dollars per hour of each quota at most, inf = no limit.
+    guarantee : (K,)
+        GPUs of each quota at least, 0 = none.
     zone : (P,)
         Number of the region where GPUs may be revoked together, -1 = they are not revoked.
     exposure : (Q,)
@@ -60,6 +60,13 @@ class Instance:
         GPUs kept for interactive jobs, None = none.
     share : (n,) or None
         Share of each of its GPUs that the option takes, None = whole GPUs.
+    accounts : (L, Q, P) or None
+        Quotas that an option of each tenant in each pool counts for, all different, -1 = none.
+        None: quota q is that of tenant q in all pools.
+    quotas : sequence of str
+        Names of the quotas, where they are not those of tenants.
+    common : (K,) or None
+        True for quotas of all tenants together, None = there are none.
     """
 
     value: Floats
@@ -87,6 +94,46 @@ class Instance:
     zones: Sequence[str]
     headroom: Headroom | None = None
     share: Floats | None = None
+    accounts: Ints | None = None
+    quotas: Sequence[str] = ()
+    common: Bools | None = None
+
+    @property
+    def quota_names(self) -> Sequence[str]:
+        """Names of the K quotas."""
+        return self.tenants if self.accounts is None else self.quotas
+
+    @cached_property
+    def account(self) -> Ints:
+        """Quotas that each option counts for, (L, n), -1 = none."""
+        return self.account_of(self.tenant[self.job], self.pool)
+
+    def account_of(self, tenant: Ints, pool: Ints) -> Ints:
+        """Return the quotas that GPUs of pools count for, (L, n), -1 = none.
+
+        tenant and pool have the shape (n,).
+        """
+        return tenant[None] if self.accounts is None else self.accounts[:, tenant, pool]
+
+    def quotas_of(self, tenant: int) -> Ints:
+        """Return the quotas that options of a tenant may count for, its own ones first."""
+        if self.accounts is None:
+            return np.array([tenant], dtype=np.int64)
+        listed = dict.fromkeys(self.accounts[:, tenant].ravel().tolist())
+        return np.array([k for k in listed if k >= 0], dtype=np.int64)
+
+    @cached_property
+    def is_guaranteed(self) -> Bools:
+        """True for options that count for a guarantee, (n,)."""
+        return np.asarray(np.append(self.guarantee > 0, False)[self.account].any(axis=0))
+
+    def usage(self, option: Ints, amount: Ints | Floats) -> Floats:
+        """Return the sum of the amounts (k,) of some options (k,) in each quota, (K,)."""
+        used = np.zeros(len(self.quota))
+        for row in self.account[:, option]:
+            on = row >= 0
+            used += np.bincount(row[on], amount[on], len(used))
+        return used
 
     @cached_property
     def exposed(self) -> Ints:

@@ -1,8 +1,8 @@
 """The hard rules as named row families; each takes an Instance and returns one block of rows.
 
-A block lists for every option the row that the option uses, `row` (n,), -1 = none, and the
-coefficient, `coef` (n,). Letters as in formulations/README.md: x_o = 1 if option o is chosen, k_o
-GPUs, c_o dollars per hour.
+A block lists for every option the rows that the option uses, `row` (n,) or (L, n), -1 = none, and
+the coefficient, `coef` (n,). Letters as in formulations/README.md: x_o = 1 if option o is chosen,
+k_o GPUs, c_o dollars per hour.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from formulations.model.linear import Bools, Floats, Ints
 class Block:
     """The rows of one family: lower <= sum_o coef_o x_o [row_o = r] <= upper for every row r.
 
-    `row` and `coef` have the shape (n,), `lower` and `upper` one entry per row.
+    `coef` has the shape (n,), `row` the shape (n,) or (L, n), `lower` and `upper` one entry per
+    row.
     """
 
     kind: str
@@ -67,44 +68,56 @@ def budget(i: Instance) -> Block:
 
 
 def quota(i: Instance) -> Block:
-    """Build sum_{o of q} k_o x_o <= max_gpus_q for every tenant q that has one."""
+    """Build sum_{o of q} k_o x_o <= max_gpus_q for every quota q of a tenant that has one."""
+    return _quota_block(linear.QUOTA, i, ~_is_common(i))
+
+
+def lending(i: Instance) -> Block:
+    """Build sum_{o in g} k_o x_o <= GPUs of g that are lent, for pools g of which some are not."""
+    return _quota_block(linear.LENDING, i, _is_common(i))
+
+
+def _is_common(i: Instance) -> Bools:
+    return np.zeros(len(i.quota), dtype=bool) if i.common is None else i.common
+
+
+def _quota_block(kind: str, i: Instance, use: Bools) -> Block:
     block = Block(
-        linear.QUOTA,
-        i.tenants,
-        i.tenant[i.job],
+        kind,
+        i.quota_names,
+        i.account,
         i.held.astype(float),
-        np.full(len(i.tenants), -np.inf),
+        np.full(len(i.quota), -np.inf),
         i.quota,
     )
-    return _drop_unused_rows(block, np.isfinite(i.quota))
+    return _drop_unused_rows(block, use & np.isfinite(i.quota))
 
 
 def tenant_budget(i: Instance) -> Block:
-    """Build sum_{o of q} c_o x_o <= budget_per_hour_q for every tenant q that has one."""
-    row = np.where(i.cost > 0, i.tenant[i.job], -1)
+    """Build sum_{o of q} c_o x_o <= budget_per_hour_q for every quota q that has one."""
     block = Block(
         linear.TENANT_BUDGET,
-        i.tenants,
-        row,
+        i.quota_names,
+        np.where(i.cost > 0, i.account, -1),
         i.cost,
-        np.full(len(i.tenants), -np.inf),
+        np.full(len(i.quota), -np.inf),
         i.tenant_budget,
     )
     return _drop_unused_rows(block, np.isfinite(i.tenant_budget))
 
 
 def guarantee(i: Instance) -> Block:
-    """Build sum_{o of q} k_o x_o >= u_q for every tenant q with a guarantee.
+    """Build sum_{o of q} k_o x_o >= u_q for every quota q with a guarantee.
 
     u_q is the usable part of the guarantee (formulations/model/guarantee.py).
     """
     block = Block(
         linear.GUARANTEE,
-        i.tenants,
-        i.tenant[i.job],
+        i.quota_names,
+        i.account,
         i.held.astype(float),
         i.guarantee.astype(float),
-        np.full(len(i.tenants), np.inf),
+        np.full(len(i.quota), np.inf),
     )
     return _drop_unused_rows(block, i.guarantee > 0)
 
@@ -243,6 +256,7 @@ FAMILIES = (
     guarantee,
     churn,
     exposure,
+    lending,
     colocation,
     takeover,
 )

@@ -66,6 +66,22 @@ max_changes (to be paused is
 - **Guarantees.** Let u be the most GPUs, not above guaranteed_gpus, that the tenant's own jobs \
 could hold if it were
   alone in the cluster: it gets at least u.
+- **Trees of tenants.** A tenant may have a parent. Let U(t, g) be the GPUs of g that the jobs of \
+t and of all tenants
+  below it hold, where g is all GPUs, one type or one pool. max_gpus says U(t, g) <= max(t, g), \
+guaranteed_gpus
+  U(t, g) >= u(t, g), where u counts these jobs; budget_per_hour is added up in the same way. All \
+other columns of
+  tenants.csv concern the own jobs of t. A row of quotas.csv is such a rule for one type or pool. \
+What a tenant holds
+  above its guarantee is borrowed; the owner's guarantee takes it back in the round in which its \
+jobs can use it.
+- **Lending.** The reserve r(t, g) = max(0, guaranteed_gpus - lend_gpus) is not lent: as many GPUs \
+of g stay free as
+  H(g), the sum of H(t, g) over tenants without a parent, where H(t, g) = max(r(t, g) - u(t, g), \
+sum of H(c, g) over
+  the children c of t, 0). They give way to guarantees and to jobs that may not be moved. See \
+[quotas](quotas.md).
 - **Prices.** Of prices.csv the latest row of each pool that is not after now_s counts. Where \
 nodes.csv lists nodes of
   a pool, its GPUs are those of the nodes that are up.

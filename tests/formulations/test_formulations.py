@@ -73,6 +73,7 @@ def test_every_rule_is_the_row_it_should_be() -> None:
         ("guarantee", ["y"]),
         ("churn", [""]),
         ("exposure", ['y" in region "west']),
+        ("lending", []),
         ("colocation", []),
         ("takeover", []),
     ]

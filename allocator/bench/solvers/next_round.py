@@ -31,7 +31,8 @@ def next_round(i: Instance, seed: int) -> Instance:
     )
     value = np.where(gone[i.job], value * rng.uniform(0.5, 2.0, len(i.jobs))[i.job], value)
     keep = i.keep & ~gone[i.job]
-    held = np.bincount(i.tenant[i.job[keep]], i.gpus[keep], len(i.tenants)).astype(np.int64)
+    kept = np.flatnonzero(keep)
+    held = i.usage(kept, i.gpus[kept]).astype(np.int64)
     left = int(keep.sum()) / max(1, int(i.keep.sum()))
     return replace(
         i,

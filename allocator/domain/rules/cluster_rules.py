@@ -10,7 +10,7 @@ import numpy as np
 from allocator.domain.findings import Findings, quote, suggest_names
 from allocator.domain.grid import ParsedTable
 from allocator.domain.problem import Isolation, State
-from allocator.domain.rules import price_rules
+from allocator.domain.rules import price_rules, quota_rules
 from allocator.domain.rules.job_rules import primary_of_jobs
 from allocator.domain.schema.cells import parse_value
 from allocator.domain.schema.columns import CURVE_PARAMETERS
@@ -31,6 +31,7 @@ def check(grids: Mapping[str, ParsedTable], names: Names, begin_s: float, found:
             found, "pool", names.pools, among="is not in pools.csv", judge=pools.complete
         )
     price_rules.check(grids, begin_s, found)
+    quota_rules.check(grids, names, found)
     _tenants(grids["tenants.csv"], found)
     _placements(grids, names, found)
     _received(grids, names, found)
@@ -134,17 +135,7 @@ def _pools(grids: Mapping[str, ParsedTable], names: Names, found: Findings) -> N
 
 
 def _tenants(tenants: ParsedTable, found: Findings) -> None:
-    """Check the long-run budgets of tenants, and warn of guarantees above the quota."""
-    over = tenants.given("max_gpus") & (tenants["guaranteed_gpus"] > tenants["max_gpus"])
-    tenants.warnings(
-        found,
-        over & tenants.ok("max_gpus", "guaranteed_gpus"),
-        lambda i: (
-            "guaranteed_gpus "
-            f"{tenants.text('guaranteed_gpus', i)} is above max_gpus {tenants.text('max_gpus', i)}"
-        ),
-        "guaranteed_gpus above max_gpus",
-    )
+    """Check the long-run budgets of tenants."""
     given = {name: tenants.given(name) for name in ("average_per_hour", "amount", "until_s")}
     odd = given["average_per_hour"] & given["amount"] | (given["amount"] != given["until_s"])
     for i in np.flatnonzero(odd).tolist():

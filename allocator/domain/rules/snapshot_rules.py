@@ -138,6 +138,7 @@ def build_problem(
         received=cluster.received(tables["received.csv"], known),
         sharing=cluster.sharing(tables["sharing.csv"], known),
         pauses=cluster.pauses(tables["pauses.csv"], known),
+        quotas=cluster.quotas(tables["quotas.csv"], known),
         interactive=cluster.interactive(tables["interactive.csv"], known),
         finished=cluster.finished(tables["finished.csv"], known),
         models=tuple(known.models),
@@ -245,6 +246,9 @@ def _tenants(tenants: ParsedTable, known: Names) -> Tenants:
         average_per_hour=filled("average_per_hour", math.nan),
         amount=filled("amount", math.nan),
         until_s=filled("until_s", math.inf),
+        parent=np.append(
+            cluster.encode_names(tenants["parent"], known.tenants), np.full(extra, -1)
+        ),
     )
 
 

@@ -377,8 +377,31 @@ TENANTS = TableSchema(
             above=0,
         ),
         _number("until_s", "date of amount"),
+        _text(
+            "parent",
+            "tenant above it: what its jobs hold and cost counts for max_gpus, guaranteed_gpus and"
+            " budget_per_hour of that one, too",
+        ),
     ),
     key=("tenant",),
+)
+
+QUOTAS = TableSchema(
+    "quotas.csv",
+    "limits and guarantees of tenants by GPU type or pool, and what they lend",
+    (
+        _text("tenant", "as in tenants.csv", required=True),
+        _text("gpu_type", "as in pools.csv; empty: all types"),
+        _text("pool", "as in pools.csv; empty: all pools. Not both of gpu_type and pool"),
+        _gpus("guaranteed_gpus", "GPUs it gets whenever its jobs can hold them", low=0, default=0),
+        _gpus("max_gpus", "most GPUs at once", low=0),
+        _gpus(
+            "lend_gpus",
+            "GPUs of guaranteed_gpus that others may hold while its own jobs can not; default all",
+            low=0,
+        ),
+    ),
+    key=("tenant", "gpu_type", "pool"),
 )
 
 NODES = TableSchema(
@@ -509,6 +532,7 @@ TABLES: Mapping[str, TableSchema] = {
         MODELS,
         PRICES,
         TENANTS,
+        QUOTAS,
         NODES,
         PLACEMENTS,
         RECEIVED,

@@ -29,6 +29,7 @@ from allocator.options.option_table import (
     find_locked_jobs,
     option_table,
 )
+from allocator.options.quotas import QuotaTable
 from allocator.performance.gpu_types import allowed_types
 from allocator.performance.table import RateTable
 from formulations.model.linear import Floats, Ints
@@ -79,10 +80,12 @@ class JobContext:
         What the job got, pool -1 = nothing.
     free : (P,)
         GPUs that are left over.
-    spent, tenant_spent : float
-        US dollars per hour of the plan, and of its tenant.
-    tenant_gpus : int
-        GPUs of its tenant.
+    spent : float
+        US dollars per hour of the plan.
+    quotas : QuotaTable
+        The quotas of the problem.
+    quota_gpus, quota_spent : (K,)
+        GPUs and US dollars per hour that the plan uses of each quota.
     factor : float
         Multiple of its weight with which it would be served by the best plan that serves it; 0 =
         there is no such plan, inf = not known.
@@ -97,8 +100,9 @@ class JobContext:
     cost: float
     free: Ints
     spent: float
-    tenant_gpus: int
-    tenant_spent: float
+    quotas: QuotaTable
+    quota_gpus: Floats
+    quota_spent: Floats
     factor: float
 
     @property
@@ -305,24 +309,29 @@ def _search_budgets(s: JobContext, command: SolveCommand) -> Iterator[ChangeSear
 
 
 def _search_quotas(s: JobContext) -> Iterator[ChangeSearch]:
-    """Search its tenant's limits, and its own on spot GPUs."""
+    """Search the limits of its tenant and of those above it, and its own on spot GPUs."""
     tenants, q = s.problem.tenants, int(s.problem.jobs.tenant[s.j])
-    place = f"tenants.{tenants.tenant[q]}"
     total = int(s.problem.pools.gpus.sum())
     extra = s.option_table.gpus[s.options] - s.gpus
     least = int(extra[extra > 0].min(initial=total))
+    for k in s.round.instance.quotas_of(q).tolist():
+        if s.quotas.is_common[k]:
+            yield from _search_lending(s, k)
+            continue
+        place, most = s.quotas.place[k], float(s.quotas.max_gpus[k])
+        yield from _search_gpu_limit(
+            "quota", f"{place}.max_gpus", most, total, s.quota_gpus[k] + least - most
+        )
+        budget = float(s.quotas.budget_per_hour[k])
+        yield from _search_dollars(
+            "quota", f"{place}.budget_per_hour", budget, float(s.quota_spent[k]), s
+        )
     yield from _search_gpu_limit(
         "quota",
-        f"{place}.max_gpus",
-        float(tenants.max_gpus[q]),
+        f"tenants.{tenants.tenant[q]}.max_spot_gpus",
+        float(tenants.max_spot_gpus[q]),
         total,
-        s.tenant_gpus + least - tenants.max_gpus[q],
-    )
-    yield from _search_dollars(
-        "quota", f"{place}.budget_per_hour", float(tenants.budget_per_hour[q]), s.tenant_spent, s
-    )
-    yield from _search_gpu_limit(
-        "quota", f"{place}.max_spot_gpus", float(tenants.max_spot_gpus[q]), total, 1
+        1,
     )
     yield from _search_gpu_limit(
         "quota",
@@ -331,6 +340,22 @@ def _search_quotas(s: JobContext) -> Iterator[ChangeSearch]:
         int(s.problem.jobs.max_gpus[s.j]),
         1,
     )
+
+
+def _search_lending(s: JobContext, common: int) -> Iterator[ChangeSearch]:
+    """Search more GPUs that other tenants lend."""
+    own = s.quotas.members
+    quotas, q = s.problem.quotas, int(s.problem.jobs.tenant[s.j])
+    first = len(s.problem.tenants)
+    kept = np.flatnonzero((s.quotas.kind == s.quotas.kind[common]) & (s.quotas.reserve > 0))
+    for k in [k for k in kept.tolist() if not own(k)[q]][:NAMES]:
+        yield from _search_gpu_limit(
+            "quota",
+            f"{s.quotas.place[k]}.lend_gpus",
+            float(quotas.lend_gpus[k - first]),
+            float(quotas.guaranteed_gpus[k - first]),
+            1,
+        )
 
 
 def _search_gpu_limit(
@@ -414,12 +439,12 @@ def _search_max_changes(s: JobContext) -> Iterator[ChangeSearch]:
 
 def _search_guarantees(s: JobContext) -> Iterator[ChangeSearch]:
     """Search fewer GPUs guaranteed to other tenants."""
-    tenants = s.problem.tenants
-    promised = np.flatnonzero(tenants.guaranteed_gpus > 0).tolist()
-    for q in [q for q in promised if q != s.problem.jobs.tenant[s.j]][:NAMES]:
+    own = int(s.problem.jobs.tenant[s.j])
+    promised = np.flatnonzero(s.quotas.guaranteed_gpus > 0).tolist()
+    for k in [k for k in promised if not s.quotas.members(k)[own]][:NAMES]:
         yield _search_less(
             "guarantee",
-            f"tenants.{tenants.tenant[q]}.guaranteed_gpus",
-            int(tenants.guaranteed_gpus[q]),
+            f"{s.quotas.place[k]}.guaranteed_gpus",
+            int(s.quotas.guaranteed_gpus[k]),
             {},
         )

@@ -86,14 +86,13 @@ class _Forecast:
         self._pool = plan.pool.copy()
         self._held = held.copy()
         self._cost = decision.witness.cost.copy()
-        pools, tenants, owner = problem.pools, problem.tenants, problem.jobs.tenant
+        pools, i = problem.pools, round_.instance
         self._free = pools.gpus - np.bincount(plan.pool[on], held[on], len(pools))
         self._free = self._free - headroom_in_force(problem, round_.instance.mandatory)
         self._dollars = problem.budget_per_hour - float(self._cost.sum())
-        self._quota = tenants.max_gpus - np.bincount(owner, held, len(tenants))
-        self._tenant_dollars = tenants.budget_per_hour - np.bincount(
-            owner, self._cost, len(tenants)
-        )
+        self._quota, self._tenant_dollars = i.quota.copy(), i.tenant_budget.copy()
+        for k in on.tolist():
+            self._count(k, -1)
         rate, pause = decision.witness.rate, self._option_table.pause_s[self._chosen[on]]
         with np.errstate(divide="ignore"):
             ends = pause + problem.jobs.remaining_work[on] / rate[on]
@@ -134,31 +133,41 @@ class _Forecast:
         now = max(1.0, math.ceil(first / interval - 1e-9)) * interval
         while self.ends and self.ends[0][0] <= now + 1e-9:
             _, k = heapq.heappop(self.ends)
-            q = self._problem.jobs.tenant[k]
             self._free[self._pool[k]] += self._held[k]
             self._dollars += self._cost[k]
-            self._quota[q] += self._held[k]
-            self._tenant_dollars[q] += self._cost[k]
+            self._count(k, 1)
             left.append(self._problem.jobs.job_id[k])
         return now
 
+    def _quotas(self, j: int, pool: int) -> Ints:
+        """Return the quotas that a job counts for in a pool."""
+        i = self._round.instance
+        rows = i.account_of(self._problem.jobs.tenant[[j]], np.array([pool]))[:, 0]
+        return rows[rows >= 0]
+
+    def _count(self, j: int, sign: int) -> None:
+        """Add what a job holds to what its quotas leave, or subtract it."""
+        rows = self._quotas(j, int(self._pool[j]))
+        self._quota[rows] += sign * self._held[j]
+        self._tenant_dollars[rows] += sign * self._cost[j]
+
     def start(self, j: int, now: float) -> int | None:
         """Start a job if one of its options fits; return the option, None if it keeps waiting."""
-        m, q, rounding = self._option_table, self._problem.jobs.tenant[j], 1e-9
+        m, rounding = self._option_table, 1e-9
         for o in self.options(j).tolist():
             self.looks += 1
             pool, gpus, cost = m.pool[o], m.gpus[o], m.cost[o]
+            rows = self._quotas(j, int(pool))
             if (
                 gpus <= self._free[pool]
                 and cost <= self._dollars + rounding
-                and gpus <= self._quota[q]
-                and cost <= self._tenant_dollars[q] + rounding
+                and (gpus <= self._quota[rows]).all()
+                and (cost <= self._tenant_dollars[rows] + rounding).all()
             ):
                 self._free[pool] -= gpus
                 self._dollars -= cost
-                self._quota[q] -= gpus
-                self._tenant_dollars[q] -= cost
                 self._pool[j], self._held[j], self._cost[j] = pool, gpus, cost
+                self._count(j, -1)
                 done = now + m.pause_s[o] + self._problem.jobs.remaining_work[j] / m.rate[o]
                 heapq.heappush(self.ends, (float(done), j))
                 return int(o)

@@ -92,7 +92,7 @@ class JobsCase:
             conflicting_option=np.full(len(job), -1),
             mandatory=mandatory,
             budget=budget,
-            tenant_budget=np.full(len(i.tenants), np.inf),
+            tenant_budget=np.full_like(i.tenant_budget, np.inf),
             guarantee=np.zeros_like(i.guarantee),
             least_kept=0,
         )

@@ -114,7 +114,7 @@ class _Placing:
         known = np.array([self._is_hard(int(on[at])) for at in fresh], dtype=np.int64)
         size = i.load[column][fresh]
         density = i.value[column][fresh] / np.maximum(size, EPS)
-        first = i.guarantee[i.tenant[on]][fresh] > 0  # what a guarantee may need
+        first = i.is_guaranteed[column][fresh]  # what a guarantee may need
         order: Ints = np.lexsort((on[fresh], -density, -size, -known, ~first))
         failed = []
         for x in order:
@@ -169,9 +169,9 @@ class _Placing:
             self.at.end(j)
         self.capacity = FreeCapacity(wide, start)
         self.choice = self.capacity.choice
-        owed = np.array(self.capacity.owed) > 0
+        owed = np.array([self.capacity.owes(o) for o in wanted[failed].tolist()], dtype=bool)
         value = i.value[wanted[failed]]
-        order = np.lexsort((-value, ~owed[i.tenant[failed]], ~i.mandatory[failed]))
+        order = np.lexsort((-value, ~owed, ~i.mandatory[failed]))
         for j in np.array(failed)[order].tolist():
             self._serve(j, int(wanted[j]))
         for _ in range(PASSES):
@@ -214,9 +214,8 @@ class _Placing:
     def _end_loss(self, j: int) -> float:
         """Return what job j loses if it gets nothing, inf if it must get something."""
         i = self.round.instance
-        owed = self.capacity.owed[i.tenant[j]] + i.held[self.choice[j]]
         firm = i.mandatory[j] or j in self._primaries
-        firm |= i.guarantee[i.tenant[j]] > 0 and owed > 0
+        firm |= self.capacity.needs(int(self.choice[j]))
         return math.inf if firm else max(0.0, float(i.value[self.choice[j]]))
 
     def _serve(self, j: int, wanted: int) -> None:
@@ -334,7 +333,7 @@ class _Placing:
         """Serve tenants that lack GPUs of their guarantee, at whatever cost to other tenants."""
         i = self.round.instance
         for q in np.flatnonzero(np.array(self.capacity.owed) > 0).tolist():
-            mine = np.flatnonzero((i.tenant[i.job] == q) & (i.primary < 0))
+            mine = np.flatnonzero((i.account == q).any(axis=0) & (i.primary < 0))
             for o in mine[np.argsort(-i.value[mine], kind="stable")].tolist():
                 if self.capacity.owed[q] <= 0:
                     break

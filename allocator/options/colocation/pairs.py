@@ -434,7 +434,7 @@ def is_primary_interchangeable(problem: Problem) -> bool:
     limited |= np.isfinite(tenants.exposure)
     counted = any(o.counts_dollars for o in parse_objectives(problem.objective))
     money = problem.money.any() or counted
-    return not (limited.any() or money or len(problem.interactive))
+    return not (limited.any() or len(problem.quotas) or money or len(problem.interactive))
 
 
 def _can_be_secondary(problem: Problem, m: OptionTable, o: Ints) -> Bools:

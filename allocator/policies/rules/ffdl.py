@@ -130,10 +130,11 @@ class _Blocks:
         run.
         """
         i = self._i
-        for j in order[i.guarantee[i.tenant[order]] > 0].tolist() if i.guarantee.any() else ():
-            owed = free_capacity.owed[i.tenant[j]]
-            if owed > 0 and free_capacity.choice[j] < 0:
-                mine = np.arange(i.start[j], i.start[j + 1])
+        for j in order[np.isin(order, i.job[i.is_guaranteed])].tolist():
+            mine = np.arange(i.start[j], i.start[j + 1])
+            owed = np.append(free_capacity.owed, 0)[i.account[:, mine]].max(axis=0, initial=0)
+            mine, owed = mine[owed > 0], owed[owed > 0]
+            if len(mine) and free_capacity.choice[j] < 0:
                 size = np.where(i.gpus[mine] <= owed, -i.gpus[mine], i.gpus[mine])
                 free_capacity.assign_first(
                     j, mine[np.lexsort((i.pool[mine] != self._home[j], size))].tolist()

@@ -315,7 +315,7 @@ def _rows(name: str, file: TableSchema, *without: str) -> Table:
     )
 
 
-tenants = _rows("tenants", TENANTS)
+tenants = _rows("tenants", TENANTS, "parent")
 rates = _rows("rates", RATES, "observed")
 curves = _rows("curves", MODELS)
 pauses = _rows("pauses", PAUSES)

@@ -58,6 +58,57 @@ def budgets_of_tenants(rng: np.random.Generator, r: Tables) -> None:
     r.tenants[0]["budget_per_hour"], r.tenants[1]["budget_per_hour"] = 2.0, 0.5
 
 
+def tree(r: Tables) -> None:
+    """Tenants t and u below "dept"."""
+    owners(r)
+    r.tenants.append({"tenant": "dept"})
+    for row in r.tenants[:2]:
+        row["parent"] = "dept"
+
+
+@feature("tenants.csv: parent", "tenants.csv: max_gpus")
+def quotas_of_trees(rng: np.random.Generator, r: Tables) -> None:
+    tree(r)
+    r.tenants[1]["max_gpus"], r.tenants[2]["max_gpus"] = 2, 3
+
+
+@feature("tenants.csv: parent", "tenants.csv: budget_per_hour", "tenants.csv: guaranteed_gpus")
+def budgets_of_trees(rng: np.random.Generator, r: Tables) -> None:
+    tree(r)
+    r.tenants[2] |= {"budget_per_hour": 2.0, "guaranteed_gpus": 2}
+
+
+@feature(*of("quotas.csv", "tenant", "gpu_type", "max_gpus"))
+def quotas_by_type(rng: np.random.Generator, r: Tables) -> None:
+    tree(r)
+    r.further["quotas"] = [
+        {"tenant": "dept", "gpu_type": "A", "max_gpus": 2},
+        {"tenant": "t", "gpu_type": "B", "max_gpus": 1},
+    ]
+
+
+@feature(*of("quotas.csv", "pool", "guaranteed_gpus"))
+def guarantees_by_pool(rng: np.random.Generator, r: Tables) -> None:
+    tree(r)
+    r.further["quotas"] = [
+        {"tenant": "u", "pool": "p0", "guaranteed_gpus": 3},
+        {"tenant": "dept", "guaranteed_gpus": 5},
+    ]
+    r.jobs[1]["weight"] = 1e-3
+
+
+@feature(*of("quotas.csv", "lend_gpus", "guaranteed_gpus"))
+def gpus_not_lent(rng: np.random.Generator, r: Tables) -> None:
+    tree(r)
+    r.tenants.append({"tenant": "idle", "parent": pick(rng, None, "dept")})
+    r.further["quotas"] = [
+        {"tenant": "idle", "gpu_type": "A", "guaranteed_gpus": 3, "lend_gpus": 1},
+        {"tenant": "idle", "pool": "p1", "guaranteed_gpus": 2, "lend_gpus": 1},
+        {"tenant": "u", "gpu_type": "A", "guaranteed_gpus": 2, "lend_gpus": 1},
+        {"tenant": "dept", "guaranteed_gpus": 3, "lend_gpus": 2},
+    ]
+
+
 @feature("tenants.csv: max_spot_gpus", "pools.csv: region")
 def spot_by_region(rng: np.random.Generator, r: Tables) -> None:
     owners(r)

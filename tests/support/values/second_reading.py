@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from second_quotas import keeps_quotas
 from second_speeds import Speeds, below
 
 Row = dict[str, Any]
@@ -300,24 +301,6 @@ class Rules:
                     return len(run) - n
         raise AssertionError("the released jobs leave space for the others")
 
-    def usable(self, t: Row) -> int:
-        """What the guarantee of a tenant amounts to."""
-        return int(self.once(("usable", t["tenant"]), lambda: self._usable(t)))
-
-    def _usable(self, t: Row) -> int:
-        if not t["guaranteed_gpus"]:
-            return 0
-        option_sizes = [[None, *self.options(j)] for j in self.jobs if j["tenant"] == t["tenant"]]
-        best = 0
-        for pick in itertools.product(*option_sizes):
-            some = [o for o in pick if o]
-            total = sum(k for _, k in some)
-            if total <= t["guaranteed_gpus"] and all(
-                sum(k for q, k in some if q == p["pool"]) <= p["gpus"] for p in self.pools
-            ):
-                best = max(best, total)
-        return best
-
     def legal(self, gets: dict[str, Option], released: set[str]) -> bool:
         """Whether a plan, {job_id: (pool, GPUs)}, keeps every rule."""
         price = {p["pool"]: p["price_per_gpu_hour"] for p in self.pools}
@@ -331,13 +314,10 @@ class Rules:
                 return False
         if sum(k * price[q] for q, k in gets.values()) > self.config["budget_per_hour"] + 1e-7:
             return False
+        if not keeps_quotas(self, gets, released):
+            return False
         for t in self.tenants:
             mine = [o for n, o in gets.items() if self.by[n]["tenant"] == t["tenant"]]
-            gpus = sum(k for _, k in mine)
-            if gpus > t["max_gpus"] or gpus < self.usable(t):
-                return False
-            if sum(k * price[q] for q, k in mine) > t["budget_per_hour"] + 1e-7:
-                return False
             spot = {p["pool"]: p["region"] for p in self.pools if p["market"] == "spot"}
             for zone in set(spot.values()):
                 held = sum(k for q, k in mine if spot.get(q) == zone)

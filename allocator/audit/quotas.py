@@ -1,0 +1,192 @@
+"""Quotas, guarantees and lending of tenants and of the trees below them (R17 to R20, R63 to R66).
+
+The tree and the quotas are read independently of allocator/options.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from allocator.audit.context import AuditContext, exceeds
+from allocator.audit.guarantee import Claim, exact_gpus, most_gpus
+from allocator.domain.problem import Bools, Floats, Ints, Market
+
+
+@dataclass(frozen=True)
+class _Quota:
+    """One row of tenants.csv or quotas.csv.
+
+    Attributes
+    ----------
+    of : str
+        Words for the pools after "GPUs", empty for all.
+    key : (int, int)
+        GPU type and pool, -1 = any.
+    """
+
+    tenant: int
+    of: str
+    key: tuple[int, int]
+    pools: Bools
+    max_gpus: float
+    guaranteed_gpus: int
+    reserve: float
+
+
+def faults(s: AuditContext, cost: Floats) -> Iterator[str]:
+    """Yield every rule of tenants that the plan breaks; cost (J,) is in US dollars per hour."""
+    tenants = s.problem.tenants
+    quotas = list(_quotas(s))
+    spent = _sum_by_tree(s, cost)
+    for q, name in enumerate(tenants.tenant):
+        if exceeds(spent[q], tenants.budget_per_hour[q]):
+            yield (
+                f'tenant "{name}" costs {spent[q]:g} $/h, its budget_per_hour is'
+                f" {tenants.budget_per_hour[q]:g}"
+            )
+        yield from _exposure(s, q)
+    held = {q.key: _sum_by_tree(s, s.held * _is_in(s, q.pools)) for q in quotas}
+    for k, quota in enumerate(quotas):
+        gpus, name = int(held[quota.key][quota.tenant]), tenants.tenant[quota.tenant]
+        words = f"{gpus} GPUs{quota.of}"
+        if gpus > quota.max_gpus:
+            yield f'tenant "{name}" gets {words}, its max_gpus is {quota.max_gpus:g}'
+        if gpus < quota.guaranteed_gpus:
+            needed = int(s.repairs.usable[k])
+            # nodes may hold less than the pools
+            if gpus >= needed and not s.problem.has_nodes.any():
+                needed = most_gpus(s, _claim(s, quotas, k), at_least=gpus)
+            if gpus < needed:
+                yield (
+                    f'tenant "{name}" gets {words}, its guarantee of'
+                    f" {quota.guaranteed_gpus} amounts to {needed} that its jobs could hold"
+                )
+    yield from _lending(s, quotas)
+
+
+def _sum_by_tree(s: AuditContext, amount: Ints | Floats) -> Floats:
+    """Return the sum over the jobs of each tenant and of those below it, (Q,)."""
+    parent = np.append(s.problem.tenants.parent, -1)
+    total, at = np.zeros(len(s.problem.tenants)), s.problem.jobs.tenant
+    while (at >= 0).any():
+        on = at >= 0
+        total += np.bincount(at[on], amount[on], len(total))
+        at = parent[at]
+    return total
+
+
+def _is_in(s: AuditContext, pools: Bools) -> Bools:
+    """Return which jobs get GPUs of some pools, (J,)."""
+    return np.asarray(np.append(pools, False)[np.where(s.has_gpus, s.pool, -1)])
+
+
+def _below(s: AuditContext, q: int) -> Bools:
+    """Return a mask (Q,) of a tenant and the tenants below it."""
+    parent = s.problem.tenants.parent.tolist()
+    out = np.zeros(len(parent), dtype=bool)
+    for t in range(len(parent)):
+        above = t
+        while above not in (q, -1):
+            above = parent[above]
+        out[t] = above == q
+    return out
+
+
+def _quotas(s: AuditContext) -> Iterator[_Quota]:
+    """List the rows of tenants.csv, then those of quotas.csv."""
+    problem = s.problem
+    tenants, rows, pools = problem.tenants, problem.quotas, problem.pools
+    every = np.ones(len(pools), dtype=bool)
+    for q in range(len(tenants)):
+        most, least = float(tenants.max_gpus[q]), int(tenants.guaranteed_gpus[q])
+        yield _Quota(q, "", (-1, -1), every, most, least, 0.0)
+    for k in range(len(rows)):
+        kind, pool = int(rows.gpu_type[k]), int(rows.pool[k])
+        of, where = "", every
+        if kind >= 0:
+            of, where = f' of type "{problem.gpu_types[kind]}"', pools.gpu_type == kind
+        elif pool >= 0:
+            of, where = f' of pool "{pools.pool[pool]}"', np.arange(len(pools)) == pool
+        least = int(rows.guaranteed_gpus[k])
+        reserve = max(0.0, least - float(rows.lend_gpus[k]))
+        most = float(rows.max_gpus[k])
+        yield _Quota(int(rows.tenant[k]), of, (kind, pool), where, most, least, reserve)
+
+
+def _claim(s: AuditContext, quotas: list[_Quota], k: int) -> Claim:
+    """Return what the guarantee of quota k is about."""
+    mine = _below(s, quotas[k].tenant)
+    limits = tuple(
+        (_below(s, other.tenant), other.pools, other.max_gpus)
+        for n, other in enumerate(quotas)
+        if n != k and mine[other.tenant] and np.isfinite(other.max_gpus)
+    )
+    return Claim(mine, quotas[k].pools, quotas[k].guaranteed_gpus, limits)
+
+
+def _lending(s: AuditContext, quotas: list[_Quota]) -> Iterator[str]:
+    """Check that GPUs that tenants do not lend stay free where their own jobs do not use them."""
+    for key in dict.fromkeys(quota.key for quota in quotas if quota.reserve > 0):
+        of_key = [k for k, quota in enumerate(quotas) if quota.key == key]
+        quota, pools = quotas[of_key[0]], quotas[of_key[0]].pools
+        usable = {}
+        for k in of_key:
+            exact = None
+            if quotas[k].guaranteed_gpus and not s.problem.has_nodes.any():
+                exact = exact_gpus(s, _claim(s, quotas, k))
+            usable[k] = int(s.repairs.usable[k]) if exact is None else exact
+        kept, need = _kept_and_needed(s, {k: quotas[k] for k in of_key}, usable, pools)
+        gpus = int(s.problem.pools.gpus[pools].sum())
+        held = int(s.held[_is_in(s, pools)].sum())
+        if held > max(gpus - kept, need):
+            yield (
+                f"{held} GPUs{quota.of} are given, but of {gpus} tenants do not lend {kept:g} that"
+                " their own jobs can not use"
+            )
+
+
+def _kept_and_needed(
+    s: AuditContext, quotas: dict[int, _Quota], usable: dict[int, int], pools: Bools
+) -> tuple[float, float]:
+    """Return the GPUs of some pools that stay free, and those that rules need in any case (R65)."""
+    jobs, parent = s.problem.jobs, s.problem.tenants.parent.tolist()
+    bound = s.running & ~jobs.preemptible & s.can_be_kept & ~s.repairs.released
+    bound &= (jobs.primary < 0) & np.append(pools, False)[jobs.pool]
+    children: list[list[int]] = [[] for _ in range(len(parent) + 1)]
+    for q, above in enumerate(parent):
+        children[above].append(q)
+    order = list(children[-1])  # parents before children
+    for t in order:
+        order += children[t]
+    kept, need = ({-1: 0.0} | dict.fromkeys(order, 0.0) for _ in range(2))
+    for t in reversed(order):
+        own = [k for k, quota in quotas.items() if quota.tenant == t]
+        need[t] += float(jobs.gpus[bound & (jobs.tenant == t)].sum())
+        kept[parent[t]] += max([kept[t], *(quotas[k].reserve - usable[k] for k in own)])
+        need[parent[t]] += max([need[t], *(float(usable[k]) for k in own)])
+    return kept[-1], need[-1]
+
+
+def _exposure(s: AuditContext, q: int) -> Iterator[str]:
+    """Check the GPUs of a tenant in the spot pools of one region."""
+    tenants, pools = s.problem.tenants, s.problem.pools
+    limit = tenants.max_spot_gpus[q]
+    if np.isfinite(tenants.max_spot_share[q]):
+        limit = min(limit, int(tenants.max_spot_share[q] * tenants.guaranteed_gpus[q] + 1e-9))
+    if not np.isfinite(limit):
+        return
+    mine = s.has_gpus & (s.problem.jobs.tenant == q) & (pools.market[s.pool] == Market.SPOT)
+    for region in sorted({pools.region[p] for p in s.pool[mine].tolist()}):
+        held = sum(
+            int(s.held[j])
+            for j in np.flatnonzero(mine).tolist()
+            if pools.region[s.pool[j]] == region
+        )
+        if held > limit:
+            yield (
+                f'tenant "{tenants.tenant[q]}" gets {held} spot GPUs in region "{region}", its'
+                f" max_spot_gpus is {limit:g}"
+            )

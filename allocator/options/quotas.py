@@ -1,0 +1,333 @@
+"""The quotas of a round: those of tenants over all GPUs, those by type or pool, and what is lent.
+
+Quota k concerns the options of the jobs of a tenant and of all tenants below it, in some pools
+(R17, R18, R63 to R66). First come the Q quotas of tenants.csv, then the rows of quotas.csv, then
+one for each set of pools of which tenants keep GPUs that they do not lend: this one concerns all
+tenants.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import overload
+
+import numpy as np
+
+from allocator.domain.problem import Bools, Floats, Ints, Problem
+from allocator.options.option_table import OptionTable
+from formulations.model.guarantee import JobSizes, Limits, usable_guarantee
+
+EVERYBODY = -1  # tenant of a quota that concerns all jobs
+
+
+@dataclass(frozen=True)
+class QuotaTable:
+    """All quotas of a problem, K in all.
+
+    Attributes
+    ----------
+    label : tuple of str
+        Name of each quota in messages, to be put in quotation marks.
+    place : tuple of str
+        What `whatif` sets to change it.
+    tenant : (K,)
+        Index of the tenant, EVERYBODY for GPUs that are not lent.
+    kind : (K,)
+        Number of the set of pools.
+    granularity : (K,)
+        0: of tenants.csv; of quotas.csv, 1: all pools, 2: a type, 3: a pool.
+    pools : (kinds, P)
+        The pools of each set; set 0 are all pools.
+    max_gpus, budget_per_hour : (K,)
+        Limits, inf = none.
+    guaranteed_gpus, reserve : (K,)
+        GPUs at least, and those of them that others may not hold.
+    accounts : (L, Q, P)
+        Quotas that a GPU of each tenant in each pool counts for, -1 = none.
+    ancestors : (D, Q)
+        Each tenant, its parent, and so on, -1 above the root.
+    """
+
+    label: tuple[str, ...]
+    place: tuple[str, ...]
+    tenant: Ints
+    kind: Ints
+    granularity: Ints
+    pools: Bools
+    max_gpus: Floats
+    budget_per_hour: Floats
+    guaranteed_gpus: Ints
+    reserve: Floats
+    accounts: Ints
+    ancestors: Ints
+
+    def __len__(self) -> int:
+        return len(self.tenant)
+
+    @cached_property
+    def is_common(self) -> Bools:
+        """True for quotas of all tenants: GPUs that are not lent, (K,)."""
+        return np.asarray(self.tenant == EVERYBODY)
+
+    def members(self, k: int) -> Bools:
+        """Return which tenants a quota concerns, (Q,)."""
+        if self.is_common[k]:
+            return np.ones(self.ancestors.shape[1], dtype=bool)
+        return np.asarray((self.ancestors == self.tenant[k]).any(axis=0))
+
+    def inner(self, k: int) -> Ints:
+        """Return the other quotas with a limit of the tenant of quota k and of those below it."""
+        among = np.append(self.members(k), False)[self.tenant] & ~self.is_common
+        among[k] = False
+        return np.flatnonzero(among & np.isfinite(self.max_gpus))
+
+    def usage(self, tenant: Ints, pool: Ints, amount: Ints | Floats) -> Floats:
+        """Return how much of each quota options of tenants in pools use, (K,)."""
+        used = np.zeros(len(self))
+        for layer in self.accounts:
+            row = layer[tenant, pool]
+            on = row >= 0
+            used += np.bincount(row[on], amount[on], len(self))
+        return used
+
+
+def quota_table(problem: Problem) -> QuotaTable:
+    """Return the quotas of a problem."""
+    tenants, quotas, pools = problem.tenants, problem.quotas, problem.pools
+    sets = _PoolSets(problem)
+    kind = [0] * len(tenants) + [
+        sets.number(t, p)
+        for t, p in zip(quotas.gpu_type.tolist(), quotas.pool.tolist(), strict=True)
+    ]
+    label, place = list(tenants.tenant), [f"tenants.{name}" for name in tenants.tenant]
+    for q, number in zip(quotas.tenant.tolist(), kind[len(tenants) :], strict=True):
+        name, words = tenants.tenant[q], sets.words[number]
+        label.append(f'{name}" of {words}' if words else f'{name}" of "all GPUs')
+        place.append(f"quotas.{name}{f'/{sets.names[number]}' if words else ''}")
+    reserve = np.zeros(len(kind))
+    reserve[len(tenants) :] = np.maximum(0.0, quotas.guaranteed_gpus - quotas.lend_gpus)
+    common = sorted({number for number, r in zip(kind, reserve.tolist(), strict=True) if r > 0})
+    unlimited = np.full(len(common), np.inf)
+    table = QuotaTable(
+        label=(*label, *(sets.title(number) for number in common)),
+        place=(*place, *("" for _ in common)),
+        tenant=np.concatenate(
+            [np.arange(len(tenants)), quotas.tenant, np.full(len(common), EVERYBODY)]
+        ),
+        kind=np.array(kind + common, dtype=np.int64),
+        granularity=np.array(
+            [0] * len(tenants) + [sets.granularity[n] for n in kind[len(tenants) :] + common],
+            dtype=np.int64,
+        ),
+        pools=np.stack(sets.pools),
+        max_gpus=np.concatenate([tenants.max_gpus, quotas.max_gpus, unlimited]),
+        budget_per_hour=np.concatenate(
+            [tenants.budget_per_hour, np.full(len(quotas), np.inf), unlimited]
+        ),
+        guaranteed_gpus=np.concatenate(
+            [tenants.guaranteed_gpus, quotas.guaranteed_gpus, np.zeros(len(common), np.int64)]
+        ),
+        reserve=np.append(reserve, np.zeros(len(common))),
+        accounts=np.zeros((0, len(tenants), len(pools)), dtype=np.int64),
+        ancestors=tenants.ancestors,
+    )
+    layers = [layer for layer in _layers(table) if (layer >= 0).any()]
+    return replace(table, accounts=np.stack(layers)) if layers else table
+
+
+class _PoolSets:
+    """The sets of pools that quotas are about, by number; set 0 are all pools."""
+
+    def __init__(self, problem: Problem) -> None:
+        self._problem = problem
+        self._number = {(-1, -1): 0}
+        self.pools = [np.ones(len(problem.pools), dtype=bool)]
+        self.words, self.names, self.granularity = [""], [""], [1]
+
+    def number(self, gpu_type: int, pool: int) -> int:
+        """Return the number of the pools of a type, of one pool, or of all pools (-1, -1)."""
+        if (gpu_type, pool) not in self._number:
+            self._number[gpu_type, pool] = len(self.pools)
+            problem = self._problem
+            if gpu_type >= 0:
+                self.pools.append(problem.pools.gpu_type == gpu_type)
+                name, of = problem.gpu_types[gpu_type], "type"
+            else:
+                self.pools.append(np.arange(len(problem.pools)) == pool)
+                name, of = problem.pools.pool[pool], "pool"
+            self.words.append(f'{of} "{name}')
+            self.names.append(name)
+            self.granularity.append(2 if gpu_type >= 0 else 3)
+        return self._number[gpu_type, pool]
+
+    def title(self, number: int) -> str:
+        """Return the pools in words without quotation marks."""
+        return self.words[number].replace('"', "") or "all GPUs"
+
+
+def _layers(table: QuotaTable) -> Iterator[Ints]:
+    """List arrays (Q, P) of the quotas in force, such that no quota is in two layers of a cell.
+
+    In a layer the quotas of one job in the pools of one type are alike, so that a job that changes
+    its size stays in its quota.
+    """
+    _, Q, P = table.accounts.shape
+    counts = np.isfinite(table.max_gpus) | np.isfinite(table.budget_per_hour)
+    counts |= (table.guaranteed_gpus > 0) | table.is_common
+    for granularity in range(int(table.granularity.max(initial=0)) + 1):
+        cells, common = (np.full((Q + 1, P), -1) for _ in range(2))
+        for k in np.flatnonzero(counts & (table.granularity == granularity)).tolist():
+            if table.is_common[k]:
+                common[:, table.pools[table.kind[k]]] = k
+            else:
+                cells[table.tenant[k], table.pools[table.kind[k]]] = k
+        yield from (cells[line] for line in table.ancestors)
+        yield common[:Q]
+
+
+def usable_guarantees(problem: Problem, table: QuotaTable, option_table: OptionTable) -> Ints:
+    """Return the GPUs that each guarantee amounts to, (K,) (R18, R64)."""
+    out = np.zeros(int((~table.is_common).sum()), dtype=np.int64)
+    capacity = problem.pools.gpus.tolist()
+    sizes = _SizesOfJobs(option_table)
+    for k in np.flatnonzero(table.guaranteed_gpus > 0).tolist():
+        pools = table.pools[table.kind[k]]
+        tenants = np.flatnonzero(table.members(k))
+        place = np.full(len(problem.tenants) + 1, -1)
+        place[tenants] = np.arange(len(tenants))
+        parent = np.append(problem.tenants.parent, -1)[tenants]
+        jobs = np.flatnonzero(place[problem.jobs.tenant] >= 0)
+        rows = [
+            (
+                int(place[table.tenant[n]]),
+                frozenset(np.flatnonzero(table.pools[table.kind[n]]).tolist()),
+                int(table.max_gpus[n]),
+            )
+            for n in table.inner(k).tolist()
+        ]
+        out[k] = usable_guarantee(
+            int(table.guaranteed_gpus[k]),
+            sizes.of(jobs, pools),
+            capacity,
+            Limits(place[problem.jobs.tenant[jobs]].tolist(), place[parent].tolist(), rows),
+        )
+    return out
+
+
+class _SizesOfJobs:
+    """The pools and sizes that jobs may hold by themselves, listed when they are first read."""
+
+    def __init__(self, option_table: OptionTable) -> None:
+        self._table = option_table
+        self._known: dict[int, list[tuple[int, int]]] = {}
+
+    def of(self, jobs: Ints, pools: Bools) -> Sequence[JobSizes]:
+        """Return the sizes of some jobs in some pools."""
+        return _SizesInPools(self, jobs.tolist(), None if pools.all() else pools.tolist())
+
+    def of_job(self, j: int) -> list[tuple[int, int]]:
+        """Return the sizes of a job."""
+        if j not in self._known:
+            t, a, b = self._table, self._table.start[j], self._table.start[j + 1]
+            own = t.primary[a:b] < 0
+            self._known[j] = list(
+                zip(t.pool[a:b][own].tolist(), t.gpus[a:b][own].tolist(), strict=True)
+            )
+        return self._known[j]
+
+
+class _SizesInPools(Sequence[JobSizes]):
+    """The sizes of some jobs in some pools, None = all."""
+
+    def __init__(self, sizes: _SizesOfJobs, jobs: list[int], pools: list[bool] | None) -> None:
+        self._sizes, self._jobs, self._pools = sizes, jobs, pools
+
+    def __len__(self) -> int:
+        return len(self._jobs)
+
+    @overload
+    def __getitem__(self, n: int) -> JobSizes: ...
+    @overload
+    def __getitem__(self, n: slice) -> Sequence[JobSizes]: ...
+    def __getitem__(self, n: int | slice) -> JobSizes | Sequence[JobSizes]:
+        if isinstance(n, slice):
+            return _SizesInPools(self._sizes, self._jobs[n], self._pools)
+        sizes, pools = self._sizes.of_job(self._jobs[n]), self._pools
+        return sizes if pools is None else [(p, k) for p, k in sizes if pools[p]]
+
+
+@dataclass(frozen=True)
+class Lending:
+    """GPUs of the pools of each common quota that stay free, because tenants do not lend them.
+
+    Attributes
+    ----------
+    kept, wanted : (K,)
+        GPUs that stay free, and those that would if no rule needed them; 0 for other quotas.
+    limits : (K,)
+        GPUs at most of every quota.
+    """
+
+    kept: Floats
+    wanted: Floats
+    limits: Floats
+
+
+def lending(problem: Problem, table: QuotaTable, usable: Ints, mandatory: Bools) -> Lending:
+    """Return what is kept for tenants that do not lend all of their guarantee (R65).
+
+    usable are the GPUs that guarantees amount to; mandatory (J,) are the jobs that keep what
+    they hold.
+    """
+    wanted, kept, limits = np.zeros(len(table)), np.zeros(len(table)), table.max_gpus.copy()
+    for k in np.flatnonzero(table.is_common).tolist():
+        pools = table.pools[table.kind[k]]
+        gpus = float(problem.pools.gpus[pools].sum())
+        free, need = _kept_and_needed(problem, table, int(table.kind[k]), usable, mandatory)
+        wanted[k] = min(free, gpus)
+        kept[k] = max(0.0, min(free, gpus - need))
+        limits[k] = gpus - kept[k]
+    return Lending(kept, wanted, limits)
+
+
+def _kept_and_needed(
+    problem: Problem, table: QuotaTable, kind: int, usable: Ints, mandatory: Bools
+) -> tuple[float, float]:
+    """Return the GPUs H of a set of pools that are not lent, and those that plans need in any case.
+
+    These are the sums over the tenants at the top. From the children of a tenant t to t,
+
+        H(t) = max( r(t) - u(t), sum_c H(c), 0 )
+        B(t) = max( u(t), sum_c B(c) + GPUs that jobs of t keep )
+    """
+    jobs, Q = problem.jobs, len(problem.tenants)
+    stay = mandatory & (jobs.primary < 0)
+    stay &= np.append(table.pools[kind], False)[jobs.pool]
+    need = np.bincount(jobs.tenant[stay], jobs.gpus[stay], Q).astype(float)
+    kept, reserve, own = (np.zeros(Q) for _ in range(3))
+    here = np.flatnonzero((table.kind == kind) & ~table.is_common)
+    np.maximum.at(own, table.tenant[here], usable[here].astype(float))
+    np.maximum.at(reserve, table.tenant[here], table.reserve[here] - usable[here])
+    depth = (table.ancestors >= 0).sum(axis=0)
+    total_kept = total_need = 0.0
+    for t in np.argsort(-depth, kind="stable").tolist():
+        kept[t], need[t] = max(kept[t], reserve[t]), max(need[t], own[t])
+        above = int(problem.tenants.parent[t])
+        if above >= 0:
+            kept[above] += kept[t]
+            need[above] += need[t]
+        else:
+            total_kept, total_need = total_kept + kept[t], total_need + need[t]
+    return total_kept, total_need
+
+
+def lending_messages(table: QuotaTable, of: Lending) -> list[str]:
+    """Describe where fewer GPUs stay free than tenants do not lend."""
+    return [
+        f"{of.kept[k]:g} GPUs of {table.label[k]} instead of {of.wanted[k]:g} are kept"
+        " for tenants that do not lend them: guarantees and jobs that may not be moved need the"
+        " others"
+        for k in np.flatnonzero(of.kept < of.wanted).tolist()
+    ]

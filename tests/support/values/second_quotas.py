@@ -1,0 +1,142 @@
+"""The tree of tenants and quotas.csv read a second time, by exhaustive search (R63 to R66)."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from second_reading import Rules
+
+Gets = dict[str, tuple[str, int]]
+
+
+@dataclass(frozen=True)
+class Right:
+    """A row of tenants.csv or quotas.csv; what: GPU type, pool, or "" for all."""
+
+    number: int
+    tenant: str
+    what: tuple[str, str]
+    pools: frozenset[str]
+    most: float
+    promised: int
+    reserve: int
+
+
+def rights(r: Rules) -> list[Right]:
+    """All rows, those of tenants.csv first."""
+    every = frozenset(r.at)
+    found = [(t, ("", ""), every, 0) for t in r.tenants]
+    for row in r.table("quotas"):
+        what = (row.get("gpu_type") or "", row.get("pool") or "")
+        pools = frozenset(
+            p["pool"]
+            for p in r.pools
+            if what[0] in ("", p["gpu_type"]) and what[1] in ("", p["pool"])
+        )
+        promised, lent = row.get("guaranteed_gpus") or 0, row.get("lend_gpus")
+        found.append((row, what, pools, 0 if lent is None else max(0, promised - lent)))
+    return [
+        Right(
+            n,
+            row["tenant"],
+            what,
+            pools,
+            math.inf if row.get("max_gpus") is None else row["max_gpus"],
+            row.get("guaranteed_gpus") or 0,
+            reserve,
+        )
+        for n, (row, what, pools, reserve) in enumerate(found)
+    ]
+
+
+def is_below(r: Rules, tenant: str | None, top: str) -> bool:
+    """Whether a tenant is `top` or below it."""
+    while tenant is not None and tenant != top:
+        tenant = r.owner[tenant].get("parent")
+    return tenant == top
+
+
+def use(r: Rules, gets: Gets, right: Right) -> int:
+    """GPUs that count for a row."""
+    return sum(
+        k
+        for n, (q, k) in gets.items()
+        if q in right.pools and is_below(r, r.by[n]["tenant"], right.tenant)
+    )
+
+
+def usable(r: Rules, right: Right) -> int:
+    """What a guarantee amounts to."""
+    return int(r.once(("usable", right.number), lambda: _usable(r, right)))
+
+
+def _usable(r: Rules, right: Right) -> int:
+    if not right.promised:
+        return 0
+    mine = [j for j in r.jobs if is_below(r, j["tenant"], right.tenant)]
+    inner = [
+        other
+        for other in rights(r)
+        if other.number != right.number and is_below(r, other.tenant, right.tenant)
+    ]
+    best = 0
+    for pick in itertools.product(
+        *([None, *(o for o in r.options(j) if o[0] in right.pools)] for j in mine)
+    ):
+        gets = {j["job_id"]: o for j, o in zip(mine, pick, strict=True) if o}
+        total = sum(k for _, k in gets.values())
+        if (
+            best < total <= right.promised
+            and all(use(r, gets, other) <= other.most for other in inner)
+            and all(
+                sum(k for q, k in gets.values() if q == p["pool"]) <= p["gpus"] for p in r.pools
+            )
+        ):
+            best = total
+    return best
+
+
+def keeps_quotas(r: Rules, gets: Gets, released: set[str]) -> bool:
+    """Whether a plan keeps limits and guarantees, and leaves what is not lent."""
+    every = rights(r)
+    if any(not usable(r, right) <= use(r, gets, right) <= right.most for right in every):
+        return False
+    price = {p["pool"]: p["price_per_gpu_hour"] for p in r.pools}
+    for t in r.tenants:
+        cost = sum(
+            k * price[q]
+            for n, (q, k) in gets.items()
+            if is_below(r, r.by[n]["tenant"], t["tenant"])
+        )
+        if cost > t["budget_per_hour"] + 1e-7:
+            return False
+    for what in {right.what for right in every if right.reserve}:
+        some = [right for right in every if right.what == what]
+        size = sum(r.at[p]["gpus"] for p in some[0].pools)
+        kept, need = r.once(("lent", what), lambda some=some: _totals(r, None, some, released))
+        if sum(k for q, k in gets.values() if q in some[0].pools) > max(size - kept, need):
+            return False
+    return True
+
+
+def _totals(r: Rules, above: str | None, some: list[Right], released: set[str]) -> tuple[Any, Any]:
+    """H and B of the tenants below one, or of those at the top."""
+    kept = need = 0
+    for t in r.tenants:
+        if t.get("parent") != above:
+            continue
+        h, b = _totals(r, t["tenant"], some, released)
+        b += sum(
+            j["gpus"]
+            for p in some[0].pools
+            for j in r.fixed(p)
+            if j["job_id"] not in released and j["tenant"] == t["tenant"]
+        )
+        own = [right for right in some if right.tenant == t["tenant"]]
+        kept += max([h, 0, *(right.reserve - usable(r, right) for right in own)])
+        need += max([b, *(usable(r, right) for right in own)])
+    return kept, need
