@@ -4,9 +4,27 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from allocator.domain.problem import Changes, Problem
+import numpy as np
 
-__all__ = ["Changes", "Workload"]
+from allocator.domain.problem import Changes, Floats, Ints, Problem
+
+__all__ = ["Changes", "NodeEvents", "Workload"]
+
+
+@dataclass(frozen=True)
+class NodeEvents:
+    """Rows of node_events.csv after the start, by time; arrays (E,)."""
+
+    at_s: Floats
+    node: Ints  # index into Nodes
+    state: Ints  # as in Nodes
+
+    def __len__(self) -> int:
+        return len(self.at_s)
+
+
+_NONE = np.zeros(0, dtype=np.int64)
+NO_NODE_EVENTS = NodeEvents(np.zeros(0), _NONE, _NONE)
 
 
 @dataclass(frozen=True, repr=False)
@@ -20,6 +38,8 @@ class Workload:
         the start, `problem.now_s`.
     changes : Changes
         Changes of the pools after that.
+    node_events : NodeEvents
+        States of nodes after that.
 
     Examples
     --------
@@ -30,6 +50,7 @@ class Workload:
 
     problem: Problem
     changes: Changes
+    node_events: NodeEvents = NO_NODE_EVENTS
 
     def __repr__(self) -> str:
         """Summarise the workload on one line."""

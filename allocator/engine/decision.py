@@ -24,7 +24,7 @@ from allocator.domain.plan import Plan
 from allocator.domain.problem import Problem
 from allocator.domain.settings import checked_horizon
 from allocator.engine.causes import FEW, CauseSearch, DecisionSearch
-from allocator.engine.placement.place import place_plan
+from allocator.engine.placement.place import PlacePlan, place_plan
 from allocator.engine.results import build_result
 from allocator.errors import AllocatorError, AuditFailure, UsageError
 from allocator.options.instance_building import CompiledRound, compile_round
@@ -287,10 +287,11 @@ def decide_round(
     solver: str | Solver = "auto",
     limits: SolveLimits = NO_LIMITS,
     memory: Memory | None = None,
+    place: PlacePlan = place_plan,
 ) -> Decision:
     """Return the audited decision alone, for callers that decide many rounds.
 
-    Errors are those of `decide`.
+    `place` puts the jobs of the plan on nodes. Errors are those of `decide`.
     """
     begin = time.monotonic()
     entry = policies.policy(policy)
@@ -298,7 +299,9 @@ def decide_round(
     round_ = compile_round(problem, entry.prunes, entry.shares)
     built = time.monotonic()
     known = memory if memory is not None and memory.objective == problem.objective else None
-    task, proposal = run_policy(round_, entry.decide, engine, limits, begin + limits.time_s, known)
+    task, proposal = run_policy(
+        round_, entry.decide, engine, limits, begin + limits.time_s, known, place
+    )
     allocation = task.round.allocation(proposal.choice)
     if proposal.placed is not None:
         allocation = dataclasses.replace(allocation, places=proposal.placed.places)
@@ -316,10 +319,11 @@ def run_policy(
     limits: SolveLimits,
     deadline: float,
     memory: Memory | None = None,
+    place: PlacePlan = place_plan,
 ) -> tuple[Task, Proposal]:
     """Let the policy decide a compiled round, if possible by `deadline` (time.monotonic).
 
-    Then its jobs are placed on nodes, where pools have nodes.
+    Then `place` puts its jobs on nodes, where pools have nodes.
     """
     task = (
         Task(round_, limits, solver, deadline)
@@ -331,11 +335,11 @@ def run_policy(
     proposal = policy(task)
     task = proposal.task or task
     choice = task.round.with_kept_gpus(proposal.choice)
-    task, proposal = place_plan(task, dataclasses.replace(proposal, choice=choice))
+    task, proposal = place(task, dataclasses.replace(proposal, choice=choice))
     if proposal.placed is None or not proposal.placed.unmet.any():
         return task, proposal
     less = round_.with_less_guaranteed(proposal.placed.unmet)
-    return run_policy(less, policy, solver, limits, deadline)
+    return run_policy(less, policy, solver, limits, deadline, place=place)
 
 
 def override_settings(

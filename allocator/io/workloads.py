@@ -13,7 +13,12 @@ import numpy as np
 from allocator.domain.cluster import merge_changes
 from allocator.domain.problem import Bools
 from allocator.domain.rules.workload_rules import validate_workload
-from allocator.domain.schema.workload_columns import CAPACITY, WORKLOAD, WORKLOAD_TABLES
+from allocator.domain.schema.workload_columns import (
+    CAPACITY,
+    NODE_EVENTS,
+    WORKLOAD,
+    WORKLOAD_TABLES,
+)
 from allocator.domain.snapshot import Snapshot, tables_of_frames
 from allocator.domain.workload import Changes, Workload
 from allocator.io.folders import FolderKind, parse_folder, read_folder, write_folder
@@ -145,6 +150,11 @@ def _raw(workload: Workload) -> Snapshot:
     tables |= _moves(
         "prices.csv", changes, ~np.isnan(changes.price_per_gpu_hour), problem.pools.pool
     )
+    events = workload.node_events
+    if len(events):
+        names = names_of_indices(problem.nodes.node, events.node)
+        columns = {"at_s": events.at_s, "node": names, "state": events.state}
+        tables[NODE_EVENTS.file] = build_table(NODE_EVENTS, columns)
     return Snapshot(problem.name, config(problem), tables)
 
 

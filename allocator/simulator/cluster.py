@@ -8,14 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from allocator.domain.problem import NO_NODES, NO_PLACEMENTS, Finished, Ints, Problem, State
+from allocator.domain.problem import Finished, Ints, Problem, State, usable_gpus
 from allocator.domain.workload import Workload
 from allocator.engine.decision import Decision
 from allocator.loop.ticks import latest_tick
 from allocator.market import books
+from allocator.options.node_needs import as_placements, by_job
 from allocator.simulator.options import SimulationOptions
 from allocator.simulator.speed_beliefs import SpeedBeliefs
-from allocator.simulator.world import World
+from allocator.simulator.world import JobPlaces, World
 
 # rounds in a row without any running or coming job after which the run ends
 STALLED = 3
@@ -43,7 +44,7 @@ class TraceDrivenCluster:
         self._tick = 0  # number of the next tick
         # rounds in a row in which nothing ran
         self._idle = 0
-        self._pending: tuple[float, Ints, Ints, Ints, Ints] | None = None
+        self._pending: tuple[float, Ints, Ints, Ints, Ints, JobPlaces] | None = None
         number = {name: j for j, name in enumerate(workload.problem.jobs.job_id)}
         self._after = {
             j: np.array([number[n] for n in names if n in number], dtype=np.int64)
@@ -87,10 +88,10 @@ class TraceDrivenCluster:
 
     def _advance(self, to: float) -> None:
         if self._pending is not None and self._pending[0] <= to:
-            at, *plan = self._pending
+            at, jobs, pool, gpus, primary, places = self._pending
             self._pending = None
             self.world.advance(at)
-            self.world.apply_allocation(*plan)
+            self.world.apply_allocation(jobs, pool, gpus, primary, places)
         self.world.advance(to)
 
     def observe(self) -> Problem:
@@ -116,18 +117,24 @@ class TraceDrivenCluster:
             largest_gpus=w.largest[a],
             primary=np.where(w.primary[a] < 0, -1, np.searchsorted(a, w.primary[a])),
         )
-        pools = dataclasses.replace(
-            p.pools, gpus=w.capacity.copy(), price_per_gpu_hour=w.price.copy()
-        )
+        gpus, nodes, placed = w.capacity.copy(), p.nodes, p.placements
+        if w.has_nodes.any():
+            nodes = dataclasses.replace(nodes, state=w.nodes.state.copy())
+            placed = as_placements(
+                {i: w.places[j] for i, j in enumerate(a.tolist()) if j in w.places}
+            )
+            pinned = (jobs.state == State.RUNNING) & ~jobs.preemptible
+            usable = usable_gpus(nodes, placed, pinned, jobs.pool, jobs.gpus, len(gpus))
+            gpus = np.where(w.has_nodes, usable, gpus)
+        pools = dataclasses.replace(p.pools, gpus=gpus, price_per_gpu_hour=w.price.copy())
         problem = dataclasses.replace(
             p,
             now_s=w.now,
             jobs=jobs,
             pools=pools,
             received=w.received[a],
-            nodes=NO_NODES,
-            placements=NO_PLACEMENTS,
-            levels=(),
+            nodes=nodes,
+            placements=placed,
             announced=w.workload.changes.between(w.now, w.now + w.options.announce_s),
         )
         if p.sizes == "unknown":
@@ -191,11 +198,12 @@ class TraceDrivenCluster:
         plan = decision.allocation
         jobs = w.active
         primary = np.where(plan.primary < 0, -1, jobs[plan.primary])
+        places = {int(jobs[j]): tuple(sorted(at)) for j, at in by_job(plan.places).items()}
         late = o.latency_s + o.latency_factor * took_s
         if late > 0:
-            self._pending = (w.now + late, jobs, plan.pool, plan.gpus, primary)
-            return int(w.is_moved(jobs, plan.pool, plan.gpus, primary).sum())
-        return w.apply_allocation(jobs, plan.pool, plan.gpus, primary)
+            self._pending = (w.now + late, jobs, plan.pool, plan.gpus, primary, places)
+            return int(w.is_moved(jobs, plan.pool, plan.gpus, primary, places).sum())
+        return w.apply_allocation(jobs, plan.pool, plan.gpus, primary, places)
 
     def _can_continue(self) -> bool:
         """Return whether anything can happen without another decision."""
@@ -204,5 +212,5 @@ class TraceDrivenCluster:
             (w.pool[w.active] >= 0).any()
             or self._pending is not None
             or math.isfinite(w.next_arrival())
-            or math.isfinite(w.next_change())
+            or math.isfinite(w.next_return())
         )

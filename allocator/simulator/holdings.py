@@ -10,6 +10,8 @@ spread evenly: the true rate is lower by that share.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+
 import numpy as np
 
 from allocator.domain.problem import Bools, Floats, Ints, Market
@@ -17,8 +19,12 @@ from allocator.domain.workload import Workload
 from allocator.performance.interference import MeasuredSlowdowns
 from allocator.simulator import colocation as pairs
 from allocator.simulator.ground_truth import GroundTruth
+from allocator.simulator.nodes import SimulatedNodes
 from allocator.simulator.options import SimulationOptions
 from allocator.simulator.revocations import HOUR, SpotServers
+from formulations.placement.holes import Place
+
+ROUNDING = 1e-6  # shares of GPUs that a sum may miss by
 
 
 class Holdings:
@@ -59,11 +65,17 @@ class Holdings:
         Seconds from a checkpoint to the next, nan = none.
     capacity, price : (P,)
         GPUs and dollars per GPU-hour of the pools. `log` has their earlier values and times.
+    places
+        By job: the nodes where it runs, if its pool has nodes.
+    moves : (P,)
+        How often a running job moved to other nodes of its pool.
     rented : (Q,)
         Dollars of each tenant for GPUs that are not reserved.
     spans
         Who held what and when: one array for every step, with the columns job, pool, gpus, from_s,
         to_s, primary job.
+    place_spans
+        The same for jobs on nodes: job, primary job, from_s, to_s, places.
     """
 
     def __init__(self, workload: Workload, options: SimulationOptions) -> None:
@@ -99,7 +111,16 @@ class Holdings:
         self.resizes_left: Ints = problem.jobs.resizes_left.copy()
         self.attained, self.dollars = np.zeros(n), np.zeros(n)
         self.received: Floats = np.zeros((n, len(problem.gpu_types)))
-        self.capacity: Ints = problem.pools.gpus.copy()
+        self.nodes, self.has_nodes = SimulatedNodes(workload, options), problem.has_nodes
+        self.places: dict[int, tuple[Place, ...]] = {}
+        self.moves: Ints = np.zeros(len(problem.pools), dtype=np.int64)
+        self.place_spans: list[tuple[int, int, float, float, tuple[Place, ...]]] = []
+        self._shares: Floats | None = None  # of one GPU
+        if self.has_nodes.any() and not np.isnan(problem.jobs.gpu_fraction).all():
+            self._shares = np.nan_to_num(problem.jobs.gpu_fraction, nan=1.0)
+        self.capacity: Ints = np.where(
+            self.has_nodes, self.nodes.capacity(), problem.pools.gpus
+        ).astype(np.int64)
         self.price: Floats = problem.pools.price_per_gpu_hour.copy()
         self.event_s: Floats = np.full(n, np.inf)
         self.cycle_s: Floats = np.full(n, np.nan)
@@ -118,19 +139,31 @@ class Holdings:
         self.strike: Floats = self.ground_truth.draw_failures(np.arange(n), self.ran, self.failures)
 
     def used_gpus(self) -> Ints:
-        """GPUs held in each pool, (P,)."""
+        """GPUs held in each pool, (P,); shares of GPUs are added up, and the sum is rounded up."""
         r = self._holders()
-        return np.bincount(self.pool[r], self.gpus[r], minlength=len(self.capacity)).astype(
-            np.int64
+        held = np.bincount(
+            self.pool[r], self.gpus[r] * self._share(r), minlength=len(self.capacity)
         )
+        used: Ints = np.ceil(held - ROUNDING).astype(np.int64)
+        return used
+
+    def _share(self, jobs: Ints) -> Floats | float:
+        """Return which share of each of its GPUs a running job holds, (n,)."""
+        if self._shares is None:
+            return 1.0
+        return np.where(self.has_nodes[self.pool[jobs]], self._shares[jobs], 1.0)
 
     def _holders(self) -> Ints:
         """Return the jobs that hold GPUs themselves."""
         return self.active[(self.pool[self.active] >= 0) & (self.primary[self.active] < 0)]
 
-    def _start_holding(self, jobs: Ints, pool: Ints, gpus: Ints) -> None:
-        """Let jobs that hold nothing hold these GPUs from now on."""
+    def _start_holding(
+        self, jobs: Ints, pool: Ints, gpus: Ints, places: Mapping[int, tuple[Place, ...]]
+    ) -> None:
+        """Let jobs that hold nothing hold these GPUs, at their `places`, from now on."""
         self.pool[jobs], self.gpus[jobs] = pool, gpus
+        if places:
+            self.places.update({j: places[j] for j in jobs.tolist() if j in places})
         self._open_books(jobs, self.now)
 
     def _open_books(self, jobs: Ints, at: Floats | float) -> None:
@@ -151,6 +184,17 @@ class Holdings:
                 [jobs, self.pool[jobs], self.gpus[jobs], self.since_s[jobs], at, self.primary[jobs]]
             )
         )
+        if self.places:
+            self.place_spans += self.spans_on_nodes(jobs, at)
+
+    def spans_on_nodes(
+        self, jobs: Ints, at: Floats
+    ) -> Iterator[tuple[int, int, float, float, tuple[Place, ...]]]:
+        """Yield (job, primary job, from_s, to_s, places) of those that run on nodes."""
+        columns = (jobs, self.primary[jobs], self.since_s[jobs], at)
+        for j, primary, since, until in zip(*(c.tolist() for c in columns), strict=True):
+            if j in self.places:
+                yield j, primary, since, until, self.places[j]
 
     def _colocate(self, secondaries: Ints, primaries: Ints) -> Ints:
         """Let secondary jobs (n,) run on the GPUs of their primary jobs (n,), of the same size.
@@ -198,6 +242,9 @@ class Holdings:
                 self._spot.hand_over(j, m) if m >= 0 else self._spot.stop(j)
             self.event_s[jobs] = np.inf
         self.pool[jobs], self.gpus[jobs], self.rate[jobs] = -1, 0, 0.0
+        if self.places:
+            for j in jobs.tolist():
+                self.places.pop(j, None)
         if len(jobs) and (colocated_job >= 0).any():
             self.primary[jobs], self.colocated_job[jobs] = -1, -1
             self._continue_alone(colocated_job[behind], at[behind])

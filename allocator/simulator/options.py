@@ -12,6 +12,7 @@ from allocator.solvers.effort import GAP
 
 VICTIMS = ("youngest", "random")
 CHECKPOINTS = ("given", "young-daly")
+PLACEMENTS = ("repair", "wait")
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,12 @@ class SimulationOptions:
         size is believed to need a tenth of what it has done.
     failures_per_gpu_hour : float
         Rate at which a running job fails and falls back to its last checkpoint.
+    failures_per_node_hour, node_repair_s : float
+        Rate at which a node goes down with all its jobs, and seconds until it is up again.
+    placement : str
+        What becomes of a job of a plan for which there are no nodes. "repair": others move, or it
+        gets another option, as `allocator.solve` does. "wait": it waits and holds nothing, for
+        comparisons.
     revocations : float
         Spot servers are revoked at so many times `revocations_per_gpu_hour` of their pool.
     spot_batch : float
@@ -102,6 +109,9 @@ class SimulationOptions:
     misjudged_sizes: float = 0.0
     noise: float = 0.0
     failures_per_gpu_hour: float = 0.0
+    failures_per_node_hour: float = 0.0
+    node_repair_s: float = 3600.0
+    placement: str = "repair"
     revocations: float = 1.0
     spot_batch: float = 1.0
     spot_burst: float = 1.0
@@ -124,6 +134,8 @@ class SimulationOptions:
             "misjudged_sizes",
             "noise",
             "failures_per_gpu_hour",
+            "failures_per_node_hour",
+            "node_repair_s",
             "revocations",
             "spot_burst_s",
             "startup_spread",
@@ -156,6 +168,7 @@ class SimulationOptions:
         for name, choices in (
             ("victims", VICTIMS),
             ("checkpoints", CHECKPOINTS),
+            ("placement", PLACEMENTS),
             ("sizes", SIZES),
             ("speeds", SPEEDS),
         ):
@@ -175,6 +188,7 @@ class SimulationOptions:
             or self.speeds != "known"
             or self.noise > 0
             or self.failures_per_gpu_hour > 0
+            or self.failures_per_node_hour > 0
             or self.startup_spread > 0
             or self.victims == "random"
         )

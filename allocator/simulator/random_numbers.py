@@ -14,8 +14,8 @@ from scipy.special import ndtri
 from allocator.domain.problem import Floats, Ints
 
 # streams
-MISJUDGED, NOISE, FAILURE, REVOCATION, EVENT, VICTIM, STARTUP, SIZE, PROFILE, OBSERVED = range(
-    1, 11
+MISJUDGED, NOISE, FAILURE, REVOCATION, EVENT, VICTIM, STARTUP, SIZE, PROFILE, OBSERVED, NODE = (
+    range(1, 12)
 )
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 

@@ -10,19 +10,26 @@ from typing import TYPE_CHECKING, Any
 from allocator.domain.problem import Problem
 from allocator.domain.workload import Workload
 from allocator.engine.decision import Decision, decide_round, override_settings
+from allocator.engine.placement.place import place_or_wait, place_plan
 from allocator.loop.rounds import RoundOutcome, run_rounds
 from allocator.policies import registry as policies
 from allocator.policies.registry import AnyPolicy
 from allocator.problem import Problem as UserProblem
 from allocator.simulator.cluster import TraceDrivenCluster
-from allocator.simulator.metrics import jobs_frame, metrics
 from allocator.simulator.options import SimulationOptions
-from allocator.simulator.records import Recorder, spans_frame
+from allocator.simulator.results.metrics import jobs_frame, metrics
+from allocator.simulator.results.records import (
+    Recorder,
+    node_states_frame,
+    places_frame,
+    spans_frame,
+)
 from allocator.solvers.base import SolveLimits
 
 if TYPE_CHECKING:
     import pandas as pd
 
+PLACE = {"repair": place_plan, "wait": place_or_wait}
 OnRound = Callable[["SimulationState", RoundOutcome], None]
 
 
@@ -54,6 +61,9 @@ class Simulation:
         Numbers of the whole run, as results.json has them.
     jobs, timeline, rounds, spans : pandas.DataFrame
         A row per job; per round and pool; per round; per span in which a job held GPUs.
+    places, node_states, fragmentation : pandas.DataFrame
+        A row per span in which a job ran on a node; per span of a node's state; per round and pool
+        with nodes. They are empty where no pool has nodes.
     unfinished : tuple of str
         Jobs that were submitted and never finished: nothing could run them, or time was up.
 
@@ -73,6 +83,9 @@ class Simulation:
     timeline: pd.DataFrame
     rounds: pd.DataFrame
     spans: pd.DataFrame
+    places: pd.DataFrame
+    node_states: pd.DataFrame
+    fragmentation: pd.DataFrame
     unfinished: tuple[str, ...]
 
     def __repr__(self) -> str:
@@ -195,7 +208,13 @@ def continue_simulation(state: SimulationState, on_round: OnRound | None = None)
     limits = SolveLimits(o.time_limit_s, o.gap, o.threads, o.seed)
 
     def decide(problem: Problem) -> Decision:
-        return decide_round(problem, policy=state.policy, solver=o.solver, limits=limits)
+        return decide_round(
+            problem,
+            policy=state.policy,
+            solver=o.solver,
+            limits=limits,
+            place=PLACE[o.placement],
+        )
 
     for turn in run_rounds(state.cluster, decide, state.rounds):
         state.recorder.note(turn, world)
@@ -209,7 +228,8 @@ def _result(state: SimulationState) -> Simulation:
     world = state.cluster.world
     jobs, rounds = jobs_frame(world), state.recorder.rounds_frame()
     names = world.workload.problem.jobs.job_id
-    results = metrics(world, jobs, rounds)
+    fragmentation = state.recorder.fragmentation_frame()
+    results = metrics(world, jobs, rounds, fragmentation)
     kept = state.cluster.report()
     if kept:
         results["longrun"] = kept
@@ -220,5 +240,8 @@ def _result(state: SimulationState) -> Simulation:
         state.recorder.timeline_frame(),
         rounds,
         spans_frame(world),
+        places_frame(world),
+        node_states_frame(world),
+        fragmentation,
         tuple(names[j] for j in world.active.tolist()),
     )

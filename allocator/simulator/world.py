@@ -18,6 +18,8 @@ are left (revocations.py). GPUs held during a pause count and cost like any othe
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from allocator.domain.problem import Bools, Floats, Ints, Market
@@ -26,9 +28,13 @@ from allocator.loop.gpu_places import find_unmoved_jobs
 from allocator.performance.pauses import restart_s
 from allocator.simulator import colocation as pairs, random_numbers
 from allocator.simulator.holdings import Holdings
+from allocator.simulator.nodes import DOWN
 from allocator.simulator.options import SimulationOptions
 from allocator.simulator.revocations import HOUR
+from formulations.placement.holes import Place
 
+JobPlaces = Mapping[int, tuple[Place, ...]]
+NOWHERE: JobPlaces = {}
 DONE = 1e-9  # share of the total work: less remaining work than that is due to rounding
 
 
@@ -50,6 +56,14 @@ class World(Holdings):
         return float(submitted[self.arrived]) if self.arrived < len(submitted) else np.inf
 
     def next_change(self) -> float:
+        """Return the time of the next change of capacity, price or node, inf if there is none."""
+        return min(self._next_row_s(), self.nodes.next_event_s)
+
+    def next_return(self) -> float:
+        """Return the time of the next change that may bring GPUs back, inf if there is none."""
+        return min(self._next_row_s(), self.nodes.next_return())
+
+    def _next_row_s(self) -> float:
         """Return the time of the next change of capacity or price, inf if there is none."""
         at = self.workload.changes.at_s
         return float(at[self.changed]) if self.changed < len(at) else np.inf
@@ -90,17 +104,30 @@ class World(Holdings):
         """Give running jobs the speed that they have at this point of their training."""
         self._update_rates(self.active[self.pool[self.active] >= 0], self.now)
 
-    def is_moved(self, jobs: Ints, pool: Ints, gpus: Ints, primary: Ints) -> Bools:
+    def is_moved(
+        self, jobs: Ints, pool: Ints, gpus: Ints, primary: Ints, places: JobPlaces
+    ) -> Bools:
         """Return which jobs would not stay on the same GPUs if they had this allocation, (n,)."""
         other: Bools = (self.pool[jobs] != pool) | (self.gpus[jobs] != gpus)
+        if places:
+            other |= self._changes_nodes(jobs, places)
         if (primary >= 0).any() or (self.primary[jobs] >= 0).any():
             return ~find_unmoved_jobs(
                 jobs, ~other, primary, np.where(self.primary[jobs] < 0, jobs, self.primary[jobs])
             )
         return other
 
+    def _changes_nodes(self, jobs: Ints, places: JobPlaces) -> Bools:
+        """Return which jobs run on other nodes than these, (n,)."""
+        return np.array([self.places.get(j) != places.get(j) for j in jobs.tolist()], dtype=bool)
+
     def apply_allocation(
-        self, jobs: Ints, pool: Ints, gpus: Ints, primary: Ints | None = None
+        self,
+        jobs: Ints,
+        pool: Ints,
+        gpus: Ints,
+        primary: Ints | None = None,
+        places: JobPlaces = NOWHERE,
     ) -> int:
         """Give the jobs this allocation from now on, and return how many change.
 
@@ -113,6 +140,8 @@ class World(Holdings):
             The jobs, with pool (-1: nothing) and number of GPUs.
         primary : (n,), optional
             The primary jobs on whose GPUs they run (-1: their own GPUs).
+        places : mapping of int to places, optional
+            The nodes of each job that gets GPUs of a pool with nodes.
 
         Returns
         -------
@@ -123,13 +152,17 @@ class World(Holdings):
         primary = (np.full(len(jobs), -1) if primary is None else primary)[here]
         jobs, pool, gpus = jobs[here], pool[here], gpus[here]
         primary = np.where((primary >= 0) & np.isnan(self.finished_s[primary]), primary, -1)
-        is_moved = self.is_moved(jobs, pool, gpus, primary)
+        is_moved = self.is_moved(jobs, pool, gpus, primary, places)
         secondaries, primaries = jobs[primary >= 0], primary[primary >= 0]
         jobs, pool, gpus = jobs[is_moved], pool[is_moved], gpus[is_moved]
         running, starts, before = self.pool[jobs] >= 0, pool >= 0, self.gpus[jobs]
+        if places:
+            same = running & (self.pool[jobs] == pool) & (before == gpus)
+            elsewhere = jobs[same][self._changes_nodes(jobs[same], places)]
+            np.add.at(self.moves, self.pool[elsewhere], 1)
         self._release(jobs[running], np.full(int(running.sum()), self.now))
         j, p, k, is_restart = jobs[starts], pool[starts], gpus[starts], running[starts]
-        self._start_holding(j, p, k)
+        self._start_holding(j, p, k, places)
         restart = np.where(
             is_restart, restart_s(self.workload.problem, j, p, k, before[starts]), 0.0
         )
@@ -163,6 +196,8 @@ class World(Holdings):
             is_restart & (self.resizes_left[j] > 0), self.resizes_left[j] - 1, self.resizes_left[j]
         )
         self._evict_jobs()
+        if places:
+            self._evict_from_nodes()
         return len(jobs)
 
     def _run_jobs(self, begin: float, end: float) -> None:
@@ -197,7 +232,8 @@ class World(Holdings):
         self.remaining[r] = self.left[r] - self.rate[r] * np.maximum(0.0, last - self.from_s[r])
         since = last - self.since_s[r]
         own = np.where(self.primary[r] < 0, k, 0)
-        self.attained[r], self.ran[r] = self.had_gpu_s[r] + since * own, self.had_ran[r] + since * k
+        self.attained[r] = self.had_gpu_s[r] + since * own * self._share(r)
+        self.ran[r] = self.had_ran[r] + since * k
         self._add_dollars(r, p, held * own * self.price[p] / HOUR)
         self.received[r, self.workload.problem.pools.gpu_type[p]] = self.had_s[r] + since
         done = (finish <= last) | (
@@ -245,17 +281,41 @@ class World(Holdings):
             self.active = np.concatenate([self.active, np.arange(first, self.arrived)])
 
     def _apply_next_change(self) -> None:
-        """Apply the next row of the workload's changes."""
+        """Apply the next row of the workload's changes, or the next event of a node."""
+        if self.nodes.next_event_s < self._next_row_s():
+            self.nodes.apply_next_event(self.now)
+            self.capacity = np.where(self.has_nodes, self.nodes.capacity(), self.capacity)
+            self.log.append((self.now, self.capacity.copy(), self.price.copy()))
+            self._evict_from_nodes()
+            return
         c, i = self.workload.changes, self.changed
         self.changed += 1
         p = int(c.pool[i])
         if not np.isnan(c.price_per_gpu_hour[i]):
             self.price[p] = c.price_per_gpu_hour[i]
-        if c.gpus[i] >= 0:
+        is_counted = c.gpus[i] >= 0 and not self.has_nodes[p]
+        if is_counted:
             self.capacity[p] = c.gpus[i]
         self.log.append((self.now, self.capacity.copy(), self.price.copy()))
-        if c.gpus[i] >= 0:
+        if is_counted:
             self._evict_jobs()
+
+    def _evict_from_nodes(self) -> None:
+        """Take back the GPUs of jobs, and of their secondary jobs, on nodes that are down.
+
+        An asynchronous job goes on with its GPUs on other nodes if its speed on so many is known.
+        """
+        is_down = set(np.flatnonzero(self.nodes.state == DOWN).tolist())
+        hit = [j for j, places in self.places.items() if is_down & {n for n, _, _ in places}]
+        for j in sorted(j for j in hit if self.primary[j] < 0):
+            left = tuple(place for place in self.places[j] if place[0] not in is_down)
+            gpus = sum(k for _, k, _ in left)
+            if left and self._try_shrink(np.array([j]), np.array([gpus]), {j: left}):
+                continue
+            lost = self._colocation(j)
+            now = np.full(len(lost), self.now)
+            self._lose_unsaved_work(lost, now)
+            self._release(lost, now)
 
     def _evict_jobs(self) -> None:
         """Take back what the pools do not have any more from jobs and their secondary jobs.
@@ -265,7 +325,7 @@ class World(Holdings):
         without its secondary job.
         """
         problem, o = self.workload.problem, self.options
-        for p in np.flatnonzero(self.used_gpus() > self.capacity).tolist():
+        for p in np.flatnonzero((self.used_gpus() > self.capacity) & ~self.has_nodes).tolist():
             here = self._holders()
             here = here[self.pool[here] == p]
             key = (
@@ -287,7 +347,7 @@ class World(Holdings):
             self._lose_unsaved_work(lost, now)
             self._release(lost, now)
 
-    def _try_shrink(self, job: Ints, gpus: Ints) -> bool:
+    def _try_shrink(self, job: Ints, gpus: Ints, places: JobPlaces = NOWHERE) -> bool:
         """Let a job (1,) go on with fewer GPUs (1,) without a pause; return whether it can."""
         pool, ready, attributes = self.pool[job], self.ready_s[job], self.workload.problem.jobs
         if attributes.synchronous[job[0]] or gpus[0] < attributes.min_gpus[job[0]]:
@@ -307,7 +367,7 @@ class World(Holdings):
             self.revocations[job] += self.gpus[job] - gpus
         kept = self._spot.servers.get(int(job[0]))
         self._release(job, now)
-        self._start_holding(job, pool, gpus)
+        self._start_holding(job, pool, gpus, places)
         self.ready_s[job] = np.maximum(ready, self.now)
         self.cycle_s[job], working = self.ground_truth.checkpoints(job, pool, gpus)
         self.speed_error[job] = self.ground_truth.speed_error(job, pool, self.starts[job]) * working

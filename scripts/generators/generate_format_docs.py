@@ -140,9 +140,11 @@ one of its pool. Rows
   not after the start say what holds at the start. Where both files give the GPUs of a pool at one \
 time, capacity.csv
   wins.
-- **Nodes.** Where nodes.csv lists nodes of a pool, those that are up are its GPUs at the start, \
+- **Nodes.** Where nodes.csv lists nodes of a pool, its GPUs are those of the nodes that are up, \
 whatever the other
-  files say; rows of capacity.csv and prices.csv after the start count all the same.
+  files say. A row of node_events.csv gives a node a state from its `at_s` on; rows not after the \
+start say what holds at
+  the start.
 - **Speed.** At least one of rates.csv and models.csv is there, and every model has a row in one \
 of them.
 

@@ -10,8 +10,8 @@ import pytest
 
 from allocator.bench.workloads import generate
 from allocator.cli import main
-from allocator.simulator.files import texts_of
 from allocator.simulator.options import SimulationOptions
+from allocator.simulator.results.files import texts_of
 from allocator.simulator.run import simulate
 
 Output = pytest.CaptureFixture[str]

@@ -130,7 +130,7 @@ def test_changes_and_pools_at_the_start() -> None:
 
 
 def test_nodes_count_at_the_start_only() -> None:
-    """Two of three nodes are up: 6 GPUs at the start, not 9; at 30 there are 5."""
+    """Two of three nodes are up: 6 GPUs at the start, not 9; later rows are kept as they are."""
     workload = made(
         nodes="node,pool,gpus,state\nx,p,3,up\ny,p,3,up\nz,p,3,down\n",
         capacity="at_s,pool,gpus\n10,p,9\n30,p,5\n",
@@ -290,7 +290,7 @@ def test_schema_describes_what_is_read() -> None:
             {
                 n: (
                     typed(file, n, c)
-                    if file not in ("workload.csv", "capacity.csv")
+                    if file not in ("workload.csv", "capacity.csv", "node_events.csv")
                     else _value(file, n, c)
                 )
                 for n, c in zip(t.columns, row, strict=True)

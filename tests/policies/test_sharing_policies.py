@@ -17,7 +17,7 @@ from allocator.io.problem_tables import snapshot_folder
 from allocator.report.charts.series import series
 from allocator.report.runs import read_simulation
 from allocator.simulator import SimulationOptions, simulate
-from allocator.simulator.files import write_simulations
+from allocator.simulator.results.files import write_simulations
 
 RATES = [{"model": m, "gpu_type": "A", "gpus": k, "work_per_s": 1} for m in "abc" for k in (1, 2)]
 

@@ -13,7 +13,7 @@ from worlds import workload
 from allocator.domain.workload import Workload
 from allocator.loop.gpu_places import find_unmoved_jobs
 from allocator.simulator import SimulationOptions
-from allocator.simulator.records import spans_frame
+from allocator.simulator.results.records import spans_frame
 from allocator.simulator.world import World
 
 SLOW = [

@@ -15,7 +15,7 @@ from allocator.domain.workload import Workload
 from allocator.errors import UsageError
 from allocator.policies.registry import POLICIES
 from allocator.simulator import Simulation, SimulationOptions, simulate
-from allocator.simulator.files import frame_csv, results_json, texts_of
+from allocator.simulator.results.files import frame_csv, results_json, texts_of
 from allocator.simulator.run import SimulationState, continue_simulation, initial_state
 
 FAST = SimulationOptions(react_s=1e-9)  # a round at every arrival and completion

@@ -21,7 +21,7 @@ from allocator.errors import UsageError
 def run(task: SweepTask, folder: Path) -> None:
     """Run the task; write its files into the folder."""
     from allocator.simulator import SimulationOptions, simulate
-    from allocator.simulator.files import texts_of
+    from allocator.simulator.results.files import texts_of
 
     simulation = simulate(
         workload(task),

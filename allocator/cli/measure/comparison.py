@@ -38,13 +38,23 @@ ROWS = (
     MetricRow("bill, US dollars", "bill_dollars", 1.0, LESS),
     MetricRow("GPUs revoked", "revocations", 1.0, LESS),
     MetricRow("restarts", "restarts", 1.0, LESS),
+    MetricRow("node failures", "node_failures", 1.0, NEITHER),
+    MetricRow("moves to other nodes", "moves", 1.0, LESS),
+    MetricRow("unusable GPU-hours", "unusable_gpu_hours", 1.0, LESS),
     MetricRow("rounds", "rounds", 1.0, NEITHER),
     MetricRow("ms to decide", "decision_s_mean", 1e-3, LESS),
     MetricRow("mean gap", "gap_mean", 1.0, LESS),
 )
 
 # rows that are shown only if some value is not 0
-WHERE_ANY = ("bill_dollars", "revocations", "deadlines_met")
+WHERE_ANY = (
+    "bill_dollars",
+    "revocations",
+    "deadlines_met",
+    "node_failures",
+    "moves",
+    "unusable_gpu_hours",
+)
 
 
 def comparison(
@@ -61,7 +71,7 @@ def comparison(
     for row in ROWS:
         if keys and row.key not in keys:
             continue
-        values = [s.metrics[row.key] for s in done]
+        values = [s.metrics.get(row.key) for s in done]
         if row.key in WHERE_ANY and not any(values):
             continue
         cells = [text(v if v is None or row.unit == 1.0 else v / row.unit, 3) for v in values]
@@ -76,7 +86,7 @@ def comparison(
 
 def change(row: MetricRow, one: Simulation, other: Simulation) -> float | None:
     """Return how much larger a metric is under `one`, relative to `other`; None if undefined."""
-    a, b = one.metrics[row.key], other.metrics[row.key]
+    a, b = one.metrics.get(row.key), other.metrics.get(row.key)
     return None if a is None or b is None or b == 0 or row.key == "gap_mean" else float(a / b - 1.0)
 
 

@@ -150,6 +150,29 @@ def add(commands: Any) -> None:
         help="failures per GPU-hour; a job falls back to its last checkpoint",
     )
     world.add_argument(
+        "--node-failures",
+        type=number(),
+        default=0.0,
+        metavar="RATE",
+        help="failures per node-hour of nodes.csv: all jobs of the node lose it",
+    )
+    world.add_argument(
+        "--node-repair",
+        type=number(),
+        default=3600.0,
+        metavar="S",
+        help="seconds until a node that failed is up again (default: 3600)",
+    )
+    world.add_argument(
+        "--placement",
+        choices=("repair", "wait"),
+        default="repair",
+        help=(
+            "a job of a plan for which there are no nodes gets them by moves of others, or another"
+            " option; or it waits, for comparisons (default: repair)"
+        ),
+    )
+    world.add_argument(
         "--revocations",
         type=number(),
         default=1.0,
@@ -235,6 +258,8 @@ def call(args: argparse.Namespace) -> int:
 
     if args.keep_snapshots and not args.out:
         raise UsageError("--keep-snapshots needs --out DIR")
+    if args.keep_snapshots and args.placement == "wait":
+        raise UsageError("--keep-snapshots needs --placement repair, as solve does")
     folder, chosen = _folder_and_policies(args.workload, args.policy)
     for i, name in enumerate(chosen):
         policies.policy(name)
@@ -260,6 +285,9 @@ def call(args: argparse.Namespace) -> int:
         sizes=args.sizes,
         noise=args.noise,
         failures_per_gpu_hour=args.failures,
+        failures_per_node_hour=args.node_failures,
+        node_repair_s=args.node_repair,
+        placement=args.placement,
         revocations=args.revocations,
         spot_batch=args.spot_batch,
         spot_burst=args.spot_burst,
@@ -284,7 +312,7 @@ def call(args: argparse.Namespace) -> int:
         print(f"warning: {warning}", file=sys.stderr)
     done = run_all(workload, chosen, options, out, args.keep_snapshots, args.checkpoint)
     if args.out:
-        from allocator.simulator.files import write_simulations
+        from allocator.simulator.results.files import write_simulations
 
         write_simulations(Path(args.out), workload.problem.name, options.seed, done)
         _remove_checkpoints(Path(args.out))
@@ -371,7 +399,7 @@ def run_all(
             row = bar.add_task(policy, total=1.0, what="")
             writers: list[OnRound] = []
             if snapshots and out is not None:
-                from allocator.simulator.rounds import RoundFolders
+                from allocator.simulator.results.rounds import RoundFolders
 
                 rounds = RoundFolders(out / "snapshots" / policy, options)
                 if not state.rounds:
@@ -449,7 +477,7 @@ def _show(
     from allocator.cli import tables
     from allocator.cli.measure.budget_words import budget_lines
     from allocator.cli.measure.comparison import comparison
-    from allocator.simulator.files import results_json
+    from allocator.simulator.results.files import results_json
 
     if how == "json":
         sys.stdout.write(

@@ -4,13 +4,14 @@ The rules are those of snapshots and of workloads (docs/reference/rules.md, R50 
 workload.csv is presented to the rules of jobs.csv as jobs that have just been submitted, with all
 their work left. Changes of a pool over time are in capacity.csv (gpus) and prices.csv (price,
 gpus); each holds from its time on. If both give the GPUs of a pool at one time, capacity.csv takes
-precedence. At the start nodes.csv takes precedence over both, as in a snapshot; later rows count
-whatever nodes.csv says.
+precedence. In a pool with nodes neither counts: nodes.csv says what is there at the start, and
+node_events.csv what becomes of it.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -18,7 +19,7 @@ import numpy as np
 from allocator.domain.findings import Findings, quote, suggest_names
 from allocator.domain.grid import HEADER, ParsedTable, grids
 from allocator.domain.periodic import expand_periodic_rows
-from allocator.domain.problem import NO_CHANGES
+from allocator.domain.problem import NO_CHANGES, Bools
 from allocator.domain.rules import cluster_rules, job_rules
 from allocator.domain.rules.snapshot_rules import build_problem, check_settings
 from allocator.domain.schema.cells import default_column
@@ -26,6 +27,7 @@ from allocator.domain.schema.columns import JOBS, PLACEMENTS, RECEIVED
 from allocator.domain.schema.names import Names, names
 from allocator.domain.schema.workload_columns import (
     CAPACITY,
+    NODE_EVENTS,
     UNDER_WAY,
     WORKLOAD,
     WORKLOAD_CONFIG,
@@ -33,7 +35,7 @@ from allocator.domain.schema.workload_columns import (
 )
 from allocator.domain.settings import FILE as CONFIG_FILE, settings
 from allocator.domain.snapshot import Snapshot, Table
-from allocator.domain.workload import Workload
+from allocator.domain.workload import NodeEvents, Workload
 from allocator.errors import InvalidInput
 
 # tables of a snapshot that a workload leaves empty
@@ -70,12 +72,59 @@ def validate_workload(raw: Snapshot) -> Workload:
     tables[CAPACITY.file].refer(
         found, "pool", known.pools, among="is not in pools.csv", judge=tables["pools.csv"].complete
     )
+    tables[NODE_EVENTS.file].refer(
+        found, "node", known.nodes, among="is not in nodes.csv", judge=tables["nodes.csv"].complete
+    )
     _unlikely(tables["jobs.csv"], known, found)
     if found.faults:
         raise InvalidInput(found.faults, (*raw.warnings, *found.warnings))
     check_settings(config, tables, found)
+    events = _read_node_events(tables[NODE_EVENTS.file], known)
+    is_early = events.at_s <= start
+    tables["nodes.csv"] = _with_states(tables["nodes.csv"], events, is_early)
+    _warn_of_counts(tables, start, found)
     problem = build_problem(raw, config, tables, known, start, found)
-    return Workload(replace(problem, announced=NO_CHANGES), problem.announced)
+    later = NodeEvents(events.at_s[~is_early], events.node[~is_early], events.state[~is_early])
+    return Workload(replace(problem, announced=NO_CHANGES), problem.announced, later)
+
+
+def _read_node_events(table: ParsedTable, known: Names) -> NodeEvents:
+    """Return the rows of node_events.csv in order of time."""
+    order = np.argsort(table["at_s"], kind="stable")
+    node = np.array([known.nodes[name] for name in table["node"]], dtype=np.int64)
+    return NodeEvents(table["at_s"][order], node[order], table["state"][order])
+
+
+def _with_states(nodes: ParsedTable, events: NodeEvents, rows: Bools) -> ParsedTable:
+    """Return nodes.csv with the states that some events give, the last one of a node."""
+    if not rows.any():
+        return nodes
+    state = nodes["state"].copy()
+    state[events.node[rows]] = events.state[rows]
+    column = replace(nodes.columns["state"], value=state)
+    return replace(nodes, columns={**nodes.columns, "state": column})
+
+
+def _warn_of_counts(tables: Mapping[str, ParsedTable], start: float, found: Findings) -> None:
+    """Warn of later numbers of GPUs of pools with nodes, which have no effect."""
+    has_nodes = set(tables["nodes.csv"]["pool"])
+    for file in (CAPACITY.file, "prices.csv"):
+        _warn_of_counts_in(tables[file], has_nodes, start, found)
+
+
+def _warn_of_counts_in(
+    table: ParsedTable, has_nodes: set[str], start: float, found: Findings
+) -> None:
+    listed = np.array([name in has_nodes for name in table["pool"]], dtype=bool)
+    table.warnings(
+        found,
+        listed & table.given("gpus") & (table["at_s"] > start),
+        lambda i: (
+            f"gpus of pool {quote(table['pool'][i])} has no effect: its GPUs are those of its"
+            f" nodes, whose states are in {NODE_EVENTS.file}"
+        ),
+        "later numbers of GPUs of pools with nodes",
+    )
 
 
 def _without_under_way(raw: Snapshot, found: Findings) -> Snapshot:

@@ -87,6 +87,17 @@ def _describe_for_workload(schema: TableSchema) -> TableSchema:
     )
 
 
+NODE_EVENTS = TableSchema(
+    "node_events.csv",
+    "states of nodes over time",
+    (
+        PRICES.column("at_s"),
+        replace(NODES.column("node"), doc="as in nodes.csv"),
+        replace(NODES.column("state"), doc="its state from this time on", required=True),
+    ),
+    key=("at_s", "node"),
+)
+
 WORKLOAD_TABLES: Mapping[str, TableSchema] = {
     t.file: _describe_for_workload(t)
     for t in (
@@ -99,6 +110,7 @@ WORKLOAD_TABLES: Mapping[str, TableSchema] = {
         TENANTS,
         QUOTAS,
         NODES,
+        NODE_EVENTS,
         SHARING,
         PAUSES,
         INTERACTIVE,

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cached_property
 
 import numpy as np
@@ -35,6 +35,9 @@ OFFERS = 4000  # most options that are tried for the GPUs that are free in the e
 OPENINGS = 20  # most options for which holes are opened in the end
 PASSES = 3
 EPS = 1e-12
+
+
+PlacePlan = Callable[[Task, Proposal], tuple[Task, Proposal]]
 
 
 def place_plan(task: Task, proposal: Proposal) -> tuple[Task, Proposal]:
@@ -69,6 +72,30 @@ def place_plan(task: Task, proposal: Proposal) -> tuple[Task, Proposal]:
     after = task.round.allocation(choice)
     reduced = int(((before > 0) & ((after.gpus != before) | (after.pool != pool))).sum())
     placed = PlacedPlan(as_placements(work.at), value_before, moved, reduced, np.maximum(unmet, 0))
+    return task, dataclasses.replace(proposal, choice=choice, placed=placed)
+
+
+def place_or_wait(task: Task, proposal: Proposal) -> tuple[Task, Proposal]:
+    """Place a plan as somebody does who knows nothing of nodes when he plans.
+
+    Jobs are placed by best fit. A job for which there are no nodes then waits and holds nothing.
+    Parameters and result are those of `place_plan`; simulations compare the two.
+    """
+    round_ = task.round
+    if not round_.problem.has_nodes.any():
+        return task, proposal
+    work = _Placing(round_, proposal.choice)
+    failed = np.array(work.place_all(), dtype=np.int64)
+    i, choice = round_.instance, proposal.choice.copy()
+    choice[failed] = -1
+    primary = np.append(i.primary, -1)[choice]
+    choice[(primary >= 0) & (choice[np.append(i.job, -1)[primary]] < 0)] = -1
+    for j in np.flatnonzero(choice < 0).tolist():
+        work.at.end(j)
+    unmet = np.maximum(np.array(FreeCapacity(round_, choice.copy()).owed), 0)
+    placed = PlacedPlan(
+        as_placements(work.at), _value(round_, proposal.choice), 0, len(failed), unmet
+    )
     return task, dataclasses.replace(proposal, choice=choice, placed=placed)
 
 

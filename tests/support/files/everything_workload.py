@@ -61,6 +61,7 @@ at_s,pool,gpus
 1500,west,0
 """
     ),
+    "node_events.csv": "at_s,node,state\n1800,w2,up\n900,e2,up\n1200,e1,down\n",
 }
 EVERY_WORKLOAD: Mapping[str, bytes] = {file: text.encode() for file, text in WORKLOAD_TEXTS.items()}
 
@@ -68,5 +69,7 @@ EVERY_WORKLOAD: Mapping[str, bytes] = {file: text.encode() for file, text in WOR
 def workload_content(workload: Workload) -> dict[str, Any]:
     """All values of a workload by dotted name, but for name, digest and warnings."""
     return content(workload.problem) | {
-        f"changes.{name}": value for name, value in parts(workload.changes)
+        f"{field}.{name}": value
+        for field in ("changes", "node_events")
+        for name, value in parts(getattr(workload, field))
     }

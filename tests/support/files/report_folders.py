@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from allocator.bench.sweep.tables import FIELDS
-from allocator.simulator.records import TIMELINE
+from allocator.simulator.results.records import TIMELINE
 
 RUN_S, EVERY_S = 3600.0, 600.0
 WAIT_S = {"greedy": 1200.0, "mip": 300.0, "static": 2400.0}

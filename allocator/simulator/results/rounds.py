@@ -10,7 +10,7 @@ import shutil
 from pathlib import Path
 
 from allocator.engine.results import build_result
-from allocator.io.plans import write_plan
+from allocator.io.plans import PLAN_CSV, PLAN_JSON, to_csv, to_json, write_files
 from allocator.io.problem_tables import snapshot_folder
 from allocator.io.snapshots import write_snapshot
 from allocator.loop.rounds import RoundOutcome
@@ -52,17 +52,16 @@ class RoundFolders:
             "solve": d.solve_s,
             "total": turn.decision_s,
         }
-        write_plan(
-            build_result(
-                named_round,
-                d.task.dual,
-                d.proposal,
-                d.witness,
-                d.allocation,
-                d.proof,
-                policy=name_of(state.policy),
-                seed=self.options.seed,
-                seconds=seconds,
-            ),
-            path,
+        result = build_result(
+            named_round,
+            d.task.dual,
+            d.proposal,
+            d.witness,
+            d.allocation,
+            d.proof,
+            policy=name_of(state.policy),
+            seed=self.options.seed,
+            seconds=seconds,
         )
+        # placements.csv there is the snapshot's
+        write_files(path, {PLAN_CSV: to_csv(result), PLAN_JSON: to_json(result)})

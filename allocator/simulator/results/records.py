@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from allocator.loop.rounds import RoundOutcome
+from allocator.simulator.nodes import STATES
+from allocator.simulator.results.fragmentation import FRAGMENTATION, fragmentation_rows
 from allocator.simulator.world import World
 
 if TYPE_CHECKING:
@@ -29,15 +31,18 @@ ROUNDS = (
     "spent",
     "balance",
 )
+PLACES = ("job_id", "node", "gpus", "gpu", "from_s", "to_s", "shared_with")
+NODE_STATES = ("node", "pool", "gpus", "state", "from_s", "to_s")
 SPANS = ("job_id", "pool", "gpus", "from_s", "to_s", "shared_with")
 
 
 class Recorder:
-    """Rows of timeline.csv and rounds.csv, taken after each round."""
+    """Rows of timeline.csv, rounds.csv and fragmentation.csv, taken after each round."""
 
     def __init__(self) -> None:
         self.timeline: list[tuple[object, ...]] = []
         self.rounds: list[tuple[object, ...]] = []
+        self.fragmentation: list[tuple[object, ...]] = []
 
     def note(self, turn: RoundOutcome, world: World) -> None:
         """Record a round that is over.
@@ -61,6 +66,7 @@ class Recorder:
             (turn.number, world.now, name, gpus, used_gpus, running, queued, price)
             for name, gpus, used_gpus, running, price in rows
         ]
+        self.fragmentation += fragmentation_rows(turn.number, turn.problem, world)
         head = (turn.number, world.now, len(holding), queued, turn.changes)
         if turn.decision is None:
             status = type(turn.failure).__name__
@@ -105,6 +111,12 @@ class Recorder:
         import pandas as pd
 
         return pd.DataFrame(self.rounds, columns=list(ROUNDS))
+
+    def fragmentation_frame(self) -> pd.DataFrame:
+        """Return fragmentation.csv without its column policy."""
+        import pandas as pd
+
+        return pd.DataFrame(self.fragmentation, columns=list(FRAGMENTATION))
 
 
 def _money(turn: RoundOutcome, world: World) -> tuple[float, float, float | None]:
@@ -151,3 +163,38 @@ def spans_frame(world: World) -> pd.DataFrame:
             "shared_with": [names[int(h)] if h >= 0 else "" for h in rows[:, 5]],
         }
     )
+
+
+def places_frame(world: World) -> pd.DataFrame:
+    """Return places.csv without its column policy: who ran on which node, by start and job.
+
+    `gpu` is the GPU of which the job had a share, empty = whole GPUs. `shared_with` is the job that
+    held the GPUs, "" if it is the job itself.
+    """
+    import pandas as pd
+
+    running = world.active[world.pool[world.active] >= 0]
+    spans = [*world.place_spans, *world.spans_on_nodes(running, np.full(len(running), world.now))]
+    problem = world.workload.problem
+    names, nodes = problem.jobs.job_id, problem.nodes.node
+    rows = [
+        (names[j], nodes[n], k, g if g >= 0 else None, since, until, names[h] if h >= 0 else "")
+        for j, h, since, until, places in sorted(spans, key=lambda span: (span[2], span[0]))
+        for n, k, g in places
+        if until > since
+    ]
+    return pd.DataFrame(rows, columns=list(PLACES)).astype({"gpu": "Int64"})
+
+
+def node_states_frame(world: World) -> pd.DataFrame:
+    """Return node_states.csv without its column policy: the states of each node over time."""
+    import pandas as pd
+
+    problem = world.workload.problem
+    nodes, pools = problem.nodes, problem.pools.pool
+    rows = [
+        (nodes.node[n], pools[nodes.pool[n]], int(nodes.gpus[n]), STATES[state], since, until)
+        for n, state, since, until in world.nodes.spans(world.now)
+        if until > since
+    ]
+    return pd.DataFrame(rows, columns=list(NODE_STATES))

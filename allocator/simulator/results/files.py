@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 RESULTS = "results.json"
 FRAMES = ("jobs", "timeline", "rounds", "spans")
+OF_NODES = ("places", "node_states", "fragmentation")  # only where pools have nodes
 SCHEMA_VERSION = 1
 
 
@@ -44,11 +45,15 @@ def frame_csv(frame: pd.DataFrame) -> str:
 
 
 def texts_of(simulations: Sequence[Simulation]) -> dict[str, str]:
-    """Return jobs.csv, timeline.csv, rounds.csv and spans.csv with the rows of all policies."""
+    """Return jobs.csv, timeline.csv, rounds.csv and spans.csv with the rows of all policies.
+
+    Where pools have nodes, places.csv, node_states.csv and fragmentation.csv are added.
+    """
     import pandas as pd
 
     out = {}
-    for name in FRAMES:
+    has_nodes = any(len(s.node_states) for s in simulations)
+    for name in (*FRAMES, *(OF_NODES if has_nodes else ())):
         parts = [getattr(s, name).assign(policy=s.policy) for s in simulations]
         full = [p for p in parts if len(p)] or parts[:1]
         whole = pd.concat(full, ignore_index=True)

@@ -11,6 +11,7 @@ import numpy as np
 from allocator.domain.problem import Floats, Ints, Market, Problem
 from allocator.performance.gpu_types import allowed_types
 from allocator.performance.table import RateTable
+from allocator.simulator.results.fragmentation import unusable_gpu_hours
 from allocator.simulator.revocations import HOUR
 from allocator.simulator.world import World
 
@@ -48,7 +49,9 @@ def jobs_frame(world: World) -> pd.DataFrame:
     )
 
 
-def metrics(world: World, jobs: pd.DataFrame, rounds: pd.DataFrame) -> dict[str, Any]:
+def metrics(
+    world: World, jobs: pd.DataFrame, rounds: pd.DataFrame, fragmentation: pd.DataFrame
+) -> dict[str, Any]:
     """Return METRICS over all jobs that were submitted.
 
     queue_s is over the jobs that were started; jct_s, efficiency and ftf are over those that
@@ -61,6 +64,12 @@ def metrics(world: World, jobs: pd.DataFrame, rounds: pd.DataFrame) -> dict[str,
         bill_dollars    what the owner pays in that time: reserved GPUs whether used or not, and
                         others as held
         deadlines_met   share of the jobs with a deadline that are done in time
+
+    Where pools have nodes:
+
+        node_failures       how often a node went down
+        moves               how often a running job moved to other nodes of its pool
+        unusable_gpu_hours  GPU-hours that were free and of no use (fragmentation.py)
     """
     ends = jobs["finished_s"].dropna()
     begin = world.workload.problem.now_s
@@ -90,6 +99,12 @@ def metrics(world: World, jobs: pd.DataFrame, rounds: pd.DataFrame) -> dict[str,
         **_summarise_column("gap", rounds["gap"], mean=None, max=100),
         **_summarise_column("ftf", jobs["ftf"], mean=None, max=100),
     }
+    if world.has_nodes.any():
+        out |= {
+            "node_failures": int(world.nodes.failures.sum()),
+            "moves": int(world.moves.sum()),
+            "unusable_gpu_hours": unusable_gpu_hours(fragmentation, world.now),
+        }
     return out
 
 

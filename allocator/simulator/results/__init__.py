@@ -1,0 +1,1 @@
+"""What a simulation leaves: records, metrics and files."""

@@ -1,0 +1,288 @@
+"""Nodes in simulations: who runs where, failures and drains of nodes, moves and fragmentation."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import pickle
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from worlds import Row, workload
+
+import allocator
+from allocator.cli import main
+from allocator.domain.workload import NodeEvents, Workload
+from allocator.simulator import Simulation, SimulationOptions, simulate
+from allocator.simulator.results.files import texts_of
+from allocator.simulator.run import continue_simulation, initial_state
+
+UP, DRAIN, DOWN = range(3)
+RATES = {k: float(k) for k in range(1, 17)}
+
+
+def job(name: str, gpus: int, seconds: float, at: float = 0, **more: object) -> Row:
+    """A job of one size that needs so many seconds on its GPUs."""
+    size = {"min_gpus": gpus, "max_gpus": gpus, "requested_gpus": gpus, "sizes": str(gpus)}
+    return {"job_id": name, "submitted_s": at, "total_work": gpus * seconds, **size, **more}
+
+
+def cluster(
+    jobs: Sequence[Row],
+    sizes: Sequence[int] = (4, 4),
+    events: Sequence[tuple[float, int, int]] = (),
+) -> Workload:
+    """Jobs on one pool with nodes n0, n1 ... of these sizes; events are (at_s, node, state)."""
+    nodes = [{"node": f"n{i}", "pool": "p", "gpus": k} for i, k in enumerate(sizes)]
+    pools = [{"pool": "p", "gpus": sum(sizes), "gpus_per_node": max(sizes)}]
+    made = workload(jobs, rates=RATES, pools=pools, nodes=nodes)
+    at, node, state = (list(column) for column in zip(*events, strict=True)) if events else [[]] * 3
+    columns = np.array(at, dtype=float), np.array(node, np.int64), np.array(state, np.int64)
+    return dataclasses.replace(made, node_events=NodeEvents(*columns))
+
+
+def places(done: Simulation) -> list[tuple[object, ...]]:
+    return [
+        (j, n, k, a, b)
+        for j, n, k, a, b in done.places[["job_id", "node", "gpus", "from_s", "to_s"]].itertuples(
+            index=False
+        )
+    ]
+
+
+SCATTERED = [
+    job("a", 2, 3000, at=0),
+    job("b", 2, 500, at=0),
+    job("c", 2, 2700, at=10),
+    job("d", 2, 200, at=10),
+    job("e", 4, 300, at=550),
+]
+
+
+def test_a_plan_by_counts_waits_where_a_move_would_make_it_fit() -> None:
+    """b and d leave 2 GPUs free on both nodes. e needs 4: one job moves, with a pause of 30 s,
+    and e runs at 600; or e waits until both nodes are empty, and 4 GPUs are of no use for 2,400 s.
+    """
+    moved = simulate(cluster(SCATTERED), policy="srtf")
+    waits = simulate(cluster(SCATTERED), policy="srtf", options=SimulationOptions(placement="wait"))
+    assert moved.metrics["moves"] == 1 and moved.metrics["unusable_gpu_hours"] == 0
+    end = dict(zip(moved.jobs["job_id"], moved.jobs["finished_s"], strict=True))
+    assert end["e"] == 900 and sorted((end["a"], end["c"])) == [3000, 3030]
+    assert waits.metrics["moves"] == 0 and waits.metrics["unusable_gpu_hours"] == pytest.approx(
+        4 * 2400 / 3600
+    )
+    end = dict(zip(waits.jobs["job_id"], waits.jobs["finished_s"], strict=True))
+    assert (end["a"], end["c"], end["e"]) == (3000, 3000, 3300)
+    assert waits.fragmentation[["free", "largest", "unusable"]].to_numpy()[2].tolist() == [4, 2, 4]
+
+
+@pytest.mark.parametrize("policy", ["mip", "greedy", "las"])
+def test_a_node_that_goes_down_takes_its_jobs_with_it(policy: str) -> None:
+    """n0 fails at 500. Its job goes back to its checkpoint at 400 and runs again when n1 is free,
+    with 600 s to go."""
+    jobs = [
+        job("a", 4, 1000, checkpoint_every_s=200, checkpoint_s=0),
+        job("b", 4, 1000, weight=0.5),
+    ]
+    node = simulate(cluster(jobs), policy=policy).places
+    of_a = int(str(node[node["job_id"] == "a"]["node"].iloc[0])[1])
+    done = simulate(cluster(jobs, events=[(500, of_a, DOWN), (2500, of_a, UP)]), policy="mip")
+    other = f"n{1 - of_a}"
+    assert done.metrics["node_failures"] == 1
+    spans = places(done)
+    assert ("a", f"n{of_a}", 4, 0, 500) in spans
+    if ("b", other, 4, 0, 1000) in spans:
+        assert ("a", other, 4, 1200, 1800) in spans
+    states = done.node_states[done.node_states["node"] == f"n{of_a}"]
+    assert states["state"].tolist()[:2] == ["up", "down"]
+    assert (states["from_s"].tolist()[:2], states["to_s"].iloc[0]) == ([0, 500], 500)
+
+
+def test_jobs_leave_a_drained_node_at_the_next_round() -> None:
+    """n0 is drained at 100: at 300 its job moves to n1 with a pause of 30 s; its work is kept. A
+    job that is not preemptible stays to its end."""
+    for preemptible in (True, False):
+        w = cluster([job("a", 4, 1000, preemptible=preemptible)], events=[(100, 0, DRAIN)])
+        done = simulate(w, policy="mip")
+        expected = [("a", "n0", 4, 0, 300), ("a", "n1", 4, 300, 1030)]
+        assert places(done) == (expected if preemptible else [("a", "n0", 4, 0, 1000)])
+        assert done.metrics["node_failures"] == 0
+        assert done.metrics["moves"] == preemptible
+
+
+def test_an_asynchronous_job_goes_on_with_its_other_nodes() -> None:
+    """8 GPUs on two nodes; n1 fails at 500: the job goes on with 4 GPUs."""
+    asynchronous = job("a", 8, 1000, synchronous=False) | {"min_gpus": 4, "sizes": "4|8"}
+    done = simulate(cluster([asynchronous], events=[(500, 1, DOWN)]), policy="mip")
+    assert places(done) == [
+        ("a", "n0", 4, 0, 500),
+        ("a", "n1", 4, 0, 500),
+        ("a", "n0", 4, 500, 1500),
+    ]
+
+
+def test_a_late_plan_does_not_start_a_job_on_a_node_that_went_down() -> None:
+    """The plan of 0 takes effect at 60; its node failed at 30."""
+    w = cluster([job("a", 4, 100)], sizes=(4,), events=[(30, 0, DOWN), (400, 0, UP)])
+    done = simulate(w, policy="mip", options=SimulationOptions(latency_s=60.0))
+    assert places(done) == [("a", "n0", 4, 660, 760)]
+
+
+def test_capacity_rows_do_not_count_where_there_are_nodes() -> None:
+    """Nodes say what there is; a warning says so when the folder is read."""
+    w = cluster([job("a", 4, 1000)])
+    changes = workload([{}], changes=[(100, 0, None)]).changes
+    done = simulate(dataclasses.replace(w, changes=changes), policy="mip")
+    assert places(done) == [("a", "n0", 4, 0, 1000)]
+
+
+def test_a_simulation_ends_where_nodes_fail_at_random_and_a_job_fits_nowhere() -> None:
+    """A failure gives nobody GPUs, so a job that never fits does not keep the simulation going."""
+    jobs = [job("a", 4, 1000), {**job("big", 8, 100), "placement": "same_rack"}]
+    w = cluster(jobs)
+    racks = dataclasses.replace(w.problem.nodes, rack=("r0", "r1"))
+    levels = tuple(dataclasses.replace(level, label=("r0", "r1")) for level in w.problem.levels)
+    w = dataclasses.replace(w, problem=dataclasses.replace(w.problem, nodes=racks, levels=levels))
+    options = SimulationOptions(failures_per_node_hour=0.01)
+    assert simulate(w, policy="greedy", options=options).unfinished == ("big",)
+
+
+def drawn(seed: int) -> Workload:
+    """Whole GPUs, odd sizes and shares, on nodes of two sizes in two racks, with a few drains."""
+    rng = np.random.default_rng(seed)
+    jobs = []
+    for i in range(40):
+        size = int(rng.choice([1, 1, 2, 3, 4, 5, 6, 8, 12]))
+        row = dict(job(f"j{i}", size, float(rng.integers(100, 4000)), float(rng.integers(0, 6000))))
+        row["placement"] = str(rng.choice(["packed", "spread", "prefer_rack"]))
+        row |= {"synchronous": bool(rng.integers(2)), "preemptible": bool(rng.integers(4))}
+        if size == 1 and rng.integers(2):
+            row |= {"gpu_fraction": float(rng.choice([0.25, 0.4, 0.5]))}
+        elif rng.integers(2):
+            row |= {"min_gpus": 1, "sizes": "|".join(map(str, sorted({1, size})))}
+        jobs.append(row)
+    events = [(2000.0, 1, DRAIN), (4000.0, 1, UP), (2500.0, 2, DOWN), (5000.0, 2, UP)]
+    made = cluster(jobs, sizes=(4, 8, 8, 8), events=sorted(events))
+    rack = ("r0", "r0", "r1", "r1")
+    levels = tuple(dataclasses.replace(level, label=rack) for level in made.problem.levels)
+    return dataclasses.replace(made, problem=dataclasses.replace(made.problem, levels=levels))
+
+
+def faults(done: Simulation, fraction: Mapping[str, float]) -> list[str]:
+    """An account of its own: at every instant every GPU is given once, on nodes that are not down,
+    and jobs have as many GPUs on nodes as their spans say."""
+    found = []
+    own = done.places[done.places["shared_with"] == ""]
+    states = done.node_states
+    times = sorted({*own["from_s"], *own["to_s"], *states["from_s"], *states["to_s"]})
+    for t, until in pairwise(times):
+        middle = (t + until) / 2
+        now = own[(own["from_s"] < middle) & (middle < own["to_s"])]
+        used, shares = defaultdict[str, float](float), defaultdict[tuple[str, int], float](float)
+        of_job = defaultdict[str, int](int)
+        for row in now.itertuples():
+            of_job[row.job_id] += row.gpus
+            if math.isnan(fraction[row.job_id]):
+                used[row.node] += row.gpus
+            else:
+                shares[row.node, int(row.gpu)] += fraction[row.job_id]
+        for (node, gpu), share in shares.items():
+            used[node] += 1
+            if share > 1 + 1e-9:
+                found.append(f"{middle}: GPU {gpu} of {node} is given {share} times")
+        state = states[(states["from_s"] < middle) & (middle < states["to_s"])]
+        for row in state.itertuples():
+            most = 0 if row.state == "down" else row.gpus
+            if used[row.node] > most:
+                found.append(f"{middle}: {row.node} gives {used[row.node]} of {most} GPUs")
+        spans = done.spans[(done.spans["from_s"] < middle) & (middle < done.spans["to_s"])]
+        held = dict(zip(spans["job_id"], spans["gpus"], strict=True))
+        if held != dict(of_job):
+            found.append(f"{middle}: jobs hold {held}, nodes give {dict(of_job)}")
+    return found
+
+
+@pytest.mark.parametrize("placement", ["repair", "wait"])
+@pytest.mark.parametrize("policy", ["mip", "greedy", "las", "srtf"])
+@pytest.mark.parametrize("seed", range(2))
+def test_every_gpu_is_given_once_at_every_instant(seed: int, policy: str, placement: str) -> None:
+    w = drawn(seed)
+    options = SimulationOptions(
+        seed=seed,
+        placement=placement,
+        failures_per_node_hour=0.5,
+        failures_per_gpu_hour=0.05,
+        node_repair_s=700,
+        prove_every=0,
+        react_s=60 if seed else math.inf,
+    )
+    done = simulate(w, policy=policy, options=options)
+    jobs = w.problem.jobs
+    fraction = dict(zip(jobs.job_id, jobs.gpu_fraction.tolist(), strict=True))
+    assert done.metrics["node_failures"] > 0 and done.metrics["finished"] == 40
+    assert faults(done, fraction) == []
+
+
+def test_failures_of_nodes_do_not_depend_on_the_policy() -> None:
+    options = SimulationOptions(failures_per_node_hour=0.5, prove_every=0)
+    one, other = (simulate(drawn(0), policy=p, options=options) for p in ("greedy", "las"))
+    end = min(one.node_states["to_s"].max(), other.node_states["to_s"].max())
+    states = (s.node_states[s.node_states["to_s"] < end] for s in (one, other))
+    first, second = (frame.reset_index(drop=True) for frame in states)
+    assert len(first) > 4 and first.equals(second)
+
+
+def test_a_simulation_goes_on_from_every_round_with_the_same_bytes() -> None:
+    options = SimulationOptions(failures_per_node_hour=0.5, prove_every=0)
+    kept: list[bytes] = []
+    whole = continue_simulation(
+        initial_state(drawn(1), "greedy", options),
+        lambda state, _: kept.append(pickle.dumps(state)),
+    )
+    for state in kept[:: max(1, len(kept) // 4)]:
+        again = continue_simulation(pickle.loads(state))
+        one, other = texts_of([whole]), texts_of([again])
+        assert {f for f in one if one[f] != other[f]} <= {"rounds.csv"}
+        assert len(one["places.csv"].splitlines()) > 40
+
+
+def test_files_and_table_of_a_workload_with_nodes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The tables of nodes are written, and every kept round can be decided again."""
+    allocator.write_workload(tmp_path / "w", cluster(SCATTERED))
+    out = str(tmp_path / "out")
+    call = ["simulate", str(tmp_path / "w"), "--policy", "srtf,mip", "--out", out]
+    assert main.run([*call, "--node-failures", "2", "--node-repair", "600"]) == 0
+    said = capsys.readouterr().out
+    assert "node failures" in said
+    files = {p.name for p in Path(out).glob("*.csv")}
+    assert {"places.csv", "node_states.csv", "fragmentation.csv"} <= files
+    assert main.run([*call, "--keep-snapshots"]) == 0
+    folder = Path(out) / "snapshots" / "srtf" / "000002"
+    plan = (folder / "plan.csv").read_text()
+    again = tmp_path / "again"
+    assert main.run(["solve", str(folder), "--policy", "srtf", "--out", str(again)]) == 0
+    assert (again / "plan.csv").read_text() == plan and "n0:4" in plan
+    assert main.run([*call, "--keep-snapshots", "--placement", "wait"]) == 2
+
+
+def test_rows_that_node_events_refuse(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Unknown nodes and states are faults; capacity of a pool with nodes is warned of."""
+    folder = allocator.write_workload(tmp_path / "w", cluster(SCATTERED))
+    (folder / "node_events.csv").write_text("at_s,node,state\n10,n9,down\n20,n1,off\n")
+    (folder / "capacity.csv").write_text("at_s,pool,gpus\n500,p,3\n")
+    assert main.run(["validate", str(folder)]) == 3
+    said = capsys.readouterr().err
+    assert 'node_events.csv:2: node "n9" is not in nodes.csv' in said
+    assert "node_events.csv:3: state" in said
+    (folder / "node_events.csv").write_text("at_s,node,state\n0,n1,drain\n20,n1,down\n")
+    assert main.run(["validate", str(folder)]) == 0
+    assert 'capacity.csv:2: gpus of pool "p" has no effect' in capsys.readouterr().err
+    read = allocator.read_workload(folder)
+    assert read.problem.nodes.state.tolist() == [UP, DRAIN] and len(read.node_events) == 1
+    assert read.problem.pools.gpus.tolist() == [4]
