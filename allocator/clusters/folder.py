@@ -17,9 +17,10 @@ from typing import Any
 
 from allocator.clusters.adapter import ClusterView, PlannedJob
 from allocator.domain.rules.snapshot_rules import validate
-from allocator.domain.schema.columns import TABLES, TableSchema
+from allocator.domain.schema.columns import TABLES, ColumnKind, TableSchema
+from allocator.domain.schema.texts import Cells
 from allocator.domain.settings import FILE as CONFIG_FILE
-from allocator.domain.snapshot import Snapshot, Table
+from allocator.domain.snapshot import Snapshot, Table, values_as_cells
 from allocator.errors import AllocatorError, UsageError
 from allocator.io.plans import PLAN_JSON, write_files
 from allocator.io.snapshots import FILES, read_snapshot, write_snapshot
@@ -34,20 +35,22 @@ def build_snapshot(name: str, view: ClusterView) -> Snapshot:
     A table without rows is left out unless every snapshot has it.
     """
     tables = {
-        file: Table.of(schema, _columns(view.tables.get(file, ()), _required(schema)))
+        file: Table.of(schema, _cells(schema, view.tables.get(file, ())))
         for file, schema in TABLES.items()
         if view.tables.get(file) or schema.required
     }
     return Snapshot(name, dict(view.config), tables)
 
 
-def _required(schema: TableSchema) -> list[str]:
-    return [column.name for column in schema.columns if column.required]
-
-
-def _columns(rows: Sequence[Mapping[str, Any]], required: Sequence[str]) -> dict[str, list[Any]]:
+def _cells(schema: TableSchema, rows: Sequence[Mapping[str, Any]]) -> dict[str, Cells]:
+    """Return the cells of a table by column; columns that its schema has not are texts."""
+    kinds = {column.name: column.kind for column in schema.columns}
+    required = [column.name for column in schema.columns if column.required]
     names = dict.fromkeys([*required, *(name for row in rows for name in row)])
-    return {name: [row.get(name) for row in rows] for name in names}
+    return {
+        name: values_as_cells(kinds.get(name, ColumnKind.TEXT), [row.get(name) for row in rows])
+        for name in names
+    }
 
 
 def write_observation(

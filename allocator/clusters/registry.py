@@ -20,7 +20,13 @@ def _kubernetes() -> ClusterAdapter:
     return KubernetesCluster()
 
 
-CLUSTERS: Mapping[str, MakeAdapter] = {"kubernetes": _kubernetes}
+def _slurm() -> ClusterAdapter:
+    from allocator.clusters.slurm.adapter import SlurmAdapter
+
+    return SlurmAdapter()
+
+
+CLUSTERS: Mapping[str, MakeAdapter] = {"kubernetes": _kubernetes, "slurm": _slurm}
 
 
 def _load(point: EntryPoint) -> MakeAdapter:

@@ -28,6 +28,7 @@ from waiting import gone, wait_for
 
 REQUIRED_PACKAGES = ("slurmctld", "slurmd", "slurm-client")
 PROGRAMS = ("slurmctld", "slurmd", "squeue", "scontrol", "sbatch", "scancel", "sinfo", "setpriv")
+CLIENTS = ("squeue", "scontrol", "sinfo", "sbatch", "scancel", "sacctmgr")
 PATIENCE_S = 60.0
 CALL_S = 60.0
 LIVE_STATES = "RUNNING,SUSPENDED,COMPLETING,CONFIGURING,STAGE_OUT,STOPPED"
@@ -120,6 +121,9 @@ class SlurmCluster:
         self.nodes = nodes
         self.folder = Path(tempfile.mkdtemp(prefix="slurm-", dir="/tmp"))
         self.folder.chmod(0o755)
+        path = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
+        # in which Slurm's commands speak to this cluster
+        self.environment = {**os.environ, "SLURM_CONF": str(self.conf), "PATH": path}
         self.node_names = [name for group in nodes for name in group.names]
         self._lua, self._config, self._timeout_s = lua, config, slurmd_timeout_s
         self._daemons: dict[str, subprocess.Popen[bytes]] = {}
@@ -128,12 +132,6 @@ class SlurmCluster:
     def conf(self) -> Path:
         """slurm.conf, for SLURM_CONF."""
         return self.folder / "etc" / "slurm.conf"
-
-    @property
-    def environment(self) -> dict[str, str]:
-        """The environment in which Slurm's commands speak to this cluster."""
-        path = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
-        return {**os.environ, "SLURM_CONF": str(self.conf), "PATH": path}
 
     def __enter__(self) -> SlurmCluster:
         self._write_files()
@@ -213,7 +211,7 @@ class SlurmCluster:
         """End jobs, nodes and the controller."""
         if "slurmctld" in self._daemons:
             with suppress(subprocess.SubprocessError):
-                self._end_jobs()
+                self.end_jobs()
         for name in [*self._daemons][::-1]:
             self.kill(name, signal.SIGTERM)
         for pid in self.steps():
@@ -244,6 +242,17 @@ class SlurmCluster:
             check=is_checked,
         )
 
+    def commands_as(self, user: str) -> Path:
+        """A folder for PATH, in which Slurm's commands are run by another user."""
+        folder = self.folder / f"commands-of-{user}"
+        folder.mkdir(exist_ok=True)
+        for name in CLIENTS:
+            real = shutil.which(name, path=self.environment["PATH"])
+            become = f"setpriv --reuid={user} --regid=nogroup --clear-groups"
+            (folder / name).write_text(f'#!/bin/sh\nexec {become} {real} "$@"\n')
+            (folder / name).chmod(0o755)
+        return folder
+
     def submit(self, *options: str, wrap: str = "sleep 600", user: str = "") -> str:
         """Submit a batch job without an output file; return its id."""
         argv = ("sbatch", "--parsable", "--output=/dev/null", *options, "--wrap", wrap)
@@ -264,6 +273,12 @@ class SlurmCluster:
         found = re.findall(r"JOB_GRES=gpu(?::[^:\s]+)?:(\d+)", shown)
         return sum(map(int, found))
 
+    def reset(self) -> None:
+        """End all jobs, and take all nodes into service again."""
+        self.end_jobs()
+        for name in self.node_names:
+            self.call("scontrol", "update", f"NodeName={name}", "State=RESUME")
+
     def _start(self, name: str, *argv: str) -> None:
         with open(self.folder / "log" / f"{name}.out", "ab") as log:
             self._daemons[name] = subprocess.Popen(
@@ -283,7 +298,8 @@ class SlurmCluster:
         shown = self.call("sinfo", "-h", "-N", "-t", "idle,mix,alloc", "-o", "%N").stdout
         return set(shown.split()) >= set(self.node_names)
 
-    def _end_jobs(self) -> None:
+    def end_jobs(self) -> None:
+        """End all jobs, and wait until their GPUs are free."""
         ids = self.run("squeue", "-h", "-o", "%A").split()
         if ids:
             self.call("scancel", "--full", "--signal=KILL", *dict.fromkeys(ids))

@@ -1,0 +1,36 @@
+"""Slurm behind the seam of clusters: look at it, and write plans as a script for its operator."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from allocator.clusters.adapter import (
+    ClusterCapabilities,
+    ClusterView,
+    ObserveRequest,
+    PlannedJob,
+)
+from allocator.clusters.slurm.answers import ask_slurm, read_answers
+from allocator.clusters.slurm.observe import observe_slurm
+from allocator.clusters.slurm.script import write_script
+from allocator.clusters.slurm.settings import read_settings
+
+SCRIPT = "slurm.sh"
+
+
+class SlurmAdapter:
+    """Observe a Slurm by its commands, and write plans as a script of `scontrol`.
+
+    A running job gets another size by being requeued, held, changed and released.
+    """
+
+    capabilities = ClusterCapabilities(pins_nodes=True)
+
+    def observe(self, request: ObserveRequest) -> ClusterView:
+        settings = read_settings(request.settings)
+        answers = ask_slurm() if request.answers is None else read_answers(request.answers)
+        return observe_slurm(answers, settings)
+
+    def commands(self, jobs: Sequence[PlannedJob], details: Mapping[str, Any]) -> Mapping[str, str]:
+        return {SCRIPT: write_script(jobs, details)}
