@@ -12,7 +12,7 @@ from slurm_looks import Recorded, look, number
 from allocator.clusters.adapter import ClusterUnreachable
 from allocator.clusters.folder import build_snapshot
 from allocator.clusters.slurm.gres import count_gpus
-from allocator.clusters.slurm.hostlists import expand_hosts, expand_numbers
+from allocator.clusters.slurm.name_lists import expand_names, expand_numbers
 from allocator.domain.rules.snapshot_rules import validate
 from allocator.errors import UsageError
 
@@ -354,8 +354,8 @@ def test_settings_that_make_no_sense(
 
 
 def test_texts_of_slurm() -> None:
-    """Host lists, task lists and GRES in the forms that versions write."""
-    assert expand_hosts("a,b[01-03,7]x") == ["a", "b01x", "b02x", "b03x", "b7x"]
+    """Lists of names, task lists and GRES in the forms that versions write."""
+    assert expand_names("a,b[01-03,7]x") == ["a", "b01x", "b02x", "b03x", "b7x"]
     assert expand_numbers("0-6:3,9") == [0, 3, 6, 9]
     assert dict(count_gpus("gpu:1g.5gb:7(S:0),gpu:a100:1")) == {"1g.5gb": 7, "a100": 1}
     assert dict(count_gpus("gres:gpu:2")) == dict(count_gpus("gres/gpu=2")) == {"gpu": 2}

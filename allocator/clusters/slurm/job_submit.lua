@@ -1,7 +1,7 @@
 -- job_submit plugin: jobs that the allocator decides about arrive held, and only operators release
 -- them or change their size. All other jobs are Slurm's, as before.
 --
--- Put it beside slurm.conf as job_submit.lua, add JobSubmitPlugins=lua to slurm.conf, and run
+-- Put it into the folder of slurm.conf as job_submit.lua, add JobSubmitPlugins=lua to slurm.conf, and run
 -- scontrol reconfigure.
 
 -- GPU jobs of these partitions are held, whatever they say: local PARTITIONS = { a100 = true }

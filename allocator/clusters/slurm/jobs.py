@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from allocator.clusters.slurm.gres import GpuRequest, count_gpus, read_request
-from allocator.clusters.slurm.hostlists import expand_hosts, expand_numbers
+from allocator.clusters.slurm.name_lists import expand_names, expand_numbers
 from allocator.clusters.slurm.shapes import (
     Record,
     read_integer,
@@ -190,7 +190,7 @@ def _read_allocation(record: Record) -> dict[str, dict[str, int]]:
     details = record.get("gres_detail")
     if not isinstance(details, list) or not details:
         return {}
-    nodes = expand_hosts(read_text(record, "nodes"))
+    nodes = expand_names(read_text(record, "nodes"))
     if len(nodes) != len(details):
         return {}
     held = {node: dict(count_gpus(str(text))) for node, text in zip(nodes, details, strict=True)}

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from allocator.clusters.slurm.gres import count_gpus, shares_in_use
-from allocator.clusters.slurm.hostlists import expand_hosts
+from allocator.clusters.slurm.name_lists import expand_names
 from allocator.clusters.slurm.shapes import Record, read_text, read_words
 
 DOWN = frozenset(
@@ -149,7 +149,7 @@ def reserved_nodes(
         if end is not None and end <= now_s:
             continue
         if start is None or start <= now_s + soon_s:
-            taken |= dict.fromkeys(expand_hosts(one.get("Nodes", "").replace("(null)", "")), name)
+            taken |= dict.fromkeys(expand_names(one.get("Nodes", "").replace("(null)", "")), name)
         else:
             notes.append(
                 f"reservation {name} begins in {start - now_s:.0f} s on {one.get('Nodes', '')}:"

@@ -11,12 +11,12 @@ BRACKET = re.compile(r"\[([^\]]*)\]")
 MOST_NUMBERS = 1_000_000  # of one range; more is no list of nodes or tasks
 
 
-def expand_hosts(text: str) -> list[str]:
-    """Return the names of a host list, in its order.
+def expand_names(text: str) -> list[str]:
+    """Return the names of a list of names, in its order.
 
     Examples
     --------
-    >>> expand_hosts("n[1-2,08-09],r[1-2]c3")
+    >>> expand_names("n[1-2,08-09],r[1-2]c3")
     ['n1', 'n2', 'n08', 'n09', 'r1c3', 'r2c3']
     """
     names: list[str] = []
