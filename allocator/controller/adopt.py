@@ -39,6 +39,7 @@ from allocator.queue.database.connection import QueueDatabase
 from allocator.queue.database.schema import allocations, jobs
 from allocator.queue.jobs import purged_names
 from allocator.queue.jobs.states import NOTHING, waiting_state
+from allocator.queue.node_space import format_parts
 from allocator.queue.observations import RecordedAllocation
 
 HOLDER, TTL_S = "allocator queue adopt", 60.0
@@ -283,6 +284,11 @@ class _Adoption:
         if mark is not None:
             self._end_allocation(connection, row, mark, "lost", self.now_s)
         order = one.order
+        given = [
+            {name: value for name, value in part.items() if value is not None}
+            for part in order.get("nodes", ())
+        ]
+        nodes = format_parts(given)
         phase = (
             "stopping"
             if (one.folder / STOP).exists()
@@ -301,6 +307,7 @@ class _Adoption:
                 ordered_s=self.now_s,
                 work_at_start=order["remaining_work"],
                 running_s=self.now_s if phase == "running" else None,
+                nodes=nodes,
             )
         )
         _update_job(
@@ -313,6 +320,7 @@ class _Adoption:
             want_pool=order["pool"],
             want_gpus=order["gpus"],
             want_host="",
+            want_nodes=nodes,
             want_generation=0,
             retry_at_s=None,
             first_started_s=self.now_s if row.first_started_s is None else row.first_started_s,

@@ -21,13 +21,14 @@ import numpy as np
 from allocator.controller.options import GRACE_S
 from allocator.domain.allocation import Allocation
 from allocator.domain.plan import Plan
-from allocator.domain.problem import Problem
+from allocator.domain.problem import Placements, Problem, State
 from allocator.engine.decision import Decision, decide_round
-from allocator.engine.results import build_result
+from allocator.engine.results import build_result, node_lists
 from allocator.errors import AllocatorError, NoPlanInTime
 from allocator.io.plans import to_json
 from allocator.loop.gpu_places import find_unmoved_jobs
 from allocator.policies.memory import LookAheadPlans, Memory
+from allocator.queue.node_space import format_parts
 from allocator.queue.round_journal import Want
 from allocator.solvers.base import SolveLimits
 
@@ -125,7 +126,8 @@ def compute_wants(problem: Problem, plan: Allocation) -> tuple[dict[str, Want], 
     """Return what a plan wants of jobs, by job_id, and how many jobs it changes.
 
     A job that runs on GPUs of another job, and shall have as many GPUs of the same pool without it,
-    has to move, unless the other job does (loop/gpu_places.py).
+    has to move, unless the other job does (loop/gpu_places.py). A job that keeps its GPUs and whose
+    nodes are unknown keeps unknown nodes.
     """
     jobs, all_jobs = problem.jobs, np.arange(len(problem.jobs))
     keeps_pool_and_size = (plan.pool == jobs.pool) & (plan.gpus == jobs.gpus)
@@ -138,15 +140,25 @@ def compute_wants(problem: Problem, plan: Allocation) -> tuple[dict[str, Want], 
             np.where(jobs.primary < 0, all_jobs, jobs.primary),
         )
     has_to_move = keeps_pool_and_size & ~stays
+    before, nodes = _node_texts(problem, problem.placements), _node_texts(problem, plan.places)
+    for j in np.flatnonzero(stays & (jobs.state == State.RUNNING)).tolist():
+        nodes[j] = nodes[j] if before[j] else ""
+    has_other_nodes = np.array(before, dtype=object) != np.array(nodes, dtype=object)
     return {
         jobs.job_id[j]: Want(
             problem.pools.pool[int(plan.pool[j])],
             int(plan.gpus[j]),
             jobs.job_id[int(plan.primary[j])] if plan.primary[j] >= 0 else "",
             bool(has_to_move[j]),
+            nodes[j],
         )
         for j in np.flatnonzero(plan.pool >= 0).tolist()
-    }, int((~stays).sum())
+    }, int((~stays | has_other_nodes).sum())
+
+
+def _node_texts(problem: Problem, places: Placements) -> list[str]:
+    """Return the nodes of each job as the queue stores them, (J,)."""
+    return [format_parts(parts or ()) for parts in node_lists(problem, places)]
 
 
 def format_plan(of: Plan) -> str:

@@ -37,8 +37,10 @@ from allocator.loop.executor import (
     Clock,
     ColocatedAllocation,
     Executor,
+    NodePart,
     Observation,
     Order,
+    Phase,
     StaleOrder,
     WrongState,
 )
@@ -57,6 +59,7 @@ from allocator.queue.database.bulk import query
 from allocator.queue.database.connection import QueueDatabase
 from allocator.queue.database.schema import ACTIVE, rounds
 from allocator.queue.jobs import periodic, purged_names
+from allocator.queue.node_space import parse_parts
 from allocator.queue.observations import StateChange
 
 T = TypeVar("T")
@@ -184,6 +187,7 @@ class QueueCluster:
         ended = any(one.phase != "running" for one in seen)
         due = self._is_round_due(now, ended)
         self._record_observations(seen, due)
+        self._lose_on_down_nodes()
         if due and ended:
             due = self._is_round_due(now, ended)  # perhaps no job is left
         if not due:
@@ -231,6 +235,29 @@ class QueueCluster:
         with self.store.write() as connection:
             recorded = self._write_observations(connection, seen, progress)
         self._acknowledge(seen, recorded)
+
+    def _lose_on_down_nodes(self) -> None:
+        """Record as lost what the executor has not ended itself on nodes that are down.
+
+        The executor is told to stop it first. So it cannot start again there once its job has got
+        other GPUs.
+        """
+        with self.store.read() as connection:
+            if not allocations.is_any_on_down_nodes(connection):
+                return
+        token = self.lease_holder.token
+        with self.store.write() as connection:
+            stops = allocations.order_stops_on_down_nodes(connection, token, self.clock.now())
+        told = [
+            one
+            for one in stops
+            if self._command_executor("stop", self.executor.stop, one.job_id, one.generation, token)
+        ]
+        seen = {(one.job_id, one.generation): one for one in self._observe_executor()}
+        ends = [_end_on_down_node(one, seen, self.clock.now()) for one in told]
+        with self.store.write() as connection:
+            recorded = self._write_observations(connection, ends, False)
+        self._log_ended(recorded.changes, recorded.news)
 
     def _write_observations(
         self, connection: Connection, seen: Sequence[Observation], progress: bool
@@ -369,6 +396,7 @@ class QueueCluster:
         return (
             newest,
             tuple(cluster_tables.gpus(connection).items()),
+            cluster_tables.count_node_changes(connection),
             tuple(sorted(self._read_capacity().items())),
         )
 
@@ -614,13 +642,14 @@ class QueueCluster:
             and one.allocation.job_id not in given
         ]
 
-    def _command_executor(self, name: str, verb: Callable[..., None], *arguments: Any) -> None:
-        """Call the executor once. What it cannot do now is repeated at the next poll.
+    def _command_executor(self, name: str, verb: Callable[..., None], *arguments: Any) -> bool:
+        """Call the executor once, and return whether it did what it was told.
 
-        Raises LeaseLost and WrongState.
+        What it cannot do now is repeated at the next poll. Raises LeaseLost and WrongState.
         """
         try:
             verb(*arguments)
+            return True
         except NotNow as error:
             self.log.event("not_now", call=name, detail=str(error))
         except StaleOrder as error:
@@ -633,6 +662,21 @@ class QueueCluster:
             ) from error
         except OSError as error:
             self.log.event("executor_failed", call=name, detail=f"{type(error).__name__}: {error}")
+        return False
+
+
+def _end_on_down_node(
+    one: allocations.Allocation, seen: Mapping[tuple[str, int], Observation], now_s: float
+) -> Observation:
+    """Return the observed end of an allocation, or else that it is lost with its node."""
+    known = seen.get((one.job_id, one.generation))
+    if known is not None and known.phase != Phase.RUNNING:
+        return known
+    nodes = " ".join(map(str, parse_parts(one.nodes)))
+    work = 0.0 if known is None else known.work_done
+    return Observation(
+        one.job_id, one.generation, now_s, Phase.LOST, work, f"a node of it is down: {nodes}"
+    )
 
 
 def _build_order(start: allocations.Start, token: int) -> Order:
@@ -650,6 +694,7 @@ def _build_order(start: allocations.Start, token: int) -> Order:
         start.workdir,
         None if start.colocated_job is None else ColocatedAllocation(*start.colocated_job),
         start.first_generation,
+        tuple(NodePart(*part) for part in parse_parts(a.nodes)),
     )
 
 
@@ -659,12 +704,31 @@ def _has_unmet_wants(connection: Connection) -> bool:
 
 
 def _limit_to_capacity(snapshot: Snapshot, capacity: Mapping[str, int]) -> Snapshot:
-    """Return the snapshot with no more GPUs than are available."""
+    """Return the snapshot with no more GPUs than are available.
+
+    Where a pool has nodes, those that are missing are taken to be on nodes without jobs, the last
+    ones first.
+    """
     pools = snapshot.tables["pools.csv"]
     there = np.array([capacity.get(pool, np.inf) for pool in pools.columns["pool"]])
-    return snapshot.with_columns(
-        "pools.csv", gpus=np.minimum(np.asarray(pools.columns["gpus"]), there)
-    )
+    gpus = np.asarray(pools.columns["gpus"])
+    short = dict(zip(pools.columns["pool"], (gpus - there).tolist(), strict=True))
+    snapshot = snapshot.with_columns("pools.csv", gpus=np.minimum(gpus, there))
+    nodes = snapshot.tables.get("nodes.csv")
+    if nodes is None or max(short.values()) <= 0:
+        return snapshot
+    size = np.asarray(nodes.columns["gpus"]).copy()
+    placed = snapshot.tables.get("placements.csv")
+    busy = set() if placed is None else set(placed.columns["node"])
+    cells = zip(nodes.texts("node"), nodes.texts("pool"), nodes.texts("state"), strict=True)
+    order = [
+        (name in busy, -n, pool) for n, (name, pool, state) in enumerate(cells) if state == "up"
+    ]
+    for _, n, pool in sorted(order):
+        missing = max(0.0, min(short.get(pool, 0.0), size[-n]))
+        size[-n] -= missing
+        short[pool] -= missing
+    return snapshot.with_columns("nodes.csv", gpus=size)
 
 
 def _describe_left_alone(names: frozenset[str]) -> str:

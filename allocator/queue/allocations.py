@@ -27,6 +27,7 @@ from sqlalchemy import Connection
 from allocator.queue import cluster_tables, lease
 from allocator.queue.database.bulk import execute_many, query, query_of
 from allocator.queue.database.schema import OPEN
+from allocator.queue.node_space import NodeSpace, parse_parts
 from allocator.queue.pair_starts import (
     ColocatedJob,
     Colocations,
@@ -40,7 +41,8 @@ class Allocation(NamedTuple):
     """GPUs that were given to one job: one row of the table, known by (job_id, generation).
 
     `host` names the primary job on whose GPUs this job runs; it is "" where the job holds its own
-    GPUs. `since_s` has the meaning of `Held.since_s` (holdings.py). Times are seconds on the clock
+    GPUs. `since_s` has the meaning of `Held.since_s` (holdings.py). `nodes` is the text of
+    node_space.py; "" where the pool has no nodes. Times are seconds on the clock
     of the queue, and work is in the job's unit.
     """
 
@@ -60,6 +62,7 @@ class Allocation(NamedTuple):
     detail: str
     host: str
     since_s: float | None
+    nodes: str = ""
 
 
 _COLUMNS = ", ".join(f"a.{name}" for name in Allocation._fields)
@@ -76,13 +79,18 @@ _STARTS = (
 _UNWANTED = (
     f"SELECT a.job_id, a.generation, j.want_pool <> '' AND j.request = '' {_JOINED} "
     f"WHERE a.phase IN {OPEN} AND a.phase IN ('ordered', 'running') AND (j.request <> '' "
-    "OR j.want_pool <> a.pool OR j.want_gpus <> a.gpus OR a.generation < j.want_generation)"
+    "OR j.want_pool <> a.pool OR j.want_gpus <> a.gpus OR j.want_nodes <> a.nodes "
+    "OR a.generation < j.want_generation)"
 )
 _WANTING = (
-    "SELECT job_id, generation, version, want_pool, want_gpus, want_host, remaining_work "
-    "FROM jobs WHERE state IN ('queued', 'paused') AND want_gpus > 0 "
+    "SELECT job_id, generation, version, want_pool, want_gpus, want_host, want_nodes, "
+    "remaining_work, cpus_per_gpu, host_memory_gb_per_gpu FROM jobs "
+    "WHERE state IN ('queued', 'paused') AND want_gpus > 0 "
     "AND (retry_at_s IS NULL OR retry_at_s <= ?) ORDER BY seq"
 )
+
+
+_DOWN = "SELECT node FROM nodes WHERE state = 'down'"
 
 
 class _WantingJob(NamedTuple):
@@ -94,7 +102,10 @@ class _WantingJob(NamedTuple):
     want_pool: str
     want_gpus: int
     want_host: str
+    want_nodes: str
     remaining_work: float
+    cpus_per_gpu: float | None
+    host_memory_gb_per_gpu: float | None
 
 
 @dataclass(frozen=True)
@@ -177,6 +188,38 @@ def order_stops(connection: Connection, token: int, now_s: float) -> list[Alloca
     return list_open_allocations(connection, ("stopping",))
 
 
+def is_any_on_down_nodes(connection: Connection) -> bool:
+    """Return whether an open allocation has GPUs of a node that is down."""
+    return bool(_find_on_down_nodes(connection))
+
+
+def _find_on_down_nodes(connection: Connection) -> list[Allocation]:
+    down = {row[0] for row in query(connection, _DOWN)}
+    if not down:
+        return []
+    return [
+        one
+        for one in list_open_allocations(connection)
+        if not down.isdisjoint(part.node for part in parse_parts(one.nodes))
+    ]
+
+
+def order_stops_on_down_nodes(connection: Connection, token: int, now_s: float) -> list[Allocation]:
+    """Order the stop of every open allocation on a node that is down, and return all of them.
+
+    Their jobs have lost what they hold there. Raises LeaseLost if the token is not the current one.
+    """
+    lease.check(connection, token)
+    found = _find_on_down_nodes(connection)
+    execute_many(
+        connection,
+        "UPDATE allocations SET phase = 'stopping', stop_ordered_s = ? "
+        "WHERE job_id = ? AND generation = ? AND phase IN ('ordered', 'running')",
+        [(now_s, one.job_id, one.generation) for one in found],
+    )
+    return found
+
+
 def order_starts(
     connection: Connection, token: int, now_s: float, capacity: Mapping[str, int] | None = None
 ) -> list[Start]:
@@ -208,18 +251,16 @@ def order_starts(
     colocations = Colocations.of(connection)
     new_colocations = colocations.find_exchanges()
     if rows:
-        free_gpus = count_free_gpus(connection, capacity)
+        space = _FreeGpus(connection, capacity)
         gpu_types = cluster_tables.read_gpu_types(connection)
         jobs_to_start = []
         for job in sorted(rows, key=lambda job: job.want_host != ""):  # primary jobs first
             placement = colocations.placement(job.job_id, job.want_host)
             if placement is StartPlacement.WAIT or (
-                placement is StartPlacement.OWN_GPUS
-                and job.want_gpus > free_gpus.get(job.want_pool, 0)
+                placement is StartPlacement.OWN_GPUS and not space.take(job)
             ):
                 continue
             if placement is StartPlacement.OWN_GPUS:
-                free_gpus[job.want_pool] -= job.want_gpus
                 colocations.started.add(job.job_id)
             else:
                 new_colocations.append(
@@ -233,14 +274,48 @@ def order_starts(
     return list_starts(connection)
 
 
+class _FreeGpus:
+    """Free GPUs of pools, and of nodes where pools have nodes."""
+
+    def __init__(self, connection: Connection, capacity: Mapping[str, int] | None) -> None:
+        self._of_pools = count_free_gpus(connection, capacity)
+        self._with_nodes = cluster_tables.read_pools_with_nodes(connection)
+        self._of_nodes = NodeSpace(connection) if self._with_nodes else None
+
+    def take(self, job: _WantingJob) -> bool:
+        """Take what the job wants if it is free; in a pool with nodes a round has to name them.
+
+        The shares of a GPU are counted by the nodes, as a job with a share adds no GPU to a pool
+        if another one has its GPU already.
+        """
+        if job.want_pool not in self._with_nodes:
+            fits = job.want_gpus <= self._of_pools.get(job.want_pool, 0)
+            if fits:
+                self._of_pools[job.want_pool] -= job.want_gpus
+            return fits
+        new = 0 if self._of_nodes is None else self._of_nodes.count_new_gpus(job.want_nodes)
+        if (
+            self._of_nodes is None
+            or not job.want_nodes
+            or new > self._of_pools.get(job.want_pool, 0)
+            or not self._of_nodes.take(job.want_nodes, job.cpus_per_gpu, job.host_memory_gb_per_gpu)
+        ):
+            return False
+        self._of_pools[job.want_pool] -= new
+        return True
+
+
 def count_free_gpus(
     connection: Connection, capacity: Mapping[str, int] | None = None
 ) -> dict[str, int]:
-    """Count the GPUs of each pool that no allocation holds; negative where machines were lost."""
+    """Count the GPUs of each pool that no allocation holds; negative where machines were lost.
+
+    GPUs of nodes count in any state, as jobs on a drained node still hold theirs.
+    """
     held = cluster_tables.held(connection)
     return {
         pool: min(number, (capacity or {}).get(pool, number)) - held.get(pool, 0)
-        for pool, number in cluster_tables.gpus(connection).items()
+        for pool, number in cluster_tables.present_gpus(connection).items()
     }
 
 
@@ -260,7 +335,7 @@ def _open_allocations(
     execute_many(
         connection,
         "INSERT INTO allocations (job_id, generation, pool, gpus, gpu_type, phase, ordered_s, "
-        "work_at_start) VALUES (?, ?, ?, ?, ?, 'ordered', ?, ?)",
+        "work_at_start, nodes) VALUES (?, ?, ?, ?, ?, 'ordered', ?, ?, ?)",
         [
             (
                 job.job_id,
@@ -270,6 +345,7 @@ def _open_allocations(
                 gpu_types[job.want_pool],
                 now_s,
                 job.remaining_work,
+                job.want_nodes,
             )
             for job in found
         ],

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import compress
 from typing import Any
 
@@ -28,6 +29,7 @@ from allocator.queue.database import schema
 from allocator.queue.database.bulk import execute_many, query
 from allocator.queue.database.schema import OPEN, pools
 from allocator.queue.database.values import to_cells, to_sql, values_of
+from allocator.queue.node_space import count_gpus
 
 HOME: Mapping[str, sa.Table] = {
     "pools.csv": pools,
@@ -37,8 +39,10 @@ HOME: Mapping[str, sa.Table] = {
     "sharing.csv": schema.sharing,
     "pauses.csv": schema.pauses,
     "interactive.csv": schema.interactive,
+    "nodes.csv": schema.nodes,
 }
 """Files of a snapshot that the queue keeps, besides jobs.csv."""
+NODE_CHANGES = "node_changes"  # key of the table meta: how often nodes were changed
 UNRATED = "unrated"  # key of the state of a learned rate: its model has no given rate
 Columns = dict[str, list[Any]]  # values by column, as in database/values.py
 _NAMES = {
@@ -48,11 +52,20 @@ _QUERIES = {
     file: f"SELECT {', '.join(names)} FROM {HOME[file].name} ORDER BY position"
     for file, names in _NAMES.items()
 }
-_USED = (
-    f"SELECT pool, SUM(gpus) FROM allocations WHERE phase IN {OPEN} AND host = '' GROUP BY pool "
-    "ORDER BY pool"
+_OWN = (
+    f"FROM allocations a JOIN jobs j ON j.job_id = a.job_id WHERE a.phase IN {OPEN} AND a.host = ''"
 )
+_USED = (
+    f"SELECT a.pool, SUM(a.gpus) {_OWN} AND (a.nodes = '' OR j.gpu_fraction IS NULL) "
+    "GROUP BY a.pool ORDER BY a.pool"
+)
+_SHARES = f"SELECT a.pool, a.nodes {_OWN} AND a.nodes <> '' AND j.gpu_fraction IS NOT NULL"
 _GPUS = "SELECT pool, gpus FROM pools ORDER BY position"
+_PRESENT = (
+    "SELECT p.pool, COALESCE(SUM(n.gpus), p.gpus) FROM pools p LEFT JOIN nodes n ON n.pool = p.pool"
+    " GROUP BY p.pool, p.gpus"
+)
+_LABELS = "SELECT labels FROM nodes ORDER BY position"
 _TYPES = "SELECT pool, gpu_type FROM pools"
 _ESTIMATES = ("model", "gpu_type", "gpus", "work_per_s", "state", "updated_s")
 _ALL_LEARNED = f"SELECT {', '.join(_ESTIMATES)} FROM learned ORDER BY model, gpu_type, gpus"
@@ -76,11 +89,21 @@ def tables(connection: Connection) -> dict[str, Table]:
     for file, columns in given.items():
         if file == "pools.csv" or len(next(iter(columns.values()))):
             out[file] = build_table(file, columns)
+    if "nodes.csv" in out:
+        out["nodes.csv"] = _add_levels(connection, out["nodes.csv"])
     if "rates.csv" not in out and "models.csv" not in out:
         out["rates.csv"] = build_table(
             "rates.csv", {c.name: [] for c in TABLES["rates.csv"].columns if c.required}
         )
     return out
+
+
+def _add_levels(connection: Connection, nodes: Table) -> Table:
+    """Return nodes.csv with a column for each level of the topology besides `rack`."""
+    labels = [json.loads(row[0]) for row in query(connection, _LABELS)]
+    levels = sorted({level for one in labels for level in one})
+    more = {level: [one.get(level, "") for one in labels] for level in levels}
+    return replace(nodes, columns={**nodes.columns, **more})
 
 
 def read_stored_columns(connection: Connection, file: str) -> Columns:
@@ -219,9 +242,9 @@ def store_cluster(connection: Connection, snapshot: Snapshot, problem: Problem) 
         if table is None or not len(table):
             continue
         columns = {
-            name: to_sql(TABLES[file].column(name), cells)
-            for name, cells in table.columns.items()
-            if name in home.c
+            name: to_sql(TABLES[file].column(name), table.columns[name])
+            for name in _NAMES[file]
+            if name in table.columns
         }
         if file == "rates.csv":
             learn(connection, _learned_rows(problem), problem.now_s)
@@ -231,15 +254,45 @@ def store_cluster(connection: Connection, snapshot: Snapshot, problem: Problem) 
             columns["gpus"] = in_force["gpus"]
             if "prices.csv" in snapshot.tables:
                 columns["price_per_gpu_hour"] = in_force["price_per_gpu_hour"]
+        if file == "nodes.csv":
+            columns["state"] = [state or "up" for state in table.texts("state")]
+            columns["labels"] = _labels(problem)
         rows = [
             {"position": i, **dict(zip(columns, row, strict=True))}
             for i, row in enumerate(zip(*columns.values(), strict=True))
         ]
         if rows:
             connection.execute(sa.insert(home), rows)
+    with_nodes = np.flatnonzero(problem.has_nodes).tolist()
+    note_node_change(connection, (problem.pools.pool[p] for p in with_nodes))
     kept = {k: v for k, v in snapshot.config.items() if k != "now_s"}
     put_meta(connection, "config", json.dumps(kept, sort_keys=True, default=str))
     put_meta(connection, "name", snapshot.name)
+
+
+def _labels(problem: Problem) -> list[str]:
+    """Return the labels of each node besides its rack, as the table stores them."""
+    levels = [level for level in problem.levels if level.name != "rack"]
+    return [
+        json.dumps({one.name: one.label[n] for one in levels if one.label[n]}, sort_keys=True)
+        for n in range(len(problem.nodes))
+    ]
+
+
+def note_node_change(connection: Connection, changed: Iterable[str]) -> None:
+    """Set the GPUs of pools whose nodes changed to those of their up nodes, and count the change.
+
+    A controller decides early when that count changes.
+    """
+    up = "SELECT COALESCE(SUM(gpus), 0) FROM nodes WHERE state = 'up' AND pool = ?"
+    rows = [(pool, pool) for pool in sorted(set(changed))]
+    execute_many(connection, f"UPDATE pools SET gpus = ({up}) WHERE pool = ?", rows)
+    put_meta(connection, NODE_CHANGES, str(count_node_changes(connection) + 1))
+
+
+def count_node_changes(connection: Connection) -> int:
+    """Return how often nodes were changed."""
+    return int(get_meta(connection, NODE_CHANGES) or 0)
 
 
 def _learned_rows(problem: Problem) -> Iterator[dict[str, Any]]:
@@ -268,13 +321,32 @@ def refuse_lost_pools(connection: Connection, new: Sequence[str]) -> None:
 
 
 def held(connection: Connection) -> dict[str, int]:
-    """Return the GPUs that open allocations hold, for the pools that have any."""
-    return {row[0]: int(row[1]) for row in query(connection, _USED)}
+    """Return the GPUs that open allocations hold, for the pools that have any.
+
+    A GPU of which several jobs have shares counts once.
+    """
+    out = {row[0]: int(row[1]) for row in query(connection, _USED)}
+    shares: dict[str, list[str]] = {}
+    for pool, text in query(connection, _SHARES):
+        shares.setdefault(pool, []).append(text)
+    for pool, texts in shares.items():
+        out[pool] = out.get(pool, 0) + sum(count_gpus(texts).values())
+    return out
 
 
 def gpus(connection: Connection) -> dict[str, int]:
     """Return how many GPUs of each pool may be used, in the order of the pools."""
     return {row[0]: int(row[1]) for row in query(connection, _GPUS)}
+
+
+def read_pools_with_nodes(connection: Connection) -> set[str]:
+    """Return the pools whose GPUs are on nodes."""
+    return {row[0] for row in query(connection, "SELECT DISTINCT pool FROM nodes")}
+
+
+def present_gpus(connection: Connection) -> dict[str, int]:
+    """Return the GPUs of each pool; those of nodes count in any state."""
+    return {row[0]: int(row[1]) for row in query(connection, _PRESENT)}
 
 
 def used(connection: Connection) -> dict[str, int]:
@@ -295,12 +367,17 @@ def set_gpus(connection: Connection, changes: Mapping[str, int]) -> dict[str, in
     """Change how many GPUs of pools may be used, and return the numbers of all pools.
 
     Jobs that hold more GPUs than that keep them until the next round. Raises UsageError for an
-    unknown pool or a number out of range.
+    unknown pool, one that has nodes, or a number out of range.
     """
     known = gpus(connection)
+    with_nodes = read_pools_with_nodes(connection)
     for pool, number in changes.items():
         if pool not in known:
             raise UsageError(f"the queue has no pool {quote(pool)}{did_you_mean(pool, known)}")
+        if pool in with_nodes:
+            raise UsageError(
+                f"pool {quote(pool)} has the GPUs of its nodes; `allocator queue node` changes them"
+            )
         if isinstance(number, bool) or number != int(number) or not 0 <= number <= MOST_GPUS:
             raise UsageError(f"{number} GPUs: not a whole number from 0 to {MOST_GPUS}")
         connection.execute(sa.update(pools).where(pools.c.pool == pool).values(gpus=int(number)))

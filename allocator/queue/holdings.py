@@ -57,6 +57,7 @@ class Held(NamedTuple):
     want_pool: str
     want_gpus: int
     want_host: str
+    want_nodes: str
     received: str
     updated_s: float
 
@@ -107,6 +108,7 @@ _OF_JOB = (
     "want_pool",
     "want_gpus",
     "want_host",
+    "want_nodes",
     "received",
     "updated_s",
 )

@@ -33,10 +33,11 @@ from allocator.queue.holdings import Held, held, read_secondaries, write
 # CROSS JOIN: SQLite begins with the colocations, which are few
 _WANTED = "SELECT job_id, want_host FROM jobs WHERE want_host <> ''"
 _MEMBERS = (
-    "SELECT j.job_id, j.state, j.request, j.want_pool, j.want_gpus, j.want_host,"
+    "SELECT j.job_id, j.state, j.request, j.want_pool, j.want_gpus, j.want_nodes, j.want_host,"
     " j.want_generation, COALESCE(a.generation, 0), COALESCE(a.phase, ''), COALESCE(a.pool, ''),"
-    " COALESCE(a.gpus, 0), COALESCE(a.host, '') FROM jobs j LEFT JOIN allocations a ON a.job_id ="
-    f" j.job_id AND a.phase IN {OPEN} WHERE j.job_id IN ({{names}})"
+    " COALESCE(a.gpus, 0), COALESCE(a.nodes, ''), COALESCE(a.host, '') FROM jobs j"
+    f" LEFT JOIN allocations a ON a.job_id = j.job_id AND a.phase IN {OPEN}"
+    " WHERE j.job_id IN ({names})"
 )
 _COLOCATED = (
     "SELECT g.job_id, g.generation, g.phase, h.job_id, h.generation FROM allocations g CROSS JOIN"
@@ -70,26 +71,29 @@ class _ColocatedMember(NamedTuple):
     request: str
     want_pool: str
     want_gpus: int
+    want_nodes: str
     want_host: str
     want_generation: int
     generation: int
     phase: str
     pool: str
     gpus: int
+    nodes: str
     host: str
 
     @property
-    def wanted(self) -> tuple[str, int] | None:
-        """The pool and GPUs that are wanted of the job; None: nothing."""
+    def wanted(self) -> tuple[str, int, str] | None:
+        """The pool, GPUs and nodes that are wanted of the job; None: nothing."""
         fine = self.request == "" and self.state in ("queued", "paused", "running")
-        return (self.want_pool, self.want_gpus) if fine and self.want_gpus else None
+        wanted = self.want_pool, self.want_gpus, self.want_nodes
+        return wanted if fine and self.want_gpus else None
 
     @property
     def is_wanted(self) -> bool:
         """Whether the open allocation meets the want."""
         return (
             self.phase in ("ordered", "running")
-            and self.wanted == (self.pool, self.gpus)
+            and self.wanted == (self.pool, self.gpus, self.nodes)
             and self.generation >= self.want_generation
         )
 

@@ -11,7 +11,7 @@ from typing import Any
 from allocator.domain.records import Job as JobRecord, values_of_record
 from allocator.domain.snapshot import Snapshot
 from allocator.problem import Problem, as_problem
-from allocator.queue import cluster_tables, lease, round_journal, snapshot
+from allocator.queue import cluster_tables, lease, nodes, round_journal, snapshot
 from allocator.queue.database.connection import WAIT_S, QueueDatabase, create_queue, open_queue
 from allocator.queue.jobs import verbs
 from allocator.queue.jobs.submit import PLACE, Submission, Submitted, build_submission, submit
@@ -383,6 +383,84 @@ class Queue:
         """
         with self.store.write() as connection:
             return cluster_tables.set_gpus(connection, changes)
+
+    def nodes(self) -> list[dict[str, Any]]:
+        """Return the nodes with what jobs hold of them.
+
+        Returns
+        -------
+        list of dict
+            The columns of nodes.csv, `labels` by level, `used` GPUs, and the names of `jobs`.
+        """
+        with self.store.read() as connection:
+            return nodes.read_nodes(connection)
+
+    def add_nodes(self, *names: str, **values: Any) -> list[str]:
+        """Add nodes that are alike.
+
+        Parameters
+        ----------
+        *names : str
+            Their names.
+        **values
+            `pool`, `gpus`, and perhaps `state`, `cpus`, `host_memory_gb`, and `labels` by level.
+
+        Returns
+        -------
+        list of str
+            The nodes that were not there before.
+
+        Raises
+        ------
+        UsageError
+            If a value is not valid, or a node of that name has other values.
+        """
+        with self.store.write() as connection:
+            return nodes.add_nodes(connection, names, values)
+
+    def change_nodes(self, *names: str, **values: Any) -> list[str]:
+        """Change nodes, all or none; drain them with state="drain".
+
+        Parameters
+        ----------
+        *names : str
+            Their names.
+        **values
+            `state`, `gpus`, `cpus`, `host_memory_gb`, or `labels` by level.
+
+        Returns
+        -------
+        list of str
+            The nodes that are different now.
+
+        Raises
+        ------
+        UsageError
+            For an unknown node, or a value that is not valid.
+        """
+        with self.store.write() as connection:
+            return nodes.change_nodes(connection, names, values)
+
+    def remove_nodes(self, *names: str) -> list[str]:
+        """Remove nodes, all or none.
+
+        Parameters
+        ----------
+        *names : str
+            Their names.
+
+        Returns
+        -------
+        list of str
+            Their names.
+
+        Raises
+        ------
+        UsageError
+            For an unknown node, or one of which jobs hold GPUs.
+        """
+        with self.store.write() as connection:
+            return nodes.remove_nodes(connection, names)
 
     def configure(self, **settings: Any) -> dict[str, Any]:
         """Change settings of config.toml.

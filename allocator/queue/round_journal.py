@@ -46,13 +46,15 @@ class Want(NamedTuple):
     """What a job shall hold.
 
     `primary` is the job on whose GPUs it shall run, "" for its own GPUs. `has_to_move`: it shall
-    have other GPUs than now, even if pool and size are the same.
+    have other GPUs than now, even if pool and size are the same. `nodes` is the text of
+    node_space.py, "" where the pool has no nodes.
     """
 
     pool: str
     gpus: int
     primary: str = ""
     has_to_move: bool = False
+    nodes: str = ""
 
 
 NOTHING = Want("", 0)
@@ -60,8 +62,8 @@ _JSON = ("options", "seconds")
 _NUMBER = sa.select(sa.func.coalesce(sa.func.max(rounds.c.number), 0))
 _APPEND = sa.insert(rounds)
 _WANTS = (
-    "SELECT job_id, want_pool, want_gpus, want_host, want_generation, generation, request FROM jobs"
-    " WHERE state IN ('queued', 'paused', 'running')"
+    "SELECT job_id, want_pool, want_gpus, want_host, want_generation, want_nodes, generation,"
+    " request FROM jobs WHERE state IN ('queued', 'paused', 'running')"
 )
 _LIGHT = [c for c in rounds.c if c.name not in ("snapshot", "plan")]
 
@@ -111,13 +113,14 @@ def _write_wants(connection: Connection, wants: Mapping[str, Want], at_s: float)
         want = wants.get(job_id, NOTHING) if request == "" else NOTHING
         if want.gpus < 1:
             want = NOTHING
-        after = [want.pool, int(want.gpus), want.primary, generation + 1 if want.has_to_move else 0]
+        newest = generation + 1 if want.has_to_move else 0
+        after = [want.pool, int(want.gpus), want.primary, newest, want.nodes]
         if after != before:
             changed.append((*after, at_s, job_id))
     execute_many(
         connection,
         "UPDATE jobs SET want_pool = ?, want_gpus = ?, want_host = ?, want_generation = ?, "
-        "version = version + 1, updated_s = ? WHERE job_id = ?",
+        "want_nodes = ?, version = version + 1, updated_s = ? WHERE job_id = ?",
         changed,
     )
 

@@ -35,6 +35,7 @@ from allocator.domain.schema.columns import (
     INTERVAL_S,
     JOBS,
     OVER_TIME,
+    PLACEMENTS,
     RECEIVED,
 )
 from allocator.domain.schema.texts import Cells
@@ -46,6 +47,7 @@ from allocator.queue.database.schema import ACTIVE, OPEN, OWNED, allocations, jo
 from allocator.queue.database.values import to_cells, to_sql, value_of
 from allocator.queue.jobs import purged_names, sessions
 from allocator.queue.jobs.submit import OF_JOBS, Submission, next_time
+from allocator.queue.node_space import format_parts, parse_parts
 
 LEAST_SHARE = 1e-6  # least share of its work that a job has left until it ends
 UNIX = 1e9  # times below this are not unix seconds
@@ -67,7 +69,7 @@ _STATE = (
     "submitted_s",
     "retry_at_s",
 )
-_HELD = ("pool", "gpus", "gpu_type", "phase", "running_s", "host", "since_s")
+_HELD = ("pool", "gpus", "gpu_type", "phase", "running_s", "host", "since_s", "nodes")
 _ACTIVE = (
     f"SELECT {', '.join(f'j.{n}' for n in _STATE)}, {', '.join(f'a.{n}' for n in _HELD)},"
     " COALESCE(a.work_at_start - a.work_done, j.remaining_work) FROM jobs j LEFT JOIN allocations"
@@ -127,6 +129,7 @@ def build_snapshot(connection: Connection, now_s: float) -> Snapshot:
     tables = {
         JOBS.file: Table.of(JOBS, ordered),
         **_build_received(c, held_s.tolist()),
+        **_build_placements(c["job_id"], c["nodes"], holds),
         **cluster_tables.tables(connection),
     }
     config = {**OVER_TIME, **cluster_tables.config(connection), "now_s": now_s}
@@ -227,6 +230,27 @@ def _build_received(c: Mapping[str, Sequence[Any]], held_s: Sequence[float]) -> 
     ids, kinds, numbers = map(list, zip(*cells, strict=True))
     columns: dict[str, Cells] = {"job_id": ids, "gpu_type": kinds, "seconds": _floats(numbers)}
     return {RECEIVED.file: Table(RECEIVED.file, columns, range(2, len(cells) + 2))}
+
+
+def _build_placements(
+    names: Sequence[str], nodes: Sequence[str], holds: Sequence[bool]
+) -> dict[str, Table]:
+    """Return placements.csv, or nothing if no nodes of a job that holds GPUs are known."""
+    rows = [
+        (name, part.node, part.gpus, part.gpu)
+        for name, text in compress(zip(names, nodes, strict=True), holds)
+        for part in parse_parts(text or "")
+    ]
+    if not rows:
+        return {}
+    job_id, node, gpus, gpu = map(list, zip(*rows, strict=True))
+    columns: dict[str, Cells] = {
+        "job_id": job_id,
+        "node": node,
+        "gpus": _floats(gpus),
+        "gpu": _floats(gpu),
+    }
+    return {PLACEMENTS.file: Table.of(PLACEMENTS, columns)}
 
 
 def _build_finished(connection: Connection, models: Sequence[str]) -> dict[str, Table]:
@@ -330,19 +354,21 @@ def load(
     last = purged_names.read_forgotten_generations(connection, problem.jobs.job_id)
     table = snapshot.tables["jobs.csv"]
     nothing = [""] * len(table)
+    placed = _placed_nodes(problem)
     owned = {name: to_sql(JOBS.column(name), table.columns.get(name, nothing)) for name in OWNED}
     for part in range(0, len(problem.jobs), PART):
         connection.execute(
             sa.insert(jobs),
             [
-                _job(owned, problem, j, shift, last)
+                _job(owned, problem, j, shift, last, placed)
                 for j in range(part, min(part + PART, len(problem.jobs)))
             ],
         )
     running = np.flatnonzero(problem.jobs.state == State.RUNNING).tolist()
     if running:
         connection.execute(
-            sa.insert(allocations), [_allocation(problem, j, shift, last) for j in running]
+            sa.insert(allocations),
+            [_allocation(problem, j, shift, last, placed) for j in running],
         )
     secondaries = np.flatnonzero(problem.jobs.primary >= 0).tolist()
     if secondaries:
@@ -417,8 +443,6 @@ def describe_unkept(snapshot: Snapshot) -> tuple[str, ...]:
     """Return warnings that name the parts of a snapshot that a queue does not keep."""
     words = {
         "prices.csv": "the prices and GPUs in force now are kept, later rows are not",
-        "nodes.csv": "pools have the GPUs of their up nodes; the nodes are not kept",
-        "placements.csv": "is not kept",
         "quotas.csv": "is not kept",
         "finished.csv": "is not kept; the jobs of the queue that are done count",
     }
@@ -433,6 +457,19 @@ def _primary_name(problem: Problem, j: int) -> str:
     return problem.jobs.job_id[primary] if primary >= 0 else ""
 
 
+def _placed_nodes(problem: Problem) -> dict[int, str]:
+    """Return the nodes of each running job that placements.csv names, as they are stored."""
+    parts: dict[int, list[dict[str, Any]]] = {}
+    placed, share = problem.placements, problem.jobs.gpu_fraction
+    columns = (placed.job, placed.node, placed.gpus, placed.gpu)
+    for j, n, gpus, gpu in zip(*(column.tolist() for column in columns), strict=True):
+        part: dict[str, Any] = {"node": problem.nodes.node[n], "gpus": gpus}
+        if gpu >= 0:
+            part |= {"gpu": gpu, "fraction": float(share[j])}
+        parts.setdefault(j, []).append(part)
+    return {j: format_parts(of_job) for j, of_job in parts.items()}
+
+
 def _key(problem: Problem, j: int, last: Mapping[str, int]) -> dict[str, Any]:
     name = problem.jobs.job_id[j]
     return {"job_id": name, "generation": last.get(name, 0) + 1}
@@ -444,6 +481,7 @@ def _job(
     j: int,
     shift: float,
     last: Mapping[str, int],
+    nodes: Mapping[int, str],
 ) -> dict[str, Any]:
     held = problem.jobs
     submitted = float(held.submitted_s[j]) + shift
@@ -477,6 +515,7 @@ def _job(
         "want_pool": pool,
         "want_gpus": int(held.gpus[j]) if runs else 0,
         "want_host": _primary_name(problem, j),
+        "want_nodes": nodes.get(j, ""),
         "attained_gpu_s": float(held.attained_gpu_s[j]),
         "restarts": int(held.restarts[j]),
         "largest_gpus": int(held.largest_gpus[j]),
@@ -487,7 +526,9 @@ def _job(
     }
 
 
-def _allocation(problem: Problem, j: int, shift: float, last: Mapping[str, int]) -> dict[str, Any]:
+def _allocation(
+    problem: Problem, j: int, shift: float, last: Mapping[str, int], nodes: Mapping[int, str]
+) -> dict[str, Any]:
     held, pool, now = problem.jobs, int(problem.jobs.pool[j]), problem.now_s + shift
     return {
         **_key(problem, j, last),
@@ -499,4 +540,5 @@ def _allocation(problem: Problem, j: int, shift: float, last: Mapping[str, int])
         "running_s": now,
         "gpu_type": problem.gpu_types[int(problem.pools.gpu_type[pool])],
         "work_at_start": float(held.remaining_work[j]),
+        "nodes": nodes.get(j, ""),
     }

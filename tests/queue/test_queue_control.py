@@ -428,7 +428,10 @@ def test_a_snapshot_survives_its_way_through_the_queue(backend: str, tmp_path: P
         "r,m,1699999990,50,4,running,a,2\np,n,1699999991,5.25,1,paused,,\n"
         "q,m,1699999992,1e-3,4,held,,\n"
     )
-    config = f"now_s = {NOW}\nbudget_per_hour = 30\nmax_changes = 3\n[horizon]\nrounds = 4\n"
+    config = (
+        f"now_s = {NOW}\nbudget_per_hour = 30\nmax_changes = 3\n[horizon]\nrounds = 4\n"
+        '[topology]\nlevels = ["rack", "block"]\n'
+    )
     source = cluster(
         rows,
         **{
@@ -436,12 +439,18 @@ def test_a_snapshot_survives_its_way_through_the_queue(backend: str, tmp_path: P
                 "model_a,model_b,gpu_type,gpus,slowdown_a,slowdown_b\nm,n,A,1,1.5,1.25\n"
             ),
             "received.csv": "job_id,gpu_type,seconds\nr,A,17.5\np,B,3\n",
+            "nodes.csv": (
+                "node,pool,gpus,state,rack,block,cpus,host_memory_gb\nn2,a,4,,r1,b1,64,\n"
+                "n1,a,4,up,r1,,,256\nn3,a,4,down,,b2,,\n"
+            ),
+            "placements.csv": "job_id,node,gpus\nr,n1,1\nr,n2,1\n",
             "config.toml": config,
         },
     )
     with fresh(backend, tmp_path, source) as queue:
         before, after = validate(source), validate(queue.snapshot())
-    for part in ("jobs", "pools", "tenants", "rates", "sharing"):
+    assert before.levels == after.levels
+    for part in ("jobs", "pools", "tenants", "rates", "sharing", "nodes", "placements"):
         for name, value in vars(getattr(before, part)).items():
             assert np.array_equal(
                 np.asarray(value, dtype=object),
@@ -529,7 +538,7 @@ def test_the_database_itself_refuses_two_open_allocations(queue: Queue) -> None:
         (
             "INSERT INTO allocations SELECT job_id, 9, pool, gpus, gpu_type, phase, ordered_s,"
             " running_s, stop_ordered_s, ended_s, observed_s, work_at_start, work_done, detail,"
-            " host, since_s FROM allocations"
+            " host, since_s, nodes FROM allocations"
         ),
         "UPDATE jobs SET state = 'both'",
         "UPDATE allocations SET phase = 'stopped'",

@@ -25,5 +25,9 @@ JOB_OPTIONS = (  # column of jobs.csv, metavar, help
     ("times", "N", "how many times a periodic job comes (default: until it is cancelled)"),
     ("interactive", "BOOL", "true: somebody waits for it; GPUs may be kept for such jobs"),
     ("shrinkable", "BOOL", "true: it gives GPUs above min_gpus back at short notice"),
+    ("cpus_per_gpu", "N", "CPUs of the node for each of its GPUs"),
+    ("host_memory_gb_per_gpu", "GB", "memory of the node for each of its GPUs"),
+    ("gpu_fraction", "X", "share of one GPU, in pools with nodes (max_gpus is then 1)"),
+    ("placement", "WORD", "packed (default), spread, same_rack, prefer_rack ..."),
     ("submitted_s", "T", "unix seconds from which on it counts (default: now)"),
 )

@@ -21,6 +21,10 @@ allocator queue submit cluster.db --job-id bert-1 --model bert --total-work 9e6 
 python train.py
 allocator queue list cluster.db --state active                  what waits and runs
 """
+NODE_EXAMPLES = """
+allocator queue node add cluster.db n1 n2 --pool a100 --gpus 8 --label rack=r1
+allocator queue node list cluster.db
+"""
 ABOUT = """\
 QUEUE is a path (an SQLite file, nothing to set up) or a URL (postgresql://USER@HOST/DATABASE, for
 several machines). What a command confirmed with exit code 0 is on disk. Every verb can be repeated:
@@ -51,6 +55,7 @@ def add(commands: Any) -> None:
         one.set_defaults(verb=verb, call=_load_call("change_state"))
     _csv(verbs)
     _cluster(verbs)
+    _nodes(verbs)
 
 
 class VerbParser(Parser):
@@ -290,6 +295,77 @@ def _cluster(verbs: Any) -> None:
     )
     parser.add_argument(
         "folder", metavar="SNAPSHOT_DIR", help="new, or an earlier export, which it replaces"
+    )
+
+
+def _nodes(verbs: Any) -> None:
+    parser = verbs.add_parser(
+        "node",
+        examples=NODE_EXAMPLES,
+        help="the nodes of the pools: list, add, set, up, drain, down, remove",
+        description="The nodes of the pools. A pool with nodes has the GPUs of those that are up.",
+    )
+    parser.set_defaults(call=lambda _args: _help(parser))
+    nodes = parser.add_subparsers(title="verbs", metavar="VERB", parser_class=VerbParser)
+    one = _verb(
+        nodes,
+        "list",
+        "the nodes, what they have, and the jobs on them",
+        "allocator queue node list cluster.db\nallocator queue node list cluster.db --pool a100",
+        ("table", "json", "csv"),
+    )
+    one.add_argument("--pool", metavar="POOL", help="only nodes of this pool")
+    one.set_defaults(call=_load_call("list_nodes"))
+    one = _verb(
+        nodes,
+        "add",
+        "add nodes that are alike",
+        "allocator queue node add cluster.db n1 n2 --pool a100 --gpus 8 --label rack=r1",
+    )
+    one.add_argument("nodes", nargs="+", metavar="NODE")
+    one.add_argument("--pool", required=True, metavar="POOL", help="the pool of its GPUs")
+    _node_options(one, needs_gpus=True)
+    one.set_defaults(call=_load_call("add_nodes"))
+    one = _verb(
+        nodes,
+        "set",
+        "change GPUs, CPUs, memory, or labels of nodes",
+        "allocator queue node set cluster.db n1 --label rack=r2",
+    )
+    one.add_argument("nodes", nargs="+", metavar="NODE")
+    _node_options(one, needs_gpus=False)
+    one.set_defaults(call=_load_call("set_nodes"))
+    for state, words in (
+        ("up", "give jobs GPUs of these nodes again"),
+        ("drain", "move jobs away from these nodes, and give none of their GPUs to new ones"),
+        ("down", "these machines are gone: their jobs are lost and start again elsewhere"),
+    ):
+        one = _verb(nodes, state, words, f"allocator queue node {state} cluster.db n1 n2")
+        one.add_argument("nodes", nargs="+", metavar="NODE")
+        one.set_defaults(state=state, call=_load_call("set_node_state"))
+    one = _verb(
+        nodes,
+        "remove",
+        "forget nodes on which no job has GPUs",
+        "allocator queue node remove cluster.db n1",
+    )
+    one.add_argument("nodes", nargs="+", metavar="NODE")
+    one.set_defaults(call=_load_call("remove_nodes"))
+
+
+def _node_options(parser: argparse.ArgumentParser, needs_gpus: bool) -> None:
+    parser.add_argument("--gpus", type=parse_integer(0), required=needs_gpus, metavar="N")
+    parser.add_argument("--cpus", type=number(), metavar="N", help="its CPUs (default: no limit)")
+    parser.add_argument(
+        "--memory-gb", type=number(), metavar="GB", help="its memory (default: no limit)"
+    )
+    parser.add_argument(
+        "--label",
+        dest="labels",
+        action="append",
+        default=[],
+        metavar="LEVEL=LABEL",
+        help="where it stands, such as rack=r1; may be given several times; empty: nowhere known",
     )
 
 

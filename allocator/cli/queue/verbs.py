@@ -24,6 +24,7 @@ from allocator.queue.database.connection import create_queue
 from allocator.queue.jobs import csv_jobs, verbs
 from allocator.queue.jobs.submit import build_submission, submit as submit_to
 from allocator.queue.jobs.verbs import Job
+from allocator.queue.node_space import Part
 from allocator.queue.queue import Queue
 
 # with up to this many deadlines, a submission checks whether its own deadline can be promised
@@ -201,8 +202,8 @@ def list_(args: argparse.Namespace) -> int:
                             text(r["tenant"]),
                             text(r["model"]),
                             r["state"],
-                            _place(r["pool"], r["gpus"], r["shared_with"]),
-                            _place(r["want_pool"], r["want_gpus"], r["want_host"]),
+                            _place(r["pool"], r["gpus"], r["shared_with"], r["nodes"]),
+                            _place(r["want_pool"], r["want_gpus"], r["want_host"], r["want_nodes"]),
                             percent(r["progress"]),
                             _format_duration(now - r["submitted_s"]),
                             _describe_job(r, now),
@@ -217,8 +218,18 @@ def list_(args: argparse.Namespace) -> int:
     return 0
 
 
-def _place(pool: str | None, gpus: int, primary: str | None) -> str:
-    return f"{gpus} x {text(pool)}{f' of {text(primary)}' if primary else ''}" if pool else "-"
+def _place(
+    pool: str | None, gpus: int, primary: str | None, nodes: Sequence[Mapping[str, Any]] | None
+) -> str:
+    if not pool:
+        return "-"
+    of = f" of {text(primary)}" if primary else ""
+    return f"{gpus} x {text(pool)}{of}{f' on {_nodes(nodes)}' if nodes else ''}"
+
+
+def _nodes(nodes: Iterable[Mapping[str, Any]] | None) -> str:
+    """Return nodes as plan.csv has them."""
+    return "|".join(text(str(Part(**part))) for part in nodes or ())
 
 
 def _describe_job(row: Mapping[str, Any], now: float) -> str:
@@ -239,6 +250,19 @@ def _format_duration(seconds: float) -> str:
         if abs(seconds) >= 2 * size:
             return f"{seconds / size:.0f} {unit}"
     return f"{seconds:.0f} s"
+
+
+ALLOCATION_COLUMNS = {
+    "generation": "generation",
+    "pool": "pool",
+    "GPUs": "gpus",
+    "phase": "phase",
+    "ordered_s": "ordered_s",
+    "ended_s": "ended_s",
+    "work": "work_done",
+    "detail": "detail",
+}
+"""Columns of the allocations of a job: title, and name in the database."""
 
 
 def show(args: argparse.Namespace) -> int:
@@ -272,20 +296,11 @@ def show(args: argparse.Namespace) -> int:
             ),
             Table(
                 "allocations",
-                ("generation", "pool", "GPUs", "phase", "ordered_s", "ended_s", "work", "detail"),
+                (*ALLOCATION_COLUMNS, *(["nodes"] if any(a["nodes"] for a in held) else [])),
                 [
                     [
-                        text(a[k], 12)
-                        for k in (
-                            "generation",
-                            "pool",
-                            "gpus",
-                            "phase",
-                            "ordered_s",
-                            "ended_s",
-                            "work_done",
-                            "detail",
-                        )
+                        *(text(a[k], 12) for k in ALLOCATION_COLUMNS.values()),
+                        *([_nodes(a["nodes"])] if any(b["nodes"] for b in held) else []),
                     ]
                     for a in held
                 ],
@@ -365,6 +380,91 @@ def pools(args: argparse.Namespace) -> int:
                 )
             ]
         )
+    return 0
+
+
+NODE_COLUMNS = ("node", "pool", "gpus", "state", "used", "jobs", "labels", "cpus", "host_memory_gb")
+
+
+def list_nodes(args: argparse.Namespace) -> int:
+    with Queue(args.queue) as queue:
+        rows = [row for row in queue.nodes() if args.pool in (None, row["pool"])]
+    if args.format == "json":
+        _json({"schema_version": 1, "nodes": rows})
+    elif args.format == "csv":
+        sys.stdout.write(csv_jobs.format_csv(NODE_COLUMNS, rows))
+    else:
+        show_tables(
+            [
+                Table(
+                    "nodes",
+                    ("node", "pool", "GPUs", "used", "state", "labels", "jobs"),
+                    [
+                        [
+                            text(row["node"]),
+                            text(row["pool"]),
+                            text(row["gpus"]),
+                            text(row["used"]),
+                            row["state"],
+                            " ".join(text(f"{k}={v}") for k, v in row["labels"].items()),
+                            " ".join(map(text, row["jobs"])),
+                        ]
+                        for row in rows
+                    ],
+                    NUMBERS,
+                )
+            ],
+            [f"{len(rows)} nodes" if rows else "no nodes: plans count GPUs by pool"],
+        )
+    return 0
+
+
+def add_nodes(args: argparse.Namespace) -> int:
+    with Queue(args.queue) as queue:
+        new = queue.add_nodes(*args.nodes, pool=args.pool, **_node_values(args))
+    return _show_changed_nodes(args, new, "added")
+
+
+def set_nodes(args: argparse.Namespace) -> int:
+    with Queue(args.queue) as queue:
+        changed = queue.change_nodes(*args.nodes, **_node_values(args))
+    return _show_changed_nodes(args, changed, "changed")
+
+
+def set_node_state(args: argparse.Namespace) -> int:
+    with Queue(args.queue) as queue:
+        changed = queue.change_nodes(*args.nodes, state=args.state)
+        busy = [row for row in queue.nodes() if row["node"] in args.nodes and row["jobs"]]
+    code = _show_changed_nodes(args, changed, args.state)
+    for row in busy if args.state != "up" else ():
+        then = "the next round moves them" if args.state == "drain" else "they are lost"
+        _say(f'node "{row["node"]}" has {len(row["jobs"])} jobs; {then}')
+    return code
+
+
+def remove_nodes(args: argparse.Namespace) -> int:
+    with Queue(args.queue) as queue:
+        gone = queue.remove_nodes(*args.nodes)
+    return _show_changed_nodes(args, gone, "removed")
+
+
+def _node_values(args: argparse.Namespace) -> dict[str, Any]:
+    return {
+        "gpus": args.gpus,
+        "cpus": args.cpus,
+        "host_memory_gb": args.memory_gb,
+        "labels": dict(_pairs(args.labels, "--label", "LEVEL=LABEL")),
+    }
+
+
+def _show_changed_nodes(args: argparse.Namespace, names: Sequence[str], word: str) -> int:
+    if args.format == "json":
+        _json({"schema_version": 1, "changed": list(names)})
+    else:
+        for name in names:
+            print(f"{text(name)}: {word}")
+    if not names:
+        _say("nothing was changed")
     return 0
 
 

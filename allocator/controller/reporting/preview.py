@@ -14,6 +14,7 @@ from allocator.queue import allocations
 from allocator.queue.allocations import Allocation
 from allocator.queue.database.connection import QueueDatabase
 from allocator.queue.jobs import periodic
+from allocator.queue.node_space import parse_parts
 from allocator.queue.round_journal import Want
 
 
@@ -55,15 +56,16 @@ def _describe_steps(held: Mapping[str, Allocation], wanted: Mapping[str, Want]) 
     stops, starts = [], []
     for job_id, one in held.items():
         want = wanted.get(job_id)
-        stays = want is not None and (want.pool, want.gpus, want.has_to_move) == (
+        stays = want is not None and (want.pool, want.gpus, want.nodes, want.has_to_move) == (
             one.pool,
             one.gpus,
+            one.nodes,
             False,
         )
         if one.phase == "stopping":
-            stops.append(f'job "{job_id}" is stopping: {_describe_gpus(one.pool, one.gpus)}')
+            stops.append(f'job "{job_id}" is stopping: {_describe_gpus(one)}')
         elif not stays:
-            stops.append(f'would stop job "{job_id}": {_describe_gpus(one.pool, one.gpus)}')
+            stops.append(f'would stop job "{job_id}": {_describe_gpus(one)}')
         if stays and one.phase != "stopping":
             continue
         if want is not None:
@@ -74,8 +76,10 @@ def _describe_steps(held: Mapping[str, Allocation], wanted: Mapping[str, Want]) 
 
 def _describe_start(job_id: str, want: Want) -> str:
     shared = f', those of job "{want.primary}"' if want.primary else ""
-    return f'would start job "{job_id}": {_describe_gpus(want.pool, want.gpus)}{shared}'
+    return f'would start job "{job_id}": {_describe_gpus(want)}{shared}'
 
 
-def _describe_gpus(pool: str, gpus: int) -> str:
-    return f'{gpus} GPU{"" if gpus == 1 else "s"} of pool "{pool}"'
+def _describe_gpus(held: Allocation | Want) -> str:
+    nodes = "|".join(map(str, parse_parts(held.nodes)))
+    on = f" on {nodes}" if nodes else ""
+    return f'{held.gpus} GPU{"" if held.gpus == 1 else "s"} of pool "{held.pool}"{on}'

@@ -7,7 +7,7 @@ from typing import Any
 
 from allocator.controller import spending
 from allocator.controller.learning import STUCK
-from allocator.queue import cluster_tables, lease, round_journal
+from allocator.queue import cluster_tables, lease, nodes, round_journal
 from allocator.queue.holdings import read_secondaries
 from allocator.queue.jobs.verbs import counts, list_jobs
 from allocator.queue.queue import Queue
@@ -28,6 +28,11 @@ def status(queue: Queue) -> dict[str, Any]:
             r for r in cluster_tables.read_learned_rates(connection) if r["work_per_s"] is not None
         ]
         states = counts(connection)
+        busy = [
+            {"node": n["node"], "state": n["state"], "used": n["used"], "jobs": n["jobs"]}
+            for n in nodes.read_nodes(connection)
+            if n["state"] != "up"
+        ]
         money, shared = spending.report(connection), read_secondaries(connection)
     lease_owner = held is not None and bool(held.holder)
     return {
@@ -46,6 +51,7 @@ def status(queue: Queue) -> dict[str, Any]:
         },
         "jobs": states,
         "pools": {p: {"gpus": n, "used": used[p]} for p, n in gpus.items()},
+        "nodes_not_up": busy,
         "last_round": (
             None
             if not last
@@ -93,6 +99,7 @@ def format_status(found: dict[str, Any]) -> list[str]:
         f"pool        {pool}: {p['used']} of {p['gpus']} GPUs used"
         for pool, p in found["pools"].items()
     ]
+    out += [_format_node(node) for node in found["nodes_not_up"][:SHOWN]]
     out.append(
         "round       "
         + (
@@ -119,6 +126,12 @@ def format_status(found: dict[str, Any]) -> list[str]:
     ]
     out += [f"budget      {_format_budget(tenant, b)}" for tenant, b in found["longrun"].items()]
     return out
+
+
+def _format_node(node: dict[str, Any]) -> str:
+    """Return a node that is not up as text, with the jobs that are still on it."""
+    jobs = f", {node['used']} GPUs held by {', '.join(node['jobs'])}" if node["jobs"] else ", empty"
+    return f"node        {node['node']}: {node['state']}{jobs}"
 
 
 def _format_budget(tenant: str, b: dict[str, Any]) -> str:

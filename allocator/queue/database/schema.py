@@ -32,6 +32,7 @@ from allocator.domain.schema.columns import (
     INTERACTIVE,
     JOBS,
     MODELS,
+    NODES,
     PAUSES,
     POOLS,
     RATES,
@@ -42,7 +43,7 @@ from allocator.domain.schema.columns import (
 from allocator.queue.database.values import sql_column
 
 # known schema versions, oldest first
-REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009", "0010", "0011")
+REVISIONS = tuple(f"{number:04d}" for number in range(1, 13))
 HEAD = REVISIONS[-1]
 
 STATES = ("queued", "running", "paused", "held", "done", "cancelled", "failed")
@@ -143,6 +144,8 @@ jobs = Table(
     Column("next_s", Double),
     # primary job that is wanted for it; empty: its own GPUs
     _cell("want_host"),
+    # nodes that are wanted for it, as allocations.nodes; empty: the pool has no nodes
+    _cell("want_nodes"),
     # open allocations of an earlier generation are not wanted
     _whole("want_generation"),
     # earlier generations were of another job of this name
@@ -197,6 +200,8 @@ allocations = Table(
     _cell("host"),
     # credited up to here; NULL: not credited yet, count from running_s
     Column("since_s", Double),
+    # JSON list as `nodes` of a job in plan.json, sorted; empty: the pool has no nodes, or unknown
+    _cell("nodes"),
     PrimaryKeyConstraint("job_id", "generation", name="allocations_key"),
     _in("phase", PHASES, "allocations_phase"),
     CheckConstraint("gpus > 0", name="allocations_gpus"),
@@ -302,6 +307,18 @@ pools = Table(
         )
     ),
     CheckConstraint("gpus >= 0", name="pools_gpus"),
+)
+
+nodes = Table(  # since 0012
+    "nodes",
+    metadata,
+    Column("node", Text, primary_key=True),
+    Column("position", Integer, nullable=False),
+    *(sql_column(column) for column in NODES.columns if column.name != "node"),
+    # JSON object: labels of levels of the topology besides `rack`
+    Column("labels", Text, nullable=False, server_default="{}"),
+    CheckConstraint("gpus >= 0", name="nodes_gpus"),
+    _in("state", ("up", "drain", "down"), "nodes_state"),
 )
 
 

@@ -16,7 +16,7 @@ from allocator.errors import Fault, InvalidInput, UsageError
 from allocator.io.tables.csv_table import ReadingLog, csv_text, parse_csv
 from allocator.queue.allocations import Allocation, list_open_allocations
 from allocator.queue.jobs.submit import EXTRA, SET, Submission, build_submission
-from allocator.queue.jobs.verbs import Job
+from allocator.queue.jobs.verbs import Job, nodes_as_json
 
 OF_QUEUE = tuple(c.name for c in JOBS.columns if c.name not in SET)
 """Columns of jobs.csv that the queue determines itself; in a file they are ignored."""
@@ -44,6 +44,8 @@ FIELDS = (
     "retry_at_s",
     "request",
     "park_reason",
+    "nodes",
+    "want_nodes",
 )
 """Columns of `queue list --format csv`."""
 
@@ -136,7 +138,8 @@ def job_records(connection: Connection, jobs: Sequence[Job]) -> list[dict[str, A
     """Return each job as a flat record with the GPUs that it holds.
 
     Besides the fields of the job, a record has pool and gpus (None and 0 if it holds nothing),
-    shared_with (its primary job, None if it holds its own GPUs) and the phase of its allocation.
+    shared_with (its primary job, None if it holds its own GPUs), the phase of its allocation, and
+    its nodes (None if the pool has none).
     """
     held = {a.job_id: a for a in list_open_allocations(connection)}
     return [job_record(job, held.get(job.job_id)) for job in jobs]
@@ -150,9 +153,10 @@ def job_record(job: Job, held: Allocation | None) -> dict[str, Any]:
             "gpus": held.gpus,
             "shared_with": held.host or None,
             "phase": held.phase,
+            "nodes": nodes_as_json(held.nodes),
         }
         if held
-        else {"pool": None, "gpus": 0, "shared_with": None, "phase": None}
+        else {"pool": None, "gpus": 0, "shared_with": None, "phase": None, "nodes": None}
     )
     return {
         "job_id": job.job_id,

@@ -22,7 +22,12 @@ from typing import Any, Protocol
 from allocator.queue.errors import Refused
 
 Changes = dict[str, Any]
-NOTHING: Mapping[str, Any] = {"want_pool": "", "want_gpus": 0, "want_host": ""}
+NOTHING: Mapping[str, Any] = {
+    "want_pool": "",
+    "want_gpus": 0,
+    "want_host": "",
+    "want_nodes": "",
+}
 
 
 class JobFacts(Protocol):

@@ -42,7 +42,7 @@ class Job:
 
     `values` has the columns that its owner set (OWNED); None or "" is the default. Work is in the
     model's unit, times are in seconds. `received` has the seconds that the job has held GPUs, by
-    GPU type, up to its last allocation.
+    GPU type, up to its last allocation. `want_nodes` is the text of node_space.py.
     """
 
     job_id: str
@@ -61,6 +61,7 @@ class Job:
     want_pool: str
     want_gpus: int
     want_host: str
+    want_nodes: str
     attained_gpu_s: float
     restarts: int
     resizes: int
@@ -107,8 +108,14 @@ class Job:
             "command": list(self.command),
             "want_pool": self.want_pool or None,
             "want_host": self.want_host or None,
+            "want_nodes": nodes_as_json(self.want_nodes),
             "park_reason": self.park_reason or None,
         }
+
+
+def nodes_as_json(text: str) -> list[dict[str, Any]] | None:
+    """Return the nodes of a stored text as plan.json has them, None without nodes."""
+    return json.loads(text) if text else None
 
 
 _LEFT = (
@@ -228,7 +235,7 @@ def history(connection: Connection, job_id: str) -> list[dict[str, Any]]:
         .where(allocations.c.job_id == job_id)
         .order_by(allocations.c.generation)
     ).all()
-    return [dict(row._mapping) for row in rows]
+    return [{**row._mapping, "nodes": nodes_as_json(row.nodes)} for row in rows]
 
 
 def read_observations(connection: Connection, job_id: str) -> list[dict[str, Any]]:

@@ -1,0 +1,132 @@
+"""What open allocations leave free on each node.
+
+The nodes of an allocation are stored as the JSON list that a job of plan.json has in `nodes`,
+sorted by node, so that equal places are equal texts. The text is empty where the pool has no nodes,
+and where the nodes of a running job are not known.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from sqlalchemy import Connection
+
+from allocator.queue.database.bulk import query
+from allocator.queue.database.schema import OPEN
+
+TOLERANCE = 1e-6  # CPUs, GB and shares of a GPU that sums may miss by
+_UP = "SELECT node, gpus, cpus, host_memory_gb FROM nodes WHERE state = 'up'"
+_TAKEN = (
+    "SELECT a.nodes, j.cpus_per_gpu, j.host_memory_gb_per_gpu FROM allocations a JOIN jobs j"
+    f" ON j.job_id = a.job_id WHERE a.phase IN {OPEN} AND a.host = '' AND a.nodes <> ''"
+)
+
+
+class Part(NamedTuple):
+    """GPUs of one node: whole ones, or the share `fraction` of the GPU with number `gpu`."""
+
+    node: str
+    gpus: int
+    gpu: int | None = None
+    fraction: float | None = None
+
+    def __str__(self) -> str:
+        """Return NODE:GPUS, or NODE:FRACTION@GPU, as plan.csv has it."""
+        share = self.gpus if self.fraction is None else f"{self.fraction:g}@{self.gpu}"
+        return f"{self.node}:{share}"
+
+
+def format_parts(parts: Iterable[Mapping[str, Any]]) -> str:
+    """Return the nodes of a job, as in plan.json, as the text that is stored; "" without nodes."""
+    ordered = sorted(parts, key=lambda part: (part["node"], part.get("gpu", -1)))
+    return json.dumps(ordered) if ordered else ""
+
+
+@lru_cache(maxsize=1 << 15)
+def parse_parts(text: str) -> tuple[Part, ...]:
+    """Return the parts of a stored text; the texts of running jobs are read again and again."""
+    return tuple(Part(**part) for part in json.loads(text)) if text else ()
+
+
+def count_gpus(texts: Iterable[str]) -> dict[str, int]:
+    """Count the GPUs that allocations hold on each node; a GPU of which they have shares is one."""
+    parts = [part for text in texts for part in parse_parts(text)]
+    shared = {(part.node, part.gpu) for part in parts if part.gpu is not None}
+    used: dict[str, int] = {}
+    for node, gpus in [
+        *((part.node, part.gpus) for part in parts if part.gpu is None),
+        *((node, 1) for node, _ in shared),
+    ]:
+        used[node] = used.get(node, 0) + gpus
+    return used
+
+
+class _Free:
+    """What a node has free; `shares` has the free share of each GPU that is given in shares."""
+
+    def __init__(self, gpus: int, cpus: float | None, memory_gb: float | None) -> None:
+        self.gpus = gpus
+        self.cpus = math.inf if cpus is None else cpus
+        self.memory_gb = math.inf if memory_gb is None else memory_gb
+        self.shares: dict[int, float] = {}
+
+    def take(self, part: Part, cpus: float, memory_gb: float) -> None:
+        self.cpus -= part.gpus * cpus
+        self.memory_gb -= part.gpus * memory_gb
+        if part.gpu is None:
+            self.gpus -= part.gpus
+            return
+        if part.gpu not in self.shares:
+            self.gpus -= 1
+        self.shares[part.gpu] = self.shares.get(part.gpu, 1.0) - (part.fraction or 0.0)
+
+    def can_take(self, part: Part, cpus: float, memory_gb: float) -> bool:
+        if part.gpus * cpus > self.cpus + TOLERANCE:
+            return False
+        if part.gpus * memory_gb > self.memory_gb + TOLERANCE:
+            return False
+        if part.gpu is None or part.gpu not in self.shares:
+            return part.gpus <= self.gpus
+        return (part.fraction or 0.0) <= self.shares[part.gpu] + TOLERANCE
+
+
+class NodeSpace:
+    """Free GPUs, CPUs and memory of the up nodes next to all open allocations."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._free = {row[0]: _Free(*row[1:]) for row in query(connection, _UP)}
+        for text, cpus, memory_gb in query(connection, _TAKEN):
+            self._take(parse_parts(text), cpus or 0.0, memory_gb or 0.0)
+
+    def count_new_gpus(self, nodes: str) -> int:
+        """Count the GPUs that a job would take here of which no other job has a share."""
+        return sum(
+            part.gpus
+            for part in parse_parts(nodes)
+            if part.gpu is None
+            or part.node not in self._free
+            or part.gpu not in self._free[part.node].shares
+        )
+
+    def take(self, nodes: str, cpus: float | None, memory_gb: float | None) -> bool:
+        """Take these nodes for a job that needs so much for each of its GPUs, if they are free.
+
+        Returns whether they were free. Nodes that are not up, or not there, never are.
+        """
+        parts, each = parse_parts(nodes), (cpus or 0.0, memory_gb or 0.0)
+        fits = all(
+            part.node in self._free and self._free[part.node].can_take(part, *each)
+            for part in parts
+        )
+        if fits:
+            self._take(parts, *each)
+        return fits
+
+    def _take(self, parts: Iterable[Part], cpus: float, memory_gb: float) -> None:
+        for part in parts:
+            if part.node in self._free:
+                self._free[part.node].take(part, cpus, memory_gb)

@@ -1,0 +1,201 @@
+"""The nodes of a queue: add them, change them, drain them and remove them.
+
+A pool that has nodes has the GPUs of those that are up; its row of the table `pools` is set
+whenever a node changes. A node that is drained gets no new job, and the next round moves its jobs.
+A node that is down has lost its jobs (`find_on_down_nodes` in allocations.py).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from allocator.domain.findings import did_you_mean, quote, suggest_setting
+from allocator.domain.schema.cells import parse_value
+from allocator.domain.schema.columns import LEVELS, NODES
+from allocator.errors import UsageError
+from allocator.queue import cluster_tables
+from allocator.queue.database.bulk import query
+from allocator.queue.database.schema import OPEN, nodes
+from allocator.queue.jobs.submit import FORMULAS
+from allocator.queue.jobs.verbs import is_storable
+from allocator.queue.node_space import count_gpus, parse_parts
+
+RACK = "rack"  # a level of the topology with a column of its own
+_HOLDERS = f"SELECT job_id, nodes, host FROM allocations WHERE phase IN {OPEN} AND nodes <> ''"
+
+
+def read_levels(connection: Connection) -> tuple[str, ...]:
+    """Return the levels of the topology, the nearest first."""
+    return tuple(cluster_tables.config(connection).get("topology", {}).get("levels") or LEVELS)
+
+
+def read_nodes(connection: Connection) -> list[dict[str, Any]]:
+    """Return every node with what jobs hold of it, in the order in which nodes were added.
+
+    A node has the columns of nodes.csv, `labels` by level, `used` GPUs, and `jobs`.
+    """
+    rows = connection.execute(sa.select(nodes).order_by(nodes.c.position)).all()
+    holders = query(connection, _HOLDERS)
+    used = count_gpus(text for _, text, host in holders if not host)
+    jobs: dict[str, list[str]] = {}
+    for job_id, text, _ in holders:
+        for part in parse_parts(text):
+            jobs.setdefault(part.node, []).append(job_id)
+    out = []
+    for row in rows:
+        node = dict(row._mapping)
+        labels = {RACK: node.pop(RACK), **json.loads(node.pop("labels"))}
+        del node["position"]
+        out.append(
+            {
+                **node,
+                "labels": {level: label for level, label in labels.items() if label},
+                "used": used.get(row.node, 0),
+                "jobs": sorted(jobs.get(row.node, ())),
+            }
+        )
+    return out
+
+
+def add_nodes(connection: Connection, names: Sequence[str], values: Mapping[str, Any]) -> list[str]:
+    """Add nodes that are alike, and return the names of those that are new.
+
+    Parameters
+    ----------
+    names : sequence of str
+        Their names.
+    values : mapping of str to object
+        Columns of nodes.csv; `labels` is a mapping of level to label.
+
+    Raises
+    ------
+    UsageError
+        If a value is not valid, or a node of that name has other values.
+    """
+    row = _parse(connection, {"state": "up", **values})
+    known = {one.node: one for one in connection.execute(sa.select(nodes)).all()}
+    new = []
+    for name in dict.fromkeys(names):
+        _check_name(name)
+        if name not in known:
+            new.append(name)
+        elif any(getattr(known[name], key) != value for key, value in row.items()):
+            raise UsageError(
+                f"node {quote(name)} is there already with other values; `allocator queue node"
+                " set` changes them"
+            )
+    last = max((one.position for one in known.values()), default=-1)
+    if new:
+        connection.execute(
+            sa.insert(nodes),
+            [{"node": n, "position": last + 1 + i, **row} for i, n in enumerate(new)],
+        )
+        cluster_tables.note_node_change(connection, [row["pool"]])
+    return new
+
+
+def change_nodes(
+    connection: Connection, names: Sequence[str], values: Mapping[str, Any]
+) -> list[str]:
+    """Change nodes, all or none, and return the names of those that are different now.
+
+    Parameters
+    ----------
+    names : sequence of str
+        Their names.
+    values : mapping of str to object
+        Columns of nodes.csv besides node and pool; `labels` is a mapping of level to label, and an
+        empty label removes it.
+
+    Raises
+    ------
+    UsageError
+        For an unknown node, or a value that is not valid.
+    """
+    changed, pools = [], []
+    for name in dict.fromkeys(names):
+        before = _read_node(connection, name)
+        labels = {RACK: before.rack, **json.loads(before.labels), **values.get("labels", {})}
+        row = _parse(connection, {**values, "labels": labels})
+        if any(getattr(before, key) != value for key, value in row.items()):
+            connection.execute(sa.update(nodes).where(nodes.c.node == name).values(**row))
+            changed.append(name)
+            pools.append(before.pool)
+    if changed:
+        cluster_tables.note_node_change(connection, pools)
+    return changed
+
+
+def remove_nodes(connection: Connection, names: Sequence[str]) -> list[str]:
+    """Remove nodes, all or none, and return their names.
+
+    Raises
+    ------
+    UsageError
+        For an unknown node, or one of which jobs hold GPUs.
+    """
+    pools = [_read_node(connection, name).pool for name in names]
+    refuse_lost_nodes(connection, gone=names)
+    connection.execute(sa.delete(nodes).where(nodes.c.node.in_(list(names))))
+    cluster_tables.note_node_change(connection, pools)
+    return list(dict.fromkeys(names))
+
+
+def refuse_lost_nodes(connection: Connection, gone: Sequence[str]) -> None:
+    """Raise UsageError if jobs hold GPUs of a node that would be gone."""
+    held = count_gpus(text for _, text, _ in query(connection, _HOLDERS))
+    for name in gone:
+        if name in held:
+            raise UsageError(
+                f"jobs hold {held[name]} GPUs of node {quote(name)}: drain it first, and remove it"
+                " when it is empty; if the machine is gone, say that it is down"
+            )
+
+
+def _read_node(connection: Connection, name: str) -> Any:
+    known = list(connection.execute(sa.select(nodes.c.node)).scalars())
+    if name not in known:
+        raise UsageError(f"the queue has no node {quote(name)}{did_you_mean(name, known)}")
+    return connection.execute(sa.select(nodes).where(nodes.c.node == name)).one()
+
+
+def _check_name(name: str) -> None:
+    _, message = parse_value(NODES.column("node"), name)
+    if message is None and not is_storable(name):
+        message = f"node {quote(name)} cannot be stored"
+    if message is None and name.startswith(FORMULAS):
+        message = f"node {quote(name)} begins like a formula of a spreadsheet"
+    if message is not None:
+        raise UsageError(message)
+
+
+def _parse(connection: Connection, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return checked values as a row of the table; None is left out."""
+    labels = {level: label for level, label in values.get("labels", {}).items() if label}
+    levels, pools = read_levels(connection), cluster_tables.gpus(connection)
+    row: dict[str, Any] = {}
+    for level, label in labels.items():
+        if level not in levels:
+            raise UsageError(
+                f"no level {quote(level)} in the topology{suggest_setting(level, levels)}; its"
+                f" levels are: {', '.join(levels)}"
+            )
+        _, message = parse_value(NODES.column(RACK), label)
+        if message is not None:
+            raise UsageError(message.replace(RACK, level, 1))
+    for column in NODES.columns:
+        if column.name in values and values[column.name] is not None:
+            value, message = parse_value(column, values[column.name])
+            if message is not None:
+                raise UsageError(message)
+            row[column.name] = values[column.name] if column.choices else value
+    if "pool" in row and row["pool"] not in pools:
+        pool = row["pool"]
+        raise UsageError(f"the queue has no pool {quote(pool)}{did_you_mean(pool, pools)}")
+    row[RACK] = labels.pop(RACK, "")
+    return row | {"labels": json.dumps(labels, sort_keys=True)}

@@ -1,0 +1,209 @@
+"""Nodes of a queue: the verbs, the snapshot, and starts that have to fit on nodes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from commands import Output, call
+from queues import BACKENDS, NOW, Controller, cluster, fresh
+
+from allocator.domain.rules.snapshot_rules import validate
+from allocator.errors import InvalidInput, UsageError
+from allocator.queue import snapshot as snapshots
+from allocator.queue.node_space import format_parts
+from allocator.queue.queue import Queue
+
+JOB = {"model": "m", "total_work": 100, "max_gpus": 4}
+TOPOLOGY = f'now_s = {NOW}\ninterval_s = 60\n[topology]\nlevels = ["rack", "block"]\n'
+NODES = (
+    "node,pool,gpus,state,rack,block,cpus,host_memory_gb\nn1,a,4,,r1,b1,16,\nn2,a,4,up,r2,b1,,256\n"
+)
+
+
+@pytest.fixture(params=BACKENDS)
+def queue(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Queue]:
+    """Pool a on two nodes of four GPUs, pool b without nodes; jobs j and k wait."""
+    files = {"nodes.csv": NODES, "config.toml": TOPOLOGY}
+    with fresh(request.param, tmp_path, cluster(**files)) as made:
+        made.submit_many([{"job_id": "j", **JOB}, {"job_id": "k", **JOB}])
+        yield made
+
+
+def on(*parts: tuple[str, int] | tuple[str, int, int, float]) -> str:
+    """The stored text of nodes."""
+    names = ("node", "gpus", "gpu", "fraction")
+    return format_parts([dict(zip(names, part, strict=False)) for part in parts])
+
+
+def on_nodes(pool: str, gpus: int, nodes: str) -> tuple[str, int, str, bool, str]:
+    """A want."""
+    return pool, gpus, "", False, nodes
+
+
+def test_nodes_are_added_changed_and_removed(queue: Queue) -> None:
+    """A pool has the GPUs of its up nodes; every call may be repeated."""
+    assert queue.pools() == {"a": 8, "b": 4}
+    more = {"pool": "a", "gpus": 8, "cpus": 64, "labels": {"rack": "r2", "block": "b2"}}
+    assert queue.add_nodes("n3", "n4", **more) == ["n3", "n4"]
+    assert queue.add_nodes("n4", **more) == []
+    assert queue.pools()["a"] == 24
+    assert queue.change_nodes("n1", "n3", state="drain") == ["n1", "n3"]
+    assert queue.change_nodes("n1", "n3", state="drain") == []
+    assert queue.pools()["a"] == 12
+    assert queue.change_nodes("n3", state="up", gpus=6, labels={"block": ""}) == ["n3"]
+    assert queue.remove_nodes("n4") == ["n4"]
+    assert queue.pools()["a"] == 10
+    assert [(row["node"], row["gpus"], row["state"], row["labels"]) for row in queue.nodes()] == [
+        ("n1", 4, "drain", {"rack": "r1", "block": "b1"}),
+        ("n2", 4, "up", {"rack": "r2", "block": "b1"}),
+        ("n3", 6, "up", {"rack": "r2"}),
+    ]
+    found = validate(queue.snapshot())
+    assert found.nodes.node == ("n1", "n2", "n3")
+    assert [level.label for level in found.levels] == [("r1", "r2", "r2"), ("b1", "b1", "")]
+    assert found.nodes.cpus.tolist() == [16, float("inf"), 64]
+
+
+@pytest.mark.parametrize(
+    ("names", "values", "words"),
+    [
+        (["x"], {"pool": "c", "gpus": 4}, 'no pool "c"'),
+        (["x"], {"pool": "a", "gpus": -1}, "gpus -1"),
+        (["x"], {"pool": "a", "gpus": 4, "state": "away"}, 'state "away"'),
+        (["x"], {"pool": "a", "gpus": 4, "labels": {"row": "1"}}, 'no level "row"'),
+        (["=x"], {"pool": "a", "gpus": 4}, "formula"),
+        (["x\0"], {"pool": "a", "gpus": 4}, "control"),
+        (["n1"], {"pool": "a", "gpus": 5}, "there already"),
+    ],
+)
+def test_what_is_no_node(
+    tmp_path: Path, names: list[str], values: dict[str, object], words: str
+) -> None:
+    """Every fault of the user is said in words, and nothing is changed."""
+    files = {"nodes.csv": NODES, "config.toml": TOPOLOGY}
+    with fresh("sqlite", tmp_path, cluster(**files)) as queue:
+        before = queue.nodes()
+        with pytest.raises(UsageError, match=words):
+            queue.add_nodes(*names, **values)
+        with pytest.raises(UsageError, match='no node "n9"'):
+            queue.change_nodes("n1", "n9", state="drain")
+        with pytest.raises(UsageError, match='no node "n9"'):
+            queue.remove_nodes("n1", "n9")
+        with pytest.raises(UsageError, match="has the GPUs of its nodes"):
+            queue.set_gpus({"a": 4})
+        assert queue.nodes() == before
+
+
+def test_a_start_waits_for_its_nodes(queue: Queue) -> None:
+    """A job that holds a node keeps another one from it until its end is recorded, though the pool
+    has GPUs; the snapshot says where jobs are."""
+    control = Controller(queue)
+    control.want(j=on_nodes("a", 4, on(("n1", 4))))
+    assert control.starts() == [("j", 1)]
+    control.say("j", "running")
+    control.want(j=on_nodes("a", 4, on(("n1", 4))), k=on_nodes("a", 4, on(("n1", 2), ("n2", 2))))
+    assert control.stops() == [] and control.starts() == []
+    placed = queue.snapshot().tables["placements.csv"]
+    assert [list(placed.texts(name)) for name in ("job_id", "node", "gpus")] == [
+        ["j"],
+        ["n1"],
+        ["4"],
+    ]
+    assert [(row["used"], row["jobs"]) for row in queue.nodes()] == [(4, ["j"]), (0, [])]
+    control.say("j", "finished")
+    assert control.starts() == [("k", 1)]
+    assert [(row["used"], row["jobs"]) for row in queue.nodes()] == [(2, ["k"]), (2, ["k"])]
+    control.want(k=("a", 4))
+    assert control.stops() == [("k", 1)]
+    control.say("k", "stopped")
+    assert control.starts() == []  # no round has named its nodes
+
+
+def test_a_move_within_a_pool_is_a_stop_and_a_start(queue: Queue) -> None:
+    """The same pool and size on another node: the next allocation, and one more resize."""
+    control = Controller(queue)
+    control.want(j=on_nodes("a", 2, on(("n1", 2))))
+    control.starts()
+    control.say("j", "running")
+    control.want(j=on_nodes("a", 2, on(("n2", 2))))
+    assert control.stops() == [("j", 1)]
+    control.say("j", "stopped", 10)
+    assert control.starts() == [("j", 2)]
+    job = queue.job("j")
+    assert (job.resizes, job.to_dict()["want_nodes"]) == (1, [{"node": "n2", "gpus": 2}])
+
+
+def test_shares_of_a_gpu_and_cpus_are_counted(queue: Queue) -> None:
+    """Two halves are one GPU, a third half is another; CPUs of a node may be what is short."""
+    half = {"model": "m", "total_work": 9, "max_gpus": 1, "gpu_fraction": 0.5}
+    queue.submit_many([{"job_id": name, **half} for name in "pqr"])
+    queue.submit(job_id="c", model="m", total_work=9, max_gpus=2, cpus_per_gpu=9)
+    control = Controller(queue)
+    shares = {name: on_nodes("a", 1, on(("n1", 1, 0, 0.5))) for name in "pqr"}
+    control.want(**shares)
+    assert control.starts() == [("p", 1), ("q", 1)]
+    assert queue.nodes()[0]["used"] == 1
+    with queue.store.read() as connection:
+        from allocator.queue import cluster_tables
+
+        assert cluster_tables.used(connection) == {"a": 1, "b": 0}
+    control.want(**shares, j=on_nodes("a", 3, on(("n1", 3))), k=on_nodes("a", 1, on(("n1", 1))))
+    assert control.starts() == [("j", 1), ("p", 1), ("q", 1)]
+    for name in "pqj":
+        control.say(name, "running")
+        control.say(name, "finished")
+    control.want(c=on_nodes("a", 2, on(("n1", 2))))
+    assert control.starts() == []
+    control.want(c=on_nodes("a", 2, on(("n2", 2))))
+    assert control.starts() == [("c", 1)]
+
+
+def test_a_node_with_jobs_is_not_removed(queue: Queue) -> None:
+    """Neither by name nor by a cluster without it; a drained node gives no start."""
+    control = Controller(queue)
+    control.want(j=on_nodes("a", 4, on(("n1", 4))))
+    control.starts()
+    control.say("j", "running")
+    with pytest.raises(UsageError, match='jobs hold 4 GPUs of node "n1": drain it first'):
+        queue.remove_nodes("n1")
+    other = cluster(**{"nodes.csv": NODES.replace("n1,", "n7,"), "config.toml": TOPOLOGY})
+    with pytest.raises(InvalidInput, match="n1"), queue.store.write() as connection:
+        snapshots.replace_cluster(connection, other, NOW)
+    queue.change_nodes("n2", state="drain")
+    control.want(j=on_nodes("a", 4, on(("n1", 4))), k=on_nodes("a", 4, on(("n2", 4))))
+    assert control.starts() == []
+    queue.change_nodes("n2", state="up")
+    assert control.starts() == [("k", 1)]
+
+
+def test_commands(tmp_path: Path, capsys: Output) -> None:
+    """The verbs of the command line, in the order of a day."""
+    with fresh("sqlite", tmp_path) as queue:
+        name = queue.store.name
+
+    def told(*words: str) -> tuple[int, str, str]:
+        return call(capsys, "queue", "node", words[0], name, *words[1:])
+
+    assert "no nodes: plans count GPUs by pool" in told("list")[1]
+    code, out, _ = told(
+        "add", "n1", "n2", "--pool", "a", "--gpus", "4", "--label", "rack=r1", "--cpus", "64"
+    )
+    assert (code, out) == (0, "n1: added\nn2: added\n")
+    assert told("drain", "n1")[1] == "n1: drain\n"
+    assert told("drain", "n1")[1:] == ("", "nothing was changed\n")
+    assert told("set", "n2", "--gpus", "8", "--label", "rack=")[1] == "n2: changed\n"
+    code, out, _ = told("list", "--format", "json")
+    assert [(n["node"], n["gpus"], n["state"], n["labels"]) for n in json.loads(out)["nodes"]] == [
+        ("n1", 4, "drain", {"rack": "r1"}),
+        ("n2", 8, "up", {}),
+    ]
+    assert "rack=r1" in told("list")[1]
+    assert told("list", "--pool", "b", "--format", "csv")[1].count("\n") == 1
+    assert told("down", "n1")[0] == told("up", "n1")[0] == told("remove", "n1")[0] == 0
+    assert told("remove", "n1")[0] == 2 and told("set", "n2", "--label", "x")[0] == 2
+    assert call(capsys, "queue", "node")[0] == 2
+    with Queue(name) as queue:
+        assert queue.pools()["a"] == 8
