@@ -26,7 +26,10 @@ from allocator.queue.jobs.verbs import is_storable
 from allocator.queue.node_space import count_gpus, parse_parts
 
 RACK = "rack"  # a level of the topology with a column of its own
-_HOLDERS = f"SELECT job_id, nodes, host FROM allocations WHERE phase IN {OPEN} AND nodes <> ''"
+_HOLDERS = (
+    f"SELECT a.job_id, a.nodes, a.host = '' FROM allocations a WHERE a.phase IN {OPEN} "
+    "AND a.nodes <> ''"
+)
 
 
 def read_levels(connection: Connection) -> tuple[str, ...]:
@@ -41,7 +44,7 @@ def read_nodes(connection: Connection) -> list[dict[str, Any]]:
     """
     rows = connection.execute(sa.select(nodes).order_by(nodes.c.position)).all()
     holders = query(connection, _HOLDERS)
-    used = count_gpus(text for _, text, host in holders if not host)
+    used = count_gpus(text for _, text, is_holder in holders if is_holder)
     jobs: dict[str, list[str]] = {}
     for job_id, text, _ in holders:
         for part in parse_parts(text):
