@@ -81,8 +81,15 @@ def _local(site: ExecutorSite) -> Executor:
     return LocalExecutor(site.folder, device_map(site.devices, site.gpus), site.grace_s)
 
 
+def _kubernetes(site: ExecutorSite) -> Executor:
+    from allocator.executors.kubernetes.executor import KubernetesExecutor
+
+    return KubernetesExecutor(site.folder, site.grace_s)
+
+
 EXECUTORS: Mapping[str, ExecutorEntry] = {
     "files": ExecutorEntry(_files),
+    "kubernetes": ExecutorEntry(_kubernetes),
     "local": ExecutorEntry(_local, takes_devices=True),
 }
 

@@ -205,7 +205,22 @@ def test_queues_of_kueue_are_tenants() -> None:
     assert all(one["preemptible"] for one in jobs.values())
     tenants = rows(view, "tenants.csv", "tenant")
     assert set(tenants) == {"all", "research-cq", "product-cq"}
-    assert tenants["research-cq"]["weight"] == 2.0
+    assert (tenants["research-cq"]["weight"], tenants["research-cq"]["parent"]) == (2.0, "all")
+
+
+def test_borrowing_and_lending_are_quotas() -> None:
+    """One queue takes back what it lends, and may borrow 4; the other never takes back its 2."""
+    quotas = rows(look(kueue_cluster()), "quotas.csv", "tenant")
+    found = {
+        name: (row.get("guaranteed_gpus"), row["max_gpus"], row.get("lend_gpus"))
+        for name, row in quotas.items()
+    }
+    assert found == {
+        "research-cq": (10, 14, None),
+        "product-cq": (4, None, None),
+        "all": (None, 16, None),
+    }
+    assert {row["pool"] for row in quotas.values()} == {"nvidia-a100-sxm4-80gb"}
 
 
 def test_stopped_queues_and_inactive_workloads_are_held() -> None:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from executor_rigs import RIGS, Rig, SimulatedRig, end, wait
+from executor_rigs import RIGS, SHARING, Rig, SimulatedRig, end, wait
 
 from allocator.errors import AllocatorError, UsageError
 from allocator.executors.errors import NotNow
@@ -152,6 +152,7 @@ def place_next_to(order: Order, job: str, generation: int, needed: bool = True) 
     return replace(order, beside=ColocatedAllocation(job, generation, needed))
 
 
+@pytest.mark.parametrize("rig", SHARING, indirect=True)
 def test_a_secondary_waits_for_its_primary(rig: Rig) -> None:
     """Ordered before its primary job, or next to an allocation that has ended: not now, and nothing
     is remembered. Then it runs, once, and the end of one is not that of the other."""
@@ -171,6 +172,7 @@ def test_a_secondary_waits_for_its_primary(rig: Rig) -> None:
         executor.start(place_next_to(rig.order("g", 2, "endless"), "h", 1))
 
 
+@pytest.mark.parametrize("rig", SHARING, indirect=True)
 def test_a_primary_comes_to_its_secondary_or_goes_where_it_can(rig: Rig) -> None:
     """Next to a job that runs; and next to one that is gone, which it does not need."""
     executor = rig.executor()

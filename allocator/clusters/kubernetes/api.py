@@ -14,6 +14,7 @@ from allocator.errors import AllocatorError
 PAGE = 500  # objects of one answer
 MANAGER = "allocator"  # field manager of all that the allocator writes
 APPLY = "application/apply-patch+yaml"
+MERGE = "application/merge-patch+json"
 JSON = "application/json"
 
 
@@ -50,12 +51,15 @@ class Request:
         Object that is sent.
     content_type : str
         Of the body.
+    is_text : bool
+        The answer is text, {"text": ...}.
     """
 
     method: str
     path: str
     body: Object | None = None
     content_type: str = JSON
+    is_text: bool = False
 
 
 class Api(Protocol):

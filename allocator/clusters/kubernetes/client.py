@@ -56,7 +56,8 @@ class ClientApi:
         """Send a request and return the object of the answer."""
         import urllib3
 
-        headers = {"Accept": "application/json", "Content-Type": request.content_type}
+        wanted = "*/*" if request.is_text else "application/json"
+        headers = {"Accept": wanted, "Content-Type": request.content_type}
         for one in self._configuration.auth_settings().values():
             if one["value"]:
                 headers[one["key"]] = one["value"]
@@ -86,6 +87,8 @@ def read_answer(status: int, data: bytes, request: Request) -> dict[str, Any]:
     ClusterUnreachable
         If the server is not well, or the answer is no object.
     """
+    if request.is_text and status < 300:
+        return {"text": data.decode("utf-8", "replace")}
     try:
         answer = json.loads(data or b"{}")
     except ValueError:

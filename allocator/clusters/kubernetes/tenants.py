@@ -10,7 +10,6 @@ from allocator.clusters.kubernetes.kueue import Kueue, Quota, QuotaNode
 from allocator.clusters.kubernetes.nodes import GpuNode, is_gpu
 from allocator.clusters.kubernetes.objects import Objects, field, namespace_of, quantity
 from allocator.clusters.kubernetes.pools import Pools
-from allocator.domain.schema.columns import TABLES
 
 Rows = list[dict[str, Any]]
 
@@ -56,27 +55,7 @@ def read_limits(
         {"tenant": one.name, "weight": one.weight, "parent": one.cohort or None}
         for one in (*kueue.cohorts.values(), *kueue.cluster_queues.values())
     ]
-    return _as_tables_have_it(Limits(tenants, _merged(quotas), notes))
-
-
-def _as_tables_have_it(limits: Limits) -> Limits:
-    """Return the limits by tenant where snapshots have no quotas by GPU type yet."""
-    if "quotas.csv" in TABLES:
-        return limits
-    rows = []
-    for tenant in limits.tenants:
-        mine = [one for one in limits.quotas if one["tenant"] == tenant["tenant"]]
-        most = [one["max_gpus"] for one in mine]
-        rows.append(
-            {
-                "tenant": tenant["tenant"],
-                "weight": tenant["weight"],
-                "max_gpus": None if None in most or not most else sum(most),
-                "guaranteed_gpus": sum(one.get("guaranteed_gpus", 0) for one in mine),
-            }
-        )
-    note = "quotas of cohorts and by GPU type are added up: snapshots have them by tenant only"
-    return Limits(rows, [], [*limits.notes, note])
+    return Limits(tenants, _merged(quotas), notes)
 
 
 def _namespace_rows(objects: Objects) -> Iterator[dict[str, Any]]:

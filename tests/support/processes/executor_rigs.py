@@ -11,10 +11,13 @@ from pathlib import Path
 from typing import Protocol
 
 from example_actor import Actor
+from fakes.kubernetes_server import FakeServer
+from kubernetes_objects import node
 
 from allocator.errors import AllocatorError
 from allocator.executors.devices import device_numbers
 from allocator.executors.files import FilesExecutor
+from allocator.executors.kubernetes.executor import KubernetesExecutor
 from allocator.executors.local import LocalExecutor
 from allocator.executors.processes import Process, processes
 from allocator.executors.simulated import MachineBehaviour, SimulatedExecutor, SimulatedMachines
@@ -130,11 +133,32 @@ class SimulatedRig:
         self.cluster.clock.sleep(3.0)
 
 
+class KubernetesRig:
+    """A fake API server with one node of four GPUs, pool "a"; it lets jobs say 3 of their work."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / "state"
+        self.folder.mkdir(mode=0o700)
+        (self.folder / "kubernetes.toml").write_text('image = "train:1"\nnamespace = "ml"\n')
+        self.server = FakeServer([node("n1", 4, labels={"allocator.example/pool": "a"})])
+
+    def executor(self) -> KubernetesExecutor:
+        return KubernetesExecutor(self.folder, 5.0, lambda settings: self.server)
+
+    def order(self, job: str, generation: int, kind: str, token: int = 1, gpus: int = 1) -> Order:
+        return shell(job, generation, f": kind={kind}", token, gpus)
+
+    def pass_time(self) -> None:
+        self.server.step()
+
+
 RIGS: dict[str, Callable[[Path], Rig]] = {
     "local": LocalRig,
     "files": FilesRig,
     "simulated": SimulatedRig,
+    "kubernetes": KubernetesRig,
 }
+SHARING = [name for name in RIGS if name != "kubernetes"]  # two jobs may have the same GPUs
 
 
 def wait(rig: Rig, executor: Executor, job: str, *phases: Phase, work: float = 0.0) -> Observation:

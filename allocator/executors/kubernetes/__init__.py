@@ -1,0 +1,1 @@
+"""Allocations as Jobs of Kubernetes."""

@@ -1,0 +1,155 @@
+"""What became of an allocation, from its Job and its pods; a pure function."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from allocator.clusters.kubernetes.objects import Object, conditions, field, is_true, name_of
+from allocator.clusters.kubernetes.pods import OVER, gpus_of_pod
+from allocator.loop.executor import Order, Phase
+
+# reasons of pods that the cluster ended, not the job itself
+LOST_REASONS = ("Evicted", "NodeLost", "NodeShutdown", "Shutdown", "Terminated", "Preempting")
+FULL_MESSAGE = 400
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What became of an allocation.
+
+    Parameters
+    ----------
+    phase : Phase
+        What became of it.
+    work : float
+        Work that is safe, counted from the very first start of the job; 0 if nothing said so.
+    detail : str
+        A message for users.
+    """
+
+    phase: Phase
+    work: float = 0.0
+    detail: str = ""
+
+
+def judge(
+    order: Order, is_stopping: bool, job: Object | None, pods: Sequence[Object], base: float = 0.0
+) -> Verdict:
+    """Return what became of an allocation whose Job was seen once.
+
+    As long as a pod may run, the allocation runs, whatever happened to its Job.
+
+    Parameters
+    ----------
+    order : Order
+        The allocation.
+    is_stopping : bool
+        It was told to stop.
+    job : mapping, optional
+        The Job; None: it is gone.
+    pods : sequence of mapping
+        Its pods, those included whose Job is gone.
+    base : float
+        Work of the job that was safe before.
+    """
+    alive = [one for one in pods if field(one, "status", "phase") not in OVER]
+    work = max((_reported(one) for one in pods), default=0.0)
+    if alive:
+        return Verdict(Phase.RUNNING, work, _where(order, alive))
+    is_over = job is not None and (is_true(job, "Complete") or is_true(job, "Failed"))
+    is_leaving = job is None or field(job, "metadata", "deletionTimestamp") is not None
+    if job is not None and not is_over and not is_leaving:
+        return Verdict(Phase.RUNNING, work, "its pods are not there yet")
+    has_succeeded = bool(pods) and all(field(one, "status", "phase") == "Succeeded" for one in pods)
+    has_done_all = work >= base + order.remaining_work
+    if job is not None and is_true(job, "Complete"):
+        return Verdict(Phase.FINISHED, max(work, base + order.remaining_work), "")
+    if is_stopping and has_succeeded and has_done_all:
+        return Verdict(Phase.FINISHED, work, "")
+    if is_stopping:
+        return Verdict(Phase.STOPPED, work, "")
+    detail = _why(job, pods)
+    if any(_was_taken(one) for one in pods) or not is_over:
+        return Verdict(Phase.LOST, work, detail or "its Job was deleted, and not by the allocator")
+    return Verdict(Phase.FAILED, work, detail)
+
+
+def difference(wanted: Object, found: Object) -> str:
+    """Return how a Job differs from what was asked for, "" if its GPUs are as asked."""
+
+    def gpus(job: Object) -> dict[str, int]:
+        pods = int(field(job, "spec", "parallelism") or 0)
+        each = gpus_of_pod(field(job, "spec", "template", "spec"))
+        return {name: pods * n for name, n in each.items()}
+
+    asked, got = gpus(wanted), gpus(found)
+    return "" if asked == got else f"asked for {asked}, and the cluster made it {got}"
+
+
+def _containers(pod: Object) -> Iterable[Object]:
+    statuses = field(pod, "status", "containerStatuses") or ()
+    for status in (*statuses, *(field(pod, "status", "initContainerStatuses") or ())):
+        ended = field(status, "state", "terminated") or field(status, "lastState", "terminated")
+        if ended is not None:
+            yield ended
+
+
+def read_progress(text: str) -> float:
+    """Return the safe work in the last line of a report, 0 if there is none.
+
+    Examples
+    --------
+    >>> read_progress("90 80"), read_progress("no report")
+    (80.0, 0.0)
+    """
+    try:
+        safe = float(text.split()[1])
+    except (IndexError, ValueError):
+        return 0.0
+    return safe if math.isfinite(safe) and safe > 0 else 0.0
+
+
+def _reported(pod: Object) -> float:
+    """Return the safe work in the last words of a pod, 0 if there is none."""
+    return max(
+        (read_progress(str(one.get("message", ""))) for one in _containers(pod)), default=0.0
+    )
+
+
+def _where(order: Order, alive: Sequence[Object]) -> str:
+    """Return where the pods are, if that is not what the plan said."""
+    waiting = [one for one in alive if not field(one, "spec", "nodeName")]
+    if waiting:
+        scheduled = conditions(waiting[0]).get("PodScheduled", {})
+        return f"{len(waiting)} of its pods wait: {scheduled.get('message', 'not scheduled yet')}"
+    found = {str(field(one, "spec", "nodeName")) for one in alive}
+    planned = {one.node.partition("/")[0] for one in order.nodes}
+    if planned and found - planned:
+        return f"runs on {', '.join(sorted(found))}, not on {', '.join(sorted(planned))}"
+    return ""
+
+
+def _was_taken(pod: Object) -> bool:
+    return field(pod, "status", "reason") in LOST_REASONS or is_true(pod, "DisruptionTarget")
+
+
+def _why(job: Object | None, pods: Sequence[Object]) -> str:
+    said = [
+        str(field(one, "status", "message") or field(one, "status", "reason") or "")
+        or next(
+            (
+                f"{ended.get('reason', 'Error')}, exit code {ended.get('exitCode')}"
+                for ended in _containers(one)
+                if ended.get("exitCode")
+            ),
+            "",
+        )
+        for one in pods
+    ]
+    first = next(
+        (f"{name_of(one)}: {text}" for one, text in zip(pods, said, strict=True) if text), ""
+    )
+    failed = conditions(job or {}).get("Failed", {})
+    return (first or str(failed.get("message", "")))[:FULL_MESSAGE]

@@ -1,0 +1,175 @@
+"""An order as a Job: its name, its pods, and how they say how far they came."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Any
+
+from allocator.clusters.kubernetes.constraints import pinned_affinity
+from allocator.clusters.kubernetes.nodes import GpuNode
+from allocator.clusters.kubernetes.objects import PREFIX
+from allocator.executors.kubernetes.settings import Settings
+from allocator.executors.ledger import file_name
+from allocator.loop.executor import Order
+
+STATE, JOB, GENERATION, TOKEN = (PREFIX + name for name in ("state", "job", "generation", "token"))
+FINALIZER = PREFIX + "read-end"  # a pod stays until its end was recorded
+CONTAINER = "main"
+SIDECAR = "progress"
+GRACE_MARGIN_S = 5  # for the last words of the sidecar, when the job has ended
+PROGRESS = "/allocator/progress"
+# Its log has the job's line of progress again and again, and its last message has the last one.
+SAY_PROGRESS = """\
+say() { head -c 200 "$ALLOCATOR_PROGRESS" 2>/dev/null; }
+trap 'say > "${ALLOCATOR_LAST_WORDS:-/dev/termination-log}"; exit 0' TERM
+while :; do say; sleep "${ALLOCATOR_SAY_EVERY_S:-10}" & wait $!; done
+"""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """How the GPUs of an order become equal pods.
+
+    Parameters
+    ----------
+    pods, gpus : int
+        How many pods, and GPUs of each.
+    """
+
+    pods: int
+    gpus: int
+
+
+def shape_of(order: Order, largest: int) -> Shape:
+    """Return the fewest equal pods that fit the parts of an order, or nodes of `largest` GPUs.
+
+    Examples
+    --------
+    >>> shape_of(Order("a", 1, 1, "p", 12, "A", 1.0), 8)
+    Shape(pods=3, gpus=4)
+    """
+    parts = [one.gpus for one in order.nodes]
+    if not parts:
+        largest = max(1, largest)
+        parts = [largest] * (order.gpus // largest) + [order.gpus % largest]
+    each = math.gcd(*parts)
+    return Shape(order.gpus // each, each)
+
+
+def object_name(state: str, job_id: str, generation: int) -> str:
+    """Return the name of the Job of an allocation, which no other allocation has.
+
+    Examples
+    --------
+    >>> object_name("s", "bert", 3) == object_name("s", "bert", 3)
+    True
+    """
+    digest = hashlib.sha256(f"{state}/{job_id}".encode("utf-8", "surrogatepass")).hexdigest()
+    return f"allocator-{digest[:24]}-{generation}"
+
+
+def build_job(
+    order: Order,
+    state: str,
+    settings: Settings,
+    members: Sequence[GpuNode],
+    hostnames: Sequence[str],
+    grace_s: float,
+) -> dict[str, Any]:
+    """Return the Job of an order.
+
+    Parameters
+    ----------
+    order : Order
+        The order.
+    state : str
+        Name of the state of the executor.
+    settings : Settings
+        Image, namespace and further fields.
+    members : sequence of GpuNode
+        Nodes of the pool.
+    hostnames : sequence of str
+        Where its pods shall run; empty: on any of these nodes.
+    grace_s : float
+        Seconds for a checkpoint.
+    """
+    shape = shape_of(order, max((one.gpus for one in members), default=order.gpus))
+    name = object_name(state, order.job_id, order.generation)
+    labels = {STATE: state, GENERATION: str(order.generation)}
+    environment = {
+        **order.environment,
+        "ALLOCATOR_JOB": order.job_id,
+        "ALLOCATOR_GENERATION": str(order.generation),
+        "ALLOCATOR_POOL": order.pool,
+        "ALLOCATOR_GPUS": str(order.gpus),
+        "ALLOCATOR_GPU_TYPE": order.gpu_type,
+        "ALLOCATOR_PODS": str(shape.pods),
+        "ALLOCATOR_REMAINING_WORK": repr(order.remaining_work),
+        "ALLOCATOR_GRACE_S": f"{grace_s:g}",
+        "ALLOCATOR_PROGRESS": PROGRESS,
+    }
+    image = order.environment.get("ALLOCATOR_IMAGE", settings.image)
+    mount = {"name": SIDECAR, "mountPath": str(PurePosixPath(PROGRESS).parent)}
+    container = {
+        **settings.container,
+        "name": CONTAINER,
+        "image": image,
+        "env": [{"name": key, "value": value} for key, value in environment.items()]
+        + list(settings.container.get("env", ())),
+        "resources": _resources(settings, members, shape),
+        "volumeMounts": [mount, *settings.container.get("volumeMounts", ())],
+    }
+    if order.command:
+        container["command"] = list(order.command)
+    if order.workdir:
+        container["workingDir"] = order.workdir
+    pod = {
+        **settings.pod,
+        "restartPolicy": "Never",
+        "terminationGracePeriodSeconds": math.ceil(grace_s) + GRACE_MARGIN_S,
+        "containers": [container, *settings.pod.get("containers", ())],
+        "initContainers": [*settings.pod.get("initContainers", ()), _sidecar(image, mount)],
+        "volumes": [{"name": SIDECAR, "emptyDir": {}}, *settings.pod.get("volumes", ())],
+        **pinned_affinity(settings.pod, hostnames or [one.hostname for one in members]),
+    }
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {
+            "name": name,
+            "namespace": settings.namespace,
+            "labels": labels,
+            "annotations": {JOB: file_name(order.job_id), TOKEN: str(order.token)},
+        },
+        "spec": {
+            "parallelism": shape.pods,
+            "completions": shape.pods,
+            "completionMode": "Indexed",
+            "backoffLimit": 0,
+            "suspend": False,
+            "template": {"metadata": {"labels": labels, "finalizers": [FINALIZER]}, "spec": pod},
+        },
+    }
+
+
+def _sidecar(image: str, mount: Mapping[str, str]) -> dict[str, Any]:
+    """Return the container that tells the progress; it runs as long as the job."""
+    return {
+        "name": SIDECAR,
+        "image": image,
+        "restartPolicy": "Always",
+        "command": ["sh", "-c", SAY_PROGRESS],
+        "env": [{"name": "ALLOCATOR_PROGRESS", "value": PROGRESS}],
+        "volumeMounts": [dict(mount)],
+    }
+
+
+def _resources(settings: Settings, members: Sequence[GpuNode], shape: Shape) -> dict[str, Any]:
+    own: Mapping[str, Any] = settings.container.get("resources", {})
+    resource = members[0].resource if members else "nvidia.com/gpu"
+    limits = {**own.get("limits", {}), resource: str(shape.gpus)}
+    return {**own, "limits": limits}

@@ -1,0 +1,298 @@
+"""Jobs of Kubernetes behind the executor: refusals, lost answers, strangers, ends of pods, rights.
+
+The server is a fake (tests/fakes/kubernetes_server.py); no API server can be had here.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from executor_rigs import KubernetesRig, end, wait
+from fakes.kubernetes_server import FakeServer
+from kubernetes_objects import check, node, pod
+
+from allocator.clusters.adapter import ClusterUnreachable
+from allocator.errors import UsageError
+from allocator.executors.errors import NotNow
+from allocator.executors.kubernetes.executor import KubernetesExecutor
+from allocator.executors.kubernetes.manifest import SAY_PROGRESS, shape_of
+from allocator.loop.executor import ENDED, ColocatedAllocation, NodePart, Order, Phase
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> KubernetesRig:
+    """A fake cluster with one node of four GPUs."""
+    return KubernetesRig(tmp_path)
+
+
+def only_job(rig: KubernetesRig) -> dict[str, Any]:
+    """The single Job there is."""
+    (found,) = rig.server.all("Job")
+    return found
+
+
+def test_the_job_is_what_was_ordered(rig: KubernetesRig) -> None:
+    """GPUs, nodes, environment and grace; the published schema takes it."""
+    rig.server.put(node("n2", 8, labels={"allocator.example/pool": "a"}))
+    order = replace(
+        rig.order("j", 1, "endless", gpus=8), nodes=(NodePart("n1", 4), NodePart("n2", 4))
+    )
+    executor = rig.executor()
+    executor.start(order)
+    job = check(only_job(rig))
+    spec = job["spec"]["template"]["spec"]
+    main = spec["containers"][0]
+    assert (job["spec"]["parallelism"], main["resources"]["limits"]["nvidia.com/gpu"]) == (2, "4")
+    terms = spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    assert terms["nodeSelectorTerms"][0]["matchExpressions"][0]["values"] == ["n1", "n2"]
+    assert (job["spec"]["backoffLimit"], spec["restartPolicy"]) == (0, "Never")
+    assert {one["name"]: one["value"] for one in main["env"]}["ALLOCATOR_GPUS"] == "8"
+    wait(rig, executor, "j", Phase.RUNNING)
+    assert {one["spec"]["nodeName"] for one in rig.server.all("Pod")} == {"n1", "n2"}
+    end(rig, executor, "j", 1)
+    assert rig.server.breaches == []
+
+
+@pytest.mark.parametrize(
+    ("parts", "largest", "shape"),
+    [((), 8, (1, 4)), ((), 2, (2, 2)), ((4, 8), 8, (3, 4)), ((6, 6), 8, (2, 6)), ((), 3, (4, 1))],
+)
+def test_pods_are_equal_and_fit_their_nodes(
+    parts: tuple[int, ...], largest: int, shape: tuple[int, int]
+) -> None:
+    """The fewest pods of one size that make the parts of each node."""
+    gpus = sum(parts) or 4
+    nodes = tuple(NodePart(f"n{i}", n) for i, n in enumerate(parts))
+    found = shape_of(Order("j", 1, 1, "a", gpus, "A", 1.0, nodes=nodes), largest)
+    assert (found.pods, found.gpus) == shape
+
+
+@pytest.mark.parametrize("fault", ["500 before", "500 after", "409", "403"])
+def test_a_request_that_fails_is_sent_again_and_the_job_is_there_once(
+    rig: KubernetesRig, fault: str
+) -> None:
+    """Refused for now, not answered, or done without an answer: one Job, which runs."""
+    rig.server.faults.append(fault)
+    executor = rig.executor()
+    executor.start(rig.order("j", 1, "endless"))
+    seen = wait(rig, executor, "j", Phase.RUNNING)
+    while not rig.server.all("Pod"):
+        seen = wait(rig, executor, "j", Phase.RUNNING)
+    assert (seen.generation, len(rig.server.all("Job"))) == (1, 1)
+    for lost in ("500 before", "500 after"):
+        rig.server.faults.append(lost)
+    assert end(rig, executor, "j", 1).phase is Phase.STOPPED
+
+
+def test_a_job_that_the_cluster_refuses_for_good_has_failed(rig: KubernetesRig) -> None:
+    """It is said once, with the words of the cluster, and asked for no more."""
+    rig.server.faults.append("422")
+    executor = rig.executor()
+    executor.start(rig.order("j", 1, "endless"))
+    seen = wait(rig, executor, "j", *ENDED)
+    assert (seen.phase, "422" in seen.detail) == (Phase.FAILED, True)
+    executor.acknowledge("j", 1)
+    assert rig.server.all("Job") == []
+
+
+def test_a_job_that_the_cluster_changed_is_not_believed(
+    rig: KubernetesRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A webhook halves the GPUs: the Job is deleted, and the allocation failed, with both."""
+    honest = rig.server.put
+
+    def halving(value: dict[str, Any]) -> dict[str, Any]:
+        if value["kind"] == "Job" and value["spec"]["parallelism"] == 1:
+            limits = value["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"]
+            limits["nvidia.com/gpu"] = "1"
+        return honest(value)
+
+    monkeypatch.setattr(rig.server, "put", halving)
+    executor = rig.executor()
+    executor.start(rig.order("j", 1, "endless", gpus=2))
+    seen = wait(rig, executor, "j", *ENDED)
+    assert seen.phase is Phase.FAILED
+    assert "asked for {'nvidia.com/gpu': 2}" in seen.detail
+    executor.acknowledge("j", 1)
+    rig.pass_time()
+    executor.observe()
+    rig.pass_time()
+    assert rig.server.all("Job") == []
+
+
+def test_no_answer_is_not_an_empty_cluster(rig: KubernetesRig) -> None:
+    """While the server is silent nothing is observed; afterwards the job still runs."""
+    executor = rig.executor()
+    executor.start(rig.order("j", 1, "endless"))
+    wait(rig, executor, "j", Phase.RUNNING)
+    rig.server.is_silent = True
+    with pytest.raises(ClusterUnreachable):
+        executor.observe()
+    executor.stop("j", 1, 1)  # is carried out later
+    rig.server.is_silent = False
+    assert wait(rig, executor, "j", *ENDED).phase is Phase.STOPPED
+
+
+def test_a_list_that_became_too_old_is_read_again(rig: KubernetesRig) -> None:
+    """410 between two pages: the list is read from its beginning, and no job is missing."""
+    executor = rig.executor()
+    for name in "abc":
+        executor.start(rig.order(name, 1, "endless"))
+    rig.server.page, rig.server.expire_pages = 1, 1
+    assert {one.job_id for one in executor.observe()} == {"a", "b", "c"}
+
+
+def test_a_job_that_somebody_deletes_is_lost_when_its_pods_are_gone(rig: KubernetesRig) -> None:
+    """As long as a pod runs, the allocation does; its work is counted."""
+    executor = rig.executor()
+    executor.start(rig.order("j", 1, "endless"))
+    wait(rig, executor, "j", Phase.RUNNING, work=3.0)
+    name = only_job(rig)["metadata"]["name"]
+    del rig.server.objects["Job", "ml", name]
+    assert [one.phase for one in executor.observe()] == [Phase.RUNNING]
+    rig.server.finish(rig.server.all("Pod")[0], 143)
+    seen = wait(rig, executor, "j", *ENDED)
+    assert (seen.phase, seen.work_done) == (Phase.LOST, 3.0)
+
+
+def test_another_job_of_the_same_name_is_none_of_ours(rig: KubernetesRig) -> None:
+    """The Job was deleted and made anew by somebody: it is not ours, and is left alone."""
+    executor = rig.executor()
+    executor.start(rig.order("j", 1, "endless"))
+    job = only_job(rig)
+    stranger = {**job, "metadata": {**job["metadata"], "uid": "another"}}
+    rig.server.put(stranger)
+    assert wait(rig, executor, "j", *ENDED).phase is Phase.LOST
+    assert "deletionTimestamp" not in only_job(rig)["metadata"]
+
+
+@pytest.mark.parametrize(
+    ("how", "phase", "words"),
+    [
+        (lambda s, p: s.finish(p, 7), Phase.FAILED, "exit code 7"),
+        (lambda s, p: s.finish(p, 137, reason="Evicted"), Phase.LOST, "Evicted"),
+        (lambda s, p: s.finish(p, 0), Phase.FINISHED, ""),
+    ],
+)
+def test_how_a_pod_ended(
+    rig: KubernetesRig,
+    how: Callable[[FakeServer, dict[str, Any]], None],
+    phase: Phase,
+    words: str,
+) -> None:
+    """By itself, by the cluster, or with all work done."""
+    executor = rig.executor()
+    executor.start(rig.order("j", 1, "endless"))
+    wait(rig, executor, "j", Phase.RUNNING, work=3.0)
+    how(rig.server, rig.server.all("Pod")[0])
+    seen = wait(rig, executor, "j", *ENDED)
+    assert (seen.phase, words in seen.detail) == (phase, True)
+    assert seen.work_done == (10.0 if phase is Phase.FINISHED else 3.0)
+
+
+def test_nothing_is_left_after_the_acknowledgement(rig: KubernetesRig) -> None:
+    """The finalizers of pods are taken away, and the Job with them."""
+    executor = rig.executor()
+    executor.start(rig.order("j", 1, "short"))
+    assert wait(rig, executor, "j", *ENDED).phase is Phase.FINISHED
+    executor.acknowledge("j", 1)
+    for _ in range(4):
+        executor.observe()
+        rig.pass_time()
+    assert (rig.server.all("Job"), rig.server.all("Pod")) == ([], [])
+
+
+def test_capacity_is_what_others_leave(rig: KubernetesRig) -> None:
+    """Pods of others are not ours to give; what ours hold on a cordoned node still counts."""
+    rig.server.put(node("n2", 8, labels={"allocator.example/pool": "b"}))
+    rig.server.put(pod("notebook", "n2", 3))
+    executor = rig.executor()
+    assert executor.capacity() == {"a": 4, "b": 5}
+    executor.start(rig.order("j", 1, "endless", gpus=2))
+    wait(rig, executor, "j", Phase.RUNNING)
+    while not any(one["spec"].get("nodeName") == "n1" for one in rig.server.all("Pod")):
+        rig.pass_time()
+    assert executor.capacity() == {"a": 4, "b": 5}
+    rig.server.one("Node", "n1")["spec"]["unschedulable"] = True
+    assert executor.capacity() == {"a": 2, "b": 5}
+
+
+def test_pods_share_no_gpus(rig: KubernetesRig) -> None:
+    """A job that needs the GPUs of another one does not start; one that does not need them does."""
+    executor = rig.executor()
+    executor.start(rig.order("p", 1, "endless"))
+    order = rig.order("s", 1, "endless")
+    with pytest.raises(NotNow, match="no two jobs share GPUs"):
+        executor.start(replace(order, beside=ColocatedAllocation("p", 1)))
+    executor.start(replace(order, beside=ColocatedAllocation("p", 1, needed=False)))
+    assert len(rig.server.all("Job")) == 2
+
+
+@pytest.mark.parametrize(
+    "text", [None, "image = 3", 'imag = "a"', 'namespace = "ml"', "=", 'image = "a"\npod = "b"']
+)
+def test_settings_that_make_no_sense_are_faults_of_the_user(
+    tmp_path: Path, text: str | None
+) -> None:
+    """No file, a wrong type, an unknown name, no image."""
+    if text is not None:
+        (tmp_path / "kubernetes.toml").write_text(text)
+    with pytest.raises(UsageError, match=r"kubernetes\.toml"):
+        KubernetesExecutor(tmp_path)
+
+
+def test_the_sidecar_says_the_progress_and_leaves_it_as_last_words(tmp_path: Path) -> None:
+    """Its script in a real shell: lines while it runs, the last line when it is told to end."""
+    report, last = tmp_path / "progress", tmp_path / "last"
+    report.write_text("5 4\n")
+    environment = {
+        **os.environ,
+        "ALLOCATOR_PROGRESS": str(report),
+        "ALLOCATOR_LAST_WORDS": str(last),
+        "ALLOCATOR_SAY_EVERY_S": "0.05",
+    }
+    said = tmp_path / "said"
+    with said.open("w") as out:
+        child = subprocess.Popen(["sh", "-c", SAY_PROGRESS], env=environment, stdout=out)
+        deadline = time.monotonic() + 30
+        while said.read_text().count("5 4") < 2 and time.monotonic() < deadline:
+            time.sleep(0.02)
+        report.write_text("9 8\n")
+        child.send_signal(signal.SIGTERM)
+        assert child.wait(30) == 0
+    assert said.read_text().startswith("5 4\n5 4\n")
+    assert last.read_text() == "9 8\n"
+
+
+def rights(name: str) -> set[tuple[str, str, str]]:
+    """(verb, group, resource) that a manifest of the package allows."""
+    text = (files("allocator.clusters.kubernetes") / "rbac" / f"{name}.yaml").read_text()
+    return {
+        (verb, group, resource)
+        for document in yaml.safe_load_all(text)
+        for rule in check(document)["rules"]
+        for verb in rule["verbs"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+    }
+
+
+def test_the_rights_of_run_are_those_that_it_uses(rig: KubernetesRig) -> None:
+    """Start, look, stop, clean up: what was asked of the server is what the manifest allows."""
+    executor = rig.executor()
+    executor.start(rig.order("j", 1, "endless"))
+    wait(rig, executor, "j", Phase.RUNNING, work=3.0)
+    executor.capacity()
+    end(rig, executor, "j", 1)
+    executor.observe()
+    assert set(rig.server.requests) == rights("run")
