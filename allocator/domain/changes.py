@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from allocator.domain.findings import did_you_mean, quote
-from allocator.domain.schema.columns import CONFIG, CONFIG_TABLES, TABLES, TableSchema
+from allocator.domain.schema.columns import CONFIG, CONFIG_TABLES, QUOTAS, TABLES, TableSchema
 from allocator.domain.schema.texts import text_of
 from allocator.domain.snapshot import Snapshot, Table
 from allocator.errors import UsageError
 
 NAMED = {
-    schema.file.removesuffix(".csv"): schema for schema in TABLES.values() if len(schema.key) == 1
+    schema.file.removesuffix(".csv"): schema
+    for schema in TABLES.values()
+    if len(schema.key) == 1 or schema is QUOTAS
 }
 PLACES = f"a setting of config.toml, or FILE.NAME.COLUMN with FILE one of {', '.join(NAMED)}"
 
@@ -28,8 +30,9 @@ def changed(snapshot: Snapshot, values: Mapping[str, Any]) -> Snapshot:
         The snapshot, which is not changed.
     values : mapping of str to object
         New values by place: a setting ("budget_per_hour", "horizon.rounds"), or FILE.NAME.COLUMN
-        ("pools.a100.gpus", "jobs.bert-3.weight"). A new name becomes a new row if all its
-        required columns are given; a new tenant must have a job. None or "" is the default.
+        ("pools.a100.gpus", "jobs.bert-3.weight"). A row of quotas.csv is named TENANT/TYPE,
+        TENANT/POOL or TENANT ("quotas.research/A100.max_gpus"). A new name becomes a new row if all
+        its required columns are given; a new tenant must have a job. None or "" is the default.
 
     Returns
     -------
@@ -61,7 +64,7 @@ def changed(snapshot: Snapshot, values: Mapping[str, Any]) -> Snapshot:
             schema = NAMED[name]
             row, _, column = rest.rpartition(".")
             tables[schema.file], added = _with_cell(
-                tables.get(schema.file), schema, row, column, value
+                tables.get(schema.file), schema, _key_of(schema, row, tables), column, value
             )
             if added:
                 new[schema.file, row] = set(schema.key)
@@ -74,8 +77,39 @@ def changed(snapshot: Snapshot, values: Mapping[str, Any]) -> Snapshot:
     return dataclasses.replace(snapshot, config=config, tables=tables)
 
 
+def _key_of(schema: TableSchema, row: str, tables: Mapping[str, Table]) -> dict[str, str]:
+    """Return the key cells of a row that is named in a place.
+
+    The name of a quota ends with a GPU type or a pool, unless it counts all GPUs.
+    """
+    if schema is not QUOTAS:
+        return {schema.key[0]: row}
+    key = dict.fromkeys(schema.key, "")
+    tenant, slash, what = row.rpartition("/")
+    pools = tables.get("pools.csv")
+    for column in ("gpu_type", "pool") if slash and pools is not None else ():
+        if what in pools.texts(column):
+            return key | {"tenant": tenant, column: what}
+    return key | {"tenant": row}
+
+
+def _find_row(columns: Mapping[str, Sequence[str]], key: Mapping[str, str]) -> int:
+    """Return the row with these key cells, -1 without one."""
+    cells = list(zip(*(columns[name] for name in key), strict=True))
+    wanted = tuple(key.values())
+    return cells.index(wanted) if wanted in cells else -1
+
+
+def text_at(snapshot: Snapshot, name: str, row: str, column: str) -> str:
+    """Return the text of a cell that a place names: that of FILE.NAME.COLUMN."""
+    schema = NAMED[name]
+    table, key = snapshot.tables[schema.file], _key_of(schema, row, snapshot.tables)
+    at = _find_row({part: list(table.texts(part)) for part in key}, key)
+    return str(table.texts(column)[at])
+
+
 def _with_cell(
-    table: Table | None, schema: TableSchema, row: str, column: str, value: Any
+    table: Table | None, schema: TableSchema, row: Mapping[str, str], column: str, value: Any
 ) -> tuple[Table, bool]:
     """Return the table with one other cell, and whether the row is new."""
     known = [c.name for c in schema.columns]
@@ -83,16 +117,17 @@ def _with_cell(
         raise UsageError(
             f"{schema.file} has no column {quote(column)}{did_you_mean(column, known)}"
         )
-    key = schema.key[0]
     columns = {} if table is None else {name: list(table.texts(name)) for name in table.columns}
     lines = [] if table is None else list(table.lines)
-    names = columns.setdefault(key, [""] * len(lines))
-    added = row not in names
+    for name in row:
+        columns.setdefault(name, [""] * len(lines))
+    at = _find_row(columns, row)
+    added = at < 0
     if added:
         lines.append(max(lines, default=1) + 1)
         for name, cells in columns.items():
-            cells.append(row if name == key else "")
-    columns.setdefault(column, [""] * len(lines))[names.index(row)] = text_of(value)
+            cells.append(row.get(name, ""))
+    columns.setdefault(column, [""] * len(lines))[at] = text_of(value)
     return Table(schema.file, columns, lines), added
 
 

@@ -466,9 +466,7 @@ SENTENCES = {
     "exceeds_cluster": (
         "no pool can hold a size between {low} and {high} GPUs with a known rate and enough memory"
     ),
-    "exceeds_quota": (
-        'even {want} alone is above max_gpus, budget_per_hour or max_spot of tenant "{tenant}"'
-    ),
+    "exceeds_quota": "even {want} alone is above {limits}",
     "protected": "{want} is held by jobs that may not be moved",
     "budget": (
         "without the limit on dollars it would get {then} for {cost:.2f} $/h, {left:.2f} $/h are "
@@ -504,7 +502,7 @@ def _write_sentences(
     gpus, pool = np.append(m.gpus, 0)[best].tolist(), np.append(m.pool, -1)[best].tolist()
     then = (found.gpus * price[found.pool]).tolist()
     left = max(0.0, problem.budget_per_hour - float(np.append(m.cost, 0.0)[chosen].sum()))
-    tenants, models = jobs.tenant.tolist(), jobs.model.tolist()
+    models = jobs.model.tolist()
     low = jobs.min_gpus.tolist()
     high = jobs.max_gpus.tolist()
     offers = offered.tolist()
@@ -543,8 +541,7 @@ def _write_sentences(
                     "then": f"{found.gpus[j]} x {names[found.pool[j]]}",
                     "cost": then[j],
                     "left": left,
-                    "tenant": problem.tenants.tenant[tenants[j]],
-                    "limits": binding.describe(j, found) if code == "quota" else "",
+                    "limits": binding.describe(code, j, int(best[j]), found),
                     "low": low[j],
                     "high": high[j],
                     "model": problem.models[models[j]],
@@ -563,24 +560,30 @@ class _BindingQuotas:
     def _exceeded(self) -> Ints:
         return exceeded_quotas(self._round, self._chosen)
 
-    def describe(self, j: int, found: Causes) -> str:
-        """Describe the limits without which job j gets its option.
+    @cached_property
+    def _exceeded_alone(self) -> Ints:
+        return exceeded_quotas(self._round, np.full_like(self._chosen, -1))
+
+    def describe(self, code: str, j: int, best: int, found: Causes) -> str:
+        """Describe the limits of which job j lacks its option.
 
         They are those of its tenant, unless only another quota has too little left.
         """
-        problem, m = self._round.problem, self._round.option_table
-        q = int(problem.jobs.tenant[j])
-        own = f'the limits of tenant "{problem.tenants.tenant[q]}"'
-        o = option_at(m, np.array([j]), found.pool[[j]], found.gpus[[j]])[0]
-        rows = self._exceeded[:, o] if o >= 0 else np.zeros(0, dtype=np.int64)
+        if code not in ("quota", "exceeds_quota"):
+            return ""
+        jobs, i = self._round.problem.jobs, self._round.instance
+        q, is_alone = int(jobs.tenant[j]), code == "exceeds_quota"
+        exceeded, o = self._exceeded_alone if is_alone else self._exceeded, best
+        if not is_alone:
+            where = found.pool[[j]], found.gpus[[j]]
+            o = int(option_at(self._round.option_table, np.array([j]), *where)[0])
+        rows = exceeded[:, o] if o >= 0 else np.zeros(0, dtype=np.int64)
         rows = rows[rows >= 0]
-        if not len(rows) or q in rows:
-            return own
-        k, names = int(rows[0]), self._round.instance.quota_names
-        common = self._round.instance.common
-        if common is not None and common[k]:
-            return f"{names[k]} that tenants do not lend"
-        return f'the limits of tenant "{names[k]}"'
+        k = q if not len(rows) or q in rows else int(rows[0])
+        if i.common is not None and i.common[k]:
+            return f"what tenants lend of {i.quota_names[k]}"
+        limits = "max_gpus, budget_per_hour or max_spot" if is_alone else "the limits"
+        return f'{limits} of tenant "{i.quota_names[k]}"'
 
 
 @lru_cache(maxsize=64)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from allocator.domain.changes import changed
+from allocator.domain.changes import changed, text_at
 from allocator.domain.problem import Problem
 from allocator.domain.rules.snapshot_rules import validate
 from allocator.domain.schema.columns import CONFIG, RULE, TABLES
@@ -124,9 +124,7 @@ class Trials:
             given = self.snapshot.config.get(place)
             default = next(c.default for c in CONFIG if c.name == place)
             return str(default if given is None else given)
-        cells = self.snapshot.tables[f"{table}.csv"]
-        row = list(cells.texts(TABLES[f"{table}.csv"].key[0])).index(name)
-        text = cells.texts(column)[row]
+        text = text_at(self.snapshot, table, name, column)
         default = TABLES[f"{table}.csv"].column(column).default
         if text or default in (None, RULE):
             return text

@@ -1,0 +1,211 @@
+"""Trees of tenants, quotas by type, and lending: against exhaustive search on tiny rounds."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings, strategies as st
+from matrix import Tables, base
+from second_values import Reading
+
+from allocator.audit import audit
+from allocator.domain.allocation import Allocation
+from allocator.engine.decision import decide
+from allocator.errors import Infeasible
+from allocator.options.instance_building import compile_round
+from allocator.policies.registry import POLICIES
+from allocator.solvers.base import SolveLimits
+
+EXACT = SolveLimits(gap=0.0)
+NAMES = ("a", "b", "c", "d")
+tiny = settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True
+)
+seeds = st.integers(0, 10**6)
+
+
+def random_tree(seed: int) -> Tables:
+    """A tiny round of four tenants in a random tree, with random quotas, guarantees and lending."""
+    rng = np.random.default_rng([7, seed])
+    r = base(seed % 50)
+    for j in r.jobs:
+        j["tenant"] = str(rng.choice(NAMES))
+        j["weight"] = float(np.round(rng.uniform(0.2, 3.0), 3))
+    if rng.random() < 0.3:
+        r.jobs[0]["preemptible"] = False
+    r.tenants[:] = [{"tenant": name} for name in NAMES]
+    for n, row in enumerate(r.tenants):
+        if n and rng.random() < 0.7:
+            row["parent"] = NAMES[int(rng.integers(n))]
+        if rng.random() < 0.3:
+            row["max_gpus"] = int(rng.integers(1, 6))
+        if rng.random() < 0.2:
+            row["guaranteed_gpus"] = int(rng.integers(1, 4))
+        if rng.random() < 0.2:
+            row["budget_per_hour"] = float(rng.integers(1, 6))
+    for name in NAMES:
+        for what in ({}, {"gpu_type": "A"}, {"gpu_type": "B"}, {"pool": "p0"}):
+            if rng.random() < 0.18:
+                promised = int(rng.integers(0, 4))
+                row: dict[str, Any] = {"tenant": name, "guaranteed_gpus": promised, **what}
+                if rng.random() < 0.5:
+                    row["max_gpus"] = int(rng.integers(1, 6))
+                if rng.random() < 0.6:
+                    row["lend_gpus"] = int(rng.integers(0, promised + 1))
+                r.further.setdefault("quotas", []).append(row)
+    return r
+
+
+def reading(r: Tables) -> Reading:
+    """The round read a second time."""
+    config = r.config | {"objective": "progress"}
+    return Reading(r.jobs, r.pools, r.rates, r.tenants, config, r.further)
+
+
+def best(r: Tables) -> float | None:
+    """Value of the best of all plans, None without a plan."""
+    told = reading(r)
+    return max((told.value_of(plan) for plan in told.plans()), default=None)
+
+
+def value(r: Tables) -> float | None:
+    """Value of the plan at gap 0, None if the round is infeasible."""
+    try:
+        return decide(r.problem(), limits=EXACT).objective_value
+    except Infeasible:
+        return None
+
+
+@tiny
+@given(seeds)
+def test_the_best_of_all_plans_is_found(seed: int) -> None:
+    """Value and bound at gap 0 are those of exhaustive search; infeasible where no plan exists."""
+    r = random_tree(seed)
+    expected = best(r)
+    try:
+        plan = decide(r.problem(), limits=EXACT)
+    except Infeasible:
+        assert expected is None
+        return
+    assert expected is not None
+    assert plan.objective_value == pytest.approx(expected, rel=1e-6, abs=1e-9)
+    assert plan.bound == pytest.approx(expected, rel=1e-6, abs=1e-9)
+
+
+@pytest.mark.parametrize("policy", sorted(POLICIES))
+def test_every_policy_keeps_the_rules(policy: str) -> None:
+    """Its plan is one of all legal plans, and there is one wherever a legal plan exists."""
+    for seed in range(12):
+        r = random_tree(1000 + seed)
+        told = reading(r)
+        plans = list(told.plans())
+        try:
+            plan = decide(r.problem(), policy=policy)
+        except Infeasible:
+            assert not plans
+            continue
+        gets = {
+            str(name): (str(pool), int(str(gpus)))
+            for name, pool, gpus in zip(
+                plan.jobs["job_id"], plan.jobs["pool"], plan.jobs["gpus"], strict=True
+            )
+            if pool
+        }
+        assert gets in plans, (policy, seed)
+
+
+@tiny
+@given(seeds)
+def test_the_audit_agrees_with_the_second_reading(seed: int) -> None:
+    """Of random plans, it faults those that break a rule, and no others."""
+    rng = np.random.default_rng([8, seed])
+    r = random_tree(seed)
+    told, problem = reading(r), r.problem()
+    round_ = compile_round(problem, prunes=False)
+    released = {problem.jobs.job_id[j] for j in np.flatnonzero(round_.repairs.released).tolist()}
+    for _ in range(8):
+        choice = np.array(
+            [
+                rng.integers(-1, b - a) + (a if b > a else 0)
+                for a, b in zip(round_.instance.start[:-1], round_.instance.start[1:], strict=True)
+            ],
+            dtype=np.int64,
+        )
+        choice = np.where(choice < round_.instance.start[:-1], -1, choice)
+        plan = round_.allocation(choice)
+        gets = {
+            problem.jobs.job_id[j]: (problem.pools.pool[plan.pool[j]], int(plan.gpus[j]))
+            for j in np.flatnonzero(plan.pool >= 0).tolist()
+        }
+        found = audit(round_.problem, plan, round_.repairs)
+        assert (not found.faults) == told.legal(gets, released), found.faults
+
+
+@tiny
+@given(seeds)
+def test_lending_more_never_hurts(seed: int) -> None:
+    """Without a limit on what is lent the best plan has no less value."""
+    r = random_tree(seed)
+    lent = dataclasses.replace(
+        r,
+        further={
+            name: [{k: v for k, v in row.items() if k != "lend_gpus"} for row in rows]
+            for name, rows in r.further.items()
+        },
+    )
+    kept, free = value(r), value(lent)
+    if kept is not None:
+        assert free is not None
+        assert free >= kept - 1e-6 * max(1.0, abs(kept))
+
+
+@tiny
+@given(seeds)
+def test_a_tree_with_one_child_is_flat(seed: int) -> None:
+    """Jobs may be those of a child without limits, and a parent without limits changes nothing."""
+    r = random_tree(seed)
+    child = dataclasses.replace(
+        r,
+        tenants=[*r.tenants, {"tenant": "child", "parent": "b"}],
+        jobs=[j | {"tenant": "child"} if j["tenant"] == "b" else j for j in r.jobs],
+    )
+    above = dataclasses.replace(
+        r,
+        tenants=[
+            {"tenant": "root"},
+            *(t if "parent" in t else t | {"parent": "root"} for t in r.tenants),
+        ],
+    )
+    expected = value(r)
+    for other in (child, above):
+        found = value(other)
+        assert (found is None) == (expected is None)
+        assert found is None or found == pytest.approx(expected, rel=1e-6, abs=1e-9)
+
+
+def test_a_plan_that_breaks_a_quota_is_named() -> None:
+    """Node of the tree, GPUs and their type, and the rule."""
+    r = base(0)
+    for j in r.jobs:
+        j["tenant"] = "team"
+    r.tenants[:] = [{"tenant": "dept"}, {"tenant": "team", "parent": "dept"}, {"tenant": "idle"}]
+    r.further["quotas"] = [
+        {"tenant": "dept", "gpu_type": "A", "max_gpus": 1},
+        {"tenant": "team", "pool": "p1", "guaranteed_gpus": 1},
+        {"tenant": "idle", "gpu_type": "A", "guaranteed_gpus": 3, "lend_gpus": 0},
+    ]
+    r.pools[0]["gpus"] = 4
+    problem = r.problem()
+    repairs = compile_round(problem).repairs
+    held = np.array([0, -1, -1]), np.array([2, 0, 0])
+    plan = Allocation(held[0], held[1], np.array([1, -1, -1]), np.full(3, -1))
+    assert audit(problem, plan, repairs).faults == (
+        'tenant "dept" gets 2 GPUs of type "A", its max_gpus is 1',
+        'tenant "team" gets 0 GPUs of pool "p1", its guarantee of 1 amounts to 1 that its jobs'
+        " could hold",
+        '2 GPUs of type "A" are given, but of 4 tenants do not lend 3 that their own jobs can not'
+        " use",
+    )

@@ -1,0 +1,221 @@
+"""Trees of tenants by hand: borrowing, reclaiming within a round, lending, reasons and advice."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+import allocator
+from allocator import Infeasible, Job, Pool, Problem, Quota, Rate, Tenant
+from allocator.policies.registry import POLICIES
+
+TREE = (
+    Tenant("research", max_gpus=12),
+    Tenant("vision", parent="research"),
+    Tenant("speech", parent="research"),
+    Tenant("ops"),
+)
+RIGHTS = (
+    Quota("vision", gpu_type="A100", guaranteed_gpus=4),
+    Quota("speech", gpu_type="A100", guaranteed_gpus=4),
+)
+
+
+def job(name: str, tenant: str, **columns: Any) -> Job:
+    given = {"remaining_work": 90_000, "max_gpus": 8, "submitted_s": 0.0, **columns}
+    return Job(name, "m", tenant=tenant, **given)
+
+
+def cluster(
+    jobs: Sequence[Job], quotas: Sequence[Quota] = (), tenants: Sequence[Tenant] = TREE
+) -> Problem:
+    """8 A100 and 8 slower V100."""
+    return Problem.build(
+        jobs=jobs,
+        pools=[Pool("main", "A100", 8), Pool("old", "V100", 8)],
+        rates=[
+            Rate("m", kind, k, speed * k**0.9)
+            for kind, speed in (("A100", 10.0), ("V100", 4.0))
+            for k in (1, 2, 4, 8)
+        ],
+        tenants=tenants,
+        quotas=quotas,
+        now_s=1000.0,
+    )
+
+
+def gets(problem: Problem, policy: str = "mip") -> dict[str, tuple[str | None, int]]:
+    """Pool and GPUs of every job."""
+    plan = allocator.solve(problem, policy=policy, gap=0.0).to_frame()
+    return {
+        row.job_id: (row.pool if row.gpus else None, int(row.gpus)) for row in plan.itertuples()
+    }
+
+
+def test_a_tenant_borrows_what_nobody_uses() -> None:
+    """All 8 A100, though it has a right to 4; all above it count them."""
+    problem = cluster([job("v", "vision")], RIGHTS)
+    assert gets(problem) == {"v": ("main", 8)}
+    held = {t.tenant: t.gpus for t in allocator.solve(problem).tenants}
+    assert held == {"research": 8, "vision": 8, "speech": 0, "ops": 0}
+
+
+@pytest.mark.parametrize("policy", sorted(POLICIES))
+@pytest.mark.parametrize("nested", [False, True])
+def test_a_guarantee_is_given_back_in_the_next_round(policy: str, nested: bool) -> None:
+    """The borrower runs on all GPUs and has jobs of far more value; the owner submits one job. The
+    right may be that of the owner or of a tenant above it."""
+    tenants = (*TREE, Tenant("asr", parent="speech"))
+    owner = "asr" if nested else "speech"
+    borrower = job("v", "vision", state="running", pool="main", gpus=8, weight=50.0)
+    others = [job(f"v{n}", "vision", weight=50.0, gpu_types=["A100"]) for n in range(3)]
+    late = job("s", owner, gpu_types=["A100"], submitted_s=999.0, max_gpus=4, requested_gpus=4)
+    problem = cluster([borrower, *others, late], RIGHTS, tenants)
+    assert gets(problem, policy)["s"] == ("main", 4)
+
+
+def test_a_guarantee_by_type_takes_back_that_type() -> None:
+    """A right to A100 is not met by free V100; the borrower moves there."""
+    borrower = job("v", "vision", state="running", pool="main", gpus=8)
+    problem = cluster([borrower, job("s", "speech", max_gpus=4)], RIGHTS)
+    found = gets(problem)
+    assert found["s"] == ("main", 4) and found["v"][1] >= 4
+
+
+def test_in_a_simulation_the_owner_waits_for_one_round() -> None:
+    """Quotas pass from the workload to every round."""
+    long = {"remaining_work": 500_000}
+    jobs = [job(f"v{n}", "vision", gpu_types=["A100"], **long) for n in range(3)]
+    jobs.append(job("s", "speech", gpu_types=["A100"], max_gpus=4, min_gpus=4, submitted_s=3100.0))
+    workload = cluster(jobs, RIGHTS).to_workload()
+    for policy in ("mip", "greedy", "las"):
+        frame = allocator.simulate(workload, policy=policy).to_frame().set_index("job_id")
+        assert frame.loc["s", "queue_s"] <= 300.0, policy
+
+
+def test_what_is_not_lent_stays_free() -> None:
+    """speech has no jobs: 4 GPUs, or 2 of them, or none stay free; a job of it uses them."""
+    wanting = job("v", "vision", gpu_types=["A100"], sizes=[1, 2, 4, 6, 8])
+    for lent, most in ((0, 4), (2, 6), (None, 8)):
+        rights = [Quota("speech", gpu_type="A100", guaranteed_gpus=4, lend_gpus=lent)]
+        assert gets(cluster([wanting], rights))["v"] == ("main", most)
+    rights = [Quota("speech", gpu_type="A100", guaranteed_gpus=4, lend_gpus=0)]
+    both = gets(cluster([wanting, job("s", "speech", gpu_types=["A100"], max_gpus=2)], rights))
+    assert both == {"v": ("main", 4), "s": ("main", 2)}
+
+
+def test_guarantees_and_fixed_jobs_come_before_what_is_not_lent() -> None:
+    """A plan exists, and a warning says what stays free."""
+    fixed = job("v", "vision", state="running", pool="main", gpus=6, preemptible=False)
+    fixed = dataclasses.replace(fixed, sizes=[6])
+    rights = [Quota("speech", gpu_type="A100", guaranteed_gpus=4, lend_gpus=0)]
+    plan = allocator.solve(cluster([fixed, job("o", "ops", gpu_types=["A100"])], rights))
+    assert plan.to_frame().gpus.tolist() == [6, 0]
+    assert plan.warnings == (
+        "2 GPUs of type A100 instead of 4 are kept for tenants that do not lend them: guarantees"
+        " and jobs that may not be moved need the others",
+    )
+
+
+def test_a_reason_names_the_node_of_the_tree() -> None:
+    """The limit that binds: that of the parent, by type, or what others do not lend."""
+    tight = [Quota("research", gpu_type="A100", max_gpus=4)]
+    wide = cluster([job("v", "vision", gpu_types=["A100"])], tight)
+    detail = allocator.solve(wide).to_frame().detail[0]
+    assert detail == (
+        "even 8 x main alone is above max_gpus, budget_per_hour or max_spot of tenant"
+        ' "research" of type "A100"'
+    )
+    two = [job(n, "vision", gpu_types=["A100"], min_gpus=4, max_gpus=4) for n in "ab"]
+    frame = allocator.solve(cluster(two, tight), gap=0.0).to_frame()
+    (left,) = frame[frame.gpus == 0].itertuples()
+    assert left.reason == "quota"
+    assert left.detail.startswith('without the limits of tenant "research" of type "A100" it would')
+    kept = [Quota("speech", gpu_type="A100", guaranteed_gpus=4, lend_gpus=0)]
+    detail = allocator.solve(cluster([job("v", "vision", gpu_types=["A100"])], kept)).to_frame()
+    assert detail.detail[0] == "even 8 x main alone is above what tenants lend of type A100"
+
+
+def test_advice_says_which_quota_and_by_how_much() -> None:
+    """Each change was decided again; one less would not do."""
+    tight = [Quota("research", gpu_type="A100", max_gpus=4)]
+    problem = cluster([job("v", "vision", gpu_types=["A100"])], tight)
+    (change,) = allocator.explain(problem, "v").changes
+    assert change.values == {"quotas.research/A100.max_gpus": "8"} and change.gpus == 8
+    assert gets(problem.change({"quotas.research/A100.max_gpus": 8}))["v"] == ("main", 8)
+    kept = [Quota("speech", gpu_type="A100", guaranteed_gpus=4, lend_gpus=0)]
+    problem = cluster([job("v", "vision", gpu_types=["A100"])], kept)
+    changes = [c.values for c in allocator.explain(problem, "v").changes]
+    assert {"quotas.speech/A100.lend_gpus": "4"} in changes
+    assert {"quotas.speech/A100.guaranteed_gpus": "0"} in changes
+
+
+def test_whatif_sets_quotas() -> None:
+    """Rows are named TENANT/TYPE, TENANT/POOL or TENANT; a new name is a new row."""
+    problem = cluster([job("v", "vision", gpu_types=["A100"])])
+    for place in ("quotas.vision/A100", "quotas.research/main", "quotas.vision"):
+        assert gets(problem.change({f"{place}.max_gpus": 4}))["v"] == ("main", 4)
+    twice = problem.change({"quotas.vision/A100.max_gpus": 4, "quotas.vision/A100.lend_gpus": 0})
+    assert len(twice.checked.quotas) == 1
+    again = allocator.whatif(twice, {"quotas.vision/A100.max_gpus": 8})
+    assert again.gpus == (4, 8)
+    priced = cluster([job(n, "vision", gpu_types=["A100"]) for n in "abc"])
+    limits = allocator.whatif(priced, {"quotas.research/A100.max_gpus": 4}).limits
+    assert any(limit.place == "quotas.research/A100.max_gpus" for limit in limits)
+
+
+def test_rules_that_clash_are_named_with_the_smallest_relaxation() -> None:
+    """A guarantee below a limit of the parent; a borrower that may not be moved."""
+    both = [job("v", "vision", gpu_types=["A100"]), job("s", "speech", gpu_types=["A100"])]
+    rights = [
+        Quota("vision", gpu_type="A100", guaranteed_gpus=8),
+        Quota("research", pool="main", max_gpus=4),
+    ]
+    with pytest.raises(Infeasible) as stop:
+        allocator.solve(cluster(both, rights))
+    assert stop.value.conflict == (
+        'max_gpus of tenant "research" of pool "main"',
+        'guaranteed_gpus of tenant "vision" of type "A100"',
+    )
+    borrower = job("v", "vision", state="running", pool="main", gpus=8, preemptible=False)
+    with pytest.raises(Infeasible) as stop:
+        allocator.solve(cluster([borrower, both[1]], RIGHTS))
+    (relaxed,) = stop.value.relaxations
+    assert str(relaxed).startswith('guaranteed_gpus of tenant "speech" of type "A100": 4 would')
+
+
+def test_faults_of_trees_and_quotas_are_told_at_once() -> None:
+    """File, line and rule."""
+    with pytest.raises(allocator.InvalidInput) as stop:
+        cluster(
+            [job("v", "vision")],
+            [
+                Quota("nobody", max_gpus=1),
+                Quota("vision", gpu_type="A100", pool="main"),
+                Quota("vision", gpu_type="A10"),
+                Quota("speech", pool="mian"),
+            ],
+            [
+                Tenant("vision", parent="research"),
+                Tenant("research", parent="vision"),
+                Tenant("speech", parent="reserach"),
+            ],
+        )
+    assert sorted(str(fault) for fault in stop.value.faults) == sorted(
+        [
+            'tenants.csv:2: parent makes a circle: "vision" -> "research" -> "vision" (tenant'
+            ' "vision")',
+            'tenants.csv:3: parent makes a circle: "research" -> "vision" -> "research" (tenant'
+            ' "research")',
+            'tenants.csv:4: parent "reserach" is not in tenants.csv; did you mean "research"?'
+            ' (tenant "speech")',
+            'quotas.csv:2: tenant "nobody" is not in tenants.csv',
+            "quotas.csv:3: gpu_type and pool are both given; a quota is of one of them",
+            'quotas.csv:4: gpu_type "A10" is a type of no pool and has no rate; did you mean'
+            ' "A100"?',
+            'quotas.csv:5: pool "mian" is not in pools.csv; did you mean "main"?',
+        ]
+    )
