@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from allocator.errors import UsageError
+from allocator.io.plans import PLAN_JSON
 from allocator.report.journal_page import LAST, write_queue_report
+from allocator.report.nodes.plan_page import write_plan_report
 from allocator.report.policies import write_policy_report, write_simulation_report
 from allocator.report.runs import RESULTS, RESULTS_JSON
 from allocator.report.solvers.page import write_solver_report
@@ -14,9 +16,12 @@ RUNS = "runs.csv"
 
 
 def write_report(
-    source: Path | str, out: Path | str | None = None, last: int | None = None
+    source: Path | str,
+    out: Path | str | None = None,
+    last: int | None = None,
+    snapshot: Path | str | None = None,
 ) -> Path:
-    """Write the report of a simulation, a benchmark or a queue; return the path of the page.
+    """Write the report of a simulation, a benchmark, a plan or a queue; return its path.
 
     Parameters
     ----------
@@ -24,6 +29,7 @@ def write_report(
     of a queue.
     out : the HTML file. The default is report.html in the folder, or in QUEUE.report.
     last : how many rounds of a queue to show.
+    snapshot : the snapshot of a plan on nodes, if it is not in the folder of the plan.
 
     Raises
     ------
@@ -37,6 +43,8 @@ def write_report(
         raise UsageError(f'"{folder}" is neither a folder nor a queue')
     if last is not None:
         raise UsageError(f'"{folder}" is a folder; only queues have a last round')
+    if (folder / PLAN_JSON).is_file():
+        return write_plan_report(folder, out, snapshot)
     for name, write in (
         (RESULTS_JSON, write_simulation_report),
         (RESULTS, write_policy_report),
@@ -46,5 +54,6 @@ def write_report(
             return write(folder, out)
     raise UsageError(
         f'"{folder}" holds no results: neither {RESULTS_JSON} (allocator simulate --out), nor'
-        f" {RESULTS} (allocator bench policies --out), nor {RUNS} (allocator bench solvers --out)"
+        f" {RESULTS} (allocator bench policies --out), nor {RUNS} (allocator bench solvers --out),"
+        f" nor {PLAN_JSON} (allocator solve --out)"
     )

@@ -12,6 +12,7 @@ from markupsafe import Markup
 
 from allocator.report.charts import changes, cluster, decisions, holders, times
 from allocator.report.charts.series import window
+from allocator.report.nodes.simulated import node_figures
 from allocator.report.page import Picture, draw, write_page
 from allocator.report.policy_table import PolicyTable, policy_table
 from allocator.report.runs import Study, read_benchmark, read_simulation
@@ -209,3 +210,4 @@ def figures(study: Study, workload: str) -> Iterator[tuple[str, str, str, Any]]:
         + which,
         decisions.decisions(study, runs, length),
     )
+    yield from node_figures(study, runs, length, tail)

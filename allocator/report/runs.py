@@ -32,12 +32,18 @@ FILES: Mapping[str, tuple[str, ...]] = {
     "spans": ("policy", "job_id", "pool", "gpus", "from_s", "to_s"),
 }
 """The columns that reports need; all other columns are optional."""
+OF_NODES: Mapping[str, tuple[str, ...]] = {
+    "places": ("policy", "job_id", "node", "gpus", "gpu", "from_s", "to_s", "shared_with"),
+    "node_states": ("policy", "node", "gpus", "state", "from_s", "to_s"),
+    "fragmentation": ("policy", "at_s", "free", "unusable"),
+}
+"""The same of files that only simulations with nodes have."""
 SHARED_WITH = "shared_with"
 """Column of spans: the primary job that held the GPUs; empty for the job itself.
 
 Outputs of earlier versions do not have it.
 """
-TEXT = ("policy", "job_id", "pool", "fallback", SHARED_WITH)
+TEXT = ("policy", "job_id", "pool", "node", "state", "fallback", SHARED_WITH)
 RESULTS_JSON = "results.json"
 RESULTS = "results.csv"
 COMPARISON = "comparison.csv"
@@ -163,7 +169,7 @@ class Study:
         return by[(len(by) - 1) // 2].seed
 
     def frame(self, run: SimulationRun, name: str) -> pd.DataFrame:
-        """Read jobs, timeline, rounds or spans of a run.
+        """Read jobs, timeline, rounds or spans of a run, or a file of its nodes.
 
         Spans get the column `held`: the GPUs that the job itself held. A secondary job has 0, so
         that the GPUs of a colocation count once. Raises InvalidInput for columns that are missing
@@ -172,7 +178,9 @@ class Study:
         key = (run.folder, name, run.policy)
         if key not in self._frames:
             whole = read_frame(
-                run.folder / f"{name}.csv", FILES[name], (SHARED_WITH,) if name == "spans" else ()
+                run.folder / f"{name}.csv",
+                FILES.get(name) or OF_NODES[name],
+                (SHARED_WITH,) if name == "spans" else (),
             )
             if name == "spans":
                 whole["held"] = whole["gpus"].where(whole[SHARED_WITH].isna(), 0.0)

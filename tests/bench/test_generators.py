@@ -382,3 +382,25 @@ def test_demand_over_time_by_hand() -> None:
     )
     at, gpus = gpus_demanded(tables, 50.0)
     assert (at[:4].tolist(), gpus[:4].tolist()) == ([0, 50, 100, 150], [2, 3, 1, 0])
+
+
+def test_gpus_on_nodes_in_racks(tmp_path: Path) -> None:
+    """Nodes of gpus_per_node GPUs, the last one with the rest, two to a rack; every other file is
+    as without them, and pools of capacity.csv have none.
+    """
+    plain = generate("bursty", seed=3, jobs=50, gpus=44)
+    made = generate("bursty", seed=3, jobs=50, gpus=44, nodes_per_rack=2)
+    nodes = made.tables["nodes.csv"]
+    assert list(nodes["gpus"]) == [8] * 5 + [4]
+    assert [rack[-1] for rack in nodes["rack"]] == list("001122")
+    assert {k: v for k, v in made.files().items() if k not in ("nodes.csv", "README.md")} == {
+        k: v for k, v in plain.files().items() if k != "README.md"
+    }
+    assert made.workload().problem.pools.gpus.tolist() == [44]
+    mixed = generate("mixed", nodes_per_rack=4)
+    problem = mixed.workload().problem
+    assert problem.has_nodes.all() and not any("nodes" in w for w in problem.warnings)
+    spot = generate("zones", jobs=20, nodes_per_rack=4)
+    changing = set(spot.tables.get("capacity.csv", {}).get("pool", ()))
+    assert changing and changing.isdisjoint(spot.tables.get("nodes.csv", {}).get("pool", ()))
+    assert main.run(["generate", "bursty", "--nodes-per-rack", "0", "--out", str(tmp_path)]) == 2

@@ -187,6 +187,7 @@ def generate(
     load: float | None = None,
     jobs: int | None = None,
     gpus: int | None = None,
+    nodes_per_rack: int | None = None,
 ) -> GeneratedWorkload:
     """Return the workload of a generator; the same arguments give the same bytes.
 
@@ -197,6 +198,7 @@ def generate(
     load : in the unit of the generator; None for its default.
     jobs : number of jobs; None for the default.
     gpus : GPUs of the cluster; None for the default.
+    nodes_per_rack : GPUs are on nodes, so many in a rack; None for pools without nodes.
 
     Raises
     ------
@@ -214,19 +216,25 @@ def generate(
         ("jobs", jobs, 1, MOST_JOBS),
         ("seed", seed, 0, math.inf),
         ("gpus", gpus or 1, 1, 10_000_000),
+        ("nodes_per_rack", nodes_per_rack or 1, 1, 10_000_000),
     ):
         if not least <= value <= most:
             raise UsageError(f"{argument} is {value:g}; it must be from {least:g} to {most:g}")
     made = generator.make(seed=seed, load=load, jobs=jobs, gpus=gpus)
-    return replace(made, about=_about(generator, made, seed, gpus))
+    options = "" if gpus is None else f" --gpus {gpus}"
+    if nodes_per_rack is not None:
+        from allocator.bench.workloads.parts.nodes import with_nodes
+
+        made = with_nodes(made, nodes_per_rack)
+        options += f" --nodes-per-rack {nodes_per_rack}"
+    return replace(made, about=_about(generator, made, seed, options))
 
 
-def _about(generator: Generator, made: GeneratedWorkload, seed: int, asked: int | None) -> str:
+def _about(generator: Generator, made: GeneratedWorkload, seed: int, options: str) -> str:
     count, gpus = len(made.tables["workload.csv"]["job_id"]), sum(made.tables["pools.csv"]["gpus"])
-    size = "" if asked is None else f" --gpus {asked}"
     return (
         f"# {made.name}\n\n{generator.about[0].upper()}{generator.about[1:]}.\n\n{count} jobs"
         f" submitted in {made.window_s / 3_600:.1f} hours, {gpus} GPUs, load {made.load:g}"
         f" ({generator.unit}).\nMade by `allocator generate {generator.name} --seed {seed} --load"
-        f" {made.load!r} --jobs {count}{size}`; no line comes from a real cluster.\n"
+        f" {made.load!r} --jobs {count}{options}`; no line comes from a real cluster.\n"
     )

@@ -47,6 +47,12 @@ def add(commands: Any) -> None:
     parser.add_argument(
         "--gpus", type=parse_integer(1, 10_000_000), metavar="N", help="GPUs of the cluster, about"
     )
+    parser.add_argument(
+        "--nodes-per-rack",
+        type=parse_integer(1, 10_000_000),
+        metavar="N",
+        help="put the GPUs on nodes (nodes.csv), N of them in a rack",
+    )
     parser.set_defaults(call=call)
 
 
@@ -57,7 +63,14 @@ def call(args: argparse.Namespace) -> int:
     from allocator.bench.workloads import generate
     from allocator.errors import UsageError
 
-    made = generate(args.name, seed=args.seed, load=args.load, jobs=args.jobs, gpus=args.gpus)
+    made = generate(
+        args.name,
+        seed=args.seed,
+        load=args.load,
+        jobs=args.jobs,
+        gpus=args.gpus,
+        nodes_per_rack=args.nodes_per_rack,
+    )
     if args.out is None:
         raise UsageError("generate needs --out DIR, a new or empty folder")
     made.write(args.out)

@@ -16,13 +16,14 @@ allocator report results --out week-47.html      elsewhere; pictures go to the f
 next to it
 allocator report cluster.db --last 200           the last 200 rounds of a queue that `allocator \
 run` runs
+allocator report plan --snapshot data/snapshots/full     a plan of `allocator solve --out plan`
 """
 ABOUT = """\
 Write DIR/report.html, one file that needs neither network nor scripts, and its pictures as PNG and
 SVG in DIR/pictures. DIR is what `allocator simulate`, `allocator bench policies` or `allocator
 bench solvers` left with --out DIR. Of a queue (path or database URL) the page shows its journal,
-who held which GPUs, and its jobs; it is written to QUEUE.report. The path of the page goes to
-standard output."""
+who held which GPUs, and its jobs; it is written to QUEUE.report. Of a plan on nodes it shows which
+job gets which GPUs. The path of the page goes to standard output."""
 
 
 def add(commands: Any) -> None:
@@ -44,6 +45,11 @@ def add(commands: Any) -> None:
         metavar="N",
         help="rounds of a queue to show (default: 1000)",
     )
+    parser.add_argument(
+        "--snapshot",
+        metavar="SNAPSHOT",
+        help="of a plan: the snapshot that was decided (default: in the folder of the plan)",
+    )
     parser.set_defaults(call=call)
 
 
@@ -55,7 +61,7 @@ def call(args: argparse.Namespace) -> int:
             f"drawing the report of {args.source}: seconds, minutes for a large benchmark",
             file=sys.stderr,
         )
-    print(write_report(args.source, args.out, args.last))
+    print(write_report(args.source, args.out, args.last, args.snapshot))
     if find_spec("matplotlib") is None:
         print(
             'no pictures: they need matplotlib (pip install matplotlib, or the extra "plots")',

@@ -1,0 +1,88 @@
+"""The page of a plan on nodes: which job gets which GPUs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from allocator.domain.problem import Problem
+from allocator.domain.rules.snapshot_rules import validate
+from allocator.errors import Fault, InvalidInput, UsageError
+from allocator.io.plans import PLAN_JSON
+from allocator.io.snapshots import read_snapshot
+from allocator.report.nodes.cells import STATES, JobPart, NodeRow, draw_nodes
+from allocator.report.page import draw, write_page
+
+
+def write_plan_report(
+    folder: Path, out: Path | str | None = None, snapshot: Path | str | None = None
+) -> Path:
+    """Write the page of a plan; return its path.
+
+    Parameters
+    ----------
+    folder : with plan.json.
+    out : the HTML file. The default is report.html in the folder.
+    snapshot : the snapshot of the plan, which has the nodes. The default is the folder itself.
+
+    Raises
+    ------
+    UsageError
+        If the snapshot is not given, or is that of another plan.
+    InvalidInput
+        For files that are not valid.
+    """
+    if snapshot is None and not (folder / "nodes.csv").is_file():
+        raise UsageError(
+            f'"{folder}" has a plan and not its nodes; say --snapshot SNAPSHOT, which was decided'
+        )
+    problem = validate(read_snapshot(folder if snapshot is None else snapshot))
+    plan = _read_plan(folder / PLAN_JSON)
+    if snapshot is not None and plan.get("digest") != problem.digest:
+        raise UsageError(f'the plan in "{folder}" is not one of the snapshot "{snapshot}"')
+    nodes, parts = plan_on_nodes(problem, plan)
+    caption = "A row per node, a cell per GPU, a colour per job."
+    figures = [("nodes", "Which job gets which GPUs", caption, draw_nodes(nodes, parts))]
+    free = sum(node.gpus for node in nodes if node.state == STATES[0])
+    free -= sum(part.gpus for part in parts if part.gpu < 0)
+    free -= len({(part.node, part.gpu) for part in parts if part.gpu >= 0})
+    return write_page(
+        Path(out) if out else folder / "report.html",
+        "plan.html",
+        draw(iter(figures)),
+        title=f"Plan for {plan.get('snapshot', folder.name)} by {plan.get('policy')}",
+        about=f"{len(nodes)} nodes; {len({p.job for p in parts})} jobs on them; {free} GPUs free",
+    )
+
+
+def plan_on_nodes(problem: Problem, plan: dict[str, Any]) -> tuple[list[NodeRow], list[JobPart]]:
+    """Return the nodes of a problem, and what the jobs of a plan get of them."""
+    nodes = problem.nodes
+    rows = [
+        NodeRow(name, int(gpus), STATES[state])
+        for name, gpus, state in zip(nodes.node, nodes.gpus, nodes.state, strict=True)
+    ]
+    parts = [
+        JobPart(
+            job["job_id"],
+            place["node"],
+            place["gpus"],
+            place.get("gpu", -1),
+            place.get("fraction", 1.0),
+        )
+        for job in plan["jobs"]
+        if not job["shared_with"]
+        for place in job["nodes"] or ()
+    ]
+    return rows, parts
+
+
+def _read_plan(path: Path) -> dict[str, Any]:
+    try:
+        plan = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, OSError) as why:
+        raise InvalidInput([Fault(str(path), None, f"cannot be read: {why}")]) from None
+    if not isinstance(plan, dict) or not isinstance(plan.get("jobs"), list):
+        raise InvalidInput([Fault(str(path), None, "is not a plan")])
+    return plan
