@@ -58,7 +58,7 @@ class AuditContext:
         is_kept: Bools = (
             self.has_gpus & self.running & (jobs.pool == self.pool) & (jobs.gpus == self.gpus)
         )
-        is_kept &= self.nodes.on_same_nodes
+        is_kept &= self.nodes.on_same_nodes & ~self.nodes.must_leave
         g = np.flatnonzero(self.is_secondary)
         h = self.allocation.primary[g]
         is_kept[g] &= (jobs.primary[g] == h) | (jobs.primary[h] == g)

@@ -70,9 +70,9 @@ class NodeChecker:
         jobs, nodes = self.problem.jobs, self.problem.nodes
         out = np.zeros(len(jobs), dtype=bool)
         for j, spot in self.held.items():
+            out[j] = any(g >= nodes.gpus[n] for n, g in spot)  # a GPU that is gone
             if jobs.preemptible[j]:
-                off = any(nodes.state[n] != UP for n, _ in spot)
-                out[j] = off or self._is_split(j, spot)
+                out[j] |= any(nodes.state[n] != UP for n, _ in spot) or self._is_split(j, spot)
         spots = {j: spot for j, spot in self.held.items() if not out[j] and jobs.primary[j] < 0}
         # a job that keeps its GPUs is where the plan says, if nothing else is known
         firm = np.flatnonzero(self.is_unknown & ~jobs.preemptible & self._has_same_gpus).tolist()
@@ -99,7 +99,7 @@ class NodeChecker:
         return False
 
     def _overfull(self, places: dict[int, Spot]) -> Iterator[tuple[int, str]]:
-        """Yield (node, what is exceeded) for up nodes."""
+        """Yield (node, what is exceeded)."""
         jobs, nodes = self.problem.jobs, self.problem.nodes
         cpus_per_gpu = jobs.cpus_per_gpu.tolist()
         memory_per_gpu = jobs.host_memory_gb_per_gpu.tolist()
@@ -115,8 +115,6 @@ class NodeChecker:
                 else:
                     shares[n][g] += float(jobs.gpu_fraction[j])
         for n in sorted(cpus):
-            if nodes.state[n] != UP:
-                continue
             used = whole[n] + len(shares[n])
             if used > nodes.gpus[n]:
                 yield n, f"{used} GPUs are given, it has {nodes.gpus[n]}"

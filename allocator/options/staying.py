@@ -107,7 +107,7 @@ def _assume_firm(problem: Problem) -> Placements:
         (stays, False, {}),
         (firm, False, {}),
         (firm, False, {"wish": Wish.PACKED, "most_nodes": most}),
-        (firm, True, {"wish": Wish.PACKED, "most_nodes": most, "cpus": 0.0, "memory_gb": 0.0}),
+        (firm, True, {"wish": Wish.PACKED, "most_nodes": most}),
     ):
         unknown, left = left, []
         holes = _take_known(needs.holes(every_state), needs, who, held) if unknown else None
@@ -151,6 +151,7 @@ def _find_known(problem: Problem, placed: Placements) -> Bools:
         return stays
     off = nodes.state[placed.node] != UP
     stays[placed.job[off & jobs.preemptible[placed.job]]] = False
+    stays[placed.job[placed.gpu >= nodes.gpus[placed.node]]] = False  # a GPU that is gone
     for name, level in ((f"same_{level.name}", level) for level in problem.levels):
         domain = level.domain[placed.node]
         for j in np.flatnonzero(np.array(jobs.placement, dtype=object) == name).tolist():
@@ -169,7 +170,7 @@ def _find_known(problem: Problem, placed: Placements) -> Bools:
 
 
 def find_crowded_nodes(problem: Problem, placed: Placements, rows: Bools) -> Ints:
-    """Find the up nodes that hold less than some rows (L,) of `placed` need."""
+    """Find the nodes that hold less than some rows (L,) of `placed` need."""
     jobs, nodes = problem.jobs, problem.nodes
     own = rows & (jobs.primary[placed.job] < 0)
     whole, part = own & (placed.gpu < 0), np.flatnonzero(own & (placed.gpu >= 0))
@@ -192,4 +193,4 @@ def find_crowded_nodes(problem: Problem, placed: Placements, rows: Bools) -> Int
     ):
         needed = total(placed.gpus * need[placed.job], own)
         crowded |= needed > limit + TOLERANCE * np.maximum(1.0, needed)
-    return np.flatnonzero(crowded & (nodes.state == UP))
+    return np.flatnonzero(crowded)

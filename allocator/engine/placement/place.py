@@ -23,10 +23,11 @@ import numpy as np
 from allocator.domain.allocation import PlacedPlan
 from allocator.domain.problem import State
 from allocator.engine.placement.openings import Opening, Openings, PlacedJobs
+from allocator.engine.placement.search import search_plan
 from allocator.options.instance_building import CompiledRound, same_columns
 from allocator.options.node_needs import NodeNeeds, as_placements
 from allocator.options.staying import Staying
-from allocator.policies.base import Proposal, Task
+from allocator.policies.base import Proposal, Task, relative_gap
 from allocator.policies.free_capacity import FreeCapacity
 from formulations.model.linear import Floats, Ints
 from formulations.placement.holes import Need, Place, Wish
@@ -35,6 +36,8 @@ OFFERS = 4000  # most options that are tried for the GPUs that are free in the e
 OPENINGS = 20  # most options for which holes are opened in the end
 PASSES = 3
 EPS = 1e-12
+GAP_OF_ROUNDING = 1e-9
+DEVIATES = "guarantees made the policy deviate from its own plan, so that nodes hold it"
 
 
 PlacePlan = Callable[[Task, Proposal], tuple[Task, Proposal]]
@@ -57,6 +60,7 @@ def place_plan(task: Task, proposal: Proposal) -> tuple[Task, Proposal]:
         return task, dataclasses.replace(proposal, placed=placed)
     wide = round_.with_moves()
     work.repair(wide, same_columns(round_, proposal.choice, wide), failed)
+    proposal = _search_better(task, proposal, work)
     choice = work.choice
     unmet = np.array(work.capacity.owed)
     moved = int(np.isin(choice, list(work.move_of.values())).sum())
@@ -97,6 +101,35 @@ def place_or_wait(task: Task, proposal: Proposal) -> tuple[Task, Proposal]:
         as_placements(work.at), _value(round_, proposal.choice), 0, len(failed), unmet
     )
     return task, dataclasses.replace(proposal, choice=choice, placed=placed)
+
+
+def _search_better(task: Task, proposal: Proposal, work: _Placing) -> Proposal:
+    """Search a small round for a better plan on nodes, and return what is proven then.
+
+    This is for plans that their policy proved to be the best by counts, and for guarantees that
+    were not met.
+    """
+    value, is_owed = _value(work.round, work.choice), max(work.capacity.owed, default=0) > 0
+    bound = min(task.bound, proposal.bound)
+    is_proven = proposal.termination == "gap" and math.isfinite(proposal.bound)
+    if not is_owed and (
+        not is_proven or relative_gap(bound, value) <= max(task.limits.gap, GAP_OF_ROUNDING)
+    ):
+        return proposal
+    found = search_plan(task, work.round)
+    if found is None or found.choice is None:
+        return proposal
+    better = _value(work.round, found.choice)
+    if is_owed or better > value + EPS:
+        work.take(found.choice, found.at)
+        value = better
+    if not is_proven:
+        return dataclasses.replace(proposal, detail=DEVIATES)
+    if found.is_cut:
+        proposal = dataclasses.replace(proposal, termination="time_limit")
+    if found.bound >= bound:
+        return proposal
+    return dataclasses.replace(proposal, bound=max(found.bound, value), bound_by="placement")
 
 
 def _value(round_: CompiledRound, choice: Ints) -> float:
@@ -205,6 +238,12 @@ class _Placing:
             if not self._offer():
                 break
         self._meet_guarantees()
+        self._join_secondaries()
+
+    def take(self, choice: Ints, at: PlacedJobs) -> None:
+        """Take over another plan of the round with moves, and its places."""
+        self.capacity = FreeCapacity(self.round, choice.copy())
+        self.choice, self.at = self.capacity.choice, at
         self._join_secondaries()
 
     @cached_property

@@ -1,0 +1,114 @@
+"""Find the best plan of a small round on nodes, by one model of its options and their places."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from allocator.domain.problem import Ints, State
+from allocator.engine.placement.openings import PlacedJobs
+from allocator.options.instance_building import CompiledRound
+from allocator.options.node_needs import NodeNeeds
+from allocator.options.staying import Staying
+from allocator.policies.base import Task
+from allocator.policies.free_capacity import keeps_rules
+from allocator.solvers import registry
+from allocator.solvers.base import Termination
+from formulations.placement.exact import place_options
+from formulations.placement.holes import Need, Place
+
+SMALL = 800  # most places of options in a round that is searched
+SEARCH_S = 2.0  # most seconds of a search
+# both where the gap is to be 0
+SMALL_AT_0, SEARCH_AT_0_S = 4000, 30.0
+SHARE = 0.45  # share of the gap that the search has to prove, as in policies/mip.py
+
+
+@dataclass(frozen=True)
+class FoundPlan:
+    """What a search found: a plan on nodes, or the proof that there is none.
+
+    Attributes
+    ----------
+    choice : (J,) or None
+        Columns of the round, None = no plan keeps the rules.
+    at : PlacedJobs
+        The places of its jobs, without those of secondary jobs.
+    bound : float
+        No plan on nodes has a higher value.
+    is_cut : bool
+        Whether time ended the search.
+    """
+
+    choice: Ints | None
+    at: PlacedJobs
+    bound: float
+    is_cut: bool
+
+
+def search_plan(task: Task, wide: CompiledRound) -> FoundPlan | None:
+    """Return the best plan of a small round with moves, None if the round is too large.
+
+    It is None, too, if the solver found no plan in time, or one that is wrong.
+    """
+    search = _Search(wide)
+    most, seconds = (SMALL, SEARCH_S) if task.limits.gap > 0 else (SMALL_AT_0, SEARCH_AT_0_S)
+    if search.size > most or registry.available("highs") is None:
+        return None
+    placed = place_options(wide.model, search.needs_of, search.stays, search.needs.holes())
+    left = task.remaining()
+    limits = dataclasses.replace(
+        left, time_s=min(seconds, left.time_s), gap=SHARE * left.gap, watch=None
+    )
+    answer = registry.get("highs").solve(placed.model, limits)
+    is_cut = answer.termination is Termination.TIME_LIMIT
+    if answer.termination is Termination.INFEASIBLE:
+        return FoundPlan(None, PlacedJobs(), -math.inf, False)
+    if answer.values is None or not placed.model.feasible(np.round(answer.values)):
+        return None
+    return search.read(placed.places(answer.values), answer.values, answer.bound, is_cut)
+
+
+class _Search:
+    """The columns of a round that take GPUs of nodes, what they need, and those that stay."""
+
+    def __init__(self, wide: CompiledRound) -> None:
+        self.round, problem = wide, wide.problem
+        i, jobs, staying = wide.instance, problem.jobs, Staying.of(problem)
+        self.needs, self.held = NodeNeeds(problem), staying.held
+        # where a preemptible job is whose nodes are unknown is free
+        firm = ~staying.assumed | ~jobs.preemptible
+        self.needs_of, self.stays = dict[int, Need](), dict[int, tuple[Place, ...]]()
+        places = np.zeros(len(problem.pools), dtype=np.int64)
+        np.add.at(places, problem.nodes.pool, 1)
+        gpus = np.bincount(problem.nodes.pool, problem.nodes.gpus, minlength=len(places))
+        self.size = 0
+        for c in np.flatnonzero((i.primary < 0) & problem.has_nodes[i.pool]).tolist():
+            j, pool = int(i.job[c]), int(i.pool[c])
+            self.needs_of[c] = self.needs.of(j, pool, int(i.gpus[c]))
+            if i.keep[c] and j in self.held and firm[j]:
+                self.stays[c] = self.held[j]
+            else:
+                self.size += int((gpus if self.needs_of[c].share < 1 else places)[pool])
+
+    def read(
+        self, places: dict[int, tuple[Place, ...]], x: np.ndarray, bound: float, is_cut: bool
+    ) -> FoundPlan | None:
+        """Return the plan of an answer, None if it breaks a rule."""
+        i, jobs = self.round.instance, self.round.problem.jobs
+        choice, at = np.full(len(jobs), -1), PlacedJobs()
+        chosen = np.flatnonzero(x[: len(i.value)] > 0.5)
+        choice[i.job[chosen]] = chosen
+        for c in chosen.tolist():
+            j = int(i.job[c])
+            spot = self.stays.get(c) or places.get(c)
+            if spot is None:
+                continue
+            if jobs.state[j] == State.RUNNING and sorted(spot) == sorted(self.held.get(j, ())):
+                keep = np.flatnonzero(i.keep[i.start[j] : i.start[j + 1]])
+                choice[j] = i.start[j] + keep[0] if len(keep) else c
+            at.put(j, spot)
+        return FoundPlan(choice, at, bound, is_cut) if keeps_rules(i, choice) else None
