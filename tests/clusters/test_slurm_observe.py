@@ -268,20 +268,30 @@ def test_pools_are_what_jobs_can_tell_apart(recorded: Recorded) -> None:
 
 
 def test_accounts_and_qos_are_tenants_with_quotas(recorded: Recorded) -> None:
-    """Account, User, Parent, GrpTRES, MaxTRES, Fairshare; and QOS where that is asked for."""
+    """The tree of accounts with its limits, also by GPU type; users or QOS where that is asked."""
     (recorded.folder / "associations.txt").write_text(
-        "root|||||1\nvision||root|cpu=100,gres/gpu=8||3\nvision|ann||gres/gpu=2||1\n"
+        "test|root||||gres/gpu=99|1\n"
+        "test|lab|||root|gres/gpu=24|1\n"
+        "test|vision|||lab|cpu=100,gres/gpu=8,gres/gpu:a100=4,gres/gpu:h100=1|3\n"
+        "test|vision|ann||vision|gres/gpu=2|1\n"
+        "test|vision|ann|a100|vision|gres/gpu=1|1\n"
+        "other|vision|||root|gres/gpu=7|1\n"
     )
-    (recorded.folder / "qos.txt").write_text("normal|||0\nurgent|gres/gpu=4|gres/gpu=1|100\n")
+    (recorded.folder / "qos.txt").write_text("normal||0\nurgent|gres/gpu=4|100\n")
     recorded.add_job(2, account="vision", user_name="ann", qos="urgent")
     for kind, expected in (
-        ("account", {"tenant": "vision", "weight": 3.0, "max_gpus": 8}),
-        ("user", {"tenant": "ann", "weight": 1.0, "max_gpus": 2}),
-        ("qos", {"tenant": "urgent", "weight": None, "max_gpus": 4}),
+        ("account", {"tenant": "vision", "parent": "lab", "weight": 3.0, "max_gpus": 8}),
+        ("account", {"tenant": "lab", "parent": None, "weight": 1.0, "max_gpus": 24}),
+        ("user", {"tenant": "ann", "parent": None, "weight": 1.0, "max_gpus": 2}),
+        ("qos", {"tenant": "urgent", "parent": None, "weight": None, "max_gpus": 4}),
     ):
-        assert expected in list(recorded.look(tenant=kind).tables["tenants.csv"])
-    assert 'only with tenant = "qos"' in notes(recorded)
-    validate(build_snapshot("look", recorded.look()))
+        view = recorded.look(tenant=kind)
+        assert expected in list(view.tables["tenants.csv"])
+        validate(build_snapshot("look", view))
+    by_type = {"tenant": "vision", "gpu_type": "a100", "max_gpus": 4}
+    assert list(recorded.look().tables["quotas.csv"]) == [by_type]
+    told = notes(recorded)
+    assert "GPUs of type h100, which is no type" in told and 'only with tenant = "qos"' in told
 
 
 def test_priorities_are_weights_where_that_is_asked(recorded: Recorded) -> None:

@@ -37,7 +37,10 @@ def test_the_site_has_every_page_command_and_name_and_loads_nothing_from_the_net
     commands = (out / "docs/reference/commands.html").read_text(encoding="utf-8")
     for group in GROUPS.values():
         for module in group:
-            assert f"allocator-{module.__name__.rsplit('.', 1)[1].rstrip('_')}" in commands
+            assert (
+                f"allocator-{module.__name__.rsplit('.', 1)[1].rstrip('_').replace('_', '-')}"
+                in commands
+            )
     text = "".join((out / page).read_text(encoding="utf-8") for page in pages)
     asked = re.findall(r'<(?:script|link|img|iframe)[^>]*(?:src|href)="(https?://[^"]*)"', text)
     assert asked == []

@@ -28,7 +28,7 @@ def add(commands: Any) -> None:
     )
     parser.add_argument("--out", required=True, metavar="DIR", help="snapshot folder to write")
     parser.add_argument(
-        "--settings", metavar="FILE", help="TOML file of how jobs are taken; see docs/CLUSTER.md"
+        "--settings", metavar="FILE", help="TOML file of how jobs are taken; docs/slurm.md"
     )
     parser.add_argument(
         "--add",

@@ -25,9 +25,9 @@ PARTITIONS = ("scontrol", "show", "partition", "-a", "-o")
 RESERVATIONS = ("scontrol", "show", "reservation", "-o")
 LIMITS = (
     *("sacctmgr", "-n", "-P", "show", "assoc"),
-    "format=Account,User,ParentName,GrpTRES,MaxTRES,Fairshare",
+    "format=Cluster,Account,User,Partition,ParentName,GrpTRES,Fairshare",
 )
-QOS = ("sacctmgr", "-n", "-P", "show", "qos", "format=Name,GrpTRES,MaxTRESPU,Priority")
+QOS = ("sacctmgr", "-n", "-P", "show", "qos", "format=Name,GrpTRES,Priority")
 FILES = {  # name of a recorded answer -> the calls whose answer it may hold
     "jobs.json": JOBS,
     "nodes.json": NODES,

@@ -26,7 +26,7 @@ from allocator.clusters.slurm.constraints import (
 )
 from allocator.clusters.slurm.gres import GpuRequest
 from allocator.clusters.slurm.jobs import SlurmJob, read_jobs
-from allocator.clusters.slurm.limits import list_tenants
+from allocator.clusters.slurm.limits import Quotas, list_tenants
 from allocator.clusters.slurm.nodes import (
     SlurmNode,
     SlurmPool,
@@ -107,21 +107,22 @@ class _Look:
         ]
         nodes = self._node_rows(placements)
         rows = [self._job_row(job) for job in self.jobs]
-        tenants, notes = list_tenants(
+        quotas = list_tenants(
             (row["tenant"] for row in rows),
             self.settings.tenant,
-            self.answers.associations,
-            self.answers.qos,
+            self.answers,
+            set(self.gpu_types.values()),
         )
-        self.notes += notes
+        self.notes += quotas.notes
         self._note_gpu_types()
-        self._hold_for_unknown_limits(rows, tenants)
+        self._hold_for_unknown_limits(rows, quotas)
         tables = {
             "jobs.csv": rows,
             "pools.csv": self._pool_rows(nodes),
             "nodes.csv": nodes,
             "placements.csv": placements,
-            "tenants.csv": tenants,
+            "tenants.csv": quotas.tenants,
+            "quotas.csv": quotas.quotas,
         }
         config = {
             "now_s": self.answers.now_s,
@@ -234,9 +235,10 @@ class _Look:
             return "no pool of its partition offers what it asks for"
         return None
 
-    def _hold_for_unknown_limits(self, rows: list[Row], tenants: Sequence[Row]) -> None:
+    def _hold_for_unknown_limits(self, rows: list[Row], quotas: Quotas) -> None:
         """Hold the jobs that a limit keeps waiting of which nothing is known."""
-        known = {row["tenant"] for row in tenants if row["max_gpus"] is not None}
+        known = {row["tenant"] for row in quotas.tenants if row["max_gpus"] is not None}
+        known |= {row["tenant"] for row in quotas.quotas}
         for job, row in zip(self.jobs, rows, strict=True):
             limited = row["state"] == "queued" and job.slurm.reason.startswith(LIMIT)
             if limited and row["tenant"] not in known:

@@ -1,0 +1,76 @@
+"""`allocator submit-slurm`: sbatch, with what the job can do."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import sys
+from typing import Any
+
+from allocator.cli.parsing import number, parse_integer
+
+EXAMPLES = """
+allocator submit-slurm --max-gpus 8 --model bert --total-work 9000 -- --gres=gpu:2 train.sh
+allocator submit-slurm --sizes 1,2,4 --show -- --gres=gpu:2 train.sh
+allocator submit-slurm --plugin > job_submit.lua      the plugin that holds such jobs
+"""
+ABOUT = """\
+Submit a job to Slurm that the allocator may resize. What it can do goes into its comment as JSON;
+everything after -- goes to sbatch unchanged. Ask for GPUs by --gres or --gpus-per-node, whose
+number can be changed later."""
+
+
+def add(commands: Any) -> None:
+    parser = commands.add_parser(
+        "submit-slurm",
+        examples=EXAMPLES,
+        help="sbatch for a job that may be resized",
+        description=ABOUT,
+    )
+    group = parser.add_argument_group("what the job can do (columns of jobs.csv)")
+    for name, kind, metavar, words in (
+        ("min-gpus", parse_integer(1), "N", "smallest size (default: 1)"),
+        ("max-gpus", parse_integer(1), "N", "largest size (default: the size asked for)"),
+        ("sizes", _integers, "N,N", "allowed sizes"),
+        ("model", str, "NAME", "key into rates.csv (default: the name of the job)"),
+        (
+            "total-work",
+            number(1e-9),
+            "W",
+            "its whole work (default: seconds of its time limit)",
+        ),
+        ("deadline-s", number(), "T", "unix seconds by which it should be done"),
+        ("weight", number(1e-9), "X", "scales its value (default: 1)"),
+        ("restart-s", number(), "S", "pause when its GPUs change"),
+        ("checkpoint-s", number(), "S", "cost of a checkpoint"),
+        ("checkpoint-every-s", number(1e-9), "S", "interval of checkpoints"),
+    ):
+        group.add_argument(f"--{name}", type=kind, metavar=metavar, help=words)
+    parser.add_argument("--show", action="store_true", help="print the call of sbatch, and stop")
+    parser.add_argument("--plugin", action="store_true", help="print job_submit.lua, and stop")
+    parser.add_argument("sbatch", nargs="*", metavar="SBATCH", help="after --: options and script")
+    parser.set_defaults(call=call, fields=[action.dest for action in group._group_actions])
+
+
+def _integers(text: str) -> list[int]:
+    return [parse_integer(1)(part) for part in text.split(",")]
+
+
+def call(args: argparse.Namespace) -> int:
+    from allocator.clusters.slurm.submit import read_plugin, write_sbatch
+    from allocator.errors import AllocatorError
+
+    if args.plugin:
+        sys.stdout.write(read_plugin())
+        return 0
+    given = {name: getattr(args, name) for name in args.fields}
+    words = write_sbatch({k: v for k, v in given.items() if v is not None}, args.sbatch)
+    if args.show:
+        print(shlex.join(words))
+        return 0
+    sys.stdout.flush()
+    try:
+        os.execvp(words[0], words)
+    except OSError as error:
+        raise AllocatorError(f"sbatch cannot be run: {error.strerror}") from error
