@@ -16,14 +16,14 @@ allocator report results --out week-47.html      elsewhere; pictures go to the f
 next to it
 allocator report cluster.db --last 200           the last 200 rounds of a queue that `allocator \
 run` runs
-allocator report plan --snapshot data/snapshots/full     a plan of `allocator solve --out plan`
 """
 ABOUT = """\
 Write DIR/report.html, one file that needs neither network nor scripts, and its pictures as PNG and
 SVG in DIR/pictures. DIR is what `allocator simulate`, `allocator bench policies` or `allocator
 bench solvers` left with --out DIR. Of a queue (path or database URL) the page shows its journal,
-who held which GPUs, and its jobs; it is written to QUEUE.report. Of a plan on nodes it shows which
-job gets which GPUs. The path of the page goes to standard output."""
+who held which GPUs, and its jobs; it is written to QUEUE.report. Of a plan on nodes (DIR of
+`allocator solve --out DIR`, and --snapshot) it shows which job gets which GPUs. The path of
+the page goes to standard output."""
 
 
 def add(commands: Any) -> None:

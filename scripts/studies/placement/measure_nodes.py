@@ -9,8 +9,8 @@ Both kinds of plan come from the same policy and are placed by the same best fit
 there are no nodes waits where nodes are ignored; else others move, or it gets another option. The
 GPUs of the generators are on nodes of 8, 4 to a rack. Jobs of `bursty` run at the size that their
 user asked for only. `odd` are the same jobs with half of the requests of 2, 4 and 8 GPUs changed to
-3, 5 and 6. Jobs of `reproduction` are elastic. Changes are means over pairs of one seed with
-bootstrap intervals (allocator/bench/paired.py).
+3, 5 and 6. `large` is `bursty` with 1,500 jobs. Jobs of `reproduction` are elastic. Changes are
+means over pairs of one seed with bootstrap intervals (allocator/bench/paired.py).
 """
 
 from __future__ import annotations
@@ -32,11 +32,12 @@ from allocator.domain.workload import Workload
 from allocator.simulator import SimulationOptions, simulate
 
 NODES_PER_RACK = 4
-# loads from light to full, and jobs
-FAMILIES = {
-    "bursty": ((0.5, 1.0, 1.4), 200),
-    "odd": ((0.5, 1.0, 1.4), 200),
-    "reproduction": ((0.24, 0.36), 200),
+# generator, loads from light to full, jobs, and GPUs (None: as the generator chooses)
+FAMILIES: dict[str, tuple[str, tuple[float, ...], int, int | None]] = {
+    "bursty": ("bursty", (0.5, 1.0, 1.4), 200, None),
+    "odd": ("bursty", (0.5, 1.0, 1.4), 200, None),
+    "reproduction": ("reproduction", (0.24, 0.36), 200, None),
+    "large": ("bursty", (0.5, 1.0, 1.4), 1500, None),
 }
 POLICIES = ("mip", "las", "srtf")
 ODD = {2: 3, 4: 5, 8: 6}
@@ -64,7 +65,7 @@ def main() -> None:
     with args.file.open("a") as out:
         for seed in range(args.seeds):
             for family in args.families.split(","):
-                for load in FAMILIES[family][0]:
+                for load in FAMILIES[family][1]:
                     workload = make_workload(family, load, seed)
                     for policy in args.policies.split(","):
                         for placement in ("repair", "wait"):
@@ -75,12 +76,12 @@ def main() -> None:
 
 def make_workload(family: str, load: float, seed: int) -> Workload:
     """Return a workload of a family."""
-    name = "bursty" if family == "odd" else family
+    name, _, count, gpus = FAMILIES[family]
     made = generate(
-        name, seed=seed, load=load, jobs=FAMILIES[family][1], nodes_per_rack=NODES_PER_RACK
+        name, seed=seed, load=load, jobs=count, gpus=gpus, nodes_per_rack=NODES_PER_RACK
     )
     jobs = dict(made.tables["workload.csv"])
-    if family != "reproduction":
+    if name == "bursty":
         size = np.array(jobs["requested_gpus"])
         if family == "odd":
             changed = np.random.default_rng(seed).random(len(size)) < 0.5
