@@ -87,10 +87,17 @@ def _kubernetes(site: ExecutorSite) -> Executor:
     return KubernetesExecutor(site.folder, site.grace_s)
 
 
+def _slurm(site: ExecutorSite) -> Executor:
+    from allocator.executors.slurm.executor import SlurmExecutor
+
+    return SlurmExecutor(site.folder, site.grace_s)
+
+
 EXECUTORS: Mapping[str, ExecutorEntry] = {
     "files": ExecutorEntry(_files),
     "kubernetes": ExecutorEntry(_kubernetes),
     "local": ExecutorEntry(_local, takes_devices=True),
+    "slurm": ExecutorEntry(_slurm),
 }
 
 

@@ -44,10 +44,16 @@ MOST_DETAIL = 1000  # characters
 
 
 class Supervisor:
-    """The supervisor of the allocation in `folder`, which holds its order.json."""
+    """The supervisor of the allocation in `folder`, which holds its order.json.
+
+    `identity` is what keeper.json says of this process, besides its pid.
+    """
+
+    tick_s = TICK_S
 
     def __init__(self, folder: Path, order: dict[str, Any]) -> None:
         self.folder, self.order = folder, order
+        self.identity: dict[str, Any] = {}
         self.is_termination_requested = False  # by a signal to the supervisor
         self.is_stop_requested = False  # by stop.json, while the first process of the job lived
         self.status: int | None = None  # of the job's first process, as from waitpid
@@ -64,7 +70,7 @@ class Supervisor:
         except (OSError, ValueError, subprocess.SubprocessError) as error:
             return self._build_exit("failed", None, f"could not be started: {error}")
         while self._check_processes(child.pid):
-            time.sleep(TICK_S)
+            time.sleep(self.tick_s)
         child.returncode = 0  # waitpid was called here, so Popen has to be given a code
         return self._judge_exit()
 
@@ -233,7 +239,6 @@ def build_environment(folder: Path, order: dict[str, Any]) -> tuple[dict[str, st
         if not name.startswith("ALLOCATOR_") and name not in HIDDEN
     }
     own = {
-        "CUDA_VISIBLE_DEVICES": ",".join(str(d) for d in order["devices"]),
         "ALLOCATOR_JOB": order["job_id"],
         "ALLOCATOR_GPUS": str(order["gpus"]),
         "ALLOCATOR_POOL": order["pool"],
@@ -245,6 +250,8 @@ def build_environment(folder: Path, order: dict[str, Any]) -> tuple[dict[str, st
         "ALLOCATOR_WORKDIR": workdir,
         MARKER: order["marker"],
     }
+    if "devices" in order:  # else a batch system has chosen them
+        own["CUDA_VISIBLE_DEVICES"] = ",".join(str(d) for d in order["devices"])
     return {**kept, **order["environment"], **own}, workdir
 
 
@@ -277,7 +284,7 @@ def _signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-def main(folder: Path) -> int:
+def main(folder: Path, make: type[Supervisor] = Supervisor) -> int:
     """Supervise the allocation in the folder; do nothing if another process did or does.
 
     Returns the exit code of this process.
@@ -287,16 +294,17 @@ def main(folder: Path) -> int:
     if lock is None or order is None or (folder / EXIT).exists() or (folder / SUPERVISOR).exists():
         return 0
     adopt_orphans()
-    supervisor = Supervisor(folder, order)
+    supervisor = make(folder, order)
     supervisor.install_signal_handlers()
     me = read_process(os.getpid())
     assert me is not None
     write_json(
         folder / SUPERVISOR,
-        {"pid": me.pid, "started": me.started, "boot": read_boot_id(), "at_s": time.time()},
+        {"pid": me.pid, "started": me.started, "boot": read_boot_id(), "at_s": time.time()}
+        | supervisor.identity,
     )
     exit_value = supervisor.supervise()
-    while folder.is_dir():
+    while folder.is_dir() and not (folder / EXIT).exists():
         try:
             write_json(folder / EXIT, exit_value)
             return 0

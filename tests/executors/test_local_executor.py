@@ -27,7 +27,7 @@ from executor_rigs import (
 )
 
 from allocator.errors import UsageError
-from allocator.executors import local
+from allocator.executors import supervised
 from allocator.executors.devices import device_map, device_numbers
 from allocator.executors.errors import NotNow
 from allocator.executors.local import LocalExecutor
@@ -272,7 +272,7 @@ def test_where_a_job_began(rig: LocalRig) -> None:
 def test_old_outputs_are_removed(rig: LocalRig, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of 30 files under logs/ with a limit of 20, the 18 newest stay."""
     executor = rig.executor()
-    monkeypatch.setattr(local, "KEPT_LOGS", 20)
+    monkeypatch.setattr(supervised, "KEPT_LOGS", 20)
     for n in range(30):
         path = rig.folder / "logs" / f"{n:02d}.1.stdout"
         path.write_text("x")

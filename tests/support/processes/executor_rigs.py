@@ -4,15 +4,19 @@ for what it says.
 
 from __future__ import annotations
 
+import atexit
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from typing import Protocol
 
 from example_actor import Actor
 from fakes.kubernetes_server import FakeServer
 from kubernetes_objects import node
+from slurm_cluster import FakeNodes, SlurmCluster
 
 from allocator.errors import AllocatorError
 from allocator.executors.devices import device_numbers
@@ -21,6 +25,7 @@ from allocator.executors.kubernetes.executor import KubernetesExecutor
 from allocator.executors.local import LocalExecutor
 from allocator.executors.processes import Process, processes
 from allocator.executors.simulated import MachineBehaviour, SimulatedExecutor, SimulatedMachines
+from allocator.executors.slurm.executor import SlurmExecutor
 from allocator.io.tables.limited_reader import read_json
 from allocator.loop.executor import ENDED, Executor, Observation, Order, Phase
 
@@ -152,11 +157,36 @@ class KubernetesRig:
         self.server.step()
 
 
+class SlurmRig(LocalRig):
+    """Batch jobs of a real Slurm, which all rigs of this process share: partition "a", two nodes of
+    four GPUs.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        os.environ["SLURM_CONF"] = str(shared_slurm().conf)
+
+    def executor(self) -> SlurmExecutor:  # type: ignore[override]
+        return SlurmExecutor(self.folder, grace_s=5.0, lease_s=3.0)
+
+    def pass_time(self) -> None:
+        time.sleep(0.1)
+
+
+@cache
+def shared_slurm() -> SlurmCluster:
+    """A Slurm that ends with this process."""
+    made = SlurmCluster((FakeNodes("a", "n", 2, "a100", 4),)).__enter__()
+    atexit.register(made.close)
+    return made
+
+
 RIGS: dict[str, Callable[[Path], Rig]] = {
     "local": LocalRig,
     "files": FilesRig,
     "simulated": SimulatedRig,
     "kubernetes": KubernetesRig,
+    "slurm": SlurmRig,
 }
 SHARING = [name for name in RIGS if name != "kubernetes"]  # two jobs may have the same GPUs
 

@@ -1,0 +1,189 @@
+"""Ask Slurm by its commands: jobs, nodes, submission and cancellation.
+
+Only formats that are the same in all versions from 22.05 on are used. No answer is never an empty
+list: a command that fails, takes too long or prints something else raises `SlurmUnreachable`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from allocator.clusters.adapter import ClusterUnreachable
+from allocator.clusters.slurm.gres import count_gpus
+from allocator.clusters.slurm.name_lists import expand_names
+from allocator.executors.supervisor import HIDDEN
+
+TIMEOUT_S = 20.0
+# what a job that will run, runs or is ending is in; every other state but these is an end
+WAITING = frozenset(("PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT"))
+LIVE = frozenset(
+    (
+        "RUNNING",
+        "COMPLETING",
+        "CONFIGURING",
+        "RESIZING",
+        "SIGNALING",
+        "STAGE_OUT",
+        "STOPPED",
+        "SUSPENDED",
+    )
+)
+# states of nodes that take new jobs
+AVAILABLE = frozenset(("idle", "mixed", "allocated", "completing", "planned"))
+_FIELDS = ("JOBID", "STATE", "NODELIST", "COMMENT", "REASON", "NAME")
+_JOB_FORMAT = "%A|%T|%N|%k|%r|%j"
+_NODE_FORMAT = "NodeList:|,Partition:|,StateLong:|,Gres:|,GresUsed:|"
+_PREFIXES = ("ALLOCATOR_", "SLURM", "SBATCH_", "SQUEUE_", "SINFO_", "SCANCEL_")
+# answers of sbatch after which the same command may succeed later
+_TRY_AGAIN = re.compile(
+    "Unable to contact|[Cc]onnect|timed out|temporarily|Zero Bytes|Transport endpoint|"
+    "[Mm]essage|[Cc]ommunication|slurmctld"
+)
+
+
+class SlurmUnreachable(OSError):
+    """Slurm does not answer now. What was asked may have been done, or may not."""
+
+
+class SlurmRefused(SlurmUnreachable):
+    """Slurm understood the command and refuses it."""
+
+
+@dataclass(frozen=True)
+class BatchJob:
+    """A batch job, as Slurm lists it; only the name identifies it, as ids are given out again."""
+
+    job_id: str
+    state: str
+    nodes: tuple[str, ...]
+    comment: str
+    reason: str
+    name: str
+
+    @property
+    def is_waiting(self) -> bool:
+        """Return whether it waits to be started."""
+        return self.state in WAITING
+
+    @property
+    def is_live(self) -> bool:
+        """Return whether it holds its nodes."""
+        return self.state in LIVE
+
+
+@dataclass(frozen=True)
+class Node:
+    """A node of a partition: its GPUs, and those that jobs hold."""
+
+    name: str
+    partition: str
+    state: str
+    gpus: int
+    used: int
+
+    @property
+    def is_available(self) -> bool:
+        """Return whether it takes new jobs: "*" does not answer, "$" is under maintenance ..."""
+        return self.state.rstrip("+-~#") in AVAILABLE
+
+
+def list_batch_jobs() -> list[BatchJob]:
+    """Return all jobs of this user that slurmctld remembers, ended ones too. Raises OSError."""
+    lines = run(
+        "squeue",
+        "--all",
+        "--states=all",
+        f"--user={os.getuid()}",
+        f"--format={_JOB_FORMAT}",
+    ).splitlines()
+    if not lines or tuple(lines[0].split("|")) != _FIELDS:
+        raise SlurmUnreachable(f"squeue printed {lines[:1]} instead of its header")
+    return [_parse_job(line) for line in lines[1:]]
+
+
+def _parse_job(line: str) -> BatchJob:
+    fields = line.split("|", len(_FIELDS) - 1)
+    if len(fields) != len(_FIELDS) or not fields[0].isdecimal() or not fields[1].isupper():
+        raise SlurmUnreachable(f'squeue printed "{line[:100]}"')
+    job_id, state, nodes, comment, reason, name = fields
+    try:
+        return BatchJob(job_id, state, tuple(expand_names(nodes)), comment, reason, name)
+    except ClusterUnreachable as error:
+        raise SlurmUnreachable(str(error)) from error
+
+
+def list_nodes() -> list[Node]:
+    """Return every node, once for each of its partitions. Raises OSError."""
+    printed = run("sinfo", "--noheader", "--all", "--Node", f"--Format={_NODE_FORMAT}")
+    return [_parse_node(line) for line in printed.splitlines()]
+
+
+def _parse_node(line: str) -> Node:
+    fields = [field.strip() for field in line.split("|")]
+    if len(fields) != 6 or not fields[2].rstrip("*+-~#!%$@^").isalpha():
+        raise SlurmUnreachable(f'sinfo printed "{line[:100]}"')
+    name, partition, state, gpus, used, _ = fields
+    return Node(
+        name, partition.rstrip("*"), state, count_gpus(gpus).total(), count_gpus(used).total()
+    )
+
+
+def submit(options: Sequence[str], script: str, **variables: str) -> str:
+    """Submit a batch job, and return its id. Raises SlurmRefused and SlurmUnreachable.
+
+    `variables` are added to its environment.
+    """
+    printed = run("sbatch", "--parsable", *options, stdin=script, **variables)
+    job_id = printed.strip().partition(";")[0]
+    if not job_id.isdecimal():
+        raise SlurmUnreachable(f'sbatch printed "{printed[:100]}"')
+    return job_id
+
+
+def cancel(job_ids: Iterable[str]) -> None:
+    """Cancel batch jobs with one command. Raises SlurmUnreachable.
+
+    A running one gets SIGTERM, and SIGKILL after KillWait. Jobs that have ended are no error.
+    """
+    with suppress(SlurmRefused):  # one of them has ended meanwhile; the next look tells
+        run("scancel", *job_ids)
+
+
+def run(*command: str, stdin: str = "", **more: str) -> str:
+    """Return what a command of Slurm prints; `more` are variables of its environment.
+
+    Raises SlurmUnreachable where it does not answer, and SlurmRefused where it says no.
+    """
+    try:
+        done = subprocess.run(
+            command,
+            input=stdin,
+            env=_build_environment() | more,
+            capture_output=True,
+            check=False,
+            text=True,
+            errors="replace",
+            timeout=TIMEOUT_S,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise SlurmUnreachable(f"{command[0]}: no answer in {TIMEOUT_S:g} s") from error
+    if done.returncode == 0:
+        return done.stdout
+    words = f"{command[0]}: {done.stderr.strip() or f'exit code {done.returncode}'}"
+    if done.returncode < 0 or not done.stderr.strip() or _TRY_AGAIN.search(done.stderr):
+        raise SlurmUnreachable(words)
+    raise SlurmRefused(words)
+
+
+def _build_environment() -> dict[str, str]:
+    """Return the environment of this process without what changes the meaning of a command."""
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if name == "SLURM_CONF" or not (name in HIDDEN or name.startswith(_PREFIXES))
+    } | {"LC_ALL": "C"}

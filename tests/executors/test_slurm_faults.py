@@ -1,0 +1,374 @@
+"""The executor of Slurm on a real Slurm that fails, and among users that do as they like.
+
+Whatever happens, an allocation runs once, its end is known, and what is said of it is true.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from executor_rigs import PATIENCE_S, SAY, SlurmRig, end, shell, wait
+from slurm_cluster import FakeNodes, SlurmCluster
+from waiting import wait_for
+
+from allocator.errors import AllocatorError
+from allocator.executors.slurm import commands
+from allocator.executors.slurm.executor import SlurmExecutor
+from allocator.io.tables.limited_reader import read_json
+from allocator.loop.executor import ENDED, NodePart, Order, Phase
+
+STAMP = 'echo "start $SLURM_JOB_ID $SLURMD_NODENAME $CUDA_VISIBLE_DEVICES" >> $STAMPS; '
+RUN = f"{STAMP} set 2; {SAY} trap 'echo stop >> $STAMPS; exit 143' TERM; "
+ENDLESS = f"{RUN} while :; do sleep 0.05; done"
+
+
+class FaultRig(SlurmRig):
+    """The executor on a Slurm that may be hurt; jobs stamp what they were given."""
+
+    def __init__(self, folder: Path, slurm: SlurmCluster) -> None:
+        self.folder, self.slurm, self.stamps = folder / "state", slurm, folder / "stamps"
+
+    def executor(self, patience_s: float = 60.0) -> SlurmExecutor:
+        return SlurmExecutor(self.folder, grace_s=5.0, lease_s=3.0, patience_s=patience_s)
+
+    def ordered(self, job: str, gpus: int = 1, *nodes: NodePart) -> Order:
+        order = shell(job, 1, ENDLESS, gpus=gpus)
+        return replace(order, environment={"STAMPS": str(self.stamps)}, nodes=nodes)
+
+    def read_stamps(self) -> list[list[str]]:
+        text = self.stamps.read_text() if self.stamps.exists() else ""
+        return [line.split() for line in text.splitlines()]
+
+    def starts(self) -> int:
+        """How often a job has started."""
+        return sum(stamp[0] == "start" for stamp in self.read_stamps())
+
+    def wait_until_saved(self) -> None:
+        """Wait until slurmctld would remember all jobs after a crash.
+
+        Otherwise it gives the id of a lost job to the next one, and drains the node of both.
+        """
+        state = self.slurm.folder / "state" / "job_state"
+        names = [job.name.encode() for job in commands.list_batch_jobs()]
+        wait_for(
+            lambda: state.exists() and all(name in state.read_bytes() for name in names),
+            PATIENCE_S,
+            0.1,
+        )
+
+    def slurm_id(self, executor: SlurmExecutor, job: str) -> str:
+        """Id of its batch job."""
+        place = executor.ledger.place(job, 1)
+        return str((read_json(place / "submitted.json") or {})["slurm_job_id"])
+
+
+@pytest.fixture(scope="module")
+def slurm() -> Iterator[SlurmCluster]:
+    """A Slurm that only the tests of this module hurt."""
+    nodes = (FakeNodes("a", "n", 3, "a100", 4),)
+    with SlurmCluster(nodes, slurmd_timeout_s=5, config="MessageTimeout=3\n") as made:
+        yield made
+
+
+@pytest.fixture
+def rig(tmp_path: Path, slurm: SlurmCluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultRig]:
+    """An empty state; its jobs are stopped in the end."""
+    monkeypatch.setenv("SLURM_CONF", str(slurm.conf))
+    made = FaultRig(tmp_path, slurm)
+    yield made
+    executor = made.executor()
+    for one in executor.ledger.known():
+        with suppress(AllocatorError):
+            end(made, executor, one.job_id, one.generation, token=99)
+
+
+def put_in_front(rig: FaultRig, monkeypatch: pytest.MonkeyPatch, name: str, script: str) -> None:
+    """Let a script answer for a command of Slurm; REAL is the command itself."""
+    folder = rig.folder.parent / "bin"
+    folder.mkdir(exist_ok=True)
+    real = next(p for p in os.get_exec_path() if (Path(p) / name).exists())
+    (folder / name).write_text(f"#!/bin/sh\nREAL={real}/{name}\n{script}\n")
+    (folder / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+
+
+def test_a_submission_whose_answer_was_lost_is_not_repeated(
+    rig: FaultRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Slurm took the job, and sbatch says that it timed out. The next start finds the job by its
+    name. It started once.
+    """
+    executor = rig.executor()
+    with monkeypatch.context() as patch:
+        script = '$REAL "$@" >/dev/null; echo "sbatch: error: Socket timed out" >&2; exit 1'
+        put_in_front(rig, patch, "sbatch", script)
+        with pytest.raises(OSError, match="Socket timed out"):
+            executor.start(rig.ordered("j"))
+    rig.executor().start(rig.ordered("j"))
+    wait(rig, executor, "j", Phase.RUNNING, work=2.0)
+    names = [one.name for one in commands.list_batch_jobs() if one.name.startswith("j.1.")]
+    assert len(names) == rig.starts() == 1
+
+
+def test_a_second_batch_job_of_an_allocation_never_runs(rig: FaultRig) -> None:
+    """Somebody submits the same script under the same name again: it waits, and is cancelled with
+    the allocation; started anyway it ends at once.
+    """
+    executor = rig.executor()
+    executor.start(rig.ordered("j"))
+    wait(rig, executor, "j", Phase.RUNNING, work=2.0)
+    first = rig.slurm_id(executor, "j")
+    script = rig.slurm.run("scontrol", "write", "batch_script", first, "-")
+    again = ("sbatch", "--parsable", "--output=/dev/null", "--partition=a", "--gres=gpu:1")
+    name = next(one.name for one in commands.list_batch_jobs() if one.job_id == first)
+    same = rig.slurm.call(*again, f"--job-name={name}", f"--chdir={Path.cwd()}", text=script)
+    rig.slurm.wait_for_state(same.stdout.strip(), "COMPLETED", "CANCELLED")
+    assert wait(rig, executor, "j", Phase.RUNNING).generation == rig.starts() == 1
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "exit 0",
+        "echo garbage",
+        "echo 'slurm_load_jobs error' >&2; exit 1",
+        "kill -9 $$",
+        "$REAL \"$@\" | head -1; echo '12|RUNN'",
+        "sleep 60",
+    ],
+)
+def test_no_answer_is_not_an_empty_list(
+    rig: FaultRig, monkeypatch: pytest.MonkeyPatch, script: str
+) -> None:
+    """squeue prints nothing, something else, half of it, fails, is killed, or hangs: nothing is
+    concluded, and the job goes on.
+    """
+    executor = rig.executor()
+    executor.start(rig.ordered("j"))
+    wait(rig, executor, "j", Phase.RUNNING, work=2.0)
+    with monkeypatch.context() as patch:
+        patch.setattr(commands, "TIMEOUT_S", 2.0)
+        put_in_front(rig, patch, "squeue", script)
+        for one in (executor, rig.executor()):
+            with pytest.raises(OSError, match="squeue"):
+                one.observe()
+    assert wait(rig, executor, "j", Phase.RUNNING).work_done == 2.0
+    assert rig.starts() == 1
+
+
+def test_a_job_that_slurmctld_lost_is_submitted_again(rig: FaultRig) -> None:
+    """slurmctld is killed as soon as it has taken the job; the next job gets the same id if it was
+    lost. The allocation runs once, and the other job is left alone.
+    """
+    executor = rig.executor()
+    rig.slurm.submit("--partition=a", "--gres=gpu:1", wrap="exit 0")
+    rig.wait_until_saved()
+    executor.start(rig.ordered("j"))
+    rig.slurm.kill("slurmctld")
+    rig.slurm.start_controller()
+    other = rig.slurm.submit("--partition=a", "--gres=gpu:1")
+    executor.start(rig.ordered("j"))
+    # as the controller does with orders that were not observed
+    wait_for(lambda: executor.start(rig.ordered("j")) or executor.observe(), PATIENCE_S, 0.2)
+    wait(rig, executor, "j", Phase.RUNNING, work=2.0)
+    assert rig.starts() == 1
+    assert end(rig, executor, "j", 1).phase is Phase.STOPPED
+    assert rig.slurm.states()[other] == "RUNNING"
+    rig.slurm.run("scancel", other)
+
+
+def test_while_slurmctld_is_down_nothing_is_known(rig: FaultRig) -> None:
+    """Looks and starts fail; the running job goes on; a stop is obeyed even so, and is known once
+    slurmctld answers again.
+    """
+    executor = rig.executor()
+    executor.start(rig.ordered("j"))
+    wait(rig, executor, "j", Phase.RUNNING, work=2.0)
+    rig.wait_until_saved()
+    rig.slurm.kill("slurmctld")
+    with pytest.raises(OSError, match=r"squeue|sinfo"):
+        executor.observe()
+    with pytest.raises(OSError, match=r"sbatch|sinfo"):
+        executor.start(rig.ordered("k"))
+    executor.stop("j", 1, 1)
+    wait_for(lambda: rig.read_stamps()[-1] == ["stop"], PATIENCE_S, 0.1)
+    rig.slurm.start_controller()
+    assert wait(rig, executor, "j", *ENDED).phase is Phase.STOPPED
+    executor.start(rig.ordered("k"))
+    wait(rig, executor, "k", Phase.RUNNING, work=2.0)
+    assert rig.starts() == 2
+
+
+def test_a_job_outlives_its_node_and_is_ended_before_it_counts_as_lost(rig: FaultRig) -> None:
+    """slurmd is killed, and the job goes on. Slurm says NODE_FAIL after its time-out. The job is
+    told to end, writes its checkpoint, and only then counts as lost.
+    """
+    executor = rig.executor()
+    executor.start(rig.ordered("j", 2, NodePart("n2", 2)))
+    wait(rig, executor, "j", Phase.RUNNING, work=2.0)
+    rig.slurm.kill("n2")
+    seen = wait(rig, executor, "j", *ENDED)
+    assert (seen.phase, seen.work_done) == (Phase.LOST, 2.0)
+    assert "NODE_FAIL" in seen.detail
+    assert [stamp[0] for stamp in rig.read_stamps()] == ["start", "stop"]
+    assert executor.capacity() == {"a": 8}
+    rig.slurm.start_node("n2")
+    wait_for(lambda: executor.observe() and executor.capacity() == {"a": 12}, PATIENCE_S, 0.5)
+
+
+def test_capacity_is_what_others_leave(rig: FaultRig) -> None:
+    """Jobs of others count off, those of this state do not; a drained node counts as long as a job
+    of this state holds its GPUs.
+    """
+    executor = rig.executor()
+    assert executor.capacity() == {"a": 12}
+    other = rig.slurm.submit("--partition=a", "--gres=gpu:3", "--nodelist=n1")
+    rig.slurm.wait_for_state(other, "RUNNING")
+    executor.start(rig.ordered("j", 2, NodePart("n2", 2)))
+    wait(rig, executor, "j", Phase.RUNNING, work=2.0)
+    assert executor.capacity() == {"a": 9}
+    rig.slurm.run("scontrol", "update", "nodename=n2", "state=drain", "reason=test")
+    executor.observe()
+    assert executor.capacity() == {"a": 7}
+    assert end(rig, executor, "j", 1).phase is Phase.STOPPED
+    wait_for(lambda: executor.observe() or executor.capacity() == {"a": 5}, PATIENCE_S, 0.2)
+    rig.slurm.run("scontrol", "update", "nodename=n2", "state=resume")
+    rig.slurm.run("scancel", other)
+
+
+def test_nodes_are_pinned(rig: FaultRig) -> None:
+    """Two on one node; three and one on two nodes; all of two nodes. Slurm gave just that."""
+    executor = rig.executor()
+    shapes = [
+        {"n3": 2},
+        {"n1": 3, "n2": 1},
+        {"n1": 4, "n2": 4},
+    ]
+    for shape in shapes:
+        parts = [NodePart(node, gpus) for node, gpus in shape.items()]
+        job = "-".join(f"{node}{gpus}" for node, gpus in shape.items())
+        executor.start(rig.ordered(job, sum(shape.values()), *parts))
+        wait(rig, executor, job, Phase.RUNNING, work=2.0)
+        shown = rig.slurm.run("scontrol", "show", "job", "-d", "-o", rig.slurm_id(executor, job))
+        assert f"JOB_GRES=gpu:a100:{sum(shape.values())} " in shown
+        assert shown.count(" GRES=gpu:a100:") == len({*shape.values()})
+        assert rig.read_stamps()[-1][2] == next(iter(shape))
+        assert len(rig.read_stamps()[-1][3].split(",")) == next(iter(shape.values()))
+        assert end(rig, executor, job, 1).phase is Phase.STOPPED
+
+
+def test_what_slurm_can_never_give_has_failed(rig: FaultRig) -> None:
+    """More GPUs than there are, shares of a GPU, no such partition, options that Slurm refuses."""
+    executor = rig.executor()
+    impossible = {
+        "many": rig.ordered("many", 13),
+        "share": rig.ordered("share", 1, NodePart("n1", 1, 0, 0.5)),
+        "nowhere": replace(rig.ordered("nowhere"), pool="b"),
+        "typo": replace(rig.ordered("typo"), environment={"ALLOCATOR_SBATCH": "--qos=1 --tpyo"}),
+    }
+    for order in impossible.values():
+        executor.start(order)
+    said = {one.job_id: (one.phase, one.detail) for one in executor.observe()}
+    assert {phase for phase, _ in said.values()} == {Phase.FAILED}
+    assert "has no nodes with 13 GPUs" in said["many"][1]
+    assert "shares of a GPU" in said["share"][1]
+    assert 'partition "b"' in said["nowhere"][1]
+    assert "tpyo" in said["typo"][1]
+
+
+def test_a_job_that_slurm_does_not_start_is_lost(rig: FaultRig) -> None:
+    """Its node was drained after the decision, or another job is on it: after a while it counts as
+    lost, so that the next round finds another place. One that waits is stopped at once.
+    """
+    executor, patient = rig.executor(patience_s=1.0), rig.executor()
+    rig.slurm.run("scontrol", "update", "nodename=n3", "state=drain", "reason=test")
+    other = rig.slurm.submit("--partition=a", "--gres=gpu:3", "--nodelist=n2")
+    rig.slurm.wait_for_state(other, "RUNNING")
+    executor.start(rig.ordered("drained", 2, NodePart("n3", 2)))
+    executor.start(rig.ordered("full", 2, NodePart("n2", 2)))
+    seen = wait(rig, executor, "drained", *ENDED)
+    assert (seen.phase, seen.detail) == (Phase.LOST, "its nodes took no jobs for 1 s")
+    seen = wait(rig, executor, "full", *ENDED)
+    assert (seen.phase, seen.detail[:35]) == (Phase.LOST, "Slurm did not start it in 1 s: Reso")
+    for job, node in (("k", "n2"), ("l", "n3")):
+        patient.start(rig.ordered(job, 2, NodePart(node, 2)))
+        assert job not in {one.job_id for one in patient.observe()}
+        patient.stop(job, 1, 1)
+        assert wait(rig, patient, job, *ENDED).phase is Phase.STOPPED
+    assert rig.starts() == 0
+    rig.slurm.run("scontrol", "update", "nodename=n3", "state=resume")
+    rig.slurm.run("scancel", other)
+
+
+@pytest.mark.parametrize(
+    ("command", "why"),
+    [
+        (("scontrol", "update", "TresPerNode=gres:gpu:3", "JobId="), "asked for 2 GPUs on n1, got"),
+        (("scontrol", "update", "ReqNodeList=n2", "JobId="), "asked for nodes n1, got n2"),
+        (("scontrol", "update", "Requeue=1", "JobId="), ""),
+        (("scancel", ""), "Slurm says CANCELLED"),
+    ],
+)
+def test_a_waiting_job_that_somebody_changes(
+    rig: FaultRig, command: tuple[str, ...], why: str
+) -> None:
+    """More GPUs than ordered, another node, cancelled: it is lost before its command starts. A
+    change that changes nothing goes on.
+    """
+    executor = rig.executor()
+    rig.slurm.run("scontrol", "update", "partitionname=a", "state=down")
+    executor.start(rig.ordered("j", 2, NodePart("n1", 2)))
+    *words, last = command
+    rig.slurm.run(*words, last + rig.slurm_id(executor, "j"))
+    rig.slurm.run("scontrol", "update", "partitionname=a", "state=up")
+    seen = wait(rig, executor, "j", *(ENDED if why else [Phase.RUNNING]), work=0 if why else 2)
+    assert why in seen.detail
+    assert rig.starts() == (not why)
+    assert seen.phase is (Phase.LOST if why else Phase.RUNNING)
+
+
+@pytest.mark.parametrize("command", [("scancel",), ("scontrol", "requeue")])
+def test_a_running_job_that_somebody_ends(rig: FaultRig, command: tuple[str, ...]) -> None:
+    """An operator cancels it, or has it start again: it writes its checkpoint and is lost, not
+    failed and not stopped; Slurm does not start it again.
+    """
+    executor = rig.executor()
+    executor.start(rig.ordered("j"))
+    wait(rig, executor, "j", Phase.RUNNING, work=2.0)
+    ident = rig.slurm_id(executor, "j")
+    if "requeue" in command:
+        rig.slurm.run("scontrol", "update", "Requeue=1", f"JobId={ident}")
+    rig.slurm.run(*command, ident)
+    seen = wait(rig, executor, "j", *ENDED)
+    assert (seen.phase, seen.work_done) == (Phase.LOST, 2.0)
+    wait_for(lambda: executor.observe() and rig.slurm.states()[ident] not in ("PENDING", "RUNNING"))
+    assert [stamp[0] for stamp in rig.read_stamps()] == ["start", "stop"]
+
+
+def test_a_running_job_that_somebody_shrinks(rig: FaultRig) -> None:
+    """It loses one of its nodes: it is told to end and counts as lost."""
+    executor = rig.executor()
+    executor.start(rig.ordered("j", 4, NodePart("n1", 2), NodePart("n2", 2)))
+    wait(rig, executor, "j", Phase.RUNNING, work=2.0)
+    rig.slurm.run("scontrol", "update", "NumNodes=1", f"JobId={rig.slurm_id(executor, 'j')}")
+    seen = wait(rig, executor, "j", *ENDED)
+    assert (seen.phase, seen.work_done) == (Phase.LOST, 2.0)
+    assert "RUNNING n1" in seen.detail
+
+
+def test_a_supervisor_that_is_killed_takes_its_job_with_it(rig: FaultRig) -> None:
+    """Slurm ends what is left of the batch job, and it counts as lost."""
+    executor = rig.executor()
+    executor.start(rig.ordered("j"))
+    wait(rig, executor, "j", Phase.RUNNING, work=2.0)
+    place = executor.ledger.place("j", 1)
+    os.kill((read_json(place / "keeper.json") or {})["pid"], signal.SIGKILL)
+    seen = wait(rig, executor, "j", *ENDED)
+    assert (seen.phase, seen.work_done) == (Phase.LOST, 2.0)
+    assert "Slurm says" in seen.detail
