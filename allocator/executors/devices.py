@@ -1,4 +1,4 @@
-"""The GPU indices of this machine that belong to each pool."""
+"""The GPU indices of this machine that belong to each pool or node."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def device_map(text: str, gpus: Mapping[str, int]) -> dict[str, tuple[int, ...]]
     text : str
         The indices as the user wrote them.
     gpus : mapping of str to int
-        GPUs of each pool of the queue. A pool may have more indices than that, so that its number
-        of GPUs can be raised later.
+        GPUs of each pool of the queue; nodes take the place of a pool that has some. A pool may
+        have more indices than that, so that its number of GPUs can be raised later.
 
     Raises
     ------

@@ -15,8 +15,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from allocator.errors import UsageError
@@ -35,6 +36,7 @@ from allocator.executors.supervised import (
 from allocator.io.tables.limited_reader import read_json
 from allocator.loop.executor import Capabilities, Observation, Order
 
+SHARE_TOLERANCE = 1e-6  # that sums of shares may exceed 1 by
 KILL_WAIT_S = 2.0
 PACKAGES = Path(__file__).resolve().parent.parent.parent
 
@@ -42,22 +44,30 @@ PACKAGES = Path(__file__).resolve().parent.parent.parent
 class LocalExecutor(SupervisedExecutor):
     """The executor of this machine (Linux).
 
-    `devices` has the GPU indices by pool; no index is in two pools. `grace_s` is the seconds
-    between SIGTERM and SIGKILL.
+    `devices` has the GPU indices by pool, or by node where a pool has nodes; no index is in two of
+    them. `grace_s` is the seconds between SIGTERM and SIGKILL. `pool_of` is the pool of each node.
     """
 
     name = "local"
     capabilities = Capabilities(reports_progress=True)
 
     def __init__(
-        self, folder: Path, devices: Mapping[str, Sequence[int]], grace_s: float = GRACE_S
+        self,
+        folder: Path,
+        devices: Mapping[str, Sequence[int]],
+        grace_s: float = GRACE_S,
+        pool_of: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         indices = [d for pool in devices.values() for d in pool]
         if len(set(indices)) != len(indices):
             raise UsageError("a GPU index was given twice")
         if not sys.platform.startswith("linux"):
             raise UsageError("the local executor needs Linux")
-        self.devices = {pool: tuple(d) for pool, d in devices.items()}
+        self.nodes = {name: tuple(d) for name, d in devices.items() if name in pool_of}
+        self.devices: dict[str, tuple[int, ...]] = {}
+        for name, d in devices.items():
+            pool = pool_of.get(name, name)
+            self.devices[pool] = (*self.devices.get(pool, ()), *d)
         super().__init__(folder, grace_s)
         # supervisors started by this object
         self._children: dict[Path, subprocess.Popen[bytes]] = {}
@@ -146,6 +156,8 @@ class LocalExecutor(SupervisedExecutor):
                     f'job "{order.job_id}": GPUs {shared} have two jobs, or are not {order.gpus}'
                 )
             return shared
+        if order.nodes:
+            return self._choose_on_nodes(order, taken)
         free = [d for d in mine if d not in taken]
         if len(free) < order.gpus:
             raise NotNow(
@@ -153,6 +165,44 @@ class LocalExecutor(SupervisedExecutor):
                 f" {order.gpus}"
             )
         return free[: order.gpus]
+
+    def _choose_on_nodes(self, order: Order, taken: Collection[int]) -> list[int]:
+        """Choose GPU indices of the nodes that the order names. Raises NotNow.
+
+        The first share of a GPU takes any free index of its node, and others with the same number
+        of the GPU join it.
+        """
+        shares = self._read_shares()
+        chosen: list[int] = []
+        for part in order.nodes:
+            if (part.node, part.gpu) in shares:
+                index, used = shares[part.node, part.gpu]
+                if used + (part.fraction or 0.0) > 1.0 + SHARE_TOLERANCE:
+                    raise NotNow(
+                        f'job "{order.job_id}": {used:g} of GPU {part.gpu} of node "{part.node}" is'
+                        f" taken, so that {part.fraction:g} is not free"
+                    )
+                chosen.append(index)
+                continue
+            free = [d for d in self.nodes.get(part.node, ()) if d not in taken]
+            if len(free) < part.gpus:
+                raise NotNow(
+                    f'job "{order.job_id}": {len(free)} GPUs are free on node "{part.node}", not'
+                    f" {part.gpus}"
+                )
+            chosen += free[: part.gpus]
+        return chosen
+
+    def _read_shares(self) -> dict[tuple[str, int | None], tuple[int, float]]:
+        """Return the index and the taken share of each GPU of which allocations have shares."""
+        out: dict[tuple[str, int | None], tuple[int, float]] = {}
+        for one in self._list_unended():
+            for part in one.order.get("nodes", ()):
+                if part["gpu"] is not None:
+                    key = part["node"], part["gpu"]
+                    used = out[key][1] if key in out else 0.0
+                    out[key] = one.order["devices"][0], used + part["fraction"]
+        return out
 
     def _spawn(self, place: Path) -> None:
         self._reap()

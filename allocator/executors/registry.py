@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,10 +27,12 @@ class ExecutorSite:
         Folder for the state that the executor keeps.
     gpus : mapping of str to int
         GPUs of each pool of the queue.
+    nodes : mapping of str to (str, int)
+        Pool and GPUs of each node, whatever its state.
     grace_s : float
         Seconds for a checkpoint between the request to stop and the kill.
     devices : str, optional
-        GPU indices of each pool, as the user wrote them.
+        GPU indices of each pool or node, as the user wrote them.
 
     Examples
     --------
@@ -42,6 +44,7 @@ class ExecutorSite:
     gpus: Mapping[str, int]
     grace_s: float = 60.0
     devices: str | None = None
+    nodes: Mapping[str, tuple[str, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -76,9 +79,16 @@ def _local(site: ExecutorSite) -> Executor:
     from allocator.executors.devices import device_map, device_numbers
     from allocator.executors.local import LocalExecutor
 
-    if site.devices is None:
-        return LocalExecutor(site.folder, device_numbers(site.gpus), site.grace_s)
-    return LocalExecutor(site.folder, device_map(site.devices, site.gpus), site.grace_s)
+    pool_of = {node: pool for node, (pool, _) in site.nodes.items()}
+    numbers: dict[str, int] = {}
+    for name, gpus in site.gpus.items():
+        mine = {node: n for node, (pool, n) in site.nodes.items() if pool == name}
+        twice = (numbers.keys() | site.gpus.keys() - {name}) & mine.keys()
+        if twice:
+            raise UsageError(f'"{min(twice)}" is the name of a pool and of a node of another pool')
+        numbers |= mine or {name: gpus}
+    devices = device_numbers(numbers) if site.devices is None else device_map(site.devices, numbers)
+    return LocalExecutor(site.folder, devices, site.grace_s, pool_of)
 
 
 def _kubernetes(site: ExecutorSite) -> Executor:

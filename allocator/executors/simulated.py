@@ -14,7 +14,8 @@ ready_s is the end of the pause of the start. The rate changes when the colocate
 
 The cluster outlives its controllers: after the crash of a controller, make another executor of the
 same cluster. `breaches` lists everything that a controller must never do: give out more GPUs than a
-pool has, run a job twice at a time, or put three jobs on one GPU.
+pool or a node has, run a job twice at a time, put three jobs on one GPU, or give shares of a GPU
+that add up to more than 1.
 """
 
 from __future__ import annotations
@@ -165,13 +166,17 @@ class _SimulatedAllocation:
 
 @dataclass
 class SimulatedMachines:
-    """Machines with GPUs by pool, and what runs on them; all times inside are true ones."""
+    """Machines with GPUs by pool, and what runs on them; all times inside are true ones.
+
+    `nodes` has the GPUs of each node of pools with nodes.
+    """
 
     gpus: dict[str, int]
     clock: SimulatedClock = field(default_factory=SimulatedClock)
     truth: MachineBehaviour = field(default_factory=MachineBehaviour)
     breaches: list[str] = field(default_factory=list)
     orders: int = 0
+    nodes: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.used = dict.fromkeys(self.gpus, 0)
@@ -214,13 +219,50 @@ class SimulatedMachines:
             self._colocate(key, other)
         else:
             has = self.gpus.get(order.pool, 0)
-            self.used[order.pool] = self.used.get(order.pool, 0) + order.gpus
+            self.used[order.pool] = self.used.get(order.pool, 0) + self._own_gpus(run)
+            self._check_nodes(order)
             if self.used[order.pool] > has:
                 self.breaches.append(
                     f'{now:g} s: pool "{order.pool}" has {has} GPUs and gives'
                     f" {self.used[order.pool]}"
                 )
         self._schedule_end(run)
+
+    def _living(self) -> list[_SimulatedAllocation]:
+        """Return the living allocations, and of two on the same GPUs only one."""
+        return [
+            run
+            for key, run in self._open.items()
+            if not run.is_over and (run.colocated_key is None or key < run.colocated_key)
+        ]
+
+    def _own_gpus(self, run: _SimulatedAllocation) -> int:
+        """Return the GPUs that no other allocation has a share of."""
+        mine = {(part.node, part.gpu) for part in run.order.nodes if part.gpu is not None}
+        is_shared = any(
+            (part.node, part.gpu) in mine
+            for other in (self._living() if mine else ())
+            for part in other.order.nodes
+            if other is not run
+        )
+        return 0 if is_shared else run.order.gpus
+
+    def _check_nodes(self, order: Order) -> None:
+        """Write down the nodes of the order that give more than they have."""
+        for name in {part.node for part in order.nodes}:
+            parts = [
+                part for run in self._living() for part in run.order.nodes if part.node == name
+            ]
+            shares: dict[int, float] = {}
+            for part in parts:
+                if part.gpu is not None:
+                    shares[part.gpu] = shares.get(part.gpu, 0.0) + (part.fraction or 0.0)
+            used = len(shares) + sum(part.gpus for part in parts if part.gpu is None)
+            if used > self.nodes.get(name, 0) or any(s > 1.0 + 1e-6 for s in shares.values()):
+                self.breaches.append(
+                    f'{self.clock.now_s:g} s: node "{name}" has {self.nodes.get(name, 0)} GPUs and'
+                    f" gives {used}, shares {shares}"
+                )
 
     def _find_colocated(self, order: Order) -> Key | None:
         """Return the living allocation on whose GPUs the order starts. Raises NotNow."""
@@ -323,6 +365,17 @@ class SimulatedMachines:
             for job_id in both:
                 self.lose(job_id, "its machine is gone")
 
+    def lose_node(self, node: str, why: str = "its node is gone") -> None:
+        """Let every allocation with GPUs of the node be lost now."""
+        self.end_due_allocations()
+        here = [
+            run.order.job_id
+            for run in self._open.values()
+            if not run.is_over and any(part.node == node for part in run.order.nodes)
+        ]
+        for job_id in here:
+            self.lose(job_id, why)
+
     def lose(self, job_id: str, why: str) -> None:
         """Let the allocation of the job be lost now, with its work since the last checkpoint."""
         self.end_due_allocations()
@@ -362,7 +415,7 @@ class SimulatedMachines:
                 continue
             run.is_over = True
             if run.colocated_key is None:
-                self.used[run.order.pool] -= run.order.gpus
+                self.used[run.order.pool] -= self._own_gpus(run)
             else:  # the colocated job goes on alone on these GPUs
                 left = self._open[run.colocated_key]
                 run.colocated_key = left.colocated_key = None

@@ -30,6 +30,7 @@ from allocator.executors.processes import (
     read_process,
 )
 from allocator.io.tables.limited_reader import as_storable_text, read_end, read_json
+from allocator.loop.executor import NodePart
 
 LOCK, SUPERVISOR, EXIT, BASE = "keeper.lock", "keeper.json", "exit.json", "base.json"
 PROGRESS, OUT, ERR = "progress", "stdout", "stderr"
@@ -242,6 +243,7 @@ def build_environment(folder: Path, order: dict[str, Any]) -> tuple[dict[str, st
         "ALLOCATOR_JOB": order["job_id"],
         "ALLOCATOR_GPUS": str(order["gpus"]),
         "ALLOCATOR_POOL": order["pool"],
+        "ALLOCATOR_NODES": "|".join(str(NodePart(**part)) for part in order.get("nodes", ())),
         "ALLOCATOR_GPU_TYPE": order["gpu_type"],
         "ALLOCATOR_GENERATION": str(order["generation"]),
         "ALLOCATOR_REMAINING_WORK": repr(order["remaining_work"]),

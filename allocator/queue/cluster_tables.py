@@ -344,6 +344,12 @@ def read_pools_with_nodes(connection: Connection) -> set[str]:
     return {row[0] for row in query(connection, "SELECT DISTINCT pool FROM nodes")}
 
 
+def read_node_sizes(connection: Connection) -> dict[str, tuple[str, int]]:
+    """Return the pool and the GPUs of each node, whatever its state."""
+    rows = query(connection, "SELECT node, pool, gpus FROM nodes ORDER BY position")
+    return {node: (pool, int(gpus)) for node, pool, gpus in rows}
+
+
 def present_gpus(connection: Connection) -> dict[str, int]:
     """Return the GPUs of each pool; those of nodes count in any state."""
     return {row[0]: int(row[1]) for row in query(connection, _PRESENT)}

@@ -11,13 +11,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from executor_rigs import RIGS, SHARING, Rig, SimulatedRig, end, wait
+from executor_rigs import RIGS, SHARING, FilesRig, LocalRig, Rig, SimulatedRig, end, wait
 
 from allocator.errors import AllocatorError, UsageError
 from allocator.executors.errors import NotNow
 from allocator.executors.ledger import Ledger
+from allocator.executors.supervisor import build_environment
 from allocator.io.tables.limited_reader import read_json
-from allocator.loop.executor import ENDED, ColocatedAllocation, Order, Phase, StaleOrder
+from allocator.loop.executor import ENDED, ColocatedAllocation, NodePart, Order, Phase, StaleOrder
 
 
 @pytest.fixture(params=RIGS)
@@ -219,6 +220,68 @@ def test_gpus_of_two_jobs_are_free_when_both_have_ended(kind: str, tmp_path: Pat
         0,
         [],
     )
+
+
+def test_orders_run_on_the_nodes_that_they_name(rig: Rig) -> None:
+    """Whole GPUs of two nodes, and two halves of one GPU: the order and the job's environment say
+    which, and nobody gives a GPU twice."""
+    executor = rig.executor()
+    half = NodePart("n1", 1, 0, 0.5)
+    orders = {
+        "two": (NodePart("n1", 1), NodePart("n2", 1)),
+        "p": (half,),
+        "q": (half,),
+        "one": (NodePart("n2", 1),),
+    }
+    for name, nodes in orders.items():
+        gpus = sum(part.gpus for part in nodes)
+        order = replace(rig.order(name, 1, "endless", gpus=gpus), nodes=nodes)
+        executor.start(order)
+        rig.executor().start(order)
+    for name in orders:
+        wait(rig, executor, name, Phase.RUNNING)
+    if isinstance(rig, SimulatedRig):
+        assert (rig.cluster.breaches, rig.cluster.used["a"]) == ([], 4)
+        executor.start(replace(rig.order("r", 1, "endless"), nodes=(half,)))
+        executor.start(replace(rig.order("s", 1, "endless"), nodes=(NodePart("n2", 1),)))
+        assert [said.split()[2:4] for said in rig.cluster.breaches] == [
+            ["node", '"n1"'],
+            ["node", '"n2"'],
+            ["pool", '"a"'],
+        ]
+        return
+    assert isinstance(rig, LocalRig)
+    for name, nodes in orders.items():
+        said = read_json(rig.folder / "open" / f"{name}.1" / "order.json") or {}
+        assert [NodePart(**part) for part in said["nodes"]] == list(nodes)
+    if isinstance(rig, FilesRig):
+        return
+    devices = {
+        name: (read_json(rig.folder / "open" / f"{name}.1" / "order.json") or {})["devices"]
+        for name in orders
+    }
+    assert devices == {"two": [0, 2], "p": [1], "q": [1], "one": [3]}
+    environment = {
+        name: build_environment(
+            rig.folder, read_json(rig.folder / "open" / f"{name}.1" / "order.json") or {}
+        )[0]
+        for name in orders
+    }
+    names = ("CUDA_VISIBLE_DEVICES", "ALLOCATOR_NODES")
+    assert [[environment[job][name] for name in names] for job in ("two", "p")] == [
+        ["0,2", "n1:1|n2:1"],
+        ["1", "n1:0.5@0"],
+    ]
+    for nodes, words in (
+        ((half,), "1 of GPU 0 of node"),
+        ((NodePart("n2", 1),), '0 GPUs are free on node "n2", not 1'),
+        ((NodePart("n9", 1),), '0 GPUs are free on node "n9"'),
+    ):
+        with pytest.raises(NotNow, match=words):
+            executor.start(replace(rig.order("r", 1, "endless"), nodes=nodes))
+    end(rig, executor, "p", 1)
+    executor.start(replace(rig.order("r", 1, "endless"), nodes=(half,)))
+    wait(rig, executor, "r", Phase.RUNNING)
 
 
 def test_what_runs_cannot_be_acknowledged(rig: Rig) -> None:

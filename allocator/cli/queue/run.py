@@ -108,8 +108,8 @@ def add(commands: Any) -> None:
         "--devices",
         metavar="POOL=0-3,POOL=4-7",
         help=(
-            "local: GPU indices of each pool; more than it has now allow it to be raised later "
-            "(default: counted through in the order of the pools)"
+            "local: GPU indices of each pool, or of each node where it has nodes; more than it has "
+            "now allow it to be raised later (default: counted through in the order of the pools)"
         ),
     )
     parser.add_argument(
@@ -290,7 +290,9 @@ def make_executor(
         )
     with store.read() as connection:
         gpus = cluster_tables.gpus(connection)
-    return executors.make_executor(name, executors.ExecutorSite(folder, gpus, grace_s, devices))
+        nodes = cluster_tables.read_node_sizes(connection)
+    site = executors.ExecutorSite(folder, gpus, grace_s, devices, nodes)
+    return executors.make_executor(name, site)
 
 
 @contextmanager

@@ -66,13 +66,14 @@ def shell(
 
 
 class LocalRig:
-    """Real processes, two pools of four GPUs."""
+    """Real processes, two pools of four GPUs; those of pool "a" are on two nodes."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder / "state"
 
     def executor(self) -> LocalExecutor:
-        return LocalExecutor(self.folder, device_numbers({"a": 4, "b": 4}), grace_s=5.0)
+        devices = device_numbers({"n1": 2, "n2": 2, "b": 4})
+        return LocalExecutor(self.folder, devices, 5.0, {"n1": "a", "n2": "a"})
 
     def order(self, job: str, generation: int, kind: str, token: int = 1, gpus: int = 1) -> Order:
         script = f"echo >> started; set {WORK}; {SAY} {KINDS[kind]}"
@@ -117,7 +118,9 @@ class SimulatedRig:
 
     def __init__(self, folder: Path) -> None:
         self.cluster = SimulatedMachines(
-            {"a": 4, "b": 4}, truth=MachineBehaviour(stop_s=lambda order: 2.0)
+            {"a": 4, "b": 4},
+            truth=MachineBehaviour(stop_s=lambda order: 2.0),
+            nodes={"n1": 2, "n2": 2},
         )
 
     def executor(self) -> Executor:

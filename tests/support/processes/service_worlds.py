@@ -23,6 +23,7 @@ from queues import NOW, cluster
 from allocator.controller.controller import Controller
 from allocator.controller.leadership import Standby
 from allocator.controller.options import ControllerOptions
+from allocator.controller.reporting.replay import replay
 from allocator.engine.decision import Decision, decide_round
 from allocator.errors import AuditFailure, Infeasible, NoPlanInTime
 from allocator.executors.errors import NotNow
@@ -39,6 +40,8 @@ from allocator.queue.database.connection import QueueDatabase
 from allocator.queue.database.schema import OPEN, allocations, jobs, pools, rounds, turns
 from allocator.queue.errors import LeaseLost, QueueUnavailable, Refused
 from allocator.queue.jobs.states import Retries
+from allocator.queue.node_space import parse_parts
+from allocator.queue.nodes import read_nodes
 from allocator.queue.queue import Queue
 
 EVERY_S, LOOK_S = 60.0, 20.0
@@ -61,6 +64,11 @@ SHARED = {
         "m,m,A,1,1.25,1.25\nm,n,A,1,1.25,1.25\nm,m,B,1,1.25,1.25\n"
     ),
 }
+PLACED = {
+    **FILES,
+    "nodes.csv": "node,pool,gpus\nn1,a,4\nn2,a,4\nn3,b,2\nn4,b,2\n",
+}
+"""The same pools on nodes."""
 RATES = {("A", 1): 1.0, ("A", 2): 1.9, ("A", 3): 2.7, ("A", 4): 3.5, ("B", 1): 0.5}
 
 
@@ -182,23 +190,35 @@ def hash_of(order: Order, seed: int) -> int:
 class World:
     """A run of the controller from a queue with jobs until all are over, with faults. pairs: two
     jobs may run on the same GPUs, and policies that like that, and one that does not, decide in
-    turn."""
+    turn. nodes: the
+    pools are on nodes, which are drained, fail and come back."""
 
     def __init__(
-        self, queue_name: str, seed: int, *, faults: int, points: int = 320, pairs: bool = False
+        self,
+        queue_name: str,
+        seed: int,
+        *,
+        faults: int,
+        points: int = 320,
+        pairs: bool = False,
+        nodes: bool = False,
     ) -> None:
         draw = random.Random(seed)
-        self.draw, self.seed, self.pairs = draw, seed, pairs
+        self.draw, self.seed, self.pairs, self.nodes = draw, seed, pairs, nodes
         # allocations that ran on GPUs of another job
         self.joined = 0
+        self.node_changes = 0
         self.clock = SimulatedClock(NOW)
         self.queue = Queue.create(
-            queue_name, cluster(**SHARED if pairs else FILES), clock=self.clock.now
+            queue_name,
+            cluster(**(SHARED if pairs else PLACED if nodes else FILES)),
+            clock=self.clock.now,
         )
         self.machines = SimulatedMachines(
             {"a": 2, "b": 1} if pairs else {"a": 8, "b": 4},
             self.clock,
             truth(seed, draw.choice((0.0, 0.0, 2.0))),
+            nodes={"n1": 4, "n2": 4, "n3": 2, "n4": 2} if nodes else {},
         )
         kinds = ("crash", "crash", "crash", "pause", "later", "lost")
         plan = {draw.randrange(1, points): draw.choice(kinds) for _ in range(faults)}
@@ -285,10 +305,24 @@ class World:
         elif n == 9:
             with suppress(Refused):
                 self.queue.release("j4")
+        elif self.nodes and n > 3:
+            self.change_nodes()
         elif n in (12, 20) and draw.random() < 0.5:
             self.machines.set_gpus("a", draw.choice((1, 2) if self.pairs else (4, 8)))
         elif n == 24:
             self.machines.set_gpus("a", 2 if self.pairs else 8)
+
+    def change_nodes(self) -> None:
+        """What happens to nodes: they are drained, fail, and come back."""
+        draw, node = self.draw, self.draw.choice(("n1", "n2", "n3", "n4"))
+        if self.looks == 24:
+            self.queue.change_nodes("n1", "n2", "n3", "n4", state="up")
+        elif self.looks < 24 and draw.random() < 0.4:
+            state = draw.choice(("up", "drain", "down"))
+            if state == "down":
+                self.machines.lose_node(node)
+            self.queue.change_nodes(node, state=state)
+            self.node_changes += 1
 
     def run(self, most: int = 400) -> None:
         """Until everything is over."""
@@ -336,6 +370,9 @@ class World:
             )
             left = dict(connection.execute(sa.select(jobs.c.job_id, jobs.c.remaining_work)).all())
             self._check_books(connection)
+            for row in read_nodes(connection):
+                assert row["used"] <= row["gpus"], self.story()
+                most[row["pool"]] = 8 if row["pool"] == "a" else 4
         assert all(used[p] <= most[p] for p in used), self.story()
         assert numbers == list(range(1, len(numbers) + 1)), self.story()
         assert set(self.expected) <= set(left), self.story()
@@ -416,11 +453,28 @@ class World:
         assert list(self.machines.observe()) == [] and not any(self.machines.used.values()), (
             self.story()
         )
+        self._check_journal()
         for row in kept:
             assert (row.plan is None) == (row.outcome == "failed"), self.story()
             assert snapshots.unpack_snapshot(row.snapshot).digest == row.snapshot_digest, (
                 self.story()
             )
+
+    def _check_journal(self) -> None:
+        """Every round with nodes is decided again to the same bytes, and every allocation in a pool
+        with nodes names them."""
+        if not self.nodes:
+            return
+        with self.queue.store.read() as connection:
+            texts = connection.execute(sa.select(allocations.c.nodes, allocations.c.gpus)).all()
+            numbers = connection.execute(
+                sa.select(rounds.c.number).where(rounds.c.plan.is_not(None))
+            ).scalars()
+            numbers = list(numbers)
+        assert all(sum(p.gpus for p in parse_parts(text)) == gpus for text, gpus in texts)
+        for number in self.draw.sample(numbers, min(3, len(numbers))):
+            found = replay(self.queue.store, number)
+            assert found.same and found.is_digest_valid, (number, found.first, self.story())
 
     def story(self) -> str:
         """For whoever has to find out."""
