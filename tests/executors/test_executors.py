@@ -222,6 +222,7 @@ def test_gpus_of_two_jobs_are_free_when_both_have_ended(kind: str, tmp_path: Pat
     )
 
 
+@pytest.mark.parametrize("rig", ["local", "files", "simulated"], indirect=True)
 def test_orders_run_on_the_nodes_that_they_name(rig: Rig) -> None:
     """Whole GPUs of two nodes, and two halves of one GPU: the order and the job's environment say
     which, and nobody gives a GPU twice."""
