@@ -129,12 +129,12 @@ class Holes:
 
     def usable(self, node: int, need: Need) -> int:
         """Return how many whole GPUs of a node the job could have now."""
-        k = self.free[node]
+        k: float = self.free[node]
         if need.cpus > 0:
-            k = min(k, _count(self.cpus[node], need.cpus))
+            k = min(k, (self.cpus[node] + TOLERANCE) / need.cpus)
         if need.memory_gb > 0:
-            k = min(k, _count(self.memory_gb[node], need.memory_gb))
-        return k
+            k = min(k, (self.memory_gb[node] + TOLERANCE) / need.memory_gb)
+        return max(0, int(k))
 
     def find(self, need: Need, without: Collection[int] = ()) -> tuple[Place, ...] | None:
         """Return where the job can be, None = nowhere; nodes `without` are left out."""
@@ -147,7 +147,7 @@ class Holes:
         near = self._find_near(need, without)
         if near is not None or need.wish is Wish.SAME:
             return near
-        return self._gather(need, self.largest_first(need, without), len(self.pool))
+        return self._gather(need, self._largest_first(need, without), len(self.pool))
 
     def can_take(self, places: Iterable[Place], need: Need) -> bool:
         """Return whether the places are free for the job; closed nodes take what stays there."""
@@ -238,8 +238,10 @@ class Holes:
             node = self._best_fit(need.gpus, need, without)
             if node >= 0:
                 return ((node, need.gpus, -1),)
+        if need.most_nodes < 2:
+            return None
         left, out, used = need.gpus, list[Place](), set(without)
-        for k, n in self.largest_first(need, without):
+        for k, n in self._largest_first(need, without):
             if k >= left:
                 return (*out, (self._best_fit(left, need, used), left, -1))
             if k < 1 or len(out) + 1 >= need.most_nodes:
@@ -249,7 +251,7 @@ class Holes:
             left -= k
         return None
 
-    def largest_first(self, need: Need, without: Collection[int] = ()) -> Iterator[tuple[int, int]]:
+    def _largest_first(self, need: Need, without: Collection[int]) -> Iterator[tuple[int, int]]:
         """Yield (usable GPUs, node), the most usable first; nodes `without` are left out."""
         limited = need.cpus > 0 or need.memory_gb > 0
         usable: list[list[int]] = [[] for _ in range(self.largest_size + 1)]
@@ -286,7 +288,7 @@ class Holes:
         """Place the job in one domain of its level: on few nodes, then where little stays free."""
         domain = self.domains[need.level]
         members: dict[int, list[tuple[int, int]]] = {}
-        for k, n in self.largest_first(need, without):
+        for k, n in self._largest_first(need, without):
             if k > 0:
                 members.setdefault(domain[n], []).append((k, n))
         best: tuple[tuple[int, int], tuple[Place, ...]] | None = None
@@ -301,7 +303,7 @@ class Holes:
 
     def _spread(self, need: Need, without: Collection[int]) -> tuple[Place, ...] | None:
         """Place the job on as many nodes as possible, the smallest holes first."""
-        nodes = [(k, n) for k, n in self.largest_first(need, without) if k > 0][::-1]
+        nodes = [(k, n) for k, n in self._largest_first(need, without) if k > 0][::-1]
         if sum(k for k, _ in nodes) < need.gpus:
             return None
         count, left = dict[int, int](), need.gpus
@@ -311,10 +313,3 @@ class Holes:
                     count[n] = count.get(n, 0) + 1
                     left -= 1
         return tuple((n, k, -1) for n, k in count.items())
-
-
-def _count(available: float, each: float) -> int:
-    """Return how often `each` is available, without the error of rounding."""
-    if math.isinf(available):
-        return 1 << 40
-    return max(0, math.floor((available + TOLERANCE) / each))

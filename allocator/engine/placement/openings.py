@@ -18,6 +18,7 @@ from itertools import islice
 from formulations.placement.holes import Holes, Need, Place, Wish
 
 DOMAINS = 3  # most domains of a level that are tried
+CANDIDATES = 1000  # most nodes that are looked at for one hole, those with most free GPUs first
 NODES = 24  # most nodes on which the cost of a hole is worked out
 
 
@@ -144,13 +145,13 @@ class Openings:
         nodes = self._candidates(need, opened, among, need.gpus) or self._candidates(
             need, opened, among, 1
         )
-        want = {n: min(need.gpus, holes.size[n]) for n in nodes}
-        nodes.sort(key=lambda n: (want[n] - holes.usable(n, need), n))
         best, tried = None, 0
         for n in nodes:
             here = {j: moves.get(j, self._at[j]) for j in {*self._at.on[n], *moves}}
             here = {j: spot for j, spot in here.items() if len(spot) == 1 and spot[0][0] == n}
-            found = self._empty(n, want[n], need, here, best[1] if best else below, opened)
+            found = self._empty(
+                n, min(need.gpus, holes.size[n]), need, here, best[1] if best else below, opened
+            )
             tried += found is not None
             if found is not None and (best is None or found[0] < best[1]):
                 best = (n, *found)
@@ -161,18 +162,20 @@ class Openings:
     def _candidates(
         self, need: Need, opened: set[int], among: set[int] | None, size: int
     ) -> list[int]:
-        """Return nodes of at least this size that could get more GPUs free, the emptiest first."""
+        """Return nodes of at least this size with too few free GPUs, the fullest last."""
         holes = self._holes
         if size > holes.largest_size:
             return []
-        could = (
+        large = (
             n
-            for k, n in holes.largest_first(need, opened)
-            if k < min(need.gpus, holes.size[n])
-            and holes.size[n] >= size
-            and (among is None or n in among)
+            for n in holes.nodes_of(need.pool)
+            if holes.size[n] >= size and n not in opened and (among is None or n in among)
         )
-        return list(islice(could, 4 * NODES))
+        missing = [
+            (min(need.gpus, holes.size[n]) - holes.usable(n, need), n)
+            for n in islice(large, CANDIDATES)
+        ]
+        return [n for gpus, n in sorted(missing) if gpus > 0][: 4 * NODES]
 
     def _empty(
         self,

@@ -1,19 +1,23 @@
 """Measure how often plans that count GPUs by pool fit no nodes, and what placement makes of them.
 
-    python scripts/studies/placement/placement_by_occupancy.py [--nodes 500] [--rounds 30] \\
-        [--seed 0]
+    # print the table; about four minutes of CPU time
+    python scripts/studies/placement/placement_by_occupancy.py [--nodes 500,100] [--rounds 12]
+        [--seeds 10]
 
-500 nodes of 8 GPUs. In each round 12 % of the running jobs end, and others of one size each, from 1
+Nodes of 8 GPUs. In each round 12 % of the running jobs end, and others of one size each, from 1
 to 32 GPUs, some of them odd, fill the cluster up to the occupancy. By counts every job gets
-its GPUs. One line for each occupancy:
+its GPUs. Each line has the means over the seeds, with their 95 % bootstrap interval if it is not
+empty:
 
-- `fails`: share of rounds in which best fit without moves leaves a job without nodes: plans by
-  counts cannot be carried out there;
-- `short`: value below the bound of the counts, in %, with moves, without, and with all jobs placed
-  anew at no cost;
+- `cannot be placed`: share of rounds in which best fit without moves leaves a job without nodes:
+  plans by counts cannot be carried out there;
+- `refused`: jobs in all rounds of all seeds that get less than by counts, with moves, and if nobody
+  moves;
+- `short`: value below the bound of the counts, in %, with moves, if nobody moves, and with all jobs
+  placed anew at no cost;
 - `moves`: running jobs that move per round, with moves and if all are placed anew;
 - `gain`: value per round that the moves bring, in % of the value, after what they cost;
-- `s`: CPU seconds per round of the decision with moves.
+- `CPU s`: of the decision with moves, per round.
 """
 
 from __future__ import annotations
@@ -26,6 +30,8 @@ import numpy as np
 
 import allocator
 from allocator import Job, Node, Placement, Pool, Problem, Rate
+from allocator.bench.machine import machine
+from allocator.bench.paired import interval
 
 SIZES = (1, 2, 3, 4, 5, 6, 8, 12, 16, 32)
 SHARES = (0.30, 0.20, 0.10, 0.15, 0.05, 0.05, 0.08, 0.03, 0.03, 0.01)
@@ -36,29 +42,42 @@ Places = dict[str, list[tuple[str, int]]]
 
 @dataclasses.dataclass
 class Sums:
-    """What a way of placing did over all rounds."""
+    """What a way of placing did over all rounds of a seed."""
 
     fails: int = 0
+    refused: int = 0
     value: float = 0.0
     bound: float = 0.0
     moves: int = 0
     cpu_s: float = 0.0
 
+    @property
+    def short(self) -> float:
+        """Value below the bound, in %."""
+        return 100 * (1 - self.value / self.bound)
+
 
 def main() -> None:
-    """Print a line for each occupancy."""
+    """Print a line for each number of nodes and occupancy."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--nodes", type=int, default=500)
-    parser.add_argument("--rounds", type=int, default=30)
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--nodes", default="500,100")
+    parser.add_argument("--rounds", type=int, default=12)
+    parser.add_argument("--seeds", type=int, default=10)
     args = parser.parse_args()
-    print("occupancy  fails %        short: moves, nobody, anew    moves, anew    gain %       s")
-    for occupancy in OCCUPANCIES:
-        print(run(occupancy, args.nodes, args.rounds, args.seed), flush=True)
+    print(f"{machine()}; seeds 0 to {args.seeds - 1}, {args.rounds} rounds each\n")
+    print(
+        "| nodes | occupancy | cannot be placed % | refused, nobody moves"
+        " | short %, with moves | nobody moves | all anew | moves | all anew | gain % | CPU s |"
+    )
+    print("|" + "---|" * 11)
+    for nodes in map(int, args.nodes.split(",")):
+        for occupancy in OCCUPANCIES:
+            runs = [run(occupancy, nodes, args.rounds, seed) for seed in range(args.seeds)]
+            print(line(nodes, occupancy, args.rounds, runs), flush=True)
 
 
-def run(occupancy: float, nodes: int, rounds: int, seed: int) -> str:
-    """Run the rounds of one occupancy."""
+def run(occupancy: float, nodes: int, rounds: int, seed: int) -> dict[str, Sums]:
+    """Run the rounds of one occupancy, and return the sums of each way of placing."""
     rng = np.random.default_rng(seed)
     sums = {name: Sums() for name in ("moves", "nobody", "anew")}
     jobs, places, number = dict[str, Job](), Places(), 0
@@ -81,7 +100,7 @@ def run(occupancy: float, nodes: int, rounds: int, seed: int) -> str:
             count(sums["nobody"], still, places, 0.0)
             count(sums["anew"], anew, places, 0.0)
         places = nodes_of(plan)
-    return line(occupancy, rounds, sums)
+    return sums
 
 
 def new_job(name: str, size: int, rng: np.random.Generator) -> Job:
@@ -141,6 +160,7 @@ def count(sums: Sums, plan: allocator.Plan, before: Places, cpu_s: float) -> Non
     assert plan.placement is not None
     after = nodes_of(plan)
     sums.fails += plan.placement.moved + plan.placement.reduced > 0
+    sums.refused += plan.placement.reduced
     sums.moves += sum(
         name in after and sorted(after[name]) != sorted(spot) for name, spot in before.items()
     )
@@ -149,17 +169,36 @@ def count(sums: Sums, plan: allocator.Plan, before: Places, cpu_s: float) -> Non
     sums.cpu_s += cpu_s
 
 
-def line(occupancy: float, rounds: int, sums: dict[str, Sums]) -> str:
+def line(nodes: int, occupancy: float, rounds: int, runs: list[dict[str, Sums]]) -> str:
     """Return the line of the table."""
-    moves, nobody, anew = (sums[name] for name in ("moves", "nobody", "anew"))
-    short = [100 * (1 - s.value / s.bound) for s in (moves, nobody, anew)]
-    gain = 100 * (moves.value - nobody.value) / moves.value
-    return (
-        f"{occupancy:>9.0%}  {100 * nobody.fails / rounds:>7.0f}"
-        f"  {short[0]:>7.4f} {short[1]:>7.4f} {short[2]:>7.4f}"
-        f"  {moves.moves / rounds:>6.1f} {anew.moves / rounds:>6.1f}"
-        f"  {gain:>8.4f}  {moves.cpu_s / rounds:>6.3f}"
-    )
+    ways = {name: [sums[name] for sums in runs] for name in ("moves", "nobody", "anew")}
+    cells = [
+        f"{nodes}",
+        f"{occupancy:.0%}",
+        with_interval([100 * s.fails / rounds for s in ways["nobody"]], 0),
+        " / ".join(f"{sum(s.refused for s in ways[name])}" for name in ("moves", "nobody")),
+        *(with_interval([s.short for s in sums], 3) for sums in ways.values()),
+        with_interval([s.moves / rounds for s in ways["moves"]], 1),
+        with_interval([s.moves / rounds for s in ways["anew"]], 0),
+        with_interval(
+            [
+                100 * (moves.value / nobody.value - 1)
+                for moves, nobody in zip(ways["moves"], ways["nobody"], strict=True)
+            ],
+            3,
+        ),
+        f"{np.mean([s.cpu_s for s in ways['moves']]) / rounds:.3f}",
+    ]
+    return "| " + " | ".join(cells) + " |"
+
+
+def with_interval(values: list[float], digits: int) -> str:
+    """Return the mean and its interval, or the mean alone where all values are equal."""
+    low, high = interval(np.array(values))
+    mean = abs(float(np.mean(values)))  # no -0
+    if high - low < 0.5 * 10**-digits:
+        return f"{mean:.{digits}f}"
+    return f"{mean:.{digits}f} ({low:.{digits}f} to {high:.{digits}f})"
 
 
 if __name__ == "__main__":
