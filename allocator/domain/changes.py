@@ -63,7 +63,7 @@ def changed(snapshot: Snapshot, values: Mapping[str, Any]) -> Snapshot:
         if name in NAMED and "." in rest:
             schema = NAMED[name]
             row, _, column = rest.rpartition(".")
-            tables[schema.file], added = _with_cell(
+            tables[schema.file], added = with_cell(
                 tables.get(schema.file), schema, _key_of(schema, row, tables), column, value
             )
             if added:
@@ -80,17 +80,24 @@ def changed(snapshot: Snapshot, values: Mapping[str, Any]) -> Snapshot:
 def _key_of(schema: TableSchema, row: str, tables: Mapping[str, Table]) -> dict[str, str]:
     """Return the key cells of a row that is named in a place.
 
-    The name of a quota ends with a GPU type or a pool, unless it counts all GPUs.
+    The name of a quota ends with a GPU type or a pool, unless it counts all GPUs. A row that is
+    there comes before a new one, and a type before a pool of the same name.
     """
     if schema is not QUOTAS:
         return {schema.key[0]: row}
-    key = dict.fromkeys(schema.key, "")
-    tenant, slash, what = row.rpartition("/")
-    pools = tables.get("pools.csv")
-    for column in ("gpu_type", "pool") if slash and pools is not None else ():
-        if what in pools.texts(column):
-            return key | {"tenant": tenant, column: what}
-    return key | {"tenant": row}
+    none = dict.fromkeys(schema.key, "")
+    tenant, _, what = row.rpartition("/")
+    pools, there = tables.get("pools.csv"), tables.get(schema.file)
+    keys = [
+        none | {"tenant": tenant, column: what}
+        for column in ("gpu_type", "pool")
+        if tenant and pools is not None and what in pools.texts(column)
+    ]
+    if there is not None:
+        for key in keys:
+            if _find_row({name: list(there.texts(name)) for name in key}, key) >= 0:
+                return key
+    return keys[0] if keys else none | {"tenant": row}
 
 
 def _find_row(columns: Mapping[str, Sequence[str]], key: Mapping[str, str]) -> int:
@@ -108,10 +115,13 @@ def text_at(snapshot: Snapshot, name: str, row: str, column: str) -> str:
     return str(table.texts(column)[at])
 
 
-def _with_cell(
+def with_cell(
     table: Table | None, schema: TableSchema, row: Mapping[str, str], column: str, value: Any
 ) -> tuple[Table, bool]:
-    """Return the table with one other cell, and whether the row is new."""
+    """Return the table with one other cell, and whether the row is new.
+
+    row are the key cells of the row.
+    """
     known = [c.name for c in schema.columns]
     if column not in known:
         raise UsageError(

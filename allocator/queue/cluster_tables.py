@@ -34,6 +34,7 @@ from allocator.queue.node_space import count_gpus
 HOME: Mapping[str, sa.Table] = {
     "pools.csv": pools,
     "tenants.csv": schema.tenants,
+    "quotas.csv": schema.quotas,
     "rates.csv": schema.rates,
     "models.csv": schema.curves,
     "sharing.csv": schema.sharing,
@@ -241,11 +242,7 @@ def store_cluster(connection: Connection, snapshot: Snapshot, problem: Problem) 
         table = snapshot.tables.get(file)
         if table is None or not len(table):
             continue
-        columns = {
-            name: to_sql(TABLES[file].column(name), table.columns[name])
-            for name in _NAMES[file]
-            if name in table.columns
-        }
+        columns = _to_sql_columns(file, table)
         if file == "rates.csv":
             learn(connection, _learned_rows(problem), problem.now_s)
             given = ~problem.rates.observed
@@ -257,12 +254,7 @@ def store_cluster(connection: Connection, snapshot: Snapshot, problem: Problem) 
         if file == "nodes.csv":
             columns["state"] = [state or "up" for state in table.texts("state")]
             columns["labels"] = _labels(problem)
-        rows = [
-            {"position": i, **dict(zip(columns, row, strict=True))}
-            for i, row in enumerate(zip(*columns.values(), strict=True))
-        ]
-        if rows:
-            connection.execute(sa.insert(home), rows)
+        _insert_rows(connection, home, columns)
     with_nodes = np.flatnonzero(problem.has_nodes).tolist()
     note_node_change(connection, (problem.pools.pool[p] for p in with_nodes))
     kept = {k: v for k, v in snapshot.config.items() if k != "now_s"}
@@ -293,6 +285,30 @@ def note_node_change(connection: Connection, changed: Iterable[str]) -> None:
 def count_node_changes(connection: Connection) -> int:
     """Return how often nodes were changed."""
     return int(get_meta(connection, NODE_CHANGES) or 0)
+
+
+def store_table(connection: Connection, file: str, table: Table) -> None:
+    """Replace one table of the cluster by a checked one that is stored as it is."""
+    connection.execute(sa.delete(HOME[file]))
+    _insert_rows(connection, HOME[file], _to_sql_columns(file, table))
+
+
+def _to_sql_columns(file: str, table: Table) -> Columns:
+    """Return the columns of a table that the queue keeps, as values for the database."""
+    return {
+        name: to_sql(TABLES[file].column(name), table.columns[name])
+        for name in _NAMES[file]
+        if name in table.columns
+    }
+
+
+def _insert_rows(connection: Connection, home: sa.Table, columns: Columns) -> None:
+    rows = [
+        {"position": i, **dict(zip(columns, row, strict=True))}
+        for i, row in enumerate(zip(*columns.values(), strict=True))
+    ]
+    if rows:
+        connection.execute(sa.insert(home), rows)
 
 
 def _learned_rows(problem: Problem) -> Iterator[dict[str, Any]]:

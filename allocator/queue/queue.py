@@ -11,7 +11,7 @@ from typing import Any
 from allocator.domain.records import Job as JobRecord, values_of_record
 from allocator.domain.snapshot import Snapshot
 from allocator.problem import Problem, as_problem
-from allocator.queue import cluster_tables, lease, nodes, round_journal, snapshot
+from allocator.queue import cluster_tables, lease, nodes, round_journal, snapshot, tenants
 from allocator.queue.database.connection import WAIT_S, QueueDatabase, create_queue, open_queue
 from allocator.queue.jobs import verbs
 from allocator.queue.jobs.submit import PLACE, Submission, Submitted, build_submission, submit
@@ -461,6 +461,55 @@ class Queue:
         """
         with self.store.write() as connection:
             return nodes.remove_nodes(connection, names)
+
+    def tenants(self) -> dict[str, list[dict[str, Any]]]:
+        """Return the tenants and their quotas.
+
+        Returns
+        -------
+        dict of str to list of dict
+            Rows of tenants.csv as `tenants`, and of quotas.csv as `quotas`.
+        """
+        with self.store.read() as connection:
+            return tenants.read_tenants(connection)
+
+    def set_tenant(
+        self,
+        tenant: str,
+        values: Mapping[str, Any],
+        quota: Mapping[str, Any] | None = None,
+        gpu_type: str = "",
+        pool: str = "",
+    ) -> tuple[str, ...]:
+        """Change a tenant and one of its quotas, or add them.
+
+        Parameters
+        ----------
+        tenant : str
+            Name of the tenant.
+        values : mapping of str to object
+            Columns of tenants.csv; None is the default.
+        quota : mapping of str to object, optional
+            Columns of quotas.csv.
+        gpu_type, pool : str
+            GPUs of the quota, both empty for all.
+
+        Returns
+        -------
+        tuple of str
+            Warnings.
+
+        Raises
+        ------
+        UsageError
+            For a column that does not exist.
+        InvalidInput
+            If the cluster would break a rule.
+        """
+        with self.store.write() as connection:
+            return tenants.set_tenant(
+                connection, self.clock(), tenant, values, quota or {}, gpu_type, pool
+            )
 
     def configure(self, **settings: Any) -> dict[str, Any]:
         """Change settings of config.toml.

@@ -443,7 +443,6 @@ def describe_unkept(snapshot: Snapshot) -> tuple[str, ...]:
     """Return warnings that name the parts of a snapshot that a queue does not keep."""
     words = {
         "prices.csv": "the prices and GPUs in force now are kept, later rows are not",
-        "quotas.csv": "is not kept",
         "finished.csv": "is not kept; the jobs of the queue that are done count",
     }
     return tuple(

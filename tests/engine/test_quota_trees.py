@@ -162,6 +162,15 @@ def test_whatif_sets_quotas() -> None:
     assert len(twice.checked.quotas) == 1
     again = allocator.whatif(twice, {"quotas.vision/A100.max_gpus": 8})
     assert again.gpus == (4, 8)
+    alike = Problem.build(
+        jobs=[job("v", "vision")],
+        pools=[Pool("A100", "A100", 8)],
+        rates=[Rate("m", "A100", 1, 1.0)],
+        tenants=TREE,
+        quotas=[Quota("vision", pool="A100", max_gpus=4)],
+        now_s=1000.0,
+    ).change({"quotas.vision/A100.max_gpus": 2})
+    assert alike.checked.quotas.max_gpus.tolist() == [2.0]
     priced = cluster([job(n, "vision", gpu_types=["A100"]) for n in "abc"])
     limits = allocator.whatif(priced, {"quotas.research/A100.max_gpus": 4}).limits
     assert any(limit.place == "quotas.research/A100.max_gpus" for limit in limits)

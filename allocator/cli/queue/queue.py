@@ -55,6 +55,7 @@ def add(commands: Any) -> None:
         one.set_defaults(verb=verb, call=_load_call("change_state"))
     _csv(verbs)
     _cluster(verbs)
+    _tenants(verbs)
     _nodes(verbs)
 
 
@@ -296,6 +297,47 @@ def _cluster(verbs: Any) -> None:
     parser.add_argument(
         "folder", metavar="SNAPSHOT_DIR", help="new, or an earlier export, which it replaces"
     )
+
+
+def _tenants(verbs: Any) -> None:
+    parser = verbs.add_parser(
+        "tenant",
+        examples="allocator queue tenant list cluster.db\n"
+        "allocator queue tenant set cluster.db vision --parent research",
+        help="the tree of tenants and their quotas: list, set",
+        description="The tree of tenants, and their quotas.",
+    )
+    parser.set_defaults(call=lambda _args: _help(parser))
+    tenants = parser.add_subparsers(title="verbs", metavar="VERB", parser_class=VerbParser)
+    one = _verb(
+        tenants,
+        "list",
+        "the tenants and their quotas by GPU type and pool",
+        "allocator queue tenant list cluster.db",
+    )
+    one.set_defaults(call=_load_call("list_tenants"))
+    one = _verb(
+        tenants,
+        "set",
+        "add a tenant or a quota of it, or change them",
+        "allocator queue tenant set cluster.db vision --parent research --max-gpus 16\n"
+        "allocator queue tenant set cluster.db vision --type A100 --guaranteed-gpus 8"
+        " --lend-gpus 4",
+    )
+    one.add_argument("tenant", metavar="TENANT")
+    one.add_argument("--parent", metavar="TENANT", help='the tenant above it; "" removes it')
+    one.add_argument("--weight", metavar="W", help="share in fairness objectives")
+    one.add_argument("--budget-per-hour", metavar="USD", help="of its jobs and of those below it")
+    one.add_argument("--type", dest="gpu_type", metavar="TYPE", help="the GPUs of this type only")
+    one.add_argument("--pool", metavar="POOL", help="the GPUs of this pool only")
+    one.add_argument("--max-gpus", metavar="N", help='most GPUs at once; "" for no limit')
+    one.add_argument("--guaranteed-gpus", metavar="N", help="GPUs it gets when it can use them")
+    one.add_argument(
+        "--lend-gpus",
+        metavar="N",
+        help='GPUs of --guaranteed-gpus that others may hold while it can not; "" for all',
+    )
+    one.set_defaults(call=_load_call("set_tenant"))
 
 
 def _nodes(verbs: Any) -> None:

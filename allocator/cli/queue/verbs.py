@@ -383,6 +383,57 @@ def pools(args: argparse.Namespace) -> int:
     return 0
 
 
+def list_tenants(args: argparse.Namespace) -> int:
+    with Queue(args.queue) as queue:
+        found = queue.tenants()
+    if args.format == "json":
+        _json({"schema_version": 1, **found})
+        return 0
+    tenants = [
+        [text(t[name]) for name in ("tenant", "parent", "guaranteed_gpus", "max_gpus")]
+        for t in found["tenants"]
+    ]
+    columns = ("tenant", "gpu_type", "pool", "guaranteed_gpus", "max_gpus", "lend_gpus")
+    quotas = [[text(q[name]) for name in columns] for q in found["quotas"]]
+    numbers = frozenset(("guaranteed", "at most", "lent"))
+    show_tables(
+        [
+            Table("tenants", ("tenant", "parent", "guaranteed", "at most"), tenants, numbers),
+            Table(
+                "quotas",
+                ("tenant", "type", "pool", "guaranteed", "at most", "lent"),
+                quotas,
+                numbers,
+            ),
+        ]
+    )
+    return 0
+
+
+OF_TENANTS = ("parent", "weight", "budget_per_hour")
+OF_BOTH = ("max_gpus", "guaranteed_gpus")
+
+
+def set_tenant(args: argparse.Namespace) -> int:
+    given = {k: v for k, v in vars(args).items() if v is not None}
+    by_quota = not given.keys().isdisjoint(("gpu_type", "pool", "lend_gpus"))
+    values = {k: given[k] for k in OF_TENANTS if k in given}
+    limits = {k: given[k] for k in (*OF_BOTH, "lend_gpus") if k in given}
+    if by_quota and not limits:
+        raise UsageError("a quota needs --max-gpus, --guaranteed-gpus or --lend-gpus")
+    with Queue(args.queue) as queue:
+        warnings = queue.set_tenant(
+            args.tenant,
+            values if by_quota else values | limits,
+            limits if by_quota else {},
+            given.get("gpu_type", ""),
+            given.get("pool", ""),
+        )
+    _warn(warnings)
+    _say(f"tenant {args.tenant} is set")
+    return 0
+
+
 NODE_COLUMNS = ("node", "pool", "gpus", "state", "used", "jobs", "labels", "cpus", "host_memory_gb")
 
 

@@ -35,6 +35,7 @@ from allocator.domain.schema.columns import (
     NODES,
     PAUSES,
     POOLS,
+    QUOTAS,
     RATES,
     SHARING,
     TENANTS,
@@ -43,7 +44,7 @@ from allocator.domain.schema.columns import (
 from allocator.queue.database.values import sql_column
 
 # known schema versions, oldest first
-REVISIONS = tuple(f"{number:04d}" for number in range(1, 13))
+REVISIONS = tuple(f"{number:04d}" for number in range(1, 14))
 HEAD = REVISIONS[-1]
 
 STATES = ("queued", "running", "paused", "held", "done", "cancelled", "failed")
@@ -332,7 +333,8 @@ def _rows(name: str, file: TableSchema, *without: str) -> Table:
     )
 
 
-tenants = _rows("tenants", TENANTS, "parent")
+tenants = _rows("tenants", TENANTS)
+quotas = _rows("quotas", QUOTAS)
 rates = _rows("rates", RATES, "observed")
 curves = _rows("curves", MODELS)
 pauses = _rows("pauses", PAUSES)
