@@ -93,6 +93,26 @@ def test_partitions_give_defaults(recorded: Recorded) -> None:
     assert (rows["3"]["max_gpus"], rows["3"]["weight"]) == (2, 3.0)
 
 
+def test_defaults_make_a_job_elastic_only_if_they_say_so(recorded: Recorded) -> None:
+    """A running job is stopped where its owner or partition gives it sizes, not for a weight."""
+    assert recorded.rows(partitions={"a100": {"weight": 3.0}})["1"]["preemptible"] is False
+    assert "preemptible" not in recorded.rows(partitions={"a100": {"max_gpus": 4}})["1"]
+
+
+@pytest.mark.parametrize(
+    "name", ["a|b,c", 'say "hi"', "tab\there", "línea ü", "", " ", "#1", "=x", "-", "a\nb", "\x00"]
+)
+def test_names_of_users_make_no_snapshot_invalid(recorded: Recorded, name: str) -> None:
+    """Whatever a user calls a job, an account or a model, the others are still planned for. A name
+    that no line of a script can hold is left to Slurm.
+    """
+    recorded.add_job(2, name=name, account=name, user_name=name or "x", comment=said(model=name))
+    recorded.add_job(3, name=name, deadline=number(5), submit_time=number(9e9))
+    view = recorded.look()
+    validate(build_snapshot("look", view))
+    assert len(view.tables["jobs.csv"]) == (3 if name.isprintable() else 1)
+
+
 def test_only_marked_jobs_are_decided_about_where_that_is_asked(recorded: Recorded) -> None:
     """All others count as occupied GPUs; a job that the plugin holds is queued."""
     hold = {"priority": number(0), "state_reason": "JobHeldUser"}

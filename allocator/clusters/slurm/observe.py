@@ -37,6 +37,7 @@ from allocator.clusters.slurm.nodes import (
 from allocator.clusters.slurm.settings import MARK, SlurmSettings, read_statement
 
 INTERVAL_S = 300.0
+ELASTIC = frozenset({"min_gpus", "max_gpus", "sizes"})
 NAMED = 3  # jobs that a note names
 LEAST_WEIGHT = 0.01
 CONTROL = re.compile(r"[\x00-\x1f\x7f]+")
@@ -56,6 +57,7 @@ class _Job:
     slurm: SlurmJob
     said: Mapping[str, Any]
     is_marked: bool
+    may_change: bool  # its owner, or its partition, says that it may be stopped and resized
     pools: tuple[SlurmPool, ...]
     held_because: str | None = None
 
@@ -149,7 +151,8 @@ class _Look:
         defaults: Mapping[str, Any] = {}
         for partition in job.partitions:
             defaults = defaults or self.settings.partitions.get(partition, {})
-        return _Job(job, {**defaults, **said}, is_marked, self._allowed_pools(job))
+        may_change = bool(said) or not ELASTIC.isdisjoint(defaults)
+        return _Job(job, {**defaults, **said}, is_marked, may_change, self._allowed_pools(job))
 
     def _leave(self, job: SlurmJob, reason: str) -> None:
         """Note what becomes of a job."""
@@ -159,6 +162,8 @@ class _Look:
         """Return why a job cannot be in the snapshot; None if it can."""
         if job.het_id:
             return "it is part of a heterogeneous job, which is refused; its GPUs count as occupied"
+        if CONTROL.search(job.name):
+            return "its name has control characters; it is left to Slurm"
         if job.is_waiting:
             return None
         if not job.is_running:
@@ -277,7 +282,7 @@ class _Look:
             row["pool"] = self.pool_of[next(iter(self._places(slurm)))].name
             row["gpus"] = slurm.gpus
             row["attained_gpu_s"] = slurm.gpus * held_s
-            if not (job.said and slurm.is_batch and slurm.can_requeue):
+            if not (job.may_change and slurm.is_batch and slurm.can_requeue):
                 row["preemptible"] = False
         return row
 
@@ -291,7 +296,7 @@ class _Look:
     def _tenant(self, job: SlurmJob) -> str:
         partition = ",".join(job.partitions)
         named = {"account": job.account, "qos": job.qos, "partition": partition}
-        return named.get(self.settings.tenant) or job.user
+        return CONTROL.sub(" ", named.get(self.settings.tenant) or job.user).strip() or "unnamed"
 
     def _weight(self, job: SlurmJob) -> float | None:
         """Return the weight of a job by its priority; jobs whose priority is 0 count as 1."""

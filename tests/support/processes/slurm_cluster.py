@@ -13,6 +13,7 @@ The folder is one that other accounts can read, unlike those of pytest, and is r
 from __future__ import annotations
 
 import os
+import random
 import re
 import shutil
 import signal
@@ -31,6 +32,7 @@ from waiting import gone, wait_for
 REQUIRED_PACKAGES = ("slurmctld", "slurmd", "slurm-client")
 PROGRAMS = ("slurmctld", "slurmd", "squeue", "scontrol", "sbatch", "scancel", "sinfo", "setpriv")
 CLIENTS = ("squeue", "scontrol", "sinfo", "sbatch", "scancel", "sacctmgr")
+PORTS = range(10_000, 32_000)
 PATIENCE_S = 60.0
 CALL_S = 60.0
 LIVE_STATES = "RUNNING,SUSPENDED,COMPLETING,CONFIGURING,STAGE_OUT,STOPPED"
@@ -324,12 +326,12 @@ class SlurmCluster:
 
 
 def free_ports(count: int) -> list[int]:
-    """Different ports of this machine that nobody listens on."""
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
-    finally:
-        for one in sockets:
-            one.close()
+    """Different ports that nobody listens on, below those that the system gives to clients."""
+    found: list[int] = []
+    for port in random.SystemRandom().sample(PORTS, len(PORTS)):
+        with socket.socket() as one, suppress(OSError):
+            one.bind(("127.0.0.1", port))
+            found.append(port)
+        if len(found) == count:
+            return found
+    raise OSError("no free ports")
