@@ -25,7 +25,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 from allocator.cli import doctor
-from allocator.cli.clusters import observe, plan, submit_slurm
+from allocator.cli.clusters import admit, observe, plan, rbac, submit_slurm
 from allocator.cli.measure import bench, demo, generate, report, simulate
 from allocator.cli.models import configure, fit, import_, rent, spot
 from allocator.cli.parsing import Parser
@@ -42,7 +42,7 @@ allocator explain data/snapshots/demo JOB        why a job got what it got
 GROUPS = {
     "start here": (demo, doctor),
     "decide one round": (solve, explain, whatif, validate, promise, frontier, schema),
-    "advise a cluster that others run": (observe, plan, submit_slurm),
+    "advise a cluster that others run": (observe, plan, submit_slurm, admit, rbac),
     "run a cluster": (queue, run_command, history),
     "plan what jobs run on": (configure, fit, spot, rent),
     "simulate and measure": (simulate, generate, import_, bench, report),

@@ -177,6 +177,11 @@ def read_planned_jobs(folder: Path, plan: Path) -> list[PlannedJob]:
     )
     if document.get("digest") != read_snapshot(folder).digest:
         raise UsageError(f'the plan in "{plan}" is not of the snapshot "{folder}"')
+    return plan_jobs(document["jobs"])
+
+
+def plan_jobs(rows: Sequence[Mapping[str, Any]]) -> list[PlannedJob]:
+    """Return what a plan gives every job, from `jobs` of plan.json."""
     return [
         PlannedJob(
             job["job_id"],
@@ -189,7 +194,7 @@ def read_planned_jobs(folder: Path, plan: Path) -> list[PlannedJob]:
             job["reason"],
             job["detail"],
         )
-        for job in document["jobs"]
+        for job in rows
     ]
 
 

@@ -147,6 +147,9 @@ def _with_kueue(
     if is_resized:
         changes.append(Change(START, job_document(target, True, (), is_paused=False), comment))
     if check and not is_resized and not planned.previous_gpus:
+        if _state_of_check(workload, check) == "Ready":
+            words = "its check is ready already: Kueue starts it"
+            return [*changes, Change(START, None, (*comment, words))]
         message = f"{_summary(planned)}"
         ready = check_answer(workload, check, "Ready", message, details["now_s"], hostnames)
         changes.append(Change(READY, ready, comment))
@@ -163,6 +166,11 @@ def _our_check(workload: Object, details: Mapping[str, Any]) -> str | None:
     ours = set(details.get("checks", ()))
     found = (str(one["name"]) for one in field(workload, "status", "admissionChecks") or ())
     return next((name for name in found if name in ours), None)
+
+
+def _state_of_check(workload: Object, check: str) -> str:
+    answers = field(workload, "status", "admissionChecks") or ()
+    return next((str(one["state"]) for one in answers if one["name"] == check), "")
 
 
 def _choose_hostnames(

@@ -1,0 +1,71 @@
+"""`allocator admit`: answer the admission checks of Kueue."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from allocator.cli.parsing import number
+
+if TYPE_CHECKING:
+    from allocator.clusters.adapter import ClusterView, PlannedJob
+
+EXAMPLES = """
+allocator admit --once --context kind-test
+allocator admit --every 60 --objective completion
+"""
+ABOUT = """\
+Answer the admission checks whose controllerName is allocator.example/gpu-allocator: decide a round
+for the cluster as it is, let the workloads start that the plan starts, on its nodes, and send back
+those that it pauses. Quota stays with Kueue."""
+
+
+def add(commands: Any) -> None:
+    parser = commands.add_parser(
+        "admit", examples=EXAMPLES, help="answer admission checks of Kueue", description=ABOUT
+    )
+    parser.add_argument("--context", metavar="NAME", help="context of the kubeconfig")
+    parser.add_argument("--kubeconfig", metavar="FILE", help="default: as kubectl finds it")
+    parser.add_argument(
+        "--objective", metavar="OBJECTIVE", help="what a plan is worked out for (default: progress)"
+    )
+    parser.add_argument(
+        "--every", type=number(1.0), default=60.0, metavar="S", help="seconds (default: 60)"
+    )
+    parser.add_argument("--once", action="store_true", help="one round only")
+    parser.set_defaults(call=call)
+
+
+def call(args: argparse.Namespace) -> int:
+    from allocator.clusters.adapter import ClusterUnreachable
+    from allocator.clusters.kubernetes.admission import answer_checks
+    from allocator.clusters.kubernetes.api import Reader
+    from allocator.clusters.kubernetes.client import ClientApi
+
+    reader = Reader(ClientApi(args.context, args.kubeconfig))
+    while True:
+        try:
+            lines = answer_checks(reader, lambda view: _decide(view, args.objective), time.time())
+        except ClusterUnreachable as error:
+            if args.once:
+                raise
+            lines = [f"nothing decided: {error}"]
+        for line in lines:
+            print(line, file=sys.stderr)
+        if args.once:
+            return 0
+        time.sleep(args.every)
+
+
+def _decide(view: ClusterView, objective: str | None) -> Sequence[PlannedJob]:
+    """Return what a plan for the cluster gives every job."""
+    from allocator.api import solve
+    from allocator.clusters.folder import build_snapshot, plan_jobs
+
+    if not view.tables["jobs.csv"] or not view.tables["pools.csv"]:
+        return ()
+    plan = solve(build_snapshot("cluster", view), objective=objective)
+    return plan_jobs(plan.to_dict()["jobs"])

@@ -1,0 +1,36 @@
+"""`allocator rbac`: the rights that the allocator needs in a cluster of Kubernetes."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Any
+
+EXAMPLES = """
+allocator rbac advise | kubectl apply -f -
+allocator rbac run | kubectl apply -n training -f -
+"""
+ABOUT = """\
+Print the roles of Kubernetes for a way of use. They allow what it does, and nothing else."""
+USES = {
+    "advise": "observe kubernetes",
+    "run": "run QUEUE --executor kubernetes",
+    "check": "admit, together with advise",
+}
+
+
+def add(commands: Any) -> None:
+    parser = commands.add_parser(
+        "rbac", examples=EXAMPLES, help="roles of Kubernetes for the allocator", description=ABOUT
+    )
+    listed = ", ".join(f"{name} ({what})" for name, what in USES.items())
+    parser.add_argument("use", choices=tuple(USES), help=f"what they are for: {listed}")
+    parser.set_defaults(call=call)
+
+
+def call(args: argparse.Namespace) -> int:
+    from importlib.resources import files
+
+    place = files("allocator.clusters.kubernetes") / "rbac" / f"{args.use}.yaml"
+    sys.stdout.write(place.read_text(encoding="utf-8"))
+    return 0

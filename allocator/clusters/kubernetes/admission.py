@@ -1,0 +1,101 @@
+"""The controller of an admission check of Kueue: it says which workloads may start, and where.
+
+Kueue reserves quota first, and then waits for this answer. "Ready" lets a workload start; "Retry"
+evicts one that runs. Nothing but the answer is written: status.admission belongs to Kueue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from allocator.clusters.adapter import ClusterView, PlannedJob
+from allocator.clusters.kubernetes.api import APPLY, MANAGER, Reader, Refused, Request, path_of
+from allocator.clusters.kubernetes.objects import (
+    Object,
+    Objects,
+    field,
+    is_true,
+    name_of,
+    timestamp,
+)
+from allocator.clusters.kubernetes.observe import CONTROLLER, observe
+from allocator.clusters.kubernetes.suggest import OF_STATUS, list_changes
+
+Decide = Callable[[ClusterView], Sequence[PlannedJob]]
+
+
+def answer_checks(reader: Reader, decide: Decide, now_s: float) -> list[str]:
+    """Look at the cluster, decide, and answer the checks; return a line about each answer.
+
+    A workload that the plan lets wait keeps its check pending. What the server refuses, or what is
+    not there when the answer is read, is said, and decided anew the next time.
+
+    Parameters
+    ----------
+    reader : Reader
+        The cluster.
+    decide : callable
+        Function from a view to what a plan gives every job of it.
+    now_s : float
+        Time, in unix seconds.
+
+    Raises
+    ------
+    ClusterUnreachable
+        If the cluster does not answer.
+    """
+    objects = Objects(reader.read_everything())
+    lines = [_activate(reader, one, now_s) for one in objects.of_kind("AdmissionCheck")]
+    view = observe(objects, now_s)
+    for change in list_changes(decide(view), view.details):
+        if change.document is None or change.file not in OF_STATUS:
+            continue
+        (wanted,) = change.document["status"]["admissionChecks"]
+        found = _apply_status(reader, change.document)
+        if isinstance(found, str):
+            lines.append(f"{change.comment[0]}: not taken: {found}")
+        elif _differs(wanted, field(found, "status", "admissionChecks") or ()):
+            lines.append(f"{change.comment[0]}: the answer is not there; it is given again")
+        else:
+            lines.append(f"{change.comment[0]}: {wanted['state']}")
+    return [one for one in lines if one]
+
+
+def _differs(wanted: Object, answers: Sequence[Object]) -> bool:
+    """Return whether an answer is not among those that the server has."""
+    return not any(all(one.get(key) == value for key, value in wanted.items()) for one in answers)
+
+
+def _apply_status(reader: Reader, document: Object) -> dict[str, Any] | str:
+    """Apply a status; return the object as the server has it then, or why it refused."""
+    resource = reader.resource(document["kind"])
+    assert resource is not None
+    metadata: Mapping[str, str] = document["metadata"]
+    path = path_of(resource, metadata.get("namespace", ""), metadata["name"])
+    query = f"/status?fieldManager={MANAGER}&force=true"
+    try:
+        return reader.api.send(Request("PATCH", path + query, document, APPLY))
+    except Refused as refused:
+        return str(refused)
+
+
+def _activate(reader: Reader, check: Object, now_s: float) -> str:
+    """Say that somebody answers this check, if it is ours: Kueue reserves no quota before."""
+    if field(check, "spec", "controllerName") != CONTROLLER or is_true(check, "Active"):
+        return ""
+    condition = {
+        "type": "Active",
+        "status": "True",
+        "reason": "Ready",
+        "message": "the allocator answers",
+        "lastTransitionTime": timestamp(now_s),
+    }
+    document = {
+        "apiVersion": check["apiVersion"],
+        "kind": "AdmissionCheck",
+        "metadata": {"name": name_of(check)},
+        "status": {"conditions": [condition]},
+    }
+    found = _apply_status(reader, document)
+    return f"check {name_of(check)}: {found if isinstance(found, str) else 'active'}"
