@@ -48,6 +48,11 @@ COMMANDS = (
     "rent",
     "frontier",
     "promise",
+    "observe",
+    "plan",
+    "submit-slurm",
+    "admit",
+    "rbac",
 )
 
 

@@ -204,7 +204,10 @@ def test_once_again_goes_on(name: str, capsys: Output) -> None:
         (["--policy", "best", "--once"], "policy"),
         (["--solver", "best", "--once"], "solver"),
         (["--cooldown", "-1", "--once"], "not a number"),
-        (["--executor", "ssh"], 'unknown executor "ssh" (known: dry-run, files, local)'),
+        (
+            ["--executor", "ssh"],
+            'unknown executor "ssh" (known: dry-run, files, kubernetes, local, slurm)',
+        ),
     ],
 )
 def test_wrong_calls(name: str, capsys: Output, argv: list[str], words: str) -> None:

@@ -24,7 +24,7 @@ def add(commands: Any) -> None:
     parser.add_argument(
         "cluster",
         metavar="CLUSTER",
-        help="kind of the cluster: slurm ...; an unknown name lists all",
+        help="kind of the cluster: slurm, kubernetes ...; an unknown name lists all",
     )
     parser.add_argument("--out", required=True, metavar="DIR", help="snapshot folder to write")
     parser.add_argument(

@@ -7,8 +7,8 @@ import sys
 from typing import Any
 
 EXAMPLES = """
-allocator rbac advise | kubectl apply -f -
-allocator rbac run | kubectl apply -n training -f -
+allocator rbac advise              then: kubectl apply -f -
+allocator rbac run                 then: kubectl apply -n training -f -
 """
 ABOUT = """\
 Print the roles of Kubernetes for a way of use. They allow what it does, and nothing else."""

@@ -100,6 +100,24 @@ NEEDS = {  # beginning of a command: what it needs that a test has not, and wher
     "allocator solve data/snapshots/demo --policy newest-first": "tests/engine/test_plugins.py",
     "allocator solve data/snapshots/demo --objective thrifty": "tests/engine/test_plugins.py",
     "allocator run cluster.db --executor shell": "a package; tests/engine/test_plugins.py",
+    "allocator observe slurm": "a Slurm; tests/clusters/test_slurm_cluster.py",
+    "allocator submit-slurm": "a Slurm; tests/clusters/test_slurm_cluster.py",
+    "allocator whatif look": "a cluster; tests/clusters/test_slurm_cluster.py",
+    "allocator queue init cluster.db --from snapshot": (
+        "a snapshot of one's own; tests/executors/test_slurm_faults.py"
+    ),
+    "allocator queue submit cluster.db train ": (
+        "the queue of such a snapshot; tests/executors/test_slurm_faults.py"
+    ),
+    "allocator run cluster.db --executor slurm": "a Slurm; tests/executors/test_slurm_faults.py",
+    "allocator observe kubernetes": "a cluster; tests/clusters/test_kubernetes_plans.py",
+    "allocator plan look": "a cluster; tests/clusters/test_kubernetes_plans.py",
+    "allocator solve look": "a cluster; tests/clusters/test_kubernetes_plans.py",
+    "allocator explain look": "a cluster; tests/clusters/test_kubernetes_plans.py",
+    "allocator admit": "a cluster; tests/clusters/test_kubernetes_plans.py",
+    "allocator run cluster.db --every 60 --executor kubernetes": (
+        "a cluster; tests/executors/test_kubernetes_executor.py"
+    ),
     "allocator solve snapshots/*": "folders of one's own; tests/cli/test_cli.py",
 }
 # sweeps take minutes: names, loads and folders are looked up, nothing is run
