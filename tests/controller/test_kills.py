@@ -1,4 +1,4 @@
-"""Controllers, supervisors and jobs killed with -9 at random.
+"""Controllers, supervisors and jobs killed with -9 at random, while nodes are drained.
 
 A thousand kills of each database: `pytest -s -m soak tests/controller/test_kills.py`.
 """
@@ -44,6 +44,8 @@ class Siege:
         self.site, self.draw = site, random.Random(seed)
         self.stamps: Path = site.folder / "stamps"
         self.stamps.touch()
+        with Queue(site.name) as queue:  # one machine pretends to be two
+            queue.add_nodes("n1", "n2", pool="a", gpus=4)
         self.controllers = [site.run(), site.run()]
         self.kills: Counter[str] = Counter()
         self.harmed: Counter[str] = Counter()
@@ -61,6 +63,12 @@ class Siege:
                 queue.submit(job_id=job, model="m", total_work=1e6, max_gpus=1, command=command)
             failed = [job.job_id for job in queue.jobs() if job.retry_at_s is not None]
             queue.retry(*failed)
+
+    def change_node(self) -> None:
+        """One of the nodes is drained, or comes back."""
+        with Queue(self.site.name) as queue:
+            state = self.draw.choice(("up", "drain"))
+            queue.change_nodes(self.draw.choice(("n1", "n2")), state=state)
 
     def told(self) -> list[list[str]]:
         """The words of each stamp."""
@@ -129,10 +137,14 @@ def test_a_thousand_kills_lose_and_double_nothing(
         while siege.kills.total() < KILLS:
             siege.submit()
             siege.kill()
+            if siege.draw.random() < 0.05:
+                siege.change_node()
             time.sleep(siege.draw.uniform(0.0, 0.6))
             assert not (tmp_path / "doubled").exists(), siege.kills
             if siege.kills.total() % 100 == 0:
                 _print_kills(capsys, backend, siege)
+        with Queue(site.name) as queue:
+            queue.change_nodes("n1", "n2", state="up")
         waiting.wait_for(lambda: _all_done(siege), PATIENCE_S, 1.0)
         siege.judge()
         assert [one.poll() for one in siege.controllers] == [None, None]

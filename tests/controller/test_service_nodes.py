@@ -1,0 +1,180 @@
+"""Nodes that are drained, fail and are missing while a controller runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from queues import BACKENDS, NOW, cluster, fresh
+from service_worlds import LOOK_S, PLACED, World
+from test_service_faults import template
+
+from allocator.controller.controller import Controller
+from allocator.controller.options import ControllerOptions
+from allocator.controller.reporting.preview import preview
+from allocator.controller.reporting.status import format_status, status
+from allocator.executors.simulated import (
+    MachineBehaviour,
+    SimulatedClock,
+    SimulatedExecutor,
+    SimulatedMachines,
+)
+from allocator.queue.jobs.verbs import history
+from allocator.queue.queue import Queue
+
+
+class Service:
+    """A queue with nodes, machines that stop jobs in ten seconds, and a controller."""
+
+    def __init__(self, queue: Queue, clock: SimulatedClock, **gpus: int) -> None:
+        self.queue, self.clock = queue, clock
+        self.machines = SimulatedMachines(
+            {"a": 8, "b": 4, **gpus},
+            clock,
+            MachineBehaviour(stop_s=lambda order: 10.0),
+            nodes={"n1": 4, "n2": 4, "n3": 2, "n4": 2},
+        )
+        self.controller = Controller(
+            queue.store,
+            SimulatedExecutor(self.machines),
+            clock,  # type: ignore[arg-type]
+            ControllerOptions(every_s=60.0, poll_s=20.0, react_s=1.0, policy="greedy", learn=False),
+        )
+
+    def submit(self, name: str, gpus: int, **more: object) -> None:
+        values = {"model": "m", "total_work": 1000.0, "gpu_types": "A", "sizes": [gpus]}
+        self.queue.submit(job_id=name, min_gpus=gpus, max_gpus=gpus, **{**values, **more})
+
+    def look(self, times: int = 1) -> None:
+        for _ in range(times):
+            self.controller.step()
+            self.clock.sleep(20.0)
+        assert self.machines.breaches == []
+
+    def on(self) -> dict[str, list[str]]:
+        """The jobs of each node that has some."""
+        return {row["node"]: row["jobs"] for row in self.queue.nodes() if row["jobs"]}
+
+
+@pytest.fixture(params=BACKENDS)
+def service(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Service]:
+    clock = SimulatedClock(NOW)
+    with fresh(request.param, tmp_path, cluster(**PLACED), clock.now) as queue:
+        yield Service(queue, clock)
+
+
+def test_a_drained_node_is_empty_after_one_pause_of_each_job(service: Service) -> None:
+    """Its jobs move to the other node, others are not touched, and `status` names the node."""
+    for name, gpus in (("j", 2), ("k", 1), ("l", 1)):
+        service.submit(name, gpus)
+    service.look(2)
+    [node] = {n for n, jobs in service.on().items() if "j" in jobs}
+    leave = service.on()[node]
+    service.queue.change_nodes(node, state="drain")
+    assert any(
+        f"node        {node}: drain" in line for line in format_status(status(service.queue))
+    )
+    service.look(4)
+    assert node not in service.on()
+    generations = {job.job_id: job.generation for job in service.queue.jobs()}
+    assert generations == {name: 2 if name in leave else 1 for name in ("j", "k", "l")}
+    assert {job.state for job in service.queue.jobs()} == {"running"}
+    [line] = [x for x in format_status(status(service.queue)) if x.startswith("node ")]
+    assert line == f"node        {node}: drain, empty"
+
+
+def test_a_job_that_may_not_move_stays_on_a_drained_node(service: Service) -> None:
+    """Others get the rest of the pool, though the drained GPUs are held."""
+    service.submit("fixed", 4, preemptible=False)
+    service.look(2)
+    [node] = service.on()
+    service.queue.change_nodes(node, state="drain")
+    service.submit("j", 4)
+    service.look(3)
+    other = {"n1": "n2", "n2": "n1"}[node]
+    assert service.on() == {node: ["fixed"], other: ["j"]}
+    assert service.queue.job("fixed").generation == 1
+
+
+def test_a_node_that_is_down_loses_its_jobs(service: Service) -> None:
+    """The machine says nothing any more, and its jobs start again on other nodes."""
+    service.submit("j", 4)
+    service.look(2)
+    [node] = service.on()
+    service.machines.lose_node(node)
+    service.queue.change_nodes(node, state="down")
+    service.look(3)
+    with service.queue.store.read() as connection:
+        held = history(connection, "j")
+    assert [(one["phase"], one["nodes"][0]["node"]) for one in held] == [
+        ("lost", node),
+        ("running", {"n1": "n2", "n2": "n1"}[node]),
+    ]
+
+
+def test_what_is_down_is_stopped_before_its_job_starts_again(service: Service) -> None:
+    """A user says that a node is down whose job lives, and nothing else is free: the executor is
+    told to stop it, the queue counts it as lost at once, and the end that comes later is no news.
+    """
+    for name in ("j", "k"):
+        service.submit(name, 4)
+    service.look(2)
+    job = service.on()["n1"][0]
+    service.queue.change_nodes("n1", state="down")
+    service.look(1)
+    assert service.queue.job(job).state == "paused" and "n1" not in service.on()
+    service.look(3)
+    service.queue.change_nodes("n1", state="up")
+    service.look(3)
+    assert sorted(service.on().values()) == [["j"], ["k"]]
+    with service.queue.store.read() as connection:
+        phases = [one["phase"] for one in history(connection, job)]
+    assert phases == ["lost", "running"]
+
+
+def test_gpus_that_the_executor_misses_are_on_nodes_without_jobs(service: Service) -> None:
+    """Half of the machines are gone: the round takes them to be those of the empty node."""
+    service.submit("j", 2)
+    service.look(2)
+    [node] = service.on()
+    service.machines.gpus["a"] = 4
+    service.submit("k", 4)
+    service.submit("l", 2)
+    service.look(3)
+    assert service.on() == {node: ["j", "l"]}
+    service.machines.gpus["a"] = 8
+    service.look(3)
+    assert service.on()[{"n1": "n2", "n2": "n1"}[node]] == ["k"]
+
+
+def test_a_dry_run_names_nodes(tmp_path: Path) -> None:
+    clock = SimulatedClock(NOW)
+    with fresh("sqlite", tmp_path, cluster(**PLACED), clock.now) as queue:
+        service = Service(queue, clock)
+        service.submit("j", 4)
+        assert preview(queue.store, clock).steps in (
+            ('would start job "j": 4 GPUs of pool "a" on n1:4',),
+            ('would start job "j": 4 GPUs of pool "a" on n2:4',),
+        )
+
+
+def test_a_crash_at_every_point_loses_no_placement(tmp_path: Path) -> None:
+    """One crash, at every ninth point of a run with drains and failures of nodes: each is followed
+    by the same end."""
+    import shutil
+
+    crashes = 0
+    for point in range(1, 300, 9):
+        folder = tmp_path / str(point)
+        folder.mkdir()
+        shutil.copy(template(), folder / "queue.db")
+        world = World(str(folder / "queue.db"), 3, faults=0, nodes=True)
+        world.fate.plan[point] = "crash"
+        try:
+            world.run()
+        finally:
+            world.queue.close()
+        crashes += world.crashes
+        assert world.looks * LOOK_S > 0
+    assert crashes > 20
