@@ -27,6 +27,7 @@ from allocator.controller.leadership import LeaseHolder
 from allocator.controller.options import ControllerOptions
 from allocator.controller.reporting import journal
 from allocator.controller.reporting.telemetry import Telemetry
+from allocator.domain.plan import Plan
 from allocator.domain.problem import Problem
 from allocator.domain.rules.snapshot_rules import validate
 from allocator.domain.schema.columns import INTERVAL_S
@@ -59,7 +60,7 @@ from allocator.queue.database.bulk import query
 from allocator.queue.database.connection import QueueDatabase
 from allocator.queue.database.schema import ACTIVE, rounds
 from allocator.queue.jobs import periodic, purged_names
-from allocator.queue.node_space import parse_parts
+from allocator.queue.node_space import Part, parse_parts
 from allocator.queue.observations import StateChange
 
 T = TypeVar("T")
@@ -460,7 +461,11 @@ class QueueCluster:
             gap=told.gap,
             plan=journal.compress_text(guarded_decision.format_plan(told)),
             outcome="decided",
-            detail=_describe_left_alone(round_input.jobs_left_alone),
+            detail="; ".join(
+                filter(
+                    None, (_describe_left_alone(round_input.jobs_left_alone), _describe_moves(told))
+                )
+            ),
         )
         wants, changes = guarded_decision.compute_wants(problem, decision.allocation)
         token = self.lease_holder.token
@@ -734,6 +739,17 @@ def _limit_to_capacity(snapshot: Snapshot, capacity: Mapping[str, int]) -> Snaps
 def _describe_left_alone(names: frozenset[str]) -> str:
     some = sorted(names)
     return f"left alone: {', '.join(some[:5])}{' ...' if len(some) > 5 else ''}" if some else ""
+
+
+def _describe_moves(told: Plan) -> str:
+    """Return the jobs that move to other nodes, "" if there are none."""
+    columns = (told.jobs[name] for name in ("job_id", "action", "nodes"))
+    moves = [
+        f"{job_id} to {'|'.join(str(Part(**part)) for part in nodes)}"
+        for job_id, action, nodes in zip(*columns, strict=True)
+        if action == "move" and nodes
+    ]
+    return f"moved: {', '.join(moves[:5])}{' ...' if len(moves) > 5 else ''}" if moves else ""
 
 
 def _finite_or_none(x: float) -> float | None:

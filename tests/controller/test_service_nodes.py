@@ -80,6 +80,7 @@ def test_a_drained_node_is_empty_after_one_pause_of_each_job(service: Service) -
     generations = {job.job_id: job.generation for job in service.queue.jobs()}
     assert generations == {name: 2 if name in leave else 1 for name in ("j", "k", "l")}
     assert {job.state for job in service.queue.jobs()} == {"running"}
+    assert any(f"moved: {leave[0]} to " in entry.detail for entry in service.queue.rounds())
     [line] = [x for x in format_status(status(service.queue)) if x.startswith("node ")]
     assert line == f"node        {node}: drain, empty"
 
