@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from builders import problem
+from second_quotas import rights, usable
 from second_reading import Option, Row
 from second_values import Reading
 from test_audit import plan
@@ -159,7 +160,7 @@ def test_second_reading_agrees(part: int) -> None:
         mended = Repairs(
             np.array([j["job_id"] in gone for j in r.jobs]),
             max(r.config["max_changes"], r.forced(gone)),
-            np.array([r.usable(t) for t in r.tenants]),
+            np.array([usable(r, right) for right in rights(r)]),
         )
         for _ in range(8):
             gets = drawn(r, rng)
