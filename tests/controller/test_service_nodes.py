@@ -10,10 +10,12 @@ from queues import BACKENDS, NOW, cluster, fresh
 from service_worlds import LOOK_S, PLACED, World
 from test_service_faults import template
 
+from allocator.controller.adopt import adopt
 from allocator.controller.controller import Controller
 from allocator.controller.options import ControllerOptions
 from allocator.controller.reporting.preview import preview
 from allocator.controller.reporting.status import format_status, status
+from allocator.executors.files import FilesExecutor
 from allocator.executors.simulated import (
     MachineBehaviour,
     SimulatedClock,
@@ -179,3 +181,27 @@ def test_a_crash_at_every_point_loses_no_placement(tmp_path: Path) -> None:
         crashes += world.crashes
         assert world.looks * LOOK_S > 0
     assert crashes > 20
+
+
+def test_adopt_takes_over_nodes(tmp_path: Path) -> None:
+    """A queue that is set back to before a start finds the nodes in the executor's order."""
+    clock = SimulatedClock(NOW)
+    folder = tmp_path / "state"
+    name = tmp_path / "queue.db"
+    with fresh("sqlite", tmp_path, cluster(**PLACED), clock.now) as queue:
+        values = {"model": "m", "total_work": 9.0, "sizes": [4], "max_gpus": 4, "min_gpus": 4}
+        queue.submit(job_id="j", gpu_types="A", command=["run"], **values)
+    copy = name.read_bytes()
+    options = ControllerOptions(every_s=60.0, policy="greedy", learn=False)
+    for _ in range(2):
+        with Queue(name, clock=clock.now) as queue:
+            executor = FilesExecutor(folder)
+            adopt(queue.store, executor, clock.now())
+            clock.sleep(1000.0)
+            Controller(queue.store, executor, clock, options).run(once=True)  # type: ignore[arg-type]
+            [node] = [row["node"] for row in queue.nodes() if row["jobs"] == ["j"]]
+            assert queue.job("j").generation == 1
+            assert queue.job("j").to_dict()["want_nodes"] == [{"node": node, "gpus": 4}]
+        for suffix in ("-wal", "-shm"):
+            Path(f"{name}{suffix}").unlink(missing_ok=True)
+        name.write_bytes(copy)
