@@ -22,6 +22,7 @@ from kubernetes_objects import (
     check,
     job,
     job_set,
+    kubeconfig,
     kueue_cluster,
     marks,
     node,
@@ -266,21 +267,6 @@ def rights(name: str) -> set[tuple[str, str, str]]:
         for group in rule["apiGroups"]
         for resource in rule["resources"]
     }
-
-
-def kubeconfig(folder: Path, address: str) -> Path:
-    """A kubeconfig with a token for an address."""
-    path = folder / "kubeconfig"
-    document = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "current-context": "c",
-        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
-        "clusters": [{"name": "c", "cluster": {"server": address}}],
-        "users": [{"name": "u", "user": {"token": "secret"}}],
-    }
-    path.write_text(json.dumps(document))
-    return path
 
 
 def test_advise_reads_by_the_official_client_and_changes_nothing(

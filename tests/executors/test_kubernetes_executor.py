@@ -5,6 +5,7 @@ The server is a fake (tests/fakes/kubernetes_server.py); no API server can be ha
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -19,9 +20,9 @@ import pytest
 import yaml
 from executor_rigs import KubernetesRig, end, wait
 from fakes.kubernetes_server import FakeServer
-from kubernetes_objects import check, node, pod
+from kubernetes_objects import check, kubeconfig, node, pod
 
-from allocator.clusters.adapter import ClusterUnreachable
+from allocator.cli.main import run
 from allocator.errors import UsageError
 from allocator.executors.errors import NotNow
 from allocator.executors.kubernetes.executor import KubernetesExecutor
@@ -136,8 +137,9 @@ def test_no_answer_is_not_an_empty_cluster(rig: KubernetesRig) -> None:
     executor.start(rig.order("j", 1, "endless"))
     wait(rig, executor, "j", Phase.RUNNING)
     rig.server.is_silent = True
-    with pytest.raises(ClusterUnreachable):
-        executor.observe()
+    for look in (executor.observe, executor.capacity):
+        with pytest.raises(NotNow, match="silent"):
+            look()
     executor.stop("j", 1, 1)  # is carried out later
     rig.server.is_silent = False
     assert wait(rig, executor, "j", *ENDED).phase is Phase.STOPPED
@@ -296,3 +298,42 @@ def test_the_rights_of_run_are_those_that_it_uses(rig: KubernetesRig) -> None:
     end(rig, executor, "j", 1)
     executor.observe()
     assert set(rig.server.requests) == rights("run")
+
+
+def test_the_controller_runs_a_queue_over_the_official_client(tmp_path: Path) -> None:
+    """Two nodes of 8: jobs of 4 and 12 GPUs run on the nodes of the plan, one of 8 waits. While the
+    server is silent, a single round ends with exit code 1 and changes nothing.
+    """
+    label = {"allocator.example/pool": "a"}
+    server = FakeServer([node("n1", labels=label), node("n2", labels=label)])
+    server.log = "0 0"
+    snapshot, state, queue = tmp_path / "snapshot", tmp_path / "state", str(tmp_path / "q.db")
+    snapshot.mkdir()
+    tables = {
+        "jobs.csv": "job_id,model,submitted_s,remaining_work,max_gpus\n",
+        "pools.csv": "pool,gpu_type,gpus,gpus_per_node\na,A100,16,8\n",
+        "nodes.csv": "node,pool,gpus\nn1,a,8\nn2,a,8\n",
+    }
+    for name, text in tables.items():
+        (snapshot / name).write_text(text)
+    state.mkdir(mode=0o700)
+    assert run(["queue", "init", queue, "--from", str(snapshot)]) == 0
+    for job, gpus in (("small", 4), ("large", 12), ("late", 8)):
+        sizes = [f"--{name}-gpus={gpus}" for name in ("min", "max", "requested")]
+        submit = ["queue", "submit", queue, "--job-id", job, "--model", job, *sizes]
+        assert run([*submit, "--total-work", "1000", "--", "train", "kind=endless"]) == 0
+    with server.serve() as address:
+        config = kubeconfig(tmp_path, address)
+        text = f'image = "train:1"\nnamespace = "ml"\nkubeconfig = {json.dumps(str(config))}\n'
+        (state / "kubernetes.toml").write_text(text)
+        one_round = ["run", queue, "--once", "--executor", "kubernetes", "--state", str(state)]
+        for _ in range(2):
+            assert run([*one_round, "--grace", "5"]) == 0
+            server.step()
+            server.step()
+        assert {server.used("n1"), server.used("n2")} == {8}
+        assert sorted(one["spec"]["parallelism"] for one in server.all("Job")) == [1, 3]
+        server.is_silent = True
+        assert run([*one_round, "--grace", "5"]) == 1
+        assert len(server.all("Job")) == 2
+    assert server.breaches == []

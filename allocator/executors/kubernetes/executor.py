@@ -14,7 +14,8 @@ their last words are there until the end of the allocation is recorded.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -141,10 +142,10 @@ class KubernetesExecutor:
 
         Raises
         ------
-        ClusterUnreachable
+        NotNow
             If the cluster does not answer: nothing is known then.
         """
-        with self.ledger.hold_lock():
+        with _say_not_now(), self.ledger.hold_lock():
             query = {"labelSelector": f"{STATE}={self._state}"}
             jobs = {name_of(one): one for one in self._reader.list_kind("Job", **query)}
             pods: dict[str, list[Object]] = {}
@@ -183,13 +184,15 @@ class KubernetesExecutor:
 
     def capacity(self) -> Mapping[str, int]:
         """Return the GPUs of each pool that is seen: those of nodes that are up, without what pods
-        of others hold, and what own pods hold on nodes that are leaving.
+        of others hold, and what own pods hold on nodes that are leaving. Raises NotNow.
         """
-        nodes = self._read_nodes()
+        with _say_not_now():
+            nodes = self._read_nodes()
+            pods = self._reader.list_kind("Pod")
         pools = group_nodes(nodes, (), {})
         rows = {(one.node, one.resource): one for one in nodes}
         free = {one.name: one.gpus if one.state == "up" else 0 for one in nodes}
-        for pod in self._reader.list_kind("Pod"):
+        for pod in pods:
             is_own = field(pod, "metadata", "labels", STATE) == self._state
             machine = node_of_pod(pod)
             for resource, n in gpus_of_pod(pod["spec"]).items() if machine else ():
@@ -361,6 +364,15 @@ class KubernetesExecutor:
             send()
         except (Refused, ClusterUnreachable):
             return
+
+
+@contextmanager
+def _say_not_now() -> Iterator[None]:
+    """Turn a cluster that does not answer, or refuses to, into NotNow: it is asked again later."""
+    try:
+        yield
+    except (Refused, ClusterUnreachable) as error:
+        raise NotNow(str(error)) from error
 
 
 def _safe_work(before: Mapping[str, Any], order: Order) -> float | None:

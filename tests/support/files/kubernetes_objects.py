@@ -368,3 +368,18 @@ def write_answers(folder: Path, objects: Iterable[Object]) -> Path:
         document = {"apiVersion": "v1", "kind": "List", "items": items}
         (folder / f"{kind.lower()}s.json").write_text(json.dumps(document))
     return folder
+
+
+def kubeconfig(folder: Path, address: str) -> Path:
+    """A kubeconfig with a token for an address."""
+    path = folder / "kubeconfig"
+    document = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "c",
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+        "clusters": [{"name": "c", "cluster": {"server": address}}],
+        "users": [{"name": "u", "user": {"token": "secret"}}],
+    }
+    path.write_text(json.dumps(document))
+    return path
