@@ -119,6 +119,11 @@ class Holes:
         for nodes in reversed(self._nodes.get(pool, [])):
             yield from nodes
 
+    def split_gpus(self, pool: int) -> Iterator[tuple[int, int]]:
+        """Yield (node, number) of the GPUs that are given out in shares, the emptiest first."""
+        for _, n, g in reversed(self._split.get(pool, [])):
+            yield n, g
+
     def total(self, pool: int) -> int:
         """Return the free whole GPUs of a pool."""
         return sum(k * len(nodes) for k, nodes in enumerate(self._nodes.get(pool, [])))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from best_on_nodes import best_value
 from hypothesis import given, settings, strategies as st
@@ -129,6 +131,64 @@ def test_a_hole_is_opened_by_the_cheapest_move() -> None:
     assert plan.job("y").action == "move" and plan.job("x").action == "keep"
     assert plan.job("y").value == pytest.approx(2**0.9 * 290 / 10_000)
     assert plan.placement is not None and (plan.placement.moved, plan.placement.reduced) == (1, 0)
+
+
+def test_a_job_on_several_nodes_moves_and_a_gpu_opens_for_a_share() -> None:
+    """The job of 2 is on two nodes and leaves one of them; a share leaves a GPU for another one."""
+    jobs = [job("x", 2, "p", restart_s=0), job("firm", 1, "p", preemptible=False), job("big", 4)]
+    placed = {"x": {"n0": 1, "n1": 1}, "firm": {"n0": 1}}
+    plan = allocator.solve(problem(jobs, [4, 4], placed))
+    assert nodes_of(plan) == {"x": {"n0": 2}, "firm": {"n0": 1}, "big": {"n1": 4}}
+    shares = [
+        Job(f"s{i}", "m", 10_000, 1, gpu_fraction=f, state="running", pool="p", gpus=1, restart_s=0)
+        for i, f in enumerate((0.3, 0.3, 0.6))
+    ]
+    waits = Job("w", "m", 10_000, 1, gpu_fraction=0.5)
+    round_ = Problem.build(
+        jobs=[*shares, waits],
+        pools=[Pool("p", "A", 2)],
+        rates=RATES,
+        nodes=[Node("n0", "p", 2)],
+        placements=[Placement(f"s{i}", "n0", 1, gpu=g) for i, g in enumerate((0, 0, 1))],
+    )
+    plan = allocator.solve(round_)
+    assert plan.job("w").action == "start"
+    assert sorted(plan.jobs["action"]) == ["keep", "keep", "move", "start"]
+
+
+MOVE = re.compile(r'"(\w+)" \((\d+) GPUs\) from [^ ]+ to ([^ ,;]+)')
+
+
+def test_a_move_that_a_reason_names_opens_the_hole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Random rounds in which nobody may change: after the moves that the reason names, the job
+    gets its GPUs."""
+    monkeypatch.setattr("allocator.engine.placement.fragments.NAMED", 99)
+    tried = 0
+    for seed in range(120):
+        rng = np.random.default_rng(seed)
+        sizes, free = [8] * 3, [8] * 3
+        placed: dict[str, dict[str, int]] = {}
+        while sum(free) > 9:
+            k = int(rng.integers(1, 6))
+            spot = dict[str, int]()
+            for n in rng.permutation(3).tolist():
+                part = min(free[n], k - sum(spot.values()))
+                if part > 0:
+                    spot[f"n{n}"], free[n] = part, free[n] - part
+            placed[f"j{len(placed)}"] = spot
+        jobs = [job(name, sum(spot.values()), "p") for name, spot in placed.items()]
+        jobs.append(job("big", min(8, sum(free))))
+        plan = allocator.solve(problem(jobs, sizes, placed, max_changes=0))
+        detail = plan.job("big").detail or ""
+        if plan.job("big").reason != "fragmented" or "would open one" not in detail:
+            continue
+        tried += 1
+        for name, gpus, to in MOVE.findall(detail):
+            parts = [part.split(":") for part in to.split("+")]
+            placed[name] = {part[0]: int(part[1] if part[1:] else gpus) for part in parts}
+        again = allocator.solve(problem(jobs, sizes, placed, max_changes=0))
+        assert again.job("big").action == "start", (seed, detail)
+    assert tried > 20
 
 
 def test_jobs_that_may_not_move_leave_the_hole_closed() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -10,7 +11,7 @@ from allocator.domain.allocation import Allocation
 from allocator.domain.problem import Bools, Ints, Problem, State
 from allocator.engine.placement.openings import Openings, PlacedJobs
 from allocator.options.node_needs import NodeNeeds, by_job
-from formulations.placement.holes import Need
+from formulations.placement.holes import Need, Place
 
 MOST = 2000  # most jobs whose own GPUs are taken off to see whether they fit then
 NAMED = 3  # most moves that a sentence names
@@ -76,8 +77,8 @@ class Fragments:
             return f"{words}; no move of jobs that was tried opens one for {gpus}"
         jobs, nodes = problem.jobs.job_id, problem.nodes.node
         moves = [
-            f'"{jobs[j]}" ({self._gpus[j]} GPUs) from {nodes[self._at[j][0][0]]} to'
-            f" {nodes[to[0][0]]}"
+            f'"{jobs[j]}" ({self._gpus[j]} GPUs) from {_name(nodes, self._at[j])} to'
+            f" {_name(nodes, to)}"
             for j, to in list(found.moves.items())[:NAMED]
         ]
         more = f" and {len(found.moves) - NAMED} more" if len(found.moves) > NAMED else ""
@@ -90,5 +91,8 @@ class Fragments:
         return math.inf if jobs.state[j] == State.RUNNING and locked else 0.0
 
 
-def _never(_job: int) -> float:
-    return math.inf
+def _name(nodes: Sequence[str], places: tuple[Place, ...]) -> str:
+    """Return the nodes of a job, with GPUs if there are several nodes, or the GPU of a share."""
+    if len(places) == 1 and places[0][2] < 0:
+        return nodes[places[0][0]]
+    return "+".join(f"{nodes[n]}:{k}" if g < 0 else f"{nodes[n]} GPU {g}" for n, k, g in places)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import islice
 
@@ -86,7 +86,9 @@ class Openings:
 
     def find(self, need: Need, below: float = math.inf) -> Opening | None:
         """Return the cheapest opening that was found for a job and costs less, None = none."""
-        if need.share < 1 or need.wish is Wish.SPREAD:
+        if need.share < 1:
+            return self._find_share(need, below)
+        if need.wish is Wish.SPREAD:
             return None
         if need.wish is not Wish.SAME:
             return self._find_among(need, below, None)
@@ -99,6 +101,17 @@ class Openings:
             nodes = {n for n in self._holes.nodes_of(need.pool) if domain[n] == label}
             other = self._find_among(need, found.loss if found else below, nodes)
             found = other or found
+        return found
+
+    def _find_share(self, need: Need, below: float) -> Opening | None:
+        """Return the cheapest opening of a share: other shares leave a GPU; None = none."""
+        found = None
+        for n, g in islice(self._holes.split_gpus(need.pool), NODES):
+            old = {j: self._at[j] for j in self._at.on[n] if self._at[j][0][::2] == (n, g)}
+            hole = (n, 1, g)
+            answer = self._empty(hole, need, old, found.loss if found else below, set())
+            if answer is not None:
+                found = Opening((hole,), *answer)
         return found
 
     def _find_among(self, need: Need, below: float, among: set[int] | None) -> Opening | None:
@@ -114,10 +127,13 @@ class Openings:
                 node, loss, moved = found
                 opened.add(node)
                 total += loss
+                for j in moved:
+                    now = moves.get(j, self._at[j])
+                    start.setdefault(j, now)
+                    self._holes.release(now, self._need(j))
                 for j, to in moved.items():
-                    start.setdefault(j, moves.get(j, self._at[j]))
-                    self._move(j, moves.get(j, self._at[j]), to)
-                    moves[j] = to
+                    self._holes.take(to, self._need(j))
+                moves |= moved
                 places = self._holes.find(need)
                 if places is not None:
                     return Opening(places, total, dict(moves))
@@ -127,10 +143,6 @@ class Openings:
                 self._holes.release(to, self._need(j))
             for j, old in start.items():
                 self._holes.take(old, self._need(j))
-
-    def _move(self, j: int, old: Iterable[Place], new: Iterable[Place]) -> None:
-        self._holes.release(old, self._need(j))
-        self._holes.take(new, self._need(j))
 
     def _open_node(
         self,
@@ -148,10 +160,9 @@ class Openings:
         best, tried = None, 0
         for n in nodes:
             here = {j: moves.get(j, self._at[j]) for j in {*self._at.on[n], *moves}}
-            here = {j: spot for j, spot in here.items() if len(spot) == 1 and spot[0][0] == n}
-            found = self._empty(
-                n, min(need.gpus, holes.size[n]), need, here, best[1] if best else below, opened
-            )
+            here = {j: spot for j, spot in here.items() if any(m == n for m, _, _ in spot)}
+            hole = (n, min(need.gpus, holes.size[n]), -1)
+            found = self._empty(hole, need, here, best[1] if best else below, opened)
             tried += found is not None
             if found is not None and (best is None or found[0] < best[1]):
                 best = (n, *found)
@@ -179,38 +190,37 @@ class Openings:
 
     def _empty(
         self,
-        node: int,
-        gpus: int,
+        hole: Place,
         need: Need,
         old: Mapping[int, tuple[Place, ...]],
         below: float,
         opened: set[int],
     ) -> tuple[float, dict[int, tuple[Place, ...]]] | None:
-        """Return (loss, moves) that free so many GPUs of a node for less than `below`, or None.
+        """Return (loss, moves) that free the hole for less than `below`, or None.
 
-        `old` has the jobs that are on this node only, and their places.
+        `old` has the jobs that may leave for it, and their places.
         """
         holes, needs = self._holes, {j: self._need(j) for j in old}
         least = {j: min(self._loss(j), self._end_loss(j)) for j in old}
+        gives = {j: sum(k for n, k, _ in spot if n == hole[0]) for j, spot in old.items()}
         can = [j for j in old if least[j] < math.inf]
-        can.sort(key=lambda j: (least[j] / needs[j].gpus, needs[j].gpus, j))
+        can.sort(key=lambda j: (least[j] / gives[j], needs[j].gpus, j))
         chosen: list[int] = []
         for j in can:
-            if holes.usable(node, need) >= gpus:
+            if holes.can_take((hole,), need):
                 break
             holes.release(old[j], needs[j])
             chosen.append(j)
         for j in sorted(chosen, key=lambda j: -least[j]):
             holes.take(old[j], needs[j])
-            if holes.usable(node, need) >= gpus:
+            if holes.can_take((hole,), need):
                 chosen.remove(j)
             else:
                 holes.release(old[j], needs[j])
         loss, moved = 0.0, dict[int, tuple[Place, ...]]()
-        hole = ((node, gpus, -1),)
-        if holes.usable(node, need) >= gpus:
-            holes.take(hole, need)
-            for j in sorted(chosen, key=lambda j: (-needs[j].gpus, j)):
+        if holes.can_take((hole,), need):
+            holes.take((hole,), need)
+            for j in sorted(chosen, key=lambda j: (-needs[j].gpus, -needs[j].share, j)):
                 may = self._loss(j) < math.inf
                 to = holes.find(needs[j], opened) if may else None
                 loss += self._end_loss(j) if to is None else self._loss(j)
@@ -218,7 +228,7 @@ class Openings:
                     break
                 holes.take(to or (), needs[j])
                 moved[j] = to or ()
-            holes.release(hole, need)
+            holes.release((hole,), need)
         for j, to in moved.items():
             holes.release(to, needs[j])
         for j in chosen:
