@@ -238,12 +238,21 @@ class _Placing:
             if not self._offer():
                 break
         self._meet_guarantees()
-        self._join_secondaries()
+        self._finish()
 
     def take(self, choice: Ints, at: PlacedJobs) -> None:
         """Take over another plan of the round with moves, and its places."""
         self.capacity = FreeCapacity(self.round, choice.copy())
         self.choice, self.at = self.capacity.choice, at
+        self._finish()
+
+    def _finish(self) -> None:
+        """Let jobs keep their GPUs that moved back to where they were; place secondary jobs."""
+        i = self.round.instance
+        keep = dict(zip(i.job[i.keep].tolist(), np.flatnonzero(i.keep).tolist(), strict=True))
+        for j, column in self.move_of.items():
+            if self.choice[j] == column and set(self.at.get(j, ())) == set(self.held.get(j, ())):
+                self.choice[j] = keep[j]
         self._join_secondaries()
 
     @cached_property

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from allocator.domain.problem import Ints, State
+from allocator.domain.problem import Ints
 from allocator.engine.placement.openings import PlacedJobs
 from allocator.options.instance_building import CompiledRound
 from allocator.options.node_needs import NodeNeeds
@@ -98,17 +98,13 @@ class _Search:
         self, places: dict[int, tuple[Place, ...]], x: np.ndarray, bound: float, is_cut: bool
     ) -> FoundPlan | None:
         """Return the plan of an answer, None if it breaks a rule."""
-        i, jobs = self.round.instance, self.round.problem.jobs
-        choice, at = np.full(len(jobs), -1), PlacedJobs()
+        i = self.round.instance
+        choice, at = np.full(len(i.mandatory), -1), PlacedJobs()
         chosen = np.flatnonzero(x[: len(i.value)] > 0.5)
         choice[i.job[chosen]] = chosen
         for c in chosen.tolist():
             j = int(i.job[c])
             spot = self.stays.get(c) or places.get(c)
-            if spot is None:
-                continue
-            if jobs.state[j] == State.RUNNING and sorted(spot) == sorted(self.held.get(j, ())):
-                keep = np.flatnonzero(i.keep[i.start[j] : i.start[j + 1]])
-                choice[j] = i.start[j] + keep[0] if len(keep) else c
-            at.put(j, spot)
+            if spot is not None:
+                at.put(j, spot)
         return FoundPlan(choice, at, bound, is_cut) if keeps_rules(i, choice) else None
