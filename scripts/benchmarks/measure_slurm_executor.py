@@ -40,7 +40,7 @@ def count_calls(slurm: SlurmCluster) -> int:
 def main(jobs: int) -> None:
     """Submit, look, and print."""
     nodes = (FakeNodes("a", "n", 2, "a100", 8),)
-    with SlurmCluster(nodes) as slurm, tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, SlurmCluster(nodes) as slurm:
         os.environ["SLURM_CONF"] = str(slurm.conf)
         executor = SlurmExecutor(Path(folder) / "state", patience_s=1e6)
         begin_s, calls = cpu_s(), count_calls(slurm)
