@@ -1,9 +1,10 @@
-"""The example job under the local executor: checkpoints, another size, progress, and the same
-model in the end.
+"""The example job under the local executor and on Slurm: checkpoints, another size, progress, and
+the same model in the end.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import subprocess
@@ -13,11 +14,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from executor_rigs import LocalRig, wait
+from executor_rigs import LocalRig, SlurmRig, wait
 
 from allocator.executors import example_job, report
 from allocator.io.tables.limited_reader import read_json
-from allocator.loop.executor import ENDED, Order, Phase
+from allocator.loop.executor import ENDED, NodePart, Order, Phase
 
 STEPS = 120
 
@@ -76,6 +77,41 @@ def test_resumes_with_another_size_and_learns_the_same(tmp_path: Path) -> None:
     assert example_job.load(folder / "checkpoint.npz").weights == pytest.approx(
         model.weights, rel=1e-9
     )
+
+
+def test_on_slurm_it_is_shrunk_moved_and_grown_and_learns_the_same(tmp_path: Path) -> None:
+    """Two GPUs of a node of a real Slurm, then one, then one of another node, then three and one on
+    both. Each stop writes a checkpoint, each start goes on from it, so no step is done twice; every
+    loss of the log is that of the same step of a run that was never disturbed.
+    """
+    rig = SlurmRig(tmp_path)
+    executor = rig.executor()
+    shapes = [{"n1": 2}, {"n1": 1}, {"n2": 1}, {"n1": 3, "n2": 1}]
+    left = float(STEPS)
+    for generation, shape in enumerate(shapes, 1):
+        nodes = tuple(NodePart(node, gpus) for node, gpus in shape.items())
+        gpus = sum(shape.values())
+        order = Order("j", generation, 1, "a", gpus, "A", left, command(), nodes=nodes)
+        executor.start(order)
+        if generation < len(shapes):
+            wait(rig, executor, "j", Phase.RUNNING, work=8.0)
+            executor.stop("j", generation, 1)
+        seen = wait(rig, executor, "j", *ENDED)
+        assert seen.phase is (Phase.STOPPED if generation < len(shapes) else Phase.FINISHED)
+        executor.acknowledge("j", generation)
+        left -= seen.work_done
+    assert left == 0.0
+    rows = log(rig.folder / "jobs" / "j" / "work")
+    steps = [int(row[2]) for row in rows]
+    assert steps == sorted(steps) and [row[3] for row in rows if row[0] == "start"] == [*"2114"]
+    resumed = [(a[2], b[2]) for a, b in itertools.pairwise(rows) if b[0] == "start"]
+    assert all(checkpoint == start for checkpoint, start in resumed)
+    model, (x, y) = example_job.Model(0, np.zeros(20), np.zeros(20)), example_job.make_examples(0)
+    curve = [example_job.loss(model, x, y)]
+    for _ in range(STEPS):
+        example_job.train(model, x, y, 0, 1)
+        curve.append(example_job.loss(model, x, y))
+    assert [float(row[4]) for row in rows] == pytest.approx([curve[n] for n in steps], abs=1e-6)
 
 
 def test_by_itself(tmp_path: Path) -> None:
