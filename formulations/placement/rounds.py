@@ -6,10 +6,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from formulations.model.linear import Ints
+from formulations.model.linear import Bools, Ints
 from formulations.placement.engine import Placer
 from formulations.placement.state import TOLERANCE, Demand
 
+GAIN = 1.001  # least GPUs for a GPU at the price of the rule
 TRIES = 16  # nodes that are looked at for one waiting task
 
 
@@ -34,6 +35,18 @@ def largest_first(classes: Demand, order: Ints) -> Ints:
     return np.lexsort(keys).astype(np.int64)
 
 
+def has_gain(placer: Placer) -> Bools:
+    """Find the classes that bring more GPUs than the value of the share that they take, (C,).
+
+    The share is taken where it has the lowest price of all nodes on which the class may run.
+    """
+    classes, value = placer.classes, placer.rule.value
+    grid = value.shape[1] - 1
+    price = value[:, np.round(classes.share * grid).astype(np.int64)].T  # (C, N)
+    lowest = np.where(classes.allowed[:, placer.nodes.kind], price, np.inf).min(axis=1)
+    return np.asarray((classes.gpus == 0) | (classes.share > GAIN * lowest))
+
+
 @dataclass
 class Placed:
     """The tasks that are on nodes, and those that wait.
@@ -54,10 +67,34 @@ class Placed:
     waiting: Ints = field(default_factory=no_tasks)
     moved: int = 0
 
-    def add_round(self, placer: Placer, arrived: Ints) -> None:
-        """Place what waits and what arrived as it came, or largest first if that places more."""
-        sizes = placer.classes.total_gpus
+    def add_round(self, placer: Placer, arrived: Ints, next_gpus: float = 0.0) -> None:
+        """Place what waits and what arrived.
+
+        Parameters
+        ----------
+        placer : Placer
+        arrived : (A,) ints
+            The class of each task that arrived.
+        next_gpus : float
+            The GPUs that the next round will ask for. Where fewer will be free, tasks that gain
+            nothing at the prices of the rule wait. By default nothing waits that fits.
+        """
         tasks = np.concatenate([self.waiting, arrived])
+        if not next_gpus:
+            self._place(placer, tasks)
+            return
+        gains = has_gain(placer)[tasks]
+        self._place(placer, tasks[gains])
+        waiting, last = self.waiting, tasks[~gains]
+        wanted = next_gpus + placer.classes.total_gpus[last].sum()
+        self.waiting = last
+        if placer.nodes.gpus.sum() > wanted:
+            self._place(placer, last)
+        self.waiting = np.concatenate([waiting, self.waiting])
+
+    def _place(self, placer: Placer, tasks: Ints) -> None:
+        """Place tasks as they came, or largest first if that places more; the others wait."""
+        sizes = placer.classes.total_gpus
         node, gpus = placer.place(tasks)
         if (node < 0).any():
             by_size = tasks[largest_first(placer.classes, tasks)]

@@ -173,7 +173,9 @@ def one_at_a_time(name: str) -> Callable[[Case], Outcome]:
     return run
 
 
-def run_rounds(case: Case, length: float, most_moved: float) -> tuple[Placed, Ints]:
+def run_rounds(
+    case: Case, length: float, most_moved: float, next_gpus: float = 0.0
+) -> tuple[Placed, Ints]:
     """Return what was placed in the end, and the number of placed tasks at each level.
 
     What arrived in `length` clusters of demand is placed together. Prices are learned as tasks
@@ -186,7 +188,7 @@ def run_rounds(case: Case, length: float, most_moved: float) -> tuple[Placed, In
             seen = np.bincount(case.order[of_round <= r], minlength=len(case.classes))
             rule = RULES["value"](case.nodes, case.classes, seen.astype(np.float64))
             placer = Placer(free, case.classes, rule)
-        placed.add_round(placer, case.order[of_round == r])
+        placed.add_round(placer, case.order[of_round == r], next_gpus)
         if most_moved:
             placed.move_for_waiting(placer, int(most_moved * len(placed.order)))
         number.append(len(placed.order))
@@ -194,9 +196,12 @@ def run_rounds(case: Case, length: float, most_moved: float) -> tuple[Placed, In
     return placed, np.array(number, dtype=np.int64)[at]
 
 
-def in_rounds(length: float, most_moved: float = 0.0) -> Callable[[Case], Outcome]:
+def in_rounds(
+    length: float, most_moved: float = 0.0, waits: bool = False
+) -> Callable[[Case], Outcome]:
     def run(case: Case) -> Outcome:
-        placed, number = run_rounds(case, length, most_moved)
+        next_gpus = length * float(case.nodes.sizes.sum()) if waits else 0.0
+        placed, number = run_rounds(case, length, most_moved, next_gpus)
         got = np.cumsum(case.classes.total_gpus[placed.order])[number - 1]
         moved = 100 * placed.moved / len(placed.order)
         return Outcome(np.asarray(100 * got / case.nodes.sizes.sum()), moved)
@@ -228,6 +233,7 @@ RUNS: dict[str, Callable[[Case], Outcome]] = {
     **{name: one_at_a_time(name) for name in ("best_fit", "fgd", "value")},
     "value, rounds of 1 %": in_rounds(0.01),
     "value, rounds of 10 %": in_rounds(0.1),
+    "value, rounds of 10 %, what gains nothing waits": in_rounds(0.1, waits=True),
     "value, rounds of 10 %, at most 1 % moved": in_rounds(0.1, 0.01),
     "value, rounds of 10 %, at most 5 % moved": in_rounds(0.1, 0.05),
     "bound of all moves of these rounds": bound(keeps=True),

@@ -6,7 +6,7 @@ import numpy as np
 from test_placement_rules import Ledger, random_classes, random_cluster
 
 from formulations.placement.engine import Placer
-from formulations.placement.rounds import Placed
+from formulations.placement.rounds import Placed, has_gain
 from formulations.placement.rules import RULES
 from formulations.placement.state import Demand, NodeState
 
@@ -101,3 +101,18 @@ def test_a_round_takes_the_better_of_two_orders():
         assert placed.order.tolist() == placed_classes
         assert placed.waiting.tolist() == waiting
         assert not nodes.gpus.any()
+
+
+def test_what_gains_nothing_waits_where_the_next_round_needs_the_gpus():
+    """Shares of .8 waste .2: whole tasks bring more than their price, shares do not."""
+    nodes = NodeState.of_sizes(np.array([2, 2]))
+    classes = Demand.of_gpus(np.array([1, 1]), share=np.array([0.8, 1.0]))
+    rule = RULES["value"](nodes, classes, np.array([2.0, 1.0]))
+    placer, placed = Placer(nodes, classes, rule), Placed()
+    assert has_gain(placer).tolist() == [False, True]
+    placed.add_round(placer, np.array([0, 1]), next_gpus=1.0)
+    assert placed.waiting.tolist() == []  # 4 GPUs are free, they and the next round need 2.8
+    placed.add_round(placer, np.array([0, 1]), next_gpus=2.0)
+    assert placed.waiting.tolist() == [0]
+    placed.add_round(placer, np.array([], dtype=np.int64))
+    assert placed.waiting.tolist() == []  # by default all that fits is placed
