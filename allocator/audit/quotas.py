@@ -48,7 +48,8 @@ def faults(s: AuditContext, cost: Floats) -> Iterator[str]:
                 f" {tenants.budget_per_hour[q]:g}"
             )
         yield from _exposure(s, q)
-    held = {q.key: _sum_by_tree(s, s.held * _is_in(s, q.pools)) for q in quotas}
+    pools = {q.key: q.pools for q in quotas}
+    held = {key: _sum_by_tree(s, s.held * _is_in(s, where)) for key, where in pools.items()}
     for k, quota in enumerate(quotas):
         gpus, name = int(held[quota.key][quota.tenant]), tenants.tenant[quota.tenant]
         words = f"{gpus} GPUs{quota.of}"

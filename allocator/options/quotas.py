@@ -94,7 +94,14 @@ class QuotaTable:
 
 
 def quota_table(problem: Problem) -> QuotaTable:
-    """Return the quotas of a problem."""
+    """Return the quotas of a problem, made once for each problem."""
+    found: dict[str, QuotaTable] = problem.__dict__
+    if "quota_table" not in found:
+        found["quota_table"] = _make_table(problem)
+    return found["quota_table"]
+
+
+def _make_table(problem: Problem) -> QuotaTable:
     tenants, quotas, pools = problem.tenants, problem.quotas, problem.pools
     sets = _PoolSets(problem)
     kind = [0] * len(tenants) + [
@@ -177,8 +184,11 @@ def _layers(table: QuotaTable) -> Iterator[Ints]:
     counts = np.isfinite(table.max_gpus) | np.isfinite(table.budget_per_hour)
     counts |= (table.guaranteed_gpus > 0) | table.is_common
     for granularity in range(int(table.granularity.max(initial=0)) + 1):
+        those = np.flatnonzero(counts & (table.granularity == granularity)).tolist()
+        if not those:
+            continue
         cells, common = (np.full((Q + 1, P), -1) for _ in range(2))
-        for k in np.flatnonzero(counts & (table.granularity == granularity)).tolist():
+        for k in those:
             if table.is_common[k]:
                 common[:, table.pools[table.kind[k]]] = k
             else:

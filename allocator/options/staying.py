@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -102,12 +103,13 @@ def _assume_firm(problem: Problem) -> Placements:
         return problem.placements
     jobs, needs = problem.jobs, NodeNeeds(problem)
     stays, held = _find_known(problem, problem.placements), by_job(problem.placements)
-    firm, most = stays & ~jobs.preemptible, len(problem.nodes)
+    firm = stays & ~jobs.preemptible
+    anywhere: dict[str, Any] = {"wish": Wish.PACKED, "most_nodes": len(problem.nodes)}
     for who, every_state, free in (
         (stays, False, {}),
         (firm, False, {}),
-        (firm, False, {"wish": Wish.PACKED, "most_nodes": most}),
-        (firm, True, {"wish": Wish.PACKED, "most_nodes": most}),
+        (firm, False, anywhere),
+        (firm, True, anywhere),
     ):
         unknown, left = left, []
         holes = _take_known(needs.holes(every_state), needs, who, held) if unknown else None
