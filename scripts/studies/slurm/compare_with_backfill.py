@@ -29,7 +29,7 @@ from allocator.queue.queue import Queue
 
 JOBS, SIZES, OVERHEAD, TICK_S = 60, (1, 2, 4), 0.1, 0.25
 SCRIPT = """
-stamp() { echo "$1 $JOB $EPOCHREALTIME" >> $STAMPS; }
+stamp() { echo "$1 $JOB $EPOCHREALTIME $GPUS" >> $STAMPS; }
 case $GPUS in 1) gain=2500;; 2) gain=4545;; 4) gain=7692;; esac
 n=$(cat $STAMPS.$JOB 2>/dev/null || echo 0)
 stamp start
@@ -146,25 +146,34 @@ def run_allocator(slurm: SlurmCluster, jobs: list[Job], stamps: Path) -> dict[st
 
 
 def describe(stamps: Path, arrived: dict[str, float]) -> str:
-    """Mean completion and queueing in seconds, the time of the last end, and restarts."""
-    lines = [line.split() for line in stamps.read_text().splitlines()]
-    ends = {job: float(at) for what, job, at in lines if what == "end"}
+    """Mean completion and queueing, the time of the last end, the share of GPUs in use, restarts.
+
+    Times are in seconds.
+    """
     starts: dict[str, list[float]] = {}
-    for what, job, at in lines:
+    ends: dict[str, float] = {}
+    used = 0.0
+    for line in stamps.read_text().splitlines():
+        what, job, at, gpus = line.split()
         if what == "start":
             starts.setdefault(job, []).append(float(at))
-    assert len(ends) == JOBS, sorted(set(arrived) - set(ends))
+        else:
+            ends[job] = float(at)
+            used += (float(at) - starts[job][-1]) * int(gpus)
+    assert stamps.read_text().count("end ") == JOBS, sorted(set(arrived) - set(ends))
     completion = mean(ends[job] - arrived[job] for job in ends)
     queueing = mean(starts[job][0] - arrived[job] for job in ends)
     last_s = max(ends.values()) - min(arrived.values())
     restarts = sum(len(times) - 1 for times in starts.values())
-    return f"{completion:.1f} | {queueing:.1f} | {last_s:.0f} | {restarts}"
+    return (
+        f"{completion:.1f} | {queueing:.1f} | {last_s:.0f} | {used / last_s / 8:.0%} | {restarts}"
+    )
 
 
 def main(seeds: list[int]) -> None:
     """Print one row for each run."""
-    print("| seed | decides | mean completion, s | mean queueing, s | last end, s | restarts |")
-    print("|---|---|---|---|---|---|", flush=True)
+    print("| seed | decides | completion, s | queueing, s | last end, s | GPUs in use | restarts |")
+    print("|---|---|---|---|---|---|---|", flush=True)
     for seed in seeds:
         jobs = make_jobs(seed)
         for name, run in (("backfill", run_backfill), ("allocator", run_allocator)):
