@@ -195,7 +195,7 @@ def line(nodes: int, occupancy: float, rounds: int, runs: list[dict[str, Sums]])
 def with_interval(values: list[float], digits: int) -> str:
     """Return the mean and its interval, or the mean alone where all values are equal."""
     low, high = interval(np.array(values))
-    mean = abs(float(np.mean(values)))  # no -0
+    mean = round(float(np.mean(values)), digits) + 0.0  # no -0
     if high - low < 0.5 * 10**-digits:
         return f"{mean:.{digits}f}"
     return f"{mean:.{digits}f} ({low:.{digits}f} to {high:.{digits}f})"
