@@ -25,7 +25,7 @@ import numpy as np
 
 from allocator.audit import Audit, audit
 from allocator.domain.allocation import Allocation
-from allocator.domain.problem import Ints, Placements, Problem
+from allocator.domain.problem import Ints, Placements, Problem, State
 from allocator.engine.advice.trials import JobOutcome
 from allocator.engine.decision import Decision
 from allocator.engine.reasons import Prices
@@ -316,7 +316,7 @@ def _job_changes(before: Decision, after: Decision) -> Iterator[JobChange]:
         own = number.get(name, -1)
         old = JobOutcome.of(before, own) if own >= 0 else nothing
         new = JobOutcome.of(after, j)
-        if old.place == new.place:
+        if old.place == new.place and not (own >= 0 and _stays(before, own) and _leaves(after, j)):
             continue
         what = (
             "starts"
@@ -342,6 +342,18 @@ def _job_changes(before: Decision, after: Decision) -> Iterator[JobChange]:
             _hours(left, old.work_per_s),
             _hours(float(there.remaining_work[j]), new.work_per_s),
         )
+
+
+def _stays(decision: Decision, j: int) -> bool:
+    """Return whether a running job keeps its GPUs."""
+    i, column = decision.round.instance, int(decision.proposal.choice[j])
+    return column >= 0 and bool(i.keep[column])
+
+
+def _leaves(decision: Decision, j: int) -> bool:
+    """Return whether a running job moves to other nodes of its pool."""
+    is_running = decision.round.problem.jobs.state[j] == State.RUNNING
+    return bool(is_running) and not _stays(decision, j)
 
 
 def _hours(work: float, work_per_s: float) -> float | None:

@@ -250,11 +250,15 @@ def test_a_firm_job_of_unknown_place_is_not_paused() -> None:
 
 
 def test_whatif_drains_a_node() -> None:
-    """The comparison says what moves."""
-    jobs = [job("a", 4, "p"), job("b", 4)]
+    """The comparison says who moves and who loses."""
+    jobs = [job("a", 4, "p", weight=5.0), job("b", 4)]
     round_ = problem(jobs, [4, 4], {"a": {"n0": 4}})
     less = allocator.whatif(round_, {"nodes.n0.state": "drain"})
     assert less.gpus == (8, 4)
+    assert {(change.job_id, change.what) for change in less.jobs} == {
+        ("a", "moves"),
+        ("b", "stops"),
+    }
 
 
 def test_shares_fill_one_gpu_and_count_once() -> None:

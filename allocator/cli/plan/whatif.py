@@ -154,6 +154,7 @@ def _differences(comparison: Comparison, after: Plan) -> Table:
     from allocator.cli.tables import Table, text
 
     reason = dict(zip(after.jobs["job_id"], after.jobs["reason"], strict=True))
+    nodes = dict(zip(after.jobs["job_id"], after.jobs["nodes"], strict=True))
     rows = []
     for job in comparison.jobs:
         old, new = (
@@ -164,6 +165,8 @@ def _differences(comparison: Comparison, after: Plan) -> Table:
             )
             for s in (job.before, job.after)
         )
+        if old == new:
+            new = f"{new} on {', '.join(part['node'] for part in nodes[job.job_id] or ())}"
         rows.append(
             [
                 text(job.job_id),

@@ -24,7 +24,9 @@ def node_faults(snapshot: Snapshot, plan: dict[str, Any]) -> Iterator[str]:
     placed = [entry for entry in plan["jobs"] if entry["pool"] in listed]
     for entry in placed:
         mine, spot = job[entry["job_id"]], _spot(entry)
-        stays = spot == held.get(entry["job_id"])
+        # a firm job of unknown place keeps its GPUs wherever they may be
+        unknown = entry["job_id"] not in held and mine.get("preemptible", "").lower() == "false"
+        stays = spot == held.get(entry["job_id"]) or (unknown and entry["action"] == "keep")
         per_node = _number(pools[entry["pool"]], "gpus_per_node", 8.0)
         for words in (
             *_amount_faults(mine, entry, spot),
