@@ -306,7 +306,7 @@ def main(folder: Path, make: type[Supervisor] = Supervisor) -> int:
         | supervisor.identity,
     )
     exit_value = supervisor.supervise()
-    while folder.is_dir() and not (folder / EXIT).exists():
+    while folder.is_dir() and not (folder / EXIT).is_file():
         try:
             write_json(folder / EXIT, exit_value)
             return 0

@@ -136,6 +136,7 @@ def test_full_uses_every_column() -> None:
         "pools.csv: lifetime_s",
         "pools.csv: availability",
         "pools.csv: min_billing_s",
+        "tenants.csv: parent",
         "tenants.csv: max_spot_gpus",
         "tenants.csv: max_spot_share",
         "tenants.csv: dollar_price",
@@ -158,7 +159,12 @@ def test_full_uses_every_column() -> None:
         "placements.csv: gpu",
     }
     folder = full()
-    assert set(TABLES) - set(folder.tables) == {"pauses.csv", "interactive.csv", "finished.csv"}
+    assert set(TABLES) - set(folder.tables) == {
+        "pauses.csv",
+        "interactive.csv",
+        "finished.csv",
+        "quotas.csv",
+    }
     unused = [
         f"{file}: {c.name}"
         for file, schema in TABLES.items()

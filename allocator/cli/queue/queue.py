@@ -303,7 +303,7 @@ def _tenants(verbs: Any) -> None:
     parser = verbs.add_parser(
         "tenant",
         examples="allocator queue tenant list cluster.db\n"
-        "allocator queue tenant set cluster.db vision --parent research",
+        "allocator queue tenant set cluster.db vision --max-gpus 16",
         help="the tree of tenants and their quotas: list, set",
         description="The tree of tenants, and their quotas.",
     )
@@ -320,6 +320,7 @@ def _tenants(verbs: Any) -> None:
         tenants,
         "set",
         "add a tenant or a quota of it, or change them",
+        "allocator queue tenant set cluster.db research --max-gpus 24\n"
         "allocator queue tenant set cluster.db vision --parent research --max-gpus 16\n"
         "allocator queue tenant set cluster.db vision --type A100 --guaranteed-gpus 8"
         " --lend-gpus 4",

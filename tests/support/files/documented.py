@@ -100,6 +100,7 @@ NEEDS = {  # beginning of a command: what it needs that a test has not, and wher
     "allocator solve data/snapshots/demo --policy newest-first": "tests/engine/test_plugins.py",
     "allocator solve data/snapshots/demo --objective thrifty": "tests/engine/test_plugins.py",
     "allocator run cluster.db --executor shell": "a package; tests/engine/test_plugins.py",
+    "allocator observe CLUSTER": "an adapter of one's own; tests/clusters/test_observed_folders.py",
     "allocator observe slurm": "a Slurm; tests/clusters/test_slurm_cluster.py",
     "allocator submit-slurm": "a Slurm; tests/clusters/test_slurm_cluster.py",
     "allocator whatif look": "a cluster; tests/clusters/test_slurm_cluster.py",

@@ -106,7 +106,7 @@ blue,1,,1,50,,,,,900,90000,red
         """\
 tenant,gpu_type,pool,guaranteed_gpus,max_gpus,lend_gpus
 red,A100,,2,10,1
-blue,,west,1,,
+blue,,north,1,,
 """
     ),
     "nodes.csv": (

@@ -20,6 +20,7 @@ WORKLOAD_TEXTS = {
             "rates.csv",
             "models.csv",
             "tenants.csv",
+            "quotas.csv",
             "nodes.csv",
             "sharing.csv",
             "pauses.csv",
