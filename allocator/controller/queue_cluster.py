@@ -24,6 +24,11 @@ from sqlalchemy import Connection
 
 from allocator.controller import belonging, guarded_decision, learning, spending, steadiness
 from allocator.controller.leadership import LeaseHolder
+from allocator.controller.observed_nodes import (
+    add_observed_nodes,
+    find_new_nodes,
+    limit_snapshot,
+)
 from allocator.controller.options import ControllerOptions
 from allocator.controller.reporting import journal
 from allocator.controller.reporting.telemetry import Telemetry
@@ -39,6 +44,8 @@ from allocator.loop.executor import (
     ColocatedAllocation,
     Executor,
     NodePart,
+    NodeStatus,
+    NodeWatcher,
     Observation,
     Order,
     Phase,
@@ -188,6 +195,7 @@ class QueueCluster:
         ended = any(one.phase != "running" for one in seen)
         due = self._is_round_due(now, ended)
         self._record_observations(seen, due)
+        self._add_observed_nodes()
         self._lose_on_down_nodes()
         if due and ended:
             due = self._is_round_due(now, ended)  # perhaps no job is left
@@ -208,6 +216,12 @@ class QueueCluster:
     def _read_capacity(self) -> Mapping[str, int]:
         """Return the GPUs of each pool as the executor counts them."""
         return self._query_executor("capacity", self.executor.capacity)
+
+    def _read_nodes(self) -> Sequence[NodeStatus]:
+        """Return the nodes that the executor observes; none if it observes no nodes."""
+        if not isinstance(self.executor, NodeWatcher):
+            return ()
+        return self._query_executor("nodes", self.executor.nodes)
 
     def _query_executor(self, name: str, verb: Callable[[], T]) -> T:
         """Ask the executor. Raises NotNow if its disk fails, as this is not an empty answer."""
@@ -236,6 +250,19 @@ class QueueCluster:
         with self.store.write() as connection:
             recorded = self._write_observations(connection, seen, progress)
         self._acknowledge(seen, recorded)
+
+    def _add_observed_nodes(self) -> None:
+        """Add the nodes to the queue that the executor observes in pools whose nodes it lists."""
+        new = find_new_nodes(self.store, self._read_nodes())
+        if not new:
+            return
+        with self.store.write() as connection:
+            lease.check(connection, self.lease_holder.token)
+            refused = add_observed_nodes(connection, new)
+        for one in new:
+            name = "node_refused" if one.node in refused else "node_added"
+            detail = refused.get(one.node, f"{one.gpus} GPUs")
+            self.log.event(name, node=one.node, pool=one.pool, detail=detail)
 
     def _lose_on_down_nodes(self) -> None:
         """Record as lost what the executor has not ended itself on nodes that are down.
@@ -399,6 +426,7 @@ class QueueCluster:
             tuple(cluster_tables.gpus(connection).items()),
             cluster_tables.count_node_changes(connection),
             tuple(sorted(self._read_capacity().items())),
+            tuple(sorted((one.node, one.state) for one in self._read_nodes())),
         )
 
     # ---- one round
@@ -421,7 +449,7 @@ class QueueCluster:
         if self.options.horizon is not None:
             seen = {**built.config.get("horizon", {}), "rounds": self.options.horizon}
             built = replace(built, config={**built.config, "horizon": seen})
-        built = _limit_to_capacity(built, self._read_capacity())
+        built = limit_snapshot(built, self._read_capacity(), self._read_nodes())
         built, problem, kept = spending.apply_longrun_budgets(self.store, built, validate(built))
         jobs_left_alone = (
             frozenset[str]()
@@ -706,34 +734,6 @@ def _build_order(start: allocations.Start, token: int) -> Order:
 def _has_unmet_wants(connection: Connection) -> bool:
     """Return whether a job wants GPUs that it does not hold yet."""
     return bool(query(connection, _WAITING))
-
-
-def _limit_to_capacity(snapshot: Snapshot, capacity: Mapping[str, int]) -> Snapshot:
-    """Return the snapshot with no more GPUs than are available.
-
-    Where a pool has nodes, those that are missing are taken to be on nodes without jobs, the last
-    ones first.
-    """
-    pools = snapshot.tables["pools.csv"]
-    there = np.array([capacity.get(pool, np.inf) for pool in pools.columns["pool"]])
-    gpus = np.asarray(pools.columns["gpus"])
-    short = dict(zip(pools.columns["pool"], (gpus - there).tolist(), strict=True))
-    snapshot = snapshot.with_columns("pools.csv", gpus=np.minimum(gpus, there))
-    nodes = snapshot.tables.get("nodes.csv")
-    if nodes is None or max(short.values()) <= 0:
-        return snapshot
-    size = np.asarray(nodes.columns["gpus"]).copy()
-    placed = snapshot.tables.get("placements.csv")
-    busy = set() if placed is None else set(placed.columns["node"])
-    cells = zip(nodes.texts("node"), nodes.texts("pool"), nodes.texts("state"), strict=True)
-    order = [
-        (name in busy, -n, pool) for n, (name, pool, state) in enumerate(cells) if state == "up"
-    ]
-    for _, n, pool in sorted(order):
-        missing = max(0.0, min(short.get(pool, 0.0), size[-n]))
-        size[-n] -= missing
-        short[pool] -= missing
-    return snapshot.with_columns("nodes.csv", gpus=size)
 
 
 def _describe_left_alone(names: frozenset[str]) -> str:

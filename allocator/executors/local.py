@@ -49,7 +49,7 @@ class LocalExecutor(SupervisedExecutor):
     """
 
     name = "local"
-    capabilities = Capabilities(reports_progress=True)
+    capabilities = Capabilities(reports_progress=True, pins_nodes=True)
 
     def __init__(
         self,

@@ -459,7 +459,7 @@ class SimulatedExecutor:
     """An executor of the cluster; it keeps no state itself."""
 
     name = "simulated"
-    capabilities = Capabilities(reports_progress=True)
+    capabilities = Capabilities(reports_progress=True, pins_nodes=True)
 
     def __init__(self, cluster: SimulatedMachines) -> None:
         self.cluster = cluster

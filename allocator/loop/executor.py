@@ -228,14 +228,57 @@ class Capabilities:
     ----------
     reports_progress : bool
         Its jobs are known to report their progress, so that silence means that a job is stuck.
+    pins_nodes : bool
+        A job runs on the nodes that its order names.
+    resizes_in_place : bool
+        A running job can get another size without a stop and a start.
 
     Examples
     --------
-    >>> Capabilities(reports_progress=True)
-    Capabilities(reports_progress=True)
+    >>> Capabilities(pins_nodes=True).reports_progress
+    False
     """
 
     reports_progress: bool = False
+    pins_nodes: bool = False
+    resizes_in_place: bool = False
+
+
+@dataclass(frozen=True)
+class NodeStatus:
+    """A node as an executor observes it.
+
+    Parameters
+    ----------
+    node, pool : str
+        The node, and its pool.
+    gpus : int
+        Its GPUs that jobs of the queue hold or may get; GPUs of other jobs do not count.
+    state : str
+        "up"; "drain": it takes no new job; "down": nothing runs there.
+
+    Examples
+    --------
+    >>> NodeStatus("n1", "a100", 8).state
+    'up'
+    """
+
+    node: str
+    pool: str
+    gpus: int
+    state: str = "up"
+
+
+@runtime_checkable
+class NodeWatcher(Protocol):
+    """An executor that observes the nodes of its pools."""
+
+    def nodes(self) -> Sequence[NodeStatus]:
+        """Return every node of the pools that it observes.
+
+        A node of such a pool that is not named is gone. Nothing is known of other pools.
+        """
+        ...
 
 
 class Executor(Protocol):

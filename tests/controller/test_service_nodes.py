@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -22,8 +22,18 @@ from allocator.executors.simulated import (
     SimulatedExecutor,
     SimulatedMachines,
 )
+from allocator.loop.executor import NodeStatus
 from allocator.queue.jobs.verbs import history
 from allocator.queue.queue import Queue
+
+
+class WatchingExecutor(SimulatedExecutor):
+    """It says what it observes of the nodes of pool "a"."""
+
+    seen: Sequence[NodeStatus] = ()
+
+    def nodes(self) -> Sequence[NodeStatus]:
+        return self.seen
 
 
 class Service:
@@ -37,9 +47,10 @@ class Service:
             MachineBehaviour(stop_s=lambda order: 10.0),
             nodes={"n1": 4, "n2": 4, "n3": 2, "n4": 2},
         )
+        self.executor = WatchingExecutor(self.machines)
         self.controller = Controller(
             queue.store,
-            SimulatedExecutor(self.machines),
+            self.executor,
             clock,  # type: ignore[arg-type]
             ControllerOptions(every_s=60.0, poll_s=20.0, react_s=1.0, policy="greedy", learn=False),
         )
@@ -149,6 +160,51 @@ def test_gpus_that_the_executor_misses_are_on_nodes_without_jobs(service: Servic
     service.machines.gpus["a"] = 8
     service.look(3)
     assert service.on()[{"n1": "n2", "n2": "n1"}[node]] == ["k"]
+
+
+def test_a_node_that_the_executor_sees_drained_is_left(service: Service) -> None:
+    """The round moves its job away; the job stays on a node that is up for queue and executor."""
+    service.submit("j", 2)
+    service.look(2)
+    [node] = service.on()
+    other = {"n1": "n2", "n2": "n1"}[node]
+    service.executor.seen = [NodeStatus(node, "a", 4, "drain"), NodeStatus(other, "a", 4)]
+    service.look(3)
+    assert service.on() == {other: ["j"]}
+    service.queue.change_nodes(node, state="up")
+    service.look(3)
+    assert service.on() == {other: ["j"]} and service.queue.job("j").generation == 2
+
+
+def test_gpus_that_others_hold_are_left_to_them_on_their_node(service: Service) -> None:
+    """Others have three GPUs of n1, and n3 is not listed: pool "b", of which nothing is seen, is
+    as before.
+    """
+    service.executor.seen = [NodeStatus("n1", "a", 1), NodeStatus("n2", "a", 4)]
+    for name in ("j", "k"):
+        service.submit(name, 2)
+    service.submit("l", 1)
+    service.submit("m", 1, gpu_types="B")
+    service.look(2)
+    assert sorted(service.on()["n2"]) == ["j", "k"] and service.on()["n1"] == ["l"]
+    assert service.on().keys() & {"n3", "n4"}
+
+
+def test_nodes_that_the_executor_adds_and_loses(service: Service) -> None:
+    """A new node is added to the queue and used; one that is not listed any more is left."""
+    service.machines.nodes["n5"] = 4
+    service.machines.gpus["a"] = 12
+    all_of_a = [NodeStatus(name, "a", 4) for name in ("n1", "n2", "n5")]
+    service.executor.seen = [*all_of_a, NodeStatus("n6", "a", 4, "down"), NodeStatus("n3", "c", 4)]
+    for name in ("j", "k", "l"):
+        service.submit(name, 4)
+    service.look(2)
+    assert sorted(service.on()) == ["n1", "n2", "n5"]
+    assert {row["node"] for row in service.queue.nodes()} == {"n1", "n2", "n3", "n4", "n5"}
+    service.executor.seen = all_of_a[1:]
+    service.look(3)
+    assert sorted(service.on()) == ["n2", "n5"]
+    assert len([job for job in service.queue.jobs() if job.state == "running"]) == 2
 
 
 def test_a_dry_run_names_nodes(tmp_path: Path) -> None:

@@ -285,6 +285,20 @@ def test_orders_run_on_the_nodes_that_they_name(rig: Rig) -> None:
     wait(rig, executor, "r", Phase.RUNNING)
 
 
+def test_documented_capabilities_are_declared(rig: Rig) -> None:
+    """The table of docs/executors.md says what each executor can do."""
+    executor = rig.executor()
+    text = (Path(__file__).parents[2] / "docs" / "executors.md").read_text()
+    rows = [line.split("|") for line in text.splitlines() if line.count("|") == 5]
+    [cells] = [row[2:5] for row in rows if row[1].strip() == f"`{executor.name}`"]
+    can = executor.capabilities
+    assert [cell.strip().startswith("yes") for cell in cells] == [
+        can.reports_progress,
+        can.pins_nodes,
+        can.resizes_in_place,
+    ]
+
+
 def test_what_runs_cannot_be_acknowledged(rig: Rig) -> None:
     """It would be forgotten and its GPUs given to another."""
     executor = rig.executor()

@@ -21,7 +21,7 @@ from allocator.errors import AllocatorError
 from allocator.executors.slurm import commands
 from allocator.executors.slurm.executor import SlurmExecutor
 from allocator.io.tables.limited_reader import read_json
-from allocator.loop.executor import ENDED, NodePart, Order, Phase
+from allocator.loop.executor import ENDED, NodePart, NodeStatus, Order, Phase
 
 STAMP = 'echo "start $SLURM_JOB_ID $SLURMD_NODENAME $CUDA_VISIBLE_DEVICES" >> $STAMPS; '
 RUN = f"{STAMP} set 2; {SAY} trap 'echo stop >> $STAMPS; exit 143' TERM; "
@@ -240,6 +240,29 @@ def test_capacity_is_what_others_leave(rig: FaultRig) -> None:
     wait_for(lambda: executor.observe() or executor.capacity() == {"a": 5}, PATIENCE_S, 0.2)
     rig.slurm.run("scontrol", "update", "nodename=n2", "state=resume")
     rig.slurm.run("scancel", other)
+
+
+def test_nodes_are_observed_one_by_one(rig: FaultRig) -> None:
+    """Jobs of others count off on their node, unequal parts of a job of this state are its own; a
+    node of a dead slurmd stays up until Slurm gives it up.
+    """
+    executor = rig.executor()
+    other = rig.slurm.submit("--partition=a", "--gres=gpu:1", "--nodelist=n1")
+    rig.slurm.wait_for_state(other, "RUNNING")
+    executor.start(rig.ordered("j", 4, NodePart("n1", 3), NodePart("n2", 1)))
+    wait(rig, executor, "j", Phase.RUNNING, work=2.0)
+    rig.slurm.run("scontrol", "update", "nodename=n2", "state=drain", "reason=test")
+    rig.slurm.kill("n3")
+    executor.observe()
+    seen = [(one.node, one.pool, one.gpus, one.state) for one in executor.nodes()]
+    assert seen[:2] == [("n1", "a", 3, "up"), ("n2", "a", 1, "drain")]
+    wait_for(lambda: executor.observe() and executor.nodes()[2].state == "down", PATIENCE_S, 0.5)
+    assert end(rig, executor, "j", 1).phase is Phase.STOPPED
+    rig.slurm.start_node("n3")
+    rig.slurm.run("scontrol", "update", "nodename=n2", "state=resume")
+    rig.slurm.run("scancel", other)
+    wait_for(lambda: executor.observe() or executor.capacity() == {"a": 12}, PATIENCE_S, 0.2)
+    assert executor.nodes() == [NodeStatus(name, "a", 4) for name in ("n1", "n2", "n3")]
 
 
 def test_nodes_are_pinned(rig: FaultRig) -> None:

@@ -35,6 +35,11 @@ LIVE = frozenset(
 )
 # states of nodes that take new jobs
 AVAILABLE = frozenset(("idle", "mixed", "allocated", "completing", "planned"))
+# states on which nothing runs
+DOWN = frozenset(("down", "error", "powered_down", "powering_down"))
+# flags of a node that takes no new jobs: maintenance, reboot asked for or issued, powering down
+LEAVING = "$@^%!"
+_FLAGS = "*+-~#!%$@^"
 _FIELDS = ("JOBID", "STATE", "NODELIST", "COMMENT", "REASON", "NAME")
 _JOB_FORMAT = "%A|%T|%N|%k|%r|%j"
 _NODE_FORMAT = "NodeList:|,Partition:|,StateLong:|,Gres:|,GresUsed:|"
@@ -91,6 +96,18 @@ class Node:
         """Return whether it takes new jobs: "*" does not answer, "$" is under maintenance ..."""
         return self.state.rstrip("+-~#") in AVAILABLE
 
+    @property
+    def service(self) -> str:
+        """Return "up", "drain" or "down"; one that does not answer stays up until Slurm gives up.
+
+        Jobs need not leave it before, as it may answer again at once.
+        """
+        word = self.state.rstrip(_FLAGS)
+        if word in DOWN:
+            return "down"
+        is_up = word in AVAILABLE and not set(LEAVING) & set(self.state)
+        return "up" if is_up or word == "unknown" else "drain"
+
 
 def list_batch_jobs() -> list[BatchJob]:
     """Return all jobs of this user that slurmctld remembers, ended ones too. Raises OSError."""
@@ -125,7 +142,7 @@ def list_nodes() -> list[Node]:
 
 def _parse_node(line: str) -> Node:
     fields = [field.strip() for field in line.split("|")]
-    if len(fields) != 6 or not fields[2].rstrip("*+-~#!%$@^").isalpha():
+    if len(fields) != 6 or not fields[2].rstrip(_FLAGS).replace("_", "").isalpha():
         raise SlurmUnreachable(f'sinfo printed "{line[:100]}"')
     name, partition, state, gpus, used, _ = fields
     return Node(

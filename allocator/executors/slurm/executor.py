@@ -44,7 +44,7 @@ from allocator.executors.supervised import (
     ending_observation,
 )
 from allocator.io.tables.limited_reader import read_json
-from allocator.loop.executor import Capabilities, Observation, Order
+from allocator.loop.executor import Capabilities, NodeStatus, Observation, Order
 
 ATTEMPT, SUBMITTED, CANCELLED = "attempt", "submitted.json", "cancelled.json"
 OUTPUT, TASK_NODES = "slurm.out", "task_nodes"
@@ -56,7 +56,7 @@ LEASE_S = 15.0  # seconds without a heartbeat after which a supervisor is dead
 PATIENCE_S = 60.0  # seconds that a submitted job may wait in Slurm
 FRESH_S = 2.0  # seconds for which an answer of Slurm counts as the present
 KILL_S = 30.0  # seconds after the grace period until the whole batch job is cancelled
-_COMMENT = re.compile(r"allocator gpus=(\d+)")
+_COMMENT = re.compile(r"allocator gpus=(\d+)((?: \S+:\d+)*)")
 
 
 class SlurmExecutor(SupervisedExecutor):
@@ -68,7 +68,7 @@ class SlurmExecutor(SupervisedExecutor):
     """
 
     name = "slurm"
-    capabilities = Capabilities(reports_progress=False)
+    capabilities = Capabilities(pins_nodes=True)
 
     def __init__(
         self,
@@ -138,11 +138,20 @@ class SlurmExecutor(SupervisedExecutor):
         self._look_if_old()
         count: dict[str, float] = {}
         for node in self._nodes:
-            mine = self._held.get(node.name, 0.0)
-            free_of_others = node.gpus - max(0.0, node.used - mine)
-            here = free_of_others if node.is_available else mine
-            count[node.partition] = count.get(node.partition, 0.0) + here
+            count[node.partition] = count.get(node.partition, 0.0) + self._count_usable(node)
         return {partition: round(gpus) for partition, gpus in count.items()}
+
+    def nodes(self) -> Sequence[NodeStatus]:
+        """Return every node, once for each of its partitions, without the GPUs of others."""
+        self._look_if_old()
+        return [
+            NodeStatus(node.name, node.partition, round(self._count_usable(node)), node.service)
+            for node in self._nodes
+        ]
+
+    def _count_usable(self, node: Node) -> float:
+        mine = self._held.get(node.name, 0.0)
+        return node.gpus - max(0.0, node.used - mine) if node.is_available else mine
 
     def _look_if_old(self) -> None:
         if time.monotonic() - self._looked_s > FRESH_S:
@@ -157,8 +166,9 @@ class SlurmExecutor(SupervisedExecutor):
         self._jobs, self._held = {}, {}
         for job in jobs:
             self._jobs.setdefault(job.name, []).append(job)
-            for node in job.nodes if job.is_live or job.name in were_live else ():
-                self._held[node] = self._held.get(node, 0.0) + _count_held(job) / len(job.nodes)
+            if job.is_live or job.name in were_live:
+                for node, gpus in _count_held(job).items():
+                    self._held[node] = self._held.get(node, 0.0) + gpus
         self._nodes, self._looked_s = nodes, time.monotonic()
 
     # ---- starting
@@ -242,11 +252,13 @@ class SlurmExecutor(SupervisedExecutor):
         Options of the job's owner come first, so that they cannot change what the order says.
         """
         asked = [(str(node), int(gpus)) for node, gpus in one.order["asked"]]
+        nodes, sizes = [node for node, _ in asked if node], {gpus for _, gpus in asked}
         held = sum(gpus for _, gpus in asked)
+        unequal = "".join(f" {node}:{gpus}" for node, gpus in asked if len(sizes) > 1)
         options = [
             *shlex.split(one.order["environment"].get(SBATCH_OPTIONS, "")),
             f"--job-name={self._name_batch_job(one.folder)}",
-            f"--comment=allocator gpus={held}",
+            f"--comment=allocator gpus={held}{unequal}",
             f"--partition={one.order['pool']}",
             "--no-requeue",
             "--dependency=singleton",
@@ -258,7 +270,6 @@ class SlurmExecutor(SupervisedExecutor):
             holder = read_json(self._holder_folder(one) / supervisor.SUPERVISOR) or {}
             options += ["--nodes=1", f"--nodelist={holder['node']}"]
             return options, {SHARED_GPUS: holder["indices"]}
-        nodes, sizes = [node for node, _ in asked if node], {gpus for _, gpus in asked}
         if len(sizes) > 1:
             path = one.folder / TASK_NODES
             path.write_text("".join(gpus * f"{node}\n" for node, gpus in asked), encoding="utf-8")
@@ -395,10 +406,14 @@ def _is_to_be_submitted(one: OpenAllocation) -> bool:
     return not any((one.folder / name).exists() for name in (SUBMITTED, STOP, supervisor.EXIT))
 
 
-def _count_held(job: BatchJob) -> int:
-    """Return the GPUs that a batch job of a state holds."""
+def _count_held(job: BatchJob) -> dict[str, float]:
+    """Return the GPUs that a batch job of a state holds on each of its nodes."""
     found = _COMMENT.fullmatch(job.comment)
-    return 0 if found is None else int(found[1])
+    if found is None:
+        return {}
+    parts = (part.rpartition(":") for part in found[2].split())
+    unequal = {node: float(gpus) for node, _, gpus in parts}
+    return {node: unequal.get(node, int(found[1]) / len(job.nodes)) for node in job.nodes}
 
 
 def _read_age_s(path: Path) -> float:
