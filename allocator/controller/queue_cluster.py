@@ -221,7 +221,7 @@ class QueueCluster:
         """Return the nodes that the executor observes; none if it observes no nodes."""
         if not isinstance(self.executor, NodeWatcher):
             return ()
-        return self._query_executor("nodes", self.executor.nodes)
+        return self._query_executor("observe_nodes", self.executor.observe_nodes)
 
     def _query_executor(self, name: str, verb: Callable[[], T]) -> T:
         """Ask the executor. Raises NotNow if its disk fails, as this is not an empty answer."""

@@ -273,7 +273,7 @@ class NodeStatus:
 class NodeWatcher(Protocol):
     """An executor that observes the nodes of its pools."""
 
-    def nodes(self) -> Sequence[NodeStatus]:
+    def observe_nodes(self) -> Sequence[NodeStatus]:
         """Return every node of the pools that it observes.
 
         A node of such a pool that is not named is gone. Nothing is known of other pools.

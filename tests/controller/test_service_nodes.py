@@ -32,7 +32,7 @@ class WatchingExecutor(SimulatedExecutor):
 
     seen: Sequence[NodeStatus] = ()
 
-    def nodes(self) -> Sequence[NodeStatus]:
+    def observe_nodes(self) -> Sequence[NodeStatus]:
         return self.seen
 
 

@@ -254,15 +254,17 @@ def test_nodes_are_observed_one_by_one(rig: FaultRig) -> None:
     rig.slurm.run("scontrol", "update", "nodename=n2", "state=drain", "reason=test")
     rig.slurm.kill("n3")
     executor.observe()
-    seen = [(one.node, one.pool, one.gpus, one.state) for one in executor.nodes()]
+    seen = [(one.node, one.pool, one.gpus, one.state) for one in executor.observe_nodes()]
     assert seen[:2] == [("n1", "a", 3, "up"), ("n2", "a", 1, "drain")]
-    wait_for(lambda: executor.observe() and executor.nodes()[2].state == "down", PATIENCE_S, 0.5)
+    wait_for(
+        lambda: executor.observe() and executor.observe_nodes()[2].state == "down", PATIENCE_S, 0.5
+    )
     assert end(rig, executor, "j", 1).phase is Phase.STOPPED
     rig.slurm.start_node("n3")
     rig.slurm.run("scontrol", "update", "nodename=n2", "state=resume")
     rig.slurm.run("scancel", other)
     wait_for(lambda: executor.observe() or executor.capacity() == {"a": 12}, PATIENCE_S, 0.2)
-    assert executor.nodes() == [NodeStatus(name, "a", 4) for name in ("n1", "n2", "n3")]
+    assert executor.observe_nodes() == [NodeStatus(name, "a", 4) for name in ("n1", "n2", "n3")]
 
 
 def test_nodes_are_pinned(rig: FaultRig) -> None:

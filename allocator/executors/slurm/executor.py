@@ -141,7 +141,7 @@ class SlurmExecutor(SupervisedExecutor):
             count[node.partition] = count.get(node.partition, 0.0) + self._count_usable(node)
         return {partition: round(gpus) for partition, gpus in count.items()}
 
-    def nodes(self) -> Sequence[NodeStatus]:
+    def observe_nodes(self) -> Sequence[NodeStatus]:
         """Return every node, once for each of its partitions, without the GPUs of others."""
         self._look_if_old()
         return [
