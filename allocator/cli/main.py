@@ -30,7 +30,7 @@ from allocator.cli.measure import bench, demo, generate, report, simulate
 from allocator.cli.models import configure, fit, import_, rent, spot
 from allocator.cli.parsing import Parser
 from allocator.cli.plan import explain, frontier, promise, schema, solve, validate, whatif
-from allocator.cli.queue import history, queue, run as run_command
+from allocator.cli.queue import history, queue, run as run_command, serve
 from allocator.cli.termination import Terminated, Terminator, is_termination_requested
 from allocator.errors import AllocatorError
 
@@ -43,7 +43,7 @@ GROUPS = {
     "start here": (demo, doctor),
     "decide one round": (solve, explain, whatif, validate, promise, frontier, schema),
     "advise a cluster that others run": (observe, plan, submit_slurm, admit, rbac),
-    "run a cluster": (queue, run_command, history),
+    "run a cluster": (queue, run_command, serve, history),
     "plan what jobs run on": (configure, fit, spot, rent),
     "simulate and measure": (simulate, generate, import_, bench, report),
 }

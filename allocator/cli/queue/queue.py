@@ -57,6 +57,7 @@ def add(commands: Any) -> None:
     _cluster(verbs)
     _tenants(verbs)
     _nodes(verbs)
+    _tokens(verbs)
 
 
 class VerbParser(Parser):
@@ -394,6 +395,47 @@ def _nodes(verbs: Any) -> None:
     )
     one.add_argument("nodes", nargs="+", metavar="NODE")
     one.set_defaults(call=_load_call("remove_nodes"))
+
+
+def _tokens(verbs: Any) -> None:
+    parser = verbs.add_parser(
+        "token",
+        examples="allocator queue token add cluster.db ann --role operator\n"
+        "allocator queue token list cluster.db",
+        help="who may use the HTTP service: add, list, revoke",
+        description="The tokens of the HTTP service. The queue keeps their hashes only.",
+    )
+    parser.set_defaults(call=lambda _args: _help(parser))
+    tokens = parser.add_subparsers(title="verbs", metavar="VERB", parser_class=VerbParser)
+    one = _verb(
+        tokens,
+        "add",
+        "make a token and print it, once",
+        "allocator queue token add cluster.db ann --role operator\n"
+        "allocator queue token add cluster.db vision-ci --role member --tenant vision"
+        " --expires-days 90",
+    )
+    one.add_argument("name", metavar="NAME", help="who has it, for the list and the log")
+    one.add_argument(
+        "--role",
+        required=True,
+        metavar="ROLE",
+        help=(
+            "viewer: reads; member: reads and changes the jobs of a tenant; operator: everything"
+        ),
+    )
+    one.add_argument("--tenant", default="", metavar="NAME", help="the tenant of a member")
+    one.add_argument(
+        "--expires-days", type=number(1e-6), metavar="DAYS", help="when it ends (default: never)"
+    )
+    one.set_defaults(call=_load_call("add_token"))
+    one = _verb(tokens, "list", "all tokens", "allocator queue token list cluster.db")
+    one.set_defaults(call=_load_call("list_tokens"))
+    one = _verb(
+        tokens, "revoke", "end a token at once", "allocator queue token revoke cluster.db 3"
+    )
+    one.add_argument("id", type=parse_integer(1), metavar="ID", help="its number in the list")
+    one.set_defaults(call=_load_call("revoke_token"))
 
 
 def _node_options(parser: argparse.ArgumentParser, needs_gpus: bool) -> None:

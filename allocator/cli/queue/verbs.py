@@ -19,7 +19,7 @@ import numpy as np
 from allocator.cli.queue.job_options import JOB_OPTIONS
 from allocator.cli.tables import Table, percent, show as show_tables, text
 from allocator.errors import Fault, InvalidInput, UsageError
-from allocator.queue import cluster_tables, snapshot
+from allocator.queue import cluster_tables, snapshot, tokens
 from allocator.queue.database.connection import create_queue
 from allocator.queue.jobs import csv_jobs, verbs
 from allocator.queue.jobs.submit import build_submission, submit as submit_to
@@ -596,6 +596,68 @@ def adopt(args: argparse.Namespace) -> int:
             for job_id in rows[name]:
                 print(f"{text(job_id)}: {words}")
     _say(f"the queue and the state agree; the next controller goes on with token {found.token + 1}")
+    return 0
+
+
+def add_token(args: argparse.Namespace) -> int:
+    with Queue(args.queue) as queue, queue.store.write() as connection:
+        now = queue.clock()
+        end = None if args.expires_days is None else now + args.expires_days * 86400
+        made, secret = tokens.add(connection, now, args.name, args.role, args.tenant, end)
+    if args.format == "json":
+        _json({"schema_version": 1, "token": secret, **vars(made)})
+    else:
+        print(secret, flush=True)
+    _say(f"token {made.id}; it is shown this once, and the queue keeps its hash only")
+    return 0
+
+
+def list_tokens(args: argparse.Namespace) -> int:
+    with Queue(args.queue) as queue, queue.store.read() as connection:
+        found, now = tokens.list_tokens(connection), queue.clock()
+    rows = [{**vars(token), "valid": token.is_valid(now)} for token in found]
+    if args.format == "json":
+        _json({"schema_version": 1, "tokens": rows})
+        return 0
+    show_tables(
+        [
+            Table(
+                "tokens",
+                ("id", "name", "role", "tenant", "age", "note"),
+                [
+                    [
+                        str(token.id),
+                        text(token.name),
+                        token.role,
+                        text(token.tenant),
+                        _format_duration(now - token.created_s),
+                        _describe_token(token, now),
+                    ]
+                    for token in found
+                ],
+                frozenset(("id", "age")),
+            )
+        ]
+    )
+    return 0
+
+
+def _describe_token(token: tokens.Token, now: float) -> str:
+    if token.revoked_s is not None:
+        return "revoked"
+    if token.expires_s is None:
+        return ""
+    left = token.expires_s - now
+    return f"ends in {_format_duration(left)}" if left > 0 else "ended"
+
+
+def revoke_token(args: argparse.Namespace) -> int:
+    with Queue(args.queue) as queue, queue.store.write() as connection:
+        ended = tokens.revoke(connection, queue.clock(), args.id)
+    if args.format == "json":
+        _json({"schema_version": 1, **vars(ended)})
+    else:
+        _say(f"token {ended.id} of {text(ended.name)} is revoked")
     return 0
 
 

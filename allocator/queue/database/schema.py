@@ -44,13 +44,14 @@ from allocator.domain.schema.columns import (
 from allocator.queue.database.values import sql_column
 
 # known schema versions, oldest first
-REVISIONS = tuple(f"{number:04d}" for number in range(1, 14))
+REVISIONS = tuple(f"{number:04d}" for number in range(1, 15))
 HEAD = REVISIONS[-1]
 
 STATES = ("queued", "running", "paused", "held", "done", "cancelled", "failed")
 ACTIVE = ("queued", "running", "paused", "held")
 PHASES = ("ordered", "running", "stopping", "stopped", "finished", "failed", "lost")
 OPEN = ("ordered", "running", "stopping")
+ROLES = ("viewer", "member", "operator")
 OWNED = (
     "model",
     "total_work",
@@ -164,6 +165,7 @@ jobs = Table(
     ),
     Index("jobs_by_state", "state", "seq"),
     Index("jobs_by_next", "next_s"),
+    Index("jobs_by_update", "updated_s"),
     Index(
         "jobs_by_want_host",
         "want_host",
@@ -386,4 +388,22 @@ learned = Table(  # since 0002
     Column("updated_s", Double, nullable=False),
     PrimaryKeyConstraint("model", "gpu_type", "gpus", name="learned_key"),
     CheckConstraint("gpus > 0", name="learned_gpus"),
+)
+
+tokens = Table(  # since 0014
+    "tokens",
+    metadata,
+    Column(
+        "id", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=True
+    ),
+    Column("name", Text, nullable=False),
+    Column("digest", Text, nullable=False),  # SHA-256 of the token
+    Column("role", Text, nullable=False),
+    _cell("tenant"),  # of a member
+    Column("created_s", Double, nullable=False),
+    Column("expires_s", Double),  # NULL: never
+    Column("revoked_s", Double),
+    UniqueConstraint("digest", name="tokens_digest"),
+    _in("role", ROLES, "tokens_role"),
+    CheckConstraint("(role = 'member') = (tenant <> '')", name="tokens_tenant"),
 )

@@ -119,6 +119,7 @@ NEEDS = {  # beginning of a command: what it needs that a test has not, and wher
     "allocator run cluster.db --every 60 --executor kubernetes": (
         "a cluster; tests/executors/test_kubernetes_executor.py"
     ),
+    "allocator serve": "a service that runs until it is ended; tests/server/test_access.py",
     "allocator solve snapshots/*": "folders of one's own; tests/cli/test_cli.py",
 }
 # sweeps take minutes: names, loads and folders are looked up, nothing is run

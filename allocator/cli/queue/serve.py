@@ -1,0 +1,130 @@
+"""`allocator serve`: the HTTP service of a queue."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from allocator.cli.parsing import number
+from allocator.errors import UsageError
+
+EXAMPLES = """
+allocator serve cluster.db                                     http://127.0.0.1:8642, with tokens
+allocator serve cluster.db --listen 0.0.0.0:443 --tls-cert cert.pem --tls-key key.pem --name \
+gpus.example.org
+allocator serve cluster.db --open-reading                      reading without a token
+"""
+ABOUT = """\
+Serves the pages for people and the API for programs, until SIGTERM. Reading and changing needs a
+token, which "allocator queue token add" makes. It runs next to the controller, or without one."""
+LISTEN = "127.0.0.1:8642"
+LOOPBACK = ("127.", "localhost", "::1")
+
+
+def add(commands: Any) -> None:
+    parser = commands.add_parser(
+        "serve",
+        examples=EXAMPLES,
+        help="the pages and the HTTP API of a queue",
+        description=ABOUT,
+    )
+    parser.add_argument("queue", metavar="QUEUE", help="path or database URL")
+    parser.add_argument(
+        "--listen",
+        metavar="ADDRESS:PORT",
+        default=LISTEN,
+        help=f"where to listen; port 0 is a free one (default: {LISTEN})",
+    )
+    parser.add_argument(
+        "--open-reading",
+        action="store_true",
+        help="whoever reaches the service reads as a viewer, without a token",
+    )
+    parser.add_argument(
+        "--name",
+        dest="names",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="a name in its URL besides localhost and IP addresses; may be repeated",
+    )
+    parser.add_argument("--tls-cert", metavar="FILE", help="certificate, for https")
+    parser.add_argument("--tls-key", metavar="FILE", help="key of the certificate")
+    parser.add_argument(
+        "--behind-tls",
+        action="store_true",
+        help="another server in front of this one speaks https",
+    )
+    parser.add_argument(
+        "--rate",
+        type=number(0.1),
+        metavar="N",
+        help="requests per second of one token (default: 20)",
+    )
+    parser.add_argument(
+        "--advice-limit",
+        type=number(1.0),
+        metavar="S",
+        help="seconds that a what-if or an explanation may take (default: 30)",
+    )
+    parser.add_argument(
+        "--log", metavar="FILE", help="append JSON lines to FILE (default: standard error)"
+    )
+    parser.add_argument("--ends-with-input", action="store_true", help=argparse.SUPPRESS)
+    parser.set_defaults(call=call)
+
+
+def call(args: argparse.Namespace) -> int:
+    try:
+        from allocator.server.options import ServerOptions
+        from allocator.server.serving import serve
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in ("fastapi", "uvicorn", "starlette"):
+            raise
+        raise UsageError(
+            f"the service needs the package {error.name}; install the extra server: "
+            'pip install "elastic-gpu-allocator[server]"'
+        ) from None
+    from allocator.controller.reporting.telemetry import open_log
+
+    address, port = parse_address(args.listen)
+    if (args.tls_cert is None) != (args.tls_key is None):
+        raise UsageError("--tls-cert and --tls-key belong together")
+    certificate = None if args.tls_cert is None else (args.tls_cert, args.tls_key)
+    tls = certificate is not None or args.behind_tls
+    if not tls and not address.startswith(LOOPBACK):
+        print(
+            "warning: without https, whoever sees the network reads the tokens; give --tls-cert and"
+            " --tls-key, or --behind-tls",
+            file=sys.stderr,
+        )
+    given = {"rate": args.rate, "advice_s": args.advice_limit}
+    options = ServerOptions(
+        open_reading=args.open_reading,
+        names=tuple(args.names),
+        tls=tls,
+        **{name: value for name, value in given.items() if value is not None},
+    )
+    with ExitStack() as stack:
+        log = sys.stderr if args.log is None else stack.enter_context(open_log(Path(args.log)))
+        serve(
+            args.queue,
+            address,
+            port,
+            options,
+            certificate=certificate,
+            log=log,
+            ends_with_input=args.ends_with_input,
+        )
+    return 0
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """Return address and port of ADDRESS:PORT. Raises UsageError."""
+    address, sign, port = text.rpartition(":")
+    if not sign or not port.isdecimal() or int(port) > 65535:
+        raise UsageError(f'--listen "{text}": write ADDRESS:PORT, such as {LISTEN}')
+    return address.strip("[]") or "0.0.0.0", int(port)

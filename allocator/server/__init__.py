@@ -1,0 +1,1 @@
+"""The HTTP service of a queue: an API for programs and pages for people."""

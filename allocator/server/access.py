@@ -1,0 +1,198 @@
+"""Who calls, and what they may do.
+
+A caller shows a token (`Authorization: Bearer agt_...`), or a browser shows the cookie of its
+session. What changes something over a session also needs the session's CSRF token, in the header
+X-CSRF-Token or in the field `csrf` of a form. A handler says who may call it by the type of its
+parameter: Reader, Writer or Operator.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, cast
+from urllib.parse import parse_qsl
+
+from fastapi import Depends, Request
+
+from allocator.queue import tokens
+from allocator.queue.jobs.verbs import Job
+from allocator.queue.tokens import Token
+from allocator.server.errors import Refusal
+from allocator.server.limits import Limits
+from allocator.server.options import ServerOptions
+from allocator.server.served_queue import ServedQueue
+from allocator.server.sessions import Session, Sessions
+
+COOKIE = "allocator_session"
+SAFE = ("GET", "HEAD", "OPTIONS")
+MOST_FIELDS = 200
+DEFAULT_TENANT = "default"
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Who calls: the role, the tenant of a member, and the token (None: reading is open)."""
+
+    role: str
+    tenant: str = ""
+    token_id: int | None = None
+    name: str = ""
+    session: Session | None = None
+
+    @property
+    def is_operator(self) -> bool:
+        """Whether the caller may change everything."""
+        return self.role == "operator"
+
+    @property
+    def is_member(self) -> bool:
+        """Whether the caller has the jobs of one tenant only."""
+        return self.role == "member"
+
+    @property
+    def can_write(self) -> bool:
+        """Whether the caller may change any job at all."""
+        return self.role in ("member", "operator")
+
+    def can_see(self, tenant: str) -> bool:
+        """Return whether the caller may see jobs of a tenant ("": the default tenant)."""
+        return not self.is_member or (tenant or DEFAULT_TENANT) == self.tenant
+
+    def can_change(self, tenant: str) -> bool:
+        """Return whether the caller may change jobs of a tenant."""
+        return self.can_write and self.can_see(tenant)
+
+    def knows_command(self, job: Job) -> bool:
+        """Return whether the caller may see command, environment and folder of a job."""
+        return self.can_change(job.values["tenant"] or DEFAULT_TENANT)
+
+
+@dataclass(frozen=True)
+class Service:
+    """What the handlers of one service share."""
+
+    queue: ServedQueue
+    options: ServerOptions
+    sessions: Sessions
+    limits: Limits
+
+
+def get_service(request: Request) -> Service:
+    """Return the service that answers a request."""
+    return cast(Service, request.app.state.service)
+
+
+async def find_caller(request: Request) -> Caller | None:
+    """Return who calls, None without a token.
+
+    Raises Refusal for a wrong token, and for a change over a session without its CSRF token.
+    """
+    service = get_service(request)
+    header = request.headers.get("authorization")
+    if header is not None:
+        caller: Caller | None = await _find_by_token(request, service, header)
+    else:
+        caller = await _find_by_cookie(request, service)
+    if caller is None and service.options.open_reading and request.method in SAFE:
+        caller = Caller("viewer", name="anybody")
+    if caller is not None:
+        request.scope["caller"] = caller
+        if caller.token_id is not None:
+            service.limits.check_token(caller.token_id)
+    return caller
+
+
+async def _find_by_token(request: Request, service: Service, header: str) -> Caller:
+    scheme, _, secret = header.partition(" ")
+    if scheme.lower() != "bearer" or not secret.strip():
+        raise _ask_for_token("write the header as: Authorization: Bearer TOKEN")
+    token = await verify(request, secret.strip())
+    return Caller(token.role, token.tenant, token.id, token.name)
+
+
+async def verify(request: Request, secret: str) -> Token:
+    """Return the valid token with this secret. Raises Refusal, and counts wrong ones."""
+    service = get_service(request)
+    address = read_address(request)
+    service.limits.check_wrong_tokens(address)
+    now_s = service.queue.clock()
+    token = await service.queue.look(lambda connection: tokens.find(connection, secret, now_s))
+    if token is None:
+        service.limits.count_wrong_token(address)
+        raise Refusal(
+            401,
+            "wrong_token",
+            "the token is unknown, has ended, or was revoked",
+            headers={"WWW-Authenticate": "Bearer"},
+        )
+    return token
+
+
+async def _find_by_cookie(request: Request, service: Service) -> Caller | None:
+    session = service.sessions.find(request.cookies.get(COOKIE, ""))
+    if session is None:
+        return None
+    now_s, token_id = service.queue.clock(), session.token_id
+    token = await service.queue.look(
+        lambda connection: tokens.find_by_id(connection, token_id, now_s)
+    )
+    if token is None:
+        service.sessions.end(session.key)
+        return None
+    if request.method not in SAFE:
+        given = request.headers.get("x-csrf-token") or (await read_form(request)).get("csrf", "")
+        if not secrets.compare_digest(given.encode(), session.csrf.encode()):
+            raise Refusal(403, "wrong_csrf", "the form is out of date; load the page again")
+    return Caller(token.role, token.tenant, token.id, token.name, session)
+
+
+def read_address(request: Request) -> str:
+    """Return the address of the client."""
+    return request.client.host if request.client is not None else ""
+
+
+async def read_form(request: Request) -> Mapping[str, str]:
+    """Return the fields of a form; another body has none. Raises Refusal."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/x-www-form-urlencoded":
+        return {}
+    try:
+        text = (await request.body()).decode("utf-8")
+        return dict(parse_qsl(text, keep_blank_values=True, max_num_fields=MOST_FIELDS))
+    except ValueError:
+        raise Refusal(422, "malformed", "the form is malformed") from None
+
+
+def _ask_for_token(message: str) -> Refusal:
+    return Refusal(401, "no_token", message, headers={"WWW-Authenticate": "Bearer"})
+
+
+async def read_caller(request: Request) -> Caller:
+    """Return who reads. Raises Refusal without a token."""
+    caller = await find_caller(request)
+    if caller is None:
+        raise _ask_for_token('a token is needed; an operator makes one: "allocator queue token"')
+    return caller
+
+
+async def read_writer(caller: Reader) -> Caller:
+    """Return who changes jobs. Raises Refusal for a viewer."""
+    if not caller.can_write:
+        raise Refusal(403, "forbidden", "a viewer changes nothing")
+    return caller
+
+
+async def read_operator(caller: Reader) -> Caller:
+    """Return who changes the cluster. Raises Refusal for others than operators."""
+    if not caller.is_operator:
+        raise Refusal(403, "forbidden", "only an operator may do this")
+    return caller
+
+
+Reader = Annotated[Caller, Depends(read_caller)]
+Writer = Annotated[Caller, Depends(read_writer)]
+Operator = Annotated[Caller, Depends(read_operator)]
+Served = Annotated[Service, Depends(get_service)]
+Form = Annotated[Mapping[str, str], Depends(read_form)]

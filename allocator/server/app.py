@@ -1,0 +1,72 @@
+"""The application: routes, errors, limits, and the queue behind them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TextIO
+
+from fastapi import FastAPI
+from fastapi.responses import PlainTextResponse
+
+from allocator.server import api, pages
+from allocator.server.access import Service
+from allocator.server.answers import add_handlers
+from allocator.server.guard import Guard
+from allocator.server.limits import Limits
+from allocator.server.options import ServerOptions
+from allocator.server.served_queue import ServedQueue
+from allocator.server.sessions import Sessions
+
+
+def create_app(
+    queue: str, options: ServerOptions | None = None, log: TextIO | None = None
+) -> FastAPI:
+    """Return the HTTP service of a queue, for a server such as uvicorn.
+
+    Parameters
+    ----------
+    queue : str
+        Path or URL of the queue, which exists.
+    options : ServerOptions, optional
+        Limits and rights.
+    log : text file, optional
+        Where a line for each request goes. Default: standard error.
+
+    Raises
+    ------
+    InvalidInput
+        If there is no such queue.
+    QueueUnavailable
+        If it cannot be reached.
+    """
+    chosen = options or ServerOptions()
+    limits = Limits(chosen)
+    service = Service(ServedQueue(queue, chosen), chosen, Sessions(chosen.session_s), limits)
+
+    @asynccontextmanager
+    async def live(_app: FastAPI) -> AsyncIterator[None]:
+        yield
+        service.queue.close()
+
+    app = FastAPI(
+        title="allocator",
+        version="1",
+        lifespan=live,
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=None,
+    )
+    app.state.service = service
+    app.include_router(api.router)
+    app.include_router(pages.router)
+    app.add_api_route("/healthz", _answer_health, include_in_schema=False)
+    add_handlers(app)
+    app.add_middleware(Guard, options=chosen, limits=limits, log=log or sys.stderr)
+    return app
+
+
+async def _answer_health() -> PlainTextResponse:
+    """Say that the service is alive."""
+    return PlainTextResponse("ok\n")

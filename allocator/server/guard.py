@@ -1,0 +1,196 @@
+"""What every request passes before a handler sees it, and what every answer gets.
+
+- The name in the URL must be one of the service's own. A page of a stranger whose name suddenly
+  leads to this machine (DNS rebinding) is refused so.
+- A request that another origin's page makes is refused.
+- Bodies have a largest size and must arrive in time; answers must be taken in time.
+- Every answer says that a browser may load nothing from elsewhere and show it nowhere else.
+- One line of the log for each request, without the query, headers or body.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import time
+import traceback
+from asyncio import timeout
+from collections.abc import Iterable
+from typing import Any, TextIO
+from urllib.parse import urlsplit
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from allocator.server.errors import Refusal
+from allocator.server.limits import Limits
+from allocator.server.options import ServerOptions
+
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:;"
+    " font-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none';"
+    " frame-ancestors 'none'"
+)
+HEADERS = {
+    "content-security-policy": POLICY,
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    # with "no-referrer" browsers would send "Origin: null" with the forms of our own pages
+    "referrer-policy": "same-origin",
+    "permissions-policy": "camera=(), geolocation=(), microphone=()",
+}
+OWN_FETCHES = ("same-origin", "none")
+LONGEST_PATH = 300  # characters of a path in the log
+
+
+class Guard:
+    """The outermost layer of the service."""
+
+    def __init__(self, app: ASGIApp, options: ServerOptions, limits: Limits, log: TextIO) -> None:
+        self.app, self.options, self.limits, self.log = app, options, limits, log
+        self.names = {"localhost", *(name.lower() for name in options.names)}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, or refuse it."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        start, status = time.monotonic(), 0
+        received, is_started = 0, False
+        deadline = start + self.options.body_s
+
+        async def receive_some() -> Message:
+            nonlocal received
+            if is_started or received < 0:
+                return await receive()
+            try:
+                async with timeout(max(0.0, deadline - time.monotonic())):
+                    message = await receive()
+            except TimeoutError:
+                raise Refusal(408, "too_slow", "the body did not arrive in time") from None
+            if message["type"] == "http.request":
+                received += len(message.get("body", b""))
+                if received > self.options.most_body_bytes:
+                    raise self._refuse_size()
+                if not message.get("more_body", False):
+                    received = -1
+            return message
+
+        async def send_some(message: Message) -> None:
+            nonlocal status, is_started
+            if message["type"] == "http.response.start":
+                is_started, status = True, message["status"]
+                message = {**message, "headers": [*message["headers"], *_own_headers(message)]}
+            async with timeout(self.options.send_s):
+                await send(message)
+
+        try:
+            self._check(scope)
+            await self.app(scope, receive_some, send_some)
+        except Refusal as refusal:
+            scope["refused"] = refusal.code
+            await refusal.to_response()(scope, receive, send_some)
+        except TimeoutError:
+            scope["refused"] = "slow_reader"
+            scope.get("drop", print)("slow reader")
+        except Exception as error:
+            scope["error"] = error
+            if not is_started:
+                await Refusal(
+                    500, "internal", "internal error; the log of the service has it"
+                ).to_response()(scope, receive, send_some)
+        finally:
+            self._write_log(scope, status, time.monotonic() - start)
+
+    def _check(self, scope: Scope) -> None:
+        client = scope.get("client")
+        self.limits.check_address(client[0] if client else "")
+        headers = _read_headers(scope)
+        authority = headers.get("host", [])
+        if len(authority) != 1 or not self._is_own(authority[0]):
+            raise Refusal(421, "unknown_name", "the service has another name; --name NAME adds one")
+        own = f"{scope['scheme']}://{authority[0]}".lower()
+        behind = f"https://{authority[0]}".lower() if self.options.tls else own
+        origins = headers.get("origin", [])
+        fetches = headers.get("sec-fetch-site", [])
+        if any(origin.lower() not in (own, behind) for origin in origins) or any(
+            fetch not in OWN_FETCHES and not _is_visit(scope, headers) for fetch in fetches
+        ):
+            raise Refusal(403, "foreign_origin", "a page of another origin may not ask this")
+        lengths = headers.get("content-length", [])
+        if any(n.isdigit() and int(n) > self.options.most_body_bytes for n in lengths):
+            raise self._refuse_size()
+
+    def _is_own(self, authority: str) -> bool:
+        """Return whether an authority, NAME or NAME:PORT, is an IP address or a known name."""
+        try:
+            name = urlsplit(f"//{authority}").hostname or ""
+        except ValueError:
+            return False
+        if name in self.names:
+            return True
+        try:
+            ipaddress.ip_address(name)
+        except ValueError:
+            return False
+        return True
+
+    def _refuse_size(self) -> Refusal:
+        return Refusal(
+            413,
+            "too_large",
+            f"the body is larger than {self.options.most_body_bytes} bytes",
+            headers={"Connection": "close"},
+        )
+
+    def _write_log(self, scope: Scope, status: int, took_s: float) -> None:
+        client, caller = scope.get("client"), scope.get("caller")
+        row: dict[str, Any] = {
+            "at_s": round(time.time(), 3),
+            "event": "request",
+            "method": scope["method"],
+            "path": scope["path"][:LONGEST_PATH],
+            "status": status,
+            "seconds": round(took_s, 4),
+            "address": client[0] if client else "",
+            "token": getattr(caller, "token_id", None),
+        }
+        if "refused" in scope:
+            row["refused"] = scope["refused"]
+        if "error" in scope:
+            row["error"] = _describe(scope["error"])
+        write_line(self.log, row)
+
+
+def write_line(log: TextIO, row: dict[str, Any]) -> None:
+    """Write one line of the log; a full disk or a closed pipe is ignored."""
+    try:
+        log.write(json.dumps(row, default=str) + "\n")
+        log.flush()
+    except (OSError, ValueError):
+        return
+
+
+def _describe(error: BaseException) -> list[str]:
+    """Return where an unexpected error was raised; its text may hold a secret, and is left out."""
+    frames = traceback.extract_tb(error.__traceback__)[-5:]
+    return [type(error).__name__, *(f"{f.filename}:{f.lineno} {f.name}" for f in frames)]
+
+
+def _read_headers(scope: Scope) -> dict[str, list[str]]:
+    out: dict[str, list[str]] = {}
+    for name, value in scope["headers"]:
+        out.setdefault(name.decode("latin-1"), []).append(value.decode("latin-1"))
+    return out
+
+
+def _is_visit(scope: Scope, headers: dict[str, list[str]]) -> bool:
+    """Return whether a person follows a link to a page, which reads and shows it only to them."""
+    return scope["method"] == "GET" and headers.get("sec-fetch-mode") == ["navigate"]
+
+
+def _own_headers(message: Message) -> Iterable[tuple[bytes, bytes]]:
+    given = {name.lower() for name, _ in message["headers"]}
+    more = HEADERS if b"cache-control" in given else HEADERS | {"cache-control": "no-store"}
+    return [(name.encode(), value.encode()) for name, value in more.items()]

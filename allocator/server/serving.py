@@ -1,0 +1,132 @@
+"""Run the HTTP service: a socket, uvicorn, and an orderly end."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, TextIO
+
+import uvicorn
+
+from allocator.errors import UsageError
+from allocator.server.app import create_app
+from allocator.server.connections import Connections
+from allocator.server.guard import write_line
+from allocator.server.options import ServerOptions
+
+BACKLOG = 2048
+SPARE_FILES = 200  # file descriptors for the database, children and the log
+END_S = 2  # seconds that open requests have at the end
+
+
+def serve(
+    queue: str,
+    address: str,
+    port: int,
+    options: ServerOptions,
+    *,
+    certificate: tuple[str, str] | None = None,
+    log: TextIO = sys.stderr,
+    ends_with_input: bool = False,
+) -> None:
+    """Serve a queue until SIGTERM or SIGINT.
+
+    Parameters
+    ----------
+    queue : str
+        Path or URL of the queue.
+    address, port
+        Where to listen; port 0: a free one, which the first line of the log names.
+    certificate : tuple of str, optional
+        Files with the certificate and its key, for https.
+    log : text file
+        Where the log goes.
+    ends_with_input : bool
+        End when standard input ends, with the process that started this one.
+
+    Raises
+    ------
+    UsageError
+        If the address cannot be used.
+    """
+    _raise_file_limit(options.most_connections + SPARE_FILES)
+    listener = _listen(address, port)
+    app = create_app(queue, options, log)
+    config = uvicorn.Config(
+        app,
+        http=Connections(options, log).make_protocol(),
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        log_level="critical",
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        timeout_keep_alive=int(options.head_s) + 1,
+        timeout_graceful_shutdown=END_S,
+        backlog=BACKLOG,
+        **_as_files(certificate),
+    )
+    server = uvicorn.Server(config)
+    if ends_with_input:
+        threading.Thread(target=_end_with_input, args=(server,), daemon=True).start()
+    scheme = "https" if certificate else "http"
+    shown = f"[{address}]" if ":" in address else address
+    url = f"{scheme}://{shown}:{listener.getsockname()[1]}"
+    write_line(log, {"event": "serving", "url": url, "pid": os.getpid()})
+    with _end_in_order():
+        server.run([listener])
+
+
+def _as_files(certificate: tuple[str, str] | None) -> dict[str, Any]:
+    if certificate is None:
+        return {}
+    return {"ssl_certfile": certificate[0], "ssl_keyfile": certificate[1]}
+
+
+def _listen(address: str, port: int) -> socket.socket:
+    try:
+        found = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)[0]
+        listener = socket.socket(found[0], socket.SOCK_STREAM)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(found[4])
+    except (OSError, UnicodeError) as error:
+        why = getattr(error, "strerror", None) or str(error)
+        raise UsageError(f"cannot listen on {address}:{port}: {why}") from None
+    return listener
+
+
+def _raise_file_limit(wanted: int) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    limit = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    if soft < limit:
+        with suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+
+
+def _end_with_input(server: uvicorn.Server) -> None:
+    with suppress(OSError):
+        while os.read(0, 4096):
+            pass
+    server.should_exit = True
+
+
+@contextmanager
+def _end_in_order() -> Iterator[None]:
+    """Keep the signals that uvicorn has handled, and raises again, from ending the process."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    numbers = (signal.SIGTERM, signal.SIGINT)
+    before = {number: signal.signal(number, lambda *_: None) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

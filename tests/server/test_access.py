@@ -1,0 +1,138 @@
+"""Who may use the service: tokens, roles, browsers, and pages of other origins."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from servers import Server, served
+
+from allocator.queue import tokens
+from allocator.queue.queue import Queue
+
+COUNTS = "/api/v1/counts"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A service of the small cluster."""
+    with served(tmp_path_factory.mktemp("access")) as server:
+        yield server
+
+
+def code(answer: httpx.Response) -> tuple[int, str]:
+    """Status and code of a refusal."""
+    return answer.status_code, answer.json()["error"]["code"]
+
+
+def test_reading_needs_a_token_and_health_does_not(server: Server) -> None:
+    """Without a token nothing but /healthz answers; with one the answer has its schema."""
+    with server.client() as nobody, server.client("viewer") as viewer:
+        assert nobody.get("/healthz").text == "ok\n"
+        assert code(nobody.get(COUNTS)) == (401, "no_token")
+        assert viewer.get(COUNTS).json()["schema_version"] == 1
+
+
+@pytest.mark.parametrize(
+    ("header", "expected"),
+    [
+        ("Bearer agt_wrong", (401, "wrong_token")),
+        ("Bearer", (401, "no_token")),
+        ("Basic YTpi", (401, "no_token")),
+        ("Bearer é", (401, "wrong_token")),
+    ],
+)
+def test_a_wrong_token_is_refused(server: Server, header: str, expected: tuple[int, str]) -> None:
+    """Unknown tokens and other schemes are refused."""
+    with server.client() as client:
+        answer = client.get(COUNTS, headers={"Authorization": header.encode()})
+        assert code(answer) == expected
+
+
+def test_a_revoked_and_an_expired_token_end_at_once(server: Server) -> None:
+    """A token that is revoked, or whose time is over, is a wrong one for the next request."""
+    with Queue(server.queue) as queue:
+        now = queue.clock()
+        with queue.store.write() as connection:
+            made, secret = tokens.add(connection, now, "short", "viewer")
+            _, old = tokens.add(connection, now - 100, "old", "viewer", expires_s=now - 50)
+        with server.client() as client:
+            headers = {"Authorization": f"Bearer {secret}"}
+            assert client.get(COUNTS, headers=headers).status_code == 200
+            with queue.store.write() as connection:
+                tokens.revoke(connection, now, made.id)
+            assert code(client.get(COUNTS, headers=headers)) == (401, "wrong_token")
+            headers = {"Authorization": f"Bearer {old}"}
+            assert code(client.get(COUNTS, headers=headers)) == (401, "wrong_token")
+
+
+def test_a_browser_logs_in_and_out(server: Server) -> None:
+    """The form starts a session; the cookie is hidden from scripts and other sites; logging out
+    needs the token of the form and ends the session."""
+    with server.client(headers={"Accept": "text/html"}) as browser:
+        first = browser.get("/")
+        assert (first.status_code, first.headers["location"]) == (303, "/login?next=/")
+        form = {"token": server.tokens["viewer"], "next": "/"}
+        wrong = browser.post("/login", data={**form, "token": "agt_wrong"})
+        assert wrong.status_code == 401
+        answer = browser.post("/login", data=form)
+        assert answer.status_code == 303
+        cookie = answer.headers["set-cookie"]
+        assert "HttpOnly" in cookie and "SameSite=strict" in cookie
+        assert server.tokens["viewer"] not in cookie
+        assert browser.get("/").status_code == 200
+        assert browser.post("/logout").status_code == 403
+        assert browser.get("/").status_code == 200
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Origin": "https://evil.example"},
+        {"Origin": "null"},
+        {"Sec-Fetch-Site": "cross-site"},
+    ],
+)
+def test_a_page_of_another_origin_is_refused(server: Server, headers: dict[str, str]) -> None:
+    """What another origin's page sends is refused even with a token."""
+    with server.client("operator") as client:
+        assert code(client.get(COUNTS, headers=headers)) == (403, "foreign_origin")
+
+
+def test_an_unknown_name_is_refused(server: Server) -> None:
+    """A name that somebody else leads to this machine is not the service's own."""
+    with server.client("operator") as client:
+        answer = client.get(COUNTS, headers={"host": "evil.example"})
+        assert code(answer) == (421, "unknown_name")
+        assert client.get(COUNTS, headers={"host": "localhost:1"}).status_code == 200
+
+
+def test_every_answer_has_the_headers_of_a_safe_page(server: Server) -> None:
+    """Also refusals forbid everything that is not the service's own."""
+    with server.client() as client:
+        for path in ("/healthz", COUNTS, "/nowhere"):
+            headers = client.get(path).headers
+            assert "default-src 'none'" in headers["content-security-policy"]
+            assert "unsafe" not in headers["content-security-policy"]
+            assert headers["x-content-type-options"] == "nosniff"
+            assert headers["cache-control"] == "no-store"
+            assert "access-control-allow-origin" not in headers
+
+
+def test_reading_can_be_open(tmp_path: Path) -> None:
+    """With --open-reading anybody reads as a viewer, and changes nothing."""
+    with served(tmp_path, "--open-reading") as server, server.client() as nobody:
+        assert nobody.get(COUNTS).status_code == 200
+        assert nobody.post("/logout").status_code == 401
+
+
+def test_the_log_has_no_secret(server: Server) -> None:
+    """The log names tokens by their number."""
+    with server.client("viewer") as client:
+        client.get(COUNTS, params={"token": server.tokens["operator"]})
+    text = "".join(server.log)
+    assert re.search(r'"token": \d', text)
+    assert not any(secret in text for secret in server.tokens.values())

@@ -1,0 +1,126 @@
+"""A real HTTP service of a queue in a process of its own, with a token of each role.
+
+with served(tmp_path, "serve") as server: server.client("viewer").get("/api/v1/counts")
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+from queues import cluster
+
+from allocator.domain.snapshot import Snapshot
+from allocator.queue import tokens
+from allocator.queue.queue import Queue
+
+ROOT = Path(__file__).resolve().parents[3]
+WAIT_S = 60.0
+ROLES = {  # name of a token: role, tenant
+    "viewer": ("viewer", ""),
+    "vision": ("member", "vision"),
+    "speech": ("member", "speech"),
+    "operator": ("operator", ""),
+}
+
+
+@dataclass
+class Server:
+    """A running service; `tokens` by name of ROLES, `log` the lines that it wrote."""
+
+    url: str
+    queue: Path
+    tokens: Mapping[str, str]
+    process: subprocess.Popen[str]
+    log: list[str] = field(default_factory=list)
+
+    def client(self, name: str | None = None, **more: Any) -> httpx.Client:
+        """Return a client with the token of the name; None: without one."""
+        headers = {} if name is None else {"Authorization": f"Bearer {self.tokens[name]}"}
+        client = httpx.Client(base_url=self.url, timeout=WAIT_S, **more)
+        client.headers.update(headers)
+        return client
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return the lines of the log as JSON."""
+        return [json.loads(line) for line in list(self.log)]
+
+
+def make_queue(folder: Path, source: Snapshot | None = None) -> tuple[Path, dict[str, str]]:
+    """Make a queue with the small cluster and a token of each role."""
+    path = folder / "queue.db"
+    made = {}
+    with (
+        Queue.create(path, source if source is not None else cluster()) as queue,
+        queue.store.write() as connection,
+    ):
+        for name, (role, tenant) in ROLES.items():
+            made[name] = tokens.add(connection, queue.clock(), name, role, tenant)[1]
+    return path, made
+
+
+@contextmanager
+def served(
+    folder: Path, *options: str, source: Snapshot | None = None, command: Sequence[str] = ("serve",)
+) -> Iterator[Server]:
+    """Serve a new queue until the end of the block."""
+    path, made = make_queue(folder, source)
+    with serving(path, made, *options, command=command) as server:
+        yield server
+
+
+@contextmanager
+def serving(
+    path: Path,
+    made: Mapping[str, str],
+    *options: str,
+    command: Sequence[str] = ("serve",),
+    listen: str = "--listen",
+) -> Iterator[Server]:
+    """Serve an existing queue until the end of the block."""
+    process = subprocess.Popen(
+        [
+            *(sys.executable, "-P", "-m", "allocator", *command, str(path)),
+            *(listen, "127.0.0.1:0", *options),
+        ],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        text=True,
+    )
+    server = Server("", path, made, process)
+    is_up = threading.Event()
+
+    def read() -> None:
+        assert process.stderr is not None
+        for line in process.stderr:
+            server.log.append(line)
+            if '"serving"' in line:
+                server.url = json.loads(line)["url"]
+                is_up.set()
+        is_up.set()
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    try:
+        is_up.wait(WAIT_S)
+        assert server.url, "".join(server.log)
+        yield server
+    finally:
+        process.terminate()
+        try:
+            process.wait(WAIT_S)
+        finally:
+            process.kill()
+            reader.join()
+            if process.stderr is not None:
+                process.stderr.close()
