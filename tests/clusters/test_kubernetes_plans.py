@@ -166,8 +166,8 @@ def test_job_sets_and_pytorch_jobs_start() -> None:
         one["name"]: one["template"]["spec"]["template"]["spec"]
         for one in gang["spec"]["replicatedJobs"]
     }
-    assert "affinity" in parts["workers"]
-    assert "affinity" not in parts["driver"]
+    assert parts["workers"]["nodeSelector"] == {"kubernetes.io/hostname": "n1"}
+    assert "nodeSelector" not in parts["driver"]
     assert torch["spec"]["runPolicy"]["suspend"] is False
     replicas = torch["spec"]["pytorchReplicaSpecs"]
     assert {name: one["replicas"] for name, one in replicas.items()} == {"Master": 1, "Worker": 2}

@@ -20,6 +20,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import kubernetes_validate
+from crd_schemas import find_core_faults, find_faults, immutable_fields
 
 from allocator.clusters.adapter import ClusterUnreachable
 from allocator.clusters.kubernetes.api import APPLY, RESOURCES, Refused, Request
@@ -53,8 +54,8 @@ def merge(old: Any, new: Any, key: str = "") -> Any:
             else:
                 merged[name] = merge(old.get(name), value, name)
         return merged
-    by = next((k for k in KEYED if _has_key(new, k)), None)
-    if isinstance(old, list) and isinstance(new, list) and by and key not in ATOMIC:
+    by = key_of(new, key)
+    if isinstance(old, list) and isinstance(new, list) and by:
         entries = {one.get(by): one for one in old}
         for one in new:
             entries[one[by]] = merge(entries.get(one[by]), one)
@@ -62,11 +63,12 @@ def merge(old: Any, new: Any, key: str = "") -> Any:
     return copy.deepcopy(new)
 
 
-def _has_key(value: Any, key: str) -> bool:
-    return (
-        isinstance(value, list)
-        and bool(value)
-        and all(isinstance(one, Mapping) and key in one for one in value)
+def key_of(value: Any, name: str) -> str | None:
+    """The key that tells the entries of a list of this name; None: it is replaced as a whole."""
+    if not isinstance(value, list) or not value or name in ATOMIC:
+        return None
+    return next(
+        (k for k in KEYED if all(isinstance(one, Mapping) and k in one for one in value)), None
     )
 
 
@@ -75,6 +77,9 @@ def leaves(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
     if isinstance(value, Mapping) and value:
         for name, one in value.items():
             yield from leaves(one, (*path, name))
+    elif isinstance(value, list) and path and (by := key_of(value, path[-1])):
+        for one in value:
+            yield from leaves(one, (*path, f"{by}={one[by]}"))
     elif path[:1] in (("spec",), ("status",)) or path[:2] in (
         ("metadata", "annotations"),
         ("metadata", "labels"),
@@ -85,7 +90,11 @@ def leaves(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
 def get(value: Any, *path: str) -> Any:
     """The field at a path, or None."""
     for name in path:
-        value = value.get(name) if isinstance(value, Mapping) else None
+        if isinstance(value, list):
+            by, _, wanted = name.partition("=")
+            value = next((one for one in value if str(one.get(by)) == wanted), None)
+        else:
+            value = value.get(name) if isinstance(value, Mapping) else None
     return value
 
 
@@ -267,6 +276,8 @@ class FakeServer:
         self._record(request, place)
         body = copy.deepcopy(dict(request.body or {}))
         if request.method == "DELETE":
+            if faults := find_core_faults("DeleteOptions", body):
+                raise Refused(400, f"DeleteOptions: {faults}")
             return self._delete(place, body)
         if request.method != "PATCH":
             raise Refused(405, f"the fake server knows no {request.method}")
@@ -281,6 +292,8 @@ class FakeServer:
     def _apply(self, place: Place, body: Object, query: Mapping[str, str]) -> Object:
         key = (place.kind, place.namespace, place.name)
         found = self.objects.get(key)
+        if place.kind not in BUILT_IN and (faults := find_faults(body)):
+            raise Refused(422, f"{place.kind} is invalid: {faults}")
         manager = query["fieldManager"]
         uid = get(body, "metadata", "uid")
         if found is None and (place.subresource or uid):
@@ -299,7 +312,8 @@ class FakeServer:
         base = copy.deepcopy(found) if found is not None else {}
         for path in owned.get(manager, set()) - new - others:
             holder = get(base, *path[:-1])
-            if isinstance(holder, dict):
+            is_key = "=" in path[-2] and path[-2].startswith(f"{path[-1]}=")
+            if isinstance(holder, dict) and not is_key:
                 holder.pop(path[-1], None)
                 self._prune(base, path[:-1])
         answer = self._store(place, found, merge(base, body))
@@ -328,6 +342,11 @@ class FakeServer:
                 raise Refused(422, f"{place.kind} is invalid: {error.message}") from error
         if place.kind == "Job":
             self._check_job(old, new)
+        if place.kind == "JobSet":
+            self._check_job_set(old, new)
+        for path in immutable_fields(new["apiVersion"], place.kind) if old is not None else ():
+            if get(old, *path) != get(new, *path):
+                raise Refused(422, f"{'.'.join(path)}: field is immutable")
         if old is not None and old == new:
             return copy.deepcopy(old)
         if place.namespace:
@@ -361,6 +380,23 @@ class FakeServer:
         started = get(old, "status", "startTime"), get(new, "status", "startTime")
         if started[0] and not started[1] and not after.get("suspend"):
             raise Refused(422, "status.startTime: cannot be removed of a Job that runs")
+
+    def _check_job_set(self, old: Object | None, new: Object) -> None:
+        """Refuse what the webhook of JobSet refuses: while it is suspended, before or after,
+        labels, annotations, selector, tolerations and gates of pods may change, and nothing else.
+        """
+        if old is None:
+            return
+        is_suspended = old["spec"].get("suspend") or new["spec"].get("suspend")
+        before, after = (copy.deepcopy(one["spec"]["replicatedJobs"]) for one in (old, new))
+        for one in (*before, *after) if is_suspended else ():
+            template = one["template"]["spec"]["template"]
+            for name in ("labels", "annotations"):
+                template.setdefault("metadata", {}).pop(name, None)
+            for name in ("nodeSelector", "tolerations", "schedulingGates"):
+                template["spec"].pop(name, None)
+        if before != after:
+            raise Refused(422, "spec.replicatedJobs: field is immutable")
 
     def _delete(self, place: Place, options: Object) -> Object:
         found = self._find(place)

@@ -14,8 +14,10 @@ from allocator.clusters.kubernetes.constraints import (
     pinned_affinity,
     unpinned_terms,
 )
-from allocator.clusters.kubernetes.jobs import KINDS, PINNED, FoundJob, PodSet
+from allocator.clusters.kubernetes.jobs import KINDS, PINNED, PINNED_LABEL, FoundJob, PodSet
 from allocator.clusters.kubernetes.objects import HOSTNAME, PREFIX, Object, field, timestamp
+
+LONGEST_MESSAGE = 32768  # of an answer that Kueue takes
 
 
 def _affinity(job: FoundJob, one: PodSet, hostnames: Sequence[str]) -> dict[str, Any]:
@@ -46,13 +48,11 @@ def _job_spec(job: FoundJob, hostnames: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def _job_set_spec(job: FoundJob, hostnames: Sequence[str]) -> dict[str, Any]:
-    parts = [
-        {"name": one.name, "template": {"spec": _template(job, one, hostnames)}}
-        for one in job.pod_sets
-        if one.gpus and _template(job, one, hostnames)
-    ]
-    return {"replicatedJobs": parts} if parts else {}
+def _job_set_spec(job: FoundJob, selector: Mapping[str, str]) -> dict[str, Any]:
+    """Return the part of a JobSet that places its pods: of that only node selectors can change."""
+    pod = {"template": {"spec": {"nodeSelector": dict(selector)}}}
+    parts = [{"name": one.name, "template": {"spec": pod}} for one in job.pod_sets if one.gpus]
+    return {"replicatedJobs": parts} if selector else {}
 
 
 def _pytorch_spec(job: FoundJob, hostnames: Sequence[str]) -> dict[str, Any]:
@@ -65,7 +65,7 @@ def _pytorch_spec(job: FoundJob, hostnames: Sequence[str]) -> dict[str, Any]:
     }
 
 
-_SPECS = {"Job": _job_spec, "JobSet": _job_set_spec, "PyTorchJob": _pytorch_spec}
+_SPECS = {"Job": _job_spec, "PyTorchJob": _pytorch_spec}
 
 
 def _merge(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
@@ -84,7 +84,12 @@ def _identity(api_version: str, kind: str, metadata: Object) -> dict[str, Any]:
 
 
 def job_document(
-    job: FoundJob, is_suspended: bool, hostnames: Iterable[str], *, is_paused: bool | None = None
+    job: FoundJob,
+    is_suspended: bool,
+    hostnames: Iterable[str],
+    *,
+    selector: Mapping[str, str] = {},
+    is_paused: bool | None = None,
 ) -> dict[str, Any]:
     """Return the document that makes a job be as it is given.
 
@@ -96,6 +101,8 @@ def job_document(
         It shall be suspended.
     hostnames : iterable of str
         Values of kubernetes.io/hostname of its nodes; empty: any node.
+    selector : mapping of str to str
+        Labels of its nodes, for a JobSet.
     is_paused : bool, optional
         It waits until the allocator starts it; default: as is_suspended.
     """
@@ -110,11 +117,14 @@ def job_document(
     marks = {PREFIX + "managed": "true", PREFIX + "paused": "true" if paused else "false"}
     if names:
         marks[PREFIX + PINNED] = " ".join(names)
+    for label, value in selector.items():
+        marks[PREFIX + PINNED_LABEL] = f"{label}={value}"
     document["metadata"]["annotations"] = marks
     suspend: Any = is_suspended
     for name in reversed(about.suspend):
         suspend = {name: suspend}
-    return _merge(_merge(document, suspend), {"spec": _SPECS[job.kind](job, names)})
+    spec = _job_set_spec(job, selector) if job.kind == "JobSet" else _SPECS[job.kind](job, names)
+    return _merge(_merge(document, suspend), {"spec": spec})
 
 
 def workload_activity(workload: Object, is_active: bool) -> dict[str, Any]:
@@ -154,7 +164,7 @@ def check_answer(
     answer: dict[str, Any] = {
         "name": check,
         "state": state,
-        "message": message,
+        "message": message[:LONGEST_MESSAGE],
         "lastTransitionTime": timestamp(now_s),
     }
     if state == "Ready" and len(hostnames) == 1:

@@ -20,6 +20,7 @@ from allocator.clusters.kubernetes.objects import (
 from allocator.clusters.kubernetes.pods import gpus_of_pod
 
 PINNED = "pinned-nodes"  # annotation: hostnames that the allocator put into the affinity
+PINNED_LABEL = "pinned-label"  # annotation: LABEL=VALUE that it put into the node selector
 
 
 @dataclass(frozen=True)
@@ -111,7 +112,15 @@ def _sets_of_job_set(job: Object) -> Iterator[PodSet]:
     for one in job["spec"].get("replicatedJobs") or ():
         inner = field(one, "template", "spec") or {}
         pods = int(one.get("replicas", 1)) * int(inner.get("parallelism") or 1)
-        yield _pod_set(str(one["name"]), pods, inner.get("template"))
+        found = _pod_set(str(one["name"]), pods, inner.get("template"))
+        yield replace(found, pod=_without_label(found.pod, annotation(job, PINNED_LABEL)))
+
+
+def _without_label(pod: Object, pinned: str | None) -> Object:
+    """Return the spec of a pod without the label of nodes that the allocator itself asked for."""
+    selector = field(pod, "nodeSelector") or {}
+    left = {name: value for name, value in selector.items() if f"{name}={value}" != pinned}
+    return pod if left == selector else {**pod, "nodeSelector": left}
 
 
 def _sets_of_pytorch_job(job: Object) -> Iterator[PodSet]:

@@ -37,6 +37,13 @@ LEVELS = {  # columns of nodes.csv, the nearest first, and the labels that say t
     "block": ("topology.kubernetes.io/block", "cloud.provider.com/topology-block"),
     "zone": ("topology.kubernetes.io/zone",),
 }
+# labels by which a node selector can name nodes
+PLACES = (
+    HOSTNAME,
+    PREFIX + "pool",
+    *PRODUCT_LABELS,
+    *(label for labels in LEVELS.values() for label in labels),
+)
 GIGABYTE = 1e9
 MIB = 2.0**20
 

@@ -12,7 +12,7 @@ from allocator.clusters.adapter import ClusterView
 from allocator.clusters.kubernetes.details import describe_job
 from allocator.clusters.kubernetes.jobs import FoundJob, find_jobs
 from allocator.clusters.kubernetes.kueue import Kueue
-from allocator.clusters.kubernetes.nodes import GIGABYTE, LEVELS, GpuNode, read_nodes
+from allocator.clusters.kubernetes.nodes import GIGABYTE, LEVELS, PLACES, GpuNode, read_nodes
 from allocator.clusters.kubernetes.objects import (
     PREFIX,
     Object,
@@ -114,6 +114,10 @@ def observe(objects: Objects, now_s: float) -> ClusterView:
         "jobs": details,
         "hostnames": {node.name: node.hostname for node in nodes},
         "pools": {pool: [node.name for node in members] for pool, members in pools.nodes.items()},
+        "places": {
+            node.name: {label: node.labels[label] for label in PLACES if label in node.labels}
+            for node in nodes
+        },
         "checks": kueue.checks(CONTROLLER),
     }
     return ClusterView(tables, config, tuple(notes), known)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from allocator.clusters.kubernetes.jobs import FoundJob, resize
+from allocator.clusters.kubernetes.jobs import FoundJob, PodSet, resize
 from allocator.clusters.kubernetes.objects import annotation, field, unix_seconds
 
 KUEUE_MIN_PARALLELISM = "kueue.x-k8s.io/job-min-parallelism"
@@ -77,8 +77,9 @@ def read_annotations(job: FoundJob) -> tuple[dict[str, Any], list[str]]:
 def sizes_of(job: FoundJob, said: Mapping[str, Any]) -> list[int]:
     """Return the sizes that a job may have; without a word of its owner, only the one of its spec.
 
-    Owners name a range (min-gpus, max-gpus, or the annotation of Kueue for partial admission) or
-    the sizes themselves. Only sizes that whole pods make are possible.
+    Owners name a range (min-gpus, max-gpus, the annotation of Kueue for partial admission, or the
+    elastic policy of a PyTorchJob) or the sizes themselves. Only sizes that whole pods make are
+    possible.
     """
     elastic = next((one for one in job.pod_sets if one.is_elastic and one.gpus), None)
     if elastic is None:
@@ -86,10 +87,9 @@ def sizes_of(job: FoundJob, said: Mapping[str, Any]) -> list[int]:
     if "sizes" in said:
         wanted = said["sizes"]
     else:
-        fewest = field(job.source, "metadata", "annotations", KUEUE_MIN_PARALLELISM)
-        smallest = (elastic.pods - int(fewest)) * elastic.gpus if _is_count(fewest) else 0
-        low = said.get("min-gpus", job.gpus - max(0, smallest))
-        high = max(low, said.get("max-gpus", job.gpus))
+        fewest, most = _range_of_pods(job, elastic)
+        low = said.get("min-gpus", job.gpus - (elastic.pods - fewest) * elastic.gpus)
+        high = max(low, said.get("max-gpus", job.gpus + (most - elastic.pods) * elastic.gpus))
         wanted = range(low, high + 1)
     possible = sorted({n for n in wanted if resize(job, n) is not None} | {job.gpus})
     if len(possible) <= MOST_SIZES:
@@ -98,5 +98,12 @@ def sizes_of(job: FoundJob, said: Mapping[str, Any]) -> list[int]:
     return sorted((doubled & set(possible)) | {possible[0], possible[-1], job.gpus})
 
 
-def _is_count(text: object) -> bool:
-    return isinstance(text, str) and text.isdigit() and int(text) > 0
+def _range_of_pods(job: FoundJob, elastic: PodSet) -> tuple[int, int]:
+    """Return the fewest and the most pods that the owner names in words of others."""
+    annotated = field(job.source, "metadata", "annotations", KUEUE_MIN_PARALLELISM)
+    policy = field(job.source, "spec", "elasticPolicy")
+    named = [annotated, field(policy, "minReplicas"), field(policy, "maxReplicas")]
+    fewest, smallest, largest = (
+        int(str(one)) if str(one).isdigit() and int(str(one)) > 0 else elastic.pods for one in named
+    )
+    return min(fewest, smallest, elastic.pods), max(largest, elastic.pods)

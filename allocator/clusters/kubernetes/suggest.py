@@ -100,6 +100,8 @@ def _changes_of_job(planned: PlannedJob, details: Mapping[str, Any]) -> list[Cha
     if target is None:
         return [Change(START, None, (*comment, "no number of pods makes this size: not changed"))]
     hostnames, note = _choose_hostnames(planned, target, details)
+    selector, remark = _choose_selector(planned, target, details)
+    note += remark
     if workload is not None:
         return _with_kueue(planned, target, workload, hostnames, details, (*comment, *note))
     changes = []
@@ -108,10 +110,15 @@ def _changes_of_job(planned: PlannedJob, details: Mapping[str, Any]) -> list[Cha
         stop = job_document(job, True, job.pinned, is_paused=True)
         changes.append(Change(STOP, stop, comment, after=(_wait_for_pods(job),)))
     if planned.gpus:
-        start = job_document(target, False, hostnames)
-        has_started = is_unsuspended or field(job.source, "status", "startTime") is not None
-        reset = (_reset_start(job),) if has_started and job.kind == "Job" else ()
-        changes.append(Change(START, start, (*comment, *note), before=reset))
+        start = job_document(target, False, hostnames, selector=selector)
+        has_started = (
+            is_unsuspended
+            or field(job.source, "status", "startTime") is not None
+            or bool(job.kind == "JobSet" and job.pinned)
+        )
+        reset = {"Job": _reset_start, "JobSet": _remove_jobs}.get(job.kind)
+        before = (reset(job),) if has_started and reset else ()
+        changes.append(Change(START, start, (*comment, *note), before=before))
     return changes
 
 
@@ -187,6 +194,30 @@ def _choose_hostnames(
     return pool, ("its pods do not fit the nodes of the plan: any node of the pool will do",)
 
 
+def _choose_selector(
+    planned: PlannedJob, job: FoundJob, details: Mapping[str, Any]
+) -> tuple[dict[str, str], tuple[str, ...]]:
+    """Return the label that names the nodes of a JobSet, and a note if it names further nodes.
+
+    The node selector of a JobSet can change, and its affinity cannot. One label names one node, or
+    all nodes that have its value: the label with the fewest nodes is taken.
+    """
+    if job.kind != "JobSet" or not planned.gpus:
+        return {}, ()
+    places = details["places"]
+    wanted = set(planned.nodes) or set(details["pools"].get(planned.pool, ()))
+    common = set.intersection(*(set(places[name].items()) for name in wanted)) if wanted else set()
+    holders = {
+        pair: {name for name, labels in places.items() if pair in labels.items()} for pair in common
+    }
+    if not holders:
+        return {}, ("no label is common to its nodes: any node will do",)
+    label, value = min(holders, key=lambda pair: (len(holders[pair]), pair))
+    if holders[label, value] == wanted:
+        return {label: value}, ()
+    return {label: value}, (f"a JobSet names nodes by one label: any node with {label}={value}",)
+
+
 def _summary(planned: PlannedJob) -> str:
     def holds(gpus: int, pool: str | None) -> str:
         return f"{gpus} GPUs of {pool}" if gpus else "nothing"
@@ -230,6 +261,16 @@ def _reset_start(job: FoundJob) -> str:
         "-p",
         patch,
     )
+
+
+def _remove_jobs(job: FoundJob) -> str:
+    """Return the command without which the Jobs of a JobSet keep the node selector they had.
+
+    A JobSet that is resumed adds labels to its Jobs, and takes none away; Jobs that are missing are
+    made anew.
+    """
+    label = f"{LABELS[job.kind]}={job.name}"
+    return _command("delete", "job", "-n", job.namespace, "-l", label, "--cascade=foreground")
 
 
 def _command(*words: str) -> str:
