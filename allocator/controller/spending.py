@@ -52,13 +52,26 @@ def apply_longrun_budgets(
         The snapshot and the problem with prices and limits, and the books to write with the round.
         Without such budgets, the snapshot and the problem are unchanged and the books are None.
     """
+    if not books.budgets(problem):
+        return snapshot, problem, None
+    with store.read() as connection:
+        return _add_terms(connection, snapshot, problem)
+
+
+def add_longrun_terms(connection: Connection, snapshot: Snapshot, problem: Problem) -> Snapshot:
+    """Return a snapshot with the prices and limits that long-run budgets would set now."""
+    return _add_terms(connection, snapshot, problem)[0]
+
+
+def _add_terms(
+    connection: Connection, snapshot: Snapshot, problem: Problem
+) -> tuple[Snapshot, Problem, str | None]:
     asked = books.budgets(problem)
     if not asked:
         return snapshot, problem, None
-    with store.read() as connection:
-        found = _read_books(connection)
-        since_s = found.get("at_s")
-        spent = {} if since_s is None else measure_costs(connection, problem, since_s)
+    found = _read_books(connection)
+    since_s = found.get("at_s")
+    spent = {} if since_s is None else measure_costs(connection, problem, since_s)
     now = books.update_books(books.from_json(found), problem, spent)
     changed = books.apply_books(problem, now)
     snapshot_with_terms = books.snapshot_with_terms(snapshot, changed)

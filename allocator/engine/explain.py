@@ -192,6 +192,7 @@ def explain(
     solver: str = "auto",
     limits: SolveLimits | None = None,
     tries: int | None = None,
+    seconds: float = math.inf,
 ) -> Explanation:
     """Explain what one job gets, and search for changes that would give it more.
 
@@ -206,6 +207,8 @@ def explain(
     tries : int, optional
         Largest number of decisions of the search. The default is smaller for rounds with more
         options, where each decision takes longer.
+    seconds : float
+        Seconds after which the search makes no further decision.
 
     Raises
     ------
@@ -251,7 +254,7 @@ def explain(
     if got["reason"] is None:
         return about
     served = _serve_by_rule(decision, j, command)
-    trials = Trials(snapshot, command, j, decision)
+    trials = Trials(snapshot, command, j, decision, seconds)
     most = default_tries(decision) if tries is None else tries
     standing = _job_context(decision, j, got["reason"], usage_cost, served)
     advice = find_changes(trials, job_id, list_searches(standing, command), most)

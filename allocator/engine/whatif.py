@@ -25,7 +25,7 @@ import numpy as np
 
 from allocator.audit import Audit, audit
 from allocator.domain.allocation import Allocation
-from allocator.domain.problem import Ints, Placements, Problem, State
+from allocator.domain.problem import Floats, Ints, Placements, Problem, State
 from allocator.engine.advice.trials import JobOutcome
 from allocator.engine.decision import Decision
 from allocator.engine.reasons import Prices
@@ -208,7 +208,7 @@ def compare(before: Decision, after: Decision, places: Collection[str] = ()) -> 
         scale,
         value,
         max(0.0, own.proof[0] - own.value),
-        (_work_h(before), _work_h(after)),
+        (float(measure_work_h(before).sum()), float(measure_work_h(after).sum())),
         (float(before.witness.cost.sum()), float(after.witness.cost.sum())),
         (int(before.allocation.held.sum()), int(after.allocation.held.sum())),
         (int((before.allocation.gpus > 0).sum()), int((after.allocation.gpus > 0).sum())),
@@ -292,8 +292,8 @@ def _carry_places(here: Problem, places: Placements, to: Problem, jobs: Ints) ->
     return Placements(job[known], node[known], places.gpus[known], places.gpu[known])
 
 
-def _work_h(decision: Decision) -> float:
-    """Return the hours of work that the plan does in its round, over all jobs."""
+def measure_work_h(decision: Decision) -> Floats:
+    """Return the hours of work that the plan does in its round, by job, (J,)."""
     p = decision.round.problem
     plain = dataclasses.replace(
         p,
@@ -305,7 +305,7 @@ def _work_h(decision: Decision) -> float:
         tenants=dataclasses.replace(p.tenants, dollar_price=np.zeros(len(p.tenants))),
     )
     audited: Audit = audit(plain, decision.allocation, decision.round.repairs)
-    return audited.objective_value * p.interval_s / HOUR
+    return audited.value * p.interval_s / HOUR
 
 
 def _job_changes(before: Decision, after: Decision) -> Iterator[JobChange]:

@@ -68,7 +68,7 @@ _WANTS = (
 _LIGHT = [c for c in rounds.c if c.name not in ("snapshot", "plan")]
 
 
-def _last_number(connection: Connection) -> int:
+def count_rounds(connection: Connection) -> int:
     """Return the number of the last round, 0 before the first one."""
     return int(connection.execute(_NUMBER).scalar_one())
 
@@ -94,7 +94,7 @@ def append(
         If the token is not the current one.
     """
     lease.check(connection, token)
-    number = _last_number(connection) + 1
+    number = count_rounds(connection) + 1
     values = {f.name: getattr(entry, f.name) for f in fields(entry)} | {
         "number": number,
         "token": token,
@@ -174,6 +174,13 @@ def history(connection: Connection, *, limit: int | None = None) -> list[Journal
     return [_build_round(row) for row in reversed(rows)]
 
 
+def read_light(connection: Connection, first: int, last: int) -> list[JournalRound]:
+    """Return the rounds from one number to another, without snapshots and plans."""
+    chosen = rounds.c.number.between(first, last)
+    query = sa.select(*_LIGHT).where(chosen).order_by(rounds.c.number)
+    return [_build_round(row) for row in connection.execute(query)]
+
+
 def _build_round(row: Any) -> JournalRound:
     values = dict(row._mapping)
     for name in ("snapshot", "plan"):
@@ -190,7 +197,7 @@ def prune(connection: Connection, token: int, keep: int) -> int:
     lease.check(connection, token)
     done = connection.execute(
         sa.update(rounds)
-        .where(rounds.c.number <= _last_number(connection) - keep, rounds.c.snapshot.is_not(None))
+        .where(rounds.c.number <= count_rounds(connection) - keep, rounds.c.snapshot.is_not(None))
         .values(snapshot=None, plan=None)
     )
     return int(done.rowcount)

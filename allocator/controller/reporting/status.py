@@ -34,21 +34,9 @@ def status(queue: Queue) -> dict[str, Any]:
             if n["state"] != "up"
         ]
         money, shared = spending.report(connection), read_secondaries(connection)
-    lease_owner = held is not None and bool(held.holder)
     return {
         "now_s": now,
-        "controller": {
-            "state": (
-                "none"
-                if held is None or not lease_owner
-                else "in charge"
-                if now < held.expires_s
-                else "silent"
-            ),
-            "holder": held.holder if held is not None else "",
-            "token": held.token if held else 0,
-            "expires_s": held.expires_s if held is not None and lease_owner else None,
-        },
+        "controller": describe_controller(held, now),
         "jobs": states,
         "pools": {p: {"gpus": n, "used": used[p]} for p, n in gpus.items()},
         "nodes_not_up": busy,
@@ -79,6 +67,21 @@ def status(queue: Queue) -> dict[str, Any]:
             {n: r[n] for n in ("model", "gpu_type", "gpus", "work_per_s")} for r in rates
         ],
         "longrun": money,
+    }
+
+
+def describe_controller(held: lease.Lease | None, now_s: float) -> dict[str, Any]:
+    """Return which controller leads by its lease, as JSON values."""
+    if held is None or not held.holder:
+        state, expires_s = "none", None
+    else:
+        state = "in charge" if now_s < held.expires_s else "silent"
+        expires_s = held.expires_s
+    return {
+        "state": state,
+        "holder": "" if held is None else held.holder,
+        "token": 0 if held is None else held.token,
+        "expires_s": expires_s,
     }
 
 

@@ -71,7 +71,9 @@ class _Tries:
 
         The last values that helped are kept as `best`.
         """
-        if not self._trials.has_tried(values) and self._trials.decisions >= self._end:
+        if not self._trials.has_tried(values) and (
+            self._trials.decisions >= self._end or self._trials.is_out_of_time()
+        ):
             raise _OutOfTries
         share = self._trials.share(values)
         if share is not None:
@@ -93,7 +95,7 @@ def find_changes(
     for number, search in enumerate(todo):
         if search.kind in found:
             continue
-        if left <= 0:
+        if left <= 0 or trials.is_out_of_time():
             untried[search.kind] = None
             continue
         most_now = max(min(left, 2), min((left + 1) // 2, FIRST), left // (len(todo) - number))

@@ -57,14 +57,22 @@ def summary(
     """
     code = got["reason"]
     if code is None:
-        return f"{_describe_allocation(got)}: {_describe_best_case(got)}."
-    sentences = [
-        f"{_describe_allocation(got)}: {_describe_reason(got, policy, budget)}.",
-        _describe_change(code, changes),
-    ]
+        return describe_outcome(got, policy, budget)
+    sentences = [describe_outcome(got, policy, budget), _describe_change(code, changes)]
     if not got["pool"]:
         sentences.append(f"Expected start: {_describe_start(start)}.")
     return " ".join(filter(None, sentences))
+
+
+def describe_outcome(got: Mapping[str, Any], policy: str, budget: float) -> str:
+    """Return in one sentence what a plan gives a job, and why not more.
+
+    The parameters are those of `summary`.
+    """
+    why = (
+        _describe_best_case(got) if got["reason"] is None else _describe_reason(got, policy, budget)
+    )
+    return f"{_describe_allocation(got)}: {why}."
 
 
 def _describe_allocation(got: Mapping[str, Any]) -> str:

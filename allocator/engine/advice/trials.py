@@ -7,6 +7,8 @@ nothing.
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -94,10 +96,19 @@ class JobOutcome:
 class Trials:
     """Trials for one job of a snapshot.
 
-    `decisions` counts them; each set of values is decided only once.
+    `decisions` counts them; each set of values is decided only once. After `seconds` there are no
+    more.
     """
 
-    def __init__(self, snapshot: Snapshot, command: SolveCommand, j: int, now: Decision) -> None:
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        command: SolveCommand,
+        j: int,
+        now: Decision,
+        seconds: float = math.inf,
+    ) -> None:
+        self._end_s = time.monotonic() + seconds
         self.snapshot, self.command, self.decisions, self.late = snapshot, command, 0, 0
         self._j, self._share = j, JobOutcome.of(now, j)
         self._known: dict[tuple[tuple[str, str], ...], JobOutcome | None] = {}
@@ -113,6 +124,10 @@ class Trials:
     def has_tried(self, values: Mapping[str, str]) -> bool:
         """Return whether these values have been decided."""
         return tuple(sorted(values.items())) in self._known
+
+    def is_out_of_time(self) -> bool:
+        """Return whether the time for trials is over."""
+        return time.monotonic() >= self._end_s
 
     def before(self, place: str) -> str:
         """Return the text of a cell, or of its default."""

@@ -165,13 +165,15 @@ def is_storable(name: str) -> bool:
     return "\0" not in name and not any("\ud800" <= c <= "\udfff" for c in name)
 
 
-def unknown_job_error(connection: Connection, job_id: str) -> UsageError:
-    """Return the error for a name that is no job, with the most similar name that is one."""
-    known = (
-        connection.execute(sa.select(jobs.c.job_id).order_by(jobs.c.seq.desc()).limit(MOST_NAMES))
-        .scalars()
-        .all()
-    )
+def unknown_job_error(connection: Connection, job_id: str, tenant: str | None = None) -> UsageError:
+    """Return the error for a name that is no job, with the most similar name that is one.
+
+    With a tenant, only names of its jobs are told.
+    """
+    query = sa.select(jobs.c.job_id).order_by(jobs.c.seq.desc()).limit(MOST_NAMES)
+    if tenant is not None:
+        query = query.where(jobs.c.tenant == tenant)
+    known = connection.execute(query).scalars().all()
     return UsageError(f"the queue has no job {quote(job_id)}{did_you_mean(job_id, known)}")
 
 

@@ -1,0 +1,148 @@
+"""What jobs and tenants have cost so far: GPU-hours and US dollars, also by day.
+
+A job pays for the GPUs that it holds, from the order of an allocation to its recorded end, at the
+present price of the pool. GPUs of two colocated jobs are paid by the one that holds them. Reserved
+pools count at their price too: this is what a team used, not what a bill says (see
+allocator/controller/spending.py for the books of long-run budgets).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from sqlalchemy import Connection
+
+from allocator.queue.database.bulk import query, query_of
+from allocator.queue.holdings import Turns, split_by_holder
+
+HOUR, DAY = 3600.0, 86_400.0
+NOBODY = "default"  # tenant of jobs that name no tenant
+_COLUMNS = (
+    "SELECT a.job_id, a.generation, j.tenant, a.gpus, a.ordered_s, a.ended_s,"
+    " p.price_per_gpu_hour FROM allocations a JOIN jobs j ON j.job_id = a.job_id"
+    " LEFT JOIN pools p ON p.pool = a.pool WHERE "
+)
+_OPEN_SINCE = f"{_COLUMNS} (a.ended_s IS NULL OR a.ended_s > ?)"
+_OF_JOBS = f"{_COLUMNS} a.job_id IN ({{names}})"
+_TURNS = "SELECT job_id, generation, at_s, host FROM turns WHERE job_id IN ({names}) ORDER BY id"
+_TURNED = (
+    "SELECT t.job_id, t.generation, t.at_s, t.host FROM turns t JOIN allocations a"
+    " ON a.job_id = t.job_id AND a.generation = t.generation"
+    " WHERE a.ended_s IS NULL OR a.ended_s > ? ORDER BY t.id"
+)
+
+
+class Cost(NamedTuple):
+    """GPU-hours, and US dollars."""
+
+    gpu_hours: float = 0.0
+    dollars: float = 0.0
+
+    def plus(self, other: Cost) -> Cost:
+        """Return the sum."""
+        return Cost(self.gpu_hours + other.gpu_hours, self.dollars + other.dollars)
+
+
+@dataclass(frozen=True)
+class DailyCost:
+    """What a tenant used on one day, YYYY-MM-DD in UTC."""
+
+    day: str
+    tenant: str
+    gpu_hours: float
+    dollars: float
+
+
+class _PaidSpan(NamedTuple):
+    """A job that held GPUs from begin_s to end_s, in unix seconds."""
+
+    job_id: str
+    tenant: str
+    begin_s: float
+    end_s: float
+    gpus: int
+    price: float
+
+    def cost(self, begin_s: float = -math.inf, end_s: float = math.inf) -> Cost:
+        """Return what it cost within a time."""
+        held_h = max(0.0, min(self.end_s, end_s) - max(self.begin_s, begin_s)) / HOUR
+        return Cost(held_h * self.gpus, held_h * self.gpus * self.price)
+
+
+def read_job_costs(connection: Connection, job_ids: Sequence[str], now_s: float) -> dict[str, Cost]:
+    """Return what each of these jobs cost so far; jobs that never held GPUs are left out."""
+    rows = query_of(connection, _OF_JOBS, job_ids)
+    turns = _group_turns(query_of(connection, _TURNS, job_ids)) if rows else {}
+    out: dict[str, Cost] = {}
+    for span in _paid_spans(rows, turns, now_s):
+        out[span.job_id] = out.get(span.job_id, Cost()).plus(span.cost())
+    return out
+
+
+def read_daily_costs(
+    connection: Connection, now_s: float, days: int, tenant: str | None = None
+) -> list[DailyCost]:
+    """Return what tenants used on each of the last days, the oldest first, then by tenant.
+
+    Parameters
+    ----------
+    now_s : float
+        The present, unix seconds. The last day is today.
+    days : int
+        Number of days.
+    tenant : str, optional
+        Only this tenant.
+    """
+    begin_s = (math.floor(now_s / DAY) - days + 1) * DAY
+    rows = query(connection, _OPEN_SINCE, begin_s)
+    turns = _group_turns(query(connection, _TURNED, begin_s)) if rows else {}
+    found: dict[tuple[int, str], Cost] = defaultdict(Cost)
+    for span in _paid_spans(rows, turns, now_s):
+        if tenant not in (None, span.tenant):
+            continue
+        first, last = (math.floor(at / DAY) for at in (max(span.begin_s, begin_s), span.end_s))
+        for day in range(first, last + 1):
+            key = day, span.tenant
+            found[key] = found[key].plus(span.cost(day * DAY, (day + 1) * DAY))
+    return [
+        DailyCost(_format_day(day), name, *cost)
+        for (day, name), cost in sorted(found.items())
+        if cost.gpu_hours > 0
+    ]
+
+
+def list_days(now_s: float, days: int) -> list[str]:
+    """Return the last days as read_daily_costs names them, the oldest first."""
+    today = math.floor(now_s / DAY)
+    return [_format_day(today - back) for back in reversed(range(days))]
+
+
+def _format_day(day: int) -> str:
+    return datetime.fromtimestamp(day * DAY, UTC).strftime("%Y-%m-%d")
+
+
+def _group_turns(rows: Sequence[tuple[str, int, float, str]]) -> Turns:
+    out: dict[tuple[str, int], list[tuple[float, str]]] = defaultdict(list)
+    for job_id, generation, at_s, primary in rows:
+        out[job_id, generation].append((at_s, primary))
+    return out
+
+
+def _paid_spans(
+    rows: Sequence[tuple[str, int, str, int, float, float | None, float | None]],
+    turns: Turns,
+    now_s: float,
+) -> Iterator[_PaidSpan]:
+    for job_id, generation, tenant, gpus, ordered_s, ended_s, price in rows:
+        changes = turns.get((job_id, generation), ())
+        for begin_s, end_s, primary in split_by_holder(ordered_s, ended_s, changes):
+            if not primary:
+                until_s = now_s if end_s is None else end_s
+                yield _PaidSpan(
+                    job_id, tenant or NOBODY, begin_s, max(begin_s, until_s), gpus, price or 0.0
+                )

@@ -1,0 +1,116 @@
+"""The GPUs of the cluster: pools, nodes, and which job has which of them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+
+from sqlalchemy import Connection
+
+from allocator.queue import cluster_tables
+from allocator.queue.database.bulk import query
+from allocator.queue.database.schema import OPEN
+from allocator.queue.node_space import Part, parse_parts
+from allocator.queue.nodes import read_nodes
+from allocator.server.views.jobs import DEFAULT
+
+OTHERS = "another tenant's job"  # the name of jobs that may not be seen
+_HOLDERS = (
+    "SELECT a.job_id, j.tenant, a.pool, a.gpus, a.nodes FROM allocations a"
+    f" JOIN jobs j ON j.job_id = a.job_id WHERE a.phase IN {OPEN} AND a.host = '' ORDER BY j.seq"
+)
+
+
+@dataclass(frozen=True)
+class Holder:
+    """A job that holds GPUs of a pool; without nodes where they are not known."""
+
+    job_id: str
+    tenant: str
+    gpus: int
+    nodes: tuple[Part, ...]
+
+
+@dataclass(frozen=True)
+class NodeState:
+    """A node: its GPUs, GPUs in use, state (up, drain, down), and labels by level."""
+
+    node: str
+    gpus: int
+    used: int
+    state: str
+    labels: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class PoolState:
+    """A pool: its GPUs that may be used, GPUs in use, price, nodes and holders."""
+
+    pool: str
+    gpu_type: str
+    market: str
+    gpus: int
+    used: int
+    gpus_per_node: int
+    price_per_gpu_hour: float
+    nodes: tuple[NodeState, ...]
+    holders: tuple[Holder, ...]
+
+    @property
+    def dollars_per_hour(self) -> float:
+        """What its GPUs in use cost."""
+        return self.used * self.price_per_gpu_hour
+
+
+def read_pools(connection: Connection, *, tenant: str | None = None) -> tuple[PoolState, ...]:
+    """Return the pools with their nodes and the jobs on them.
+
+    With a tenant, the jobs of other tenants have the name OTHERS.
+    """
+    stored = cluster_tables.read_stored_columns(connection, "pools.csv")
+    used = cluster_tables.used(connection)
+    nodes: dict[str, list[NodeState]] = defaultdict(list)
+    for one in read_nodes(connection):
+        nodes[one["pool"]].append(
+            NodeState(
+                one["node"],
+                one["gpus"],
+                one["used"],
+                one["state"],
+                tuple(one["labels"].items()),
+            )
+        )
+    holders: dict[str, list[Holder]] = defaultdict(list)
+    for job_id, owner, pool, gpus, parts in query(connection, _HOLDERS):
+        name = owner or DEFAULT
+        is_visible = tenant in (None, name)
+        holders[pool].append(
+            Holder(
+                job_id if is_visible else OTHERS,
+                name if is_visible else "",
+                gpus,
+                parse_parts(parts),
+            )
+        )
+    return tuple(
+        PoolState(
+            pool,
+            gpu_type,
+            market or "reserved",
+            int(gpus),
+            used[pool],
+            int(per_node or 8),
+            float(price or 0.0),
+            tuple(nodes[pool]),
+            tuple(holders[pool]),
+        )
+        for pool, gpu_type, market, gpus, per_node, price in zip(
+            stored["pool"],
+            stored["gpu_type"],
+            stored["market"],
+            stored["gpus"],
+            stored["gpus_per_node"],
+            stored["price_per_gpu_hour"],
+            strict=True,
+        )
+    )

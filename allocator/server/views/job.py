@@ -1,0 +1,238 @@
+"""One job: its history as a timeline, its speed against what is believed, and its cost."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from sqlalchemy import Connection
+
+from allocator.queue.cluster_tables import read_learned_rates, read_stored_columns
+from allocator.queue.jobs.verbs import (
+    Job,
+    history,
+    read_observations,
+    read_turns,
+    unknown_job_error,
+)
+from allocator.queue.node_space import Part
+from allocator.server.views.jobs import JobRow, read_rows
+from allocator.server.views.plans import RoundPlan, read_last_plan
+
+MOST_EVENTS = 200  # the latest
+PHASES = {
+    "stopped": "stopped with a checkpoint",
+    "finished": "finished",
+    "failed": "failed",
+    "lost": "lost",
+}
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that happened to a job, at a time in unix seconds."""
+
+    at_s: float
+    what: str
+    detail: str = ""
+
+
+@dataclass(frozen=True)
+class HoldingSpan:
+    """GPUs that a job held, from the order to the recorded end; end_s None: it holds them."""
+
+    begin_s: float
+    running_s: float | None
+    end_s: float | None
+    pool: str
+    gpus: int
+    phase: str
+    nodes: tuple[Part, ...]
+
+
+@dataclass(frozen=True)
+class SpeedCheck:
+    """The speed of a job on GPUs of one type and number, in work per second.
+
+    Attributes
+    ----------
+    observed : float or None
+        Its mean over the latest such allocation, the pause of the start included. None: nothing
+        was observed yet.
+    given, corrected : float or None
+        Best rate of the queue's rates, and the rate that the controller learned.
+    planned : float or None
+        What the last plan counts with, if it gives the job these GPUs.
+    """
+
+    gpu_type: str
+    gpus: int
+    observed: float | None
+    given: float | None
+    corrected: float | None
+    planned: float | None
+
+
+@dataclass(frozen=True)
+class JobView:
+    """One job with all that is known about it."""
+
+    row: JobRow
+    left_s: float | None
+    events: tuple[Event, ...]
+    spans: tuple[HoldingSpan, ...]
+    speeds: tuple[SpeedCheck, ...]
+
+    @property
+    def job(self) -> Job:
+        """The job as the queue knows it."""
+        return self.row.job
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data, for JSON."""
+        return self.row.to_dict() | {
+            "left_s": self.left_s,
+            "events": [asdict(event) for event in self.events],
+            "allocations": [
+                asdict(span) | {"nodes": [str(part) for part in span.nodes]} for span in self.spans
+            ],
+            "speeds": [asdict(speed) for speed in self.speeds],
+        }
+
+
+def read_job(
+    connection: Connection, now_s: float, job_id: str, *, tenant: str | None = None
+) -> JobView:
+    """Return one job.
+
+    Parameters
+    ----------
+    now_s : float
+        The present, unix seconds.
+    job_id : str
+        The job.
+    tenant : str, optional
+        Only jobs of this tenant can be seen; others are as if they were not there.
+
+    Raises
+    ------
+    UsageError
+        If there is no such job.
+    """
+    plan = read_last_plan(connection)
+    rows = read_rows(connection, now_s, [job_id], plan) if "\0" not in job_id else ()
+    if not rows or tenant not in (None, rows[0].tenant):
+        raise unknown_job_error(connection, job_id, tenant)
+    row = rows[0]
+    allocations = history(connection, job_id)
+    speeds = tuple(_check_speeds(connection, row.job, allocations, plan))
+    return JobView(
+        row,
+        _seconds_left(row, speeds),
+        tuple(sorted(_list_events(connection, row.job, allocations), key=_at))[-MOST_EVENTS:],
+        tuple(_list_spans(allocations)),
+        speeds,
+    )
+
+
+def _at(event: Event) -> float:
+    return event.at_s
+
+
+def _list_spans(allocations: Sequence[dict[str, Any]]) -> Iterator[HoldingSpan]:
+    for one in allocations:
+        yield HoldingSpan(
+            one["ordered_s"],
+            one["running_s"],
+            one["ended_s"],
+            one["pool"],
+            one["gpus"],
+            one["phase"],
+            tuple(Part(**part) for part in one["nodes"] or ()),
+        )
+
+
+def _list_events(
+    connection: Connection, job: Job, allocations: Sequence[dict[str, Any]]
+) -> Iterator[Event]:
+    yield Event(job.submitted_s, "submitted")
+    for one in allocations:
+        what = f"{one['gpus']} x {one['pool']}"
+        nodes = ", ".join(str(Part(**part)) for part in one["nodes"] or ())
+        yield Event(one["ordered_s"], f"start ordered on {what}", nodes)
+        if one["running_s"] is not None:
+            yield Event(one["running_s"], f"runs on {what}")
+        if one["stop_ordered_s"] is not None:
+            yield Event(one["stop_ordered_s"], f"stop ordered on {what}")
+        if one["ended_s"] is not None:
+            yield Event(one["ended_s"], f"{PHASES[one['phase']]} on {what}", one["detail"])
+    for turn in read_turns(connection, job.job_id):
+        where = f'on the GPUs of "{turn["host"]}"' if turn["host"] else "holds its GPUs itself"
+        yield Event(turn["at_s"], where)
+    for seen in read_observations(connection, job.job_id):
+        if seen["kind"] == "running" and seen["work_done"] > 0:
+            yield Event(seen["at_s"], "progress", f"{seen['work_done']:g} of work since its start")
+    if job.finished_s is not None:
+        yield Event(job.finished_s, job.state)
+    elif job.state == "failed":
+        yield Event(job.updated_s, "parked", job.park_reason)
+
+
+def _check_speeds(
+    connection: Connection,
+    job: Job,
+    allocations: Sequence[dict[str, Any]],
+    plan: RoundPlan | None,
+) -> Iterator[SpeedCheck]:
+    model = job.values["model"]
+    rates = read_stored_columns(connection, "rates.csv")
+    efficiency = rates.get("efficiency") or [None] * len(rates["model"])
+    given: dict[tuple[str, int], float] = {}
+    for name, kind, gpus, rate, share in zip(
+        rates["model"],
+        rates["gpu_type"],
+        rates["gpus"],
+        rates["work_per_s"],
+        efficiency,
+        strict=True,
+    ):
+        if name == model and rate is not None:
+            key = (kind, int(gpus))
+            given[key] = max(given.get(key, 0.0), rate * (1.0 if share is None else share))
+    corrected = {
+        (rate["gpu_type"], rate["gpus"]): rate["work_per_s"]
+        for rate in read_learned_rates(connection)
+        if rate["model"] == model
+    }
+    entry = {} if plan is None else plan.jobs.get(job.job_id, {})
+    latest = {(one["gpu_type"], one["gpus"]): one for one in allocations}
+    for key, one in reversed(latest.items()):
+        is_planned = (entry.get("pool"), entry.get("gpus")) == (one["pool"], one["gpus"])
+        yield SpeedCheck(
+            *key,
+            _observed_speed(one),
+            given.get(key),
+            corrected.get(key),
+            entry["work_per_s"] if is_planned else None,
+        )
+
+
+def _observed_speed(allocation: dict[str, Any]) -> float | None:
+    since, seen = allocation["running_s"], allocation["observed_s"]
+    if since is None or seen is None or seen <= since or allocation["work_done"] <= 0:
+        return None
+    return float(allocation["work_done"] / (seen - since))
+
+
+def _seconds_left(row: JobRow, speeds: Sequence[SpeedCheck]) -> float | None:
+    """Return how long the remaining work takes at the observed speed, else the planned one."""
+    if row.held is None:
+        return None
+    here = (speed for speed in speeds if speed.gpus == row.held.gpus)
+    for speed in here:
+        rate = speed.observed or speed.planned or speed.corrected or speed.given
+        if rate is not None and rate > 0 and math.isfinite(rate):
+            return row.job.remaining_work / rate
+    return None

@@ -1,0 +1,292 @@
+"""Lists of jobs: search, filters, pages, and one row for each job."""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy import ColumnElement, Connection
+
+from allocator.controller.reporting.status import format_time
+from allocator.domain.findings import did_you_mean, quote
+from allocator.engine.advice.summary import describe_outcome
+from allocator.errors import UsageError
+from allocator.queue.costs import Cost, read_job_costs
+from allocator.queue.database.bulk import query, query_of
+from allocator.queue.database.schema import ACTIVE, OPEN, STATES, jobs
+from allocator.queue.jobs.verbs import JOB, Job, build_job, is_storable
+from allocator.queue.node_space import Part, parse_parts
+from allocator.server.views.plans import RoundPlan, read_last_plan
+
+DEFAULT = "default"  # tenant of jobs that name no tenant
+GROUPS: Mapping[str, tuple[str, ...]] = {
+    "active": ACTIVE,
+    "waiting": ("queued", "paused"),
+    "over": ("done", "cancelled", "failed"),
+    "all": STATES,
+}
+"""Names of several states together."""
+MOST_ROWS = 500  # of a page
+_HELD = (
+    "SELECT job_id, pool, gpus, phase, host, nodes, ordered_s FROM allocations"
+    f" WHERE phase IN {OPEN} AND job_id IN ({{names}})"
+)
+_WAITING = "SELECT seq FROM jobs WHERE state IN ('queued', 'paused') ORDER BY seq"
+
+
+@dataclass(frozen=True)
+class JobFilter:
+    """Which jobs a list has.
+
+    Attributes
+    ----------
+    text : str
+        Part of the name or of the model, in any case of letters.
+    tenant, model : str
+        Of the jobs; "" = any.
+    state : str
+        A state of jobs, "active", "waiting", "over" or "all".
+    reason : str
+        Reason code that the last plan gives; "" = any.
+    is_newest_first : bool
+        The order is that of submission, or its reverse.
+    """
+
+    text: str = ""
+    tenant: str = ""
+    model: str = ""
+    state: str = "active"
+    reason: str = ""
+    is_newest_first: bool = False
+
+
+@dataclass(frozen=True)
+class Held:
+    """What a job holds; `phase` is ordered, running or stopping."""
+
+    pool: str
+    gpus: int
+    phase: str
+    primary: str
+    nodes: tuple[Part, ...]
+    ordered_s: float
+
+
+@dataclass(frozen=True)
+class JobRow:
+    """One job of a list.
+
+    Attributes
+    ----------
+    held : Held or None
+        Its open allocation.
+    reason : str or None
+        Reason code of the last plan, if it gives the job less than it could use.
+    why : str
+        One sentence: what the job has or waits for. "" for jobs that are over.
+    position : int or None
+        Place among the waiting jobs in the order of submission, from 1.
+    cost : Cost
+        What it cost so far.
+    """
+
+    job: Job
+    tenant: str
+    held: Held | None
+    reason: str | None
+    why: str
+    position: int | None
+    cost: Cost
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the job as one flat object for JSON."""
+        held = self.held
+        return self.job.to_dict() | {
+            "environment": sorted(self.job.environment),
+            "tenant": self.tenant,
+            "pool": None if held is None else held.pool,
+            "gpus": 0 if held is None else held.gpus,
+            "reason": self.reason,
+            "why": self.why,
+            "position": self.position,
+            "gpu_hours": self.cost.gpu_hours,
+            "dollars": self.cost.dollars,
+        }
+
+
+@dataclass(frozen=True)
+class JobsPage:
+    """One page of a list of jobs: `total` jobs match, `rows` are those of the page."""
+
+    rows: tuple[JobRow, ...]
+    total: int
+    page: int
+    size: int
+
+    @property
+    def pages(self) -> int:
+        """Number of pages, at least 1."""
+        return max(1, -(-self.total // self.size))
+
+
+def list_jobs(
+    connection: Connection,
+    now_s: float,
+    wanted: JobFilter,
+    *,
+    page: int = 1,
+    size: int = 50,
+    tenant: str | None = None,
+) -> JobsPage:
+    """Return one page of the jobs that match.
+
+    Parameters
+    ----------
+    now_s : float
+        The present, unix seconds.
+    wanted : JobFilter
+        Which jobs.
+    page, size : int
+        Number of the page, from 1, and rows of a page. Pages beyond the last are the last.
+    tenant : str, optional
+        Only jobs of this tenant can be seen.
+
+    Raises
+    ------
+    UsageError
+        For an unknown state.
+    """
+    size = max(1, min(size, MOST_ROWS))
+    plan = read_last_plan(connection)
+    conditions = list(_list_conditions(wanted, tenant))
+    order = jobs.c.seq.desc() if wanted.is_newest_first else jobs.c.seq
+    ids = sa.select(jobs.c.job_id).where(*conditions).order_by(order)
+    if wanted.reason:
+        found = [
+            name
+            for name in connection.execute(ids).scalars()
+            if plan is not None and plan.jobs.get(name, {}).get("reason") == wanted.reason
+        ]
+        total = len(found)
+        page = _clip_page(page, size, total)
+        names = found[(page - 1) * size : page * size]
+    else:
+        total = connection.execute(
+            sa.select(sa.func.count()).select_from(jobs).where(*conditions)
+        ).scalar_one()
+        page = _clip_page(page, size, total)
+        names = list(connection.execute(ids.limit(size).offset((page - 1) * size)).scalars())
+    return JobsPage(read_rows(connection, now_s, names, plan), total, page, size)
+
+
+def _clip_page(page: int, size: int, total: int) -> int:
+    return max(1, min(page, -(-total // size)))
+
+
+def _list_conditions(wanted: JobFilter, tenant: str | None) -> list[ColumnElement[bool]]:
+    states = GROUPS.get(wanted.state, (wanted.state,))
+    if not set(states) <= set(STATES):
+        known = (*GROUPS, *STATES)
+        raise UsageError(
+            f"no state {quote(wanted.state)}{did_you_mean(wanted.state, known)}; known:"
+            f" {', '.join(known)}"
+        )
+    texts = (wanted.text, wanted.tenant, wanted.model, tenant or "")
+    if not all(is_storable(text) for text in texts):
+        return [sa.false()]
+    out: list[ColumnElement[bool]] = []
+    if states != STATES:
+        out.append(jobs.c.state.in_(states))
+    if wanted.text:
+        out.append(
+            sa.or_(
+                jobs.c.job_id.icontains(wanted.text, autoescape=True),
+                jobs.c.model.icontains(wanted.text, autoescape=True),
+            )
+        )
+    if wanted.model:
+        out.append(jobs.c.model == wanted.model)
+    out += [of_tenant(name) for name in (wanted.tenant, tenant) if name]
+    return out
+
+
+def of_tenant(tenant: str) -> ColumnElement[bool]:
+    """Return the condition of jobs of a tenant; jobs that name none are those of "default"."""
+    return jobs.c.tenant.in_(("", tenant)) if tenant == DEFAULT else jobs.c.tenant == tenant
+
+
+def read_rows(
+    connection: Connection, now_s: float, names: Sequence[str], plan: RoundPlan | None
+) -> tuple[JobRow, ...]:
+    """Return the rows of some jobs, in their order; names of no job are left out."""
+    known = {
+        row.job_id: build_job(row)
+        for row in connection.execute(JOB.where(jobs.c.job_id.in_(names)))
+    }
+    held = {
+        job_id: Held(pool, gpus, phase, primary, parse_parts(nodes), ordered_s)
+        for job_id, pool, gpus, phase, primary, nodes, ordered_s in query_of(
+            connection, _HELD, names
+        )
+    }
+    costs = read_job_costs(connection, names, now_s)
+    waiting = [row[0] for row in query(connection, _WAITING)]
+    out = []
+    for job in (known[name] for name in names if name in known):
+        entry = None if plan is None else plan.jobs.get(job.job_id)
+        is_waiting = job.state in GROUPS["waiting"]
+        out.append(
+            JobRow(
+                job,
+                job.values["tenant"] or DEFAULT,
+                held.get(job.job_id),
+                entry["reason"] if entry is not None and job.state in ACTIVE else None,
+                describe_job(job, held.get(job.job_id), plan, now_s),
+                bisect.bisect_left(waiting, job.seq) + 1 if is_waiting else None,
+                costs.get(job.job_id, Cost()),
+            )
+        )
+    return tuple(out)
+
+
+def describe_job(job: Job, held: Held | None, plan: RoundPlan | None, now_s: float) -> str:
+    """Return one sentence on what a job has, or why it waits; "" if it is over.
+
+    The reason is that of the last plan, which another change of the queue may have outdated.
+    """
+    if job.state == "failed":
+        return f"{job.job_id} is parked after {job.failures} failures: {job.park_reason}".strip(
+            ": "
+        )
+    if job.state not in ACTIVE:
+        return ""
+    if job.request:
+        return f"{job.job_id} is stopping, because its owner asked to {job.request} it."
+    if job.state == "held":
+        return f"{job.job_id} is on hold until it is released."
+    if job.retry_at_s is not None and job.retry_at_s > now_s and held is None:
+        why = f": {job.park_reason}" if job.park_reason else ""
+        return (
+            f"{job.job_id} is tried again at {format_time(job.retry_at_s)} UTC, after"
+            f" {job.failures} failures{why}."
+        )
+    if held is not None and held.phase == "stopping":
+        return f"{job.job_id} stops on {held.gpus} x {held.pool}, and its GPUs are free after that."
+    if held is None and job.submitted_s > now_s:
+        return f"{job.job_id} takes part in rounds from {format_time(job.submitted_s)} UTC on."
+    entry = None if plan is None else plan.jobs.get(job.job_id)
+    if plan is None or entry is None:
+        return (
+            f"{job.job_id} runs on {held.gpus} x {held.pool}."
+            if held is not None
+            else f"{job.job_id} waits for the next round: it came after the last one."
+        )
+    content = plan.document.content
+    if held is not None and entry["pool"] == held.pool and entry["gpus"] == held.gpus:
+        entry = {**entry, "action": "keep"}
+    elif held is None and entry["pool"]:
+        return f"{job.job_id} waits for {entry['gpus']} x {entry['pool']}, which it was given."
+    return describe_outcome(entry, content["policy"], plan.document.budget_per_hour or 0.0)

@@ -1,0 +1,199 @@
+"""Views of a queue: what pages and API read, against the queue itself and sums made here."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from allocator.errors import NoPlanInTime, UsageError
+from allocator.queue.costs import list_days, read_daily_costs, read_job_costs
+from allocator.queue.jobs.verbs import history
+from allocator.queue.queue import Queue
+from allocator.server.views.cluster import OTHERS, read_pools
+from allocator.server.views.comparing import ask_what_if
+from allocator.server.views.deciding import Deciders, read_question
+from allocator.server.views.explaining import explain_snapshot
+from allocator.server.views.job import read_job
+from allocator.server.views.jobs import JobFilter, list_jobs
+from allocator.server.views.overview import read_overview
+from allocator.server.views.rounds import compare_rounds, list_rounds, read_round
+from allocator.server.views.tenants import format_showback, read_tenants_view
+from scripts.cases.served import build_served_queue
+
+NOW = 1_790_000_000.0
+PRICES = {"h100": 4.1, "a100": 1.9, "l4": 0.4}
+
+
+@pytest.fixture(scope="module")
+def queue(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Queue]:
+    """A queue with six rounds; the last was a minute before NOW."""
+    folder = tmp_path_factory.mktemp("views")
+    with build_served_queue(folder / "queue.db", now_s=NOW, rounds=6) as queue:
+        yield queue
+
+
+def test_costs_are_gpus_times_hours_times_price(queue: Queue) -> None:
+    """The cost of each job is the sum over its allocations; days and tenants add up to it."""
+    names = [job.job_id for job in queue.jobs()]
+    with queue.store.read() as connection:
+        costs = read_job_costs(connection, names, NOW)
+        daily = read_daily_costs(connection, NOW, 3)
+        expected: Counter[str] = Counter()
+        for name in names:
+            for one in history(connection, name):
+                hours = ((one["ended_s"] or NOW) - one["ordered_s"]) / 3600
+                expected[name] += hours * one["gpus"] * PRICES[one["pool"]]
+    for name, dollars in expected.items():
+        assert costs[name].dollars == pytest.approx(dollars)
+    assert sum(cost.dollars for cost in daily) == pytest.approx(sum(expected.values()))
+    assert {cost.day for cost in daily} <= set(list_days(NOW, 3))
+    assert format_showback(daily).startswith("day,tenant,gpu_hours,dollars\n")
+
+
+def test_a_list_has_the_jobs_that_match_page_by_page(queue: Queue) -> None:
+    """Pages of 7 together are all jobs; every filter gives what a filter of the queue gives."""
+    jobs = queue.jobs()
+
+    def names(wanted: JobFilter, tenant: str | None = None) -> list[str]:
+        out = list[str]()
+        with queue.store.read() as connection:
+            first = list_jobs(connection, NOW, wanted, size=7, tenant=tenant)
+            for page in range(1, first.pages + 1):
+                found = list_jobs(connection, NOW, wanted, page=page, size=7, tenant=tenant)
+                out += [row.job.job_id for row in found.rows]
+        assert len(out) == first.total
+        return out
+
+    assert names(JobFilter(state="all")) == [job.job_id for job in jobs]
+    assert names(JobFilter(state="all", is_newest_first=True))[::-1] == [j.job_id for j in jobs]
+    assert names(JobFilter(state="running")) == [j.job_id for j in queue.jobs(states=["running"])]
+    assert names(JobFilter(state="all", text="LLAMA")) == [
+        job.job_id for job in queue.jobs(model="llama")
+    ]
+    assert names(JobFilter(state="all", text="%")) == []
+    speech = [job.job_id for job in queue.jobs(tenant="speech")]
+    assert names(JobFilter(state="all", tenant="speech")) == speech
+    assert names(JobFilter(state="all"), tenant="speech") == speech
+    assert names(JobFilter(state="all", tenant="vision"), tenant="speech") == []
+    with queue.store.read() as connection, pytest.raises(UsageError, match='mean "running"'):
+        list_jobs(connection, NOW, JobFilter(state="runing"))
+
+
+def test_every_active_job_has_one_sentence(queue: Queue) -> None:
+    """Also the filter by reason has exactly the jobs whose rows have that reason."""
+    with queue.store.read() as connection:
+        found = list_jobs(connection, NOW, JobFilter(), size=500)
+        reasons = Counter(row.reason for row in found.rows)
+        for row in found.rows:
+            assert row.why.startswith(row.job.job_id) and row.why.endswith(".")
+            assert (row.position is None) == (row.job.state not in ("queued", "paused"))
+            json.dumps(row.to_dict())
+        for reason in filter(None, reasons):
+            some = list_jobs(connection, NOW, JobFilter(reason=reason), size=500)
+            assert some.total == reasons[reason]
+    whys = " ".join(row.why for row in found.rows)
+    assert "on hold until it is released" in whys and "not done yet" in whys
+
+
+def test_a_job_has_its_timeline_and_its_speeds(queue: Queue) -> None:
+    """A job that ran has an event for each step, in order; other tenants do not have the job."""
+    job = queue.jobs(states=["running"])[0]
+    with queue.store.read() as connection:
+        view = read_job(connection, NOW, job.job_id)
+        other = "speech" if view.row.tenant != "speech" else "vision"
+        for name, tenant in ((job.job_id, other), ("no-such-job", None), ("a\0b", None)):
+            with pytest.raises(UsageError, match="has no job") as refused:
+                read_job(connection, NOW, name, tenant=tenant)
+            assert job.job_id not in str(refused.value).replace(f'"{name}"', "")
+    assert view.events[0].what == "submitted"
+    assert [e.at_s for e in view.events] == sorted(e.at_s for e in view.events)
+    assert view.spans[-1].end_s is None and view.row.held is not None
+    assert any(speed.observed for speed in view.speeds)
+    json.dumps(view.to_dict())
+
+
+def test_overview_and_tenants_add_up(queue: Queue) -> None:
+    """Money, GPUs and jobs of the tenants below a tenant are those of the tenant."""
+    with queue.store.read() as connection:
+        view = read_overview(connection, NOW)
+        own = read_overview(connection, NOW, tenant="speech")
+        rows = {row.tenant: row for row in read_tenants_view(connection, NOW).tenants}
+    assert view.jobs == queue.counts()
+    used = sum(pool.used for pool in view.pools)
+    below = [rows[name] for name in ("vision", "speech", "language")]
+    assert rows["research"].gpus == sum(row.gpus for row in below)
+    assert rows["research"].gpus + rows["operations"].gpus == used
+    assert view.dollars_per_hour == pytest.approx(sum(p.dollars_per_hour for p in view.pools))
+    assert sum(row.share for row in below) == pytest.approx(1)
+    assert view.health.last is not None and view.health.last.number == 6
+    assert own.dollars_per_hour == rows["speech"].dollars_per_hour
+    assert sum(own.jobs.values()) == len(queue.jobs(tenant="speech"))
+    assert [row.tenant for row in own.tenants.tenants] == ["speech"]
+
+
+def test_jobs_of_other_tenants_have_no_name_on_the_nodes(queue: Queue) -> None:
+    """All GPUs in use are drawn once; a member sees the names of its own jobs only."""
+    with queue.store.read() as connection:
+        pools = read_pools(connection)
+        own = read_pools(connection, tenant="speech")
+    for pool, mine in zip(pools, own, strict=True):
+        assert sum(holder.gpus for holder in pool.holders) == pool.used
+        assert sum(part.gpus for h in pool.holders for part in h.nodes) in (0, pool.used)
+        assert all(h.tenant == "speech" or h.job_id == OTHERS for h in mine.holders)
+    assert {node.state for pool in pools for node in pool.nodes} == {"up", "drain"}
+
+
+def test_two_rounds_are_compared_job_by_job(queue: Queue) -> None:
+    """What differs between two plans is what their entries say; a member sees its own jobs."""
+    with queue.store.read() as connection:
+        rows = list_rounds(connection, size=4).rows
+        first = read_round(connection, 3)
+        found = compare_rounds(connection, 3, 6)
+        own = compare_rounds(connection, 3, 6, tenant="speech")
+        with pytest.raises(UsageError, match="no round 99"):
+            compare_rounds(connection, 3, 99)
+    assert [row.entry.number for row in rows] == [6, 5, 4, 3]
+    assert all(row.changes > 0 for row in rows)
+    assert sum(first.actions.values()) == len(first.plan.jobs if first.plan else ())
+    assert {job.what for job in found.jobs} <= {
+        *("starts", "stops", "grows", "shrinks", "moves", "arrived", "left")
+    }
+    gpus = [
+        sum(job["gpus"] for job in view.plan.jobs.values())
+        for view in (found.before, found.after)
+        if view.plan is not None
+    ]
+    assert sum(job.gpus for job in found.jobs) == gpus[1] - gpus[0]
+    assert own.jobs and {job.tenant for job in own.jobs} == {"speech"}
+
+
+def test_questions_are_answered_by_a_child_within_their_limit(queue: Queue) -> None:
+    """An explanation is checked; a what-if says who gains; too short a limit is an error."""
+    deciders = Deciders(60.0)
+    waiting = queue.jobs(states=["queued"])[0].job_id
+    with queue.store.read() as connection:
+        snapshot, effort = read_question(connection, NOW, 3.0)
+    told = explain_snapshot(snapshot, effort, waiting, deciders)
+    assert told.summary.startswith(waiting) and len(told.changes) == len(told.places)
+    found = ask_what_if(snapshot, effort, {"nodes.a100-0.state": "drain"}, deciders)
+    gpus = sum(job.gpus_after - job.gpus_before for job in found.jobs)
+    assert gpus == found.gpus[1] - found.gpus[0] == sum(row.gpus for row in found.tenants)
+    assert all(job.tenant == "speech" for job in found.seen_by("speech").jobs)
+    with pytest.raises(UsageError, match="no pool"):
+        ask_what_if(snapshot, effort, {"pools.nowhere.gpus": "1"}, deciders)
+    with pytest.raises(NoPlanInTime, match=r"within 0\.01 s"):
+        explain_snapshot(snapshot, effort, waiting, Deciders(0.01))
+
+
+def test_a_queue_without_rounds_has_views(tmp_path: Path) -> None:
+    """A new and empty queue: nothing runs, nothing is known, and no view fails."""
+    with Queue.create(tmp_path / "queue.db") as queue, queue.store.read() as connection:
+        view = read_overview(connection, NOW)
+        assert view.pools == () and view.health.controller["state"] == "none"
+        assert list_jobs(connection, NOW, JobFilter()).total == 0
+        assert list_rounds(connection).rows == ()
+        assert read_tenants_view(connection, NOW).tenants == ()
