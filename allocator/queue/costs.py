@@ -29,9 +29,9 @@ _COLUMNS = (
 )
 _OPEN_SINCE = f"{_COLUMNS} (a.ended_s IS NULL OR a.ended_s > ?)"
 _OF_JOBS = f"{_COLUMNS} a.job_id IN ({{names}})"
-_TURNS = "SELECT job_id, generation, at_s, host FROM turns WHERE job_id IN ({names}) ORDER BY id"
+_TURNS = "SELECT job_id, generation, host, at_s FROM turns WHERE job_id IN ({names}) ORDER BY id"
 _TURNED = (
-    "SELECT t.job_id, t.generation, t.at_s, t.host FROM turns t JOIN allocations a"
+    "SELECT t.job_id, t.generation, t.host, t.at_s FROM turns t JOIN allocations a"
     " ON a.job_id = t.job_id AND a.generation = t.generation"
     " WHERE a.ended_s IS NULL OR a.ended_s > ? ORDER BY t.id"
 )
@@ -126,9 +126,9 @@ def _format_day(day: int) -> str:
     return datetime.fromtimestamp(day * DAY, UTC).strftime("%Y-%m-%d")
 
 
-def _group_turns(rows: Sequence[tuple[str, int, float, str]]) -> Turns:
+def _group_turns(rows: Sequence[tuple[str, int, str, float]]) -> Turns:
     out: dict[tuple[str, int], list[tuple[float, str]]] = defaultdict(list)
-    for job_id, generation, at_s, primary in rows:
+    for job_id, generation, primary, at_s in rows:
         out[job_id, generation].append((at_s, primary))
     return out
 

@@ -31,7 +31,7 @@ class Health:
     Attributes
     ----------
     controller : dict
-        Its state (none, in charge, silent), holder and token.
+        Its state ("none", "in charge" or "silent"), holder and token.
     last : JournalRound or None
         The last round.
     failed, looked_at : int
