@@ -8,7 +8,7 @@ tenants.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import overload
@@ -16,6 +16,7 @@ from typing import overload
 import numpy as np
 
 from allocator.domain.problem import Bools, Floats, Ints, Problem
+from allocator.options.guarantees_on_nodes import GuaranteesOnNodes
 from allocator.options.option_table import OptionTable
 from formulations.model.guarantee import JobSizes, Limits, usable_guarantee
 
@@ -201,7 +202,7 @@ def usable_guarantees(problem: Problem, table: QuotaTable, option_table: OptionT
     """Return the GPUs that each guarantee amounts to, (K,) (R18, R64)."""
     out = np.zeros(int((~table.is_common).sum()), dtype=np.int64)
     capacity = problem.pools.gpus.tolist()
-    sizes = _SizesOfJobs(option_table)
+    sizes, on_nodes = _SizesOfJobs(option_table), GuaranteesOnNodes(problem, option_table)
     for k in np.flatnonzero(table.guaranteed_gpus > 0).tolist():
         pools = table.pools[table.kind[k]]
         tenants = np.flatnonzero(table.members(k))
@@ -222,8 +223,28 @@ def usable_guarantees(problem: Problem, table: QuotaTable, option_table: OptionT
             sizes.of(jobs, pools),
             capacity,
             Limits(place[problem.jobs.tenant[jobs]].tolist(), place[parent].tolist(), rows),
+            _find_shares(problem, jobs),
         )
+        if out[k] and problem.has_nodes.any():
+            limits = [
+                (
+                    table.members(n)[problem.jobs.tenant],
+                    table.pools[table.kind[n]],
+                    float(table.max_gpus[n]),
+                )
+                for n in table.inner(k).tolist()
+            ]
+            out[k] = on_nodes.most(int(out[k]), jobs, pools, limits)
     return out
+
+
+def _find_shares(problem: Problem, jobs: Ints) -> Callable[[int, int], float] | None:
+    """Return the share of a GPU that (number in `jobs`, pool) takes, None = all take whole ones."""
+    share = problem.jobs.gpu_fraction[jobs]
+    if np.isnan(share).all():
+        return None
+    shares, has_nodes = np.nan_to_num(share, nan=1.0).tolist(), problem.has_nodes.tolist()
+    return lambda job, pool: shares[job] if has_nodes[pool] else 1.0
 
 
 class _SizesOfJobs:

@@ -1,7 +1,9 @@
 """The GPUs that a guarantee amounts to: the most, up to g, that jobs could hold by themselves.
 
-    u = max sum_j k_j   s.t.  one option (p, k) or none per job,  sum_{j in p} k_j <= capacity_p,
+    u = max sum_j k_j   s.t.  one option (p, k) or none per job,  sum_{j in p} f_j k_j <= GPUs_p,
         sum_j k_j <= g,  sum_{j of s in h} k_j <= most  for every limit (s, h, most)
+
+f_j is 1, or the share of its GPU that job j takes.
 
 The jobs are those of a tenant and of all tenants below it, and the limits those of these tenants s
 in sets of pools h. A guarantee of g GPUs can hold u GPUs only, because jobs have whole sizes. This
@@ -12,12 +14,13 @@ than g, or limits concern some of the pools only; then a search over sums decide
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 JobSizes = Sequence[tuple[int, int]]  # (pool, gpus) of one job, gpus >= 1
 
 STATES = 200_000  # sums that the search may hold
+ROUNDING = 1e-9  # GPUs that sums of shares may miss by
 
 
 @dataclass(frozen=True)
@@ -48,17 +51,22 @@ class Limits:
 
 
 def usable_guarantee(
-    g: int, jobs: Sequence[JobSizes], capacity: Sequence[int], limits: Limits | None = None
+    g: int,
+    jobs: Sequence[JobSizes],
+    capacity: Sequence[int],
+    limits: Limits | None = None,
+    share: Callable[[int, int], float] | None = None,
 ) -> int:
     """Return u for a guarantee of g GPUs.
 
-    Beyond STATES sums the result is the best sum found so far, which is at most u.
+    `share` gives f_j for (number of the job, pool), None = 1. Beyond STATES sums the result is the
+    best sum found so far, which is at most u.
     """
     if g <= 0:
         return 0
     if limits is None or not limits.rows:
         limits = Limits([0] * len(jobs), [-1], ())
-    dimensions = _Dimensions(capacity, limits)
+    dimensions = _Dimensions(capacity, g, limits, share or (lambda job, pool: 1.0))
     known = _take_one_by_one(g, jobs, dimensions)
     if known == g:
         return g
@@ -67,45 +75,51 @@ def usable_guarantee(
     partial = any(not pools.issubset(h) for _, h, _ in limits.rows)
     if best == known or (all(capacity[p] >= g for p in pools) and not partial):
         return best
-    return max(known, _search(best, g, jobs, dimensions))
+    return max(known, _search(best, jobs, dimensions))
 
 
 class _Dimensions:
-    """What sums are limited: the GPUs of each pool, and the limits of tenants."""
+    """What sums are limited: the GPUs of each pool, all GPUs, and the limits of tenants."""
 
-    def __init__(self, capacity: Sequence[int], limits: Limits) -> None:
-        self.most = [*capacity, *(most for _, _, most in limits.rows)]
-        self.pools = len(capacity)
-        self._limits = limits
-        self._known: dict[tuple[int, int], tuple[int, ...]] = {}
+    def __init__(
+        self,
+        capacity: Sequence[int],
+        g: int,
+        limits: Limits,
+        share: Callable[[int, int], float],
+    ) -> None:
+        self.most: list[float] = [*capacity, g, *(most for _, _, most in limits.rows)]
+        self.total = len(capacity)
+        self._limits, self._share = limits, share
+        self._known: dict[tuple[int, int], list[int]] = {}
 
-    def of(self, job: int, pool: int) -> tuple[int, ...]:
-        """Return what GPUs of a job in a pool count for."""
+    def used(self, job: int, pool: int, gpus: int) -> list[tuple[int, float]]:
+        """Return (dimension, how much) of what an option of a job uses."""
         owner = self._limits.owner[job]
         if (owner, pool) not in self._known:
             line = set(self._limits.line(owner))
-            rows = enumerate(self._limits.rows, self.pools)
-            self._known[owner, pool] = (
-                pool,
-                *(n for n, (tenant, pools, _) in rows if tenant in line and pool in pools),
-            )
-        return self._known[owner, pool]
+            rows = enumerate(self._limits.rows, self.total + 1)
+            counts = [n for n, (t, pools, _) in rows if t in line and pool in pools]
+            self._known[owner, pool] = [self.total, *counts]
+        return [
+            (pool, gpus * self._share(job, pool)),
+            *((n, gpus) for n in self._known[owner, pool]),
+        ]
 
 
-def _take_one_by_one(g: int, jobs: Iterable[JobSizes], dimensions: _Dimensions) -> int:
+def _take_one_by_one(g: int, jobs: Sequence[JobSizes], dimensions: _Dimensions) -> int:
     """Return the sum if each job in turn takes the largest option that fits."""
-    left, missing = list(dimensions.most), g
-    for j, options in enumerate(jobs):
-        for p, k in sorted(options, key=lambda option: -option[1]):
-            used = dimensions.of(j, p)
-            if k <= missing and all(k <= left[n] for n in used):
-                missing -= k
-                for n in used:
-                    left[n] -= k
+    left = list(dimensions.most)
+    for j in range(len(jobs)):
+        for p, k in sorted(jobs[j], key=lambda option: -option[1]):
+            used = dimensions.used(j, p, k)
+            if all(amount <= left[n] + ROUNDING for n, amount in used):
+                for n, amount in used:
+                    left[n] -= amount
                 break
-        if not missing:
+        if not left[dimensions.total]:
             break
-    return g - missing
+    return g - int(left[dimensions.total])
 
 
 def _reachable(g: int, jobs: Sequence[JobSizes], limits: Limits, pools: Collection[int]) -> int:
@@ -146,20 +160,22 @@ def _add(a: int, b: int) -> int:
     return out
 
 
-def _search(target: int, g: int, jobs: Sequence[JobSizes], dimensions: _Dimensions) -> int:
+def _search(target: int, jobs: Sequence[JobSizes], dimensions: _Dimensions) -> int:
     """Return the best sum within all limits, searched breadth first over what is used."""
-    most, pools = dimensions.most, dimensions.pools
-    states = {(0,) * len(most)}
+    most, total = dimensions.most, dimensions.total
+    states: set[tuple[float, ...]] = {(0,) * len(most)}
     best = 0
     for j, options in enumerate(jobs):
         new = set(states)
-        for state in states:
-            total = sum(state[:pools])
-            for p, k in options:
-                used = dimensions.of(j, p)
-                if total + k <= g and all(state[n] + k <= most[n] for n in used):
-                    new.add(tuple(x + k if n in used else x for n, x in enumerate(state)))
-                    best = max(best, total + k)
+        for p, k in options:
+            step = [0.0] * len(most)
+            for n, amount in dimensions.used(j, p, k):
+                step[n] = amount
+            for state in states:
+                now = tuple(a + b for a, b in zip(state, step, strict=True))
+                if all(a <= b + ROUNDING for a, b in zip(now, most, strict=True)):
+                    new.add(now)
+                    best = max(best, int(now[total]))
         states = new
         if best >= target or len(states) > STATES:
             break

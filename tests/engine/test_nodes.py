@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 from best_on_nodes import best_value
-from hypothesis import given, settings, strategies as st
 from node_rounds import node_round, node_snapshot
 from second_nodes import node_faults
 
@@ -95,13 +94,6 @@ def node_snapshot_with(snapshot: Any, plan: allocator.Plan) -> Any:
         "placements.csv": type(jobs)("placements.csv", columns, range(2, len(rows) + 2)),
     }
     return allocator.Snapshot(snapshot.name, snapshot.config, tables)
-
-
-@settings(max_examples=60, deadline=None)
-@given(st.integers(0, 10**6))
-def test_every_rule_about_nodes_is_kept(seed: int) -> None:
-    """Any round, the default policy: no fault, value within the bound, placements readable."""
-    check(node_snapshot(seed), "mip")
 
 
 @pytest.mark.parametrize("policy", sorted(POLICIES))
@@ -332,6 +324,7 @@ def test_tiny_rounds_against_every_plan(objective: str) -> None:
         try:
             decision = decide_round(problem_, limits=allocator.SolveLimits(gap=0.0))
         except allocator.Infeasible:
+            assert best_value(problem_) == -np.inf, seed
             continue
         best = best_value(problem_)
         assert decision.value == pytest.approx(best, rel=1e-7, abs=1e-9), seed

@@ -21,6 +21,14 @@ def best_value(problem: Problem) -> float:
     return _Search(compile_round(problem, prunes=False).with_moves()).find()
 
 
+def most_gpus(problem: Problem, tenant: str) -> int:
+    """Return the most GPUs that nodes hold for the jobs of a tenant that is alone (R18)."""
+    q = problem.tenants.tenant.index(tenant)
+    goal = int(problem.tenants.guaranteed_gpus[q])
+    search = _Search(compile_round(problem, prunes=False).with_moves())
+    return search.most(np.flatnonzero(problem.jobs.tenant == q).tolist(), goal)
+
+
 class _Search:
     def __init__(self, round_: CompiledRound) -> None:
         self.round, self.problem = round_, round_.problem
@@ -61,6 +69,21 @@ class _Search:
                 self._change(j, spot, -1)
         self.choice[j] = -1
         self._next(at + 1, value)
+
+    def most(self, jobs: list[int], goal: int) -> int:
+        """Return the largest sum of GPUs, at most `goal`, of one option or none of each job."""
+        if not jobs or goal == 0:
+            return 0
+        best, i, j = 0, self.round.instance, jobs[0]
+        for o in range(i.start[j], i.start[j + 1]):
+            k = int(i.gpus[o])
+            for spot in self._spots(j, o) if k <= goal and i.primary[o] < 0 else ():
+                self._change(j, spot, 1)
+                best = max(best, k + self.most(jobs[1:], goal - k))
+                self._change(j, spot, -1)
+                if best == goal:
+                    return best
+        return max(best, self.most(jobs[1:], goal))
 
     def _spots(self, j: int, o: int) -> Iterator[Spot]:
         """Yield every place of an option that is free now."""

@@ -14,11 +14,11 @@ EPS = 1e-6
 
 def node_faults(snapshot: Snapshot, plan: dict[str, Any]) -> Iterator[str]:
     """Yield every rule about nodes that a plan breaks."""
-    job = {row["job_id"]: row for row in _rows(snapshot, "jobs.csv")}
-    node = {row["node"]: row for row in _rows(snapshot, "nodes.csv")}
-    pools = {row["pool"]: row for row in _rows(snapshot, "pools.csv")}
+    job = {row["job_id"]: row for row in rows(snapshot, "jobs.csv")}
+    node = {row["node"]: row for row in rows(snapshot, "nodes.csv")}
+    pools = {row["pool"]: row for row in rows(snapshot, "pools.csv")}
     held: dict[str, dict[str, int]] = defaultdict(dict)
-    for row in _rows(snapshot, "placements.csv"):
+    for row in rows(snapshot, "placements.csv"):
         held[row["job_id"]][row["node"]] = int(float(row["gpus"]))
     listed = {row["pool"] for row in node.values()}
     placed = [entry for entry in plan["jobs"] if entry["pool"] in listed]
@@ -27,7 +27,7 @@ def node_faults(snapshot: Snapshot, plan: dict[str, Any]) -> Iterator[str]:
         # a firm job of unknown place keeps its GPUs wherever they may be
         unknown = entry["job_id"] not in held and mine.get("preemptible", "").lower() == "false"
         stays = spot == held.get(entry["job_id"]) or (unknown and entry["action"] == "keep")
-        per_node = _number(pools[entry["pool"]], "gpus_per_node", 8.0)
+        per_node = number(pools[entry["pool"]], "gpus_per_node", 8.0)
         for words in (
             *_amount_faults(mine, entry, spot),
             *_state_faults(mine, entry, [node[n] for n in spot], stays),
@@ -48,7 +48,7 @@ def _amount_faults(
 ) -> Iterator[str]:
     if sum(spot.values()) != entry["gpus"]:
         yield f"nodes give {sum(spot.values())} of {entry['gpus']} GPUs"
-    share = _number(job, "gpu_fraction", math.nan)
+    share = number(job, "gpu_fraction", math.nan)
     for place in entry["nodes"] or ():
         if math.isnan(share) != ("gpu" not in place):
             yield "a share of a GPU, or none"
@@ -89,7 +89,7 @@ def _total_faults(
     for entry in placed:
         for place in entry["nodes"] or ():
             for limit, used in needs.items():
-                each = _number(job[entry["job_id"]], f"{limit}_per_gpu", 0.0)
+                each = number(job[entry["job_id"]], f"{limit}_per_gpu", 0.0)
                 used[place["node"]] += place["gpus"] * each
             if "gpu" in place:
                 shares[place["node"], place["gpu"]] += place["fraction"]
@@ -103,11 +103,12 @@ def _total_faults(
         if whole[n] > float(row["gpus"]):
             yield f"{n}: {whole[n]} GPUs of {row['gpus']}"
         for limit, used in needs.items():
-            if used[n] > _number(row, limit, math.inf) + EPS:
+            if used[n] > number(row, limit, math.inf) + EPS:
                 yield f"{n}: {limit} {used[n]} of {row[limit]}"
 
 
-def _rows(snapshot: Snapshot, file: str) -> list[dict[str, str]]:
+def rows(snapshot: Snapshot, file: str) -> list[dict[str, str]]:
+    """Return the rows of a table."""
     table = snapshot.tables.get(file)
     if table is None:
         return []
@@ -115,5 +116,6 @@ def _rows(snapshot: Snapshot, file: str) -> list[dict[str, str]]:
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
-def _number(row: dict[str, str], name: str, default: float) -> float:
+def number(row: dict[str, str], name: str, default: float) -> float:
+    """Return a number of a row, or the default where its cell is empty."""
     return float(row[name]) if row.get(name) else default

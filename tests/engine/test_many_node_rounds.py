@@ -1,0 +1,112 @@
+"""Generated rounds with nodes under all policies, held against two accounts of the rules that share
+no code with the product: rules about nodes, and counts, money and numbers.
+
+Odd sizes, drained nodes, racks, shares of a GPU, CPUs, memory, quotas, limits on changes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from best_on_nodes import most_gpus
+from node_rounds import node_round, node_snapshot
+from second_nodes import node_faults
+from second_plans import PlanReader
+
+import allocator
+from allocator import Problem
+from allocator.engine.decision import decide_round
+from allocator.options.instance_building import compile_round
+from allocator.policies.registry import POLICIES
+
+NAMES = sorted(POLICIES)
+
+
+def find_faults(seed: int) -> list[str] | None:
+    """Decide a round with one of the policies, in turn; None if its rules cannot all hold."""
+    snapshot, policy = node_snapshot(seed), NAMES[seed % len(NAMES)]
+    try:
+        plan = allocator.solve(Problem(snapshot), policy=policy)
+    except allocator.Infeasible as why:
+        assert why.relaxations, seed
+        return None
+    document = json.loads(json.dumps(plan.to_dict()))
+    reader = PlanReader(snapshot)
+    faults = [*node_faults(snapshot, document), *reader.faults(document)]
+    for tenant, gpus in reader.short.items():
+        usable = most_gpus(node_round(seed), tenant)
+        if gpus < usable:
+            faults.append(f"{tenant} gets {gpus} GPUs, its guarantee amounts to {usable}")
+    return [f"{seed} {policy}: {fault}" for fault in faults]
+
+
+def check_rounds(seeds: range) -> None:
+    """No round has a fault, and few are refused."""
+    found = [find_faults(seed) for seed in seeds]
+    assert [fault for faults in found for fault in faults or ()] == []
+    assert found.count(None) < 0.1 * len(found)
+
+
+def test_generated_rounds_have_no_fault() -> None:
+    """60 rounds; `./scripts/test -m soak` has 1,000."""
+    check_rounds(range(1000, 1060))
+
+
+@pytest.mark.parametrize(
+    ("field", "change"),
+    [
+        ("value", lambda entry: entry["value"] * 1.01),
+        ("work_per_s", lambda entry: entry["work_per_s"] + 0.1),
+        ("cost_per_hour", lambda entry: entry["cost_per_hour"] + 1.0),
+        ("action", lambda entry: "keep" if entry["action"] != "keep" else "move"),
+        ("gpus", lambda entry: entry["gpus"] + 1),
+        ("nodes", lambda entry: [{**entry["nodes"][0], "node": "n0-0"}] * 2),
+        ("nodes", lambda entry: None),
+    ],
+)
+def test_the_accounts_find_what_is_wrong(field: str, change: Callable[[Any], Any]) -> None:
+    """One wrong number or node of one job is a fault."""
+    snapshot = node_snapshot(1001)
+    document = json.loads(json.dumps(allocator.solve(Problem(snapshot)).to_dict()))
+    served = [entry for entry in document["jobs"] if entry["gpus"]]
+    assert len(served) > 2
+    for entry in served:
+        right, entry[field] = entry[field], change(entry)
+        assert [*node_faults(snapshot, document), *PlanReader(snapshot).faults(document)]
+        entry[field] = right
+    assert not [*node_faults(snapshot, document), *PlanReader(snapshot).faults(document)]
+
+
+@pytest.mark.soak
+def test_a_thousand_generated_rounds_have_no_fault() -> None:
+    """Every policy has about 40 of them."""
+    check_rounds(range(1000))
+
+
+def test_guarantees_are_what_nodes_hold() -> None:
+    """u of tiny rounds is that of an exhaustive search over the places of all options."""
+    less = 0
+    for seed in range(60):
+        problem = node_round(seed, jobs=8, nodes=3)
+        tenants = problem.tenants
+        most = [most_gpus(problem, name) for name in tenants.tenant]
+        assert compile_round(problem).repairs.usable[: len(most)].tolist() == most, seed
+        less += sum(most) < tenants.guaranteed_gpus.sum()
+    assert less > 5
+
+
+def test_a_guarantee_above_what_nodes_hold_is_no_conflict() -> None:
+    """By counts the tenant could hold its 4 GPUs alone, on nodes 3: rules that count 4 clash."""
+    plan = decide_round(node_round(202), policy="edf")
+    green = plan.round.problem.tenants.tenant.index("green")
+    assert plan.round.repairs.usable[green] == 3
+
+
+def test_shares_of_one_gpu_count_for_a_guarantee() -> None:
+    """Two shares fill one GPU, so that jobs hold 3 GPUs for their tenant where 2 are up."""
+    plan = allocator.solve(Problem(node_snapshot(94)))
+    gpus = {tenant.tenant: tenant.gpus for tenant in plan.tenants}
+    assert [pool.gpus for pool in plan.pools] == [2] and gpus["blue"] >= 3
