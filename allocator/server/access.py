@@ -24,6 +24,7 @@ from allocator.server.limits import Limits
 from allocator.server.options import ServerOptions
 from allocator.server.served_queue import ServedQueue
 from allocator.server.sessions import Session, Sessions
+from allocator.server.views.deciding import Deciders
 
 COOKIE = "allocator_session"
 SAFE = ("GET", "HEAD", "OPTIONS")
@@ -56,6 +57,11 @@ class Caller:
         """Whether the caller may change any job at all."""
         return self.role in ("member", "operator")
 
+    @property
+    def only_tenant(self) -> str | None:
+        """The tenant whose jobs are all that the caller may see; None: all jobs."""
+        return self.tenant if self.is_member else None
+
     def can_see(self, tenant: str) -> bool:
         """Return whether the caller may see jobs of a tenant ("": the default tenant)."""
         return not self.is_member or (tenant or DEFAULT_TENANT) == self.tenant
@@ -77,6 +83,7 @@ class Service:
     options: ServerOptions
     sessions: Sessions
     limits: Limits
+    deciders: Deciders
 
 
 def get_service(request: Request) -> Service:

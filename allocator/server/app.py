@@ -18,6 +18,7 @@ from allocator.server.limits import Limits
 from allocator.server.options import ServerOptions
 from allocator.server.served_queue import ServedQueue
 from allocator.server.sessions import Sessions
+from allocator.server.views.deciding import Deciders
 
 
 def create_app(
@@ -43,7 +44,13 @@ def create_app(
     """
     chosen = options or ServerOptions()
     limits = Limits(chosen)
-    service = Service(ServedQueue(queue, chosen), chosen, Sessions(chosen.session_s), limits)
+    service = Service(
+        ServedQueue(queue, chosen),
+        chosen,
+        Sessions(chosen.session_s),
+        limits,
+        Deciders(chosen.advice_s, chosen.most_advice),
+    )
 
     @asynccontextmanager
     async def live(_app: FastAPI) -> AsyncIterator[None]:
