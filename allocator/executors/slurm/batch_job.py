@@ -37,15 +37,23 @@ class BatchSupervisor(supervisor.Supervisor):
         if (indices := os.environ.get(SHARED_GPUS)) is not None:
             order["devices"] = indices.split(",")
         super().__init__(folder, order)
-        self.identity = read_given(os.environ)
+        self.identity = self.read_given()
         self._touched = 0.0
 
     def supervise(self) -> dict[str, Any]:
         """Run the command to its end if the job was given what the order asks for."""
-        difference = describe_difference(self.order, self.identity)
+        difference = self.describe_difference()
         if difference:
             return self._build_exit("lost", None, difference)
         return super().supervise()
+
+    def read_given(self) -> dict[str, Any]:
+        """Return what the batch system gave to this batch job."""
+        return read_given(os.environ)
+
+    def describe_difference(self) -> str:
+        """Return how what was given differs from the order; "" if it does not."""
+        return describe_difference(self.order, self.identity)
 
     def _build_exit(self, phase: str, code: int | None, detail: str) -> dict[str, Any]:
         revoked = read_json(self.folder / REVOKED)

@@ -18,8 +18,6 @@ says so, or when Slurm lists no such job and the supervisor has not touched keep
 
 from __future__ import annotations
 
-import math
-import os
 import re
 import shlex
 import sys
@@ -30,78 +28,42 @@ from typing import Any
 
 from allocator.errors import UsageError
 from allocator.executors import supervisor
-from allocator.executors.disk import try_lock, write_json
-from allocator.executors.errors import NotNow, starts_on_shared_gpus
+from allocator.executors.batch import (
+    GONE_S,
+    KILL_S,
+    SUBMITTED,
+    BatchExecutor,
+    is_to_be_submitted,
+    read_age_s,
+)
+from allocator.executors.disk import write_json
 from allocator.executors.ledger import ORDER, STOP, OpenAllocation
 from allocator.executors.slurm import commands
 from allocator.executors.slurm.batch_job import REVOKED, SHARED_GPUS
 from allocator.executors.slurm.commands import BatchJob, Node, SlurmRefused
-from allocator.executors.supervised import (
-    GRACE_S,
-    SupervisedExecutor,
-    build_ending_without_work,
-    build_unstarted_ending,
-    ending_observation,
-)
+from allocator.executors.supervised import GRACE_S, build_unstarted_ending
 from allocator.io.tables.limited_reader import read_json
-from allocator.loop.executor import Capabilities, NodeStatus, Observation, Order
+from allocator.loop.executor import Capabilities, NodeStatus, Order
 
-ATTEMPT, SUBMITTED, CANCELLED = "attempt", "submitted.json", "cancelled.json"
+ATTEMPT, CANCELLED = "attempt", "cancelled.json"
 OUTPUT, TASK_NODES = "slurm.out", "task_nodes"
 SBATCH_OPTIONS = "ALLOCATOR_SBATCH"  # variable of a job: more options of sbatch for it
 PACKAGES = Path(__file__).resolve().parents[3]
 FAILED = ("FAILED", "OUT_OF_MEMORY", "BOOT_FAIL")  # ends of a batch job without a supervisor
-GONE_S = 5.0  # after so many seconds a submitted job that is not listed is submitted again
-LEASE_S = 15.0  # seconds without a heartbeat after which a supervisor is dead
-PATIENCE_S = 60.0  # seconds that a submitted job may wait in Slurm
-FRESH_S = 2.0  # seconds for which an answer of Slurm counts as the present
-KILL_S = 30.0  # seconds after the grace period until the whole batch job is cancelled
 _COMMENT = re.compile(r"allocator gpus=(\d+)((?: \S+:\d+)*)")
 
 
-class SlurmExecutor(SupervisedExecutor):
-    """The executor of a Slurm cluster, by its commands.
-
-    `grace_s` is the seconds between SIGTERM and SIGKILL. `patience_s` is the seconds that a
-    submitted job may wait in Slurm until it counts as lost. `lease_s` is the seconds without a
-    heartbeat after which a supervisor that Slurm does not list counts as dead.
-    """
+class SlurmExecutor(BatchExecutor[BatchJob]):
+    """The executor of a Slurm cluster, by its commands; limits as of `BatchExecutor`."""
 
     name = "slurm"
     capabilities = Capabilities(pins_nodes=True)
 
-    def __init__(
-        self,
-        folder: Path,
-        grace_s: float = GRACE_S,
-        patience_s: float = PATIENCE_S,
-        lease_s: float = LEASE_S,
-    ) -> None:
-        super().__init__(folder, grace_s)
-        self.patience_s, self.lease_s = patience_s, lease_s
-        self._suffix = f".{self.ledger.identity().state[:8]}"
+    def __init__(self, folder: Path, grace_s: float = GRACE_S, **limits: float) -> None:
+        super().__init__(folder, grace_s, **limits)
         self._jobs: dict[str, list[BatchJob]] = {}  # batch jobs of this state by name, last answer
         self._nodes: list[Node] = []
         self._held: dict[str, float] = {}  # GPUs of each node that jobs of this state hold
-        self._looked_s = -math.inf
-        # last heartbeat of each supervisor, and when it was first seen, on the monotonic clock
-        self._heartbeats: dict[Path, tuple[int, float]] = {}
-        self._to_cancel: list[str] = []
-
-    def start(self, order: Order) -> None:
-        """Submit the batch job of the allocation.
-
-        An allocation that Slurm can never start is observed as failed. Raises StaleOrder. Raises
-        NotNow while the last allocation of the job has not ended, or its GPUs are not there.
-        """
-        with self.ledger.hold_lock():
-            self.ledger.fence.admit(order.token)
-            if self.ledger.is_new_generation(order.job_id, order.generation):
-                self._create(order)
-            place = self.ledger.place(order.job_id, order.generation)
-            content = read_json(place / ORDER)
-            if content is not None:
-                self._submit(OpenAllocation(place, content))
 
     def stop(self, job_id: str, generation: int, token: int) -> None:
         """Write stop.json, which the supervisor obeys.
@@ -114,21 +76,6 @@ class SlurmExecutor(SupervisedExecutor):
             place = self.ledger.place(job_id, generation)
             if place.is_dir() and not (place / ATTEMPT).exists():
                 self._end_unsupervised(place)
-
-    def observe(self) -> Sequence[Observation]:
-        """Ask Slurm once for all jobs, and return every allocation that runs or has ended."""
-        if any(_is_to_be_submitted(one) for one in self.ledger.known()):
-            with self.ledger.hold_lock():
-                for one in self.ledger.known():
-                    self._submit(one)
-        self._look()
-        known, self._to_cancel = list(self.ledger.known()), []
-        seen = [self._observe_allocation(one) for one in known]
-        places = {one.folder for one in known}
-        self._heartbeats = {p: mark for p, mark in self._heartbeats.items() if p in places}
-        if self._to_cancel:
-            commands.cancel(self._to_cancel)
-        return [one for one in seen if one is not None]
 
     def capacity(self) -> Mapping[str, int]:
         """Count the GPUs of each partition on nodes that take jobs, without those of others.
@@ -153,10 +100,6 @@ class SlurmExecutor(SupervisedExecutor):
         mine = self._held.get(node.name, 0.0)
         return node.gpus - max(0.0, node.used - mine) if node.is_available else mine
 
-    def _look_if_old(self) -> None:
-        if time.monotonic() - self._looked_s > FRESH_S:
-            self._look()
-
     def _look(self) -> None:
         """Ask Slurm for its nodes and the batch jobs of this state."""
         # nodes first: then a job that starts or ends in between does not look like one of others
@@ -171,31 +114,11 @@ class SlurmExecutor(SupervisedExecutor):
                     self._held[node] = self._held.get(node, 0.0) + gpus
         self._nodes, self._looked_s = nodes, time.monotonic()
 
+    def _cancel(self, job_ids: Sequence[str]) -> None:
+        commands.cancel(job_ids)
+
     # ---- starting
     # ----------------------------------------------------------------------------------------------
-
-    def _create(self, order: Order) -> None:
-        """Write the order down. Raises NotNow."""
-        alive = {
-            (one.job_id, one.generation): one
-            for one in self.ledger.known()
-            if not (one.folder / supervisor.EXIT).exists()
-        }
-        for job_id, generation in alive:
-            if job_id == order.job_id:
-                raise NotNow(f'job "{job_id}": its allocation {generation} has not ended')
-        other = order.beside
-        primary = None if other is None else alive.get((other.job_id, other.generation))
-        if starts_on_shared_gpus(order, primary is not None) and primary is not None:
-            holder = primary.order.get("holder") or primary.folder.name
-            place = self._create_supervised(order, asked=[], holder=holder)
-            write_json(place / f"on.{holder}", {})
-            return
-        try:
-            self._create_supervised(order, asked=self._choose_shape(order), holder=None)
-        except UsageError as error:
-            ending = build_ending_without_work("failed", str(error))
-            self.ledger.create(order, {supervisor.EXIT: ending})
 
     def _choose_shape(self, order: Order) -> list[tuple[str, int]]:
         """Return the nodes to ask for, and the GPUs of each; the name "" stands for any node.
@@ -216,28 +139,28 @@ class SlurmExecutor(SupervisedExecutor):
             " number on each"
         )
 
-    def _name_batch_job(self, place: Path) -> str:
-        return place.name + self._suffix
-
     def _submit(self, one: OpenAllocation) -> None:
         """Submit the batch job of an allocation if that was not done. Raises SlurmUnreachable.
 
         After a call of sbatch whose answer was lost, Slurm is asked for a job of this name first.
         """
-        if not _is_to_be_submitted(one):
+        if not is_to_be_submitted(one):
             return
         is_shared = one.order["holder"] is not None
         if not (self._is_holder_ready(one) if is_shared else self._are_nodes_ready(one)):
             return
         if (one.folder / ATTEMPT).exists():
             self._look()
-        mine = self._jobs.get(self._name_batch_job(one.folder), [])
+        mine = self._list_batch_jobs(one)
         try:
             job_id = mine[0].job_id if mine else self._call_sbatch(one)
         except SlurmRefused as error:
             self._end(one, "failed", str(error))
             return
         write_json(one.folder / SUBMITTED, {"slurm_job_id": job_id})
+
+    def _list_batch_jobs(self, one: OpenAllocation) -> list[BatchJob]:
+        return self._jobs.get(self._name_batch_job(one.folder), [])
 
     def _call_sbatch(self, one: OpenAllocation) -> str:
         (one.folder / ATTEMPT).touch()
@@ -293,35 +216,8 @@ class SlurmExecutor(SupervisedExecutor):
             if node.partition == one.order["pool"] and (not pinned or node.name in pinned)
         )
 
-    def _is_holder_ready(self, one: OpenAllocation) -> bool:
-        """Return whether the allocation whose GPUs it uses runs; end it if that one has ended."""
-        holder = self._holder_folder(one)
-        if not holder.is_dir():
-            self._end(one, "lost", "the job whose GPUs it was to use has ended")
-        return (holder / supervisor.SUPERVISOR).exists()
-
-    @staticmethod
-    def _holder_folder(one: OpenAllocation) -> Path:
-        return one.folder.parent / str(one.order["holder"])
-
     # ---- observing
     # ----------------------------------------------------------------------------------------------
-
-    def _observe_allocation(self, one: OpenAllocation) -> Observation | None:
-        """Return what is known of an allocation; None: it has not started yet."""
-        jobs = self._jobs.get(self._name_batch_job(one.folder), [])
-        who = read_json(one.folder / supervisor.SUPERVISOR)  # before its end, which comes later
-        end = supervisor.read_ending(one.folder)
-        if end is None and who is None:
-            end = self._observe_unstarted(one, jobs)
-            if end is None:
-                return None
-        elif end is None and who is not None:
-            end = self._observe_started(one, who, jobs)
-            if end is None:
-                return self._running_observation(one, self._describe_progress(one))
-        self._to_cancel += [job.job_id for job in jobs if job.is_waiting]
-        return ending_observation(one.job_id, one.generation, end or {})
 
     def _observe_started(
         self, one: OpenAllocation, who: Mapping[str, Any], jobs: Sequence[BatchJob]
@@ -331,10 +227,10 @@ class SlurmExecutor(SupervisedExecutor):
         self._to_cancel += [job.job_id for job in jobs if job.is_waiting and job not in mine]
         has_heartbeat = self._has_heartbeat(one.folder)
         if any(job.is_live and set(job.nodes) == set(who["nodes"]) for job in mine):
-            if _read_age_s(one.folder / STOP) > self.grace_s + KILL_S:
+            if read_age_s(one.folder / STOP) > self.grace_s + KILL_S:
                 self._to_cancel.append(who["slurm_job_id"])
             return None
-        is_new = _read_age_s(one.folder / SUBMITTED) < GONE_S
+        is_new = read_age_s(one.folder / SUBMITTED) < GONE_S
         if is_new or (has_heartbeat and any(job.is_waiting for job in mine)):
             return None  # it has started since Slurm was asked
         words = ", ".join(f"{job.state} {' '.join(job.nodes)}".strip() for job in mine)
@@ -350,7 +246,7 @@ class SlurmExecutor(SupervisedExecutor):
     ) -> dict[str, Any] | None:
         """Return the end of an allocation whose supervisor has not started; None: none yet."""
         submitted = read_json(one.folder / SUBMITTED)
-        waited_s = _read_age_s(one.folder / (ORDER if submitted is None else SUBMITTED))
+        waited_s = read_age_s(one.folder / (ORDER if submitted is None else SUBMITTED))
         is_stopping = (one.folder / STOP).exists()
         active = [job for job in jobs if job.is_waiting or job.is_live]
         if active:
@@ -378,33 +274,6 @@ class SlurmExecutor(SupervisedExecutor):
         words = supervisor.read_last_words(one.folder / OUTPUT)
         return "failed" if job.state in FAILED else "lost", f"Slurm says {job.state}{words}"
 
-    def _has_heartbeat(self, place: Path) -> bool:
-        """Return whether the supervisor has touched its file in the last `lease_s` seconds."""
-        now, touched = time.monotonic(), (place / supervisor.SUPERVISOR).stat().st_mtime_ns
-        known = self._heartbeats.get(place)
-        if known is None or known[0] != touched:
-            known = self._heartbeats[place] = (touched, now)
-        return now - known[1] < self.lease_s
-
-    def _end(self, one: OpenAllocation, phase: str, why: str) -> dict[str, Any] | None:
-        """Record the end of an allocation; None: its supervisor lives."""
-        lock = try_lock(one.folder / supervisor.LOCK)
-        if lock is None:
-            return None
-        try:
-            end = supervisor.read_ending(one.folder)
-            if end is None:
-                end = supervisor.build_ending(one.folder, dict(one.order), phase, why)
-                write_json(one.folder / supervisor.EXIT, end)
-            return end
-        finally:
-            os.close(lock)
-
-
-def _is_to_be_submitted(one: OpenAllocation) -> bool:
-    """Return whether an allocation has no batch job and shall run."""
-    return not any((one.folder / name).exists() for name in (SUBMITTED, STOP, supervisor.EXIT))
-
 
 def _count_held(job: BatchJob) -> dict[str, float]:
     """Return the GPUs that a batch job of a state holds on each of its nodes."""
@@ -414,11 +283,3 @@ def _count_held(job: BatchJob) -> dict[str, float]:
     parts = (part.rpartition(":") for part in found[2].split())
     unequal = {node: float(gpus) for node, _, gpus in parts}
     return {node: unequal.get(node, int(found[1]) / len(job.nodes)) for node in job.nodes}
-
-
-def _read_age_s(path: Path) -> float:
-    """Return the seconds since the file was written, -inf if there is none."""
-    try:
-        return time.time() - path.stat().st_mtime
-    except FileNotFoundError:
-        return -math.inf

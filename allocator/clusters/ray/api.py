@@ -1,0 +1,172 @@
+"""Ask the dashboard of a Ray cluster over HTTP; the package `ray` is not needed.
+
+No answer is never an empty list: what fails, takes too long or is no JSON raises `RayUnreachable`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from http.client import HTTPException
+from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError
+from urllib.parse import quote, urlencode
+from urllib.request import ProxyHandler, Request, build_opener
+
+from allocator.clusters.adapter import ClusterUnreachable
+from allocator.errors import UsageError
+
+ADDRESS = "http://127.0.0.1:8265"
+VARIABLE = "RAY_API_SERVER_ADDRESS"  # as `ray job` reads it
+TOKEN = "RAY_AUTH_TOKEN"  # as Ray's own clients read it
+TIMEOUT_S = 10.0
+MOST = 10_000  # objects of one answer, which is also the most that Ray gives
+LISTS = ("nodes", "actors", "placement_groups", "tasks")  # of the state API
+ANSWERS = ("jobs", *LISTS)
+# only what may hold GPUs; without filters Ray also lists what has ended
+FILTERS = {"tasks": ("state", "RUNNING")}
+
+Record = Mapping[str, Any]
+
+
+class RayUnreachable(ClusterUnreachable):
+    """Report a Ray that does not answer. What was asked may have been done, or may not.
+
+    Examples
+    --------
+    >>> RayUnreachable("no answer within 10 s").exit_code
+    1
+    """
+
+
+class RayRefused(RayUnreachable):
+    """Report a request that Ray answered with an error.
+
+    Parameters
+    ----------
+    status : int
+        Status of HTTP.
+    message : str
+        What Ray said.
+
+    Examples
+    --------
+    >>> RayRefused(404, "Job a does not exist").status
+    404
+    """
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class RayApi:
+    """Send requests to the dashboard of a cluster.
+
+    Parameters
+    ----------
+    address : str, optional
+        Address of the dashboard; default: $RAY_API_SERVER_ADDRESS, or port 8265 of this machine.
+    """
+
+    def __init__(self, address: str | None = None) -> None:
+        self.address = (address or os.environ.get(VARIABLE) or ADDRESS).rstrip("/")
+        if not self.address.startswith(("http://", "https://")):
+            raise UsageError(
+                f'the address of a dashboard begins with http:// or https://: "{self.address}"'
+            )
+        self._open = build_opener(ProxyHandler({})).open
+
+    def list_records(self, kind: str) -> list[Record]:
+        """Return all jobs, nodes, actors, placement groups or running tasks."""
+        if kind == "jobs":
+            return _as_list(self._send("GET", "/api/jobs/"), kind)
+        query: list[tuple[str, object]] = [("detail", 1), ("limit", MOST)]
+        if kind in FILTERS:
+            key, value = FILTERS[kind]
+            query += [("filter_keys", key), ("filter_predicates", "="), ("filter_values", value)]
+        return unwrap_list(self._send("GET", f"/api/v0/{kind}?{urlencode(query)}"), kind)
+
+    def has_job(self, submission_id: str) -> bool:
+        """Return whether Ray knows a job of this id."""
+        try:
+            self._send("GET", f"/api/jobs/{quote(submission_id, safe='')}")
+        except RayRefused as refused:
+            if refused.status == 404:
+                return False
+            raise
+        return True
+
+    def submit(self, request: Mapping[str, Any]) -> None:
+        """Submit a job under its own id. Raises RayRefused for an id that Ray knows."""
+        self._send("POST", "/api/jobs/", request)
+
+    def stop(self, submission_id: str) -> None:
+        """Have a running job ended: SIGTERM, and SIGKILL after RAY_JOB_STOP_WAIT_TIME_S.
+
+        A job that waits is not ended by this.
+        """
+        self._send("POST", f"/api/jobs/{quote(submission_id, safe='')}/stop")
+
+    def _send(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
+        headers = {"Content-Type": "application/json"}
+        if token := os.environ.get(TOKEN):
+            headers["Authorization"] = f"Bearer {token}"
+        content = None if body is None else json.dumps(body).encode()
+        request = Request(self.address + path, content, headers, method=method)
+        try:
+            with self._open(request, timeout=TIMEOUT_S) as answer:
+                return json.loads(answer.read())
+        except HTTPError as error:
+            raise RayRefused(error.code, _last_line(error.read(20_000))) from error
+        except (OSError, ValueError, HTTPException) as error:
+            raise RayUnreachable(f"Ray at {self.address}: {error}") from error
+
+
+def _last_line(text: bytes) -> str:
+    """Return what an error says: the last line of Ray's trace that holds more than a dot."""
+    lines = [line.strip() for line in text.decode("utf-8", "replace").splitlines()]
+    return next((line for line in reversed(lines) if len(line) > 1), "an error without words")
+
+
+def _as_list(value: Any, kind: str) -> list[Record]:
+    if not isinstance(value, list) or not all(isinstance(one, dict) for one in value):
+        raise RayUnreachable(f"Ray gave no list of {kind}")
+    return value
+
+
+def unwrap_list(answer: Any, kind: str) -> list[Record]:
+    """Return the list in an answer of the state API.
+
+    Raises RayUnreachable for another shape, and for an answer that is not complete.
+    """
+    try:
+        data = answer["data"]["result"]
+        found = _as_list(data["result"], kind)
+        is_whole = data["num_filtered"] <= len(found)
+    except (KeyError, TypeError) as error:
+        raise RayUnreachable(f"Ray gave no list of {kind}") from error
+    if data.get("partial_failure_warning") or not is_whole:
+        raise RayUnreachable(f"Ray gave only some of its {kind}")
+    return found
+
+
+def read_answers(folder: Path) -> dict[str, Sequence[Record]]:
+    """Return recorded answers: jobs.json, nodes.json and so on, as Ray gave them.
+
+    Raises
+    ------
+    UsageError
+        If one cannot be read.
+    """
+    found: dict[str, Sequence[Record]] = {}
+    for kind in ANSWERS:
+        path = folder / f"{kind}.json"
+        try:
+            value = json.loads(path.read_text(encoding="utf-8"))
+            found[kind] = _as_list(value, kind) if kind == "jobs" else unwrap_list(value, kind)
+        except (OSError, ValueError, RayUnreachable) as error:
+            raise UsageError(f'"{path}" cannot be read: {error}') from error
+    return found

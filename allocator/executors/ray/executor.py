@@ -1,0 +1,381 @@
+"""Run jobs as jobs of Ray: pools and nodes as in allocator/clusters/ray/resources.py.
+
+The state is a folder on a file system that all nodes share (ledger.py, batch.py). An allocation is
+one job of Ray under an id of its own, which Ray takes once: the job, the generation, and the
+beginning of the name of the state. Its entrypoint is a supervisor (ray_job.py). Besides the files
+of batch.py an allocation has
+
+    attempt.json     Ray was asked to take the job; the ids of its nodes
+    revoked.json     the job shall end, since it is not where it should be
+
+GPUs on one node are those of the entrypoint. GPUs on several nodes, and those of a job that starts
+its own workers, are a placement group that the supervisor makes. Ray ends no job that waits, so a
+job is submitted only when its GPUs are free, and one that waits in Ray even so finds its end in
+exit.json and does nothing. An allocation has ended when exit.json says so, or when Ray lists no
+such job as running and the supervisor has not touched keeper.json for a while.
+"""
+
+from __future__ import annotations
+
+import math
+import shlex
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from allocator.clusters.adapter import ClusterUnreachable
+from allocator.clusters.ray.api import RayApi, RayRefused, Record
+from allocator.clusters.ray.resources import (
+    NODE_ID,
+    PINNED_TO,
+    Holding,
+    RayNode,
+    find_refused_nodes,
+    read_holdings,
+    read_nodes,
+)
+from allocator.errors import UsageError
+from allocator.executors import supervisor
+from allocator.executors.batch import (
+    FRESH_S,
+    GONE_S,
+    KILL_S,
+    SUBMITTED,
+    BatchExecutor,
+    is_to_be_submitted,
+    read_age_s,
+)
+from allocator.executors.disk import write_json
+from allocator.executors.errors import NotNow
+from allocator.executors.ledger import ORDER, STOP, OpenAllocation
+from allocator.executors.ray.options import is_own_workers, read_options
+from allocator.executors.slurm.batch_job import REVOKED
+from allocator.executors.supervised import GRACE_S, build_unstarted_ending
+from allocator.io.tables.limited_reader import read_json
+from allocator.loop.executor import Capabilities, NodeStatus, Observation, Order
+
+ATTEMPT = "attempt.json"
+PACKAGES = Path(__file__).resolve().parents[3]
+MODULE = "allocator.executors.ray.ray_job"
+ENDED = ("SUCCEEDED", "FAILED", "STOPPED")
+# errors of a job that another start would not mend
+FAULTS = (
+    "JOB_ENTRYPOINT_COMMAND_ERROR",
+    "JOB_ENTRYPOINT_COMMAND_START_ERROR",
+    "RUNTIME_ENV_SETUP_FAILURE",
+)
+
+
+@dataclass(frozen=True)
+class RayJob:
+    """A job, as Ray lists it."""
+
+    job_id: str
+    status: str
+    node_id: str
+    error: str
+    message: str
+
+    @property
+    def is_waiting(self) -> bool:
+        """Return whether it waits to be started."""
+        return self.status == "PENDING"
+
+    @property
+    def is_live(self) -> bool:
+        """Return whether it runs."""
+        return self.status == "RUNNING"
+
+
+class RayExecutor(BatchExecutor[RayJob]):
+    """The executor of a Ray cluster, by its dashboard; limits as of `BatchExecutor`.
+
+    `address` is the address of the dashboard, by default that of `RayApi`.
+    """
+
+    name = "ray"
+    capabilities = Capabilities(pins_nodes=True)
+
+    def __init__(
+        self,
+        folder: Path,
+        grace_s: float = GRACE_S,
+        address: str | None = None,
+        **limits: float,
+    ) -> None:
+        super().__init__(folder, grace_s, **limits)
+        self._api = RayApi(address)
+        self._jobs: dict[str, RayJob] = {}  # jobs of this state by id, as of the last answer
+        self._nodes: list[RayNode] = []
+        self._taken: dict[str, float] = {}  # GPUs that others hold, by name of the node
+        self._leaving: dict[str, float] = {}  # GPUs of jobs of this state that are over but listed
+        self._nodes_read_s = -math.inf
+
+    def start(self, order: Order) -> None:
+        """Submit the job of the allocation.
+
+        An allocation that Ray can never start is observed as failed. Raises StaleOrder. Raises
+        NotNow while the last allocation of the job has not ended, or Ray does not answer.
+        """
+        with _raise_not_now():
+            super().start(order)
+
+    def stop(self, job_id: str, generation: int, token: int) -> None:
+        """Write stop.json, which the supervisor obeys; a job that has not started never will.
+
+        The next looks end a job that does not end in time.
+        """
+        with self.ledger.hold_lock():
+            self.ledger.fence.admit(token)
+            self.ledger.stop(job_id, generation, {supervisor.EXIT: build_unstarted_ending()})
+            place = self.ledger.place(job_id, generation)
+            if place.is_dir():
+                self._end_unsupervised(place)
+
+    def observe(self) -> Sequence[Observation]:
+        """Ask Ray once for all jobs, and return every allocation that runs or has ended.
+
+        Raises NotNow if Ray does not answer: nothing is known then.
+        """
+        with _raise_not_now():
+            return super().observe()
+
+    def capacity(self) -> Mapping[str, int]:
+        """Count the GPUs of each pool on nodes that take jobs, without those of others.
+
+        GPUs of nodes that are drained count as long as jobs of this state hold them.
+        """
+        with _raise_not_now():
+            self._read_nodes_if_old()
+        count: dict[str, int] = {}
+        for node in self._nodes:
+            count[node.pool] = count.get(node.pool, 0) + self._count_usable(node)
+        return count
+
+    def nodes(self) -> Sequence[NodeStatus]:
+        """Return every node that is alive, without the GPUs of others. Raises NotNow."""
+        with _raise_not_now():
+            self._read_nodes_if_old()
+        return [
+            NodeStatus(node.name, node.pool, self._count_usable(node), node.state)
+            for node in self._nodes
+        ]
+
+    def _count_usable(self, node: RayNode) -> int:
+        if node.state == "up":
+            return max(0, node.gpus - math.ceil(self._taken.get(node.name, 0.0)))
+        return self._count_held().get(node.name, 0)
+
+    def _count_held(self, without: Path | None = None) -> dict[str, int]:
+        """Return the GPUs of each node that allocations have been given and not given back."""
+        held: dict[str, int] = {}
+        for one in self.ledger.known():
+            has_begun = one.folder != without and (one.folder / ATTEMPT).exists()
+            if has_begun and not (one.folder / supervisor.EXIT).exists():
+                for node, gpus in one.order["asked"]:
+                    held[node] = held.get(node, 0) + gpus
+        return held
+
+    # ---- looking
+    # ----------------------------------------------------------------------------------------------
+
+    def _look(self) -> None:
+        self._read_jobs(self._api.list_records("jobs"))
+        self._read_nodes_if_old()
+        self._looked_s = time.monotonic()
+
+    def _read_jobs(self, records: Sequence[Record]) -> None:
+        found = (_parse_job(one) for one in records if one.get("submission_id"))
+        self._jobs = {one.job_id: one for one in found if one.job_id.endswith(self._suffix)}
+        self._refused = find_refused_nodes(records)
+
+    def _read_nodes_if_old(self) -> None:
+        if time.monotonic() - self._nodes_read_s > FRESH_S:
+            self._read_nodes()
+
+    def _read_nodes(self) -> None:
+        """Ask Ray for its nodes, and for what others hold on them."""
+        if not math.isfinite(self._looked_s):
+            self._read_jobs(self._api.list_records("jobs"))
+        nodes = read_nodes(self._api.list_records("nodes"), self._refused)
+        lists = (self._api.list_records(kind) for kind in ("actors", "placement_groups", "tasks"))
+        holdings = list(read_holdings(*lists))
+        names = {node.node_id: node.name for node in nodes}
+        open_names = {self._name_batch_job(one.folder) for one in self.ledger.known()}
+        self._taken, self._leaving = {}, {}
+        for one in holdings:
+            owner = self._find_owner(one)
+            counts = self._leaving if owner and owner not in open_names else self._taken
+            if one.node_id in names and owner not in open_names:
+                name = names[one.node_id]
+                counts[name] = counts.get(name, 0.0) + one.gpus
+        self._nodes, self._nodes_read_s = nodes, time.monotonic()
+
+    def _find_owner(self, one: Holding) -> str:
+        """Return the name of the batch job of this state that holds it; "" for others."""
+        owner = one.submission_id or one.group
+        return owner if owner.endswith(self._suffix) else ""
+
+    # ---- starting
+    # ----------------------------------------------------------------------------------------------
+
+    def _choose_shape(self, order: Order) -> list[tuple[str, int]]:
+        if any(part.fraction is not None for part in order.nodes):
+            raise UsageError("shares of a GPU cannot be pinned in Ray")
+        read_options(order.environment)
+        if order.nodes:
+            return [(part.node, part.gpus) for part in order.nodes]
+        self._read_nodes_if_old()
+        mine = [node for node in self._nodes if node.pool == order.pool]
+        if order.gpus > sum(node.gpus for node in mine):
+            raise UsageError(f'pool "{order.pool}" of Ray has no {order.gpus} GPUs')
+        free = {node.name: self._count_free(node) for node in mine if node.state == "up"}
+        whole = [(gpus, name) for name, gpus in free.items() if gpus >= order.gpus]
+        if whole:
+            return [(min(whole)[1], order.gpus)]
+        left, shape = order.gpus, []
+        for gpus, name in sorted(((gpus, name) for name, gpus in free.items()), reverse=True):
+            if take := min(left, gpus):
+                shape.append((name, take))
+                left -= take
+        if left:
+            raise NotNow(f'job "{order.job_id}": {left} of {order.gpus} GPUs are not free yet')
+        return shape
+
+    def _count_free(self, node: RayNode, without: Path | None = None) -> int:
+        """Return the GPUs of a node that nobody holds, or only the allocation `without`."""
+        held = self._taken.get(node.name, 0.0) + self._leaving.get(node.name, 0.0)
+        return max(0, node.gpus - math.ceil(held) - self._count_held(without).get(node.name, 0))
+
+    def _submit(self, one: OpenAllocation) -> None:
+        """Submit the job of an allocation if that was not done and its GPUs are free.
+
+        Whatever Ray answers, it is asked whether it has the job. Raises ClusterUnreachable.
+        """
+        if not is_to_be_submitted(one):
+            return
+        name = self._name_batch_job(one.folder)
+        if (one.folder / ATTEMPT).exists() and self._api.has_job(name):
+            write_json(one.folder / SUBMITTED, {})
+            return
+        request = self._build_request(one)
+        if request is None:
+            return
+        try:
+            self._api.submit(request)
+        except RayRefused as refused:
+            if not self._api.has_job(name):
+                if refused.status == 400:
+                    self._end(one, "failed", f"Ray refuses it: {refused}")
+                    return
+                raise
+        write_json(one.folder / SUBMITTED, {})
+
+    def _build_request(self, one: OpenAllocation) -> dict[str, Any] | None:
+        """Return the request that submits a job; None while its GPUs are not free."""
+        if one.order["holder"] is not None:
+            if not self._is_holder_ready(one):
+                return None
+            asked = []
+            ids = read_json(self._holder_folder(one) / ATTEMPT) or {"node_ids": [""]}
+            node_ids = ids["node_ids"]
+        else:
+            self._read_nodes_if_old()
+            asked = [(str(node), int(gpus)) for node, gpus in one.order["asked"]]
+            by_name = {node.name: node for node in self._nodes if node.state == "up"}
+            if not all(
+                node in by_name and self._count_free(by_name[node], one.folder) >= gpus
+                for node, gpus in asked
+            ):
+                return None
+            node_ids = [by_name[node].node_id for node, _ in asked]
+        write_json(one.folder / ATTEMPT, {"node_ids": node_ids})
+        options = read_options(one.order["environment"])
+        command = (sys.executable, "-m", MODULE, str(one.folder))
+        has_group = len(asked) > 1 or is_own_workers(one.order["environment"])
+        about = {"job": one.job_id, "generation": str(one.generation)}
+        return {
+            "entrypoint_num_cpus": 0,
+            **options,
+            "entrypoint": f"cd {shlex.quote(str(PACKAGES))} && exec {shlex.join(command)}",
+            "submission_id": self._name_batch_job(one.folder),
+            "entrypoint_num_gpus": 0 if has_group or not asked else asked[0][1],
+            "entrypoint_label_selector": {NODE_ID: node_ids[0]},
+            "metadata": about if options else {**about, PINNED_TO: node_ids[0]},
+        }
+
+    def _cancel(self, job_ids: Sequence[str]) -> None:
+        for job_id in job_ids:
+            self._api.stop(job_id)
+
+    # ---- observing
+    # ----------------------------------------------------------------------------------------------
+
+    def _list_batch_jobs(self, one: OpenAllocation) -> list[RayJob]:
+        found = self._jobs.get(self._name_batch_job(one.folder))
+        return [] if found is None else [found]
+
+    def _observe_started(
+        self, one: OpenAllocation, who: Mapping[str, Any], jobs: Sequence[RayJob]
+    ) -> dict[str, Any] | None:
+        """Return the end of an allocation whose supervisor has started; None: it goes on."""
+        has_heartbeat = self._has_heartbeat(one.folder)
+        if any(job.is_live for job in jobs):
+            asked = (read_json(one.folder / ATTEMPT) or {"node_ids": []})["node_ids"][:1]
+            if asked and jobs[0].node_id and jobs[0].node_id != asked[0]:
+                write_json(one.folder / REVOKED, {"why": "Ray put it on another node"})
+            if read_age_s(one.folder / STOP) > self.grace_s + KILL_S:
+                self._to_cancel.append(jobs[0].job_id)
+            return None
+        if has_heartbeat or any(job.is_waiting for job in jobs):
+            return None  # its supervisor is ending it, or has started since Ray was asked
+        words = ", ".join(f"{job.status} {job.message}".strip() for job in jobs)
+        return self._end(one, "lost", f"Ray says: {words or 'no such job'}")
+
+    def _observe_unstarted(
+        self, one: OpenAllocation, jobs: Sequence[RayJob]
+    ) -> dict[str, Any] | None:
+        """Return the end of an allocation whose supervisor has not started; None: none yet."""
+        has_begun = (one.folder / SUBMITTED).exists()
+        waited_s = read_age_s(one.folder / (SUBMITTED if has_begun else ORDER))
+        if not has_begun:
+            if waited_s > self.patience_s:
+                return self._end(one, "lost", f"its GPUs were not free for {self.patience_s:g} s")
+            return None
+        if not jobs:
+            if waited_s > GONE_S:  # the head lost the job: it is submitted again
+                (one.folder / SUBMITTED).unlink(missing_ok=True)
+            return None
+        job = jobs[0]
+        if job.status in ENDED:
+            if job.status == "SUCCEEDED":
+                return self._end(one, "failed", "its node does not see the folder of the state")
+            phase = "failed" if job.error in FAULTS else "lost"
+            return self._end(one, phase, f"Ray says: {job.status} {job.message}".strip())
+        if waited_s > self.patience_s * (2 if job.is_live else 1):
+            if job.is_live:
+                self._to_cancel.append(job.job_id)
+            return self._end(one, "lost", f"Ray did not start it in {self.patience_s:g} s")
+        return None
+
+
+def _parse_job(record: Record) -> RayJob:
+    return RayJob(
+        str(record["submission_id"]),
+        str(record.get("status")),
+        str(record.get("driver_node_id") or ""),
+        str(record.get("error_type") or ""),
+        " ".join(str(record.get("message") or "").split())[-400:],
+    )
+
+
+@contextmanager
+def _raise_not_now() -> Iterator[None]:
+    try:
+        yield
+    except ClusterUnreachable as error:
+        raise NotNow(str(error)) from error

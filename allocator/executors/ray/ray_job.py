@@ -1,0 +1,139 @@
+"""The supervisor of an allocation inside its job of Ray, on the first node of the job.
+
+Usage: python -m allocator.executors.ray.ray_job FOLDER
+
+Ray kills the process group of an entrypoint without notice when its raylet dies. So the entrypoint
+only watches: the supervisor is its child in a session of its own, which ends the job in good order
+when the entrypoint is gone. When the supervisor itself is killed, the entrypoint ends what it left.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import signal
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from allocator.executors import supervisor
+from allocator.executors.processes import adopt_orphans, find_descendants, kill_all
+from allocator.executors.ray.options import is_own_workers
+from allocator.executors.ray.workers import GROUP, make_group
+from allocator.executors.slurm.batch_job import HEARTBEAT_S, BatchSupervisor
+from allocator.io.tables.limited_reader import read_json
+
+GROUP_WAIT_S = 60.0  # seconds that a placement group may take
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+
+
+class RaySupervisor(BatchSupervisor):
+    """The supervisor of one job of Ray."""
+
+    def __init__(self, folder: Path, order: dict[str, Any]) -> None:
+        self.entrypoint = os.getppid()
+        self.has_group = len(order["asked"]) > 1 or is_own_workers(order["environment"])
+        if order["holder"] is not None:
+            holder = read_json(folder.parent / order["holder"] / supervisor.SUPERVISOR) or {}
+            order["devices"] = _split(holder.get("indices", ""))
+        elif self.has_group:
+            order["devices"] = []
+        super().__init__(folder, order)
+
+    def read_given(self) -> dict[str, Any]:
+        indices = "" if "devices" in self.order else os.environ.get(VISIBLE, "")
+        return {
+            "node": self.order["asked"][0][0] if self.order["asked"] else "",
+            "gpus": len(_split(indices)),
+            "indices": ",".join(self.order["devices"]) if "devices" in self.order else indices,
+        }
+
+    def describe_difference(self) -> str:
+        """Return how what Ray gave differs from the order; "" if it does not.
+
+        Waits for GPUs that an earlier allocation still uses, and for the placement group.
+        """
+        if not self.order["asked"]:
+            return ""
+        node, gpus = self.order["asked"][0]
+        if self.has_group:
+            return self._make_group()
+        if gpus != self.identity["gpus"]:
+            return f"asked for {gpus} GPUs on {node}, got {self.identity['gpus']}"
+        deadline = time.monotonic() + self.order["grace_s"]
+        while user := self._find_user_of_gpus():
+            if time.monotonic() > deadline or self.is_termination_requested:
+                return f"GPUs {self.identity['indices']} of {node} are still used by {user}"
+            self._renew_lease()
+            time.sleep(self.tick_s)
+        return ""
+
+    def _find_user_of_gpus(self) -> str:
+        """Return an allocation that uses one of the GPUs, though Ray gave them away; "" if none."""
+        mine = set(_split(self.identity["indices"]))
+        for place in self.folder.parent.iterdir():
+            other = read_json(place / supervisor.SUPERVISOR) or {}
+            is_other = place != self.folder and other.get("node") == self.identity["node"]
+            if is_other and mine & set(_split(other["indices"])):
+                began = (read_json(self.folder / supervisor.SUPERVISOR) or {}).get("at_s", 0.0)
+                if other["at_s"] <= began and not (place / supervisor.EXIT).exists():
+                    return place.name
+        return ""
+
+    def _make_group(self) -> str:
+        node_ids = (read_json(self.folder / "attempt.json") or {})["node_ids"]
+        asked = zip(node_ids, self.order["asked"], strict=True)
+        bundles = [(ident, int(gpus)) for ident, (_, gpus) in asked]
+        state = (read_json(self.folder.parent.parent / "fence.json") or {})["state"]
+        name = f"{self.folder.name}.{state[:8]}"
+        self._group = group = make_group(name, bundles)
+        self.install_signal_handlers()  # Ray installs others
+        self.order["environment"] = {**self.order["environment"], GROUP: name}
+        deadline = time.monotonic() + GROUP_WAIT_S
+        while not group.wait(HEARTBEAT_S):
+            self._renew_lease()
+            if time.monotonic() > deadline or self.is_termination_requested:
+                return "Ray did not make its placement group"
+        return ""
+
+    def _check_processes(self, pid: int) -> bool:
+        if os.getppid() != self.entrypoint:
+            self.is_termination_requested = True
+        return super()._check_processes(pid)
+
+
+def _split(indices: str) -> list[str]:
+    return [index for index in indices.split(",") if index]
+
+
+def _supervise(folder: Path) -> int:
+    """Supervise the allocation, and keep its GPUs while another one uses them too."""
+    os.setsid()
+    code = supervisor.main(folder, RaySupervisor)
+    while any(folder.parent.glob(f"*/on.{glob.escape(folder.name)}")):
+        time.sleep(HEARTBEAT_S)
+    return code
+
+
+def main(folder: Path) -> int:
+    """Watch the supervisor, and end what it leaves."""
+    adopt_orphans()
+    child = os.fork()
+    if child == 0:
+        os._exit(_supervise(folder))
+
+    def pass_on(number: int, frame: object) -> None:
+        with suppress(ProcessLookupError):
+            os.kill(child, number)
+
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, pass_on)
+    _, status = os.waitpid(child, 0)
+    kill_all(lambda: find_descendants(os.getpid()), 0.0)
+    return os.waitstatus_to_exitcode(status)
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))
