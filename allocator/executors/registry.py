@@ -97,6 +97,12 @@ def _kubernetes(site: ExecutorSite) -> Executor:
     return KubernetesExecutor(site.folder, site.grace_s)
 
 
+def _ray(site: ExecutorSite) -> Executor:
+    from allocator.executors.ray.executor import RayExecutor
+
+    return RayExecutor(site.folder, site.grace_s)
+
+
 def _slurm(site: ExecutorSite) -> Executor:
     from allocator.executors.slurm.executor import SlurmExecutor
 
@@ -107,6 +113,7 @@ EXECUTORS: Mapping[str, ExecutorEntry] = {
     "files": ExecutorEntry(_files),
     "kubernetes": ExecutorEntry(_kubernetes),
     "local": ExecutorEntry(_local, takes_devices=True),
+    "ray": ExecutorEntry(_ray),
     "slurm": ExecutorEntry(_slurm),
 }
 

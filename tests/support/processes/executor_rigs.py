@@ -16,6 +16,7 @@ from typing import Protocol
 from example_actor import Actor
 from fakes.kubernetes_server import FakeServer
 from kubernetes_objects import node
+from ray_cluster import shared_ray
 from slurm_cluster import FakeNodes, SlurmCluster
 
 from allocator.errors import AllocatorError
@@ -24,6 +25,7 @@ from allocator.executors.files import FilesExecutor
 from allocator.executors.kubernetes.executor import KubernetesExecutor
 from allocator.executors.local import LocalExecutor
 from allocator.executors.processes import Process, processes
+from allocator.executors.ray.executor import RayExecutor
 from allocator.executors.simulated import MachineBehaviour, SimulatedExecutor, SimulatedMachines
 from allocator.executors.slurm.executor import SlurmExecutor
 from allocator.io.tables.limited_reader import read_json
@@ -184,12 +186,27 @@ def shared_slurm() -> SlurmCluster:
     return made
 
 
+class RayRig(LocalRig):
+    """Jobs of a real Ray, which all tests of this run share: pool "a", two nodes."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.ray = shared_ray()
+
+    def executor(self) -> RayExecutor:  # type: ignore[override]
+        return RayExecutor(self.folder, grace_s=5.0, address=self.ray.address, lease_s=3.0)
+
+    def pass_time(self) -> None:
+        time.sleep(0.1)
+
+
 RIGS: dict[str, Callable[[Path], Rig]] = {
     "local": LocalRig,
     "files": FilesRig,
     "simulated": SimulatedRig,
     "kubernetes": KubernetesRig,
     "slurm": SlurmRig,
+    "ray": RayRig,
 }
 SHARING = [name for name in RIGS if name != "kubernetes"]  # two jobs may have the same GPUs
 

@@ -1,0 +1,239 @@
+"""A real Ray cluster on this machine: a head, and a raylet for each of some nodes with pretended
+GPUs.
+
+    ray = shared_ray()                    one for all tests of this run, started by the first one
+    ray.call("kill_node", "s1")
+
+It runs in a process of its own, so that Ray's warnings are not those of the tests, and ends when
+no test process is left that is connected to it, however they end. Nothing is asked of the internet.
+
+    python ray_cluster.py FOLDER          the process itself
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import cache
+from multiprocessing.connection import Client, Connection, Listener
+from pathlib import Path
+from typing import Any
+
+from waiting import gone, wait_for
+
+NODES = {  # pool and GPUs of each node; tests that hurt nodes have pools of their own
+    "n1": ("a", 16),
+    "n2": ("a", 16),
+    "s1": ("s", 4),
+    "s2": ("s", 4),
+    "s3": ("s", 8),
+}
+MARK = "ALLOCATOR_TEST_RAY"  # variable of every process of the cluster
+MEMORY = 80 * 2**20  # bytes of the object store of a node
+STOP_S = 10  # seconds that Ray itself gives a job that it stops
+START_S = 120.0
+ENVIRONMENT = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_JOB_STOP_WAIT_TIME_S": str(STOP_S),
+    "RAY_DEDUP_LOGS": "0",
+    "RAY_health_check_period_ms": "1000",
+    "RAY_health_check_failure_threshold": "3",
+    "RAY_worker_niceness": "5",
+}
+
+
+class RayCluster:
+    """The cluster, as test processes see it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._connection: Connection[Any, Any] = Client(str(folder / "socket"), "AF_UNIX")
+        self._lock = threading.Lock()
+        self.address: str = self.call("address")
+
+    def call(self, name: str, *arguments: Any) -> Any:
+        """Have the process of the cluster do something: a method of `_Server`."""
+        with self._lock:
+            self._connection.send((name, arguments))
+            is_done, value = self._connection.recv()
+        assert is_done, value
+        return value
+
+    @contextmanager
+    def unreachable(self) -> Iterator[None]:
+        """Halt the dashboard."""
+        self.call("halt_dashboard")
+        try:
+            yield
+        finally:
+            self.call("continue_dashboard")
+
+
+class _Server:
+    """What the process of the cluster does when it is asked."""
+
+    def __init__(self, folder: Path) -> None:
+        from ray.cluster_utils import Cluster
+
+        self.folder = folder
+        head = {"num_cpus": 0, "include_dashboard": True, "dashboard_port": _free_port()}
+        place = {"temp_dir": str(folder / "t"), "object_store_memory": MEMORY}
+        self.cluster = Cluster(initialize_head=True, head_node_args=head | place)
+        self.nodes: dict[str, Any] = {}
+        for name in NODES:
+            self.start_node(name)
+
+    def address(self) -> str:
+        return f"http://{self.cluster.webui_url}"
+
+    def gcs_address(self) -> str:
+        return str(self.cluster.address)
+
+    def start_node(self, name: str) -> None:
+        if name not in self.nodes:
+            pool, gpus = NODES[name]
+            self.nodes[name] = self.cluster.add_node(
+                num_cpus=8,
+                num_gpus=gpus,
+                object_store_memory=MEMORY,
+                node_name=name,
+                labels={"allocator.example/pool": pool},
+            )
+
+    def kill_node(self, name: str) -> None:
+        """Kill the raylet with -9, and what belongs to it."""
+        if name in self.nodes:
+            self.cluster.remove_node(self.nodes.pop(name), allow_graceful=False)
+
+    def drain_node(self, name: str) -> None:
+        import ray
+
+        client = ray._raylet.GcsClient(address=self.cluster.address)
+        is_accepted, why = client.drain_node(self.nodes[name].unique_id, 2, "test", 2**62)
+        assert is_accepted, why
+
+    def halt_dashboard(self) -> None:
+        self._signal_dashboard(signal.SIGSTOP)
+
+    def continue_dashboard(self) -> None:
+        self._signal_dashboard(signal.SIGCONT)
+
+    def _signal_dashboard(self, number: signal.Signals) -> None:
+        for one in self.cluster.head_node.all_processes["dashboard"]:
+            os.kill(one.process.pid, number)
+
+    def cpu_seconds(self) -> float:
+        """CPU time of all processes of the cluster and of its jobs that are alive."""
+        ticks = 0
+        for pid in _marked(self.folder):
+            with suppress(OSError):
+                words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+                ticks += sum(map(int, words[11:15]))
+        return ticks / os.sysconf("SC_CLK_TCK")
+
+    def close(self) -> None:
+        self.continue_dashboard()
+        self.cluster.shutdown()
+
+
+def _marked(folder: Path) -> list[int]:
+    """Processes that belong to the cluster of a folder, known by their environment."""
+    mark = f"{MARK}={folder}".encode()
+    found = []
+    for path in Path("/proc").iterdir():
+        if path.name.isdigit() and not gone(int(path.name)):
+            with suppress(OSError):
+                if mark in (path / "environ").read_bytes().split(b"\0"):
+                    found.append(int(path.name))
+    return found
+
+
+def _free_port() -> int:
+    import socket
+
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+def _serve(folder: Path) -> None:
+    """Answer until nobody is connected any more."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    server = _Server(folder)
+    lock, connected = threading.Lock(), [0]
+    began = time.monotonic()
+
+    def answer(connection: Connection[Any, Any]) -> None:
+        with suppress(EOFError, OSError):
+            while True:
+                name, arguments = connection.recv()
+                try:
+                    with lock:
+                        value = (True, getattr(server, name)(*arguments))
+                except Exception as error:
+                    value = (False, f"{name}: {error!r}")
+                connection.send(value)
+        connected[0] -= 1
+
+    def accept() -> None:
+        while True:
+            connection = listener.accept()
+            connected[0] += 1
+            threading.Thread(target=answer, args=(connection,), daemon=True).start()
+
+    try:
+        listener = Listener(str(folder / "socket"), "AF_UNIX", backlog=16)
+        threading.Thread(target=accept, daemon=True).start()
+        while connected[0] or time.monotonic() - began < 10.0:
+            time.sleep(0.2)
+    finally:
+        with suppress(Exception):
+            server.close()
+        for pid in _marked(folder):
+            if pid != os.getpid():
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+        shutil.rmtree(folder, ignore_errors=True)
+        os._exit(0)
+
+
+@cache
+def shared_ray() -> RayCluster:
+    """The cluster of this run of the tests, which all of its processes share."""
+    run = os.environ.get("PYTEST_XDIST_TESTRUNUID", f"one-{os.getpid()}")
+    note = Path(tempfile.gettempdir()) / f"allocator-ray-{os.getuid()}-{run}.json"
+    with open(note.with_suffix(".lock"), "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if note.exists():
+            with suppress(OSError):
+                return RayCluster(Path(json.loads(note.read_text())["folder"]))
+        folder = Path(tempfile.mkdtemp(prefix="ray-", dir="/tmp"))
+        with open(folder / "log", "wb") as log:
+            child = subprocess.Popen(
+                [sys.executable, "-W", "ignore", __file__, str(folder)],
+                env={**os.environ, **ENVIRONMENT, MARK: str(folder), "PYTHONWARNINGS": "ignore"},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        log_file = folder / "log"
+        wait_for(lambda: (folder / "socket").exists() or child.poll() is not None, START_S, 0.1)
+        assert child.poll() is None, log_file.read_text()[-3000:]
+        note.write_text(json.dumps({"folder": str(folder)}))
+        return RayCluster(folder)
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).parent))
+    _serve(Path(sys.argv[1]))
