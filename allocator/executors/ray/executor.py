@@ -156,7 +156,7 @@ class RayExecutor(BatchExecutor[RayJob]):
             count[node.pool] = count.get(node.pool, 0) + self._count_usable(node)
         return count
 
-    def nodes(self) -> Sequence[NodeStatus]:
+    def observe_nodes(self) -> Sequence[NodeStatus]:
         """Return every node that is alive, without the GPUs of others. Raises NotNow."""
         with _raise_not_now():
             self._read_nodes_if_old()

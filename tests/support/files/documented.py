@@ -111,6 +111,7 @@ NEEDS = {  # beginning of a command: what it needs that a test has not, and wher
         "the queue of such a snapshot; tests/executors/test_slurm_faults.py"
     ),
     "allocator run cluster.db --executor slurm": "a Slurm; tests/executors/test_slurm_faults.py",
+    "allocator run cluster.db --executor ray": "a Ray; tests/executors/test_executors.py",
     "allocator observe kubernetes": "a cluster; tests/clusters/test_kubernetes_plans.py",
     "allocator plan look": "a cluster; tests/clusters/test_kubernetes_plans.py",
     "allocator solve look": "a cluster; tests/clusters/test_kubernetes_plans.py",

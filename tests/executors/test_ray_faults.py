@@ -1,0 +1,196 @@
+"""The executor of Ray on a real Ray that fails, and among users that do as they like.
+
+Whatever happens, an allocation runs once, its end is known, and what is said of it is true.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from executor_rigs import PATIENCE_S, SAY, RayRig, end, shell, wait
+from waiting import gone, wait_for
+
+from allocator.clusters.ray import api
+from allocator.clusters.ray.api import RayApi, RayRefused, RayUnreachable
+from allocator.errors import AllocatorError
+from allocator.executors.errors import NotNow
+from allocator.executors.ray.executor import RayExecutor
+from allocator.io.tables.limited_reader import read_json
+from allocator.loop.executor import ENDED, NodePart, Order, Phase
+
+RUN = (
+    'echo "start $CUDA_VISIBLE_DEVICES" >> $STAMPS; '
+    f"set 2; {SAY} trap 'echo stop >> $STAMPS; exit 143' TERM; "
+)
+ENDLESS = f"{RUN} while :; do sleep 0.05; done"
+WORKERS = """
+import os, time, ray
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy as On
+from allocator.executors.ray.workers import get_group
+
+@ray.remote(num_cpus=0)
+def work():
+    return os.environ["CUDA_VISIBLE_DEVICES"]
+
+group = get_group()
+sizes = [int(part.rpartition(":")[2]) for part in os.environ["ALLOCATOR_NODES"].split("|")]
+found = ray.get([
+    work.options(num_gpus=n, scheduling_strategy=On(group, i)).remote() for i, n in enumerate(sizes)
+])
+with open(os.environ["STAMPS"], "a") as out:
+    out.write(f"workers {os.environ['ALLOCATOR_GPUS']} {' '.join(found)}\\n")
+"""
+
+
+class FaultRig(RayRig):
+    """Jobs stamp what they were given, in pool "s"."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.stamps = folder / "stamps"
+
+    def executor(self, patience_s: float = 60.0) -> RayExecutor:
+        limits = {"lease_s": 3.0, "patience_s": patience_s}
+        return RayExecutor(self.folder, 5.0, self.ray.address, **limits)
+
+    def ordered(self, job: str, *nodes: NodePart) -> Order:
+        gpus = sum(part.gpus for part in nodes) or 1
+        order = replace(shell(job, 1, ENDLESS, gpus=gpus), pool="s", nodes=nodes)
+        return replace(order, environment={"STAMPS": str(self.stamps)})
+
+    def read_stamps(self) -> list[list[str]]:
+        text = self.stamps.read_text() if self.stamps.exists() else ""
+        return [line.split() for line in text.splitlines()]
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Iterator[FaultRig]:
+    """An empty state; its jobs are stopped in the end."""
+    made = FaultRig(tmp_path)
+    yield made
+    executor = made.executor()
+    for one in executor.ledger.known():
+        with suppress(AllocatorError):
+            end(made, executor, one.job_id, one.generation, token=99)
+
+
+def test_no_answer_and_lost_answers(rig: FaultRig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray takes a job and its answer is lost; then the dashboard halts: nothing is concluded, the
+    stop is obeyed even so. The job started once.
+    """
+    executor, submit = rig.executor(), RayApi.submit
+
+    def submit_and_fail(self: RayApi, request: dict[str, object]) -> None:
+        submit(self, request)
+        raise RayUnreachable("the answer was lost")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RayApi, "submit", submit_and_fail)
+        with pytest.raises(NotNow, match="the answer was lost"):
+            executor.start(rig.ordered("j", NodePart("s1", 2)))
+    rig.executor().start(rig.ordered("j", NodePart("s1", 2)))
+    wait(rig, executor, "j", Phase.RUNNING, work=2.0)
+    [mine] = [one for one in executor._api.list_records("jobs") if one["status"] == "RUNNING"]
+    with pytest.raises(RayRefused, match="already exists"):
+        executor._api.submit({"entrypoint": "true", "submission_id": mine["submission_id"]})
+    with rig.ray.unreachable(), monkeypatch.context() as patch:
+        patch.setattr(api, "TIMEOUT_S", 1.0)
+        for one in (executor, rig.executor()):
+            with pytest.raises(NotNow, match="Ray at"):
+                one.observe()
+        with pytest.raises(NotNow, match="Ray at"):
+            rig.executor().start(rig.ordered("k", NodePart("s2", 1)))
+        executor.stop("j", 1, 1)
+        wait_for(lambda: rig.read_stamps()[-1] == ["stop"], PATIENCE_S, 0.1)
+    assert wait(rig, executor, "j", *ENDED).phase is Phase.STOPPED
+    assert rig.read_stamps() == [["start", "0,1"], ["stop"]]
+
+
+def test_a_node_dies_and_its_job_ends_first(rig: FaultRig) -> None:
+    """The raylet is killed: the job gets its time for a checkpoint and is lost, not failed. The
+    node comes back with the same name and takes jobs again.
+    """
+    executor = rig.executor()
+    assert executor.capacity()["s"] == 16
+    executor.start(rig.ordered("j", NodePart("s2", 2)))
+    wait(rig, executor, "j", Phase.RUNNING, work=2.0)
+    rig.ray.call("kill_node", "s2")
+    try:
+        seen = wait(rig, executor, "j", *ENDED)
+        assert (seen.phase, seen.work_done) == (Phase.LOST, 2.0)
+        assert [stamp[0] for stamp in rig.read_stamps()] == ["start", "stop"]
+        wait_for(lambda: executor.observe() and executor.capacity()["s"] == 12, PATIENCE_S, 0.5)
+    finally:
+        rig.ray.call("start_node", "s2")
+    wait_for(lambda: executor.observe() and executor.capacity()["s"] == 16, PATIENCE_S, 0.5)
+
+
+def test_others_hold_gpus_and_stop_jobs(rig: FaultRig) -> None:
+    """A job of another user counts off; one that would wait for it in Ray is not submitted, and is
+    lost after a while. `ray job stop` by hand: lost, not stopped. A killed supervisor: lost, and
+    nothing of its job is left.
+    """
+    executor, hasty = rig.executor(), rig.executor(patience_s=1.0)
+    ids = {one.name: one.node_id for one in _nodes(executor)}
+    executor._api.submit(
+        {
+            "entrypoint": "sleep 60",
+            "submission_id": f"other-{os.urandom(4).hex()}",
+            "entrypoint_num_gpus": 3,
+            "entrypoint_label_selector": {"ray.io/node-id": ids["s1"]},
+        }
+    )
+    wait_for(lambda: rig.executor().capacity()["s"] == 13, PATIENCE_S, 0.3)
+    hasty.start(rig.ordered("full", NodePart("s1", 2)))
+    seen = wait(rig, hasty, "full", *ENDED)
+    assert (seen.phase, seen.detail) == (Phase.LOST, "its GPUs were not free for 1 s")
+    for job in ("j", "k"):
+        executor.start(rig.ordered(job, NodePart("s3", 2)))
+        wait(rig, executor, job, Phase.RUNNING, work=2.0)
+    assert sorted(stamp[1] for stamp in rig.read_stamps()) == ["0,1", "2,3"]
+    name = executor._name_batch_job(executor.ledger.place("j", 1))
+    executor._api.stop(name)
+    assert wait(rig, executor, "j", *ENDED).phase is Phase.LOST
+    keeper = read_json(executor.ledger.place("k", 1) / "keeper.json") or {}
+    os.kill(keeper["pid"], signal.SIGKILL)
+    seen = wait(rig, executor, "k", *ENDED)
+    assert (seen.phase, seen.work_done) == (Phase.LOST, 2.0)
+    assert gone(keeper["pid"])
+    for one in executor._api.list_records("jobs"):
+        if one["submission_id"].startswith("other") and one["status"] == "RUNNING":
+            executor._api.stop(one["submission_id"])
+
+
+def test_several_nodes_and_own_workers(rig: FaultRig) -> None:
+    """A placement group has the GPUs of two nodes, just as the order says; what can never be is
+    said to have failed.
+    """
+    executor = rig.executor()
+    order = rig.ordered("m", NodePart("s2", 1), NodePart("s3", 3))
+    executor.start(replace(order, command=("python", "-c", WORKERS)))
+    assert wait(rig, executor, "m", *ENDED).phase is Phase.FINISHED
+    [[word, gpus, *indices]] = rig.read_stamps()
+    assert (word, gpus, [len(text.split(",")) for text in indices]) == ("workers", "4", [1, 3])
+    impossible = {
+        "many": replace(rig.ordered("many"), gpus=99),
+        "share": rig.ordered("share", NodePart("s1", 1, 0, 0.5)),
+        "typo": replace(rig.ordered("typo"), environment={"ALLOCATOR_RAY": '{"gpus": 3}'}),
+    }
+    for one in impossible.values():
+        executor.start(one)
+    said = {one.job_id: one for one in executor.observe() if one.job_id != "m"}
+    assert {one.phase for one in said.values()} == {Phase.FAILED}
+    assert "has no 99 GPUs" in said["many"].detail
+    assert "shares of a GPU" in said["share"].detail
+    assert 'no "gpus"' in said["typo"].detail
+
+
+def _nodes(executor: RayExecutor) -> list:
+    executor.capacity()
+    return executor._nodes
