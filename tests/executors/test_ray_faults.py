@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -18,9 +19,10 @@ from waiting import gone, wait_for
 
 from allocator.clusters.ray import api
 from allocator.clusters.ray.api import RayApi, RayRefused, RayUnreachable
+from allocator.clusters.ray.resources import RayNode
 from allocator.errors import AllocatorError
 from allocator.executors.errors import NotNow
-from allocator.executors.ray.executor import RayExecutor
+from allocator.executors.ray.executor import PACKAGES, RayExecutor
 from allocator.io.tables.limited_reader import read_json
 from allocator.loop.executor import ENDED, NodePart, Order, Phase
 
@@ -157,11 +159,11 @@ def test_others_hold_gpus_and_stop_jobs(rig: FaultRig) -> None:
     name = executor._name_batch_job(executor.ledger.place("j", 1))
     executor._api.stop(name)
     assert wait(rig, executor, "j", *ENDED).phase is Phase.LOST
-    keeper = read_json(executor.ledger.place("k", 1) / "keeper.json") or {}
-    os.kill(keeper["pid"], signal.SIGKILL)
+    supervised = read_json(executor.ledger.place("k", 1) / "keeper.json") or {}
+    os.kill(supervised["pid"], signal.SIGKILL)
     seen = wait(rig, executor, "k", *ENDED)
     assert (seen.phase, seen.work_done) == (Phase.LOST, 2.0)
-    assert gone(keeper["pid"])
+    assert gone(supervised["pid"])
     for one in executor._api.list_records("jobs"):
         if one["submission_id"].startswith("other") and one["status"] == "RUNNING":
             executor._api.stop(one["submission_id"])
@@ -173,7 +175,9 @@ def test_several_nodes_and_own_workers(rig: FaultRig) -> None:
     """
     executor = rig.executor()
     order = rig.ordered("m", NodePart("s2", 1), NodePart("s3", 3))
-    executor.start(replace(order, command=("python", "-c", WORKERS)))
+    environment = {**order.environment, "PYTHONPATH": str(PACKAGES)}
+    command = (sys.executable, "-c", WORKERS)
+    executor.start(replace(order, command=command, environment=environment))
     assert wait(rig, executor, "m", *ENDED).phase is Phase.FINISHED
     [[word, gpus, *indices]] = rig.read_stamps()
     assert (word, gpus, [len(text.split(",")) for text in indices]) == ("workers", "4", [1, 3])
@@ -191,6 +195,6 @@ def test_several_nodes_and_own_workers(rig: FaultRig) -> None:
     assert 'no "gpus"' in said["typo"].detail
 
 
-def _nodes(executor: RayExecutor) -> list:
+def _nodes(executor: RayExecutor) -> list[RayNode]:
     executor.capacity()
     return executor._nodes

@@ -27,6 +27,7 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from multiprocessing.connection import Client, Connection, Listener
 from pathlib import Path
+from queue import Empty, Queue
 from typing import Any
 
 from waiting import gone, wait_for
@@ -170,32 +171,41 @@ def _serve(folder: Path) -> None:
     """Answer until nobody is connected any more."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     server = _Server(folder)
-    lock, connected = threading.Lock(), [0]
+    asked: Queue[tuple[Any, ...]] = Queue()
+    connected = [0]
     began = time.monotonic()
 
-    def answer(connection: Connection[Any, Any]) -> None:
+    def forward(connection: Connection[Any, Any]) -> None:
         with suppress(EOFError, OSError):
             while True:
-                name, arguments = connection.recv()
-                try:
-                    with lock:
-                        value = (True, getattr(server, name)(*arguments))
-                except Exception as error:
-                    value = (False, f"{name}: {error!r}")
-                connection.send(value)
+                done = threading.Event()
+                asked.put((connection, *connection.recv(), done))
+                done.wait()
         connected[0] -= 1
+
+    def answer_one() -> None:
+        """In the main thread, as Ray sets signal handlers."""
+        with suppress(Empty):
+            connection, name, arguments, done = asked.get(timeout=0.2)
+            try:
+                value = (True, getattr(server, name)(*arguments))
+            except Exception as error:
+                value = (False, f"{name}: {error!r}")
+            with suppress(OSError):
+                connection.send(value)
+            done.set()
 
     def accept() -> None:
         while True:
             connection = listener.accept()
             connected[0] += 1
-            threading.Thread(target=answer, args=(connection,), daemon=True).start()
+            threading.Thread(target=forward, args=(connection,), daemon=True).start()
 
     try:
         listener = Listener(str(folder / "socket"), "AF_UNIX", backlog=16)
         threading.Thread(target=accept, daemon=True).start()
         while connected[0] or time.monotonic() - began < 10.0:
-            time.sleep(0.2)
+            answer_one()
     finally:
         with suppress(Exception):
             server.close()
