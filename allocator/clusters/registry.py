@@ -20,13 +20,23 @@ def _kubernetes() -> ClusterAdapter:
     return KubernetesCluster()
 
 
+def _ray() -> ClusterAdapter:
+    from allocator.clusters.ray.adapter import RayAdapter
+
+    return RayAdapter()
+
+
 def _slurm() -> ClusterAdapter:
     from allocator.clusters.slurm.adapter import SlurmAdapter
 
     return SlurmAdapter()
 
 
-CLUSTERS: Mapping[str, MakeAdapter] = {"kubernetes": _kubernetes, "slurm": _slurm}
+CLUSTERS: Mapping[str, MakeAdapter] = {
+    "kubernetes": _kubernetes,
+    "ray": _ray,
+    "slurm": _slurm,
+}
 
 
 def _load(point: EntryPoint) -> MakeAdapter:

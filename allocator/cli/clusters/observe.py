@@ -10,6 +10,7 @@ from typing import Any
 EXAMPLES = """
 allocator observe slurm --out look                        then: allocator solve look --out look/plan
 allocator observe slurm --out look --settings slurm.toml --add rates.csv
+allocator observe ray --out look --address http://head:8265
 allocator observe slurm --out look --answers recorded     from recorded answers, without a cluster
 """
 ABOUT = """\
@@ -24,7 +25,7 @@ def add(commands: Any) -> None:
     parser.add_argument(
         "cluster",
         metavar="CLUSTER",
-        help="kind of the cluster: slurm, kubernetes ...; an unknown name lists all",
+        help="kind of the cluster: slurm, ray, kubernetes ...; an unknown name lists all",
     )
     parser.add_argument("--out", required=True, metavar="DIR", help="snapshot folder to write")
     parser.add_argument(
@@ -40,6 +41,9 @@ def add(commands: Any) -> None:
     parser.add_argument(
         "--answers", metavar="DIR", help="read recorded answers in place of the cluster"
     )
+    parser.add_argument(
+        "--address", metavar="URL", help="address of the dashboard of a Ray, as in its settings"
+    )
     parser.set_defaults(call=call)
 
 
@@ -50,7 +54,10 @@ def call(args: argparse.Namespace) -> int:
 
     adapter = get_cluster(args.cluster)
     answers = None if args.answers is None else Path(args.answers)
-    view = adapter.observe(ObserveRequest(_settings(args.settings), answers))
+    settings = _settings(args.settings)
+    if args.address is not None:
+        settings["address"] = args.address
+    view = adapter.observe(ObserveRequest(settings, answers))
     added = [Path(name) for name in args.add]
     warnings = write_observation(view, args.cluster, Path(args.out), added)
     for note in view.notes:

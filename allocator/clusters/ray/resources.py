@@ -14,6 +14,7 @@ ACCELERATOR = "ray.io/accelerator-type"
 ACTOR = "_ray_internal_job_actor_"  # beginning of the name of the actor that runs a job
 POOL = "gpu"  # of nodes that say nothing
 UNSCHEDULABLE = "JOB_SUPERVISOR_ACTOR_UNSCHEDULABLE"
+OWNED = "allocator_generation"  # metadata of a job that a queue of the allocator runs
 PINNED_TO = "allocator_node"  # metadata of a job: id of the node that it was pinned to
 
 

@@ -31,6 +31,7 @@ from allocator.clusters.adapter import ClusterUnreachable
 from allocator.clusters.ray.api import RayApi, RayRefused, Record
 from allocator.clusters.ray.resources import (
     NODE_ID,
+    OWNED,
     PINNED_TO,
     Holding,
     RayNode,
@@ -297,7 +298,7 @@ class RayExecutor(BatchExecutor[RayJob]):
         options = read_options(one.order["environment"])
         command = (sys.executable, "-m", MODULE, str(one.folder))
         has_group = len(asked) > 1 or is_own_workers(one.order["environment"])
-        about = {"job": one.job_id, "generation": str(one.generation)}
+        about = {"allocator_job": one.job_id, OWNED: str(one.generation)}
         return {
             "entrypoint_num_cpus": 0,
             **options,

@@ -1,0 +1,43 @@
+"""Ray behind the seam of clusters: look at it, and write plans as a script for its operator."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from allocator.clusters.adapter import (
+    ClusterCapabilities,
+    ClusterView,
+    ObserveRequest,
+    PlannedJob,
+)
+from allocator.clusters.ray.api import ANSWERS, RayApi, read_answers
+from allocator.clusters.ray.observe import observe_ray
+from allocator.clusters.ray.script import write_script
+from allocator.clusters.ray.settings import read_settings
+
+SCRIPT = "ray.sh"
+
+
+class RayAdapter:
+    """Observe a Ray by its dashboard, and write plans as a script of `ray job`.
+
+    A running job gets another size by being stopped and submitted again under another id.
+    """
+
+    capabilities = ClusterCapabilities(pins_nodes=True)
+
+    def observe(self, request: ObserveRequest) -> ClusterView:
+        settings = read_settings(request.settings)
+        if request.answers is not None:
+            answers = read_answers(request.answers)
+        else:
+            api = RayApi(settings.address)
+            settings = replace(settings, address=api.address)
+            answers = {kind: api.list_records(kind) for kind in ANSWERS}
+        return observe_ray(answers, settings, time.time())
+
+    def commands(self, jobs: Sequence[PlannedJob], details: Mapping[str, Any]) -> Mapping[str, str]:
+        return {SCRIPT: write_script(jobs, details)}

@@ -1,0 +1,166 @@
+"""A plan as a shell script of `ray job` for the operator of a Ray, who reads it before it is run.
+
+Jobs that change are stopped, and submitted again under another id with the same entrypoint. Each
+step is tried only if the job is as it was when it was looked at.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import time
+from collections.abc import Mapping, Sequence
+from importlib.resources import files
+from typing import Any
+
+from allocator.clusters.adapter import PlannedJob
+from allocator.clusters.ray.api import ADDRESS
+from allocator.clusters.ray.resources import NODE_ID
+
+HEAD = "script_head.sh"
+CHANGES = ("grow", "shrink", "move")
+SHORT = ("capacity", "fragmented", "outranked", "exceeds_cluster")  # more GPUs would help
+_NUMBERED = re.compile(r"(.*)\.r(\d+)")
+
+
+def write_script(jobs: Sequence[PlannedJob], details: Mapping[str, Any]) -> str:
+    """Return the script that carries a plan out on the Ray that was observed.
+
+    Parameters
+    ----------
+    jobs : sequence of PlannedJob
+        What the plan gives every job of the snapshot.
+    details : mapping of str to object
+        Details of the look.
+    """
+    known = details["jobs"]
+    mine = [job for job in jobs if job.job_id in known]
+    running = [job for job in mine if known[job.job_id]["status"] == "RUNNING"]
+    changes = [job for job in running if job.action in CHANGES]
+    impossible = [job for job in changes if _is_impossible(job, known)]
+    changes = [job for job in changes if job not in impossible]
+    pauses = [job for job in running if job.action == "pause"]
+    lines = [_write_head(mine, details)]
+    lines += [f"expect {shlex.quote(job.job_id)}" for job in (*changes, *pauses)]
+    lines += ['[ $faults = 0 ] || { echo "ray.sh: nothing was changed; look again" >&2; exit 1; }']
+    lines += [
+        f"# {job.job_id}: an entrypoint has the GPUs of one node only; it is left as it is"
+        for job in impossible
+    ]
+    lines.append("\n# 1. jobs that change or pause write a checkpoint and end")
+    lines += [f"stop {shlex.quote(job.job_id)}" for job in (*changes, *pauses)]
+    lines.append("\n# 2. they start with other GPUs, under another id")
+    for job in changes:
+        lines += [f"# {job.job_id}: {job.action}, {_describe(job)}", _submit(job, details)]
+    lines += [
+        f"# {job.job_id}: paused until somebody submits it again:\n# {_resume(job, details)}"
+        for job in pauses
+    ]
+    lines.append("\n# 3. jobs that wait are Ray's to start; it ends none that waits")
+    lines += [
+        f"# {job.job_id}: {_describe_waiting(job)}"
+        for job in mine
+        if known[job.job_id]["status"] == "PENDING"
+    ]
+    lines += _request(mine, known)
+    return "\n".join(lines) + "\nexit $faults\n"
+
+
+def _write_head(jobs: Sequence[PlannedJob], details: Mapping[str, Any]) -> str:
+    actions = [job.action for job in jobs]
+    counts = ", ".join(f"{actions.count(name)} {name}" for name in dict.fromkeys(actions))
+    when = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(details["now_s"]))
+    head = files(__package__).joinpath(HEAD).read_text(encoding="utf-8")
+    about = f"# A plan for the Ray seen {when}.\n# Jobs: {counts or 'none'}."
+    address = shlex.quote(details["address"] or ADDRESS)
+    return head.replace("@ABOUT@", about).replace("@ADDRESS@", address)
+
+
+def _is_impossible(job: PlannedJob, known: Mapping[str, Any]) -> bool:
+    return bool(known[job.job_id]["has_gpus"]) and len(job.nodes) != 1
+
+
+def _describe(job: PlannedJob) -> str:
+    nodes = " ".join(f"{node}:{gpus}" for node, gpus in job.nodes.items())
+    return f"{job.previous_gpus} -> {job.gpus} GPUs on {nodes or job.pool}"
+
+
+def _describe_waiting(job: PlannedJob) -> str:
+    if job.action == "start":
+        return f"the plan starts it: {_describe(job)}; Ray picks its node"
+    return f"it waits ({job.reason}: {job.detail or ''})"
+
+
+def _submit(job: PlannedJob, details: Mapping[str, Any]) -> str:
+    """Return the command that submits a job again with the GPUs of the plan."""
+    said = details["jobs"][job.job_id]
+    nodes = "|".join(f"{node}:{gpus}" for node, gpus in job.nodes.items())
+    variables = {"ALLOCATOR_GPUS": str(job.gpus), "ALLOCATOR_NODES": nodes}
+    environment = dict(said["runtime_env"])
+    environment["env_vars"] = {**environment.get("env_vars", {}), **variables}
+    options = []
+    if said["has_gpus"]:
+        [node] = job.nodes
+        options += ["--entrypoint-num-gpus", str(job.gpus)]
+        selector = {NODE_ID: details["nodes"][node]}
+        options += ["--entrypoint-label-selector", json.dumps(selector)]
+    return _command(job.job_id, said, options, environment)
+
+
+def _resume(job: PlannedJob, details: Mapping[str, Any]) -> str:
+    """Return the command that submits a paused job again with the GPUs that it had."""
+    said = details["jobs"][job.job_id]
+    options = ["--entrypoint-num-gpus", str(job.previous_gpus)] if said["has_gpus"] else []
+    return _command(job.job_id, said, options, said["runtime_env"])
+
+
+def _command(
+    ident: str, said: Mapping[str, Any], options: Sequence[str], environment: Mapping[str, Any]
+) -> str:
+    return shlex.join(
+        [
+            "submit",
+            name_again(ident),
+            *options,
+            "--metadata-json",
+            json.dumps(said["metadata"]),
+            "--runtime-env-json",
+            json.dumps(environment),
+            "--",
+            "sh",
+            "-c",
+            said["entrypoint"],
+        ]
+    )
+
+
+def name_again(ident: str) -> str:
+    """Return the id under which a job is submitted again.
+
+    Examples
+    --------
+    >>> name_again("train"), name_again("train.r2")
+    ('train.r2', 'train.r3')
+    """
+    found = _NUMBERED.fullmatch(ident)
+    return f"{ident}.r2" if found is None else f"{found[1]}.r{int(found[2]) + 1}"
+
+
+def _request(jobs: Sequence[PlannedJob], known: Mapping[str, Any]) -> list[str]:
+    """Return the request to the autoscaler for what the plan could use besides what is there.
+
+    Ray wants all bundles that are to fit at a time, those in use included.
+    """
+    waiting = [job for job in jobs if job.action in ("wait", "pause") and job.reason in SHORT]
+    if not waiting:
+        return []
+    bundles = [{"GPU": gpus} for job in jobs for gpus in (job.nodes or {"": job.gpus}).values()]
+    bundles = [one for one in bundles if one["GPU"]]
+    bundles += [{"GPU": known[job.job_id]["gpus"]} for job in waiting]
+    names = ", ".join(job.job_id for job in waiting[:5]) + (" ..." if len(waiting) > 5 else "")
+    return [
+        f"\n# 4. GPUs for all of it, {names} included; only a cluster with an autoscaler adds"
+        " nodes. To withdraw it: request '[]'",
+        f"request {shlex.quote(json.dumps(bundles))}",
+    ]

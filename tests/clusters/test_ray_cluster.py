@@ -1,0 +1,220 @@
+"""Ray in and out: recorded answers and a real cluster as a snapshot, and plans as its commands."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from commands import call
+from ray_cluster import shared_ray
+from waiting import wait_for
+
+from allocator.clusters.adapter import PlannedJob
+from allocator.clusters.ray.api import (
+    ANSWERS,
+    RayApi,
+    RayUnreachable,
+    Record,
+    read_answers,
+    unwrap_list,
+)
+from allocator.clusters.ray.observe import observe_ray
+from allocator.clusters.ray.script import write_script
+from allocator.clusters.ray.settings import RaySettings
+from allocator.errors import UsageError
+
+RECORDED = Path(__file__).parents[1] / "data" / "ray"
+TRAP = "trap 'exit 143' TERM; sleep 600 & wait"
+STATED = '{"min_gpus": 1, "max_gpus": 8, "model": "bert", "total_work": 9000}'
+
+RATES = "model,gpu_type,gpus,work_per_s\nbert,a,1,1\nbert,a,8,8\nbert,s,1,1\nbert,s,8,8\n"
+
+
+def rows(table: Sequence[Mapping[str, Any]], key: str) -> dict[str, Mapping[str, Any]]:
+    return {row[key]: row for row in table}
+
+
+def test_recorded_answers_as_a_snapshot() -> None:
+    """A job that states itself is elastic; others keep their GPUs; groups, actors and tasks are
+    counted out of their nodes; what waits keeps its size, and too much is held.
+    """
+    answers = read_answers(RECORDED)
+    now_s = max(job["start_time"] for job in answers["jobs"]) / 1000.0 + 60.0
+    view = observe_ray(answers, RaySettings(), now_s)
+    jobs, nodes = rows(view.tables["jobs.csv"], "job_id"), rows(view.tables["nodes.csv"], "node")
+    assert {name: row["state"] for name, row in jobs.items()} == {
+        "train": "running",
+        "fixed": "running",
+        "waits": "running",
+        "waits2": "queued",
+        "huge": "held",
+    }
+    train = jobs["train"]
+    assert (train["model"], train["tenant"], train["remaining_work"]) == ("bert", "red", 9000)
+    assert (train["pool"], train["gpus"], train["sizes"]) == ("s", 4, [*range(1, 9)])
+    assert "preemptible" not in train and jobs["fixed"]["preemptible"] is False
+    assert jobs["waits2"]["sizes"] == [15]
+    # two strange drivers hold a group, an actor and a task on n1: five GPUs each
+    assert {name: row["gpus"] for name, row in nodes.items()} == {
+        "n1": 6,
+        "n2": 16,
+        "s1": 4,
+        "s2": 3,
+        "s3": 7,
+    }
+    assert [note.partition(":")[0] for note in view.notes] == ["own-workers", "huge"]
+    stated = [{**one, "metadata": {}} for one in answers["jobs"]]
+    refused = {"error_type": "JOB_SUPERVISOR_ACTOR_UNSCHEDULABLE", "metadata": {}}
+    refused["metadata"] = {"allocator_node": view.details["nodes"]["s3"]}
+    drained = observe_ray({**answers, "jobs": [*stated, refused]}, RaySettings(), now_s)
+    assert rows(drained.tables["nodes.csv"], "node")["s3"]["state"] == "drain"
+    assert "train" not in rows(drained.tables["jobs.csv"], "job_id")
+
+
+def test_no_answer_is_not_an_empty_list(tmp_path: Path) -> None:
+    """Half a list, no list, no JSON, nobody there: each is said."""
+    whole = json.loads((RECORDED / "nodes.json").read_text())
+    whole["data"]["result"]["num_filtered"] = 10_001
+    for answer in (whole, {}, [], {"data": {"result": {"result": None, "num_filtered": 0}}}):
+        with pytest.raises(RayUnreachable, match="Ray gave"):
+            unwrap_list(answer, "nodes")
+    with pytest.raises(RayUnreachable, match="Connection refused"):
+        RayApi("http://127.0.0.1:9").list_records("jobs")
+    with pytest.raises(UsageError, match="begins with http"):
+        RayApi("127.0.0.1:8265")
+    with pytest.raises(UsageError, match="cannot be read"):
+        read_answers(tmp_path)
+
+
+def test_a_plan_as_commands() -> None:
+    """What changes is stopped and submitted again with another id, GPUs and node; what pauses and
+    what waits is said; the autoscaler is asked for all of it.
+    """
+    details = observe_ray(read_answers(RECORDED), RaySettings(), time.time()).details
+    capacity = {"reason": "capacity", "detail": "no GPUs are free"}
+    jobs = [
+        PlannedJob("train", "grow", "s", 7, {"s3": 7}, "s", 4),
+        PlannedJob("fixed", "keep", "a", 2, {"n1": 2}, "a", 2),
+        PlannedJob("waits", "pause", None, 0, {}, "a", 16, **capacity),
+        PlannedJob("waits2", "wait", **capacity),
+    ]
+    script = write_script(jobs, details)
+    assert subprocess.run(["bash", "-n"], input=script, text=True, check=False).returncode == 0
+    body = script.partition("expect train")[2].splitlines()
+    [line] = [line for line in body if line.startswith("submit train.r2 ")]
+    assert "--entrypoint-num-gpus 7" in line and details["nodes"]["s3"] in line
+    assert '"ALLOCATOR_GPUS": "7"' in line and line.endswith("-- sh -c 'sleep 60'")
+    assert [line for line in body if line.startswith("stop ")] == ["stop train", "stop waits"]
+    assert any(line.startswith("# submit waits.r2 --entrypoint-num-gpus 16") for line in body)
+    [request] = [line for line in body if line.startswith("request ")]
+    assert request == 'request \'[{"GPU": 7}, {"GPU": 2}, {"GPU": 16}, {"GPU": 15}]\''
+    assert "fixed" not in "".join(line for line in body if not line.startswith(("#", "\n#")))
+    two = PlannedJob("train", "grow", "s", 8, {"s1": 4, "s2": 4}, "s", 4)
+    assert "one node only; it is left as it is" in write_script([two], details)
+
+
+@pytest.fixture
+def train(tmp_path: Path) -> str:
+    """A job that states itself, with two GPUs of a real Ray."""
+    api, ident = RayApi(shared_ray().address), f"train-{os.urandom(4).hex()}"
+    request = {"entrypoint_num_gpus": 2, "metadata": {"allocator": STATED}}
+    selector = {"allocator.example/pool": "a"}
+    api.submit(
+        {
+            "entrypoint": TRAP,
+            "submission_id": ident,
+            "entrypoint_label_selector": selector,
+            **request,
+        }
+    )
+    wait_for(lambda: state_of(api, ident) == "RUNNING", 60.0, 0.2)
+    return ident
+
+
+def state_of(api: RayApi, ident: str) -> str:
+    jobs = rows(api.list_records("jobs"), "submission_id")
+    return str(jobs[ident]["status"]) if ident in jobs else ""
+
+
+def read_state(api: RayApi) -> dict[str, list[str]]:
+    """The whole state of the cluster."""
+    lists = {kind: api.list_records(kind) for kind in ANSWERS}
+    return {
+        kind: sorted(json.dumps(one, sort_keys=True) for one in found)
+        for kind, found in lists.items()
+    }
+
+
+def test_advice_changes_nothing(
+    train: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Look, solve and plan on a real Ray: its whole state is as before, and it got GET only. Other
+    tests use the cluster at the same time, so a look between which and after which nothing changed
+    is looked for.
+    """
+    api, methods, send = RayApi(shared_ray().address), set(), RayApi._send
+
+    def note_method(self: RayApi, method: str, *rest: Any) -> Any:
+        methods.add(method)
+        return send(self, method, *rest)
+
+    monkeypatch.setattr(RayApi, "_send", note_method)
+    look = tmp_path / "look"
+    (tmp_path / "rates.csv").write_text(RATES)
+
+    def is_unchanged() -> bool:
+        before = read_state(api)
+        options = ("--address", api.address, "--add", tmp_path / "rates.csv")
+        done = call(capsys, "observe", "ray", "--out", look, *options)
+        assert done[0] == 0
+        return read_state(api) == before
+
+    wait_for(is_unchanged, 60.0, 0.5)
+    assert methods == {"GET"}
+    assert call(capsys, "solve", look, "--out", look / "plan")[0] == 0
+    code, script, _ = call(capsys, "plan", look, "--as", "ray")
+    assert code == 0 and f"expect {train}" in script and f"submit {train}.r2 " in script
+    api.stop(train)
+
+
+@pytest.mark.soak
+def test_the_commands_of_a_plan_do_what_it_says(train: str, tmp_path: Path) -> None:
+    """The script is run on a real Ray: the job runs on with the GPUs and on the node of the plan;
+    a second run changes nothing, as the job is not as it was.
+    """
+    address = shared_ray().address
+    api = RayApi(address)
+    view = observe_ray({kind: api.list_records(kind) for kind in ANSWERS}, RaySettings(), 0.0)
+    planned = PlannedJob(train, "grow", "a", 6, {"n2": 6}, "a", 2)
+    script = write_script([planned], view.details)
+    ray = tmp_path / "ray"
+    ray.write_text(f'#!/bin/sh\nexec {sys.executable} -m ray.scripts.scripts "$@"\n')
+    ray.chmod(0o755)
+    environment = {
+        **os.environ,
+        "PATH": f"{tmp_path}:{os.environ['PATH']}",
+        "PYTHONWARNINGS": "ignore",
+        "RAY_API_SERVER_ADDRESS": address,
+    }
+    runs = [
+        subprocess.run(
+            ["bash", "-c", script], env=environment, capture_output=True, text=True, check=False
+        )
+        for _ in range(2)
+    ]
+    assert [run.returncode for run in runs] == [0, 1], runs
+    assert f"{train} does not run any more" in runs[1].stderr
+    wait_for(lambda: state_of(api, f"{train}.r2") == "RUNNING", 60.0, 0.2)
+    job: Record = rows(api.list_records("jobs"), "submission_id")[f"{train}.r2"]
+    assert job["driver_node_id"] == view.details["nodes"]["n2"]
+    actors = rows(api.list_records("actors"), "name")
+    held = actors[f"_ray_internal_job_actor_{train}.r2"]["required_resources"]
+    assert held["GPU"] == 6 and state_of(api, train) == "STOPPED"
+    api.stop(f"{train}.r2")
