@@ -14,6 +14,7 @@ from allocator.problem import Problem, as_problem
 from allocator.queue import cluster_tables, lease, nodes, round_journal, snapshot, tenants
 from allocator.queue.database.connection import WAIT_S, QueueDatabase, create_queue, open_queue
 from allocator.queue.jobs import verbs
+from allocator.queue.jobs.change import change_jobs
 from allocator.queue.jobs.submit import PLACE, Submission, Submitted, build_submission, submit
 from allocator.queue.jobs.verbs import Job
 
@@ -331,6 +332,32 @@ class Queue:
             If there is no such job, or its state does not allow it.
         """
         return self._act("retry", job_ids)
+
+    def change(self, *job_ids: str, **values: Any) -> list[Job]:
+        """Change weight, sizes or deadline of jobs.
+
+        Parameters
+        ----------
+        *job_ids : str
+            Names of jobs; all of them, or none.
+        **values
+            `weight`, `min_gpus`, `max_gpus`, `requested_gpus`, `sizes`, `deadline_s`; None is the
+            default.
+
+        Returns
+        -------
+        list of Job
+            The jobs as they are now.
+
+        Raises
+        ------
+        UsageError
+            If there is no such job, or it is over.
+        InvalidInput
+            With every rule that a changed job would break.
+        """
+        with self.store.write() as connection:
+            return change_jobs(connection, job_ids, values, self.clock())
 
     def purge(self, older_s: float) -> int:
         """Forget jobs that ended long ago.

@@ -151,8 +151,8 @@ def _read_owned_cells(
 ) -> dict[str, Sequence[Any]]:
     """Return the values that owners set, by column.
 
-    They never change after the submission, and its digest (content) covers all of them. So jobs of
-    the last snapshots are not read again.
+    The digest (content) covers all of them, and changes with them. So jobs of the last snapshots
+    are not read again.
     """
     keys = list(zip(names, contents, strict=True))
     new = [name for name, content in keys if (name, content) not in _known]

@@ -31,3 +31,5 @@ JOB_OPTIONS = (  # column of jobs.csv, metavar, help
     ("placement", "WORD", "packed (default), spread, same_rack, prefer_rack ..."),
     ("submitted_s", "T", "unix seconds from which on it counts (default: now)"),
 )
+CHANGEABLE = ("weight", "min_gpus", "max_gpus", "requested_gpus", "sizes", "deadline_s")
+"""Those that `allocator queue change` changes; the library has the same list."""

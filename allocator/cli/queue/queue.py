@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from allocator.cli.parsing import Parser, add_format, number, parse_integer
-from allocator.cli.queue.job_options import JOB_OPTIONS
+from allocator.cli.queue.job_options import CHANGEABLE, JOB_OPTIONS
 
 EXAMPLES = """
 allocator queue init cluster.db --from data/snapshots/demo      a queue with the pools, rates and \
@@ -53,6 +53,7 @@ def add(commands: Any) -> None:
         one = _verb(verbs, verb, words, f"allocator queue {verb} cluster.db bert-1 bert-2")
         one.add_argument("jobs", nargs="+", metavar="JOB")
         one.set_defaults(verb=verb, call=_load_call("change_state"))
+    _change(verbs)
     _csv(verbs)
     _cluster(verbs)
     _tenants(verbs)
@@ -184,6 +185,20 @@ def _show(verbs: Any) -> None:
         "allocator queue show cluster.db bert-1",
     )
     parser.add_argument("job", metavar="JOB")
+
+
+def _change(verbs: Any) -> None:
+    parser = _verb(
+        verbs,
+        "change",
+        "change weight, sizes or deadline of jobs",
+        "allocator queue change cluster.db bert-1 --weight 2\n"
+        "allocator queue change cluster.db bert-1 --min-gpus 2 --max-gpus 4",
+    )
+    parser.add_argument("jobs", nargs="+", metavar="JOB")
+    for name, metavar, words in JOB_OPTIONS:
+        if name in CHANGEABLE:
+            parser.add_argument(f"--{name.replace('_', '-')}", metavar=metavar, help=words)
 
 
 def _csv(verbs: Any) -> None:

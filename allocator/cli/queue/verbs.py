@@ -22,6 +22,7 @@ from allocator.errors import Fault, InvalidInput, UsageError
 from allocator.queue import cluster_tables, snapshot, tokens
 from allocator.queue.database.connection import create_queue
 from allocator.queue.jobs import csv_jobs, verbs
+from allocator.queue.jobs.change import CHANGEABLE, change_jobs
 from allocator.queue.jobs.submit import build_submission, submit as submit_to
 from allocator.queue.jobs.verbs import Job
 from allocator.queue.node_space import Part
@@ -338,8 +339,22 @@ def change_state(args: argparse.Namespace) -> int:
     with Queue(args.queue) as queue, queue.store.write() as connection:
         done = verbs.change_state(connection, args.verb, args.jobs, queue.clock())
         rows = csv_jobs.job_records(connection, done)
+    return _show_changed(args, done, rows)
+
+
+def change(args: argparse.Namespace) -> int:
+    values = {name: getattr(args, name) for name in CHANGEABLE if getattr(args, name) is not None}
+    if not values:
+        raise UsageError("nothing to change: give --weight, --max-gpus ...")
+    with Queue(args.queue) as queue, queue.store.write() as connection:
+        done = change_jobs(connection, args.jobs, values, queue.clock())
+        rows = csv_jobs.job_records(connection, done)
+    return _show_changed(args, done, rows)
+
+
+def _show_changed(args: argparse.Namespace, done: Sequence[Job], rows: Sequence[Any]) -> int:
     if args.format == "json":
-        _json({"schema_version": 1, "jobs": rows})
+        _json({"schema_version": 1, "jobs": list(rows)})
     else:
         for job in done:
             print(f"{text(job.job_id)}: {_describe_next_state(job)}")

@@ -112,7 +112,8 @@ jobs = Table(
     Column("job_id", Text, primary_key=True),
     Column("seq", BigInteger, nullable=False),  # number in the order of submission
     Column("submission_key", Text),
-    Column("content", Text, nullable=False),  # digest of what was submitted
+    # digest of what was submitted; after a change "~" and a number follow
+    Column("content", Text, nullable=False),
     *(sql_column(JOBS.column(name)) for name in OWNED),
     Column("command", Text, nullable=False, server_default="[]"),  # JSON list: argv
     Column("environment", Text, nullable=False, server_default="{}"),  # JSON object

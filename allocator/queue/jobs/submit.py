@@ -36,6 +36,8 @@ SET = ("job_id", "submitted_s", *OWNED)
 """Columns of jobs.csv and workload.csv that a submission may have."""
 EXTRA = ("key", "command", "environment", "workdir")
 PLACE = "submission"
+# in jobs.content, between the digest of the submission and the number of a later change
+CHANGED = "~"
 # file and lines at the head of a warning
 OF_JOBS = re.compile(r"^jobs\.csv((?::[0-9,.-]+)?): ")
 # first characters of spreadsheet formulas, with which exported names must not begin
@@ -157,7 +159,7 @@ def submit(
     if faults and not new:
         raise InvalidInput(faults)
     named, seq = _name_new(connection, new)
-    values, problem_faults, warnings = _validate_new(connection, named, now_s, file)
+    values, problem_faults, warnings = check_submissions(connection, named, now_s, file)
     faults += [*problem_faults, *_predecessors(connection, named, file)]
     if faults:
         raise InvalidInput(sorted(faults, key=lambda f: f.line or 0))
@@ -226,14 +228,18 @@ def _find_present(
 def _find_known(
     connection: Connection, column: sa.Column[Any], names: Iterable[str]
 ) -> dict[str | None, tuple[str, str]]:
-    """Return (job_id, content) of the jobs with these names in the column, by that name."""
+    """Return (job_id, content) of the jobs with these names in the column, by that name.
+
+    The content is that of the submission, also if the job was changed since.
+    """
     found: dict[str | None, tuple[str, str]] = {}
     ordered = sorted(name for name in names if name and is_storable(name))
     for part in range(0, len(ordered), PART):
         query = sa.select(column, jobs.c.job_id, jobs.c.content).where(
             column.in_(ordered[part : part + PART])
         )
-        found |= {row[0]: (row[1], row[2]) for row in connection.execute(query)}
+        rows = connection.execute(query)
+        found |= {row[0]: (row[1], row[2].partition(CHANGED)[0]) for row in rows}
     return found
 
 
@@ -260,10 +266,10 @@ def _name_new(connection: Connection, new: Sequence[Submission]) -> tuple[list[S
     return out, seq
 
 
-def _validate_new(
+def check_submissions(
     connection: Connection, new: Sequence[Submission], now_s: float, file: str
 ) -> tuple[list[Mapping[str, Any]], list[Fault], tuple[str, ...]]:
-    """Check new submissions by the rules of snapshots, within the cluster of the queue.
+    """Check submissions by the rules of snapshots, within the cluster of the queue.
 
     Returns the values that the database keeps of each (submitted_s and the columns of OWNED), the
     faults and the warnings.

@@ -1,0 +1,89 @@
+"""Changes of weight, sizes and deadline of a submitted job."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from queues import BACKENDS, Controller, cluster, fresh
+
+import allocator
+from allocator.cli import main
+from allocator.cli.queue.job_options import CHANGEABLE as OPTIONS
+from allocator.errors import InvalidInput, UsageError
+from allocator.queue.errors import Refused
+from allocator.queue.jobs.change import CHANGEABLE
+from allocator.queue.queue import Queue
+
+JOB = {"job_id": "x", "model": "m", "total_work": 1000, "max_gpus": 4}
+
+
+@pytest.fixture(params=BACKENDS)
+def queue(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Queue]:
+    with fresh(request.param, tmp_path) as queue:
+        queue.submit(**JOB)
+        yield queue
+
+
+def test_the_next_snapshot_has_the_change(queue: Queue) -> None:
+    """Also where the snapshot before knew the job with its old values."""
+    assert allocator.validate(queue.snapshot()).jobs.weight.tolist() == [1.0]
+    (job,) = queue.change("x", weight=3, sizes="1|2", max_gpus=2)
+    assert (job.values["weight"], job.values["sizes"], job.version) == (3.0, (1, 2), 2)
+    problem = allocator.validate(queue.snapshot())
+    assert (problem.jobs.weight.tolist(), problem.jobs.max_gpus.tolist()) == ([3.0], [2])
+    (job,) = queue.change("x", weight=None, sizes=None, max_gpus=4)
+    assert (job.values["weight"], job.values["sizes"]) == (None, None)
+
+
+def test_the_same_change_again_changes_nothing(queue: Queue) -> None:
+    """Its version stays."""
+    assert queue.change("x", weight=0.5)[0].version == 2
+    assert queue.change("x", weight="0.5")[0].version == 2
+
+
+def test_a_changed_job_is_still_known_by_its_submission(queue: Queue) -> None:
+    """The submission that is sent again finds the job, and does not undo the change."""
+    queue.change("x", weight=2)
+    queue.change("x", weight=4)
+    assert not queue.submit(**JOB).new
+    assert queue.job("x").values["weight"] == 4.0
+
+
+def test_rules_hold_for_changes(queue: Queue) -> None:
+    """A job cannot be changed into one that could not be submitted; all jobs or none change."""
+    queue.submit(**{**JOB, "job_id": "y", "min_gpus": 2})
+    with pytest.raises(InvalidInput, match="max_gpus 1 is below min_gpus 2"):
+        queue.change("x", "y", max_gpus=1)
+    assert queue.job("x").values["max_gpus"] == 4
+    with pytest.raises(UsageError, match='"weigth" of a job cannot be changed; did you mean "weig'):
+        queue.change("x", weigth=1)
+    with pytest.raises(UsageError, match="no job"):
+        queue.change("z", weight=1)
+    queue.cancel("x")
+    with pytest.raises(Refused, match='"x" cannot be changed: it is cancelled'):
+        queue.change("x", weight=1)
+
+
+def test_a_running_job_that_is_too_large_now_is_a_valid_round(tmp_path: Path) -> None:
+    """A job that runs on four GPUs and may have two keeps them, or gets two at most."""
+    source = cluster("x,m,0,1000,4,running,a,4\n")
+    with fresh("sqlite", tmp_path, source) as queue:
+        Controller(queue)
+        queue.change("x", max_gpus=2)
+        plan = allocator.solve(queue.snapshot())
+        assert plan.jobs["action"][0] == "keep" or plan.jobs["gpus"][0] <= 2
+
+
+def test_the_command_changes_jobs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`allocator queue change` has the columns that the library can change."""
+    assert OPTIONS == CHANGEABLE
+    with fresh("sqlite", tmp_path) as queue:
+        queue.submit(**JOB)
+        name = str(tmp_path / "queue.db")
+        argv = ["queue", "change", name, "x", "--weight", "2", "--format", "json"]
+        assert main.run(argv) == 0
+        assert json.loads(capsys.readouterr().out)["jobs"][0]["weight"] == 2.0
+        assert main.run(["queue", "change", name, "x"]) == 2
