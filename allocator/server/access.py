@@ -17,62 +17,19 @@ from urllib.parse import parse_qsl
 from fastapi import Depends, Request
 
 from allocator.queue import tokens
-from allocator.queue.jobs.verbs import Job
 from allocator.queue.tokens import Token
+from allocator.server.caller import Caller
 from allocator.server.errors import Refusal
+from allocator.server.feed import Feed
 from allocator.server.limits import Limits
 from allocator.server.options import ServerOptions
 from allocator.server.served_queue import ServedQueue
-from allocator.server.sessions import Session, Sessions
+from allocator.server.sessions import Sessions
 from allocator.server.views.deciding import Deciders
 
 COOKIE = "allocator_session"
 SAFE = ("GET", "HEAD", "OPTIONS")
 MOST_FIELDS = 200
-DEFAULT_TENANT = "default"
-
-
-@dataclass(frozen=True)
-class Caller:
-    """Who calls: the role, the tenant of a member, and the token (None: reading is open)."""
-
-    role: str
-    tenant: str = ""
-    token_id: int | None = None
-    name: str = ""
-    session: Session | None = None
-
-    @property
-    def is_operator(self) -> bool:
-        """Whether the caller may change everything."""
-        return self.role == "operator"
-
-    @property
-    def is_member(self) -> bool:
-        """Whether the caller has the jobs of one tenant only."""
-        return self.role == "member"
-
-    @property
-    def can_write(self) -> bool:
-        """Whether the caller may change any job at all."""
-        return self.role in ("member", "operator")
-
-    @property
-    def only_tenant(self) -> str | None:
-        """The tenant whose jobs are all that the caller may see; None: all jobs."""
-        return self.tenant if self.is_member else None
-
-    def can_see(self, tenant: str) -> bool:
-        """Return whether the caller may see jobs of a tenant ("": the default tenant)."""
-        return not self.is_member or (tenant or DEFAULT_TENANT) == self.tenant
-
-    def can_change(self, tenant: str) -> bool:
-        """Return whether the caller may change jobs of a tenant."""
-        return self.can_write and self.can_see(tenant)
-
-    def knows_command(self, job: Job) -> bool:
-        """Return whether the caller may see command, environment and folder of a job."""
-        return self.can_change(job.values["tenant"] or DEFAULT_TENANT)
 
 
 @dataclass(frozen=True)
@@ -84,6 +41,7 @@ class Service:
     sessions: Sessions
     limits: Limits
     deciders: Deciders
+    feed: Feed
 
 
 def get_service(request: Request) -> Service:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -13,6 +14,7 @@ from fastapi.responses import PlainTextResponse
 from allocator.server import api, pages
 from allocator.server.access import Service
 from allocator.server.answers import add_handlers
+from allocator.server.feed import Feed
 from allocator.server.guard import Guard
 from allocator.server.limits import Limits
 from allocator.server.options import ServerOptions
@@ -44,18 +46,22 @@ def create_app(
     """
     chosen = options or ServerOptions()
     limits = Limits(chosen)
+    opened = ServedQueue(queue, chosen)
     service = Service(
-        ServedQueue(queue, chosen),
+        opened,
         chosen,
         Sessions(chosen.session_s),
         limits,
         Deciders(chosen.advice_s, chosen.most_advice),
+        Feed(opened, chosen),
     )
 
     @asynccontextmanager
     async def live(_app: FastAPI) -> AsyncIterator[None]:
+        reader = asyncio.create_task(service.feed.run())
         yield
-        service.queue.close()
+        reader.cancel()
+        opened.close()
 
     app = FastAPI(
         title="allocator",

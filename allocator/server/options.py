@@ -24,8 +24,8 @@ class ServerOptions:
         Seconds within which the head of the next request of a connection must arrive.
     send_s : float
         Seconds within which a client must take a part of an answer.
-    most_connections, most_followers
-        Connections at once, and how many of them follow the events.
+    most_connections, most_followers, most_followers_of_token
+        Connections at once, and how many of them follow the events, in all and with one token.
     rate, burst
         Requests per second of one token, and how many may come at once.
     address_rate, address_burst
@@ -53,6 +53,7 @@ class ServerOptions:
     send_s: float = 30.0
     most_connections: int = 2000
     most_followers: int = 1000
+    most_followers_of_token: int = 300
     rate: float = 20.0
     burst: float = 100.0
     address_rate: float = 500.0

@@ -96,6 +96,7 @@ def _listen(address: str, port: int) -> socket.socket:
         listener = socket.socket(found[0], socket.SOCK_STREAM)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(found[4])
+        listener.listen(BACKLOG)
     except (OSError, UnicodeError) as error:
         why = getattr(error, "strerror", None) or str(error)
         raise UsageError(f"cannot listen on {address}:{port}: {why}") from None

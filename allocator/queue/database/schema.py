@@ -166,7 +166,6 @@ jobs = Table(
     ),
     Index("jobs_by_state", "state", "seq"),
     Index("jobs_by_next", "next_s"),
-    Index("jobs_by_update", "updated_s"),
     Index(
         "jobs_by_want_host",
         "want_host",

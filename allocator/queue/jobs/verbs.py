@@ -17,7 +17,7 @@ from allocator.domain.findings import did_you_mean, quote
 from allocator.domain.schema.columns import JOBS
 from allocator.domain.schema.texts import text_of
 from allocator.errors import UsageError
-from allocator.queue.database.bulk import PART, query
+from allocator.queue.database.bulk import PART, query, query_of
 from allocator.queue.database.schema import (
     ACTIVE,
     IS_OPEN,
@@ -175,6 +175,22 @@ def unknown_job_error(connection: Connection, job_id: str, tenant: str | None = 
         query = query.where(jobs.c.tenant == tenant)
     known = connection.execute(query).scalars().all()
     return UsageError(f"the queue has no job {quote(job_id)}{did_you_mean(job_id, known)}")
+
+
+def find_tenants(
+    connection: Connection, names: Sequence[str], keys: Sequence[str] = ()
+) -> dict[str, str]:
+    """Return the tenant ("": the default one) of the jobs that have these names, or these keys."""
+    known = [name for name in {*names, *keys} if is_storable(name)]
+    by_name = query_of(
+        connection, "SELECT job_id, tenant FROM jobs WHERE job_id IN ({names})", known
+    )
+    by_key = query_of(
+        connection,
+        "SELECT submission_key, tenant FROM jobs WHERE submission_key IN ({names})",
+        [name for name in known if name in keys],
+    )
+    return dict((*by_name, *by_key))
 
 
 def list_jobs(

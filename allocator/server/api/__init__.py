@@ -2,9 +2,26 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from fastapi import APIRouter
 
-from allocator.server.api import jobs
+from allocator.server.api import cluster, events, jobs
+from allocator.server.api.models import ErrorAnswer
 
-router = APIRouter(prefix="/api/v1")
-router.include_router(jobs.router)
+ERRORS: dict[int | str, dict[str, Any]] = {
+    status: {"model": ErrorAnswer, "description": words}
+    for status, words in (
+        (400, "the request makes no sense"),
+        (401, "no token, or a wrong one"),
+        (403, "the role does not allow it"),
+        (404, "it does not exist, or may not be seen"),
+        (409, "the state does not allow it"),
+        (422, "the request does not have the documented form, or breaks a rule of the input"),
+        (429, "too many requests; Retry-After says when to ask again"),
+        (503, "the service or the database is busy; nothing was changed"),
+    )
+}
+router = APIRouter(prefix="/api/v1", responses=ERRORS)
+for module in (jobs, cluster, events):
+    router.include_router(module.router)

@@ -1,27 +1,163 @@
-"""Jobs over HTTP."""
+"""Jobs over HTTP: submit, list, show, and the verbs of their owners."""
 
 from __future__ import annotations
 
-from fastapi import APIRouter
-from pydantic import BaseModel, ConfigDict
+from typing import Any
+from urllib.parse import quote
 
-from allocator.queue.jobs import verbs
-from allocator.server.access import Reader, Served
-from allocator.server.errors import SCHEMA_VERSION
+from fastapi import APIRouter, Response
+from sqlalchemy import Connection
+
+from allocator.domain.findings import quote as show_name
+from allocator.errors import UsageError
+from allocator.queue.jobs import csv_jobs, verbs
+from allocator.queue.jobs.change import change_jobs
+from allocator.queue.jobs.submit import Submission, build_submission, submit
+from allocator.queue.jobs.verbs import Job
+from allocator.server.access import Reader, Served, Writer
+from allocator.server.api.models import Counts, JobAnswer, JobChange, JobSubmission, Submitted
+from allocator.server.caller import DEFAULT_TENANT, Caller
+from allocator.server.errors import Refusal
 
 router = APIRouter(tags=["jobs"])
+SECRET = ("command", "environment", "workdir")
 
 
-class Counts(BaseModel):
-    """Jobs by state."""
+def find_job(connection: Connection, caller: Caller, job_id: str) -> Job:
+    """Return a job that the caller may see. Raises Refusal; others' jobs are as if not there."""
+    try:
+        job = verbs.show(connection, job_id)
+    except UsageError as error:
+        message = f"the queue has no job {show_name(job_id)}" if caller.is_member else str(error)
+        raise Refusal(404, "not_found", message) from None
+    if not caller.can_see(job.values["tenant"]):
+        raise Refusal(404, "not_found", f"the queue has no job {show_name(job_id)}")
+    return job
 
-    model_config = ConfigDict(json_schema_extra={"examples": [{"counts": {"queued": 3}}]})
 
-    schema_version: int = SCHEMA_VERSION
-    counts: dict[str, int]
+def describe(connection: Connection, caller: Caller, job: Job) -> JobAnswer:
+    """Return a job as the caller may see it."""
+    flat = csv_jobs.job_records(connection, [job])[0]
+    return JobAnswer(**hide_secrets(flat, caller, job))
+
+
+def hide_secrets(flat: dict[str, Any], caller: Caller, job: Job) -> dict[str, Any]:
+    """Return a job without what the caller may not see."""
+    tenant = job.values["tenant"] or DEFAULT_TENANT
+    hidden = {} if caller.can_change(tenant) else dict.fromkeys(SECRET)
+    return {**flat, "tenant": tenant, **hidden}
 
 
 @router.get("/counts")
 async def count_jobs(caller: Reader, served: Served) -> Counts:
     """Count the jobs of all tenants by state."""
     return Counts(counts=await served.queue.look(verbs.counts))
+
+
+@router.post("/jobs", status_code=201, responses={200: {"model": Submitted}})
+async def submit_job(
+    caller: Writer,
+    served: Served,
+    body: JobSubmission,  # type: ignore[valid-type]
+    response: Response,
+) -> Submitted:
+    """Submit a job. It is on disk when this answers.
+
+    The same request again finds the job and adds nothing (status 200), so a client that got no
+    answer may repeat it. The job needs a job_id or a key.
+    """
+    values = body.model_dump(exclude_unset=True)  # type: ignore[attr-defined]
+    if caller.is_member and not values.get("tenant"):
+        values["tenant"] = caller.tenant
+    if not caller.can_change(values.get("tenant") or ""):
+        raise Refusal(
+            403, "forbidden", f"you submit jobs of tenant {show_name(caller.tenant)} only"
+        )
+    said, now_s = build_submission(values), served.queue.clock()
+
+    def write(connection: Connection) -> Submitted:
+        if caller.is_member:
+            _refuse_names_of_others(connection, caller, said)
+        (done,), warnings = submit(connection, [said], now_s)
+        return Submitted(job_id=done.job_id, new=done.new, warnings=list(warnings))
+
+    done = await served.queue.change(write)
+    response.status_code = 201 if done.new else 200
+    response.headers["location"] = f"/api/v1/jobs/{quote(done.job_id)}"
+    return done
+
+
+def _refuse_names_of_others(connection: Connection, caller: Caller, said: Submission) -> None:
+    """Raise Refusal if a submission names jobs of another tenant, without saying more of them."""
+    taken = verbs.find_tenants(connection, [said.text("job_id")], [said.key or ""])
+    if not all(caller.can_see(tenant) for tenant in taken.values()):
+        raise Refusal(409, "taken", "this job_id or key is taken")
+    before = [name.strip() for name in said.text("after").split("|") if name.strip()]
+    known = verbs.find_tenants(connection, before)
+    for name in before:
+        if name not in known or not caller.can_see(known[name]):
+            raise Refusal(422, "invalid_input", f"after {show_name(name)} is no job of your tenant")
+
+
+@router.get("/jobs/{job_id:path}")
+async def show_job(caller: Reader, served: Served, job_id: str) -> JobAnswer:
+    """Show one job."""
+
+    def read(connection: Connection) -> JobAnswer:
+        return describe(connection, caller, find_job(connection, caller, job_id))
+
+    return await served.queue.look(read)
+
+
+@router.patch("/jobs/{job_id:path}")
+async def change_job(
+    caller: Writer,
+    served: Served,
+    job_id: str,
+    body: JobChange,  # type: ignore[valid-type]
+) -> JobAnswer:
+    """Change weight, sizes or deadline of a job; the next round counts with it."""
+    values: dict[str, Any] = body.model_dump(exclude_unset=True)  # type: ignore[attr-defined]
+    now_s = served.queue.clock()
+
+    def write(connection: Connection) -> JobAnswer:
+        find_job(connection, caller, job_id)
+        (job,) = change_jobs(connection, [job_id], values, now_s)
+        return describe(connection, caller, job)
+
+    return await served.queue.change(write)
+
+
+async def _act(caller: Caller, served: Served, job_id: str, verb: str) -> JobAnswer:
+    now_s = served.queue.clock()
+
+    def write(connection: Connection) -> JobAnswer:
+        find_job(connection, caller, job_id)
+        (job,) = verbs.change_state(connection, verb, [job_id], now_s)
+        return describe(connection, caller, job)
+
+    return await served.queue.change(write)
+
+
+@router.post("/jobs/{job_id:path}/hold")
+async def hold_job(caller: Writer, served: Served, job_id: str) -> JobAnswer:
+    """Give a job nothing until `release`; one that runs is stopped with a checkpoint."""
+    return await _act(caller, served, job_id, "hold")
+
+
+@router.post("/jobs/{job_id:path}/release")
+async def release_job(caller: Writer, served: Served, job_id: str) -> JobAnswer:
+    """Undo `hold`."""
+    return await _act(caller, served, job_id, "release")
+
+
+@router.post("/jobs/{job_id:path}/cancel")
+async def cancel_job(caller: Writer, served: Served, job_id: str) -> JobAnswer:
+    """End a job; one that runs is stopped first."""
+    return await _act(caller, served, job_id, "cancel")
+
+
+@router.post("/jobs/{job_id:path}/retry")
+async def retry_job(caller: Writer, served: Served, job_id: str) -> JobAnswer:
+    """Bring a parked or cancelled job back; end the pause of one that failed."""
+    return await _act(caller, served, job_id, "retry")

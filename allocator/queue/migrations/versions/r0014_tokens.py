@@ -1,4 +1,4 @@
-"""Tokens of the HTTP service, and an index to find what changed lately."""
+"""Tokens of the HTTP service."""
 
 from __future__ import annotations
 
@@ -31,4 +31,3 @@ def upgrade() -> None:
         sa.CheckConstraint("role IN ('viewer', 'member', 'operator')", name="tokens_role"),
         sa.CheckConstraint("(role = 'member') = (tenant <> '')", name="tokens_tenant"),
     )
-    op.create_index("jobs_by_update", "jobs", ["updated_s"])

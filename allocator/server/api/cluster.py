@@ -1,0 +1,122 @@
+"""Pools, nodes and tenants over HTTP."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from fastapi import APIRouter
+from sqlalchemy import Connection
+
+from allocator.domain.findings import quote as show_name
+from allocator.queue import cluster_tables, nodes, tenants
+from allocator.queue.jobs import verbs
+from allocator.server.access import Operator, Reader, Served
+from allocator.server.api.models import (
+    Changed,
+    Node,
+    NodesAnswer,
+    Pool,
+    PoolChange,
+    PoolsAnswer,
+    TenantChange,
+    TenantsAnswer,
+)
+from allocator.server.caller import DEFAULT_TENANT
+from allocator.server.errors import Refusal
+
+router = APIRouter()
+NODE_STATES = Literal["up", "drain", "down"]
+
+
+def read_pools(connection: Connection) -> PoolsAnswer:
+    """Return the pools with the GPUs that jobs hold."""
+    columns = cluster_tables.read_stored_columns(connection, "pools.csv")
+    used = cluster_tables.used(connection)
+    rows = (dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True))
+    return PoolsAnswer(pools=[Pool(**row, used=used[row["pool"]]) for row in rows])
+
+
+@router.get("/pools", tags=["pools"])
+async def list_pools(caller: Reader, served: Served) -> PoolsAnswer:
+    """List the pools."""
+    return await served.queue.look(read_pools)
+
+
+@router.patch("/pools/{pool:path}", tags=["pools"])
+async def change_pool(caller: Operator, served: Served, pool: str, body: PoolChange) -> PoolsAnswer:
+    """Change how many GPUs of a pool may be used, and return all pools."""
+
+    def write(connection: Connection) -> PoolsAnswer:
+        _find(pool, cluster_tables.gpus(connection), "pool")
+        cluster_tables.set_gpus(connection, {pool: body.gpus})
+        return read_pools(connection)
+
+    return await served.queue.change(write)
+
+
+@router.get("/nodes", tags=["nodes"])
+async def list_nodes(caller: Reader, served: Served, pool: str | None = None) -> NodesAnswer:
+    """List the nodes with the jobs on them; a member sees the names of its own jobs."""
+
+    def read(connection: Connection) -> NodesAnswer:
+        found = [n for n in nodes.read_nodes(connection) if pool in (None, n["pool"])]
+        if caller.is_member:
+            known = verbs.find_tenants(connection, [job for n in found for job in n["jobs"]])
+            found = [
+                {**n, "jobs": [j for j in n["jobs"] if caller.can_see(known.get(j, ""))]}
+                for n in found
+            ]
+        return NodesAnswer(nodes=[Node(**node) for node in found])
+
+    return await served.queue.look(read)
+
+
+@router.post("/nodes/{node:path}/{state}", tags=["nodes"])
+async def change_node(caller: Operator, served: Served, node: str, state: NODE_STATES) -> Changed:
+    """Say that a node is up, drain it, or say that its machine is gone."""
+
+    def write(connection: Connection) -> Changed:
+        _find(node, [one["node"] for one in nodes.read_nodes(connection)], "node")
+        return Changed(changed=nodes.change_nodes(connection, [node], {"state": state}))
+
+    return await served.queue.change(write)
+
+
+@router.get("/tenants", tags=["tenants"])
+async def list_tenants(caller: Reader, served: Served) -> TenantsAnswer:
+    """List the tenants and their quotas; a member sees its own."""
+
+    def read(connection: Connection) -> TenantsAnswer:
+        found = tenants.read_tenants(connection)
+        shown = {
+            name: [row for row in rows if caller.can_see(row["tenant"])]
+            for name, rows in found.items()
+        }
+        return TenantsAnswer(**shown)  # type: ignore[arg-type]
+
+    return await served.queue.look(read)
+
+
+@router.patch("/tenants/{tenant:path}", tags=["tenants"])
+async def change_tenant(
+    caller: Operator,
+    served: Served,
+    tenant: str,
+    body: TenantChange,  # type: ignore[valid-type]
+) -> Changed:
+    """Change a tenant and one of its quotas, or add them."""
+    values: dict[str, Any] = body.model_dump(exclude_unset=True)  # type: ignore[attr-defined]
+    quota = values.pop("quota", None) or {}
+    of = {name: quota.pop(name, None) or "" for name in ("gpu_type", "pool")}
+    now_s = served.queue.clock()
+
+    def write(connection: Connection) -> Changed:
+        warnings = tenants.set_tenant(connection, now_s, tenant, values, quota, **of)
+        return Changed(changed=[tenant or DEFAULT_TENANT], warnings=list(warnings))
+
+    return await served.queue.change(write)
+
+
+def _find(name: str, known: Any, kind: str) -> None:
+    if name not in known:
+        raise Refusal(404, "not_found", f"the queue has no {kind} {show_name(name)}")

@@ -1,0 +1,222 @@
+"""Events: what changed in the queue, found by one reader for all who follow.
+
+The reader compares the present state with the one before: jobs and what they hold, rounds, pools,
+and jobs by state. So an event says how things are now, and changes between two looks are one
+event. Events are kept in memory with a number. A client that comes back with the number of the last
+event that it has seen gets the later ones. Where they are no longer kept, it gets `reset`, and
+reads everything again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+import time
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
+
+from sqlalchemy import Connection
+
+from allocator.errors import AllocatorError
+from allocator.queue import cluster_tables, round_journal, tokens
+from allocator.queue.database.bulk import query, query_of
+from allocator.queue.database.schema import ACTIVE, OPEN
+from allocator.queue.jobs import verbs
+from allocator.server.caller import DEFAULT_TENANT, Caller
+from allocator.server.errors import Refusal
+from allocator.server.options import ServerOptions
+from allocator.server.served_queue import ServedQueue
+
+KEPT = 20_000  # events
+ALIVE_S = 15.0  # seconds after which a silent stream sends a comment
+SHARE = 0.1  # largest share of the time that the reader looks
+MOST_BATCHES = 100
+MOST_ROUNDS = 100  # new rounds of one look
+JOB_FIELDS = ("job_id", "tenant", "model", "state", "request", "pool", "gpus", "phase")
+_JOBS = (
+    "SELECT j.job_id, j.tenant, j.model, j.state, j.request, a.pool, a.gpus, a.phase FROM jobs j"
+    f" LEFT JOIN allocations a ON a.job_id = j.job_id AND a.phase IN {OPEN}"
+)
+_ACTIVE = f"{_JOBS} WHERE j.state IN {ACTIVE}"
+_NAMED = f"{_JOBS} WHERE j.job_id IN ({{names}})"
+
+
+@dataclass(frozen=True)
+class Seen:
+    """The state of a queue at one look; `over` has jobs that were active at the look before."""
+
+    jobs: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    over: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    pools: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    counts: Mapping[str, int] = field(default_factory=dict)
+    node_changes: int = 0
+    round: int = 0
+    rounds: tuple[Mapping[str, Any], ...] = ()
+    tokens: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True)
+class Event:
+    """One event, ready to be sent; `tenant` is that of a job, None for what all may see."""
+
+    tenant: str | None
+    text: bytes
+
+
+def look(connection: Connection, before: Seen, now_s: float) -> Seen:
+    """Return the present state of the queue."""
+    jobs = {row[0]: tuple(row) for row in query(connection, _ACTIVE)}
+    gone = [name for name in before.jobs if name not in jobs]
+    used = cluster_tables.used(connection)
+    newest = round_journal.history(connection, limit=MOST_ROUNDS if before.round else 1)
+    return Seen(
+        jobs,
+        {row[0]: tuple(row) for row in query_of(connection, _NAMED, gone)},
+        {
+            pool: {"gpus": gpus, "used": used[pool]}
+            for pool, gpus in cluster_tables.gpus(connection).items()
+        },
+        verbs.counts(connection),
+        cluster_tables.count_node_changes(connection),
+        newest[-1].number if newest else 0,
+        tuple(_describe_round(one) for one in newest if one.number > before.round),
+        frozenset(t.id for t in tokens.list_tokens(connection) if t.is_valid(now_s)),
+    )
+
+
+def _describe_round(one: round_journal.JournalRound) -> Mapping[str, Any]:
+    names = ("number", "at_s", "policy", "status", "outcome", "value", "bound", "gap")
+    return {name: getattr(one, name) for name in names}
+
+
+def list_changes(before: Seen, after: Seen) -> list[tuple[str, str | None, Mapping[str, Any]]]:
+    """Return what differs, as kind, tenant (None: all may see it) and content."""
+    out: list[tuple[str, str | None, Mapping[str, Any]]] = []
+    changed = [row for name, row in after.jobs.items() if before.jobs.get(name) != row]
+    for row in (*changed, *after.over.values()):
+        tenant = row[1] or DEFAULT_TENANT
+        content = dict(zip(JOB_FIELDS, row, strict=True)) | {"tenant": tenant}
+        out.append(("job", tenant, content | {"gpus": content["gpus"] or 0}))
+    out += [("round", None, one) for one in after.rounds]
+    if after.pools != before.pools:
+        out.append(("pools", None, {"pools": after.pools}))
+    if after.counts != before.counts:
+        out.append(("counts", None, {"counts": after.counts}))
+    if after.node_changes != before.node_changes:
+        out.append(("nodes", None, {"changes": after.node_changes}))
+    return out
+
+
+class Feed:
+    """The events of one service, and who follows them; used in the event loop only."""
+
+    def __init__(self, queue: ServedQueue, options: ServerOptions) -> None:
+        self.queue, self.options = queue, options
+        self.followers: Counter[int | None] = Counter()
+        self._epoch = secrets.token_hex(4)  # numbers of another start of the service are unknown
+        self._seen: Seen | None = None
+        self._events: deque[Event] = deque(maxlen=KEPT)
+        self._end = 0  # number of the last event
+        self._looks = 0
+        self._news = asyncio.Event()
+        self._batches: dict[tuple[int, str | None], bytes] = {}
+
+    async def run(self) -> None:
+        """Look for changes for ever; a database that is out of reach is tried again."""
+        while True:
+            start = time.monotonic()
+            with suppress(AllocatorError):
+                await self._look_once()
+            took = time.monotonic() - start
+            await asyncio.sleep(max(self.options.poll_s, took * (1 / SHARE - 1)))
+
+    async def _look_once(self) -> None:
+        before, now_s = self._seen or Seen(), self.queue.clock()
+        after = await self.queue.look(lambda connection: look(connection, before, now_s))
+        changes = list_changes(before, after) if self._seen is not None else []
+        self._seen = after
+        self._looks += 1
+        for kind, tenant, content in changes:
+            self._end += 1
+            text = f"id: {self._name(self._end)}\nevent: {kind}\ndata: {json.dumps(content)}\n\n"
+            self._events.append(Event(tenant, text.encode()))
+        if changes or after.tokens != before.tokens:
+            self._batches.clear()
+            news, self._news = self._news, asyncio.Event()
+            news.set()
+
+    def _name(self, number: int) -> str:
+        return f"{self._epoch}-{number}"
+
+    def enter(self, caller: Caller) -> None:
+        """Count a follower. Raises Refusal if there are too many."""
+        options = self.options
+        is_full = self.followers.total() >= options.most_followers
+        if is_full or self.followers[caller.token_id] >= options.most_followers_of_token:
+            raise Refusal(503, "busy", "too many follow the events", headers={"Retry-After": "10"})
+        self.followers[caller.token_id] += 1
+
+    def leave(self, caller: Caller) -> None:
+        """Forget a follower."""
+        self.followers[caller.token_id] -= 1
+        if not self.followers[caller.token_id]:
+            del self.followers[caller.token_id]
+
+    async def follow(self, caller: Caller, last: str) -> AsyncIterator[bytes]:
+        """Yield the events after one that the client has seen ("": from now on)."""
+        try:
+            number = self._find(last)
+            if number is None:
+                number = self._end
+                kind = "reset" if last else "start"
+                yield f"id: {self._name(number)}\nevent: {kind}\ndata: {{}}\n\n".encode()
+            tenant = caller.tenant if caller.is_member else None
+            first = self._looks + 1  # an earlier look may not know a new token
+            while self._looks <= first or self._may_follow(caller):
+                news = self._news
+                if number < self._end - len(self._events):
+                    yield f"id: {self._name(self._end)}\nevent: reset\ndata: {{}}\n\n".encode()
+                    number = self._end
+                text = self._read_after(number, tenant)
+                number = self._end
+                if text:
+                    yield text
+                try:
+                    async with asyncio.timeout(ALIVE_S):
+                        await news.wait()
+                except TimeoutError:
+                    yield b": alive\n\n"
+        finally:
+            self.leave(caller)
+
+    def _may_follow(self, caller: Caller) -> bool:
+        """Return whether the token of a follower is still valid."""
+        is_known = self._seen is not None and caller.token_id in self._seen.tokens
+        return caller.token_id is None or is_known
+
+    def _find(self, last: str) -> int | None:
+        """Return the number of the last event that a client has seen, None if it is not kept."""
+        epoch, _, number = last.partition("-")
+        if epoch != self._epoch or not number.isdecimal() or len(number) > 15:
+            return None
+        found = int(number)
+        return found if self._end - len(self._events) <= found <= self._end else None
+
+    def _read_after(self, number: int, tenant: str | None) -> bytes:
+        """Return the later events that a tenant may see; None: all. Most followers share one."""
+        key = number, tenant
+        if key not in self._batches:
+            if len(self._batches) >= MOST_BATCHES:
+                self._batches.clear()
+            first = len(self._events) - (self._end - number)
+            self._batches[key] = b"".join(
+                event.text
+                for event in islice(self._events, first, None)
+                if tenant is None or event.tenant in (None, tenant)
+            )
+        return self._batches[key]
