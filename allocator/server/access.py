@@ -9,11 +9,13 @@ parameter: Reader, Writer or Operator.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, cast
+from functools import partial
+from typing import Annotated, Any, TypeVar, cast
 from urllib.parse import parse_qsl
 
+from anyio.to_thread import run_sync
 from fastapi import Depends, Request
 
 from allocator.queue import tokens
@@ -27,6 +29,7 @@ from allocator.server.served_queue import ServedQueue
 from allocator.server.sessions import Sessions
 from allocator.server.views.deciding import Deciders
 
+T = TypeVar("T")
 COOKIE = "allocator_session"
 SAFE = ("GET", "HEAD", "OPTIONS")
 MOST_FIELDS = 200
@@ -42,6 +45,10 @@ class Service:
     limits: Limits
     deciders: Deciders
     feed: Feed
+
+    async def advise(self, ask: Callable[..., T], *values: Any) -> T:
+        """Return what a function answers that waits for a child of `deciders`, in a thread."""
+        return await run_sync(partial(ask, *values))
 
 
 def get_service(request: Request) -> Service:
@@ -140,6 +147,12 @@ async def read_caller(request: Request) -> Caller:
     if caller is None:
         raise _ask_for_token('a token is needed; an operator makes one: "allocator queue token"')
     return caller
+
+
+def require_token(caller: Caller) -> None:
+    """Raise Refusal for a caller without a token, where reading is open: it would cost too much."""
+    if caller.token_id is None:
+        raise _ask_for_token("this needs a token, also where reading is open")
 
 
 async def read_writer(caller: Reader) -> Caller:

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import cache
 from typing import TextIO
 
 from fastapi import FastAPI
-from fastapi.responses import PlainTextResponse
+from fastapi.responses import PlainTextResponse, Response
 
 from allocator.server import api, pages
-from allocator.server.access import Service
+from allocator.server.access import Reader, Service
 from allocator.server.answers import add_handlers
 from allocator.server.feed import Feed
 from allocator.server.guard import Guard
 from allocator.server.limits import Limits
+from allocator.server.openapi import build_document
 from allocator.server.options import ServerOptions
 from allocator.server.served_queue import ServedQueue
 from allocator.server.sessions import Sessions
@@ -75,9 +78,20 @@ def create_app(
     app.include_router(api.router)
     app.include_router(pages.router)
     app.add_api_route("/healthz", _answer_health, include_in_schema=False)
+    app.add_api_route("/api/v1/openapi.json", _show_document, include_in_schema=False)
     add_handlers(app)
     app.add_middleware(Guard, options=chosen, limits=limits, log=log or sys.stderr)
     return app
+
+
+@cache
+def _render_document() -> str:
+    return json.dumps(build_document())
+
+
+async def _show_document(caller: Reader) -> Response:
+    """Show the OpenAPI document."""
+    return Response(_render_document(), media_type="application/json")
 
 
 async def _answer_health() -> PlainTextResponse:

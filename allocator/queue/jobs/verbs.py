@@ -193,6 +193,14 @@ def find_tenants(
     return dict((*by_name, *by_key))
 
 
+def list_names_of_others(connection: Connection, tenant: str) -> list[str]:
+    """Return the names of jobs that are not over and not of a tenant."""
+    mine = ("", tenant) if tenant == "default" else (tenant,)
+    active = jobs.c.state.in_(ACTIVE)
+    names = sa.select(jobs.c.job_id).where(active, jobs.c.tenant.not_in(mine))
+    return list(connection.execute(names).scalars())
+
+
 def list_jobs(
     connection: Connection,
     *,

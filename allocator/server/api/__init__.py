@@ -6,7 +6,7 @@ from typing import Any
 
 from fastapi import APIRouter
 
-from allocator.server.api import cluster, events, jobs
+from allocator.server.api import cluster, events, jobs, rounds
 from allocator.server.api.models import ErrorAnswer
 
 ERRORS: dict[int | str, dict[str, Any]] = {
@@ -19,9 +19,10 @@ ERRORS: dict[int | str, dict[str, Any]] = {
         (409, "the state does not allow it"),
         (422, "the request does not have the documented form, or breaks a rule of the input"),
         (429, "too many requests; Retry-After says when to ask again"),
+        (504, "the limited time was too short"),
         (503, "the service or the database is busy; nothing was changed"),
     )
 }
 router = APIRouter(prefix="/api/v1", responses=ERRORS)
-for module in (jobs, cluster, events):
+for module in (jobs, cluster, rounds, events):
     router.include_router(module.router)

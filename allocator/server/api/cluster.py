@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from dataclasses import asdict
+from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Query
 from sqlalchemy import Connection
 
 from allocator.domain.findings import quote as show_name
 from allocator.queue import cluster_tables, nodes, tenants
+from allocator.queue.costs import read_daily_costs
 from allocator.queue.jobs import verbs
 from allocator.server.access import Operator, Reader, Served
 from allocator.server.api.models import (
     Changed,
+    DayCost,
     Node,
     NodesAnswer,
     Pool,
     PoolChange,
     PoolsAnswer,
+    SpendAnswer,
     TenantChange,
     TenantsAnswer,
 )
@@ -93,6 +97,20 @@ async def list_tenants(caller: Reader, served: Served) -> TenantsAnswer:
             for name, rows in found.items()
         }
         return TenantsAnswer(**shown)  # type: ignore[arg-type]
+
+    return await served.queue.look(read)
+
+
+@router.get("/spend", tags=["tenants"])
+async def show_spend(
+    caller: Reader, served: Served, days: Annotated[int, Query(ge=1, le=400)] = 14
+) -> SpendAnswer:
+    """Show what tenants used by day; a member sees its own."""
+    now_s = served.queue.clock()
+
+    def read(connection: Connection) -> SpendAnswer:
+        found = read_daily_costs(connection, now_s, days, caller.only_tenant)
+        return SpendAnswer(days=[DayCost(**asdict(one)) for one in found])
 
     return await served.queue.look(read)
 

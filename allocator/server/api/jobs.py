@@ -2,25 +2,53 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Annotated, Any
 from urllib.parse import quote
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Query, Response
 from sqlalchemy import Connection
 
 from allocator.domain.findings import quote as show_name
+from allocator.domain.snapshot import Snapshot
 from allocator.errors import UsageError
-from allocator.queue.jobs import csv_jobs, verbs
+from allocator.queue.database.schema import ACTIVE
+from allocator.queue.errors import Refused
+from allocator.queue.jobs import verbs
 from allocator.queue.jobs.change import change_jobs
 from allocator.queue.jobs.submit import Submission, build_submission, submit
 from allocator.queue.jobs.verbs import Job
-from allocator.server.access import Reader, Served, Writer
-from allocator.server.api.models import Counts, JobAnswer, JobChange, JobSubmission, Submitted
-from allocator.server.caller import DEFAULT_TENANT, Caller
+from allocator.server.access import Reader, Served, Writer, require_token
+from allocator.server.api.models import (
+    Counts,
+    ExplanationAnswer,
+    JobAnswer,
+    JobChange,
+    JobsAnswer,
+    JobSubmission,
+    Submitted,
+)
+from allocator.server.caller import Caller
 from allocator.server.errors import Refusal
+from allocator.server.views.cluster import OTHERS
+from allocator.server.views.deciding import Effort, read_question
+from allocator.server.views.explaining import explain_snapshot
+from allocator.server.views.jobs import (
+    GROUPS,
+    MOST_ROWS,
+    JobFilter,
+    JobRow,
+    list_jobs_after,
+    read_rows,
+)
+from allocator.server.views.plans import read_last_plan
 
 router = APIRouter(tags=["jobs"])
-SECRET = ("command", "environment", "workdir")
+STATES = f"a state, or one of {', '.join(GROUPS)}"
+Text = Annotated[str, Query(max_length=200)]
+HIDDEN: dict[str, Any] = dict.fromkeys(("command", "environment", "workdir"))
+NEIGHBOURS = ("shared_with", "want_host")  # they hold the name of another job
 
 
 def find_job(connection: Connection, caller: Caller, job_id: str) -> Job:
@@ -35,17 +63,23 @@ def find_job(connection: Connection, caller: Caller, job_id: str) -> Job:
     return job
 
 
-def describe(connection: Connection, caller: Caller, job: Job) -> JobAnswer:
+def describe(connection: Connection, caller: Caller, now_s: float, job_id: str) -> JobAnswer:
     """Return a job as the caller may see it."""
-    flat = csv_jobs.job_records(connection, [job])[0]
-    return JobAnswer(**hide_secrets(flat, caller, job))
+    rows = read_rows(connection, now_s, [job_id], read_last_plan(connection))
+    return JobAnswer(**show_to(connection, caller, rows)[0])
 
 
-def hide_secrets(flat: dict[str, Any], caller: Caller, job: Job) -> dict[str, Any]:
-    """Return a job without what the caller may not see."""
-    tenant = job.values["tenant"] or DEFAULT_TENANT
-    hidden = {} if caller.can_change(tenant) else dict.fromkeys(SECRET)
-    return {**flat, "tenant": tenant, **hidden}
+def show_to(connection: Connection, caller: Caller, rows: Sequence[JobRow]) -> list[dict[str, Any]]:
+    """Return jobs without what the caller may not see."""
+    out = [row.to_dict() | ({} if caller.can_change(row.tenant) else HIDDEN) for row in rows]
+    if caller.is_member:
+        names = [row[column] for row in out for column in NEIGHBOURS if row[column]]
+        known = verbs.find_tenants(connection, names) if names else {}
+        for row in out:
+            for column in NEIGHBOURS:
+                if row[column] and not caller.can_see(known.get(row[column], "")):
+                    row[column] = OTHERS
+    return out
 
 
 @router.get("/counts")
@@ -99,12 +133,63 @@ def _refuse_names_of_others(connection: Connection, caller: Caller, said: Submis
             raise Refusal(422, "invalid_input", f"after {show_name(name)} is no job of your tenant")
 
 
+@router.get("/jobs")
+async def list_jobs(
+    caller: Reader,
+    served: Served,
+    tenant: Text = "",
+    state: Annotated[str, Query(max_length=20, description=STATES)] = "active",
+    model: Text = "",
+    reason: Text = "",
+    text: Annotated[str, Query(max_length=200, description="part of a name or a model")] = "",
+    limit: Annotated[int, Query(ge=1, le=MOST_ROWS)] = 100,
+    after: Annotated[
+        str, Query(max_length=20, pattern="^[0-9]*$", description="`next` of the part before")
+    ] = "",
+) -> JobsAnswer:
+    """List jobs in the order of submission; a member sees those of its tenant."""
+    wanted = JobFilter(text, tenant, model, state, reason)
+    now_s = served.queue.clock()
+
+    def read(connection: Connection) -> JobsAnswer:
+        rows, last = list_jobs_after(
+            connection, now_s, wanted, int(after or 0), limit, tenant=caller.only_tenant
+        )
+        shown = [JobAnswer(**row) for row in show_to(connection, caller, rows)]
+        return JobsAnswer(jobs=shown, next=None if last is None else str(last))
+
+    return await served.queue.look(read)
+
+
+@router.get("/jobs/{job_id:path}/explanation", tags=["advice"])
+async def explain_job(caller: Reader, served: Served, job_id: str) -> ExplanationAnswer:
+    """Say why a job has what it has, and what would admit it: the round is decided again.
+
+    That takes at most `limit_s` seconds. Status 503: others ask; 504: the time was too short.
+    """
+    require_token(caller)
+    now_s = served.queue.clock()
+
+    def read(connection: Connection) -> tuple[Snapshot, Effort, list[str]]:
+        job = find_job(connection, caller, job_id)
+        if job.state not in ACTIVE or job.request:
+            raise Refused(f"job {show_name(job_id)} takes part in no round: it is {job.state}")
+        hidden = verbs.list_names_of_others(connection, caller.tenant) if caller.is_member else []
+        return *read_question(connection, now_s, served.deciders.limit_s), hidden
+
+    snapshot, effort, hidden = await served.queue.look(read)
+    found = await served.advise(explain_snapshot, snapshot, effort, job_id, served.deciders)
+    return ExplanationAnswer(**asdict(found.seen_by_member(hidden)))
+
+
 @router.get("/jobs/{job_id:path}")
 async def show_job(caller: Reader, served: Served, job_id: str) -> JobAnswer:
     """Show one job."""
+    now_s = served.queue.clock()
 
     def read(connection: Connection) -> JobAnswer:
-        return describe(connection, caller, find_job(connection, caller, job_id))
+        job = find_job(connection, caller, job_id)
+        return describe(connection, caller, now_s, job.job_id)
 
     return await served.queue.look(read)
 
@@ -123,7 +208,7 @@ async def change_job(
     def write(connection: Connection) -> JobAnswer:
         find_job(connection, caller, job_id)
         (job,) = change_jobs(connection, [job_id], values, now_s)
-        return describe(connection, caller, job)
+        return describe(connection, caller, now_s, job.job_id)
 
     return await served.queue.change(write)
 
@@ -134,7 +219,7 @@ async def _act(caller: Caller, served: Served, job_id: str, verb: str) -> JobAns
     def write(connection: Connection) -> JobAnswer:
         find_job(connection, caller, job_id)
         (job,) = verbs.change_state(connection, verb, [job_id], now_s)
-        return describe(connection, caller, job)
+        return describe(connection, caller, now_s, job.job_id)
 
     return await served.queue.change(write)
 

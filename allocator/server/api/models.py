@@ -126,8 +126,18 @@ class JobAnswer(Answer):
     submitted_s: float = Field(description="unix seconds")
     first_started_s: float | None
     finished_s: float | None
+    phase: str | None = Field(description="ordered, running or stopping")
+    shared_with: str | None = Field(description="the job on whose GPUs it runs")
+    nodes: list[str]
+    position: int | None = Field(description="place among the waiting jobs, from 1")
+    reason: str | None = Field(description="code of the last plan: why it has no more")
+    why: str = Field(description="one sentence: what it has, or what it waits for")
+    gpu_hours: float
+    dollars: float = Field(description="US dollars so far")
     command: list[str] | None = Field(description="null where it may not be seen")
-    environment: dict[str, str] | None = Field(description="null where it may not be seen")
+    environment: list[str] | None = Field(
+        description="names of its variables, never their values; null where it may not be seen"
+    )
     workdir: str | None = Field(description="null where it may not be seen")
 
 
@@ -220,3 +230,110 @@ class Changed(Answer):
 
     changed: list[str]
     warnings: list[str] = []
+
+
+class Round(Answer):
+    """A round of the journal."""
+
+    number: int
+    at_s: float = Field(description="unix seconds")
+    policy: str
+    status: str
+    outcome: str = Field(description="decided, applied or failed")
+    value: float | None
+    bound: float | None
+    gap: float | None
+    changes: int = Field(description="jobs that were started or stopped for it")
+    seconds: dict[str, float] = Field(description="of each part of the round")
+    detail: str
+
+
+class RoundsAnswer(Answer):
+    """A part of the journal, the newest round first."""
+
+    rounds: list[Round]
+    next: int | None = Field(description="`before` of the next part; null: this is the last")
+
+
+class RoundAnswer(Round):
+    """A round with the jobs that get something else; a member sees its own jobs."""
+
+    actions: dict[str, int] = Field(description="jobs by action")
+    jobs: list[dict[str, Any]] = Field(description="entries of plan.json")
+
+
+class PlanAnswer(Answer):
+    """The last plan: plan.json; a member sees its own jobs."""
+
+    number: int = Field(description="of the round")
+    at_s: float
+    plan: dict[str, Any]
+    jobs: list[dict[str, Any]]
+
+
+class ComparisonAnswer(Answer):
+    """The jobs that two plans give different things."""
+
+    before: Round
+    after: Round
+    counts: dict[str, int] = Field(description="jobs by what happens: starts, stops, grows ...")
+    jobs: list[dict[str, Any]]
+
+
+class WhatIfRequest(Body):
+    """Other values, by place."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"values": {"pools.a100.gpus": "12"}}]}
+    )
+
+    values: dict[str, str | int | float] = Field(
+        min_length=1,
+        max_length=50,
+        description="as --set of `allocator whatif`: pools.a100.gpus, budget_per_hour,"
+        " tenants.red.max_gpus, jobs.bert-1.weight, nodes.n1.state",
+    )
+
+
+class WhatIfAnswer(Answer):
+    """The round as it is and with the other values, (before, after) each."""
+
+    values: dict[str, str]
+    work_h: tuple[float, float] = Field(description="hours of work that the round does")
+    dollars: tuple[float, float] = Field(description="US dollars per hour")
+    gpus: tuple[int, int]
+    running: tuple[int, int]
+    sentences: list[str]
+    jobs: list[dict[str, Any]] = Field(description="jobs that get something else")
+    tenants: list[dict[str, Any]] = Field(description="who gains and who loses")
+    limit_s: float = Field(description="seconds that the answer could take")
+
+
+class ExplanationAnswer(Answer):
+    """Why a job has what it has, and what would change it; every change was verified."""
+
+    job_id: str
+    summary: str
+    reason: str | None
+    detail: str | None
+    changes: list[str]
+    places: list[dict[str, str]] = Field(description="the changes as `values` of a what-if")
+    losers: list[str] = Field(description="who would lose if it had to be served")
+    untried: list[str]
+    is_late: bool
+    limit_s: float = Field(description="seconds that the answer could take")
+
+
+class DayCost(BaseModel):
+    """What a tenant used on a day."""
+
+    day: str
+    tenant: str
+    gpu_hours: float
+    dollars: float
+
+
+class SpendAnswer(Answer):
+    """What tenants used by day, the oldest day first; a member sees its own."""
+
+    days: list[DayCost]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -84,7 +85,10 @@ class WhatIf:
             return self
         jobs = tuple(job for job in self.jobs if job.tenant == tenant)
         tenants = tuple(row for row in self.tenants if row.tenant == tenant)
-        return WhatIf(**vars(self) | {"jobs": jobs, "tenants": tenants})
+        # limits of other tenants that bind
+        hidden = re.compile(rf"\btenants\.(?!{re.escape(tenant)}\.)")
+        sentences = tuple(text for text in self.sentences if not hidden.search(text))
+        return replace(self, jobs=jobs, tenants=tenants, sentences=sentences)
 
 
 def ask_what_if(

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 from typing import Any
 
 from allocator.domain.snapshot import Snapshot
 from allocator.engine.explain import explain
+from allocator.server.views.cluster import OTHERS
 from allocator.server.views.deciding import Deciders, Effort
 
 
@@ -42,6 +45,23 @@ class CheckedExplanation:
     untried: tuple[str, ...]
     is_late: bool
     limit_s: float
+
+    def seen_by_member(self, others: Collection[str]) -> CheckedExplanation:
+        """Return the explanation without the names of other tenants' jobs, which are given."""
+
+        def conceal(text: str) -> str:
+            for name in sorted((n for n in others if n in text), key=len, reverse=True):
+                text = re.sub(rf"(?<![\w-]){re.escape(name)}(?![\w-])", OTHERS, text)
+            return text
+
+        return replace(
+            self,
+            summary=conceal(self.summary),
+            detail=None if self.detail is None else conceal(self.detail),
+            changes=tuple(map(conceal, self.changes)),
+            places=tuple({conceal(k): v for k, v in place.items()} for place in self.places),
+            losers=tuple(map(conceal, self.losers)),
+        )
 
 
 def explain_snapshot(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import bisect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import sqlalchemy as sa
@@ -107,8 +108,12 @@ class JobRow:
         return self.job.to_dict() | {
             "environment": sorted(self.job.environment),
             "tenant": self.tenant,
+            "progress": self.job.progress,
             "pool": None if held is None else held.pool,
             "gpus": 0 if held is None else held.gpus,
+            "phase": None if held is None else held.phase,
+            "shared_with": None if held is None else held.primary or None,
+            "nodes": [str(part) for part in held.nodes] if held is not None else [],
             "reason": self.reason,
             "why": self.why,
             "position": self.position,
@@ -180,6 +185,39 @@ def list_jobs(
         page = _clip_page(page, size, total)
         names = list(connection.execute(ids.limit(size).offset((page - 1) * size)).scalars())
     return JobsPage(read_rows(connection, now_s, names, plan), total, page, size)
+
+
+def list_jobs_after(
+    connection: Connection,
+    now_s: float,
+    wanted: JobFilter,
+    after: int,
+    size: int,
+    *,
+    tenant: str | None = None,
+) -> tuple[tuple[JobRow, ...], int | None]:
+    """Return the jobs that match after a number in the order of submission (0: from the first).
+
+    The second value is the number of the last of them if more follow, else None. New jobs come
+    last, so nobody who asks for one part after another misses a job or gets one twice. The other
+    arguments are those of `list_jobs`; raises UsageError for an unknown state.
+    """
+    plan = read_last_plan(connection)
+    conditions = [*_list_conditions(wanted, tenant), jobs.c.seq > after]
+    rows = connection.execute(
+        sa.select(jobs.c.job_id, jobs.c.seq).where(*conditions).order_by(jobs.c.seq)
+    )
+    entries: Mapping[str, Mapping[str, Any]] = {} if plan is None else plan.jobs
+    matching = (
+        row
+        for row in rows
+        if not wanted.reason or entries.get(row.job_id, {}).get("reason") == wanted.reason
+    )
+    found = list(islice(matching, max(1, min(size, MOST_ROWS)) + 1))
+    shown = found[: max(1, min(size, MOST_ROWS))]
+    rows.close()
+    last = int(shown[-1].seq) if len(found) > len(shown) else None
+    return read_rows(connection, now_s, [row.job_id for row in shown], plan), last
 
 
 def _clip_page(page: int, size: int, total: int) -> int:

@@ -125,6 +125,16 @@ def list_rounds(connection: Connection, *, page: int = 1, size: int = 50) -> Rou
     return RoundsPage(tuple(_count_changes(connection, entries))[::-1], last, page, size)
 
 
+def list_rounds_before(
+    connection: Connection, before: int | None, size: int
+) -> tuple[RoundRow, ...]:
+    """Return rounds below a number (None: the newest), the newest first."""
+    last = round_journal.count_rounds(connection)
+    newest = last if before is None else min(last, before - 1)
+    entries = round_journal.read_light(connection, newest - size + 1, newest)
+    return tuple(_count_changes(connection, entries))[::-1]
+
+
 def _count_changes(connection: Connection, entries: Sequence[JournalRound]) -> list[RoundRow]:
     """Return rows of rounds in order; an order belongs to the latest round before it."""
     if not entries:

@@ -19,6 +19,10 @@ from typing import Any
 import httpx
 from queues import cluster
 
+from allocator.cli.queue.run import make_executor
+from allocator.controller.clock import WallClock
+from allocator.controller.controller import Controller
+from allocator.controller.options import ControllerOptions
 from allocator.domain.snapshot import Snapshot
 from allocator.queue import tokens
 from allocator.queue.queue import Queue
@@ -56,24 +60,49 @@ class Server:
 
 
 def make_queue(folder: Path, source: Snapshot | None = None) -> tuple[Path, dict[str, str]]:
-    """Make a queue with the small cluster and a token of each role."""
+    """Make a queue with the small cluster, a job of each of two tenants, and a token of each role.
+
+    Pool "b" has a node "n1".
+    """
     path = folder / "queue.db"
     made = {}
-    with (
-        Queue.create(path, source if source is not None else cluster()) as queue,
-        queue.store.write() as connection,
-    ):
-        for name, (role, tenant) in ROLES.items():
-            made[name] = tokens.add(connection, queue.clock(), name, role, tenant)[1]
+    with Queue.create(path, source if source is not None else cluster()) as queue:
+        for tenant in ("vision", "speech"):
+            queue.submit(
+                job_id=f"{tenant}-1",
+                tenant=tenant,
+                model="m",
+                total_work=1e6,
+                max_gpus=4,
+                command=["train", f"--of={tenant}"],
+                environment={"SECRET": "hidden value"},
+            )
+        queue.add_nodes("n1", pool="b", gpus=4)
+        with queue.store.write() as connection:
+            for name, (role, tenant) in ROLES.items():
+                made[name] = tokens.add(connection, queue.clock(), name, role, tenant)[1]
     return path, made
+
+
+def decide_rounds(path: Path, count: int = 2) -> None:
+    """Decide rounds of a queue, which nobody carries out, so that its journal has plans."""
+    with Queue(path) as queue:
+        executor = make_executor("files", queue.store, str(path.with_suffix(".actor")), 0.0)
+        for _ in range(count):
+            Controller(queue.store, executor, WallClock(), ControllerOptions()).run(once=True)
 
 
 @contextmanager
 def served(
-    folder: Path, *options: str, source: Snapshot | None = None, command: Sequence[str] = ("serve",)
+    folder: Path,
+    *options: str,
+    source: Snapshot | None = None,
+    command: Sequence[str] = ("serve",),
+    rounds: int = 0,
 ) -> Iterator[Server]:
     """Serve a new queue until the end of the block."""
     path, made = make_queue(folder, source)
+    decide_rounds(path, rounds)
     with serving(path, made, *options, command=command) as server:
         yield server
 

@@ -1,0 +1,174 @@
+"""Rounds and plans over HTTP, and what-ifs about the present round."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path, Query
+from sqlalchemy import Connection
+
+from allocator.domain.changes import changed
+from allocator.domain.findings import quote as show_name
+from allocator.domain.snapshot import Snapshot
+from allocator.queue import round_journal
+from allocator.queue.jobs import verbs
+from allocator.server.access import Reader, Served, require_token
+from allocator.server.api.models import (
+    ComparisonAnswer,
+    PlanAnswer,
+    Round,
+    RoundAnswer,
+    RoundsAnswer,
+    WhatIfAnswer,
+    WhatIfRequest,
+)
+from allocator.server.caller import Caller
+from allocator.server.errors import Refusal
+from allocator.server.views.comparing import ask_what_if
+from allocator.server.views.deciding import Effort, read_question
+from allocator.server.views.plans import read_last_plan
+from allocator.server.views.rounds import compare_rounds, list_rounds_before, read_round
+
+router = APIRouter()
+MOST_ROUNDS = 200
+Number = Annotated[int, Path(ge=1, le=2**53)]
+
+
+def _find_round(connection: Connection, number: int) -> None:
+    if number > round_journal.count_rounds(connection):
+        raise Refusal(404, "not_found", f"the journal has no round {number}")
+
+
+@router.get("/rounds", tags=["rounds"])
+async def list_rounds(
+    caller: Reader,
+    served: Served,
+    limit: Annotated[int, Query(ge=1, le=MOST_ROUNDS)] = 20,
+    before: Annotated[int | None, Query(ge=1, le=2**53)] = None,
+) -> RoundsAnswer:
+    """List the rounds of the journal, the newest first."""
+
+    def read(connection: Connection) -> RoundsAnswer:
+        rows = list_rounds_before(connection, before, limit)
+        last = rows[-1].entry.number if rows else 1
+        return RoundsAnswer(
+            rounds=[Round(**row.to_dict()) for row in rows], next=last if last > 1 else None
+        )
+
+    return await served.queue.look(read)
+
+
+@router.get("/rounds/{number}", tags=["rounds"])
+async def show_round(caller: Reader, served: Served, number: Number) -> RoundAnswer:
+    """Show a round and the jobs that get something else in it."""
+
+    def read(connection: Connection) -> RoundAnswer:
+        _find_round(connection, number)
+        found = read_round(connection, number, tenant=caller.only_tenant)
+        jobs = [hide_primary(job, caller) for job in found.changed]
+        return RoundAnswer(**found.row.to_dict(), actions=dict(found.actions), jobs=jobs)
+
+    return await served.queue.look(read)
+
+
+@router.get("/rounds/{first}/compare/{second}", tags=["rounds"])
+async def compare_two_rounds(
+    caller: Reader, served: Served, first: Number, second: Number
+) -> ComparisonAnswer:
+    """Compare the plans of two rounds."""
+
+    def read(connection: Connection) -> ComparisonAnswer:
+        for number in (first, second):
+            _find_round(connection, number)
+        found = compare_rounds(connection, first, second, tenant=caller.only_tenant)
+        jobs = [asdict(job) for job in found.jobs]
+        for job in jobs:
+            for side in ("before", "after"):
+                job[side] = None if job[side] is None else hide_primary(job[side], caller)
+        return ComparisonAnswer(
+            before=Round(**found.before.row.to_dict()),
+            after=Round(**found.after.row.to_dict()),
+            counts=dict(found.counts),
+            jobs=jobs,
+        )
+
+    return await served.queue.look(read)
+
+
+@router.get("/plan", tags=["rounds"])
+async def show_plan(caller: Reader, served: Served) -> PlanAnswer:
+    """Show the last plan."""
+
+    def read(connection: Connection) -> PlanAnswer:
+        found = read_last_plan(connection)
+        if found is None:
+            raise Refusal(404, "not_found", "the journal has no plan yet")
+        jobs = [hide_primary(j, caller) for j in found.jobs.values() if caller.can_see(j["tenant"])]
+        content = dict(found.document.content)
+        if caller.is_member:
+            content = {name: content[name] for name in TOTALS if name in content}
+        return PlanAnswer(number=found.number, at_s=found.at_s, plan=content, jobs=jobs)
+
+    return await served.queue.look(read)
+
+
+TOTALS = (
+    "schema_version",
+    "policy",
+    "objective",
+    "objective_value",
+    "bound",
+    "gap",
+    "status",
+    "now_s",
+    "interval_s",
+    "pools",
+)
+"""Parts of plan.json that name neither jobs nor tenants."""
+
+
+def hide_primary(entry: Any, caller: Caller) -> dict[str, Any]:
+    """Return an entry of plan.json without the name of another tenant's job."""
+    shown = dict(entry)
+    if caller.is_member:
+        shown["shared_with"] = None
+    return shown
+
+
+@router.post("/what-if", tags=["advice"])
+async def ask(caller: Reader, served: Served, body: WhatIfRequest) -> WhatIfAnswer:
+    """Decide the present round as it is and with other values, and compare; nothing is changed.
+
+    That takes at most `limit_s` seconds. Status 503: others ask; 504: the time was too short.
+    """
+    require_token(caller)
+    values = {place: str(value) for place, value in body.values.items()}
+    now_s = served.queue.clock()
+
+    def read(connection: Connection) -> tuple[Snapshot, Effort]:
+        if caller.is_member:
+            _refuse_places_of_others(connection, caller, values)
+        snapshot, effort = read_question(connection, now_s, served.deciders.limit_s)
+        changed(snapshot, values)  # a place that does not exist is told at once
+        return snapshot, effort
+
+    snapshot, effort = await served.queue.look(read)
+    found = await served.advise(ask_what_if, snapshot, effort, values, served.deciders)
+    return WhatIfAnswer(**asdict(found.seen_by(caller.only_tenant)))
+
+
+def _refuse_places_of_others(
+    connection: Connection, caller: Caller, values: dict[str, str]
+) -> None:
+    """Raise Refusal for a place of another tenant; its faults would tell of it."""
+    for place in values:
+        file, _, rest = place.partition(".")
+        name = rest.rpartition(".")[0]
+        if file == "jobs":
+            known = verbs.find_tenants(connection, [name])
+            is_own = name in known and caller.can_see(known[name])
+        else:
+            is_own = file not in ("tenants", "quotas") or name == caller.tenant
+        if not is_own:
+            raise Refusal(403, "forbidden", f"{show_name(place)} is not of your tenant")
