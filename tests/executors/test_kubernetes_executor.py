@@ -10,7 +10,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
@@ -25,9 +25,12 @@ from kubernetes_objects import check, kubeconfig, node, pod
 from allocator.cli.main import run
 from allocator.errors import UsageError
 from allocator.executors.errors import NotNow
+from allocator.executors.kubernetes import executor as kubernetes_executor
 from allocator.executors.kubernetes.executor import KubernetesExecutor
 from allocator.executors.kubernetes.manifest import SAY_PROGRESS, shape_of
-from allocator.loop.executor import ENDED, ColocatedAllocation, NodePart, Order, Phase
+from allocator.loop.executor import ENDED, ColocatedAllocation, NodePart, NodeStatus, Order, Phase
+
+POOL_A = {"allocator.example/pool": "a"}
 
 
 @pytest.fixture
@@ -214,8 +217,11 @@ def test_nothing_is_left_after_the_acknowledgement(rig: KubernetesRig) -> None:
     assert (rig.server.all("Job"), rig.server.all("Pod")) == ([], [])
 
 
-def test_capacity_is_what_others_leave(rig: KubernetesRig) -> None:
-    """Pods of others are not ours to give; what ours hold on a cordoned node still counts."""
+def test_capacity_is_what_others_leave(rig: KubernetesRig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pods of others are not ours to give; what ours hold on a cordoned node still counts. Nodes
+    are observed one by one, as the queue lists them.
+    """
+    monkeypatch.setattr(kubernetes_executor, "ROUND_S", 0.0)
     rig.server.put(node("n2", 8, labels={"allocator.example/pool": "b"}))
     rig.server.put(pod("notebook", "n2", 3))
     executor = rig.executor()
@@ -227,6 +233,27 @@ def test_capacity_is_what_others_leave(rig: KubernetesRig) -> None:
     assert executor.capacity() == {"a": 4, "b": 5}
     rig.server.one("Node", "n1")["spec"]["unschedulable"] = True
     assert executor.capacity() == {"a": 2, "b": 5}
+    assert executor.observe_nodes() == [NodeStatus("n1", "a", 2, "drain"), NodeStatus("n2", "b", 5)]
+    rig.server.one("Node", "n2")["status"]["conditions"][0]["status"] = "Unknown"
+    assert executor.capacity() == {"a": 2, "b": 0}
+    assert executor.observe_nodes()[1] == NodeStatus("n2", "b", 0, "down")
+
+
+def test_a_look_at_nodes_serves_a_whole_round(rig: KubernetesRig) -> None:
+    """Nodes and pods are listed once for all questions of a round, and jobs by their label."""
+    executor = rig.executor()
+    executor.start(rig.order("j", 1, "endless"))
+    rig.server.requests.clear()
+    executor.observe()
+    for _ in range(3):
+        executor.capacity()
+        executor.observe_nodes()
+    assert rig.server.requests == [
+        ("list", "batch", "jobs"),
+        ("list", "", "pods"),
+        ("list", "", "nodes"),
+        ("list", "", "pods"),
+    ]
 
 
 def test_pods_share_no_gpus(rig: KubernetesRig) -> None:
@@ -300,40 +327,76 @@ def test_the_rights_of_run_are_those_that_it_uses(rig: KubernetesRig) -> None:
     assert set(rig.server.requests) == rights("run")
 
 
+class Cluster:
+    """Two nodes of 8 in pool "a", a queue that lists them, and rounds over the official client."""
+
+    def __init__(self, folder: Path, jobs: Mapping[str, int]) -> None:
+        self.server = FakeServer([node(name, labels=POOL_A) for name in ("n1", "n2")])
+        self.server.log = "0 0"
+        self.folder, self.queue = folder, str(folder / "q.db")
+        snapshot = folder / "snapshot"
+        snapshot.mkdir()
+        tables = {
+            "jobs.csv": "job_id,model,submitted_s,remaining_work,max_gpus\n",
+            "pools.csv": "pool,gpu_type,gpus,gpus_per_node\na,A100,16,8\n",
+            "nodes.csv": "node,pool,gpus\nn1,a,8\nn2,a,8\n",
+        }
+        for name, text in tables.items():
+            (snapshot / name).write_text(text)
+        (folder / "state").mkdir(mode=0o700)
+        assert run(["queue", "init", self.queue, "--from", str(snapshot)]) == 0
+        for job, gpus in jobs.items():
+            sizes = [f"--{name}-gpus={gpus}" for name in ("min", "max", "requested")]
+            submit = ["queue", "submit", self.queue, "--job-id", job, "--model", job, *sizes]
+            assert run([*submit, "--total-work", "1000", "--", "train", "kind=endless"]) == 0
+
+    def connect(self, address: str) -> None:
+        """Write the settings for a server."""
+        config = json.dumps(str(kubeconfig(self.folder, address)))
+        text = f'image = "train:1"\nnamespace = "ml"\nkubeconfig = {config}\n'
+        (self.folder / "state" / "kubernetes.toml").write_text(text)
+
+    def run_round(self) -> int:
+        """Run one round, let time pass in the cluster, and return the exit code."""
+        state = ["--executor", "kubernetes", "--state", str(self.folder / "state"), "--grace", "5"]
+        code = run(["run", self.queue, "--once", *state])
+        self.server.step()
+        self.server.step()
+        return code
+
+
 def test_the_controller_runs_a_queue_over_the_official_client(tmp_path: Path) -> None:
     """Two nodes of 8: jobs of 4 and 12 GPUs run on the nodes of the plan, one of 8 waits. While the
     server is silent, a single round ends with exit code 1 and changes nothing.
     """
-    label = {"allocator.example/pool": "a"}
-    server = FakeServer([node("n1", labels=label), node("n2", labels=label)])
-    server.log = "0 0"
-    snapshot, state, queue = tmp_path / "snapshot", tmp_path / "state", str(tmp_path / "q.db")
-    snapshot.mkdir()
-    tables = {
-        "jobs.csv": "job_id,model,submitted_s,remaining_work,max_gpus\n",
-        "pools.csv": "pool,gpu_type,gpus,gpus_per_node\na,A100,16,8\n",
-        "nodes.csv": "node,pool,gpus\nn1,a,8\nn2,a,8\n",
-    }
-    for name, text in tables.items():
-        (snapshot / name).write_text(text)
-    state.mkdir(mode=0o700)
-    assert run(["queue", "init", queue, "--from", str(snapshot)]) == 0
-    for job, gpus in (("small", 4), ("large", 12), ("late", 8)):
-        sizes = [f"--{name}-gpus={gpus}" for name in ("min", "max", "requested")]
-        submit = ["queue", "submit", queue, "--job-id", job, "--model", job, *sizes]
-        assert run([*submit, "--total-work", "1000", "--", "train", "kind=endless"]) == 0
+    cluster = Cluster(tmp_path, {"small": 4, "large": 12, "late": 8})
+    server = cluster.server
     with server.serve() as address:
-        config = kubeconfig(tmp_path, address)
-        text = f'image = "train:1"\nnamespace = "ml"\nkubeconfig = {json.dumps(str(config))}\n'
-        (state / "kubernetes.toml").write_text(text)
-        one_round = ["run", queue, "--once", "--executor", "kubernetes", "--state", str(state)]
-        for _ in range(2):
-            assert run([*one_round, "--grace", "5"]) == 0
-            server.step()
-            server.step()
+        cluster.connect(address)
+        assert [cluster.run_round() for _ in range(2)] == [0, 0]
         assert {server.used("n1"), server.used("n2")} == {8}
         assert sorted(one["spec"]["parallelism"] for one in server.all("Job")) == [1, 3]
         server.is_silent = True
-        assert run([*one_round, "--grace", "5"]) == 1
+        assert cluster.run_round() == 1
         assert len(server.all("Job")) == 2
+    assert server.breaches == []
+
+
+def test_jobs_leave_a_cordoned_node_for_a_new_one(tmp_path: Path) -> None:
+    """The queue learns of both from the cluster, and nobody tells it."""
+    cluster = Cluster(tmp_path, {"one": 8, "two": 8})
+    server = cluster.server
+    with server.serve() as address:
+        cluster.connect(address)
+        cluster.run_round()
+        assert (server.used("n1"), server.used("n2")) == (8, 8)
+        server.one("Node", "n1")["spec"]["unschedulable"] = True
+        server.put(node("n3", labels=POOL_A))
+        for _ in range(3):
+            assert cluster.run_round() == 0
+        assert {name: server.used(name) for name in ("n1", "n2", "n3")} == {
+            "n1": 0,
+            "n2": 8,
+            "n3": 8,
+        }
     assert server.breaches == []

@@ -98,4 +98,7 @@ def _activate(reader: Reader, check: Object, now_s: float) -> str:
         "status": {"conditions": [condition]},
     }
     found = _apply_status(reader, document)
-    return f"check {name_of(check)}: {found if isinstance(found, str) else 'active'}"
+    if isinstance(found, str):
+        return f"check {name_of(check)}: not taken: {found}"
+    is_active = is_true(found, "Active")
+    return f"check {name_of(check)}: {'active' if is_active else 'is not active yet'}"

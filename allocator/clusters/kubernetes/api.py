@@ -114,6 +114,8 @@ RESOURCES: Mapping[str, Resource] = {
     "Workload": Resource(KUEUE, "", "workloads"),
 }
 
+OPTIONAL = ("jobsets", "pytorchjobs", "cohorts")  # not every cluster knows these kinds
+
 
 def path_of(resource: Resource, namespace: str = "", name: str = "", **query: str) -> str:
     """Return the path of objects.
@@ -158,12 +160,18 @@ class Reader:
                 if refused.status != 404:
                     raise
                 return None
-            self._versions[known.group] = str(found["preferredVersion"]["version"])
+            try:
+                self._versions[known.group] = str(found["preferredVersion"]["version"])
+            except (KeyError, TypeError) as error:
+                raise ClusterUnreachable(f"/apis/{known.group}: the answer is no group") from error
         version = self._versions[known.group]
         return Resource(known.group, version, known.plural, known.is_namespaced)
 
     def list_kind(self, kind: str, **query: str) -> list[Object]:
-        """Return all objects of a kind; none if the server does not know the kind."""
+        """Return all objects of a kind; none if the server does not know the kind, or its group.
+
+        Raises Refused for a kind that every server knows, or all that know its group.
+        """
         resource = self.resource(kind)
         if resource is None:
             return []
@@ -189,14 +197,16 @@ class Reader:
                 while True:
                     path = path_of(resource, space, **query, limit=str(PAGE), **more)
                     answer = self.api.send(Request("GET", path))
-                    items += answer.get("items") or ()
+                    if "items" not in answer:  # no list is not an empty list
+                        raise ClusterUnreachable(f"{resource.plural}: the answer is no list")
+                    items += answer["items"] or ()
                     token = (answer.get("metadata") or {}).get("continue")
                     if not token:
                         yield from items
                         return
                     more = {"continue": token}
             except Refused as refused:
-                if refused.status == 404:
+                if refused.status == 404 and resource.plural in OPTIONAL:
                     return
                 if refused.status != 410 or is_last_try:
                     raise

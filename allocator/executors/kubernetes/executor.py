@@ -57,6 +57,7 @@ from allocator.loop.executor import (
     Capabilities,
     Identity,
     NodePart,
+    NodeStatus,
     Observation,
     Order,
     Phase,
@@ -64,7 +65,10 @@ from allocator.loop.executor import (
 
 SEEN, REFUSED, END = "seen.json", "refused.json", "end.json"
 FOR_GOOD = (400, 422)  # the same request would be refused again
-FRESH_S = 30.0  # for so long nodes are not read again to start jobs
+NAMES_S = 30.0  # for so long nodes are not read again to start jobs
+REPORT_S = 30.0  # for so long the progress of a job is not asked for again
+ROUND_S = 2.0  # for so long what nodes have is the present within a round
+FRESH_S = 10.0  # the same between two rounds
 
 
 class KubernetesExecutor:
@@ -96,7 +100,10 @@ class KubernetesExecutor:
         self.grace_s = grace_s
         connect = api or (lambda settings: ClientApi(settings.context, settings.kubeconfig))
         self._reader = Reader(connect(self.settings), (self.settings.namespace,))
-        self._nodes: tuple[float, list[GpuNode]] = (-FRESH_S, [])
+        self._nodes: tuple[float, list[GpuNode]] = (-NAMES_S, [])
+        self._usable: list[NodeStatus] = []
+        self._looked_s = -FRESH_S
+        self._reported: dict[str, tuple[float, float]] = {}
 
     def identity(self) -> Identity:
         """Return the identity of the folder. Raises WrongState."""
@@ -170,6 +177,7 @@ class KubernetesExecutor:
         """
         with self.ledger.hold_lock():
             place = self.ledger.place(job_id, generation)
+            self._reported.pop(place.name, None)
             order = read_json(place / ORDER)
             end = self._recorded_end(place, job_id, generation)
             if order is not None and end is None:
@@ -186,10 +194,24 @@ class KubernetesExecutor:
         """Return the GPUs of each pool that is seen: those of nodes that are up, without what pods
         of others hold, and what own pods hold on nodes that are leaving. Raises NotNow.
         """
+        self._look_if_older(ROUND_S)
+        pools: dict[str, int] = {}
+        for one in self._usable:
+            pools[one.pool] = pools.get(one.pool, 0) + one.gpus
+        return pools
+
+    def observe_nodes(self) -> Sequence[NodeStatus]:
+        """Return every node with GPUs, without the GPUs of others. Raises NotNow."""
+        self._look_if_older(FRESH_S)
+        return self._usable
+
+    def _look_if_older(self, seconds: float) -> None:
+        """Read what every node has for jobs of this state, unless that was read just now."""
+        if time.monotonic() < self._looked_s + seconds:
+            return
         with _say_not_now():
             nodes = self._read_nodes()
             pods = self._reader.list_kind("Pod")
-        pools = group_nodes(nodes, (), {})
         rows = {(one.node, one.resource): one for one in nodes}
         free = {one.name: one.gpus if one.state == "up" else 0 for one in nodes}
         for pod in pods:
@@ -199,10 +221,12 @@ class KubernetesExecutor:
                 found = rows.get((str(machine), resource))
                 if found is not None and is_own == (found.state != "up"):
                     free[found.name] += n if is_own else -n
-        return {
-            pool: sum(max(0, free[one.name]) for one in members)
-            for pool, members in pools.nodes.items()
-        }
+        self._usable = [
+            NodeStatus(one.name, pool, max(0, free[one.name]), one.state)
+            for pool, members in group_nodes(nodes, (), {}).nodes.items()
+            for one in members
+        ]
+        self._looked_s = time.monotonic()
 
     @property
     def _state(self) -> str:
@@ -221,7 +245,7 @@ class KubernetesExecutor:
         order = _restore_order(one.order)
         try:
             read_at, nodes = self._nodes
-            if time.monotonic() > read_at + FRESH_S:
+            if time.monotonic() > read_at + NAMES_S:
                 nodes = self._read_nodes()
             members = group_nodes(nodes, (), {}).nodes.get(order.pool, [])
             hostnames = [row.hostname for row in nodes if row.name in {p.node for p in order.nodes}]
@@ -230,6 +254,8 @@ class KubernetesExecutor:
                 RESOURCES["Job"], self.settings.namespace, name_of(job), fieldManager=MANAGER
             )
             found = self._reader.api.send(Request("PATCH", path, job, APPLY))
+            if field(found, "metadata", "name") != name_of(job) or not uid_of(found):
+                raise ClusterUnreachable("the answer is not the Job")
         except Refused as refused:
             if refused.status in FOR_GOOD:
                 write_json(one.folder / REFUSED, {"detail": str(refused)})
@@ -254,7 +280,7 @@ class KubernetesExecutor:
             return end
         verdict = self._judge_allocation(one, job, pods)
         if verdict.phase is Phase.RUNNING and pods:
-            verdict = replace(verdict, work=max(verdict.work, self._read_log(pods)))
+            verdict = replace(verdict, work=max(verdict.work, self._read_work(one, pods)))
         remaining, base = float(one.order["remaining_work"]), one.order.get("base")
         work = max(0.0, verdict.work - base) if base is not None else 0.0
         if verdict.phase is Phase.FINISHED:
@@ -304,6 +330,14 @@ class KubernetesExecutor:
                 self._try(lambda: self._delete(seen["name"], uid))
             return verdict
         return judge(order, is_stopping, job, pods, base)
+
+    def _read_work(self, one: OpenAllocation, pods: Sequence[Object]) -> float:
+        """Return the safe work that an allocation reports; what was read just now still counts."""
+        read_at, work = self._reported.get(one.folder.name, (-REPORT_S, 0.0))
+        if work == 0.0 or time.monotonic() > read_at + REPORT_S:
+            work = max(work, self._read_log(pods))
+            self._reported[one.folder.name] = (time.monotonic(), work)
+        return work
 
     def _read_log(self, pods: Sequence[Object]) -> float:
         """Return the safe work that the first running pod reports, 0 if it reports none."""

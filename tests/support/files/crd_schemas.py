@@ -18,6 +18,7 @@ from referencing import Registry, Resource
 Row = Mapping[str, str]
 TABLE = Path(__file__).resolve().parents[2] / "data" / "crd_fields.csv"
 VERSION = "1.34.0"  # of the published schemas of Kubernetes
+STABLE = ("io.k8s.api.core.v1", "io.k8s.api.batch.v1", "io.k8s.apimachinery.pkg.apis.meta.v1")
 PARTIAL = ("PodSpec", "JobSpec")  # a document for server-side apply need not have all of them
 TIME = r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)$"
 METADATA = {
@@ -55,7 +56,7 @@ def build_schema(rows: Mapping[str, Row], path: str) -> dict[str, Any]:
     row = rows.get(path, {"type": "object"})
     kind = row["type"]
     if kind.endswith("TemplateSpec"):
-        return {"$ref": f"core#{kind}"}
+        return refer_to_core(kind)
     schema: dict[str, Any] = {"type": "string" if kind == "date-time" else kind}
     if kind == "date-time":
         schema["pattern"] = TIME
@@ -81,18 +82,29 @@ def build_schema(rows: Mapping[str, Row], path: str) -> dict[str, Any]:
 
 
 @cache
-def core_schemas() -> Registry[Any]:
-    """Specs of pods and jobs as Kubernetes publishes them; parts of them pass, too."""
+def core_types() -> dict[str, Any]:
+    """Types as Kubernetes publishes them, strictly, by their full names."""
     folder = files("kubernetes_validate") / "kubernetes-json-schema" / f"v{VERSION}-local-strict"
-    document = json.loads((folder / "_definitions.json").read_text(encoding="utf-8"))
-    for name, one in document["$defs"].items():
-        short = name.rpartition(".")[2]
-        one["$anchor"] = name.replace(".", "_")
-        if short in PARTIAL:
-            one.pop("required", None)
-        if name.startswith(("io.k8s.api.core.v1.", "io.k8s.api.batch.v1.", "io.k8s.apimachinery")):
-            one["$anchor"] = short
-    document["$id"] = "core"
+    types: dict[str, Any] = json.loads((folder / "_definitions.json").read_text())["$defs"]
+    return types
+
+
+def refer_to_core(name: str) -> dict[str, str]:
+    """A reference to a type of the stable APIs of Kubernetes."""
+    (full,) = (f"{group}.{name}" for group in STABLE if f"{group}.{name}" in core_types())
+    return {"$ref": f"core#/$defs/{full}"}
+
+
+@cache
+def core_schemas(is_partial: bool) -> Registry[Any]:
+    """The types of Kubernetes; parts of specs pass, too, if `is_partial`."""
+    types = {
+        name: {k: v for k, v in one.items() if k != "required"}
+        if is_partial and name.rpartition(".")[2] in PARTIAL
+        else one
+        for name, one in core_types().items()
+    }
+    document = {"$schema": Draft202012Validator.META_SCHEMA["$id"], "$defs": types}
     return Registry().with_resource("core", Resource.from_contents(document))
 
 
@@ -106,11 +118,11 @@ def find_faults(document: Mapping[str, Any]) -> list[str]:
     return _faults(schema, document)
 
 
-def find_core_faults(name: str, value: object) -> list[str]:
+def find_core_faults(name: str, value: object, *, is_partial: bool = True) -> list[str]:
     """What a value of the API of Kubernetes itself has that its type does not allow."""
-    return _faults({"$ref": f"core#{name}"}, value)
+    return _faults(refer_to_core(name), value, is_partial)
 
 
-def _faults(schema: Mapping[str, Any], value: object) -> list[str]:
-    validator = Draft202012Validator(schema, registry=core_schemas())
+def _faults(schema: Mapping[str, Any], value: object, is_partial: bool = True) -> list[str]:
+    validator = Draft202012Validator(schema, registry=core_schemas(is_partial))
     return [f"{error.json_path}: {error.message}" for error in validator.iter_errors(value)]

@@ -1,0 +1,221 @@
+"""A fault at every request of the life of a job, of a round of the admission check, and in the
+middle of a plan: it is tried again or reported, and never believed. The server is a fake.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from executor_rigs import KubernetesRig
+from fakes.kubernetes_server import FakeServer
+from kubernetes_objects import job, kueue_cluster, marks, node
+
+from allocator.clusters.adapter import ClusterUnreachable, PlannedJob
+from allocator.clusters.kubernetes.admission import answer_checks
+from allocator.clusters.kubernetes.api import APPLY, RESOURCES, Reader, Refused, Request, path_of
+from allocator.clusters.kubernetes.objects import Objects
+from allocator.clusters.kubernetes.observe import observe
+from allocator.clusters.kubernetes.suggest import list_changes
+from allocator.executors.errors import NotNow
+from allocator.executors.kubernetes.executor import KubernetesExecutor
+from allocator.loop.executor import ENDED, Observation, Phase
+
+POOL = "nvidia-a100-sxm4-80gb"
+FAULTS = ("500 before", "500 after", "429 before", "nonsense after", "403", "404", "409", "410")
+LOOKS = 40  # enough for a job that starts, runs and stops, with a fault
+
+
+def look(executor: KubernetesExecutor) -> list[Observation]:
+    """What the executor observes; nothing if the cluster did not answer."""
+    try:
+        return list(executor.observe())
+    except NotNow:
+        return []
+
+
+def live(rig: KubernetesRig) -> Observation:
+    """A job from start to end: it is started and stopped once, and nothing of it is left."""
+    executor = rig.executor()
+    executor.start(rig.order("j", 1, "endless"))
+    ended: list[Observation] = []
+    for n in range(LOOKS):
+        seen = look(executor)
+        assert len(rig.server.all("Job")) <= 1
+        if n == 5:
+            executor = rig.executor()  # another controller, which has the folder only
+            executor.stop("j", 1, 1)
+        rig.pass_time()
+        ended = [one for one in seen if one.phase in ENDED]
+        if ended:
+            executor.acknowledge("j", 1)
+            break
+    for _ in range(6):
+        look(executor)
+        rig.pass_time()
+    assert (rig.server.all("Job"), rig.server.all("Pod")) == ([], [])
+    assert rig.server.breaches == []
+    (end,) = ended
+    return end
+
+
+def test_requests_of_a_job_without_faults(tmp_path: Path) -> None:
+    """How many requests there are in which a fault can be, and that the job ends as ordered."""
+    rig = KubernetesRig(tmp_path)
+    assert live(rig).phase is Phase.STOPPED
+    assert 20 <= rig.server.sent <= 60
+
+
+def sweep(folder: Path, faults: Sequence[str]) -> int:
+    """One fault at each request of a job in turn, of any verb, and how many requests there were."""
+    number, is_done = 0, False
+    while not is_done:
+        place = folder / str(number)
+        place.mkdir(parents=True)
+        rig = KubernetesRig(place)
+        rig.server.faults_at = {number: faults[number % len(faults)]}
+        end = live(rig)
+        assert (end.phase, end.work_done) == (Phase.STOPPED, 3.0), (number, end)
+        is_done = rig.server.sent <= number
+        number += 1
+    return number
+
+
+def test_a_fault_at_every_request_of_a_job(tmp_path: Path) -> None:
+    """The job runs once and is stopped, whatever the fault is; the faults take turns."""
+    assert sweep(tmp_path, FAULTS) > 20
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("fault", FAULTS)
+def test_every_fault_at_every_request_of_a_job(tmp_path: Path, fault: str) -> None:
+    """All of them at all requests."""
+    assert sweep(tmp_path, [fault]) > 20
+
+
+@cache
+def recorded_cluster() -> tuple[Any, ...]:
+    """Objects with Kueue, made once."""
+    return tuple(kueue_cluster())
+
+
+def checked_server() -> FakeServer:
+    """Kueue waits for the check of one workload, and runs another one that has it."""
+    server = FakeServer(recorded_cluster())
+    running = server.one("Workload", "job-running")
+    running["status"]["admissionChecks"] = [
+        {
+            "name": "gpus",
+            "state": "Ready",
+            "message": "",
+            "lastTransitionTime": "2026-11-01T08:00:00Z",
+        }
+    ]
+    return server
+
+
+def answer(server: FakeServer) -> list[str]:
+    """One round of the check, in which one job starts and one is paused."""
+    states = {
+        name: one["state"]
+        for name in ("job-running", "job-checked")
+        for one in server.one("Workload", name)["status"]["admissionChecks"]
+    }
+    plan = []
+    if states["job-running"] == "Ready":
+        plan.append(PlannedJob("ml/running", "pause", None, 0, {}, POOL, 4))
+    if states["job-checked"] == "Pending":
+        plan.append(PlannedJob("ml/checked", "start", POOL, 4, {"n1": 4}))
+    return answer_checks(Reader(server), lambda view: plan, 1.8e9)
+
+
+def states_of(server: FakeServer) -> str:
+    """What the server has in the end."""
+    kinds = ("Workload", "AdmissionCheck")
+    return json.dumps([one.get("status") for kind in kinds for one in server.all(kind)])
+
+
+def disturb(faults: Sequence[str]) -> int:
+    """One fault at each request of a round of the check in turn, and how many requests there were.
+
+    The round fails or says what was not taken; the next rounds make what it left undone, so that
+    all is as if nothing had happened.
+    """
+    undisturbed = checked_server()
+    answer(undisturbed)
+    for number in range(undisturbed.sent):
+        server, fault = checked_server(), faults[number % len(faults)]
+        server.faults_at = {number: fault}
+        try:
+            lines = answer(server)
+        except (ClusterUnreachable, Refused):
+            lines = ["failed"]
+        is_repaired = fault == "410"  # the list was read again
+        is_missing = fault == "404"  # a kind that the cluster need not know
+        words = ("failed", "not taken", "not there", "not active")
+        said = any(word in one for one in lines for word in words)
+        assert said or is_repaired or is_missing, (number, fault, lines)
+        for _ in range(2):
+            answer(server)
+        assert states_of(server) == states_of(undisturbed), (number, fault)
+    return undisturbed.sent
+
+
+def test_a_fault_at_every_request_of_a_round_of_the_check() -> None:
+    """The faults take turns."""
+    assert disturb(FAULTS) > 10
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("fault", FAULTS)
+def test_every_fault_at_every_request_of_a_round_of_the_check(fault: str) -> None:
+    """All of them at all requests."""
+    assert disturb([fault]) > 10
+
+
+def test_half_of_a_plan_is_seen_and_finished() -> None:
+    """What stops was applied and what starts was not: the next look says so, and the same wish for
+    the jobs needs just the rest.
+    """
+    elastic = marks(managed="true", min_gpus=2, max_gpus=8, preemptible="true")
+    running = job("a", 2, 2, annotations=elastic)
+    waiting = job("b", 1, 4, is_suspended=True, annotations=elastic)
+    server = FakeServer([node("n1", 4), running, waiting])
+    server.step()
+
+    def changes(*plan: PlannedJob) -> list[Any]:
+        return list_changes(plan, look_at(server).details)
+
+    stop, start = changes(
+        PlannedJob("ml/a", "pause", None, 0, {}, POOL, 4),
+        PlannedJob("ml/b", "start", POOL, 4, {"n1": 4}),
+    )
+    apply(server, stop.document)
+    states = {one["job_id"]: one["state"] for one in look_at(server).tables["jobs.csv"]}
+    assert states == {"ml/a": "paused", "ml/b": "queued"}
+    server.step()
+    server.step()
+    (again,) = changes(PlannedJob("ml/b", "start", POOL, 4, {"n1": 4}))
+    assert again.document == start.document
+    apply(server, again.document)
+    server.step()
+    server.step()
+    states = {one["job_id"]: one["state"] for one in look_at(server).tables["jobs.csv"]}
+    assert states == {"ml/a": "paused", "ml/b": "running"}
+    assert server.breaches == []
+
+
+def look_at(server: FakeServer) -> Any:
+    """The view of the server."""
+    return observe(Objects(Reader(server).read_everything()), 1.8e9)
+
+
+def apply(server: FakeServer, document: Any) -> None:
+    """Apply a document of a Job as kubectl does it."""
+    path = path_of(RESOURCES["Job"], "ml", document["metadata"]["name"])
+    query = "?fieldManager=allocator&force=true"
+    server.send(Request("PATCH", path + query, document, APPLY))
