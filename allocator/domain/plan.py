@@ -42,6 +42,16 @@ class JobPlan:
         Its speed, its value in the objective, and US dollars per hour.
     variant : str, optional
         Label of the rate that its speed comes from.
+    position : int, optional
+        Its place among the jobs that wait and can start, from 1; None: it does not wait.
+    expected_start_s, expected_start_low_s, expected_start_high_s : float, optional
+        When it is expected to start, if it waits, and the range of 90 %, on the clock of now_s.
+    expected_done_s, expected_done_low_s, expected_done_high_s : float, optional
+        When it is expected to be done.
+    time_saved_s, time_saved_low_s, time_saved_high_s : float, optional
+        Seconds of running time that it is expected to save against running as requested.
+    expected_note : str, optional
+        Why nothing is expected of it.
 
     Examples
     --------
@@ -69,6 +79,17 @@ class JobPlan:
     cost_per_hour: float
     accumulation: int | None
     variant: str | None
+    position: int | None
+    expected_start_s: float | None
+    expected_start_low_s: float | None
+    expected_start_high_s: float | None
+    expected_done_s: float | None
+    expected_done_low_s: float | None
+    expected_done_high_s: float | None
+    time_saved_s: float | None
+    time_saved_low_s: float | None
+    time_saved_high_s: float | None
+    expected_note: str | None
 
 
 @dataclass(frozen=True)
@@ -187,23 +208,26 @@ class NodePlan:
 
 
 JOB_FIELDS = tuple(field.name for field in fields(JobPlan))
+REASON_FIELDS = ("reason", "detail")
+EXPECTED_FIELDS = JOB_FIELDS[JOB_FIELDS.index("position") :]
 
 
 class Columns(Mapping[str, Sequence[Any]]):
     """The columns of JOB_FIELDS.
 
-    The columns that `late` gives are computed when one of them is first read.
+    The columns that a function of `late` gives are computed when one of them is first read.
     """
 
     def __init__(
-        self, known: Mapping[str, Sequence[Any]], late: Callable[[], Mapping[str, Sequence[Any]]]
+        self,
+        known: Mapping[str, Sequence[Any]],
+        late: Mapping[tuple[str, ...], Callable[[], Mapping[str, Sequence[Any]]]],
     ) -> None:
-        self._known, self._late = dict(known), late
+        self._known, self._late = dict(known), dict(late)
 
     def __getitem__(self, name: str) -> Sequence[Any]:
-        if name not in self._known and name in JOB_FIELDS:
-            self._known |= self._late()
-            self._late = dict  # frees what the function refers to
+        for names in [names for names in self._late if name in names]:
+            self._known |= self._late.pop(names)()  # frees what the function refers to
         return self._known[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -249,7 +273,7 @@ class Plan:
         Wall seconds by phase: read, validate, build, solve, total.
     jobs : mapping of str to sequence
         One sequence for each of JOB_FIELDS, with one entry per job. A waiting job has pool None
-        and gpus 0. `reason` and `detail` are computed when they are first read.
+        and gpus 0. Reasons and what is expected are computed when they are first read.
     pools, tenants : tuple of PoolPlan, tuple of TenantPlan
         GPUs and GPUs in use of each pool; GPUs and cost of each tenant.
     budget : BudgetPlan

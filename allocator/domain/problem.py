@@ -531,6 +531,8 @@ class Problem:
     sizes: str = "known"  # columns.SIZES
     # of predicted sizes: standard deviation of ln(true size / total_work)
     size_error: float = 0.5
+    # whether remaining_work is what is expected of predicted sizes
+    is_predicted: bool = False
     # announced changes of the pools after now_s; the hard rules concern now only
     announced: Changes = NO_CHANGES
     # jobs that are done: what is expected of others where sizes are unknown

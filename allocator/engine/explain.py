@@ -21,10 +21,12 @@ from allocator.domain.snapshot import Snapshot
 from allocator.engine.advice import VerifiedChange
 from allocator.engine.advice.limits import JobContext, list_searches
 from allocator.engine.advice.search import find_changes
-from allocator.engine.advice.start import StartEstimate, estimate_start
+from allocator.engine.advice.start import StartEstimate, describe_start
 from allocator.engine.advice.summary import summary
 from allocator.engine.advice.trials import SolveCommand, Trials
 from allocator.engine.decision import Decision, explain_decision, run_policy
+from allocator.engine.expected import PlannedRound, forecast
+from allocator.engine.expected_words import describe_expected
 from allocator.engine.reasons import Prices, price_to_beat
 from allocator.errors import Infeasible, NoPlanInTime, UsageError
 from allocator.options.instance_building import CompiledRound
@@ -75,6 +77,8 @@ class Explanation:
         When a job that got nothing can be expected to start.
     summary : str
         The explanation in plain words.
+    now_s : float
+        Time of the round.
 
     Examples
     --------
@@ -100,6 +104,7 @@ class Explanation:
     is_late: bool
     start: StartEstimate | None
     summary: str
+    now_s: float
 
     def __repr__(self) -> str:
         """Summarise the explanation on one line."""
@@ -147,6 +152,7 @@ class Explanation:
             out.append(f"due at {self.due_s:.15g} s{share if self.due_for != self.job_id else ''}")
         if self.expected is not None:
             out.append(self.expected)
+        out.append(f"expected: {'; '.join(describe_expected(got, self.now_s))}")
         if self.offered is not None and self.needed is not None:
             out.append(
                 f"value per GPU-hour: offers {self.offered:.4g}, the GPUs go at {self.needed:.4g}"
@@ -233,7 +239,11 @@ def explain(
     _, offers, needs = price_to_beat(round_, round_.chosen(decision.proposal.choice), usage_cost)
     got = {name: column[j] for name, column in result.jobs.items()}
     due_s, due_for = _deadline(round_.problem, j)
-    start = None if got["pool"] else estimate_start(decision, usage_cost, j)
+    start = None
+    if not got["pool"]:
+        choice, witness = decision.proposal.choice, decision.witness
+        plan = PlannedRound(round_, decision.task.dual.prices, choice, decision.allocation, witness)
+        start = describe_start(problem, round_.option_table, forecast(plan), j)
     dollars = problem.budget_per_hour
     about = Explanation(
         job_id,
@@ -250,6 +260,7 @@ def explain(
         False,
         start,
         summary(got, name_of(policy), dollars, (), start),
+        problem.now_s,
     )
     if got["reason"] is None:
         return about

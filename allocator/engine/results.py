@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from allocator.audit import Audit
 from allocator.domain.allocation import Allocation
 from allocator.domain.plan import (
+    EXPECTED_FIELDS,
+    REASON_FIELDS,
     BudgetPlan,
     Columns,
     NodePlan,
@@ -19,10 +22,12 @@ from allocator.domain.plan import (
 )
 from allocator.domain.problem import Bools, Ints, Placements, Problem, State
 from allocator.engine.causes import CauseSearch
+from allocator.engine.expected import PlannedRound, forecast, tell_columns
 from allocator.engine.placement.fragments import Fragments
 from allocator.engine.reasons import Prices, find_reasons
 from allocator.options.instance_building import CompiledRound
 from allocator.performance.batched import KINDS
+from allocator.performance.sizes import estimate_sizes
 from allocator.performance.speed import BelievedSpeeds, Configurations
 from allocator.performance.table import RateTable
 from allocator.policies.base import Proposal
@@ -49,7 +54,7 @@ def build_result(
 ) -> Plan:
     """Build the Plan with all that plan.json contains.
 
-    The reasons are found when they are first read.
+    Reasons and what is expected of jobs are found when they are first read.
 
     Parameters
     ----------
@@ -74,6 +79,11 @@ def build_result(
             "reason": reasons.code,
             "detail": _describe_details(problem, allocation, reasons.detail),
         }
+
+    def forecast_jobs() -> dict[str, Sequence[object]]:
+        estimated = replace(round_, problem=estimate_sizes(problem))
+        plan = PlannedRound(estimated, dual.prices, proposal.choice, allocation, witness)
+        return tell_columns(forecast(plan), problem.now_s)
 
     kept = np.append(round_.instance.keep, False)[proposal.choice]
     notes = [*problem.warnings, *round_.repairs.messages]
@@ -100,7 +110,10 @@ def build_result(
         gap=gap,
         bound_by=by,
         seconds={k: round(v, 6) for k, v in seconds.items()},
-        jobs=Columns(_jobs(problem, witness, allocation, kept), explain_actions),
+        jobs=Columns(
+            _jobs(problem, witness, allocation, kept),
+            {REASON_FIELDS: explain_actions, EXPECTED_FIELDS: forecast_jobs},
+        ),
         pools=_pools(problem, allocation, prices),
         tenants=_tenants(problem, witness, allocation),
         warnings=tuple(notes),

@@ -244,8 +244,22 @@ def _job() -> Schema:
         "cost_per_hour": _of("number", "US dollars"),
         "accumulation": _maybe("integer", "passes per step of that row"),
         "variant": _maybe("string", "of that row: how the job has to be run"),
+        "position": _maybe("integer", "place among those that wait, from 1"),
+        **_range("expected_start", "when it is expected to start, if it waits, clock of now_s"),
+        **_range("expected_done", "when it is expected to be done, clock of now_s"),
+        **_range("time_saved", "seconds saved against running as requested"),
+        "expected_note": _maybe("string", "why nothing is expected"),
     }
     return {name: fields[name] for name in JOB_FIELDS}
+
+
+def _range(name: str, doc: str) -> Schema:
+    """Return the fields of an estimate with its range."""
+    return {
+        f"{name}_s": _maybe("number", doc),
+        f"{name}_low_s": _maybe("number", "low end of the range of 90 %"),
+        f"{name}_high_s": _maybe("number", "high end of the range of 90 %"),
+    }
 
 
 def _node() -> Schema:

@@ -62,6 +62,7 @@ def estimate_sizes(problem: Problem) -> Problem:
         problem,
         sizes="known",
         guessed=guessed,
+        is_predicted=problem.sizes == "predicted",
         jobs=dataclasses.replace(jobs, remaining_work=left, total_work=done + left),
     )
 

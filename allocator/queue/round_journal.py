@@ -164,6 +164,18 @@ def read(connection: Connection, number: int | None = None) -> JournalRound:
     return _build_round(row)
 
 
+def read_plans(connection: Connection, last: int = 1) -> list[tuple[int, float, bytes]]:
+    """Return number, time and plan of the latest rounds whose plans are kept, the oldest first."""
+    c = rounds.c
+    rows = connection.execute(
+        sa.select(c.number, c.at_s, c.plan)
+        .where(c.plan.is_not(None))
+        .order_by(c.number.desc())
+        .limit(last)
+    ).all()
+    return [(number, at_s, bytes(plan)) for number, at_s, plan in reversed(rows)]
+
+
 def history(connection: Connection, *, limit: int | None = None) -> list[JournalRound]:
     """Return the rounds, the oldest first, without snapshots and plans.
 

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from allocator.domain.plan import JOB_FIELDS, BudgetPlan, Plan, PoolPlan
+from allocator.domain.plan import EXPECTED_FIELDS, JOB_FIELDS, BudgetPlan, Plan, PoolPlan
 from allocator.errors import AllocatorError, UsageError
 from allocator.io import plans
 
@@ -41,6 +41,9 @@ JOBS: dict[str, list[Any]] = {
     "cost_per_hour": [8.0, math.nan],
     "accumulation": [2, None],
     "variant": ["compressed", None],
+    "position": [None, 1],
+    **{name: [0.1, None] for name in EXPECTED_FIELDS[1:-1]},
+    "expected_note": [None, "it is held"],
 }
 
 

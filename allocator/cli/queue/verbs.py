@@ -18,6 +18,9 @@ import numpy as np
 
 from allocator.cli.queue.job_options import JOB_OPTIONS
 from allocator.cli.tables import Table, percent, show as show_tables, text
+from allocator.controller.reporting.expected import TOLD, add_expected, read_expected
+from allocator.domain.plan import EXPECTED_FIELDS
+from allocator.engine.expected_words import describe_estimate, describe_expected
 from allocator.errors import Fault, InvalidInput, UsageError
 from allocator.queue import cluster_tables, snapshot, tokens
 from allocator.queue.database.connection import create_queue
@@ -31,7 +34,18 @@ from allocator.queue.queue import Queue
 # with up to this many deadlines, a submission checks whether its own deadline can be promised
 MOST_DATED = 200
 NUMBERS = frozenset(
-    ("GPUs", "used", "free", "done", "work left", "age", "restarts", "failures", "generation")
+    (
+        "GPUs",
+        "used",
+        "free",
+        "done",
+        "work left",
+        "age",
+        "restarts",
+        "failures",
+        "generation",
+        "place",
+    )
 )
 
 
@@ -175,12 +189,13 @@ def list_(args: argparse.Namespace) -> int:
         found = verbs.list_jobs(
             connection, states=args.state, tenant=args.tenant, model=args.model, limit=args.limit
         )
-        rows, numbers = csv_jobs.job_records(connection, found), verbs.counts(connection)
+        rows = add_expected(csv_jobs.job_records(connection, found), read_expected(connection))
+        numbers = verbs.counts(connection)
         name, now = queue.store.name, queue.clock()
     if args.format == "json":
         _json({"schema_version": 1, "queue": name, "now_s": now, "counts": numbers, "jobs": rows})
     elif args.format == "csv":
-        sys.stdout.write(csv_jobs.format_csv(csv_jobs.FIELDS, rows))
+        sys.stdout.write(csv_jobs.format_csv((*csv_jobs.FIELDS, *TOLD), rows))
     else:
         show_tables(
             [
@@ -195,6 +210,9 @@ def list_(args: argparse.Namespace) -> int:
                         "shall hold",
                         "done",
                         "age",
+                        "place",
+                        "starts in",
+                        "ends in",
                         "note",
                     ),
                     [
@@ -207,11 +225,15 @@ def list_(args: argparse.Namespace) -> int:
                             _place(r["want_pool"], r["want_gpus"], r["want_host"], r["want_nodes"]),
                             percent(r["progress"]),
                             _format_duration(now - r["submitted_s"]),
+                            text(r["position"]),
+                            describe_estimate(r, "expected_start", now),
+                            describe_estimate(r, "expected_done", now),
                             _describe_job(r, now),
                         ]
                         for r in rows
                     ],
                     NUMBERS,
+                    ("model", "shall hold", "age", "starts in"),
                 )
             ],
             [", ".join(f"{n} {state}" for state, n in numbers.items() if n) or "no jobs"],
@@ -242,7 +264,9 @@ def _describe_job(row: Mapping[str, Any], now: float) -> str:
     if wait > 0:
         often = "once" if row["failures"] == 1 else f"{row['failures']} times"
         return f"failed {often}, next try in {_format_duration(wait)}"
-    return row["phase"] if row["phase"] in ("ordered", "stopping") else ""
+    if row["phase"] in ("ordered", "stopping"):
+        return str(row["phase"])
+    return "" if row["pool"] else row["reason"] or ""
 
 
 def _format_duration(seconds: float) -> str:
@@ -269,7 +293,8 @@ ALLOCATION_COLUMNS = {
 def show(args: argparse.Namespace) -> int:
     with Queue(args.queue) as queue, queue.store.read() as connection:
         job = verbs.show(connection, args.job)
-        row, held = csv_jobs.job_records(connection, [job])[0], verbs.history(connection, args.job)
+        (row,) = add_expected(csv_jobs.job_records(connection, [job]), read_expected(connection))
+        held, now = verbs.history(connection, args.job), queue.clock()
         seen = verbs.read_observations(connection, args.job)
         turns = verbs.read_turns(connection, args.job)
     if args.format == "json":
@@ -283,10 +308,11 @@ def show(args: argparse.Namespace) -> int:
             }
         )
         return 0
+    told = {**row, "expected": "; ".join(describe_expected(row, now))}
     facts = [
         (k, v)
-        for k, v in row.items()
-        if v not in (None, "", {}, []) and k not in ("seq", "version")
+        for k, v in told.items()
+        if v not in (None, "", {}, []) and k not in ("seq", "version", *EXPECTED_FIELDS)
     ]
     show_tables(
         [

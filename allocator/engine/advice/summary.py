@@ -11,6 +11,7 @@ from typing import Any
 
 from allocator.engine.advice.change import VerifiedChange
 from allocator.engine.advice.start import StartEstimate
+from allocator.engine.expected_words import format_duration
 from allocator.engine.reasons import parse_lacks
 
 WHY = {
@@ -143,13 +144,8 @@ def _describe_start(start: StartEstimate | None) -> str:
         return "not known"
     names = list(start.after)
     who = " and ".join(names) if len(names) <= 2 else f"{names[-1]} and {len(names) - 1} others"
+    low, high = map(format_duration, start.range_s)
     return (
-        f"in about {format_duration(start.in_s)} (when {who} end{'s' if len(names) == 1 else ''})"
+        f"in about {format_duration(start.in_s)} (when {who} end{'s' if len(names) == 1 else ''}),"
+        f" {low} to {high} in 90 % of cases"
     )
-
-
-def format_duration(seconds: float) -> str:
-    """Return seconds in words: 35 min, 3.5 h, 2.1 days."""
-    if seconds < 5400:
-        return f"{max(1, round(seconds / 60))} min"
-    return f"{seconds / 3600:.1f} h" if seconds < 2 * 86_400 else f"{seconds / 86_400:.1f} days"

@@ -1,0 +1,288 @@
+"""When each job is expected to start and to be done: a forecast after one decision, no promise.
+
+    running   done  = pause + remaining work / planned speed
+    waiting   start = by list scheduling (formulations/lookahead/list_schedule.py), when the GPUs,
+              dollars and quotas are free that it needs, after those that wait before it
+              done  = start + pause + remaining work / speed of its option
+    saved     remaining work / speed as requested, less the seconds that it runs from now or from
+              its start
+
+A job waits before another if it offers more of the price of what it would use. Its option in a pool
+is the largest one at which a GPU does as much, relative to the best option of the job there, as
+the GPUs of running jobs do on average. Of several pools it takes the one in which it is done first.
+The speed as requested is that at requested_gpus on the slowest GPU type that it may use.
+
+Nothing else is assumed: running jobs keep what the plan gives them, nobody is submitted, no GPUs
+come or go. How far that is from what happens is measured (expected_ranges.py), and every number
+comes with a range of 90 %.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from allocator.audit import Audit
+from allocator.domain.allocation import Allocation
+from allocator.domain.problem import Bools, Floats, Ints, State
+from allocator.engine.expected_ranges import (
+    CROWDED,
+    DONE,
+    KNOWN,
+    LATER,
+    RUN,
+    START,
+    Situation,
+    spread,
+)
+from allocator.engine.reasons import Prices, price_to_beat
+from allocator.options.headroom import headroom_in_force
+from allocator.options.instance_building import CompiledRound
+from allocator.options.option_table import find_blocked_jobs
+from allocator.performance.table import RateTable
+from allocator.valuation import requested_rate
+from formulations.lookahead.list_schedule import Uses, list_schedule
+
+DIGITS = 1  # of seconds in a plan
+HELD = "it is held"
+AFTER = "it waits for other jobs"
+ASSUMED = "its speed is assumed, not measured"
+NO_OPTION = "no option of it has a value"
+NEVER = "what it needs is never free as far as the plan goes"
+NO_SPEED = "it has no speed where it runs"
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """An expected number of seconds with its range of 90 %; arrays (J,), nan = not known."""
+
+    low: Floats
+    middle: Floats
+    high: Floats
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What is expected of each job, (J,); seconds from now.
+
+    `start_s` and `run_s` are what the model says; the estimates are what follows from it by what
+    was measured.
+
+    Attributes
+    ----------
+    position : (J,)
+        Place among those that wait and can start, from 1; 0 = none.
+    option : (J,)
+        Option of the option table that it runs with, -1 = none.
+    start_s, run_s : (J,)
+        Its start by the model, if it waits, and the seconds that it runs from then, or from now.
+    start, done : Estimate
+        Its start, if it waits, and its end.
+    saved : Estimate
+        Seconds of running time that it saves against running as requested; below 0: it loses them.
+    note : (J,)
+        Why nothing is said of a job, "" where something is.
+    """
+
+    position: Ints
+    option: Ints
+    start_s: Floats
+    run_s: Floats
+    start: Estimate
+    done: Estimate
+    saved: Estimate
+    note: list[str]
+
+
+@dataclass(frozen=True)
+class PlannedRound:
+    """A decided round: what the forecast needs to know.
+
+    `prices` (m,) are those of the rows of its model, `choice` (J,) are columns of it.
+    """
+
+    round: CompiledRound
+    prices: Floats
+    choice: Ints
+    allocation: Allocation
+    witness: Audit
+
+
+def forecast(plan: PlannedRound) -> Forecast:
+    """Return what is expected of each job after a decision."""
+    round_, m = plan.round, plan.round.option_table
+    jobs, J = round_.problem.jobs, len(round_.problem.jobs)
+    option = round_.chosen(plan.choice)
+    on = np.flatnonzero(plan.allocation.pool >= 0)
+    run, start, position = np.full(J, np.nan), np.full(J, np.nan), np.zeros(J, dtype=np.int64)
+    with np.errstate(divide="ignore"):
+        run[on] = m.pause_s[option[on]] + jobs.remaining_work[on] / plan.witness.rate[on]
+    run[np.isinf(run)] = np.nan
+    order = waiting_order(plan)
+    begin, taken = _schedule(plan, order, run)
+    able = np.isfinite(begin)
+    who, taken = order[able], taken[able]
+    start[who], option[who], position[who] = begin[able], taken, np.arange(1, len(who) + 1)
+    run[who] = m.pause_s[taken] + jobs.remaining_work[who] / m.rate[taken]
+    note = _explain_silence(plan, option, run)
+    silent = np.array([text != "" for text in note], dtype=bool)
+    start[silent], run[silent] = np.nan, np.nan
+    return _with_ranges(plan, position, option, start, run, note)
+
+
+def _with_ranges(
+    plan: PlannedRound, position: Ints, option: Ints, start: Floats, run: Floats, note: list[str]
+) -> Forecast:
+    problem, waits = plan.round.problem, position > 0
+    of = Situation.of(problem, plan.allocation, waits)
+    first = [np.maximum(problem.interval_s, end) for end in spread(START, of, start)]
+    now = spread(CROWDED if of.is_crowded else DONE, of, run)
+    later = spread(LATER, of, start + run)
+    done = [
+        np.where(waits, np.maximum(late, begin), soon)
+        for late, begin, soon in zip(later, first, now, strict=True)
+    ]
+    runs = [np.where(waits, a, b) for a, b in zip(spread(RUN, of, run), now, strict=True)]
+    asked = seconds_as_requested(plan.round)
+    # where the size is not known, both times are wrong by the same factor
+    rest = [asked] * 3 if of.information == KNOWN else [asked / run * r for r in runs]
+    saved = np.sort([a - r for a, r in zip(rest, runs, strict=True)], axis=0)
+    return Forecast(
+        position, option, start, run, Estimate(*first), Estimate(*done), Estimate(*saved), note
+    )
+
+
+def waiting_order(plan: PlannedRound) -> Ints:
+    """Return the jobs that got nothing and can start, (n,), the first to start first.
+
+    Of jobs that offer as much of the price of what they would use, the first to be submitted comes
+    first.
+    """
+    round_, problem = plan.round, plan.round.problem
+    usage_cost = Prices.of(round_, plan.prices).usage_cost(round_)
+    _, offers, needs = price_to_beat(round_, round_.chosen(plan.choice), usage_cost)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        over = np.where(needs > 0, offers / needs, np.inf)
+    waits = (plan.allocation.pool < 0) & ~find_blocked_jobs(problem) & np.isfinite(offers)
+    first = np.lexsort((problem.jobs.submitted_s, -over))
+    return np.asarray(first[waits[first]], dtype=np.int64)
+
+
+def _schedule(plan: PlannedRound, order: Ints, run: Floats) -> tuple[Floats, Ints]:
+    """Return the start (n,) of waiting jobs, inf = never, and their options, -1 = none."""
+    round_, m, got = plan.round, plan.round.option_table, plan.allocation
+    on = np.flatnonzero((got.pool >= 0) & np.isfinite(run))
+    held = _uses(round_, on, got.pool[on], got.held[on], plan.witness.cost[on])
+    option, first = _candidates(plan, order)
+    seconds = m.pause_s[option] + round_.problem.jobs.remaining_work[m.job[option]] / m.rate[option]
+    needs = _uses(round_, m.job[option], m.pool[option], m.gpus[option], m.cost[option])
+    start, which = list_schedule(
+        _free(plan), held, run[on], needs, seconds, first, round_.problem.interval_s
+    )
+    return start, np.append(option, -1)[which]
+
+
+def _candidates(plan: PlannedRound, order: Ints) -> tuple[Ints, Ints]:
+    """Return an option of each waiting job in each of its pools, and where each job begins.
+
+    Those of job order[i] are first[i] .. first[i+1].
+    """
+    m, P = plan.round.option_table, len(plan.round.problem.pools)
+    place = np.full(len(plan.round.problem.jobs), -1)
+    place[order] = np.arange(len(order))
+    each = m.rate / m.gpus
+    pair = m.job * P + m.pool
+    best = np.zeros(len(place) * P)
+    np.maximum.at(best, pair, each)
+    use = each / best[pair]
+    chosen = plan.round.chosen(plan.choice)
+    chosen = chosen[chosen >= 0]
+    gpus = m.gpus[chosen]
+    usual = float((use[chosen] * gpus).sum() / gpus.sum()) if len(chosen) else 1.0
+    able = np.flatnonzero((place[m.job] >= 0) & (m.value > 0) & (m.primary < 0))
+    score = np.where(use[able] >= usual * (1.0 - 1e-9), m.gpus[able], use[able] - 1.0)
+    key = place[m.job[able]] * P + m.pool[able]
+    by_key = np.lexsort((-score, key))
+    option = able[by_key][np.flatnonzero(np.diff(key[by_key], prepend=-1))]
+    return option, np.searchsorted(place[m.job[option]], np.arange(len(order) + 1))
+
+
+def _free(plan: PlannedRound) -> Floats:
+    """Return what the plan leaves: GPUs of pools, dollars, GPUs and dollars of quotas, (R,)."""
+    round_, got = plan.round, plan.allocation
+    problem, i = round_.problem, round_.instance
+    on = np.flatnonzero(got.pool >= 0)
+    kept = headroom_in_force(problem, i.mandatory)
+    limit: Floats = np.concatenate(
+        [problem.pools.gpus - kept, [problem.budget_per_hour], i.quota, i.tenant_budget]
+    )
+    used = _uses(round_, on, got.pool[on], got.held[on], plan.witness.cost[on])
+    return np.asarray(limit - np.bincount(used.row, used.amount, len(limit)), dtype=np.float64)
+
+
+def _uses(round_: CompiledRound, job: Ints, pool: Ints, gpus: Ints, cost: Floats) -> Uses:
+    """Return what jobs (n,) with GPUs of pools use of the limited rows of `_free`."""
+    problem, i = round_.problem, round_.instance
+    P, K = len(problem.pools), len(i.quota)
+    is_limited = np.isfinite(
+        np.concatenate([np.zeros(P), [problem.budget_per_hour], i.quota, i.tenant_budget])
+    )
+    share = np.asarray(gpus * problem.gpu_share(job, pool), dtype=np.float64)
+    rows: list[tuple[Ints, Floats]] = [(pool, share), (np.full(len(job), P), cost)]
+    for account in i.account_of(problem.jobs.tenant[job], pool):
+        rows += [
+            (np.where(account < 0, -1, P + 1 + account), gpus * 1.0),
+            (np.where(account < 0, -1, P + 1 + K + account), cost),
+        ]
+    limited = np.append(is_limited, False)
+    return Uses.of([(np.where(limited[row], row, -1), amount) for row, amount in rows])
+
+
+def seconds_as_requested(round_: CompiledRound) -> Floats:
+    """Return the seconds that the rest of each job takes as requested, (J,), nan = no speed."""
+    problem = round_.problem
+    rate = requested_rate(problem, RateTable.of(problem), lambda: round_.option_table.offer)
+    rate = np.where((rate > 0) & np.isfinite(rate), rate, np.nan)
+    return np.asarray(problem.jobs.remaining_work / rate, dtype=np.float64)
+
+
+def _explain_silence(plan: PlannedRound, option: Ints, run: Floats) -> list[str]:
+    """Return why nothing can be said of each job, (J,), "" where something can."""
+    problem, m = plan.round.problem, plan.round.option_table
+    blocked: Bools = find_blocked_jobs(problem) & (plan.allocation.pool < 0)
+    has_option = np.bincount(m.job, m.value > 0, len(problem.jobs)) > 0
+    is_assumed = np.zeros(len(problem.jobs), dtype=bool)
+    with_option = np.flatnonzero(option >= 0)
+    o = option[with_option]
+    is_assumed[with_option] = RateTable.of(problem).is_assumed(
+        problem.jobs.model[m.job[o]], problem.pools.gpu_type[m.pool[o]], m.gpus[o]
+    )
+    cases = [
+        blocked & (problem.jobs.state == State.HELD),
+        blocked,
+        is_assumed,
+        np.isfinite(run),
+        plan.allocation.pool >= 0,
+        ~has_option,
+    ]
+    return list(np.select(cases, [HELD, AFTER, ASSUMED, "", NO_SPEED, NO_OPTION], NEVER).tolist())
+
+
+def tell_columns(found: Forecast, now_s: float) -> dict[str, Sequence[object]]:
+    """Return a forecast as the columns EXPECTED_FIELDS of a plan, with times from `now_s` on."""
+    columns: dict[str, Sequence[object]] = {
+        "position": [n or None for n in found.position.tolist()],
+        "expected_note": [text or None for text in found.note],
+    }
+    for name, one, begin in (
+        ("expected_start", found.start, now_s),
+        ("expected_done", found.done, now_s),
+        ("time_saved", found.saved, 0.0),
+    ):
+        for end, seconds in (("", one.middle), ("_low", one.low), ("_high", one.high)):
+            told = np.round(begin + seconds, DIGITS)
+            columns[f"{name}{end}_s"] = [x if math.isfinite(x) else None for x in told.tolist()]
+    return columns

@@ -1,0 +1,149 @@
+"""List scheduling: those that wait start one after another, each when what it needs is free.
+
+Graham, "Bounds on multiprocessing timing anomalies" (1969), here with several rows (GPUs of a pool,
+GPUs and dollars of a tenant, dollars of the cluster), and jobs that need some of each:
+
+    start_j = the first round in which every row of its candidate has as much free as it needs
+    done_j  = start_j + the seconds of the candidate
+
+The rows have what is free now, and what each running job leaves at its end. A job takes what is
+free first. Jobs come in the order of the list, and none overtakes another in a row that both need:
+what a job waits with stays idle. Of several candidates a job takes the one that ends first, judged
+by the first moment at which each row has anything free.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from formulations.model.linear import Floats, Ints
+
+ROUNDING = 1e-9  # relative: rounding of rounds and of dollars
+
+
+@dataclass(frozen=True)
+class Uses:
+    """What some things use of rows; thing i uses the entries first[i] .. first[i+1].
+
+    `row` (m,) are rows, `amount` (m,) what is used of each, > 0.
+    """
+
+    first: Ints
+    row: Ints
+    amount: Floats
+
+    @classmethod
+    def of(cls, rows: Sequence[tuple[Ints, Floats]]) -> Uses:
+        """Return the uses of n things; an amount of 0 is left out.
+
+        Each of `rows` has a row (n,), -1 = none, and an amount (n,).
+        """
+        row, amount = (np.stack(columns, axis=1) for columns in zip(*rows, strict=True))
+        is_used = (row >= 0) & (amount > 0)
+        first = np.concatenate([[0], np.cumsum(is_used.sum(axis=1))])
+        return cls(first, row[is_used], amount[is_used])
+
+
+def list_schedule(
+    free: Floats,
+    running: Uses,
+    end_s: Floats,
+    candidates: Uses,
+    seconds: Floats,
+    first: Ints,
+    interval_s: float,
+) -> tuple[Floats, Ints]:
+    """Return the start (n,) of each waiting job, inf = never, and its candidate (n,), -1 = none.
+
+    Parameters
+    ----------
+    free : (R,)
+        What is free of each row now.
+    running : Uses
+        What r running jobs use.
+    end_s : (r,)
+        Seconds from now until they end.
+    candidates : Uses
+        What c candidates use.
+    seconds : (c,)
+        How long they take.
+    first : (n+1,)
+        Job i of the list has the candidates first[i] .. first[i+1].
+    interval_s : float
+        Starts are at multiples of these seconds, the first of them at one.
+    """
+    queues = _fill_queues(free, running, end_s)
+    total: Floats = np.maximum(free, 0.0)
+    total = total + np.bincount(running.row, running.amount, len(free))
+    is_possible = _fits(candidates, total)
+    begin, rows, amounts = (
+        a.tolist() for a in (candidates.first, candidates.row, candidates.amount)
+    )
+    took, firsts = seconds.tolist(), first.tolist()
+    start, chosen = [np.inf] * (len(first) - 1), [-1] * (len(first) - 1)
+    for i in range(len(start)):
+        able = [c for c in range(firsts[i], firsts[i + 1]) if is_possible[c]]
+        if not able:
+            continue
+        c = able[0] if len(able) == 1 else min(able, key=_earliest(queues, begin, rows, took))
+        taken = range(begin[c], begin[c + 1])
+        at = max((_take(queues[rows[u]], amounts[u]) for u in taken), default=0.0)
+        start[i] = interval_s * max(1, math.ceil(at / interval_s * (1.0 - ROUNDING)))
+        chosen[i] = c
+        for u in taken:
+            heapq.heappush(queues[rows[u]], (start[i] + took[c], amounts[u]))
+    return np.array(start), np.array(chosen, dtype=np.int64)
+
+
+Queue = list[tuple[float, float]]  # heap of (seconds from now, what becomes free then)
+
+
+def _fill_queues(free: Floats, running: Uses, end_s: Floats) -> list[Queue]:
+    queues: list[Queue] = [[(0.0, f)] if f > 0 else [] for f in free.tolist()]
+    owner = np.repeat(np.arange(len(end_s)), np.diff(running.first))
+    for row, at, amount in zip(
+        running.row.tolist(), end_s[owner].tolist(), running.amount.tolist(), strict=True
+    ):
+        queues[row].append((at, amount))
+    for queue in queues:
+        heapq.heapify(queue)
+    return queues
+
+
+def _fits(candidates: Uses, total: Floats) -> list[bool]:
+    """Return for each candidate whether all rows together ever have what it needs."""
+    lacks = candidates.amount > total[candidates.row] * (1.0 + ROUNDING)
+    owner = np.repeat(np.arange(len(candidates.first) - 1), np.diff(candidates.first))
+    fits = np.ones(len(candidates.first) - 1, dtype=bool)
+    fits[owner[lacks]] = False
+    return list(fits.tolist())
+
+
+def _earliest(
+    queues: list[Queue], begin: list[int], rows: list[int], took: list[float]
+) -> Callable[[int], float]:
+    """Return the key of a candidate: when it would end, started as soon as anything is free."""
+
+    def end(c: int) -> float:
+        return (
+            max((queues[rows[u]][0][0] for u in range(begin[c], begin[c + 1])), default=0.0)
+            + took[c]
+        )
+
+    return end
+
+
+def _take(queue: Queue, amount: float) -> float:
+    """Take an amount from a queue, what is free first; return when the last of it is free."""
+    needed, at = amount * (1.0 - ROUNDING), 0.0
+    while needed > 0 and queue:
+        at, there = heapq.heappop(queue)
+        needed -= there
+        if needed < 0:
+            heapq.heappush(queue, (at, -needed))
+    return at
