@@ -8,7 +8,8 @@ from pathlib import Path
 
 import httpx
 import pytest
-from servers import Server, served
+from servers import Server, make_queue, served, serving
+from waiting import gone, wait_for
 
 from allocator.queue import tokens
 from allocator.queue.queue import Queue
@@ -136,3 +137,17 @@ def test_the_log_has_no_secret(server: Server) -> None:
     text = "".join(server.log)
     assert re.search(r'"token": \d', text)
     assert not any(secret in text for secret in server.tokens.values())
+
+
+def test_the_controller_serves_too(tmp_path: Path) -> None:
+    """`run --serve` answers from a process of its own, which ends with the controller."""
+    path, made = make_queue(tmp_path)
+    options = ("--executor", "files", "--state", str(tmp_path / "actor"), "--every", "60")
+    with serving(path, made, *options, command=("run",), listen="--serve") as server:
+        with server.client("viewer") as client:
+            assert client.get(COUNTS).status_code == 200
+        service = next(row["pid"] for row in server.rows() if row["event"] == "serving")
+        assert service != server.process.pid
+        server.process.kill()
+        server.process.wait()
+        wait_for(lambda: gone(service))

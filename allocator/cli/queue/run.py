@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from allocator.cli.parsing import add_effort, add_settings, number, parse_integer
+from allocator.cli.queue.serve import LISTEN, served
 from allocator.cli.tables import text
 from allocator.cli.termination import is_termination_requested
 from allocator.errors import UsageError
@@ -30,7 +31,7 @@ allocator run cluster.db --every 300 --react 20 --executor files --state actor -
 /run/allocator.prom
 """
 DRY_RUN = "dry-run"
-ACTING = ("state", "devices", "metrics", "port", "log")
+ACTING = ("state", "devices", "metrics", "port", "log", "serve")
 """Options that only a controller has that carries out its decisions."""
 # seconds after the grace period within which a killed process is seen to be dead
 KILLED_S = 5.0
@@ -132,6 +133,13 @@ def add(commands: Any) -> None:
     )
     tell.add_argument(
         "--port", type=parse_integer(0, 65535), metavar="N", help="answer /metrics on 127.0.0.1:N"
+    )
+    tell.add_argument(
+        "--serve",
+        nargs="?",
+        const=LISTEN,
+        metavar="ADDRESS:PORT",
+        help=f"the pages and the API too, as `allocator serve` (default: {LISTEN})",
     )
     parser.set_defaults(call=call)
 
@@ -254,6 +262,8 @@ def _serve(
         server = serve(telemetry.metrics, args.port)
         stack.callback(server.shutdown)
         telemetry.event("metrics_port", port=server.server_address[1])
+    if args.serve is not None:
+        stack.enter_context(served(args.queue, args.serve))
     telemetry.event(
         "started",
         queue=store.name,

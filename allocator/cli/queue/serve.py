@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import subprocess
 import sys
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +24,7 @@ ABOUT = """\
 Serves the pages for people and the API for programs, until SIGTERM. Reading and changing needs a
 token, which "allocator queue token add" makes. It runs next to the controller, or without one."""
 LISTEN = "127.0.0.1:8642"
+END_S = 10.0  # seconds that the service has to end
 LOOPBACK = ("127.", "localhost", "::1")
 
 
@@ -78,17 +82,10 @@ def add(commands: Any) -> None:
 
 
 def call(args: argparse.Namespace) -> int:
-    try:
-        from allocator.server.options import ServerOptions
-        from allocator.server.serving import serve
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in ("fastapi", "uvicorn", "starlette"):
-            raise
-        raise UsageError(
-            f"the service needs the package {error.name}; install the extra server: "
-            'pip install "elastic-gpu-allocator[server]"'
-        ) from None
+    require_extra()
     from allocator.controller.reporting.telemetry import open_log
+    from allocator.server.options import ServerOptions
+    from allocator.server.serving import serve
 
     address, port = parse_address(args.listen)
     if (args.tls_cert is None) != (args.tls_key is None):
@@ -120,6 +117,38 @@ def call(args: argparse.Namespace) -> int:
             ends_with_input=args.ends_with_input,
         )
     return 0
+
+
+def require_extra() -> None:
+    """Raise UsageError if the packages of the service are not installed."""
+    for name in ("fastapi", "uvicorn"):
+        if find_spec(name) is None:
+            raise UsageError(
+                f"the service needs the package {name}; install the extra server: "
+                'pip install "elastic-gpu-allocator[server]"'
+            )
+
+
+@contextmanager
+def served(queue: str, listen: str) -> Iterator[None]:
+    """Serve a queue in a process of its own, which ends with this one, however that ends.
+
+    So no request takes time from the rounds of a controller in this process.
+    """
+    require_extra()
+    parse_address(listen)
+    command = (sys.executable, "-m", "allocator", "serve", queue, "--listen", listen)
+    child = subprocess.Popen((*command, "--ends-with-input"), stdin=subprocess.PIPE)
+    try:
+        yield
+    finally:
+        assert child.stdin is not None
+        child.stdin.close()
+        try:
+            child.wait(END_S)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.wait()
 
 
 def parse_address(text: str) -> tuple[str, int]:

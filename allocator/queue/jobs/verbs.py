@@ -181,14 +181,15 @@ def find_tenants(
     connection: Connection, names: Sequence[str], keys: Sequence[str] = ()
 ) -> dict[str, str]:
     """Return the tenant ("": the default one) of the jobs that have these names, or these keys."""
-    known = [name for name in {*names, *keys} if is_storable(name)]
     by_name = query_of(
-        connection, "SELECT job_id, tenant FROM jobs WHERE job_id IN ({names})", known
+        connection,
+        "SELECT job_id, tenant FROM jobs WHERE job_id IN ({names})",
+        [name for name in dict.fromkeys(names) if is_storable(name)],
     )
     by_key = query_of(
         connection,
         "SELECT submission_key, tenant FROM jobs WHERE submission_key IN ({names})",
-        [name for name in known if name in keys],
+        [key for key in dict.fromkeys(keys) if is_storable(key)],
     )
     return dict((*by_name, *by_key))
 

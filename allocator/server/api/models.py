@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
@@ -34,7 +34,9 @@ class Answer(BaseModel):
 
     model_config = ConfigDict(extra="allow")
 
-    schema_version: int = Field(SCHEMA_VERSION, description="version of the form of this answer")
+    schema_version: Annotated[int, Field(description="version of the form of this answer")] = (
+        SCHEMA_VERSION
+    )
 
 
 class Problem(BaseModel):
@@ -58,11 +60,11 @@ def _fields(schema: TableSchema, names: Sequence[str], required: Sequence[str] =
         column = schema.column(name)
         kind = TYPES.get(column.kind, str)
         is_list = column.kind in (ColumnKind.INTEGERS, ColumnKind.TEXTS)
-        limit = {"max_length": MOST_PARTS} if is_list else {}
+        limit = MOST_PARTS if is_list else None
         if name in required:
-            out[name] = (kind, Field(description=column.doc, **limit))
+            out[name] = (kind, Field(description=column.doc, max_length=limit))
         else:
-            out[name] = (kind | None, Field(None, description=column.doc, **limit))
+            out[name] = (kind | None, Field(None, description=column.doc, max_length=limit))
     return out
 
 
@@ -206,21 +208,22 @@ class TenantsAnswer(Answer):
     quotas: list[dict[str, Any]]
 
 
+QuotaChange: Any = create_model(
+    "QuotaChange",
+    __base__=Body,
+    __doc__="A quota on GPUs of a type or of a pool; neither: on all.",
+    **_fields(QUOTAS, [c.name for c in QUOTAS.columns if c.name != "tenant"]),
+)
+OF_QUOTA: Any = (
+    QuotaChange | None,
+    Field(None, description="a quota on GPUs of a type or of a pool"),
+)
 TenantChange = create_model(
     "TenantChange",
     __base__=Body,
     __doc__="Columns of a tenant to change, and one of its quotas; null is the default.",
     **_fields(TENANTS, [c.name for c in TENANTS.columns if c.name != "tenant"]),
-    quota=(
-        create_model(
-            "QuotaChange",
-            __base__=Body,
-            __doc__="A quota on GPUs of a type or of a pool; neither: on all.",
-            **_fields(QUOTAS, [c.name for c in QUOTAS.columns if c.name != "tenant"]),
-        )
-        | None,
-        Field(None, description="a quota on GPUs of a type or of a pool"),
-    ),
+    quota=OF_QUOTA,
 )
 TenantChange.model_config["json_schema_extra"] = {"examples": [{"max_gpus": 24}]}
 

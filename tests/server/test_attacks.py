@@ -1,0 +1,252 @@
+"""Attacks on a real service: each is refused and logged, and the service goes on."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from servers import Server, served
+from waiting import wait_for
+
+from allocator.queue.queue import Queue
+
+MEGABYTE = 1 << 20
+JOB = {"job_id": "x", "model": "m", "total_work": 100, "max_gpus": 4}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with served(tmp_path_factory.mktemp("attacks")) as server:
+        yield server
+
+
+@pytest.fixture(autouse=True)
+def _it_is_alive_afterwards(server: Server) -> Iterator[None]:
+    """After every attack the service answers, has logged no error of its own, and no secret."""
+    yield
+    with server.client("operator") as client:
+        assert client.get("/api/v1/counts").status_code == 200
+    text = "".join(server.log)
+    assert '"error"' not in text
+    assert not any(secret in text for secret in server.tokens.values())
+
+
+def connect(server: Server) -> socket.socket:
+    """A plain connection."""
+    place = urlsplit(server.url)
+    assert place.hostname is not None
+    return socket.create_connection((place.hostname, place.port or 0), timeout=30)
+
+
+def ask(server: Server, content: bytes) -> bytes:
+    """Send bytes, and return the first line of the answer."""
+    with connect(server) as line:
+        line.sendall(content)
+        return line.recv(4096).partition(b"\r\n")[0]
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "code"),
+    [
+        (b"{", 422, "malformed"),
+        (b"[]", 422, "malformed"),
+        (b'"x"', 422, "malformed"),
+        (b"\xff\xfe", 422, "malformed"),
+        (b"[" * 100_000, 400, "bad_request"),
+        (b'{"job_id": "x", "model": "m", "total_work": NaN, "max_gpus": 1}', 422, "malformed"),
+        (b'{"job_id": "x", "model": "m", "total_work": 1e999, "max_gpus": 1}', 422, "malformed"),
+        (
+            b'{"job_id": "x", "model": "m", "total_work": 1, "max_gpus": 1' + b"0" * 9000 + b"}",
+            400,
+            "",
+        ),
+        (b'{"job_id": "x", "model": "m", "total_work": 1, "max_gpus": 1, "root": 1}', 422, ""),
+        (b'{"job_id": "a\\u0000b", "model": "m", "total_work": 1, "max_gpus": 1}', 422, ""),
+        (b'{"job_id": "\\ud800", "model": "m", "total_work": 1, "max_gpus": 1}', 422, ""),
+        (b'{"job_id": "=cmd()", "model": "m", "total_work": 1, "max_gpus": 1}', 422, ""),
+        (json.dumps({**JOB, "job_id": "x" * 20_000}).encode(), 422, "malformed"),
+        (b"x" * (MEGABYTE + 1), 413, "too_large"),
+    ],
+    ids=range(14),
+)
+def test_a_malformed_body_is_refused(server: Server, body: bytes, status: int, code: str) -> None:
+    """With the same form of error as everything else, and without the body in it."""
+    headers = {"Content-Type": "application/json"}
+    with server.client("operator") as client:
+        answer = client.post("/api/v1/jobs", content=body, headers=headers)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (
+        status,
+        code or answer.json()["error"]["code"],
+    )
+    assert len(answer.content) < 10_000
+
+
+def test_a_huge_body_without_a_length_is_cut_off(server: Server) -> None:
+    """Chunks are counted as they come."""
+
+    def chunks() -> Iterator[bytes]:
+        for _ in range(40):
+            yield b"x" * 65536
+
+    with server.client("operator") as client:
+        answer = client.post("/api/v1/jobs", content=chunks())
+        assert answer.status_code == 413
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"GET / HTTP/1.1\r\nhost: a\r\nhost: b\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+        b"GET /" + b"a" * 200_000 + b" HTTP/1.1\r\n\r\n",
+        b"POST /login HTTP/1.1\r\nhost: localhost\r\n"
+        b"Content-Length: 5\r\nContent-Length: 6\r\n\r\n",
+        b"POST /api/v1/jobs HTTP/1.1\r\nhost: localhost\r\nTransfer-Encoding: gzip\r\n\r\n",
+        b"GET /api/v1/counts HTTP/1.1\r\nhost: evil.example\r\n\r\n",
+        b"GET http://evil.example/ HTTP/1.1\r\nhost: evil.example\r\n\r\n",
+    ],
+    ids=range(8),
+)
+def test_malformed_requests_are_refused(server: Server, content: bytes) -> None:
+    """Not HTTP, contradictory lengths, endless lines, other names."""
+    status = int(ask(server, content).split()[1])
+    assert 400 <= status < 500 or status == 501
+
+
+def test_names_with_markup_are_data(server: Server) -> None:
+    """A job may be called so; the API sends it as JSON that no browser takes for a page."""
+    name = "<script>alert(1)</script>"
+    with server.client("operator") as client:
+        assert client.post("/api/v1/jobs", json={**JOB, "job_id": name}).status_code == 201
+        answer = client.get("/api/v1/jobs")
+        assert name in [job["job_id"] for job in answer.json()["jobs"]]
+        assert answer.headers["content-type"] == "application/json"
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        page = client.get("/", headers={"Accept": "text/html"})
+        assert name not in page.text
+
+
+def test_what_a_member_does_not_own_is_not_there(server: Server) -> None:
+    """Names of other tenants' jobs are in no answer to a member, whatever it asks."""
+    with server.client("speech") as client:
+        answers = [
+            client.get("/api/v1/jobs/vision-1"),
+            client.get("/api/v1/jobs/vision-2"),
+            client.get("/api/v1/jobs"),
+            client.get("/api/v1/jobs", params={"tenant": "vision", "state": "all"}),
+            client.get("/api/v1/nodes"),
+            client.get("/api/v1/tenants"),
+            client.post("/api/v1/jobs", json={**JOB, "job_id": "s", "after": ["vision-2"]}),
+            client.post("/api/v1/jobs", json={**JOB, "job_id": "vision-1"}),
+            client.post("/api/v1/jobs", json={**JOB, "job_id": "s", "key": "vision-1"}),
+            client.post("/api/v1/what-if", json={"values": {"jobs.vision-2.weight": 1}}),
+        ]
+        assert [a.status_code for a in answers] == [
+            404,
+            404,
+            200,
+            200,
+            200,
+            200,
+            422,
+            409,
+            201,
+            403,
+        ]
+        shown = "".join(a.text for a in answers).replace("vision-2", "", 3)
+        assert shown.count("vision-1") == 1  # its own word: the name that it asked for
+        assert "train" not in client.get("/api/v1/jobs/speech-1").text.replace('"train"', "", 1)
+    with server.client("viewer") as client:
+        job = client.get("/api/v1/jobs/vision-1").json()
+        assert (job["command"], job["environment"], job["workdir"]) == (None, None, None)
+    with server.client("vision") as client:
+        job = client.get("/api/v1/jobs/vision-1").json()
+        assert job["command"] == ["train", "--of=vision"] and job["environment"] == ["SECRET"]
+
+
+def test_a_repeated_submission_is_one_job(server: Server) -> None:
+    """The same body answers the same job; another body under the name is a conflict."""
+    body = {**JOB, "job_id": "again"}
+    with server.client("vision") as client:
+        first, second = (client.post("/api/v1/jobs", json=body) for _ in range(2))
+        other = client.post("/api/v1/jobs", json={**body, "max_gpus": 2})
+    assert (first.status_code, second.status_code, other.status_code) == (201, 200, 422)
+    assert first.json()["job_id"] == second.json()["job_id"] == "again"
+    assert (first.json()["new"], second.json()["new"]) == (True, False)
+    with Queue(server.queue) as queue:
+        assert queue.job("again").values["tenant"] == "vision"
+
+
+def test_no_secret_is_in_the_process_list(server: Server) -> None:
+    """The command line and the environment of the service have no token."""
+    process = Path(f"/proc/{server.process.pid}")
+    text = (process / "cmdline").read_text() + (process / "environ").read_text()
+    assert not any(secret in text for secret in server.tokens.values())
+
+
+def test_too_many_wrong_tokens_and_requests_are_refused(tmp_path: Path) -> None:
+    """429 with the time to wait; a right token of the same address waits for wrong ones too."""
+    with served(tmp_path, "--rate", "0.1") as server:
+        with server.client("viewer") as client:
+            answers = [client.get("/api/v1/counts") for _ in range(120)]
+            assert [answer.status_code for answer in answers[:100]] == [200] * 100
+            refused = next(answer for answer in answers if answer.status_code == 429)
+            assert int(refused.headers["retry-after"]) >= 1
+        with server.client() as client:
+            wrong = {"Authorization": "Bearer agt_wrong"}
+            statuses = [client.get("/api/v1/counts", headers=wrong).status_code for _ in range(40)]
+            assert statuses[:20] == [401] * 20 and 429 in statuses
+            assert client.get("/healthz").status_code == 200
+
+
+@pytest.mark.parametrize("number", [3000, pytest.param(10_000, marks=pytest.mark.soak)])
+def test_slow_clients_and_thousands_of_connections(tmp_path: Path, number: int) -> None:
+    """Heads and bodies that do not come are dropped; thousands of connections that are opened and
+    left take the places of nobody who asks something."""
+    with served(tmp_path) as server:
+        slow = connect(server)
+        slow.sendall(b"GET /api/v1/counts HTTP/1.1\r\nhost: loc")
+        body = connect(server)
+        body.sendall(
+            b"POST /login HTTP/1.1\r\nhost: localhost\r\nContent-Length: 100\r\n"
+            b"Content-Type: application/x-www-form-urlencoded\r\n\r\ntoken="
+        )
+        left = []
+        for opened in range(1, number + 1):
+            left.append(connect(server))
+            if opened % 1000 == 0:
+                with server.client("viewer") as client:
+                    assert client.get("/api/v1/counts").status_code == 200
+        with server.client("viewer") as client:
+            assert client.get("/api/v1/counts").status_code == 200
+        assert slow.recv(100) == b""
+        assert body.recv(100).startswith(b"HTTP/1.1 408 ")
+        for one in (slow, body, *left):
+            one.close()
+        wait_for(lambda: any(row["event"] == "dropped" for row in server.rows()))
+        dropped = [row for row in server.rows() if row["event"] == "dropped"]
+        assert sum(row["connections"] for row in dropped) > number - 2000
+        assert all(row["open"] <= 2000 for row in dropped)
+
+
+def test_followers_and_readers_that_do_not_read(server: Server) -> None:
+    """Who follows the events and reads nothing holds nobody up."""
+    lines = []
+    for _ in range(50):
+        line = connect(server)
+        line.sendall(
+            b"GET /api/v1/events HTTP/1.1\r\nhost: localhost\r\nAuthorization: Bearer "
+            + server.tokens["viewer"].encode()
+            + b"\r\n\r\n"
+        )
+        lines.append(line)
+    with server.client("operator") as client:
+        for weight in range(1, 21):
+            assert client.patch("/api/v1/jobs/vision-1", json={"weight": weight}).status_code == 200
+    for line in lines:
+        line.close()
