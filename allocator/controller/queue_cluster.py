@@ -32,6 +32,7 @@ from allocator.controller.observed_nodes import (
 from allocator.controller.options import ControllerOptions
 from allocator.controller.reporting import journal
 from allocator.controller.reporting.telemetry import Telemetry
+from allocator.controller.users_jobs import UsersJobs
 from allocator.domain.plan import Plan
 from allocator.domain.problem import Problem
 from allocator.domain.rules.snapshot_rules import validate
@@ -43,6 +44,7 @@ from allocator.loop.executor import (
     Clock,
     ColocatedAllocation,
     Executor,
+    JobSource,
     NodePart,
     NodeStatus,
     NodeWatcher,
@@ -136,6 +138,9 @@ class QueueCluster:
             self.interval_s = self._read_interval_s(connection)
             belonging.check(connection, store.name, executor)
         self.lease_holder = LeaseHolder(store, options.lease_s(self.interval_s), holder)
+        self._users_jobs = (
+            UsersJobs(store, executor, telemetry) if isinstance(executor, JobSource) else None
+        )
         self.round_input: RoundInput | None = None
         # the rules of stability do not apply to the next round
         self.ignores_stability = False
@@ -196,6 +201,8 @@ class QueueCluster:
         due = self._is_round_due(now, ended)
         self._record_observations(seen, due)
         self._add_observed_nodes()
+        if self._users_jobs is not None:
+            self._query_executor("users_jobs", self._take_users_jobs)
         self._lose_on_down_nodes()
         if due and ended:
             due = self._is_round_due(now, ended)  # perhaps no job is left
@@ -250,6 +257,10 @@ class QueueCluster:
         with self.store.write() as connection:
             recorded = self._write_observations(connection, seen, progress)
         self._acknowledge(seen, recorded)
+
+    def _take_users_jobs(self) -> None:
+        assert self._users_jobs is not None
+        self._users_jobs.take(self.lease_holder.token, self.clock.now())
 
     def _add_observed_nodes(self) -> None:
         """Add the nodes to the queue that the executor observes in pools whose nodes it lists."""

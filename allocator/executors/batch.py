@@ -101,6 +101,7 @@ class BatchExecutor(SupervisedExecutor, Generic[BatchJob]):
                 for one in self.ledger.known():
                     self._submit(one)
         self._look()
+        self._act_on_look()
         known, self._to_cancel = list(self.ledger.known()), []
         seen = [self._observe_allocation(one) for one in known]
         places = {one.folder for one in known}
@@ -112,6 +113,10 @@ class BatchExecutor(SupervisedExecutor, Generic[BatchJob]):
     @abstractmethod
     def _look(self) -> None:
         """Ask the batch system for its nodes and the jobs of this state, and set `_looked_s`."""
+
+    def _act_on_look(self) -> None:
+        """Do what follows from the look before anything is observed."""
+        return
 
     @abstractmethod
     def _submit(self, one: OpenAllocation) -> None:
@@ -227,11 +232,3 @@ class BatchExecutor(SupervisedExecutor, Generic[BatchJob]):
 def is_to_be_submitted(one: OpenAllocation) -> bool:
     """Return whether an allocation has no batch job and shall run."""
     return not any((one.folder / name).exists() for name in (SUBMITTED, STOP, supervisor.EXIT))
-
-
-def read_age_s(path: Path) -> float:
-    """Return the seconds since the file was written, -inf if there is none."""
-    try:
-        return time.time() - path.stat().st_mtime
-    except FileNotFoundError:
-        return -math.inf

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import math
 import os
 import secrets
 import time
@@ -41,6 +42,14 @@ def write_json(path: Path, value: Mapping[str, Any], sync_name: bool = True) -> 
         raise
     if sync_name:
         sync_folder(path.parent)
+
+
+def read_age_s(path: Path) -> float:
+    """Return the seconds since the file was written, -inf if there is none."""
+    try:
+        return time.time() - path.stat().st_mtime
+    except FileNotFoundError:
+        return -math.inf
 
 
 def try_lock(path: Path) -> int | None:

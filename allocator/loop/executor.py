@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from allocator.errors import AllocatorError, UsageError
 
@@ -278,6 +278,49 @@ class NodeWatcher(Protocol):
 
         A node of such a pool that is not named is gone. Nothing is known of other pools.
         """
+        ...
+
+
+@dataclass(frozen=True)
+class ClusterJob:
+    """A job that a user submitted to the cluster itself, and that waits for the allocator.
+
+    Parameters
+    ----------
+    job_id : str
+        Its name in the queue, which no other job of the cluster ever has.
+    is_over : bool
+        It has ended for good.
+
+    Examples
+    --------
+    >>> ClusterJob("slurm-17-1700000000").is_over
+    False
+    """
+
+    job_id: str
+    is_over: bool = False
+
+
+@runtime_checkable
+class JobSource(Protocol):
+    """An executor whose cluster has jobs of its own users, which the queue may take over."""
+
+    def list_cluster_jobs(self) -> Sequence[ClusterJob]:
+        """Return the jobs that are held for this queue, as of the last `observe`."""
+        ...
+
+    def take_cluster_jobs(
+        self, job_ids: Sequence[str]
+    ) -> tuple[Mapping[str, Mapping[str, Any]], Mapping[str, str]]:
+        """Mark jobs as those of the queue.
+
+        Returns the values of their submissions, and why some of them cannot be taken.
+        """
+        ...
+
+    def cancel_cluster_job(self, job_id: str) -> None:
+        """End a job for good that has no allocation."""
         ...
 
 

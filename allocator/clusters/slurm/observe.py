@@ -437,6 +437,8 @@ class _Look:
             "nodes": request.nodes if request else 1,
             "places": self._places(slurm) if slurm.is_running else {},
             "is_marked": job.is_marked,
+            "may_change": job.may_change and slurm.is_batch and slurm.can_requeue,
+            "gpus_per_node": sorted({pool.gpus_per_node for pool in job.pools}),
             "is_held": slurm.held,
             "left_to_slurm": job.held_because is not None,
         }

@@ -48,9 +48,8 @@ from allocator.executors.batch import (
     SUBMITTED,
     BatchExecutor,
     is_to_be_submitted,
-    read_age_s,
 )
-from allocator.executors.disk import write_json
+from allocator.executors.disk import read_age_s, write_json
 from allocator.executors.errors import NotNow
 from allocator.executors.ledger import ORDER, STOP, OpenAllocation
 from allocator.executors.ray.options import is_own_workers, read_options

@@ -42,6 +42,19 @@ LEAVING = "$@^%!"
 _FLAGS = "*+-~#!%$@^"
 _FIELDS = ("JOBID", "STATE", "NODELIST", "COMMENT", "REASON", "NAME")
 _JOB_FORMAT = "%A|%T|%N|%k|%r|%j"
+_USERS_FORMAT = "".join(
+    f"{field}:|,"
+    for field in (
+        "JobArrayID",
+        "State",
+        "RestartCnt",
+        "SubmitTime",
+        "PriorityLong",
+        "NodeList",
+        "Reason",
+        "admin_comment",
+    )
+)
 _NODE_FORMAT = "NodeList:|,Partition:|,StateLong:|,Gres:|,GresUsed:|"
 _PREFIXES = ("ALLOCATOR_", "SLURM", "SBATCH_", "SQUEUE_", "SINFO_", "SCANCEL_")
 # answers of sbatch after which the same command may succeed later
@@ -132,6 +145,94 @@ def _parse_job(line: str) -> BatchJob:
         return BatchJob(job_id, state, tuple(expand_names(nodes)), comment, reason, name)
     except ClusterUnreachable as error:
         raise SlurmUnreachable(str(error)) from error
+
+
+@dataclass(frozen=True)
+class UsersJob:
+    """A job that a user submitted to Slurm; a task of an array is a job.
+
+    Parameters
+    ----------
+    ident : str
+        How commands address it, "7" or "7_3"; ids are given out again.
+    restarts : int
+        How often it was requeued.
+    submitted_s : int
+        When it was submitted, or requeued the last time, in unix seconds.
+    priority : int
+        0: it is held.
+    mark : str
+        Its admin comment, which users cannot write.
+    """
+
+    ident: str
+    state: str
+    restarts: int
+    submitted_s: int
+    priority: int
+    nodes: tuple[str, ...]
+    reason: str
+    mark: str
+
+    @property
+    def is_waiting(self) -> bool:
+        """Return whether it waits to be started."""
+        return self.state in WAITING
+
+    @property
+    def is_over(self) -> bool:
+        """Return whether it has ended for good."""
+        return self.state not in WAITING | LIVE
+
+
+def list_users_jobs(mark: str) -> list[UsersJob]:
+    """Return the jobs whose admin comment begins with this word, ended ones too.
+
+    Raises OSError.
+    """
+    printed = run(
+        "squeue",
+        "--all",
+        "--array",
+        "--states=all",
+        f"--Format={_USERS_FORMAT}",
+        SLURM_TIME_FORMAT="%s",
+        SLURM_BITSTR_LEN="0",
+    )
+    header, *lines = printed.splitlines() or [""]
+    if header.count("|") != _USERS_FORMAT.count("|"):
+        raise SlurmUnreachable(f'squeue printed "{header[:100]}" instead of its header')
+    found = (_parse_users_job(line) for line in lines)
+    return [job for job in found if job.mark.partition(" ")[0] == mark]
+
+
+def _parse_users_job(line: str) -> UsersJob:
+    try:
+        ident, state, restarts, submitted, priority, nodes, reason, mark, _ = line.split("|")
+        return UsersJob(
+            ident,
+            state,
+            int(restarts),
+            int(submitted),
+            int(priority),
+            tuple(expand_names(nodes)),
+            reason,
+            mark,
+        )
+    except (ValueError, ClusterUnreachable) as error:
+        raise SlurmUnreachable(f'squeue printed "{line[:100]}"') from error
+
+
+def read_allocated_gpus(ident: str) -> int:
+    """Return the GPUs that a running job really has, whatever it asked for. Raises OSError."""
+    printed = run("scontrol", "show", "job", "-d", "-o", ident)
+    return sum(count_gpus(text).total() for text in re.findall(r" JOB_GRES=(\S+)", printed))
+
+
+def control(verb: str, idents: Sequence[str], *arguments: str) -> None:
+    """Call scontrol once for jobs, such as `hold`. Raises SlurmRefused and SlurmUnreachable."""
+    if idents:
+        run("scontrol", verb, *arguments, ",".join(idents))
 
 
 def list_nodes() -> list[Node]:

@@ -22,7 +22,9 @@ import re
 import shlex
 import sys
 import time
+import tomllib
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,18 +36,19 @@ from allocator.executors.batch import (
     SUBMITTED,
     BatchExecutor,
     is_to_be_submitted,
-    read_age_s,
 )
-from allocator.executors.disk import write_json
+from allocator.executors.disk import read_age_s, write_json
 from allocator.executors.ledger import ORDER, STOP, OpenAllocation
 from allocator.executors.slurm import commands
 from allocator.executors.slurm.batch_job import REVOKED, SHARED_GPUS
 from allocator.executors.slurm.commands import BatchJob, Node, SlurmRefused
-from allocator.executors.supervised import GRACE_S, build_unstarted_ending
+from allocator.executors.slurm.users_jobs import RELEASED, STARTED, USERS_JOB, UsersJobs
+from allocator.executors.supervised import GRACE_S, build_unstarted_ending, ending_observation
 from allocator.io.tables.limited_reader import read_json
-from allocator.loop.executor import Capabilities, NodeStatus, Order
+from allocator.loop.executor import Capabilities, ClusterJob, NodeStatus, Observation, Order
 
 ATTEMPT, CANCELLED = "attempt", "cancelled.json"
+SETTINGS = "slurm.toml"  # how jobs of users are taken, as for `allocator observe slurm`
 OUTPUT, TASK_NODES = "slurm.out", "task_nodes"
 SBATCH_OPTIONS = "ALLOCATOR_SBATCH"  # variable of a job: more options of sbatch for it
 PACKAGES = Path(__file__).resolve().parents[3]
@@ -64,6 +67,7 @@ class SlurmExecutor(BatchExecutor[BatchJob]):
         self._jobs: dict[str, list[BatchJob]] = {}  # batch jobs of this state by name, last answer
         self._nodes: list[Node] = []
         self._held: dict[str, float] = {}  # GPUs of each node that jobs of this state hold
+        self._users_jobs = UsersJobs(self._suffix[1:], self.patience_s)
 
     def stop(self, job_id: str, generation: int, token: int) -> None:
         """Write stop.json, which the supervisor obeys.
@@ -74,8 +78,49 @@ class SlurmExecutor(BatchExecutor[BatchJob]):
             self.ledger.fence.admit(token)
             self.ledger.stop(job_id, generation, {supervisor.EXIT: build_unstarted_ending()})
             place = self.ledger.place(job_id, generation)
-            if place.is_dir() and not (place / ATTEMPT).exists():
+            if place.is_dir() and not any((place / name).exists() for name in (ATTEMPT, RELEASED)):
                 self._end_unsupervised(place)
+
+    def list_cluster_jobs(self) -> Sequence[ClusterJob]:
+        """Return the jobs of users that are held for this state."""
+        return self._users_jobs.list_jobs()
+
+    def take_cluster_jobs(
+        self, job_ids: Sequence[str]
+    ) -> tuple[Mapping[str, Mapping[str, Any]], Mapping[str, str]]:
+        """Mark jobs of users as those of this state. Raises SlurmUnreachable."""
+        return self._users_jobs.take(job_ids, self._read_settings())
+
+    def cancel_cluster_job(self, job_id: str) -> None:
+        """Cancel a job of a user for good. Raises SlurmUnreachable."""
+        commands.cancel([self._users_jobs.listed[job_id].ident])
+
+    def _read_settings(self) -> Mapping[str, Any]:
+        """Return the settings of jobs of users; none without the file slurm.toml of the state."""
+        path = self.ledger.folder / SETTINGS
+        try:
+            return tomllib.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        except (OSError, ValueError) as error:
+            raise UsageError(f'"{path}" cannot be read: {error}') from error
+
+    def _act_on_look(self) -> None:
+        """Start and stop the jobs of users as their allocations say, and record their ends."""
+        with self.ledger.hold_lock():
+            alive = self._list_users_allocations()
+            self._users_jobs.begin()
+            for one in alive:
+                end = self._users_jobs.observe(one, partial(self._are_nodes_ready, one))
+                if end is not None:
+                    self._end(one, *end)
+            self._users_jobs.carry_out(alive)
+
+    def _list_users_allocations(self) -> list[OpenAllocation]:
+        """Return the allocations of users' jobs that have not ended."""
+        return [
+            one
+            for one in self.ledger.known()
+            if _is_users_job(one) and not (one.folder / supervisor.EXIT).exists()
+        ]
 
     def capacity(self) -> Mapping[str, int]:
         """Count the GPUs of each partition on nodes that take jobs, without those of others.
@@ -104,6 +149,7 @@ class SlurmExecutor(BatchExecutor[BatchJob]):
         """Ask Slurm for its nodes and the batch jobs of this state."""
         # nodes first: then a job that starts or ends in between does not look like one of others
         nodes = commands.list_nodes()
+        self._users_jobs.look()
         jobs = [one for one in commands.list_batch_jobs() if one.name.endswith(self._suffix)]
         were_live = {one.name for ones in self._jobs.values() for one in ones if one.is_live}
         self._jobs, self._held = {}, {}
@@ -112,6 +158,9 @@ class SlurmExecutor(BatchExecutor[BatchJob]):
             if job.is_live or job.name in were_live:
                 for node, gpus in _count_held(job).items():
                     self._held[node] = self._held.get(node, 0.0) + gpus
+        for one in self._list_users_allocations():
+            for node, gpus in self._users_jobs.count_held(one).items():
+                self._held[node] = self._held.get(node, 0.0) + gpus
         self._nodes, self._looked_s = nodes, time.monotonic()
 
     def _cancel(self, job_ids: Sequence[str]) -> None:
@@ -144,7 +193,7 @@ class SlurmExecutor(BatchExecutor[BatchJob]):
 
         After a call of sbatch whose answer was lost, Slurm is asked for a job of this name first.
         """
-        if not is_to_be_submitted(one):
+        if not is_to_be_submitted(one) or _is_users_job(one):
             return
         is_shared = one.order["holder"] is not None
         if not (self._is_holder_ready(one) if is_shared else self._are_nodes_ready(one)):
@@ -219,6 +268,15 @@ class SlurmExecutor(BatchExecutor[BatchJob]):
     # ---- observing
     # ----------------------------------------------------------------------------------------------
 
+    def _observe_allocation(self, one: OpenAllocation) -> Observation | None:
+        if not _is_users_job(one):
+            return super()._observe_allocation(one)
+        end = supervisor.read_ending(one.folder)
+        if end is not None:
+            return ending_observation(one.job_id, one.generation, end)
+        has_started = (one.folder / STARTED).exists()
+        return self._running_observation(one, "") if has_started else None
+
     def _observe_started(
         self, one: OpenAllocation, who: Mapping[str, Any], jobs: Sequence[BatchJob]
     ) -> dict[str, Any] | None:
@@ -273,6 +331,11 @@ class SlurmExecutor(BatchExecutor[BatchJob]):
             return "lost", f"Slurm did not start it in {self.patience_s:g} s: {told['why']}"
         words = supervisor.read_last_words(one.folder / OUTPUT)
         return "failed" if job.state in FAILED else "lost", f"Slurm says {job.state}{words}"
+
+
+def _is_users_job(one: OpenAllocation) -> bool:
+    """Return whether the allocation is of a job that its user submitted to Slurm."""
+    return USERS_JOB in one.order["environment"]
 
 
 def _count_held(job: BatchJob) -> dict[str, float]:

@@ -1,0 +1,265 @@
+"""Jobs that users submit to Slurm, and that its job_submit plugin holds for the allocator.
+
+Such a job keeps its id, its account and its script. It is started by an update of its GPUs and its
+nodes and a release, and stopped by a requeue after which it is held. It is known by its admin
+comment, which users cannot write: the plugin writes "allocator", and this module adds the names of
+the state and of the job in the queue. Its number of restarts says which run an allocation is:
+
+    released.json    it was released; `restarts` is how often it had been restarted before
+    started.json     it runs with the GPUs and on the nodes of the order
+    forgotten.json   Slurm forgot a run that had started: its processes may live for a while
+
+Everything is decided from these files and from what Slurm says now. So each command may be repeated
+after a crash, and none of them is given twice for one run.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from allocator.clusters.adapter import ClusterUnreachable
+from allocator.clusters.slurm.answers import ask_slurm, ask_version
+from allocator.clusters.slurm.observe import find_gres_prefix, observe_slurm
+from allocator.clusters.slurm.settings import MARK, read_settings
+from allocator.executors.disk import read_age_s, write_json
+from allocator.executors.ledger import ORDER, STOP, OpenAllocation
+from allocator.executors.slurm import commands
+from allocator.executors.slurm.commands import SlurmRefused, SlurmUnreachable, UsersJob
+from allocator.io.tables.limited_reader import read_json
+from allocator.loop.executor import ClusterJob
+
+# columns that say what a job has already
+NOT_SUBMITTED = frozenset(("state", "remaining_work", "restarts", "gpu_types", "submitted_s"))
+USERS_JOB = "ALLOCATOR_CLUSTER_JOB"  # variable of an order: which job of Slurm it starts, as JSON
+RELEASED, STARTED, FORGOTTEN = "released.json", "started.json", "forgotten.json"
+FORGOTTEN_S = 15.0  # seconds until the processes of a forgotten run have ended
+MISSING_S = 5.0  # seconds after which a job that is not listed is gone
+End = tuple[str, str]  # phase and detail
+FINISHED, LOST = ("COMPLETED",), ("CANCELLED", "NODE_FAIL", "PREEMPTED", "REVOKED")
+
+
+class UsersJobs:
+    """The jobs of users that are held for a state, and the commands that they need.
+
+    `patience_s` is the seconds that a released job may wait in Slurm.
+    """
+
+    def __init__(self, state: str, patience_s: float) -> None:
+        self._state, self._patience_s = state, patience_s
+        self.listed: dict[str, UsersJob] = {}  # by job of the queue
+        self._were_on: dict[str, tuple[str, ...]] = {}  # nodes of each job at the look before
+        self._to_hold: list[str] = []
+        self._to_requeue: list[str] = []
+        self._to_release: list[str] = []
+
+    def look(self) -> None:
+        """Ask Slurm for the jobs. Raises OSError."""
+        self._were_on = {name: job.nodes for name, job in self.listed.items()}
+        found = commands.list_users_jobs(MARK)
+        self.listed = {name: job for job in found if (name := self._name(job))}
+
+    def _name(self, job: UsersJob) -> str:
+        """Return the job of the queue that it is, "" if it is of another queue."""
+        words = job.mark.split()
+        if words == [MARK]:
+            return f"slurm-{job.ident}-{job.submitted_s}"
+        return words[2] if len(words) == 3 and words[1] == self._state else ""
+
+    # ---- into the queue
+
+    def list_jobs(self) -> list[ClusterJob]:
+        """Return the jobs that are held for this queue, or were."""
+        return [
+            ClusterJob(name, job.is_over)
+            for name, job in self.listed.items()
+            if job.mark != MARK or (job.is_waiting and not job.priority)
+        ]
+
+    def take(
+        self, names: Sequence[str], settings: Mapping[str, Any]
+    ) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
+        """Mark jobs, and return the values of their submissions, and refusals by job."""
+        try:
+            view = observe_slurm(ask_slurm(), read_settings({**settings, "jobs": "marked"}))
+        except ClusterUnreachable as error:
+            raise SlurmUnreachable(str(error)) from error
+        rows = {row["job_id"]: row for row in view.tables["jobs.csv"]}
+        names_in_queue = {job.ident: name for name, job in self.listed.items()}
+        values, refused = {}, {}
+        for name in names:
+            ident = self.listed[name].ident
+            row = rows.get(ident)
+            if "+" in ident:
+                refused[name] = "it is part of a heterogeneous job, which is refused"
+                continue
+            if row is None or row["state"] == "held":
+                notes = [n for n in view.notes if f" {ident}:" in n or f" {ident}," in n]
+                refused[name] = "; ".join(notes) or "Slurm does not list it as one that waits"
+                continue
+            known = view.details["jobs"][ident]
+            mark = f"{MARK} {self._state} {name}"
+            if self.listed[name].mark != mark:
+                commands.run("scontrol", "update", f"JobId={ident}", f"AdminComment={mark}")
+            values[name] = _build_submission(name, row, known, names_in_queue)
+        return values, refused
+
+    # ---- allocations
+
+    def observe(self, one: OpenAllocation, are_nodes_ready: Callable[[], bool]) -> End | None:
+        """Return how an allocation ended; None: it has not. Note the commands that it needs."""
+        job = self.listed.get(one.job_id)
+        is_stopping = (one.folder / STOP).exists()
+        released = read_json(one.folder / RELEASED)
+        if job is None:
+            is_gone = read_age_s(one.folder / ORDER) > MISSING_S
+            return ("lost", "Slurm does not list it any more") if is_gone else None
+        if job.is_over:
+            phase = "finished" if job.state in FINISHED else "failed"
+            return "lost" if job.state in LOST else phase, f"Slurm says {job.state}"
+        if not job.is_waiting:
+            self._check_run(one, job, released, is_stopping)
+            return None
+        if released is not None and job.restarts > released["restarts"]:
+            return self._judge_requeued(one, job, is_stopping)
+        if (one.folder / STARTED).exists():
+            return self._judge_forgotten(one, job)
+        if is_stopping or read_age_s(one.folder / RELEASED) > self._patience_s:
+            why = f"Slurm did not start it in {self._patience_s:g} s: {job.reason}"
+            self._to_hold.append(job.ident)
+            return None if job.priority else ("stopped", "") if is_stopping else ("lost", why)
+        if job.priority:
+            return None
+        if are_nodes_ready():
+            return self._release(one, job)
+        is_late = read_age_s(one.folder / ORDER) > self._patience_s
+        return ("lost", f"its nodes took no jobs for {self._patience_s:g} s") if is_late else None
+
+    def _check_run(
+        self,
+        one: OpenAllocation,
+        job: UsersJob,
+        released: Mapping[str, Any] | None,
+        is_stopping: bool,
+    ) -> None:
+        """Requeue a run that is not that of the allocation, or has to stop."""
+        if job.state != "RUNNING":
+            return
+        is_ours = released is not None and job.restarts == released["restarts"]
+        started = read_json(one.folder / STARTED)
+        if is_ours and started is None:
+            asked = [(str(node), int(gpus)) for node, gpus in one.order["asked"]]
+            gpus = commands.read_allocated_gpus(job.ident)
+            why = _describe_difference(asked, job.nodes, gpus)
+            started = {"nodes": job.nodes, "why": why}
+            write_json(one.folder / STARTED, started)
+        elif started is not None and is_ours and set(started["nodes"]) != set(job.nodes):
+            started["why"] = f"it has nodes {' '.join(job.nodes)} now"
+            write_json(one.folder / STARTED, started)
+        if is_stopping or not is_ours or (started or {}).get("why"):
+            self._to_requeue.append(job.ident)
+
+    def _judge_requeued(self, one: OpenAllocation, job: UsersJob, is_stopping: bool) -> End | None:
+        if job.priority:  # Slurm or its user requeued it, and it may start at any moment
+            self._to_hold.append(job.ident)
+            return None
+        self._to_hold.append(job.ident)  # so that its user cannot release it
+        why = (read_json(one.folder / STARTED) or {}).get("why", "")
+        if is_stopping and not why:
+            return "stopped", ""
+        return "lost", why or f"Slurm requeued it: {job.reason}"
+
+    def _judge_forgotten(self, one: OpenAllocation, job: UsersJob) -> End | None:
+        self._to_hold.append(job.ident)
+        if not (one.folder / FORGOTTEN).exists():
+            write_json(one.folder / FORGOTTEN, {})
+        is_over = not job.priority and read_age_s(one.folder / FORGOTTEN) > FORGOTTEN_S
+        return ("lost", "Slurm forgot that it was running") if is_over else None
+
+    def _release(self, one: OpenAllocation, job: UsersJob) -> End | None:
+        """Give a held job its GPUs and nodes; the next command releases it."""
+        said = json.loads(one.order["environment"][USERS_JOB])
+        asked = [(str(node), int(gpus)) for node, gpus in one.order["asked"]]
+        sizes = {gpus for _, gpus in asked}
+        if said["per"] == "node" and len(sizes) > 1:
+            return "failed", "scontrol cannot give a job unequal numbers of GPUs on its nodes"
+        nodes = ",".join(node for node, _ in asked if node)
+        arguments = [f"Partition={one.order['pool']}", f"NumNodes={len(asked)}-{len(asked)}"]
+        if said["per"] == "node":
+            words = (find_gres_prefix(ask_version(), ()), said["gpu_type"], str(sizes.pop()))
+            arguments.append(f"TresPerNode={':'.join(word for word in words if word)}")
+        arguments += [f"ReqNodeList={nodes}", "StartTime=now"]
+        write_json(one.folder / RELEASED, {"restarts": job.restarts})
+        try:
+            commands.run("scontrol", "update", f"JobId={job.ident}", *arguments)
+        except SlurmRefused as error:
+            return "failed", str(error)
+        self._to_release.append(job.ident)
+        return None
+
+    def carry_out(self, known: Sequence[OpenAllocation]) -> None:
+        """Give the commands, and stop what runs without an allocation; one call for many jobs."""
+        allocated = {one.job_id for one in known}
+        for name, job in self.listed.items():
+            if name not in allocated and job.mark != MARK:
+                if job.state == "RUNNING":
+                    self._to_requeue.append(job.ident)
+                elif job.is_waiting and job.priority:
+                    self._to_hold.append(job.ident)
+        # what has ended or changed meanwhile is refused; the next look tells
+        with suppress(SlurmRefused):
+            commands.control("requeuehold", self._to_requeue, "Incomplete")
+        with suppress(SlurmRefused):
+            commands.control("hold", self._to_hold)
+        with suppress(SlurmRefused):
+            commands.control("release", self._to_release)
+
+    def count_held(self, one: OpenAllocation) -> dict[str, float]:
+        """Return the GPUs that an allocation holds on each node.
+
+        Nodes are listed before jobs, so a job that has just ended still counts.
+        """
+        job = self.listed.get(one.job_id)
+        if job is None or not (one.folder / RELEASED).exists():
+            return {}
+        is_live = not job.is_waiting and not job.is_over
+        nodes = job.nodes if is_live else self._were_on.get(one.job_id, ())
+        return {node: one.order["gpus"] / len(nodes) for node in nodes}
+
+    def begin(self) -> None:
+        """Forget the commands of the last look."""
+        self._to_hold, self._to_requeue, self._to_release = [], [], []
+
+
+def _describe_difference(asked: Sequence[tuple[str, int]], nodes: Sequence[str], gpus: int) -> str:
+    """Return how what Slurm gave differs from the order; "" if it does not."""
+    wanted, total = {node for node, _ in asked if node}, sum(number for _, number in asked)
+    if gpus != total:
+        return f"asked for {total} GPUs, got {gpus}"
+    if wanted and wanted != set(nodes):
+        return f"asked for nodes {' '.join(sorted(wanted))}, got {' '.join(nodes)}"
+    return ""
+
+
+def _build_submission(
+    name: str, row: Mapping[str, Any], known: Mapping[str, Any], names: Mapping[str, str]
+) -> dict[str, Any]:
+    """Return the values with which a job is submitted to the queue.
+
+    Its GPUs are the same on each of its nodes, as scontrol cannot say anything else.
+    """
+    values = {column: value for column, value in row.items() if column not in NOT_SUBMITTED}
+    values["total_work"] = row["total_work"] or row["remaining_work"]
+    values["after"] = [names[ident] for ident in row.get("after") or () if ident in names]
+    if known["per"] == "node":
+        sizes = row["sizes"] or range(row["min_gpus"], row["max_gpus"] + 1)
+        full = known["gpus_per_node"]
+        values["sizes"] = [k for k in sizes if all(k <= n or k % n == 0 for n in full)]
+        values["placement"] = row.get("placement") or "packed"
+    if not known["may_change"]:
+        values["preemptible"] = False
+    said = {"per": known["per"], "gpu_type": known["gpu_type"] or ""}
+    environment = {USERS_JOB: json.dumps(said)}
+    return {**values, "job_id": name, "pools": known["partitions"], "environment": environment}
