@@ -16,6 +16,7 @@ after a crash, and none of them is given twice for one run.
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -36,6 +37,9 @@ NOT_SUBMITTED = frozenset(("state", "remaining_work", "restarts", "gpu_types", "
 USERS_JOB = "ALLOCATOR_CLUSTER_JOB"  # variable of an order: which job of Slurm it starts, as JSON
 RELEASED, STARTED, FORGOTTEN = "released.json", "started.json", "forgotten.json"
 FORGOTTEN_S = 15.0  # seconds until the processes of a forgotten run have ended
+# seconds from the end of a run to the next release: slurmd refuses a run that begins in the second
+# in which the last one was ended ("Job credential revoked")
+PAUSE_S = 2.0
 MISSING_S = 5.0  # seconds after which a job that is not listed is gone
 End = tuple[str, str]  # phase and detail
 FINISHED, LOST = ("COMPLETED",), ("CANCELLED", "NODE_FAIL", "PREEMPTED", "REVOKED")
@@ -131,6 +135,8 @@ class UsersJobs:
             self._to_hold.append(job.ident)
             return None if job.priority else ("stopped", "") if is_stopping else ("lost", why)
         if job.priority:
+            return None
+        if job.restarts and time.time() - job.submitted_s < PAUSE_S:
             return None
         if are_nodes_ready():
             return self._release(one, job)

@@ -7,8 +7,8 @@ every worker computes the gradient of its part of the batch, and the sum of all 
 batch is applied. So the loss does not depend on the number of workers, but for the order of sums.
 
 The folder $ALLOCATOR_WORKDIR gets checkpoint.pt, replaced in one step, and losses.csv with a row
-for each step: generation, workers, step, loss. After SIGTERM the workers agree on the step after which
-they stop, the first one writes a checkpoint, and the exit code is 143.
+for each step: generation, workers, step, loss. After SIGTERM the workers agree on a last step,
+the first one writes a checkpoint, and the exit code is 143.
 """
 
 from __future__ import annotations
