@@ -47,9 +47,24 @@ class NodeChecker:
     @cached_property
     def on_same_nodes(self) -> Bools:
         """False for jobs of the plan that held other nodes than it gives them, (J,)."""
-        out = np.ones(len(self.problem.jobs), dtype=bool)
-        for j, spot in self.given.items():
-            out[j] = self.held.get(j, spot) == spot
+        J = len(self.problem.jobs)
+        held, given = self.problem.placements, self.allocation.places
+        most = 2 + max(int(x.max(initial=0)) for x in (held.gpus, given.gpus, held.gpu, given.gpu))
+
+        def number(placed: Placements) -> Ints:
+            """Return a number for each row; equal rows have equal numbers."""
+            row = placed.job * len(self.problem.nodes) + placed.node
+            return (row * most + placed.gpu + 1) * most + placed.gpus
+
+        was, now = number(held), number(given)
+        has_changed = np.zeros(J, dtype=bool)
+        has_changed[held.job[~np.isin(was, now)]] = True
+        has_changed[given.job[~np.isin(now, was)]] = True
+        is_known, is_given = np.zeros(J, dtype=bool), np.zeros(J, dtype=bool)
+        is_known[held.job] = is_given[given.job] = True
+        out = ~(has_changed & is_known & is_given)
+        for j in np.flatnonzero(~out).tolist():  # a node may have several rows
+            out[j] = self.held[j] == self.given[j]
         return out
 
     @cached_property
@@ -61,22 +76,23 @@ class NodeChecker:
         jobs = self.problem.jobs
         out: Bools = jobs.state == State.RUNNING
         out = out & self.problem.has_nodes[jobs.pool] if len(self.problem.pools) else out
-        out[list(self.held)] = False
+        out[self.problem.placements.job] = False
         return out
 
     @cached_property
     def must_leave(self) -> Bools:
         """True for running jobs that may not stay on their nodes, (J,)."""
-        jobs, nodes = self.problem.jobs, self.problem.nodes
+        jobs, nodes, held = self.problem.jobs, self.problem.nodes, self.problem.placements
         out = np.zeros(len(jobs), dtype=bool)
-        for j, spot in self.held.items():
-            out[j] = any(g >= nodes.gpus[n] for n, g in spot)  # a GPU that is gone
-            if jobs.preemptible[j]:
-                out[j] |= any(nodes.state[n] != UP for n, _ in spot) or self._is_split(j, spot)
-        spots = {j: spot for j, spot in self.held.items() if not out[j] and jobs.primary[j] < 0}
+        out[held.job[held.gpu >= nodes.gpus[held.node]]] = True  # a GPU that is gone
+        out[held.job[jobs.preemptible[held.job] & (nodes.state[held.node] != UP)]] = True
+        for j in np.flatnonzero(self._must_be_near & jobs.preemptible).tolist():
+            out[j] |= self._is_split(j, self.held.get(j, {}))
+        stays = ~out & (jobs.primary < 0)
         # a job that keeps its GPUs is where the plan says, if nothing else is known
-        firm = np.flatnonzero(self.is_unknown & ~jobs.preemptible & self._has_same_gpus).tolist()
-        spots |= {j: self.given[j] for j in firm if j in self.given}
+        firm = self.is_unknown & ~jobs.preemptible & self._has_same_gpus
+        known, given = held.select(stays[held.job]), self.allocation.places
+        spots = self._find_crowded(known.append(given.select(firm[given.job])))
         order = sorted(spots, key=lambda j: (not jobs.preemptible[j], -jobs.submitted_s[j], j))
         while crowded := sorted({n for n, _ in self._overfull(spots)}):
             here = crowded[0]
@@ -91,12 +107,33 @@ class NodeChecker:
         jobs, plan = self.problem.jobs, self.allocation
         return np.asarray((plan.pool == jobs.pool) & (plan.gpus == jobs.gpus))
 
+    @cached_property
+    def _must_be_near(self) -> Bools:
+        """True for jobs that must be in one domain of a level, (J,)."""
+        names = {f"same_{level.name}" for level in self.problem.levels}
+        return np.array([name in names for name in self.problem.jobs.placement], dtype=bool)
+
     def _is_split(self, j: int, spot: Spot) -> bool:
         """Return whether the nodes of a job are in several domains though they must be in one."""
         for level in self.problem.levels:
             if self.problem.jobs.placement[j] == f"same_{level.name}":
                 return len({level.label[n] for n, _ in spot}) > 1
         return False
+
+    def _find_crowded(self, placed: Placements) -> dict[int, Spot]:
+        """Return the places of all jobs on nodes that may hold less than some places need."""
+        jobs, nodes = self.problem.jobs, self.problem.nodes
+        crowded = np.zeros(len(nodes), dtype=bool)
+        for each, limit in (
+            (np.ones(len(jobs)), nodes.gpus),
+            (jobs.cpus_per_gpu, nodes.cpus),
+            (jobs.host_memory_gb_per_gpu, nodes.host_memory_gb),
+        ):
+            needed = placed.gpus * each[placed.job]
+            crowded |= np.bincount(placed.node, needed, minlength=len(nodes)) > limit
+        crowded[placed.node[_is_shared_twice(placed)]] = True
+        here = np.isin(placed.job, placed.job[crowded[placed.node]])
+        return _by_job(placed.select(here))
 
     def _overfull(self, places: dict[int, Spot]) -> Iterator[tuple[int, str]]:
         """Yield (node, what is exceeded)."""
@@ -178,23 +215,45 @@ class NodeChecker:
         secondary : (J,)
             Jobs on the GPUs of another job.
         """
-        problem, given = self.problem, self.given
+        problem, places = self.problem, self.allocation.places
         if not len(problem.nodes):
             return
-        for j in np.flatnonzero(has_gpus & problem.has_nodes[pool]).tolist():
+        placed: Bools = has_gpus & problem.has_nodes[pool]
+        for j in np.flatnonzero(placed & ~self._is_plain(pool, gpus, secondary)).tolist():
             name = f'job "{problem.jobs.job_id[j]}"'
-            if j not in given:
+            if j not in self.given:
                 yield f"{name} gets {gpus[j]} GPUs and no nodes"
                 continue
             yield from (f"{name} {words}" for words in self._of_job(j, int(pool[j]), int(gpus[j])))
             primary = int(self.allocation.primary[j])
-            if secondary[j] and given[j] != given.get(primary):
+            if secondary[j] and self.given[j] != self.given.get(primary):
                 yield f"{name} is not on the nodes of the job whose GPUs it gets"
-        for j in given.keys() - set(np.flatnonzero(has_gpus & problem.has_nodes[pool]).tolist()):
+        for j in np.unique(places.job[~placed[places.job]]).tolist():
             yield f'job "{problem.jobs.job_id[j]}" gets nodes and no GPUs of their pool'
-        own = {j: spot for j, spot in given.items() if not secondary[j]}
-        for n, words in self._overfull(own):
+        own = places.select(~secondary[places.job])
+        for n, words in self._overfull(self._find_crowded(own)):
             yield f'node "{problem.nodes.node[n]}": {words}'
+
+    def _is_plain(self, pool: Ints, gpus: Ints, secondary: Bools) -> Bools:
+        """Find jobs of the plan on whose places no rule about single jobs can be broken, (J,).
+
+        They have their GPUs, all of them whole, on nodes of their pool that are up, and are on one
+        node or packed on few.
+        """
+        problem, places = self.problem, self.allocation.places
+        jobs, nodes, J = problem.jobs, problem.nodes, len(problem.jobs)
+        wrong = (nodes.pool[places.node] != pool[places.job]) | (nodes.state[places.node] != UP)
+        wrong |= places.gpu >= 0
+        rows = np.bincount(places.job, minlength=J)
+        packed = np.array([name == "packed" for name in jobs.placement], dtype=bool)
+        few = rows <= -(-gpus // problem.pools.gpus_per_node[pool])
+        return np.asarray(
+            (np.bincount(places.job, places.gpus, J) == gpus)
+            & (np.bincount(places.job, wrong, J) == 0)
+            & ((rows == 1) | (packed & few))
+            & np.isnan(jobs.gpu_fraction)
+            & ~secondary
+        )
 
     def _of_job(self, j: int, pool: int, gpus: int) -> Iterator[str]:
         problem, spot = self.problem, self.given[j]
@@ -217,6 +276,15 @@ class NodeChecker:
             yield f"is on {len(names)} nodes, {gpus} packed GPUs need {most}"
         if self._is_split(j, spot) and (jobs.preemptible[j] or not stays):
             yield f"is in several domains, its placement is {jobs.placement[j]}"
+
+
+def _is_shared_twice(placed: Placements) -> Bools:
+    """Find the rows of GPUs of which several rows have a share, (L,)."""
+    out = placed.gpu >= 0
+    slots = np.stack([placed.node[out], placed.gpu[out]], axis=1)
+    _, slot, times = np.unique(slots, axis=0, return_inverse=True, return_counts=True)
+    out[out] = times[slot.reshape(-1)] > 1
+    return out
 
 
 def _by_job(placements: Placements) -> dict[int, Spot]:

@@ -321,6 +321,15 @@ class Placements:
     gpus: Ints
     gpu: Ints  # number of the GPU in its node, of which the job has a share; -1 = whole GPUs
 
+    def select(self, rows: Bools) -> Placements:
+        """Return the rows (L,) that are True."""
+        return Placements(self.job[rows], self.node[rows], self.gpus[rows], self.gpu[rows])
+
+    def append(self, other: Placements) -> Placements:
+        """Return these rows, then the others."""
+        both = zip(*([p.job, p.node, p.gpus, p.gpu] for p in (self, other)), strict=True)
+        return Placements(*(np.concatenate(columns) for columns in both))
+
 
 def usable_gpus(
     nodes: Nodes, placements: Placements, pinned: Bools, pool: Ints, gpus: Ints, pools: int

@@ -11,7 +11,7 @@ they are on any nodes of the pool, also drained ones.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -114,7 +114,7 @@ def _assume_firm(problem: Problem) -> Placements:
         unknown, left = left, []
         holes = _take_known(needs.holes(every_state), needs, who, held) if unknown else None
         for j in unknown:
-            need = replace(needs.of(j, int(jobs.pool[j]), int(jobs.gpus[j])), **free)
+            need = needs.of(j, int(jobs.pool[j]), int(jobs.gpus[j]))._replace(**free)
             found = holes.find(need) if holes else None
             if holes is None or found is None:
                 left.append(j)

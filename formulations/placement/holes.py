@@ -2,7 +2,8 @@
 
 A job gets k whole GPUs of one pool, on at most m nodes, or a share of one GPU. It may have to stay
 in one domain of a level of the topology, such as a rack. Best fit takes the node whose free GPUs
-are fewest among those that hold the whole job, so that large holes stay large. A job that no node
+are fewest among those that hold the whole job, so that large holes stay large; of equal ones that
+with the fewest CPUs. A job that no node
 holds takes the largest holes and best fit for its rest; so it is placed exactly if the m largest
 holes are enough.
 
@@ -14,11 +15,13 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, insort
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
+from itertools import chain, islice
+from typing import NamedTuple
 
 TOLERANCE = 1e-9  # GPUs, CPUs or GB that do not count
+MANY_CPUS = 1e6  # nodes with more are alike
 
 Place = tuple[int, int, int]
 """A node, its GPUs that a job holds, and the number of the GPU of which it has a share (-1)."""
@@ -33,8 +36,7 @@ class Wish(IntEnum):
     PREFER = 3  # in one domain of the level if possible
 
 
-@dataclass(frozen=True)
-class Need:
+class Need(NamedTuple):
     """What one job needs.
 
     Attributes
@@ -96,13 +98,14 @@ class Holes:
         self.free = [k if p >= 0 else 0 for k, p in zip(gpus, pool, strict=True)]
         self.cpus, self.memory_gb, self.domains = list(cpus), list(memory_gb), domains
         self.largest_size = max(self.size, default=0)
+        self._limits_cpus = any(map(math.isfinite, self.cpus))
         # free share of each GPU that is given out in shares, by node and number
         self.shares: dict[int, dict[int, float]] = {}
         self._split: dict[int, list[tuple[float, int, int]]] = {}  # the same by pool, ascending
 
     @cached_property
     def _nodes(self) -> dict[int, list[list[int]]]:
-        """The open nodes by pool and free GPUs, ascending.
+        """The keys of the open nodes by pool and free GPUs, ascending.
 
         They are sorted at the first search, after all jobs that stay have taken their GPUs.
         """
@@ -111,13 +114,23 @@ class Holes:
             if p >= 0:
                 if p not in out:
                     out[p] = [[] for _ in range(self.largest_size + 1)]
-                out[p][self.free[n]].append(n)
+                out[p][self.free[n]].append(self._key(n))
+        for nodes in chain.from_iterable(out.values()) if self._limits_cpus else ():
+            nodes.sort()
         return out
+
+    def _key(self, n: int) -> int:
+        """Return a number that orders nodes by free CPUs; the node is its rest by N."""
+        return self._level(self.cpus[n]) * len(self.pool) + n
+
+    def _level(self, cpus: float) -> int:
+        return int(1000 * min(cpus, MANY_CPUS)) if self._limits_cpus else 0
 
     def nodes_of(self, pool: int) -> Iterator[int]:
         """Yield the nodes of a pool, those with most free GPUs first."""
-        for nodes in reversed(self._nodes.get(pool, [])):
-            yield from nodes
+        N = len(self.pool)
+        for keys in reversed(self._nodes.get(pool, [])):
+            yield from (key % N for key in keys)
 
     def split_gpus(self, pool: int) -> Iterator[tuple[int, int]]:
         """Yield (node, number) of the GPUs that are given out in shares, the emptiest first."""
@@ -180,20 +193,20 @@ class Holes:
         for n, k, g in places:
             if self.pool[n] < 0:
                 continue
+            self._remove_key(n)
             self.cpus[n] -= sign * k * need.cpus
             self.memory_gb[n] -= sign * k * need.memory_gb
             if g < 0:
-                self._set_free(n, self.free[n] - sign * k)
+                self.free[n] -= sign * k
             else:
                 self._change_share(n, g, sign * need.share)
+            if "_nodes" in vars(self):
+                insort(self._nodes[self.pool[n]][self.free[n]], self._key(n))
 
-    def _set_free(self, n: int, free: int) -> None:
+    def _remove_key(self, n: int) -> None:
         if "_nodes" in vars(self):
-            nodes = self._nodes[self.pool[n]]
-            old = nodes[self.free[n]]
-            del old[bisect_left(old, n)]
-            insort(nodes[free], n)
-        self.free[n] = free
+            keys = self._nodes[self.pool[n]][self.free[n]]
+            del keys[bisect_left(keys, self._key(n))]
 
     def _change_share(self, n: int, g: int, taken: float) -> None:
         of_node, split = self.shares.setdefault(n, {}), self._split.setdefault(self.pool[n], [])
@@ -201,11 +214,11 @@ class Holes:
             del split[bisect_left(split, (of_node[g], n, g))]
         else:
             of_node[g] = 1.0
-            self._set_free(n, self.free[n] - 1)
+            self.free[n] -= 1
         of_node[g] -= taken
         if of_node[g] >= 1 - TOLERANCE:
             del of_node[g]
-            self._set_free(n, self.free[n] + 1)
+            self.free[n] += 1
         else:
             insort(split, (of_node[g], n, g))
 
@@ -230,10 +243,12 @@ class Holes:
     def _best_fit(self, gpus: int, need: Need, without: Collection[int]) -> int:
         """Return the node with the fewest free GPUs of those that hold so many, -1 = none."""
         nodes, available, memory_gb = self._nodes.get(need.pool, []), self.cpus, self.memory_gb
-        cpus = gpus * need.cpus - TOLERANCE if need.cpus > 0 else -math.inf
+        N, cpus = len(self.pool), gpus * need.cpus - TOLERANCE if need.cpus > 0 else -math.inf
         memory = gpus * need.memory_gb - TOLERANCE if need.memory_gb > 0 else -math.inf
-        for free in range(gpus, len(nodes)):
-            for n in nodes[free]:
+        least = self._level(max(0.0, cpus)) * N
+        for keys in islice(nodes, gpus, None):
+            for key in islice(keys, bisect_left(keys, least), None):
+                n = key % N
                 if available[n] >= cpus and memory_gb[n] >= memory and n not in without:
                     return n
         return -1
@@ -258,10 +273,11 @@ class Holes:
 
     def _largest_first(self, need: Need, without: Collection[int]) -> Iterator[tuple[int, int]]:
         """Yield (usable GPUs, node), the most usable first; nodes `without` are left out."""
-        limited = need.cpus > 0 or need.memory_gb > 0
+        limited, N = need.cpus > 0 or need.memory_gb > 0, len(self.pool)
         usable: list[list[int]] = [[] for _ in range(self.largest_size + 1)]
+        known = need.pool in self._nodes
         for free in range(len(usable) - 1, -1, -1):
-            nodes = self._nodes[need.pool][free] if need.pool in self._nodes else []
+            nodes = [key % N for key in self._nodes[need.pool][free]] if known else []
             if limited and free > 0:
                 for n in nodes:
                     usable[self.usable(n, need)].append(n)

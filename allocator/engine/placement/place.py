@@ -154,6 +154,8 @@ class _Placing:
         self.holes = self.needs.holes()
         self.at = PlacedJobs()
         self._has_nodes = self.problem.has_nodes.tolist()
+        # needs for which no hole opened at this loss, since GPUs were last given up
+        self._closed = dict[Need, float]()
 
     def place_all(self) -> list[int]:
         """Place the jobs of the plan, and return those for which there are no nodes."""
@@ -312,9 +314,13 @@ class _Placing:
         stays = i.keep[column] and j in self.held  # these nodes and no others
         if gain <= EPS or stays or not self._has_nodes[i.pool[column]]:
             return False
+        if gain <= self._closed.get(need, 0.0):
+            return False
         found = Openings(self.holes, self.at, self._need, self._loss, self._end_loss).find(
             need, gain
         )
+        if found is None:
+            self._closed[need] = gain
         if found is None or not self._carry_out(found, j, column):
             return False
         self._settle(j, found.places)
@@ -340,6 +346,7 @@ class _Placing:
         if not fine:
             self.capacity, self.choice = before, before.choice
             return False
+        self._closed.clear()
         for j in opening.moves:
             self.holes.release(self.at.end(j), needs[j])
         for j, to in opening.moves.items():
@@ -427,6 +434,8 @@ class _Placing:
             self.holes.release(old, need)
         places = self._places_of(j, o)
         if places is not None and self.capacity.assign(j, o):
+            if old:
+                self._closed.clear()
             self._settle(j, places)
             return True
         if need is not None and old:

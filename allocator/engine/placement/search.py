@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -78,21 +79,32 @@ class _Search:
     def __init__(self, wide: CompiledRound) -> None:
         self.round, problem = wide, wide.problem
         i, jobs, staying = wide.instance, problem.jobs, Staying.of(problem)
-        self.needs, self.held = NodeNeeds(problem), staying.held
+        self.needs, self._held = NodeNeeds(problem), staying.held
+        self._columns = np.flatnonzero((i.primary < 0) & problem.has_nodes[i.pool])
+        job, pool = i.job[self._columns], i.pool[self._columns]
         # where a preemptible job is whose nodes are unknown is free
         firm = ~staying.assumed | ~jobs.preemptible
-        self.needs_of, self.stays = dict[int, Need](), dict[int, tuple[Place, ...]]()
-        places = np.zeros(len(problem.pools), dtype=np.int64)
-        np.add.at(places, problem.nodes.pool, 1)
-        gpus = np.bincount(problem.nodes.pool, problem.nodes.gpus, minlength=len(places))
-        self.size = 0
-        for c in np.flatnonzero((i.primary < 0) & problem.has_nodes[i.pool]).tolist():
-            j, pool = int(i.job[c]), int(i.pool[c])
-            self.needs_of[c] = self.needs.of(j, pool, int(i.gpus[c]))
-            if i.keep[c] and j in self.held and firm[j]:
-                self.stays[c] = self.held[j]
-            else:
-                self.size += int((gpus if self.needs_of[c].share < 1 else places)[pool])
+        firm &= np.isin(np.arange(len(jobs)), list(staying.held))
+        self._stays = i.keep[self._columns] & firm[job]
+        places = np.bincount(problem.nodes.pool, minlength=len(problem.pools))
+        gpus = np.bincount(problem.nodes.pool, problem.nodes.gpus, len(problem.pools))
+        each = np.where(np.isnan(jobs.gpu_fraction[job]), places[pool], gpus[pool])
+        self.size = int(each[~self._stays].sum())
+
+    @cached_property
+    def needs_of(self) -> dict[int, Need]:
+        """What each column needs."""
+        i = self.round.instance
+        return {
+            c: self.needs.of(int(i.job[c]), int(i.pool[c]), int(i.gpus[c]))
+            for c in self._columns.tolist()
+        }
+
+    @cached_property
+    def stays(self) -> dict[int, tuple[Place, ...]]:
+        """The places of the columns that can have these places only."""
+        job = self.round.instance.job
+        return {c: self._held[int(job[c])] for c in self._columns[self._stays].tolist()}
 
     def read(
         self, places: dict[int, tuple[Place, ...]], x: np.ndarray, bound: float, is_cut: bool
