@@ -13,7 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from allocator.domain.plan import Plan
+from allocator.domain.plan import EXPECTED_FIELDS, Plan
+from allocator.engine.expected_words import describe_next
 
 LONG = 500  # rows above which a terminal gets plain text too, because rich would take seconds
 
@@ -188,6 +189,7 @@ def decision(result: Plan) -> list[Table]:
                     map(_place, j["previous_pool"], j["previous_gpus"]),
                     j["value"],
                     j["cost_per_hour"],
+                    _expected(result),
                     map(_why, j["reason"], j["detail"]),
                 ),
             ),
@@ -202,7 +204,7 @@ def decision(result: Plan) -> list[Table]:
     return [
         Table(
             "jobs",
-            ("job", "tenant", "action", "gets", "held", "value", "$/h", "reason"),
+            ("job", "tenant", "action", "gets", "held", "value", "$/h", "expected", "reason"),
             jobs,
             frozenset({"value", "$/h"}),
         ),
@@ -219,6 +221,13 @@ def decision(result: Plan) -> list[Table]:
             frozenset({"GPUs", "guaranteed", "at most", "$/h"}),
         ),
     ]
+
+
+def _expected(result: Plan) -> list[str]:
+    """Return when each job is expected to start or to be done."""
+    names = [name for name in EXPECTED_FIELDS if name.startswith("expected_") or name == "position"]
+    rows = zip(*(result.jobs[name] for name in names), strict=True)
+    return [describe_next(dict(zip(names, row, strict=True)), result.now_s) for row in rows]
 
 
 def describe_allocation(job: dict[str, Any]) -> str:

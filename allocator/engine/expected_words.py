@@ -40,6 +40,15 @@ def describe_estimate(row: Mapping[str, Any], name: str, now_s: float = 0.0) -> 
     return f"{middle} ({low} to {high})"
 
 
+def describe_next(row: Mapping[str, Any], now_s: float) -> str:
+    """Return when a job starts, if it waits, or else when it is done; "-" if nothing is known."""
+    name, words = (
+        ("expected_done", "done in") if row["position"] is None else ("expected_start", "starts in")
+    )
+    told = describe_estimate(row, name, now_s)
+    return told if told == "-" else f"{words} {told}"
+
+
 def _tell(seconds: float, is_time: bool) -> str:
     if is_time:
         return format_duration(max(0.0, seconds))

@@ -14,6 +14,7 @@ import numpy as np
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
+from allocator.controller.reporting.expected import read_expected
 from allocator.controller.reporting.status import status
 from allocator.domain.schema.cells import parse
 from allocator.domain.schema.columns import POOLS
@@ -84,6 +85,7 @@ class Journal:
     jobs : jobs that were not over at begin_s and were submitted by now_s.
     turns : of allocations that ran on the GPUs of another job.
     status : as `allocator status`.
+    expected : what the last plan says of each job (controller/reporting/expected.py).
     records_s : when the records of the queue begin, unix seconds. What happened before is known
     from a snapshot at most.
     """
@@ -99,6 +101,7 @@ class Journal:
     status: Mapping[str, Any]
     turns: Turns
     records_s: float
+    expected: Mapping[str, Mapping[str, Any]]
 
     @property
     def origin(self) -> str:
@@ -147,6 +150,7 @@ def read_journal(queue: Queue, last: int) -> Journal:
             )
         ]
         sizes, turns = _sizes(connection, entries, begin), read_turns_since(connection, begin)
+        expected = read_expected(connection)
     mine = {one.job_id for one in held}
     jobs = [job for job in known if job.job_id in mine or over_s(job, math.inf) > begin]
     live = found["controller"]["state"] == "in charge" and any(job.state in ACTIVE for job in jobs)
@@ -157,7 +161,18 @@ def read_journal(queue: Queue, last: int) -> Journal:
     )
     end = max(end, begin + SHORTEST_S)
     return Journal(
-        queue.store.name, begin, end, now, entries, jobs, held, sizes, found, turns, records
+        queue.store.name,
+        begin,
+        end,
+        now,
+        entries,
+        jobs,
+        held,
+        sizes,
+        found,
+        turns,
+        records,
+        expected,
     )
 
 

@@ -11,7 +11,9 @@ from typing import Any
 from markupsafe import Markup
 
 from allocator.controller.reporting.status import format_status, format_time
+from allocator.engine.expected_words import describe_next
 from allocator.errors import UsageError
+from allocator.queue.database.schema import ACTIVE
 from allocator.queue.jobs.verbs import Job
 from allocator.queue.queue import Queue
 from allocator.report.charts import cluster, holders
@@ -209,6 +211,7 @@ def jobs_table(journal: Journal) -> Markup:
         "resized",
         "failed",
         "lost",
+        "expected",
         "why",
     ]
     now, held = journal.end_s, open_by_job(journal)
@@ -222,7 +225,11 @@ def jobs_table(journal: Journal) -> Markup:
             j.seq,
         ),
     )
-    rows = [_job(j, held.get(j.job_id), now, ends, journal.is_adopted(j)) for j in order[:JOBS]]
+    told = {j.job_id: _expect(j, journal) for j in order[:JOBS]}
+    rows = [
+        _job(j, held.get(j.job_id), now, ends, journal.is_adopted(j), told[j.job_id])
+        for j in order[:JOBS]
+    ]
     return render(
         "queue_jobs.html",
         head=head,
@@ -233,8 +240,22 @@ def jobs_table(journal: Journal) -> Markup:
     )
 
 
+def _expect(job: Job, journal: Journal) -> tuple[str, str]:
+    """Return when a job is expected to start or to end, and why it has no GPUs."""
+    row = journal.expected.get(job.job_id)
+    if row is None or job.state not in ACTIVE:
+        return "", ""
+    why = "" if row["position"] is None else f"{row['reason']}: {row['detail']}"
+    return describe_next(row, journal.now_s), why
+
+
 def _job(
-    job: Job, held: Holding | None, now: float, ends: Counter[tuple[str, str]], is_adopted: bool
+    job: Job,
+    held: Holding | None,
+    now: float,
+    ends: Counter[tuple[str, str]],
+    is_adopted: bool,
+    expected: tuple[str, str],
 ) -> list[str]:
     end = over_s(job, now)
     began = None if held is None else held.running_s if held.since_s is None else held.since_s
@@ -249,7 +270,7 @@ def _job(
         else max(0.0, end - job.first_started_s - ran)
     )
     gpu_s = job.attained_gpu_s + since * (held.gpus if held is not None and not held.host else 0)
-    why = job.park_reason
+    why = job.park_reason or expected[1]
     if job.state in ("queued", "paused") and job.retry_at_s is not None and job.retry_at_s > now:
         again = f"tried again at {format_time(job.retry_at_s)}"
         why = f"{again} after {job.failures} failures in a row; {why}".rstrip("; ")
@@ -273,6 +294,7 @@ def _job(
         str(job.resizes),
         str(ends[job.job_id, "failed"] or ""),
         str(ends[job.job_id, "lost"] or ""),
+        expected[0],
         " ".join(why.split()),
     ]
 

@@ -55,7 +55,7 @@ def show_plan(result: Plan, has_reasons: bool = False, head: Sequence[str] = ())
         [
             Table(
                 "jobs",
-                ("job", "tenant", "action", "gets", "held", "value", "$/h", "reason"),
+                jobs.columns,
                 rows[: len(rows) - hidden],
                 jobs.numbers,
                 ("held", "$/h", "tenant", "value"),

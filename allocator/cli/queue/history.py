@@ -5,13 +5,18 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from typing import Any
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
 from allocator.cli.parsing import add_format, parse_integer
+
+if TYPE_CHECKING:
+    from allocator.controller.reporting.expected import Outcome
 
 EXAMPLES = """
 allocator history cluster.db                     the last rounds
 allocator history cluster.db --format json --last 1000
+allocator history cluster.db --estimates         what was expected of jobs, and what happened
 """
 REPLAY_EXAMPLES = """
 allocator replay cluster.db 17                   decide round 17 again and compare
@@ -38,6 +43,11 @@ def add(commands: Any) -> None:
         help="so many rounds (default: 20)",
     )
     history.set_defaults(call=call_history)
+    history.add_argument(
+        "--estimates",
+        action="store_true",
+        help="compare the expected starts and ends of each round with what happened",
+    )
     replay = commands.add_parser(
         "replay",
         examples=REPLAY_EXAMPLES,
@@ -74,11 +84,14 @@ def add(commands: Any) -> None:
 
 def call_history(args: argparse.Namespace) -> int:
     from allocator.cli.tables import Table, percent, show, text
+    from allocator.controller.reporting.expected import measure_estimates
     from allocator.controller.reporting.status import format_time
     from allocator.queue.queue import Queue
 
     with Queue(args.queue) as queue:
         rounds = queue.rounds(limit=args.last)
+        with queue.store.read() as connection:
+            measured = measure_estimates(connection, args.last) if args.estimates else {}
     if args.format == "json":
         from allocator.io.plans import dumps
 
@@ -97,7 +110,9 @@ def call_history(args: argparse.Namespace) -> int:
             "detail",
         )
         for one in rounds:
-            print(dumps({name: getattr(one, name) for name in names}))
+            told = {name: asdict(found) for name, found in measured.get(one.number, {}).items()}
+            more = {"estimates": told} if args.estimates else {}
+            print(dumps({name: getattr(one, name) for name in names} | more))
         return 0
     rows = [
         [
@@ -110,6 +125,11 @@ def call_history(args: argparse.Namespace) -> int:
             text(r.bound),
             "-" if r.gap is None else percent(r.gap),
             text(r.seconds.get("decide")),
+            *(
+                _describe_outcome(measured.get(r.number, {}).get(name))
+                for name in ("start", "done")
+                if args.estimates
+            ),
             text(r.detail),
         ]
         for r in rounds
@@ -128,6 +148,7 @@ def call_history(args: argparse.Namespace) -> int:
                     "bound",
                     "gap",
                     "decided in s",
+                    *(("starts as told", "ends as told") if args.estimates else ()),
                     "detail",
                 ),
                 rows,
@@ -136,6 +157,13 @@ def call_history(args: argparse.Namespace) -> int:
         ]
     )
     return 0
+
+
+def _describe_outcome(found: Outcome | None) -> str:
+    """Return how many outcomes were in the range of 90 %, and the median error."""
+    if found is None or found.error is None:
+        return "-"
+    return f"{found.covered} of {found.number} in range, error {100 * found.error:.0f} %"
 
 
 def call_replay(args: argparse.Namespace) -> int:

@@ -5,14 +5,20 @@ The plans of the journal hold it, so every command, page and answer tells the sa
 
 from __future__ import annotations
 
+import bisect
 import json
-from collections.abc import Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from allocator.controller.reporting.journal import decompress_text
 from allocator.domain.plan import EXPECTED_FIELDS, REASON_FIELDS
+from allocator.queue.database.schema import allocations, jobs
 from allocator.queue.round_journal import read_plans
 
 TOLD = ("expected_round", *REASON_FIELDS, *EXPECTED_FIELDS)
@@ -33,6 +39,16 @@ def read_expected(connection: Connection) -> dict[str, dict[str, Any]]:
     }
 
 
+def first_to_start(
+    job_ids: Iterable[str], expected: Mapping[str, Mapping[str, Any]]
+) -> list[dict[str, Any]]:
+    """Return TOLD and the job_id of those of the jobs that have a place, by place."""
+    rows = [{"job_id": name, **expected[name]} for name in job_ids if name in expected]
+    return sorted(
+        (row for row in rows if row["position"] is not None), key=lambda row: row["position"]
+    )
+
+
 def add_expected(
     rows: Iterable[Mapping[str, Any]], expected: Mapping[str, Mapping[str, Any]]
 ) -> list[dict[str, Any]]:
@@ -48,3 +64,76 @@ def add_expected(
         }
         for row in rows
     ]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How some estimates of a round came out, of those whose outcome is known.
+
+    Attributes
+    ----------
+    number : int
+        Number of estimates.
+    covered : int
+        Those whose range has the outcome.
+    error : float, optional
+        Median of abs(outcome - estimate) / seconds from the round to the outcome.
+    """
+
+    number: int
+    covered: int
+    error: float | None
+
+
+def measure_estimates(connection: Connection, last: int) -> dict[int, dict[str, Outcome]]:
+    """Compare what the kept plans of the last rounds told with what happened.
+
+    Returns
+    -------
+    dict of int to dict
+        By number of the round: outcomes of starts ("start") and of ends ("done").
+    """
+    a = allocations.c
+    starts: dict[str, list[float]] = defaultdict(list)
+    for job_id, at_s in connection.execute(sa.select(a.job_id, a.ordered_s).order_by(a.ordered_s)):
+        starts[job_id].append(at_s)
+    is_done = jobs.c.state == "done"
+    ends = dict(
+        connection.execute(sa.select(jobs.c.job_id, jobs.c.finished_s).where(is_done))
+        .tuples()
+        .all()
+    )
+    out = {}
+    for number, at_s, content in read_plans(connection, last):
+        rows = json.loads(decompress_text(content))["jobs"]
+        began = {name: _first_after(times, at_s) for name, times in starts.items()}
+        out[number] = {
+            name: _measure(rows, f"expected_{name}", happened, at_s)
+            for name, happened in (("start", began), ("done", ends))
+        }
+    return out
+
+
+def _first_after(times: Sequence[float], at_s: float) -> float | None:
+    at = bisect.bisect_right(times, at_s)
+    return times[at] if at < len(times) else None
+
+
+def _measure(
+    rows: Iterable[Mapping[str, Any]],
+    name: str,
+    happened: Mapping[str, float | None],
+    at_s: float,
+) -> Outcome:
+    found = [
+        (row[f"{name}_s"], row[f"{name}_low_s"], row[f"{name}_high_s"], happened[row["job_id"]])
+        for row in rows
+        if row.get(f"{name}_s") is not None and happened.get(row["job_id"]) is not None
+    ]
+    if not found:
+        return Outcome(0, 0, None)
+    middle, low, high, truth = np.array(found, dtype=float).T
+    error = np.abs(truth - middle) / np.maximum(truth - at_s, 1.0)
+    return Outcome(
+        len(truth), int(((low <= truth) & (truth <= high)).sum()), float(np.median(error))
+    )

@@ -7,6 +7,8 @@ from typing import Any
 
 from allocator.controller import spending
 from allocator.controller.learning import STUCK
+from allocator.controller.reporting.expected import first_to_start, read_expected
+from allocator.engine.expected_words import describe_next
 from allocator.queue import cluster_tables, lease, nodes, round_journal
 from allocator.queue.holdings import read_secondaries
 from allocator.queue.jobs.verbs import counts, list_jobs
@@ -23,7 +25,6 @@ def status(queue: Queue) -> dict[str, Any]:
         gpus, used = cluster_tables.gpus(connection), cluster_tables.used(connection)
         last = round_journal.history(connection, limit=1)
         failed = list_jobs(connection, states=["failed"])
-        waiting = [j for j in list_jobs(connection, states=["queued", "paused"]) if j.failures]
         rates = [
             r for r in cluster_tables.read_learned_rates(connection) if r["work_per_s"] is not None
         ]
@@ -33,6 +34,8 @@ def status(queue: Queue) -> dict[str, Any]:
             for n in nodes.read_nodes(connection)
             if n["state"] != "up"
         ]
+        expected = read_expected(connection)
+        waiting_jobs = list_jobs(connection, states=["queued", "paused"])
         money, shared = spending.report(connection), read_secondaries(connection)
     return {
         "now_s": now,
@@ -60,8 +63,9 @@ def status(queue: Queue) -> dict[str, Any]:
                 "retry_at_s": j.retry_at_s,
                 "stuck": j.park_reason.startswith(STUCK),
             }
-            for j in waiting[-SHOWN:]
+            for j in [j for j in waiting_jobs if j.failures][-SHOWN:]
         ],
+        "waiting": first_to_start([j.job_id for j in waiting_jobs], expected)[:SHOWN],
         "sharing": [{"host": p, "guest": s} for p, s in sorted(shared.items())],
         "corrected_rates": [
             {n: r[n] for n in ("model", "gpu_type", "gpus", "work_per_s")} for r in rates
@@ -112,6 +116,10 @@ def format_status(found: dict[str, Any]) -> list[str]:
             + (f" ({last['detail']})" if last["detail"] else "")
         )
     )
+    out += [
+        f"waits       {j['job_id']}: place {j['position']}, {describe_next(j, now)}"
+        for j in found["waiting"]
+    ]
     out += [
         f"sharing     {p['guest']} runs on the GPUs of {p['host']}"
         for p in found["sharing"][:SHOWN]

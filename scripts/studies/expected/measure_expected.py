@@ -73,7 +73,11 @@ PLACES = (
     ("heterogeneous", 20, 160, 60.0),
     ("heterogeneous", 40, 160, 60.0),
 )
-CASES = tuple(Case(*place, sizes=sizes) for place in PLACES for sizes in ("known", "unknown"))
+CASES = (
+    *(Case(*place, sizes=sizes) for place in PLACES for sizes in ("known", "unknown")),
+    Case("reproduction", 0.36, 250, 300.0, sizes="predicted"),
+)
+MISJUDGED = 0.5  # standard deviation of the logarithm of predicted sizes
 WHATS = (START, DONE, CROWDED, LATER, RUN)
 KNOWLEDGE = (KNOWN, LEARNED, GUESSED)
 LEAST = 40  # observations of a factor; with fewer those of all distances count
@@ -131,6 +135,7 @@ def measure(case: Case, seed: int) -> Any:
         objective="flow",
         sizes=case.sizes,
         speeds=case.speeds,
+        misjudged_sizes=MISJUDGED if case.sizes == "predicted" else 0.0,
     )
     done = simulate(workload, policy="mip", options=options, on_round=watch)
     return _with_truth(np.concatenate(rows), done, workload.problem.jobs.job_id)

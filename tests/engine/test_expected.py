@@ -1,0 +1,259 @@
+"""What is expected of jobs: by hand, against a second account, and against the simulator."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from builders import problem
+from hypothesis import assume, given, settings, strategies as st
+from worlds import workload
+
+from allocator.domain.plan import EXPECTED_FIELDS
+from allocator.domain.problem import Problem
+from allocator.engine import expected, expected_ranges
+from allocator.engine.decision import decide, decide_round
+from allocator.engine.expected import Forecast, PlannedRound, forecast
+from allocator.engine.expected_words import describe_estimate, describe_expected
+from allocator.simulator import SimulationOptions, simulate
+from allocator.simulator.run import SimulationState
+from formulations.lookahead.list_schedule import Uses, list_schedule
+
+ONE: dict[str, Any] = {"min_gpus": 1, "max_gpus": 1}
+
+
+def told(of: Problem) -> Forecast:
+    """The forecast of the default decision."""
+    d = decide_round(of)
+    choice, prices = d.proposal.choice, d.task.dual.prices
+    return forecast(PlannedRound(d.round, prices, choice, d.allocation, d.witness))
+
+
+def test_one_gpu_and_three_jobs() -> None:
+    """One GPU: a ends after 300 s, then b runs for 600 s, and c starts after that."""
+    jobs = [
+        ONE | {"job_id": name, "weight": w, "remaining_work": work}
+        for name, w, work in (("a", 9, 300), ("b", 6, 600), ("c", 1, 900))
+    ]
+    found = told(problem(jobs, [{"gpus": 1}]))
+    assert found.position.tolist() == [0, 1, 2]
+    assert np.array_equal(found.start_s, [math.nan, 300, 900], equal_nan=True)
+    assert found.run_s.tolist() == [300, 600, 900]
+    assert found.saved.middle.tolist()[:1] == [0] and found.note == ["", "", ""]
+
+
+def test_a_job_starts_in_the_first_round_in_which_its_gpus_are_free() -> None:
+    """The GPU is free after 450 s, the round is at 600 s."""
+    jobs = [ONE | {"weight": w, "remaining_work": 450} for w in (9, 1)]
+    assert told(problem(jobs, [{"gpus": 1}])).start_s.tolist()[1] == 600
+
+
+def test_time_saved_is_against_running_as_requested() -> None:
+    """1000 s of work on one GPU, done in 250 s on four; the other one gets what it requests."""
+    jobs = [{"max_gpus": 4, "requested_gpus": 1}, ONE | {"weight": 2}]
+    found = told(problem(jobs, [{"gpus": 5}], config={"restart_s": 0}))
+    assert found.run_s.tolist() == [250, 1000]
+    assert (1000 - found.run_s).tolist() == found.saved.middle.tolist() == [750, 0]
+
+
+def test_what_is_not_known_is_not_told() -> None:
+    """On hold; after another job; too large; of a model without a speed."""
+    jobs = [
+        {"job_id": "held", "state": "held"},
+        ONE | {"job_id": "first"},
+        ONE | {"job_id": "second", "after": ["first"]},
+        {"job_id": "huge", "min_gpus": 16, "max_gpus": 16},
+        ONE | {"job_id": "new", "model": "unknown"},
+    ]
+    of = problem(jobs, [{"gpus": 8}], config={"unknown_models": "assume"})
+    plan = decide(of)
+    rows = {name: plan.job(name) for name in plan.jobs["job_id"]}
+    assert {name: row.expected_note for name, row in rows.items()} == {
+        "held": expected.HELD,
+        "first": None,
+        "second": expected.AFTER,
+        "huge": expected.NO_OPTION,
+        "new": expected.ASSUMED,
+    }
+    assert all(
+        (row.expected_done_s is None) == (row.expected_note is not None) for row in rows.values()
+    )
+    assert list(describe_expected(vars(rows["huge"]), 0)) == [
+        f"no start or end: {expected.NO_OPTION}"
+    ]
+
+
+def test_dollars_and_quotas_are_waited_for() -> None:
+    """One dollar per hour pays one of two GPUs; the tenant may have one of eight."""
+    two = [ONE | {"weight": w, "remaining_work": 600} for w in (2, 1)]
+    paid = problem(two, [{"gpus": 2, "price_per_gpu_hour": 1}], config={"budget_per_hour": 1})
+    assert told(paid).start_s.tolist()[1] == 600
+    mine = [job | {"tenant": "t"} for job in two]
+    assert told(problem(mine, tenants=[{"tenant": "t", "max_gpus": 1}])).start_s.tolist()[1] == 600
+
+
+def random_jobs(seed: int) -> list[dict[str, Any]]:
+    """Jobs of many sizes and weights, no two alike."""
+    rng = np.random.default_rng(seed)
+    return [
+        {
+            "job_id": f"j{i}",
+            "remaining_work": round(float(rng.lognormal(7, 1)), 2),
+            "weight": round(float(rng.uniform(0.5, 2)), 6),
+            "min_gpus": int(rng.choice([1, 1, 2, 4])),
+            "max_gpus": 4,
+            "submitted_s": -i,
+        }
+        for i in range(12)
+    ]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_names_and_order_of_jobs_change_nothing(seed: int) -> None:
+    """The same jobs in another order and with other names have the same estimates."""
+    jobs, pools = random_jobs(seed), [{"gpus": 4}, {"gpus": 4, "gpu_type": "B"}]
+    rates = [
+        {"gpu_type": t, "gpus": k, "work_per_s": s * k**0.8}
+        for t, s in (("A", 1.0), ("B", 1.7))
+        for k in (1, 2, 4)
+    ]
+    order = np.random.default_rng(seed).permutation(len(jobs)).tolist()
+    other = [jobs[i] | {"job_id": f"x{i:03}"} for i in order]
+    one, two = told(problem(jobs, pools, rates)), told(problem(other, pools, rates))
+    for name in ("position", "start_s", "run_s"):
+        assert np.allclose(getattr(one, name)[order], getattr(two, name), equal_nan=True)
+
+
+@pytest.mark.parametrize("sizes", ["known", "predicted", "unknown"])
+@pytest.mark.parametrize("seed", range(2))
+def test_every_estimate_has_its_range(seed: int, sizes: str) -> None:
+    """Low <= middle <= high; nobody is done before the start, or starts before the next round."""
+    jobs = [job | {"total_work": 2 * job["remaining_work"]} for job in random_jobs(seed)]
+    found = told(problem(jobs, [{"gpus": 6}], config={"sizes": sizes}))
+    for one in (found.start, found.done, found.saved):
+        known = np.isfinite(one.middle)
+        assert (one.low <= one.middle)[known].all() and (one.middle <= one.high)[known].all()
+    waits = found.position > 0
+    assert (found.start.low[waits] >= 300).all() and waits.any()
+    assert (found.done.middle[waits] >= found.start.middle[waits]).all()
+
+
+def test_a_prediction_that_may_be_wrong_widens_the_range() -> None:
+    """The range is exp(1.645 e) times as wide on both sides."""
+    jobs = [ONE | {"remaining_work": 5000}]
+    ranges = []
+    for config in ({}, {"sizes": "predicted", "size_error": 0.5}):
+        found = told(problem(jobs, config=config)).done
+        ranges.append(float(found.high[0] / found.low[0]))
+    knots = expected_ranges.FACTORS["done", "known"]
+    assert min(h / w for w, _, h in knots) <= ranges[0] and ranges[1] > 4 * ranges[0]
+
+
+def slow_schedule(free: Any, running: Any, jobs: Any, interval_s: int) -> list[float]:
+    """A second account: every unit of every row has a moment from which it is free."""
+    rows = [[0.0] * n for n in free]
+    for end_s, uses in running:
+        for row, amount in uses:
+            rows[row] += [end_s] * amount
+    starts = []
+    for seconds, uses in jobs:
+        if any(amount > len(rows[row]) for row, amount in uses):
+            starts.append(math.inf)
+            continue
+        taken = {row: sorted(rows[row])[:amount] for row, amount in uses}
+        begin = max(1, math.ceil(max(x[-1] for x in taken.values()) / interval_s)) * interval_s
+        starts.append(float(begin))
+        for row, amount in uses:
+            rows[row] = sorted(rows[row])[amount:] + [begin + seconds] * amount
+    return starts
+
+
+USES = st.dictionaries(st.integers(0, 1), st.integers(1, 5), min_size=1).map(lambda d: [*d.items()])
+TIMED = st.lists(st.tuples(st.integers(1, 2000), USES), max_size=8)
+
+
+def uses_of(things: Any) -> Uses:
+    """The uses of things as arrays."""
+    flat = [pair for _, uses in things for pair in uses]
+    first = np.cumsum([0, *(len(uses) for _, uses in things)])
+    row, amount = np.array(flat).reshape(-1, 2).T
+    return Uses(first, row.astype(np.int64), amount.astype(np.float64))
+
+
+def fast_schedule(free: Any, running: Any, jobs: Any) -> list[float]:
+    """The starts of list_schedule, with one candidate for each job."""
+    start, _ = list_schedule(
+        np.array(free, dtype=float),
+        uses_of(running),
+        np.array([end for end, _ in running], dtype=float),
+        uses_of(jobs),
+        np.array([seconds for seconds, _ in jobs], dtype=float),
+        np.arange(len(jobs) + 1),
+        300.0,
+    )
+    return list(start.tolist())
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.integers(0, 6), min_size=2, max_size=2), TIMED, TIMED)
+def test_the_schedule_agrees_with_a_second_account(free: Any, running: Any, jobs: Any) -> None:
+    """Unit by unit, without queues."""
+    assert fast_schedule(free, running, jobs) == slow_schedule(free, running, jobs, 300)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.integers(5, 8), min_size=2, max_size=2), TIMED, TIMED, st.integers(1, 4))
+def test_more_capacity_makes_nobody_later(free: Any, running: Any, jobs: Any, more: int) -> None:
+    """Every start is as early or earlier, so the median of all jobs is too.
+
+    Not where a job that nothing could hold takes the new GPUs.
+    """
+    before = fast_schedule(free, running, jobs)
+    assume(np.isfinite(before).all())
+    after = fast_schedule([free[0] + more, free[1]], running, jobs)
+    assert all(a <= b for a, b in zip(after, before, strict=True))
+
+
+def test_the_simulator_does_what_was_expected_where_nothing_changes() -> None:
+    """Rigid jobs that may not be paused, all there from the start, by weight."""
+    rng = np.random.default_rng(3)
+    rounds = rng.integers(1, 6, size=15)
+    jobs = [
+        ONE | {"total_work": 300.0 * n, "weight": float(n * 0.8**i), "preemptible": False}
+        for i, n in enumerate(rounds.tolist())
+    ]
+    first: list[Forecast] = []
+
+    def watch(_state: SimulationState, turn: Any) -> None:
+        d = turn.decision
+        if not first:
+            choice, prices = d.proposal.choice, d.task.dual.prices
+            first.append(forecast(PlannedRound(d.round, prices, choice, d.allocation, d.witness)))
+
+    trace = workload(jobs, 4)
+    options = SimulationOptions(objective="progress")
+    ran = simulate(trace, policy="mip", options=options, on_round=watch)
+    start = np.nan_to_num(first[0].start_s)
+    assert ran.jobs.started_s.tolist() == start.tolist() and (start > 0).sum() == 11
+    assert ran.jobs.finished_s.tolist() == (start + first[0].run_s).tolist()
+
+
+def test_estimates_in_words() -> None:
+    """The range stands next to the estimate; time that is lost has a minus."""
+    row: dict[str, Any] = dict.fromkeys(EXPECTED_FIELDS) | {
+        "position": 2,
+        "expected_start_s": 1600.0,
+        "expected_start_low_s": 1300.0,
+        "expected_start_high_s": 8200.0,
+        "time_saved_s": -600.0,
+        "time_saved_low_s": -7200.0,
+        "time_saved_high_s": 20.0,
+    }
+    assert list(describe_expected(row, 1000.0)) == [
+        "place 2 of those that wait",
+        "start in 10 min (5 min to 2.0 h)",
+        "saves -10 min (-2.0 h to 0 min) of running time against its request",
+    ]
+    assert describe_estimate(row, "expected_done") == "-"
