@@ -1,5 +1,6 @@
 """Jobs through two controllers on a real Slurm under a seeded storm; the jobs' own stamps are the
-witness: nothing is lost, nothing runs twice, no GPU has two jobs at any instant.
+witness: nothing is lost, nothing runs twice, no GPU has two jobs at any instant, and every job has
+the GPUs and the node of its plan, or never starts and is lost, so that the next round mends it.
 
 Nodes are drained and resumed, slurmd and slurmctld are killed and started again, controllers are
 killed with -9, and users cancel, change and requeue jobs, and submit jobs of their own.
@@ -22,9 +23,13 @@ from queues import cluster
 from slurm_cluster import FakeNodes, SlurmCluster
 
 from allocator.queue.database.schema import allocations
+from allocator.queue.node_space import parse_parts
 from allocator.queue.queue import Queue
 
 NODES = (FakeNodes("a", "n", 4, "a100", 4), FakeNodes("b", "v", 2, "v100", 8))
+LISTED = "node,pool,gpus\n" + "".join(
+    f"{name},{group.partition},{group.gpus}\n" for group in NODES for name in group.names
+)
 POOLS = "pool,gpu_type,gpus,price_per_gpu_hour\na,A,16,2.5\nb,B,16,1\n"
 RATES = "model,gpu_type,gpus,work_per_s\nm,A,1,3\nm,A,2,5\nm,A,4,8\nm,B,1,2\nm,B,2,4\nm,B,4,7\n"
 CHILD = Path(__file__).parents[1] / "support" / "processes" / "slurm_controller.py"
@@ -96,10 +101,12 @@ class Storm:
     def __init__(self, folder: Path, slurm: SlurmCluster, jobs: int, seed: int) -> None:
         self.folder, self.slurm, self.luck = folder, slurm, random.Random(seed)
         self.queue, self.state, self.stamps = folder / "q.db", folder / "state", folder / "stamps"
+        self.mended = 0  # allocations that got something else than the plan said
         self.controllers: list[subprocess.Popen[bytes]] = []
         self.faults: dict[str, int] = {}
         self.steps = {f"j{i}": self.luck.randrange(5, 25) for i in range(jobs)}
-        small = cluster(**{"pools.csv": POOLS, "rates.csv": RATES, "tenants.csv": "tenant\nred\n"})
+        tables = {"pools.csv": POOLS, "rates.csv": RATES, "tenants.csv": "tenant\nred\n"}
+        small = cluster(**tables, **{"nodes.csv": LISTED})
         with Queue.create(str(self.queue), small) as queue:
             for name, steps in self.steps.items():
                 queue.submit(
@@ -108,6 +115,7 @@ class Storm:
                     tenant="red",
                     total_work=steps,
                     max_gpus=4,
+                    placement="packed",
                     sizes=self.luck.choice(([1], [1, 2], [1, 2, 4], [2, 4])),
                     command=["bash", "-c", SCRIPT],
                     environment={"STAMPS": str(self.stamps), "STEPS": str(steps)},
@@ -209,10 +217,17 @@ class Storm:
         cards = find_overlaps(spans, lambda span: [f"{span.node}:{i}" for i in span.indices])
         assert cards == []
         with Queue(str(self.queue)) as queue, queue.store.read() as connection:
-            columns = (allocations.c.job_id, allocations.c.generation, allocations.c.gpus)
-            ordered = {(j, g): n for j, g, n in connection.execute(sa.select(*columns))}
+            rows = connection.execute(sa.select(allocations)).all()
+        ordered = {(row.job_id, row.generation): row for row in rows}
         for span in spans:
-            assert len(span.indices) == span.gpus == ordered[span.job, span.generation]
+            row = ordered[span.job, span.generation]
+            [part] = parse_parts(row.nodes)
+            assert (span.node, len(span.indices), span.gpus) == (part.node, row.gpus, row.gpus)
+        differed = [
+            row for row in rows if "asked for" in row.detail or "Slurm says: R" in row.detail
+        ]
+        assert {row.phase for row in differed} <= {"lost"}
+        self.mended = len(differed)
         for job, steps in self.steps.items():
             said = [n for span in spans if span.job == job for n in span.steps]
             assert said == sorted(said) and said[-1] == steps
@@ -246,7 +261,10 @@ def weather(folder: Path, slurm: SlurmCluster, jobs: int, seed: int, limit_s: fl
     storm = Storm(folder, slurm, jobs, seed)
     storm.run(limit_s)
     storm.check()
-    print(f"{jobs} jobs, {len(read_spans(storm.stamps))} allocations, faults: {storm.faults}")
+    print(
+        f"{jobs} jobs, {len(read_spans(storm.stamps))} allocations, {storm.mended} differed from"
+        f" their plan and were mended, {sum(storm.faults.values())} faults: {storm.faults}"
+    )
     return storm
 
 

@@ -108,7 +108,7 @@ def watch_training(queue: Queue, slurm: SlurmCluster, folder: Path) -> None:
     def step_until(is_true: Callable[[], bool]) -> None:
         end = time.monotonic() + PATIENCE_S
         while not is_true():
-            assert time.monotonic() < end, [job.to_dict() for job in queue.jobs()]
+            assert time.monotonic() < end, str(queue.job("training").to_dict())
             controller.try_step()
             time.sleep(0.2)
 
@@ -124,7 +124,7 @@ def watch_training(queue: Queue, slurm: SlurmCluster, folder: Path) -> None:
             model="m",
             tenant="red",
             total_work=9e4,
-            weight=1000,
+            weight=20,
             command=["sleep", "900"],
             **sizes,
         )
