@@ -138,6 +138,7 @@ def watch_training(queue: Queue, slurm: SlurmCluster, folder: Path) -> None:
         total_work=STEPS,
         sizes=[1, 2, 3],
         max_gpus=3,
+        restart_s=1,
         command=[PYTHON, str(TRAINING), "--steps", str(STEPS), "--step-s", str(STEP_S)],
     )
     wait_for_size(3, 1)
