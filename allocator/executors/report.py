@@ -21,9 +21,14 @@ def progress(done: float, safe: float) -> None:
     `done` is the work done in all, and `safe` the part that the last checkpoint holds.
     """
     if name := os.environ.get("ALLOCATOR_PROGRESS"):
-        temporary = f"{name}.{os.getpid()}"
-        Path(temporary).write_text(f"{done!r} {safe!r}\n", encoding="ascii")
-        os.replace(temporary, name)
+        write(Path(name), done, safe)
+
+
+def write(path: Path, done: float, safe: float) -> None:
+    """Replace the report in a file. Raises OSError."""
+    temporary = path.with_name(f"{path.name}.{os.getpid()}")
+    temporary.write_text(f"{done!r} {safe!r}\n", encoding="ascii")
+    os.replace(temporary, path)
 
 
 def read(path: Path) -> tuple[float, float] | None:

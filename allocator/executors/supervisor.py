@@ -29,6 +29,7 @@ from allocator.executors.processes import (
     read_boot_id,
     read_process,
 )
+from allocator.executors.progress_reader import make_reader
 from allocator.io.tables.limited_reader import as_storable_text, read_end, read_json
 from allocator.loop.executor import NodePart
 
@@ -60,6 +61,8 @@ class Supervisor:
         self.status: int | None = None  # of the job's first process, as from waitpid
         self.stopping_since: float | None = None
         self.was_killed = False
+        logs = (folder / OUT, folder / ERR)
+        self._reader = make_reader(order["environment"], logs, folder / PROGRESS)
 
     def supervise(self) -> dict[str, Any]:
         """Run the command to its end, and return the content of exit.json.
@@ -97,6 +100,8 @@ class Supervisor:
     def _check_processes(self, pid: int) -> bool:
         """Check the processes and stop.json once; return False when all is over."""
         self._reap_children(pid)
+        if self._reader is not None:
+            self._reader.update()
         self._remember_base()
         now, grace_s = time.monotonic(), self.order["grace_s"]
         if self.status is None:
@@ -143,6 +148,9 @@ class Supervisor:
 
     def _judge_exit(self) -> dict[str, Any]:
         assert self.status is not None
+        if self._reader is not None:
+            self._reader.update(is_over=True)
+            self._remember_base()
         code = os.waitstatus_to_exitcode(self.status)
         how = f"exit code {code}" if code >= 0 else f"killed by {_signal_name(-code)}"
         done, total_work = read_safe_work(self.folder, self.order), self.order["remaining_work"]

@@ -30,6 +30,10 @@ from allocator.executors.kubernetes.executor import KubernetesExecutor
 from allocator.executors.kubernetes.manifest import SAY_PROGRESS, shape_of
 from allocator.loop.executor import ENDED, ColocatedAllocation, NodePart, NodeStatus, Order, Phase
 
+METRICS = {
+    "ALLOCATOR_PROGRESS_URL": "http://localhost:8000/metrics",
+    "ALLOCATOR_PROGRESS_METRIC": "steps",
+}
 POOL_A = {"allocator.example/pool": "a"}
 
 
@@ -303,6 +307,40 @@ def test_the_sidecar_says_the_progress_and_leaves_it_as_last_words(tmp_path: Pat
     assert last.read_text() == "9 8\n"
 
 
+def test_progress_from_the_log_of_a_pod(rig: KubernetesRig) -> None:
+    """What it says at its end is read, too; its sidecar is not asked."""
+    executor = rig.executor()
+    rig.server.log, rig.server.main_log = "9 9\n", "step 2 of 10\nstep 4 of 10\n"
+    variables = {"ALLOCATOR_PROGRESS_LOG": r"step (?P<step>\d+)"}
+    executor.start(replace(rig.order("j", 1, "endless"), environment=variables))
+    assert wait(rig, executor, "j", Phase.RUNNING, work=1.0).work_done == 4.0
+    rig.server.main_log += "step 5 of 10\n"
+    rig.server.finish(rig.server.all("Pod")[0], 7, message="")
+    assert wait(rig, executor, "j", *ENDED).work_done == 5.0
+
+
+def test_progress_from_the_metrics_of_a_pod(rig: KubernetesRig) -> None:
+    """They come through the API server; a pod that serves none has said nothing yet."""
+    executor = rig.executor()
+    executor.start(replace(rig.order("j", 1, "endless"), environment=METRICS))
+    assert wait(rig, executor, "j", Phase.RUNNING).work_done == 0.0
+    rig.server.metrics["8000/metrics"] = "steps 6\n"
+    assert wait(rig, executor, "j", Phase.RUNNING, work=1.0).work_done == 6.0
+
+
+def test_pods_are_asked_for_a_limited_time(
+    rig: KubernetesRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without time for questions a look says what it knows."""
+    monkeypatch.setattr(kubernetes_executor, "ASKING_S", 0.0)
+    executor = rig.executor()
+    executor.start(rig.order("j", 1, "endless"))
+    wait(rig, executor, "j", Phase.RUNNING)
+    rig.pass_time()
+    assert executor.observe()[0].work_done == 0.0
+    assert ("get", "", "pods/log") not in rig.server.requests
+
+
 def rights(name: str) -> set[tuple[str, str, str]]:
     """(verb, group, resource) that a manifest of the package allows."""
     text = (files("allocator.clusters.kubernetes") / "rbac" / f"{name}.yaml").read_text()
@@ -321,6 +359,9 @@ def test_the_rights_of_run_are_those_that_it_uses(rig: KubernetesRig) -> None:
     executor = rig.executor()
     executor.start(rig.order("j", 1, "endless"))
     wait(rig, executor, "j", Phase.RUNNING, work=3.0)
+    executor.start(replace(rig.order("k", 1, "endless"), environment=METRICS))
+    wait(rig, executor, "k", Phase.RUNNING)
+    executor.observe()
     executor.capacity()
     end(rig, executor, "j", 1)
     executor.observe()

@@ -115,6 +115,8 @@ class FakeServer:
         self.page: int | None = None
         self.is_silent = False
         self.log = "3 3\n"  # of every sidecar
+        self.main_log = ""  # of every other container
+        self.metrics: dict[str, str] = {}  # of every pod, by port and path
         self.version = 0
         self.breaches: list[str] = []
         for one in objects:
@@ -192,7 +194,14 @@ class FakeServer:
         self._record(request, place, "get" if place.name else "list")
         if place.subresource == "log":
             self._find(Place(place.kind, place.namespace, place.name, ""))
-            return {"text": self.log}
+            return {"text": self.log if query["container"] == "progress" else self.main_log}
+        if place.subresource == "proxy":
+            name, _, port = place.name.partition(":")
+            self._find(Place(place.kind, place.namespace, name, ""))
+            rest = urlsplit(request.path).path.partition("/proxy")[2]
+            if port + rest not in self.metrics:
+                raise Refused(503, "no endpoints available")
+            return {"text": self.metrics[port + rest]}
         if place.name:
             return copy.deepcopy(self._find(place))
         wanted = dict(p.split("=") for p in query.get("labelSelector", "").split(",") if p)

@@ -113,6 +113,19 @@ def test_submit_says_the_name_and_takes_a_command(capsys: Output, name: str) -> 
     ) and "submitted before" in err
 
 
+def test_submit_takes_a_source_of_progress(capsys: Output, name: str) -> None:
+    """The options become variables of the job; what makes no sense is refused."""
+    pattern = r"step (?P<step>\d+)"
+    assert submit(capsys, name, "--job-id", "j", "--progress-log", pattern)[0] == 0
+    url = ("--progress-url", "http://localhost:8000/", "--progress-metric", "steps")
+    assert submit(capsys, name, "--job-id", "k", *url)[0] == 0
+    with Queue(name) as queue:
+        assert queue.job("j").environment == {"ALLOCATOR_PROGRESS_LOG": pattern}
+        assert queue.job("k").environment["ALLOCATOR_PROGRESS_METRIC"] == "steps"
+    code, _, err = submit(capsys, name, "--job-id", "l", "--progress-log", "step")
+    assert (code, "has no group" in err) == (2, True)
+
+
 def test_submit_says_whether_the_deadline_can_be_promised(
     capsys: Output, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

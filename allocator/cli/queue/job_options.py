@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from allocator.io.progress_sources import LOG, METRIC, URL
+
 JOB_OPTIONS = (  # column of jobs.csv, metavar, help
     ("job_id", "NAME", "unique name (default: made of the model and a number; then give a --key)"),
     ("model", "NAME", "key into rates.csv"),
@@ -33,3 +35,13 @@ JOB_OPTIONS = (  # column of jobs.csv, metavar, help
 )
 CHANGEABLE = ("weight", "min_gpus", "max_gpus", "requested_gpus", "sizes", "deadline_s")
 """Those that `allocator queue change` changes; the library has the same list."""
+PROGRESS_OPTIONS = (  # option, variable of the job, metavar, help
+    (
+        "progress_log",
+        LOG,
+        "REGEX",
+        "finds its progress in what it logs: (?P<work>...) or (?P<step>",
+    ),
+    ("progress_url", URL, "URL", "its metrics as text of Prometheus"),
+    ("progress_metric", METRIC, "NAME", "metric there that counts its work"),
+)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from allocator.cli.parsing import Parser, add_format, number, parse_integer
-from allocator.cli.queue.job_options import CHANGEABLE, JOB_OPTIONS
+from allocator.cli.queue.job_options import CHANGEABLE, JOB_OPTIONS, PROGRESS_OPTIONS
 
 EXAMPLES = """
 allocator queue init cluster.db --from data/snapshots/demo      a queue with the pools, rates and \
@@ -153,6 +153,8 @@ def _submit(verbs: Any) -> None:
         help="environment of the command; may be given several times",
     )
     parser.add_argument("--workdir", metavar="DIR", help="where the command runs")
+    for option, _, metavar, words in PROGRESS_OPTIONS:
+        parser.add_argument(f"--{option.replace('_', '-')}", metavar=metavar, help=words)
 
 
 def _list(verbs: Any) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from allocator.cli.queue.job_options import JOB_OPTIONS
+from allocator.cli.queue.job_options import JOB_OPTIONS, PROGRESS_OPTIONS
 from allocator.cli.tables import Table, percent, show as show_tables, text
 from allocator.controller.reporting.expected import TOLD, add_expected, read_expected
 from allocator.domain.plan import EXPECTED_FIELDS
@@ -70,6 +70,9 @@ def init(args: argparse.Namespace) -> int:
 def submit(args: argparse.Namespace) -> int:
     values = {name: getattr(args, name) for name, *_ in JOB_OPTIONS}
     environment = dict(_pairs(args.env, "--env", "NAME=VALUE"))
+    for option, variable, *_ in PROGRESS_OPTIONS:
+        if getattr(args, option) is not None:
+            environment[variable] = getattr(args, option)
     job = build_submission(
         {
             **values,

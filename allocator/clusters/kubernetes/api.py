@@ -12,6 +12,7 @@ from allocator.clusters.kubernetes.objects import Object
 from allocator.errors import AllocatorError
 
 PAGE = 500  # objects of one answer
+PATIENCE_S = 30.0  # for one answer
 MANAGER = "allocator"  # field manager of all that the allocator writes
 APPLY = "application/apply-patch+yaml"
 MERGE = "application/merge-patch+json"
@@ -53,6 +54,8 @@ class Request:
         Of the body.
     is_text : bool
         The answer is text, {"text": ...}.
+    patience_s : float
+        Seconds for the answer.
     """
 
     method: str
@@ -60,6 +63,7 @@ class Request:
     body: Object | None = None
     content_type: str = JSON
     is_text: bool = False
+    patience_s: float = PATIENCE_S
 
 
 class Api(Protocol):

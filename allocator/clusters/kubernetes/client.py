@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 from allocator.clusters.adapter import ClusterUnreachable
 from allocator.clusters.kubernetes.api import Refused, Request
 from allocator.errors import UsageError
 
-PATIENCE_S = 30.0  # for one answer
+MOST_TEXT = 1 << 20  # bytes of an answer that is text
 
 
 class ClientApi:
@@ -67,14 +68,30 @@ class ClientApi:
                 self._configuration.host + request.path,
                 body=None if request.body is None else json.dumps(request.body),
                 headers=headers,
-                timeout=urllib3.Timeout(total=PATIENCE_S),
+                timeout=urllib3.Timeout(total=request.patience_s),
                 retries=False,
+                preload_content=not request.is_text,
             )
+            data = _read_text(answer, request.patience_s) if request.is_text else answer.data
         except (urllib3.exceptions.HTTPError, OSError) as error:
             raise ClusterUnreachable(
                 f"{self._configuration.host} does not answer: {error}"
             ) from error
-        return read_answer(answer.status, answer.data, request)
+        return read_answer(answer.status, data, request)
+
+
+def _read_text(answer: Any, patience_s: float) -> bytes:
+    """Return the beginning of a text, of which a pod decides how much and how fast it comes."""
+    until = time.monotonic() + patience_s
+    text = b""
+    while len(text) < MOST_TEXT and time.monotonic() < until:
+        part = answer.read1(1 << 16)
+        if not part:
+            answer.release_conn()
+            return text
+        text += part
+    answer.close()
+    return text
 
 
 def read_answer(status: int, data: bytes, request: Request) -> dict[str, Any]:

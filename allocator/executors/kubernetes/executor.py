@@ -20,6 +20,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from allocator.clusters.adapter import ClusterUnreachable
 from allocator.clusters.kubernetes.api import (
@@ -43,6 +44,7 @@ from allocator.executors.disk import write_json
 from allocator.executors.errors import NotNow
 from allocator.executors.kubernetes.judging import Verdict, difference, judge, read_progress
 from allocator.executors.kubernetes.manifest import (
+    CONTAINER,
     FINALIZER,
     SIDECAR,
     STATE,
@@ -51,6 +53,7 @@ from allocator.executors.kubernetes.manifest import (
 )
 from allocator.executors.kubernetes.settings import Settings, read_settings
 from allocator.executors.ledger import ORDER, STOP, Ledger, OpenAllocation, summarise_ending
+from allocator.io.progress_sources import LogPattern, Metric, find_metric, read_source
 from allocator.io.tables.limited_reader import as_storable_text, read_json
 from allocator.loop.executor import (
     ENDED,
@@ -67,6 +70,8 @@ SEEN, REFUSED, END = "seen.json", "refused.json", "end.json"
 FOR_GOOD = (400, 422)  # the same request would be refused again
 NAMES_S = 30.0  # for so long nodes are not read again to start jobs
 REPORT_S = 30.0  # for so long the progress of a job is not asked for again
+ANSWER_S = 2.0  # for what one pod tells
+ASKING_S = 5.0  # for what all pods tell in one look; the others are asked at the next one
 ROUND_S = 2.0  # for so long what nodes have is the present within a round
 FRESH_S = 10.0  # the same between two rounds
 
@@ -104,6 +109,8 @@ class KubernetesExecutor:
         self._usable: list[NodeStatus] = []
         self._looked_s = -FRESH_S
         self._reported: dict[str, tuple[float, float]] = {}
+        self._sources: dict[str, LogPattern | Metric | None] = {}
+        self._asking_until = 0.0
 
     def identity(self) -> Identity:
         """Return the identity of the folder. Raises WrongState."""
@@ -158,6 +165,7 @@ class KubernetesExecutor:
             pods: dict[str, list[Object]] = {}
             for one in self._reader.list_kind("Pod", **query):
                 pods.setdefault(_job_of(one), []).append(one)
+            self._asking_until = time.monotonic() + ASKING_S
             allocations = list(self.ledger.known())
             mine = {self._name(one) for one in allocations}
             seen = [
@@ -178,6 +186,7 @@ class KubernetesExecutor:
         with self.ledger.hold_lock():
             place = self.ledger.place(job_id, generation)
             self._reported.pop(place.name, None)
+            self._sources.pop(place.name, None)
             order = read_json(place / ORDER)
             end = self._recorded_end(place, job_id, generation)
             if order is not None and end is None:
@@ -279,8 +288,9 @@ class KubernetesExecutor:
                 self._try(lambda: self._delete(name_of(job), uid_of(job)))
             return end
         verdict = self._judge_allocation(one, job, pods)
-        if verdict.phase is Phase.RUNNING and pods:
-            verdict = replace(verdict, work=max(verdict.work, self._read_work(one, pods)))
+        if pods:
+            told = self._read_work(one, pods, is_over=verdict.phase in ENDED)
+            verdict = replace(verdict, work=max(verdict.work, told))
         remaining, base = float(one.order["remaining_work"]), one.order.get("base")
         work = max(0.0, verdict.work - base) if base is not None else 0.0
         if verdict.phase is Phase.FINISHED:
@@ -331,26 +341,42 @@ class KubernetesExecutor:
             return verdict
         return judge(order, is_stopping, job, pods, base)
 
-    def _read_work(self, one: OpenAllocation, pods: Sequence[Object]) -> float:
+    def _read_work(self, one: OpenAllocation, pods: Sequence[Object], *, is_over: bool) -> float:
         """Return the safe work that an allocation reports; what was read just now still counts."""
         read_at, work = self._reported.get(one.folder.name, (-REPORT_S, 0.0))
-        if work == 0.0 or time.monotonic() > read_at + REPORT_S:
-            work = max(work, self._read_log(pods))
+        is_due = is_over or work == 0.0 or time.monotonic() > read_at + REPORT_S
+        if is_due and time.monotonic() < self._asking_until:
+            work = max(work, self._ask_for_work(one, pods, is_over))
             self._reported[one.folder.name] = (time.monotonic(), work)
         return work
 
-    def _read_log(self, pods: Sequence[Object]) -> float:
-        """Return the safe work that the first running pod reports, 0 if it reports none."""
-        running = [one for one in pods if field(one, "status", "phase") == "Running"]
-        if not running:
+    def _ask_for_work(self, one: OpenAllocation, pods: Sequence[Object], is_over: bool) -> float:
+        """Return the safe work that the first pod tells, 0 if it tells none."""
+        names = [name_of(pod) for pod in pods if is_over or _is_running(pod)]
+        source = self._find_source(one)
+        if not names or (is_over and not isinstance(source, LogPattern)):
             return 0.0
-        first = min(name_of(one) for one in running)
-        place = path_of(RESOURCES["Pod"], self.settings.namespace, first)
-        path = f"{place}/log?container={SIDECAR}&tailLines=1&limitBytes=200"
+        place = path_of(RESOURCES["Pod"], self.settings.namespace, min(names))
+        request = Request("GET", place + _ask_pod(source), is_text=True, patience_s=ANSWER_S)
         try:
-            return read_progress(self._reader.api.send(Request("GET", path, is_text=True))["text"])
+            text = self._reader.api.send(request)["text"]
         except (Refused, ClusterUnreachable):
             return 0.0
+        if isinstance(source, LogPattern):
+            return (source.find(text.encode()) or (0.0, 0.0))[1]
+        if isinstance(source, Metric):
+            return find_metric(text.encode(), source.name) or 0.0
+        return read_progress(text)
+
+    def _find_source(self, one: OpenAllocation) -> LogPattern | Metric | None:
+        """Return where the progress of an allocation comes from; None: from its sidecar."""
+        if one.folder.name not in self._sources:
+            try:
+                source = read_source(one.order["environment"])
+            except UsageError:
+                source = None  # such a job could not be submitted
+            self._sources[one.folder.name] = source
+        return self._sources[one.folder.name]
 
     def _recorded_end(self, place: Path, job_id: str, generation: int) -> Observation | None:
         found = read_json(place / END)
@@ -415,6 +441,22 @@ def _safe_work(before: Mapping[str, Any], order: Order) -> float | None:
         return 0.0
     is_same_job = int(before.get("generation", -1)) >= order.first_generation
     return before.get("safe") if is_same_job else None
+
+
+def _is_running(pod: Object) -> bool:
+    return field(pod, "status", "phase") == "Running"
+
+
+def _ask_pod(source: LogPattern | Metric | None) -> str:
+    """Return the end of the path on which a pod tells its progress."""
+    if source is None:
+        return f"/log?container={SIDECAR}&tailLines=1&limitBytes=200"
+    if isinstance(source, LogPattern):
+        return f"/log?container={CONTAINER}&tailLines=200&limitBytes=65536"
+    parts = urlsplit(source.url)
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    query = f"?{parts.query}" if parts.query else ""
+    return f":{port}/proxy{parts.path or '/'}{query}"
 
 
 def _job_of(pod: Object) -> str:

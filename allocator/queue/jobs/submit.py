@@ -25,6 +25,7 @@ from allocator.domain.schema.columns import JOBS, ColumnKind
 from allocator.domain.schema.texts import text_of
 from allocator.domain.snapshot import Snapshot, Table, values_as_cells
 from allocator.errors import Fault, InvalidInput, UsageError
+from allocator.io.progress_sources import read_source
 from allocator.queue import cluster_tables
 from allocator.queue.database.bulk import PART
 from allocator.queue.database.schema import OWNED, jobs
@@ -119,6 +120,7 @@ def build_submission(values: Mapping[str, Any], line: int | None = None) -> Subm
         raise UsageError("workdir has bytes that are no UTF-8")
     if any(not name or "=" in name for name in environment):
         raise UsageError('a name in environment is empty or has a "="')
+    read_source(environment)  # raises what is wrong with a source of progress
     cells = {
         name: value.item() if hasattr(value, "item") else value
         for name in SET

@@ -1,0 +1,77 @@
+"""Keep the progress file of a job that does not write it itself, in its supervisor."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from allocator.errors import UsageError
+from allocator.executors import report
+from allocator.io.progress_sources import (
+    LOG,
+    URL,
+    LogFile,
+    LogPattern,
+    Metric,
+    fetch_metric,
+    read_source,
+)
+
+LOOK_S = 1.0  # seconds between two looks at the logs
+FETCH_EVERY_S = 10.0  # seconds between two answers with metrics
+
+
+class ProgressReader:
+    """The progress of one allocation, from its logs or its metrics.
+
+    `logs` are the files that its job writes, and `progress` the file in which its progress belongs.
+    """
+
+    def __init__(self, source: LogPattern | Metric, logs: tuple[Path, ...], progress: Path) -> None:
+        self._source, self._progress = source, progress
+        self._logs = tuple(LogFile(path) for path in logs)
+        self._looked_s = -LOOK_S
+        self._written: tuple[float, float] | None = None
+        self._metric: float | None = None
+        if isinstance(source, Metric):
+            threading.Thread(target=self._fetch_for_ever, args=(source,), daemon=True).start()
+
+    def update(self, *, is_over: bool = False) -> None:
+        """Write the progress if it is another one; look at most once a second until all is over."""
+        if not is_over and time.monotonic() < self._looked_s + LOOK_S:
+            return
+        self._looked_s = time.monotonic()
+        if isinstance(self._source, LogPattern):
+            found = [self._source.find(one.read_lines(is_over=is_over)) for one in self._logs]
+            seen = max((one for one in found if one is not None), default=None)
+        else:
+            seen = None if self._metric is None else (self._metric, self._metric)
+        if seen is not None and seen != self._written:
+            try:
+                report.write(self._progress, *seen)
+            except OSError:  # a full disk: the next look tries again
+                return
+            self._written = seen
+
+    def _fetch_for_ever(self, metric: Metric) -> None:
+        """Ask in a thread, so that a slow answer holds nothing up."""
+        while True:
+            value = fetch_metric(metric)
+            if value is not None:
+                self._metric = value
+            time.sleep(FETCH_EVERY_S)
+
+
+def make_reader(
+    environment: Mapping[str, str], logs: tuple[Path, ...], progress: Path
+) -> ProgressReader | None:
+    """Return the reader of a job with this environment, None if it reports its progress itself."""
+    if LOG not in environment and URL not in environment:
+        return None
+    try:
+        source = read_source(environment)
+    except UsageError:
+        return None  # such a job could not be submitted
+    return None if source is None else ProgressReader(source, logs, progress)

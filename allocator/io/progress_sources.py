@@ -1,0 +1,231 @@
+"""Progress of jobs that do not report it themselves: from what they log, or from their metrics.
+
+Variables of the job say which:
+
+    ALLOCATOR_PROGRESS_LOG      a regular expression with a group "work" or "step", searched for
+                                in each line of its output; a group "safe" is the part of the work
+                                that a checkpoint holds
+    ALLOCATOR_PROGRESS_URL      address of its metrics as text of Prometheus
+    ALLOCATOR_PROGRESS_METRIC   name of the metric that counts its work
+
+Nobody trusts what is read here: lines, chunks, answers and the time of a search are limited.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from allocator.errors import UsageError
+from allocator.io.tables.limited_reader import open_regular
+
+LOG, URL, METRIC = (f"ALLOCATOR_PROGRESS_{name}" for name in ("LOG", "URL", "METRIC"))
+LONGEST_PATTERN = 500  # characters
+LONGEST_LINE = 2000  # bytes of a line that are searched
+MOST_LINES = 500  # that are searched at once, the newest first
+CHUNK = 1 << 18  # most bytes of a log that are read at once
+MOST_ANSWER = 1 << 20  # bytes of metrics
+SEARCH_S = 0.2  # for the lines of one chunk
+TRIES = 3  # searches that may take too long before the pattern is given up
+FETCH_S = 5.0  # for one answer with metrics
+
+Progress = tuple[float, float]
+"""(work done in all, the part of it that a checkpoint holds)."""
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A metric that counts the work of a job.
+
+    Parameters
+    ----------
+    url, name : str
+        Address of the metrics, and the name of the metric there.
+    """
+
+    url: str
+    name: str
+
+
+def read_source(variables: Mapping[str, str]) -> LogPattern | Metric | None:
+    """Return where the progress of a job with these variables comes from; None: it reports it.
+
+    Raises
+    ------
+    UsageError
+        If the variables make no sense.
+
+    Examples
+    --------
+    >>> read_source({"ALLOCATOR_PROGRESS_LOG": r"step (?P<step>\\d+)"}).find(b"step 7\\n")
+    (7.0, 7.0)
+    >>> read_source({}) is None
+    True
+    """
+    if LOG in variables and (URL in variables or METRIC in variables):
+        raise UsageError(f"{LOG} and {URL} are two sources of progress; a job has one")
+    if LOG in variables:
+        return LogPattern(variables[LOG])
+    if URL not in variables and METRIC not in variables:
+        return None
+    url, name = variables.get(URL, ""), variables.get(METRIC, "")
+    try:
+        parts = urlsplit(url)
+        is_usable = parts.scheme in ("http", "https") and bool(parts.hostname)
+        _ = parts.port
+    except ValueError:
+        is_usable = False
+    if not is_usable:
+        raise UsageError(f'{URL} is "{url}", which is no address such as http://localhost:8000/')
+    if not name or not name.replace("_", "a").replace(":", "a").isalnum():
+        raise UsageError(f'{METRIC} is "{name}", which is no name of a metric')
+    return Metric(url, name)
+
+
+class LogPattern:
+    """A regular expression that finds the progress in lines of a log.
+
+    Parameters
+    ----------
+    pattern : str
+        The expression, with a group named "work" or "step", and perhaps one named "safe".
+
+    Raises
+    ------
+    UsageError
+        If it is no such expression.
+    """
+
+    def __init__(self, pattern: str) -> None:
+        import regex  # few jobs need it, and it can limit the time of a search
+
+        if len(pattern) > LONGEST_PATTERN:
+            raise UsageError(f"{LOG} is longer than {LONGEST_PATTERN} characters")
+        try:
+            self._regex: Any = regex.compile(pattern)
+        except (regex.error, RecursionError, OverflowError) as error:
+            raise UsageError(f'{LOG} is "{pattern}": {error}') from error
+        if not {"work", "step"} & set(self._regex.groupindex):
+            raise UsageError(f'{LOG} is "{pattern}", which has no group (?P<work>...) or (?P<step>')
+        self._tries = TRIES
+
+    @property
+    def is_given_up(self) -> bool:
+        """Return whether its searches took too long too often."""
+        return self._tries <= 0
+
+    def find(self, text: bytes) -> Progress | None:
+        """Return the progress in the last line that has one, None if there is none."""
+        until = time.monotonic() + SEARCH_S
+        for line in reversed(text.replace(b"\r", b"\n").split(b"\n")[-MOST_LINES:]):
+            if self.is_given_up:
+                return None
+            left = until - time.monotonic()
+            try:
+                if left <= 0:
+                    raise TimeoutError
+                words = line[:LONGEST_LINE].decode("utf-8", "replace")
+                found = self._regex.search(words, timeout=left)
+            except TimeoutError:
+                self._tries -= 1
+                return None
+            if found is not None and (progress := _read_groups(found.groupdict())):
+                return progress
+        return None
+
+
+def _read_groups(groups: Mapping[str, str | None]) -> Progress | None:
+    done = _number(groups.get("work") or groups.get("step"))
+    if done is None:
+        return None
+    safe = done if "safe" not in groups else _number(groups["safe"])
+    return done, min(done, safe or 0.0)
+
+
+def _number(text: str | None) -> float | None:
+    """Return a number of at least 0, None for all else."""
+    try:
+        value = float((text or "").replace(",", ""))
+    except ValueError:
+        return None
+    return value if math.isfinite(value) and value >= 0 else None
+
+
+@dataclass
+class LogFile:
+    """A log that grows, of which each byte is read once.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    """
+
+    path: Path
+    _offset: int = field(default=0, init=False)
+    _rest: bytes = field(default=b"", init=False)
+
+    def read_lines(self, *, is_over: bool = False) -> bytes:
+        """Return the lines that are new; of much at once only the end.
+
+        A line without its end waits for it, unless nothing more will come (`is_over`).
+        """
+        try:
+            with open_regular(self.path) as file:
+                size = os.fstat(file.fileno()).st_size
+                if size < self._offset:
+                    self._offset, self._rest = 0, b""
+                start = max(self._offset, size - CHUNK)
+                if start > self._offset:
+                    self._rest = b""
+                file.seek(start)
+                data = file.read(CHUNK)
+        except OSError:
+            return b""
+        self._offset = start + len(data)
+        lines, end, rest = (self._rest + data).replace(b"\r", b"\n").rpartition(b"\n")
+        self._rest = rest[:LONGEST_LINE]
+        return lines + end + rest if is_over else lines + end
+
+
+def find_metric(text: bytes, name: str) -> float | None:
+    """Return the largest value of a metric in text of Prometheus, None if it has none.
+
+    Examples
+    --------
+    >>> find_metric(b'# TYPE steps counter\\nsteps{rank="0"} 12\\nsteps{rank="1"} 11\\n', "steps")
+    12.0
+    """
+    values = []
+    for line in text[:MOST_ANSWER].decode("utf-8", "replace").splitlines():
+        if line.startswith(name) and line[len(name) : len(name) + 1] in ("{", " ", "\t"):
+            words = line[len(name) :].rpartition("}")[2].split()
+            value = _number(words[0]) if words else None
+            values += [] if value is None else [value]
+    return max(values, default=None)
+
+
+def fetch_metric(metric: Metric) -> float | None:
+    """Return the value of a metric, None if it is not there within the limits of time and size."""
+    from http.client import HTTPException
+    from urllib.request import ProxyHandler, build_opener
+
+    until = time.monotonic() + FETCH_S
+    content = b""
+    try:
+        with build_opener(ProxyHandler({})).open(metric.url, timeout=FETCH_S) as answer:
+            while len(content) < MOST_ANSWER and time.monotonic() < until:
+                # one read of the socket: a server that says little at a time takes no longer
+                part = answer.read1(1 << 16)
+                if not part:
+                    return find_metric(content, metric.name)
+                content += part
+    except (OSError, ValueError, HTTPException):
+        return None
+    return None
