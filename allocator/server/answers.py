@@ -9,7 +9,7 @@ from starlette.exceptions import HTTPException
 
 from allocator.errors import AllocatorError
 from allocator.server.errors import to_refusal
-from allocator.server.pages import render_refusal
+from allocator.server.pages.logins import render_refusal
 
 API = "/api/"
 

@@ -32,7 +32,8 @@ FLOORS = (  # imports point to lower entries only; entries of one floor do not k
     {"allocator.simulator", "allocator.executors"},
     {"allocator.controller", "allocator.api"},
     {"allocator"},  # the public names, allocator/__init__.py
-    {"allocator.bench", "allocator.report", "allocator.server"},
+    {"allocator.bench", "allocator.report"},
+    {"allocator.server"},
     {"allocator.cli"},
     {"allocator.__main__"},
 )

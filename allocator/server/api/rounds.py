@@ -50,7 +50,7 @@ async def list_rounds(
     """List the rounds of the journal, the newest first."""
 
     def read(connection: Connection) -> RoundsAnswer:
-        rows = list_rounds_before(connection, before, limit)
+        rows = list_rounds_before(connection, before, limit, tenant=caller.only_tenant)
         last = rows[-1].entry.number if rows else 1
         return RoundsAnswer(
             rounds=[Round(**row.to_dict()) for row in rows], next=last if last > 1 else None

@@ -323,6 +323,8 @@ def describe_job(job: Job, held: Held | None, plan: RoundPlan | None, now_s: flo
             else f"{job.job_id} waits for the next round: it came after the last one."
         )
     content = plan.document.content
+    if entry["shared_with"]:
+        entry = {**entry, "shared_with": "another job"}  # which may be one of another tenant
     if held is not None and entry["pool"] == held.pool and entry["gpus"] == held.gpus:
         entry = {**entry, "action": "keep"}
     elif held is None and entry["pool"]:

@@ -140,12 +140,12 @@ def read_overview(connection: Connection, now_s: float, *, tenant: str | None = 
         {name: report for name, report in longrun.items() if tenant in (None, name)},
         read_rows(connection, now_s, stuck[:SHOWN], plan),
         len(stuck),
-        read_health(connection, now_s),
+        read_health(connection, now_s, tenant=tenant),
     )
 
 
-def read_health(connection: Connection, now_s: float) -> Health:
-    """Return how the controller of the queue does."""
+def read_health(connection: Connection, now_s: float, *, tenant: str | None = None) -> Health:
+    """Return how the controller does; with a tenant, without details, which name jobs of others."""
     latest = round_journal.history(connection, limit=LOOKED_AT)
     last = latest[-1] if latest else None
     controller = describe_controller(lease.read_current(connection), now_s)
@@ -160,5 +160,6 @@ def read_health(connection: Connection, now_s: float) -> Health:
     elif is_late:
         problems.append("The last round began more than two intervals ago.")
     if last is not None and last.outcome == "failed":
-        problems.append(f"The last round has no plan: {last.detail}")
+        why = f": {last.detail}" if tenant is None else "."
+        problems.append(f"The last round has no plan{why}")
     return Health(controller, last, failed, len(latest), is_late, tuple(problems))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import bisect
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import sqlalchemy as sa
@@ -126,17 +126,22 @@ def list_rounds(connection: Connection, *, page: int = 1, size: int = 50) -> Rou
 
 
 def list_rounds_before(
-    connection: Connection, before: int | None, size: int
+    connection: Connection, before: int | None, size: int, *, tenant: str | None = None
 ) -> tuple[RoundRow, ...]:
     """Return rounds below a number (None: the newest), the newest first."""
     last = round_journal.count_rounds(connection)
     newest = last if before is None else min(last, before - 1)
     entries = round_journal.read_light(connection, newest - size + 1, newest)
-    return tuple(_count_changes(connection, entries))[::-1]
+    return tuple(_count_changes(connection, entries, tenant))[::-1]
 
 
-def _count_changes(connection: Connection, entries: Sequence[JournalRound]) -> list[RoundRow]:
-    """Return rows of rounds in order; an order belongs to the latest round before it."""
+def _count_changes(
+    connection: Connection, entries: Sequence[JournalRound], tenant: str | None = None
+) -> list[RoundRow]:
+    """Return rows of rounds in order; an order belongs to the latest round before it.
+
+    With a tenant they have no detail, which names jobs of others.
+    """
     if not entries:
         return []
     end_s = connection.execute(
@@ -150,7 +155,8 @@ def _count_changes(connection: Connection, entries: Sequence[JournalRound]) -> l
         for ordered_s in orders:
             if ordered_s is not None and at[0] <= ordered_s < last_s:
                 changed[bisect.bisect_right(at, ordered_s) - 1].add(job_id)
-    return [RoundRow(entry, len(names)) for entry, names in zip(entries, changed, strict=True)]
+    shown = entries if tenant is None else [replace(entry, detail="") for entry in entries]
+    return [RoundRow(entry, len(names)) for entry, names in zip(shown, changed, strict=True)]
 
 
 def read_round(connection: Connection, number: int, *, tenant: str | None = None) -> RoundView:
@@ -167,7 +173,7 @@ def read_round(connection: Connection, number: int, *, tenant: str | None = None
     mine = [job for job in jobs if tenant in (None, job["tenant"])]
     actions = Counter(job["action"] for job in mine)
     changed = tuple(job for job in mine if job["action"] not in ("keep", "wait"))
-    return RoundView(_count_changes(connection, found)[0], plan, actions, changed, last)
+    return RoundView(_count_changes(connection, found, tenant)[0], plan, actions, changed, last)
 
 
 def compare_rounds(

@@ -65,7 +65,6 @@ def make_queue(folder: Path, source: Snapshot | None = None) -> tuple[Path, dict
     Pool "b" has a node "n1".
     """
     path = folder / "queue.db"
-    made = {}
     with Queue.create(path, source if source is not None else cluster()) as queue:
         for tenant in ("vision", "speech"):
             queue.submit(
@@ -78,10 +77,16 @@ def make_queue(folder: Path, source: Snapshot | None = None) -> tuple[Path, dict
                 environment={"SECRET": "hidden value"},
             )
         queue.add_nodes("n1", pool="b", gpus=4)
-        with queue.store.write() as connection:
-            for name, (role, tenant) in ROLES.items():
-                made[name] = tokens.add(connection, queue.clock(), name, role, tenant)[1]
-    return path, made
+        return path, add_tokens(queue)
+
+
+def add_tokens(queue: Queue) -> dict[str, str]:
+    """Add a token of each role to a queue, and return them by name."""
+    with queue.store.write() as connection:
+        return {
+            name: tokens.add(connection, queue.clock(), name, role, tenant)[1]
+            for name, (role, tenant) in ROLES.items()
+        }
 
 
 def decide_rounds(path: Path, count: int = 2) -> None:

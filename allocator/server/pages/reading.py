@@ -1,0 +1,315 @@
+"""Pages that only read: overview, jobs, one job, nodes, tenants, rounds."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import Response
+from pydantic import Field
+from sqlalchemy import Connection
+
+from allocator.errors import AllocatorError, UsageError
+from allocator.queue.cluster_tables import config
+from allocator.queue.jobs.verbs import Job
+from allocator.queue.tenants import read_tenants
+from allocator.server.access import Reader, Served
+from allocator.server.api import jobs
+from allocator.server.api.models import ExplanationAnswer
+from allocator.server.errors import Refusal, to_refusal
+from allocator.server.pages import charts
+from allocator.server.pages.gpu_map import draw_pool
+from allocator.server.pages.rendering import render_page
+from allocator.server.pages.timeline import draw_timeline
+from allocator.server.views.cluster import read_pools
+from allocator.server.views.job import JobView, read_job
+from allocator.server.views.jobs import DEFAULT, GROUPS, JobFilter, list_jobs
+from allocator.server.views.overview import read_overview
+from allocator.server.views.plans import read_last_plan
+from allocator.server.views.rounds import compare_rounds, list_rounds, read_round
+from allocator.server.views.tenants import DAYS, format_showback, read_tenants_view
+from allocator.server.views.use import read_use
+
+router = APIRouter()
+MOST = 200  # rows of tables without pages
+MOST_DAYS = 366
+DRAWN = 40  # rounds of a chart
+SIZE = 50  # jobs of a page
+REASONS = {
+    "held": "on hold, or after another job",
+    "no_matching_gpu_type": "no matching GPU type",
+    "exceeds_cluster": "larger than the cluster",
+    "exceeds_quota": "larger than its quota",
+    "protected": "GPUs held by protected jobs",
+    "budget": "budget",
+    "quota": "quota",
+    "capacity": "too few GPUs free",
+    "fragmented": "free GPUs on too many nodes",
+    "outranked": "outranked by jobs of more value",
+    "not_evaluated": "not evaluated by the policy",
+}
+DONE = {
+    "hold": "The job is on hold, or will be when it has stopped.",
+    "release": "The job is released.",
+    "cancel": "The job is cancelled, or will be when it has stopped.",
+    "retry": "The job is tried again.",
+    "change": "The job is changed; the next round counts with it.",
+    "submit": "The job is submitted.",
+    "drain": "The node is drained: the next round moves its jobs.",
+    "up": "The node is used again.",
+}
+VERBS = {
+    "queued": ("hold", "cancel", "retry"),
+    "paused": ("hold", "cancel", "retry"),
+    "running": ("hold", "cancel"),
+    "held": ("release", "cancel"),
+    "failed": ("retry", "cancel"),
+    "cancelled": ("retry",),
+    "done": (),
+}
+WORDS = {"hold": "Hold", "release": "Release", "cancel": "Cancel", "retry": "Retry"}
+Page = Annotated[int, Field(ge=1, le=1_000_000_000)]
+Text = Annotated[str, Query(max_length=300)]
+
+
+@router.get("/")
+async def show_overview(request: Request, caller: Reader, served: Served) -> Response:
+    """Show what runs, waits and is stuck, the money and the GPUs."""
+    now_s = served.queue.clock()
+
+    def read(connection: Connection) -> Response:
+        view = read_overview(connection, now_s, tenant=caller.only_tenant)
+        use = read_use(connection, now_s)
+        tenants = view.tenants
+        return render_page(
+            request,
+            caller,
+            "overview.html",
+            view=view,
+            words=REASONS,
+            pools=[(pool, draw_pool(pool)) for pool in view.pools],
+            spending=charts.draw_spending(tenants.days, tenants.daily, view.budget_per_hour),
+            spending_keys=charts.list_keys(sorted({cost.tenant for cost in tenants.daily})),
+            use=charts.draw_use(use),
+            use_keys=charts.list_keys(list(use.by_pool)),
+        )
+
+    return await served.queue.look(read)
+
+
+@router.get("/jobs")
+async def show_jobs(
+    request: Request,
+    caller: Reader,
+    served: Served,
+    text: Text = "",
+    state: Text = "active",
+    tenant: Text = "",
+    reason: Text = "",
+    order: Text = "",
+    page: Page = 1,
+) -> Response:
+    """Show the jobs that match, page by page."""
+    wanted = JobFilter(text, tenant, "", state or "active", reason, order == "newest")
+    now_s = served.queue.clock()
+
+    def read(connection: Connection) -> Response:
+        found = list_jobs(
+            connection, now_s, wanted, page=page, size=SIZE, tenant=caller.only_tenant
+        )
+        plan = read_last_plan(connection)
+        reasons = [*([] if plan is None else plan.document.reasons), *filter(None, [reason])]
+        tenants = {row["tenant"] for row in read_tenants(connection)["tenants"]}
+        tenants |= {row.tenant for row in found.rows} | ({tenant} if tenant else set())
+        return render_page(
+            request,
+            caller,
+            "jobs.html",
+            found=found,
+            wanted=wanted,
+            now_s=now_s,
+            given={
+                "text": text,
+                "state": state,
+                "tenant": tenant,
+                "reason": reason,
+                "order": order,
+            },
+            states=[(name, name) for name in (*GROUPS, *VERBS)],
+            tenants=[("", "any"), *((name, name) for name in sorted(tenants | {DEFAULT}))],
+            reasons=[
+                ("", "any"),
+                *((code, REASONS.get(code, code)) for code in dict.fromkeys(reasons)),
+            ],
+        )
+
+    return await served.queue.look(read)
+
+
+@router.get("/jobs/{job_id:path}")
+async def show_job(
+    request: Request,
+    caller: Reader,
+    served: Served,
+    job_id: str,
+    explain: bool = False,
+    done: Text = "",
+) -> Response:
+    """Show one job; with `explain`, decide again what would give it more."""
+    now_s = served.queue.clock()
+
+    def read(connection: Connection) -> JobView:
+        try:
+            return read_job(connection, now_s, job_id, tenant=caller.only_tenant)
+        except UsageError as error:
+            raise Refusal(404, "not_found", str(error)) from None
+
+    view = await served.queue.look(read)
+    explanation, refusal = None, ""
+    if explain:
+        try:
+            explanation = await jobs.explain_job(caller, served, job_id)
+        except (AllocatorError, Refusal) as error:
+            refusal = to_refusal(error).message
+    changes = [] if explanation is None else _pair_changes(explanation)
+    return render_page(
+        request,
+        caller,
+        "job.html",
+        view=view,
+        timeline=draw_timeline(view, now_s),
+        pools=list(dict.fromkeys(span.pool for span in view.spans)),
+        knows_command=caller.knows_command(view.job),
+        can_change=caller.can_change(view.row.tenant) and caller.session is not None,
+        verbs=[(verb, WORDS[verb]) for verb in _list_verbs(view.job)],
+        done=DONE.get(done, ""),
+        asked=explain,
+        explanation=explanation,
+        changes=changes,
+        refusal=refusal,
+        limit_s=served.deciders.limit_s,
+    )
+
+
+def _list_verbs(job: Job) -> tuple[str, ...]:
+    """Return the verbs that the state of a job allows."""
+    if job.request == "hold":
+        return ("release", "cancel")
+    verbs = () if job.request else VERBS[job.state]
+    has_to_wait = job.state == "failed" or job.failures > 0
+    return tuple(verb for verb in verbs if verb != "retry" or has_to_wait or job.finished_s)
+
+
+def _pair_changes(explanation: ExplanationAnswer) -> list[tuple[str, str]]:
+    """Return each change in words, and as the what-if takes it."""
+    return [
+        (words, " ".join(f"{place}={value}" for place, value in places.items()))
+        for words, places in zip(explanation.changes, explanation.places, strict=True)
+    ]
+
+
+@router.get("/nodes")
+async def show_nodes(request: Request, caller: Reader, served: Served, done: Text = "") -> Response:
+    """Show all nodes of all pools."""
+
+    def read(connection: Connection) -> Response:
+        pools = read_pools(connection, tenant=caller.only_tenant)
+        drawn = [(pool, draw_pool(pool)) for pool in pools]
+        return render_page(request, caller, "nodes.html", pools=drawn, done=DONE.get(done, ""))
+
+    return await served.queue.look(read)
+
+
+@router.get("/tenants")
+async def show_tenants(
+    request: Request,
+    caller: Reader,
+    served: Served,
+    days: Annotated[int, Query(ge=1, le=MOST_DAYS)] = DAYS,
+) -> Response:
+    """Show the tenants, their quotas, and what they spent by day."""
+    now_s = served.queue.clock()
+
+    def read(connection: Connection) -> Response:
+        view = read_tenants_view(connection, now_s, days=days, tenant=caller.only_tenant)
+        budget = (
+            config(connection).get("budget_per_hour")
+            if caller.only_tenant is None
+            else next((row.budget_per_hour for row in view.tenants), None)
+        )
+        return render_page(
+            request,
+            caller,
+            "tenants.html",
+            view=view,
+            budget_per_hour=budget,
+            spending=charts.draw_spending(view.days, view.daily, budget),
+            keys=charts.list_keys(sorted({cost.tenant for cost in view.daily})),
+        )
+
+    return await served.queue.look(read)
+
+
+@router.get("/tenants.csv")
+async def send_showback(
+    caller: Reader,
+    served: Served,
+    days: Annotated[int, Query(ge=1, le=MOST_DAYS)] = DAYS,
+) -> Response:
+    """Send what tenants used by day as CSV."""
+    now_s = served.queue.clock()
+    view = await served.queue.look(
+        lambda connection: read_tenants_view(
+            connection, now_s, days=days, tenant=caller.only_tenant
+        )
+    )
+    return Response(
+        format_showback(view.daily),
+        media_type="text/csv; charset=utf-8",
+        headers={"Content-Disposition": 'attachment; filename="showback.csv"'},
+    )
+
+
+@router.get("/rounds")
+async def show_rounds(request: Request, caller: Reader, served: Served, page: Page = 1) -> Response:
+    """Show the journal of rounds, page by page."""
+
+    def read(connection: Connection) -> Response:
+        found = list_rounds(connection, page=page)
+        chart = charts.draw_rounds(found.rows[:DRAWN])
+        return render_page(request, caller, "rounds.html", found=found, chart=chart)
+
+    return await served.queue.look(read)
+
+
+@router.get("/rounds/{number}")
+async def show_round(request: Request, caller: Reader, served: Served, number: Page) -> Response:
+    """Show one round and its plan."""
+
+    def read(connection: Connection) -> Response:
+        try:
+            view = read_round(connection, number, tenant=caller.only_tenant)
+        except UsageError as error:
+            raise Refusal(404, "not_found", str(error)) from None
+        content: Any = None if view.plan is None else view.plan.document.content
+        return render_page(request, caller, "round.html", view=view, content=content, most=MOST)
+
+    return await served.queue.look(read)
+
+
+@router.get("/compare")
+async def show_comparison(
+    request: Request, caller: Reader, served: Served, first: Page, second: Page
+) -> Response:
+    """Show what the plans of two rounds give different things."""
+
+    def read(connection: Connection) -> Response:
+        try:
+            found = compare_rounds(connection, first, second, tenant=caller.only_tenant)
+        except UsageError as error:
+            raise Refusal(404, "not_found", str(error)) from None
+        return render_page(
+            request, caller, "compare.html", found=found, first=first, second=second, most=MOST
+        )
+
+    return await served.queue.look(read)

@@ -1,0 +1,143 @@
+"""Templates and words of the pages."""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, urlencode
+
+from fastapi import Request
+from fastapi.responses import HTMLResponse
+from markupsafe import Markup
+
+from allocator.controller.reporting.status import format_time
+from allocator.engine.advice.summary import format_duration
+from allocator.report.measures import number
+from allocator.server.caller import Caller
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+PAGES = (
+    ("/", "Overview"),
+    ("/jobs", "Jobs"),
+    ("/nodes", "Nodes"),
+    ("/tenants", "Tenants"),
+    ("/rounds", "Rounds"),
+    ("/what-if", "What if"),
+)
+DASH = "–"
+
+
+def render_page(
+    request: Request, caller: Caller | None, template: str, status: int = 200, **values: Any
+) -> HTMLResponse:
+    """Fill a template of this package; values are escaped unless they are Markup."""
+    pages = PAGES if caller is not None else ()
+    if caller is not None and caller.can_write:
+        pages = (*pages, ("/submit", "Submit"))
+    text = (
+        _templates()
+        .get_template(template)
+        .render(
+            values,
+            caller=caller,
+            csrf=caller.session.csrf if caller is not None and caller.session is not None else "",
+            pages=pages,
+            path=request.url.path,
+            query=request.url.query,
+            stamp=stamp_static(),
+        )
+    )
+    return HTMLResponse(text, status, {"Cache-Control": "no-store"})
+
+
+@cache
+def read_static(name: str) -> bytes:
+    """Return a file of the folder `static`."""
+    return files("allocator.server.pages").joinpath("static", name).read_bytes()
+
+
+@cache
+def stamp_static() -> str:
+    """Return a short text that changes with the style sheet and the script."""
+    from hashlib import sha256
+
+    content = b"".join(read_static(name) for name in ("allocator.css", "allocator.js"))
+    return sha256(content).hexdigest()[:12]
+
+
+@cache
+def _templates() -> Environment:
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    templates = Environment(
+        loader=PackageLoader("allocator.server.pages"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    templates.filters |= {
+        "when": mark_time,
+        "since": format_since,
+        "duration": format_seconds,
+        "money": format_money,
+        "number": format_number,
+        "signed": format_signed,
+        "zip": zip,
+        "link": lambda name: quote(str(name), safe=""),
+        "query": lambda values: urlencode({k: v for k, v in values.items() if v not in ("", None)}),
+    }
+    return templates
+
+
+def mark_time(at_s: float | None) -> Markup:
+    """Return a time as an element of HTML; UTC, to the minute."""
+    if at_s is None:
+        return Markup(DASH)
+    text = format_time(at_s)
+    return Markup('<time datetime="{}Z">{}</time>').format(text.replace(" ", "T"), text[:16])
+
+
+def format_since(at_s: float | None, now_s: float) -> str:
+    """Return how long ago something was, or how far it is ahead."""
+    if at_s is None:
+        return DASH
+    seconds = now_s - at_s
+    return f"{format_seconds(seconds)} ago" if seconds >= 0 else f"in {format_seconds(-seconds)}"
+
+
+def format_seconds(seconds: float | None) -> str:
+    """Return a length of time in words: 12 s, 35 min, 3.5 h, 2.1 days."""
+    if seconds is None or not math.isfinite(seconds):
+        return DASH
+    return f"{max(0.0, seconds):.0f} s" if seconds < 90 else format_duration(seconds)
+
+
+def format_money(dollars: float | None) -> str:
+    """Return US dollars; cents are left out of large amounts."""
+    if dollars is None or not math.isfinite(dollars):
+        return DASH
+    return f"${dollars:,.2f}" if abs(dollars) < 10_000 else f"${dollars:,.0f}"
+
+
+def format_number(value: float | None, digits: int = 3) -> str:
+    """Return a number with some significant digits."""
+    return DASH if value is None else number(value, digits)
+
+
+def format_signed(value: float, unit: str = "") -> str:
+    """Return a change with its sign: +3, −2.5 h."""
+    size = f"{abs(value):,.2f}"
+    sign = "" if size == "0.00" else "+" if value > 0 else "−"
+    if unit == "$":
+        return f"{sign}${size}"
+    return f"{sign}{size.rstrip('0').rstrip('.')}{unit and ' '}{unit}"
+
+
+def count_noun(count: int, noun: str) -> str:
+    """Return a number with its noun: 1 job, 2 jobs."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"

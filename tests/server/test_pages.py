@@ -1,0 +1,252 @@
+"""The pages in a real browser, from a real server: each role, also without JavaScript."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, sync_playwright
+from servers import Server, add_tokens, serving
+
+from allocator.queue.queue import Queue
+from scripts.cases.served import build_served_queue
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+EVIL = "<img src=x onerror=alert(1)>'\"&"
+PATHS = (
+    *("/", "/jobs", "/jobs?state=all&reason=outranked", "/nodes", "/tenants", "/rounds"),
+    *("/rounds/4", "/compare?first=3&second=6", "/what-if"),
+)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A service of a queue with six rounds, and a job whose name is markup."""
+    path = tmp_path_factory.mktemp("pages") / "queue.db"
+    with build_served_queue(path, now_s=time.time(), rounds=6) as queue:
+        queue.submit(job_id=EVIL, tenant="speech", model="bert", total_work=1e6, max_gpus=2)
+        made = add_tokens(queue)
+    with serving(path, made, "--rate", "1000", "--advice-limit", "120") as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """One Chromium for all tests."""
+    assert CHROMIUM, "install chromium, as .ci/run does"
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@dataclass
+class Visit:
+    """A browser that one role uses; `faults` are errors of the console and strange requests."""
+
+    server: Server
+    page: Page
+    faults: list[str] = field(default_factory=list)
+
+    def go(self, path: str) -> Page:
+        """Open a page."""
+        self.page.goto(self.server.url + path)
+        return self.page
+
+    def text(self) -> str:
+        """Return what a reader sees."""
+        return self.page.inner_text("main")
+
+
+@pytest.fixture
+def visit(server: Server, browser: Browser, request: pytest.FixtureRequest) -> Iterator[Visit]:
+    """A visit as the role that the test asks for; nothing strange may happen in it."""
+    role, has_script = request.param
+    context = browser.new_context(java_script_enabled=has_script)
+    one = Visit(server, context.new_page())
+    page = one.page
+    page.on("console", lambda m: one.faults.append(m.text) if m.type == "error" else None)
+    page.on("pageerror", lambda error: one.faults.append(str(error)))
+    page.on("dialog", lambda dialog: dialog.accept())
+    page.on(
+        "request",
+        lambda r: None if r.url.startswith(server.url) else one.faults.append(r.url),
+    )
+    one.go("/jobs?state=all")
+    assert page.url.startswith(f"{server.url}/login"), "reading needs a token"
+    page.fill("input[name=token]", server.tokens[role])
+    page.click("main button")
+    assert page.url == f"{server.url}/jobs?state=all"
+    yield one
+    context.close()
+    assert one.faults == []
+
+
+def as_role(role: str, has_script: bool = True) -> pytest.MarkDecorator:
+    """Visit as a role, with JavaScript or without."""
+    return pytest.mark.parametrize("visit", [(role, has_script)], indirect=True)
+
+
+@as_role("operator")
+def test_an_operator_steers(visit: Visit) -> None:
+    """Submit, change, hold, release, cancel, drain and use again: the queue has it each time."""
+    page = visit.go("/submit")
+    page.fill("#f-job_id", "made-here")
+    page.fill("#f-total_work", "5e5")
+    page.fill("#f-max_gpus", "4")
+    page.fill("#f-command", "python 'my train.py'")
+    page.fill("#f-tenant", "vision")
+    page.click("main button")
+    assert "The job is submitted." in visit.text() and "made-here waits" in visit.text()
+    with Queue(visit.server.queue) as queue:
+        assert queue.job("made-here").command == ("python", "my train.py")
+        page.fill("#f-weight", "3.5")
+        page.click("button[value=change]")
+        assert queue.job("made-here").values["weight"] == 3.5
+        for verb, state in (("hold", "held"), ("release", "queued"), ("cancel", "cancelled")):
+            page.click(f"button[value={verb}]")
+            assert queue.job("made-here").state == state
+        visit.go("/nodes").click("summary >> nth=0")
+        page.click("button[aria-label='Drain h100-1']")
+        assert {node["node"]: node["state"] for node in queue.nodes()}["h100-1"] == "drain"
+        page.click("summary >> nth=0")
+        page.click("button[aria-label='Use h100-1 again']")
+        assert {node["node"]: node["state"] for node in queue.nodes()}["h100-1"] == "up"
+    page = visit.go("/submit")
+    page.fill("#f-job_id", "made-here")
+    page.fill("#f-total_work", "7")
+    page.fill("#f-max_gpus", "4")
+    visit.faults.clear()
+    page.click("main button")
+    assert "made-here" in page.input_value("#f-job_id") and page.locator(".alert").count() == 1
+    assert all("422" in fault or "409" in fault for fault in visit.faults)
+    visit.faults.clear()
+
+
+@as_role("operator")
+def test_explain_and_what_if_by_clicks(visit: Visit) -> None:
+    """From the list to a held job, to its checked explanation; and what a drained node costs."""
+    page = visit.go("/jobs?state=held")
+    page.click("tbody th a >> nth=0")
+    page.click("text=Check it now")
+    assert "Checked just now" in visit.text() and "nobody has released it" in visit.text()
+    page = visit.go("/what-if")
+    page.select_option("#f-kind", "node")
+    page.fill("#f-name", "a100-0")
+    page.fill("#f-value", "drain")
+    page.click("main button")
+    assert "With nodes.a100-0.state = drain" in visit.text()
+    assert "The round as it is, and with it" in visit.text()
+    visit.go("/what-if?kind=gpus&name=nowhere&value=3")
+    assert 'no pool "nowhere"' in visit.text()
+
+
+@as_role("vision")
+def test_a_member_sees_and_changes_its_own_jobs_only(visit: Visit) -> None:
+    """No page has a name of another tenant's job; those jobs are not there, not forbidden."""
+    with Queue(visit.server.queue) as queue:
+        others = [job.job_id for job in queue.jobs() if job.values["tenant"] != "vision"]
+        own = next(job for job in queue.jobs(states=["queued"]) if job.values["tenant"] == "vision")
+    for path in PATHS:
+        content = visit.go(path).content()
+        assert not [name for name in others if name in content], path
+    visit.faults.clear()
+    assert "has no job" in visit.go(f"/jobs/{others[0]}").inner_text("main")
+    assert all("404" in fault for fault in visit.faults)
+    visit.faults.clear()
+    page = visit.go(f"/jobs/{own.job_id}")
+    page.click("button[value=hold]")
+    assert "on hold" in visit.text()
+    page.click("button[value=release]")
+    assert visit.go("/nodes").locator("button[value=drain]").count() == 0
+
+
+@as_role("viewer", has_script=False)
+def test_a_viewer_reads_everything_without_javascript(visit: Visit) -> None:
+    """Every page works, and none has a form that changes something but the one to log out."""
+    for path in PATHS:
+        page = visit.go(path)
+        assert page.locator("h1").count() == 1
+        forms = [f.get_attribute("action") for f in page.locator("form[method=post]").all()]
+        assert forms == ["/logout"], path
+    assert "Submit" not in page.inner_text("header")
+    visit.go("/jobs?state=all&text=onerror")
+    assert EVIL in visit.text() and page.locator("main img").count() == 0
+    page.click("tbody th a")
+    assert EVIL in page.inner_text("h1") and "train.py" not in visit.text()
+    page.click("text=Log out")
+    assert page.url.endswith("/login")
+
+
+@as_role("operator")
+def test_pages_update_by_themselves_and_by_keyboard(visit: Visit) -> None:
+    """A change of the queue appears; the first tab stop leads to the content, all have a name."""
+    page = visit.go("/jobs?state=all&text=late-job")
+    assert "No job matches" in visit.text()
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.textContent") == "Skip to the content"
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.id") == "main"
+    with Queue(visit.server.queue) as queue:
+        queue.submit(job_id="late-job", model="bert", total_work=1e5, max_gpus=1)
+    page.wait_for_selector("text=late-job waits", timeout=60_000)
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.name") == "text"
+    for path in ("/", "/nodes", "/submit", "/what-if"):
+        visit.go(path)
+        nameless = page.evaluate(
+            "[...document.querySelectorAll('a, button, input:not([type=hidden]), select, svg')]"
+            ".filter(e => !e.closest('[aria-hidden]') && e.tagName != 'svg' && !e.labels?.length"
+            " && !e.textContent.trim() && !e.getAttribute('aria-label')).length"
+            " + [...document.querySelectorAll('svg:not([aria-hidden]):not([aria-label])')].length"
+            " + [...document.querySelectorAll('table:not(:has(caption))')].length"
+        )
+        assert nameless == 0, path
+
+
+@as_role("operator")
+def test_no_page_is_wider_than_a_small_screen(visit: Visit) -> None:
+    """At 360 px nothing sticks out, on any page."""
+    visit.page.set_viewport_size({"width": 360, "height": 740})
+    for path in (*PATHS, "/submit"):
+        wide = visit.go(path).evaluate("document.documentElement.scrollWidth")
+        assert wide <= 360, path
+
+
+def test_an_empty_queue_has_pages(tmp_path: Path) -> None:
+    """Without pools, jobs and rounds every page says so."""
+    with Queue.create(tmp_path / "queue.db") as queue:
+        made = add_tokens(queue)
+    with serving(tmp_path / "queue.db", made) as server, server.client("operator") as client:
+        for path in ("/", "/jobs", "/nodes", "/tenants", "/rounds", "/what-if", "/submit"):
+            assert client.get(path).status_code == 200, path
+        assert "No controller leads" in client.get("/").text
+        assert client.get("/rounds/1", headers={"Accept": "text/html"}).status_code == 404
+
+
+def test_forms_need_their_session_and_its_mark(server: Server) -> None:
+    """A form without the CSRF token of its session, and one of a viewer, change nothing."""
+    with server.client() as client, Queue(server.queue) as queue:
+        name = queue.jobs(states=["queued"])[0].job_id
+        before = queue.job(name).state
+        client.post("/login", data={"token": server.tokens["operator"]})
+        for fields in ({}, {"csrf": "guessed"}):
+            answer = client.post(f"/jobs/{name}", data={"verb": "cancel", **fields})
+            assert answer.status_code == 403
+        with server.client("viewer") as viewer:
+            assert viewer.post(f"/jobs/{name}", data={"verb": "cancel"}).status_code == 403
+            assert viewer.post("/nodes", data={"node": "l4", "state": "up"}).status_code == 403
+            assert viewer.get("/submit").status_code == 403
+        assert queue.job(name).state == before
+        away = client.get("/login?next=https://elsewhere.example/")
+        assert 'value="https://elsewhere.example/"' in away.text
+        again = client.post(
+            "/login",
+            data={"token": server.tokens["viewer"], "next": "//elsewhere.example/"},
+        )
+        assert again.headers["location"] == "/"
+        assert server.tokens["viewer"] not in "".join(server.log)
