@@ -444,7 +444,7 @@ def _safe_work(before: Mapping[str, Any], order: Order) -> float | None:
 
 
 def _is_running(pod: Object) -> bool:
-    return field(pod, "status", "phase") == "Running"
+    return bool(field(pod, "status", "phase") == "Running")
 
 
 def _ask_pod(source: LogPattern | Metric | None) -> str:
