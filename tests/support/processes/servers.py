@@ -59,14 +59,16 @@ class Server:
         return [json.loads(line) for line in list(self.log)]
 
 
-def make_queue(folder: Path, source: Snapshot | None = None) -> tuple[Path, dict[str, str]]:
+def make_queue(
+    folder: Path, source: Snapshot | None = None, *, extras: bool = True
+) -> tuple[Path, dict[str, str]]:
     """Make a queue with the small cluster, a job of each of two tenants, and a token of each role.
 
-    Pool "b" has a node "n1".
+    Pool "b" has a node "n1". Without `extras` there is the source, and the tokens.
     """
     path = folder / "queue.db"
     with Queue.create(path, source if source is not None else cluster()) as queue:
-        for tenant in ("vision", "speech"):
+        for tenant in ("vision", "speech") if extras else ():
             queue.submit(
                 job_id=f"{tenant}-1",
                 tenant=tenant,
@@ -76,7 +78,8 @@ def make_queue(folder: Path, source: Snapshot | None = None) -> tuple[Path, dict
                 command=["train", f"--of={tenant}"],
                 environment={"SECRET": "hidden value"},
             )
-        queue.add_nodes("n1", pool="b", gpus=4)
+        if extras:
+            queue.add_nodes("n1", pool="b", gpus=4)
         return path, add_tokens(queue)
 
 
@@ -104,9 +107,10 @@ def served(
     source: Snapshot | None = None,
     command: Sequence[str] = ("serve",),
     rounds: int = 0,
+    extras: bool = True,
 ) -> Iterator[Server]:
     """Serve a new queue until the end of the block."""
-    path, made = make_queue(folder, source)
+    path, made = make_queue(folder, source, extras=extras)
     decide_rounds(path, rounds)
     with serving(path, made, *options, command=command) as server:
         yield server

@@ -1,0 +1,117 @@
+"""The documented API is the real one: the OpenAPI document, its page, the examples with curl."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+from servers import served
+
+from allocator.io.snapshots import read_snapshot
+from allocator.server.openapi import build_document
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLES = [
+    line
+    for line in (ROOT / "docs" / "server.md").read_text(encoding="utf-8").splitlines()
+    if line.startswith("curl ")
+]
+
+
+def find_references(value: Any) -> list[str]:
+    """Every reference in a document."""
+    if isinstance(value, list):
+        return [found for one in value for found in find_references(one)]
+    if not isinstance(value, dict):
+        return []
+    own = [value["$ref"]] if isinstance(value.get("$ref"), str) else []
+    return own + find_references(list(value.values()))
+
+
+def test_the_document_is_valid() -> None:
+    """Its schemas are JSON Schema, references lead somewhere, names of calls are unique, and
+    examples fit their schema."""
+    document = build_document()
+    assert document["openapi"] == "3.1.0" and document["security"] == [{"token": []}]
+    schemas = document["components"]["schemas"]
+    for schema in schemas.values():
+        Draft202012Validator.check_schema(schema)
+    for reference in find_references(document):
+        assert reference.removeprefix("#/components/schemas/") in schemas
+    calls = [call for path in document["paths"].values() for call in path.values()]
+    assert len({call["operationId"] for call in calls}) == len(calls)
+    for call in calls:
+        assert call["description"] and call["tags"]
+        assert any("ErrorAnswer" in json.dumps(one) for one in call["responses"].values())
+    for name, schema in schemas.items():
+        for example in schema.get("examples", ()):
+            whole = {"$ref": f"#/components/schemas/{name}", "components": {"schemas": schemas}}
+            Draft202012Validator(whole).validate(example)
+
+
+def test_the_page_of_the_reference_is_current() -> None:
+    """scripts/generators/generate_http_docs.py writes the same page again."""
+    script = ROOT / "scripts" / "generators" / "generate_http_docs.py"
+    spec = spec_from_file_location("http_docs", script)
+    assert spec is not None and spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    page = ROOT / "docs" / "reference" / "http.md"
+    assert page.read_text(encoding="utf-8") == module.write_page()
+
+
+def test_the_examples_with_curl_run(tmp_path: Path) -> None:
+    """Each as it stands in the page, on the shipped cluster, answers without an error."""
+    source = read_snapshot(ROOT / "data" / "snapshots" / "demo")
+    assert len(EXAMPLES) >= 10
+    with served(tmp_path, source=source, extras=False) as server:
+        secret = server.tokens["operator"]
+        (tmp_path / "auth").write_text(f'header = "Authorization: Bearer {secret}"\n')
+        for line in EXAMPLES:
+            done = subprocess.run(
+                ["sh", "-c", line],
+                cwd=tmp_path,
+                env={**os.environ, "URL": server.url},
+                capture_output=True,
+                text=True,
+                timeout=120,
+                check=False,
+            )
+            if "/events" in line:
+                assert re.match(r"id: \w+-\d+\nevent: start\n", done.stdout), line
+            else:
+                assert done.returncode == 0, (line, done.stderr)
+                assert "error" not in json.loads(done.stdout), line
+
+
+@pytest.mark.parametrize("last", ["", "abc-1"])
+def test_a_follower_gets_what_it_missed(tmp_path: Path, last: str) -> None:
+    """With the number of its last event; an unknown number is answered by `reset`."""
+    with served(tmp_path) as server, server.client("vision") as client:
+
+        def read_until(lines: Any, kind: str) -> tuple[str, dict[str, Any]]:
+            name = ""
+            for line in lines:
+                name = line.removeprefix("id: ") if line.startswith("id: ") else name
+                if line == f"event: {kind}":
+                    return name, json.loads(next(lines).removeprefix("data: "))
+            raise AssertionError("the stream ended")
+
+        url, headers = "/api/v1/events", {"Last-Event-ID": last}
+        with client.stream("GET", url, headers=headers) as answer:
+            assert answer.headers["content-type"].startswith("text/event-stream")
+            name, _ = read_until(answer.iter_lines(), "reset" if last else "start")
+        with server.client("operator") as operator:
+            operator.post("/api/v1/jobs/speech-1/hold")
+            operator.post("/api/v1/jobs/vision-1/hold")
+        with client.stream("GET", url, headers={"Last-Event-ID": name}) as answer:
+            lines = answer.iter_lines()
+            _, job = read_until(lines, "job")
+            assert (job["job_id"], job["state"]) == ("vision-1", "held")
