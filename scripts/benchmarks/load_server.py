@@ -40,6 +40,8 @@ READS = ("/api/v1/counts", "/api/v1/jobs?limit=50", "/api/v1/pools", "/api/v1/ro
 class RealClock:
     """The clock of simulated machines that live in real time."""
 
+    offset_s = 0.0
+
     @property
     def now_s(self) -> float:
         """The time in unix seconds."""
@@ -307,6 +309,8 @@ def read_rounds(process: subprocess.Popen[str], seconds: float, skip: int = 0) -
     end: float | None = None
     os.set_blocking(process.stdout.fileno(), False)
     while end is None or time.monotonic() < end:
+        if process.poll() is not None:
+            raise SystemExit("the controller has ended")
         for line in process.stdout:
             rows.append(json.loads(line))
         if end is None and len(rows) >= skip:
