@@ -172,8 +172,8 @@ class _Look:
     def _is_of(self, one: Holding, record: Record, is_declared: bool) -> bool:
         """Return whether GPUs are those of a job: of its entrypoint, or what its driver made."""
         if one.submission_id:
-            return one.submission_id == record["submission_id"]
-        return is_declared and bool(one.ray_job_id) and one.ray_job_id == record.get("job_id")
+            return one.submission_id == str(record["submission_id"])
+        return is_declared and one.ray_job_id == str(record.get("job_id") or "nobody")
 
     def _tenant(self, job: _Job) -> str:
         named = (job.record.get("metadata") or {}).get(self.settings.tenant)

@@ -14,14 +14,14 @@ from allocator.controller.controller import Controller
 from allocator.controller.options import ControllerOptions
 from allocator.controller.reporting.telemetry import Telemetry
 from allocator.executors.slurm.executor import SlurmExecutor
+from allocator.loop.executor import Executor
 from allocator.queue.database.connection import open_queue
 from allocator.queue.jobs.states import Retries
 
 
-def main(queue: str, state: str) -> None:
+def run_controller(queue: str, executor: Executor) -> None:
     """Run until a signal comes."""
     clock = WallClock()
-    executor = SlurmExecutor(Path(state), grace_s=3.0, patience_s=5.0, lease_s=3.0)
     options = ControllerOptions(
         every_s=4.0, react_s=0.5, poll_s=0.5, retries=Retries(most=100, first_s=0.5, factor=1.0)
     )
@@ -32,4 +32,6 @@ def main(queue: str, state: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    run_controller(
+        sys.argv[1], SlurmExecutor(Path(sys.argv[2]), grace_s=3.0, patience_s=5.0, lease_s=3.0)
+    )

@@ -1,0 +1,175 @@
+"""Jobs through two controllers on a real cluster under a seeded storm; the jobs' own stamps are the
+witness: nothing is lost, nothing runs twice, no GPU has two jobs at any instant.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+from queues import cluster
+
+from allocator.queue.database.schema import allocations
+from allocator.queue.queue import Queue
+
+RATES = "model,gpu_type,gpus,work_per_s\nm,A,1,3\nm,A,2,5\nm,A,4,8\nm,B,1,2\nm,B,2,4\nm,B,4,7\n"
+SCRIPT = """
+stamp() {
+    echo "$1 $ALLOCATOR_JOB $ALLOCATOR_GENERATION $EPOCHREALTIME \\
+${SLURMD_NODENAME:-${ALLOCATOR_NODES%%:*}} $CUDA_VISIBLE_DEVICES $ALLOCATOR_GPUS $n" >> $STAMPS
+}
+n=$(cat checkpoint 2>/dev/null || echo 0)
+stamp start
+trap 'stamp end; exit 143' TERM
+while [ $n -lt $STEPS ]; do
+    sleep 0.3
+    n=$((n + 1)); echo $n > new; mv new checkpoint
+    echo "$n $n" > $ALLOCATOR_PROGRESS.new; mv $ALLOCATOR_PROGRESS.new $ALLOCATOR_PROGRESS
+    stamp step
+done
+stamp end
+"""
+
+
+@dataclass(frozen=True)
+class Span:
+    """An allocation as its job saw it, from its first stamp to its last."""
+
+    job: str
+    generation: int
+    begin_s: float
+    end_s: float
+    node: str
+    indices: tuple[str, ...]
+    gpus: int
+    steps: tuple[int, ...]
+
+
+def read_spans(path: Path) -> list[Span]:
+    """The allocations of the stamps, in the order of their starts."""
+    stamps: dict[tuple[str, int], list[list[str]]] = {}
+    for line in path.read_text().splitlines():
+        words = line.split()
+        stamps.setdefault((words[1], int(words[2])), []).append(words)
+    spans = []
+    for (job, generation), lines in stamps.items():
+        assert [words[0] for words in lines].count("start") == 1, f"{job} {generation} ran twice"
+        times = [float(words[3]) for words in lines]
+        indices, steps = tuple(lines[0][5].split(",")), tuple(int(w[7]) for w in lines)
+        where, gpus = lines[0][4], int(lines[0][6])
+        spans.append(Span(job, generation, min(times), max(times), where, indices, gpus, steps))
+    return sorted(spans, key=lambda span: span.begin_s)
+
+
+def find_overlaps(spans: list[Span], key: Callable[[Span], list[str]]) -> list[tuple[Span, Span]]:
+    """Pairs of allocations with a key in common that ran at the same time."""
+    last: dict[str, Span] = {}
+    found = []
+    for span in spans:
+        for name in key(span):
+            if name in last and span.begin_s < last[name].end_s:
+                found.append((last[name], span))
+            if name not in last or span.end_s > last[name].end_s:
+                last[name] = span
+    return found
+
+
+class Storm:
+    """Jobs, controllers, and faults by a seed, on a cluster that a subclass hurts."""
+
+    child: Path  # program of a controller
+    environment: Mapping[str, str]  # of a controller
+    harm: Mapping[str, Callable[[Any], None]]
+    pause_s = 1.5  # seconds between two faults, on average
+
+    def __init__(self, folder: Path, jobs: int, seed: int, tables: Mapping[str, str]) -> None:
+        self.folder, self.luck = folder, random.Random(seed)
+        self.queue, self.state, self.stamps = folder / "q.db", folder / "state", folder / "stamps"
+        self.controllers: list[subprocess.Popen[bytes]] = []
+        self.faults: dict[str, int] = {}
+        self.steps = {f"j{i}": self.luck.randrange(5, 25) for i in range(jobs)}
+        small = cluster(**{"rates.csv": RATES, "tenants.csv": "tenant\nred\n", **tables})
+        with Queue.create(str(self.queue), small) as queue:
+            for name, steps in self.steps.items():
+                queue.submit(
+                    job_id=name,
+                    model="m",
+                    tenant="red",
+                    total_work=steps,
+                    max_gpus=4,
+                    sizes=self.luck.choice(([1], [1, 2], [1, 2, 4], [2, 4])),
+                    command=["bash", "-c", SCRIPT],
+                    environment={"STAMPS": str(self.stamps), "STEPS": str(steps)},
+                )
+
+    def run(self, limit_s: float) -> None:
+        """Until all jobs are done."""
+        deadline = time.monotonic() + limit_s
+        try:
+            for _ in range(2):
+                self.start_controller()
+            while self.list_open() and time.monotonic() < deadline:
+                time.sleep(self.luck.random() * 2 * self.pause_s)
+                name = self.luck.choice([*self.harm])
+                self.faults[name] = self.faults.get(name, 0) + 1
+                self.harm[name](self)
+            self.heal()
+            while (open_jobs := self.list_open()) and time.monotonic() < deadline + 60:
+                time.sleep(1.0)
+        finally:
+            for child in self.controllers:
+                child.terminate()
+            for child in self.controllers:
+                child.wait(60)
+        assert not open_jobs, (open_jobs, (self.folder / "log").read_text()[-5000:])
+
+    def list_open(self) -> list[str]:
+        with Queue(str(self.queue)) as queue:
+            return [one.job_id for one in queue.jobs() if one.state != "done"]
+
+    def start_controller(self) -> None:
+        with open(self.folder / "log", "ab") as log:
+            self.controllers.append(
+                subprocess.Popen(
+                    [sys.executable, str(self.child), str(self.queue), str(self.state)],
+                    env={**os.environ, **self.environment},
+                    stderr=log,
+                )
+            )
+
+    def kill_controller(self) -> None:
+        child = self.controllers.pop(self.luck.randrange(len(self.controllers)))
+        child.kill()
+        child.wait()
+        self.start_controller()
+
+    def heal(self) -> None:
+        """Bring all nodes back."""
+
+    def check(self) -> None:
+        """What the jobs say of themselves, and what the queue says of them."""
+        spans = read_spans(self.stamps)
+        assert find_overlaps(spans, lambda span: [span.job]) == []
+        cards = find_overlaps(spans, lambda span: [f"{span.node}:{i}" for i in span.indices])
+        assert cards == []
+        with Queue(str(self.queue)) as queue, queue.store.read() as connection:
+            columns = (allocations.c.job_id, allocations.c.generation, allocations.c.gpus)
+            ordered = {(j, g): n for j, g, n in connection.execute(sa.select(*columns))}
+        for span in spans:
+            assert len(span.indices) == span.gpus == ordered[span.job, span.generation]
+        for job, steps in self.steps.items():
+            said = [n for span in spans if span.job == job for n in span.steps]
+            assert said == sorted(said) and said[-1] == steps
+            worked = [n for span in spans if span.job == job for n in sorted(set(span.steps[1:]))]
+            assert len(worked) - len(set(worked)) <= len(spans)
+            saved = self.state / "jobs" / job / "work" / "checkpoint"
+            assert int(saved.read_text()) == steps
+        assert os.listdir(self.state / "open") == []
