@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from executor_rigs import LocalRig, SlurmRig, wait
+from executor_rigs import RIGS, LocalRig, wait
 
 from allocator.executors import example_job, report
 from allocator.io.tables.limited_reader import read_json
@@ -79,12 +79,16 @@ def test_resumes_with_another_size_and_learns_the_same(tmp_path: Path) -> None:
     )
 
 
-def test_on_slurm_it_is_shrunk_moved_and_grown_and_learns_the_same(tmp_path: Path) -> None:
-    """Two GPUs of a node of a real Slurm, then one, then one of another node, then three and one on
-    both. Each stop writes a checkpoint, each start goes on from it, so no step is done twice; every
-    loss of the log is that of the same step of a run that was never disturbed.
+@pytest.mark.parametrize("kind", ["slurm", pytest.param("ray", marks=pytest.mark.soak)])
+def test_on_a_cluster_it_is_shrunk_moved_and_grown_and_learns_the_same(
+    kind: str, tmp_path: Path
+) -> None:
+    """Two GPUs of a node of a real Slurm or Ray, then one, then one of another node, then three and
+    one on both. Each stop writes a checkpoint, each start goes on from it, so no step is done
+    twice; every loss of the log is that of the same step of a run that was never disturbed.
     """
-    rig = SlurmRig(tmp_path)
+    rig = RIGS[kind](tmp_path)
+    assert isinstance(rig, LocalRig)
     executor = rig.executor()
     shapes = [{"n1": 2}, {"n1": 1}, {"n2": 1}, {"n1": 3, "n2": 1}]
     left = float(STEPS)

@@ -12,6 +12,7 @@ no test process is left that is connected to it, however they end. Nothing is as
 
 from __future__ import annotations
 
+import atexit
 import fcntl
 import json
 import os
@@ -87,7 +88,13 @@ class _Server:
         from ray.cluster_utils import Cluster
 
         self.folder = folder
-        head = {"num_cpus": 0, "include_dashboard": True, "dashboard_port": _free_port()}
+        head = {
+            "num_cpus": 0,
+            "include_dashboard": True,
+            "dashboard_port": _free_port(),
+            # by default 52365, which another cluster of this machine may have
+            "dashboard_agent_listen_port": _free_port(),
+        }
         place = {"temp_dir": str(folder / "t"), "object_store_memory": MEMORY}
         self.cluster = Cluster(initialize_head=True, head_node_args=head | place)
         self.nodes: dict[str, Any] = {}
@@ -222,6 +229,7 @@ def shared_ray() -> RayCluster:
     """The cluster of this run of the tests, which all of its processes share."""
     run = os.environ.get("PYTEST_XDIST_TESTRUNUID", f"one-{os.getpid()}")
     note = Path(tempfile.gettempdir()) / f"allocator-ray-{os.getuid()}-{run}.json"
+    atexit.register(lambda: [note.with_suffix(end).unlink(True) for end in (".json", ".lock")])
     with open(note.with_suffix(".lock"), "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if note.exists():
