@@ -31,6 +31,7 @@ TABLES = {
 class RayStorm(Storm):
     """Faults of Ray, and users that do as they like."""
 
+    differences = ("asked for", "Ray says: FAILED", "were not free")
     child = Path(__file__).parents[1] / "support" / "processes" / "ray_controller.py"
 
     def __init__(self, folder: Path, ray: RayCluster, jobs: int, seed: int) -> None:
@@ -116,7 +117,10 @@ def weather(folder: Path, jobs: int, seed: int, limit_s: float, pause_s: float) 
     spent = (
         f"{time.monotonic() - began_s:.0f} s, {shared_ray().call('cpu_seconds') - cpu_s:.0f} CPU s"
     )
-    print(f"{jobs} jobs, {len(read_spans(storm.stamps))} allocations, {spent}: {storm.faults}")
+    print(
+        f"{jobs} jobs, {len(read_spans(storm.stamps))} allocations, {storm.mended} mended, {spent}:"
+        f" {storm.faults}"
+    )
     return storm
 
 

@@ -26,6 +26,7 @@ POOLS = "pool,gpu_type,gpus,price_per_gpu_hour\na,A,16,2.5\nb,B,16,1\n"
 class SlurmStorm(Storm):
     """Faults of Slurm, and users that do as they like."""
 
+    differences = ("asked for", "Slurm says: R")
     child = Path(__file__).parents[1] / "support" / "processes" / "slurm_controller.py"
 
     def __init__(self, folder: Path, slurm: SlurmCluster, jobs: int, seed: int) -> None:

@@ -18,6 +18,7 @@ import sqlalchemy as sa
 from queues import cluster
 
 from allocator.queue.database.schema import allocations
+from allocator.queue.node_space import parse_parts
 from allocator.queue.queue import Queue
 
 RATES = "model,gpu_type,gpus,work_per_s\nm,A,1,3\nm,A,2,5\nm,A,4,8\nm,B,1,2\nm,B,2,4\nm,B,4,7\n"
@@ -88,11 +89,13 @@ class Storm:
     child: Path  # program of a controller
     environment: Mapping[str, str]  # of a controller
     harm: Mapping[str, Callable[[Any], None]]
+    differences: tuple[str, ...] = ("asked for",)  # in the end of what differed from its plan
     pause_s = 1.5  # seconds between two faults, on average
 
     def __init__(self, folder: Path, jobs: int, seed: int, tables: Mapping[str, str]) -> None:
         self.folder, self.luck = folder, random.Random(seed)
         self.queue, self.state, self.stamps = folder / "q.db", folder / "state", folder / "stamps"
+        self.mended = 0  # allocations that got something else than the plan said
         self.controllers: list[subprocess.Popen[bytes]] = []
         self.faults: dict[str, int] = {}
         self.steps = {f"j{i}": self.luck.randrange(5, 25) for i in range(jobs)}
@@ -105,6 +108,7 @@ class Storm:
                     tenant="red",
                     total_work=steps,
                     max_gpus=4,
+                    placement="packed",
                     sizes=self.luck.choice(([1], [1, 2], [1, 2, 4], [2, 4])),
                     command=["bash", "-c", SCRIPT],
                     environment={"STAMPS": str(self.stamps), "STEPS": str(steps)},
@@ -161,10 +165,15 @@ class Storm:
         cards = find_overlaps(spans, lambda span: [f"{span.node}:{i}" for i in span.indices])
         assert cards == []
         with Queue(str(self.queue)) as queue, queue.store.read() as connection:
-            columns = (allocations.c.job_id, allocations.c.generation, allocations.c.gpus)
-            ordered = {(j, g): n for j, g, n in connection.execute(sa.select(*columns))}
+            rows = connection.execute(sa.select(allocations)).all()
+        ordered = {(row.job_id, row.generation): row for row in rows}
         for span in spans:
-            assert len(span.indices) == span.gpus == ordered[span.job, span.generation]
+            row = ordered[span.job, span.generation]
+            [part] = parse_parts(row.nodes)
+            assert (span.node, len(span.indices), span.gpus) == (part.node, row.gpus, row.gpus)
+        differed = [row for row in rows if any(words in row.detail for words in self.differences)]
+        assert {row.phase for row in differed} <= {"lost"}
+        self.mended = len(differed)
         for job, steps in self.steps.items():
             said = [n for span in spans if span.job == job for n in span.steps]
             assert said == sorted(said) and said[-1] == steps
