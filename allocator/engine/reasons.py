@@ -593,8 +593,17 @@ def _describe_lacks(limits: tuple[str, ...]) -> str:
 
 
 def parse_lacks(detail: str) -> tuple[str, ...]:
-    """Return the limits that the sentence of an outranked job ends with; empty without any."""
-    named = detail.partition(LACKS)[2].removesuffix(TOGETHER).replace(" and ", ", ")
+    """Return the limits that the sentence of an outranked job ends with; empty without any.
+
+    Another sentence may follow it.
+
+    Examples
+    --------
+    >>> parse_lacks("1 offered, 2 needed; it lacks GPUs and quota; assumed speed, not measured")
+    ('GPUs', 'quota')
+    """
+    said = detail.partition(LACKS)[2].partition("; ")[0]
+    named = said.removesuffix(TOGETHER).replace(" and ", ", ")
     return tuple(named.split(", ")) if named else ()
 
 

@@ -345,6 +345,32 @@ def test_kubectl_carries_the_files_out(served: tuple[FakeServer, str], tmp_path:
     assert server.breaches == []
 
 
+def test_the_commands_of_advise_are_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """docs/kubernetes.md, word by word: both looks see the same jobs, and each is explained."""
+    text = (Path(__file__).parents[2] / "docs" / "kubernetes.md").read_text()
+    block = text.partition("## Advise")[2].partition("## ")[0]
+    commands = [line.strip() for line in block.splitlines() if line.startswith("    ")]
+    objects = [*small_cluster(), *kueue_cluster(), job_set("gang", 1, 1), pytorch_job("t", 1, 1)]
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "answers").mkdir()
+    with FakeServer(objects).serve() as address:
+        monkeypatch.setenv("KUBECONFIG", str(kubeconfig(tmp_path, address)))
+        jobs = []
+        for line in commands:
+            words = shlex.split(line.replace("JOB", "ml/waiting"), comments=True)
+            if words[0] == "kubectl":
+                with Path(words.pop()).open("w") as out:
+                    command = [find_kubectl(), *words[1:-1]]
+                    subprocess.run(command, check=True, stdout=out, timeout=60)
+                continue
+            assert run(words[1:]) == 0, line
+            if words[1] == "observe":
+                jobs.append((tmp_path / "look" / "jobs.csv").read_text().count("\n"))
+    assert jobs == [10, 10]
+
+
 def test_rights_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
     """Each manifest as the package has it, valid by its schema."""
     for name in ("advise", "run", "check"):
