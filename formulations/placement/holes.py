@@ -13,7 +13,7 @@ Plain Python: a plan needs a few thousand small steps that depend on each other.
 from __future__ import annotations
 
 import math
-from bisect import bisect_left, insort
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from enum import IntEnum
 from functools import cached_property
@@ -115,13 +115,17 @@ class Holes:
                 if p not in out:
                     out[p] = [[] for _ in range(self.largest_size + 1)]
                 out[p][self.free[n]].append(self._key(n))
-        for nodes in chain.from_iterable(out.values()) if self._limits_cpus else ():
-            nodes.sort()
+        for keys in chain.from_iterable(out.values()):
+            keys.sort()
         return out
 
     def _key(self, n: int) -> int:
-        """Return a number that orders nodes by free CPUs; the node is its rest by N."""
-        return self._level(self.cpus[n]) * len(self.pool) + n
+        """Return a number that orders nodes by free CPUs, the fewest last.
+
+        They are last because the first choice is taken off its list, and a list ends quickly. The
+        node is the rest of -key by N.
+        """
+        return -(self._level(self.cpus[n]) * len(self.pool) + n)
 
     def _level(self, cpus: float) -> int:
         return int(1000 * min(cpus, MANY_CPUS)) if self._limits_cpus else 0
@@ -130,7 +134,7 @@ class Holes:
         """Yield the nodes of a pool, those with most free GPUs first."""
         N = len(self.pool)
         for keys in reversed(self._nodes.get(pool, [])):
-            yield from (key % N for key in keys)
+            yield from (-key % N for key in reversed(keys))
 
     def split_gpus(self, pool: int) -> Iterator[tuple[int, int]]:
         """Yield (node, number) of the GPUs that are given out in shares, the emptiest first."""
@@ -247,8 +251,8 @@ class Holes:
         memory = gpus * need.memory_gb - TOLERANCE if need.memory_gb > 0 else -math.inf
         least = self._level(max(0.0, cpus)) * N
         for keys in islice(nodes, gpus, None):
-            for key in islice(keys, bisect_left(keys, least), None):
-                n = key % N
+            for at in range(bisect_right(keys, -least) - 1, -1, -1):
+                n = -keys[at] % N
                 if available[n] >= cpus and memory_gb[n] >= memory and n not in without:
                     return n
         return -1
@@ -273,17 +277,15 @@ class Holes:
 
     def _largest_first(self, need: Need, without: Collection[int]) -> Iterator[tuple[int, int]]:
         """Yield (usable GPUs, node), the most usable first; nodes `without` are left out."""
-        limited, N = need.cpus > 0 or need.memory_gb > 0, len(self.pool)
-        usable: list[list[int]] = [[] for _ in range(self.largest_size + 1)]
-        known = need.pool in self._nodes
-        for free in range(len(usable) - 1, -1, -1):
-            nodes = [key % N for key in self._nodes[need.pool][free]] if known else []
-            if limited and free > 0:
+        levels, N = self._nodes.get(need.pool, []), len(self.pool)
+        limited = need.cpus > 0 or need.memory_gb > 0
+        usable: list[list[int]] = [[] for _ in levels]
+        for free in range(len(levels) - 1, -1, -1):
+            nodes: Iterable[int] = (-key % N for key in reversed(levels[free]))
+            if limited:  # nodes with so many free GPUs, and fuller ones that hold no more
                 for n in nodes:
-                    usable[self.usable(n, need)].append(n)
+                    usable[self.usable(n, need) if free else 0].append(n)
                 nodes = sorted(usable[free])
-            elif limited:
-                nodes = sorted(usable[0] + nodes)
             for n in nodes:
                 if n not in without:
                     yield free, n

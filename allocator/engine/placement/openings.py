@@ -18,7 +18,7 @@ from itertools import islice
 from formulations.placement.holes import Holes, Need, Place, Wish
 
 DOMAINS = 3  # most domains of a level that are tried
-CANDIDATES = 1000  # most nodes that are looked at for one hole, those with most free GPUs first
+CANDIDATES = 5000  # most nodes that are looked at for one hole, those with most free GPUs first
 NODES = 24  # most nodes on which the cost of a hole is worked out
 
 
@@ -71,6 +71,13 @@ class Openings:
         What a job loses if it moves within its pool, inf if it may not move.
     end_loss : callable
         What it loses if it gets nothing, inf if it must get something.
+    nodes : int
+        Most nodes on which the cost of a hole is worked out; a fourth of those that are tried.
+
+    Attributes
+    ----------
+    tried : int
+        Nodes that were tried so far.
     """
 
     def __init__(
@@ -80,9 +87,11 @@ class Openings:
         need: Callable[[int], Need],
         loss: Callable[[int], float],
         end_loss: Callable[[int], float],
+        nodes: int = NODES,
     ) -> None:
         self._holes, self._at, self._need = holes, at, need
         self._loss, self._end_loss = loss, end_loss
+        self._most, self.tried = nodes, 0
 
     def find(self, need: Need, below: float = math.inf) -> Opening | None:
         """Return the cheapest opening that was found for a job and costs less, None = none."""
@@ -157,16 +166,17 @@ class Openings:
         nodes = self._candidates(need, opened, among, need.gpus) or self._candidates(
             need, opened, among, 1
         )
-        best, tried = None, 0
+        best, known = None, 0
         for n in nodes:
             here = {j: moves.get(j, self._at[j]) for j in {*self._at.on[n], *moves}}
             here = {j: spot for j, spot in here.items() if any(m == n for m, _, _ in spot)}
             hole = (n, min(need.gpus, holes.size[n]), -1)
             found = self._empty(hole, need, here, best[1] if best else below, opened)
-            tried += found is not None
+            self.tried += 1
+            known += found is not None
             if found is not None and (best is None or found[0] < best[1]):
                 best = (n, *found)
-            if tried >= NODES or (best is not None and best[1] <= 0):
+            if known >= self._most or (best is not None and best[1] <= 0):
                 break
         return best
 
@@ -186,7 +196,7 @@ class Openings:
             (min(need.gpus, holes.size[n]) - holes.usable(n, need), n)
             for n in islice(large, CANDIDATES)
         ]
-        return [n for gpus, n in sorted(missing) if gpus > 0][: 4 * NODES]
+        return [n for gpus, n in sorted(missing) if gpus > 0][: 4 * self._most]
 
     def _empty(
         self,

@@ -22,7 +22,7 @@ import numpy as np
 
 from allocator.domain.allocation import PlacedPlan
 from allocator.domain.problem import State
-from allocator.engine.placement.openings import Opening, Openings, PlacedJobs
+from allocator.engine.placement.openings import NODES, Opening, Openings, PlacedJobs
 from allocator.engine.placement.search import search_plan
 from allocator.options.instance_building import CompiledRound, same_columns
 from allocator.options.node_needs import NodeNeeds, as_placements
@@ -35,6 +35,8 @@ from formulations.placement.holes import Need, Place, Wish
 OFFERS = 4000  # most options that are tried for the GPUs that are free in the end
 OPENINGS = 20  # most options for which holes are opened in the end
 PASSES = 3
+MANY_NODES = 300  # as openings.NODES, in the first searches of a round
+TRIES = 10_000  # nodes that these searches may try
 EPS = 1e-12
 GAP_OF_ROUNDING = 1e-9
 DEVIATES = "guarantees made the policy deviate from its own plan, so that nodes hold it"
@@ -156,6 +158,7 @@ class _Placing:
         self._has_nodes = self.problem.has_nodes.tolist()
         # needs for which no hole opened at this loss, since GPUs were last given up
         self._closed = dict[Need, float]()
+        self._tried = 0  # nodes that were tried to open holes
 
     def place_all(self) -> list[int]:
         """Place the jobs of the plan, and return those for which there are no nodes."""
@@ -233,7 +236,7 @@ class _Placing:
         self.choice = self.capacity.choice
         owed = np.array([self.capacity.owes(o) for o in wanted[failed].tolist()], dtype=bool)
         value = i.value[wanted[failed]]
-        order = np.lexsort((-value, ~owed, ~i.mandatory[failed]))
+        order = np.lexsort((-value, -i.load[wanted[failed]], ~owed, ~i.mandatory[failed]))
         for j in np.array(failed)[order].tolist():
             self._serve(j, int(wanted[j]))
         for _ in range(PASSES):
@@ -316,9 +319,16 @@ class _Placing:
             return False
         if gain <= self._closed.get(need, 0.0):
             return False
-        found = Openings(self.holes, self.at, self._need, self._loss, self._end_loss).find(
-            need, gain
+        openings = Openings(
+            self.holes,
+            self.at,
+            self._need,
+            self._loss,
+            self._end_loss,
+            NODES if self._tried > TRIES else MANY_NODES,
         )
+        found = openings.find(need, gain)
+        self._tried += openings.tried
         if found is None:
             self._closed[need] = gain
         if found is None or not self._carry_out(found, j, column):

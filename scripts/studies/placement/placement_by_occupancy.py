@@ -2,7 +2,7 @@
 
     # print the table; about four minutes of CPU time
     python scripts/studies/placement/placement_by_occupancy.py [--nodes 500,100] [--rounds 12]
-        [--seeds 10]
+        [--seeds 10] [--occupancies 80,90,95,98,100]
 
 Nodes of 8 GPUs. In each round 12 % of the running jobs end, and others of one size each, from 1
 to 32 GPUs, some of them odd, fill the cluster up to the occupancy. By counts every job gets
@@ -35,7 +35,6 @@ from allocator.bench.paired import interval
 
 SIZES = (1, 2, 3, 4, 5, 6, 8, 12, 16, 32)
 SHARES = (0.30, 0.20, 0.10, 0.15, 0.05, 0.05, 0.08, 0.03, 0.03, 0.01)
-OCCUPANCIES = (0.80, 0.90, 0.95, 0.98, 1.0)
 CHURN = 0.12
 Places = dict[str, list[tuple[str, int]]]
 
@@ -63,6 +62,7 @@ def main() -> None:
     parser.add_argument("--nodes", default="500,100")
     parser.add_argument("--rounds", type=int, default=12)
     parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--occupancies", default="80,90,95,98,100", help="in %%")
     args = parser.parse_args()
     print(f"{machine()}; seeds 0 to {args.seeds - 1}, {args.rounds} rounds each\n")
     print(
@@ -71,7 +71,7 @@ def main() -> None:
     )
     print("|" + "---|" * 11)
     for nodes in map(int, args.nodes.split(",")):
-        for occupancy in OCCUPANCIES:
+        for occupancy in (int(percent) / 100 for percent in args.occupancies.split(",")):
             runs = [run(occupancy, nodes, args.rounds, seed) for seed in range(args.seeds)]
             print(line(nodes, occupancy, args.rounds, runs), flush=True)
 
