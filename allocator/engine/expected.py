@@ -28,16 +28,7 @@ import numpy as np
 from allocator.audit import Audit
 from allocator.domain.allocation import Allocation
 from allocator.domain.problem import Bools, Floats, Ints, State
-from allocator.engine.expected_ranges import (
-    CROWDED,
-    DONE,
-    KNOWN,
-    LATER,
-    RUN,
-    START,
-    Situation,
-    spread,
-)
+from allocator.engine.expected_ranges import KNOWN, LATER, RUN, Situation, spread
 from allocator.engine.reasons import Prices, price_to_beat
 from allocator.options.headroom import headroom_in_force
 from allocator.options.instance_building import CompiledRound
@@ -138,8 +129,8 @@ def _with_ranges(
 ) -> Forecast:
     problem, waits = plan.round.problem, position > 0
     of = Situation.of(problem, plan.allocation, waits)
-    first = [np.maximum(problem.interval_s, end) for end in spread(START, of, start)]
-    now = spread(CROWDED if of.is_crowded else DONE, of, run)
+    first = [np.maximum(problem.interval_s, end) for end in spread(of.start, of, start)]
+    now = spread(of.done, of, run)
     later = spread(LATER, of, start + run)
     done = [
         np.where(waits, np.maximum(late, begin), soon)
@@ -147,9 +138,13 @@ def _with_ranges(
     ]
     runs = [np.where(waits, a, b) for a, b in zip(spread(RUN, of, run), now, strict=True)]
     asked = seconds_as_requested(plan.round)
-    # where the size is not known, both times are wrong by the same factor
-    rest = [asked] * 3 if of.information == KNOWN else [asked / run * r for r in runs]
-    saved = np.sort([a - r for a, r in zip(rest, runs, strict=True)], axis=0)
+    # where the size is not known, both times are wrong by one factor, and the speed by another
+    speeds = [spread(of.done, of.with_known_sizes, run)[i] for i in (2, 1, 0)]
+    known = of.information == KNOWN
+    rest = [np.ones(len(run))] * 3 if known else [r / run for r in runs]
+    speeds = runs[::-1] if known else speeds
+    corners = [factor * (asked - r) for factor in rest for r in speeds]
+    saved = [np.min(corners, axis=0), rest[1] * (asked - speeds[1]), np.max(corners, axis=0)]
     return Forecast(
         position, option, start, run, Estimate(*first), Estimate(*done), Estimate(*saved), note
     )

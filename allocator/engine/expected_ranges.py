@@ -13,16 +13,18 @@ ones, with a range that is wider by the error of the prediction.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from allocator.domain.allocation import Allocation
 from allocator.domain.problem import Bools, Floats, Problem
 
-START, DONE, CROWDED, LATER, RUN = "start", "done", "crowded", "later", "run"
-"""Start of a waiting job; end of one with GPUs, where all jobs as requested fit the cluster or not;
-end of a waiting job; how long that runs."""
+FEW, SOME, MANY = "few", "some", "many"
+"""Start of a waiting job, where up to 2, up to 7 or more jobs wait."""
+DONE, CROWDED, LATER, RUN = "done", "crowded", "later", "run"
+"""End of a job with GPUs, where all jobs as requested fit the cluster or not; end of a waiting job;
+how long that runs."""
 KNOWN, LEARNED, GUESSED = "known", "learned", "guessed"
 """What is known of sizes: all; what other jobs of the model teach; nothing."""
 KNOTS = (1.0, 3.0, 10.0, 30.0, 100.0)
@@ -30,21 +32,63 @@ COVERED = 1.645  # standard deviations on each side of a range of 90 %
 
 Factors = tuple[tuple[float, float, float], ...]
 FACTORS: Mapping[tuple[str, str], Factors] = {
-    (START, KNOWN): (
-        (1, 1, 13),
-        (0.333, 1, 6.6),
-        (0.125, 1, 4.29),
-        (0.05, 0.842, 2.36),
-        (0.00246, 0.025, 1.31),
+    (FEW, KNOWN): (
+        (1, 1, 26),
+        (0.333, 1, 6),
+        (0.0909, 0.846, 3.12),
+        (0.0606, 1, 8),
+        (0.0606, 1, 8),
     ),
-    (START, LEARNED): (
-        (1, 2, 16),
-        (0.25, 0.75, 8),
-        (0.0667, 0.5, 4.14),
-        (0.0208, 0.231, 2),
-        (0.0667, 0.667, 7.5),
+    (FEW, LEARNED): (
+        (0.0256, 0.5, 4),
+        (0.25, 0.667, 5),
+        (0.0256, 0.5, 4),
+        (0.0256, 0.5, 4),
+        (0.0256, 0.5, 4),
     ),
-    (START, GUESSED): ((1, 2, 22), (0.25, 1, 8.75), (0.0106, 1, 9), (0.0106, 1, 9), (0.0106, 1, 9)),
+    (FEW, GUESSED): (
+        (0.0106, 0.625, 17.5),
+        (0.0106, 0.625, 17.5),
+        (0.0106, 0.625, 17.5),
+        (0.0106, 0.625, 17.5),
+        (0.0106, 0.625, 17.5),
+    ),
+    (SOME, KNOWN): ((1, 1, 19), (0.333, 1, 9.5), (0.125, 1, 4.86), (0.2, 0.889, 2.28), (0.2, 1, 9)),
+    (SOME, LEARNED): (
+        (0.0667, 0.571, 6.5),
+        (0.25, 1, 7.25),
+        (0.0769, 0.667, 5.33),
+        (0.0667, 0.571, 6.5),
+        (0.0667, 0.571, 6.5),
+    ),
+    (SOME, GUESSED): (
+        (0.0909, 1, 9),
+        (0.0909, 1, 9),
+        (0.0909, 1, 9),
+        (0.0909, 1, 9),
+        (0.0909, 1, 9),
+    ),
+    (MANY, KNOWN): (
+        (1, 1, 10),
+        (0.333, 1.5, 8),
+        (0.125, 1.83, 5.22),
+        (0.867, 1.52, 3.26),
+        (0.25, 1.5, 7.8),
+    ),
+    (MANY, LEARNED): (
+        (1, 9, 62),
+        (0.25, 1, 9.2),
+        (0.2, 0.727, 5.29),
+        (0.0227, 1.21, 2.48),
+        (0.2, 1, 7.86),
+    ),
+    (MANY, GUESSED): (
+        (0.333, 1, 11),
+        (0.333, 1, 11),
+        (0.333, 1, 11),
+        (0.333, 1, 11),
+        (0.333, 1, 11),
+    ),
     (DONE, KNOWN): (
         (1, 1, 1.01),
         (1, 1, 1.16),
@@ -144,8 +188,8 @@ class Situation:
         Whether nothing but a job's own work so far says how much is left.
     size_error : float
         Standard deviation of the logarithm of predicted sizes, 0 = sizes are not predicted.
-    is_crowded : bool
-        Whether the jobs that run or wait request more GPUs than there are.
+    start, done : str
+        FEW, SOME or MANY; DONE or CROWDED.
     interval_s : float
         Seconds of a round.
     """
@@ -153,8 +197,16 @@ class Situation:
     information: str
     guessed: Bools
     size_error: float
-    is_crowded: bool
+    start: str
+    done: str
     interval_s: float
+
+    @property
+    def with_known_sizes(self) -> Situation:
+        """The same situation if sizes were known."""
+        return replace(
+            self, information=KNOWN, guessed=np.zeros(len(self.guessed), dtype=bool), size_error=0.0
+        )
 
     @classmethod
     def of(cls, problem: Problem, plan: Allocation, waits: Bools) -> Situation:
@@ -164,7 +216,8 @@ class Situation:
             KNOWN if guessed is None else LEARNED,
             np.zeros(len(waits), dtype=bool) if guessed is None else guessed,
             problem.size_error if problem.is_predicted else 0.0,
-            bool(wanted.sum() > problem.pools.gpus.sum()),
+            (FEW, SOME, MANY)[int(np.searchsorted([3, 8], waits.sum(), side="right"))],
+            CROWDED if wanted.sum() > problem.pools.gpus.sum() else DONE,
             problem.interval_s,
         )
 

@@ -14,6 +14,7 @@ and compared with the next start and the end that the simulation gives them late
 from __future__ import annotations
 
 import argparse
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,14 +27,17 @@ from allocator.engine.expected import Forecast, PlannedRound, forecast, seconds_
 from allocator.engine.expected_ranges import (
     CROWDED,
     DONE,
+    FEW,
     GUESSED,
     KNOTS,
     KNOWN,
     LATER,
     LEARNED,
+    MANY,
     RUN,
-    START,
+    SOME,
     Situation,
+    spread,
 )
 from allocator.loop.rounds import RoundOutcome
 from allocator.simulator import SimulationOptions, simulate
@@ -78,7 +82,7 @@ CASES = (
     Case("reproduction", 0.36, 250, 300.0, sizes="predicted"),
 )
 MISJUDGED = 0.5  # standard deviation of the logarithm of predicted sizes
-WHATS = (START, DONE, CROWDED, LATER, RUN)
+WHATS = (FEW, SOME, MANY, DONE, CROWDED, LATER, RUN)
 KNOWLEDGE = (KNOWN, LEARNED, GUESSED)
 LEAST = 40  # observations of a factor; with fewer those of all distances count
 COLUMNS = (
@@ -109,6 +113,8 @@ def main() -> None:
                     np.savez_compressed(path, rows=measure(case, seed))
     elif args.what == "fit":
         fit(read(args.folder, seeds))
+    else:
+        table(read(args.folder, seeds), seeds)
 
 
 def measure(case: Case, seed: int) -> Any:
@@ -147,7 +153,7 @@ def _rows(number: int, plan: PlannedRound, told: Forecast, who: Any, true_left: 
     known = problem.guessed is None
     waits, same = plan.allocation.pool < 0, np.ones(J)
     asked = seconds_as_requested(plan.round) * true_left / jobs.remaining_work
-    crowded = Situation.of(problem, plan.allocation, told.position > 0).is_crowded
+    crowded = Situation.of(problem, plan.allocation, told.position > 0).done == CROWDED
     columns = {
         "raw_start": told.start_s, "raw_run": told.run_s, "crowded": same * crowded,
         "job": who, "round": same * number,
@@ -189,7 +195,37 @@ def read(folder: Path, seeds: Sequence[int]) -> dict[str, Any]:
             path = folder / f"{case.name}-{seed}.npz"
             if path.exists():
                 found.setdefault(case.name, []).append(np.load(path)["rows"])
-    return {name: np.concatenate(parts) for name, parts in found.items()}
+    return {
+        name: retell(np.concatenate(parts), MISJUDGED if "predicted" in name else 0.0)
+        for name, parts in found.items()
+    }
+
+
+def retell(rows: Any, size_error: float) -> Any:
+    """Return rows with the starts and ends that the factors in the code make of the model's."""
+    rows = rows.copy()
+    waits = rows[:, at("waits")] == 1
+    start, run = rows[:, at("raw_start")], rows[:, at("raw_run")]
+    begin, end = np.full((2, 3, len(rows)), np.nan)
+    begin[:, ~waits] = 0.0
+    situations = rows[:, [at(n) for n in ("known", "guessed", "waiting", "crowded", "interval_s")]]
+    for key in np.unique(situations, axis=0):
+        here = (situations == key).all(axis=1)
+        known, guessed, number, crowded, interval_s = key.tolist()
+        of = Situation(
+            KNOWN if known else LEARNED,
+            np.full(here.sum(), bool(guessed)),
+            size_error,
+            FEW if number < 3 else SOME if number < 8 else MANY,
+            CROWDED if crowded else DONE,
+            interval_s,
+        )
+        begin[:, here] = np.maximum(interval_s, spread(of.start, of, start[here]))
+        soon, late = spread(of.done, of, run[here]), spread(LATER, of, (start + run)[here])
+        end[:, here] = np.where(waits[here], np.maximum(late, begin[:, here]), soon)
+    for n, part in enumerate(("_low", "", "_high")):
+        rows[:, at(f"start{part}")], rows[:, at(f"done{part}")] = begin[n], end[n]
+    return rows
 
 
 def fit(cases: dict[str, Any]) -> None:
@@ -213,6 +249,58 @@ def fit(cases: dict[str, Any]) -> None:
     print("}")
 
 
+MEASURED = (("done", 0, "ends of running jobs"), ("start", 1, "starts"), ("done", 1, "ends"))
+
+
+def table(cases: dict[str, Any], seeds: Sequence[int]) -> None:
+    """Print errors and coverage by case, and over all cases by what is known and how far ahead."""
+    print(f"Seeds {seeds[0]} to {seeds[-1]}.\n")
+    print(
+        "| workload, load, sizes | ends of running jobs | starts of waiting jobs | their ends |",
+        end="",
+    )
+    print(" time saved |\n|---|---|---|---|---|")
+    for case in CASES:
+        if case.name in cases:
+            cells = [describe(cases[case.name], name, waits) for name, waits, _ in MEASURED]
+            cells.append(describe(cases[case.name], "saved", None))
+            print(f"| {case.family}, {case.load:g}, {case.sizes} | {' | '.join(cells)} |")
+    rows = np.concatenate(list(cases.values()))
+    known = np.where(rows[:, at("known")] == 1, 0, np.where(rows[:, at("guessed")] == 1, 2, 1))
+    print("\n| sizes | rounds ahead | ends of running jobs | starts of waiting jobs | their ends |")
+    print("|---|---|---|---|---|")
+    edges = (0.0, 3.0, 10.0, 30.0, np.inf)
+    for k, information in enumerate(KNOWLEDGE):
+        for low, high in itertools.pairwise(edges):
+            cells = []
+            for name, waits, _ in MEASURED:
+                ahead = rows[:, at(name)] / rows[:, at("interval_s")]
+                mine = rows[(known == k) & (low <= ahead) & (ahead < high)]
+                cells.append(describe(mine, name, waits))
+            span = f"{low:g} to {high:g}" if np.isfinite(high) else f"{low:g} or more"
+            print(f"| {information} | {span} | {' | '.join(cells)} |")
+
+
+def describe(rows: Any, name: str, waits: int | None) -> str:
+    """Return the median error, the share inside the range, and the number of estimates."""
+    truth, told = rows[:, at(f"true_{name}")], rows[:, at(name)]
+    here = np.isfinite(truth) & np.isfinite(told)
+    here &= (rows[:, at("waits")] == waits) if waits is not None else True
+    if here.sum() < LEAST:
+        return "-"
+    low, high = rows[here, at(f"{name}_low")], rows[here, at(f"{name}_high")]
+    truth, told = truth[here], told[here]
+    inside = ((low - 1.0 <= truth) & (truth <= high + 1.0)).mean()
+    error = np.median(np.abs(truth - told) / np.maximum(np.abs(truth), 1.0))
+    words = "" if name == "saved" else f"{100 * error:.0f} %, "
+    return f"{words}{100 * inside:.0f} % in range, {here.sum()}"
+
+
+def at(name: str) -> int:
+    """Return the number of a column."""
+    return COLUMNS.index(name)
+
+
 def samples(rows: Any) -> tuple[Any, Any, Any, Any]:
     """Return what, what is known, rounds ahead, and truth / model of each comparison."""
     c = {name: rows[:, i] for i, name in enumerate(COLUMNS)}
@@ -220,7 +308,9 @@ def samples(rows: Any) -> tuple[Any, Any, Any, Any]:
     known = np.where(c["known"] == 1, 0, np.where(c["guessed"] == 1, 2, 1))
     later = c["raw_start"] + c["raw_run"]
     cases = (
-        (waits, c["raw_start"], c["true_start"]),
+        (waits & (c["waiting"] < 3), c["raw_start"], c["true_start"]),
+        (waits & (c["waiting"] >= 3) & (c["waiting"] < 8), c["raw_start"], c["true_start"]),
+        (waits & (c["waiting"] >= 8), c["raw_start"], c["true_start"]),
         (~waits & (c["crowded"] == 0), c["raw_run"], c["true_done"]),
         (~waits & (c["crowded"] == 1), c["raw_run"], c["true_done"]),
         (waits, later, c["true_done"]),
