@@ -98,11 +98,8 @@ def measure_estimates(connection: Connection, last: int) -> dict[int, dict[str, 
     for job_id, at_s in connection.execute(sa.select(a.job_id, a.ordered_s).order_by(a.ordered_s)):
         starts[job_id].append(at_s)
     is_done = jobs.c.state == "done"
-    ends = dict(
-        connection.execute(sa.select(jobs.c.job_id, jobs.c.finished_s).where(is_done))
-        .tuples()
-        .all()
-    )
+    query = sa.select(jobs.c.job_id, jobs.c.finished_s).where(is_done)
+    ends = {row.job_id: row.finished_s for row in connection.execute(query)}
     out = {}
     for number, at_s, content in read_plans(connection, last):
         rows = json.loads(decompress_text(content))["jobs"]
