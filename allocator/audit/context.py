@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -137,6 +138,7 @@ class AuditContext:
             self.gpus[j],
             pools.memory_gb[pool],
             self.is_kept[j],
+            self.nodes.count_nodes(self.nodes.given)[j],
         )
         for g in np.flatnonzero(self.is_secondary).tolist():
             h = int(self.allocation.primary[g])
@@ -153,7 +155,12 @@ class AuditContext:
         jobs, pools = self.problem.jobs, self.problem.pools
         out = np.zeros(len(jobs), dtype=bool)
         j = np.flatnonzero(self.running)
-        rate, _ = self.table.rate(jobs.model[j], pools.gpu_type[jobs.pool[j]], jobs.gpus[j])
+        rate, _ = self.table.rate(
+            jobs.model[j],
+            pools.gpu_type[jobs.pool[j]],
+            jobs.gpus[j],
+            nodes=self.nodes.held_on[j],
+        )
         out[j] = (rate > 0) & (jobs.gpus[j] <= pools.gpus[jobs.pool[j]])
         return out & ~self.nodes.must_leave
 
@@ -189,15 +196,15 @@ class AuditContext:
         return out
 
     @cached_property
-    def _ways(self) -> tuple[Ints, Ints, Ints, Floats]:
+    def _ways(self) -> tuple[Ints, Ints, Ints, Floats, Ints]:
         """All options of all jobs, read independently of allocator/options.
 
-        job, pool, gpus and rate, each (n,), by job.
+        job, pool, gpus, rate and nodes of a spread shape (else 0), each (n,), by job.
         """
         jobs = self.problem.jobs
         pools = self.problem.pools
         everyone = np.arange(len(self.problem.jobs))
-        found = [(j := everyone[self.can_be_kept], jobs.pool[j], jobs.gpus[j])]
+        found = [(j := everyone[self.can_be_kept], jobs.pool[j], jobs.gpus[j], self.held_shape[j])]
         free = everyone[~self.is_barred & ~self.frozen]
         for code in np.unique(jobs.sizes[free]).tolist():
             same = free[jobs.sizes[free] == code]
@@ -224,19 +231,53 @@ class AuditContext:
                 if code < 0 and top > EVERY_NODES * node:
                     more = self._named(able, p, most)
                     job, gpus = (np.append(a, b) for a, b in zip((job, gpus), more, strict=True))
-                new = ~(self.can_be_kept[job] & (jobs.pool[job] == p) & (jobs.gpus[job] == gpus))
-                new &= self.nodes.can_hold(job, p, gpus)
-                found.append((job[new], np.full(int(new.sum()), p), gpus[new]))
-        job, pool, gpus = (np.concatenate(part) for part in zip(*found, strict=True))
-        holds = self.can_be_kept[job] & (jobs.pool[job] == pool) & (jobs.gpus[job] == gpus)
+                job, gpus, shape = self._add_shapes(p, job, gpus)
+                new = ~self._holds(job, np.full(len(job), p), gpus, shape)
+                new &= self.nodes.can_hold(job, p, gpus, shape)
+                found.append((job[new], np.full(int(new.sum()), p), gpus[new], shape[new]))
+        job, pool, gpus, shape = (np.concatenate(part) for part in zip(*found, strict=True))
+        holds = self._holds(job, pool, gpus, shape)
         rate, _ = self.table.rate(
-            jobs.model[job], pools.gpu_type[pool], gpus, pools.memory_gb[pool], holds
+            jobs.model[job], pools.gpu_type[pool], gpus, pools.memory_gb[pool], holds, shape
         )
         rigid = self.table.is_assumed(jobs.model[job], pools.gpu_type[pool], gpus)
         rigid &= (gpus != jobs.requested_gpus[job]) & ~holds
         order = np.flatnonzero((rate > 0) & ~rigid)
         order = order[np.argsort(job[order], kind="stable")]
-        return job[order], pool[order], gpus[order], rate[order]
+        return job[order], pool[order], gpus[order], rate[order], shape[order]
+
+    @cached_property
+    def held_shape(self) -> Ints:
+        """The number of nodes of the spread shape that each running job holds, (J,), else 0."""
+        jobs, nodes = self.problem.jobs, self.nodes
+        out = np.zeros(len(jobs), dtype=np.int64)
+        for j in np.flatnonzero((nodes.held_on > 0) & (jobs.primary < 0)).tolist():
+            if nodes.held_on[j] in nodes.shapes_of(j, int(jobs.pool[j]), int(jobs.gpus[j])):
+                out[j] = nodes.held_on[j]
+        return out
+
+    def _holds(self, job: Ints, pool: Ints, gpus: Ints, shape: Ints) -> Bools:
+        """Find the options (n,) that running jobs hold and can keep, (n,)."""
+        jobs = self.problem.jobs
+        same: Bools = (jobs.pool[job] == pool) & (jobs.gpus[job] == gpus)
+        return np.asarray(self.can_be_kept[job] & same & (self.held_shape[job] == shape))
+
+    def _add_shapes(self, pool: int, job: Ints, gpus: Ints) -> tuple[Ints, Ints, Ints]:
+        """Return sizes of a pool with those spread shapes of them that their jobs may have.
+
+        They are job, gpus and number of nodes, (n,) each.
+        """
+        if not self.nodes.shapes or not self.problem.has_nodes[pool]:
+            return job, gpus, np.zeros(len(job), dtype=np.int64)
+        placement, per_node = self.problem.jobs.placement, self.problem.pools.gpus_per_node[pool]
+        found = []
+        for j, k in zip(job.tolist(), gpus.tolist(), strict=True):
+            known, fewest = self.nodes.shapes_of(j, pool, k), math.ceil(k / per_node)
+            found.append((j, k, fewest if fewest in known else 0))
+            if placement[j] != "packed":
+                found += [(j, k, m) for m in sorted(known) if m > fewest]
+        job, gpus, shape = np.array(found, dtype=np.int64).reshape(-1, 3).T
+        return job, gpus, shape
 
     def _named(self, able: Ints, pool: int, most: Ints) -> tuple[Ints, Ints]:
         """List (job, gpus) of sizes in whole nodes that the rule omits but that are available.
@@ -265,13 +306,20 @@ class AuditContext:
 
         `chosen` None: of all jobs. Options are in the order of jobs.
         """
+        job, pool, gpus, rate, _ = self._ways
         if chosen is None:
-            return self._ways
+            return job, pool, gpus, rate
         asked = np.zeros(len(self.problem.jobs), dtype=bool)
         asked[chosen] = True
-        job, pool, gpus, rate = self._ways
         of = asked[job]
         return job[of], pool[of], gpus[of], rate[of]
+
+    @property
+    def is_held_option(self) -> Bools:
+        """Whether each option of `options` is what its job holds, (n,)."""
+        job, pool, gpus, _, shape = self._ways
+        same = (self.problem.jobs.pool[job] == pool) & (self.problem.jobs.gpus[job] == gpus)
+        return np.asarray(self.running[job] & same & (self.held_shape[job] == shape))
 
     @property
     def has_options(self) -> Bools:

@@ -44,6 +44,36 @@ class NodeChecker:
         """What the plan gives the jobs."""
         return _by_job(self.allocation.places)
 
+    def count_nodes(self, spots: dict[int, Spot]) -> Ints:
+        """Return on how many nodes each job is, (J,), 0 = on none that is known."""
+        out = np.zeros(len(self.problem.jobs), dtype=np.int64)
+        for j, spot in spots.items():
+            out[j] = len({n for n, _ in spot})
+        return out
+
+    @cached_property
+    def held_on(self) -> Ints:
+        """The number of nodes that each running job holds, (J,).
+
+        A job of unknown place that keeps its GPUs is on as many as the plan says.
+        """
+        same = np.where(self.is_unknown & self._has_same_gpus, self.count_nodes(self.given), 0)
+        return np.maximum(self.count_nodes(self.held), same)
+
+    @cached_property
+    def shapes(self) -> dict[tuple[int, int, int], set[int]]:
+        """The numbers of nodes of spread shapes by model, GPU type and size."""
+        rates, out = self.problem.rates, defaultdict[tuple[int, int, int], set[int]](set)
+        for r in np.flatnonzero(rates.nodes).tolist():
+            key = int(rates.model[r]), int(rates.gpu_type[r]), int(rates.gpus[r])
+            out[key].add(int(rates.nodes[r]))
+        return out
+
+    def shapes_of(self, j: int, pool: int, gpus: int) -> set[int]:
+        """Return the numbers of nodes of spread shapes of a job at a pool and size."""
+        model, gpu_type = self.problem.jobs.model[j], self.problem.pools.gpu_type[pool]
+        return self.shapes.get((int(model), int(gpu_type), gpus), set())
+
     @cached_property
     def on_same_nodes(self) -> Bools:
         """False for jobs of the plan that held other nodes than it gives them, (J,)."""
@@ -165,8 +195,11 @@ class NodeChecker:
                 if total > limit + ROUNDING * max(1.0, total):
                     yield n, f"{name} {total:g} are needed, it has {limit:g}"
 
-    def can_hold(self, job: Ints, pool: int, gpus: Ints) -> Bools:
-        """Find the sizes that the up nodes of a pool hold when they are empty, (n,)."""
+    def can_hold(self, job: Ints, pool: int, gpus: Ints, shape: Ints) -> Bools:
+        """Find the sizes that the up nodes of a pool hold when they are empty, (n,).
+
+        `shape` (n,) is the number of nodes of a spread shape, else 0.
+        """
         problem, out = self.problem, np.ones(len(job), dtype=bool)
         if not problem.has_nodes[pool]:
             return out
@@ -175,25 +208,25 @@ class NodeChecker:
         mine: list[int] = np.flatnonzero((nodes.pool == pool) & (nodes.state == UP)).tolist()
 
         @cache
-        def most(cpus: float, memory_gb: float, wish: str, nodes: int) -> int:
-            fit = [self._fit(n, cpus, memory_gb) for n in mine]
-            if wish == "packed":
-                return sum(sorted(fit, reverse=True)[:nodes])
-            for level in problem.levels:
-                if wish == f"same_{level.name}":
-                    total = defaultdict[str, int](int)
-                    for n, k in zip(mine, fit, strict=True):
-                        total[level.label[n]] += k
-                    return max(total.values(), default=0)
-            return sum(fit)
+        def most(cpus: float, memory_gb: float, wish: str, nodes: int, least: int) -> int:
+            groups = defaultdict[str, list[int]](list)
+            level = next((one for one in problem.levels if wish == f"same_{one.name}"), None)
+            for n in mine:
+                groups[level.label[n] if level else ""].append(self._fit(n, cpus, memory_gb))
+            able = [fit for fit in groups.values() if sum(k > 0 for k in fit) >= least]
+            return max((sum(sorted(fit, reverse=True)[:nodes]) for fit in able), default=0)
 
         per_node = int(problem.pools.gpus_per_node[pool])
-        for at, (j, k) in enumerate(zip(job.tolist(), gpus.tolist(), strict=True)):
+        for at, (j, k, m) in enumerate(
+            zip(job.tolist(), gpus.tolist(), shape.tolist(), strict=True)
+        ):
+            limited = jobs.placement[j] == "packed" or bool(self.shapes_of(j, pool, k))
             out[at] = k <= most(
                 float(jobs.cpus_per_gpu[j]),
                 float(jobs.host_memory_gb_per_gpu[j]),
                 jobs.placement[j],
-                math.ceil(k / per_node),
+                m or (math.ceil(k / per_node) if limited else len(mine)),
+                m,
             )
         return out
 
@@ -274,6 +307,12 @@ class NodeChecker:
         most = math.ceil(gpus / problem.pools.gpus_per_node[pool])
         if jobs.placement[j] == "packed" and not stays and len(names) > most:
             yield f"is on {len(names)} nodes, {gpus} packed GPUs need {most}"
+        shapes = self.shapes_of(j, pool, gpus)
+        if shapes and not stays and len(names) > most and len(names) not in shapes:
+            yield f"is on {len(names)} nodes, for which rates.csv has no speed of {gpus} GPUs"
+        row, rates = int(self.allocation.row[j]), problem.rates
+        if 0 <= row < len(rates.nodes) and rates.nodes[row] not in (0, len(names)):
+            yield f"is on {len(names)} nodes, row {row} of rates.csv is for {rates.nodes[row]}"
         if self._is_split(j, spot) and (jobs.preemptible[j] or not stays):
             yield f"is in several domains, its placement is {jobs.placement[j]}"
 

@@ -40,9 +40,7 @@ def plan_values(s: AuditContext, rate: Floats) -> tuple[Floats, float]:
 
 def _every(s: AuditContext) -> Offer:
     """Return all options of all jobs."""
-    (job, pool, gpus, rate), jobs = s.options(), s.problem.jobs
-    holds = s.running[job] & (jobs.pool[job] == pool) & (jobs.gpus[job] == gpus)
-    return _offer(s, job, pool, gpus, rate, holds)
+    return _offer(s, *s.options(), s.is_held_option)
 
 
 def _offer(s: AuditContext, job: Ints, pool: Ints, gpus: Ints, rate: Floats, keep: Bools) -> Offer:

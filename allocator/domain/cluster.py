@@ -30,6 +30,7 @@ from allocator.domain.problem import (
     usable_gpus,
 )
 from allocator.domain.rules.cluster_rules import curve_parameters
+from allocator.domain.rules.spread_rules import find_shapes
 from allocator.domain.schema.names import Index, Names
 
 # for one job, with which others compete: measured in docs/spot-results.md
@@ -183,8 +184,9 @@ def _up(
     return np.where(has, total, gpus)
 
 
-def rates(table: ParsedTable, names: Names) -> Rates:
+def rates(grids: Mapping[str, ParsedTable], names: Names) -> Rates:
     """Return the rows of rates.csv; the rate that counts is work_per_s x efficiency."""
+    table = grids["rates.csv"]
     return Rates(
         model=encode_names(table["model"], names.models),
         gpu_type=encode_names(table["gpu_type"], names.gpu_types),
@@ -196,6 +198,7 @@ def rates(table: ParsedTable, names: Names) -> Rates:
         spread=table["spread"],
         variant=tuple(table["variant"]),
         observed=table["observed"],
+        nodes=find_shapes(grids),
     )
 
 

@@ -239,7 +239,8 @@ class Rates:
     """Rows of rates.csv in file order; arrays (R,).
 
     `rate` = work_per_s x efficiency is the speed that counts. `observed` marks speeds that a
-    controller measured.
+    controller measured. `nodes` is the number of nodes of a spread shape: of a row whose `spread`
+    is more than the fewest nodes of a pool that hold so many GPUs. It is 0 for all other rows.
     """
 
     model: Ints
@@ -252,6 +253,7 @@ class Rates:
     spread: Ints  # -1 = not given
     variant: tuple[str, ...]
     observed: Bools
+    nodes: Ints
 
 
 @dataclass(frozen=True)

@@ -297,6 +297,8 @@ def decide_round(
     entry = policies.policy(policy)
     engine = solvers.find(solver) if isinstance(solver, str) else solver
     round_ = compile_round(problem, entry.prunes, entry.shares)
+    if not entry.prunes:
+        round_ = round_.without_new_spread()
     built = time.monotonic()
     known = memory if memory is not None and memory.objective == problem.objective else None
     task, proposal = run_policy(

@@ -45,7 +45,7 @@ from allocator.engine.causes import (
     find_causes,
     is_more,
 )
-from allocator.engine.placement.fragments import Fragments
+from allocator.engine.placement.fragments import Fragments, name_shape
 from allocator.options.colocation.secondary_jobs import option_at
 from allocator.options.headroom import headroom_of_options
 from allocator.options.instance_building import CompiledRound
@@ -212,7 +212,9 @@ def find_reasons(
         blocked[:] = -1
     else:
         some = np.flatnonzero(fitting)
-        fitting[some] = fragments.find_placeable(m.job[some], m.pool[some], m.gpus[some])
+        fitting[some] = fragments.find_placeable(
+            m.job[some], m.pool[some], m.gpus[some], m.nodes[some]
+        )
     fits = _any_option_of_job(len(problem.jobs), m.job)(fitting)
     blocked[fits] = -1
     early = np.any(list(flags.values()), axis=0)
@@ -237,7 +239,7 @@ def find_reasons(
     if fragments is not None:
         for j in (j for j, name in enumerate(codes) if name == "fragmented"):
             o = blocked[j]
-            sentences[j] = fragments.describe(j, int(m.pool[o]), int(m.gpus[o]))
+            sentences[j] = fragments.describe(j, int(m.pool[o]), int(m.gpus[o]), int(m.nodes[o]))
     return Reasons(codes, sentences, found, offered, needed)
 
 
@@ -500,6 +502,7 @@ def _write_sentences(
     problem, m, jobs = round_.problem, round_.option_table, round_.problem.jobs
     price, names = np.append(problem.pools.price_per_gpu_hour, 0.0), (*problem.pools.pool, "")
     gpus, pool = np.append(m.gpus, 0)[best].tolist(), np.append(m.pool, -1)[best].tolist()
+    nodes = np.append(m.nodes, 0)[best].tolist()
     then = (found.gpus * price[found.pool]).tolist()
     left = max(0.0, problem.budget_per_hour - float(np.append(m.cost, 0.0)[chosen].sum()))
     models = jobs.model.tolist()
@@ -527,9 +530,9 @@ def _write_sentences(
         elif code == "outranked" and best[j] < 0:
             out.append(NOTHING)
         elif code == "not_evaluated" and not fits[j]:
-            out.append(f"{gpus[j]} x {names[pool[j]]}: {HELPLESS}")
+            out.append(f"{name_shape(gpus[j], names[pool[j]], nodes[j])}: {HELPLESS}")
         else:
-            want = f"{gpus[j]} x {names[pool[j]]}"
+            want = name_shape(gpus[j], names[pool[j]], nodes[j])
             value = f"value per GPU-hour: {offers[j]:.4g} offered, {needs[j]:.4g} needed"
             if code == "outranked" and offers[j] > needs[j]:
                 value = OTHERS.format(want=want)

@@ -27,14 +27,23 @@ class HoldableSizes:
         self._needs, index = np.unique(needs, axis=0, return_inverse=True)
         self._class = index.reshape(-1)
 
-    def find(self, pool: int, job: Ints, gpus: Ints) -> Bools:
-        """Find the sizes (n,) of jobs (n,) that empty nodes of the pool hold, (n,)."""
+    def find(self, pool: int, job: Ints, gpus: Ints, shape: Ints, shaped: Bools) -> Bools:
+        """Find the sizes (n,) of jobs (n,) that empty nodes of the pool hold, (n,).
+
+        Parameters
+        ----------
+        shape : (n,)
+            Nodes of a spread shape, else 0.
+        shaped : (n,)
+            Whether the size has spread shapes.
+        """
         nodes = self._problem.nodes
         if not len(nodes) or not self._problem.has_nodes[pool]:
             return np.ones(len(job), dtype=np.bool_)
         mine = np.flatnonzero((nodes.pool == pool) & (nodes.state == UP))
         per_node = int(self._problem.pools.gpus_per_node[pool])
         most: Ints = np.zeros(len(job), dtype=np.int64)
+        packed = np.where(shape > 0, shape, -(-gpus // per_node))
         kind = self._class[job]
         for code in np.unique(kind).tolist():
             cpus, memory_gb, wish = self._needs[code]
@@ -45,20 +54,28 @@ class HoldableSizes:
                 ),
             ).astype(np.int64)
             at = np.flatnonzero(kind == code)
-            most[at] = self._most(mine, fitting, self._wishes[int(wish)], gpus[at], per_node)
+            name = self._wishes[int(wish)]
+            count = np.where(shaped[at] | (name == "packed"), packed[at], len(mine))
+            most[at] = self._most(mine, fitting, name, count, shape[at])
         return gpus <= most
 
-    def _most(self, mine: Ints, fitting: Ints, wish: str, gpus: Ints, per_node: int) -> Ints:
-        """Return the most GPUs of the nodes `mine` that a job of a size may have, (n,)."""
-        if wish == "packed":
-            total = np.append(0, np.cumsum(np.sort(fitting)[::-1]))
-            return total[np.minimum(-(-gpus // per_node), len(fitting))]
+    def _most(self, mine: Ints, fitting: Ints, wish: str, most: Ints, least: Ints) -> Ints:
+        """Return the most GPUs of at most `most` and at least `least` of the nodes `mine`, (n,)."""
+        out = np.zeros(len(most), dtype=np.int64)
+        for here in self._split_by_domain(mine, wish):
+            total = np.append(0, np.cumsum(np.sort(fitting[here])[::-1]))
+            enough = np.count_nonzero(fitting[here]) >= least
+            out = np.maximum(out, np.where(enough, total[np.minimum(most, len(total) - 1)], 0))
+        return out
+
+    def _split_by_domain(self, mine: Ints, wish: str) -> list[Ints]:
+        """Return the places in `mine` of the nodes on which one job may be together."""
         for level in self._problem.levels:
             if wish == f"same_{level.name}" and len(mine):
                 domain = level.domain[mine]
-                best = np.bincount(domain, fitting).max()
-                return np.full(len(gpus), int(best))
-        return np.full(len(gpus), int(fitting.sum()))
+                order = np.argsort(domain, kind="stable")
+                return np.split(order, np.flatnonzero(np.diff(domain[order])) + 1)
+        return [np.arange(len(mine))]
 
 
 def _count(available: Floats, each: float) -> Floats:

@@ -17,7 +17,7 @@ from functools import cached_property
 import numpy as np
 
 from allocator.domain.allocation import Allocation, Repairs
-from allocator.domain.problem import Floats, Ints, Isolation, Problem, State
+from allocator.domain.problem import Bools, Floats, Ints, Isolation, Problem, State
 from allocator.options.colocation.pairs import Colocations, find_colocations
 from allocator.options.colocation.running_pairs import list_candidate_pairs
 from allocator.options.colocation.secondary_jobs import (
@@ -70,6 +70,11 @@ class CompiledRound:
     option: Ints
     omitted_pairs: OmittedPairs | None = None
     has_all_pairs: bool = True
+
+    @cached_property
+    def nodes(self) -> Ints:
+        """Number of nodes of the spread shape of each column, (n,), else 0."""
+        return self.option_table.nodes[self.option]
 
     @cached_property
     def model(self) -> LinearModel:
@@ -127,7 +132,8 @@ class CompiledRound:
     def with_moves(self) -> CompiledRound:
         """Return the round in which running jobs may also move to other nodes of their pool.
 
-        No better plan needs such a move, unless jobs have to be placed on nodes.
+        It has every shape of a size that has several. No better plan needs such a move, or a shape
+        that was left out, unless jobs have to be placed on nodes.
         """
         problem, m = self.problem, self.option_table
         alone = np.setdiff1d(np.flatnonzero(self.instance.keep), self.instance.primary)
@@ -137,18 +143,28 @@ class CompiledRound:
         moves = options_of_moves(problem, m, RateTable.of(problem), movable)
         full = merge_options(problem, m, moves)
         whole = _instance(problem, full, self.repairs)
-        span = int(full.gpus.max(initial=0)) + 1
-        asked = [
-            _identify_options(t, np.arange(len(t)), len(problem.jobs), len(problem.pools), span)
-            for t in (full, m, moves)
-        ]
-        option = np.flatnonzero(np.isin(asked[0], np.append(asked[1][self.option], asked[2])))
+        asked = _identify_options(problem, full, m, moves)
+        stays = np.isin(asked[0], np.append(asked[1][self.option], asked[2]))
+        option = np.flatnonzero(stays | _has_spread_shape(full))
         return replace(
             self,
             option_table=full,
             instance=replace(whole.take(option), mandatory=self.instance.mandatory),
             option=option,
         )
+
+    def without_new_spread(self) -> CompiledRound:
+        """Return the round with one shape of each size besides what jobs hold.
+
+        It is the packed shape, or else that on the fewest nodes. This is for policies that know
+        sizes and no shapes.
+        """
+        i = self.instance
+        if not self.nodes.any():
+            return self
+        others = np.append(True, np.any([np.diff(x) != 0 for x in (i.job, i.pool, i.gpus)], axis=0))
+        stays = np.flatnonzero((self.nodes == 0) | i.keep | others)
+        return replace(self, instance=i.take(stays), option=self.option[stays], has_all_pairs=False)
 
     def with_less_guaranteed(self, missing: Ints) -> CompiledRound:
         """Return the round in which each guarantee is so many GPUs less, (K,)."""
@@ -314,21 +330,41 @@ def same_columns(old: CompiledRound, choice: Ints, new: CompiledRound) -> Ints:
     -1 stands for nothing.
     """
     taken = choice >= 0
-    span = int(max(old.option_table.gpus.max(initial=0), new.option_table.gpus.max(initial=0))) + 1
-    a, b = (
-        _identify_options(r.option_table, r.option, len(r.problem.jobs), len(r.problem.pools), span)
-        for r in (old, new)
-    )
+    a, b = _identify_options(old.problem, old.option_table, new.option_table)
+    a, b = a[old.option], b[new.option]
     order = np.argsort(b, kind="stable")
     out = choice.copy()
     out[taken] = order[np.searchsorted(b[order], a[choice[taken]])]
     return out
 
 
-def _identify_options(m: OptionTable, option: Ints, jobs: int, pools: int, span: int) -> Ints:
-    """Return a number for each option by job, pool, GPUs, primary job, and whether it is kept."""
-    place = (m.job * pools + m.pool) * span + m.gpus
-    return ((place * (jobs + 1) + m.primary + 1) * 2 + m.keep)[option]
+def _identify_options(problem: Problem, *tables: OptionTable) -> list[Ints]:
+    """Return a number for each option of the tables, (n,) each.
+
+    It stands for job, pool, GPUs, nodes of a spread shape, primary job, and whether it is kept.
+    """
+    jobs, pools = len(problem.jobs), len(problem.pools)
+    gpus, nodes = (
+        max(int(column.max(initial=0)) for column in columns) + 1
+        for columns in ([m.gpus for m in tables], [m.nodes for m in tables])
+    )
+    return [
+        ((_number_sizes(m, pools, gpus) * nodes + m.nodes) * (jobs + 1) + m.primary + 1) * 2
+        + m.keep
+        for m in tables
+    ]
+
+
+def _number_sizes(m: OptionTable, pools: int, span: int) -> Ints:
+    return (m.job * pools + m.pool) * span + m.gpus
+
+
+def _has_spread_shape(m: OptionTable) -> Bools:
+    """Find the options without a primary job at whose pool and size their job has shapes, (n,)."""
+    if not m.nodes.any():
+        return np.zeros(len(m), dtype=bool)
+    size = _number_sizes(m, int(m.pool.max()) + 1, int(m.gpus.max()) + 1)
+    return (m.primary < 0) & np.isin(size, size[m.nodes > 0])
 
 
 def _compile(

@@ -36,6 +36,9 @@ def options_of_moves(
         & (exclusive.primary < 0)
         & (movable & ~find_locked_jobs(problem))[exclusive.job]
     )
+    packed = np.array([name == "packed" for name in jobs.placement], dtype=bool)
+    fewest = -(-exclusive.gpus[now] // pools.gpus_per_node[exclusive.pool[now]])
+    now = now[~(packed[exclusive.job[now]] & (exclusive.nodes[now] > fewest))]
     now = now[
         is_allowed_option(problem, exclusive.job[now], exclusive.pool[now], exclusive.gpus[now])
     ]
@@ -44,6 +47,7 @@ def options_of_moves(
         pools.gpu_type[exclusive.pool[now]],
         exclusive.gpus[now],
         pools.memory_gb[exclusive.pool[now]],
+        nodes=exclusive.nodes[now],
     )
     now = now[rate > 0]
     here = {
@@ -76,6 +80,7 @@ def merge_options(problem: Problem, *tables: OptionTable) -> OptionTable:
     order = np.lexsort(
         (
             both["primary"],
+            both["nodes"],
             ~both["keep"],
             both["gpus"],
             both["pool"],

@@ -32,20 +32,36 @@ class NodeNeeds:
             wishes[f"same_{level.name}"] = Wish.SAME, number
             wishes[f"prefer_{level.name}"] = Wish.PREFER, number
         self._wish = [wishes[name] for name in jobs.placement]
+        rates = problem.rates
+        shapes = np.flatnonzero(rates.nodes)
+        columns = (rates.model[shapes], rates.gpu_type[shapes], rates.gpus[shapes])
+        self._shaped = set(zip(*(column.tolist() for column in columns), strict=True))
 
-    def of(self, job: int, pool: int, gpus: int) -> Need:
-        """Return what the job needs for so many GPUs of the pool."""
+    def of(self, job: int, pool: int, gpus: int, nodes: int = 0) -> Need:
+        """Return what the job needs for so many GPUs of the pool.
+
+        `nodes` is the number of nodes of a spread shape, else 0. A size that has spread shapes is
+        otherwise on as few nodes as it needs, whatever the placement of the job.
+        """
         share, (wish, level) = self._share[job], self._wish[job]
+        most, least = nodes or -(-gpus // self._per_node[pool]), nodes
+        if self._shaped and not nodes and self._has_shapes(job, pool, gpus):
+            least = 1
         return Need(
             pool,
             gpus,
-            -(-gpus // self._per_node[pool]),
+            most,
             self._cpus[job],
             self._memory_gb[job],
             1.0 if math.isnan(share) else share,
-            wish,
+            Wish.PACKED if least and wish is Wish.SPREAD else wish,
             level,
+            least,
         )
+
+    def _has_shapes(self, job: int, pool: int, gpus: int) -> bool:
+        model, gpu_type = self.problem.jobs.model[job], self.problem.pools.gpu_type[pool]
+        return (int(model), int(gpu_type), gpus) in self._shaped
 
     def holes(self, every_state: bool = False) -> Holes:
         """Return the up nodes, or all nodes, as if no job held any of them."""

@@ -1,6 +1,8 @@
 """The option table: every option of every job as parallel arrays.
 
-An option is a pool and a number of GPUs, with its speed, pause, value and cost. A running job can
+An option is a pool and a number of GPUs, with its speed, pause, value and cost. Where rates.csv has
+the speed of a size on more nodes than it needs, a job that is not packed has one more option for
+each such number of nodes. A running job can
 always keep what it holds as long as a rate is known. A job that may not stay on its nodes can move
 to as many other GPUs of its pool. "Nothing" is always possible and has no entry. A job whose speed
 is an assumption has only options of its requested size. The sizes of a job and the speeds at them
@@ -49,6 +51,8 @@ class OptionTable:
         US dollars per hour.
     keep : (n,)
         True where the option equals what the job holds.
+    nodes : (n,)
+        Number of nodes of a spread shape, 0 = as its placement says.
     primary : (n,)
         The job on whose GPUs a secondary job runs, -1 = the option has its own GPUs.
     primary_rate, primary_row : (n,)
@@ -66,6 +70,7 @@ class OptionTable:
     value: Floats
     cost: Floats
     keep: Bools
+    nodes: Ints
     primary: Ints
     primary_rate: Floats
     primary_row: Ints
@@ -114,32 +119,91 @@ def option_table(problem: Problem, table: RateTable) -> OptionTable:
     free = ~find_blocked_jobs(problem) & ~find_locked_jobs(problem)
     holdable = HoldableSizes(problem)
     types = allowed_types(problem)
+    shape = held_shapes(problem, table)
     most = np.minimum(jobs.max_gpus, table.largest[jobs.model]) if len(jobs) else jobs.max_gpus
     most_spot = np.minimum(most, jobs.max_spot_gpus).astype(np.int64)
-    found: list[tuple[Ints, Ints, Ints]] = []
+    found: list[tuple[Ints, Ints, Ints, Ints]] = []
     for p in range(len(pools)):
         able = np.flatnonzero(free & types[:, pools.gpu_type[p]])
         limit = most_spot if pools.market[p] == Market.SPOT else most
         owner, gpus = list_sizes(problem, able, p, np.minimum(limit[able], pools.gpus[p]))
+        owner, gpus, nodes, shaped = _add_shapes(problem, table, p, owner, gpus)
         other = ~(settled[owner] & (jobs.pool[owner] == p) & (jobs.gpus[owner] == gpus))
-        other &= holdable.find(p, owner, gpus)
-        found.append((owner[other], np.full(int(other.sum()), p), gpus[other]))
+        other |= shape[owner] != nodes
+        other &= holdable.find(p, owner, gpus, nodes, shaped)
+        found.append((owner[other], np.full(int(other.sum()), p), gpus[other], nodes[other]))
     held = np.flatnonzero(stays & ~find_blocked_jobs(problem))
     held = held[jobs.gpus[held] <= pools.gpus[jobs.pool[held]]]
-    found.append((held, jobs.pool[held], jobs.gpus[held]))
-    job, pool, gpus = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    found.append((held, jobs.pool[held], jobs.gpus[held], shape[held]))
+    job, pool, gpus, nodes = (np.concatenate(parts) for parts in zip(*found, strict=True))
 
     holds = stays[job] & (jobs.pool[job] == pool) & (jobs.gpus[job] == gpus)
+    holds &= shape[job] == nodes
     rate, row = table.rate(
-        jobs.model[job], pools.gpu_type[pool], gpus, pools.memory_gb[pool], holds
+        jobs.model[job], pools.gpu_type[pool], gpus, pools.memory_gb[pool], holds, nodes
     )
     assumed = table.is_assumed(jobs.model[job], pools.gpu_type[pool], gpus)
     offered = (rate > 0) & (~assumed | holds | (gpus == jobs.requested_gpus[job]))
     order = np.flatnonzero(offered)
-    order = order[np.lexsort((gpus[order], pool[order], job[order]))]
+    order = order[np.lexsort((nodes[order], ~holds[order], gpus[order], pool[order], job[order]))]
     return _build_table(
-        problem, table, stays, job[order], pool[order], gpus[order], rate[order], row[order]
+        problem,
+        table,
+        holds[order],
+        job[order],
+        pool[order],
+        gpus[order],
+        nodes[order],
+        rate[order],
+        row[order],
     )
+
+
+def _add_shapes(
+    problem: Problem, table: RateTable, pool: int, owner: Ints, gpus: Ints
+) -> tuple[Ints, Ints, Ints, Bools]:
+    """Add their spread shapes to the sizes (owner, gpus) of a pool.
+
+    Returns
+    -------
+    owner, gpus : (n,)
+        The given sizes, then those on more nodes than they need.
+    nodes : (n,)
+        Number of nodes of a spread shape, else 0. It is that of the given size itself where nodes
+        of another pool of the type hold more GPUs, so that this number is a spread shape.
+    shaped : (n,)
+        Whether the size has spread shapes.
+    """
+    nodes, shaped = np.zeros(len(owner), dtype=np.int64), np.zeros(len(owner), dtype=bool)
+    if not (table.has_shapes and problem.has_nodes[pool]):
+        return owner, gpus, nodes, shaped
+    jobs, pools = problem.jobs, problem.pools
+    model, gpu_type = jobs.model[owner], np.full(len(owner), pools.gpu_type[pool])
+    fewest = -(-gpus // int(pools.gpus_per_node[pool]))
+    nodes = np.where(table.is_shape(model, gpu_type, gpus, fewest), fewest, 0)
+    at, more = table.find_shapes(model, gpu_type, gpus)
+    shaped[at] = True
+    is_packed = np.array([name == "packed" for name in jobs.placement], dtype=bool)
+    new = ~is_packed[owner[at]] & (more > fewest[at])
+    at, more = at[new], more[new]
+    return (
+        np.append(owner, owner[at]),
+        np.append(gpus, gpus[at]),
+        np.append(nodes, more),
+        np.append(shaped, shaped[at]),
+    )
+
+
+def held_shapes(problem: Problem, table: RateTable) -> Ints:
+    """Return the number of nodes of the spread shape that each job holds, (J,), else 0."""
+    jobs, nodes = problem.jobs, Staying.of(problem).nodes
+    at = np.flatnonzero((nodes > 0) & (jobs.primary < 0)) if table.has_shapes else nodes[:0]
+    is_shape = table.is_shape(
+        jobs.model[at], problem.pools.gpu_type[jobs.pool[at]], jobs.gpus[at], nodes[at]
+    )
+    out = np.zeros(len(jobs), dtype=np.int64)
+    out[at] = np.where(is_shape, nodes[at], 0)
+    return out
 
 
 def list_sizes(problem: Problem, able: Ints, pool: int, most: Ints) -> tuple[Ints, Ints]:
@@ -186,16 +250,16 @@ def is_allowed_option(problem: Problem, job: Ints, pool: Ints, gpus: Ints) -> Bo
 def _build_table(
     problem: Problem,
     table: RateTable,
-    stays: Bools,
+    keep: Bools,
     job: Ints,
     pool: Ints,
     gpus: Ints,
+    nodes: Ints,
     rate: Floats,
     row: Ints,
 ) -> OptionTable:
     jobs, pools = problem.jobs, problem.pools
     running = jobs.state == State.RUNNING
-    keep = stays[job] & (jobs.pool[job] == pool) & (jobs.gpus[job] == gpus)
     pause = interval.pause_s(
         keep, running[job], restart_s(problem, job, pool, gpus), pools.startup_s[pool]
     )
@@ -212,6 +276,7 @@ def _build_table(
         option_values(problem, build_context(problem, table, offer)),
         gpus * pools.price_per_gpu_hour[pool],
         keep,
+        nodes,
         np.full(len(job), -1),
         np.zeros(len(job)),
         np.full(len(job), -1),

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -63,6 +64,14 @@ class Staying:
         assumed[problem.placements.job] = False
         _last[:] = [(problem, cls(stays, known_stays & ~stays, assumed, held))]
         return _last[0][1]
+
+    @cached_property
+    def nodes(self) -> Ints:
+        """On how many nodes each job is, (J,), 0 = on none that is known."""
+        out = np.zeros(len(self.stays), dtype=np.int64)
+        for j, places in self.held.items():
+            out[j] = len({n for n, _, _ in places})
+        return out
 
 
 _last: list[tuple[Problem, Staying]] = []

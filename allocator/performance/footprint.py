@@ -57,7 +57,7 @@ def find_footprints(
     unknown.
     """
     rates, types = problem.rates, len(problem.gpu_types)
-    measured = np.flatnonzero((rates.memory_gb > 0) & (rates.rate > 0))
+    measured = np.flatnonzero((rates.memory_gb > 0) & (rates.rate > 0) & (rates.nodes == 0))
     key = (rates.model[measured] * types + rates.gpu_type[measured]) * SPAN + rates.gpus[measured]
     order = np.argsort(key, kind="stable")
     wanted = (model * types + gpu_type) * SPAN + gpus

@@ -6,6 +6,9 @@ Between two measured sizes k1 < k < k2 the rate is min(r1 + (r2 - r1)(k - k1)/(k
 Outside the measured range nothing is offered, unless a curve of models.csv covers the size (its
 max_local is its own limit of memory).
 
+All this is the speed on as few nodes as the size needs. A row that is a spread shape gives the
+speed at its size on its number of nodes, and nothing else.
+
 A model without any given rate runs at an assumed speed where none was observed: the speed per GPU
 of the nearest observed size, or ASSUMED_RATE at every size if none was observed. The sizes that a
 job may have at an assumed speed are not decided here.
@@ -13,6 +16,7 @@ job may have at an assumed speed are not decided here.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,8 +24,10 @@ import numpy as np
 from allocator.domain.problem import Bools, Curves, Floats, Ints, Problem, Rates
 from allocator.domain.schema.columns import ASSUMED_RATE, MOST_GPUS
 from allocator.performance import batched, curves as formulas
+from formulations.model.ragged import ragged
 
 SPAN = MOST_GPUS + 1  # sizes of one (model, gpu_type) occupy one span of the sorted key
+NODES = 1 << 20  # shapes of one size occupy so many numbers of the sorted key
 
 
 class RateTable:
@@ -32,7 +38,12 @@ class RateTable:
         self._key_of_row = self._key(rates.model, rates.gpu_type, rates.gpus)
         self._rates = rates
         self._hungriest = float(np.nan_to_num(rates.memory_gb, nan=0.0).max(initial=0.0))
+        self._packed, self._spread = np.flatnonzero(rates.nodes == 0), np.flatnonzero(rates.nodes)
+        self._key_of_shape = self._key_of_row * NODES + rates.nodes
+        self._shapes = np.unique(self._key_of_shape[self._spread])
+        self.has_shapes = len(self._shapes) > 0
         self._within: dict[float, _Sizes] = {}  # GB of a GPU -> sizes that run there
+        self._spread_within: dict[float, _Sizes] = {}  # the same of spread shapes
         self._curves = curves
         self._curve_of = np.full(models * gpu_types + 1, -1)
         self._curve_of[curves.model * gpu_types + curves.gpu_type] = np.arange(len(curves.kind))
@@ -78,6 +89,7 @@ class RateTable:
         gpus: Ints,
         memory_gb: Floats | float = np.nan,
         held: Bools | None = None,
+        nodes: Ints | None = None,
     ) -> tuple[Floats, Ints]:
         """Return work per second and the row of rates.csv it comes from, shaped as the arguments.
 
@@ -91,6 +103,9 @@ class RateTable:
         held : array of bool, optional
             True where the job runs on these GPUs already, so that it fits them whatever rates.csv
             says; if no row fits, the fastest counts.
+        nodes : array of int, optional
+            The number of nodes on which the GPUs are. Only a spread shape of exactly that number
+            makes a difference.
         """
         wanted = self._key(model, gpu_type, gpus)
         if self._hungriest == 0.0:  # every row fits every GPU
@@ -107,6 +122,8 @@ class RateTable:
                 out[without], row[without] = self.rate(
                     model[without], gpu_type[without], gpus[without]
                 )
+        if nodes is not None and self.has_shapes:
+            self._use_shapes(self._shape_key(wanted, nodes), memory_gb, held, out, row)
         return out, row
 
     def _look_up_by_memory(
@@ -115,20 +132,58 @@ class RateTable:
         """Look up keys (n,) on GPUs of so much memory; see `_Sizes.look_up`."""
         out, row = np.full(len(wanted), np.nan), np.full(len(wanted), -1, dtype=np.int64)
         measured = np.zeros(len(wanted), dtype=bool)
-        gpu_memory_gb = np.broadcast_to(
-            np.where(memory_gb < self._hungriest, memory_gb, np.inf), wanted.shape
-        )
-        for gb in np.unique(gpu_memory_gb).tolist():
-            here = np.flatnonzero(gpu_memory_gb == gb)
+        for gb, here in self._split_by_memory(memory_gb, len(wanted)):
             out[here], row[here], measured[here] = self._sizes(gb).look_up(wanted[here])
         return out, row, measured
+
+    def _split_by_memory(self, memory_gb: Floats | float, n: int) -> Iterator[tuple[float, Ints]]:
+        """Yield each memory that matters, inf = all rows fit, with the GPUs (k,) that have it."""
+        memory = np.where(memory_gb < self._hungriest, memory_gb, np.inf)
+        gpu_memory_gb = np.broadcast_to(memory, (n,))
+        for gb in np.unique(gpu_memory_gb).tolist():
+            yield gb, np.flatnonzero(gpu_memory_gb == gb)
 
     def _sizes(self, gb: float) -> _Sizes:
         """Return the sizes that run on GPUs of so much memory."""
         if gb not in self._within:
-            fits = ~(self._rates.memory_gb > gb)
-            self._within[gb] = _Sizes.of(self._key_of_row, np.where(fits, self._rates.rate, -1.0))
+            self._within[gb] = _Sizes.of(self._key_of_row, self._fitting_rate(gb), self._packed)
         return self._within[gb]
+
+    def _fitting_rate(self, gb: float) -> Floats:
+        """Return the rate of each row that fits so much memory, else -1, (R,)."""
+        return np.where(self._rates.memory_gb > gb, -1.0, self._rates.rate)
+
+    def _shape_key(self, key: Ints, nodes: Ints) -> Ints:
+        return key * NODES + np.minimum(nodes, NODES - 1)
+
+    def _use_shapes(
+        self, wanted: Ints, memory_gb: Floats | float, held: Bools | None, out: Floats, row: Ints
+    ) -> None:
+        """Replace rate and row (n,) where a spread shape has the key."""
+        for gb, here in self._split_by_memory(memory_gb, len(wanted)):
+            if gb not in self._spread_within:
+                self._spread_within[gb] = _Sizes.of(
+                    self._key_of_shape, self._fitting_rate(gb), self._spread
+                )
+            _, exact, rate, found = self._spread_within[gb].find(wanted[here])
+            out[here[exact]], row[here[exact]] = rate[exact], found[exact]
+        if held is not None:
+            without = np.flatnonzero(held & np.isnan(out))
+            if len(without) and not np.isinf(memory_gb).all():
+                again, found = out[without], row[without]
+                self._use_shapes(wanted[without], np.inf, None, again, found)
+                out[without], row[without] = again, found
+
+    def is_shape(self, model: Ints, gpu_type: Ints, gpus: Ints, nodes: Ints) -> Bools:
+        """Return where a size on so many nodes is a spread shape."""
+        return np.isin(self._shape_key(self._key(model, gpu_type, gpus), nodes), self._shapes)
+
+    def find_shapes(self, model: Ints, gpu_type: Ints, gpus: Ints) -> tuple[Ints, Ints]:
+        """Return (index, nodes) of every spread shape of the sizes (n,), by index."""
+        key = self._key(model, gpu_type, gpus) * NODES
+        ends = np.searchsorted(self._shapes, [key, key + NODES])
+        index, shape = ragged(*ends)
+        return index, self._shapes[shape] % NODES
 
     def _add_curves(
         self, model: Ints, gpu_type: Ints, gpus: Ints, open_: Bools, out: Floats
@@ -197,16 +252,24 @@ class _Sizes:
     rate: Floats
 
     @classmethod
-    def of(cls, key: Ints, rate: Floats) -> _Sizes:
-        """Build the sizes from keys and speeds of all rows (R,); a speed below 0 means no fit."""
+    def of(cls, key: Ints, rate: Floats, rows: Ints) -> _Sizes:
+        """Build the sizes from some of the rows, with keys and speeds of all rows (R,).
+
+        A speed below 0 means no fit.
+        """
         # slowest first, so that the last row of each key is the fastest (the first such row in file
         # order)
-        order = np.lexsort((-np.arange(len(key)), rate, key))
+        order = rows[np.lexsort((-rows, rate[rows], key[rows]))]
         last = (
-            order[np.flatnonzero(np.append(np.diff(key[order]) != 0, True))] if len(key) else order
+            order[np.flatnonzero(np.append(np.diff(key[order]) != 0, True))] if len(rows) else order
         )
         fits = rate[last] >= 0
         return cls(key[last], np.where(fits, last, -1), np.where(fits, rate[last], np.nan))
+
+    def find(self, wanted: Ints) -> tuple[Ints, Bools, Floats, Ints]:
+        """Return the size at or above each key, whether it has the key, its rate and its row."""
+        above = np.minimum(np.searchsorted(self.keys, wanted), len(self.keys) - 1)
+        return above, self.keys[above] == wanted, self.rate[above], self.row[above]
 
     def look_up(self, wanted: Ints) -> tuple[Floats, Ints, Bools]:
         """Return rate, row, and whether the size is measured or between measured ones.
@@ -216,9 +279,8 @@ class _Sizes:
         out, row = np.full(len(wanted), np.nan), np.full(len(wanted), -1, dtype=np.int64)
         if not len(self.keys):
             return out, row, np.zeros(len(wanted), dtype=bool)
-        above = np.minimum(np.searchsorted(self.keys, wanted), len(self.keys) - 1)
-        exact: Bools = self.keys[above] == wanted
-        out[exact], row[exact] = self.rate[above[exact]], self.row[above[exact]]
+        above, exact, rate, found = self.find(wanted)
+        out[exact], row[exact] = rate[exact], found[exact]
         below = np.maximum(above - 1, 0)
         group = wanted // SPAN
         between = ~exact & (self.keys[above] > wanted) & (self.keys[below] < wanted)

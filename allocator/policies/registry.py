@@ -39,7 +39,8 @@ class PolicyEntry:
     decide : Policy
         Function from a `Task` to a `Proposal`.
     prunes : bool
-        It maximises the objective, so that dominated options may be removed before it decides.
+        It maximises the objective, so that dominated options may be removed before it decides. Any
+        other policy knows sizes and no shapes: it gets spread shapes only where jobs hold them.
     shares : PairOffer
         Which pairs of jobs it considers where pools let jobs share GPUs. Most policies leave
         running pairs together at most.

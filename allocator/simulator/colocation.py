@@ -23,6 +23,7 @@ def believed_rate(
     gpus: Ints,
     primary: Ints,
     colocated_job: Ints,
+    nodes: Ints,
 ) -> Floats:
     """Return the work per second that the policy believes of jobs, alone or colocated.
 
@@ -34,6 +35,8 @@ def believed_rate(
         The primary job on whose GPUs each job runs, -1 if it holds the GPUs itself.
     colocated_job : (n,)
         The other job on the same GPUs, -1 if there is none.
+    nodes : (n,)
+        On how many nodes the GPUs are, 0 = unknown.
 
     Returns
     -------
@@ -42,7 +45,7 @@ def believed_rate(
     """
     pools = problem.pools
     rate, _ = RateTable.of(problem).rate(
-        problem.jobs.model[jobs], pools.gpu_type[pool], gpus, pools.memory_gb[pool]
+        problem.jobs.model[jobs], pools.gpu_type[pool], gpus, pools.memory_gb[pool], nodes=nodes
     )
     both = np.flatnonzero(colocated_job >= 0)
     if len(both):

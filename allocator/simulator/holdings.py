@@ -319,6 +319,12 @@ class Holdings:
             begin + (self.strike[jobs] - self.ran[jobs] / HOUR) * HOUR / self.gpus[jobs]
         )
 
+    def count_nodes(self, jobs: Ints) -> Ints:
+        """Return on how many nodes the jobs are, (n,), 0 in pools without nodes."""
+        places = [self.places.get(j, ()) for j in jobs.tolist()] if self.places else []
+        counts = [len({n for n, _, _ in spot}) for spot in places]
+        return np.array(counts or np.zeros(len(jobs)), dtype=np.int64)
+
     def _true_rate(self, jobs: Ints) -> Floats:
         """Return the true rates of running jobs: the believed rate times its error, (n,)."""
         believed_rate = pairs.believed_rate(
@@ -329,6 +335,7 @@ class Holdings:
             self.gpus[jobs],
             self.primary[jobs],
             self.colocated_job[jobs],
+            self.count_nodes(jobs),
         )
         share_done = 1.0 - self.remaining[jobs] / self.workload.problem.jobs.total_work[jobs]
         growth = self.ground_truth.growth(self.gpus[jobs], share_done)

@@ -1,9 +1,9 @@
 """What policies believe of speeds that nobody knows in advance, corrected while jobs run.
 
 Between two rounds every running job that holds GPUs of its own gives one observation of its speed,
-with noise. All jobs of one model, GPU type and size count together, by their median. `feedback`
-makes an estimate of each size from them, forgets old ones and rejects outliers, as it does for the
-controller. All policies get the same speeds.
+with noise. All jobs of one model, GPU type, size and spread shape count together, by their median.
+`feedback` makes an estimate of each from them, forgets old ones and rejects outliers, as it does
+for the controller. All policies get the same speeds.
 
     speeds    before the first observation         between and beyond the observed sizes
     learned   the speed at the smallest size, by   the form "overhead", fitted to the estimates
@@ -11,6 +11,9 @@ controller. All policies get the same speeds.
     noisy     the speed at every size times a      the Gaussian process of `feedback`
               factor, wrong by `misjudged` for
               each model and type
+
+A spread shape whose speed the workload states has estimates of its own. They say nothing about
+other shapes, and `learned` offers such a shape once it was seen.
 
 In the fit of `learned` all GPU types inform each other: an estimate on one type counts on another
 one, times the ratio of the speeds at the smallest size, with a smaller weight. Scaling beyond what
@@ -21,6 +24,7 @@ has held is believed (Jayaram Subramanya et al., "Sia", SOSP 2023, section 3.2, 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -37,6 +41,9 @@ ELSEWHERE = 0.3  # weight of an estimate on another GPU type
 GROWTH = 2  # sizes up to so many times the largest one held are believed
 
 
+Key = tuple[int, int, int, int]  # model, GPU type, GPUs, nodes of a spread shape or 0
+
+
 class SpeedBeliefs:
     """Estimates of the speeds of all M models on T GPU types, updated round by round.
 
@@ -45,8 +52,8 @@ class SpeedBeliefs:
     profile : (M, T)
         Speed at the smallest size, by the profiling run; nan where the model cannot run.
     estimates : dict
-        `feedback.Estimate` of the logarithm of the speed by (model, type, GPUs); where speeds are
-        noisy, of observed over believed speed.
+        `feedback.Estimate` of the logarithm of the speed by (model, type, GPUs, nodes of a spread
+        shape or 0); where speeds are noisy, of observed over believed speed.
     """
 
     def __init__(self, world: World) -> None:
@@ -64,11 +71,11 @@ class SpeedBeliefs:
         least = self._least[:, None]
         self._overhead = np.full((models, types), USUAL_C)
         self._rate_1 = self.profile / least * (1.0 + USUAL_C * (least - 1.0))
-        self.estimates: dict[tuple[int, int, int], feedback.Estimate] = {}
+        self.estimates: dict[Key, feedback.Estimate] = {}
         self._offered = self._wrong_profile() if world.options.speeds == "noisy" else None
         self._round = 0
 
-    def _wrong_profile(self) -> dict[tuple[int, int, int], float]:
+    def _wrong_profile(self) -> dict[Key, float]:
         """Return the believed speeds of all sizes that jobs may have, wrong by `misjudged`."""
         problem, o = self._world.workload.problem, self._world.options
         most = int(min(problem.jobs.max_gpus.max(), problem.pools.gpus.max()))
@@ -80,11 +87,14 @@ class SpeedBeliefs:
             x.ravel()
             for x in np.meshgrid(np.arange(models), np.arange(types), sizes, indexing="ij")
         )
-        rate, _ = self._table.rate(m, t, k)
+        n, shapes = np.zeros(len(k), dtype=np.int64), problem.rates.nodes > 0
+        known = problem.rates.model, problem.rates.gpu_type, problem.rates.gpus, problem.rates.nodes
+        m, t, k, n = (np.append(x, y[shapes]) for x, y in zip((m, t, k, n), known, strict=True))
+        rate, _ = self._table.rate(m, t, k, nodes=n)
         wrong = random_numbers.lognormal(
             o.misjudged, o.seed, random_numbers.MISJUDGED, m * types + t
         )
-        keys = zip(m.tolist(), t.tolist(), k.tolist(), strict=True)
+        keys = zip(m.tolist(), t.tolist(), k.tolist(), n.tolist(), strict=True)
         believed = zip(keys, (rate * wrong).tolist(), strict=True)
         return {key: value for key, value in believed if value > 0}
 
@@ -102,8 +112,11 @@ class SpeedBeliefs:
         problem = w.workload.problem
         model, kind = problem.jobs.model[r], problem.pools.gpu_type[w.pool[r]]
         np.maximum.at(self._largest, model, w.gpus[r])
-        samples: dict[tuple[int, int, int], list[float]] = {}
-        keys = zip(model.tolist(), kind.tolist(), w.gpus[r].tolist(), strict=True)
+        nodes = w.count_nodes(r)
+        nodes = np.where(self._table.is_shape(model, kind, w.gpus[r], nodes), nodes, 0)
+        samples: dict[Key, list[float]] = {}
+        columns = (model, kind, w.gpus[r], nodes)
+        keys: Iterator[Key] = zip(*(x.tolist() for x in columns), strict=True)
         for key, x in zip(keys, np.log(rate).tolist(), strict=True):
             samples.setdefault(key, []).append(x)
         for key, seen in samples.items():
@@ -121,7 +134,8 @@ class SpeedBeliefs:
         """Fit overhead and speed of one GPU of some models (n,) on every type, all at once."""
         n, types = len(models), self.profile.shape[1]
         place = {m: i for i, m in enumerate(models.tolist())}
-        mine = [(key, e) for key, e in self.estimates.items() if key[0] in place]
+        packed = [(key, e) for key, e in self.estimates.items() if key[3] == 0]
+        mine = [(key, e) for key, e in packed if key[0] in place]
         column = types + np.arange(len(mine))
         k, rate = np.ones((n, types + len(mine))), np.ones((n, types + len(mine)))
         weight = np.zeros_like(k)
@@ -131,7 +145,7 @@ class SpeedBeliefs:
         k[:, :types] = self._least[models][:, None]
         rate[:, :types] = np.where(known, profile, 1.0)
         weight[:, :types] = np.where(known, 1.0 / PROFILE_NOISE, 0.0)
-        for c, ((m, _, gpus), e) in zip(column.tolist(), mine, strict=True):
+        for c, ((m, _, gpus, _), e) in zip(column.tolist(), mine, strict=True):
             i = place[m]
             k[i, c], rate[i, c] = gpus, math.exp(e.mean)
             weight[i, c] = 1.0 / math.sqrt(max(feedback.NOISE**2, e.variance) / max(1.0, e.weight))
@@ -159,25 +173,25 @@ class SpeedBeliefs:
         curves = Curves(m, t, ("overhead",) * len(m), parameters)
         return _rates({key: math.exp(e.mean) for key, e in self.estimates.items()}), curves
 
-    def _corrected(self) -> dict[tuple[int, int, int], float]:
+    def _corrected(self) -> dict[Key, float]:
         """Return the wrong profile times the corrections that observations prove."""
         assert self._offered is not None
         out = dict(self._offered)
-        groups: dict[tuple[int, int], dict[int, feedback.Estimate]] = {}
-        for (m, t, k), e in self.estimates.items():
-            groups.setdefault((m, t), {})[k] = e
-        for (m, t), seen in groups.items():
-            sizes = [k for a, b, k in self._offered if (a, b) == (m, t)]
+        groups: dict[tuple[int, int, int], dict[int, feedback.Estimate]] = {}
+        for (m, t, k, n), e in self.estimates.items():
+            groups.setdefault((m, t, n), {})[k] = e
+        for (m, t, n), seen in groups.items():
+            sizes = [k for a, b, k, c in self._offered if (a, b, c) == (m, t, n)]
             for k, (mean, deviation) in feedback.posterior(seen, sizes, self._world.now).items():
                 if feedback.is_significant(mean, deviation):
-                    out[m, t, k] *= math.exp(mean)
+                    out[m, t, k, n] *= math.exp(mean)
         return out
 
 
-def _rates(speed: dict[tuple[int, int, int], float]) -> Rates:
-    """Return rows of rates.csv from speeds by (model, type, GPUs)."""
+def _rates(speed: dict[Key, float]) -> Rates:
+    """Return rows of rates.csv from speeds."""
     n = len(speed)
-    key = np.array(list(speed), dtype=np.int64).reshape(n, 3)
+    key = np.array(list(speed), dtype=np.int64).reshape(n, 4)
     none: Ints = np.full(n, -1, dtype=np.int64)
     unknown: Floats = np.full(n, np.nan)
     return Rates(
@@ -188,7 +202,8 @@ def _rates(speed: dict[tuple[int, int, int], float]) -> Rates:
         none,
         none,
         unknown,
-        none,
+        np.where(key[:, 3] > 0, key[:, 3], -1),
         ("",) * n,
         np.zeros(n, dtype=bool),
+        key[:, 3],
     )

@@ -353,12 +353,11 @@ class World(Holdings):
         if attributes.synchronous[job[0]] or gpus[0] < attributes.min_gpus[job[0]]:
             return False
         problem = self.workload.problem
-        if (
-            not pairs.believed_rate(
-                problem, self._slowdowns, job, pool, gpus, *np.full((2, 1), -1)
-            )[0]
-            > 0
-        ):
+        nobody, nodes = np.full(1, -1), np.array([len(places.get(int(job[0]), ()))])
+        believed = pairs.believed_rate(
+            problem, self._slowdowns, job, pool, gpus, nobody, nobody, nodes
+        )
+        if not believed[0] > 0:
             return False
         secondary, now = self.colocated_job[job[self.colocated_job[job] >= 0]], np.full(1, self.now)
         self._lose_unsaved_work(secondary, now[: len(secondary)])

@@ -9,6 +9,7 @@ of node n is given out in shares. With k_o GPUs of option o, each to the share f
     sum_o f_o y_ong <= w_ng                          shares of GPU g
     sum_o cpus_o y_on <= C_n, and memory alike       y_ong counts as a GPU
     y_on <= k_o z_on,  sum_n z_on <= m_o x_o         a packed job is on at most m_o nodes
+    z_on <= y_on,      sum_n z_on  = m_o x_o         a spread shape is on exactly m_o nodes
     sum_{n of d} y_on <= k_o u_od,  sum_d u_od = x_o one domain d of the level
 
 A job that stays is on its nodes: there y_on is k_on x_o.
@@ -17,7 +18,7 @@ A job that stays is on its nodes: there y_on is k_on x_o.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -156,17 +157,35 @@ class _Builder:
             for n, k in fit.items()
             if k > 0
         }
-        groups: dict[int, list[int]] = defaultdict(list)
-        if need.wish in (Wish.PACKED, Wish.SAME):
+        if need.wish is Wish.PACKED or need.least_nodes:
+            least = need.least_nodes if need.least_nodes > 1 else 0
+            groups = [([y], float(fit[n])) for n, y in here.items()]
+            self._limit_groups(option, groups, need.most_nodes, least)
+        if need.wish is Wish.SAME:
+            domains: dict[int, list[int]] = defaultdict(list)
             for n in here:
-                groups[n if need.wish is Wish.PACKED else nodes.domains[need.level][n]].append(n)
-            most = need.most_nodes if need.wish is Wish.PACKED else 1
-            count = self._add_row({option: -float(most)}, -np.inf, 0.0)
-            for members in groups.values():
-                used = self._add_column(1.0)
-                self._entries[used, count] = 1.0
-                top = float(min(need.gpus, sum(fit[n] for n in members)))
-                self._add_row({used: -top, **{here[n]: 1.0 for n in members}}, -np.inf, 0.0)
+                domains[nodes.domains[need.level][n]].append(n)
+            groups = [
+                ([here[n] for n in of], float(min(need.gpus, sum(fit[n] for n in of))))
+                for of in domains.values()
+            ]
+            self._limit_groups(option, groups, 1, 0)
+
+    def _limit_groups(
+        self, option: int, groups: Sequence[tuple[list[int], float]], most: int, least: int
+    ) -> None:
+        """Let an option use columns of at most `most` of the groups, and of at least `least`.
+
+        A group is its columns, and the largest sum that they may have.
+        """
+        limits = (-np.inf, 0.0) if least < most else (0.0, 0.0)
+        count = self._add_row({option: -float(most)}, *limits)
+        for columns, top in groups:
+            used = self._add_column(1.0)
+            self._entries[used, count] = 1.0
+            self._add_row({used: -top, **dict.fromkeys(columns, 1.0)}, -np.inf, 0.0)
+            if least:
+                self._add_row({used: 1.0, **dict.fromkeys(columns, -1.0)}, -np.inf, 0.0)
 
     def _add_spot(
         self, option: int, node: int, gpus: int, gpu: int, most: float, need: Need, chosen: int

@@ -5,7 +5,8 @@ in one domain of a level of the topology, such as a rack. Best fit takes the nod
 are fewest among those that hold the whole job, so that large holes stay large; of equal ones that
 with the fewest CPUs. A job that no node
 holds takes the largest holes and best fit for its rest; so it is placed exactly if the m largest
-holes are enough.
+holes are enough. A job that has to be on exactly m nodes takes the m smallest holes next to each
+other, by size, that are enough together.
 
 Plain Python: a plan needs a few thousand small steps that depend on each other.
 """
@@ -45,6 +46,8 @@ class Need(NamedTuple):
         The pool, and the number of GPUs.
     most_nodes : int
         Largest number of nodes on which a packed job may be.
+    least_nodes : int
+        Smallest number of nodes; `most_nodes` then holds for every wish. 0 = no rule.
     cpus, memory_gb : float
         CPUs and memory of the node for each GPU.
     share : float
@@ -63,6 +66,12 @@ class Need(NamedTuple):
     share: float = 1.0
     wish: Wish = Wish.PACKED
     level: int = -1
+    least_nodes: int = 0
+
+    @property
+    def hole(self) -> int:
+        """GPUs of one node that the job needs if it is on as few or as even nodes as it may be."""
+        return -(-self.gpus // max(1, self.least_nodes))
 
 
 class Holes:
@@ -165,6 +174,8 @@ class Holes:
         if need.wish is Wish.SPREAD:
             return self._spread(need, without)
         if need.wish is Wish.PACKED or need.level < 0:
+            if need.least_nodes > 1:
+                return _split(need, self._largest_first(need, without))
             return self._pack(need, without)
         near = self._find_near(need, without)
         if near is not None or need.wish is Wish.SAME:
@@ -294,6 +305,9 @@ class Holes:
         self, need: Need, nodes: Iterable[tuple[int, int]], most: int
     ) -> tuple[Place, ...] | None:
         """Take the largest nodes, and for the rest of the job the node that it fits best."""
+        if need.least_nodes > 1:
+            return _split(need, nodes)
+        most = min(most, need.most_nodes) if need.least_nodes else most
         left, out, last, spare = need.gpus, list[Place](), -1, 0
         for k, n in nodes:
             if k < left:
@@ -336,3 +350,24 @@ class Holes:
                     count[n] = count.get(n, 0) + 1
                     left -= 1
         return tuple((n, k, -1) for n, k in count.items())
+
+
+def _split(need: Need, nodes: Iterable[tuple[int, int]]) -> tuple[Place, ...] | None:
+    """Place the job on exactly `least_nodes` of the nodes, (usable GPUs, node), largest first.
+
+    The smallest holes are filled first, so that what stays free is in one hole.
+    """
+    open_, m = [(k, n) for k, n in nodes if k > 0], need.least_nodes
+    total = sum(k for k, _ in open_[:m])
+    if len(open_) < m or total < need.gpus:
+        return None
+    first = 0
+    while first + m < len(open_) and total - open_[first][0] + open_[first + m][0] >= need.gpus:
+        total += open_[first + m][0] - open_[first][0]
+        first += 1
+    left, out = need.gpus, list[Place]()
+    for later, (k, n) in zip(range(m - 1, -1, -1), open_[first : first + m][::-1], strict=True):
+        gpus = min(k, left - later)
+        out.append((n, gpus, -1))
+        left -= gpus
+    return tuple(out)

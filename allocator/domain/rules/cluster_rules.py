@@ -10,7 +10,7 @@ import numpy as np
 from allocator.domain.findings import Findings, quote, suggest_names
 from allocator.domain.grid import ParsedTable
 from allocator.domain.problem import Isolation, State
-from allocator.domain.rules import price_rules, quota_rules
+from allocator.domain.rules import price_rules, quota_rules, spread_rules
 from allocator.domain.rules.job_rules import primary_of_jobs
 from allocator.domain.schema.cells import parse_value
 from allocator.domain.schema.columns import CURVE_PARAMETERS
@@ -24,6 +24,7 @@ def check(grids: Mapping[str, ParsedTable], names: Names, begin_s: float, found:
     begin_s is the time of the round, or the start of the workload.
     """
     _speeds(grids, found)
+    spread_rules.check(grids, found)
     _pools(grids, names, found)
     pools = grids["pools.csv"]
     for file in ("prices.csv", "nodes.csv", "interactive.csv"):

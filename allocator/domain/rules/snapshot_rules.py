@@ -130,7 +130,7 @@ def build_problem(
         ),
         pools=pools,
         tenants=_tenants(tables["tenants.csv"], known),
-        rates=cluster.rates(tables["rates.csv"], known),
+        rates=cluster.rates(tables, known),
         curves=cluster.curves(tables["models.csv"], known),
         nodes=cluster.nodes(tables["nodes.csv"], known),
         placements=cluster.placements(tables["placements.csv"], known),

@@ -303,7 +303,13 @@ RATES = TableSchema(
             "memory per GPU; the row counts where a GPU of the pool has as much",
             above=0,
         ),
-        Column("spread", ColumnKind.INTEGER, "number of nodes", low=1),
+        Column(
+            "spread",
+            ColumnKind.INTEGER,
+            "number of nodes; where pools have nodes and the size needs fewer, the row is an option"
+            " of its own for jobs that are not packed",
+            low=1,
+        ),
         _text("variant", "free label: compressed, async ..."),
         _number("efficiency", "useful share of the work", default=1.0, above=0, high=1),
         Column(

@@ -31,6 +31,7 @@ class Fragments:
     def __init__(self, problem: Problem, plan: Allocation) -> None:
         self._problem, self._needs = problem, NodeNeeds(problem)
         self._pool, self._gpus = plan.pool.tolist(), plan.gpus.tolist()
+        self._nodes = np.where(plan.row >= 0, np.append(problem.rates.nodes, 0)[plan.row], 0)
         self._holes, self._at = self._needs.holes(), PlacedJobs()
         for j, places in by_job(plan.places).items():
             if plan.primary[j] < 0:  # the GPUs of two colocated jobs are taken once
@@ -38,10 +39,10 @@ class Fragments:
                 self._holes.take(places, self._need(j))
 
     def _need(self, j: int) -> Need:
-        return self._needs.of(j, self._pool[j], self._gpus[j])
+        return self._needs.of(j, self._pool[j], self._gpus[j], int(self._nodes[j]))
 
-    def find_placeable(self, job: Ints, pool: Ints, gpus: Ints) -> Bools:
-        """Find the options (job, pool, gpus) for which there are nodes, (n,).
+    def find_placeable(self, job: Ints, pool: Ints, gpus: Ints, nodes: Ints) -> Bools:
+        """Find the options (job, pool, gpus, nodes of a spread shape) that nodes hold, (n,).
 
         The GPUs of the job itself count as free.
         """
@@ -50,7 +51,7 @@ class Fragments:
         tried = 0
         for at in np.flatnonzero(self._problem.has_nodes[pool]).tolist():
             j = int(job[at])
-            need = self._needs.of(j, int(pool[at]), int(gpus[at]))
+            need = self._needs.of(j, int(pool[at]), int(gpus[at]), int(nodes[at]))
             if need not in known:
                 known[need] = self._holes.find(need) is not None
             out[at] = known[need]
@@ -61,15 +62,15 @@ class Fragments:
                 self._holes.take(self._at[j], self._need(j))
         return out
 
-    def describe(self, job: int, pool: int, gpus: int) -> str:
+    def describe(self, job: int, pool: int, gpus: int, shape: int) -> str:
         """Describe in numbers why there are no nodes for an option, and which moves open a hole."""
         problem = self._problem
         name = problem.pools.pool[pool]
         words = (
-            f"{gpus} x {name} fits no nodes: {self._holes.total(pool)} GPUs are free, the largest"
-            f" hole has {self._holes.largest(pool)}"
+            f"{name_shape(gpus, name, shape)} fits no nodes: {self._holes.total(pool)} GPUs are"
+            f" free, the largest hole has {self._holes.largest(pool)}"
         )
-        need = self._needs.of(job, pool, gpus)
+        need = self._needs.of(job, pool, gpus, shape)
         found = Openings(self._holes, self._at, self._need, self._loss, lambda j: math.inf).find(
             need
         )
@@ -89,6 +90,11 @@ class Fragments:
         jobs = self._problem.jobs
         locked = not jobs.preemptible[j] or jobs.resizes_left[j] == 0
         return math.inf if jobs.state[j] == State.RUNNING and locked else 0.0
+
+
+def name_shape(gpus: int, pool: str, nodes: int) -> str:
+    """Return the words for GPUs of a pool, with the number of nodes of a spread shape."""
+    return f"{gpus} x {pool}" + (f" on {nodes} nodes" if nodes else "")
 
 
 def _name(nodes: Sequence[str], places: tuple[Place, ...]) -> str:

@@ -163,14 +163,14 @@ class Openings:
     ) -> tuple[int, float, dict[int, tuple[Place, ...]]] | None:
         """Return (node, loss, moves) of the cheapest node that gets enough free GPUs."""
         holes = self._holes
-        nodes = self._candidates(need, opened, among, need.gpus) or self._candidates(
+        nodes = self._candidates(need, opened, among, need.hole) or self._candidates(
             need, opened, among, 1
         )
         best, known = None, 0
         for n in nodes:
             here = {j: moves.get(j, self._at[j]) for j in {*self._at.on[n], *moves}}
             here = {j: spot for j, spot in here.items() if any(m == n for m, _, _ in spot)}
-            hole = (n, min(need.gpus, holes.size[n]), -1)
+            hole = (n, min(need.hole, holes.size[n]), -1)
             found = self._empty(hole, need, here, best[1] if best else below, opened)
             self.tried += 1
             known += found is not None
@@ -193,7 +193,7 @@ class Openings:
             if holes.size[n] >= size and n not in opened and (among is None or n in among)
         )
         missing = [
-            (min(need.gpus, holes.size[n]) - holes.usable(n, need), n)
+            (min(need.hole, holes.size[n]) - holes.usable(n, need), n)
             for n in islice(large, CANDIDATES)
         ]
         return [n for gpus, n in sorted(missing) if gpus > 0][: 4 * self._most]

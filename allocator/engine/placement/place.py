@@ -66,17 +66,16 @@ def place_plan(task: Task, proposal: Proposal) -> tuple[Task, Proposal]:
     choice = work.choice
     unmet = np.array(work.capacity.owed)
     moved = int(np.isin(choice, list(work.move_of.values())).sum())
-    if moved:
+    if moved or wide.nodes.any():
         wider = dataclasses.replace(task, round=wide)
         if task.has_dual:
             vars(wider)["dual"] = task.dual
         task = wider
     else:
         choice = same_columns(wide, choice, round_)
-    before = np.append(round_.option_table.gpus, 0)[round_.chosen(proposal.choice)]
-    pool = np.append(round_.option_table.pool, -1)[round_.chosen(proposal.choice)]
-    after = task.round.allocation(choice)
-    reduced = int(((before > 0) & ((after.gpus != before) | (after.pool != pool))).sum())
+    (before, *others), after = _shapes(round_, proposal.choice), _shapes(task.round, choice)
+    differs = np.any([a != b for a, b in zip((before, *others), after, strict=True)], axis=0)
+    reduced = int(((before > 0) & differs).sum())
     placed = PlacedPlan(as_placements(work.at), value_before, moved, reduced, np.maximum(unmet, 0))
     return task, dataclasses.replace(proposal, choice=choice, placed=placed)
 
@@ -134,6 +133,14 @@ def _search_better(task: Task, proposal: Proposal, work: _Placing) -> Proposal:
     return dataclasses.replace(proposal, bound=max(found.bound, value), bound_by="placement")
 
 
+def _shapes(round_: CompiledRound, choice: Ints) -> tuple[Ints, Ints, Ints]:
+    """Return GPUs, pool and nodes of a spread shape that each job gets, (J,) each."""
+    m, chosen = round_.option_table, round_.chosen(choice)
+    columns = ((m.gpus, 0), (m.pool, -1), (m.nodes, 0))
+    gpus, pool, nodes = (np.append(column, nothing)[chosen] for column, nothing in columns)
+    return gpus, pool, nodes
+
+
 def _value(round_: CompiledRound, choice: Ints) -> float:
     return float(round_.instance.value[choice[choice >= 0]].sum())
 
@@ -168,10 +175,11 @@ class _Placing:
         own = (i.primary[column] < 0) & self.problem.has_nodes[i.pool[column]]
         on, column = on[own], column[own]
         pool, gpus = i.pool[column].tolist(), i.gpus[column].tolist()
+        nodes = self.round.nodes[column].tolist()
         held, fresh = self.held, list[int]()
         for at, (j, kept) in enumerate(zip(on.tolist(), i.keep[column].tolist(), strict=True)):
             if kept and j in held:
-                need = self.needs.of(j, pool[at], gpus[at])
+                need = self.needs.of(j, pool[at], gpus[at], nodes[at])
                 self.holes.take(held[j], need)
                 self.at.put(j, held[j])
             else:
@@ -184,7 +192,7 @@ class _Placing:
         failed = []
         for x in order:
             at = fresh[int(x)]
-            j, need = int(on[at]), self.needs.of(int(on[at]), pool[at], gpus[at])
+            j, need = int(on[at]), self.needs.of(int(on[at]), pool[at], gpus[at], nodes[at])
             if not self._put(j, need):
                 failed.append(j)
         self._join_secondaries()
@@ -267,6 +275,9 @@ class _Placing:
         same = (i.pool == jobs.pool[i.job]) & (i.gpus == jobs.gpus[i.job]) & (i.primary < 0)
         # a job that has to leave its nodes does not move for others
         same &= np.isin(i.job, i.job[i.keep])
+        shape = np.zeros(len(i.mandatory), dtype=np.int64)
+        shape[i.job[i.keep]] = self.round.nodes[i.keep]
+        same &= self.round.nodes == shape[i.job]
         moves = np.flatnonzero(same & ~i.keep & (jobs.state[i.job] == State.RUNNING))
         return dict(zip(i.job[moves].tolist(), moves.tolist(), strict=True))
 
@@ -288,8 +299,12 @@ class _Placing:
         return {*i.job[i.primary[secondary]].tolist(), *i.job[secondary].tolist()}
 
     def _need(self, j: int) -> Need:
-        i, now = self.round.instance, int(self.choice[j])
-        return self.needs.of(j, int(i.pool[now]), int(i.gpus[now]))
+        return self._need_of(int(self.choice[j]))
+
+    def _need_of(self, column: int) -> Need:
+        """Return what a column needs of nodes."""
+        i, nodes = self.round.instance, int(self.round.nodes[column])
+        return self.needs.of(int(i.job[column]), int(i.pool[column]), int(i.gpus[column]), nodes)
 
     def _end_loss(self, j: int) -> float:
         """Return what job j loses if it gets nothing, inf if it must get something."""
@@ -313,7 +328,7 @@ class _Placing:
     def _open(self, j: int, column: int, gain: float) -> bool:
         """Open a hole for a column of a job if other jobs lose less than the gain."""
         i = self.round.instance
-        need = self.needs.of(j, int(i.pool[column]), int(i.gpus[column]))
+        need = self._need_of(column)
         stays = i.keep[column] and j in self.held  # these nodes and no others
         if gain <= EPS or stays or not self._has_nodes[i.pool[column]]:
             return False
@@ -389,7 +404,7 @@ class _Placing:
         pool = int(i.pool[o])
         if not self._has_nodes[pool]:
             return ()
-        need = self.needs.of(j, pool, int(i.gpus[o]))
+        need = self._need_of(o)
         held = self.held.get(j)
         if i.keep[o] and held is not None:
             return held if self.holes.can_take(held, need) else None

@@ -96,7 +96,9 @@ class _Search:
         """What each column needs."""
         i = self.round.instance
         return {
-            c: self.needs.of(int(i.job[c]), int(i.pool[c]), int(i.gpus[c]))
+            c: self.needs.of(
+                int(i.job[c]), int(i.pool[c]), int(i.gpus[c]), int(self.round.nodes[c])
+            )
             for c in self._columns.tolist()
         }
 

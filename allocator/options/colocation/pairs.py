@@ -398,6 +398,9 @@ def _kinds(problem: Problem, m: OptionTable) -> tuple[Ints, Ints, Ints, Ints, Bo
     jobs, pools = problem.jobs, problem.pools
     use = MeasuredSlowdowns.of(problem).known(len(problem.models))[jobs.model[m.job]] & (m.rate > 0)
     use &= (pools.memory_gb[m.pool] > 0) & (pools.sharing[m.pool] != Isolation.NONE)
+    # of several shapes of one size, a pair uses the one that `option_at` finds
+    use &= (m.nodes == 0) | m.keep
+    use[1:] &= (np.diff(m.job) != 0) | (np.diff(m.pool) != 0) | (np.diff(m.gpus) != 0)
     o = np.flatnonzero(use)
     job, pool = m.job[o], m.pool[o]
     place = pool * SPAN + m.gpus[o]

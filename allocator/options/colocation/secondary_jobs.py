@@ -119,6 +119,7 @@ def add_colocated_options(
         value,
         np.zeros(len(primary)),
         keep,
+        np.zeros(len(primary), dtype=np.int64),
         primary,
         found.rate_primary,
         found.row_primary,
@@ -149,8 +150,11 @@ def _already_colocated(
 
 
 def option_at(m: OptionTable, job: Ints, pool: Ints, gpus: Ints) -> Ints:
-    """Find each job's option with its own GPUs at that pool and size, (n,), -1 = none."""
-    own = np.flatnonzero(m.primary < 0)
+    """Find each job's option with its own GPUs at that pool and size, (n,), -1 = none.
+
+    It is what the job holds, or else the packed shape.
+    """
+    own = np.flatnonzero((m.primary < 0) & ((m.nodes == 0) | m.keep))
     if not len(own):
         return np.full(len(job), -1)
     pools = int(max(m.pool.max(), pool.max(initial=0))) + 1

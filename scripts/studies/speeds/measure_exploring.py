@@ -122,6 +122,7 @@ class Beliefs:
             none,
             ("",) * len(keys),
             np.ones(len(keys), dtype=bool),
+            np.zeros_like(one),
         )
         found = [
             extend_range(f, SIZES[-1])

@@ -25,10 +25,13 @@ SIZES = (1, 1, 2, 3, 4, 5, 6, 8, 12, 16)
 SHARES = (0.25, 0.3, 0.5, 0.6, 0.75)
 
 
-def node_snapshot(seed: int, *, jobs: int = 30, nodes: int = 6, pools: int = 3) -> Snapshot:
+def node_snapshot(
+    seed: int, *, jobs: int = 30, nodes: int = 6, pools: int = 3, spread: bool = False
+) -> Snapshot:
     """Return a round whose running jobs are placed at random, scattered over their pools.
 
-    `jobs` and `nodes` (of a pool) and `pools` are the most there are.
+    `jobs` and `nodes` (of a pool) and `pools` are the most there are. `spread` adds speeds on more
+    nodes than sizes need, and jobs that may be on them.
     """
     rng = np.random.default_rng(seed)
     machines = _Machines(rng, int(rng.integers(1, pools + 1)), nodes)
@@ -40,6 +43,10 @@ def node_snapshot(seed: int, *, jobs: int = 30, nodes: int = 6, pools: int = 3) 
         for kind, base in (("A", 3.0), ("B", 2.0))
         for k in sorted(set(SIZES))
     ]
+    if spread:
+        other = np.random.default_rng([seed, 1])
+        rates += _spread_rates(other, rates, machines.pools)
+        every = [_spread_job(other, job) for job in every]
     tenants = [
         Tenant(
             name,
@@ -65,6 +72,30 @@ def node_snapshot(seed: int, *, jobs: int = 30, nodes: int = 6, pools: int = 3) 
             "placements": machines.placements,
         },
     )
+
+
+def _spread_rates(rng: np.random.Generator, rates: list[Rate], pools: list[Pool]) -> list[Rate]:
+    """Return speeds of some sizes on more nodes than they need, some of them faster."""
+    largest: dict[str, int] = {}
+    for pool in pools:
+        largest[pool.gpu_type] = max(pool.gpus_per_node, largest.get(pool.gpu_type, 0))
+    found = []
+    for row in rates:
+        fewest = -(-row.gpus // largest[row.gpu_type]) if row.gpu_type in largest else row.gpus
+        for k in {fewest + 1, fewest + 2, row.gpus}:
+            if fewest < k <= row.gpus and rng.random() < 0.4:
+                factor = float(rng.uniform(0.5, 1.2))
+                found.append(
+                    dataclasses.replace(row, work_per_s=round(row.work_per_s * factor, 4), spread=k)
+                )
+    return found
+
+
+def _spread_job(rng: np.random.Generator, job: Job) -> Job:
+    """Let half of the jobs of whole GPUs be on more nodes, if they may be changed."""
+    if job.gpu_fraction or not job.preemptible or rng.random() < 0.5:
+        return job
+    return dataclasses.replace(job, placement=_pick(rng, "spread", "spread", "prefer_rack"))
 
 
 def node_round(seed: int, **most: int) -> Problem:

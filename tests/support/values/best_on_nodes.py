@@ -107,9 +107,12 @@ class _Search:
             mine = [
                 n for n in range(len(p.nodes)) if p.nodes.pool[n] == pool and p.nodes.state[n] == 0
             ]
-            yield from (spot for spot in self._fresh(j, k, pool, mine) if self._fits(j, spot))
+            nodes = int(self.round.nodes[o])
+            yield from (
+                spot for spot in self._fresh(j, k, pool, mine, nodes) if self._fits(j, spot)
+            )
 
-    def _fresh(self, j: int, k: int, pool: int, mine: list[int]) -> Iterator[Spot]:
+    def _fresh(self, j: int, k: int, pool: int, mine: list[int], nodes: int) -> Iterator[Spot]:
         p, wish = self.problem, self.problem.jobs.placement[j]
         if not math.isnan(p.jobs.gpu_fraction[j]):
             for n in mine:
@@ -117,15 +120,19 @@ class _Search:
                 new = [g for g in range(p.nodes.gpus[n]) if g not in split]
                 yield from (((n, 1, g),) for g in (*split, *new))
             return
-        most = math.ceil(k / p.pools.gpus_per_node[pool]) if wish == "packed" else len(mine)
-        for count in range(1, min(most, len(mine), k) + 1):
-            for nodes in itertools.combinations(mine, count):
+        rows = (p.rates.model == p.jobs.model[j]) & (p.rates.gpus == k) & (p.rates.nodes > 0)
+        has_shapes = bool((rows & (p.rates.gpu_type == p.pools.gpu_type[pool])).any())
+        packed = math.ceil(k / p.pools.gpus_per_node[pool])
+        most = packed if wish == "packed" or has_shapes else len(mine)
+        counts = [nodes] if nodes else list(range(1, min(most, len(mine), k) + 1))
+        for count in counts:
+            for chosen in itertools.combinations(mine, count):
                 labels = [level.label for level in p.levels if wish == f"same_{level.name}"]
-                if labels and len({labels[0][n] for n in nodes}) > 1:
+                if labels and len({labels[0][n] for n in chosen}) > 1:
                     continue
                 for cuts in itertools.combinations(range(1, k), count - 1):
                     sizes = np.diff([0, *cuts, k]).tolist()
-                    yield tuple(zip(nodes, sizes, [-1] * count, strict=True))
+                    yield tuple(zip(chosen, sizes, [-1] * count, strict=True))
 
     def _fits(self, j: int, spot: Spot) -> bool:
         jobs = self.problem.jobs

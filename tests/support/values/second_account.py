@@ -91,15 +91,7 @@ class Ways:
     def every(cls, s: AuditContext) -> Ways:
         """All options of all jobs."""
         job, pool, gpus, rate = s.options()
-        jobs = s.problem.jobs
-        return cls(
-            job,
-            pool,
-            gpus,
-            rate,
-            s.running[job] & (jobs.pool[job] == pool) & (jobs.gpus[job] == gpus),
-            np.ones(len(job), dtype=bool),
-        )
+        return cls(job, pool, gpus, rate, s.is_held_option, np.ones(len(job), dtype=bool))
 
 
 @dataclass(frozen=True)

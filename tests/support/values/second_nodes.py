@@ -29,6 +29,7 @@ def node_faults(snapshot: Snapshot, plan: dict[str, Any]) -> Iterator[str]:
         stays = spot == held.get(entry["job_id"]) or (unknown and entry["action"] == "keep")
         per_node = number(pools[entry["pool"]], "gpus_per_node", 8.0)
         for words in (
+            *_shape_faults(snapshot, mine, entry, pools[entry["pool"]], len(spot), stays),
             *_amount_faults(mine, entry, spot),
             *_state_faults(mine, entry, [node[n] for n in spot], stays),
             *_wish_faults(mine, entry, [node[n] for n in spot], stays, per_node),
@@ -79,6 +80,40 @@ def _wish_faults(
     level = wish.removeprefix("same_")
     if level != wish and len({row.get(level) for row in nodes}) > 1:
         yield f"not in one {level}"
+
+
+def _shape_faults(
+    snapshot: Snapshot,
+    job: dict[str, str],
+    entry: dict[str, Any],
+    pool: dict[str, str],
+    nodes: int,
+    stays: bool,
+) -> Iterator[str]:
+    """Where rates.csv has speeds on several numbers of nodes, that of the plan's nodes counts."""
+    if entry["shared_with"]:
+        return
+    speed: dict[int, list[float]] = defaultdict(list)
+    for row in _rows(snapshot, "rates.csv"):
+        key = (row["model"], row["gpu_type"], float(row["gpus"]))
+        if key == (job["model"], pool["gpu_type"], entry["gpus"]):
+            efficiency = _number(row, "efficiency", 1.0)
+            speed[int(_number(row, "spread", 0))].append(float(row["work_per_s"]) * efficiency)
+    sizes = [
+        _number(one, "gpus_per_node", 8.0)
+        for one in _rows(snapshot, "pools.csv")
+        if one["gpu_type"] == pool["gpu_type"]
+    ]
+    shapes = {k: v for k, v in speed.items() if k > math.ceil(entry["gpus"] / max(sizes))}
+    if not shapes:
+        return
+    packed = math.ceil(entry["gpus"] / _number(pool, "gpus_per_node", 8.0))
+    if nodes > packed and nodes not in shapes and not stays:
+        yield f"on {nodes} nodes, for which no speed is known"
+    usual = [s for k, v in speed.items() if k not in shapes for s in v]
+    right = shapes.get(nodes) or usual
+    if right and abs(entry["work_per_s"] - max(right)) > EPS:
+        yield f"on {nodes} nodes at {entry['work_per_s']}, not at {max(right)}"
 
 
 def _total_faults(

@@ -1,0 +1,115 @@
+"""Which rows of rates.csv are spread shapes, and the rules of their column `spread`.
+
+A row with `spread` = k is the speed on k nodes. Where a pool of its GPU type has nodes, the fewest
+nodes that hold so many GPUs are the packed shape, and every larger k is a shape of its own. Where
+no such pool has nodes, nobody knows on how many nodes a job is: there the row is an alternative to
+the other rows of its size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Mapping, Sequence
+
+import numpy as np
+
+from allocator.domain.findings import Findings, quote
+from allocator.domain.grid import ParsedTable
+from allocator.domain.problem import Bools, Ints
+
+ALTERNATIVES = ("batch_size", "accumulation", "memory_gb", "variant", "observed")
+"""Columns that distinguish rows of one model, GPU type, size and number of nodes."""
+
+
+def find_largest_nodes(
+    pools: Iterable[tuple[str, str, int]], with_nodes: Container[str]
+) -> dict[str, int]:
+    """Return the most GPUs of a node by GPU type, for the types of pools that have nodes.
+
+    `pools` has the name, the GPU type and gpus_per_node of each pool.
+    """
+    largest: dict[str, int] = {}
+    for name, gpu_type, gpus in pools:
+        if name in with_nodes:
+            largest[gpu_type] = max(gpus, largest.get(gpu_type, 0))
+    return largest
+
+
+def count_fewest_nodes(
+    gpu_types: Sequence[str], gpus: Ints | Sequence[int], largest: Mapping[str, int]
+) -> Ints:
+    """Return the fewest nodes that hold so many GPUs of a type, (n,), 0 where none are known."""
+    of_node = np.fromiter((largest.get(t, 0) for t in gpu_types), np.int64, len(gpu_types))
+    return np.where(of_node > 0, -(-np.asarray(gpus) // np.maximum(of_node, 1)), 0)
+
+
+def find_shapes(grids: Mapping[str, ParsedTable]) -> Ints:
+    """Return the number of nodes of each row of rates.csv that is a spread shape, else 0, (R,)."""
+    rates = grids["rates.csv"]
+    fewest = _count_fewest(grids)
+    return np.where((fewest > 0) & (rates["spread"] > fewest), rates["spread"], 0)
+
+
+def check(grids: Mapping[str, ParsedTable], found: Findings) -> None:
+    """Check the column `spread` where pools of the GPU type have nodes."""
+    rates, nodes = grids["rates.csv"], grids["nodes.csv"]
+    if not len(nodes) or not len(rates):
+        return
+    given = rates.given("spread") & rates.ok("spread", "gpus", "gpu_type")
+    fewest = _count_fewest(grids)
+    known = given & (fewest > 0)
+    over = known & (rates["spread"] > rates["gpus"])
+    rates.faults(
+        found,
+        over,
+        lambda i: (
+            f"spread {rates.text('spread', i)} is above gpus {rates.text('gpus', i)}: each node has"
+            " at least one GPU of a job"
+        ),
+    )
+    rates.faults(
+        found,
+        known & ~over & (rates["spread"] < fewest),
+        lambda i: (
+            f"spread {rates.text('spread', i)} is below the {fewest[i]} nodes that"
+            f" {rates.text('gpus', i)} x {rates['gpu_type'][i]} need: gpus_per_node of pools.csv"
+        ),
+    )
+    first = _find_duplicates(rates, known)
+    rates.faults(
+        found,
+        first >= 0,
+        lambda i: (
+            f"model {quote(rates['model'][i])} has this spread at {rates.text('gpus', i)} x"
+            f" {rates['gpu_type'][i]} already in line {rates.lines[first[i]]}"
+        ),
+    )
+    used = set(grids["pools.csv"]["gpu_type"])
+    rates.warnings(
+        found,
+        given
+        & (fewest == 0)
+        & np.fromiter((t in used for t in rates["gpu_type"]), np.bool_, len(rates)),
+        lambda i: (
+            f"spread {rates.text('spread', i)} has no effect: no pool of"
+            f" {quote(rates['gpu_type'][i])} has nodes in nodes.csv"
+        ),
+        "spread of GPU types without nodes",
+    )
+
+
+def _count_fewest(grids: Mapping[str, ParsedTable]) -> Ints:
+    pools, rates = grids["pools.csv"], grids["rates.csv"]
+    rows = zip(pools["pool"], pools["gpu_type"], pools["gpus_per_node"].tolist(), strict=True)
+    largest = find_largest_nodes(rows, set(grids["nodes.csv"]["pool"]))
+    return count_fewest_nodes(rates["gpu_type"], rates["gpus"], largest)
+
+
+def _find_duplicates(rates: ParsedTable, which: Bools) -> Ints:
+    """Return the earlier row of the same model, type, size and shape, (R,), -1 = none."""
+    out = np.full(len(rates), -1)
+    seen: dict[tuple[object, ...], int] = {}
+    names = ("model", "gpu_type", "gpus", "spread", *ALTERNATIVES)
+    for i in np.flatnonzero(which).tolist():
+        first = seen.setdefault(tuple(str(rates[name][i]) for name in names), i)
+        out[i] = first if first < i else -1
+    return out

@@ -1,0 +1,401 @@
+"""Speeds on more nodes than a size needs: options, places, audit, policies, and bad input."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from best_on_nodes import best_value
+from hypothesis import given, settings, strategies as st
+from node_rounds import node_snapshot
+from second_nodes import node_faults
+
+import allocator
+from allocator import Job, Node, Placement, Pool, Problem, Rate
+from allocator.audit import audit
+from allocator.domain.rules.snapshot_rules import validate
+from allocator.engine.decision import decide_round, override_settings
+from allocator.policies.registry import POLICIES
+from formulations.objectives import BUILT_IN as OBJECTIVES
+
+PACKED = [Rate("m", "A", k, float(k)) for k in (1, 2, 4, 8)]
+SPREAD = [Rate("m", "A", 4, 3.0, spread=2), Rate("m", "A", 8, 5.0, spread=2)]
+EXACT = allocator.SolveLimits(gap=0.0)
+
+
+def job(name: str, gpus: int, on: str = "", **more: Any) -> Job:
+    """A job of one size that may be on several nodes; `on` is the pool in which it runs."""
+    state = {"state": "running", "pool": on, "gpus": gpus} if on else {}
+    values = {"min_gpus": gpus, "sizes": [gpus], "placement": "spread", **state, **more}
+    return Job(name, "m", 10_000, gpus, **values)
+
+
+def problem(
+    jobs: list[Job],
+    sizes: list[int],
+    placed: dict[str, dict[str, int]] | None = None,
+    rates: list[Rate] = PACKED + SPREAD,
+    **more: Any,
+) -> Problem:
+    """A pool of nodes n0, n1, ... of these sizes."""
+    return Problem.build(
+        jobs=jobs,
+        pools=[Pool("p", "A", sum(sizes))],
+        rates=rates,
+        nodes=[Node(f"n{i}", "p", k, **more.pop(f"n{i}", {})) for i, k in enumerate(sizes)],
+        placements=[
+            Placement(name, node, k)
+            for name, spot in (placed or {}).items()
+            for node, k in spot.items()
+        ],
+        **more,
+    )
+
+
+def spots(plan: allocator.Plan) -> dict[str, dict[str, int]]:
+    """The nodes of each job that has some."""
+    return {
+        name: {place["node"]: place["gpus"] for place in places}
+        for name, places in zip(plan.jobs["job_id"], plan.jobs["nodes"], strict=True)
+        if places
+    }
+
+
+def test_a_job_is_spread_where_no_node_holds_it() -> None:
+    """8 GPUs on two nodes of 4, at the speed of two nodes; a packed job waits."""
+    plan = allocator.solve(problem([job("a", 8)], [4, 4]))
+    assert spots(plan) == {"a": {"n0": 4, "n1": 4}}
+    assert (plan.job("a").work_per_s, plan.status) == (5.0, "optimal")
+    assert plan.job("a").value == pytest.approx(5.0 * 300 / 10_000)
+    waits = allocator.solve(problem([job("a", 8, placement="packed")], [4, 4]))
+    assert spots(waits) == {}
+
+
+def test_the_faster_shape_is_chosen() -> None:
+    """Packed is faster where a node is free; on two nodes where those are faster."""
+    fast = [*PACKED, Rate("m", "A", 4, 6.0, spread=2)]
+    for rates, speed, nodes in ((PACKED + SPREAD, 4.0, 1), (fast, 6.0, 2)):
+        plan = allocator.solve(problem([job("a", 4)], [8, 8], rates=rates))
+        assert plan.job("a").work_per_s == speed
+        assert len(spots(plan)["a"]) == nodes
+
+
+def test_other_numbers_of_nodes_are_not_offered() -> None:
+    """Three nodes have no row, so a job of 4 does not get the GPUs 2 + 1 + 1."""
+    assert spots(allocator.solve(problem([job("a", 4)], [2, 1, 1]))) == {}
+    three = [*PACKED, Rate("m", "A", 4, 2.0, spread=3)]
+    plan = allocator.solve(problem([job("a", 4)], [2, 1, 1], rates=three))
+    assert spots(plan) == {"a": {"n0": 2, "n1": 1, "n2": 1}}
+    assert plan.job("a").work_per_s == 2.0
+
+
+def test_sizes_without_rows_are_spread_as_before() -> None:
+    """A job with placement `spread` is on as many nodes as possible at the one known speed."""
+    plan = allocator.solve(problem([job("a", 2)], [4, 4]))
+    assert spots(plan) == {"a": {"n0": 1, "n1": 1}}
+    assert plan.job("a").work_per_s == 2.0
+
+
+def test_a_running_job_has_the_speed_of_its_nodes() -> None:
+    """It keeps them at the speed of two nodes, or pays for the move to one node."""
+    for restart_s, speed, action in ((0, 4.0, "move"), (200, 3.0, "keep")):
+        for placement in ("spread", "packed"):
+            runs = job("x", 4, "p", restart_s=restart_s, placement=placement)
+            plan = allocator.solve(problem([runs], [4, 4], {"x": {"n0": 2, "n1": 2}}))
+            assert (plan.job("x").work_per_s, plan.job("x").action) == (speed, action)
+            pause = 0 if action == "keep" else restart_s
+            assert plan.job("x").value == pytest.approx(speed * (300 - pause) / 10_000)
+
+
+def test_a_move_opens_holes_for_a_spread_shape() -> None:
+    """a needs GPUs of two nodes; x, which may move, makes way on the second one."""
+    jobs = [job("x", 4, "p", restart_s=0, placement="packed"), job("a", 8, weight=5)]
+    plan = allocator.solve(problem(jobs, [4, 4, 4], {"x": {"n1": 4}}))
+    assert spots(plan)["x"] == {"n1": 4} and len(spots(plan)["a"]) == 2
+    tight = [job("x", 2, "p", restart_s=0, placement="packed"), job("a", 8, weight=5)]
+    plan = allocator.solve(problem(tight, [4, 4, 2], {"x": {"n1": 2}}))
+    assert spots(plan) == {"x": {"n2": 2}, "a": {"n0": 4, "n1": 4}}
+
+
+def test_levels_hold_for_spread_shapes() -> None:
+    """Both nodes are in one rack, whatever the order of the nodes."""
+    racks = {f"n{i}": {"rack": f"r{i % 2}"} for i in range(4)}
+    more = {"topology": {"levels": ["rack"]}}
+    plan = allocator.solve(
+        problem([job("a", 8, placement="same_rack")], [4, 2, 4, 2], **racks, **more)
+    )
+    assert spots(plan) == {"a": {"n0": 4, "n2": 4}}
+    none = problem([job("a", 8, placement="same_rack")], [4, 4, 2, 2], **racks, **more)
+    assert spots(allocator.solve(none)) == {}
+
+
+def test_pools_of_one_type_with_nodes_of_two_sizes() -> None:
+    """Two nodes are a shape of 4 GPUs in pool p, and all that pool q has for 4 packed GPUs."""
+    nodes = [Node("p0", "p", 8), Node("p1", "p", 8), Node("q0", "q", 2), Node("q1", "q", 2)]
+    pools = [Pool("p", "A", 16), Pool("q", "A", 4, gpus_per_node=2)]
+    for taken, pool, speed in ((False, "p", 4.0), (True, "q", 3.0)):
+        others = [job(f"x{i}", 8, placement="packed", weight=9) for i in range(2 * taken)]
+        found = allocator.solve(
+            Problem.build(
+                jobs=[*others, job("a", 4, placement="packed")],
+                pools=pools,
+                rates=PACKED + SPREAD,
+                nodes=nodes,
+            )
+        ).job("a")
+        assert (found.pool, found.work_per_s) == (pool, speed)
+
+
+@pytest.mark.parametrize("policy", sorted(POLICIES))
+def test_every_policy_is_placed(policy: str) -> None:
+    """Every rule about nodes, and the speed of the nodes that a plan names."""
+    for seed in range(4):
+        snapshot = node_snapshot(seed, jobs=10, spread=True)
+        try:
+            plan = allocator.solve(Problem(snapshot), policy=policy)
+        except allocator.Infeasible:
+            continue
+        assert list(node_faults(snapshot, json.loads(json.dumps(plan.to_dict())))) == []
+        assert plan.objective_value <= plan.bound + 1e-9
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 10**6))
+def test_every_rule_is_kept(seed: int) -> None:
+    snapshot = node_snapshot(seed, jobs=16, spread=True)
+    try:
+        plan = allocator.solve(Problem(snapshot))
+    except allocator.Infeasible:
+        return
+    assert list(node_faults(snapshot, json.loads(json.dumps(plan.to_dict())))) == []
+
+
+def tiny(seed: int) -> allocator.Snapshot:
+    """A round of at most 4 jobs on small nodes, where shapes often matter."""
+    rng = np.random.default_rng(seed)
+    sizes = rng.integers(1, 4, int(rng.integers(2, 5))).tolist()
+    free, jobs, placed = dict(enumerate(sizes)), [], {}
+    for i in range(int(rng.integers(1, 5))):
+        gpus = int(rng.integers(1, 5))
+        one = {
+            "placement": str(rng.choice(["packed", "spread", "spread", "same_rack"])),
+            "remaining_work": float(rng.integers(500, 3000)),
+            "restart_s": float(rng.choice([0.0, 40.0, 200.0])),
+            "weight": float(rng.choice([0.5, 1.0, 2.0])),
+            "sizes": sorted({int(rng.integers(1, gpus + 1)), gpus}),
+            "min_gpus": 1,
+        }
+        spot, left = {}, gpus
+        for n in rng.permutation(len(sizes)).tolist():
+            k = min(left, free[n])
+            if k and rng.random() < 0.7:
+                spot[f"n{n}"], left = k, left - k
+        state: dict[str, Any] = {}
+        if not left and rng.random() < 0.6:
+            placed[f"j{i}"] = spot
+            for name, k in spot.items():
+                free[int(name[1:])] -= k
+            state = {"state": "running", "pool": "p", "gpus": gpus}
+        work = one.pop("remaining_work")
+        jobs.append(Job(f"j{i}", "m", work, gpus, **one, **state))
+    rates = [Rate("m", "A", k, float(k)) for k in (1, 2, 3, 4)]
+    rates += [
+        Rate("m", "A", k, round(k * float(rng.uniform(0.4, 1.3)), 3), spread=n)
+        for k in (2, 3, 4)
+        for n in range(2, k + 1)
+        if n > -(-k // 3) and rng.random() < 0.6
+    ]
+    racks = {f"n{i}": {"rack": f"r{i % 2}"} for i in range(len(sizes))}
+    return Problem.build(
+        jobs=jobs,
+        pools=[Pool("p", "A", sum(sizes), gpus_per_node=3)],
+        rates=rates,
+        nodes=[Node(f"n{i}", "p", k, **racks[f"n{i}"]) for i, k in enumerate(sizes)],
+        placements=[Placement(n, at, k) for n, spot in placed.items() for at, k in spot.items()],
+        topology={"levels": ["rack"]},
+        now_s=0.0,
+    ).snapshot
+
+
+def every_place(gpus: int, free: list[int]) -> Iterator[tuple[int, ...]]:
+    """Every way to take so many GPUs of nodes."""
+    if not free:
+        if gpus == 0:
+            yield ()
+        return
+    for k in range(min(gpus, free[0]) + 1):
+        yield from ((k, *rest) for rest in every_place(gpus - k, free[1:]))
+
+
+def best_progress(problem_: Any) -> float:
+    """The best value of `progress`, from all places of all jobs: no code of options is used."""
+    jobs, rates, nodes = problem_.jobs, problem_.rates, problem_.nodes
+    held = {j: [0] * len(nodes) for j in range(len(jobs))}
+    placed = problem_.placements
+    for j, n, k in zip(placed.job, placed.node, placed.gpus, strict=True):
+        held[j][n] += k
+    per_node = int(problem_.pools.gpus_per_node[0])
+    shapes: dict[tuple[int, int], float] = {}
+    for k, spread, rate in zip(rates.gpus, rates.spread, rates.rate, strict=True):
+        shapes[int(k), max(0, int(spread))] = float(rate)
+
+    def ways(j: int) -> list[tuple[tuple[int, ...], float]]:
+        out = [((0,) * len(nodes), 0.0)]
+        for k in problem_.size_lists[jobs.sizes[j]].tolist():
+            for spot in every_place(k, nodes.gpus.tolist()):
+                used, stays = sum(g > 0 for g in spot), list(spot) == held[j]
+                packed, known = -(-k // per_node), any((k, n) in shapes for n in range(1, 9))
+                has_rate = (k, used) in shapes
+                racks = {nodes.rack[n] for n, g in enumerate(spot) if g}
+                wish = jobs.placement[j]
+                if (wish == "packed" or (known and not has_rate)) and used > packed and not stays:
+                    continue
+                if wish == "same_rack" and len(racks) > 1:
+                    continue
+                rate = shapes[k, used] if has_rate else shapes[k, 0]
+                running = any(held[j])
+                pause = float(jobs.restart_s[j]) if running and not stays else 0.0
+                done = rate * max(0.0, problem_.interval_s - pause)
+                value = jobs.weight[j] * min(1.0, done / jobs.remaining_work[j])
+                out.append((spot, float(value)))
+        return out
+
+    reach = {(0,) * len(nodes): 0.0}  # GPUs taken of each node -> best value
+    for j in range(len(jobs)):
+        after: dict[tuple[int, ...], float] = {}
+        for (taken, sum_), (spot, value) in itertools.product(reach.items(), ways(j)):
+            total = tuple(a + b for a, b in zip(taken, spot, strict=True))
+            if all(k <= most for k, most in zip(total, nodes.gpus, strict=True)):
+                after[total] = max(after.get(total, -math.inf), sum_ + value)
+        reach = after
+    return max(reach.values())
+
+
+def test_tiny_rounds_against_every_place() -> None:
+    """Exhaustive, apart from options and audit: value and bound at gap 0 are the best there is."""
+    spread = 0
+    for seed in range(150):
+        problem_ = validate(tiny(seed))
+        decision = decide_round(problem_, limits=EXACT)
+        assert decision.value == pytest.approx(best_progress(problem_), rel=1e-7), seed
+        assert decision.proof[2] <= 1e-6, seed
+        row = decision.allocation.row
+        spread += bool((problem_.rates.nodes[row[row >= 0]] > 0).any())
+    assert spread >= 20
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_tiny_rounds_against_every_plan(objective: str) -> None:
+    """All options of all jobs on all nodes in every objective."""
+    for seed in range(10):
+        problem_ = override_settings(validate(tiny(seed)), objective, None)
+        decision = decide_round(problem_, limits=EXACT)
+        best = best_value(problem_)
+        assert decision.value == pytest.approx(best, rel=1e-7, abs=1e-9), seed
+        assert decision.proof[2] <= 1e-6, seed
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(0, 10**6), st.integers(1, 9))
+def test_more_rows_never_hurt_and_names_do_not_matter(seed: int, shift: int) -> None:
+    """A row for another number of nodes of a job that waits adds a choice. Nodes in another order
+    have the same best value. The audit states the value of the objective."""
+    snapshot = tiny(seed)
+    problem_ = validate(snapshot)
+    decision = decide_round(problem_, limits=EXACT)
+    assert audit(problem_, decision.allocation, decision.round.repairs).faults == ()
+    nodes = snapshot.tables["nodes.csv"]
+    order = np.roll(np.arange(len(problem_.nodes)), shift).tolist()
+    turned = type(nodes)(
+        nodes.file,
+        {n: [list(nodes.texts(n))[i] for i in order] for n in nodes.columns},
+        nodes.lines,
+    )
+    again = dataclasses.replace(snapshot, tables={**snapshot.tables, "nodes.csv": turned})
+    assert decide_round(validate(again), limits=EXACT).value == pytest.approx(decision.value)
+    if not len(problem_.placements.job):
+        # a size that has spread shapes already gets one more
+        has = {
+            (int(k), int(n)) for k, n in zip(problem_.rates.gpus, problem_.rates.nodes, strict=True)
+        }
+        more = [(k, n) for k, n in ((3, 3), (4, 3), (4, 4)) if (k, n) not in has]
+        sizes = {k for k, n in has if n}
+        rates = problem_.rates
+        for k, n in (one for one in more if one[0] in sizes):
+            added = {
+                "model": 0,
+                "gpu_type": 0,
+                "gpus": k,
+                "rate": 0.7 * k,
+                "batch_size": -1,
+                "accumulation": -1,
+                "memory_gb": np.nan,
+                "spread": n,
+                "observed": False,
+                "nodes": n,
+            }
+            columns = {name: np.append(getattr(rates, name), x) for name, x in added.items()}
+            rates = dataclasses.replace(rates, variant=(*rates.variant, ""), **columns)
+        richer = dataclasses.replace(problem_, rates=rates)
+        assert decide_round(richer, limits=EXACT).value >= decision.value - 1e-9
+
+
+def test_the_audit_names_a_wrong_number_of_nodes() -> None:
+    """The places of another shape, and a row of another shape, are faults."""
+    problem_ = problem([job("a", 4)], [4, 4, 4]).checked
+    decision = decide_round(problem_)
+    plan = decision.allocation
+    apart = dataclasses.replace(
+        plan.places, job=np.zeros(2, int), node=np.arange(2), gpus=np.full(2, 2), gpu=np.full(2, -1)
+    )
+    three = dataclasses.replace(
+        plan.places, job=np.zeros(3, int), node=np.arange(3), gpus=np.array([2, 1, 1]),
+        gpu=np.full(3, -1),
+    )  # fmt: skip
+    spread = int(np.flatnonzero((problem_.rates.nodes == 2) & (problem_.rates.gpus == 4))[0])
+    row = np.array([spread])
+
+    def faults(**changed: Any) -> str:
+        return " ".join(
+            audit(problem_, dataclasses.replace(plan, **changed), decision.round.repairs).faults
+        )
+
+    assert faults() == faults(places=apart, row=row) == ""
+    assert "which does not give its rate" in faults(places=apart)
+    assert f"is on 1 nodes, row {spread} of rates.csv is for 2" in faults(row=row)
+    assert "is on 3 nodes, for which rates.csv has no speed of 4 GPUs" in faults(places=three)
+
+
+def test_bad_input() -> None:
+    """All faults at once; without nodes the column is a label as before."""
+    rates = [
+        *PACKED,
+        Rate("m", "A", 2, 1.0, spread=3),
+        Rate("m", "A", 16, 9.0, spread=1),
+        Rate("m", "A", 4, 3.0, spread=2),
+        Rate("m", "A", 4, 2.0, spread=2),
+        Rate("m", "A", 4, 2.0, spread=2, batch_size=64),
+    ]
+    with pytest.raises(allocator.InvalidInput) as found:
+        problem([job("a", 4)], [8, 8], rates=rates)
+    words = [fault.message for fault in found.value.faults]
+    assert words == [
+        "spread 3 is above gpus 2: each node has at least one GPU of a job",
+        "spread 1 is below the 2 nodes that 16 x A need: gpus_per_node of pools.csv",
+        'model "m" has this spread at 4 x A already in line 8',
+    ]
+    nodes = [Node("n", "q", 8)]
+    pools = [Pool("p", "A", 8), Pool("q", "B", 8)]
+    plain = Problem.build(jobs=[job("a", 4)], pools=pools, rates=rates, nodes=nodes)
+    assert any(
+        'spread 3 has no effect: no pool of "A" has nodes' in text for text in plain.warnings
+    )
+    assert not Problem.build(
+        jobs=[job("a", 4)], pools=pools[:1], rates=rates
+    ).checked.rates.nodes.any()
