@@ -387,9 +387,10 @@ def test_bad_input() -> None:
     words = [fault.message for fault in found.value.faults]
     assert words == [
         "spread 3 is above gpus 2: each node has at least one GPU of a job",
-        "spread 1 is below the 2 nodes that 16 x A need: gpus_per_node of pools.csv",
         'model "m" has this spread at 4 x A already in line 8',
     ]
+    low = problem([job("a", 4)], [8, 8], rates=[*PACKED, Rate("m", "A", 16, 9.0, spread=1)])
+    assert any("spread 1 is below the 2 nodes that 16 x A need" in text for text in low.warnings)
     nodes = [Node("n", "q", 8)]
     pools = [Pool("p", "A", 8), Pool("q", "B", 8)]
     plain = Problem.build(jobs=[job("a", 4)], pools=pools, rates=rates, nodes=nodes)

@@ -66,13 +66,15 @@ def check(grids: Mapping[str, ParsedTable], found: Findings) -> None:
             " at least one GPU of a job"
         ),
     )
-    rates.faults(
+    rates.warnings(
         found,
         known & ~over & (rates["spread"] < fewest),
         lambda i: (
             f"spread {rates.text('spread', i)} is below the {fewest[i]} nodes that"
-            f" {rates.text('gpus', i)} x {rates['gpu_type'][i]} need: gpus_per_node of pools.csv"
+            f" {rates.text('gpus', i)} x {rates['gpu_type'][i]} need by gpus_per_node of pools.csv:"
+            " the row counts as the packed shape"
         ),
+        "spread below what sizes need",
     )
     first = _find_duplicates(rates, known)
     rates.faults(
