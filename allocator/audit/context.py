@@ -269,12 +269,13 @@ class AuditContext:
         """
         if not self.nodes.shapes or not self.problem.has_nodes[pool]:
             return job, gpus, np.zeros(len(job), dtype=np.int64)
-        placement, per_node = self.problem.jobs.placement, self.problem.pools.gpus_per_node[pool]
-        found = []
+        jobs, per_node = self.problem.jobs, self.problem.pools.gpus_per_node[pool]
+        unknown, found = self.nodes.is_unknown & (jobs.pool == pool), []
         for j, k in zip(job.tolist(), gpus.tolist(), strict=True):
             known, fewest = self.nodes.shapes_of(j, pool, k), math.ceil(k / per_node)
             found.append((j, k, fewest if fewest in known else 0))
-            if placement[j] != "packed":
+            # whether a job of unknown nodes would change its shape is not known
+            if jobs.placement[j] != "packed" and not (unknown[j] and jobs.gpus[j] == k):
                 found += [(j, k, m) for m in sorted(known) if m > fewest]
         job, gpus, shape = np.array(found, dtype=np.int64).reshape(-1, 3).T
         return job, gpus, shape

@@ -95,7 +95,7 @@ class GuaranteesOnNodes:
             if j in served or k > missing or any(k > left[n] for n in rows):
                 continue
             if has_nodes[pool]:
-                need = self._needs.of(j, pool, k)
+                need = self._needs.of(j, pool, k, int(t.nodes[o]))
                 places = self._stay(o)
                 if places is not None and not holes.can_take(places, need):
                     places = None
@@ -140,7 +140,9 @@ class GuaranteesOnNodes:
             ways = [] if held is None else [held]
             for way in ways if held and self._is_locked[j] else [*ways, None]:
                 if problem.has_nodes[pool]:
-                    need = needs[len(option)] = self._needs.of(j, pool, int(t.gpus[o]))
+                    need = needs[len(option)] = self._needs.of(
+                        j, pool, int(t.gpus[o]), int(t.nodes[o])
+                    )
                     size += int((gpus if need.share < 1 else nodes)[pool])
                 if way is not None:
                     stays[len(option)] = way

@@ -119,7 +119,7 @@ def option_table(problem: Problem, table: RateTable) -> OptionTable:
     free = ~find_blocked_jobs(problem) & ~find_locked_jobs(problem)
     holdable = HoldableSizes(problem)
     types = allowed_types(problem)
-    shape = held_shapes(problem, table)
+    shape, is_known = held_shapes(problem, table), ~(staying.assumed | staying.homeless)
     most = np.minimum(jobs.max_gpus, table.largest[jobs.model]) if len(jobs) else jobs.max_gpus
     most_spot = np.minimum(most, jobs.max_spot_gpus).astype(np.int64)
     found: list[tuple[Ints, Ints, Ints, Ints]] = []
@@ -129,7 +129,8 @@ def option_table(problem: Problem, table: RateTable) -> OptionTable:
         owner, gpus = list_sizes(problem, able, p, np.minimum(limit[able], pools.gpus[p]))
         owner, gpus, nodes, shaped = _add_shapes(problem, table, p, owner, gpus)
         other = ~(settled[owner] & (jobs.pool[owner] == p) & (jobs.gpus[owner] == gpus))
-        other |= shape[owner] != nodes
+        # whether a job of unknown nodes would change its shape is not known
+        other |= (shape[owner] != nodes) & is_known[owner]
         other &= holdable.find(p, owner, gpus, nodes, shaped)
         found.append((owner[other], np.full(int(other.sum()), p), gpus[other], nodes[other]))
     held = np.flatnonzero(stays & ~find_blocked_jobs(problem))

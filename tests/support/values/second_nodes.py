@@ -94,20 +94,20 @@ def _shape_faults(
     if entry["shared_with"]:
         return
     speed: dict[int, list[float]] = defaultdict(list)
-    for row in _rows(snapshot, "rates.csv"):
+    for row in rows(snapshot, "rates.csv"):
         key = (row["model"], row["gpu_type"], float(row["gpus"]))
         if key == (job["model"], pool["gpu_type"], entry["gpus"]):
-            efficiency = _number(row, "efficiency", 1.0)
-            speed[int(_number(row, "spread", 0))].append(float(row["work_per_s"]) * efficiency)
+            efficiency = number(row, "efficiency", 1.0)
+            speed[int(number(row, "spread", 0))].append(float(row["work_per_s"]) * efficiency)
     sizes = [
-        _number(one, "gpus_per_node", 8.0)
-        for one in _rows(snapshot, "pools.csv")
+        number(one, "gpus_per_node", 8.0)
+        for one in rows(snapshot, "pools.csv")
         if one["gpu_type"] == pool["gpu_type"]
     ]
     shapes = {k: v for k, v in speed.items() if k > math.ceil(entry["gpus"] / max(sizes))}
     if not shapes:
         return
-    packed = math.ceil(entry["gpus"] / _number(pool, "gpus_per_node", 8.0))
+    packed = math.ceil(entry["gpus"] / number(pool, "gpus_per_node", 8.0))
     if nodes > packed and nodes not in shapes and not stays:
         yield f"on {nodes} nodes, for which no speed is known"
     usual = [s for k, v in speed.items() if k not in shapes for s in v]
