@@ -138,7 +138,7 @@ class AuditContext:
             self.gpus[j],
             pools.memory_gb[pool],
             self.is_kept[j],
-            self.nodes.count_nodes(self.nodes.given)[j],
+            self.nodes.given_on[j],
         )
         for g in np.flatnonzero(self.is_secondary).tolist():
             h = int(self.allocation.primary[g])

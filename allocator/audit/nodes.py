@@ -44,12 +44,20 @@ class NodeChecker:
         """What the plan gives the jobs."""
         return _by_job(self.allocation.places)
 
-    def count_nodes(self, spots: dict[int, Spot]) -> Ints:
-        """Return on how many nodes each job is, (J,), 0 = on none that is known."""
-        out = np.zeros(len(self.problem.jobs), dtype=np.int64)
-        for j, spot in spots.items():
-            out[j] = len({n for n, _ in spot})
-        return out
+    def _count_nodes(self, placed: Placements) -> Ints:
+        """Return on how many nodes each job is, (J,).
+
+        It is 0 where none are known, and everywhere without spread shapes.
+        """
+        if not self.shapes:
+            return np.zeros(len(self.problem.jobs), dtype=np.int64)
+        each = np.unique(np.stack([placed.job, placed.node]), axis=1)[0]
+        return np.bincount(each, minlength=len(self.problem.jobs)).astype(np.int64)
+
+    @cached_property
+    def given_on(self) -> Ints:
+        """The number of nodes that the plan gives each job, (J,)."""
+        return self._count_nodes(self.allocation.places)
 
     @cached_property
     def held_on(self) -> Ints:
@@ -57,8 +65,8 @@ class NodeChecker:
 
         A job of unknown place that keeps its GPUs is on as many as the plan says.
         """
-        same = np.where(self.is_unknown & self._has_same_gpus, self.count_nodes(self.given), 0)
-        return np.maximum(self.count_nodes(self.held), same)
+        same = np.where(self.is_unknown & self._has_same_gpus, self.given_on, 0)
+        return np.maximum(self._count_nodes(self.problem.placements), same)
 
     @cached_property
     def shapes(self) -> dict[tuple[int, int, int], set[int]]:
@@ -286,7 +294,14 @@ class NodeChecker:
             & ((rows == 1) | (packed & few))
             & np.isnan(jobs.gpu_fraction)
             & ~secondary
+            & ((self._claims == 0) | (self._claims == rows))
         )
+
+    @cached_property
+    def _claims(self) -> Ints:
+        """The number of nodes for which the row of each job is a spread shape, (J,), else 0."""
+        row, nodes = self.allocation.row, np.append(self.problem.rates.nodes, 0)
+        return nodes[np.where((row >= 0) & (row < len(nodes)), row, -1)]
 
     def _of_job(self, j: int, pool: int, gpus: int) -> Iterator[str]:
         problem, spot = self.problem, self.given[j]
@@ -310,9 +325,9 @@ class NodeChecker:
         shapes = self.shapes_of(j, pool, gpus)
         if shapes and not stays and len(names) > most and len(names) not in shapes:
             yield f"is on {len(names)} nodes, for which rates.csv has no speed of {gpus} GPUs"
-        row, rates = int(self.allocation.row[j]), problem.rates
-        if 0 <= row < len(rates.nodes) and rates.nodes[row] not in (0, len(names)):
-            yield f"is on {len(names)} nodes, row {row} of rates.csv is for {rates.nodes[row]}"
+        if self._claims[j] not in (0, len(names)):
+            row = self.allocation.row[j]
+            yield f"is on {len(names)} nodes, row {row} of rates.csv is for {self._claims[j]}"
         if self._is_split(j, spot) and (jobs.preemptible[j] or not stays):
             yield f"is in several domains, its placement is {jobs.placement[j]}"
 
