@@ -205,33 +205,32 @@ def test_too_many_wrong_tokens_and_requests_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [3000, pytest.param(10_000, marks=pytest.mark.soak)])
-def test_slow_clients_and_thousands_of_connections(tmp_path: Path, number: int) -> None:
+def test_slow_clients_and_thousands_of_connections(server: Server, number: int) -> None:
     """Heads and bodies that do not come are dropped; thousands of connections that are opened and
     left take the places of nobody who asks something."""
-    with served(tmp_path) as server:
-        slow = connect(server)
-        slow.sendall(b"GET /api/v1/counts HTTP/1.1\r\nhost: loc")
-        body = connect(server)
-        body.sendall(
-            b"POST /login HTTP/1.1\r\nhost: localhost\r\nContent-Length: 100\r\n"
-            b"Content-Type: application/x-www-form-urlencoded\r\n\r\ntoken="
-        )
-        left = []
-        for opened in range(1, number + 1):
-            left.append(connect(server))
-            if opened % 1000 == 0:
-                with server.client("viewer") as client:
-                    assert client.get("/api/v1/counts").status_code == 200
-        with server.client("viewer") as client:
-            assert client.get("/api/v1/counts").status_code == 200
-        assert slow.recv(100) == b""
-        assert body.recv(100).startswith(b"HTTP/1.1 408 ")
-        for one in (slow, body, *left):
-            one.close()
-        wait_for(lambda: any(row["event"] == "dropped" for row in server.rows()))
-        dropped = [row for row in server.rows() if row["event"] == "dropped"]
-        assert sum(row["connections"] for row in dropped) > number - 2000
-        assert all(row["open"] <= 2000 for row in dropped)
+    slow = connect(server)
+    slow.sendall(b"GET /api/v1/counts HTTP/1.1\r\nhost: loc")
+    body = connect(server)
+    body.sendall(
+        b"POST /login HTTP/1.1\r\nhost: localhost\r\nContent-Length: 100\r\n"
+        b"Content-Type: application/x-www-form-urlencoded\r\n\r\ntoken="
+    )
+    left = []
+    for opened in range(1, number + 1):
+        left.append(connect(server))
+        if opened % 1000 == 0:
+            with server.client("viewer") as client:
+                assert client.get("/api/v1/counts").status_code == 200
+    with server.client("viewer") as client:
+        assert client.get("/api/v1/counts").status_code == 200
+    assert slow.recv(100) == b""
+    assert body.recv(100).startswith(b"HTTP/1.1 408 ")
+    for one in (slow, body, *left):
+        one.close()
+    wait_for(lambda: any(row["event"] == "dropped" for row in server.rows()))
+    dropped = [row for row in server.rows() if row["event"] == "dropped"]
+    assert sum(row["connections"] for row in dropped) > number - 2000
+    assert all(row["open"] <= 2000 for row in dropped)
 
 
 def test_followers_and_readers_that_do_not_read(server: Server) -> None:

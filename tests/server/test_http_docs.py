@@ -10,7 +10,6 @@ from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
 
-import pytest
 from jsonschema import Draft202012Validator
 from servers import served
 
@@ -91,27 +90,26 @@ def test_the_examples_with_curl_run(tmp_path: Path) -> None:
                 assert "error" not in json.loads(done.stdout), line
 
 
-@pytest.mark.parametrize("last", ["", "abc-1"])
-def test_a_follower_gets_what_it_missed(tmp_path: Path, last: str) -> None:
+def test_a_follower_gets_what_it_missed(tmp_path: Path) -> None:
     """With the number of its last event; an unknown number is answered by `reset`."""
+
+    def read_until(lines: Any, kind: str) -> tuple[str, dict[str, Any]]:
+        name = ""
+        for line in lines:
+            name = line.removeprefix("id: ") if line.startswith("id: ") else name
+            if line == f"event: {kind}":
+                return name, json.loads(next(lines).removeprefix("data: "))
+        raise AssertionError("the stream ended")
+
+    url = "/api/v1/events"
     with served(tmp_path) as server, server.client("vision") as client:
-
-        def read_until(lines: Any, kind: str) -> tuple[str, dict[str, Any]]:
-            name = ""
-            for line in lines:
-                name = line.removeprefix("id: ") if line.startswith("id: ") else name
-                if line == f"event: {kind}":
-                    return name, json.loads(next(lines).removeprefix("data: "))
-            raise AssertionError("the stream ended")
-
-        url, headers = "/api/v1/events", {"Last-Event-ID": last}
-        with client.stream("GET", url, headers=headers) as answer:
-            assert answer.headers["content-type"].startswith("text/event-stream")
-            name, _ = read_until(answer.iter_lines(), "reset" if last else "start")
+        for last, kind in (("abc-1", "reset"), ("", "start")):
+            with client.stream("GET", url, headers={"Last-Event-ID": last}) as answer:
+                assert answer.headers["content-type"].startswith("text/event-stream")
+                name, _ = read_until(answer.iter_lines(), kind)
         with server.client("operator") as operator:
             operator.post("/api/v1/jobs/speech-1/hold")
             operator.post("/api/v1/jobs/vision-1/hold")
         with client.stream("GET", url, headers={"Last-Event-ID": name}) as answer:
-            lines = answer.iter_lines()
-            _, job = read_until(lines, "job")
+            _, job = read_until(answer.iter_lines(), "job")
             assert (job["job_id"], job["state"]) == ("vision-1", "held")
