@@ -177,6 +177,7 @@ async def show_job(
         caller,
         "job.html",
         view=view,
+        now_s=now_s,
         timeline=draw_timeline(view, now_s),
         pools=list(dict.fromkeys(span.pool for span in view.spans)),
         knows_command=caller.knows_command(view.job),

@@ -13,7 +13,9 @@ from sqlalchemy import ColumnElement, Connection
 
 from allocator.controller.reporting.status import format_time
 from allocator.domain.findings import did_you_mean, quote
+from allocator.domain.plan import EXPECTED_FIELDS
 from allocator.engine.advice.summary import describe_outcome
+from allocator.engine.expected_words import describe_next
 from allocator.errors import UsageError
 from allocator.queue.costs import Cost, read_job_costs
 from allocator.queue.database.bulk import query, query_of
@@ -89,7 +91,9 @@ class JobRow:
     why : str
         One sentence: what the job has or waits for. "" for jobs that are over.
     position : int or None
-        Place among the waiting jobs in the order of submission, from 1.
+        Place among the waiting jobs, from 1: that of the last plan, else by submission.
+    expected : dict
+        Expected start, end and saved time with their ranges, of the last plan (EXPECTED_FIELDS).
     cost : Cost
         What it cost so far.
     """
@@ -100,7 +104,12 @@ class JobRow:
     reason: str | None
     why: str
     position: int | None
+    expected: Mapping[str, Any]
     cost: Cost
+
+    def tell_expected(self, now_s: float) -> str:
+        """Return when it starts, or else when it is done, with the range of 90 %; "-": unknown."""
+        return describe_next(self.expected, now_s) if self.expected else "-"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the job as one flat object for JSON."""
@@ -116,6 +125,7 @@ class JobRow:
             "nodes": [str(part) for part in held.nodes] if held is not None else [],
             "reason": self.reason,
             "why": self.why,
+            **self.expected,
             "position": self.position,
             "gpu_hours": self.cost.gpu_hours,
             "dollars": self.cost.dollars,
@@ -276,6 +286,8 @@ def read_rows(
     for job in (known[name] for name in names if name in known):
         entry = None if plan is None else plan.jobs.get(job.job_id)
         is_waiting = job.state in GROUPS["waiting"]
+        expected = {} if entry is None or job.state not in ACTIVE else _read_expected(entry)
+        place = expected.get("position") or bisect.bisect_left(waiting, job.seq) + 1
         out.append(
             JobRow(
                 job,
@@ -283,11 +295,17 @@ def read_rows(
                 held.get(job.job_id),
                 entry["reason"] if entry is not None and job.state in ACTIVE else None,
                 describe_job(job, held.get(job.job_id), plan, now_s),
-                bisect.bisect_left(waiting, job.seq) + 1 if is_waiting else None,
+                place if is_waiting else None,
+                expected,
                 costs.get(job.job_id, Cost()),
             )
         )
     return tuple(out)
+
+
+def _read_expected(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """Return EXPECTED_FIELDS of an entry of a plan; plans of earlier versions have none."""
+    return {name: entry[name] for name in EXPECTED_FIELDS if name in entry}
 
 
 def describe_job(job: Job, held: Held | None, plan: RoundPlan | None, now_s: float) -> str:
