@@ -40,7 +40,8 @@ stamp() { echo "$1 $NAME $SLURM_JOB_ID $EPOCHREALTIME $SLURMD_NODENAME $CUDA_VIS
     >> $FOLDER/stamps; }
 n=$(cat $FOLDER/$NAME.saved 2>/dev/null || echo 0)
 stamp start
-trap 'stamp end; exit 143' TERM
+# the step that was being done when the signal came is not in the checkpoint
+trap 'n=$(cat $FOLDER/$NAME.saved 2>/dev/null || echo 0); stamp end; exit 143' TERM
 while [ $n -lt $STEPS ]; do
     sleep 0.1 & wait $!
     n=$((n + 1)); echo $n > $FOLDER/$NAME.new; mv $FOLDER/$NAME.new $FOLDER/$NAME.saved

@@ -29,7 +29,8 @@ ${SLURMD_NODENAME:-${ALLOCATOR_NODES%%:*}} $CUDA_VISIBLE_DEVICES $ALLOCATOR_GPUS
 }
 n=$(cat checkpoint 2>/dev/null || echo 0)
 stamp start
-trap 'stamp end; exit 143' TERM
+# the step that was being done when the signal came is not in the checkpoint
+trap 'n=$(cat checkpoint 2>/dev/null || echo 0); stamp end; exit 143' TERM
 while [ $n -lt $STEPS ]; do
     sleep 0.3
     n=$((n + 1)); echo $n > new; mv new checkpoint
