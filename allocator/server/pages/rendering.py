@@ -13,7 +13,7 @@ from fastapi.responses import HTMLResponse
 from markupsafe import Markup
 
 from allocator.controller.reporting.status import format_time
-from allocator.engine.advice.summary import format_duration
+from allocator.engine.expected_words import format_duration
 from allocator.report.measures import number
 from allocator.server.caller import Caller
 
