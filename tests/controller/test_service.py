@@ -15,9 +15,11 @@ import pytest
 from queues import NOW, cluster
 
 from allocator.bench.sabotage import Sabotage
+from allocator.cli.main import run as call
 from allocator.controller.controller import Controller
 from allocator.controller.options import ControllerOptions
 from allocator.controller.reporting import journal
+from allocator.controller.reporting.expected import NEW, measure_estimates, read_expected
 from allocator.controller.reporting.replay import replay
 from allocator.controller.reporting.status import format_status, status
 from allocator.controller.reporting.telemetry import Metrics, Telemetry
@@ -456,3 +458,34 @@ def test_once_follows_its_round(tmp_path: Path, settle_s: float, outcome: str, h
     assert rig.new().run(once=True) == 1
     assert rig.queue.job("new").state == "running" and rig.machines.breaches == []
     rig.queue.close()
+
+
+def test_every_command_tells_what_the_last_round_expects(
+    rig: Rig, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """List, show, status and report read the plan of the round; later, history compares."""
+    submit(rig, *(f"job-{i:02}" for i in range(14)), work=400.0, min_gpus=1, max_gpus=1)
+    rig.steps(10)
+    submit(rig, "late")
+    folder = rig.queue.store.name.removeprefix("sqlite:///")
+    with rig.queue.store.read() as connection:
+        expected = read_expected(connection)
+    assert set(expected) == {f"job-{i:02}" for i in range(14)}
+    waiting = sorted((row["position"], name) for name, row in expected.items() if row["position"])
+    assert [place for place, _ in waiting] == list(range(1, len(waiting) + 1)) and waiting
+    assert call(["queue", "list", folder, "--format", "json"]) == 0
+    rows = {row["job_id"]: row for row in json.loads(capsys.readouterr().out)["jobs"]}
+    assert all({**rows[name], **row} == rows[name] for name, row in expected.items())
+    assert rows["late"]["expected_note"] == NEW and rows["late"]["position"] is None
+    assert call(["queue", "show", folder, waiting[0][1]]) == 0
+    assert "place 1 of those that wait; start in " in capsys.readouterr().out
+    found = status(rig.queue)
+    assert [row["job_id"] for row in found["waiting"]] == [name for _, name in waiting]
+    assert any(line.startswith("waits       job-") for line in format_status(found))
+    rig.steps(2000)
+    with rig.queue.store.read() as connection:
+        outcome = measure_estimates(connection, 1000)[1]
+    assert outcome["done"].number == 14 and outcome["start"].number == len(waiting)
+    assert 0 <= outcome["start"].covered <= len(waiting)
+    assert call(["history", folder, "--estimates"]) == 0
+    assert f"of {len(waiting)} in range, error " in capsys.readouterr().out
