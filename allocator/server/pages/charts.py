@@ -86,6 +86,7 @@ def _make(kind: str, **options: Any) -> Any:
         show_minor_x_labels=False,
         truncate_label=-1,
         margin=4,
+        margin_right=22,
         spacing=6,
         style=Style(label_font_size=FONT, major_label_font_size=FONT),
         **options,
