@@ -1,9 +1,11 @@
 """Learn from observations: progress corrects rates, and missing progress finds stuck jobs.
 
 Between two rounds every running job gives one sample of its speed, unless it was colocated in that
-time: only speeds of jobs that run alone are learned. Some facts about each open allocation are
-remembered from round to round: where the sample began, when work was last done, and whether it was
-colocated. They are one value of the table meta, written with the corrected rates.
+time: only speeds of jobs that run alone are learned. A job on more nodes than its size needs gives
+none where rates.csv has a speed of that shape: it would teach the speed of another one. Some facts
+about each open allocation are remembered from round to round: where the sample began, when work was
+last done, and whether it was colocated. They are one value of the table meta, written with the
+corrected rates.
 """
 
 from __future__ import annotations
@@ -30,12 +32,13 @@ from allocator.queue import cluster_tables, lease
 from allocator.queue.database.bulk import execute_many, query
 from allocator.queue.database.schema import OPEN
 from allocator.queue.holdings import read_secondaries
+from allocator.queue.node_space import parse_parts
 
 PROGRESS_KEY = "progress"  # key of meta
 _RUNNING = (
     "SELECT a.job_id, a.generation, a.observed_s, a.work_done, a.gpu_type, a.gpus, j.model,"
     " a.host, "
-    "a.since_s "
+    "a.since_s, a.nodes "
     "FROM allocations a JOIN jobs j ON j.job_id = a.job_id "
     # both conditions: the index covers open allocations
     f"WHERE a.phase = 'running' AND a.phase IN {OPEN}"
@@ -96,8 +99,8 @@ def learn(
     """
     lease.check(connection, token)
     rows = query(connection, _RUNNING)
-    names, generations, seen_s, works, types, sizes, models, primaries, turns_s = (
-        zip(*rows, strict=True) if rows else ((),) * 9
+    names, generations, seen_s, works, types, sizes, models, primaries, turns_s, nodes = (
+        zip(*rows, strict=True) if rows else ((),) * 10
     )
     generation, done = np.array(generations, dtype=np.int64), np.array(works, dtype=np.float64)
     at_s = _floats_or(seen_s, now_s)
@@ -141,6 +144,10 @@ def learn(
             }
         ),
     )
+    if corrects and len(samples):
+        is_spread = load_profile(connection).is_spread
+        shape = [is_spread((models[j], types[j], sizes[j]), nodes[j]) for j in samples.tolist()]
+        samples, rate = samples[~np.array(shape)], rate[~np.array(shape)]
     keys = [(models[j], types[j], sizes[j]) for j in samples.tolist()]
     number = (
         correct(connection, _median_samples(keys, rate, at_s[samples]), now_s)
@@ -283,9 +290,21 @@ class Profile:
         self._largest_memory_gb = [
             memory_gb_by_pool[types == t].max(initial=0.0) for t in range(len(problem.gpu_types))
         ]
+        self._shapes = set[tuple[Key, int]]()
         r = problem.rates
-        for m, t, k in zip(r.model.tolist(), r.gpu_type.tolist(), r.gpus.tolist(), strict=True):
-            self.sizes.setdefault((problem.models[m], problem.gpu_types[t]), set()).add(k)
+        columns = (r.model.tolist(), r.gpu_type.tolist(), r.gpus.tolist(), r.nodes.tolist())
+        for m, t, k, n in zip(*columns, strict=True):
+            model, kind = problem.models[m], problem.gpu_types[t]
+            if n:
+                self._shapes.add(((model, kind, k), n))
+            else:
+                self.sizes.setdefault((model, kind), set()).add(k)
+
+    def is_spread(self, key: Key, nodes: str) -> bool:
+        """Return whether a size on these nodes, as the queue stores them, is a spread shape."""
+        if not self._shapes or not nodes:
+            return False
+        return (key, len({part.node for part in parse_parts(nodes)})) in self._shapes
 
     def rate(self, key: Key) -> float:
         """Return the work per second, nan if it is not known."""
@@ -310,7 +329,7 @@ def load_profile(connection: Connection) -> Profile:
     """Return the given speeds of the queue's cluster, without learned rates."""
     stored = {
         file: cluster_tables.read_stored_columns(connection, file)
-        for file in ("pools.csv", "models.csv", "rates.csv")
+        for file in ("pools.csv", "models.csv", "rates.csv", "nodes.csv")
     }
     return _load_profile(
         tuple(
@@ -328,7 +347,7 @@ def _load_profile(
     tables = {
         file: cluster_tables.build_table(file, {name: list(cells) for name, cells in columns})
         for file, columns in content
-        if file != "models.csv" or columns[0][1]
+        if file not in ("models.csv", "nodes.csv") or columns[0][1]
     }
     heads = ("job_id", "model", "submitted_s", "remaining_work", "max_gpus")
     tables["jobs.csv"] = Table("jobs.csv", {n: [] for n in heads}, range(0))

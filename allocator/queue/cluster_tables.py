@@ -19,7 +19,8 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from allocator.domain.findings import did_you_mean, quote, suggest_setting
-from allocator.domain.problem import Problem
+from allocator.domain.problem import Bools, Problem
+from allocator.domain.rules.spread_rules import count_fewest_nodes, find_largest_nodes
 from allocator.domain.schema.columns import ASSUMED_RATE, CONFIG, CONFIG_TABLES, MOST_GPUS, TABLES
 from allocator.domain.settings import settings
 from allocator.domain.snapshot import Snapshot, Table
@@ -84,9 +85,7 @@ def tables(connection: Connection) -> dict[str, Table]:
     """
     out: dict[str, Table] = {}
     given = {file: read_stored_columns(connection, file) for file in HOME}
-    given["rates.csv"] = _correct_rates(
-        connection, given["rates.csv"], given["pools.csv"], given["models.csv"]["model"]
-    )
+    given["rates.csv"] = _correct_rates(connection, given)
     for file, columns in given.items():
         if file == "pools.csv" or len(next(iter(columns.values()))):
             out[file] = build_table(file, columns)
@@ -125,16 +124,15 @@ def build_table(file: str, columns: Mapping[str, Sequence[Any]]) -> Table:
     )
 
 
-def _correct_rates(
-    connection: Connection, rates: Columns, pools: Columns, fitted: Sequence[str]
-) -> Columns:
+def _correct_rates(connection: Connection, given: Mapping[str, Columns]) -> Columns:
     """Return the columns of rates.csv with the learned rates merged in.
 
     At a size with given rows, all of these rows are scaled so that the fastest useful rate of those
     that fit some GPU becomes the learned rate. A size without such a row gets a new row. The new
-    row is marked as observed if its model has neither a given row nor a curve. `fitted` lists the
-    models that have a curve.
+    row is marked as observed if its model has neither a given row nor a curve. Spread shapes keep
+    their rates, because jobs on packed GPUs say nothing about them.
     """
+    rates, pools = given["rates.csv"], given["pools.csv"]
     found = query(connection, _CORRECTED)
     if not found:
         return rates
@@ -142,11 +140,13 @@ def _correct_rates(
     for kind, memory in zip(pools["gpu_type"], pools["memory_gb"], strict=True):
         most[kind] = max(most.get(kind, 0.0), math.inf if memory is None else memory)
     out = {name: list(values) for name, values in rates.items()}
-    given = {*out["model"], *fitted}
+    known = {*out["model"], *given["models.csv"]["model"]}
+    is_packed = ~find_spread_rows(given)
     out["observed"] = [None] * len(out["model"])
     rows: dict[tuple[str, str, int], list[int]] = {}
     for i, key in enumerate(zip(out["model"], out["gpu_type"], out["gpus"], strict=True)):
-        rows.setdefault(key, []).append(i)
+        if is_packed[i]:
+            rows.setdefault(key, []).append(i)
     for model, gpu_type, number, work_per_s in found:
         at = rows.get((model, gpu_type, number), [])
         fits = [i for i in at if (out["memory_gb"][i] or 0.0) <= most.get(gpu_type, math.inf)]
@@ -160,11 +160,23 @@ def _correct_rates(
                 "gpus": number,
                 "work_per_s": work_per_s,
                 "variant": "",
-                "observed": None if model in given else True,
+                "observed": None if model in known else True,
             }
             for name, values in out.items():
                 values.append(new.get(name))
     return out
+
+
+def find_spread_rows(given: Mapping[str, Columns]) -> Bools:
+    """Find the rows of rates.csv that are spread shapes, (R,), from columns by file."""
+    rates, pools = given["rates.csv"], given["pools.csv"]
+    default = TABLES["pools.csv"].column("gpus_per_node").default
+    sizes = [default if size is None else size for size in pools["gpus_per_node"]]
+    listed = zip(pools["pool"], pools["gpu_type"], sizes, strict=True)
+    largest = find_largest_nodes(listed, set(given["nodes.csv"]["pool"]))
+    fewest = count_fewest_nodes(rates["gpu_type"], rates["gpus"], largest)
+    spread = np.array([n or 0 for n in rates["spread"]], dtype=np.int64)
+    return np.asarray((fewest > 0) & (spread > fewest))
 
 
 def _useful_rate(rates: Columns, i: int) -> float:
