@@ -157,6 +157,17 @@ def read_holdings(
             yield Holding(str(one["node_id"]), gpus, submission, owner)
 
 
+def read_waiting(actors: Iterable[Record]) -> Iterator[Holding]:
+    """Yield the GPUs of nodes that jobs wait for which are pinned to them: Ray gives them next."""
+    for one in actors:
+        gpus = float((one.get("required_resources") or {}).get("GPU") or 0.0)
+        node_id = str((one.get("label_selector") or {}).get(NODE_ID) or "")
+        name = str(one.get("name") or "")
+        is_waiting = one.get("state") in ("PENDING_CREATION", "DEPENDENCIES_UNREADY")
+        if gpus and is_waiting and node_id and name.startswith(ACTOR):
+            yield Holding(node_id, gpus, name.removeprefix(ACTOR))
+
+
 def _hex(ident: object) -> str:
     """Return an id, "" for none; Ray writes none as null, nothing or a row of f."""
     text = str(ident or "")

@@ -38,6 +38,7 @@ from allocator.clusters.ray.resources import (
     find_refused_nodes,
     read_holdings,
     read_nodes,
+    read_waiting,
 )
 from allocator.errors import UsageError
 from allocator.executors import supervisor
@@ -202,8 +203,11 @@ class RayExecutor(BatchExecutor[RayJob]):
         if not math.isfinite(self._looked_s):
             self._read_jobs(self._api.list_records("jobs"))
         nodes = read_nodes(self._api.list_records("nodes"), self._refused)
-        lists = (self._api.list_records(kind) for kind in ("actors", "placement_groups", "tasks"))
-        holdings = list(read_holdings(*lists))
+        actors = self._api.list_records("actors")
+        lists = (self._api.list_records(kind) for kind in ("placement_groups", "tasks"))
+        holdings = list(read_holdings(actors, *lists))
+        # jobs of this state that were ended before they started still get their GPUs for a moment
+        holdings += [one for one in read_waiting(actors) if self._find_owner(one)]
         names = {node.node_id: node.name for node in nodes}
         open_names = {self._name_batch_job(one.folder) for one in self.ledger.known()}
         self._taken, self._leaving = {}, {}
