@@ -286,3 +286,24 @@ def test_rows_that_node_events_refuse(tmp_path: Path, capsys: pytest.CaptureFixt
     read = allocator.read_workload(folder)
     assert read.problem.nodes.state.tolist() == [UP, DRAIN] and len(read.node_events) == 1
     assert read.problem.pools.gpus.tolist() == [4]
+
+
+def test_a_job_runs_at_the_speed_of_the_nodes_it_has() -> None:
+    """A job of 8 GPUs on two nodes of 4 does 5 units a second by rates.csv, so 4000 take 800 s. One
+    of 4 GPUs fits one node and does 4 a second."""
+    made = cluster([job("a", 8, 500, placement="spread"), job("b", 4, 100, at=800)])
+    problem = made.problem
+    rates, at = problem.rates, {"gpus": 8, "rate": 5.0, "spread": 2, "nodes": 2}
+    row = int(np.flatnonzero(rates.gpus == 8)[0])
+    columns = {
+        f.name: np.append(getattr(rates, f.name), at.get(f.name, getattr(rates, f.name)[row]))
+        for f in dataclasses.fields(rates)
+        if f.name != "variant"
+    }
+    richer = dataclasses.replace(rates, variant=(*rates.variant, ""), **columns)
+    made = dataclasses.replace(made, problem=dataclasses.replace(problem, rates=richer))
+    for policy in ("mip", "srtf"):
+        done = simulate(made, policy=policy)
+        end = dict(zip(done.jobs["job_id"], done.jobs["finished_s"], strict=True))
+        assert (end["a"], end["b"]) == (800, 1000)
+        assert {n for j, n, *_ in places(done) if j == "a"} == {"n0", "n1"}
