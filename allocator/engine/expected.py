@@ -225,7 +225,7 @@ def _uses(round_: CompiledRound, job: Ints, pool: Ints, gpus: Ints, cost: Floats
     is_limited = np.isfinite(
         np.concatenate([np.zeros(P), [problem.budget_per_hour], i.quota, i.tenant_budget])
     )
-    share: Floats = gpus * problem.gpu_share(job, pool)
+    share = (gpus * problem.gpu_share(job, pool)).astype(np.float64)
     rows: list[tuple[Ints, Floats]] = [(pool, share), (np.full(len(job), P), cost)]
     for account in i.account_of(problem.jobs.tenant[job], pool):
         rows += [

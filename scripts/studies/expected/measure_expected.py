@@ -63,7 +63,7 @@ class Case:
         return f"{self.family}-{self.load:g}-{self.sizes}-{self.speeds}"
 
 
-PLACES = (
+PLACES: tuple[tuple[str, float, int, float], ...] = (
     ("reproduction", 0.24, 250, 300.0),
     ("reproduction", 0.30, 250, 300.0),
     ("reproduction", 0.36, 250, 300.0),
