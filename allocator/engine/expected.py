@@ -229,7 +229,7 @@ def _uses(round_: CompiledRound, job: Ints, pool: Ints, gpus: Ints, cost: Floats
     rows: list[tuple[Ints, Floats]] = [(pool, share), (np.full(len(job), P), cost)]
     for account in i.account_of(problem.jobs.tenant[job], pool):
         rows += [
-            (np.where(account < 0, -1, P + 1 + account), gpus * 1.0),
+            (np.where(account < 0, -1, P + 1 + account), gpus.astype(np.float64)),
             (np.where(account < 0, -1, P + 1 + K + account), cost),
         ]
     limited = np.append(is_limited, False)
