@@ -39,6 +39,7 @@ COMMANDS = (
     "report",
     "queue",
     "run",
+    "serve",
     "history",
     "replay",
     "status",

@@ -9,7 +9,6 @@ from typing import Any
 
 EXAMPLES = """
 allocator observe slurm --out look                        then: allocator solve look --out look/plan
-allocator observe slurm --out look --settings slurm.toml --add rates.csv
 allocator observe ray --out look --address http://head:8265
 allocator observe slurm --out look --answers recorded     from recorded answers, without a cluster
 """

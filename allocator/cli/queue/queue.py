@@ -44,6 +44,7 @@ def add(commands: Any) -> None:
     _submit(verbs)
     _list(verbs)
     _show(verbs)
+    _change(verbs)
     for verb, words in (
         ("hold", "give jobs nothing until release; running ones are stopped with a checkpoint"),
         ("release", "undo hold"),
@@ -53,7 +54,6 @@ def add(commands: Any) -> None:
         one = _verb(verbs, verb, words, f"allocator queue {verb} cluster.db bert-1 bert-2")
         one.add_argument("jobs", nargs="+", metavar="JOB")
         one.set_defaults(verb=verb, call=_load_call("change_state"))
-    _change(verbs)
     _csv(verbs)
     _cluster(verbs)
     _tenants(verbs)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -135,6 +134,8 @@ def served(queue: str, listen: str) -> Iterator[None]:
 
     So no request takes time from the rounds of a controller in this process.
     """
+    import subprocess  # help is quick without it
+
     require_extra()
     parse_address(listen)
     command = (sys.executable, "-m", "allocator", "serve", queue, "--listen", listen)
