@@ -395,7 +395,8 @@ def test_bad_input() -> None:
     pools = [Pool("p", "A", 8), Pool("q", "B", 8)]
     plain = Problem.build(jobs=[job("a", 4)], pools=pools, rates=rates, nodes=nodes)
     assert any(
-        'spread 3 has no effect: no pool of "A" has nodes' in text for text in plain.warnings
+        'spread 3 is no shape of its own: no pool of "A" has nodes' in text
+        for text in plain.warnings
     )
     assert not Problem.build(
         jobs=[job("a", 4)], pools=pools[:1], rates=rates

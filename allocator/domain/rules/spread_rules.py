@@ -92,8 +92,8 @@ def check(grids: Mapping[str, ParsedTable], found: Findings) -> None:
         & (fewest == 0)
         & np.fromiter((t in used for t in rates["gpu_type"]), np.bool_, len(rates)),
         lambda i: (
-            f"spread {rates.text('spread', i)} has no effect: no pool of"
-            f" {quote(rates['gpu_type'][i])} has nodes in nodes.csv"
+            f"spread {rates.text('spread', i)} is no shape of its own: no pool of"
+            f" {quote(rates['gpu_type'][i])} has nodes in nodes.csv, so the row counts as packed"
         ),
         "spread of GPU types without nodes",
     )

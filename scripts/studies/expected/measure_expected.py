@@ -321,7 +321,8 @@ def samples(rows: Any) -> tuple[Any, Any, Any, Any]:
         at = here & np.isfinite(model) & np.isfinite(truth) & (model > 0) & (truth > 0)
         rounds = model[at] / c["interval_s"][at]
         out.append((np.full(at.sum(), i), known[at], rounds, truth[at] / model[at]))
-    return tuple(np.concatenate(column) for column in zip(*out, strict=True))  # type: ignore[return-value]
+    case, sized, rounds, ratio = (np.concatenate(column) for column in zip(*out, strict=True))
+    return case, sized, rounds, ratio
 
 
 def quantile(values: Any, weights: Any, share: float) -> float:
