@@ -20,7 +20,7 @@ from allocator.clusters.kubernetes.api import APPLY, RESOURCES, Reader, Request,
 from allocator.clusters.kubernetes.client import ClientApi
 from allocator.clusters.kubernetes.objects import Objects
 from allocator.clusters.kubernetes.observe import observe
-from allocator.clusters.kubernetes.suggest import list_changes
+from allocator.clusters.kubernetes.suggestions.suggest import list_changes
 from allocator.domain.rules.snapshot_rules import validate
 from allocator.executors.kubernetes.manifest import build_job
 from allocator.executors.kubernetes.settings import Settings

@@ -39,8 +39,8 @@ from allocator.clusters.kubernetes.api import APPLY, MERGE, RESOURCES, Reader, R
 from allocator.clusters.kubernetes.client import ClientApi
 from allocator.clusters.kubernetes.objects import Objects
 from allocator.clusters.kubernetes.observe import observe
-from allocator.clusters.kubernetes.suggest import list_changes, suggest
-from allocator.clusters.kubernetes.yaml_text import yaml_text
+from allocator.clusters.kubernetes.suggestions.suggest import list_changes, suggest
+from allocator.clusters.kubernetes.suggestions.yaml_text import yaml_text
 from allocator.errors import UsageError
 
 POOL = "nvidia-a100-sxm4-80gb"

@@ -29,7 +29,7 @@ from allocator.clusters.kubernetes.admission import answer_checks
 from allocator.clusters.kubernetes.api import APPLY, Reader, Refused, Request, path_of
 from allocator.clusters.kubernetes.objects import Objects
 from allocator.clusters.kubernetes.observe import observe
-from allocator.clusters.kubernetes.suggest import Change, list_changes
+from allocator.clusters.kubernetes.suggestions.suggest import Change, list_changes
 
 ROOT = Path(__file__).resolve().parents[2]
 POOL = "nvidia-a100-sxm4-80gb"

@@ -20,7 +20,7 @@ from allocator.clusters.kubernetes.admission import answer_checks
 from allocator.clusters.kubernetes.api import APPLY, RESOURCES, Reader, Refused, Request, path_of
 from allocator.clusters.kubernetes.objects import Objects
 from allocator.clusters.kubernetes.observe import observe
-from allocator.clusters.kubernetes.suggest import list_changes
+from allocator.clusters.kubernetes.suggestions.suggest import list_changes
 from allocator.executors.errors import NotNow
 from allocator.executors.kubernetes.executor import KubernetesExecutor
 from allocator.loop.executor import ENDED, Observation, Phase

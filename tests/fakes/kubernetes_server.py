@@ -501,7 +501,7 @@ class FakeServer:
         )
 
     def _schedule(self) -> None:
-        from allocator.clusters.kubernetes.constraints import admits, placement_rules
+        from allocator.clusters.kubernetes.workloads.constraints import admits, placement_rules
 
         for pod in self.all("Pod"):
             wanted = gpus_of(pod["spec"])

@@ -18,7 +18,7 @@ from allocator.clusters.kubernetes.api import Reader
 from allocator.clusters.kubernetes.client import ClientApi
 from allocator.clusters.kubernetes.objects import Object, Objects, expand_lists, newest_time
 from allocator.clusters.kubernetes.observe import observe
-from allocator.clusters.kubernetes.suggest import suggest
+from allocator.clusters.kubernetes.suggestions.suggest import suggest
 from allocator.errors import UsageError
 
 SETTINGS = ("context", "kubeconfig", "namespaces")

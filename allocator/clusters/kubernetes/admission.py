@@ -20,7 +20,7 @@ from allocator.clusters.kubernetes.objects import (
     timestamp,
 )
 from allocator.clusters.kubernetes.observe import CONTROLLER, observe
-from allocator.clusters.kubernetes.suggest import OF_STATUS, list_changes
+from allocator.clusters.kubernetes.suggestions.suggest import OF_STATUS, list_changes
 
 Decide = Callable[[ClusterView], Sequence[PlannedJob]]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from allocator.clusters.kubernetes.jobs import KINDS, FoundJob, find_jobs
 from allocator.clusters.kubernetes.kueue import Kueue
 from allocator.clusters.kubernetes.objects import Object, Objects, field
+from allocator.clusters.kubernetes.workloads.jobs import KINDS, FoundJob, find_jobs
 
 META = ("name", "namespace", "uid", "annotations", "labels", "resourceVersion")
 POD = ("nodeSelector", "affinity", "tolerations")

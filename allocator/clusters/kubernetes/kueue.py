@@ -7,8 +7,6 @@ from dataclasses import dataclass, field as empty
 from functools import cached_property
 from typing import Any
 
-from allocator.clusters.kubernetes.constraints import admits, placement_rules
-from allocator.clusters.kubernetes.jobs import FoundJob
 from allocator.clusters.kubernetes.nodes import GpuNode, is_gpu
 from allocator.clusters.kubernetes.objects import (
     Object,
@@ -20,6 +18,8 @@ from allocator.clusters.kubernetes.objects import (
     namespace_of,
     quantity,
 )
+from allocator.clusters.kubernetes.workloads.constraints import admits, placement_rules
+from allocator.clusters.kubernetes.workloads.jobs import FoundJob
 
 NEVER = "Never"
 STOPPED = ("Hold", "HoldAndDrain")

@@ -10,7 +10,6 @@ from typing import Any
 
 from allocator.clusters.adapter import ClusterView
 from allocator.clusters.kubernetes.details import describe_job
-from allocator.clusters.kubernetes.jobs import FoundJob, find_jobs
 from allocator.clusters.kubernetes.kueue import Kueue
 from allocator.clusters.kubernetes.nodes import GIGABYTE, LEVELS, PLACES, GpuNode, read_nodes
 from allocator.clusters.kubernetes.objects import (
@@ -24,10 +23,11 @@ from allocator.clusters.kubernetes.objects import (
     quantity,
     unix_seconds,
 )
-from allocator.clusters.kubernetes.owners import read_annotations, sizes_of
-from allocator.clusters.kubernetes.pods import gpus_of_pod, node_of_pod
 from allocator.clusters.kubernetes.pools import Pools, group_nodes
 from allocator.clusters.kubernetes.tenants import read_limits
+from allocator.clusters.kubernetes.workloads.jobs import FoundJob, find_jobs
+from allocator.clusters.kubernetes.workloads.owners import read_annotations, sizes_of
+from allocator.clusters.kubernetes.workloads.pods import gpus_of_pod, node_of_pod
 
 CONTROLLER = PREFIX + "gpu-allocator"  # controllerName of the admission checks of the allocator
 ASSUMED_SECONDS = 3600.0  # length of a job of which nobody says anything

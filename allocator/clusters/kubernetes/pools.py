@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field as empty
 from typing import Any
 
-from allocator.clusters.kubernetes.constraints import admits, placement_rules
-from allocator.clusters.kubernetes.jobs import FoundJob
 from allocator.clusters.kubernetes.nodes import GpuNode
+from allocator.clusters.kubernetes.workloads.constraints import admits, placement_rules
+from allocator.clusters.kubernetes.workloads.jobs import FoundJob
 
 
 @dataclass(frozen=True)

@@ -37,8 +37,8 @@ from allocator.clusters.kubernetes.api import (
 from allocator.clusters.kubernetes.client import ClientApi
 from allocator.clusters.kubernetes.nodes import GpuNode, read_nodes
 from allocator.clusters.kubernetes.objects import Object, field, name_of, uid_of
-from allocator.clusters.kubernetes.pods import gpus_of_pod, node_of_pod
 from allocator.clusters.kubernetes.pools import group_nodes
+from allocator.clusters.kubernetes.workloads.pods import gpus_of_pod, node_of_pod
 from allocator.errors import UsageError
 from allocator.executors.disk import write_json
 from allocator.executors.errors import NotNow

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from allocator.clusters.kubernetes.objects import Object, conditions, field, is_true, name_of
-from allocator.clusters.kubernetes.pods import OVER, gpus_of_pod
+from allocator.clusters.kubernetes.workloads.pods import OVER, gpus_of_pod
 from allocator.loop.executor import Order, Phase
 
 # reasons of pods that the cluster ended, not the job itself

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
-from allocator.clusters.kubernetes.constraints import pinned_affinity
 from allocator.clusters.kubernetes.nodes import GpuNode
 from allocator.clusters.kubernetes.objects import PREFIX
+from allocator.clusters.kubernetes.workloads.constraints import pinned_affinity
 from allocator.executors.kubernetes.settings import Settings
 from allocator.executors.ledger import file_name
 from allocator.loop.executor import Order

@@ -9,13 +9,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from allocator.clusters.kubernetes.constraints import (
+from allocator.clusters.kubernetes.objects import HOSTNAME, PREFIX, Object, field, timestamp
+from allocator.clusters.kubernetes.workloads.constraints import (
     node_terms,
     pinned_affinity,
     unpinned_terms,
 )
-from allocator.clusters.kubernetes.jobs import KINDS, PINNED, PINNED_LABEL, FoundJob, PodSet
-from allocator.clusters.kubernetes.objects import HOSTNAME, PREFIX, Object, field, timestamp
+from allocator.clusters.kubernetes.workloads.jobs import (
+    KINDS,
+    PINNED,
+    PINNED_LABEL,
+    FoundJob,
+    PodSet,
+)
 
 LONGEST_MESSAGE = 32768  # of an answer that Kueue takes
 

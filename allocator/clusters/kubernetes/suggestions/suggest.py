@@ -11,12 +11,16 @@ from typing import Any
 from allocator.clusters.adapter import PlannedJob
 from allocator.clusters.kubernetes.api import MANAGER
 from allocator.clusters.kubernetes.details import restore_job
-from allocator.clusters.kubernetes.documents import check_answer, job_document, workload_activity
-from allocator.clusters.kubernetes.jobs import FoundJob, resize
 from allocator.clusters.kubernetes.kueue import state_in_words
 from allocator.clusters.kubernetes.objects import Object, field
-from allocator.clusters.kubernetes.words import explain_in_words
-from allocator.clusters.kubernetes.yaml_text import yaml_text
+from allocator.clusters.kubernetes.suggestions.documents import (
+    check_answer,
+    job_document,
+    workload_activity,
+)
+from allocator.clusters.kubernetes.suggestions.words import explain_in_words
+from allocator.clusters.kubernetes.suggestions.yaml_text import yaml_text
+from allocator.clusters.kubernetes.workloads.jobs import FoundJob, resize
 
 STOP, EVICT, START, READY = "1-stop.yaml", "2-evict.yaml", "3-start.yaml", "4-ready.yaml"
 ABOUT = {

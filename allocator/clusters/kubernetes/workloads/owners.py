@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from allocator.clusters.kubernetes.jobs import FoundJob, PodSet, resize
 from allocator.clusters.kubernetes.objects import annotation, field, unix_seconds
+from allocator.clusters.kubernetes.workloads.jobs import FoundJob, PodSet, resize
 
 KUEUE_MIN_PARALLELISM = "kueue.x-k8s.io/job-min-parallelism"
 MOST_SIZES = 64

@@ -17,7 +17,7 @@ from allocator.clusters.kubernetes.objects import (
     namespace_of,
     uid_of,
 )
-from allocator.clusters.kubernetes.pods import gpus_of_pod
+from allocator.clusters.kubernetes.workloads.pods import gpus_of_pod
 
 PINNED = "pinned-nodes"  # annotation: hostnames that the allocator put into the affinity
 PINNED_LABEL = "pinned-label"  # annotation: LABEL=VALUE that it put into the node selector

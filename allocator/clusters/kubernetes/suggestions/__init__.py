@@ -1,0 +1,1 @@
+"""A plan as documents and commands for Kubernetes."""

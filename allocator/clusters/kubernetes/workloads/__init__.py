@@ -1,0 +1,1 @@
+"""Jobs and pods of Kubernetes: what they ask for, and what their owners say."""
