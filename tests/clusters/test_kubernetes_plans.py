@@ -345,6 +345,17 @@ def test_kubectl_carries_the_files_out(served: tuple[FakeServer, str], tmp_path:
     assert server.breaches == []
 
 
+def test_the_kubeconfig_is_looked_up_each_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The variable counts as it is now, not as it was when the official client was imported."""
+    import kubernetes.config  # noqa: F401
+
+    with FakeServer(small_cluster()).serve() as address:
+        monkeypatch.setenv("KUBECONFIG", str(kubeconfig(tmp_path, address)))
+        assert Reader(ClientApi()).list_kind("Node")
+
+
 def test_the_commands_of_advise_are_followed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from typing import Any
 
@@ -40,7 +41,9 @@ class ClientApi:
             ) from error
         configuration = client.Configuration()
         try:
-            config.load_kube_config(kubeconfig, context, configuration)
+            # the client reads the variable only once, when it is imported
+            place = kubeconfig or os.environ.get("KUBECONFIG") or None
+            config.load_kube_config(place, context, configuration)
         except (config.ConfigException, OSError) as error:
             if context is not None or kubeconfig is not None:
                 raise UsageError(f"the kubeconfig cannot be used: {error}") from error
