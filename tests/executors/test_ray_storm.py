@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from ray_cluster import NODES, RayCluster, shared_ray
+from ray_controller import LIMITS
 from storms import Storm, read_spans
 
 from allocator.clusters.ray.api import RayApi, RayUnreachable
@@ -32,6 +33,8 @@ class RayStorm(Storm):
     """Faults of Ray, and users that do as they like."""
 
     differences = ("asked for", "Ray says: FAILED", "were not free")
+    starts_s = 3 * LIMITS["patience_s"]
+    ends_s = LIMITS["grace_s"] + LIMITS["lease_s"]
     child = Path(__file__).parents[1] / "support" / "processes" / "ray_controller.py"
 
     def __init__(self, folder: Path, ray: RayCluster, jobs: int, seed: int) -> None:
@@ -119,7 +122,7 @@ def weather(folder: Path, jobs: int, seed: int, limit_s: float, pause_s: float) 
     )
     print(
         f"{jobs} jobs, {len(read_spans(storm.stamps))} allocations, {storm.mended} mended, {spent}:"
-        f" {storm.faults}"
+        f" {storm.faults}; {storm.describe_losses()}"
     )
     return storm
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from slurm_cluster import FakeNodes, SlurmCluster
+from slurm_controller import LIMITS
 from storms import Storm, read_spans
 
 NODES = (FakeNodes("a", "n", 4, "a100", 4), FakeNodes("b", "v", 2, "v100", 8))
@@ -27,6 +28,8 @@ class SlurmStorm(Storm):
     """Faults of Slurm, and users that do as they like."""
 
     differences = ("asked for", "Slurm says: R")
+    starts_s = 3 * LIMITS["patience_s"]
+    ends_s = LIMITS["grace_s"] + LIMITS["lease_s"]
     child = Path(__file__).parents[1] / "support" / "processes" / "slurm_controller.py"
 
     def __init__(self, folder: Path, slurm: SlurmCluster, jobs: int, seed: int) -> None:
@@ -111,7 +114,8 @@ def weather(folder: Path, slurm: SlurmCluster, jobs: int, seed: int, limit_s: fl
     storm.check()
     print(
         f"{jobs} jobs, {len(read_spans(storm.stamps))} allocations, {storm.mended} differed from"
-        f" their plan and were mended, {sum(storm.faults.values())} faults: {storm.faults}"
+        f" their plan and were mended, {sum(storm.faults.values())} faults: {storm.faults};"
+        f" {storm.describe_losses()}"
     )
     return storm
 

@@ -18,12 +18,15 @@ from allocator.loop.executor import Executor
 from allocator.queue.database.connection import open_queue
 from allocator.queue.jobs.states import Retries
 
+EVERY_S = 4.0  # seconds between two rounds
+LIMITS = {"grace_s": 3.0, "patience_s": 5.0, "lease_s": 3.0}
+
 
 def run_controller(queue: str, executor: Executor) -> None:
     """Run until a signal comes."""
     clock = WallClock()
     options = ControllerOptions(
-        every_s=4.0, react_s=0.5, poll_s=0.5, retries=Retries(most=100, first_s=0.5, factor=1.0)
+        every_s=EVERY_S, react_s=0.5, poll_s=0.5, retries=Retries(most=100, first_s=0.5, factor=1.0)
     )
     log = Telemetry(clock.now, sys.stderr)
     controller = Controller(open_queue(queue), executor, clock, options, telemetry=log)
@@ -32,6 +35,4 @@ def run_controller(queue: str, executor: Executor) -> None:
 
 
 if __name__ == "__main__":
-    run_controller(
-        sys.argv[1], SlurmExecutor(Path(sys.argv[2]), grace_s=3.0, patience_s=5.0, lease_s=3.0)
-    )
+    run_controller(sys.argv[1], SlurmExecutor(Path(sys.argv[2]), **LIMITS))
