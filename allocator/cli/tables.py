@@ -76,7 +76,7 @@ def fit_to_width(table: Table, width: int) -> Table:
         )
     }
     for name in table.droppable:
-        if sum(widths[kept] + 2 for kept in left) - 2 <= width:
+        if sum(widths[kept] + 3 for kept in left) - 1 <= width:  # as _rich draws it
             break
         left.remove(name)
     at = [table.columns.index(name) for name in left]

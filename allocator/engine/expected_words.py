@@ -30,13 +30,17 @@ def describe_expected(row: Mapping[str, Any], now_s: float) -> Iterator[str]:
 def describe_estimate(row: Mapping[str, Any], name: str, now_s: float = 0.0) -> str:
     """Return an estimate of EXPECTED_FIELDS and its range, such as `35 min (10 min to 2.0 h)`.
 
-    It is "-" where nothing is known. A time that has passed is 0.
+    A range in the unit of the estimate has no unit of its own: `35 min (10 to 50)`. The answer is
+    "-" where nothing is known. A time that has passed is 0.
     """
     seconds = [row.get(f"{name}{end}_s") for end in ("", "_low", "_high")]
     if None in seconds:
         return "-"
     is_time = name != "time_saved"
     middle, low, high = (_tell(s - now_s, is_time) for s in seconds if s is not None)
+    unit = middle.partition(" ")[2]
+    if low.endswith(f" {unit}") and high.endswith(f" {unit}"):
+        low, high = low.partition(" ")[0], high.partition(" ")[0]
     return f"{middle} ({low} to {high})"
 
 

@@ -182,8 +182,9 @@ def _jobs(result: Plan) -> Iterable[str]:
 
     Whole columns are encoded at once, which makes 50,000 jobs quick.
     """
-    columns = [_column(result.jobs[f]) for f in JOB_FIELDS]
-    form = "{" + ", ".join(f'"{f}": %s' for f in JOB_FIELDS) + "}"
+    fields = [f for f in JOB_FIELDS if f in result.jobs]
+    columns = [_column(result.jobs[f]) for f in fields]
+    form = "{" + ", ".join(f'"{f}": %s' for f in fields) + "}"
     return map(form.__mod__, zip(*columns, strict=True))
 
 

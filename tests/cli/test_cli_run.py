@@ -206,7 +206,7 @@ def test_once_again_goes_on(name: str, capsys: Output) -> None:
         (["--cooldown", "-1", "--once"], "not a number"),
         (
             ["--executor", "ssh"],
-            'unknown executor "ssh" (known: dry-run, files, kubernetes, local, slurm)',
+            'unknown executor "ssh" (known: dry-run, files, kubernetes, local, ray, slurm)',
         ),
     ],
 )

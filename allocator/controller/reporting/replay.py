@@ -8,10 +8,11 @@ is no longer kept.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from allocator.controller import guarded_decision
 from allocator.controller.reporting import journal
+from allocator.domain.plan import EXPECTED_FIELDS
 from allocator.domain.rules.snapshot_rules import validate
 from allocator.engine.decision import decide_round
 from allocator.errors import UsageError
@@ -83,10 +84,15 @@ def replay(store: QueueDatabase, number: int | None = None) -> Replay:
         ),
         memory=guarded_decision.memory_from_json(options.get("memory")),
     )
-    plan = guarded_decision.format_plan(
-        guarded_decision.result(found, problem, policy=entry.policy, seed=options.get("seed", 0))
-    )
     before = None if entry.plan is None else journal.decompress_text(entry.plan)
+    decided = guarded_decision.result(
+        found, problem, policy=entry.policy, seed=options.get("seed", 0)
+    )
+    if before is not None and f'"{EXPECTED_FIELDS[1]}"' not in before:
+        # a journal of an earlier version: its plans do not tell what is expected
+        told = {name: decided.jobs[name] for name in decided.jobs if name not in EXPECTED_FIELDS}
+        decided = replace(decided, jobs=told)
+    plan = guarded_decision.format_plan(decided)
     first = None if before is None or before == plan else _first_difference(before, plan)
     note = (
         "the search of the journal's plan was ended by its time limit"
