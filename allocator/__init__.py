@@ -79,7 +79,6 @@ if TYPE_CHECKING:
         write_workload as write_workload,
     )
     from allocator.loop.executor import (
-        Capabilities as Capabilities,
         NodePart as NodePart,
         Observation as Observation,
         Order as Order,
@@ -105,8 +104,9 @@ if TYPE_CHECKING:
 _HOME = {
     "allocator.api": ("audit", "explain", "solve", "whatif"),
     "allocator.audit.check": ("Audit",),
+    "allocator.clusters.adapter": ("Capabilities",),
     "allocator.domain.changes": ("changed",),
-    "allocator.loop.executor": ("Capabilities", "NodePart", "Observation", "Order", "Phase"),
+    "allocator.loop.executor": ("NodePart", "Observation", "Order", "Phase"),
     "allocator.domain.objectives": ("register_objective",),
     "allocator.domain.records": (
         "Colocation",

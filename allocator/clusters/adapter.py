@@ -28,27 +28,27 @@ class ClusterUnreachable(AllocatorError):
 
 
 @dataclass(frozen=True)
-class ClusterCapabilities:
-    """State what the plans for a cluster can use.
+class Capabilities:
+    """What a cluster or an executor can do.
 
     Parameters
     ----------
-    resizes_in_place : bool
-        A running job can get another size without a restart.
-    pins_nodes : bool
-        A job can be put on the nodes that the plan names.
     reports_progress : bool
-        The cluster tells how far a job has come.
+        Its jobs are known to report their progress, so that silence means that a job is stuck.
+    pins_nodes : bool
+        A job runs on the nodes that the plan names.
+    resizes_in_place : bool
+        A running job can get another size without a stop and a start.
 
     Examples
     --------
-    >>> ClusterCapabilities(pins_nodes=True).resizes_in_place
+    >>> Capabilities(pins_nodes=True).reports_progress
     False
     """
 
-    resizes_in_place: bool = False
-    pins_nodes: bool = False
     reports_progress: bool = False
+    pins_nodes: bool = False
+    resizes_in_place: bool = False
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,7 @@ class ClusterAdapter(Protocol):
     `capabilities` says what its plans can use. Neither method changes the cluster.
     """
 
-    capabilities: ClusterCapabilities
+    capabilities: Capabilities
 
     def observe(self, request: ObserveRequest) -> ClusterView:
         """Look at the cluster.

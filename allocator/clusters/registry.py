@@ -74,9 +74,9 @@ def register_cluster(name: str, adapter: MakeAdapter) -> None:
 
     Examples
     --------
-    >>> from allocator.clusters.adapter import ClusterCapabilities
+    >>> from allocator.clusters.adapter import Capabilities
     >>> class Mine:
-    ...     capabilities = ClusterCapabilities(pins_nodes=True)
+    ...     capabilities = Capabilities(pins_nodes=True)
     >>> register_cluster("mine", Mine)
     >>> get_cluster("mine").capabilities.pins_nodes
     True

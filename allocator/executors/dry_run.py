@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
+from allocator.clusters.adapter import Capabilities
 from allocator.errors import AllocatorError
-from allocator.loop.executor import Capabilities, Observation, Order
+from allocator.loop.executor import Observation, Order
 
 
 class DryRunExecutor:

@@ -19,13 +19,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from allocator.clusters.adapter import Capabilities
 from allocator.errors import UsageError
 from allocator.executors.errors import starts_on_shared_gpus
 from allocator.executors.ledger import ORDER, STOP, Ledger, OpenAllocation, summarise_ending
 from allocator.io.tables.limited_reader import as_storable_text, read_json
 from allocator.loop.executor import (
     ENDED,
-    Capabilities,
     ColocatedAllocation,
     Identity,
     Observation,
@@ -42,7 +42,7 @@ class FilesExecutor:
     """An executor that writes files; an actor outside of this program starts and stops the jobs."""
 
     name = "files"
-    capabilities = Capabilities()
+    capabilities = Capabilities(pins_nodes=True)  # its actor reads the nodes in order.json
 
     def __init__(self, folder: Path) -> None:
         self.ledger = Ledger(Path(folder), self.name)

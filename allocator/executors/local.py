@@ -20,13 +20,14 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from allocator.clusters.adapter import Capabilities
 from allocator.errors import UsageError
-from allocator.executors import supervisor
 from allocator.executors.disk import is_locked, try_lock, write_json
 from allocator.executors.errors import NotNow, starts_on_shared_gpus
 from allocator.executors.ledger import OpenAllocation
-from allocator.executors.processes import Process, find_orphans, kill_all, read_boot_id
-from allocator.executors.supervised import (
+from allocator.executors.supervision import supervisor
+from allocator.executors.supervision.processes import Process, find_orphans, kill_all, read_boot_id
+from allocator.executors.supervision.supervised import (
     GRACE_S,
     SupervisedExecutor,
     build_ending_without_work,
@@ -34,7 +35,7 @@ from allocator.executors.supervised import (
     ending_observation,
 )
 from allocator.io.tables.limited_reader import read_json
-from allocator.loop.executor import Capabilities, Observation, Order
+from allocator.loop.executor import Observation, Order
 
 SHARE_TOLERANCE = 1e-6  # that sums of shares may exceed 1 by
 KILL_WAIT_S = 2.0
@@ -210,7 +211,7 @@ class LocalExecutor(SupervisedExecutor):
             return  # the supervisor is still starting
         with supervisor.open_for_appending(place / "keeper.log") as log:
             self._children[place] = subprocess.Popen(
-                [sys.executable, "-m", "allocator.executors.supervisor", str(place)],
+                [sys.executable, "-m", "allocator.executors.supervision.supervisor", str(place)],
                 cwd=PACKAGES,
                 start_new_session=True,
                 stdin=subprocess.DEVNULL,

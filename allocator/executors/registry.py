@@ -142,12 +142,20 @@ def make_executor(name: str, site: ExecutorSite) -> Executor:
     Raises
     ------
     UsageError
-        For an unknown name, or if devices are given and the executor takes none.
+        For an unknown name, if devices are given and the executor takes none, or if the queue has
+        nodes and the executor does not put jobs on the nodes of an order.
     """
     entry = REGISTRY.get(name)
     if site.devices is not None and not entry.takes_devices:
         raise UsageError(f'--devices is of the executor "local", not of "{name}"')
-    return entry.make(site)
+    executor = entry.make(site)
+    if site.nodes and not executor.capabilities.pins_nodes:
+        raise UsageError(
+            f'the queue has nodes ("{min(site.nodes)}"), and executor "{name}" does not put jobs on'
+            " the nodes that a plan names: its capability pins_nodes is false. Use another"
+            " executor, or remove the nodes with `allocator queue node remove`"
+        )
+    return executor
 
 
 def register_executor(

@@ -26,9 +26,10 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from allocator.clusters.adapter import Capabilities
 from allocator.errors import UsageError
 from allocator.executors.errors import starts_on_shared_gpus
-from allocator.loop.executor import Capabilities, Observation, Order, Phase, StaleOrder
+from allocator.loop.executor import Observation, Order, Phase, StaleOrder
 
 HOUR = 3600.0
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol, runtime_checkable
 
+from allocator.clusters.adapter import Capabilities
 from allocator.errors import AllocatorError, UsageError
 
 
@@ -218,30 +219,6 @@ class Durable(Protocol):
         to another queue.
         """
         ...
-
-
-@dataclass(frozen=True)
-class Capabilities:
-    """What an executor can do.
-
-    Parameters
-    ----------
-    reports_progress : bool
-        Its jobs are known to report their progress, so that silence means that a job is stuck.
-    pins_nodes : bool
-        A job runs on the nodes that its order names.
-    resizes_in_place : bool
-        A running job can get another size without a stop and a start.
-
-    Examples
-    --------
-    >>> Capabilities(pins_nodes=True).reports_progress
-    False
-    """
-
-    reports_progress: bool = False
-    pins_nodes: bool = False
-    resizes_in_place: bool = False
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,7 @@
-"""All documents that the allocator writes, held against the published schemas: those of Kubernetes
-1.34 itself, and what the definitions of Kueue, JobSet and PyTorchJob say of the fields it writes.
+"""All documents that the allocator writes fit the published schemas.
+
+Those are the schemas of Kubernetes 1.34, and what the definitions of Kueue, JobSet and PyTorchJob
+say of the fields that the allocator writes.
 """
 
 from __future__ import annotations

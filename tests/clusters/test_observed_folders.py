@@ -15,7 +15,7 @@ import pytest
 from allocator import read_snapshot
 from allocator.cli.main import run
 from allocator.clusters.adapter import (
-    ClusterCapabilities,
+    Capabilities,
     ClusterUnreachable,
     ClusterView,
     ObserveRequest,
@@ -27,7 +27,7 @@ from allocator.clusters.registry import REGISTRY, register_cluster
 class SmallCluster:
     """Two nodes, one job that runs and one that waits."""
 
-    capabilities = ClusterCapabilities(pins_nodes=True)
+    capabilities = Capabilities(pins_nodes=True)
     pool_gpus = 8
 
     def observe(self, request: ObserveRequest) -> ClusterView:

@@ -22,9 +22,10 @@ from queues import cluster
 from allocator.controller.controller import Controller
 from allocator.controller.options import ControllerOptions
 from allocator.controller.reporting.telemetry import Telemetry
-from allocator.executors import local, supervisor
+from allocator.executors import local
 from allocator.executors.errors import NotNow
 from allocator.executors.simulated import SimulatedClock, SimulatedExecutor, SimulatedMachines
+from allocator.executors.supervision import supervisor
 from allocator.io.tables.limited_reader import read_json
 from allocator.loop.executor import Phase
 from allocator.queue.database.connection import open_queue
@@ -50,7 +51,7 @@ def test_a_supervisor_whose_log_is_full_too_waits_and_then_records_the_end(tmp_p
     blocked = (
         "import sys\n"
         "from pathlib import Path\n"
-        "from allocator.executors import supervisor\n"
+        "from allocator.executors.supervision import supervisor\n"
         "supervise = supervisor.Supervisor.supervise\n"
         "def supervise_and_block(self):\n"
         "    end = supervise(self)\n"

@@ -20,7 +20,7 @@ from commands import Output
 from queues import BACKENDS
 from sites import Site
 
-from allocator.executors.processes import find_descendants
+from allocator.executors.supervision.processes import find_descendants
 from allocator.io.tables.limited_reader import read_json
 from allocator.queue.queue import Queue
 

@@ -12,13 +12,19 @@ from pathlib import Path
 
 import pytest
 from executor_rigs import RIGS, SHARING, FilesRig, LocalRig, Rig, SimulatedRig, end, wait
+from queues import cluster
 
+from allocator.cli.main import run
+from allocator.clusters.adapter import Capabilities
 from allocator.errors import AllocatorError, UsageError
+from allocator.executors import registry
 from allocator.executors.errors import NotNow
+from allocator.executors.files import FilesExecutor
 from allocator.executors.ledger import Ledger
-from allocator.executors.supervisor import build_environment
+from allocator.executors.supervision.supervisor import build_environment
 from allocator.io.tables.limited_reader import read_json
 from allocator.loop.executor import ENDED, ColocatedAllocation, NodePart, Order, Phase, StaleOrder
+from allocator.queue.queue import Queue
 
 
 @pytest.fixture(params=RIGS)
@@ -297,6 +303,25 @@ def test_documented_capabilities_are_declared(rig: Rig) -> None:
         can.pins_nodes,
         can.resizes_in_place,
     ]
+
+
+def test_a_queue_with_nodes_needs_an_executor_that_pins_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`allocator run` refuses another one before it orders anything; without nodes it serves."""
+
+    class Careless(FilesExecutor):
+        capabilities = Capabilities()
+
+    monkeypatch.setattr(registry.REGISTRY, "_added", {})
+    registry.register_executor("careless", lambda site: Careless(site.folder))
+    words = ["--once", "--executor", "careless", "--state", str(tmp_path / "state")]
+    for name, nodes in (("with", "node,pool,gpus\nn1,a,4\nn2,a,4\n"), ("without", "")):
+        queue = str(tmp_path / f"{name}.db")
+        Queue.create(queue, cluster(**{"nodes.csv": nodes} if nodes else {})).close()
+        assert run(["run", queue, *words]) == (2 if nodes else 0)
+    error = capsys.readouterr().err
+    assert 'the queue has nodes ("n1"), and executor "careless" does not put jobs on' in error
 
 
 def test_what_runs_cannot_be_acknowledged(rig: Rig) -> None:

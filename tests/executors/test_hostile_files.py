@@ -21,7 +21,7 @@ from allocator.controller.options import ControllerOptions
 from allocator.executors import report
 from allocator.executors.files import OBSERVATION, FilesExecutor
 from allocator.executors.simulated import SimulatedClock
-from allocator.executors.supervisor import EXIT, read_ending
+from allocator.executors.supervision.supervisor import EXIT, read_ending
 from allocator.io.tables.limited_reader import (
     as_storable_text,
     open_regular,

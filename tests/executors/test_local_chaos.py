@@ -15,7 +15,7 @@ import pytest
 
 from allocator.executors.errors import NotNow
 from allocator.executors.local import LocalExecutor
-from allocator.executors.processes import find_descendants
+from allocator.executors.supervision.processes import find_descendants
 from allocator.io.tables.limited_reader import read_json
 from allocator.loop.executor import ENDED, Order, Phase
 

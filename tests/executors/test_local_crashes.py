@@ -34,8 +34,13 @@ from allocator.executors import disk, ledger, local
 from allocator.executors.disk import try_lock
 from allocator.executors.errors import NotNow
 from allocator.executors.local import LocalExecutor
-from allocator.executors.processes import Process, find_orphans, read_boot_id, read_process
-from allocator.executors.supervisor import main as supervisor_main
+from allocator.executors.supervision.processes import (
+    Process,
+    find_orphans,
+    read_boot_id,
+    read_process,
+)
+from allocator.executors.supervision.supervisor import main as supervisor_main
 from allocator.loop.executor import ENDED, Phase
 
 # children find the helpers of the tests where this process does
@@ -281,7 +286,8 @@ def test_a_full_disk_delays_the_end_but_does_not_lose_it(rig: LocalRig) -> None:
     of its progress."""
     executor = rig.executor()
     code = (
-        "import sys; from pathlib import Path\nfrom allocator.executors import supervisor\n"
+        "import sys; from pathlib import Path\n"
+        "from allocator.executors.supervision import supervisor\n"
         "write, full = supervisor.write_json, [2]\n"
         "def sometimes(path, value):\n"
         "    if path.name != 'keeper.json' and full[0] > 0:\n"
@@ -314,7 +320,8 @@ def test_jobs_have_default_signals_under_nohup(rig: LocalRig) -> None:
     """A supervisor that was started where SIGINT is ignored: its job does not ignore it."""
     executor = rig.executor()
     code = (
-        "import signal, sys; from pathlib import Path\nfrom allocator.executors import supervisor\n"
+        "import signal, sys; from pathlib import Path\n"
+        "from allocator.executors.supervision import supervisor\n"
         "signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
         "sys.exit(supervisor.main(Path(sys.argv[1])))\n"
     )

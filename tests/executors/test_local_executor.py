@@ -29,11 +29,11 @@ from executor_rigs import (
 )
 
 from allocator.errors import UsageError
-from allocator.executors import supervised
 from allocator.executors.devices import device_map, device_numbers
 from allocator.executors.errors import NotNow
 from allocator.executors.local import LocalExecutor
-from allocator.executors.processes import find_descendants, read_process
+from allocator.executors.supervision import supervised
+from allocator.executors.supervision.processes import find_descendants, read_process
 from allocator.loop.executor import Order, Phase
 
 ENDLESS = KINDS["endless"]

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
-from queues import cluster
+from queues import cluster, submit_heavy_job
 from ray_cluster import shared_ray
+from waiting import wait_for
 
 from allocator.controller.clock import WallClock
 from allocator.controller.controller import Controller
@@ -67,12 +68,13 @@ def watch_training(queue: Queue, folder: Path) -> list[str]:
     controller = Controller(queue.store, executor, WallClock(), options)
     nodes: list[str] = []
 
-    def step_until(is_true: Callable[[], bool]) -> None:
-        end = time.monotonic() + PATIENCE_S
-        while not is_true():
-            assert time.monotonic() < end, str(queue.job("training").to_dict())
-            controller.try_step()
-            time.sleep(0.2)
+    step_until = partial(
+        wait_for,
+        seconds=PATIENCE_S,
+        every_s=0.2,
+        work=controller.try_step,
+        describe=lambda: str(queue.job("training").to_dict()),
+    )
 
     def wait_for_size(gpus: int, generation: int) -> None:
         """Until an allocation of this size has started and worked for a second."""
@@ -83,21 +85,8 @@ def watch_training(queue: Queue, folder: Path) -> list[str]:
         step_until(lambda: time.monotonic() > end)
         nodes.extend(row["node"] for row in queue.nodes() if "training" in row["jobs"])
 
-    def submit(name: str, gpus: int) -> None:
-        queue.submit(
-            job_id=name,
-            model="m",
-            tenant="red",
-            total_work=9e4,
-            weight=20,
-            sizes=[gpus],
-            min_gpus=gpus,
-            max_gpus=gpus,
-            command=["sleep", "900"],
-        )
-
-    submit("whole", 8)
-    submit("other", 4)
+    submit_heavy_job(queue, "whole", 8)
+    submit_heavy_job(queue, "other", 4)
     step_until(lambda: queue.job("other").state == "running")
     queue.submit(
         job_id="training",
@@ -111,7 +100,7 @@ def watch_training(queue: Queue, folder: Path) -> list[str]:
         command=[sys.executable, *COMMAND.split()],
     )
     wait_for_size(4, 1)
-    submit("large", 2)
+    submit_heavy_job(queue, "large", 2)
     wait_for_size(2, 2)
     queue.cancel("other")
     queue.change_nodes(nodes[-1], state="drain")

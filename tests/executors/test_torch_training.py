@@ -12,13 +12,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
-from queues import cluster
+from queues import cluster, submit_heavy_job
 from slurm_cluster import FakeNodes, SlurmCluster
+from waiting import wait_for
 
 from allocator.controller.clock import WallClock
 from allocator.controller.controller import Controller
@@ -105,31 +105,20 @@ def watch_training(queue: Queue, slurm: SlurmCluster, folder: Path) -> None:
     controller = Controller(queue.store, executor, WallClock(), options)
     losses = folder / "state" / "jobs" / "training" / "work"
 
-    def step_until(is_true: Callable[[], bool]) -> None:
-        end = time.monotonic() + PATIENCE_S
-        while not is_true():
-            assert time.monotonic() < end, str(queue.job("training").to_dict())
-            controller.try_step()
-            time.sleep(0.2)
+    step_until = partial(
+        wait_for,
+        seconds=PATIENCE_S,
+        every_s=0.2,
+        work=controller.try_step,
+        describe=lambda: str(queue.job("training").to_dict()),
+    )
 
     def wait_for_size(workers: int, generation: int) -> None:
         """Until so many workers of this allocation have made ten steps."""
         row = [str(generation), str(workers)]
         step_until(lambda: sum(one[:2] == row for one in read_losses(losses)) >= 10)
 
-    def submit(name: str, gpus: int) -> None:
-        sizes = {"sizes": [gpus], "min_gpus": gpus, "max_gpus": gpus}
-        queue.submit(
-            job_id=name,
-            model="m",
-            tenant="red",
-            total_work=9e4,
-            weight=20,
-            command=["sleep", "900"],
-            **sizes,
-        )
-
-    submit("other", 3)
+    submit_heavy_job(queue, "other", 3)
     step_until(lambda: queue.job("other").state == "running")
     queue.submit(
         job_id="training",
@@ -142,13 +131,13 @@ def watch_training(queue: Queue, slurm: SlurmCluster, folder: Path) -> None:
         command=[PYTHON, str(TRAINING), "--steps", str(STEPS), "--step-s", str(STEP_S)],
     )
     wait_for_size(3, 1)
-    submit("large", 2)
+    submit_heavy_job(queue, "large", 2)
     wait_for_size(1, 2)
     [node] = [row["node"] for row in queue.nodes() if "training" in row["jobs"]]
     queue.cancel("other")
     slurm.run("scontrol", "update", f"nodename={node}", "state=drain", "reason=test")
     wait_for_size(1, 3)
-    submit("small", 1)
+    submit_heavy_job(queue, "small", 1)
     queue.cancel("large")
     wait_for_size(2, 4)
     queue.cancel("small")

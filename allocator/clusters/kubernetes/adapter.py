@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from allocator.clusters.adapter import (
-    ClusterCapabilities,
+    Capabilities,
     ClusterView,
     ObserveRequest,
     PlannedJob,
@@ -27,7 +27,7 @@ SETTINGS = ("context", "kubeconfig", "namespaces")
 class KubernetesCluster:
     """A cluster of Kubernetes, with Kueue or without."""
 
-    capabilities = ClusterCapabilities(pins_nodes=True)
+    capabilities = Capabilities(pins_nodes=True)
 
     def observe(self, request: ObserveRequest) -> ClusterView:
         """Look at the cluster, or at recorded answers of `kubectl get -o json`.

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from allocator.clusters.adapter import (
-    ClusterCapabilities,
+    Capabilities,
     ClusterView,
     ObserveRequest,
     PlannedJob,
@@ -27,7 +27,7 @@ class RayAdapter:
     A running job gets another size by being stopped and submitted again under another id.
     """
 
-    capabilities = ClusterCapabilities(pins_nodes=True)
+    capabilities = Capabilities(pins_nodes=True)
 
     def observe(self, request: ObserveRequest) -> ClusterView:
         settings = read_settings(request.settings)

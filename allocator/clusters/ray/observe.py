@@ -29,7 +29,7 @@ from allocator.clusters.ray.resources import (
     read_nodes,
 )
 from allocator.clusters.ray.settings import RaySettings
-from allocator.clusters.slurm.settings import KEY, find_faults
+from allocator.clusters.statements import KEY, find_faults
 
 CONTROL = re.compile(r"[\x00-\x1f\x7f]+")
 LEAST_S = 60.0  # that a running job is taken to have left

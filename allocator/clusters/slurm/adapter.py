@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from allocator.clusters.adapter import (
-    ClusterCapabilities,
+    Capabilities,
     ClusterView,
     ObserveRequest,
     PlannedJob,
@@ -25,7 +25,7 @@ class SlurmAdapter:
     A running job gets another size by being requeued, held, changed and released.
     """
 
-    capabilities = ClusterCapabilities(pins_nodes=True)
+    capabilities = Capabilities(pins_nodes=True)
 
     def observe(self, request: ObserveRequest) -> ClusterView:
         settings = read_settings(request.settings)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from typing import Any
 
-from allocator.clusters.slurm.settings import KEY, find_faults
+from allocator.clusters.statements import KEY, find_faults
 from allocator.errors import UsageError
 
 COMMENT = "--comment"

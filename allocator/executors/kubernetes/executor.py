@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from allocator.clusters.adapter import ClusterUnreachable
+from allocator.clusters.adapter import Capabilities, ClusterUnreachable
 from allocator.clusters.kubernetes.api import (
     APPLY,
     MANAGER,
@@ -57,7 +57,6 @@ from allocator.io.progress_sources import LogPattern, Metric, find_metric, read_
 from allocator.io.tables.limited_reader import as_storable_text, read_json
 from allocator.loop.executor import (
     ENDED,
-    Capabilities,
     Identity,
     NodePart,
     NodeStatus,
@@ -95,7 +94,7 @@ class KubernetesExecutor:
     """
 
     name = "kubernetes"
-    capabilities = Capabilities()
+    capabilities = Capabilities(pins_nodes=True)
 
     def __init__(
         self, folder: Path, grace_s: float = 60.0, api: Callable[[Settings], Api] | None = None

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from allocator.clusters.adapter import ClusterUnreachable
+from allocator.clusters.adapter import Capabilities, ClusterUnreachable
 from allocator.clusters.ray.api import RayApi, RayRefused, Record
 from allocator.clusters.ray.resources import (
     NODE_ID,
@@ -41,8 +41,12 @@ from allocator.clusters.ray.resources import (
     read_waiting,
 )
 from allocator.errors import UsageError
-from allocator.executors import supervisor
-from allocator.executors.batch import (
+from allocator.executors.disk import read_age_s, write_json
+from allocator.executors.errors import NotNow
+from allocator.executors.ledger import ORDER, STOP, OpenAllocation
+from allocator.executors.ray.options import is_own_workers, read_options
+from allocator.executors.supervision import supervisor
+from allocator.executors.supervision.batch import (
     FRESH_S,
     GONE_S,
     KILL_S,
@@ -50,14 +54,10 @@ from allocator.executors.batch import (
     BatchExecutor,
     is_to_be_submitted,
 )
-from allocator.executors.disk import read_age_s, write_json
-from allocator.executors.errors import NotNow
-from allocator.executors.ledger import ORDER, STOP, OpenAllocation
-from allocator.executors.ray.options import is_own_workers, read_options
-from allocator.executors.slurm.batch_job import REVOKED
-from allocator.executors.supervised import GRACE_S, build_unstarted_ending
+from allocator.executors.supervision.batch_supervisor import REVOKED
+from allocator.executors.supervision.supervised import GRACE_S, build_unstarted_ending
 from allocator.io.tables.limited_reader import read_json
-from allocator.loop.executor import Capabilities, NodeStatus, Observation, Order
+from allocator.loop.executor import NodeStatus, Observation, Order
 
 ATTEMPT = "attempt.json"
 PACKAGES = Path(__file__).resolve().parents[3]

@@ -9,7 +9,6 @@ when the entrypoint is gone. When the supervisor itself is killed, the entrypoin
 
 from __future__ import annotations
 
-import glob
 import os
 import signal
 import sys
@@ -18,11 +17,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from allocator.executors import supervisor
-from allocator.executors.processes import adopt_orphans, find_descendants, kill_all
 from allocator.executors.ray.options import is_own_workers
 from allocator.executors.ray.workers import GROUP, make_group
-from allocator.executors.slurm.batch_job import HEARTBEAT_S, BatchSupervisor
+from allocator.executors.supervision import supervisor
+from allocator.executors.supervision.batch_supervisor import (
+    HEARTBEAT_S,
+    BatchSupervisor,
+    supervise_batch_job,
+)
+from allocator.executors.supervision.processes import adopt_orphans, find_descendants, kill_all
 from allocator.io.tables.limited_reader import read_json
 
 GROUP_WAIT_S = 60.0  # seconds that a placement group may take
@@ -43,6 +46,7 @@ class RaySupervisor(BatchSupervisor):
         super().__init__(folder, order)
 
     def read_given(self) -> dict[str, Any]:
+        """Return what Ray gave to this job; the nodes are those of the order."""
         indices = "" if "devices" in self.order else os.environ.get(VISIBLE, "")
         return {
             "node": self.order["asked"][0][0] if self.order["asked"] else "",
@@ -108,21 +112,13 @@ def _split(indices: str) -> list[str]:
     return [index for index in indices.split(",") if index]
 
 
-def _supervise(folder: Path) -> int:
-    """Supervise the allocation, and keep its GPUs while another one uses them too."""
-    os.setsid()
-    code = supervisor.main(folder, RaySupervisor)
-    while any(folder.parent.glob(f"*/on.{glob.escape(folder.name)}")):
-        time.sleep(HEARTBEAT_S)
-    return code
-
-
 def main(folder: Path) -> int:
     """Watch the supervisor, and end what it leaves."""
     adopt_orphans()
     child = os.fork()
     if child == 0:
-        os._exit(_supervise(folder))
+        os.setsid()
+        os._exit(supervise_batch_job(folder, RaySupervisor))
 
     def pass_on(number: int, frame: object) -> None:
         with suppress(ProcessLookupError):

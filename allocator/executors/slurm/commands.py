@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from allocator.clusters.adapter import ClusterUnreachable
 from allocator.clusters.slurm.gres import count_gpus
 from allocator.clusters.slurm.name_lists import expand_names
-from allocator.executors.supervisor import HIDDEN
+from allocator.executors.supervision.supervisor import HIDDEN
 
 TIMEOUT_S = 20.0
 # what a job that will run, runs or is ending is in; every other state but these is an end

@@ -28,24 +28,30 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from allocator.clusters.adapter import Capabilities
 from allocator.errors import UsageError
-from allocator.executors import supervisor
-from allocator.executors.batch import (
+from allocator.executors.disk import read_age_s, write_json
+from allocator.executors.ledger import ORDER, STOP, OpenAllocation
+from allocator.executors.slurm import commands
+from allocator.executors.slurm.batch_job import SHARED_GPUS
+from allocator.executors.slurm.commands import BatchJob, Node, SlurmRefused
+from allocator.executors.slurm.users_jobs import RELEASED, STARTED, USERS_JOB, UsersJobs
+from allocator.executors.supervision import supervisor
+from allocator.executors.supervision.batch import (
     GONE_S,
     KILL_S,
     SUBMITTED,
     BatchExecutor,
     is_to_be_submitted,
 )
-from allocator.executors.disk import read_age_s, write_json
-from allocator.executors.ledger import ORDER, STOP, OpenAllocation
-from allocator.executors.slurm import commands
-from allocator.executors.slurm.batch_job import REVOKED, SHARED_GPUS
-from allocator.executors.slurm.commands import BatchJob, Node, SlurmRefused
-from allocator.executors.slurm.users_jobs import RELEASED, STARTED, USERS_JOB, UsersJobs
-from allocator.executors.supervised import GRACE_S, build_unstarted_ending, ending_observation
+from allocator.executors.supervision.batch_supervisor import REVOKED
+from allocator.executors.supervision.supervised import (
+    GRACE_S,
+    build_unstarted_ending,
+    ending_observation,
+)
 from allocator.io.tables.limited_reader import read_json
-from allocator.loop.executor import Capabilities, ClusterJob, NodeStatus, Observation, Order
+from allocator.loop.executor import ClusterJob, NodeStatus, Observation, Order
 
 ATTEMPT, CANCELLED = "attempt", "cancelled.json"
 SETTINGS = "slurm.toml"  # how jobs of users are taken, as for `allocator observe slurm`
@@ -88,7 +94,11 @@ class SlurmExecutor(BatchExecutor[BatchJob]):
     def take_cluster_jobs(
         self, job_ids: Sequence[str]
     ) -> tuple[Mapping[str, Mapping[str, Any]], Mapping[str, str]]:
-        """Mark jobs of users as those of this state. Raises SlurmUnreachable."""
+        """Write the name of this state into the admin comments of users' jobs.
+
+        Returns the values of their submissions, and why some jobs cannot be taken. Raises
+        SlurmUnreachable.
+        """
         return self._users_jobs.take(job_ids, self._read_settings())
 
     def cancel_cluster_job(self, job_id: str) -> None:

@@ -24,10 +24,10 @@ from allocator.executors.devices import device_numbers
 from allocator.executors.files import FilesExecutor
 from allocator.executors.kubernetes.executor import KubernetesExecutor
 from allocator.executors.local import LocalExecutor
-from allocator.executors.processes import Process, processes
 from allocator.executors.ray.executor import RayExecutor
 from allocator.executors.simulated import MachineBehaviour, SimulatedExecutor, SimulatedMachines
 from allocator.executors.slurm.executor import SlurmExecutor
+from allocator.executors.supervision.processes import Process, processes
 from allocator.io.tables.limited_reader import read_json
 from allocator.loop.executor import ENDED, Executor, Observation, Order, Phase
 

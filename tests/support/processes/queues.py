@@ -123,6 +123,21 @@ def fresh(
         yield queue
 
 
+def submit_heavy_job(queue: Queue, name: str, gpus: int) -> None:
+    """Submit a job that outweighs others, has this size only, and sleeps."""
+    queue.submit(
+        job_id=name,
+        model="m",
+        tenant="red",
+        total_work=9e4,
+        weight=20,
+        sizes=[gpus],
+        min_gpus=gpus,
+        max_gpus=gpus,
+        command=["sleep", "900"],
+    )
+
+
 class Controller:
     """The verbs of a controller, each in a transaction of its own."""
 

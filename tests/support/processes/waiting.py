@@ -15,9 +15,19 @@ def gone(pid: int) -> bool:
         return True
 
 
-def wait_for(what: Callable[[], object], seconds: float = 30.0, every_s: float = 0.02) -> None:
-    """Until it is so; an assertion fails where it takes longer. every_s: between two looks."""
+def wait_for(
+    what: Callable[[], object],
+    seconds: float = 30.0,
+    every_s: float = 0.02,
+    *,
+    work: Callable[[], object] = lambda: None,
+    describe: Callable[[], str] = lambda: "waited in vain",
+) -> None:
+    """Until it is so; an assertion fails where it takes longer. every_s: between two looks, in
+    which `work` is called. `describe`: what the assertion says.
+    """
     end = time.monotonic() + seconds
     while not what():
-        assert time.monotonic() < end, "waited in vain"
+        assert time.monotonic() < end, describe()
+        work()
         time.sleep(every_s)

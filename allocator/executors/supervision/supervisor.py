@@ -1,6 +1,6 @@
 """The supervisor of one allocation.
 
-Usage: python -m allocator.executors.supervisor FOLDER
+Usage: python -m allocator.executors.supervision.supervisor FOLDER
 
 It starts the command of the job, stops it when stop.json appears, makes sure that none of its
 processes is left, and writes exit.json. It runs in its own session, so that it survives the
@@ -22,14 +22,14 @@ from typing import Any
 
 from allocator.executors import report
 from allocator.executors.disk import try_lock, write_json
-from allocator.executors.processes import (
+from allocator.executors.supervision.processes import (
     adopt_orphans,
     find_descendants,
     kill_all,
     read_boot_id,
     read_process,
 )
-from allocator.executors.progress_reader import make_reader
+from allocator.executors.supervision.progress_reader import make_reader
 from allocator.io.tables.limited_reader import as_storable_text, read_end, read_json
 from allocator.loop.executor import NodePart
 

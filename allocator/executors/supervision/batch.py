@@ -1,7 +1,7 @@
 """What executors share that run an allocation as one job of a batch system.
 
 A supervisor in the batch job claims the allocation by keeper.json and touches that file once a
-second (slurm/batch_job.py, ray/ray_job.py). Besides the files of supervisor.py an allocation has
+second (batch_supervisor.py). Besides the files of supervisor.py an allocation has
 
     submitted.json   the batch job was submitted; from then on repeating the start changes nothing
     on.<name>        the allocation has GPUs of the batch job of another allocation, <name>
@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
 from allocator.errors import UsageError
-from allocator.executors import supervisor
 from allocator.executors.disk import try_lock, write_json
 from allocator.executors.errors import NotNow, starts_on_shared_gpus
 from allocator.executors.ledger import ORDER, STOP, OpenAllocation
-from allocator.executors.supervised import (
+from allocator.executors.supervision import supervisor
+from allocator.executors.supervision.supervised import (
     GRACE_S,
     SupervisedExecutor,
     build_ending_without_work,

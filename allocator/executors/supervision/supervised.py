@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from allocator.errors import UsageError
-from allocator.executors import report, supervisor
+from allocator.executors import report
 from allocator.executors.disk import try_lock, write_json
 from allocator.executors.ledger import ORDER, Ledger, OpenAllocation, file_name, summarise_ending
+from allocator.executors.supervision import supervisor
 from allocator.io.tables.limited_reader import read_json
 from allocator.io.tables.private_folders import refuse_foreign
 from allocator.loop.executor import Identity, Observation, Order, Phase
