@@ -5,17 +5,16 @@
 
 B is the batch of one GPU; a0, a1 and comm are seconds. d >= 1 says how much the synchronisation of
 the last pass overlaps with computing (1 = not at all). The batch of a step, and with it
-convergence, does not depend on m. Sources: step time, Qiao et al., "Pollux", OSDI 2021, section
-3.2; m as a power of two that makes two jobs fit, Luo et al., IWQoS 2024.
+convergence, does not depend on m. Which m a pair takes: `allocator/performance/colocated_speed.py`.
+Sources: step time, Qiao et al., "Pollux", OSDI 2021, section 3.2; more passes that make two jobs
+fit, Luo et al., IWQoS 2024.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from formulations.model.linear import Floats, Ints
-
-MOST = 1 << 16  # largest number of passes; a job that needs more does not fit
+from formulations.model.linear import Floats
 
 
 def combine_overlapping_times(a: Floats, b: Floats, gamma: Floats) -> Floats:
@@ -46,17 +45,3 @@ def memory_per_gpu(fixed: Floats, per_sample: Floats, batch: Floats, passes: Flo
     All arguments are arrays that broadcast.
     """
     return np.asarray(fixed + per_sample * batch / passes, dtype=np.float64)
-
-
-def fewest_passes(fixed: Floats, per_sample: Floats, batch: Floats, free_memory: Floats) -> Ints:
-    """Return the smallest power of two m <= max(batch, 1) with memory(..., m) <= free_memory.
-
-    The result is 0 where no m fits. free_memory is the memory that is left for this job, for
-    example the memory of the GPU less what the other job on it needs.
-    """
-    m: Floats = 2.0 ** np.arange(MOST.bit_length(), dtype=np.float64)
-    base, each, size, free = (
-        np.asarray(x)[..., None] for x in (fixed, per_sample, batch, free_memory)
-    )
-    fits = (memory_per_gpu(base, each, size, m) <= free) & (m <= np.maximum(size, 1.0))
-    return np.where(fits.any(axis=-1), m[np.argmax(fits, axis=-1)], 0.0).astype(np.int64)

@@ -7,6 +7,7 @@ policy and its effort, and the prices of the round before. All of them are in th
 
 from __future__ import annotations
 
+import json
 import math
 import signal
 import threading
@@ -23,7 +24,7 @@ from allocator.domain.allocation import Allocation
 from allocator.domain.plan import Plan
 from allocator.domain.problem import Placements, Problem, State
 from allocator.engine.decision import Decision, decide_round
-from allocator.engine.results import build_result, node_lists
+from allocator.engine.results import batches, build_result, node_lists, variants
 from allocator.errors import AllocatorError, NoPlanInTime
 from allocator.io.plans import to_json
 from allocator.loop.gpu_places import find_unmoved_jobs
@@ -143,6 +144,7 @@ def compute_wants(problem: Problem, plan: Allocation) -> tuple[dict[str, Want], 
     before, nodes = _node_texts(problem, problem.placements), _node_texts(problem, plan.places)
     for j in np.flatnonzero(stays & (jobs.state == State.RUNNING)).tolist():
         nodes[j] = nodes[j] if before[j] else ""
+    told = _environments(problem, plan)
     has_other_nodes = np.array(before, dtype=object) != np.array(nodes, dtype=object)
     return {
         jobs.job_id[j]: Want(
@@ -151,6 +153,7 @@ def compute_wants(problem: Problem, plan: Allocation) -> tuple[dict[str, Want], 
             jobs.job_id[int(plan.primary[j])] if plan.primary[j] >= 0 else "",
             bool(has_to_move[j]),
             nodes[j],
+            told[j],
         )
         for j in np.flatnonzero(plan.pool >= 0).tolist()
     }, int((~stays | has_other_nodes).sum())
@@ -159,6 +162,26 @@ def compute_wants(problem: Problem, plan: Allocation) -> tuple[dict[str, Want], 
 def _node_texts(problem: Problem, places: Placements) -> list[str]:
     """Return the nodes of each job as the queue stores them, (J,)."""
     return [format_parts(parts or ()) for parts in node_lists(problem, places)]
+
+
+def _environments(problem: Problem, plan: Allocation) -> list[str]:
+    """Return the variables that tell each job how to run, as the queue stores them, (J,)."""
+    batch, passes = batches(problem, plan)
+    secondary = np.flatnonzero(plan.primary >= 0)
+    jobs_per_gpu = np.ones(len(plan.pool), dtype=np.int64)
+    jobs_per_gpu[secondary] = jobs_per_gpu[plan.primary[secondary]] = 2
+    columns = (batch.tolist(), passes.tolist(), variants(problem, plan), jobs_per_gpu.tolist())
+    out = []
+    for size, steps, variant, together in zip(*columns, strict=True):
+        said = {
+            "ALLOCATOR_BATCH_SIZE": str(size) if size > 0 else "",
+            "ALLOCATOR_ACCUMULATION": str(steps) if steps > 0 else "",
+            "ALLOCATOR_VARIANT": variant or "",
+            "ALLOCATOR_JOBS_PER_GPU": str(together) if together > 1 else "",
+        }
+        said = {name: text for name, text in said.items() if text}
+        out.append(json.dumps(said, sort_keys=True) if said else "")
+    return out
 
 
 def format_plan(of: Plan) -> str:

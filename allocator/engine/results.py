@@ -154,8 +154,7 @@ def _jobs(
     jobs = problem.jobs
     pools = np.array([*problem.pools.pool, None], dtype=object)
     batch, passes = (
-        [n if n > 0 else None for n in numbers.tolist()]
-        for numbers in _batches(problem, allocation)
+        [n if n > 0 else None for n in numbers.tolist()] for numbers in batches(problem, allocation)
     )
     colocated_job, secondary = allocation.primary.copy(), np.flatnonzero(allocation.primary >= 0)
     colocated_job[allocation.primary[secondary]] = secondary
@@ -174,7 +173,7 @@ def _jobs(
         "value": witness.value.tolist(),
         "cost_per_hour": witness.cost.tolist(),
         "accumulation": passes,
-        "variant": _variants(problem, allocation),
+        "variant": variants(problem, allocation),
     }
 
 
@@ -209,7 +208,7 @@ def _describe_details(
     ]
 
 
-def _batches(problem: Problem, allocation: Allocation) -> tuple[Ints, Ints]:
+def batches(problem: Problem, allocation: Allocation) -> tuple[Ints, Ints]:
     """Return the global batch and the passes per step that each job's speed requires, (J,) each.
 
     They come from its row of rates.csv, or are the best of a curve that knows batches. -1 or 0
@@ -232,7 +231,7 @@ def _batches(problem: Problem, allocation: Allocation) -> tuple[Ints, Ints]:
     return batch, passes
 
 
-def _variants(problem: Problem, allocation: Allocation) -> list[str | None]:
+def variants(problem: Problem, allocation: Allocation) -> list[str | None]:
     """Return the variant in the row of rates.csv of each job's speed, (J,), None without one."""
     names = problem.rates.variant
     return [names[row] or None if row >= 0 else None for row in allocation.row.tolist()]

@@ -20,7 +20,7 @@ from allocator.policies.rules.gavel import maxmin
 from allocator.policies.rules.greedy import greedy, greedy_naive
 from allocator.policies.rules.las import las
 from allocator.policies.rules.rental import rental
-from allocator.policies.rules.sharing import bsbf, ffs
+from allocator.policies.rules.sharing import bsbf, ffs, sjf
 from allocator.policies.rules.sia import sia
 from allocator.policies.rules.spot_first import spot_first, spot_wait
 from allocator.policies.rules.srtf import srtf
@@ -69,6 +69,7 @@ POLICIES: Mapping[str, PolicyEntry] = {
     "equal": PolicyEntry(equal, prunes=False),
     "srtf": PolicyEntry(srtf, prunes=False),
     "las": PolicyEntry(las, prunes=False),
+    "sjf": PolicyEntry(sjf, prunes=False),
     "bsbf": PolicyEntry(bsbf, prunes=False, shares=PairOffer.ALL),
     "ffs": PolicyEntry(ffs, prunes=False, shares=PairOffer.ALL),
     "afs": PolicyEntry(afs, prunes=False),

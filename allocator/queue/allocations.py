@@ -73,7 +73,8 @@ _OPEN_ONES = (
     f"SELECT {_COLUMNS} {_JOINED} WHERE a.phase IN {OPEN} AND a.phase IN ({{names}}) ORDER BY j.seq"
 )
 _STARTS = (
-    f"SELECT j.command, j.environment, j.workdir, j.first_generation, {_COLUMNS} {_JOINED} "
+    "SELECT j.command, j.environment, j.want_environment, j.workdir, j.first_generation, "
+    f"{_COLUMNS} {_JOINED} "
     f"WHERE a.phase IN {OPEN} AND a.phase = ? ORDER BY j.seq"
 )
 _UNWANTED = (
@@ -145,12 +146,12 @@ def list_starts(connection: Connection, phase: str = "ordered") -> list[Start]:
         Start(
             allocation := Allocation(*known),
             tuple(json.loads(command)),
-            json.loads(environment),
+            json.loads(environment) | json.loads(told or "{}"),
             workdir,
             colocated_jobs.get(allocation.job_id),
             int(first),
         )
-        for command, environment, workdir, first, *known in rows
+        for command, environment, told, workdir, first, *known in rows
     ]
     return sorted(starts, key=lambda start: start.allocation.host != "")
 

@@ -47,7 +47,9 @@ class Want(NamedTuple):
 
     `primary` is the job on whose GPUs it shall run, "" for its own GPUs. `has_to_move`: it shall
     have other GPUs than now, even if pool and size are the same. `nodes` is the text of
-    node_space.py, "" where the pool has no nodes.
+    node_space.py, "" where the pool has no nodes. `environment` is a JSON object of variables that
+    tell the job how to run, "" where there is nothing to tell. A job that runs is not started again
+    for another one.
     """
 
     pool: str
@@ -55,6 +57,7 @@ class Want(NamedTuple):
     primary: str = ""
     has_to_move: bool = False
     nodes: str = ""
+    environment: str = ""
 
 
 NOTHING = Want("", 0)
@@ -62,8 +65,8 @@ _JSON = ("options", "seconds")
 _NUMBER = sa.select(sa.func.coalesce(sa.func.max(rounds.c.number), 0))
 _APPEND = sa.insert(rounds)
 _WANTS = (
-    "SELECT job_id, want_pool, want_gpus, want_host, want_generation, want_nodes, generation,"
-    " request FROM jobs WHERE state IN ('queued', 'paused', 'running')"
+    "SELECT job_id, want_pool, want_gpus, want_host, want_generation, want_nodes, want_environment,"
+    " generation, request FROM jobs WHERE state IN ('queued', 'paused', 'running')"
 )
 _LIGHT = [c for c in rounds.c if c.name not in ("snapshot", "plan")]
 
@@ -114,13 +117,21 @@ def _write_wants(connection: Connection, wants: Mapping[str, Want], at_s: float)
         if want.gpus < 1:
             want = NOTHING
         newest = generation + 1 if want.has_to_move else 0
-        after = [want.pool, int(want.gpus), want.primary, newest, want.nodes]
+        after = [
+            want.pool,
+            int(want.gpus),
+            want.primary,
+            newest,
+            want.nodes,
+            want.environment,
+        ]
         if after != before:
             changed.append((*after, at_s, job_id))
     execute_many(
         connection,
         "UPDATE jobs SET want_pool = ?, want_gpus = ?, want_host = ?, want_generation = ?, "
-        "want_nodes = ?, version = version + 1, updated_s = ? WHERE job_id = ?",
+        "want_nodes = ?, want_environment = ?, version = version + 1, updated_s = ? "
+        "WHERE job_id = ?",
         changed,
     )
 

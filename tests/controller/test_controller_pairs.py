@@ -26,6 +26,7 @@ from allocator.controller.options import ControllerOptions
 from allocator.controller.reporting.replay import replay
 from allocator.domain.rules.snapshot_rules import validate
 from allocator.executors.simulated import MachineBehaviour, SimulatedExecutor
+from allocator.loop.executor import Order
 from allocator.queue import cluster_tables as queue_cluster, snapshot as snapshots
 from allocator.queue.database.schema import turns
 from allocator.queue.jobs import verbs as queue_jobs
@@ -125,6 +126,45 @@ def test_speeds_of_colocated_jobs_correct_nothing(tmp_path: Path) -> None:
     rig.queue.cancel("one")
     rig.steps(130)
     assert [r["work_per_s"] is not None for r in learned() if r["gpus"] == 1] == [True]
+    rig.queue.close()
+
+
+def test_jobs_are_told_how_to_run(tmp_path: Path) -> None:
+    """A batch in one pass needs 30 of 40 GB, in two passes 15: two jobs share the GPU in two passes
+    each, and the environment of both says so. Alone, a job runs in one pass and shares with nobody.
+    """
+    rig = paired(tmp_path, "mip")
+    rates = (
+        "model,gpu_type,gpus,work_per_s,batch_size,accumulation,memory_gb,variant\n"
+        "m,A,1,1,64,1,30,plain\nm,A,1,0.95,64,2,15,\n"
+    )
+    files = {"pools.csv": POOLS, "sharing.csv": SLOW, "config.toml": BUDGET, "rates.csv": rates}
+    with rig.queue.store.write() as connection:
+        snapshots.replace_cluster(connection, cluster(**files), NOW)
+    told: dict[tuple[str, int], dict[str, str]] = {}
+
+    def rate(order: Order) -> float:
+        told[order.job_id, order.generation] = dict(order.environment)
+        return 1.0
+
+    rig.machines.truth = MachineBehaviour(rate=rate, colocated_rate=lambda o, other: 0.76)
+    rig.steps(60)
+    both = {
+        "ALLOCATOR_ACCUMULATION": "2",
+        "ALLOCATOR_BATCH_SIZE": "64",
+        "ALLOCATOR_JOBS_PER_GPU": "2",
+    }
+    assert told == {("one", 1): both, ("two", 1): both}
+    rig.queue.cancel("one")
+    rig.queue.cancel("two")
+    rig.steps(60)
+    submit(rig, "three", work=200, memory_gb=4.0, max_gpus=1)
+    rig.steps(120)
+    assert told["three", 1] == {
+        "ALLOCATOR_ACCUMULATION": "1",
+        "ALLOCATOR_BATCH_SIZE": "64",
+        "ALLOCATOR_VARIANT": "plain",
+    }
     rig.queue.close()
 
 

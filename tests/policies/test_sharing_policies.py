@@ -78,7 +78,7 @@ RUNS: dict[str, Any] = {"state": "running", "pool": "p0", "gpus": 1, "preemptibl
 )
 def test_the_rule_of_the_paper(b: float, a: float, xi: tuple[float, float], together: bool) -> None:
     """The running job has b left, the newcomer a; xi: slowdowns of the running job and of the
-    newcomer. `ffs` always shares."""
+    newcomer. `ffs` always shares, `sjf` never."""
     p = round_(
         [
             RUNS | {"job_id": "B", "model": "b", "remaining_work": b},
@@ -88,6 +88,7 @@ def test_the_rule_of_the_paper(b: float, a: float, xi: tuple[float, float], toge
     )
     assert primaries(p, "bsbf") == {"B": ""} | ({"A": "B"} if together else {})
     assert primaries(p, "ffs") == {"B": "", "A": "B"}
+    assert primaries(p, "sjf") == {"B": ""}
 
 
 def test_idle_gpus_first_and_nobody_is_paused() -> None:
@@ -103,6 +104,7 @@ def test_idle_gpus_first_and_nobody_is_paused() -> None:
     p = round_(jobs, {"ba": (1.1, 1.1), "aa": (2.5, 2.5)}, gpus=2)
     assert primaries(p, "bsbf") == {"B": "", "z": "", "y": "B"}
     assert primaries(p, "ffs") == {"B": "", "z": "", "y": "B", "x": "z"}
+    assert primaries(p, "sjf") == {"B": "", "z": ""}
 
 
 def test_the_best_pair() -> None:

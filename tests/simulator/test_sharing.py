@@ -101,27 +101,3 @@ def test_accumulation_by_hand() -> None:
     assert gradient_accumulation.memory_per_gpu(
         np.array(2.0), np.array(0.5), batch, np.array([1.0, 4.0])
     ).tolist() == [10.0, 4.0]
-
-
-def test_fewest_passes() -> None:
-    """Against trying every power of two: what fits exactly fits, no pass has less than one sample,
-    and nothing fits where the fixed part alone is too large."""
-    two, half, batch = np.array(2.0), np.array(0.5), np.array(16.0)
-    free_memory = np.array([10.0, 9.99, 6.0, 5.9, 2.5, 2.4, 2.0, 1.0])
-    assert gradient_accumulation.fewest_passes(two, half, batch, free_memory).tolist() == [
-        1,
-        2,
-        2,
-        4,
-        16,
-        0,
-        0,
-        0,
-    ]
-    rng = np.random.default_rng(1)
-    fixed, per, free = (rng.uniform(0, high, 500) for high in (8, 2, 40))
-    size = rng.integers(1, 200, 500)
-    found = gradient_accumulation.fewest_passes(fixed, per, size, free).tolist()
-    for m, f, p, n, r in zip(found, fixed, per, size, free, strict=True):
-        fitting = [2**i for i in range(8) if 2**i <= n and f + p * n / 2**i <= r]
-        assert m == (fitting[0] if fitting else 0)

@@ -1,15 +1,15 @@
-"""Shortest job first on shared GPUs, without preemption: `bsbf` where sharing pays, `ffs` always.
+"""Shortest job first without preemption: `sjf` alone, `bsbf` shared where it pays, `ffs` always.
 
 Source: Luo et al., "Scheduling deep learning jobs in multi-tenant GPU clusters via wise resource
-sharing" (SJF-BSBF and its baseline SJF-FFS), IWQoS 2024, and the authors' simulator. Jobs are gangs
-of fixed size, here the requested size. In every round the waiting jobs are served by the time they
-still need alone, the shortest first; jobs that do not fit are skipped.
+sharing" (SJF-BSBF and its baselines SJF and SJF-FFS), IWQoS 2024, and the authors' simulator. Jobs
+are gangs of fixed size, here the requested size. In every round the waiting jobs are served by the
+time they still need alone, the shortest first; jobs that do not fit are skipped.
 
-A job takes idle GPUs if there are enough. Otherwise it joins a job that runs alone. `bsbf` joins
-only jobs with which sharing pays: the mean completion time of the two is less together than one
-after the other (formulations/colocation/timing.py). Of these it joins the one with the least mean.
-`ffs` joins any job it can, the first by submission. No job is ever paused, moved or resized, and at
-most two jobs share a GPU.
+A job takes idle GPUs if there are enough. Otherwise `sjf` lets it wait, and the others let it join
+a job that runs alone. `bsbf` joins only jobs with which sharing pays: the mean completion time of
+the two is less together than one after the other (formulations/colocation/timing.py). Of these it
+joins the one with the least mean. `ffs` joins any job it can, the first by submission. No job is
+ever paused, moved or resized, and at most two jobs share a GPU.
 
 Simplified: a job joins one other job that holds as many GPUs of the pool as it wants. The published
 policy may take GPUs of several others, together with idle ones. The effect is measured in
@@ -36,6 +36,12 @@ from allocator.policies.steps import (
 )
 from formulations.colocation import timing
 from formulations.model.linear import Floats, Ints
+
+
+def sjf(task: Task) -> Proposal:
+    """Serve waiting jobs, shortest first, on idle GPUs; no GPU gets a second job."""
+    none = np.zeros(0, dtype=np.int64)
+    return _serve_without_preemption(task, rank_options_by(task.round, none, np.zeros(0)))
 
 
 def bsbf(task: Task) -> Proposal:

@@ -44,7 +44,7 @@ from allocator.domain.schema.columns import (
 from allocator.queue.database.values import sql_column
 
 # known schema versions, oldest first
-REVISIONS = tuple(f"{number:04d}" for number in range(1, 15))
+REVISIONS = tuple(f"{number:04d}" for number in range(1, 16))
 HEAD = REVISIONS[-1]
 
 STATES = ("queued", "running", "paused", "held", "done", "cancelled", "failed")
@@ -149,6 +149,8 @@ jobs = Table(
     _cell("want_host"),
     # nodes that are wanted for it, as allocations.nodes; empty: the pool has no nodes
     _cell("want_nodes"),
+    # JSON object of variables that tell it how it is wanted to run; empty: none
+    _cell("want_environment"),
     # open allocations of an earlier generation are not wanted
     _whole("want_generation"),
     # earlier generations were of another job of this name
