@@ -1,5 +1,5 @@
-"""What holds for every test: default signals, a time limit, and no warning of a library, in
-child processes either.
+"""What holds for every test: default signals, a time limit, no wait for the disk, and no warning
+of a library, in child processes either.
 """
 
 from __future__ import annotations
@@ -23,6 +23,17 @@ def pytest_configure() -> None:
     os.environ.setdefault("PYTHONWARNINGS", "error::RuntimeWarning")
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _no_wait_for_the_disk() -> Iterator[None]:
+    """Let this process wait for no disk: tests kill processes, they do not cut the power."""
+    from allocator.queue.database import connection
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(connection, "SYNCHRONOUS", "OFF")
+        patch.setattr(os, "fsync", lambda file: None)
+        yield
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -17,11 +17,20 @@ def first_recognised(
 
     Parameters
     ----------
-    path : the file.
-    formats : names of formats, in the order in which they are tried.
-    load : returns the function that recognises files of a format. That function returns "" for a
-    file of its format, and otherwise the reason why the file is not one.
-    kind : what messages call a format.
+    path : Path
+        The file.
+    formats : iterable of str
+        Names of formats, in the order in which they are tried.
+    load : callable
+        Returns, for the name of a format, the function that recognises files of that format. This
+        function returns "" for such a file, and otherwise the reason why the file is not one.
+    kind : str
+        What messages call a format.
+
+    Returns
+    -------
+    str
+        The name of the format.
 
     Raises
     ------

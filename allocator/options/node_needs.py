@@ -1,4 +1,7 @@
-"""Nodes and needs of a problem, as `formulations.placement.holes` takes them."""
+"""Translate the nodes of a problem, and what its jobs need of nodes, for the search for places.
+
+The search is in `formulations.placement.holes`.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +16,10 @@ UP = 0  # nodes.csv `state`
 
 
 class NodeNeeds:
-    """What jobs need of nodes.
+    """What the jobs of a problem need of nodes.
 
-    Single numbers are read thousands of times, so columns are lists.
+    Columns are lists, because a round reads thousands of single numbers from them, which is faster
+    from a list than from an array.
     """
 
     def __init__(self, problem: Problem) -> None:
@@ -38,10 +42,11 @@ class NodeNeeds:
         self._shaped = set(zip(*(column.tolist() for column in columns), strict=True))
 
     def of(self, job: int, pool: int, gpus: int, nodes: int = 0) -> Need:
-        """Return what the job needs for so many GPUs of the pool.
+        """Return what the job needs for this number of GPUs of the pool.
 
-        `nodes` is the number of nodes of a spread shape, else 0. A size that has spread shapes is
-        otherwise on as few nodes as it needs, whatever the placement of the job.
+        `nodes` is the number of nodes if rates.csv has a speed for the size on that many nodes, and
+        this speed is used; otherwise it is 0. If it is 0 and there are such speeds for other
+        numbers of nodes, the job gets as few nodes as possible, whatever placement it asks for.
         """
         share, (wish, level) = self._share[job], self._wish[job]
         most, least = nodes or -(-gpus // self._per_node[pool]), nodes
@@ -64,7 +69,7 @@ class NodeNeeds:
         return (int(model), int(gpu_type), gpus) in self._shaped
 
     def holes(self, every_state: bool = False) -> Holes:
-        """Return the up nodes, or all nodes, as if no job held any of them."""
+        """Return the nodes that are up, or all nodes, as if no job held any of their GPUs."""
         nodes = self.problem.nodes
         return Holes(
             np.where(every_state | (nodes.state == UP), nodes.pool, -1).tolist(),
@@ -76,7 +81,7 @@ class NodeNeeds:
 
 
 def by_job(placements: Placements) -> dict[int, tuple[Place, ...]]:
-    """Return the places of each job that has some."""
+    """Return the places of each job that has any: node, GPUs and number of the GPU."""
     found: dict[int, list[Place]] = {}
     columns = (placements.job, placements.node, placements.gpus, placements.gpu)
     for j, n, k, g in zip(*(column.tolist() for column in columns), strict=True):
@@ -85,7 +90,7 @@ def by_job(placements: Placements) -> dict[int, tuple[Place, ...]]:
 
 
 def as_placements(at: dict[int, tuple[Place, ...]]) -> Placements:
-    """Return the places of jobs as arrays, job by job."""
+    """Return the places of jobs as arrays, sorted by job."""
     rows = [(j, *place) for j in sorted(at) for place in at[j]]
     columns: Ints = np.array(rows, dtype=np.int64).reshape(-1, 4).T
     return Placements(*columns)

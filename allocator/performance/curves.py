@@ -6,10 +6,12 @@
     capped    rate(k) = min(k rate_1, cap)
     iteration, goodput                                at the best batch of the size: batched.py
 
-p is the share that runs in parallel (Amdahl 1967), and c what each further GPU costs all others. A
-capped model has independent workers until something that they share is the bottleneck: a parameter
-server, the network (Li, Walls, Guo, "CM-DARE", ICDCS 2020). Every kind holds for min_gpus <= k <=
-max_gpus (default 1 to 1024). Names and ranges: CURVE_PARAMETERS of domain/schema/columns.py.
+k is the number of GPUs, and rate_1 the rate of one. p is the share of the work that runs in
+parallel (Amdahl 1967). c is the share by which each further GPU lengthens a step. Workers of a
+capped model are independent of each other until something that they share is the bottleneck, such
+as a parameter server or the network (Li, Walls, Guo, "CM-DARE", ICDCS 2020). Every formula holds
+for min_gpus <= k <= max_gpus (default 1 to 1024). CURVE_PARAMETERS in domain/schema/columns.py has
+the names and ranges of the parameters.
 """
 
 from __future__ import annotations
@@ -29,31 +31,37 @@ Parameters = Mapping[str, float] | Mapping[str, Floats]
 
 
 def amdahl(q: Parameters, k: Floats) -> Floats:
+    """Return the rate on k GPUs by Amdahl's law."""
     return q["rate_1"] / ((1.0 - q["parallel"]) + q["parallel"] / k)
 
 
 def power(q: Parameters, k: Floats) -> Floats:
+    """Return the rate on k GPUs as a power of k."""
     return q["rate_1"] * k ** q["exponent"]
 
 
 def overhead(q: Parameters, k: Floats) -> Floats:
+    """Return the rate on k GPUs where each GPU slows all others down."""
     return q["rate_1"] * k / (1.0 + q["c"] * (k - 1.0))
 
 
 def capped(q: Parameters, k: Floats) -> Floats:
+    """Return the rate on k independent GPUs, up to a limit."""
     return np.minimum(k * q["rate_1"], q["cap"])
 
 
 def bottleneck(q: Parameters) -> Floats:
-    """Return the GPUs beyond which a capped model gains nothing."""
+    """Return the number of GPUs beyond which a capped model becomes no faster."""
     return np.asarray(q["cap"] / q["rate_1"])
 
 
 def iteration(q: Parameters, k: Floats) -> Floats:
+    """Return the rate on k GPUs at the best batch, of kind `iteration` of batched.py."""
     return batched.best("iteration", q, k).rate
 
 
 def goodput(q: Parameters, k: Floats) -> Floats:
+    """Return the rate on k GPUs at the best batch, of kind `goodput` of batched.py."""
     return batched.best("goodput", q, k).rate
 
 

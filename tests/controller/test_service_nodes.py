@@ -6,9 +6,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from queues import BACKENDS, NOW, cluster, fresh
+from queues import BACKENDS, NOW, cluster, copy_empty_queue, fresh
 from service_worlds import LOOK_S, PLACED, World
-from test_service_faults import template
 
 from allocator.controller.adopt import adopt
 from allocator.controller.controller import Controller
@@ -221,13 +220,11 @@ def test_a_dry_run_names_nodes(tmp_path: Path) -> None:
 def test_a_crash_at_every_point_loses_no_placement(tmp_path: Path) -> None:
     """One crash, at every ninth point of a run with drains and failures of nodes: each is followed
     by the same end."""
-    import shutil
-
     crashes = 0
     for point in range(1, 300, 9):
         folder = tmp_path / str(point)
         folder.mkdir()
-        shutil.copy(template(), folder / "queue.db")
+        copy_empty_queue(folder / "queue.db")
         world = World(str(folder / "queue.db"), 3, faults=0, nodes=True)
         world.fate.plan[point] = "crash"
         try:
@@ -254,7 +251,8 @@ def test_adopt_takes_over_nodes(tmp_path: Path) -> None:
             executor = FilesExecutor(folder)
             adopt(queue.store, executor, clock.now())
             clock.sleep(1000.0)
-            Controller(queue.store, executor, clock, options).run(once=True)  # type: ignore[arg-type]
+            controller = Controller(queue.store, executor, clock, options)  # type: ignore[arg-type]
+            controller.run(once=True)
             [node] = [row["node"] for row in queue.nodes() if row["jobs"] == ["j"]]
             assert queue.job("j").generation == 1
             assert queue.job("j").to_dict()["want_nodes"] == [{"node": node, "gpus": 4}]

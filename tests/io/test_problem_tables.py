@@ -160,20 +160,27 @@ def test_workload_of_everything_comes_back_as_a_round(tmp_path: Path) -> None:
     assert values(again(problem, tmp_path / "a")) == values(problem)
 
 
+@pytest.fixture(scope="module")
+def rounds(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[Problem, Problem]]:
+    """Rounds out of random workloads, each with the same round after a way through a folder."""
+    folder, out = tmp_path_factory.mktemp("rounds"), []
+    for seed in range(12):
+        workload = read_workload(write_workload(folder / f"w{seed}", random_workload(seed)))
+        problem = round_of(workload, np.random.default_rng(1000 + seed))
+        out.append((problem, again(problem, folder / f"s{seed}")))
+    return out
+
+
 @pytest.mark.parametrize("policy", POLICIES)
 def test_rounds_of_a_simulation_are_decided_alike(
-    policy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    policy: str, rounds: list[tuple[Problem, Problem]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rounds out of random workloads, with some of the jobs and none of the names renumbered: the
     same arrays and the same plan, proof and reasons after a way through a folder."""
     # reasons do not depend on how busy the machine is
     monkeypatch.setattr(decision, "REASONS_S", math.inf)
     planned = running = 0
-    for seed in range(12):
-        workload = random_workload(seed)
-        workload = read_workload(write_workload(tmp_path / f"w{seed}", workload))
-        problem = round_of(workload, np.random.default_rng(1000 + seed))
-        back = again(problem, tmp_path / f"s{seed}")
+    for problem, back in rounds:
         assert values(back) == values(problem)
         first = decided(problem, policy)
         assert decided(back, policy) == first

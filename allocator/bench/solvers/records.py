@@ -1,8 +1,8 @@
 """Store the results of the solver benchmarks in runs.csv and trace.csv.
 
-runs.csv has a row per measurement, and trace.csv has the plans and bounds of each. Rows are
-appended, so that a benchmark can be stopped at any time and continued. Only one process may write
-at a time.
+runs.csv has a row per measurement. trace.csv has a row per plan or bound that the solver found, and
+its column `run` names the measurement. Rows are appended, so that a benchmark can be stopped at any
+time and continued. Only one process may write at a time.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from allocator.errors import UsageError
 
 RUNS, TRACE = "runs.csv", "trace.csv"
 GAPS = {"cpu_1pct": 1e-2, "cpu_0.1pct": 1e-3, "cpu_0.01pct": 1e-4}
-"""Columns: CPU seconds until that relative gap was certified."""
+"""Columns with the CPU seconds until a relative gap was certified, and that gap."""
 FIELDS = (
     *KEY,
     "run",
@@ -45,7 +45,7 @@ TRACE_FIELDS = ("run", "cpu_s", "wall_s", "value", "bound")
 
 
 class MeasurementStore:
-    """The two files in a folder, which is made if needed."""
+    """The files runs.csv and trace.csv in a folder, which is created if needed."""
 
     def __init__(self, folder: Path | str) -> None:
         self.folder = Path(folder)
@@ -73,7 +73,7 @@ class MeasurementStore:
 
 
 def record(run: SolverRun, outcome: MeasurementOutcome) -> dict[str, object]:
-    """Return a row of runs.csv without its number."""
+    """Return a row of runs.csv without its column `run`."""
     last = outcome.trace[-1] if outcome.trace else Point(0.0, 0.0, None, None)
     ended = str(outcome.done.get("termination", "killed" if outcome.killed else "failed"))
     detail = str(outcome.done.get("detail", "")) or (outcome.words if not outcome.done else "")
@@ -96,7 +96,7 @@ def record(run: SolverRun, outcome: MeasurementOutcome) -> dict[str, object]:
 
 
 def seconds_to_gap(trace: Sequence[Point], gap: float) -> float | None:
-    """Return CPU seconds until plan and bound were that close (up to rounding); None if never."""
+    """Return the CPU seconds until plan and bound were within the gap; None: they never were."""
     return next((p.cpu for p in trace if p.gap is not None and p.gap <= gap * (1 + 1e-9)), None)
 
 

@@ -39,8 +39,9 @@ BATCH: Mapping[str, int] = {
     "a2c": 64,
     "bert": 4,
     "gpt2": 4,
-}  # of one GPU
-STEP_MS: Mapping[str, Mapping[int, int]] = {  # by GPUs
+}
+"""Samples of a step on one GPU, by model."""
+STEP_MS: Mapping[str, Mapping[int, int]] = {
     "resnet18": {1: 779, 2: 881, 4: 921, 8: 1010},
     "shufflenet": {1: 798, 2: 850, 4: 886},
     "vgg16": {1: 107, 2: 191, 4: 201, 8: 214},
@@ -50,11 +51,14 @@ STEP_MS: Mapping[str, Mapping[int, int]] = {  # by GPUs
     "bert": {1: 178, 2: 195, 4: 190, 8: 192},
     "gpt2": {1: 426, 4: 433, 8: 437},
 }
-# of a published trace of 61 jobs, without its two jobs on 32 GPUs
+"""Milliseconds of a step, by model and number of GPUs."""
+# share of the jobs that have each size, in a published trace of 61 jobs; its two jobs on 32 GPUs
+# are left out
 SIZES = {1: 0.44, 2: 0.17, 4: 0.22, 8: 0.13, 16: 0.04}
-STEPS, SIGMA, MOST_STEPS = 2_000.0, 0.8, 7_000.0  # steps of a job there: 111 to 6,690
-PASSES = (1, 2, 4)
-CONSTANT, FIXED = 0.1, 0.4  # of the time of a pass, of the memory
+STEPS, SIGMA, MOST_STEPS = 2_000.0, 0.8, 7_000.0  # jobs of that trace have 111 to 6,690 steps
+PASSES = (1, 2, 4)  # passes into which gradient accumulation divides a step
+# shares that do not depend on the batch: of the time of a pass, and of the memory
+CONSTANT, FIXED = 0.1, 0.4
 SLOWDOWN = (1.1, 2.5)
 
 
@@ -71,12 +75,18 @@ def sharing(
 
     Parameters
     ----------
-    seed : of every draw.
-    load : GPU-hours demanded by the jobs alone / GPU-hours available.
-    jobs : number of jobs.
-    gpus : GPUs of the cluster.
-    memory_gb : memory of a GPU. Below 20, colocation needs accumulation.
-    slowdown : range from which slowdowns are drawn; equal ends give all the same slowdown.
+    seed : int
+        Seed of all random draws.
+    load : float
+        GPU-hours that the jobs need if each runs alone, divided by the GPU-hours of the cluster.
+    jobs : int
+        Number of jobs.
+    gpus : int, optional
+        GPUs of the cluster.
+    memory_gb : float
+        Memory of a GPU. Below 20 GB, two jobs fit on a GPU only with gradient accumulation.
+    slowdown : tuple of (float, float)
+        Range from which slowdowns are drawn. If both ends are equal, all slowdowns are.
     """
     rng = np.random.default_rng(seed)
     total = gpus or GPUS

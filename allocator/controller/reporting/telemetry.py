@@ -63,7 +63,7 @@ LONGRUN = {
     "longrun_remaining_dollars": "remaining",
     "longrun_dollar_price": "dollar_price",
 }
-"""Gauges of a long-run budget, with their names in its report."""
+"""Gauges of a long-run budget, and the key of each in the report of the budget."""
 
 MOST_CONNECTIONS = 16  # connections to the metrics port at once; more are refused
 IDLE_S = 5.0  # seconds after which a connection that sends nothing is closed
@@ -230,8 +230,9 @@ def serve(metrics: Metrics, port: int) -> ThreadingHTTPServer:
 
     Port 0 takes any free port. Raises OSError.
 
-    At most MOST_CONNECTIONS are open at once, each for at most IDLE_S without a request: a
-    controller whose connections stay open could no longer open its database.
+    At most MOST_CONNECTIONS are open at once, and each is closed after IDLE_S without a request.
+    Otherwise open connections could use up the files that a process may open, and the controller
+    could no longer open its database.
     """
     from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -274,7 +275,7 @@ def serve(metrics: Metrics, port: int) -> ThreadingHTTPServer:
 
 
 def open_log(path: Path) -> TextIO:
-    """Open the file to append to; a new one is readable by its owner and group. Raises OSError."""
+    """Open a log to append to; its owner and group may read a new one. Raises OSError."""
     return os.fdopen(
         os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o640), "a", encoding="utf-8"
     )

@@ -3,9 +3,9 @@
 The rules are those of snapshots and of workloads (docs/reference/rules.md, R50 to R53).
 workload.csv is presented to the rules of jobs.csv as jobs that have just been submitted, with all
 their work left. Changes of a pool over time are in capacity.csv (gpus) and prices.csv (price,
-gpus); each holds from its time on. If both give the GPUs of a pool at one time, capacity.csv takes
-precedence. In a pool with nodes neither counts: nodes.csv says what is there at the start, and
-node_events.csv what becomes of it.
+gpus); each holds from its own time on. If both give the GPUs of a pool at one time, capacity.csv
+takes precedence. In a pool with nodes neither counts: nodes.csv has the nodes at the start, and
+node_events.csv has their later states.
 """
 
 from __future__ import annotations
@@ -60,14 +60,14 @@ def validate_workload(raw: Snapshot) -> Workload:
     """
     found = Findings(raw.faults)
     config = settings(raw, found, WORKLOAD_CONFIG)
-    tables = grids(_without_under_way(raw, found), found, config.levels, WORKLOAD_TABLES)
+    tables = grids(_drop_columns_of_started_jobs(raw, found), found, config.levels, WORKLOAD_TABLES)
     tables |= {
         "jobs.csv": _as_jobs(expand_periodic_rows(tables[WORKLOAD.file], found)),
         **grids(replace(raw, tables={}), found, (), NOT_STARTED),
     }
     known = names(tables)
     job_rules.check(tables, known, config, math.inf, found)
-    start = _start(config["now_s"], tables["jobs.csv"], raw, found)
+    start = _find_start(config["now_s"], tables["jobs.csv"], raw, found)
     cluster_rules.check(tables, known, start, found)
     tables[CAPACITY.file].refer(
         found, "pool", known.pools, among="is not in pools.csv", judge=tables["pools.csv"].complete
@@ -75,13 +75,13 @@ def validate_workload(raw: Snapshot) -> Workload:
     tables[NODE_EVENTS.file].refer(
         found, "node", known.nodes, among="is not in nodes.csv", judge=tables["nodes.csv"].complete
     )
-    _unlikely(tables["jobs.csv"], known, found)
+    _warn_of_missing_predecessors(tables["jobs.csv"], known, found)
     if found.faults:
         raise InvalidInput(found.faults, (*raw.warnings, *found.warnings))
     check_settings(config, tables, found)
     events = _read_node_events(tables[NODE_EVENTS.file], known)
     is_early = events.at_s <= start
-    tables["nodes.csv"] = _with_states(tables["nodes.csv"], events, is_early)
+    tables["nodes.csv"] = _apply_events(tables["nodes.csv"], events, is_early)
     _warn_of_counts(tables, start, found)
     problem = build_problem(raw, config, tables, known, start, found)
     later = NodeEvents(events.at_s[~is_early], events.node[~is_early], events.state[~is_early])
@@ -95,8 +95,8 @@ def _read_node_events(table: ParsedTable, known: Names) -> NodeEvents:
     return NodeEvents(table["at_s"][order], node[order], table["state"][order])
 
 
-def _with_states(nodes: ParsedTable, events: NodeEvents, rows: Bools) -> ParsedTable:
-    """Return nodes.csv with the states that some events give, the last one of a node."""
+def _apply_events(nodes: ParsedTable, events: NodeEvents, rows: Bools) -> ParsedTable:
+    """Return nodes.csv with the states after some of the events; the last one of a node counts."""
     if not rows.any():
         return nodes
     state = nodes["state"].copy()
@@ -127,10 +127,10 @@ def _warn_of_counts_in(
     )
 
 
-def _without_under_way(raw: Snapshot, found: Findings) -> Snapshot:
-    """Return the folder without columns that only jobs which have started can have.
+def _drop_columns_of_started_jobs(raw: Snapshot, found: Findings) -> Snapshot:
+    """Return the folder without the columns of workload.csv that only started jobs can have.
 
-    Each such column of workload.csv gives a warning.
+    Each column that is dropped gives a warning.
     """
     table = raw.tables.get(WORKLOAD.file)
     if table is None:
@@ -164,7 +164,7 @@ def _as_jobs(table: ParsedTable) -> ParsedTable:
     return replace(table, schema=SUBMITTED, cells=cells, columns=columns)
 
 
-def _unlikely(jobs: ParsedTable, known: Names, found: Findings) -> None:
+def _warn_of_missing_predecessors(jobs: ParsedTable, known: Names, found: Findings) -> None:
     """Warn of predecessors that never appear, which are probably misspelt."""
     if not jobs.complete:
         return
@@ -188,10 +188,11 @@ def _unlikely(jobs: ParsedTable, known: Names, found: Findings) -> None:
     )
 
 
-def _start(given: float | None, jobs: ParsedTable, raw: Snapshot, found: Findings) -> float:
-    """Return the start: the earliest submitted_s, or now_s of config.toml if that is not later.
+def _find_start(given: float | None, jobs: ParsedTable, raw: Snapshot, found: Findings) -> float:
+    """Return when the workload starts, in seconds.
 
-    It is 0 without either.
+    It is now_s of config.toml or the earliest submitted_s, whichever is earlier, and 0 if neither
+    is given.
     """
     earliest = float(jobs["submitted_s"][0]) if len(jobs) else None
     if earliest is None or given is None:

@@ -52,7 +52,7 @@ class JobsCase:
     effort: Effort
 
     def solve(self, budget: float, memory: Memory | None) -> BudgetAnswer[Ints]:
-        """Return the best plan of the budget, see `BudgetCase`: the way (J,) of each job."""
+        """Return the best plan of the budget, which has the way of each of the J jobs."""
         round_ = self.compile(budget, True)
         task = Task(
             round_,
@@ -72,7 +72,10 @@ class JobsCase:
         )
 
     def compile(self, budget: float, prunes: bool) -> CompiledRound:
-        """Return the round with the budget; its options are the ways, by job of the snapshot."""
+        """Return the round with the budget; its options are the ways, sorted by job.
+
+        `prunes` is for other cases (`BudgetCase`): here every way stays.
+        """
         w, i = self.ways, self.whole.instance
         order = np.argsort(w.number[w.job], kind="stable")
         mandatory = np.zeros(len(i.mandatory), dtype=bool)
@@ -102,6 +105,8 @@ class JobsCase:
 @dataclass(frozen=True)
 class JobsFrontier:
     """The ways of the jobs and, for more than one job, the plans for all of them together.
+
+    There are J jobs, m plans within the limits, and c corners without the limits.
 
     Attributes
     ----------

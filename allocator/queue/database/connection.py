@@ -35,6 +35,7 @@ from allocator.queue.errors import QueueUnavailable
 
 WAIT_S = 30.0  # seconds that a transaction waits for another writer
 WRITERS = 7_305_862_291  # key of the advisory lock, for all queues of a PostgreSQL database
+SYNCHRONOUS = "FULL"  # SQLite: a commit is on the disk when it returns
 INIT = 'make one with "allocator queue init"'
 
 
@@ -360,7 +361,7 @@ def _install_listeners(engine: Engine, url: URL, wait_s: float, reads_only: bool
     sqlite = _sqlite_path(url)
     settings = (
         (
-            "PRAGMA synchronous=FULL",
+            f"PRAGMA synchronous={SYNCHRONOUS}",
             "PRAGMA foreign_keys=ON",
             f"PRAGMA busy_timeout={int(wait_s * 1000)}",
             "PRAGMA journal_size_limit=67108864",

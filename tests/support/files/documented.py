@@ -106,12 +106,14 @@ NEEDS = {  # beginning of a command: what it needs that a test has not, and wher
     "allocator submit-slurm": "a Slurm; tests/clusters/test_slurm_cluster.py",
     "allocator whatif look": "a cluster; tests/clusters/test_slurm_cluster.py",
     "allocator queue init cluster.db --from snapshot": (
-        "a snapshot of one's own; tests/executors/test_slurm_faults.py"
+        "a snapshot of one's own; tests/executors/slurm/test_slurm_faults.py"
     ),
     "allocator queue submit cluster.db train ": (
-        "the queue of such a snapshot; tests/executors/test_slurm_faults.py"
+        "the queue of such a snapshot; tests/executors/slurm/test_slurm_faults.py"
     ),
-    "allocator run cluster.db --executor slurm": "a Slurm; tests/executors/test_slurm_faults.py",
+    "allocator run cluster.db --executor slurm": (
+        "a Slurm; tests/executors/slurm/test_slurm_faults.py"
+    ),
     "allocator run cluster.db --executor ray": "a Ray; tests/executors/test_executors.py",
     "allocator observe kubernetes": "a cluster; tests/clusters/test_kubernetes_plans.py",
     "allocator plan look": "a cluster; tests/clusters/test_kubernetes_plans.py",
@@ -119,7 +121,7 @@ NEEDS = {  # beginning of a command: what it needs that a test has not, and wher
     "allocator explain look": "a cluster; tests/clusters/test_kubernetes_plans.py",
     "allocator admit": "a cluster; tests/clusters/test_kubernetes_plans.py",
     "allocator run cluster.db --every 60 --executor kubernetes": (
-        "a cluster; tests/executors/test_kubernetes_executor.py"
+        "a cluster; tests/executors/kubernetes/test_kubernetes_executor.py"
     ),
     "allocator serve": "a service that runs until it is ended; tests/server/test_access.py",
     "allocator solve snapshots/*": "folders of one's own; tests/cli/test_cli.py",

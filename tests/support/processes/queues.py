@@ -7,6 +7,9 @@ word.
 
 from __future__ import annotations
 
+import atexit
+import shutil
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -88,6 +91,20 @@ def _shared() -> str:
     url = postgres_server.new_database()
     create_queue(url)[0].close()
     return url
+
+
+@cache
+def _empty_file() -> Path:
+    """An SQLite queue with its tables and nothing in them."""
+    path = Path(tempfile.mkdtemp(prefix="queue-")) / "queue.db"
+    atexit.register(shutil.rmtree, path.parent, ignore_errors=True)
+    create_queue(path)[0].close()
+    return path
+
+
+def copy_empty_queue(path: Path) -> None:
+    """Write an SQLite queue with nothing in it; making its tables would take longer."""
+    shutil.copy(_empty_file(), path)
 
 
 @contextmanager

@@ -28,7 +28,7 @@ from formulations.bounds.budget_curve import SolvedBudgets, open_intervals
 from formulations.rental.time_cost import together
 
 EXACT = Effort(SolveLimits(gap=0.0), None, 500)
-SHIPPED = Path(__file__).resolve().parents[2] / "data" / "snapshots"
+SHIPPED = Path(__file__).resolve().parents[3] / "data" / "snapshots"
 RATES = {1: 1.0, 2: 1.6, 4: 2.0}
 
 

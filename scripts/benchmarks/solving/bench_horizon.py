@@ -1,8 +1,9 @@
 """Measure the policy `horizon`: certified gap and CPU seconds against HiGHS.
 
-    python scripts/benchmarks/bench_horizon.py [--sizes S,M,L] [--seeds 5] [--gap 0.003]
+    python scripts/benchmarks/solving/bench_horizon.py [--sizes S,M,L] [--seeds 5] [--gap 0.003]
         [--forms compiled,arrays,warm]
-    python scripts/benchmarks/bench_horizon.py --forms monolithic --sizes S --seeds 1 --limit 60
+    python scripts/benchmarks/solving/bench_horizon.py --forms monolithic --sizes S --seeds 1
+        --limit 60
 
 The instances are those of scripts/cases/horizons.py, with whole units of work and with any rates.
 All forms get the same instances:

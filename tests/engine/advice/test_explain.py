@@ -23,7 +23,7 @@ from allocator.solvers.base import SolveLimits
 from scripts.cases.folders import Folder
 
 EXACT = SolveLimits(gap=0.0)
-SHIPPED = Path(__file__).resolve().parents[2] / "data" / "snapshots"
+SHIPPED = Path(__file__).resolve().parents[3] / "data" / "snapshots"
 
 
 def one_gpu() -> Snapshot:

@@ -1,6 +1,6 @@
 """Solve saved rounds of the Sia scheduler, and print Sia's own objective.
 
-    python scripts/benchmarks/solve_sia_ilp.py ilp/*.npz [--solver decomposition]
+    python scripts/benchmarks/solving/solve_sia_ilp.py ilp/*.npz [--solver decomposition]
 
 The objective can be compared with what Sia's solver found. allocator/io/model_files/sia_ilp.py
 describes the format of the files.

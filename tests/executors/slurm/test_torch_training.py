@@ -27,7 +27,7 @@ from allocator.executors.slurm.executor import SlurmExecutor
 from allocator.queue.queue import Queue
 
 PYTHON = os.environ.get("ALLOCATOR_TORCH_PYTHON", sys.executable)
-TRAINING = Path(__file__).parents[1] / "support" / "processes" / "torch_training.py"
+TRAINING = Path(__file__).parents[2] / "support" / "clusters" / "torch_training.py"
 STEPS, STEP_S = 400, 0.3
 TABLES = {
     "pools.csv": "pool,gpu_type,gpus,price_per_gpu_hour\na,A,6,1\n",

@@ -30,7 +30,7 @@ class SlurmStorm(Storm):
     differences = ("asked for", "Slurm says: R")
     starts_s = 3 * LIMITS["patience_s"]
     ends_s = LIMITS["grace_s"] + LIMITS["lease_s"]
-    child = Path(__file__).parents[1] / "support" / "processes" / "slurm_controller.py"
+    child = Path(__file__).parents[2] / "support" / "clusters" / "slurm_controller.py"
 
     def __init__(self, folder: Path, slurm: SlurmCluster, jobs: int, seed: int) -> None:
         self.slurm, self.harm = slurm, HARM

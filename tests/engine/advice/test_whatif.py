@@ -18,7 +18,7 @@ from allocator.errors import InvalidInput, UsageError
 from allocator.solvers.base import SolveLimits
 from formulations.objectives import BUILT_IN as OBJECTIVES
 
-SHIPPED = Path(__file__).resolve().parents[2] / "data" / "snapshots"
+SHIPPED = Path(__file__).resolve().parents[3] / "data" / "snapshots"
 DEMO = SHIPPED / "demo"
 
 

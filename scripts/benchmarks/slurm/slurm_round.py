@@ -1,6 +1,6 @@
 """CPU seconds and calls of slurmctld of one round on a real Slurm: look, plan, commands.
 
-    python scripts/benchmarks/slurm_round.py --jobs 1000
+    python scripts/benchmarks/slurm/slurm_round.py --jobs 1000
 
 It needs root and the packages slurmctld, slurmd and slurm-client. Some jobs run, all others wait;
 every fourth of them is elastic. CPU seconds are those of the commands `allocator observe`, `solve`
@@ -22,8 +22,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "support" / "processes")]
+ROOT = Path(__file__).resolve().parents[3]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "support" / "clusters")]
 
 from slurm_cluster import FakeNodes, SlurmCluster  # noqa: E402
 

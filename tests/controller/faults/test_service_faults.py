@@ -4,35 +4,19 @@ nothing is lost.
 
 from __future__ import annotations
 
-import atexit
-import shutil
-import tempfile
-from functools import cache
 from pathlib import Path
 
 import pytest
-from queues import BACKENDS, empty
+from queues import BACKENDS, copy_empty_queue, empty
 from service_worlds import World
 
-from allocator.queue.database.connection import create_queue
-
 RUNS = {"sqlite": 70, "postgresql": 30}
-
-
-@cache
-def template() -> Path:
-    """An SQLite queue with its tables and nothing in them."""
-    path = Path(tempfile.mkdtemp(prefix="queue-")) / "queue.db"
-    atexit.register(shutil.rmtree, path.parent, ignore_errors=True)
-    create_queue(path)[0].close()
-    return path
 
 
 def one(backend: str, folder: Path, seed: int, faults: int, **kind: bool) -> World:
     folder.mkdir(parents=True, exist_ok=True)
     if backend == "sqlite":
-        # making the tables takes longer than a run
-        shutil.copy(template(), folder / "queue.db")
+        copy_empty_queue(folder / "queue.db")
     with empty(backend, folder) as name:
         world = World(name, seed, faults=faults, **kind)
         try:

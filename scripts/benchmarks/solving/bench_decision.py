@@ -1,6 +1,7 @@
 """Measure the time of one decision: validate, build, solve, audit.
 
-    python scripts/benchmarks/bench_decision.py [--seeds N] [--only published|medium] > table.md
+    python scripts/benchmarks/solving/bench_decision.py [--seeds N]
+        [--only published|medium] > table.md
 
 The start of processes is excluded: workers are warm. Everything uses one thread.
 

@@ -1,6 +1,6 @@
 """Controllers, supervisors and jobs killed with -9 at random, while nodes are drained.
 
-A thousand kills of each database: `pytest -s -m soak tests/controller/test_kills.py`.
+A thousand kills of each database: `pytest -s -m soak tests/controller/faults/test_kills.py`.
 """
 
 from __future__ import annotations

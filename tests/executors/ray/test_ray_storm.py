@@ -35,7 +35,7 @@ class RayStorm(Storm):
     differences = ("asked for", "Ray says: FAILED", "were not free")
     starts_s = 3 * LIMITS["patience_s"]
     ends_s = LIMITS["grace_s"] + LIMITS["lease_s"]
-    child = Path(__file__).parents[1] / "support" / "processes" / "ray_controller.py"
+    child = Path(__file__).parents[2] / "support" / "clusters" / "ray_controller.py"
 
     def __init__(self, folder: Path, ray: RayCluster, jobs: int, seed: int) -> None:
         self.ray, self.harm = ray, HARM

@@ -1,9 +1,9 @@
 """Measure the gap and the CPU seconds of the decomposition.
 
-    python scripts/benchmarks/bench_decomposition.py rounds [--sizes M,L,XL,XXL,XL-every]
+    python scripts/benchmarks/solving/bench_decomposition.py rounds [--sizes M,L,XL,XXL,XL-every]
         [--seeds 5] [--repeat 3]
-    python scripts/benchmarks/bench_decomposition.py table [--sizes M,L,XL,XXL] [--seeds 5]
-    python scripts/benchmarks/bench_decomposition.py sweep [--sizes L,XL] [--seeds 20,21,22]
+    python scripts/benchmarks/solving/bench_decomposition.py table [--sizes M,L,XL,XXL] [--seeds 5]
+    python scripts/benchmarks/solving/bench_decomposition.py sweep [--sizes L,XL] [--seeds 20,21,22]
 
 - rounds: a cold round and the round after it (2 % of the jobs are replaced, 5 % of the values
   change), which starts from the plan and prices of the cold one. The least of `repeat` times
