@@ -1,6 +1,6 @@
 """What a look of the executor `slurm` costs: CPU seconds, and calls that slurmctld answers.
 
-Usage: PYTHONPATH=tests/support/clusters \\
+Usage: PYTHONPATH=tests/support/processes \\
            python scripts/benchmarks/slurm/measure_slurm_executor.py [JOBS]
 
 A Slurm of its own gets JOBS (1,000) batch jobs of the executor, most of which wait. Nine looks are

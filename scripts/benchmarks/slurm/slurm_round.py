@@ -23,7 +23,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[3]
-sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "support" / "clusters")]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "support" / "processes")]
 
 from slurm_cluster import FakeNodes, SlurmCluster  # noqa: E402
 

@@ -1,6 +1,6 @@
 """The same jobs on a real Slurm: started by its own backfill, and by `allocator run`.
 
-Usage: PYTHONPATH=tests/support/clusters python scripts/studies/slurm/compare_with_backfill.py \\
+Usage: PYTHONPATH=tests/support/processes python scripts/studies/slurm/compare_with_backfill.py \\
            SEED...
 
 60 jobs arrive in a minute on two nodes of four GPUs. A job of work W on g GPUs takes
