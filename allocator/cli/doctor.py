@@ -130,11 +130,11 @@ def order_works(first: str, solver: str) -> Finding:
 def demo_works() -> Finding:
     """Read, validate, decide and audit the shipped snapshot."""
     from allocator import read_snapshot, solve
-    from allocator.cli.measure.demo import demo_folder
     from allocator.errors import AllocatorError
+    from allocator.io.shipped import find_shipped
 
     try:
-        result = solve(read_snapshot(demo_folder()), time_limit_s=PATIENCE_S)
+        result = solve(read_snapshot(find_shipped("snapshots/demo")), time_limit_s=PATIENCE_S)
     except AllocatorError as error:
         return Finding("not ok", f"demo snapshot: {str(error).splitlines()[0]}")
     return Finding(
@@ -147,11 +147,11 @@ def demo_works() -> Finding:
 def trace_works() -> Finding:
     """Simulate the shipped trace; every job must finish."""
     from allocator import read_workload, simulate
-    from allocator.cli.measure.demo import demo_folder
     from allocator.errors import AllocatorError
+    from allocator.io.shipped import find_shipped
 
     try:
-        m = simulate(read_workload(demo_folder("workloads")), policy="greedy").metrics
+        m = simulate(read_workload(find_shipped("workloads/demo")), policy="greedy").metrics
     except AllocatorError as error:
         return Finding("not ok", f"demo trace: {str(error).splitlines()[0]}")
     said = f"demo trace: {m['finished']} of {m['jobs']} jobs done in {m['rounds']} simulated rounds"

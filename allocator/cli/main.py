@@ -24,7 +24,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 
-from allocator.cli import doctor
+from allocator.cli import doctor, examples
 from allocator.cli.clusters import admit, observe, plan, rbac, submit_slurm
 from allocator.cli.measure import bench, demo, generate, report, simulate
 from allocator.cli.models import configure, fit, import_, rent, spot
@@ -40,7 +40,7 @@ allocator solve data/snapshots/demo              one decision, with its proof
 allocator explain data/snapshots/demo JOB        why a job got what it got
 """
 GROUPS = {
-    "start here": (demo, doctor),
+    "start here": (demo, examples, doctor),
     "decide one round": (solve, explain, whatif, validate, promise, frontier, schema),
     "advise a cluster that others run": (observe, plan, submit_slurm, admit, rbac),
     "run a cluster": (queue, run_command, serve, history),

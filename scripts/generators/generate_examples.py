@@ -11,10 +11,17 @@ from __future__ import annotations
 import argparse
 import csv
 import io
+import json
 import math
 import random
+import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
+
+from allocator.executors.example_job import steps_per_second
+from scripts.cases.markets import SAMPLES as MARKETS
+from scripts.cases.traces import SAMPLES as TRACES
 
 ROOT = Path(__file__).resolve().parents[2]
 SEED = 1
@@ -22,27 +29,23 @@ NOISE = 0.03  # standard deviation of the logarithm of a measurement
 README = """\
 # Generated examples
 
-Small inputs for commands that need measurements or deadlines. All are made by \
-`scripts/generators/generate_examples.py`; no line
-was measured anywhere.
-
-    allocator promise data/examples/deadlines
-    allocator configure data/examples/tuning tune --profile
-    allocator fit data/examples/observations.csv
-    allocator spot fit hazard data/examples/lifetimes.csv --ages 0,6
-    allocator spot fit line data/examples/checkpoints.csv
-    allocator spot fit startup data/examples/starts.csv
-    allocator spot fit cap data/examples/speeds.csv
+`allocator examples` lists these and all other shipped examples, says which commands use them, and \
+copies them. All files here are
+made by `scripts/generators/generate_examples.py`; no line was measured anywhere.
 
 - `deadlines/`: a snapshot with five deadlines of which four can be kept.
 - `tuning/`: a snapshot with one job, whose speeds are believed with an error of 20 % and measured \
 nowhere.
+- `team/`: one machine with 8 GPUs for two tenants, and `more-jobs.csv` with training jobs that run
+  on any machine. Their GPUs are simulated by the time that a step takes.
 - `observations.csv`: steps of two models on 1 to 8 GPUs with three batches, 3 % noise.
 - `lifetimes.csv`: 200 spot servers, 0.2 revocations an hour, half as many after six hours, \
 watched for a day.
 - `checkpoints.csv`: seconds = 2 + MB / 50, 3 % noise.
 - `starts.csv`: 20 starts: 40 s to boot, 25 s for the image, 10 s for the job, 3 % noise.
 - `speeds.csv`: 1 to 8 workers of 5 steps a second, at most 28 together, 3 % noise.
+- `traces/`, `markets/`: the smallest file of every format of job traces and spot markets.
+- `kubernetes/`: two nodes and three jobs, as `kubectl get nodes,pods,jobs -A -o json` writes them.
 """
 
 
@@ -88,7 +91,106 @@ def files() -> dict[str, str]:
         ),
         **{f"tuning/{name}": text for name, text in TUNING.items()},
         **{f"deadlines/{name}": text for name, text in DEADLINES.items()},
+        **{f"team/{name}": text for name, text in team().items()},
+        **{f"markets/{name}": text for name, text in MARKETS.values()},
+        **traces(),
+        "kubernetes/core.json": json.dumps(kubernetes(), indent=1) + "\n",
     }
+
+
+def traces() -> dict[str, str]:
+    """Return the files of the traces, by name."""
+    with tempfile.TemporaryDirectory() as place:
+        root = Path(place)
+        for build in TRACES.values():
+            build(root / "traces")
+        return {
+            path.relative_to(root).as_posix(): path.read_text(encoding="utf-8")
+            for path in sorted(root.rglob("*"))
+            if path.is_file()
+        }
+
+
+def team() -> dict[str, str]:
+    """Return a snapshot without jobs, and jobs for its queue."""
+    rates = [
+        (model, "simulated", gpus, f"{steps_per_second(gpus, RATE, overhead):.6g}")
+        for model, overhead in OVERHEADS.items()
+        for gpus in (1, 2, 4, 8)
+    ]
+    jobs = [
+        (name, tenant, model, steps, 1, most, command(model, steps))
+        for name, tenant, model, steps, most in TEAM_JOBS
+    ]
+    return {
+        "config.toml": "now_s = 0\ninterval_s = 10\nrestart_s = 1\nbudget_per_hour = 16\n",
+        "jobs.csv": "job_id,model,submitted_s,remaining_work,max_gpus,tenant\n",
+        "pools.csv": table(
+            "pool,gpu_type,gpus,price_per_gpu_hour", [("machine", "simulated", 8, 2)]
+        ),
+        "tenants.csv": table(
+            "tenant,parent,max_gpus,guaranteed_gpus",
+            [("research", "", "", ""), *((name, "research", 6, 2) for name in TENANTS)],
+        ),
+        "rates.csv": table("model,gpu_type,gpus,work_per_s", rates),
+        "more-jobs.csv": table("job_id,tenant,model,total_work,min_gpus,max_gpus,command", jobs),
+    }
+
+
+def command(model: str, steps: int) -> str:
+    """Return the command of a small training job that takes a while."""
+    return (
+        f"python -m allocator.executors.example_job --steps {steps} --rate {RATE:g}"
+        f" --overhead {OVERHEADS[model]:g}"
+    )
+
+
+def kubernetes() -> dict[str, Any]:
+    """Return two nodes, a job that runs on one of them, and two that wait."""
+    node = {"nvidia.com/gpu": "8", "cpu": "64", "memory": "512Gi"}
+    items: list[dict[str, Any]] = [
+        {
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {
+                "name": name,
+                "labels": {"nvidia.com/gpu.product": "A100", "kubernetes.io/hostname": name},
+                "creationTimestamp": "2026-01-05T08:00:00Z",
+            },
+            "status": {
+                "allocatable": node,
+                "conditions": [{"type": "Ready", "status": "True"}],
+            },
+        }
+        for name in ("n1", "n2")
+    ]
+    for name, gpus, least, most in (("train", 4, 1, 8), ("tune", 2, 1, 4), ("wide", 8, 8, 8)):
+        container = {"name": "main", "resources": {"limits": {"nvidia.com/gpu": str(gpus)}}}
+        items.append(
+            {
+                "apiVersion": "batch/v1",
+                "kind": "Job",
+                "metadata": {
+                    "name": name,
+                    "namespace": "training",
+                    "uid": f"uid-{name}",
+                    "creationTimestamp": "2026-01-05T09:00:00Z",
+                    "annotations": {
+                        "allocator.example/managed": "true",
+                        "allocator.example/min-gpus": str(least),
+                        "allocator.example/max-gpus": str(most),
+                    },
+                },
+                "spec": {
+                    "suspend": True,
+                    "parallelism": 1,
+                    "completions": 1,
+                    "template": {"spec": {"containers": [container], "restartPolicy": "Never"}},
+                },
+                "status": {},
+            }
+        )
+    return {"apiVersion": "v1", "kind": "List", "items": items}
 
 
 # seconds per sample, per GPU, per step
@@ -132,6 +234,18 @@ TUNING = {
         ' 0.2}"\n'
     ),
 }
+RATE = 20.0  # steps a second on one GPU
+OVERHEADS = {"resnet": 0.03, "bert": 0.15}  # of each further GPU
+TENANTS = ("vision", "language")
+# name, tenant, model, steps, most GPUs
+TEAM_JOBS = (
+    ("resnet-1", "vision", "resnet", 3000, 8),
+    ("resnet-2", "vision", "resnet", 2000, 4),
+    ("resnet-3", "vision", "resnet", 1000, 2),
+    ("bert-1", "language", "bert", 2500, 8),
+    ("bert-2", "language", "bert", 1500, 4),
+    ("bert-3", "language", "bert", 1000, 2),
+)
 DEADLINES = {
     "config.toml": "now_s = 0\ninterval_s = 300\n",
     "jobs.csv": (

@@ -30,7 +30,7 @@ from allocator.clusters.ray.script import write_script
 from allocator.clusters.ray.settings import RaySettings
 from allocator.errors import UsageError
 
-RECORDED = Path(__file__).parents[1] / "data" / "ray"
+RECORDED = Path(__file__).resolve().parents[2] / "data" / "recorded" / "ray"
 TRAP = "trap 'exit 143' TERM; sleep 600 & wait"
 STATED = '{"min_gpus": 1, "max_gpus": 8, "model": "bert", "total_work": 9000}'
 

@@ -1,5 +1,5 @@
 """Readers of traces, format by format, on samples that can be checked by hand
-(tests/support/files/trace_samples.py).
+(scripts/cases/traces.py).
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from trace_samples import SAMPLES
 
 from allocator.cli import main
 from allocator.errors import InvalidInput, UsageError
@@ -17,6 +16,7 @@ from allocator.io.traces import assemble, curves, gavel, openb, philly, plain, s
 from allocator.io.traces.base import TraceOptions, TracePool
 from allocator.io.traces.run import import_trace
 from allocator.io.traces.selection import select_jobs
+from scripts.cases.traces import SAMPLES
 
 
 def rows(name: str, folder: Path, **options: object) -> list[dict[str, str]]:

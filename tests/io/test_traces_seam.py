@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from trace_samples import SAMPLES
 
 from allocator.errors import AllocatorError, InvalidInput
 from allocator.io.traces import registry
@@ -18,6 +17,7 @@ from allocator.io.traces.base import Trace, TraceOptions
 from allocator.io.traces.run import import_trace, recognise_format, write_tables
 from allocator.io.workloads import read_workload
 from allocator.performance.table import RateTable
+from scripts.cases.traces import SAMPLES
 
 FORMATS = tuple(registry.FORMATS)
 TORN = gzip.compress(b"x,y\n1,2\n" * 99, mtime=0)[:40]

@@ -113,7 +113,9 @@ def test_a_huge_body_without_a_length_is_cut_off(server: Server) -> None:
     ids=range(8),
 )
 def test_malformed_requests_are_refused(server: Server, content: bytes) -> None:
-    """Not HTTP, contradictory lengths, endless lines, other names."""
+    """Each is answered with an error: bytes that are not HTTP, lengths that contradict each
+    other, lines that are too long, and names under which the service is not reached.
+    """
     status = int(ask(server, content).split()[1])
     assert 400 <= status < 500 or status == 501
 

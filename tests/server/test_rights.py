@@ -63,8 +63,8 @@ NAMES = {
     "first": "1",
     "second": "2",
 }
-OPEN = {("GET", "/healthz"), ("GET", "/login"), ("POST", "/login")}
-"""Calls that need no token."""
+# method and path
+NEED_NO_TOKEN = {("GET", "/healthz"), ("GET", "/login"), ("POST", "/login")}
 
 
 @pytest.fixture(scope="module")
@@ -119,7 +119,7 @@ def test_a_call_as_each_role(server: Server, call: tuple[str, str]) -> None:
 def test_all_else_needs_a_token_too(server: Server, calls: set[tuple[str, str]]) -> None:
     """Without a token no page shows anything, and nothing can be written."""
     with server.client() as nobody:
-        for method, path in sorted(calls - OPEN):
+        for method, path in sorted(calls - NEED_NO_TOKEN):
             if path.startswith("/api/"):
                 continue
             answer = nobody.request(method, path.replace("{", "").replace("}", ""))

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from allocator.cli.measure.comparison import compare_metrics, comparison
-from allocator.errors import AllocatorError, UsageError
+from allocator.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -91,8 +91,9 @@ def call(args: argparse.Namespace) -> int:
             raise UsageError(f"{option} needs --live")
     from allocator import SimulationOptions, read_snapshot, read_workload, simulate, solve
     from allocator.cli import tables
+    from allocator.io.shipped import find_shipped
 
-    folder, trace = demo_folder(), demo_folder("workloads")
+    folder, trace = find_shipped("snapshots/demo"), find_shipped("workloads/demo")
     snapshot = read_snapshot(folder)
     greedy = solve(snapshot, policy="greedy")
     mip = solve(snapshot, policy="mip", solver=args.solver, gap=0.0)
@@ -118,21 +119,6 @@ def call(args: argparse.Namespace) -> int:
         )
     )
     return 0
-
-
-def demo_folder(kind: str = "snapshots") -> Path:
-    """Return the folder of the demo snapshot or, for "workloads", of the demo trace.
-
-    It is inside the installed package, or in the repository of this file.
-    """
-    package = Path(__file__).resolve().parents[2]
-    for root in (package, package.parent):
-        folder = root / "data" / kind / "demo"
-        if folder.is_dir():
-            return folder
-    raise AllocatorError(
-        f"the demo {kind.removesuffix('s')} is missing from this installation (data/{kind}/demo)"
-    )
 
 
 def _head(folder: Path, mip: Plan) -> list[str]:

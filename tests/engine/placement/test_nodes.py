@@ -126,7 +126,10 @@ def test_a_hole_is_opened_by_the_cheapest_move() -> None:
 
 
 def test_a_job_on_several_nodes_moves_and_a_gpu_opens_for_a_share() -> None:
-    """The job of 2 is on two nodes and leaves one of them; a share leaves a GPU for another one."""
+    """A job with one GPU on each of two nodes moves to one of them, so that a job of 4 fits.
+
+    A job with a share of a GPU moves to another GPU, so that a larger share fits.
+    """
     jobs = [job("x", 2, "p", restart_s=0), job("firm", 1, "p", preemptible=False), job("big", 4)]
     placed = {"x": {"n0": 1, "n1": 1}, "firm": {"n0": 1}}
     plan = allocator.solve(problem(jobs, [4, 4], placed))

@@ -13,7 +13,7 @@ from slurm_cluster import SlurmCluster
 from allocator.clusters.adapter import ClusterView, ObserveRequest
 from allocator.clusters.slurm.adapter import SlurmAdapter
 
-RECORDED = Path(__file__).resolve().parents[2] / "data" / "slurm-24.11"
+RECORDED = Path(__file__).resolve().parents[3] / "data" / "recorded" / "slurm"
 SHOWN = ("job", "node", "partition", "config", "reservation", "step")
 CLOCKS = re.compile(  # values that change by themselves
     r"\b(?:RunTime|CPULoad|FreeMem|LastSchedEval|Scheduler|BOOT_TIME|Configuration data as of"

@@ -1,0 +1,102 @@
+"""`allocator examples`: there is one for every command, and its commands run."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from commands import Output, call
+
+from allocator.cli import main
+from allocator.io.shipped import list_examples
+
+NOT_RUN = {  # command: why not here, and where it is tested
+    "admit": "it answers a cluster; tests/clusters/test_kubernetes_plans.py",
+    "serve": "it runs until it is ended; tests/server/test_access.py",
+    "demo": "tests/cli/test_cli.py",
+    "doctor": "tests/cli/test_cli.py",
+    "bench solvers": "a minute; tests/bench/test_bench_solvers.py",
+}
+
+
+def leaves(parser: argparse.ArgumentParser, words: tuple[str, ...] = ()) -> Iterator[str]:
+    """Yield every command that has no commands below it."""
+    below = [a for a in parser._actions if isinstance(a, argparse._SubParsersAction)]
+    if not below:
+        yield " ".join(words)
+    for action in below:
+        for name, inner in action.choices.items():
+            yield from leaves(inner, (*words, name))
+
+
+COMMANDS = tuple(leaves(main.parser()))
+LISTED = list_examples()
+
+
+def name_command(line: str) -> str:
+    """Return the command of the program that a line calls."""
+    words = shlex.split(line)[1:]
+    return next(" ".join(words[:n]) for n in (3, 2, 1, 0) if " ".join(words[:n]) in (*COMMANDS, ""))
+
+
+def test_every_command_has_an_example() -> None:
+    """Each command of the program, with its subcommands, stands in data/examples.toml."""
+    shown = {name_command(line) for one in LISTED.values() for line in one.commands}
+    assert set(COMMANDS) - shown == set()
+    assert set(NOT_RUN) <= shown
+    assert all(len(one.about) <= 62 for one in LISTED.values())  # a line of 80 columns
+
+
+@pytest.mark.parametrize("name", LISTED)
+def test_commands_of_an_example_run(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Output
+) -> None:
+    """Each command ends with exit code 0 in the folder that has nothing but the copy."""
+    monkeypatch.chdir(tmp_path)
+    code, out, err = call(capsys, "examples", name, "--out", ".")
+    assert (code, err) == (0, "") and LISTED[name].about in out
+    for line in LISTED[name].commands:
+        assert line in out
+        if name_command(line) not in NOT_RUN:
+            code, said, err = call(capsys, *shlex.split(line)[1:])
+            assert code == 0, f"{line}\n{said[-500:]}{err[-500:]}"
+
+
+def test_the_list_names_every_example_and_its_first_command(capsys: Output) -> None:
+    """As lines that fit 80 columns, and as JSON."""
+    code, out, err = call(capsys, "examples")
+    assert (code, err) == (0, "")
+    for one in LISTED.values():
+        assert f"{one.name:<18}{one.about}\n{'':<18}  {one.commands[0]}\n" in out
+    assert max(map(len, out.splitlines())) <= 80
+    document = json.loads(call(capsys, "examples", "--format", "json")[1])
+    assert [row["name"] for row in document["examples"]] == list(LISTED)
+    assert document["examples"][0]["commands"] == list(LISTED["demo"].commands)
+
+
+def test_nothing_is_overwritten(tmp_path: Path, capsys: Output) -> None:
+    """A copy that is in the way stays, and none of the others is written."""
+    (tmp_path / "team").write_text("mine")
+    code, out, err = call(capsys, "examples", "demo", "team", "--out", tmp_path)
+    assert (code, out) == (2, "")
+    assert err == f'"{tmp_path / "team"}" exists already; nothing was copied\n'
+    assert [path.name for path in tmp_path.iterdir()] == ["team"]
+    assert (tmp_path / "team").read_text() == "mine"
+
+
+def test_all_are_copied_without_a_name(tmp_path: Path, capsys: Output) -> None:
+    """Every example that has files."""
+    assert call(capsys, "examples", "--out", tmp_path / "all")[0] == 0
+    copied = {path.name for path in (tmp_path / "all").iterdir()}
+    assert copied == {one.name for one in LISTED.values() if one.source is not None}
+
+
+def test_an_unknown_example_is_named(capsys: Output) -> None:
+    """With those that there are."""
+    code, out, err = call(capsys, "examples", "nothing")
+    assert (code, out) == (2, "")
+    assert err.startswith('there is no example "nothing"; there are demo, ')

@@ -1,0 +1,117 @@
+"""The wheel, installed into an environment of its own, works outside the repository.
+
+The libraries that it needs are those of this environment: nothing is downloaded.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import site
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+import httpx
+import pytest
+
+from allocator.io.shipped import list_examples
+
+ROOT = Path(__file__).resolve().parents[2]
+# those of `allocator examples` that take a second or less
+QUICK = ("lost-gpus", "deadlines", "rental", "spot", "slurm")
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The commands of a fresh environment that has the wheel, and libraries from here."""
+    folder = tmp_path_factory.mktemp("wheel")
+    call = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
+    subprocess.run(call, cwd=ROOT, check=True, capture_output=True, timeout=120)
+    (wheel,) = folder.glob("*.whl")
+    venv.create(folder / "venv", with_pip=False)
+    python = folder / "venv" / "bin" / "python"
+    options = ("--no-deps", "--no-index", "--no-compile", "--disable-pip-version-check")
+    call = [sys.executable, "-m", "pip", "--python", str(python), "install", *options, str(wheel)]
+    subprocess.run(call, check=True, capture_output=True, timeout=120)
+    # Python reads no .pth file of these folders, so an editable installation stays out of sight
+    (here,) = (folder / "venv").glob("lib/python*/site-packages")
+    libraries = [path for path in sys.path if path.endswith("site-packages")]
+    (here / "libraries.pth").write_text("\n".join([*libraries, *site.getsitepackages()]))
+    return python.parent
+
+
+def call(
+    programs: Path, folder: Path, line: str, code: int = 0
+) -> subprocess.CompletedProcess[str]:
+    """Call a command of the environment in a folder, as a user would."""
+    words = shlex.split(line)
+    done = subprocess.run(
+        [programs / words[0], *words[1:]],
+        cwd=folder,
+        env=environment(programs),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == code, f"{line}\n{done.stdout[-500:]}{done.stderr[-800:]}"
+    return done
+
+
+def environment(programs: Path) -> dict[str, str]:
+    """The variables of a shell that has activated the environment."""
+    return {"PATH": f"{programs}:{os.environ['PATH']}", "HOME": os.environ.get("HOME", "/")}
+
+
+def test_the_package_is_that_of_the_wheel(installed: Path, tmp_path: Path) -> None:
+    """And not that of the repository, which the other tests use."""
+    where = call(installed, tmp_path, "python -c 'import allocator; print(allocator.__file__)'")
+    assert Path(where.stdout).is_relative_to(installed.parent)
+
+
+def test_demo_and_examples(installed: Path, tmp_path: Path) -> None:
+    """The demo runs; the list of examples is that of the repository; quick ones run as shown."""
+    assert "2. Round after round" in call(installed, tmp_path, "allocator demo").stdout
+    listed = json.loads(call(installed, tmp_path, "allocator examples --format json").stdout)
+    examples = {one["name"]: one["commands"] for one in listed["examples"]}
+    assert set(examples) == set(list_examples())
+    call(installed, tmp_path, "allocator examples --out .")
+    for name in QUICK:
+        for line in examples[name]:
+            call(installed, tmp_path, line)
+
+
+def test_serve_an_example(installed: Path, tmp_path: Path) -> None:
+    """The queue of an example: a token logs in, and the API and the pages answer."""
+    for line in (
+        "allocator examples team --out .",
+        "allocator queue init cluster.db --from team",
+        "allocator queue import-csv cluster.db team/more-jobs.csv",
+    ):
+        call(installed, tmp_path, line)
+    token = call(installed, tmp_path, "allocator queue token add cluster.db ann --role operator")
+    service = subprocess.Popen(
+        [installed / "allocator", "serve", "cluster.db", "--listen", "127.0.0.1:0"],
+        cwd=tmp_path,
+        env=environment(installed),
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert service.stderr is not None
+        url = next(json.loads(line)["url"] for line in service.stderr if '"serving"' in line)
+        headers = {"Authorization": f"Bearer {token.stdout.split()[-1]}"}
+        with httpx.Client(base_url=url, headers=headers, timeout=60) as client:
+            assert client.get("/api/v1/counts").json()["counts"]["queued"] == 6
+            assert "bert-1" in client.get("/jobs").text
+            for page in ("/", "/tenants", "/nodes", "/rounds", "/login", "/jobs/bert-1"):
+                assert client.get(page).status_code == 200, page
+            job = {"job_id": "mine", "model": "bert", "total_work": 900, "max_gpus": 4}
+            assert client.post("/api/v1/jobs", json=job).status_code == 201
+    finally:
+        service.terminate()
+        service.communicate(timeout=60)
+    assert service.returncode == 0
