@@ -10,6 +10,8 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from allocator.cli.output import print_json
+
 if TYPE_CHECKING:
     from formulations.model.linear import LinearModel
 
@@ -44,12 +46,16 @@ def add(commands: Any) -> None:
     parser.set_defaults(call=call)
 
 
-def call(_args: argparse.Namespace) -> int:
-    sick = False
+def call(args: argparse.Namespace) -> int:
+    found = []
     for finding in findings():
-        print(f"{finding.verdict:<8} {finding.text}", flush=True)
-        sick |= finding.verdict == "not ok"
-    return 1 if sick else 0
+        found.append(finding)
+        if args.format != "json":
+            print(f"{finding.verdict:<8} {finding.text}", flush=True)
+    is_sound = all(finding.verdict != "not ok" for finding in found)
+    if args.format == "json":
+        print_json({"ok": is_sound, "checks": [finding._asdict() for finding in found]})
+    return 0 if is_sound else 1
 
 
 def findings() -> Iterator[Finding]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from allocator.cli.output import show_result
 from allocator.cli.parsing import add_format
 from allocator.errors import UsageError
 
@@ -48,14 +48,6 @@ def call(args: argparse.Namespace) -> int:
     chosen = [known[name] for name in args.names or known]
     if args.out is not None:
         copy_examples(chosen, Path(args.out))
-    if args.format == "json":
-        _show_json(chosen)
-    else:
-        _show_lines(chosen, args)
-    return 0
-
-
-def _show_json(examples: Iterable[Example]) -> None:
     rows = [
         {
             "name": example.name,
@@ -63,9 +55,10 @@ def _show_json(examples: Iterable[Example]) -> None:
             "source": None if example.source is None else str(example.source),
             "commands": example.commands,
         }
-        for example in examples
+        for example in chosen
     ]
-    print(json.dumps({"schema_version": 1, "examples": rows}, indent=2))
+    show_result(args.format, {"examples": rows}, lambda: _show_lines(chosen, args))
+    return 0
 
 
 def _show_lines(examples: Iterable[Example], args: argparse.Namespace) -> None:

@@ -21,6 +21,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 
@@ -28,7 +29,8 @@ from allocator.cli import doctor, examples
 from allocator.cli.clusters import admit, observe, plan, rbac, submit_slurm
 from allocator.cli.measure import bench, demo, generate, report, simulate
 from allocator.cli.models import configure, fit, import_, rent, spot
-from allocator.cli.parsing import Parser
+from allocator.cli.output import MODE, print_error, set_mode, tell_details, warn
+from allocator.cli.parsing import Parser, WrongCommandLine, add_common_options, find_commands
 from allocator.cli.plan import explain, frontier, promise, schema, solve, validate, whatif
 from allocator.cli.queue import history, queue, run as run_command, serve
 from allocator.cli.termination import Terminated, Terminator, is_termination_requested
@@ -67,11 +69,23 @@ def parser() -> Parser:
         for command in group:
             command.add(commands)
         top.headings[next(name for name in commands.choices if name not in known)] = title
+    for _, leaf in find_commands(top):
+        add_common_options(leaf)
     return top
 
 
 def run(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code and never raises for anything a user can do."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    own = words[: words.index("--")] if "--" in words else words
+    set_mode(is_json="--json" in own)  # a wrong command line is reported as JSON too
+    try:
+        return _run(words)
+    finally:
+        set_mode()
+
+
+def _run(argv: Sequence[str]) -> int:
     with _terminate_politely():
         try:
             return _flush(_call(argv))
@@ -79,20 +93,23 @@ def run(argv: Sequence[str] | None = None) -> int:
             # the reader of standard output has closed it: this is no error
             _silence(sys.stdout)
             return 0
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as error:
             _silence(sys.stdout)
-            return _print_error("interrupted", 130)
-        except Terminated:
+            return print_error(error, "interrupted", 130)
+        except Terminated as error:
             _silence(sys.stdout)
-            return _print_error("terminated", 143)
+            return print_error(error, "terminated", 143)
+        except WrongCommandLine as error:
+            return print_error(error, error.message if MODE.is_json else str(error), 2)
         except AllocatorError as error:
-            return _print_error(
-                "\n".join((*(f"warning: {w}" for w in error.warnings), str(error))), error.exit_code
-            )
+            if not MODE.is_json:
+                warn(error.warnings)
+            return print_error(error, str(error), error.exit_code)
         except OSError as error:
             _debug()
             _silence(sys.stdout)
-            return _print_error(
+            return print_error(
+                error,
                 f"allocator: {error.strerror or error}"
                 + (f": {error.filename}" if error.filename else ""),
                 1,
@@ -101,16 +118,17 @@ def run(argv: Sequence[str] | None = None) -> int:
             _debug()
             # a library that is being imported reports Terminated as its own error
             if is_termination_requested():
-                return _print_error("terminated", 143)
+                return print_error(Terminated(), "terminated", 143)
             first = (str(error).splitlines() or [""])[0]
-            return _print_error(
+            return print_error(
+                error,
                 f"allocator: internal error: {type(error).__name__}: {first} "
                 "(ALLOCATOR_DEBUG=1 shows where)",
                 1,
             )
 
 
-def _call(argv: Sequence[str] | None) -> int:
+def _call(argv: Sequence[str]) -> int:
     for stream in (sys.stdout, sys.stderr):
         # names of jobs may have characters that the terminal cannot show
         with suppress(AttributeError, ValueError):
@@ -118,9 +136,12 @@ def _call(argv: Sequence[str] | None) -> int:
     top = parser()
     try:
         args = top.parse_args(argv)
-    # argparse has printed help (0) or the error (2)
+    # argparse has printed the help
     except SystemExit as stop:
         return int(stop.code or 0)
+    if hasattr(args, "json"):
+        set_mode(args.json, args.quiet, args.verbose)
+        args.format = "json" if args.json else args.format
     # for other programs: UTF-8 whatever the terminal is set to
     if getattr(args, "format", "") in ("json", "csv"):
         with suppress(AttributeError, ValueError):
@@ -136,12 +157,17 @@ def _call(argv: Sequence[str] | None) -> int:
         top.print_help(sys.stderr)
         return 2
     if _has_password(getattr(args, "queue", None)):
-        _print_error(
-            "warning: other users of this machine can see the password in the URL while the command"
-            " runs; put it into ~/.pgpass or PGPASSWORD",
-            0,
+        warn(
+            [
+                "other users of this machine can see the password in the URL while the command"
+                " runs; put it into ~/.pgpass or PGPASSWORD"
+            ]
         )
-    return int(args.call(args))
+    begin, begin_cpu = time.monotonic(), time.process_time()
+    code = int(args.call(args))
+    seconds, cpu = time.monotonic() - begin, time.process_time() - begin_cpu
+    tell_details(f"exit code {code} after {seconds:.2f} s, {cpu:.2f} s of them on the CPU")
+    return code
 
 
 def _has_password(queue: object) -> bool:
@@ -154,12 +180,6 @@ def _has_password(queue: object) -> bool:
 
 def _flush(code: int) -> int:
     sys.stdout.flush()
-    return code
-
-
-def _print_error(text: str, code: int) -> int:
-    with suppress(OSError, ValueError):
-        print(text, file=sys.stderr, flush=True)
     return code
 
 

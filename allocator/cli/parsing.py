@@ -4,10 +4,21 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Callable
-from typing import Any
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NoReturn
 
+from allocator.errors import UsageError
 from allocator.solvers.effort import GAP, TIME_LIMIT_S
+
+
+class WrongCommandLine(UsageError):
+    """A command line that the parser refuses; the text begins with the usage of the command."""
+
+    def __init__(self, usage: str, message: str) -> None:
+        super().__init__(usage + message)
+        self.message = message
 
 
 class Help(argparse.RawDescriptionHelpFormatter):
@@ -24,7 +35,9 @@ class Help(argparse.RawDescriptionHelpFormatter):
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose help starts with examples, and which accepts no abbreviated options.
+    """A parser whose help starts with examples, and which raises errors with suggestions.
+
+    Abbreviated options are refused.
 
     `headings` has the title of a group of commands, by the name of its first command.
     """
@@ -42,6 +55,72 @@ class Parser(argparse.ArgumentParser):
         for command, title in self.headings.items():
             text = text.replace(f"\n    {command} ", f"\n\n  {title}:\n    {command} ", 1)
         return text
+
+    def error(self, message: str) -> NoReturn:
+        """Raise WrongCommandLine."""
+        raise WrongCommandLine(self.format_usage(), f"{self.prog}: error: {message}")
+
+    def parse_known_args(  # type: ignore[override]
+        self,
+        args: Sequence[str] | None = None,
+        namespace: argparse.Namespace | None = None,
+    ) -> tuple[argparse.Namespace, list[str]]:
+        """Parse, and refuse unknown words where the options that they may mean are known."""
+        found, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            from allocator.domain.findings import did_you_mean
+
+            near = did_you_mean(unknown[0].partition("=")[0], self._option_string_actions)
+            self.error(f"unrecognized arguments: {' '.join(unknown)}{near}")
+        return found, unknown
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        try:
+            super()._check_value(action, value)
+        except argparse.ArgumentError as error:
+            from allocator.domain.findings import did_you_mean
+
+            near = did_you_mean(str(value), map(str, action.choices or ()))
+            raise argparse.ArgumentError(action, f"{error.message}{near}") from None
+
+
+def show_help_alone(parser: argparse.ArgumentParser) -> None:
+    """Let a command that needs a subcommand print its help and fail if it is called without one."""
+
+    def call(_args: argparse.Namespace) -> int:
+        parser.print_help(sys.stderr)
+        return 2
+
+    parser.set_defaults(call=call)
+
+
+def find_commands(
+    parser: argparse.ArgumentParser, words: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], Parser]]:
+    """Yield every command that does something, with the words that call it."""
+    groups = [a for a in parser._actions if isinstance(a, argparse._SubParsersAction)]
+    if not groups:
+        assert isinstance(parser, Parser)
+        yield words, parser
+    for group in groups:
+        for name, below in group.choices.items():
+            yield from find_commands(below, (*words, name))
+
+
+def add_common_options(parser: Parser) -> None:
+    """Add the options that every command has."""
+    group = parser.add_argument_group("of every command")
+    group.add_argument(
+        "--json", action="store_true", help="the result as JSON, and an error as JSON too"
+    )
+    group.add_argument(
+        "-q", "--quiet", action="store_true", help="results and warnings: no notes, no progress"
+    )
+    group.add_argument(
+        "-v", "--verbose", action="store_true", help="what is read, and how long it takes, too"
+    )
+    if not any(action.dest == "format" for action in parser._actions):
+        parser.set_defaults(format="text")
 
 
 def add_objective(parser: argparse._ActionsContainer, default: str = "as config.toml says") -> None:
@@ -65,10 +144,14 @@ def add_settings(parser: argparse._ActionsContainer, whose: str, *names: str) ->
     """
     known = {
         "budget": (number(), "USD", f"US dollars per hour, instead of {whose}"),
-        "interval": (number(1e-3), "S", f"seconds between rounds, instead of {whose} interval_s"),
+        "interval": (
+            duration(1e-3),
+            "TIME",
+            f"seconds between rounds, instead of {whose} interval_s",
+        ),
         "ageing": (
-            number(1e-3),
-            "S",
+            duration(1e-3),
+            "TIME",
             f"waiting so long adds a job's weight once more, instead of {whose} ageing_s",
         ),
         "horizon": (
@@ -101,6 +184,41 @@ def number(at_least: float = 0.0, infinite: bool = False) -> Callable[[str], flo
 
     convert.__name__ = "number"
     return convert
+
+
+HOUR_S, DAY_S = 3600.0, 86400.0
+
+
+def duration(
+    at_least: float = 0.0, infinite: bool = False, unit_s: float = 1.0
+) -> Callable[[str], float]:
+    """Return a converter for a duration (domain/times.py), in units of `unit_s` seconds.
+
+    A plain number counts in that unit. `at_least` is in it, too; `infinite` allows inf.
+    """
+
+    def convert(text: str) -> float:
+        from allocator.domain.times import parse_duration
+
+        try:
+            value = parse_duration(text, unit_s) / unit_s
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+        if not value >= at_least or (math.isinf(value) and not infinite):
+            raise argparse.ArgumentTypeError(f"{text} is not a duration >= {at_least:g}")
+        return value
+
+    return convert
+
+
+def parse_future(text: str) -> float:
+    """Return a point in time as unix seconds, counted from now if it is a duration."""
+    from allocator.domain.times import parse_time
+
+    try:
+        return parse_time(text, time.time())
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def parse_integer(at_least: int, at_most: int = 2**31 - 1) -> Callable[[str], int]:
@@ -161,10 +279,10 @@ def add_effort(
     )
     group.add_argument(
         "--time-limit",
-        type=number(infinite=True),
+        type=duration(infinite=True),
         default=time_limit,
-        metavar="S",
-        help=f"seconds for {of}; a plan is there by S plus one second{_default(time_limit)}",
+        metavar="TIME",
+        help=f"seconds for {of}; a plan is there by TIME plus one second{_default(time_limit)}",
     )
     group.add_argument(
         "--gap",

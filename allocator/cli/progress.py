@@ -13,6 +13,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
+from allocator.cli.output import MODE
+
 FIRST_S = 1.5  # quicker decisions show nothing on a terminal,
 FIRST_LINE_S = 5.0  # and these nothing elsewhere
 LIVE_S = 0.5  # between two states of a terminal's line
@@ -57,6 +59,9 @@ class Progress:
     def shown(self, what: str) -> Iterator[None]:
         """Show the progress on standard error within the block; what: the words before it."""
         over = threading.Event()
+        if MODE.is_quiet:
+            yield
+            return
         show = self._live if sys.stderr.isatty() else self._sparse
         thread = threading.Thread(target=show, args=(what, over), daemon=True)
         thread.start()

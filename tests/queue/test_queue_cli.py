@@ -105,11 +105,11 @@ def test_submit_says_the_name_and_takes_a_command(capsys: Output, name: str) -> 
         job = queue.job("j")
     assert job.command == ("python", "-m", "x", "--", "--lr=1") and job.environment == {"A": "b=c"}
     code, out, _ = submit(capsys, name, "--key", "k", "--format", "json")
-    assert (code, json.loads(out)) == (0, {"job_id": "m-2", "new": True})
+    assert (code, json.loads(out)) == (0, {"schema_version": 1, "job_id": "m-2", "new": True})
     code, out, err = submit(capsys, name, "--key", "k", "--format", "json")
     assert (code, json.loads(out)) == (
         0,
-        {"job_id": "m-2", "new": False},
+        {"schema_version": 1, "job_id": "m-2", "new": False},
     ) and "submitted before" in err
 
 
@@ -162,7 +162,7 @@ def test_submit_says_whether_the_deadline_can_be_promised(
     )
     assert (code, json.loads(out)) == (
         0,
-        {"job_id": "n", "new": True, "promise": None},
+        {"schema_version": 1, "job_id": "n", "new": True, "promise": None},
     ) and "division by zero" in err
     with Queue(name) as queue:
         assert len(queue.jobs()) == 6

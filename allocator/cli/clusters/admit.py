@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from allocator.cli.parsing import number
+from allocator.cli.output import note, print_json
+from allocator.cli.parsing import duration
 
 if TYPE_CHECKING:
     from allocator.clusters.adapter import ClusterView, PlannedJob
@@ -33,7 +33,7 @@ def add(commands: Any) -> None:
         "--objective", metavar="OBJECTIVE", help="what a plan is worked out for (default: progress)"
     )
     parser.add_argument(
-        "--every", type=number(1.0), default=60.0, metavar="S", help="seconds (default: 60)"
+        "--every", type=duration(1.0), default=60.0, metavar="TIME", help="seconds (default: 60)"
     )
     parser.add_argument("--once", action="store_true", help="one round only")
     parser.set_defaults(call=call)
@@ -53,8 +53,9 @@ def call(args: argparse.Namespace) -> int:
             if args.once:
                 raise
             lines = [f"nothing decided: {error}"]
-        for line in lines:
-            print(line, file=sys.stderr)
+        note(*lines)
+        if args.format == "json":
+            print_json({"answers": list(lines)})
         if args.once:
             return 0
         time.sleep(args.every)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 from typing import Any
+
+from allocator.cli.output import note, print_json, warn
 
 EXAMPLES = """
 allocator observe slurm --out look                        then: allocator solve look --out look/plan
@@ -59,12 +60,19 @@ def call(args: argparse.Namespace) -> int:
     view = adapter.observe(ObserveRequest(settings, answers))
     added = [Path(name) for name in args.add]
     warnings = write_observation(view, args.cluster, Path(args.out), added)
-    for note in view.notes:
-        print(f"note: {note}", file=sys.stderr)
-    for warning in warnings:
-        print(f"warning: {warning}", file=sys.stderr)
-    rows = [f"{len(table)} {file.removesuffix('.csv')}" for file, table in view.tables.items()]
-    print(f"written to {args.out}: {', '.join(rows)}", file=sys.stderr)
+    note(*(f"note: {remark}" for remark in view.notes))
+    warn(warnings)
+    rows = {file.removesuffix(".csv"): len(table) for file, table in view.tables.items()}
+    note(f"written to {args.out}: {', '.join(f'{n} {name}' for name, n in rows.items())}")
+    if args.format == "json":
+        print_json(
+            {
+                "folder": args.out,
+                "rows": rows,
+                "notes": list(view.notes),
+                "warnings": list(warnings),
+            }
+        )
     return 0
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 from typing import Any
+
+from allocator.cli.output import note, print_json, show_result
 
 EXAMPLES = """
 allocator plan look --as slurm                            the plan in look/plan, as a script to read
@@ -48,8 +49,10 @@ def call(args: argparse.Namespace) -> int:
     plan = folder / "plan" if args.plan is None else Path(args.plan)
     files = adapter.commands(read_planned_jobs(folder, plan), details)
     if args.out is None:
-        sys.stdout.write("".join(files.values()))
+        show_result(args.format, {"files": files}, lambda: print(*files.values(), sep="", end=""))
         return 0
-    for path in write_files(Path(args.out), files).values():
-        print(f"written to {path}", file=sys.stderr)
+    written = [str(path) for path in write_files(Path(args.out), files).values()]
+    note(*(f"written to {path}" for path in written))
+    if args.format == "json":
+        print_json({"written": written})
     return 0

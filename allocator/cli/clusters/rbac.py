@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from typing import Any
+
+from allocator.cli.output import show_result
 
 EXAMPLES = """
 allocator rbac advise              then: kubectl apply -f -
@@ -32,5 +33,6 @@ def call(args: argparse.Namespace) -> int:
     from importlib.resources import files
 
     place = files("allocator.clusters.kubernetes") / "rbac" / f"{args.use}.yaml"
-    sys.stdout.write(place.read_text(encoding="utf-8"))
+    roles = place.read_text(encoding="utf-8")
+    show_result(args.format, {"use": args.use, "yaml": roles}, lambda: print(roles, end=""))
     return 0

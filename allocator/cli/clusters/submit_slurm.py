@@ -8,7 +8,8 @@ import shlex
 import sys
 from typing import Any
 
-from allocator.cli.parsing import number, parse_integer
+from allocator.cli.output import show_result
+from allocator.cli.parsing import duration, number, parse_future, parse_integer
 
 EXAMPLES = """
 allocator submit-slurm --max-gpus 8 --model bert --total-work 9000 -- --gres=gpu:2 train.sh
@@ -40,11 +41,16 @@ def add(commands: Any) -> None:
             "W",
             "its whole work (default: seconds of its time limit)",
         ),
-        ("deadline-s", number(), "T", "unix seconds by which it should be done"),
+        (
+            "deadline-s",
+            parse_future,
+            "TIME",
+            "by which it should be done: 2h, a date, unix seconds",
+        ),
         ("weight", number(1e-9), "X", "scales its value (default: 1)"),
-        ("restart-s", number(), "S", "pause when its GPUs change"),
-        ("checkpoint-s", number(), "S", "cost of a checkpoint"),
-        ("checkpoint-every-s", number(1e-9), "S", "interval of checkpoints"),
+        ("restart-s", duration(), "TIME", "pause when its GPUs change"),
+        ("checkpoint-s", duration(), "TIME", "cost of a checkpoint"),
+        ("checkpoint-every-s", duration(1e-9), "TIME", "interval of checkpoints"),
     ):
         group.add_argument(f"--{name}", type=kind, metavar=metavar, help=words)
     parser.add_argument("--show", action="store_true", help="print the call of sbatch, and stop")
@@ -62,12 +68,13 @@ def call(args: argparse.Namespace) -> int:
     from allocator.errors import AllocatorError
 
     if args.plugin:
-        sys.stdout.write(read_plugin())
+        plugin = read_plugin()
+        show_result(args.format, {"lua": plugin}, lambda: print(plugin, end=""))
         return 0
     given = {name: getattr(args, name) for name in args.fields}
     words = write_sbatch({k: v for k, v in given.items() if v is not None}, args.sbatch)
     if args.show:
-        print(shlex.join(words))
+        show_result(args.format, {"command": words}, lambda: print(shlex.join(words)))
         return 0
     sys.stdout.flush()
     try:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from allocator.cli.measure import bench_policies
-from allocator.cli.parsing import number, parse_integer, words
+from allocator.cli.output import note, progress_console, show_result
+from allocator.cli.parsing import duration, number, parse_integer, show_help_alone, words
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,7 +39,7 @@ def add(commands: Any) -> None:
         help="measure policies and solvers",
         description="Measure policies and solvers.",
     )
-    parser.set_defaults(call=lambda _args: _help(parser))
+    show_help_alone(parser)
     kinds = parser.add_subparsers(title="what", metavar="WHAT", parser_class=type(parser))
     bench_policies.add(kinds)
     solvers = kinds.add_parser(
@@ -91,9 +91,9 @@ def add(commands: Any) -> None:
     )
     solvers.add_argument(
         "--limit",
-        type=number(0.01),
+        type=duration(0.01),
         default=60.0,
-        metavar="S",
+        metavar="TIME",
         help="wall seconds per run (default: 60)",
     )
     solvers.add_argument(
@@ -119,11 +119,6 @@ def add(commands: Any) -> None:
     solvers.set_defaults(call=call)
 
 
-def _help(parser: argparse.ArgumentParser) -> int:
-    parser.print_help(sys.stderr)
-    return 2
-
-
 def call(args: argparse.Namespace) -> int:
     if args.what == "run":
         from allocator.bench.solvers.records import MeasurementStore
@@ -142,19 +137,23 @@ def call(args: argparse.Namespace) -> int:
             rounds=args.rounds,
         )
         measure_all(runs, MeasurementStore(args.out))
-    sys.stdout.write(report(args.out, pictures=args.what == "report"))
+    tables = report(args.out, pictures=args.what == "report")
+    show_result(
+        args.format,
+        {"folder": args.out, "tables": tables},
+        lambda: print(tables, end=""),
+    )
     return 0
 
 
 def measure_all(runs: Sequence[SolverRun], store: Any) -> None:
     """Measure what is missing, with a bar and a line per measurement on standard error."""
-    from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     from allocator.bench.solvers.records import summary
     from allocator.bench.solvers.run import run_all
 
-    console = Console(stderr=True, highlight=False)
+    console = progress_console()
     columns = (
         BarColumn(),
         MofNCompleteColumn(),
@@ -191,6 +190,5 @@ def report(folder: str, pictures: bool) -> str:
     if pictures:
         from allocator.report.solvers.pictures import draw
 
-        for path in draw(results, folder):
-            print(path, file=sys.stderr)
+        note(*map(str, draw(results, folder)))
     return text

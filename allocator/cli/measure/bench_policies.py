@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import argparse
 import math
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from allocator.cli.parsing import add_objective, add_settings, number, parse_integer, words
+from allocator.cli.output import note, progress_console, show_result, warn
+from allocator.cli.parsing import (
+    add_objective,
+    add_settings,
+    duration,
+    number,
+    parse_integer,
+    words,
+)
 from allocator.domain.schema.columns import SIZES, SPEEDS
 from allocator.solvers.effort import GAP
 
@@ -98,9 +105,9 @@ def add(kinds: Any) -> None:
     asked.add_argument("--gap", type=number(), default=GAP, metavar="G", help=f"default: {GAP:g}")
     asked.add_argument(
         "--time-limit",
-        type=number(infinite=True),
+        type=duration(infinite=True),
         default=math.inf,
-        metavar="S",
+        metavar="TIME",
         help="seconds per decision (default: none); with one, results depend on the machine",
     )
     asked.add_argument(
@@ -109,20 +116,17 @@ def add(kinds: Any) -> None:
     add_settings(asked, "the workload's", "budget", "ageing", "horizon", "interval")
     asked.add_argument(
         "--react",
-        type=number(1e-3),
+        type=duration(1e-3),
         default=math.inf,
-        metavar="S",
-        help="arrivals and completions cause early rounds, at least S seconds after the one before",
+        metavar="TIME",
+        help="arrivals and completions cause early rounds, at least TIME after the one before",
     )
     asked.add_argument(
         "--announce",
-        type=number(infinite=True),
+        type=duration(infinite=True),
         default=0.0,
-        metavar="S",
-        help=(
-            "changes of capacity and prices are in the snapshots S seconds ahead (default: 0,"
-            " never)"
-        ),
+        metavar="TIME",
+        help=("changes of capacity and prices are in the snapshots TIME ahead (default: 0, never)"),
     )
     asked.add_argument(
         "--prove",
@@ -144,10 +148,11 @@ def add(kinds: Any) -> None:
         ("misjudged-sizes", "SIGMA"),
         ("noise", "SIGMA"),
         ("failures", "RATE"),
-        ("latency", "S"),
+        ("latency", "TIME"),
         ("charge-decisions", "F"),
     ):
-        world.add_argument(f"--{name}", type=number(), default=0.0, metavar=unit)
+        convert = duration() if unit == "TIME" else number()
+        world.add_argument(f"--{name}", type=convert, default=0.0, metavar=unit)
     how = parser.add_argument_group("how")
     how.add_argument(
         "--executor", choices=("processes", "dask"), default="processes", help="default: processes"
@@ -161,9 +166,9 @@ def add(kinds: Any) -> None:
     how.add_argument("--scheduler", metavar="ADDRESS", help="of the Dask cluster: tcp://host:8786")
     how.add_argument(
         "--task-limit",
-        type=number(0.01, infinite=True),
+        type=duration(0.01, infinite=True),
         default=math.inf,
-        metavar="S",
+        metavar="TIME",
         help="seconds after which a task is killed (default: none)",
     )
     how.add_argument(
@@ -201,8 +206,9 @@ def call(args: argparse.Namespace) -> int:
             swept = run(tasks, store, executor)
         text = write_tables(store, tasks, baseline)
         page = write_policy_report(store.folder)
-    sys.stdout.write(text)
-    print(page, file=sys.stderr)
+    document = {"folder": str(store.folder), "report": str(page), "tables": text}
+    show_result(args.format, document, lambda: print(text, end=""))
+    note(str(page))
     return report_missing(swept, store) if swept else 0
 
 
@@ -256,18 +262,16 @@ def parse_tasks(args: argparse.Namespace) -> list[SweepTask]:
         and not options.is_random
         and any(source.digest and not source.revocable for source in found)
     ):
-        print(
+        note(
             "folders are simulated once: without --misjudged, --noise or --failures, and without"
-            " hazards of spot pools, every seed would be the same",
-            file=sys.stderr,
+            " hazards of spot pools, every seed would be the same"
         )
     if 1 < args.seeds < FEWEST_SEEDS and any(
         not source.digest or options.is_random for source in found
     ):
-        print(
+        note(
             f"with {args.seeds} seeds every difference will stay open, because the paired test"
-            f" cannot give p below {LEVEL:g}: --seeds {FEWEST_SEEDS} or more can tell",
-            file=sys.stderr,
+            f" cannot give p below {LEVEL:g}: --seeds {FEWEST_SEEDS} or more can tell"
         )
     return grid(found, policies, args.seeds, options)
 
@@ -300,9 +304,8 @@ def sources(
             raise UsageError(
                 "--loads and --jobs-per-workload are for generators; a folder is simulated as it is"
             )
-        print(
-            "--loads and --jobs-per-workload do not change folders: they are simulated as they are",
-            file=sys.stderr,
+        note(
+            "--loads and --jobs-per-workload do not change folders: they are simulated as they are"
         )
     return found
 
@@ -332,7 +335,6 @@ def run(tasks: Sequence[SweepTask], store: SweepStore, executor: TaskExecutor) -
 
     Standard error has how much is missing, a line per task with how much is left, and a bar.
     """
-    from rich.console import Console
     from rich.progress import (
         BarColumn,
         MofNCompleteColumn,
@@ -344,7 +346,7 @@ def run(tasks: Sequence[SweepTask], store: SweepStore, executor: TaskExecutor) -
     from allocator.bench.sweep.sweep import sweep
     from allocator.report.measures import duration
 
-    console = Console(stderr=True, highlight=False)
+    console = progress_console()
     there = sum(map(store.is_done, tasks))
     console.print(
         f"{len(tasks)} simulations" + (f", {there} of them are there" if there else ""),
@@ -384,9 +386,10 @@ def report_missing(swept: SweepSummary, store: SweepStore) -> int:
     """Print what is missing; return the exit code."""
     if not swept.failed:
         return 0
-    print(
-        f"{len(swept.failed)} of {swept.before + swept.ran} tasks failed; why is in {store.failed},"
-        " and the next call tries them again",
-        file=sys.stderr,
+    warn(
+        [
+            f"{len(swept.failed)} of {swept.before + swept.ran} tasks failed; why is in"
+            f" {store.failed}, and the next call tries them again"
+        ]
     )
     return 1

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from allocator.cli.measure.comparison import compare_metrics, comparison
+from allocator.cli.output import print_json, warn
 from allocator.errors import UsageError
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ allocator demo --solver cpsat
 allocator demo --live              ten training jobs on eight pretended GPUs, run by the real \
 controller
 """
+POLICIES = ("mip", "greedy")
 ROWS_SHOWN = (
     "jct_s_mean",
     "jct_s_p99",
@@ -85,7 +86,7 @@ def call(args: argparse.Namespace) -> int:
     if args.live:
         from allocator.cli.measure.demo_live import live
 
-        return live(args.dir, args.sabotage)
+        return live(args.dir, args.sabotage, args.format)
     for option, given in (("--sabotage", args.sabotage), ("--dir", args.dir is not None)):
         if given:
             raise UsageError(f"{option} needs --live")
@@ -97,17 +98,27 @@ def call(args: argparse.Namespace) -> int:
     snapshot = read_snapshot(folder)
     greedy = solve(snapshot, policy="greedy")
     mip = solve(snapshot, policy="mip", solver=args.solver, gap=0.0)
-    for warning in mip.warnings:
-        print(f"warning: {warning}", file=sys.stderr)
+    warn(mip.warnings)
+    workload = read_workload(trace)
+    options = SimulationOptions(solver=args.solver)
+    if args.format == "json":
+        done = [simulate(workload, policy=policy, options=options) for policy in POLICIES]
+        print_json(
+            {
+                "snapshot": str(folder),
+                "plans": {"greedy": greedy.to_dict(), "mip": mip.to_dict()},
+                "workload": str(trace),
+                "policies": {s.policy: s.metrics for s in done},
+            }
+        )
+        return 0
     print("1. One round\n")
     tables.show(
         [_comparison(greedy, mip), tables.plans({"greedy": greedy, "mip": mip})], _head(folder, mip)
     )
     print("\n" + _verdict(greedy, mip), flush=True)
 
-    workload = read_workload(trace)
-    options = SimulationOptions(solver=args.solver)
-    done = [simulate(workload, policy=policy, options=options) for policy in ("mip", "greedy")]
+    done = [simulate(workload, policy=policy, options=options) for policy in POLICIES]
     print("\n\n2. Round after round\n")
     tables.show(
         [comparison(done, ROWS_SHOWN, "over the whole trace")], _trace_head(trace, workload)

@@ -19,6 +19,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from allocator.cli.output import has_progress, note, print_lines, progress_console, show_result
 from allocator.errors import UsageError
 from allocator.io.tables.private_folders import private_folder
 
@@ -50,7 +51,7 @@ PATIENCE_S = 900.0
 QUEUE, MARK = "queue.db", "made-by-allocator-demo"
 
 
-def live(folder: str | None, sabotage: bool = False) -> int:
+def live(folder: str | None, sabotage: bool = False, form: str = "text") -> int:
     """Run or continue the demo; return the exit code.
 
     `sabotage` uses a policy that hangs, breaks rules and crashes.
@@ -92,20 +93,19 @@ def live(folder: str | None, sabotage: bool = False) -> int:
             telemetry=telemetry,
             decide=Sabotage() if sabotage else decide_round,
         )
-        print(
-            f"{'goes on with' if again else 'ten jobs on eight pretended GPUs; state in'} {place}\n"
-            "kill it with -9 (pid "
-            f"{os.getpid()}) and give the same command again: it goes on",
-            file=sys.stderr,
-            flush=True,
+        note(
+            f"{'goes on with' if again else 'ten jobs on eight pretended GPUs; state in'} {place}",
+            f"kill it with -9 (pid {os.getpid()}) and give the same command again: it goes on",
         )
         begin = time.monotonic()
         try:
             _watch(controller, queue, events, begin)
         finally:
             controller.stop()
-        print("\n".join(_summary(place, queue, time.monotonic() - begin)))
-        return 0 if queue.counts()["done"] == len(JOBS) else 1
+        seconds, counts = time.monotonic() - begin, queue.counts()
+        document = {"folder": str(place), "jobs": counts, "seconds": seconds}
+        show_result(form, document, lambda: print_lines(_summary(place, queue, seconds)))
+        return 0 if counts["done"] == len(JOBS) else 1
 
 
 def _queue(place: Path) -> tuple[Queue, bool]:
@@ -208,11 +208,10 @@ def _watch(
 
     A terminal shows a live table; other outputs get a line per event.
     """
-    from rich.console import Console
     from rich.live import Live
 
-    console, said = Console(stderr=True, highlight=False, markup=False, emoji=False), 0.0
-    tty = console.is_terminal
+    console, said = progress_console(), 0.0
+    tty = has_progress()
     with (
         Live(console=console, auto_refresh=False, transient=False) if tty else ExitStack()
     ) as screen:
@@ -234,7 +233,7 @@ def _print_events(console: Any, events: deque[Mapping[str, Any]], said: float) -
     """Print new events in words; return the time of the last one."""
     for event in list(events):
         if event["at_s"] > said and (words := _describe_event(event)):
-            console.print(words, soft_wrap=True)
+            console.print(words, soft_wrap=True, markup=False, emoji=False)
     return max((event["at_s"] for event in events), default=said)
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 from typing import Any
 
+from allocator.cli.output import note, print_json, show_result
 from allocator.cli.parsing import number, parse_integer
 
 EXAMPLES = """
@@ -58,7 +58,13 @@ def add(commands: Any) -> None:
 
 def call(args: argparse.Namespace) -> int:
     if args.name is None:
-        print(_listing())
+        from allocator.bench.workloads.registry import GENERATORS
+
+        known = [
+            {"name": g.name, "about": g.about, "jobs": g.jobs, "load": g.load, "unit": g.unit}
+            for g in GENERATORS.values()
+        ]
+        show_result(args.format, {"generators": known}, lambda: print(_listing()))
         return 0
     from allocator.bench.workloads import generate
     from allocator.errors import UsageError
@@ -75,10 +81,11 @@ def call(args: argparse.Namespace) -> int:
         raise UsageError("generate needs --out DIR, a new or empty folder")
     made.write(args.out)
     count, gpus = len(made.tables["workload.csv"]["job_id"]), sum(made.tables["pools.csv"]["gpus"])
-    print(
-        f"{args.out}: {count} jobs submitted in {made.window_s / 3_600:.1f} hours, {gpus} GPUs",
-        file=sys.stderr,
-    )
+    note(f"{args.out}: {count} jobs submitted in {made.window_s / 3_600:.1f} hours, {gpus} GPUs")
+    if args.format == "json":
+        print_json(
+            {"folder": str(args.out), "jobs": count, "gpus": gpus, "window_s": made.window_s}
+        )
     return 0
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from importlib.util import find_spec
 from typing import Any
 
+from allocator.cli.output import has_progress, note, show_result
 from allocator.cli.parsing import parse_integer
 
 EXAMPLES = """
@@ -56,15 +56,10 @@ def add(commands: Any) -> None:
 def call(args: argparse.Namespace) -> int:
     from allocator.report.folders import write_report
 
-    if sys.stderr.isatty():
-        print(
-            f"drawing the report of {args.source}: seconds, minutes for a large benchmark",
-            file=sys.stderr,
-        )
-    print(write_report(args.source, args.out, args.last, args.snapshot))
+    if has_progress():
+        note(f"drawing the report of {args.source}: seconds, minutes for a large benchmark")
+    page = write_report(args.source, args.out, args.last, args.snapshot)
+    show_result(args.format, {"report": str(page)}, lambda: print(page))
     if find_spec("matplotlib") is None:
-        print(
-            'no pictures: they need matplotlib (pip install matplotlib, or the extra "plots")',
-            file=sys.stderr,
-        )
+        note('no pictures: they need matplotlib (pip install matplotlib, or the extra "plots")')
     return 0

@@ -8,11 +8,13 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from allocator.cli.output import note, progress_console, warn
 from allocator.cli.parsing import (
     add_effort,
     add_format,
     add_objective,
     add_settings,
+    duration,
     number,
     parse_integer,
     words,
@@ -71,33 +73,33 @@ def add(commands: Any) -> None:
     )
     parser.add_argument(
         "--budget-window",
-        type=number(1.0),
-        metavar="S",
+        type=duration(1.0),
+        metavar="TIME",
         help="length of the windows of an average, instead of config.toml's",
     )
     add_settings(parser, "config.toml's", "interval", "ageing", "horizon")
     parser.add_argument(
         "--react",
-        type=number(1e-3),
+        type=duration(1e-3),
         default=math.inf,
-        metavar="S",
-        help="arrivals and completions cause early rounds, at least S seconds after the one before",
+        metavar="TIME",
+        help="arrivals and completions cause early rounds, at least TIME after the one before",
     )
     parser.add_argument(
         "--announce",
-        type=number(infinite=True),
+        type=duration(infinite=True),
         default=0.0,
-        metavar="S",
+        metavar="TIME",
         help=(
-            "changes of capacity.csv and prices.csv are in the snapshots S seconds ahead; the"
+            "changes of capacity.csv and prices.csv are in the snapshots TIME ahead; the"
             " policy horizon plans with them (default: 0, never)"
         ),
     )
     parser.add_argument(
         "--until",
-        type=number(infinite=True),
+        type=duration(infinite=True),
         default=math.inf,
-        metavar="S",
+        metavar="TIME",
         help="stop at this time on the clock of submitted_s",
     )
     parser.add_argument(
@@ -158,9 +160,9 @@ def add(commands: Any) -> None:
     )
     world.add_argument(
         "--node-repair",
-        type=number(),
+        type=duration(),
         default=3600.0,
-        metavar="S",
+        metavar="TIME",
         help="seconds until a node that failed is up again (default: 3600)",
     )
     world.add_argument(
@@ -217,10 +219,10 @@ def add(commands: Any) -> None:
     )
     world.add_argument(
         "--latency",
-        type=number(),
+        type=duration(),
         default=0.0,
-        metavar="S",
-        help="a plan comes true S seconds after its round",
+        metavar="TIME",
+        help="a plan comes true TIME after its round",
     )
     world.add_argument(
         "--charge-decisions",
@@ -235,11 +237,11 @@ def add(commands: Any) -> None:
     add_format(output, "table", "json")
     output.add_argument(
         "--checkpoint",
-        type=number(),
+        type=duration(),
         default=30.0,
-        metavar="S",
+        metavar="TIME",
         help=(
-            "with --out: keep the state every S seconds, so that the same command goes on after a "
+            "with --out: keep the state every TIME, so that the same command goes on after a "
             "kill (default: 30)"
         ),
     )
@@ -308,8 +310,7 @@ def call(args: argparse.Namespace) -> int:
     if out is not None and out.exists() and not out.is_dir():
         raise UsageError(f'cannot write to "{out}": a file of that name is in the way')
     workload = read_workload(folder)
-    for warning in workload.problem.warnings:
-        print(f"warning: {warning}", file=sys.stderr)
+    warn(workload.problem.warnings)
     done = run_all(workload, chosen, options, out, args.keep_snapshots, args.checkpoint)
     if args.out:
         from allocator.simulator.results.files import write_simulations
@@ -322,7 +323,7 @@ def call(args: argparse.Namespace) -> int:
         if s.unfinished:
             some = ", ".join(s.unfinished[:5]) + (" ..." if len(s.unfinished) > 5 else "")
             jobs = "1 job was" if len(s.unfinished) == 1 else f"{len(s.unfinished)} jobs were"
-            print(f"warning: {s.policy}: {jobs} never done: {some}", file=sys.stderr)
+            warn([f"{s.policy}: {jobs} never done: {some}"])
     _show(workload, done, options, args.format)
     return 0
 
@@ -360,13 +361,12 @@ def run_all(
     With `out`, a checkpoint is written every `checkpoint_s` wall seconds, and existing checkpoints
     are continued. If the simulation is interrupted, one line says how to continue.
     """
-    from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
     from allocator.simulator.checkpoint import CheckpointFile
     from allocator.simulator.run import SimulationState, continue_simulation, initial_state
 
-    console, done = Console(stderr=True, highlight=False), []
+    console, done = progress_console(), []
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -430,7 +430,7 @@ def run_all(
             # Ctrl-C, SIGTERM or a full disk: the caller reports which
             except BaseException:
                 if out is not None:
-                    print(_resume_command(checkpoint_store, policies, policy), file=sys.stderr)
+                    note(_resume_command(checkpoint_store, policies, policy))
                 raise
             bar.update(row, completed=1.0, what=f"{state.rounds} rounds")
     return done
@@ -464,10 +464,9 @@ def _tell_how_to_decide_again(
     effort = f"--gap {options.gap} --seed {options.seed} --solver {options.solver}"
     effort += f" --threads {options.threads}" if options.threads > 1 else ""
     for policy in policies:
-        print(
+        note(
             f"the same decisions again: allocator solve {quote(str(out / 'snapshots' / policy))}/* "
-            f"--policy {policy} {effort}",
-            file=sys.stderr,
+            f"--policy {policy} {effort}"
         )
 
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import argparse
 import math
-import sys
-from pathlib import Path
 from typing import Any
 
-from allocator.cli.parsing import add_format, number
+from allocator.cli.output import show_result, write_results
+from allocator.cli.parsing import HOUR_S, add_format, duration, number
 
 EXAMPLES = """
 allocator configure data/snapshots/demo pretrain --deadline 12 --cost 90
@@ -49,9 +48,9 @@ def add(commands: Any) -> None:
     )
     parser.add_argument(
         "--deadline",
-        type=number(),
+        type=duration(unit_s=HOUR_S),
         default=None,
-        metavar="H",
+        metavar="TIME",
         help=(
             "hours from now it may take (default: deadline_s of the job or of those after it, if"
             " any)"
@@ -66,7 +65,7 @@ def add(commands: Any) -> None:
 
 
 def call(args: argparse.Namespace) -> int:
-    from allocator import read_snapshot, validate
+    from allocator.cli.models.sources import read_problem
     from allocator.errors import UsageError
     from allocator.options.configure import configure, job_number
     from allocator.performance.pipelines import due_s
@@ -75,9 +74,7 @@ def call(args: argparse.Namespace) -> int:
         raise UsageError(
             "--profile says what to measure next and writes no files; leave --out away"
         )
-    problem = validate(read_snapshot(args.snapshot))
-    for warning in problem.warnings:
-        print(f"warning: {warning}", file=sys.stderr)
+    problem = read_problem(args.snapshot)
     own = float(due_s(problem)[job_number(problem, args.job)] - problem.now_s) / 3600.0
     deadline = (
         args.deadline
@@ -95,26 +92,19 @@ def call(args: argparse.Namespace) -> int:
         "fastest": ways.fastest(args.cost),
         "cheapest": ways.cheapest(deadline),
     }
+    rows = _csv(ways, chosen)
     if args.out:
-        _write(ways, chosen, args.out)
-    if args.format == "csv":
-        print(_csv(ways, chosen), end="")
-    elif args.format == "json":
-        from allocator.io.plans import dumps
-
-        print(
-            dumps(
-                {
-                    "job_id": ways.job,
-                    "cost_limit": args.cost,
-                    "deadline_hours": deadline,
-                    **{name: _way_record(ways, i, chosen) for name, i in chosen.items()},
-                    "ways": [_way_record(ways, i, chosen) for i in range(len(ways))],
-                }
-            )
+        write_results(
+            args.out, {"configure.csv": rows}, "configure.svg", lambda: _draw(ways, chosen)
         )
-    else:
-        _table(ways, chosen, args.cost, deadline)
+    document = {
+        "job_id": ways.job,
+        "cost_limit": args.cost,
+        "deadline_hours": deadline,
+        **{name: _way_record(ways, i, chosen) for name, i in chosen.items()},
+        "ways": [_way_record(ways, i, chosen) for i in range(len(ways))],
+    }
+    show_result(args.format, document, lambda: _table(ways, chosen, args.cost, deadline), rows)
     return 0
 
 
@@ -152,19 +142,10 @@ def _csv(ways: Any, chosen: dict[str, int]) -> str:
     )
 
 
-def _write(ways: Any, chosen: dict[str, int], folder: str) -> None:
-    from allocator.io.plans import write_files
-    from allocator.report.charts import style
+def _draw(ways: Any, chosen: dict[str, int]) -> bytes:
+    from allocator.report.charts.configure import draw
 
-    files: dict[str, str | bytes] = {"configure.csv": _csv(ways, chosen)}
-    if style.available():
-        from allocator.report.charts.configure import draw
-
-        files["configure.svg"] = draw(ways, chosen)
-    else:
-        print("no configure.svg: pictures need matplotlib, the extra `plots`", file=sys.stderr)
-    write_files(Path(folder), files)
-    print(f"written to {folder}: {', '.join(files)}", file=sys.stderr)
+    return draw(ways, chosen)
 
 
 def _table(ways: Any, chosen: dict[str, int], cost: float, deadline: float) -> None:
@@ -209,7 +190,7 @@ def _table(ways: Any, chosen: dict[str, int], cost: float, deadline: float) -> N
 
 def _profile(ways: Any, args: argparse.Namespace) -> None:
     from allocator.cli.tables import Table, show, text
-    from allocator.io.plans import dumps
+    from allocator.io.tables.csv_table import csv_text
 
     tried = ways.next_to_try()
     fields = ("pool", "gpus", "batch_size", "why", "gain")
@@ -217,33 +198,17 @@ def _profile(ways: Any, args: argparse.Namespace) -> None:
         (ways.pool[i], int(ways.gpus[i]), int(ways.batch[i]) or None, why, gain)
         for i, why, gain in tried
     ]
-    if args.format == "json":
-        print(
-            dumps(
-                {"job_id": ways.job, "next": [dict(zip(fields, row, strict=True)) for row in rows]}
-            )
-        )
-    elif args.format == "csv":
-        from allocator.io.tables.csv_table import csv_text
-
-        print(
-            csv_text(
-                fields, ([f"{v:.4g}" if isinstance(v, float) else v for v in row] for row in rows)
-            ),
-            end="",
-        )
-    else:
-        show(
-            [
-                Table(
-                    "measure next (gain: expected fall of time x cost of the choice, by its square"
-                    " root)",
-                    ("pool", "GPUs", "batch", "why", "gain"),
-                    [
-                        [text(p), str(k), text(b), why, f"{100 * g:.2f} %"]
-                        for p, k, b, why, g in rows
-                    ],
-                    frozenset({"GPUs", "batch", "gain"}),
-                )
-            ]
-        )
+    table = Table(
+        "measure next (gain: expected fall of time x cost of the choice, by its square root)",
+        ("pool", "GPUs", "batch", "why", "gain"),
+        [[text(p), str(k), text(b), why, f"{100 * g:.2f} %"] for p, k, b, why, g in rows],
+        frozenset({"GPUs", "batch", "gain"}),
+    )
+    show_result(
+        args.format,
+        {"job_id": ways.job, "next": [dict(zip(fields, row, strict=True)) for row in rows]},
+        lambda: show([table]),
+        csv_text(
+            fields, ([f"{v:.4g}" if isinstance(v, float) else v for v in row] for row in rows)
+        ),
+    )

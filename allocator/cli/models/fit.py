@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import sys
-from pathlib import Path
 from typing import Any
 
+from allocator.cli.output import show_result, write_results
 from allocator.cli.parsing import add_format, number, words
 
 EXAMPLES = """
@@ -65,7 +64,6 @@ def call(args: argparse.Namespace) -> int:
     from allocator.errors import UsageError
     from allocator.io import fits
     from allocator.io.observations import read_observations
-    from allocator.io.plans import dumps, write_files
     from allocator.performance.fit.choose import ORDER, extend_range, fit
     from allocator.performance.fit.similar import guess_curves
 
@@ -81,43 +79,30 @@ def call(args: argparse.Namespace) -> int:
             f"{args.source}: none of the forms {', '.join(args.forms)} can be fitted to these rows"
         )
     guessed = guess_curves(seen) if args.fill else []
+    models = fits.models_csv(fitted, guessed)
     if args.out:
-        from allocator.report.charts import style
-
-        files: dict[str, str | bytes] = {
-            "models.csv": fits.models_csv(fitted, guessed),
-            "fit.csv": fits.report_csv(fitted),
-        }
-        if style.available():
-            from allocator.report.charts.fit import draw
-
-            files["fit.svg"] = draw(fitted)
-        else:
-            print("no fit.svg: pictures need matplotlib, the extra `plots`", file=sys.stderr)
-        write_files(Path(args.out), files)
-        print(f"written to {args.out}: {', '.join(files)}", file=sys.stderr)
-    if args.format == "csv":
-        print(fits.models_csv(fitted, guessed), end="")
-    elif args.format == "json":
-        print(
-            dumps(
-                {
-                    "models": [fits.fit_record(f) for f in fitted],
-                    "guesses": [
-                        {
-                            "model": g.model,
-                            "gpu_type": g.gpu_type,
-                            "kind": "power",
-                            "parameters": fits.parameters("power", g.parameters),
-                        }
-                        for g in guessed
-                    ],
-                }
-            )
-        )
-    else:
-        _table(fitted, guessed)
+        files = {"models.csv": models, "fit.csv": fits.report_csv(fitted)}
+        write_results(args.out, files, "fit.svg", lambda: _draw(fitted))
+    document = {
+        "models": [fits.fit_record(f) for f in fitted],
+        "guesses": [
+            {
+                "model": g.model,
+                "gpu_type": g.gpu_type,
+                "kind": "power",
+                "parameters": fits.parameters("power", g.parameters),
+            }
+            for g in guessed
+        ],
+    }
+    show_result(args.format, document, lambda: _table(fitted, guessed), models)
     return 0
+
+
+def _draw(fitted: Any) -> bytes:
+    from allocator.report.charts.fit import draw
+
+    return draw(fitted)
 
 
 def _table(fitted: Any, guessed: Any) -> None:

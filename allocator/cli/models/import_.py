@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from typing import Any
 
 from allocator.cli.models import import_market
-from allocator.cli.parsing import number, parse_integer
+from allocator.cli.output import note, print_json
+from allocator.cli.parsing import HOUR_S, duration, number, parse_integer, show_help_alone
 from allocator.io.traces.registry import FORMATS, TraceFormatEntry
 
 EXAMPLES = """
@@ -25,7 +25,7 @@ def add(commands: Any) -> None:
     parser = commands.add_parser(
         "import", examples=EXAMPLES, help="a published trace as a workload", description=ABOUT
     )
-    parser.set_defaults(call=lambda _args: _help(parser))
+    show_help_alone(parser)
     formats = parser.add_subparsers(title="formats", metavar="FORMAT", parser_class=type(parser))
     _format(
         formats, "auto", TraceFormatEntry("", "FILE", "whichever of the formats below the file is")
@@ -69,13 +69,16 @@ def _format(formats: Any, name: str, entry: TraceFormatEntry) -> None:
         ),
     )
     group.add_argument(
-        "--hours", type=number(1e-6), metavar="H", help="length of the window (default: to the end)"
+        "--hours",
+        type=duration(1e-6, unit_s=HOUR_S),
+        metavar="TIME",
+        help="length of the window in hours, or as 90min (default: to the end)",
     )
     group.add_argument(
         "--max-hours",
-        type=number(1e-6, infinite=True),
-        metavar="H",
-        help="cut longer jobs to this (default: none; philly: 168; inf = none)",
+        type=duration(1e-6, infinite=True, unit_s=HOUR_S),
+        metavar="TIME",
+        help="cut longer jobs to these hours, or to 90min (default: none; philly: 168; inf = none)",
     )
     group.add_argument(
         "--jobs", type=parse_integer(1), metavar="N", help="only the first N jobs of the window"
@@ -142,11 +145,6 @@ def _numbers(text: str) -> tuple[float, ...]:
     return tuple(number()(part) for part in text.split(","))
 
 
-def _help(parser: argparse.ArgumentParser) -> int:
-    parser.print_help(sys.stderr)
-    return 2
-
-
 def call(args: argparse.Namespace) -> int:
     from allocator.io.traces.base import CURVES, TraceOptions
     from allocator.io.traces.run import import_trace, write_tables
@@ -170,6 +168,7 @@ def call(args: argparse.Namespace) -> int:
     )
     tables, summary = import_trace(args.format_name, args.source, options)
     folder = write_tables(tables, args.out)
-    for line in (*summary.lines(), f"written to {folder}"):
-        print(line, file=sys.stderr)
+    note(*summary.lines(), f"written to {folder}")
+    if args.format == "json":
+        print_json({"folder": str(folder), **vars(summary)})
     return 0

@@ -6,10 +6,10 @@ They become capacity.csv and prices.csv, or replace those of a workload.
 from __future__ import annotations
 
 import argparse
-import sys
 from typing import Any
 
-from allocator.cli.parsing import number, parse_integer
+from allocator.cli.output import note, print_json, warn
+from allocator.cli.parsing import HOUR_S, duration, number, parse_integer
 from allocator.io.markets.registry import MARKETS, MarketFormatEntry
 
 
@@ -49,13 +49,16 @@ def _format(formats: Any, name: str, entry: MarketFormatEntry) -> None:
     parser.add_argument(
         "--from",
         dest="start",
-        type=number(),
+        type=duration(),
         default=0.0,
-        metavar="S",
+        metavar="TIME",
         help="begin of the window, seconds after the first moment of the sources (default: 0)",
     )
     parser.add_argument(
-        "--hours", type=number(1e-6), metavar="H", help="length of the window (default: to the end)"
+        "--hours",
+        type=duration(1e-6, unit_s=HOUR_S),
+        metavar="TIME",
+        help="length of the window in hours, or as 90min (default: to the end)",
     )
     parser.add_argument(
         "--gpus", type=parse_integer(1, 10_000), metavar="N", help="GPUs of one machine"
@@ -83,10 +86,8 @@ def call(args: argparse.Namespace) -> int:
         MarketOptions(args.gpus, args.on_demand),
         TimeWindow(args.start, args.hours),
     )
-    for line in market.notes:
-        print(line, file=sys.stderr)
-    for line in market.warnings:
-        print(f"warning: {line}", file=sys.stderr)
+    note(*market.notes)
+    warn(market.warnings)
     if args.onto:
         from allocator.io.workloads import read_workload, write_workload
 
@@ -96,7 +97,9 @@ def call(args: argparse.Namespace) -> int:
     pools = ", ".join(s.pool for s in market.series[:8]) + (
         " ..." if len(market.series) > 8 else ""
     )
-    print(f"pools: {pools}; written to {folder}", file=sys.stderr)
+    note(f"pools: {pools}; written to {folder}")
+    if args.format == "json":
+        print_json({"folder": str(folder), "pools": [s.pool for s in market.series]})
     return 0
 
 

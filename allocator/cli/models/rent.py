@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import csv
+import io
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from allocator.cli.parsing import add_format, number
+from allocator.cli.output import show_result, warn
+from allocator.cli.parsing import HOUR_S, add_format, duration, number
 
 if TYPE_CHECKING:
     from allocator.market.classes import RentalClasses
@@ -73,9 +76,9 @@ def add(commands: Any) -> None:
     )
     source.add_argument(
         "--hours",
-        type=number(1e-9),
-        metavar="H",
-        help="in which the jobs were submitted (default: from the gaps between them)",
+        type=duration(1e-9, unit_s=HOUR_S),
+        metavar="TIME",
+        help="hours in which the jobs were submitted (default: from the gaps between them)",
     )
     output = parser.add_argument_group("output")
     output.add_argument(
@@ -121,12 +124,11 @@ def call(args: argparse.Namespace) -> int:
         dollars=args.dollars,
         with_curve=args.curve or args.out is not None,
     )
-    for name, gpus, used in found.crowded():
-        print(
-            f'warning: pool "{name}" is free and has {gpus:g} GPUs; the plan keeps {used:.4g} of'
-            " them busy on average, so jobs will wait there",
-            file=sys.stderr,
-        )
+    warn(
+        f'pool "{name}" is free and has {gpus:g} GPUs; the plan keeps {used:.4g} of'
+        " them busy on average, so jobs will wait there"
+        for name, gpus, used in found.crowded()
+    )
     if args.out is not None:
         _write(found, args.out)
     _print(found, args.format, args.curve)
@@ -148,9 +150,11 @@ def _show_estimated(made: RentalClasses, args: argparse.Namespace) -> int:
     from allocator.cli.models.rent_source import text
     from allocator.io.plans import write_files
 
+    content = text(made)
     if args.out is not None:
-        write_files(args.out, {"classes.csv": text(made)})
-    sys.stdout.write(text(made))
+        write_files(args.out, {"classes.csv": content})
+    rows = list(csv.DictReader(io.StringIO(content)))
+    show_result(args.format, {"classes": rows}, lambda: sys.stdout.write(content), content)
     return 0
 
 
@@ -171,27 +175,19 @@ def _write(found: RentResult, folder: Path) -> None:
 
 
 def _print(found: RentResult, how: str, with_curve: bool) -> None:
-    from allocator.io.plans import dumps
-
     document = found.to_dict()
     if not with_curve:
         document.pop("curve", None)
-    if how == "json":
-        print(dumps(document))
-    elif how == "csv":
-        sys.stdout.write(
-            _csv(
-                found.curve_rows()
-                if with_curve
-                else [
-                    {"class_id": row["class_id"], **option}
-                    for row in found.rows()
-                    for option in row["options"]
-                ]
-            )
-        )
-    else:
-        _show(found, with_curve)
+    rows = (
+        found.curve_rows()
+        if with_curve
+        else [
+            {"class_id": row["class_id"], **option}
+            for row in found.rows()
+            for option in row["options"]
+        ]
+    )
+    show_result(how, document, lambda: _show(found, with_curve), _csv(rows))
 
 
 def _csv(rows: list[dict[str, Any]]) -> str:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
+
+from allocator.cli.output import warn
 
 if TYPE_CHECKING:
     from allocator.domain.problem import Problem
@@ -26,7 +27,7 @@ def from_file(path: str, pools: str | None, dollars: bool) -> RentalClasses:
     if wrong:
         raise InvalidInput((*wrong, *found.faults), found.warnings)
     require_sound(table, found)
-    _warn(found.warnings)
+    warn(found.warnings)
     return made
 
 
@@ -59,7 +60,7 @@ def from_queue(path: str, pools: str | None, dollars: bool, hours: float | None)
         jobs = queue.jobs(states=("done", "active"))
     number = {name: m for m, name in enumerate(problem.models)}
     gone = sorted({job.values["model"] for job in jobs} - set(number))
-    _warn(f"{path}: no speed of model {name} is known; its jobs are left out" for name in gone)
+    warn(f"{path}: no speed of model {name} is known; its jobs are left out" for name in gone)
     jobs = [job for job in jobs if job.values["model"] in number]
     past = History(
         path,
@@ -110,7 +111,7 @@ def _pools(path: str, dollars: bool) -> tuple[RentablePools, Sequence[Fault]]:
     rented = parse_pools(table, found, dollars)
     if not len(table) and not found.faults:
         found.fault(table.schema.file, None, f"has no rows; it holds {table.schema.doc}")
-    _warn(found.warnings)
+    warn(found.warnings)
     return rented, found.faults
 
 
@@ -145,10 +146,5 @@ def _estimate_classes(
         hours,
         rented,
     )
-    _warn(warnings)
+    warn(warnings)
     return made
-
-
-def _warn(warnings: Iterable[str]) -> None:
-    for warning in warnings:
-        print(f"warning: {warning}", file=sys.stderr)

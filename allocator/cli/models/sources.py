@@ -2,11 +2,29 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from allocator.cli.output import tell_details, warn
+
 if TYPE_CHECKING:
+    from allocator.domain.problem import Problem
     from allocator.domain.snapshot import Snapshot
+
+
+def read_problem(folder: str) -> Problem:
+    """Read and validate a snapshot folder, and print its warnings. Raises InvalidInput."""
+    from allocator import read_snapshot, validate
+
+    begin = time.monotonic()
+    problem = validate(read_snapshot(folder))
+    warn(problem.warnings)
+    tell_details(
+        f"read {folder} in {time.monotonic() - begin:.2f} s: {len(problem.jobs)} jobs,"
+        f" {len(problem.pools)} pools, {int(problem.pools.gpus.sum())} GPUs"
+    )
+    return problem
 
 
 def read_source(where: str) -> Snapshot:

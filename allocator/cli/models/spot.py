@@ -6,11 +6,11 @@ It also fits models from measurements.
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from allocator.cli.parsing import add_format, number
+from allocator.cli.output import SCHEMA_VERSION, show_result, warn
+from allocator.cli.parsing import add_format, duration, number
 
 if TYPE_CHECKING:
     from allocator.market.spot import ClusterChoice, RunForecast
@@ -67,7 +67,10 @@ def add(commands: Any) -> None:
         "--cost", type=number(), metavar="USD", help="name the fastest for at most so many dollars"
     )
     plan.add_argument(
-        "--deadline", type=number(), metavar="S", help="name the cheapest within so many seconds"
+        "--deadline",
+        type=duration(),
+        metavar="TIME",
+        help="name the cheapest within so many seconds",
     )
     plan.add_argument(
         "--quality",
@@ -124,8 +127,7 @@ def call_plan(args: argparse.Namespace) -> int:
     table, found = read_table(args.clusters, CLUSTERS)
     known = clusters(table, found)
     require_sound(table, found)
-    for warning in found.warnings:
-        print(f"warning: {warning}", file=sys.stderr)
+    warn(found.warnings)
     seen = [forecast_run(c, args.work) for c in known]
     choice = choose_clusters(seen, args.cost, args.deadline, args.quality)
     rows = _rows(seen, choice)
@@ -134,7 +136,7 @@ def call_plan(args: argparse.Namespace) -> int:
         for rule, i in _choice_name(choice).items()
     }
     whole = {
-        "schema_version": 1,
+        "schema_version": SCHEMA_VERSION,
         "work": args.work,
         "cost": args.cost,
         "deadline_s": args.deadline,
@@ -153,12 +155,7 @@ def call_plan(args: argparse.Namespace) -> int:
                 "plan.json": dumps(whole) + "\n",
             },
         )
-    if args.format == "json":
-        print(dumps(whole))
-    elif args.format == "csv":
-        print(_csv(rows), end="")
-    else:
-        _show(rows, args.work)
+    show_result(args.format, whole, lambda: _show(rows, args.work), _csv(rows))
     return 0
 
 
@@ -250,24 +247,17 @@ def call_fit(args: argparse.Namespace) -> int:
     from allocator.cli.models.spot_fit import fit_rows
     from allocator.cli.tables import Table, show, text
     from allocator.errors import UsageError
-    from allocator.io.plans import dumps
 
     try:
         rows = fit_rows(args.kind, args.file, args.ages)
     except ValueError as why:
         raise UsageError(f"{args.file}: {why}") from None
-    if args.format == "json":
-        print(dumps({"schema_version": 1, "kind": args.kind, "fit": rows}))
-    else:
-        names = tuple(rows[0])
-        show(
-            [
-                Table(
-                    f"{args.kind} fitted to {args.file}",
-                    names,
-                    [[text(v) for v in row.values()] for row in rows],
-                    frozenset(n for n in names if not isinstance(rows[0][n], str)),
-                )
-            ]
-        )
+    names = tuple(rows[0])
+    table = Table(
+        f"{args.kind} fitted to {args.file}",
+        names,
+        [[text(v) for v in row.values()] for row in rows],
+        frozenset(n for n in names if not isinstance(rows[0][n], str)),
+    )
+    show_result(args.format, {"kind": args.kind, "fit": rows}, lambda: show([table]))
     return 0

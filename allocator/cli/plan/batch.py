@@ -16,6 +16,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 
+from allocator.cli.output import has_progress, print_json, progress_console
 from allocator.cli.request import DecisionSummary, Request, snapshot_name, summarise
 from allocator.errors import UsageError
 from allocator.solvers.isolation.child_processes import Child
@@ -185,9 +186,7 @@ class _Child(threading.Thread):
 def _printer(form: str, width: int) -> Callable[[DecisionSummary], None]:
     """Return the function that prints the line of a summary."""
     if form == "json":
-        from allocator.io.plans import dumps
-
-        return lambda s: print(dumps({f: s.to_dict()[f] for f in FIELDS}))
+        return lambda s: print_json({f: s.to_dict()[f] for f in FIELDS})
     if form == "csv":
         writer = csv.writer(sys.stdout, lineterminator="\n")
         writer.writerow(FIELDS)
@@ -211,7 +210,7 @@ def _printer(form: str, width: int) -> Callable[[DecisionSummary], None]:
 
 
 class _NoProgress:
-    """No bar, because standard error is not a terminal."""
+    """No bar, because nobody would see it."""
 
     def pause(self) -> None: ...
 
@@ -222,14 +221,13 @@ class _Bar:
     """A bar on standard error that is hidden while a line is printed."""
 
     def __init__(self, total: int) -> None:
-        from rich.console import Console
         from rich.progress import MofNCompleteColumn, Progress, TimeElapsedColumn
 
         self._progress = Progress(
             *Progress.get_default_columns()[:2],
             MofNCompleteColumn(),
             TimeElapsedColumn(),
-            console=Console(stderr=True),
+            console=progress_console(),
             transient=True,
             redirect_stdout=False,
             redirect_stderr=False,
@@ -247,7 +245,7 @@ class _Bar:
 
 @contextmanager
 def _bar(total: int) -> Iterator[_Bar | _NoProgress]:
-    if not sys.stderr.isatty():
+    if not has_progress():
         yield _NoProgress()
         return
     bar = _Bar(total)

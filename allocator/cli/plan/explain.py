@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from typing import Any
 
+from allocator.cli.output import print_lines, show_result, warn
 from allocator.cli.parsing import add_effort, add_format, add_objective, add_settings, parse_integer
 
 EXAMPLES = """
@@ -54,12 +54,10 @@ def call(args: argparse.Namespace) -> int:
     from allocator import validate
     from allocator.cli.models.sources import read_source
     from allocator.engine.explain import explain
-    from allocator.io.plans import dumps
     from allocator.solvers.base import SolveLimits
 
     snapshot = read_source(args.snapshot)
-    for warning in validate(snapshot).warnings:
-        print(f"warning: {warning}", file=sys.stderr)
+    warn(validate(snapshot).warnings)
     limits = SolveLimits(args.time_limit, args.gap, args.threads, args.seed)
     told = explain(
         snapshot,
@@ -72,5 +70,5 @@ def call(args: argparse.Namespace) -> int:
         limits=limits,
         tries=args.tries,
     )
-    print(dumps(told.to_dict()) if args.format == "json" else "\n".join(told.lines()))
+    show_result(args.format, told.to_dict(), lambda: print_lines(told.lines()))
     return 0

@@ -10,6 +10,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from allocator.cli.output import (
+    has_progress,
+    note,
+    progress_console,
+    show_result,
+    write_results,
+)
 from allocator.cli.parsing import (
     add_effort,
     add_format,
@@ -111,7 +118,7 @@ _parse_value.__name__ = "value or share"
 
 
 def call(args: argparse.Namespace) -> int:
-    from allocator import read_snapshot, validate
+    from allocator.cli.models.sources import read_problem
     from allocator.engine.frontier.sweep import Effort
     from allocator.errors import UsageError
     from allocator.solvers.base import SolveLimits
@@ -126,9 +133,7 @@ def call(args: argparse.Namespace) -> int:
     if wrong:
         raise UsageError("\n".join(wrong))
     solver = find(args.solver)
-    problem = validate(read_snapshot(args.snapshot))
-    for warning in problem.warnings:
-        print(f"warning: {warning}", file=sys.stderr)
+    problem = read_problem(args.snapshot)
     points = args.points or (25 if args.keep is None else 60)
     effort = Effort(SolveLimits(args.time_limit, args.gap, args.threads, args.seed), solver, points)
     with _bar(points) as tell:
@@ -160,7 +165,7 @@ def _round(args: argparse.Namespace, problem: Problem, effort: Effort, tell: Tel
             {"frontier.csv": rows},
             lambda: frontier.of_round(found),
         )
-    _print(args.format, found.to_dict(), rows, lambda: frontier_show.round_(found))
+    show_result(args.format, found.to_dict(), lambda: frontier_show.round_(found), rows)
     return 0
 
 
@@ -179,7 +184,9 @@ def _jobs(args: argparse.Namespace, problem: Problem, effort: Effort, tell: Tell
         files["frontier.csv"] = frontier_show.csv_text(found.plans())
     if args.out is not None:
         _write(args.out, found.to_dict(), files, lambda: frontier.of_jobs(found))
-    _print(args.format, found.to_dict(), files["frontier.csv"], lambda: frontier_show.jobs(found))
+    show_result(
+        args.format, found.to_dict(), lambda: frontier_show.jobs(found), files["frontier.csv"]
+    )
     return 0
 
 
@@ -209,46 +216,29 @@ def _keep(args: argparse.Namespace, problem: Problem, effort: Effort, tell: Tell
     else:
         frontier_show.kept(kept)
         return 0
-    print("\n".join(frontier_show.kept_lines(kept)), file=sys.stderr)
+    note(*frontier_show.kept_lines(kept))
     return 0
 
 
 def _write(folder: Path, document: dict[str, Any], files: dict[str, str], picture: Any) -> None:
-    """Write the files of a curve; without matplotlib there is a message instead of the picture."""
-    from allocator.io.plans import dumps, write_files
-    from allocator.report.charts import style
-
-    made: dict[str, str | bytes] = {**files, "frontier.json": dumps(document) + "\n"}
-    if style.available():
-        made["frontier.svg"] = picture()
-    else:
-        print("no frontier.svg: pictures need matplotlib, the extra `plots`", file=sys.stderr)
-    write_files(folder, made)
-    print(f"written to {folder}: {', '.join(made)}", file=sys.stderr)
-
-
-def _print(how: str, document: dict[str, Any], rows: str, table: Any) -> None:
+    """Write the files of a curve."""
     from allocator.io.plans import dumps
 
-    if how == "json":
-        print(dumps(document))
-    elif how == "csv":
-        sys.stdout.write(rows)
-    else:
-        table()
+    write_results(
+        folder, {**files, "frontier.json": dumps(document) + "\n"}, "frontier.svg", picture
+    )
 
 
 @contextmanager
 def _bar(points: int) -> Iterator[Tell]:
     """Show a bar on standard error if it is a terminal."""
-    if not sys.stderr.isatty():
+    if not has_progress():
         yield lambda _done: None
         return
-    from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     columns = (TextColumn("plans"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    with Progress(*columns, console=progress_console(), transient=True) as bar:
         row = bar.add_task("", total=points)
 
         def tell(done: int) -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 from typing import Any
 
+from allocator.cli.output import SCHEMA_VERSION, note, show_result
 from allocator.cli.parsing import add_format
 
 EXAMPLES = """
@@ -37,32 +37,26 @@ def add(commands: Any) -> None:
 
 
 def call(args: argparse.Namespace) -> int:
-    from allocator import read_snapshot, validate
+    from allocator.cli.models.sources import read_problem
     from allocator.engine.promises import promises
     from allocator.io.plans import dumps, write_files
 
-    problem = validate(read_snapshot(args.snapshot))
-    for warning in problem.warnings:
-        print(f"warning: {warning}", file=sys.stderr)
+    problem = read_problem(args.snapshot)
     found = promises(problem)
-    told = dumps(
-        {
-            "now_s": problem.now_s,
-            "wanted": found.wanted,
-            "kept": found.kept,
-            "most": found.most,
-            "jobs": [a.to_dict() for a in found.jobs],
-        }
-    )
+    document = {
+        "schema_version": SCHEMA_VERSION,
+        "now_s": problem.now_s,
+        "wanted": found.wanted,
+        "kept": found.kept,
+        "most": found.most,
+        "jobs": [a.to_dict() for a in found.jobs],
+    }
+    rows = _csv(found)
     if args.out:
-        write_files(Path(args.out), {"promises.csv": _csv(found), "promises.json": told + "\n"})
-        print(f"written to {args.out}: promises.csv, promises.json", file=sys.stderr)
-    if args.format == "csv":
-        print(_csv(found), end="")
-    elif args.format == "json":
-        print(told)
-    else:
-        _table(found, problem.now_s)
+        files = {"promises.csv": rows, "promises.json": dumps(document) + "\n"}
+        write_files(Path(args.out), files)
+        note(f"written to {args.out}: {', '.join(files)}")
+    show_result(args.format, document, lambda: _table(found, problem.now_s), rows)
     return 0
 
 

@@ -6,6 +6,8 @@ import argparse
 import json
 from typing import Any
 
+from allocator.cli.output import SCHEMA_VERSION
+
 EXAMPLES = """
 allocator schema                         columns of the snapshot files
 allocator schema workload                columns of the workload files
@@ -38,5 +40,5 @@ def call(args: argparse.Namespace) -> int:
         "workload": json_schema.workload_schema,
         "result": json_schema.result_schema,
     }
-    print(json.dumps(documents[args.what](), indent=2))
+    print(json.dumps(documents[args.what]() | {"schema_version": SCHEMA_VERSION}, indent=2))
     return 0

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from allocator.cli.output import tell_details, warn
 from allocator.cli.parsing import add_effort, add_format, add_objective, add_settings, parse_integer
 from allocator.errors import UsageError
 
@@ -105,8 +106,8 @@ def _one(args: argparse.Namespace, request: Request) -> int:
     progress = Progress(is_valued=request.policy == "mip")
     with progress.shown("solve"):
         result = decide_folder(args.snapshots[0], request, progress, log=bool(args.log))
-    for warning in result.warnings:
-        print(f"warning: {warning}", file=sys.stderr)
+    warn(result.warnings)
+    tell_details(*log_lines(result, progress.notes))
     if args.out:
         plans.write_plan(result, args.out)
     if args.log:

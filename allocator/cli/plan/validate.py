@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import json
-import sys
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from allocator.cli.output import describe_fault, print_json, warn
 from allocator.cli.parsing import add_format
 
 if TYPE_CHECKING:
@@ -41,16 +41,11 @@ def call(args: argparse.Namespace) -> int:
         problem, changes = _read_and_validate(args.snapshot)
     except InvalidInput as error:
         if args.format == "json":
-            faults = [
-                {"file": f.file, "line": f.line, "message": f.message, "subject": f.subject or None}
-                for f in error.faults
-            ]
-            _json(faults, error.warnings)
+            _print_findings(map(describe_fault, error.faults), error.warnings)
         raise
     if args.format == "json":
-        _json([], problem.warnings)
-    for warning in problem.warnings:
-        print(f"warning: {warning}", file=sys.stderr)
+        _print_findings([], problem.warnings)
+    warn(problem.warnings)
     gpus = int(problem.pools.gpus.sum())
     counts = [
         ("jobs", len(problem.jobs)),
@@ -62,7 +57,7 @@ def call(args: argparse.Namespace) -> int:
     ]
     if changes is not None:
         counts.append(("changes", changes))
-    if args.format == "table":
+    if args.format != "json":
         print("valid: " + ", ".join(f"{n} {name[:-1] if n == 1 else name}" for name, n in counts))
     return 0
 
@@ -78,15 +73,6 @@ def _read_and_validate(folder: str) -> tuple[Problem, int | None]:
     return validate(read_snapshot(folder)), None
 
 
-def _json(faults: list[dict[str, Any]], warnings: tuple[str, ...]) -> None:
-    print(
-        json.dumps(
-            {
-                "schema_version": 1,
-                "valid": not faults,
-                "faults": faults,
-                "warnings": list(warnings),
-            },
-            ensure_ascii=False,
-        )
-    )
+def _print_findings(faults: Iterable[dict[str, Any]], warnings: Sequence[str]) -> None:
+    found = list(faults)
+    print_json({"valid": not found, "faults": found, "warnings": list(warnings)})

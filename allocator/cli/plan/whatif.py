@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from typing import TYPE_CHECKING, Any
 
+from allocator.cli.output import note, print_json, warn
 from allocator.cli.parsing import add_effort, add_format, add_objective
 
 if TYPE_CHECKING:
@@ -64,7 +64,6 @@ def call(args: argparse.Namespace) -> int:
     from allocator.engine.decision import explain_decision
     from allocator.engine.whatif import compare
     from allocator.errors import Infeasible, UsageError
-    from allocator.io.plans import dumps
     from allocator.io.snapshots import write_snapshot
     from allocator.solvers.base import SolveLimits
 
@@ -89,9 +88,8 @@ def call(args: argparse.Namespace) -> int:
         before = command.decide(as_is)
     except Infeasible as error:  # this may be the answer that the user looks for
         before = None
-        print(f"as it is: {error}", file=sys.stderr)
-    for warning in problem.warnings:
-        print(f"warning: {warning}", file=sys.stderr)
+        note(f"as it is: {error}")
+    warn(problem.warnings)
     if args.out:
         write_snapshot(other, args.out)
     comparison = None if before is None else compare(before, after, values)
@@ -99,16 +97,13 @@ def call(args: argparse.Namespace) -> int:
     result = explain_decision(problem, after, **how)
     if args.format == "json":
         old = None if before is None else explain_decision(as_is, before, **how).to_dict()
-        print(
-            dumps(
-                {
-                    "schema_version": 1,
-                    "set": values,
-                    "before": old,
-                    "after": result.to_dict(),
-                    "comparison": None if comparison is None else comparison.to_dict(),
-                }
-            )
+        print_json(
+            {
+                "set": values,
+                "before": old,
+                "after": result.to_dict(),
+                "comparison": None if comparison is None else comparison.to_dict(),
+            }
         )
     else:
         _show(values, result, comparison)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import json
-import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from allocator.cli.output import note, print_json, print_lines, show_result, warn
 from allocator.cli.parsing import add_format, parse_integer
 
 if TYPE_CHECKING:
@@ -93,8 +92,6 @@ def call_history(args: argparse.Namespace) -> int:
         with queue.store.read() as connection:
             measured = measure_estimates(connection, args.last) if args.estimates else {}
     if args.format == "json":
-        from allocator.io.plans import dumps
-
         names = (
             "number",
             "at_s",
@@ -112,7 +109,7 @@ def call_history(args: argparse.Namespace) -> int:
         for one in rounds:
             told = {name: asdict(found) for name, found in measured.get(one.number, {}).items()}
             more = {"estimates": told} if args.estimates else {}
-            print(dumps({name: getattr(one, name) for name in names} | more))
+            print_json({name: getattr(one, name) for name in names} | more)
         return 0
     rows = [
         [
@@ -177,24 +174,27 @@ def call_replay(args: argparse.Namespace) -> int:
             write(store, found, args.out)
     finally:
         store.close()
-    print(
-        f"round {found.number}: "
-        + (
-            "the journal has no plan to compare with"
-            if found.same is None
-            else "the same plan, byte by byte"
-            if found.same
-            else "the plans differ"
-        )
+    said = (
+        "the journal has no plan to compare with"
+        if found.same is None
+        else "the same plan, byte by byte"
+        if found.same
+        else "the plans differ"
     )
+    document = {
+        "number": found.number,
+        "same": found.same,
+        "is_digest_valid": found.is_digest_valid,
+        "first_difference": found.first,
+        "note": found.note,
+    }
+    show_result(args.format, document, lambda: print(f"round {found.number}: {said}"))
     if not found.is_digest_valid:
-        print("the kept snapshot does not have the digest of the journal", file=sys.stderr)
+        warn(["the kept snapshot does not have the digest of the journal"])
     if found.first is not None:
-        print(
-            f"journal: {found.first[0].strip()}\nnow:     {found.first[1].strip()}", file=sys.stderr
-        )
+        note(f"journal: {found.first[0].strip()}", f"now:     {found.first[1].strip()}")
     if found.note:
-        print(found.note, file=sys.stderr)
+        note(found.note)
     return 0 if found.is_digest_valid and found.same is not False else 1
 
 
@@ -204,8 +204,5 @@ def call_status(args: argparse.Namespace) -> int:
 
     with Queue(args.queue) as queue:
         found = status(queue)
-    if args.format == "json":
-        print(json.dumps(found, indent=1))
-    else:
-        print("\n".join(format_status(found)))
+    show_result(args.format, found, lambda: print_lines(format_status(found)))
     return 0

@@ -11,7 +11,15 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from allocator.cli.parsing import Parser, add_format, number, parse_integer
+from allocator.cli.parsing import (
+    DAY_S,
+    Parser,
+    add_format,
+    duration,
+    number,
+    parse_integer,
+    show_help_alone,
+)
 from allocator.cli.queue.job_options import CHANGEABLE, JOB_OPTIONS, PROGRESS_OPTIONS
 
 EXAMPLES = """
@@ -38,7 +46,7 @@ def add(commands: Any) -> None:
         help="the durable queue: submit, list, hold, cancel ...",
         description=ABOUT,
     )
-    parser.set_defaults(call=lambda _args: _help(parser))
+    show_help_alone(parser)
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", parser_class=VerbParser)
     _init(verbs)
     _submit(verbs)
@@ -271,7 +279,11 @@ def _cluster(verbs: Any) -> None:
         "allocator queue purge cluster.db --older-than 90",
     )
     parser.add_argument(
-        "--older-than", type=number(), required=True, metavar="DAYS", help="since they ended"
+        "--older-than",
+        type=duration(unit_s=DAY_S),
+        required=True,
+        metavar="TIME",
+        help="since they ended, in days or as 12h",
     )
     parser = _verb(
         verbs,
@@ -325,7 +337,7 @@ def _tenants(verbs: Any) -> None:
         help="the tree of tenants and their quotas: list, set",
         description="The tree of tenants, and their quotas.",
     )
-    parser.set_defaults(call=lambda _args: _help(parser))
+    show_help_alone(parser)
     tenants = parser.add_subparsers(title="verbs", metavar="VERB", parser_class=VerbParser)
     one = _verb(
         tenants,
@@ -366,7 +378,7 @@ def _nodes(verbs: Any) -> None:
         help="the nodes of the pools: list, add, set, up, drain, down, remove",
         description="The nodes of the pools. A pool with nodes has the GPUs of those that are up.",
     )
-    parser.set_defaults(call=lambda _args: _help(parser))
+    show_help_alone(parser)
     nodes = parser.add_subparsers(title="verbs", metavar="VERB", parser_class=VerbParser)
     one = _verb(
         nodes,
@@ -422,7 +434,7 @@ def _tokens(verbs: Any) -> None:
         help="who may use the HTTP service: add, list, revoke",
         description="The tokens of the HTTP service. The queue keeps their hashes only.",
     )
-    parser.set_defaults(call=lambda _args: _help(parser))
+    show_help_alone(parser)
     tokens = parser.add_subparsers(title="verbs", metavar="VERB", parser_class=VerbParser)
     one = _verb(
         tokens,
@@ -443,7 +455,10 @@ def _tokens(verbs: Any) -> None:
     )
     one.add_argument("--tenant", default="", metavar="NAME", help="the tenant of a member")
     one.add_argument(
-        "--expires-days", type=number(1e-6), metavar="DAYS", help="when it ends (default: never)"
+        "--expires-days",
+        type=duration(1e-6, unit_s=DAY_S),
+        metavar="TIME",
+        help="when it ends, in days or as 12h (default: never)",
     )
     one.set_defaults(call=_load_call("add_token"))
     one = _verb(tokens, "list", "all tokens", "allocator queue token list cluster.db")
@@ -469,8 +484,3 @@ def _node_options(parser: argparse.ArgumentParser, needs_gpus: bool) -> None:
         metavar="LEVEL=LABEL",
         help="where it stands, such as rack=r1; may be given several times; empty: nowhere known",
     )
-
-
-def _help(parser: argparse.ArgumentParser) -> int:
-    parser.print_help(sys.stderr)
-    return 2

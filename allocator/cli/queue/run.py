@@ -11,7 +11,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from allocator.cli.parsing import add_effort, add_settings, number, parse_integer
+from allocator.cli.output import note, print_json, print_lines, show_result, warn
+from allocator.cli.parsing import add_effort, add_settings, duration, parse_integer
 from allocator.cli.queue.serve import LISTEN, served
 from allocator.cli.tables import text
 from allocator.cli.termination import is_termination_requested
@@ -39,7 +40,7 @@ ABOUT = """\
 Without --executor this is a dry run: it decides one round, says what that would stop and start, and
 writes nothing. With --executor files or local it acts.
 
-Decides every S seconds which job gets which GPUs, writes the round to the journal, and has it
+Decides again and again which job gets which GPUs, writes the round to the journal, and has it
 carried out. It may be killed at any time and started again; started twice, the second one stands by
 and takes over when the first is gone. SIGTERM ends it in order: jobs run on. The exit code is then
 0. A decision may take half of the interval, unless --time-limit says otherwise."""
@@ -54,8 +55,8 @@ def add(commands: Any) -> None:
     how_often = when.add_mutually_exclusive_group()
     how_often.add_argument(
         "--every",
-        type=number(0.05),
-        metavar="S",
+        type=duration(0.05),
+        metavar="TIME",
         help="seconds between rounds (default: interval_s of the queue's settings)",
     )
     how_often.add_argument(
@@ -68,18 +69,18 @@ def add(commands: Any) -> None:
     )
     when.add_argument(
         "--react",
-        type=number(1e-3),
+        type=duration(1e-3),
         default=math.inf,
-        metavar="S",
+        metavar="TIME",
         help=(
-            "arrivals, ends and changes of the cluster cause early rounds, at least S seconds after"
+            "arrivals, ends and changes of the cluster cause early rounds, at least TIME after"
             " the one before"
         ),
     )
     when.add_argument(
         "--poll",
-        type=number(1e-3),
-        metavar="S",
+        type=duration(1e-3),
+        metavar="TIME",
         help="seconds between looks at the machines (default: a tenth of the interval, at most 1)",
     )
     where = parser.add_argument_group("machines")
@@ -100,9 +101,9 @@ def add(commands: Any) -> None:
     )
     where.add_argument(
         "--grace",
-        type=number(),
+        type=duration(),
         default=60.0,
-        metavar="S",
+        metavar="TIME",
         help="local: seconds for a checkpoint between SIGTERM and SIGKILL (default: 60)",
     )
     where.add_argument(
@@ -148,17 +149,17 @@ def _add_stability(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("stability and repair")
     group.add_argument(
         "--cooldown",
-        type=number(),
+        type=duration(),
         default=0.0,
-        metavar="S",
-        help="a job that was changed is left alone for S seconds",
+        metavar="TIME",
+        help="a job that was changed is left alone for TIME",
     )
     group.add_argument(
         "--min-run",
-        type=number(),
+        type=duration(),
         default=0.0,
-        metavar="S",
-        help="a started job runs at least S seconds",
+        metavar="TIME",
+        help="a started job runs at least TIME",
     )
     group.add_argument(
         "--payback",
@@ -167,10 +168,10 @@ def _add_stability(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--stall",
-        type=number(1e-3, True),
-        metavar="S",
+        type=duration(1e-3, True),
+        metavar="TIME",
         help=(
-            "a job without progress for S seconds has failed; inf: never (default: ten intervals,"
+            "a job without progress for TIME has failed; inf: never (default: ten intervals,"
             " at least 600)"
         ),
     )
@@ -214,10 +215,12 @@ def call(args: argparse.Namespace) -> int:
     with ExitStack() as stack:
         store = open_queue(args.queue, reads_only=is_dry)
         stack.callback(store.close)
-        return _show_preview(store, options) if is_dry else _serve(args, store, options, stack)
+        if is_dry:
+            return _show_preview(store, options, args.format)
+        return _serve(args, store, options, stack)
 
 
-def _show_preview(store: QueueDatabase, options: ControllerOptions) -> int:
+def _show_preview(store: QueueDatabase, options: ControllerOptions, form: str) -> int:
     """Print the decision of one round without carrying it out."""
     from allocator.controller.clock import WallClock
     from allocator.controller.reporting.preview import preview
@@ -227,21 +230,25 @@ def _show_preview(store: QueueDatabase, options: ControllerOptions) -> int:
     found = preview(store, clock, options)
     with store.read() as connection:
         held = lease.read_current(connection)
-    for warning in found.result.warnings:
-        print(f"warning: {warning}", file=sys.stderr)
+    warn(found.result.warnings)
     if found.is_periodic_due:
-        print(
-            "periodic jobs are due: a controller submits them first, this round is without them",
-            file=sys.stderr,
-        )
+        note("periodic jobs are due: a controller submits them first, this round is without them")
     if held is not None and held.is_held(clock.now()):
-        print(f'"{held.holder}" leads this queue and goes on', file=sys.stderr)
-    for step in found.steps:
-        print(text(step))
-    print(
-        f"dry run: {len(found.steps) or 'no'} steps for {len(found.result.jobs['job_id'])} jobs; "
-        "nothing was written (--executor files or local acts)",
-        file=sys.stderr,
+        note(f'"{held.holder}" leads this queue and goes on')
+    jobs = len(found.result.jobs["job_id"])
+    show_result(
+        form,
+        {
+            "steps": list(found.steps),
+            "jobs": jobs,
+            "is_periodic_due": found.is_periodic_due,
+            "plan": found.result.to_dict(),
+        },
+        lambda: print_lines(map(text, found.steps)),
+    )
+    note(
+        f"dry run: {len(found.steps) or 'no'} steps for {jobs} jobs; "
+        "nothing was written (--executor files or local acts)"
     )
     return 0
 
@@ -274,6 +281,8 @@ def _serve(
     )
     with stop_on_signals(controller, clock.wake):
         controller.run(once=args.once)
+    if args.format == "json":
+        print_json({"queue": store.name, "has_plan": controller.has_plan})
     return 0 if not args.once or controller.has_plan else 1
 
 

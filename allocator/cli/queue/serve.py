@@ -10,7 +10,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from allocator.cli.parsing import number
+from allocator.cli.output import warn
+from allocator.cli.parsing import duration, number
 from allocator.errors import UsageError
 
 EXAMPLES = """
@@ -69,8 +70,8 @@ def add(commands: Any) -> None:
     )
     parser.add_argument(
         "--advice-limit",
-        type=number(1.0),
-        metavar="S",
+        type=duration(1.0),
+        metavar="TIME",
         help="seconds that a what-if or an explanation may take (default: 30)",
     )
     parser.add_argument(
@@ -92,10 +93,11 @@ def call(args: argparse.Namespace) -> int:
     certificate = None if args.tls_cert is None else (args.tls_cert, args.tls_key)
     tls = certificate is not None or args.behind_tls
     if not tls and not address.startswith(LOOPBACK):
-        print(
-            "warning: without https, whoever sees the network reads the tokens; give --tls-cert and"
-            " --tls-key, or --behind-tls",
-            file=sys.stderr,
+        warn(
+            [
+                "without https, whoever sees the network reads the tokens; give --tls-cert and"
+                " --tls-key, or --behind-tls"
+            ]
         )
     given = {"rate": args.rate, "advice_s": args.advice_limit}
     options = ServerOptions(

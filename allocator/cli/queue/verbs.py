@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from allocator.cli.output import note, print_json, print_lines, show_result, warn
 from allocator.cli.queue.job_options import JOB_OPTIONS, PROGRESS_OPTIONS
 from allocator.cli.tables import Table, percent, show as show_tables, text
 from allocator.controller.reporting.expected import TOLD, add_expected, read_expected
@@ -56,14 +57,18 @@ def init(args: argparse.Namespace) -> int:
     if source is not None:
         validate(source)  # a source with faults leaves no queue behind
     store, made = create_queue(args.queue)
+    told: dict[str, Any] = {"queue": store.name, "made": made}
     with Queue(store) as queue:
-        _say(f"{'made' if made else 'is up to date:'} {store.name}")
+        note(f"{'made' if made else 'is up to date:'} {store.name}")
         if source is not None:
             with store.write() as connection:
                 problem, warnings = snapshot.load_at(connection, source, queue.clock())
-            _warn((*problem.warnings, *warnings))
-            pools = "1 pool" if len(problem.pools) == 1 else f"{len(problem.pools)} pools"
-            _say(f"{len(problem.jobs)} jobs, {pools}, {int(problem.pools.gpus.sum())} GPUs")
+            warn((*problem.warnings, *warnings))
+            jobs, pools, gpus = len(problem.jobs), len(problem.pools), int(problem.pools.gpus.sum())
+            note(f"{jobs} jobs, {pools} pool{'' if pools == 1 else 's'}, {gpus} GPUs")
+            told |= {"jobs": jobs, "pools": pools, "gpus": gpus}
+    if args.format == "json":
+        print_json(told)
     return 0
 
 
@@ -85,16 +90,16 @@ def submit(args: argparse.Namespace) -> int:
     with Queue(args.queue) as queue:
         with queue.store.write() as connection:
             (done,), warnings = submit_to(connection, [job], queue.clock())
-        _warn(warnings)
+        warn(warnings)
         if not done.new:
-            _say(f'job "{done.job_id}" was submitted before; nothing was added')
+            note(f'job "{done.job_id}" was submitted before; nothing was added')
         told: dict[str, Any] = {"job_id": done.job_id, "new": done.new}
         if args.format == "table":
             print(done.job_id, flush=True)
         if args.deadline_s:
             told["promise"] = _promise(queue, done.job_id)
     if args.format == "json":
-        _json(told)
+        print_json(told)
     return 0
 
 
@@ -119,13 +124,13 @@ def _promise(queue: Queue, job_id: str) -> dict[str, Any] | None:
             )
         found = promise(problem, job_id)
     except Exception as error:
-        _say(
+        note(
             "whether the deadline can be promised is not known:"
             f" {str(error) or type(error).__name__}"
         )
         return None
     if found.done_s is not None and found.promised:
-        _say(
+        note(
             f"the deadline can be promised: done {_format_time(found.done_s, problem.now_s)}, "
             f"on at most"
             f" {found.most_gpus} GPUs of {text(found.pool)}"
@@ -136,7 +141,7 @@ def _promise(queue: Queue, job_id: str) -> dict[str, Any] | None:
             if found.earliest_s is None
             else f"; earliest that could be: {_format_time(found.earliest_s, problem.now_s)}"
         )
-        _say(f"the deadline cannot be promised: {found.reason}{offer}")
+        note(f"the deadline cannot be promised: {found.reason}{offer}")
     return found.to_dict()
 
 
@@ -147,14 +152,14 @@ def _format_time(at_s: float, now_s: float) -> str:
 def import_csv(args: argparse.Namespace) -> int:
     name = "standard input" if args.file == "-" else os.path.basename(args.file)
     submissions, warnings = csv_jobs.parse_submissions(_content(args.file), name)
-    _warn(warnings)
+    warn(warnings)
     with Queue(args.queue) as queue, queue.store.write() as connection:
         done, more = submit_to(connection, submissions, queue.clock(), name)
-    _warn(more)
+    warn(more)
     new = sum(s.new for s in done)
     if args.format == "json":
-        print(json.dumps({"jobs": [{"job_id": s.job_id, "new": s.new} for s in done]}))
-    _say(
+        print_json({"jobs": [{"job_id": s.job_id, "new": s.new} for s in done]})
+    note(
         f"{new} jobs submitted"
         + (f", {len(done) - new} were there before" if new < len(done) else "")
     )
@@ -175,13 +180,17 @@ def export_csv(args: argparse.Namespace) -> int:
     from allocator.io.plans import write_files
 
     with Queue(args.queue) as queue, queue.store.read() as connection:
-        content = csv_jobs.export_jobs(connection, verbs.list_jobs(connection, states=args.state))
-    if args.file == "-":
+        jobs = verbs.list_jobs(connection, states=args.state)
+        content = csv_jobs.export_jobs(connection, jobs)
+        records = csv_jobs.job_records(connection, jobs) if args.format == "json" else []
+    if args.format == "json":
+        print_json({"file": args.file, "jobs": records})
+    elif args.file == "-":
         sys.stdout.reconfigure(  # type: ignore[union-attr]
             encoding="utf-8", errors="backslashreplace"
         )
         sys.stdout.write(content)
-    else:
+    if args.file != "-":
         path = Path(args.file)
         write_files(path.parent, {path.name: content})
     return 0
@@ -195,53 +204,53 @@ def list_(args: argparse.Namespace) -> int:
         rows = add_expected(csv_jobs.job_records(connection, found), read_expected(connection))
         numbers = verbs.counts(connection)
         name, now = queue.store.name, queue.clock()
-    if args.format == "json":
-        _json({"schema_version": 1, "queue": name, "now_s": now, "counts": numbers, "jobs": rows})
-    elif args.format == "csv":
-        sys.stdout.write(csv_jobs.format_csv((*csv_jobs.FIELDS, *TOLD), rows))
-    else:
-        show_tables(
-            [
-                Table(
-                    "jobs",
-                    (
-                        "job",
-                        "tenant",
-                        "model",
-                        "state",
-                        "holds",
-                        "shall hold",
-                        "done",
-                        "age",
-                        "place",
-                        "starts in",
-                        "ends in",
-                        "note",
-                    ),
-                    [
-                        [
-                            text(r["job_id"]),
-                            text(r["tenant"]),
-                            text(r["model"]),
-                            r["state"],
-                            _place(r["pool"], r["gpus"], r["shared_with"], r["nodes"]),
-                            _place(r["want_pool"], r["want_gpus"], r["want_host"], r["want_nodes"]),
-                            percent(r["progress"]),
-                            _format_duration(now - r["submitted_s"]),
-                            text(r["position"]),
-                            describe_estimate(r, "expected_start", now),
-                            describe_estimate(r, "expected_done", now),
-                            _describe_job(r, now),
-                        ]
-                        for r in rows
-                    ],
-                    NUMBERS,
-                    ("model", "shall hold", "age", "starts in"),
-                )
-            ],
-            [", ".join(f"{n} {state}" for state, n in numbers.items() if n) or "no jobs"],
-        )
+    head = [", ".join(f"{n} {state}" for state, n in numbers.items() if n) or "no jobs"]
+    show_result(
+        args.format,
+        {"queue": name, "now_s": now, "counts": numbers, "jobs": rows},
+        lambda: show_tables([_build_job_table(rows, now)], head),
+        csv_jobs.format_csv((*csv_jobs.FIELDS, *TOLD), rows) if args.format == "csv" else "",
+    )
     return 0
+
+
+def _build_job_table(rows: Sequence[Mapping[str, Any]], now: float) -> Table:
+    return Table(
+        "jobs",
+        (
+            "job",
+            "tenant",
+            "model",
+            "state",
+            "holds",
+            "shall hold",
+            "done",
+            "age",
+            "place",
+            "starts in",
+            "ends in",
+            "note",
+        ),
+        [
+            [
+                text(r["job_id"]),
+                text(r["tenant"]),
+                text(r["model"]),
+                r["state"],
+                _place(r["pool"], r["gpus"], r["shared_with"], r["nodes"]),
+                _place(r["want_pool"], r["want_gpus"], r["want_host"], r["want_nodes"]),
+                percent(r["progress"]),
+                _format_duration(now - r["submitted_s"]),
+                text(r["position"]),
+                describe_estimate(r, "expected_start", now),
+                describe_estimate(r, "expected_done", now),
+                _describe_job(r, now),
+            ]
+            for r in rows
+        ],
+        NUMBERS,
+        ("model", "shall hold", "age", "starts in"),
+    )
 
 
 def _place(
@@ -301,15 +310,7 @@ def show(args: argparse.Namespace) -> int:
         seen = verbs.read_observations(connection, args.job)
         turns = verbs.read_turns(connection, args.job)
     if args.format == "json":
-        _json(
-            {
-                "schema_version": 1,
-                **row,
-                "allocations": held,
-                "shared": turns,
-                "observations": seen,
-            }
-        )
+        print_json({**row, "allocations": held, "shared": turns, "observations": seen})
         return 0
     told = {**row, "expected": "; ".join(describe_expected(row, now))}
     facts = [
@@ -382,11 +383,8 @@ def change(args: argparse.Namespace) -> int:
 
 
 def _show_changed(args: argparse.Namespace, done: Sequence[Job], rows: Sequence[Any]) -> int:
-    if args.format == "json":
-        _json({"schema_version": 1, "jobs": list(rows)})
-    else:
-        for job in done:
-            print(f"{text(job.job_id)}: {_describe_next_state(job)}")
+    lines = (f"{text(job.job_id)}: {_describe_next_state(job)}" for job in done)
+    show_result(args.format, {"jobs": list(rows)}, lambda: print_lines(lines))
     return 0
 
 
@@ -409,30 +407,20 @@ def pools(args: argparse.Namespace) -> int:
         {"pool": p, "gpu_type": gpu_types[p], "gpus": n, "used": used[p], "free": n - used[p]}
         for p, n in gpus.items()
     ]
-    if args.format == "json":
-        _json({"schema_version": 1, "pools": rows})
-    elif args.format == "csv":
-        sys.stdout.write(csv_jobs.format_csv(("pool", "gpu_type", "gpus", "used", "free"), rows))
-    else:
-        show_tables(
-            [
-                Table(
-                    "pools",
-                    ("pool", "type", "GPUs", "used", "free"),
-                    [[text(v) for v in row.values()] for row in rows],
-                    NUMBERS,
-                )
-            ]
-        )
+    table = Table(
+        "pools",
+        ("pool", "type", "GPUs", "used", "free"),
+        [[text(v) for v in row.values()] for row in rows],
+        NUMBERS,
+    )
+    content = csv_jobs.format_csv(("pool", "gpu_type", "gpus", "used", "free"), rows)
+    show_result(args.format, {"pools": rows}, lambda: show_tables([table]), content)
     return 0
 
 
 def list_tenants(args: argparse.Namespace) -> int:
     with Queue(args.queue) as queue:
         found = queue.tenants()
-    if args.format == "json":
-        _json({"schema_version": 1, **found})
-        return 0
     tenants = [
         [text(t[name]) for name in ("tenant", "parent", "guaranteed_gpus", "max_gpus")]
         for t in found["tenants"]
@@ -440,17 +428,16 @@ def list_tenants(args: argparse.Namespace) -> int:
     columns = ("tenant", "gpu_type", "pool", "guaranteed_gpus", "max_gpus", "lend_gpus")
     quotas = [[text(q[name]) for name in columns] for q in found["quotas"]]
     numbers = frozenset(("guaranteed", "at most", "lent"))
-    show_tables(
-        [
-            Table("tenants", ("tenant", "parent", "guaranteed", "at most"), tenants, numbers),
-            Table(
-                "quotas",
-                ("tenant", "type", "pool", "guaranteed", "at most", "lent"),
-                quotas,
-                numbers,
-            ),
-        ]
-    )
+    tables = [
+        Table("tenants", ("tenant", "parent", "guaranteed", "at most"), tenants, numbers),
+        Table(
+            "quotas",
+            ("tenant", "type", "pool", "guaranteed", "at most", "lent"),
+            quotas,
+            numbers,
+        ),
+    ]
+    show_result(args.format, found, lambda: show_tables(tables))
     return 0
 
 
@@ -473,8 +460,10 @@ def set_tenant(args: argparse.Namespace) -> int:
             given.get("gpu_type", ""),
             given.get("pool", ""),
         )
-    _warn(warnings)
-    _say(f"tenant {args.tenant} is set")
+    warn(warnings)
+    note(f"tenant {args.tenant} is set")
+    if args.format == "json":
+        print_json({"tenant": args.tenant, "warnings": list(warnings)})
     return 0
 
 
@@ -484,33 +473,26 @@ NODE_COLUMNS = ("node", "pool", "gpus", "state", "used", "jobs", "labels", "cpus
 def list_nodes(args: argparse.Namespace) -> int:
     with Queue(args.queue) as queue:
         rows = [row for row in queue.nodes() if args.pool in (None, row["pool"])]
-    if args.format == "json":
-        _json({"schema_version": 1, "nodes": rows})
-    elif args.format == "csv":
-        sys.stdout.write(csv_jobs.format_csv(NODE_COLUMNS, rows))
-    else:
-        show_tables(
+    table = Table(
+        "nodes",
+        ("node", "pool", "GPUs", "used", "state", "labels", "jobs"),
+        [
             [
-                Table(
-                    "nodes",
-                    ("node", "pool", "GPUs", "used", "state", "labels", "jobs"),
-                    [
-                        [
-                            text(row["node"]),
-                            text(row["pool"]),
-                            text(row["gpus"]),
-                            text(row["used"]),
-                            row["state"],
-                            " ".join(text(f"{k}={v}") for k, v in row["labels"].items()),
-                            " ".join(map(text, row["jobs"])),
-                        ]
-                        for row in rows
-                    ],
-                    NUMBERS,
-                )
-            ],
-            [f"{len(rows)} nodes" if rows else "no nodes: plans count GPUs by pool"],
-        )
+                text(row["node"]),
+                text(row["pool"]),
+                text(row["gpus"]),
+                text(row["used"]),
+                row["state"],
+                " ".join(text(f"{k}={v}") for k, v in row["labels"].items()),
+                " ".join(map(text, row["jobs"])),
+            ]
+            for row in rows
+        ],
+        NUMBERS,
+    )
+    head = [f"{len(rows)} nodes" if rows else "no nodes: plans count GPUs by pool"]
+    content = csv_jobs.format_csv(NODE_COLUMNS, rows)
+    show_result(args.format, {"nodes": rows}, lambda: show_tables([table], head), content)
     return 0
 
 
@@ -533,7 +515,7 @@ def set_node_state(args: argparse.Namespace) -> int:
     code = _show_changed_nodes(args, changed, args.state)
     for row in busy if args.state != "up" else ():
         then = "the next round moves them" if args.state == "drain" else "they are lost"
-        _say(f'node "{row["node"]}" has {len(row["jobs"])} jobs; {then}')
+        note(f'node "{row["node"]}" has {len(row["jobs"])} jobs; {then}')
     return code
 
 
@@ -553,13 +535,13 @@ def _node_values(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _show_changed_nodes(args: argparse.Namespace, names: Sequence[str], word: str) -> int:
-    if args.format == "json":
-        _json({"schema_version": 1, "changed": list(names)})
-    else:
-        for name in names:
-            print(f"{text(name)}: {word}")
+    show_result(
+        args.format,
+        {"changed": list(names)},
+        lambda: print_lines(f"{text(name)}: {word}" for name in names),
+    )
     if not names:
-        _say("nothing was changed")
+        note("nothing was changed")
     return 0
 
 
@@ -577,11 +559,8 @@ def config(args: argparse.Namespace) -> int:
             queue.configure(**changes)
         with queue.store.read() as connection:
             settings = cluster_tables.config(connection)
-    if args.format == "json":
-        _json(settings)
-    else:
-        for key, value in settings.items():
-            print(f"{key} = {json.dumps(value)}")
+    lines = (f"{key} = {json.dumps(value)}" for key, value in settings.items())
+    show_result(args.format, settings, lambda: print_lines(lines))
     return 0
 
 
@@ -598,8 +577,8 @@ def purge(args: argparse.Namespace) -> int:
     with Queue(args.queue) as queue:
         number = queue.purge(args.older_than * 86400)
     if args.format == "json":
-        _json({"schema_version": 1, "forgotten": number})
-    _say(f"{number} jobs forgotten")
+        print_json({"forgotten": number})
+    note(f"{number} jobs forgotten")
     return 0
 
 
@@ -634,12 +613,12 @@ def adopt(args: argparse.Namespace) -> int:
         found = adopt_state(queue.store, executor, queue.clock())
     rows = {name: list(getattr(found, name)) for name in ADOPTED}
     if args.format == "json":
-        _json({"schema_version": 1, "token": found.token, **rows})
+        print_json({"token": found.token, **rows})
     else:
         for name, words in ADOPTED.items():
             for job_id in rows[name]:
                 print(f"{text(job_id)}: {words}")
-    _say(f"the queue and the state agree; the next controller goes on with token {found.token + 1}")
+    note(f"the queue and the state agree; the next controller goes on with token {found.token + 1}")
     return 0
 
 
@@ -648,11 +627,8 @@ def add_token(args: argparse.Namespace) -> int:
         now = queue.clock()
         end = None if args.expires_days is None else now + args.expires_days * 86400
         made, secret = tokens.add(connection, now, args.name, args.role, args.tenant, end)
-    if args.format == "json":
-        _json({"schema_version": 1, "token": secret, **vars(made)})
-    else:
-        print(secret, flush=True)
-    _say(f"token {made.id}; it is shown this once, and the queue keeps its hash only")
+    show_result(args.format, {"token": secret, **vars(made)}, lambda: print(secret, flush=True))
+    note(f"token {made.id}; it is shown this once, and the queue keeps its hash only")
     return 0
 
 
@@ -660,29 +636,23 @@ def list_tokens(args: argparse.Namespace) -> int:
     with Queue(args.queue) as queue, queue.store.read() as connection:
         found, now = tokens.list_tokens(connection), queue.clock()
     rows = [{**vars(token), "valid": token.is_valid(now)} for token in found]
-    if args.format == "json":
-        _json({"schema_version": 1, "tokens": rows})
-        return 0
-    show_tables(
+    table = Table(
+        "tokens",
+        ("id", "name", "role", "tenant", "age", "note"),
         [
-            Table(
-                "tokens",
-                ("id", "name", "role", "tenant", "age", "note"),
-                [
-                    [
-                        str(token.id),
-                        text(token.name),
-                        token.role,
-                        text(token.tenant),
-                        _format_duration(now - token.created_s),
-                        _describe_token(token, now),
-                    ]
-                    for token in found
-                ],
-                frozenset(("id", "age")),
-            )
-        ]
+            [
+                str(token.id),
+                text(token.name),
+                token.role,
+                text(token.tenant),
+                _format_duration(now - token.created_s),
+                _describe_token(token, now),
+            ]
+            for token in found
+        ],
+        frozenset(("id", "age")),
     )
+    show_result(args.format, {"tokens": rows}, lambda: show_tables([table]))
     return 0
 
 
@@ -699,9 +669,9 @@ def revoke_token(args: argparse.Namespace) -> int:
     with Queue(args.queue) as queue, queue.store.write() as connection:
         ended = tokens.revoke(connection, queue.clock(), args.id)
     if args.format == "json":
-        _json({"schema_version": 1, **vars(ended)})
+        print_json(vars(ended))
     else:
-        _say(f"token {ended.id} of {text(ended.name)} is revoked")
+        note(f"token {ended.id} of {text(ended.name)} is revoked")
     return 0
 
 
@@ -710,7 +680,9 @@ def replace_cluster(args: argparse.Namespace) -> int:
 
     with Queue(args.queue) as queue, queue.store.write() as connection:
         warnings = snapshot.replace_cluster(connection, read_snapshot(args.source), queue.clock())
-    _warn(warnings)
+    warn(warnings)
+    if args.format == "json":
+        print_json({"source": args.source, "warnings": list(warnings)})
     return 0
 
 
@@ -718,7 +690,8 @@ def export(args: argparse.Namespace) -> int:
     from allocator.io.snapshots import write_snapshot
 
     with Queue(args.queue) as queue:
-        print(write_snapshot(queue.snapshot(), args.folder))
+        folder = write_snapshot(queue.snapshot(), args.folder)
+    show_result(args.format, {"folder": str(folder)}, lambda: print(folder))
     return 0
 
 
@@ -727,16 +700,3 @@ def _pairs(given: Iterable[str], option: str, form: str) -> list[tuple[str, str]
     if any(not sign or not name for name, sign, _ in pairs):
         raise UsageError(f"{option} wants {form}")
     return [(name, value) for name, _, value in pairs]
-
-
-def _json(document: Mapping[str, Any]) -> None:
-    print(json.dumps(document, ensure_ascii=False, allow_nan=False))
-
-
-def _say(line: str) -> None:
-    print(line, file=sys.stderr)
-
-
-def _warn(warnings: Sequence[str]) -> None:
-    for warning in warnings:
-        _say(f"warning: {warning}")

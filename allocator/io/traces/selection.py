@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 
 from allocator.domain.problem import Bools, Floats, Ints
+from allocator.domain.times import parse_date, parse_duration
 from allocator.errors import UsageError
 from allocator.io.traces.base import Trace, TraceJobs, TraceOptions
-from allocator.io.traces.text import DATE, parse_date
+from allocator.io.traces.text import DATE
 
 # random orders that thinning tries; the one nearest to the load asked for is taken
 ORDERS = 32
@@ -267,7 +268,7 @@ def _window_start(trace: Trace, options: TraceOptions) -> float:
         return 0.0
     if not DATE.match(start):
         try:
-            return float(start)
+            return parse_duration(start)
         except ValueError:
             raise UsageError(
                 f'--from "{start}" is neither seconds nor a date like 2017-10-09 08:00'

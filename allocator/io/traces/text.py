@@ -11,7 +11,6 @@ import re
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from allocator.domain.findings import did_you_mean, quote
 from allocator.domain.problem import Floats
 from allocator.domain.schema.cells import parse
 from allocator.domain.schema.columns import Column, ColumnKind
+from allocator.domain.times import parse_date
 from allocator.errors import Fault, InvalidInput
 from allocator.io.tables.csv_table import ReadingLog, parse_csv
 
@@ -213,9 +213,3 @@ def _dates(rows: CsvRows, column: str) -> Floats:
                 )
     raise_if(Path(rows.file), found)
     return out
-
-
-def parse_date(cell: str) -> float:
-    """Return a date as seconds since 1970; without a zone it counts as UTC. Raises ValueError."""
-    when = datetime.fromisoformat(cell)
-    return (when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp()

@@ -24,6 +24,7 @@ from allocator.domain.rules.snapshot_rules import validate
 from allocator.domain.schema.columns import JOBS, ColumnKind
 from allocator.domain.schema.texts import text_of
 from allocator.domain.snapshot import Snapshot, Table, values_as_cells
+from allocator.domain.times import parse_duration, parse_time
 from allocator.errors import Fault, InvalidInput, UsageError
 from allocator.io.progress_sources import read_source
 from allocator.queue import cluster_tables
@@ -33,6 +34,9 @@ from allocator.queue.database.values import to_sql
 from allocator.queue.jobs import purged_names
 from allocator.queue.jobs.verbs import is_storable
 
+MOMENTS = ("submitted_s", "deadline_s")
+DURATIONS = ("restart_s", "checkpoint_s", "checkpoint_every_s", "every_s")
+"""Columns that may be written as domain/times.py reads them, such as 2h."""
 SET = ("job_id", "submitted_s", *OWNED)
 """Columns of jobs.csv and workload.csv that a submission may have."""
 EXTRA = ("key", "command", "environment", "workdir")
@@ -293,6 +297,8 @@ def check_submissions(
                     "spreadsheets take for a formula",
                 )
             )
+    new, wrong_times = _read_times(new, now_s, file)
+    faults += wrong_times
     columns = {
         name: values_as_cells(JOBS.column(name).kind, [s.cells.get(name) for s in new])
         for name in SET
@@ -338,6 +344,29 @@ def check_submissions(
         dict(zip(values, row, strict=True)) for row in zip(*values.values(), strict=True)
     ]
     return rows, faults, warnings
+
+
+def _read_times(
+    submissions: Sequence[Submission], now_s: float, file: str
+) -> tuple[list[Submission], list[Fault]]:
+    """Return the submissions with all times in seconds, and a fault for every text that is none."""
+    out: list[Submission] = []
+    faults: list[Fault] = []
+    for s in submissions:
+        cells = dict(s.cells)
+        for name in (*MOMENTS, *DURATIONS):
+            said = cells.get(name)
+            if not isinstance(said, str) or not said.strip():
+                continue
+            try:
+                cells[name] = parse_time(said, now_s) if name in MOMENTS else parse_duration(said)
+            except ValueError as error:
+                faults.append(
+                    Fault(file, s.line, f"{name} {error}", f"job {quote(s.text('job_id'))}")
+                )
+                del cells[name]
+        out.append(replace(s, cells=cells))
+    return out, faults
 
 
 def _predecessors(connection: Connection, new: Sequence[Submission], file: str) -> list[Fault]:

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, create_model
 
 from allocator.domain.schema.columns import JOBS, QUOTAS, TENANTS, ColumnKind, TableSchema
 from allocator.queue.jobs.change import CHANGEABLE
-from allocator.queue.jobs.submit import SET
+from allocator.queue.jobs.submit import DURATIONS, MOMENTS, SET
 from allocator.server.errors import SCHEMA_VERSION
 
 MOST_TEXT = 10_000  # characters of one text
@@ -58,7 +58,7 @@ def _fields(schema: TableSchema, names: Sequence[str], required: Sequence[str] =
     out = {}
     for name in names:
         column = schema.column(name)
-        kind = TYPES.get(column.kind, str)
+        kind = float | str if name in (*MOMENTS, *DURATIONS) else TYPES.get(column.kind, str)
         is_list = column.kind in (ColumnKind.INTEGERS, ColumnKind.TEXTS)
         limit = MOST_PARTS if is_list else None
         if name in required:

@@ -1,0 +1,174 @@
+"""What commands print: results on standard output, messages on standard error.
+
+Every command has --json, --quiet and --verbose (docs/reference/command-line.md). What they choose
+is kept here for the whole process, because a command line is one process.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from allocator.cli.termination import Terminated
+from allocator.errors import (
+    AllocatorError,
+    Fault,
+    Infeasible,
+    InvalidInput,
+    NoPlanInTime,
+    UsageError,
+)
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+SCHEMA_VERSION = 1
+CODES: tuple[tuple[type[BaseException], str], ...] = (
+    (InvalidInput, "invalid_input"),
+    (Infeasible, "infeasible"),
+    (NoPlanInTime, "no_plan_in_time"),
+    (UsageError, "usage"),
+    (KeyboardInterrupt, "interrupted"),
+    (Terminated, "terminated"),
+    (AllocatorError, "failed"),
+    (OSError, "failed"),
+)
+"""Kinds of errors, and the code that programs read; the first kind that fits counts."""
+
+
+@dataclass
+class OutputMode:
+    """What the options of the command line ask for.
+
+    `is_json`: the result and an error are JSON. `is_quiet`: no notes and no progress. `is_verbose`:
+    what is read and how long it takes, too.
+    """
+
+    is_json: bool = False
+    is_quiet: bool = False
+    is_verbose: bool = False
+
+
+MODE = OutputMode()
+
+
+def set_mode(is_json: bool = False, is_quiet: bool = False, is_verbose: bool = False) -> None:
+    """Choose what this process prints from now on."""
+    MODE.is_json, MODE.is_quiet, MODE.is_verbose = is_json, is_quiet, is_verbose
+
+
+def show_result(
+    form: str, document: Mapping[str, Any], show: Callable[[], object], csv_text: str = ""
+) -> None:
+    """Print a result as JSON, as CSV, or as the tables or text that `show` prints."""
+    if form == "json":
+        print_json(document)
+    elif form == "csv":
+        sys.stdout.write(csv_text)
+    else:
+        show()
+
+
+def print_json(document: Mapping[str, Any]) -> None:
+    """Print a result as one line of strict JSON, with the version of its form."""
+    from allocator.io.plans import dumps
+
+    print(dumps({"schema_version": SCHEMA_VERSION, **document}), flush=True)
+
+
+def print_lines(lines: Iterable[str]) -> None:
+    """Print lines of a result."""
+    for line in lines:
+        print(line)
+
+
+def note(*lines: str) -> None:
+    """Print what was done or could be done next, unless --quiet."""
+    if not MODE.is_quiet:
+        _print_message(*lines)
+
+
+def warn(warnings: Iterable[str]) -> None:
+    """Print warnings."""
+    _print_message(*(f"warning: {warning}" for warning in warnings))
+
+
+def tell_details(*lines: str) -> None:
+    """Print what was read or decided and how long it took, with --verbose."""
+    if MODE.is_verbose:
+        _print_message(*lines)
+
+
+def has_progress() -> bool:
+    """Return whether progress is shown: on a terminal, unless --quiet."""
+    return sys.stderr.isatty() and not MODE.is_quiet
+
+
+def progress_console() -> Console:
+    """Return the console of standard error for bars and notes; with --quiet it prints nothing."""
+    from rich.console import Console
+
+    return Console(stderr=True, highlight=False, quiet=MODE.is_quiet)
+
+
+def write_results(
+    folder: str | Path, files: Mapping[str, str | bytes], picture: str, draw: Callable[[], bytes]
+) -> None:
+    """Write files and a picture, and name them; without matplotlib a note says so."""
+    from allocator.io.plans import write_files
+    from allocator.report.charts import style
+
+    made = dict(files)
+    if style.available():
+        made[picture] = draw()
+    else:
+        note(f"no {picture}: pictures need matplotlib, the extra `plots`")
+    write_files(Path(folder), made)
+    note(f"written to {folder}: {', '.join(made)}")
+
+
+def _print_message(*lines: str) -> None:
+    for line in lines:
+        print(line, file=sys.stderr, flush=True)
+
+
+def print_error(error: BaseException | None, text: str, exit_code: int) -> int:
+    """Print an error and return its exit code; with --json it is one line of JSON."""
+    if MODE.is_json:
+        text = json.dumps(describe_error(error, text, exit_code), ensure_ascii=False)
+    with suppress(OSError, ValueError):
+        _print_message(text)
+    return exit_code
+
+
+def describe_fault(fault: Fault | str) -> dict[str, Any]:
+    """Return a fault as JSON values; an audit describes its faults by sentences alone."""
+    if isinstance(fault, str):
+        return {"message": fault}
+    return {
+        "file": fault.file,
+        "line": fault.line,
+        "message": fault.message,
+        "subject": fault.subject or None,
+    }
+
+
+def describe_error(error: BaseException | None, text: str, exit_code: int) -> dict[str, Any]:
+    """Return an error as JSON values."""
+    code = next((code for kind, code in CODES if isinstance(error, kind)), "internal")
+    faults = getattr(error, "faults", ())
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "error": {
+            "code": code,
+            "exit_code": exit_code,
+            "message": text,
+            "faults": [describe_fault(fault) for fault in faults],
+            "warnings": list(getattr(error, "warnings", ())),
+        },
+    }

@@ -1,0 +1,110 @@
+"""Durations and times as people write them: `90min`, `2h`, an ISO date, plain seconds.
+
+Options, columns of a submission and the HTTP API read them here (docs/reference/command-line.md).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from datetime import UTC, datetime
+
+UNITS = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
+"""Seconds by unit."""
+PART = re.compile(rf"(\d+(?:\.\d*)?|\.\d+)\s*({'|'.join(UNITS)})")
+DATE = re.compile(r"\d{4}-\d\d")
+
+
+def parse_duration(text: str, plain_s: float = 1.0) -> float:
+    """Return the seconds of a duration.
+
+    Parameters
+    ----------
+    text : str
+        A number with a unit of UNITS, several of them ("1h30min"), a plain number, or "inf".
+    plain_s : float
+        Seconds that a plain number counts in.
+
+    Raises
+    ------
+    ValueError
+        If the text is no duration.
+
+    Examples
+    --------
+    >>> parse_duration("90min"), parse_duration("1h30min"), parse_duration("1.5h")
+    (5400.0, 5400.0, 5400.0)
+    >>> parse_duration("90"), parse_duration("2", plain_s=3600.0)
+    (90.0, 7200.0)
+    """
+    words = text.strip()
+    seconds, end = 0.0, 0
+    for part in PART.finditer(words):
+        if words[end : part.start()].strip():
+            break
+        seconds += float(part[1]) * UNITS[part[2]]
+        end = part.end()
+    if end and end == len(words):
+        return seconds
+    try:
+        value = float(words) * plain_s
+    except ValueError:
+        value = math.nan
+    if math.isnan(value):
+        raise ValueError(
+            f'"{text}" is no duration: write 90min, 2h, 1.5d, or a number of {_unit_name(plain_s)}'
+        )
+    return value
+
+
+def parse_time(text: str, now_s: float) -> float:
+    """Return the unix seconds of a point in time.
+
+    Parameters
+    ----------
+    text : str
+        An ISO date with or without a time (UTC if it names no zone), a duration with a unit, which
+        counts from `now_s`, or unix seconds.
+    now_s : float
+        The present time in unix seconds.
+
+    Raises
+    ------
+    ValueError
+        If the text is no point in time.
+
+    Examples
+    --------
+    >>> parse_time("2026-11-30", 0.0), parse_time("2026-11-30T01:00+01:00", 0.0)
+    (1795996800.0, 1795996800.0)
+    >>> parse_time("2h", 1000.0), parse_time("1795996800", 0.0)
+    (8200.0, 1795996800.0)
+    """
+    words = text.strip()
+    try:
+        return float(words)
+    except ValueError:
+        pass
+    try:
+        return now_s + parse_duration(words) if not DATE.match(words) else parse_date(words)
+    except ValueError:
+        raise ValueError(
+            f'"{text}" is no time: write a date such as 2026-11-30 or 2026-11-30T18:00, a duration'
+            " from now such as 2h, or unix seconds"
+        ) from None
+
+
+def parse_date(text: str) -> float:
+    """Return an ISO date as unix seconds; without a zone it is UTC. Raises ValueError.
+
+    Examples
+    --------
+    >>> parse_date("2017-10-09 08:00:05")
+    1507536005.0
+    """
+    when = datetime.fromisoformat(text)
+    return (when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp()
+
+
+def _unit_name(plain_s: float) -> str:
+    return {1.0: "seconds", 3600.0: "hours", 86400.0: "days"}[plain_s]

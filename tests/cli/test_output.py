@@ -1,0 +1,256 @@
+"""What every command prints with --json, --quiet and --verbose, and what it says of misspelt words.
+
+Each command runs once, in the order of the list, in one folder. The list is compared with the
+parser: a command that is not in it fails the test.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from commands import Output, call
+
+from allocator.cli import main
+from allocator.cli.parsing import find_commands
+
+ROOT = Path(__file__).resolve().parents[2]
+DEMO = "data/snapshots/demo"
+QUEUE = "cluster.db"
+RUNS = {  # command: its words in the folder of the test
+    "demo": "",
+    "doctor": "",
+    "examples": "",
+    "solve": f"{DEMO} --out plan",
+    "explain": f"{DEMO} llm-tune",
+    "whatif": f"{DEMO} --set budget_per_hour=24",
+    "validate": DEMO,
+    "promise": DEMO,
+    "frontier": f"{DEMO} --points 3",
+    "schema": "",
+    "observe": "ray --answers answers --out look-again",
+    "plan": "look --as ray --plan look-plan",
+    "submit-slurm": "--show -- --gres=gpu:2 train.sh",
+    "admit": "--once",
+    "rbac": "advise",
+    "queue init": f"{QUEUE} --from {DEMO}",
+    "queue submit": f"{QUEUE} --job-id new --model bert --total-work 9e6 --max-gpus 8",
+    "queue list": QUEUE,
+    "queue show": f"{QUEUE} new",
+    "queue change": f"{QUEUE} new --weight 2",
+    "queue hold": f"{QUEUE} new",
+    "queue release": f"{QUEUE} new",
+    "queue cancel": f"{QUEUE} new",
+    "queue retry": f"{QUEUE} new",
+    "queue import-csv": f"{QUEUE} more.csv",
+    "queue export-csv": QUEUE,
+    "queue pools": QUEUE,
+    "queue config": QUEUE,
+    "queue purge": f"{QUEUE} --older-than 90",
+    "queue cluster": f"{QUEUE} --from {DEMO}",
+    "queue export": f"{QUEUE} now",
+    "queue tenant list": QUEUE,
+    "queue tenant set": f"{QUEUE} research --max-gpus 8",
+    "queue node list": QUEUE,
+    "queue node add": f"{QUEUE} n1 --pool a100 --gpus 8",
+    "queue node set": f"{QUEUE} n1 --label rack=r1",
+    "queue node up": f"{QUEUE} n1",
+    "queue node drain": f"{QUEUE} n1",
+    "queue node down": f"{QUEUE} n1",
+    "queue node remove": f"{QUEUE} n1",
+    "queue token add": f"{QUEUE} ann --role operator",
+    "queue token list": QUEUE,
+    "queue token revoke": f"{QUEUE} 1",
+    "run": f"{QUEUE} --once --executor files --state actor --grace 0",
+    "queue adopt": f"{QUEUE} --executor files --state actor",
+    "history": QUEUE,
+    "replay": QUEUE,
+    "status": QUEUE,
+    "configure": f"{DEMO} pretrain",
+    "fit": "data/examples/observations.csv",
+    "spot plan": "data/spot/resnet32.csv --work 64000",
+    "spot fit": "line data/examples/checkpoints.csv",
+    "rent": "data/rental/example.csv --budget 2",
+    "simulate": "data/workloads/demo --policy greedy --until 3000",
+    "generate": "bursty --jobs 5 --out made",
+    "import csv": "log.csv --map submitted_s=at --map duration_s=length --map gpus=n --gpus 8"
+    " --out imported",
+    "import spot-events": "events.txt --out spots",
+    "bench solvers": "--sizes 6x8x2 --seeds 1 --engines greedy --limit 5 --out solvers",
+    "bench policies": "--workloads data/workloads/demo --policies greedy --seeds 1 --out sweep",
+    "report": f"{QUEUE} --last 1",
+}
+ELSEWHERE = {  # command: why it is not run here
+    "serve": "it runs until it is ended and prints no result",
+    **dict.fromkeys(
+        (f"import {name}" for name in ("auto", "philly", "sia", "alibaba-openb", "gavel")),
+        "the function of `import csv`",
+    ),
+    **dict.fromkeys(
+        (
+            f"import {name}"
+            for name in ("spot-counts", "spot-held", "spot-prices", "spot-log", "catalog")
+        ),
+        "the function of `import spot-events`",
+    ),
+}
+PROGRAMS = [" ".join(words) for words, _ in find_commands(main.parser())]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The folder in which all commands run; answers of a cluster stand for the cluster."""
+    from allocator.clusters.kubernetes import admission, client
+
+    here = tmp_path_factory.mktemp("output")
+    (here / "data").symlink_to(ROOT / "data")
+    shutil.copytree(ROOT / "data" / "recorded" / "ray", here / "answers")
+    (here / "more.csv").write_text("job_id,model,total_work,max_gpus\nmore,bert,9e6,2\n")
+    (here / "log.csv").write_text("job_id,at,length,n\na,0,600,1\nb,60,600,2\n")
+    (here / "events.txt").write_text("0,add,n1\n60000,add,n2\n120000,remove,n1\n")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(here)
+        patch.setattr(client, "ClientApi", lambda *_: None)
+        patch.setattr(admission, "answer_checks", lambda *_: ["train-1: admitted"])
+        assert main.run(["observe", "ray", "--answers", "answers", "--out", "look"]) == 0
+        assert main.run(["solve", "look", "--out", "look-plan", "--quiet"]) == 0
+        yield here
+
+
+def test_every_command_is_run() -> None:
+    """The lists hold every command of the parser and no other."""
+    assert sorted([*RUNS, *ELSEWHERE]) == sorted(PROGRAMS)
+    calls = {
+        " ".join(words): one.get_default("call") for words, one in find_commands(main.parser())
+    }
+    for name, why in ELSEWHERE.items():
+        if why.startswith("the function of"):
+            assert calls[name] is calls[why.split("`")[1]]
+
+
+def run(capsys: Output, command: str, *options: str) -> tuple[int, str, str]:
+    words = [*command.split(), *options, *RUNS[command].split()]
+    return call(capsys, *words)
+
+
+@pytest.mark.parametrize("command", RUNS)
+def test_the_result_is_json_with_its_version(command: str, folder: Path, capsys: Output) -> None:
+    """Standard output has nothing else: one document, or one per line."""
+    capsys.readouterr()
+    code, out, err = run(capsys, command, "--json")
+    assert code == 0, err
+    for document in documents(out):
+        assert document["schema_version"] == 1
+
+
+def documents(out: str) -> list[dict[str, Any]]:
+    """The JSON of a command: one document over several lines, or one a line."""
+    try:
+        return [json.loads(out)]
+    except ValueError:
+        return [json.loads(line) for line in out.splitlines()]
+
+
+@pytest.mark.parametrize("command", PROGRAMS)
+def test_a_wrong_call_is_json(command: str, capsys: Output) -> None:
+    """A wrong command line is an error in the same form on standard error."""
+    code, out, err = call(capsys, *command.split(), "--json", "--quite")
+    error = json.loads(err)["error"]
+    assert (code, out, error["code"], error["exit_code"]) == (2, "", "usage", 2)
+
+
+def test_faults_of_the_input_are_json(capsys: Output) -> None:
+    """Each fault has its file and its line; warnings are in the same document."""
+    name = ROOT / "data" / "snapshots" / "fault-column-misspelt"
+    code, out, err = call(capsys, "solve", name, "--json")
+    document = json.loads(err)
+    assert (code, out, document["schema_version"]) == (3, "", 1)
+    error = document["error"]
+    assert error["code"] == "invalid_input" and "is missing" in error["message"]
+    assert (error["faults"][0]["file"], error["faults"][0]["line"]) == ("jobs.csv", 1)
+    assert "is ignored" in error["warnings"][0]
+
+
+def test_infeasible_and_internal_errors_are_json(
+    capsys: Output, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each kind of error has a code for programs."""
+    stuck = ROOT / "data" / "snapshots" / "infeasible-fixed-above-budget"
+    code, _, err = call(capsys, "solve", stuck, "--json")
+    assert (code, json.loads(err)["error"]["code"]) == (4, "infeasible")
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise ZeroDivisionError("1 / 0")
+
+    monkeypatch.setattr("allocator.engine.decision.decide", fail)
+    code, _, err = call(capsys, "solve", ROOT / DEMO, "--json")
+    error = json.loads(err)["error"]
+    assert (code, error["code"]) == (1, "internal") and "ZeroDivisionError" in error["message"]
+
+
+def test_format_json_leaves_errors_as_text(capsys: Output) -> None:
+    """--format json is about the result alone, as ever."""
+    _, _, err = call(capsys, "solve", ROOT / "data" / "nowhere", "--format", "json")
+    assert not err.startswith("{")
+
+
+def test_a_command_after_two_dashes_is_left_alone(capsys: Output, tmp_path: Path) -> None:
+    """The options of a job's command are not those of the allocator."""
+    name = str(tmp_path / "q.db")
+    call(capsys, "queue", "init", name, "--from", ROOT / DEMO)
+    code, out, _ = call(
+        capsys, "queue", "submit", name, "--job-id", "j", "--model", "bert", "--total-work", "9",
+        "--max-gpus", "1", "--", "train", "--json", "--quiet",
+    )  # fmt: skip
+    assert (code, out) == (0, "j\n")
+
+
+def test_a_batch_is_a_document_a_line(capsys: Output) -> None:
+    """Several snapshots: JSON lines, each with its version."""
+    _, out, _ = call(capsys, "solve", ROOT / DEMO, ROOT / DEMO, "--json")
+    assert [json.loads(line)["schema_version"] for line in out.splitlines()] == [1, 1]
+
+
+def test_quiet_leaves_the_result_and_warnings(capsys: Output, tmp_path: Path) -> None:
+    """What was done and what could be done next goes; a warning stays."""
+    name = tmp_path / "q.db"
+    assert call(capsys, "queue", "init", name, "--from", ROOT / DEMO, "-q") == (0, "", "")
+    assert "jobs" in call(capsys, "queue", "list", name, "--quiet")[1]
+    _, out, err = call(capsys, "run", name, "--quiet")
+    assert out and not err
+    _, _, err = call(capsys, "solve", ROOT / "data" / "snapshots" / "full", "--quiet")
+    assert err and all(line.startswith("warning: ") for line in err.splitlines())
+
+
+def test_verbose_tells_what_was_read_and_how_long_it_took(capsys: Output) -> None:
+    """Reading, deciding, and the end; standard output is the same."""
+    plain = call(capsys, "promise", ROOT / DEMO)
+    code, out, err = call(capsys, "promise", ROOT / DEMO, "--verbose")
+    assert (code, out) == plain[:2]
+    assert "read " in err and "12 jobs, 2 pools, 16 GPUs" in err and "exit code 0 after" in err
+    assert "seconds: " in call(capsys, "solve", ROOT / DEMO, "-v")[2]
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        (["slove", "x"], "solve"),
+        (["queue", "lst", "x"], "list"),
+        (["queue", "node", "drian", "x"], "drain"),
+        (["solve", "x", "--tim-limit", "3"], "--time-limit"),
+        (["solve", "x", "--tim-limit=3"], "--time-limit"),
+        (["queue", "submit", "x", "--max-gpu", "3"], "--max-gpus"),
+        (["simulate", "x", "--victims", "yongest"], "youngest"),
+        (["solve", "x", "--format", "jsn"], "json"),
+    ],
+)
+def test_misspelt_words_are_answered_with_the_nearest(
+    words: list[str], meant: str, capsys: Output
+) -> None:
+    """Commands, subcommands, options and choices."""
+    code, out, err = call(capsys, *words)
+    assert (code, out) == (2, "") and f'did you mean "{meant}"?' in err
