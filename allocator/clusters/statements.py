@@ -9,6 +9,8 @@ from typing import Any
 
 from allocator.domain.findings import did_you_mean
 from allocator.domain.schema.columns import JOBS, Column, ColumnKind
+from allocator.errors import UsageError
+from allocator.io.progress_sources import FIELDS, Progress, as_variables, read_source
 
 KEY = "allocator"  # of the JSON object in which a job states its fields
 JOB_FIELDS = (  # columns of jobs.csv that a job may state
@@ -29,20 +31,63 @@ JOB_FIELDS = (  # columns of jobs.csv that a job may state
     "synchronous",
     "placement",
 )
+LEAST_SHARE = 1e-3  # of its work that a running job is taken to have left
 
 
 def find_faults(fields: Mapping[str, Any]) -> list[str]:
-    """Return what is wrong with columns of jobs.csv that a job or a partition states."""
+    """Return what is wrong with what a job or a partition states.
+
+    Parameters
+    ----------
+    fields : mapping of str to object
+        Columns of jobs.csv, and the source of the job's progress.
+    """
     faults = []
     for name, value in fields.items():
-        if name not in JOB_FIELDS:
-            faults.append(f'no parameter "{name}"{did_you_mean(name, JOB_FIELDS)}')
-        elif not _fits(JOBS.column(name), value):
+        if name not in JOB_FIELDS and name not in FIELDS:
+            faults.append(f'no parameter "{name}"{did_you_mean(name, (*JOB_FIELDS, *FIELDS))}')
+        elif not (isinstance(value, str) if name in FIELDS else _fits(JOBS.column(name), value)):
             faults.append(f"{name} cannot be {json.dumps(value)[:40]}")
     low, high = fields.get("min_gpus", 1), fields.get("max_gpus", math.inf)
     if not faults and low > high:
         faults.append(f"min_gpus {low} is above max_gpus {high}")
+    if not faults:
+        try:
+            read_source(as_variables(fields))
+        except UsageError as error:
+            faults.append(str(error))
     return faults
+
+
+def merge(defaults: Mapping[str, Any], said: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a job states, with the defaults of its partition for what it does not state.
+
+    A source of progress that the job states replaces all of that of the partition.
+
+    Examples
+    --------
+    >>> merge({"progress_log": "(?P<step>1)", "weight": 2}, {"progress_url": "http://a/"})
+    {'weight': 2, 'progress_url': 'http://a/'}
+    """
+    has_source = not FIELDS.keys().isdisjoint(said)
+    kept = {name: x for name, x in defaults.items() if not (has_source and name in FIELDS)}
+    return {**kept, **said}
+
+
+def split_progress(said: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return the columns of jobs.csv that a job states, and its source of progress as variables."""
+    return {k: v for k, v in said.items() if k not in FIELDS}, as_variables(said)
+
+
+def count_remaining(total_work: float, progress: Progress) -> float:
+    """Return the work that is left of a running job, with what no checkpoint holds.
+
+    Examples
+    --------
+    >>> count_remaining(100.0, (60.0, 50.0)), count_remaining(100.0, (100.0, 100.0))
+    (50.0, 0.1)
+    """
+    return max(total_work - progress[1], LEAST_SHARE * total_work)
 
 
 def _fits(column: Column, value: Any) -> bool:

@@ -20,12 +20,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from allocator.errors import UsageError
 from allocator.io.tables.limited_reader import open_regular
 
 LOG, URL, METRIC = (f"ALLOCATOR_PROGRESS_{name}" for name in ("LOG", "URL", "METRIC"))
+FIELDS = {"progress_log": LOG, "progress_url": URL, "progress_metric": METRIC}
+"""What a job that users gave to a cluster says of its source, and the variable that means it."""
 LONGEST_PATTERN = 500  # characters
 LONGEST_LINE = 2000  # bytes of a line that are searched
 MOST_LINES = 500  # that are searched at once, the newest first
@@ -53,6 +55,17 @@ class Metric:
     name: str
 
 
+def as_variables(said: Mapping[str, object]) -> dict[str, str]:
+    """Return what a job of a cluster says of its source, as variables of a job.
+
+    Examples
+    --------
+    >>> as_variables({"progress_metric": "steps", "model": "bert"})
+    {'ALLOCATOR_PROGRESS_METRIC': 'steps'}
+    """
+    return {variable: str(said[name]) for name, variable in FIELDS.items() if name in said}
+
+
 def read_source(variables: Mapping[str, str]) -> LogPattern | Metric | None:
     """Return where the progress of a job with these variables comes from; None: it reports it.
 
@@ -77,7 +90,9 @@ def read_source(variables: Mapping[str, str]) -> LogPattern | Metric | None:
     url, name = variables.get(URL, ""), variables.get(METRIC, "")
     try:
         parts = urlsplit(url)
-        is_usable = parts.scheme in ("http", "https") and bool(parts.hostname)
+        # a path that goes up could leave the pod through which Kubernetes is asked
+        goes_up = ".." in unquote(parts.path).split("/")
+        is_usable = parts.scheme in ("http", "https") and bool(parts.hostname) and not goes_up
         _ = parts.port
     except ValueError:
         is_usable = False
@@ -86,6 +101,19 @@ def read_source(variables: Mapping[str, str]) -> LogPattern | Metric | None:
     if not name or not name.replace("_", "a").replace(":", "a").isalnum():
         raise UsageError(f'{METRIC} is "{name}", which is no name of a metric')
     return Metric(url, name)
+
+
+def move_to_host(metric: Metric, host: str) -> Metric:
+    """Return the same metric of the same port and path on another host.
+
+    Examples
+    --------
+    >>> move_to_host(Metric("http://localhost:8000/metrics", "steps"), "n1").url
+    'http://n1:8000/metrics'
+    """
+    parts = urlsplit(metric.url)
+    place = host if parts.port is None else f"{host}:{parts.port}"
+    return Metric(parts._replace(netloc=place).geturl(), metric.name)
 
 
 class LogPattern:
@@ -165,10 +193,15 @@ class LogFile:
     ----------
     path : Path
         The file.
+    offset : int
+        Bytes at its beginning that are not read, unless it gets shorter.
+    owner : int, optional
+        User id to which the file has to belong; it is then no symbolic link either. None: any.
     """
 
     path: Path
-    _offset: int = field(default=0, init=False)
+    offset: int = 0
+    owner: int | None = None
     _rest: bytes = field(default=b"", init=False)
 
     def read_lines(self, *, is_over: bool = False) -> bytes:
@@ -177,18 +210,18 @@ class LogFile:
         A line without its end waits for it, unless nothing more will come (`is_over`).
         """
         try:
-            with open_regular(self.path) as file:
+            with open_regular(self.path, self.owner) as file:
                 size = os.fstat(file.fileno()).st_size
-                if size < self._offset:
-                    self._offset, self._rest = 0, b""
-                start = max(self._offset, size - CHUNK)
-                if start > self._offset:
+                if size < self.offset:
+                    self.offset, self._rest = 0, b""
+                start = max(self.offset, size - CHUNK)
+                if start > self.offset:
                     self._rest = b""
                 file.seek(start)
                 data = file.read(CHUNK)
         except OSError:
             return b""
-        self._offset = start + len(data)
+        self.offset = start + len(data)
         lines, end, rest = (self._rest + data).replace(b"\r", b"\n").rpartition(b"\n")
         self._rest = rest[:LONGEST_LINE]
         return lines + end + rest if is_over else lines + end
@@ -214,18 +247,33 @@ def find_metric(text: bytes, name: str) -> float | None:
 def fetch_metric(metric: Metric) -> float | None:
     """Return the value of a metric, None if it is not there within the limits of time and size."""
     from http.client import HTTPException
-    from urllib.request import ProxyHandler, build_opener
+    from urllib.request import HTTPRedirectHandler, ProxyHandler, build_opener
 
-    until = time.monotonic() + FETCH_S
-    content = b""
+    class SameServer(HTTPRedirectHandler):
+        def redirect_request(
+            self, req: Any, fp: Any, code: Any, msg: Any, headers: Any, newurl: str
+        ) -> Any:
+            if urlsplit(newurl).netloc != urlsplit(metric.url).netloc:
+                return None  # who serves metrics does not choose whom else this process asks
+            return super().redirect_request(req, fp, code, msg, headers, newurl)
+
     try:
-        with build_opener(ProxyHandler({})).open(metric.url, timeout=FETCH_S) as answer:
-            while len(content) < MOST_ANSWER and time.monotonic() < until:
-                # one read of the socket: a server that says little at a time takes no longer
-                part = answer.read1(1 << 16)
-                if not part:
-                    return find_metric(content, metric.name)
-                content += part
+        opener = build_opener(ProxyHandler({}), SameServer())
+        with opener.open(metric.url, timeout=FETCH_S) as answer:
+            content = read_answer(answer)
     except (OSError, ValueError, HTTPException):
         return None
+    return None if content is None else find_metric(content, metric.name)
+
+
+def read_answer(answer: Any) -> bytes | None:
+    """Return the content of an answer of HTTP, None if it is too large or takes too long."""
+    until = time.monotonic() + FETCH_S
+    content = b""
+    while len(content) < MOST_ANSWER and time.monotonic() < until:
+        # one read of the socket: a server that says little at a time takes no longer
+        part = answer.read1(1 << 16)
+        if not part:
+            return content
+        content += part
     return None

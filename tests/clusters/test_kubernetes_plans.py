@@ -26,6 +26,7 @@ from kubernetes_objects import (
     kueue_cluster,
     marks,
     node,
+    pod,
     pytorch_job,
     small_cluster,
     write_answers,
@@ -38,7 +39,7 @@ from allocator.clusters.kubernetes.admission import answer_checks
 from allocator.clusters.kubernetes.api import APPLY, MERGE, RESOURCES, Reader, Request, path_of
 from allocator.clusters.kubernetes.client import ClientApi
 from allocator.clusters.kubernetes.objects import Objects
-from allocator.clusters.kubernetes.observe import observe
+from allocator.clusters.kubernetes.observe import observe, observe_cluster
 from allocator.clusters.kubernetes.suggestions.suggest import list_changes, suggest
 from allocator.clusters.kubernetes.suggestions.yaml_text import yaml_text
 from allocator.errors import UsageError
@@ -291,6 +292,67 @@ def test_advise_reads_by_the_official_client_and_changes_nothing(
     assert set(server.requests) == rights("advise")
 
 
+def test_progress_is_asked_of_the_pods_of_jobs_that_name_its_source(
+    served: tuple[FakeServer, str], tmp_path: Path
+) -> None:
+    """By the official client: a log of a Job, metrics of a PyTorchJob, whatever host their address
+    names. The work that is left is what no checkpoint holds. Nobody else's pod is asked, and the
+    manifests allow just that.
+    """
+    server, address = served
+    log = marks(total_work=100, progress_log=r"step (?P<step>\d+) saved (?P<safe>\d+)")
+    url = marks(
+        total_work=50, progress_url="http://elsewhere:8000/metrics", progress_metric="steps"
+    )
+    logged, counted = job("logged", 1, 1, annotations=log), pytorch_job("counted", 1, 1)
+    counted["metadata"]["annotations"] = url
+    counted["spec"]["runPolicy"]["suspend"] = False
+    silent = job("silent", 1, 1, annotations={**log, **marks(total_work=70)})
+    for one in (logged, counted, silent):
+        server.put(one)
+        if one is not silent:
+            server.put(pod(f"{one['metadata']['name']}-0", "n1", 1, owner=one))
+    server.main_log = "step 40 saved 30\nbye\n"
+    server.metrics["8000/metrics"] = "steps 20\n"
+    settings = {"kubeconfig": str(kubeconfig(tmp_path, address))}
+    view = KubernetesCluster().observe(ObserveRequest(settings))
+    found = {row["job_id"]: row for row in view.tables["jobs.csv"]}
+    names = ("ml/logged", "ml/pytorchjob/counted", "ml/silent")
+    assert [(found[n]["total_work"], found[n]["remaining_work"]) for n in names] == [
+        (100, 70),
+        (50, 30),
+        (70, 70),
+    ]
+    asked = [one for one in server.requests if one[0] == "get"]
+    assert sorted(asked) == [("get", "", "pods/log"), ("get", "", "pods/proxy")]
+    assert set(asked) == rights("progress")
+    server.metrics.clear()
+    server.main_log = "nothing yet\n"
+    view = KubernetesCluster().observe(ObserveRequest(settings))
+    found = {row["job_id"]: row for row in view.tables["jobs.csv"]}
+    assert [found[n]["remaining_work"] for n in names] == [100, 50, 70]
+
+
+def test_sources_of_progress_that_make_no_sense_are_notes() -> None:
+    """A pattern without a group, two sources, work in no unit: nobody is asked."""
+    server = FakeServer([node("n1")])
+    for name, said in (
+        ("wrong", marks(total_work=9, progress_log="step")),
+        ("two", marks(total_work=9, progress_log="(?P<step>1)", progress_url="http://a/")),
+        ("unit", marks(progress_log="(?P<step>1)")),
+    ):
+        one = job(name, 1, 1, annotations=said)
+        server.put(one)
+        server.put(pod(f"{name}-0", "n1", 1, owner=one))
+    view = observe_cluster(Reader(server), 1.8e9)
+    notes = " ".join(view.notes)
+    assert "ml/wrong: its source of progress is ignored: " in notes and "has no group" in notes
+    assert "ml/two: its source of progress is ignored: " in notes and "two sources" in notes
+    assert "ml/unit: its progress is not asked for, as it names no total-work" in notes
+    assert [row["total_work"] for row in view.tables["jobs.csv"]] == [9, 3600, 9]
+    assert all(one[0] == "list" for one in server.requests)
+
+
 def test_a_server_that_is_not_there_is_no_empty_cluster(tmp_path: Path) -> None:
     """No answer is an error; so is a context that the kubeconfig has not."""
     path = str(kubeconfig(tmp_path, "http://127.0.0.1:9"))
@@ -384,7 +446,7 @@ def test_the_commands_of_advise_are_followed(
 
 def test_rights_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
     """Each manifest as the package has it, valid by its schema."""
-    for name in ("advise", "run", "check"):
+    for name in ("advise", "run", "check", "progress"):
         assert run(["rbac", name]) == 0
         documents = list(yaml.safe_load_all(capsys.readouterr().out))
         assert all(check(one)["rules"] for one in documents)

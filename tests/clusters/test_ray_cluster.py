@@ -17,6 +17,7 @@ from ray_cluster import shared_ray
 from waiting import wait_for
 
 from allocator.clusters.adapter import PlannedJob
+from allocator.clusters.ray import progress
 from allocator.clusters.ray.api import (
     ANSWERS,
     RayApi,
@@ -29,6 +30,7 @@ from allocator.clusters.ray.observe import observe_ray
 from allocator.clusters.ray.script import write_script
 from allocator.clusters.ray.settings import RaySettings
 from allocator.errors import UsageError
+from allocator.io.progress_sources import Metric
 
 RECORDED = Path(__file__).resolve().parents[2] / "data" / "recorded" / "ray"
 TRAP = "trap 'exit 143' TERM; sleep 600 & wait"
@@ -39,6 +41,47 @@ RATES = "model,gpu_type,gpus,work_per_s\nbert,a,1,1\nbert,a,8,8\nbert,s,1,1\nber
 
 def rows(table: Sequence[Mapping[str, Any]], key: str) -> dict[str, Mapping[str, Any]]:
     return {row[key]: row for row in table}
+
+
+def test_progress_that_a_job_prints_is_work_that_is_not_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Only running jobs that name a source and their work are asked; who gives no log stays as it
+    said. Metrics are asked for on the node of the entrypoint. A source alone makes nobody elastic.
+    """
+    answers = read_answers(RECORDED)
+    stated = {**json.loads(STATED), "progress_log": r"step (?P<step>\d+)"}
+    counted = {"total_work": 50, "progress_url": "http://far:80/", "progress_metric": "steps"}
+    said = {"train": stated, "waits": counted, "waits2": stated, "fixed": {"progress_log": "("}}
+    jobs: list[Record] = [
+        {**job, "metadata": {"allocator": json.dumps(said[str(job["submission_id"])])}}
+        if job.get("submission_id") in said
+        else job
+        for job in answers["jobs"]
+    ]
+    answers["jobs"] = jobs
+    asked = []
+
+    class Api(RayApi):
+        def read_log(self, submission_id: str, node_id: str) -> bytes:
+            asked.append(submission_id)
+            return b"step 4000\n"
+
+    def fetch(metric: Metric) -> float:
+        asked.append(metric.url)
+        return 20.0
+
+    monkeypatch.setattr(progress, "fetch_metric", fetch)
+    found = progress.ask_jobs(Api(), answers)
+    assert found == {"train": (4000.0, 4000.0), "waits": (20.0, 20.0)}
+    [address] = {n["node_ip"] for n in answers["nodes"]}
+    assert sorted(asked) == [f"http://{address}:80/", "train"]
+    view = observe_ray(answers, RaySettings(), 1.8e9, found)
+    rows_found = rows(view.tables["jobs.csv"], "job_id")
+    assert [rows_found[name]["remaining_work"] for name in ("train", "waits2")] == [5000, 9000]
+    assert rows_found["waits"]["remaining_work"] == 30
+    assert "progress_log" not in rows_found["train"]
+    assert "fixed: what it says of itself does not count" in " ".join(view.notes)
 
 
 def test_recorded_answers_as_a_snapshot() -> None:

@@ -93,6 +93,28 @@ def test_partitions_give_defaults(recorded: Recorded) -> None:
     assert (rows["3"]["max_gpus"], rows["3"]["weight"]) == (2, 3.0)
 
 
+def test_a_source_of_progress_is_no_column_and_gives_nothing_away(recorded: Recorded) -> None:
+    """It is for who runs the job; a job that says nothing else keeps its GPUs. The source that a
+    job names replaces all of that of its partition.
+    """
+    recorded.job["comment"] = json.dumps({"allocator": {"progress_log": "step (?P<step>.+)"}})
+    recorded.add_job(2, comment=said(progress_log="step"))
+    url = {"progress_url": "http://localhost:80/", "progress_metric": "steps"}
+    recorded.add_job(3, comment="")
+    view = recorded.look(partitions={"a100": url})
+    rows = {row["job_id"]: row for row in view.tables["jobs.csv"]}
+    assert rows["1"]["preemptible"] is False and "progress_log" not in rows["1"]
+    assert "has no group" in " ".join(view.notes) and rows["2"]["sizes"] == [2]
+    found = {job: view.details["jobs"][job]["progress"] for job in "13"}
+    assert found == {
+        "1": {"ALLOCATOR_PROGRESS_LOG": "step (?P<step>.+)"},
+        "3": {
+            "ALLOCATOR_PROGRESS_URL": "http://localhost:80/",
+            "ALLOCATOR_PROGRESS_METRIC": "steps",
+        },
+    }
+
+
 def test_defaults_make_a_job_elastic_only_if_they_say_so(recorded: Recorded) -> None:
     """A running job is stopped where its owner or partition gives it sizes, not for a weight."""
     assert recorded.rows(partitions={"a100": {"weight": 3.0}})["1"]["preemptible"] is False

@@ -24,9 +24,19 @@ def test_what_is_submitted_is_read_again(capsys: pytest.CaptureFixture[str]) -> 
     assert faults == []
 
 
+def test_a_source_of_progress_is_submitted_too(capsys: pytest.CaptureFixture[str]) -> None:
+    """Its quotes survive the shell, and what makes no sense is refused."""
+    pattern = r"step '(?P<step>\d+)'"
+    assert run(["submit-slurm", "--progress-log", pattern, "--show", "--", "train.sh"]) == 0
+    words = shlex.split(capsys.readouterr().out)
+    assert read_statement(words[1].removeprefix("--comment=")) == ({"progress_log": pattern}, [])
+
+
 @pytest.mark.parametrize(
     ("words", "why"),
     [
+        (["--progress-log", "step", "--", "x.sh"], "has no group"),
+        (["--progress-url", "http://localhost:1/", "--", "x.sh"], "no name of a metric"),
         (["--min-gpus", "4", "--max-gpus", "2", "--", "x.sh"], "min_gpus 4 is above max_gpus 2"),
         (["--max-gpus", "2", "--", "--comment=mine", "x.sh"], "leave --comment to it"),
         (["--max-gpus", "0", "--", "x.sh"], "whole number from 1"),

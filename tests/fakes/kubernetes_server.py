@@ -22,7 +22,7 @@ from urllib.parse import parse_qs, urlsplit
 from crd_schemas import find_core_faults, find_faults, immutable_fields
 
 from allocator.clusters.adapter import ClusterUnreachable
-from allocator.clusters.kubernetes.api import APPLY, RESOURCES, Refused, Request
+from allocator.clusters.kubernetes.api import APPLY, JSON, RESOURCES, Refused, Request
 
 Object = dict[str, Any]
 KEYED = ("name", "type", "uid")  # keys of the lists that are merged entry by entry
@@ -601,9 +601,10 @@ class FakeServer:
                     answer = {"kind": "Status", "status": "Failure", "message": str(error)}
                 except KeyError:
                     status, answer = 404, {"kind": "Status", "status": "Failure"}
-                body = json.dumps(answer).encode()
+                is_text = answer.keys() == {"text"}
+                body = (answer["text"] if is_text else json.dumps(answer)).encode()
                 self.send_response(status)
-                self.send_header("Content-Type", "application/json")
+                self.send_header("Content-Type", "text/plain" if is_text else JSON)
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
                 self.wfile.write(body)

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import os
 import random
-import threading
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from servers import serve_metrics
 
 from allocator.errors import UsageError
 from allocator.io import progress_sources
@@ -68,6 +64,8 @@ def test_a_pattern_may_say_what_is_safe() -> None:
         ({LOG: STEP, URL: "http://a/"}, "two sources"),
         ({URL: "file:///etc/passwd", METRIC: "a"}, "no address"),
         ({URL: "http://a:port/", METRIC: "a"}, "no address"),
+        ({URL: "http://a/b/../../c", METRIC: "a"}, "no address"),
+        ({URL: "http://a/%2e%2E/c", METRIC: "a"}, "no address"),
         ({URL: "http://a/"}, "no name of a metric"),
         ({METRIC: "a"}, "no address"),
         ({URL: "http://a/", METRIC: "a b"}, "no name of a metric"),
@@ -114,6 +112,23 @@ def test_a_log_is_read_once_and_not_much_at_a_time(tmp_path: Path) -> None:
     assert LogFile(tmp_path / "pipe").read_lines() == b""
 
 
+def test_only_the_log_of_its_owner_is_read(tmp_path: Path) -> None:
+    """From where it ended before. A file of another user and a link are not opened."""
+    path = tmp_path / "log"
+    path.write_bytes(b"step 9\n")
+    me = os.getuid()
+    log = LogFile(path, 7, me)
+    with path.open("ab") as file:
+        file.write(b"step 1\n")
+    assert log.read_lines() == b"step 1\n"
+    assert LogFile(path, 0, me + 1).read_lines() == b""
+    (tmp_path / "link").symlink_to(path)
+    assert LogFile(tmp_path / "link", 0, me).read_lines() == b""
+    assert LogFile(tmp_path / "link").read_lines() == b"step 9\nstep 1\n"
+    path.write_bytes(b"new\n")
+    assert LogFile(path, 7, me).read_lines() == b"new\n"
+
+
 def test_random_logs_are_read_as_they_grow(tmp_path: Path) -> None:
     """Cut anywhere, the last number is the one of the whole."""
     chance = random.Random(1)
@@ -147,48 +162,25 @@ def test_metrics(text: bytes, value: float | None) -> None:
     assert find_metric(text, "steps") == value
 
 
-@contextmanager
-def serve(answer: str) -> Iterator[str]:
-    """A server that answers well, without an end, a byte at a time, or with an error."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(500 if answer == "error" else 200)
-            self.end_headers()
-            try:
-                if answer in ("good", "error"):
-                    self.wfile.write(b"steps 7\n")
-                while answer == "endless":
-                    self.wfile.write(b"x" * 65536)
-                while answer == "slow":
-                    self.wfile.write(b"x")
-                    self.wfile.flush()
-                    time.sleep(0.02)
-            except OSError:
-                return
-
-        def log_message(self, *args: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}/metrics"
-    finally:
-        server.shutdown()
-        server.server_close()
-
-
 @pytest.mark.parametrize(
-    ("answer", "value"), [("good", 7.0), ("endless", None), ("slow", None), ("error", None)]
+    ("answer", "value"),
+    [
+        ("good", 7.0),
+        ("moved", 7.0),
+        ("elsewhere", None),
+        ("endless", None),
+        ("slow", None),
+        ("error", None),
+    ],
 )
 def test_servers_of_metrics(
     answer: str, value: float | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is too large or too slow is no answer."""
+    """What is too large or too slow is no answer; another address is followed on this server
+    only, so that a job does not choose whom the controller asks.
+    """
     monkeypatch.setattr(progress_sources, "FETCH_S", 0.5 if answer == "slow" else 5.0)
-    with serve(answer) as url:
+    with serve_metrics(answer) as url:
         assert fetch_metric(Metric(url, "steps")) == value
 
 

@@ -17,6 +17,7 @@ USES = {
     "advise": "observe kubernetes",
     "run": "run QUEUE --executor kubernetes",
     "check": "admit, together with advise",
+    "progress": "jobs whose annotations name a source of progress, together with advise",
 }
 
 

@@ -10,9 +10,11 @@ from typing import Any
 
 from allocator.cli.output import show_result
 from allocator.cli.parsing import duration, number, parse_future, parse_integer
+from allocator.cli.queue.job_options import PROGRESS_OPTIONS
 
 EXAMPLES = """
 allocator submit-slurm --max-gpus 8 --model bert --total-work 9000 -- --gres=gpu:2 train.sh
+allocator submit-slurm --total-work 90 --progress-log 'step (?P<step>.+)' -- --gres=gpu:2 train.sh
 allocator submit-slurm --sizes 1,2,4 --show -- --gres=gpu:2 train.sh
 allocator submit-slurm --plugin > job_submit.lua      the plugin that holds such jobs
 """
@@ -29,7 +31,9 @@ def add(commands: Any) -> None:
         help="sbatch for a job that may be resized",
         description=ABOUT,
     )
-    group = parser.add_argument_group("what the job can do (columns of jobs.csv)")
+    group = parser.add_argument_group(
+        "what the job says of itself (columns of jobs.csv, and its progress)"
+    )
     for name, kind, metavar, words in (
         ("min-gpus", parse_integer(1), "N", "smallest size (default: 1)"),
         ("max-gpus", parse_integer(1), "N", "largest size (default: the size asked for)"),
@@ -53,6 +57,8 @@ def add(commands: Any) -> None:
         ("checkpoint-every-s", duration(1e-9), "TIME", "interval of checkpoints"),
     ):
         group.add_argument(f"--{name}", type=kind, metavar=metavar, help=words)
+    for name, _, metavar, words in PROGRESS_OPTIONS:
+        group.add_argument(f"--{name.replace('_', '-')}", metavar=metavar, help=words)
     parser.add_argument("--show", action="store_true", help="print the call of sbatch, and stop")
     parser.add_argument("--plugin", action="store_true", help="print job_submit.lua, and stop")
     parser.add_argument("sbatch", nargs="*", metavar="SBATCH", help="after --: options and script")

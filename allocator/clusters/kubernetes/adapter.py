@@ -17,7 +17,7 @@ from allocator.clusters.adapter import (
 from allocator.clusters.kubernetes.api import Reader
 from allocator.clusters.kubernetes.client import ClientApi
 from allocator.clusters.kubernetes.objects import Object, Objects, expand_lists, newest_time
-from allocator.clusters.kubernetes.observe import observe
+from allocator.clusters.kubernetes.observe import observe, observe_cluster
 from allocator.clusters.kubernetes.suggestions.suggest import suggest
 from allocator.errors import UsageError
 
@@ -49,7 +49,7 @@ class KubernetesCluster:
             return observe(Objects(objects), newest_time(objects))
         api = ClientApi(request.settings.get("context"), request.settings.get("kubeconfig"))
         reader = Reader(api, request.settings.get("namespaces", ()))
-        return observe(Objects(reader.read_everything()), time.time())
+        return observe_cluster(reader, time.time())
 
     def commands(self, jobs: Sequence[PlannedJob], details: Mapping[str, Any]) -> Mapping[str, str]:
         """Return the documents that carry a plan out, by name, in their order."""

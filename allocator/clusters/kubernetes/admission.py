@@ -20,6 +20,7 @@ from allocator.clusters.kubernetes.objects import (
     timestamp,
 )
 from allocator.clusters.kubernetes.observe import CONTROLLER, observe
+from allocator.clusters.kubernetes.progress import ask_jobs
 from allocator.clusters.kubernetes.suggestions.suggest import OF_STATUS, list_changes
 
 Decide = Callable[[ClusterView], Sequence[PlannedJob]]
@@ -47,7 +48,7 @@ def answer_checks(reader: Reader, decide: Decide, now_s: float) -> list[str]:
     """
     objects = Objects(reader.read_everything())
     lines = [_activate(reader, one, now_s) for one in objects.of_kind("AdmissionCheck")]
-    view = observe(objects, now_s)
+    view = observe(objects, now_s, ask_jobs(reader.api, objects))
     for change in list_changes(decide(view), view.details):
         if change.document is None or change.file not in OF_STATUS:
             continue

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from allocator.clusters.adapter import ClusterView
+from allocator.clusters.kubernetes.api import Reader
 from allocator.clusters.kubernetes.details import describe_job
 from allocator.clusters.kubernetes.kueue import Kueue
 from allocator.clusters.kubernetes.nodes import GIGABYTE, LEVELS, PLACES, GpuNode, read_nodes
@@ -24,10 +25,13 @@ from allocator.clusters.kubernetes.objects import (
     unix_seconds,
 )
 from allocator.clusters.kubernetes.pools import Pools, group_nodes
+from allocator.clusters.kubernetes.progress import ask_jobs
 from allocator.clusters.kubernetes.tenants import read_limits
 from allocator.clusters.kubernetes.workloads.jobs import FoundJob, find_jobs
 from allocator.clusters.kubernetes.workloads.owners import read_annotations, sizes_of
 from allocator.clusters.kubernetes.workloads.pods import gpus_of_pod, node_of_pod
+from allocator.clusters.statements import count_remaining
+from allocator.io.progress_sources import Progress
 
 CONTROLLER = PREFIX + "gpu-allocator"  # controllerName of the admission checks of the allocator
 ASSUMED_SECONDS = 3600.0  # length of a job of which nobody says anything
@@ -48,7 +52,15 @@ class _Use:
     notes: list[str]
 
 
-def observe(objects: Objects, now_s: float) -> ClusterView:
+def observe_cluster(reader: Reader, now_s: float) -> ClusterView:
+    """Look at a cluster, and return it as a snapshot. Raises ClusterUnreachable and Refused."""
+    objects = Objects(reader.read_everything())
+    return observe(objects, now_s, ask_jobs(reader.api, objects))
+
+
+def observe(
+    objects: Objects, now_s: float, progress: Mapping[str, Progress] | None = None
+) -> ClusterView:
     """Return what the objects of a cluster are as a snapshot.
 
     Jobs, JobSets and PyTorchJobs that ask for GPUs are its jobs. GPUs of all other pods are taken
@@ -60,6 +72,8 @@ def observe(objects: Objects, now_s: float) -> ClusterView:
         Nodes, pods, jobs, quotas, and what Kueue has.
     now_s : float
         Time of the look, in unix seconds.
+    progress : mapping of str to Progress, optional
+        How far running jobs are, by job, in the unit of their work.
     """
     nodes = read_nodes(objects.of_kind("Node"))
     kueue = Kueue(objects)
@@ -82,7 +96,8 @@ def observe(objects: Objects, now_s: float) -> ClusterView:
                 notes.append(f"{job.job_id}: holds GPUs of several pools, and is left alone")
                 continue
             held = {}
-        row, said = _job_row(job, kueue, pools, held, now_s)
+        done = (progress or {}).get(job.job_id, (0.0, 0.0))
+        row, said = _job_row(job, kueue, pools, held, now_s, done)
         notes.extend(said)
         rows.append(row | ({"pool": pool, "gpus": sum(held.values())} if held else {}))
         placements += [{"job_id": job.job_id, "node": name, "gpus": n} for name, n in held.items()]
@@ -191,7 +206,12 @@ def _state(job: FoundJob, kueue: Kueue, said: Mapping[str, Any], held: Mapping[s
 
 
 def _job_row(
-    job: FoundJob, kueue: Kueue, pools: Pools, held: Mapping[str, int], now_s: float
+    job: FoundJob,
+    kueue: Kueue,
+    pools: Pools,
+    held: Mapping[str, int],
+    now_s: float,
+    done: Progress,
 ) -> tuple[dict[str, Any], list[str]]:
     """Return the row of a job, and notes about it."""
     said, notes = read_annotations(job)
@@ -209,7 +229,7 @@ def _job_row(
     with_gpus = [one for one in job.pod_sets if one.gpus]
     needs = [(one.gpus, *_requests(one.pod)) for one in with_gpus]
     created = unix_seconds(field(job.source, "metadata", "creationTimestamp"))
-    total, left = _work(job, said, now_s)
+    total, left = _work(job, said, now_s, done)
     return {
         "job_id": job.job_id,
         "model": said.get("model", job.name),
@@ -240,11 +260,15 @@ def _why_held(job: FoundJob, kueue: Kueue) -> str:
     return "it is suspended and neither in a queue nor managed"
 
 
-def _work(job: FoundJob, said: Mapping[str, Any], now_s: float) -> tuple[float, float]:
+def _work(
+    job: FoundJob, said: Mapping[str, Any], now_s: float, progress: Progress
+) -> tuple[float, float]:
     """Return the whole work and what is left.
 
     Without total-work it is seconds, which are right if the job has no rates either.
     """
+    if progress[1]:
+        return said["total-work"], count_remaining(said["total-work"], progress)
     if "total-work" in said or "remaining-work" in said:
         left = said.get("remaining-work", said.get("total-work"))
         return max(said.get("total-work", left), left), left

@@ -15,6 +15,7 @@ from allocator.clusters.adapter import (
 )
 from allocator.clusters.ray.api import ANSWERS, RayApi, read_answers
 from allocator.clusters.ray.observe import observe_ray
+from allocator.clusters.ray.progress import ask_jobs
 from allocator.clusters.ray.script import write_script
 from allocator.clusters.ray.settings import read_settings
 
@@ -32,12 +33,13 @@ class RayAdapter:
     def observe(self, request: ObserveRequest) -> ClusterView:
         settings = read_settings(request.settings)
         if request.answers is not None:
-            answers = read_answers(request.answers)
+            answers, progress = read_answers(request.answers), {}
         else:
             api = RayApi(settings.address)
             settings = replace(settings, address=api.address)
             answers = {kind: api.list_records(kind) for kind in ANSWERS}
-        return observe_ray(answers, settings, time.time())
+            progress = ask_jobs(api, answers)
+        return observe_ray(answers, settings, time.time(), progress)
 
     def commands(self, jobs: Sequence[PlannedJob], details: Mapping[str, Any]) -> Mapping[str, str]:
         return {SCRIPT: write_script(jobs, details)}

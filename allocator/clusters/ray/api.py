@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any
@@ -17,11 +17,13 @@ from urllib.request import ProxyHandler, Request, build_opener
 
 from allocator.clusters.adapter import ClusterUnreachable
 from allocator.errors import UsageError
+from allocator.io.progress_sources import read_answer
 
 ADDRESS = "http://127.0.0.1:8265"
 VARIABLE = "RAY_API_SERVER_ADDRESS"  # as `ray job` reads it
 TOKEN = "RAY_AUTH_TOKEN"  # as Ray's own clients read it
 TIMEOUT_S = 10.0
+LINES = 200  # of a log
 MOST = 10_000  # objects of one answer, which is also the most that Ray gives
 LISTS = ("nodes", "actors", "placement_groups", "tasks")  # of the state API
 ANSWERS = ("jobs", *LISTS)
@@ -99,6 +101,12 @@ class RayApi:
             raise
         return True
 
+    def read_log(self, submission_id: str, node_id: str) -> bytes:
+        """Return the last lines that the entrypoint of a job printed; b"" if they are too long."""
+        query = {"submission_id": submission_id, "node_id": node_id, "lines": LINES, "timeout": 2}
+        path = f"/api/v0/logs/file?{urlencode(query)}"
+        return self._send("GET", path, read=read_answer) or b""
+
     def submit(self, request: Mapping[str, Any]) -> None:
         """Submit a job under its own id. Raises RayRefused for an id that Ray knows."""
         self._send("POST", "/api/jobs/", request)
@@ -110,7 +118,13 @@ class RayApi:
         """
         self._send("POST", f"/api/jobs/{quote(submission_id, safe='')}/stop")
 
-    def _send(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
+    def _send(
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | None = None,
+        read: Callable[[Any], Any] = json.load,
+    ) -> Any:
         headers = {"Content-Type": "application/json"}
         if token := os.environ.get(TOKEN):
             headers["Authorization"] = f"Bearer {token}"
@@ -118,7 +132,7 @@ class RayApi:
         request = Request(self.address + path, content, headers, method=method)
         try:
             with self._open(request, timeout=TIMEOUT_S) as answer:
-                return json.loads(answer.read())
+                return read(answer)
         except HTTPError as error:
             raise RayRefused(error.code, _last_line(error.read(20_000))) from error
         except (OSError, ValueError, HTTPException) as error:

@@ -29,7 +29,8 @@ from allocator.clusters.ray.resources import (
     read_nodes,
 )
 from allocator.clusters.ray.settings import RaySettings
-from allocator.clusters.statements import KEY, find_faults
+from allocator.clusters.statements import KEY, count_remaining, find_faults, split_progress
+from allocator.io.progress_sources import Progress
 
 CONTROL = re.compile(r"[\x00-\x1f\x7f]+")
 LEAST_S = 60.0  # that a running job is taken to have left
@@ -62,7 +63,10 @@ class _Job:
 
 
 def observe_ray(
-    answers: Mapping[str, Sequence[Record]], settings: RaySettings, now_s: float
+    answers: Mapping[str, Sequence[Record]],
+    settings: RaySettings,
+    now_s: float,
+    progress: Mapping[str, Progress] | None = None,
 ) -> ClusterView:
     """Return a Ray cluster as the tables of a snapshot, with notes and details.
 
@@ -74,17 +78,23 @@ def observe_ray(
         How jobs are taken.
     now_s : float
         Time of the look, in unix seconds.
+    progress : mapping of str to Progress, optional
+        How far running jobs are, by job, in the unit of their work.
     """
-    return _Look(answers, settings, now_s).view()
+    return _Look(answers, settings, now_s, progress or {}).view()
 
 
 class _Look:
     """One look at a cluster, as it is turned into tables."""
 
     def __init__(
-        self, answers: Mapping[str, Sequence[Record]], settings: RaySettings, now_s: float
+        self,
+        answers: Mapping[str, Sequence[Record]],
+        settings: RaySettings,
+        now_s: float,
+        progress: Mapping[str, Progress],
     ) -> None:
-        self.settings, self.now_s = settings, now_s
+        self.settings, self.now_s, self.progress = settings, now_s, progress
         self.notes: list[str] = []
         self.nodes = read_nodes(answers["nodes"], find_refused_nodes(answers["jobs"]))
         self.node_of = {node.node_id: node for node in self.nodes}
@@ -125,7 +135,8 @@ class _Look:
         if OWNED in (record.get("metadata") or {}):
             self.notes.append(f"{ident}: a queue of the allocator runs it; its GPUs are occupied")
             return None
-        said, fault = read_statement(record)
+        statement, fault = read_statement(record)
+        said, _ = split_progress(statement)
         if fault:
             self.notes.append(f"{ident}: what it says of itself does not count: {fault}")
         request = self.requests.get(ident, {})
@@ -187,6 +198,8 @@ class _Look:
             passed = self.now_s - submitted_s if job.is_running else 0.0
             left = max(LEAST_S, self.settings.assumed_s - passed)
         left = total if left is None else left
+        if total is not None and job.ident in self.progress:
+            left = count_remaining(total, self.progress[job.ident])
         state = "running" if job.is_running else "held" if job.held_because else "queued"
         row = {
             "job_id": job.ident,

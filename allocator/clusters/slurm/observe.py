@@ -35,6 +35,7 @@ from allocator.clusters.slurm.nodes import (
     reserved_nodes,
 )
 from allocator.clusters.slurm.settings import MARK, SlurmSettings, read_statement
+from allocator.clusters.statements import merge, split_progress
 
 INTERVAL_S = 300.0
 ELASTIC = frozenset({"min_gpus", "max_gpus", "sizes"})
@@ -56,6 +57,7 @@ class _Job:
 
     slurm: SlurmJob
     said: Mapping[str, Any]
+    progress: Mapping[str, str]  # variables that name the source of its progress
     is_marked: bool
     may_change: bool  # its owner, or its partition, says that it may be stopped and resized
     pools: tuple[SlurmPool, ...]
@@ -151,8 +153,9 @@ class _Look:
         defaults: Mapping[str, Any] = {}
         for partition in job.partitions:
             defaults = defaults or self.settings.partitions.get(partition, {})
-        may_change = bool(said) or not ELASTIC.isdisjoint(defaults)
-        return _Job(job, {**defaults, **said}, is_marked, may_change, self._allowed_pools(job))
+        may_change = bool(split_progress(said)[0]) or not ELASTIC.isdisjoint(defaults)
+        columns, progress = split_progress(merge(defaults, said))
+        return _Job(job, columns, progress, is_marked, may_change, self._allowed_pools(job))
 
     def _leave(self, job: SlurmJob, reason: str) -> None:
         """Note what becomes of a job."""
@@ -441,6 +444,7 @@ class _Look:
             "gpus_per_node": sorted({pool.gpus_per_node for pool in job.pools}),
             "is_held": slurm.held,
             "left_to_slurm": job.held_because is not None,
+            "progress": dict(job.progress),
         }
 
 

@@ -20,7 +20,6 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from allocator.clusters.adapter import Capabilities, ClusterUnreachable
 from allocator.clusters.kubernetes.api import (
@@ -38,6 +37,7 @@ from allocator.clusters.kubernetes.client import ClientApi
 from allocator.clusters.kubernetes.nodes import GpuNode, read_nodes
 from allocator.clusters.kubernetes.objects import Object, field, name_of, uid_of
 from allocator.clusters.kubernetes.pools import group_nodes
+from allocator.clusters.kubernetes.progress import ASKING_S, ask_pod, ask_text, is_running
 from allocator.clusters.kubernetes.workloads.pods import gpus_of_pod, node_of_pod
 from allocator.errors import UsageError
 from allocator.executors.disk import write_json
@@ -53,7 +53,7 @@ from allocator.executors.kubernetes.manifest import (
 )
 from allocator.executors.kubernetes.settings import Settings, read_settings
 from allocator.executors.ledger import ORDER, STOP, Ledger, OpenAllocation, summarise_ending
-from allocator.io.progress_sources import LogPattern, Metric, find_metric, read_source
+from allocator.io.progress_sources import LogPattern, Metric, read_source
 from allocator.io.tables.limited_reader import as_storable_text, read_json
 from allocator.loop.executor import (
     ENDED,
@@ -69,8 +69,7 @@ SEEN, REFUSED, END = "seen.json", "refused.json", "end.json"
 FOR_GOOD = (400, 422)  # the same request would be refused again
 NAMES_S = 30.0  # for so long nodes are not read again to start jobs
 REPORT_S = 30.0  # for so long the progress of a job is not asked for again
-ANSWER_S = 2.0  # for what one pod tells
-ASKING_S = 5.0  # for what all pods tell in one look; the others are asked at the next one
+SIDECAR_LOG = f"/log?container={SIDECAR}&tailLines=1&limitBytes=200"
 ROUND_S = 2.0  # for so long what nodes have is the present within a round
 FRESH_S = 10.0  # the same between two rounds
 
@@ -351,21 +350,13 @@ class KubernetesExecutor:
 
     def _ask_for_work(self, one: OpenAllocation, pods: Sequence[Object], is_over: bool) -> float:
         """Return the safe work that the first pod tells, 0 if it tells none."""
-        names = [name_of(pod) for pod in pods if is_over or _is_running(pod)]
+        first = min((p for p in pods if is_over or is_running(p)), key=name_of, default=None)
         source = self._find_source(one)
-        if not names or (is_over and not isinstance(source, LogPattern)):
+        if first is None or (is_over and not isinstance(source, LogPattern)):
             return 0.0
-        place = path_of(RESOURCES["Pod"], self.settings.namespace, min(names))
-        request = Request("GET", place + _ask_pod(source), is_text=True, patience_s=ANSWER_S)
-        try:
-            text = self._reader.api.send(request)["text"]
-        except (Refused, ClusterUnreachable):
-            return 0.0
-        if isinstance(source, LogPattern):
-            return (source.find(text.encode()) or (0.0, 0.0))[1]
-        if isinstance(source, Metric):
-            return find_metric(text.encode(), source.name) or 0.0
-        return read_progress(text)
+        if source is None:
+            return read_progress(ask_text(self._reader.api, first, SIDECAR_LOG))
+        return (ask_pod(self._reader.api, first, source, CONTAINER) or (0.0, 0.0))[1]
 
     def _find_source(self, one: OpenAllocation) -> LogPattern | Metric | None:
         """Return where the progress of an allocation comes from; None: from its sidecar."""
@@ -440,22 +431,6 @@ def _safe_work(before: Mapping[str, Any], order: Order) -> float | None:
         return 0.0
     is_same_job = int(before.get("generation", -1)) >= order.first_generation
     return before.get("safe") if is_same_job else None
-
-
-def _is_running(pod: Object) -> bool:
-    return bool(field(pod, "status", "phase") == "Running")
-
-
-def _ask_pod(source: LogPattern | Metric | None) -> str:
-    """Return the end of the path on which a pod tells its progress."""
-    if source is None:
-        return f"/log?container={SIDECAR}&tailLines=1&limitBytes=200"
-    if isinstance(source, LogPattern):
-        return f"/log?container={CONTAINER}&tailLines=200&limitBytes=65536"
-    parts = urlsplit(source.url)
-    port = parts.port or (443 if parts.scheme == "https" else 80)
-    query = f"?{parts.query}" if parts.query else ""
-    return f":{port}/proxy{parts.path or '/'}{query}"
 
 
 def _job_of(pod: Object) -> str:

@@ -50,6 +50,7 @@ _USERS_FORMAT = "".join(
         "RestartCnt",
         "SubmitTime",
         "PriorityLong",
+        "UserID",
         "NodeList",
         "Reason",
         "admin_comment",
@@ -161,6 +162,8 @@ class UsersJob:
         When it was submitted, or requeued the last time, in unix seconds.
     priority : int
         0: it is held.
+    user_id : int
+        Whose it is.
     mark : str
         Its admin comment, which users cannot write.
     """
@@ -170,6 +173,7 @@ class UsersJob:
     restarts: int
     submitted_s: int
     priority: int
+    user_id: int
     nodes: tuple[str, ...]
     reason: str
     mark: str
@@ -208,13 +212,14 @@ def list_users_jobs(mark: str) -> list[UsersJob]:
 
 def _parse_users_job(line: str) -> UsersJob:
     try:
-        ident, state, restarts, submitted, priority, nodes, reason, mark, _ = line.split("|")
+        ident, state, restarts, submitted, priority, user, nodes, reason, mark, _ = line.split("|")
         return UsersJob(
             ident,
             state,
             int(restarts),
             int(submitted),
             int(priority),
+            int(user),
             tuple(expand_names(nodes)),
             reason,
             mark,
@@ -227,6 +232,21 @@ def read_allocated_gpus(ident: str) -> int:
     """Return the GPUs that a running job really has, whatever it asked for. Raises OSError."""
     printed = run("scontrol", "show", "job", "-d", "-o", ident)
     return sum(count_gpus(text).total() for text in re.findall(r" JOB_GRES=(\S+)", printed))
+
+
+def read_output_path(ident: str) -> str:
+    """Return the name of the output file of a job, which its user chose; "" if it has none.
+
+    Only the name of the first node is not filled in. Raises OSError.
+    """
+    printed = run("scontrol", "show", "job", ident)
+    return next(iter(re.findall(r"^ *StdOut=(.*)$", printed, re.MULTILINE)[-1:]), "")
+
+
+def read_node_address(node: str) -> str:
+    """Return the address of a node. Raises OSError."""
+    words = run("sinfo", "--noheader", "--nodes", node, "--Format=NodeAddr:256").split()
+    return words[0] if words else node
 
 
 def control(verb: str, idents: Sequence[str], *arguments: str) -> None:

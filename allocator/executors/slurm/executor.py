@@ -285,7 +285,7 @@ class SlurmExecutor(BatchExecutor[BatchJob]):
         if end is not None:
             return ending_observation(one.job_id, one.generation, end)
         has_started = (one.folder / STARTED).exists()
-        return self._running_observation(one, "") if has_started else None
+        return self._running_observation(one, self._describe_progress(one)) if has_started else None
 
     def _observe_started(
         self, one: OpenAllocation, who: Mapping[str, Any], jobs: Sequence[BatchJob]

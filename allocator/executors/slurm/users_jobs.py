@@ -5,7 +5,8 @@ nodes and a release, and stopped by a requeue after which it is held. It is know
 comment, which users cannot write: the plugin writes "allocator", and this module adds the names of
 the state and of the job in the queue. Its number of restarts says which run an allocation is:
 
-    released.json    it was released; `restarts` is how often it had been restarted before
+    released.json    it was released; `restarts` is how often it had been restarted before, and
+                     `output` its output file, if its progress is read from that
     started.json     it runs with the GPUs and on the nodes of the order
     forgotten.json   Slurm forgot a run that had started: its processes may live for a while
 
@@ -29,6 +30,7 @@ from allocator.executors.disk import read_age_s, write_json
 from allocator.executors.ledger import ORDER, STOP, OpenAllocation
 from allocator.executors.slurm import commands
 from allocator.executors.slurm.commands import SlurmRefused, SlurmUnreachable, UsersJob
+from allocator.executors.slurm.users_progress import UsersProgress, find_output
 from allocator.io.tables.limited_reader import read_json
 from allocator.loop.executor import ClusterJob
 
@@ -58,6 +60,8 @@ class UsersJobs:
         self._to_hold: list[str] = []
         self._to_requeue: list[str] = []
         self._to_release: list[str] = []
+        self._progress = UsersProgress()
+        self._running: list[tuple[OpenAllocation, UsersJob, Mapping[str, Any]]] = []
 
     def look(self) -> None:
         """Ask Slurm for the jobs. Raises OSError."""
@@ -121,6 +125,7 @@ class UsersJobs:
             is_gone = read_age_s(one.folder / ORDER) > MISSING_S
             return ("lost", "Slurm does not list it any more") if is_gone else None
         if job.is_over:
+            self._progress.finish(one)
             phase = "finished" if job.state in FINISHED else "failed"
             return "lost" if job.state in LOST else phase, f"Slurm says {job.state}"
         if not job.is_waiting:
@@ -164,6 +169,8 @@ class UsersJobs:
         elif started is not None and is_ours and set(started["nodes"]) != set(job.nodes):
             started["why"] = f"it has nodes {' '.join(job.nodes)} now"
             write_json(one.folder / STARTED, started)
+        if released is not None and is_ours and not (started or {}).get("why"):
+            self._running.append((one, job, released))
         if is_stopping or not is_ours or (started or {}).get("why"):
             self._to_requeue.append(job.ident)
 
@@ -172,6 +179,7 @@ class UsersJobs:
             self._to_hold.append(job.ident)
             return None
         self._to_hold.append(job.ident)  # so that its user cannot release it
+        self._progress.finish(one)
         why = (read_json(one.folder / STARTED) or {}).get("why", "")
         if is_stopping and not why:
             return "stopped", ""
@@ -197,8 +205,9 @@ class UsersJobs:
             words = (find_gres_prefix(ask_version(), ()), said["gpu_type"], str(sizes.pop()))
             arguments.append(f"TresPerNode={':'.join(word for word in words if word)}")
         arguments += [f"ReqNodeList={nodes}", "StartTime=now"]
-        write_json(one.folder / RELEASED, {"restarts": job.restarts})
         try:
+            output = find_output(one, job.ident)
+            write_json(one.folder / RELEASED, {"restarts": job.restarts, **output})
             commands.run("scontrol", "update", f"JobId={job.ident}", *arguments)
         except SlurmRefused as error:
             return "failed", str(error)
@@ -214,6 +223,7 @@ class UsersJobs:
                     self._to_requeue.append(job.ident)
                 elif job.is_waiting and job.priority:
                     self._to_hold.append(job.ident)
+        self._progress.read(self._running)
         # what has ended or changed meanwhile is refused; the next look tells
         with suppress(SlurmRefused):
             commands.control("requeuehold", self._to_requeue, "Incomplete")
@@ -235,8 +245,8 @@ class UsersJobs:
         return {node: one.order["gpus"] / len(nodes) for node in nodes}
 
     def begin(self) -> None:
-        """Forget the commands of the last look."""
-        self._to_hold, self._to_requeue, self._to_release = [], [], []
+        """Forget the commands and the runs of the last look."""
+        self._to_hold, self._to_requeue, self._to_release, self._running = [], [], [], []
 
 
 def _describe_difference(asked: Sequence[tuple[str, int]], nodes: Sequence[str], gpus: int) -> str:
@@ -267,5 +277,5 @@ def _build_submission(
     if not known["may_change"]:
         values["preemptible"] = False
     said = {"per": known["per"], "gpu_type": known["gpu_type"] or ""}
-    environment = {USERS_JOB: json.dumps(said)}
+    environment = {USERS_JOB: json.dumps(said), **known["progress"]}
     return {**values, "job_id": name, "pools": known["partitions"], "environment": environment}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Mapping
@@ -15,6 +16,7 @@ from allocator.io.progress_sources import (
     LogFile,
     LogPattern,
     Metric,
+    Progress,
     fetch_metric,
     read_source,
 )
@@ -27,26 +29,30 @@ class ProgressReader:
     """The progress of one allocation, from its logs or its metrics.
 
     `logs` are the files that its job writes, and `progress` the file in which its progress belongs.
+    `looked_s` is when it was read last, on the monotonic clock.
     """
 
-    def __init__(self, source: LogPattern | Metric, logs: tuple[Path, ...], progress: Path) -> None:
-        self._source, self._progress = source, progress
-        self._logs = tuple(LogFile(path) for path in logs)
-        self._looked_s = -LOOK_S
-        self._written: tuple[float, float] | None = None
+    def __init__(
+        self, source: LogPattern | Metric, logs: tuple[LogFile, ...], progress: Path
+    ) -> None:
+        self._source, self._logs, self._progress = source, logs, progress
+        self.looked_s = -math.inf
+        self._written: Progress | None = None
         self._metric: float | None = None
-        if isinstance(source, Metric):
-            threading.Thread(target=self._fetch_for_ever, args=(source,), daemon=True).start()
+        self._fetched_s = -math.inf
+        self._fetching: threading.Thread | None = None
 
     def update(self, *, is_over: bool = False) -> None:
         """Write the progress if it is another one; look at most once a second until all is over."""
-        if not is_over and time.monotonic() < self._looked_s + LOOK_S:
+        if not is_over and time.monotonic() < self.looked_s + LOOK_S:
             return
-        self._looked_s = time.monotonic()
+        self.looked_s = time.monotonic()
+        seen: Progress | None
         if isinstance(self._source, LogPattern):
             found = [self._source.find(one.read_lines(is_over=is_over)) for one in self._logs]
             seen = max((one for one in found if one is not None), default=None)
         else:
+            self._fetch_if_due(self._source)
             seen = None if self._metric is None else (self._metric, self._metric)
         if seen is not None and seen != self._written:
             try:
@@ -55,17 +61,22 @@ class ProgressReader:
                 return
             self._written = seen
 
-    def _fetch_for_ever(self, metric: Metric) -> None:
+    def _fetch_if_due(self, metric: Metric) -> None:
         """Ask in a thread, so that a slow answer holds nothing up."""
-        while True:
-            value = fetch_metric(metric)
-            if value is not None:
-                self._metric = value
-            time.sleep(FETCH_EVERY_S)
+        is_busy = self._fetching is not None and self._fetching.is_alive()
+        if not is_busy and time.monotonic() >= self._fetched_s + FETCH_EVERY_S:
+            self._fetched_s = time.monotonic()
+            self._fetching = threading.Thread(target=self._fetch, args=(metric,), daemon=True)
+            self._fetching.start()
+
+    def _fetch(self, metric: Metric) -> None:
+        value = fetch_metric(metric)
+        if value is not None:
+            self._metric = value
 
 
 def make_reader(
-    environment: Mapping[str, str], logs: tuple[Path, ...], progress: Path
+    environment: Mapping[str, str], logs: tuple[LogFile, ...], progress: Path
 ) -> ProgressReader | None:
     """Return the reader of a job with this environment, None if it reports its progress itself."""
     if LOG not in environment and URL not in environment:

@@ -30,6 +30,7 @@ from allocator.executors.supervision.processes import (
     read_process,
 )
 from allocator.executors.supervision.progress_reader import make_reader
+from allocator.io.progress_sources import LogFile
 from allocator.io.tables.limited_reader import as_storable_text, read_end, read_json
 from allocator.loop.executor import NodePart
 
@@ -61,7 +62,7 @@ class Supervisor:
         self.status: int | None = None  # of the job's first process, as from waitpid
         self.stopping_since: float | None = None
         self.was_killed = False
-        logs = (folder / OUT, folder / ERR)
+        logs = (LogFile(folder / OUT), LogFile(folder / ERR))
         self._reader = make_reader(order["environment"], logs, folder / PROGRESS)
 
     def supervise(self) -> dict[str, Any]:
@@ -102,7 +103,7 @@ class Supervisor:
         self._reap_children(pid)
         if self._reader is not None:
             self._reader.update()
-        self._remember_base()
+        remember_base(self.folder, self.order)
         now, grace_s = time.monotonic(), self.order["grace_s"]
         if self.status is None:
             self.is_stop_requested = self.is_stop_requested or (self.folder / "stop.json").exists()
@@ -136,21 +137,11 @@ class Supervisor:
                 if ended[0] == first:
                     self.status = ended[1]
 
-    def _remember_base(self) -> None:
-        """Record the first reported work as the base if the earlier work of the job is unknown."""
-        if (
-            self.order["base"] is None
-            and (report_line := report.read(self.folder / PROGRESS)) is not None
-        ):
-            self.order["base"] = report_line[1]
-            with suppress(OSError):
-                write_json(self.folder / BASE, {"base": report_line[1]})
-
     def _judge_exit(self) -> dict[str, Any]:
         assert self.status is not None
         if self._reader is not None:
             self._reader.update(is_over=True)
-            self._remember_base()
+            remember_base(self.folder, self.order)
         code = os.waitstatus_to_exitcode(self.status)
         how = f"exit code {code}" if code >= 0 else f"killed by {_signal_name(-code)}"
         done, total_work = read_safe_work(self.folder, self.order), self.order["remaining_work"]
@@ -234,6 +225,14 @@ def read_safe_work(folder: Path, order: dict[str, Any]) -> float:
     if report_line is None or base is None:
         return 0.0
     return float(min(max(report_line[1] - base, 0.0), order["remaining_work"]))
+
+
+def remember_base(folder: Path, order: dict[str, Any]) -> None:
+    """Record the first reported work as the base if the earlier work of the job is unknown."""
+    if order["base"] is None and (report_line := report.read(folder / PROGRESS)) is not None:
+        order["base"] = report_line[1]
+        with suppress(OSError):
+            write_json(folder / BASE, {"base": report_line[1]})
 
 
 def build_environment(folder: Path, order: dict[str, Any]) -> tuple[dict[str, str], str]:

@@ -17,22 +17,34 @@ from typing import Any, BinaryIO
 MOST_JSON_BYTES = 16 << 20  # above the largest environment that Linux gives to a process
 
 
-def open_regular(path: Path | str) -> BinaryIO:
+def open_regular(path: Path | str, owner: int | None = None) -> BinaryIO:
     """Open a regular file for reading.
+
+    Parameters
+    ----------
+    path : Path or str
+        The file.
+    owner : int, optional
+        User id to which it has to belong; a symbolic link is then refused, too. None: any.
 
     Raises
     ------
     OSError
-        If the file cannot be opened, or is a folder, a pipe, a socket or a device.
+        If the file cannot be opened, is a folder, a pipe, a socket or a device, or belongs to
+        another user.
     """
     # without O_NONBLOCK, opening a pipe waits for its writer
-    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+    handle = os.open(path, flags if owner is None else flags | os.O_NOFOLLOW)
     try:
-        mode = os.fstat(handle).st_mode
+        status = os.fstat(handle)
+        mode = status.st_mode
         if stat.S_ISDIR(mode):
             raise IsADirectoryError(errno.EISDIR, "is a folder, not a file", str(path))
         if not stat.S_ISREG(mode):
             raise OSError(errno.EINVAL, "is not a regular file", str(path))
+        if owner is not None and status.st_uid != owner:
+            raise PermissionError(errno.EPERM, "belongs to another user", str(path))
         return os.fdopen(handle, "rb")
     except BaseException:
         os.close(handle)

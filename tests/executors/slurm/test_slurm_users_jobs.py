@@ -7,6 +7,8 @@ their checkpoints, and are the users' to cancel, wherever the controller crashes
 from __future__ import annotations
 
 import json
+import os
+import pwd
 import random
 import time
 from collections.abc import Callable, Iterator
@@ -16,8 +18,10 @@ from pathlib import Path
 import pytest
 from fakes.executor_faults import CrashHere
 from queues import cluster
+from servers import serve_metrics
 from slurm_cluster import FakeNodes, SlurmCluster
 
+from allocator.cli.main import run
 from allocator.controller.clock import WallClock
 from allocator.controller.controller import Controller
 from allocator.controller.options import ControllerOptions
@@ -45,6 +49,8 @@ trap 'n=$(cat $FOLDER/$NAME.saved 2>/dev/null || echo 0); stamp end; exit 143' T
 while [ $n -lt $STEPS ]; do
     sleep 0.1 & wait $!
     n=$((n + 1)); echo $n > $FOLDER/$NAME.new; mv $FOLDER/$NAME.new $FOLDER/$NAME.saved
+    echo "step $n of $STEPS"
+    while [ $n = 20 -a -e $FOLDER/$NAME.halt ]; do sleep 0.1 & wait $!; done
 done
 stamp done
 """
@@ -258,6 +264,62 @@ def test_users_and_operators_do_as_they_like(world: World) -> None:
     )
     world.queue.cancel(job)
     world.step_until(lambda: world.slurm.states()[ours] == "CANCELLED")
+
+
+def test_what_a_users_job_prints_or_measures_is_its_progress(
+    world: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Steps in its output file reach `queue show`, go on after a stop, and do not count what an
+    earlier job printed; a metric is asked for on the job's own node, whatever its address says. The
+    output of another user is not read.
+    """
+    pattern = r"^step (?P<step>\d+)"
+    output = world.shared / "out"
+    output.mkdir()
+    output.chmod(0o777)
+    (output / "steps").write_text("step 58 of an earlier job\n")
+    os.chown(output / "steps", pwd.getpwnam("nobody").pw_uid, -1)
+    (output / "foreign").write_text("step 50\n")
+    (output / "foreign").chmod(0o666)
+    (world.shared / "steps.halt").touch()
+    names = ("steps", "foreign", "measured")
+    idents = {}
+    with serve_metrics("good") as url:
+        port = url.rpartition(":")[2].partition("/")[0]
+        sources = {
+            "steps": {"progress_log": pattern},
+            "foreign": {"progress_log": pattern},
+            "measured": {
+                "progress_url": f"http://elsewhere.invalid:{port}/metrics",
+                "progress_metric": "steps",
+            },
+        }
+        for name in names:
+            said: dict[str, object] = {"total_work": 60, **sources[name]}
+            where = ("--open-mode=append", f"--output={output}/{name}")
+            steps = 60 if name == "steps" else 1000
+            idents[name] = world.submit(name, steps, "--gres=gpu:1", *where, said=said)
+
+        def done(name: str) -> float:
+            jobs = {job.job_id.split("-")[1]: job for job in world.queue.jobs()}
+            found = jobs.get(idents[name])
+            return 0.0 if found is None else 60.0 - found.remaining_work
+
+        world.step_until(lambda: (done("steps"), done("measured")) == (20, 7))
+        [job] = [j.job_id for j in world.queue.jobs() if j.job_id.split("-")[1] == idents["steps"]]
+        assert run(["queue", "show", str(world.folder / "q.db"), job, "--format", "json"]) == 0
+        shown = json.loads(capsys.readouterr().out)
+        assert shown["progress"] == pytest.approx(20 / 60)
+        (world.shared / "steps.halt").unlink()
+        world.queue.hold(job)
+        world.step_until(lambda: world.queue.job(job).state == "held")
+        world.queue.release(job)
+        world.step_until(lambda: world.queue.job(job).state == "done")
+        with world.queue.store.read() as connection:
+            held = [one for one in history(connection, job) if one["running_s"]]
+        assert [one["work_done"] > 0 for one in held] == [True, True]
+        assert sum(one["work_done"] for one in held) == 60
+        assert done("foreign") == 0 and done("measured") == 7
 
 
 def test_a_controller_that_dies_between_any_two_commands(

@@ -10,9 +10,11 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -162,3 +164,45 @@ def serving(
             reader.join()
             if process.stderr is not None:
                 process.stderr.close()
+
+
+@contextmanager
+def serve_metrics(answer: str) -> Iterator[str]:
+    """A server of metrics that answers well, at another path or host, without an end, a byte at a
+    time, or with an error.
+    """
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            if answer in ("moved", "elsewhere") and self.path == "/metrics":
+                port = server.server_address[1]
+                host = "127.0.0.1" if answer == "moved" else "127.0.0.2"
+                self.send_response(307)
+                self.send_header("Location", f"http://{host}:{port}/metrics/")
+                self.end_headers()
+                return
+            self.send_response(500 if answer == "error" else 200)
+            self.end_headers()
+            try:
+                if answer in ("good", "error", "moved", "elsewhere"):
+                    self.wfile.write(b"steps 7\n")
+                while answer == "endless":
+                    self.wfile.write(b"x" * 65536)
+                while answer == "slow":
+                    self.wfile.write(b"x")
+                    self.wfile.flush()
+                    time.sleep(0.02)
+            except OSError:
+                return
+
+        def log_message(self, *args: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}/metrics"
+    finally:
+        server.shutdown()
+        server.server_close()

@@ -8,6 +8,8 @@ from typing import Any
 
 from allocator.clusters.kubernetes.objects import annotation, field, unix_seconds
 from allocator.clusters.kubernetes.workloads.jobs import FoundJob, PodSet, resize
+from allocator.errors import UsageError
+from allocator.io.progress_sources import FIELDS, LogPattern, Metric, as_variables, read_source
 
 KUEUE_MIN_PARALLELISM = "kueue.x-k8s.io/job-min-parallelism"
 MOST_SIZES = 64
@@ -56,6 +58,7 @@ ANNOTATIONS: Mapping[str, Callable[[str], Any]] = {
     "preemptible": _flag,
     "restart-seconds": _positive,
     "gpu-types": lambda text: text.replace(",", " ").split(),
+    **{name.replace("_", "-"): str for name in FIELDS},
 }
 
 
@@ -71,7 +74,18 @@ def read_annotations(job: FoundJob) -> tuple[dict[str, Any], list[str]]:
             said[name] = parse(text)
         except (ValueError, KeyError):
             notes.append(f'{job.job_id}: annotation {name} is "{text}", which is ignored')
+    try:
+        if read_progress_source(said) is not None and "total-work" not in said:
+            notes.append(f"{job.job_id}: its progress is not asked for, as it names no total-work")
+    except UsageError as error:
+        notes.append(f"{job.job_id}: its source of progress is ignored: {error}")
+        said = {name: value for name, value in said.items() if not name.startswith("progress-")}
     return said, notes
+
+
+def read_progress_source(said: Mapping[str, Any]) -> LogPattern | Metric | None:
+    """Return where the progress of a job comes from, by what its owner says. Raises UsageError."""
+    return read_source(as_variables({name.replace("-", "_"): x for name, x in said.items()}))
 
 
 def sizes_of(job: FoundJob, said: Mapping[str, Any]) -> list[int]:

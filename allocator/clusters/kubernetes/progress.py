@@ -1,0 +1,98 @@
+"""Progress of jobs that do not report it: the log of a pod, or its metrics, by the API server.
+
+What a pod says is limited by the request, and nobody trusts it (io/progress_sources.py). An address
+of metrics names the port and the path; the host is always the pod.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from urllib.parse import urlsplit
+
+from allocator.clusters.adapter import ClusterUnreachable
+from allocator.clusters.kubernetes.api import RESOURCES, Api, Refused, Request, path_of
+from allocator.clusters.kubernetes.objects import Object, Objects, field, name_of, namespace_of
+from allocator.clusters.kubernetes.workloads.jobs import FoundJob, find_jobs
+from allocator.clusters.kubernetes.workloads.owners import (
+    read_annotations,
+    read_progress_source,
+)
+from allocator.clusters.kubernetes.workloads.pods import gpus_of_pod
+from allocator.io.progress_sources import LogPattern, Metric, Progress, find_metric
+
+ANSWER_S = 2.0  # for what one pod tells
+ASKING_S = 5.0  # for what all pods tell in one look; nothing is known of the others
+
+
+def ask_pod(api: Api, pod: Object, source: LogPattern | Metric, container: str) -> Progress | None:
+    """Return the progress that a pod tells, None if it tells none."""
+    if isinstance(source, LogPattern):
+        text = ask_text(api, pod, f"/log?container={container}&tailLines=200&limitBytes=65536")
+        return source.find(text.encode())
+    parts = urlsplit(source.url)
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    query = f"?{parts.query}" if parts.query else ""
+    text = ask_text(api, pod, f":{port}/proxy{parts.path or '/'}{query}")
+    value = find_metric(text.encode(), source.name)
+    return None if value is None else (value, value)
+
+
+def ask_text(api: Api, pod: Object, end: str) -> str:
+    """Return the text of a subresource of a pod, "" if there is no answer in time."""
+    path = path_of(RESOURCES["Pod"], namespace_of(pod), name_of(pod))
+    request = Request("GET", path + end, is_text=True, patience_s=ANSWER_S)
+    try:
+        return str(api.send(request)["text"])
+    except (Refused, ClusterUnreachable):
+        return ""
+
+
+def is_running(pod: Object) -> bool:
+    """Return whether a pod runs."""
+    return bool(field(pod, "status", "phase") == "Running")
+
+
+def ask_jobs(api: Api, objects: Objects) -> dict[str, Progress]:
+    """Return the progress of the jobs whose annotations name its source, by job.
+
+    The first running pod of a job is asked. Only jobs that name their whole work are asked, as
+    nothing follows from progress alone.
+    """
+    sources = {}
+    for job in find_jobs(objects):
+        said, _ = read_annotations(job)
+        source = read_progress_source(said)
+        if "total-work" in said and source is not None:
+            sources[job.uid] = job, source
+    if not sources:
+        return {}
+    first = _find_first_pods(objects, sources)
+    until = time.monotonic() + ASKING_S
+    found = {}
+    for uid, (job, source) in sources.items():
+        if uid in first and time.monotonic() < until:
+            progress = ask_pod(api, first[uid], source, _find_container(first[uid]))
+            if progress is not None:
+                found[job.job_id] = progress
+    return found
+
+
+def _find_first_pods(
+    objects: Objects, jobs: Mapping[str, tuple[FoundJob, object]]
+) -> dict[str, Object]:
+    """Return the running pod of each job whose name is the first one."""
+    first: dict[str, Object] = {}
+    for pod in objects.of_kind("Pod"):
+        if is_running(pod):
+            for uid in objects.owner_uids(pod):
+                if uid in jobs:
+                    first.setdefault(uid, pod)
+    return first
+
+
+def _find_container(pod: Object) -> str:
+    """Return the name of the first container with GPUs, else of the first one."""
+    containers = field(pod, "spec", "containers") or [{"name": ""}]
+    with_gpus = [one for one in containers if gpus_of_pod({"containers": [one]})]
+    return str((with_gpus or containers)[0]["name"])
