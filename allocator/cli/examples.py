@@ -67,6 +67,6 @@ def _show_lines(examples: Iterable[Example], args: argparse.Namespace) -> None:
         commands = example.commands if args.names else example.commands[:1]
         print(*(f"{'':<18}  {command}" for command in commands), sep="\n")
     if args.out is not None:
-        print(f"\nThe copies are in {args.out}. Call the commands there.")
+        print(f'\nThe copies are in the folder "{args.out}". Call the commands there.')
     else:
         print("\nThe commands use a copy: allocator examples NAME --out .")

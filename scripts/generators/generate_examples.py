@@ -239,12 +239,12 @@ OVERHEADS = {"resnet": 0.03, "bert": 0.15}  # of each further GPU
 TENANTS = ("vision", "language")
 # name, tenant, model, steps, most GPUs
 TEAM_JOBS = (
-    ("resnet-1", "vision", "resnet", 3000, 8),
-    ("resnet-2", "vision", "resnet", 2000, 4),
-    ("resnet-3", "vision", "resnet", 1000, 2),
-    ("bert-1", "language", "bert", 2500, 8),
-    ("bert-2", "language", "bert", 1500, 4),
-    ("bert-3", "language", "bert", 1000, 2),
+    ("resnet-1", "vision", "resnet", 30000, 8),
+    ("resnet-2", "vision", "resnet", 20000, 4),
+    ("resnet-3", "vision", "resnet", 10000, 2),
+    ("bert-1", "language", "bert", 25000, 8),
+    ("bert-2", "language", "bert", 15000, 4),
+    ("bert-3", "language", "bert", 10000, 2),
 )
 DEADLINES = {
     "config.toml": "now_s = 0\ninterval_s = 300\n",

@@ -1,0 +1,126 @@
+"""docs/tutorial.md, followed from the copy of the examples to the end."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from executor_rigs import LocalRig, end
+from waiting import wait_for
+
+from allocator.errors import AllocatorError
+from allocator.executors.devices import device_numbers
+from allocator.executors.local import LocalExecutor
+from allocator.queue.cluster_tables import used
+from allocator.queue.queue import Queue
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"^```bash\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+BY_HAND = ("pip install", "mkdir ~/tryout")  # the installation, and a folder in the home
+PATIENCE_S = 120.0
+
+
+class Reader:
+    """Somebody who follows the page in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        programs = folder / "bin"
+        programs.mkdir()
+        for name, options in (("python", ""), ("allocator", "-P -m allocator")):
+            (programs / name).write_text(f'#!/bin/sh\nexec "{sys.executable}" {options} "$@"\n')
+            (programs / name).chmod(0o755)
+        self.environment = {
+            **os.environ,
+            "PATH": f"{programs}:{os.environ['PATH']}",
+            "PYTHONPATH": str(ROOT),
+        }
+        self.folder = folder
+        self.controller: subprocess.Popen[str] | None = None
+
+    def follow(self, block: str) -> str:
+        """Do what a block says, and return what it prints."""
+        if block == "kill %1\n":
+            return self.end_controller()
+        lines = block.splitlines()
+        if lines[-1].endswith(" &"):
+            # a port that is free, in place of the one of the page
+            self.start_controller(f"{lines.pop().removesuffix(' &')} 127.0.0.1:0")
+        done = subprocess.run(
+            ["bash", "-euc", "\n".join(lines)],
+            cwd=self.folder,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+            check=False,
+        )
+        assert done.returncode == 0, (block, done.stdout, done.stderr)
+        return done.stdout
+
+    def start_controller(self, line: str) -> None:
+        self.controller = subprocess.Popen(
+            ["bash", "-c", f"exec {line}"],
+            cwd=self.folder,
+            env=self.environment,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+
+    def end_controller(self) -> str:
+        assert self.controller is not None
+        self.controller.terminate()
+        assert self.controller.wait(PATIENCE_S) == 0
+        return ""
+
+    def count_gpus(self) -> int:
+        """Return the GPUs that jobs hold."""
+        with Queue(self.folder / "cluster.db") as queue, queue.store.read() as connection:
+            return sum(used(connection).values())
+
+    def counts(self) -> dict[str, int]:
+        with Queue(self.folder / "cluster.db") as queue:
+            return dict(queue.counts())
+
+
+@pytest.fixture
+def reader(tmp_path: Path) -> Iterator[Reader]:
+    reader = Reader(tmp_path)
+    yield reader
+    if reader.controller is not None and reader.controller.poll() is None:
+        reader.end_controller()
+    executor = LocalExecutor(tmp_path / "cluster.db.local", device_numbers({"machine": 8}), 5.0)
+    for one in executor.ledger.known():
+        with suppress(AllocatorError):
+            end(LocalRig(tmp_path), executor, one.job_id, one.generation, token=99)
+
+
+def test_the_tutorial_leads_where_it_says(reader: Reader) -> None:
+    """Every block runs in its order; jobs start, a smaller budget pauses some, and all end."""
+    blocks = [text for text in BLOCKS if not any(part in text for part in BY_HAND)]
+    assert len(BLOCKS) - len(blocks) == len(BY_HAND)
+    reader.follow("allocator examples demo team --out .")
+    said = {}
+    waits: dict[str, Callable[[], bool]] = {
+        "allocator status": lambda: reader.counts()["running"] >= 4,
+        "allocator queue list cluster.db --state active\nallocator explain": (
+            lambda: reader.count_gpus() <= 4
+        ),
+        "kill %1": lambda: not reader.counts()["running"],
+    }
+    for block in blocks:
+        for begin, is_there in waits.items():
+            if block.startswith(begin):
+                wait_for(is_there, PATIENCE_S)
+        said[block.split("\n")[0]] = reader.follow(block)
+    assert "value 7.14" in said["allocator solve demo"]
+    assert said["allocator queue init cluster.db --from team"].count("queued") == 8
+    assert " leads " in said["allocator status cluster.db"]
+    assert reader.counts()["cancelled"] >= 1
