@@ -17,10 +17,12 @@ def pytest_configure() -> None:
     """Take SIGINT as a terminal's child does. Under nohup, or in the background of a script, it is
     ignored, every child inherits that, and the tests that interrupt a child would wait for ever.
 
-    Child processes raise what numpy warns about; pyproject.toml has this process raise every
-    warning.
+    The configuration of whoever runs the tests does not count. Child processes raise what numpy
+    warns about; pyproject.toml has this process raise every warning.
     """
     os.environ.setdefault("PYTHONWARNINGS", "error::RuntimeWarning")
+    os.environ["XDG_CONFIG_HOME"] = os.devnull  # no configuration of whoever runs the tests
+    os.environ.pop("ALLOCATOR_QUEUE", None)
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -24,9 +24,11 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 
-from allocator.cli import doctor, examples
+from allocator.cli import completion, config, doctor, examples
 from allocator.cli.clusters import admit, observe, plan, rbac, submit_slurm
+from allocator.cli.configuration import apply_settings
 from allocator.cli.measure import bench, demo, generate, report, simulate
 from allocator.cli.models import configure, fit, import_, rent, spot
 from allocator.cli.output import MODE, print_error, set_mode, tell_details, warn
@@ -42,7 +44,7 @@ allocator solve data/snapshots/demo              one decision, with its proof
 allocator explain data/snapshots/demo JOB        why a job got what it got
 """
 GROUPS = {
-    "start here": (demo, examples, doctor),
+    "start here": (demo, examples, doctor, config, completion),
     "decide one round": (solve, explain, whatif, validate, promise, frontier, schema),
     "advise a cluster that others run": (observe, plan, submit_slurm, admit, rbac),
     "run a cluster": (queue, run_command, serve, history),
@@ -69,8 +71,9 @@ def parser() -> Parser:
         for command in group:
             command.add(commands)
         top.headings[next(name for name in commands.choices if name not in known)] = title
-    for _, leaf in find_commands(top):
+    for words, leaf in find_commands(top):
         add_common_options(leaf)
+        leaf.prepare = partial(apply_settings, top, words, leaf)
     return top
 
 
@@ -134,11 +137,13 @@ def _call(argv: Sequence[str]) -> int:
         with suppress(AttributeError, ValueError):
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     top = parser()
+    completion.complete(top)
     try:
         args = top.parse_args(argv)
     # argparse has printed the help
     except SystemExit as stop:
         return int(stop.code or 0)
+    args.command_line = top
     if hasattr(args, "json"):
         set_mode(args.json, args.quiet, args.verbose)
         args.format = "json" if args.json else args.format

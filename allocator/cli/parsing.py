@@ -7,6 +7,7 @@ import math
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from copy import copy
 from typing import Any, NoReturn
 
 from allocator.errors import UsageError
@@ -37,7 +38,8 @@ class Help(argparse.RawDescriptionHelpFormatter):
 class Parser(argparse.ArgumentParser):
     """A parser whose help starts with examples, and which raises errors with suggestions.
 
-    Abbreviated options are refused.
+    Abbreviated options are refused. `prepare` is called before a command line is parsed.
+    `default_queue` is the QUEUE of a command line that gives none.
 
     `headings` has the title of a group of commands, by the name of its first command.
     """
@@ -48,6 +50,8 @@ class Parser(argparse.ArgumentParser):
         super().__init__(*args, **kwargs)
         self.examples = examples
         self.headings: dict[str, str] = {}
+        self.prepare: Callable[[], None] = lambda: None
+        self.default_queue: str | None = None
 
     def format_help(self) -> str:
         lines = "\n".join(f"  {line}" for line in self.examples.strip().splitlines())
@@ -66,7 +70,31 @@ class Parser(argparse.ArgumentParser):
         namespace: argparse.Namespace | None = None,
     ) -> tuple[argparse.Namespace, list[str]]:
         """Parse, and refuse unknown words where the options that they may mean are known."""
-        found, unknown = super().parse_known_args(args, namespace)
+        given = list(sys.argv[1:] if args is None else args)
+        if not {"-h", "--help"} & set(given):
+            self.prepare()
+        if self.default_queue is None:
+            return self._parse(given, namespace)
+        return self._parse_with_queue(given, namespace, self.default_queue)
+
+    def _parse_with_queue(
+        self, given: list[str], namespace: argparse.Namespace | None, queue: str
+    ) -> tuple[argparse.Namespace, list[str]]:
+        """Parse with the QUEUE that is given, else with the default one in its place."""
+        try:
+            found, rest = self._parse(given, copy(namespace))
+        except WrongCommandLine:
+            if any(map(is_queue, given)):
+                raise
+        else:
+            if is_queue(found.queue):
+                return found, rest
+        return self._parse([queue, *given], namespace)
+
+    def _parse(
+        self, given: list[str], namespace: argparse.Namespace | None
+    ) -> tuple[argparse.Namespace, list[str]]:
+        found, unknown = super().parse_known_args(given, namespace)
         if unknown:
             from allocator.domain.findings import did_you_mean
 
@@ -82,6 +110,21 @@ class Parser(argparse.ArgumentParser):
 
             near = did_you_mean(str(value), map(str, action.choices or ()))
             raise argparse.ArgumentError(action, f"{error.message}{near}") from None
+
+
+QUEUE_ENDINGS = (".db", ".sqlite", ".sqlite3")
+SQLITE_HEAD = b"SQLite format 3\0"
+
+
+def is_queue(word: str) -> bool:
+    """Return whether a word names a queue: a URL, a path that ends like one, or an SQLite file."""
+    if "://" in word or word.endswith(QUEUE_ENDINGS):
+        return True
+    try:
+        with open(word, "rb") as file:
+            return file.read(len(SQLITE_HEAD)) == SQLITE_HEAD
+    except (OSError, ValueError):
+        return False
 
 
 def show_help_alone(parser: argparse.ArgumentParser) -> None:
@@ -134,6 +177,13 @@ def add_objective(parser: argparse._ActionsContainer, default: str = "as config.
             f"{', '.join(BUILT_IN)}; or a sum, "
             f"'completion=1,cost=0.2'; or ranks, 'fairness > completion' (default: {default})"
         ),
+    )
+
+
+def add_queue(parser: argparse.ArgumentParser) -> None:
+    """Add the argument QUEUE."""
+    parser.add_argument(
+        "queue", metavar="QUEUE", help="path or database URL (default: ALLOCATOR_QUEUE)"
     )
 
 

@@ -32,6 +32,8 @@ COMMANDS = (
     "explain",
     "whatif",
     "doctor",
+    "config",
+    "completion",
     "schema",
     "generate",
     "import",

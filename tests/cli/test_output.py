@@ -25,6 +25,8 @@ RUNS = {  # command: its words in the folder of the test
     "demo": "",
     "doctor": "",
     "examples": "",
+    "config": "",
+    "completion": "bash",
     "solve": f"{DEMO} --out plan",
     "explain": f"{DEMO} llm-tune",
     "whatif": f"{DEMO} --set budget_per_hour=24",

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from allocator.cli.output import note, print_json, print_lines, show_result, warn
-from allocator.cli.parsing import add_format, parse_integer
+from allocator.cli.parsing import add_format, add_queue, parse_integer
 
 if TYPE_CHECKING:
     from allocator.controller.reporting.expected import Outcome
@@ -67,7 +67,7 @@ def add(commands: Any) -> None:
     )
     status.set_defaults(call=call_status)
     for parser in (history, replay, status):
-        parser.add_argument("queue", metavar="QUEUE", help="path or database URL")
+        add_queue(parser)
     for parser in (history, status):
         add_format(parser, "table", "json")
     replay.add_argument(

@@ -15,6 +15,7 @@ from allocator.cli.parsing import (
     DAY_S,
     Parser,
     add_format,
+    add_queue,
     duration,
     number,
     parse_integer,
@@ -95,7 +96,7 @@ def _verb(
     parser = verbs.add_parser(
         name, examples=examples, help=words, description=words[0].upper() + words[1:] + "."
     )
-    parser.add_argument("queue", metavar="QUEUE", help="path or database URL")
+    add_queue(parser)
     if formats:
         add_format(parser, *formats)
     parser.set_defaults(call=_load_call(name.replace("-", "_")))

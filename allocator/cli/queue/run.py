@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from allocator.cli.output import note, print_json, print_lines, show_result, warn
-from allocator.cli.parsing import add_effort, add_settings, duration, parse_integer
+from allocator.cli.parsing import add_effort, add_queue, add_settings, duration, parse_integer
 from allocator.cli.queue.serve import LISTEN, served
 from allocator.cli.tables import text
 from allocator.cli.termination import is_termination_requested
@@ -50,7 +50,7 @@ def add(commands: Any) -> None:
     parser = commands.add_parser(
         "run", examples=EXAMPLES, help="the controller of a queue", description=ABOUT
     )
-    parser.add_argument("queue", metavar="QUEUE", help="path or database URL")
+    add_queue(parser)
     when = parser.add_argument_group("when")
     how_often = when.add_mutually_exclusive_group()
     how_often.add_argument(

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from allocator.cli.output import warn
-from allocator.cli.parsing import duration, number
+from allocator.cli.parsing import add_queue, duration, number
 from allocator.errors import UsageError
 
 EXAMPLES = """
@@ -35,7 +35,7 @@ def add(commands: Any) -> None:
         help="the pages and the HTTP API of a queue",
         description=ABOUT,
     )
-    parser.add_argument("queue", metavar="QUEUE", help="path or database URL")
+    add_queue(parser)
     parser.add_argument(
         "--listen",
         metavar="ADDRESS:PORT",

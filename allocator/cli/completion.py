@@ -1,0 +1,46 @@
+"""`allocator completion`: complete commands, options and choices in a shell."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from typing import Any
+
+from allocator.cli.output import show_result
+
+EXAMPLES = """
+allocator completion bash > completion.bash      then: source completion.bash
+allocator completion fish > completion.fish      then: source completion.fish
+"""
+ABOUT = """\
+Print the script that completes commands, options and choices in a shell. In ~/.bashrc or ~/.zshrc:
+eval "$(allocator completion bash)", or zsh. For fish: ~/.config/fish/completions/allocator.fish."""
+SHELLS = ("bash", "zsh", "fish")
+
+
+def add(commands: Any) -> None:
+    parser = commands.add_parser(
+        "completion",
+        examples=EXAMPLES,
+        help="completion of commands and options in a shell",
+        description=ABOUT,
+    )
+    parser.add_argument("shell", choices=SHELLS, help="the shell that reads the script")
+    parser.set_defaults(call=call)
+
+
+def call(args: argparse.Namespace) -> int:
+    from argcomplete import shellcode
+
+    script = shellcode(["allocator"], shell=args.shell)
+    document = {"shell": args.shell, "script": script}
+    show_result(args.format, document, lambda: print(script, end=""))
+    return 0
+
+
+def complete(parser: argparse.ArgumentParser) -> None:
+    """Answer a shell that asks for completions, and end; do nothing for any other caller."""
+    if "_ARGCOMPLETE" in os.environ:
+        import argcomplete
+
+        argcomplete.autocomplete(parser, always_complete_options=False)

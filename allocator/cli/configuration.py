@@ -1,0 +1,184 @@
+"""Options that are typed every day: a configuration file, and ALLOCATOR_QUEUE.
+
+The file is allocator.toml of the working folder, else allocator/config.toml below XDG_CONFIG_HOME
+(~/.config). Its keys are options without their dashes, and `queue`; a table named like a command
+holds those of that command alone. The command line counts before the environment, and that before
+the file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from allocator.cli.parsing import Parser, find_commands
+from allocator.errors import Fault, InvalidInput
+
+QUEUE_VARIABLE = "ALLOCATOR_QUEUE"
+FILE = "allocator.toml"
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One value that an option has if the command line does not give it.
+
+    `command`: the words of the only command that it is for; empty: of every one with the option.
+    `line` is that of the file, None for the environment or where it is not found.
+    """
+
+    command: str
+    name: str
+    value: Any
+    source: str
+    line: int | None = None
+
+    @property
+    def place(self) -> str:
+        """Where it is set: file and line, or the variable."""
+        return self.source if self.line is None else f"{self.source}:{self.line}"
+
+    def fault(self, message: str) -> InvalidInput:
+        """Return the error that the setting is wrong."""
+        return InvalidInput([Fault(self.source, self.line, message)])
+
+
+def find_file() -> Path | None:
+    """Return the configuration file that counts, None if there is none."""
+    home = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
+    for path in (Path(FILE), Path(home) / "allocator" / "config.toml"):
+        if path.is_file():
+            return path
+    return None
+
+
+def read_settings(top: Parser) -> list[Setting]:
+    """Return the settings of the file and of the environment, the later counting more.
+
+    Raises
+    ------
+    InvalidInput
+        If the file is no TOML, or has keys that are no options.
+    """
+    path, settings = find_file(), []
+    if path is not None:
+        settings = list(_read_file(path))
+        _require_known(settings, top)
+    if queue := os.environ.get(QUEUE_VARIABLE):
+        settings.append(Setting("", "queue", queue, QUEUE_VARIABLE))
+    return settings
+
+
+def _read_file(path: Path) -> Iterator[Setting]:
+    import tomllib
+
+    try:
+        text = path.read_text(encoding="utf-8")
+        document = tomllib.loads(text)
+    except (OSError, ValueError) as error:
+        line = re.search(r"at line (\d+)", str(error))
+        raise InvalidInput(
+            [Fault(str(path), int(line[1]) if line else None, f"cannot be read: {error}")]
+        ) from None
+    for name, value in document.items():
+        if not isinstance(value, dict):
+            yield Setting("", name, value, str(path), _find_line(text, "", name))
+    for command, table in document.items():
+        if isinstance(table, dict):
+            for name, value in table.items():
+                yield Setting(command, name, value, str(path), _find_line(text, command, name))
+            if not table:
+                yield Setting(command, "", None, str(path), None)
+
+
+def _find_line(text: str, table: str, key: str) -> int | None:
+    """Return the line of a key; None if it is written in an unusual way."""
+    inside = ""
+    for number, line in enumerate(text.splitlines(), 1):
+        if head := re.match(r"\s*\[\s*[\"']?([^\"'\]]*?)[\"']?\s*\]", line):
+            inside = head[1]
+        elif inside == table and re.match(rf"\s*[\"']?{re.escape(key)}[\"']?\s*=", line):
+            return number
+    return None
+
+
+def _require_known(settings: list[Setting], top: Parser) -> None:
+    """Raise InvalidInput with every key and table that is neither an option nor a command."""
+    from allocator.domain.findings import did_you_mean, quote
+
+    commands = {" ".join(words): find_options(leaf) for words, leaf in find_commands(top)}
+    every = {name for options in commands.values() for name in options}
+    faults = []
+    for setting in settings:
+        options = commands.get(setting.command, {}) if setting.command else every
+        if setting.command and setting.command not in commands:
+            message = f"{quote(setting.command)} is no command" + did_you_mean(
+                setting.command, commands
+            )
+        elif setting.name and setting.name not in options:
+            dashed = setting.name.replace("_", "-")
+            near = did_you_mean(setting.name, {dashed} & set(options) or options)
+            message = f"{quote(setting.name)} is no option that a file can set{near}"
+        else:
+            continue
+        faults.append(Fault(setting.source, setting.line, message))
+    if faults:
+        raise InvalidInput(faults)
+
+
+def find_options(leaf: Parser) -> Mapping[str, argparse.Action]:
+    """Return the options of a command that a file can set, by name.
+
+    Those that may be given several times or that are required are left to the command line.
+    """
+    found: dict[str, argparse.Action] = {}
+    for action in leaf._actions:
+        if action.dest == "queue" and not action.option_strings:
+            found["queue"] = action
+        elif (
+            isinstance(action, (argparse._StoreAction, argparse._StoreTrueAction))
+            and action.option_strings
+            and action.nargs in (None, 0)
+            and not action.required
+        ):
+            found[action.option_strings[-1].lstrip("-")] = action
+    return found
+
+
+def apply_settings(top: Parser, words: tuple[str, ...], leaf: Parser) -> None:
+    """Give a command the defaults of the file and of the environment.
+
+    Raises
+    ------
+    InvalidInput
+        If a value is none that the option can have.
+    """
+    options = find_options(leaf)
+    for setting in read_settings(top):
+        action = options.get(setting.name)
+        if action is None or setting.command not in ("", " ".join(words)):
+            continue
+        if setting.name == "queue":
+            leaf.default_queue = str(setting.value)
+        else:
+            action.default = _convert(leaf, action, setting)
+
+
+def _convert(leaf: Parser, action: argparse.Action, setting: Setting) -> Any:
+    value = setting.value
+    if isinstance(action, argparse._StoreTrueAction):
+        if not isinstance(value, bool):
+            raise setting.fault(f"{setting.name} is {value!r}, not true or false")
+        return value
+    if isinstance(value, list):
+        value = ",".join(map(str, value))
+    try:
+        converted = leaf._get_value(action, str(value))
+        leaf._check_value(action, converted)
+    except argparse.ArgumentError as error:
+        raise setting.fault(f"{setting.name}: {error.message}") from None
+    return converted

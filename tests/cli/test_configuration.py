@@ -1,0 +1,214 @@
+"""The configuration file, ALLOCATOR_QUEUE, and completion in a shell."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from commands import Output, call
+
+ROOT = Path(__file__).resolve().parents[2]
+DEMO = ROOT / "data" / "snapshots" / "demo"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working folder, with nothing in it and no configuration at home."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "home"))
+    return tmp_path
+
+
+@pytest.fixture
+def queue(folder: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The queue of ALLOCATOR_QUEUE, with the jobs of the demo."""
+    assert call(capsys, "queue", "init", folder / "q.db", "--from", DEMO, "-q")[0] == 0
+    monkeypatch.setenv("ALLOCATOR_QUEUE", str(folder / "q.db"))
+    return folder / "q.db"
+
+
+def write(folder: Path, text: str) -> Path:
+    path = folder / "allocator.toml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("queue list --state queued", "llm-tune"),
+        ("queue --json list", ""),
+        ("queue list --json", '"llm-tune"'),
+        ("queue show llm-tune", "job llm-tune"),
+        ("queue hold llm-tune rank", "llm-tune: held\nrank: held\n"),
+        ("queue change llm-tune --weight 2 --quiet", "llm-tune: queued\n"),
+        ("queue node add n1 n2 --pool a100 --gpus 8", "n1: added\nn2: added\n"),
+        ("queue submit --job-id new --model bert --total-work 9 --max-gpus 1 -- x --y", "new\n"),
+        ("queue export-csv", "job_id,"),
+        ("queue purge --older-than 90", ""),
+        ("status", "controller  "),
+        ("history", "rounds"),
+        ("run --quiet", "would start"),
+    ],
+)
+def test_the_queue_of_the_environment(words: str, said: str, queue: Path, capsys: Output) -> None:
+    """Every command that takes QUEUE works without it, wherever its options stand."""
+    code, out, err = call(capsys, *words.split())
+    if words.startswith("queue --json"):
+        assert code == 2 and "unrecognized" in err  # an option of `list`, not of `queue`
+    else:
+        assert (code, said in out) == (0, True), err
+
+
+def test_a_queue_on_the_command_line_counts_more(queue: Path, capsys: Output) -> None:
+    """By its ending, its form or its content; what else is wrong is said as without a default."""
+    call(capsys, "queue", "init", "other.db", "-q")
+    shutil.copy("other.db", "plain")
+    for name in ("other.db", "plain"):
+        code, out, _ = call(capsys, "queue", "list", name)
+        assert code == 0 and out.startswith("no jobs")
+    assert "has no job" in call(capsys, "queue", "hold", "other.db", "llm-tune")[2]
+    assert call(capsys, "queue", "list", "missing.db")[0] == 3
+    code, _, err = call(capsys, "queue", "list", "other.db", "--stat", "x")
+    assert code == 2 and '--stat x; did you mean "--state"?' in err
+    assert "arguments are required: JOB" in call(capsys, "queue", "show")[2]
+
+
+def test_the_queue_of_a_file(queue: Path, folder: Path, capsys: Output) -> None:
+    """The environment counts more than the file; the file more than nothing."""
+    call(capsys, "queue", "init", "other.db", "-q")
+    write(folder, 'queue = "other.db"\n')
+    assert "12" not in call(capsys, "queue", "list")[1].splitlines()[0]
+    assert not call(capsys, "queue", "list")[1].startswith("no jobs")
+    del os.environ["ALLOCATOR_QUEUE"]
+    assert call(capsys, "queue", "list")[1].startswith("no jobs")
+
+
+def test_options_of_a_file(folder: Path, capsys: Output) -> None:
+    """For every command with the option, for one command, and less than the command line."""
+    write(
+        folder,
+        'format = "json"\ntime-limit = "5s"\n\n[solve]\npolicy = "greedy"\nseed = 7\n',
+    )
+    plan = json.loads(call(capsys, "solve", DEMO)[1])
+    assert (plan["policy"], plan["seed"]) == ("greedy", 7)
+    plan = json.loads(call(capsys, "solve", DEMO, "--policy", "las")[1])
+    assert (plan["policy"], plan["seed"]) == ("las", 7)
+    assert call(capsys, "solve", DEMO, "--format", "csv")[1].startswith("job_id,")
+    assert json.loads(call(capsys, "whatif", DEMO, "--set", "budget_per_hour=24")[1])["set"]
+
+
+def test_the_file_at_home_counts_where_there_is_no_other(folder: Path, capsys: Output) -> None:
+    """One file counts, not both."""
+    home = folder / "home" / "allocator"
+    home.mkdir(parents=True)
+    (home / "config.toml").write_text("[solve]\nseed = 5\n")
+    seed = json.loads(call(capsys, "solve", DEMO, "--json")[1])["seed"]
+    write(folder, "quiet = true\n")
+    assert (seed, json.loads(call(capsys, "solve", DEMO, "--json")[1])["seed"]) == (5, 0)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("\nsolvr = 1\n", 'allocator.toml:2: "solvr" is no option that a file can set; did you'
+         ' mean "solver"?'),
+        ("time_limit = 1\n", 'allocator.toml:1: "time_limit" is no option that a file can set; did '
+         'you mean "time-limit"?'),
+        ('["queue lst"]\nlimit = 2\n', 'allocator.toml:2: "queue lst" is no command; did you mean '
+         '"queue list"?'),
+        ("[solve]\nlimit = 2\n", 'allocator.toml:2: "limit" is no option that a file can set'),
+        ("[doctor]\n[slove]\n", 'allocator.toml: "slove" is no command; did you mean "solve"?'),
+        ("[solve]\nseed = 1.5\n", "allocator.toml:2: seed: invalid whole number value: '1.5'"),
+        ("[solve]\nformat = 'xml'\n", "allocator.toml:2: format: invalid choice: 'xml'"),
+        ("quiet = 'yes'\n", "allocator.toml:1: quiet is 'yes', not true or false"),
+        ("a = \n", "allocator.toml:1: cannot be read"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_in_the_file(text: str, said: str, folder: Path, capsys: Output) -> None:
+    """File and line, and the nearest name; help and the version still work."""
+    write(folder, text)
+    code, out, err = call(capsys, "solve", DEMO)
+    assert (code, out) == (3, "") and said in err
+    assert call(capsys, "solve", "--help")[0] == call(capsys, "--version")[0] == 0
+
+
+def test_config_shows_what_counts(queue: Path, folder: Path, capsys: Output) -> None:
+    """Each value with its file and line, or the variable; what does not count is marked."""
+    write(folder, 'queue = "other.db"\nsolver = "cpsat"\n[solve]\nsolver = "highs"\n')
+    document = json.loads(call(capsys, "config", "--json")[1])
+    shown = [(s["command"], s["option"], s["line"], s["counts"]) for s in document["settings"]]
+    assert document["file"] == "allocator.toml" and shown == [
+        (None, "queue", 1, False),
+        (None, "solver", 2, True),
+        ("solve", "solver", 4, True),
+        (None, "queue", None, True),
+    ]
+    out = call(capsys, "config")[1]
+    assert "allocator.toml:4" in out and "ALLOCATOR_QUEUE" in out
+
+
+def test_help_reads_no_configuration_and_loads_no_completion() -> None:
+    """What help costs stays what it is."""
+    code = (
+        "import sys; from allocator.cli.main import run; run(['solve', '--help']);"
+        " print(sorted({'argcomplete', 'tomllib', 'numpy', 'subprocess'} & set(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True
+    )
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+COMPLETE = """
+source <(allocator completion bash)
+complete -p allocator >/dev/null || exit 9
+COMP_LINE="$1" COMP_POINT=${#1} COMP_TYPE=9
+read -ra COMP_WORDS <<< "$1"
+_python_argcomplete allocator
+printf '%s\\n' "${COMPREPLY[@]}"
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("allocator sol", {"solve"}),
+        ("allocator queue can", {"cancel"}),
+        ("allocator queue node dr", {"drain"}),
+        ("allocator solve --time", {"--time-limit"}),
+        ("allocator solve x --format ", {"table", "json", "csv"}),
+        ("allocator completion ", {"bash", "zsh", "fish"}),
+    ],
+)
+def test_completion_in_a_real_bash(line: str, words: set[str], tmp_path: Path) -> None:
+    """Commands, subcommands, options and choices, by the script that the command prints."""
+    program = tmp_path / "allocator"
+    program.write_text(
+        f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec "{sys.executable}" -P -m allocator "$@"\n'
+    )
+    program.chmod(0o755)
+    done = subprocess.run(
+        ["bash", "--norc", "-c", COMPLETE, "bash", line],
+        env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert {word.strip() for word in done.stdout.split()} == words
+
+
+@pytest.mark.parametrize("shell", ["zsh", "fish"])
+def test_scripts_of_other_shells(shell: str, capsys: Output, tmp_path: Path) -> None:
+    """They are scripts that the shell reads, where it is installed."""
+    code, out, _ = call(capsys, "completion", shell)
+    assert code == 0 and "allocator" in out and "_ARGCOMPLETE" in out
+    if shutil.which(shell):
+        (tmp_path / "script").write_text(out)
+        subprocess.run([shell, "-n", str(tmp_path / "script")], check=True)
