@@ -30,7 +30,7 @@ def add(commands: Any) -> None:
 
 
 def call(args: argparse.Namespace) -> int:
-    from argcomplete import shellcode
+    from argcomplete.shell_integration import shellcode
 
     script = shellcode(["allocator"], shell=args.shell)
     document = {"shell": args.shell, "script": script}
