@@ -14,6 +14,7 @@ import numpy as np
 
 from allocator.domain.problem import Isolation, Problem
 from allocator.performance.interference import MeasuredSlowdowns
+from allocator.performance.modes import is_plain
 from allocator.performance.table import RateTable
 
 # row of rates.csv (-1 = none), work per second alone, GB of each GPU
@@ -58,6 +59,8 @@ class PairChecker:
     def allows_sharing(self, a: int, b: int, pool: int) -> bool:
         """Return whether the pool lets the two jobs share GPUs."""
         tenant, rule = self.problem.jobs.tenant, self.problem.pools.sharing[pool]
+        if not is_plain(self.problem, np.array([a, b]), np.array([pool, pool])).all():
+            return False
         return bool(rule == Isolation.ANY or (rule == Isolation.TENANT and tenant[a] == tenant[b]))
 
     def can_share(self, a: int, b: int, pool: int, gpus: int) -> bool:

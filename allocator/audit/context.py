@@ -14,6 +14,7 @@ from allocator.domain.allocation import Allocation, Repairs
 from allocator.domain.problem import Bools, Floats, Ints, Market, Problem, State
 from allocator.domain.size_rule import EVERY_NODES, NODE_DIGITS
 from allocator.performance.interference import MeasuredSlowdowns
+from allocator.performance.modes import choose_modes
 from allocator.performance.table import RateTable
 
 
@@ -127,6 +128,13 @@ class AuditContext:
         return self._rate_and_row[1]
 
     @cached_property
+    def pace(self) -> Floats:
+        """Share of the speed of rates.csv that stragglers leave, in the mode of each job."""
+        pace, j = np.ones(len(self.problem.jobs)), np.flatnonzero(self.has_gpus)
+        pace[j] = choose_modes(self.problem, j, self.pool[j], self.gpus[j]).pace
+        return pace
+
+    @cached_property
     def _rate_and_row(self) -> tuple[Floats, Ints]:
         jobs, pools = self.problem.jobs, self.problem.pools
         rate, row = np.zeros(len(jobs)), np.full(len(jobs), -1)
@@ -140,6 +148,7 @@ class AuditContext:
             self.is_kept[j],
             self.nodes.given_on[j],
         )
+        rate[j] *= self.pace[j]
         for g in np.flatnonzero(self.is_secondary).tolist():
             h = int(self.allocation.primary[g])
             if self.has_gpus[h]:
@@ -240,6 +249,7 @@ class AuditContext:
         rate, _ = self.table.rate(
             jobs.model[job], pools.gpu_type[pool], gpus, pools.memory_gb[pool], holds, shape
         )
+        rate *= choose_modes(self.problem, job, pool, gpus).pace
         rigid = self.table.is_assumed(jobs.model[job], pools.gpu_type[pool], gpus)
         rigid &= (gpus != jobs.requested_gpus[job]) & ~holds
         order = np.flatnonzero((rate > 0) & ~rigid)

@@ -154,7 +154,7 @@ def _fits(s: AuditContext) -> Bools:
 
 
 def _row_true(s: AuditContext) -> Bools:
-    """Find jobs whose row of rates.csv is of their model, type and size and as fast as the rate.
+    """Find jobs whose row of rates.csv is of their model, type and size, and gives the rate.
 
     -1 is right only where no row applies.
     """
@@ -166,6 +166,6 @@ def _row_true(s: AuditContext) -> Bools:
         (rates.model[r] == jobs.model[j])
         & (rates.gpu_type[r] == pools.gpu_type[s.pool[j]])
         & (rates.gpus[r] == s.gpus[j])
-        & (rates.rate[r] == s.rate[j])
+        & (rates.rate[r] * s.pace[j] == s.rate[j])
     )
     return true

@@ -8,6 +8,7 @@ import numpy as np
 
 from allocator.audit.context import AuditContext
 from allocator.domain.problem import Isolation
+from allocator.performance.modes import is_plain
 
 
 def faults(s: AuditContext) -> Iterator[str]:
@@ -29,7 +30,9 @@ def faults(s: AuditContext) -> Iterator[str]:
             continue
         if count[h] > 1:
             yield f"{subject}, with which {count[h] - 1} others run"
-        if not s.pair_checker.allows_sharing(h, g, p):
+        if not is_plain(s.problem, np.array([h, g]), np.array([p, p])).all():
+            yield f"{subject}: jobs with modes, and pools with stragglers, are not shared"
+        elif not s.pair_checker.allows_sharing(h, g, p):
             yield f'{subject}, where sharing is "{Isolation(int(pools.sharing[p])).name.lower()}"'
         if np.isnan(s.pair_checker.slowdowns(h, g, p, k)).any():
             yield f"{subject}: how much they slow each other down is not known"

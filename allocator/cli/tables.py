@@ -185,7 +185,7 @@ def decision(result: Plan) -> list[Table]:
                     j["job_id"],
                     j["tenant"],
                     j["action"],
-                    map(_place, j["pool"], j["gpus"], j["shared_with"], j["variant"]),
+                    map(_place, j["pool"], j["gpus"], j["shared_with"], j["variant"], j["mode"]),
                     map(_place, j["previous_pool"], j["previous_gpus"]),
                     j["value"],
                     j["cost_per_hour"],
@@ -260,13 +260,17 @@ def plans(named: Mapping[str, Plan], title: str = "policy") -> Table:
 
 
 def _place(
-    pool: str | None, gpus: int, colocated_job: str | None = None, variant: str | None = None
+    pool: str | None,
+    gpus: int,
+    colocated_job: str | None = None,
+    variant: str | None = None,
+    mode: str | None = None,
 ) -> str | None:
     if pool is None:
         return None
     return (
         f"{gpus} x {pool}"
-        + (f", {variant}" if variant else "")
+        + "".join(f", {how}" for how in (variant, mode) if how)
         + (f" next to {colocated_job}" if colocated_job else "")
     )
 

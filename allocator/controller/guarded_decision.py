@@ -24,7 +24,7 @@ from allocator.domain.allocation import Allocation
 from allocator.domain.plan import Plan
 from allocator.domain.problem import Placements, Problem, State
 from allocator.engine.decision import Decision, decide_round
-from allocator.engine.results import batches, build_result, node_lists, variants
+from allocator.engine.results import batches, build_result, modes, node_lists, variants
 from allocator.errors import AllocatorError, NoPlanInTime
 from allocator.io.plans import to_json
 from allocator.loop.gpu_places import find_unmoved_jobs
@@ -170,13 +170,20 @@ def _environments(problem: Problem, plan: Allocation) -> list[str]:
     secondary = np.flatnonzero(plan.primary >= 0)
     jobs_per_gpu = np.ones(len(plan.pool), dtype=np.int64)
     jobs_per_gpu[secondary] = jobs_per_gpu[plan.primary[secondary]] = 2
-    columns = (batch.tolist(), passes.tolist(), variants(problem, plan), jobs_per_gpu.tolist())
+    columns = (
+        batch.tolist(),
+        passes.tolist(),
+        variants(problem, plan),
+        modes(problem, plan),
+        jobs_per_gpu.tolist(),
+    )
     out = []
-    for size, steps, variant, together in zip(*columns, strict=True):
+    for size, steps, variant, mode, together in zip(*columns, strict=True):
         said = {
             "ALLOCATOR_BATCH_SIZE": str(size) if size > 0 else "",
             "ALLOCATOR_ACCUMULATION": str(steps) if steps > 0 else "",
             "ALLOCATOR_VARIANT": variant or "",
+            "ALLOCATOR_MODE": mode or "",
             "ALLOCATOR_JOBS_PER_GPU": str(together) if together > 1 else "",
         }
         said = {name: text for name, text in said.items() if text}

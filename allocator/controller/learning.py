@@ -2,10 +2,11 @@
 
 Between two rounds every running job gives one sample of its speed, unless it was colocated in that
 time: only speeds of jobs that run alone are learned. A job on more nodes than its size needs gives
-none where rates.csv has a speed of that shape: it would teach the speed of another one. Some facts
-about each open allocation are remembered from round to round: where the sample began, when work was
-last done, and whether it was colocated. They are one value of the table meta, written with the
-corrected rates.
+none where rates.csv has a speed of that shape: it would teach the speed of another one. A job with
+modes, or in a pool with stragglers, gives none either: rates.csv has speeds of even workers. Some
+facts about each open allocation are remembered from round to round: where the sample began, when
+work was last done, and whether it was colocated. They are one value of the table meta, written with
+the corrected rates.
 """
 
 from __future__ import annotations
@@ -37,9 +38,9 @@ from allocator.queue.node_space import parse_parts
 PROGRESS_KEY = "progress"  # key of meta
 _RUNNING = (
     "SELECT a.job_id, a.generation, a.observed_s, a.work_done, a.gpu_type, a.gpus, j.model,"
-    " a.host, "
-    "a.since_s, a.nodes "
-    "FROM allocations a JOIN jobs j ON j.job_id = a.job_id "
+    " a.host, a.since_s, a.nodes,"
+    " j.modes IS NOT NULL OR COALESCE(p.straggler_cv, 0) > 0 "
+    "FROM allocations a JOIN jobs j ON j.job_id = a.job_id LEFT JOIN pools p ON p.pool = a.pool "
     # both conditions: the index covers open allocations
     f"WHERE a.phase = 'running' AND a.phase IN {OPEN}"
 )
@@ -99,8 +100,8 @@ def learn(
     """
     lease.check(connection, token)
     rows = query(connection, _RUNNING)
-    names, generations, seen_s, works, types, sizes, models, primaries, turns_s, nodes = (
-        zip(*rows, strict=True) if rows else ((),) * 10
+    names, generations, seen_s, works, types, sizes, models, primaries, turns_s, nodes, uneven = (
+        zip(*rows, strict=True) if rows else ((),) * 11
     )
     generation, done = np.array(generations, dtype=np.int64), np.array(works, dtype=np.float64)
     at_s = _floats_or(seen_s, now_s)
@@ -113,6 +114,7 @@ def learn(
         is_colocated |= np.array([name in paired for name in names], dtype=np.bool_)
     turned_s = _floats_or(turns_s, -np.inf)
     alone = ~is_colocated & (was_colocated == 0) & (turned_s <= since_s)
+    alone &= ~np.array(uneven, dtype=np.bool_)
     moved = known & (done > work)
     # no sample before the first work: that time includes the start-up
     samples = np.flatnonzero(moved & alone & (work > 0) & (at_s > since_s))

@@ -71,6 +71,7 @@ def pools(grids: Mapping[str, ParsedTable], names: Names, now_s: float, found: F
         ),
         lifetime_s=np.where(table.given("lifetime_s"), table["lifetime_s"], np.inf),
         sharing=table["sharing"],
+        straggler_cv=table["straggler_cv"],
     )
 
 

@@ -42,6 +42,8 @@ class JobPlan:
         Its speed, its value in the objective, and US dollars per hour.
     variant : str, optional
         Label of the rate that its speed comes from.
+    mode : str, optional
+        How its workers are kept in step, of the modes that it lists.
     position : int, optional
         Its place among the jobs that wait and can start, from 1; None: it does not wait.
     expected_start_s, expected_start_low_s, expected_start_high_s : float, optional
@@ -79,6 +81,7 @@ class JobPlan:
     cost_per_hour: float
     accumulation: int | None
     variant: str | None
+    mode: str | None
     position: int | None
     expected_start_s: float | None
     expected_start_low_s: float | None

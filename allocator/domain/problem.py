@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from formulations.transient.synchronisation import Mode
+
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
@@ -89,6 +91,7 @@ class Jobs:
     every_s: Floats  # nan = the job is not periodic
     times: Ints  # -1 = no limit
     synchronous: Bools
+    modes: Ints  # index into Problem.mode_sets, -1 = as `synchronous` says
     attained_gpu_s: Floats  # GPU-seconds held so far
     restarts: Ints  # starts after the first, and changes
     largest_gpus: Ints  # most GPUs ever held
@@ -143,6 +146,7 @@ class Pools:
     min_billing_s: Floats
     availability: Floats
     sharing: Ints  # Isolation
+    straggler_cv: Floats
 
     def __len__(self) -> int:
         return len(self.pool)
@@ -538,6 +542,7 @@ class Problem:
     gpu_types: tuple[str, ...]  # names
     size_lists: tuple[Ints, ...]  # ascending, distinct
     type_sets: tuple[Bools, ...]  # each (T,)
+    mode_sets: tuple[tuple[Mode, ...], ...]
     warnings: tuple[str, ...] = ()
     sizes: str = "known"  # columns.SIZES
     # of predicted sizes: standard deviation of ln(true size / total_work)

@@ -88,6 +88,9 @@ class Job(Record):
         A periodic job comes again every so many seconds, so many times (queues and workloads).
     synchronous : bool
         False: a lost GPU stops only its share of the work.
+    modes : sequence of str, optional
+        Ways to keep its workers in step, of which each option has the best: "bulk", "backup:K",
+        "replicated:R", "asynchronous:E". Default: as `synchronous` says.
     attained_gpu_s : float
         GPU-seconds that it has held so far.
     restarts : int
@@ -140,6 +143,7 @@ class Job(Record):
     every_s: float | None = None
     times: int | None = None
     synchronous: bool = True
+    modes: Sequence[str] | None = None
     attained_gpu_s: float = 0.0
     restarts: int = 0
     largest_gpus: int | None = None
@@ -184,6 +188,8 @@ class Pool(Record):
         Seconds for which GPUs are billed at least.
     sharing : str
         Which two jobs may run on the same GPUs: "none", those of one "tenant", or "any".
+    straggler_cv : float
+        Standard deviation of the step times of single workers, divided by their mean, in [0, 1].
 
     Examples
     --------
@@ -206,6 +212,7 @@ class Pool(Record):
     availability: float | None = None
     min_billing_s: float = 0.0
     sharing: str = "none"
+    straggler_cv: float = 0.0
 
 
 @dataclass(frozen=True, repr=False)

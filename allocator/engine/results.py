@@ -27,6 +27,7 @@ from allocator.engine.placement.fragments import Fragments
 from allocator.engine.reasons import Prices, find_reasons
 from allocator.options.instance_building import CompiledRound
 from allocator.performance.batched import KINDS
+from allocator.performance.modes import choose_modes
 from allocator.performance.sizes import estimate_sizes
 from allocator.performance.speed import BelievedSpeeds, Configurations
 from allocator.performance.table import RateTable
@@ -174,6 +175,7 @@ def _jobs(
         "cost_per_hour": witness.cost.tolist(),
         "accumulation": passes,
         "variant": variants(problem, allocation),
+        "mode": modes(problem, allocation),
     }
 
 
@@ -235,6 +237,16 @@ def variants(problem: Problem, allocation: Allocation) -> list[str | None]:
     """Return the variant in the row of rates.csv of each job's speed, (J,), None without one."""
     names = problem.rates.variant
     return [names[row] or None if row >= 0 else None for row in allocation.row.tolist()]
+
+
+def modes(problem: Problem, allocation: Allocation) -> list[str | None]:
+    """Return how the workers of each job are kept in step, (J,), None where it lists no modes."""
+    out: list[str | None] = [None] * len(problem.jobs)
+    j = np.flatnonzero((problem.jobs.modes >= 0) & (allocation.pool >= 0))
+    chosen = choose_modes(problem, j, allocation.pool[j], allocation.gpus[j])
+    for i, name in zip(j.tolist(), chosen.names(), strict=True):
+        out[i] = name
+    return out
 
 
 def _pools(problem: Problem, allocation: Allocation, prices: Prices) -> tuple[PoolPlan, ...]:

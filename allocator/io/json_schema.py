@@ -244,6 +244,7 @@ def _job() -> Schema:
         "cost_per_hour": _of("number", "US dollars"),
         "accumulation": _maybe("integer", "passes per step of that row"),
         "variant": _maybe("string", "of that row: how the job has to be run"),
+        "mode": _maybe("string", "how its workers are kept in step, of the modes that it lists"),
         "position": _maybe("integer", "place among those that wait, from 1"),
         **_range("expected_start", "when it is expected to start, if it waits, clock of now_s"),
         **_range("expected_done", "when it is expected to be done, clock of now_s"),

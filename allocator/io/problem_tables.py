@@ -17,6 +17,7 @@ import numpy as np
 
 from allocator.domain.problem import Ints, Problem, State, usable_gpus
 from allocator.domain.schema.columns import JOBS, TABLES, Column, ColumnKind, TableSchema
+from allocator.domain.schema.modes import name_mode
 from allocator.domain.schema.texts import Cells, text_of
 from allocator.domain.snapshot import Snapshot, Table
 
@@ -76,6 +77,7 @@ def jobs(problem: Problem) -> dict[str, Any]:
     running = held.state == State.RUNNING
     lists = [s.tolist() for s in problem.size_lists]
     sets = [[problem.gpu_types[t] for t in np.flatnonzero(s)] for s in problem.type_sets]
+    modes = [list(map(name_mode, modes)) for modes in problem.mode_sets]
     named_columns = {
         "model": names_of_indices(problem.models, held.model),
         "tenant": names_of_indices(problem.tenants.tenant, held.tenant),
@@ -84,6 +86,7 @@ def jobs(problem: Problem) -> dict[str, Any]:
         "shared_with": names_of_indices(held.job_id, held.primary),
         "sizes": [lists[k] if k >= 0 else () for k in held.sizes.tolist()],
         "gpu_types": [sets[k] if k >= 0 else () for k in held.gpu_types.tolist()],
+        "modes": [modes[k] if k >= 0 else () for k in held.modes.tolist()],
     }
     return _fields(held, JOBS.file) | named_columns
 

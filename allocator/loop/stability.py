@@ -29,6 +29,7 @@ import numpy as np
 from allocator.domain.problem import Bools, Floats, Ints, Problem, State
 from allocator.domain.snapshot import Snapshot
 from allocator.errors import UsageError
+from allocator.performance.modes import choose_modes
 from allocator.performance.pauses import restart_s
 from allocator.performance.sizes import estimate_sizes
 from allocator.performance.table import RateTable
@@ -126,6 +127,8 @@ def find_unpaid_changes(problem: Problem, pool: Ints, gpus: Ints, until_s: float
     new, _ = table.rate(
         jobs.model[moved], pools.gpu_type[after], gpus[moved], pools.memory_gb[after]
     )
+    old *= choose_modes(problem, moved, before, jobs.gpus[moved]).pace
+    new *= choose_modes(problem, moved, after, gpus[moved]).pace
     pause = restart_s(problem, moved, pool[moved], gpus[moved])
     with np.errstate(invalid="ignore", divide="ignore"):
         last = np.maximum(problem.interval_s, np.minimum(until_s, jobs.remaining_work[moved] / new))

@@ -16,6 +16,7 @@ import numpy as np
 from allocator.domain.problem import Bools, Floats, Ints, Isolation, Problem
 from allocator.performance.footprint import find_footprints
 from allocator.performance.interference import MeasuredSlowdowns, Slowdowns
+from allocator.performance.modes import is_plain
 from allocator.performance.table import RateTable
 from formulations.model.ragged import ragged
 
@@ -60,12 +61,15 @@ class ColocatedSpeeds:
 
 
 def may_colocate(problem: Problem, primary: Ints, secondary: Ints, pool: Ints) -> Bools:
-    """Return whether the pool allows the two jobs to share GPUs, (n,): pools.csv `sharing`."""
+    """Return whether the two jobs may share GPUs, (n,): pools.csv `sharing`.
+
+    Jobs that list modes do not share, and pools with stragglers are not shared.
+    """
     kind, tenant = problem.pools.sharing[pool], problem.jobs.tenant
     may: Bools = (kind == Isolation.ANY) | (
         (kind == Isolation.TENANT) & (tenant[primary] == tenant[secondary])
     )
-    return may
+    return may & is_plain(problem, primary, pool) & is_plain(problem, secondary, pool)
 
 
 def colocated_speeds(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from allocator.domain.problem import Floats, Ints, Market, Problem
-from formulations.transient.lifetimes import useful_fraction
+from allocator.performance.modes import choose_modes, mode_share
 
 # smallest share, because work and money are divided by it
 LEAST = 1e-9
@@ -32,14 +32,11 @@ def useful_share(problem: Problem, job: Ints, pool: Ints, gpus: Ints, rate: Floa
     at = np.flatnonzero(is_lost[pool] | saves[job])
     if len(at):
         j, p = job[at], pool[at]
-        out[at] = useful_fraction(
-            gpus[at].astype(np.float64),
-            hazard[p],
-            checkpoint_s=jobs.checkpoint_s[j],
-            checkpoint_every_s=jobs.checkpoint_every_s[j],
-            replace_s=pools.startup_s[p] + jobs.restart_s[j],
-            lifetime_s=lifetime_s[p],
-            synchronous=jobs.synchronous[j],
-            work_s=jobs.remaining_work[j] / np.maximum(rate[at], 1e-300),
-        )
+        work_s = jobs.remaining_work[j] / np.maximum(rate[at], 1e-300)
+        chosen = choose_modes(problem, j, p, gpus[at])
+        for k in np.unique(chosen.which).tolist():
+            mine = np.flatnonzero(chosen.which == k)
+            out[at[mine]] = mode_share(
+                problem, chosen.modes[k], j[mine], p[mine], gpus[at[mine]], work_s[mine]
+            )
     return np.maximum(out, LEAST)

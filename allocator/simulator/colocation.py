@@ -10,6 +10,7 @@ import numpy as np
 from allocator.domain.problem import Floats, Ints, Problem
 from allocator.performance.colocated_speed import colocated_speeds
 from allocator.performance.interference import MeasuredSlowdowns
+from allocator.performance.modes import choose_modes
 from allocator.performance.table import RateTable
 
 Slowdowns = MeasuredSlowdowns
@@ -47,6 +48,7 @@ def believed_rate(
     rate, _ = RateTable.of(problem).rate(
         problem.jobs.model[jobs], pools.gpu_type[pool], gpus, pools.memory_gb[pool], nodes=nodes
     )
+    rate *= choose_modes(problem, jobs, pool, gpus).pace
     both = np.flatnonzero(colocated_job >= 0)
     if len(both):
         secondary = primary[both] >= 0

@@ -17,12 +17,14 @@ import numpy as np
 from allocator.domain.problem import Bools, Floats, Ints, Market
 from allocator.domain.workload import Workload
 from allocator.performance.interference import MeasuredSlowdowns
+from allocator.performance.modes import choose_modes
 from allocator.simulator import colocation as pairs
 from allocator.simulator.ground_truth import GroundTruth
 from allocator.simulator.nodes import SimulatedNodes
 from allocator.simulator.options import SimulationOptions
 from allocator.simulator.revocations import HOUR, SpotServers
 from formulations.placement.holes import Place
+from formulations.transient.synchronisation import Mode, enough_up_s, pace_at_work
 
 ROUNDING = 1e-6  # shares of GPUs that a sum may miss by
 
@@ -67,6 +69,8 @@ class Holdings:
         GPUs and dollars per GPU-hour of the pools. `log` has their earlier values and times.
     places
         By job: the nodes where it runs, if its pool has nodes.
+    modes
+        By job: how its workers are kept in step, where it holds something or did.
     moves : (P,)
         How often a running job moved to other nodes of its pool.
     rented : (Q,)
@@ -113,6 +117,7 @@ class Holdings:
         self.received: Floats = np.zeros((n, len(problem.gpu_types)))
         self.nodes, self.has_nodes = SimulatedNodes(workload, options), problem.has_nodes
         self.places: dict[int, tuple[Place, ...]] = {}
+        self.modes: dict[int, Mode] = {}
         self.moves: Ints = np.zeros(len(problem.pools), dtype=np.int64)
         self.place_spans: list[tuple[int, int, float, float, tuple[Place, ...]]] = []
         self._shares: Floats | None = None  # of one GPU
@@ -164,6 +169,9 @@ class Holdings:
         self.pool[jobs], self.gpus[jobs] = pool, gpus
         if places:
             self.places.update({j: places[j] for j in jobs.tolist() if j in places})
+        chosen = choose_modes(self.workload.problem, jobs, self.pool[jobs], self.gpus[jobs])
+        for j, k in zip(jobs.tolist(), chosen.which.tolist(), strict=True):
+            self.modes[j] = chosen.modes[k]
         self._open_books(jobs, self.now)
 
     def _open_books(self, jobs: Ints, at: Floats | float) -> None:
@@ -290,24 +298,26 @@ class Holdings:
     def _follow_servers(self, job: int, at: float) -> None:
         """Update the speed of a job and its secondary job, and when their servers change next.
 
-        A synchronous job waits for all servers.
+        A job stands still until enough servers for its mode are up.
         """
-        servers, colocation = self._spot.servers[job], self._colocation(job)
-        self.event_s[job] = servers.dies_s.min()
-        part = colocation[~self.workload.problem.jobs.synchronous[colocation]]
-        if len(part):
-            first = max(at, servers.up_s.min())
-            self.rate[part] = self._true_rate(part) * np.mean(servers.up_s <= first)
-            later = servers.up_s[servers.up_s > first]
-            self.event_s[job] = min(self.event_s[job], later.min(initial=np.inf))
+        up, colocation = self._spot.servers[job].up_s, self._colocation(job)
+        self.event_s[job] = self._spot.servers[job].dies_s.min()
+        for j in colocation.tolist():
+            mode, pool = self.modes[j], self.pool[j]
+            if mode.kind == "bulk":
+                continue
+            at_work = up <= max(at, enough_up_s(mode, up))
+            variation = float(self.workload.problem.pools.straggler_cv[pool])
+            share = pace_at_work(mode, variation, at_work)
+            self.rate[j] = self._true_rate(np.array([j]))[0] * share
+            self.event_s[job] = min(self.event_s[job], up[~at_work].min(initial=np.inf))
 
     def _up_s(self, holder: int, job: int) -> float:
         """Return when a job can begin on the servers of `holder`.
 
-        A synchronous job begins when all are up, any other job when the first one is up.
+        That is when enough for its mode are up.
         """
-        up = self._spot.servers[holder].up_s
-        return float(up.max() if self.workload.problem.jobs.synchronous[job] else up.min())
+        return enough_up_s(self.modes[job], self._spot.servers[holder].up_s)
 
     def _colocation(self, job: int) -> Ints:
         """Return the job, and its colocated job if it has one."""

@@ -31,6 +31,7 @@ import numpy as np
 from allocator.domain.problem import Curves, Floats, Ints, Rates
 from allocator.performance.fit import feedback
 from allocator.performance.fit.forms import USUAL_C, overhead
+from allocator.performance.modes import choose_modes
 from allocator.performance.table import RateTable
 from allocator.simulator import random_numbers
 from allocator.simulator.world import World
@@ -106,10 +107,11 @@ class SpeedBeliefs:
         r = r[w.from_s[r] < w.now]
         if not len(r):
             return
-        rate = w.rate[r] * random_numbers.lognormal(
+        problem = w.workload.problem
+        even = w.rate[r] / choose_modes(problem, r, w.pool[r], w.gpus[r]).pace
+        rate = even * random_numbers.lognormal(
             OBSERVATION_NOISE, w.options.seed, random_numbers.OBSERVED, r, self._round
         )
-        problem = w.workload.problem
         model, kind = problem.jobs.model[r], problem.pools.gpu_type[w.pool[r]]
         np.maximum.at(self._largest, model, w.gpus[r])
         nodes = w.count_nodes(r)

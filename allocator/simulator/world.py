@@ -32,6 +32,7 @@ from allocator.simulator.nodes import DOWN
 from allocator.simulator.options import SimulationOptions
 from allocator.simulator.revocations import HOUR
 from formulations.placement.holes import Place
+from formulations.transient.synchronisation import enough_up_s
 
 JobPlaces = Mapping[int, tuple[Place, ...]]
 NOWHERE: JobPlaces = {}
@@ -259,12 +260,17 @@ class World(Holdings):
             self._spot.replace(job, int(self.pool[job]), lost, at)
         up, colocation = servers.up_s, self._colocation(job)
         for j in colocation.tolist():
-            if not attributes.synchronous[j]:
-                if not (up <= at).any():  # no work until the first of them is back
-                    self.ready_s[j] = max(self.ready_s[j], up.min())
-            elif lost.any():
-                self._lose_unsaved_work(np.array([j]), np.array([at]))
-                self.ready_s[j] = max(self.ready_s[j], up.max() + attributes.restart_s[j])
+            one, now, mode = np.array([j]), np.array([at]), self.modes[j]
+            enough_s = enough_up_s(mode, up)
+            if mode.kind == "asynchronous":
+                if enough_s > at:  # no work until the first of them is back
+                    self.ready_s[j] = max(self.ready_s[j], enough_s)
+            elif lost.any() and (mode.kind == "bulk" or enough_s > at):
+                self._lose_unsaved_work(one, now)
+                self.ready_s[j] = max(self.ready_s[j], enough_s + attributes.restart_s[j])
+            elif mode.has_spares:  # it goes on, at another speed
+                self.unsaved_work[one] = self._unsaved_work(one, now)
+                self.colocation_changed_s[j] = at
         self._follow_servers(job, at)
         self._count_work_from(colocation, at)
 
@@ -350,7 +356,7 @@ class World(Holdings):
     def _try_shrink(self, job: Ints, gpus: Ints, places: JobPlaces = NOWHERE) -> bool:
         """Let a job (1,) go on with fewer GPUs (1,) without a pause; return whether it can."""
         pool, ready, attributes = self.pool[job], self.ready_s[job], self.workload.problem.jobs
-        if attributes.synchronous[job[0]] or gpus[0] < attributes.min_gpus[job[0]]:
+        if self.modes[int(job[0])].kind != "asynchronous" or gpus[0] < attributes.min_gpus[job[0]]:
             return False
         problem = self.workload.problem
         nobody, nodes = np.full(1, -1), np.array([len(places.get(int(job[0]), ()))])

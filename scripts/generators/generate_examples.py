@@ -34,6 +34,7 @@ copies them. All files here are
 made by `scripts/generators/generate_examples.py`; no line was measured anywhere.
 
 - `deadlines/`: a snapshot with five deadlines of which four can be kept.
+- `modes/`: a snapshot with three jobs, each of which may keep its workers in step in three ways.
 - `tuning/`: a snapshot with one job, whose speeds are believed with an error of 20 % and measured \
 nowhere.
 - `team/`: one machine with 8 GPUs for two tenants, and `more-jobs.csv` with training jobs that run
@@ -59,6 +60,31 @@ def main(argv: Sequence[str] | None = None) -> None:
     for name, text in files().items():
         (out / name).parent.mkdir(parents=True, exist_ok=True)
         (out / name).write_text(text, encoding="utf-8")
+
+
+MODES = {
+    "config.toml": """\
+now_s = 0
+interval_s = 300
+objective = "completion"
+""",
+    "jobs.csv": """\
+job_id,model,submitted_s,remaining_work,min_gpus,max_gpus,sizes,restart_s,checkpoint_s,modes
+vision,m,0,60000,8,8,8,60,10,bulk|backup:1|replicated:4
+speech,m,0,70000,8,8,8,60,10,bulk|backup:1|replicated:4
+search,m,0,80000,8,8,8,60,10,bulk|backup:1|replicated:4
+""",
+    "pools.csv": """\
+pool,gpu_type,gpus,market,price_per_gpu_hour,startup_s,revocations_per_gpu_hour,straggler_cv
+even,A100,8,reserved,,,,
+uneven,A100,8,reserved,,,,1
+spot,A100,8,spot,1.2,120,0.5,
+""",
+    "rates.csv": """\
+model,gpu_type,gpus,work_per_s
+m,A100,8,8
+""",
+}
 
 
 def files() -> dict[str, str]:
@@ -89,6 +115,7 @@ def files() -> dict[str, str]:
         "speeds.csv": table(
             "workers,work_per_s", [(n, noisy(min(5 * n, 28))) for n in range(1, 9)]
         ),
+        **{f"modes/{name}": text for name, text in MODES.items()},
         **{f"tuning/{name}": text for name, text in TUNING.items()},
         **{f"deadlines/{name}": text for name, text in DEADLINES.items()},
         **{f"team/{name}": text for name, text in team().items()},

@@ -41,6 +41,7 @@ JOBS: dict[str, list[Any]] = {
     "cost_per_hour": [8.0, math.nan],
     "accumulation": [2, None],
     "variant": ["compressed", None],
+    "mode": ["backup:2", None],
     "position": [None, 1],
     **{name: [0.1, None] for name in EXPECTED_FIELDS[1:-1]},
     "expected_note": [None, "it is held"],

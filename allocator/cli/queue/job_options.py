@@ -22,6 +22,7 @@ JOB_OPTIONS = (  # column of jobs.csv, metavar, help
     ("memory_gb", "GB", "per GPU, for sharing"),
     ("checkpoint_s", "TIME", "cost of a checkpoint"),
     ("checkpoint_every_s", "TIME", "interval of checkpoints"),
+    ("modes", "M|M", 'ways to keep its workers in step, "bulk|backup:2" (default: bulk)'),
     ("after", "J|J", "starts when these jobs are done"),
     ("every_s", "TIME", "periodic: it comes again so often"),
     ("times", "N", "how many times a periodic job comes (default: until it is cancelled)"),

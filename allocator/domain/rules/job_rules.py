@@ -19,6 +19,7 @@ from allocator.domain.findings import (
 from allocator.domain.grid import ParsedTable
 from allocator.domain.problem import Bools, Ints, State
 from allocator.domain.schema.columns import ASSUMED_RATE
+from allocator.domain.schema.modes import parse_mode
 from allocator.domain.schema.names import Names
 from allocator.domain.settings import Settings
 from allocator.domain.size_rule import EVERY_NODES
@@ -49,6 +50,7 @@ def check(
     if jobs.present and jobs.whole and not len(jobs):
         found.warn(jobs.schema.file, None, "has no jobs")
     _sizes(jobs, found)
+    _check_modes(jobs, found)
     _check_places(jobs, config.levels, found)
     _passed_over(jobs, grids["pools.csv"], found)
     _work(jobs, now_s, found)
@@ -94,6 +96,15 @@ def _sizes(jobs: ParsedTable, found: Findings) -> None:
     jobs.faults(
         found, none, lambda i: f"sizes {quote(jobs.text('sizes', i))} has none within {span(i)}"
     )
+
+
+def _check_modes(jobs: ParsedTable, found: Findings) -> None:
+    for i in np.flatnonzero(jobs.given("modes") & jobs.ok("modes")).tolist():
+        for text in jobs["modes"][i]:
+            try:
+                parse_mode(text)
+            except ValueError as error:
+                jobs.fault(found, i, f"modes {quote(text)} {error}")
 
 
 def _check_places(jobs: ParsedTable, levels: Sequence[str], found: Findings) -> None:

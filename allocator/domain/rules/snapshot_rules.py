@@ -20,6 +20,7 @@ from allocator.domain.grid import ParsedTable, grids
 from allocator.domain.problem import Bools, Floats, Ints, Jobs, Market, Problem, State, Tenants
 from allocator.domain.rules import cluster_rules, job_rules
 from allocator.domain.schema.columns import TABLES
+from allocator.domain.schema.modes import parse_mode
 from allocator.domain.schema.names import Index, Names, names
 from allocator.domain.settings import Settings, now, settings
 from allocator.domain.snapshot import Snapshot
@@ -107,6 +108,7 @@ def build_problem(
     asked, listed = _rigid(tables["jobs.csv"], tables["rates.csv"], known)
     sizes, size_lists = _encode_lists(listed)
     types, type_lists = _encode_lists(tables["jobs.csv"]["gpu_types"], frozenset)
+    modes, mode_lists = _encode_lists(tables["jobs.csv"]["modes"])
     pools = cluster.pools(tables, known, now_s, found)
     budget, changes = config["budget_per_hour"], config["max_changes"]
     return Problem(
@@ -125,7 +127,7 @@ def build_problem(
         size_error=float(config["size_error"]),
         settings=config.tables,
         jobs=replace(
-            _jobs(tables["jobs.csv"], known, float(config["restart_s"]), sizes, types),
+            _jobs(tables["jobs.csv"], known, float(config["restart_s"]), sizes, types, modes),
             requested_gpus=asked,
         ),
         pools=pools,
@@ -145,6 +147,7 @@ def build_problem(
         gpu_types=tuple(known.gpu_types),
         size_lists=tuple(np.array(s, dtype=np.int64) for s in size_lists),
         type_sets=tuple(_members(names_, known.gpu_types) for names_ in type_lists),
+        mode_sets=tuple(tuple(map(parse_mode, texts)) for texts in mode_lists),
         warnings=(*snapshot.warnings, *found.warnings),
         announced=cluster.later(tables, known, now_s),
     )
@@ -176,7 +179,9 @@ def _rigid(
     return asked, lists
 
 
-def _jobs(jobs: ParsedTable, known: Names, restart_s: float, sizes: Ints, types: Ints) -> Jobs:
+def _jobs(
+    jobs: ParsedTable, known: Names, restart_s: float, sizes: Ints, types: Ints, modes: Ints
+) -> Jobs:
     running = jobs["state"] == State.RUNNING
 
     def default(column: str, otherwise: Any) -> Any:
@@ -208,6 +213,7 @@ def _jobs(jobs: ParsedTable, known: Names, restart_s: float, sizes: Ints, types:
         after=tuple(jobs["after"]),
         max_spot_gpus=default("max_spot_gpus", math.inf),
         synchronous=jobs["synchronous"],
+        modes=modes,
         interactive=jobs["interactive"],
         shrinkable=jobs["shrinkable"],
         every_s=jobs["every_s"],

@@ -190,6 +190,13 @@ JOBS = TableSchema(
             "false: only the share of the lost worker is lost until it is replaced",
             default=True,
         ),
+        Column(
+            "modes",
+            ColumnKind.TEXTS,
+            "ways to keep its workers in step, of which each option has the best: bulk, backup:K"
+            " (K spare workers), replicated:R (R replicas of each), asynchronous:E (share E of its"
+            " work counts); default bulk, or asynchronous where synchronous is false",
+        ),
         _number("attained_gpu_s", "GPU-seconds it has held so far", default=0.0, low=0),
         Column(
             "restarts",
@@ -282,6 +289,13 @@ POOLS = TableSchema(
             "who may run two by two on the same GPUs: nobody, jobs of one tenant, any",
             default="none",
             choices=("none", "tenant", "any"),
+        ),
+        _number(
+            "straggler_cv",
+            "standard deviation of the step times of single workers, divided by their mean",
+            default=0.0,
+            low=0,
+            high=1,
         ),
     ),
     key=("pool",),

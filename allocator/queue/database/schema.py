@@ -44,7 +44,7 @@ from allocator.domain.schema.columns import (
 from allocator.queue.database.values import sql_column
 
 # known schema versions, oldest first
-REVISIONS = tuple(f"{number:04d}" for number in range(1, 16))
+REVISIONS = tuple(f"{number:04d}" for number in range(1, 17))
 HEAD = REVISIONS[-1]
 
 STATES = ("queued", "running", "paused", "held", "done", "cancelled", "failed")
@@ -72,6 +72,7 @@ OWNED = (
     "after",
     "max_spot_gpus",
     "synchronous",
+    "modes",
     "interactive",
     "shrinkable",
     "every_s",
@@ -309,6 +310,7 @@ pools = Table(
             "availability",
             "min_billing_s",
             "sharing",
+            "straggler_cv",
         )
     ),
     CheckConstraint("gpus >= 0", name="pools_gpus"),

@@ -86,6 +86,22 @@ def asynchronous_on_spot(rng: np.random.Generator, r: Tables) -> None:
     r.jobs[2]["checkpoint_every_s"] = 120.0
 
 
+@feature("pools.csv: straggler_cv")
+def stragglers(rng: np.random.Generator, r: Tables) -> None:
+    r.pools[0]["straggler_cv"], r.pools[1]["straggler_cv"] = pick(rng, 0.2, 1.0), 0.5
+    r.jobs[1]["synchronous"] = False
+
+
+@feature("jobs.csv: modes", "pools.csv: straggler_cv", "pools.csv: revocations_per_gpu_hour")
+def modes(rng: np.random.Generator, r: Tables) -> None:
+    revocations(rng, r)
+    for p in r.pools:
+        p |= {"straggler_cv": pick(rng, 0.1, 0.5, 1.0), "startup_s": 60.0}
+    r.jobs[0] |= {"modes": ["bulk", "backup:1", "replicated:2"], "checkpoint_s": 5.0}
+    r.jobs[1] |= {"modes": ["bulk", "asynchronous:0.8"], "checkpoint_s": 5.0}
+    r.jobs[2] |= {"modes": ["backup:2", "bulk"], "checkpoint_every_s": 120.0}
+
+
 @feature(
     "rates.csv: work_per_s", *of("rates.csv", "batch_size", "accumulation", "spread", "variant")
 )

@@ -37,6 +37,7 @@ JOB: Row = {
     "interactive": False,
     "shrinkable": False,
     "synchronous": True,
+    "modes": [],
     "attained_gpu_s": 0.0,
     "restarts": 0,
     "shared_with": None,
@@ -53,6 +54,7 @@ POOL: Row = {
     "availability": None,
     "min_billing_s": 0.0,
     "sharing": "none",
+    "straggler_cv": 0.0,
 }
 TENANT: Row = {
     "weight": 1.0,
@@ -257,9 +259,14 @@ class Rules:
                 r = self.rate(j["model"], p["gpu_type"], k, p["memory_gb"])
                 if r is None and holds:  # it runs there, so it fits
                     r = self.rate(j["model"], p["gpu_type"], k)
+                r = r and r * self.pace(j, (p["pool"], k))
                 if r:
                     out[p["pool"], k] = r
         return out
+
+    def pace(self, j: Row, got: Option) -> float:
+        """Share of a speed that stragglers leave, in the mode of the option."""
+        raise NotImplementedError
 
     def fixed(self, pool: str) -> list[Row]:
         """Non-preemptible jobs that could stay in the pool, one by one."""

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+import second_modes
 from second_reading import Option, Row, Rules
 
 
@@ -53,8 +54,27 @@ class Ways(Rules):
                     again = row["pause_s"]
         return float(pool["startup_s"] + again)
 
+    def mode(self, j: Row, got: Option) -> tuple[str, float]:
+        """The mode of an option, and its pace."""
+        found: tuple[str, float] = self.once(
+            ("mode", j["job_id"], got),
+            lambda: second_modes.best(
+                j, self.at[got[0]], got[1], lambda text: self.share_in(text, j, got, 1.0)
+            ),
+        )
+        return found
+
+    def pace(self, j: Row, got: Option) -> float:
+        """Share of a speed that stragglers leave, in the mode of the option."""
+        return self.mode(j, got)[1]
+
     def share(self, j: Row, got: Option, rate: float) -> float:
         """phi: what revocations and the writing of checkpoints leave of a speed."""
+        return self.share_in(self.mode(j, got)[0], j, got, rate)
+
+    def share_in(self, mode: str, j: Row, got: Option, rate: float) -> float:
+        """phi in one mode."""
+        kind, _ = second_modes.read(mode)
         pool, delta, every = self.at[got[0]], j["checkpoint_s"], j["checkpoint_every_s"]
         spot = pool["market"] == "spot"
         hazard, life = (
@@ -64,7 +84,7 @@ class Ways(Rules):
         if not hazard and life is None:
             return saving
         away = pool["startup_s"] + j["restart_s"]
-        if not j["synchronous"]:
+        if kind == "asynchronous":
             one = (
                 hazard
                 if life is None
@@ -75,17 +95,22 @@ class Ways(Rules):
             return float(max(1e-9, saving / (1 + one * away)))
         if life is not None:
             return self.lifetimes(j["job_id"], got, rate)
-        per_s = got[1] * hazard
+        per_s, left = got[1] * hazard, 1.0
+        if kind in ("backup", "replicated"):
+            c, k, away = pool["straggler_cv"], got[1], j["restart_s"]
+            left, per_s = second_modes.long_run(mode, k, c, hazard, pool["startup_s"])
+            left /= second_modes.pace(mode, k, c)
 
         def phi(tau: float) -> float:
             if per_s * (tau + delta) > 700:  # beyond what exp can say
                 return 0.0
-            return per_s * tau * math.exp(-per_s * away) / math.expm1(per_s * (tau + delta))
+            once = per_s * tau * math.exp(-per_s * away) / math.expm1(per_s * (tau + delta))
+            return left * once
 
         if every:
             return max(1e-9, phi(every))
         if not delta:
-            return max(1e-9, math.exp(-per_s * away))
+            return max(1e-9, left * math.exp(-per_s * away))
         low, high = 1e-6, 60 / per_s  # the best interval: thirds of its logarithm
         for _ in range(120):
             a, b = low * (high / low) ** (1 / 3), low * (high / low) ** (2 / 3)
@@ -157,6 +182,8 @@ class Ways(Rules):
         """Work per second of two jobs on the same GPUs, None where they do not fit or nothing is
         known."""
         pool, found = self.at[got[0]], []
+        if pool["straggler_cv"] or a["modes"] or b["modes"]:
+            return None
         slow = (
             self.slowdown(a["model"], b["model"], got),
             self.slowdown(b["model"], a["model"], got),

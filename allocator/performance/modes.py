@@ -1,0 +1,148 @@
+"""How the workers of a job are kept in step: the mode of each option, and what it makes of speeds.
+
+A job keeps its workers in step in one of the modes that its column `modes` allows, or else as its
+column `synchronous` says. The modes of one job at one pool and size cost the same and use the same
+GPUs. So the one with the most useful work per second is better than the others under every
+objective, and an option has that one: its pace (formulations/transient/synchronisation.py) times
+what revocations and checkpoints leave of it. Equal modes count in the order of the job's list.
+
+Speeds of rates.csv are those of even workers. A pool says by `straggler_cv` how uneven they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from allocator.domain.problem import Bools, Floats, Ints, Market, Problem
+from allocator.domain.schema.modes import name_mode
+from formulations.transient.lifetimes import useful_fraction
+from formulations.transient.revocations import HOUR_S, best_interval_s, synchronous_share
+from formulations.transient.synchronisation import ASYNCHRONOUS, BULK, Mode, long_run, pace
+
+SIZES = 1 << 20  # more than any number of GPUs
+
+
+@dataclass(frozen=True)
+class ChosenModes:
+    """The modes of n options.
+
+    Attributes
+    ----------
+    modes : tuple of Mode
+        The distinct modes of the problem.
+    which : (n,)
+        Index of each option's mode.
+    pace : (n,)
+        Speed as a share of that of rates.csv; 0 where no mode of the job admits so many workers.
+    """
+
+    modes: tuple[Mode, ...]
+    which: Ints
+    pace: Floats
+
+    def names(self) -> list[str]:
+        """Return the names of the modes, (n,)."""
+        names = list(map(name_mode, self.modes))
+        return [names[k] for k in self.which.tolist()]
+
+
+def has_modes(problem: Problem) -> bool:
+    """Return whether any job lists modes, or any pool has stragglers."""
+    return bool((problem.jobs.modes >= 0).any() or (problem.pools.straggler_cv > 0).any())
+
+
+def is_plain(problem: Problem, job: Ints, pool: Ints) -> Bools:
+    """Return where the speed is that of rates.csv, (n,): no stragglers, and no list of modes."""
+    plain: Bools = (problem.jobs.modes[job] < 0) & (problem.pools.straggler_cv[pool] == 0)
+    return plain
+
+
+def choose_modes(problem: Problem, job: Ints, pool: Ints, gpus: Ints) -> ChosenModes:
+    """Choose the mode of each option (job, pool, gpus), (n,).
+
+    It does not depend on how much work is left: hard lifetimes count as those of a job without end.
+    """
+    modes = tuple(dict.fromkeys((BULK, ASYNCHRONOUS, *(m for s in problem.mode_sets for m in s))))
+    which = np.where(problem.jobs.synchronous[job], 0, 1).astype(np.int64)
+    speed = np.ones(len(job))
+    if not has_modes(problem):
+        return ChosenModes(modes, which, speed)
+    code, default = problem.jobs.modes[job], which.copy()
+    at = np.flatnonzero((code < 0) & (problem.pools.straggler_cv[pool] > 0))
+    for k in (0, 1):
+        mine = at[default[at] == k]
+        speed[mine] = _paces(problem, modes[k], pool[mine], gpus[mine])
+    for s, listed in enumerate(problem.mode_sets):
+        mine = np.flatnonzero(code == s)
+        best = np.full(len(mine), -1.0)
+        for mode in listed if len(mine) else ():
+            fast = _paces(problem, mode, pool[mine], gpus[mine])
+            useful = mode_share(problem, mode, job[mine], pool[mine], gpus[mine], np.inf)
+            better = np.where(fast > 0, fast * useful, -1.0) > best
+            to = mine[better]
+            which[to], speed[to] = modes.index(mode), fast[better]
+            best[better] = (fast * useful)[better]
+        speed[mine[best < 0]] = 0.0
+    return ChosenModes(modes, which, speed)
+
+
+def mode_share(
+    problem: Problem, mode: Mode, job: Ints, pool: Ints, gpus: Ints, work_s: Floats | float
+) -> Floats:
+    """Return phi of n options in one mode: what revocations and checkpoints leave of their pace.
+
+    A mode with spare workers counts as bulk in pools with a hard lifetime, which is less than it
+    does. work_s (n,) is the useful seconds that the rest of the job takes.
+    """
+    jobs, pools = problem.jobs, problem.pools
+    spot = pools.market[pool] == Market.SPOT
+    hazard = np.where(spot, pools.revocations_per_gpu_hour[pool], 0.0)
+    lifetime_s = np.where(spot, pools.lifetime_s[pool], np.inf)
+    delta, every, again = (
+        x[job] for x in (jobs.checkpoint_s, jobs.checkpoint_every_s, jobs.restart_s)
+    )
+    away_s = pools.startup_s[pool]
+    share = useful_fraction(
+        gpus.astype(np.float64),
+        hazard,
+        checkpoint_s=delta,
+        checkpoint_every_s=every,
+        replace_s=away_s + again,
+        lifetime_s=lifetime_s,
+        synchronous=mode.kind != "asynchronous",
+        work_s=work_s,
+    )
+    spared = np.flatnonzero(mode.has_spares & np.isinf(lifetime_s) & (hazard > 0))
+    for p, n, mine in _places(pool[spared], gpus[spared]):
+        if not mode.admits(n):
+            continue
+        at = spared[mine]
+        per_s = float(hazard[at[0]]) / HOUR_S
+        left, stops = long_run(
+            mode, n, float(pools.straggler_cv[p]), per_s, float(pools.startup_s[p])
+        )
+        given = every[at]
+        tau = np.where(np.isnan(given), best_interval_s(stops, delta[at]), given)
+        share[at] = left * synchronous_share(stops, delta[at], tau, again[at])
+    return share
+
+
+def _paces(problem: Problem, mode: Mode, pool: Ints, gpus: Ints) -> Floats:
+    """Return the pace of a mode at each place, (n,), 0 where it does not admit the workers."""
+    out = np.zeros(len(pool))
+    for p, n, mine in _places(pool, gpus):
+        if mode.admits(n):
+            out[mine] = pace(mode, n, float(problem.pools.straggler_cv[p]))
+    return out
+
+
+def _places(pool: Ints, gpus: Ints) -> Iterator[tuple[int, int, Ints]]:
+    """Yield every pool and size with the options (k,) there."""
+    key = pool * SIZES + gpus
+    order = np.argsort(key, kind="stable")
+    first = np.flatnonzero(np.append(True, np.diff(key[order]) != 0)[: len(order)])
+    for mine in np.split(order, first[1:]) if len(order) else ():
+        yield int(pool[mine[0]]), int(gpus[mine[0]]), mine
