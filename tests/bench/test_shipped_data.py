@@ -133,6 +133,7 @@ def test_full_uses_every_column() -> None:
     beyond = {
         "jobs.csv: max_spot_gpus",
         "jobs.csv: synchronous",
+        "jobs.csv: modes",
         "pools.csv: lifetime_s",
         "pools.csv: availability",
         "pools.csv: min_billing_s",
@@ -145,6 +146,7 @@ def test_full_uses_every_column() -> None:
         "tenants.csv: until_s",
         "jobs.csv: shared_with",
         "pools.csv: sharing",
+        "pools.csv: straggler_cv",
         "jobs.csv: interactive",
         "jobs.csv: shrinkable",
         "jobs.csv: every_s",
