@@ -26,12 +26,11 @@ from allocator.domain.snapshot import Snapshot
 from allocator.market import books
 from allocator.queue import cluster_tables
 from allocator.queue.database.connection import QueueDatabase
-from allocator.queue.database.schema import allocations, jobs, meta
+from allocator.queue.database.schema import DEFAULT_TENANT, allocations, jobs, meta
 from allocator.queue.holdings import read_turns_since, split_by_holder
 
 KEY = "longrun"  # of the table meta
 HOUR = 3600.0
-NOBODY = "default"  # tenant of jobs that name no tenant
 _FORGET = sa.delete(meta).where(meta.c.key == KEY)
 
 
@@ -150,6 +149,6 @@ def measure_costs(connection: Connection, problem: Problem, since_s: float) -> d
         if own and own[-1][1] == ended_s and (job_id, ended_s) not in left:
             own[-1] = own[-1][0], max(ended_s, own[-1][0] + float(pools.min_billing_s[p]))
         held_s = math.fsum(max(0.0, min(end, now_s) - max(begin, since_s)) for begin, end in own)
-        name = tenant or NOBODY
+        name = tenant or DEFAULT_TENANT
         out[name] = out.get(name, 0.0) + held_s * gpus * float(pools.marginal_price[p]) / HOUR
     return out

@@ -43,7 +43,7 @@ PRICED = 1e-9  # share of the plan's value: a limit with a larger price per unit
 class JobChange:
     """A job that gets something else.
 
-    `what` names the action: start, stop, grow, shrink or move. `left_h_before` and `left_h_after`
+    `what` is starts, stops, grows, shrinks or moves. `left_h_before` and `left_h_after`
     have the hours that its remaining work takes at the speed of each plan, None while it waits.
     """
 

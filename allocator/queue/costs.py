@@ -18,10 +18,10 @@ from typing import NamedTuple
 from sqlalchemy import Connection
 
 from allocator.queue.database.bulk import query, query_of
+from allocator.queue.database.schema import DEFAULT_TENANT
 from allocator.queue.holdings import Turns, split_by_holder
 
 HOUR, DAY = 3600.0, 86_400.0
-NOBODY = "default"  # tenant of jobs that name no tenant
 _COLUMNS = (
     "SELECT a.job_id, a.generation, j.tenant, a.gpus, a.ordered_s, a.ended_s,"
     " p.price_per_gpu_hour FROM allocations a JOIN jobs j ON j.job_id = a.job_id"
@@ -144,5 +144,10 @@ def _paid_spans(
             if not primary:
                 until_s = now_s if end_s is None else end_s
                 yield _PaidSpan(
-                    job_id, tenant or NOBODY, begin_s, max(begin_s, until_s), gpus, price or 0.0
+                    job_id,
+                    tenant or DEFAULT_TENANT,
+                    begin_s,
+                    max(begin_s, until_s),
+                    gpus,
+                    price or 0.0,
                 )

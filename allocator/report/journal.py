@@ -20,6 +20,7 @@ from allocator.domain.schema.cells import parse
 from allocator.domain.schema.columns import POOLS
 from allocator.domain.snapshot import Table
 from allocator.queue import cluster_tables, round_journal, snapshot as snapshots
+from allocator.queue.costs import DAY, Cost, DailyCost, read_daily_costs, read_job_costs
 from allocator.queue.database.schema import ACTIVE, OPEN, allocations, rounds
 from allocator.queue.holdings import Turns, read_turns_since, split_by_holder
 from allocator.queue.jobs.verbs import Job, list_jobs
@@ -28,6 +29,7 @@ from allocator.report.runs import SimulationRun, Study
 
 SHORTEST_S = 1.0  # least time shown, because pictures need a length
 SIZES = 240  # kept snapshots from which the sizes of pools are read
+MOST_DAYS = 366  # days of costs
 _HELD = (
     "job_id",
     "generation",
@@ -88,6 +90,9 @@ class Journal:
     expected : what the last plan says of each job (controller/reporting/expected.py).
     records_s : when the records of the queue begin, unix seconds. What happened before is known
     from a snapshot at most.
+    costs : what each job cost so far.
+    daily : what tenants used by day, on the days from begin_s to now_s.
+    budget_per_hour : present budget in US dollars per hour; None: no limit.
     """
 
     name: str
@@ -102,6 +107,9 @@ class Journal:
     turns: Turns
     records_s: float
     expected: Mapping[str, Mapping[str, Any]]
+    costs: Mapping[str, Cost]
+    daily: Sequence[DailyCost]
+    budget_per_hour: float | None
 
     @property
     def origin(self) -> str:
@@ -151,6 +159,10 @@ def read_journal(queue: Queue, last: int) -> Journal:
         ]
         sizes, turns = _sizes(connection, entries, begin), read_turns_since(connection, begin)
         expected = read_expected(connection)
+        costs = read_job_costs(connection, [job.job_id for job in known], now)
+        days = math.floor(now / DAY) - math.floor(begin / DAY) + 1
+        daily = read_daily_costs(connection, now, min(MOST_DAYS, days))
+        budget_per_hour = cluster_tables.config(connection).get("budget_per_hour")
     mine = {one.job_id for one in held}
     jobs = [job for job in known if job.job_id in mine or over_s(job, math.inf) > begin]
     live = found["controller"]["state"] == "in charge" and any(job.state in ACTIVE for job in jobs)
@@ -173,6 +185,9 @@ def read_journal(queue: Queue, last: int) -> Journal:
         turns,
         records,
         expected,
+        costs,
+        daily,
+        budget_per_hour,
     )
 
 

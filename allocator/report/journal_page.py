@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from markupsafe import Markup
 from allocator.controller.reporting.status import format_status, format_time
 from allocator.engine.expected_words import describe_next
 from allocator.errors import UsageError
+from allocator.queue.costs import Cost
 from allocator.queue.database.schema import ACTIVE
 from allocator.queue.jobs.verbs import Job
 from allocator.queue.queue import Queue
@@ -72,6 +73,7 @@ def write_queue_report(name: str, out: Path | str | None = None, last: int = LAS
         parked=", ".join(parked[:10]) + (" ..." if len(parked) > 10 else ""),
         status=format_status(dict(journal.status)),
         rounds=rounds_table(journal),
+        tenants=tenants_table(journal),
         jobs=jobs_table(journal),
     )
 
@@ -104,8 +106,9 @@ def figures(journal: Journal) -> Iterator[tuple[str, str, str, Any]]:
     yield (
         "use",
         "GPUs in use, and what they cost" if cluster.priced(series) else "GPUs in use",
-        "The space below the black line shows idle GPUs.",
-        cluster.use(study, series),
+        "The space below the black line shows idle GPUs. Dollars count at the prices of that time;"
+        " a dashed line is the present budget per hour.",
+        cluster.use(study, series, journal.budget_per_hour),
     )
 
 
@@ -189,6 +192,28 @@ def rounds_table(journal: Journal) -> Markup:
     return render("queue_rounds.html", head=head, rows=rows, rounds=len(journal.rounds))
 
 
+def tenants_table(journal: Journal) -> Markup:
+    """Return the table of what tenants used on the days shown, the most dollars first."""
+    totals: dict[str, Cost] = defaultdict(Cost)
+    for one in journal.daily:
+        totals[one.tenant] = totals[one.tenant].plus(Cost(one.gpu_hours, one.dollars))
+    today = format_time(journal.now_s)[:10]
+    spent = {one.tenant: one.dollars for one in journal.daily if one.day == today}
+    rows = [
+        [tenant, number(cost.gpu_hours), f"{cost.dollars:,.2f}", f"{spent.get(tenant, 0.0):,.2f}"]
+        for tenant, cost in sorted(totals.items(), key=lambda one: (-one[1].dollars, one[0]))
+    ]
+    budget = journal.budget_per_hour
+    return render(
+        "queue_tenants.html",
+        head=["tenant", "GPU-hours", "dollars", "dollars today"],
+        rows=rows,
+        first_day=journal.daily[0].day if journal.daily else today,
+        spent_today=f"{sum(spent.values()):,.2f}",
+        budget_of_a_day="" if budget is None else f"{24 * budget:,.2f}",
+    )
+
+
 def jobs_table(journal: Journal) -> Markup:
     """Return the table of jobs.
 
@@ -207,6 +232,7 @@ def jobs_table(journal: Journal) -> Markup:
         "paused",
         "ran",
         "GPU-hours",
+        "dollars",
         "starts",
         "resized",
         "failed",
@@ -227,7 +253,15 @@ def jobs_table(journal: Journal) -> Markup:
     )
     told = {j.job_id: _expect(j, journal) for j in order[:JOBS]}
     rows = [
-        _job(j, held.get(j.job_id), now, ends, journal.is_adopted(j), told[j.job_id])
+        _job(
+            j,
+            held.get(j.job_id),
+            now,
+            ends,
+            journal.is_adopted(j),
+            told[j.job_id],
+            journal.costs.get(j.job_id, Cost()),
+        )
         for j in order[:JOBS]
     ]
     return render(
@@ -256,6 +290,7 @@ def _job(
     ends: Counter[tuple[str, str]],
     is_adopted: bool,
     expected: tuple[str, str],
+    cost: Cost,
 ) -> list[str]:
     end = over_s(job, now)
     began = None if held is None else held.running_s if held.since_s is None else held.since_s
@@ -290,6 +325,7 @@ def _job(
         _duration(paused),
         duration(ran),
         number(gpu_s / 3600),
+        f"{cost.dollars:,.2f}",
         str(job.generation),
         str(job.resizes),
         str(ends[job.job_id, "failed"] or ""),

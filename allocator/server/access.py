@@ -47,7 +47,7 @@ class Service:
     feed: Feed
 
     async def advise(self, ask: Callable[..., T], *values: Any) -> T:
-        """Return what a function answers that waits for a child of `deciders`, in a thread."""
+        """Run a function that waits for a child of `deciders` in a thread; return its answer."""
         return await run_sync(partial(ask, *values))
 
 

@@ -61,6 +61,8 @@ def create_app(
 
     @asynccontextmanager
     async def live(_app: FastAPI) -> AsyncIterator[None]:
+        pages.prepare()
+        await service.feed.look_once()
         reader = asyncio.create_task(service.feed.run())
         yield
         reader.cancel()

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from allocator.queue.database.schema import DEFAULT_TENANT
 from allocator.queue.jobs.verbs import Job
 from allocator.server.sessions import Session
-
-DEFAULT_TENANT = "default"
 
 
 @dataclass(frozen=True)

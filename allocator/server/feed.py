@@ -25,14 +25,15 @@ from sqlalchemy import Connection
 from allocator.errors import AllocatorError
 from allocator.queue import cluster_tables, round_journal, tokens
 from allocator.queue.database.bulk import query, query_of
-from allocator.queue.database.schema import ACTIVE, OPEN
+from allocator.queue.database.schema import ACTIVE, DEFAULT_TENANT, OPEN
 from allocator.queue.jobs import verbs
-from allocator.server.caller import DEFAULT_TENANT, Caller
+from allocator.server.caller import Caller
 from allocator.server.errors import Refusal
 from allocator.server.options import ServerOptions
 from allocator.server.served_queue import ServedQueue
+from allocator.server.views.plans import read_last_plan
 
-KEPT = 20_000  # events
+KEPT = 10_000  # events
 ALIVE_S = 15.0  # seconds after which a silent stream sends a comment
 SHARE = 0.1  # largest share of the time that the reader looks
 MOST_BATCHES = 100
@@ -60,7 +61,7 @@ class Seen:
     tokens: frozenset[int] = frozenset()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Event:
     """One event, ready to be sent; `tenant` is that of a job, None for what all may see."""
 
@@ -73,7 +74,8 @@ def look(connection: Connection, before: Seen, now_s: float) -> Seen:
     jobs = {row[0]: tuple(row) for row in query(connection, _ACTIVE)}
     gone = [name for name in before.jobs if name not in jobs]
     used = cluster_tables.used(connection)
-    newest = round_journal.history(connection, limit=MOST_ROUNDS if before.round else 1)
+    last = round_journal.count_rounds(connection)
+    first = max(before.round, last - MOST_ROUNDS) + 1
     return Seen(
         jobs,
         {row[0]: tuple(row) for row in query_of(connection, _NAMED, gone)},
@@ -83,8 +85,8 @@ def look(connection: Connection, before: Seen, now_s: float) -> Seen:
         },
         verbs.counts(connection),
         cluster_tables.count_node_changes(connection),
-        newest[-1].number if newest else 0,
-        tuple(_describe_round(one) for one in newest if one.number > before.round),
+        last,
+        tuple(map(_describe_round, round_journal.read_light(connection, first, last))),
         frozenset(t.id for t in tokens.list_tokens(connection) if t.is_valid(now_s)),
     )
 
@@ -130,14 +132,25 @@ class Feed:
         """Look for changes for ever; a database that is out of reach is tried again."""
         while True:
             start = time.monotonic()
-            with suppress(AllocatorError):
-                await self._look_once()
+            await self.look_once()
             took = time.monotonic() - start
             await asyncio.sleep(max(self.options.poll_s, took * (1 / SHARE - 1)))
 
-    async def _look_once(self) -> None:
+    async def look_once(self) -> None:
+        """Look for changes, unless the database is out of reach."""
+        with suppress(AllocatorError):
+            await self._add_changes()
+
+    async def _add_changes(self) -> None:
         before, now_s = self._seen or Seen(), self.queue.clock()
-        after = await self.queue.look(lambda connection: look(connection, before, now_s))
+
+        def read(connection: Connection) -> Seen:
+            seen = look(connection, before, now_s)
+            if seen.round != before.round:
+                read_last_plan(connection)  # parses it, so that the next request need not
+            return seen
+
+        after = await self.queue.look(read)
         changes = list_changes(before, after) if self._seen is not None else []
         self._seen = after
         self._looks += 1

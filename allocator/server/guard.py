@@ -1,7 +1,7 @@
 """What every request passes before a handler sees it, and what every answer gets.
 
-- The name in the URL must be one of the service's own. A page of a stranger whose name suddenly
-  leads to this machine (DNS rebinding) is refused so.
+- The name in the URL must be one of the service's own. Otherwise a foreign page whose name is
+  pointed at this machine (DNS rebinding) could use the service.
 - A request that another origin's page makes is refused.
 - Bodies have a largest size and must arrive in time; answers must be taken in time.
 - Every answer says that a browser may load nothing from elsewhere and show it nowhere else.

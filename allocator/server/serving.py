@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import resource
 import signal
@@ -23,6 +24,7 @@ from allocator.server.options import ServerOptions
 BACKLOG = 2048
 SPARE_FILES = 200  # file descriptors for the database, children and the log
 END_S = 2  # seconds that open requests have at the end
+M_ARENA_MAX = -8  # of malloc.h
 
 
 def serve(
@@ -55,6 +57,7 @@ def serve(
     UsageError
         If the address cannot be used.
     """
+    _share_heap()
     _raise_file_limit(options.most_connections + SPARE_FILES)
     listener = _listen(address, port)
     app = create_app(queue, options, log)
@@ -101,6 +104,16 @@ def _listen(address: str, port: int) -> socket.socket:
         why = getattr(error, "strerror", None) or str(error)
         raise UsageError(f"cannot listen on {address}:{port}: {why}") from None
     return listener
+
+
+def _share_heap() -> None:
+    """Make all threads share one heap of glibc.
+
+    By default glibc gives new threads heaps of their own. What one thread frees there, the next
+    thread cannot use, and the memory of the service would grow for hours.
+    """
+    with suppress(OSError, AttributeError):  # there is no mallopt without glibc
+        ctypes.CDLL(None).mallopt(M_ARENA_MAX, 1)
 
 
 def _raise_file_limit(wanted: int) -> None:

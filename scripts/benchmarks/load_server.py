@@ -8,7 +8,8 @@ that write. A writer submits a job by a key, submits it again, changes it, and c
 the rounds stay as large as before. Everything shares the cores of one machine, the clients too.
 
 Measured are submissions that were lost or doubled, the time of reads, by how much rounds are late,
-gaps in the events of any follower, and the memory of the service. Standard output is Markdown.
+gaps in the events of any follower, and the memory of the service by minute. Standard output is
+Markdown.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 VIEWERS, WRITERS = 200, 20
 READ_S, WRITE_S = 10.0, 1.0  # seconds between two requests of a viewer, of a writer
@@ -58,8 +61,6 @@ class RealClock:
 
 def make_queue(path: str, jobs: int, seed: int) -> dict[str, list[str]]:
     """Make a queue of jobs that all have GPUs, and return the tokens of viewers and writers."""
-    import numpy as np
-
     from allocator.io.snapshots import parse_snapshot
     from allocator.queue import tokens
     from allocator.queue.queue import Queue
@@ -238,8 +239,11 @@ async def write(client: Client, load: Load, name: str, first_s: float) -> None:
 
 
 async def press(port: int, made: dict[str, list[str]], seconds: float, pid: int) -> Any:
-    """Run all clients for some time; return what they saw, and the memory of the service."""
-    load, memory = Load(), []
+    """Run all clients for some time; return what they saw, and the memory of the service.
+
+    The memory is in MB, at the start and at the end of each minute.
+    """
+    load, memory = Load(), [read_memory_mb(pid)]
     tasks = []
     for i in range(VIEWERS):
         token = made["viewer"][i % TOKENS]
@@ -250,8 +254,8 @@ async def press(port: int, made: dict[str, list[str]], seconds: float, pid: int)
             asyncio.create_task(write(Client(port, token), load, f"w{i}", WRITE_S * i / WRITERS))
         )
     end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        await asyncio.sleep(min(5.0, seconds / 20))
+    while (left_s := end - time.monotonic()) > 0:
+        await asyncio.sleep(min(60.0, left_s))
         memory.append(read_memory_mb(pid))
         for task in tasks:
             if task.done() and task.exception() is not None:
@@ -294,12 +298,6 @@ def measure_rounds(rows: list[dict[str, float]], every_s: float) -> Rounds:
         [row["cpu"] for row in rows],
         [after - before for before, after in pairwise(ends)],
     )
-
-
-def quantile(values: list[float], share: float) -> float:
-    """Return a quantile, the largest value below which at least this share lies."""
-    ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 
 def read_rounds(process: subprocess.Popen[str], seconds: float, skip: int = 0) -> list[Any]:
@@ -402,22 +400,21 @@ def report(
     for name, one in (("alone", alone), ("with the service", loaded)):
         print(
             f"| {name} | {len(one.late_s)} | {statistics.median(one.late_s):.2f} s "
-            f"| {quantile(one.late_s, 0.95):.2f} s | {statistics.median(one.cpu_s):.2f} s "
+            f"| {np.quantile(one.late_s, 0.95):.2f} s | {statistics.median(one.cpu_s):.2f} s "
             f"| {statistics.median(one.periods_s or [0.0]):.2f} s |"
         )
-    half = len(memory) // 2
     print("\n| service | |\n|---|---|")
     rows = {
         "submissions confirmed": f"{len(load.submitted)}, each sent twice",
         "lost, doubled": f"{len(lost)}, {len(load.doubled)}",
         "reads": f"{len(load.reads_s)}: median {1e3 * statistics.median(load.reads_s):.0f} ms, "
-        f"p99 {1e3 * quantile(load.reads_s, 0.99):.0f} ms",
+        f"p99 {1e3 * np.quantile(load.reads_s, 0.99):.0f} ms",
         "changes": f"{len(load.writes_s)}: median {1e3 * statistics.median(load.writes_s):.0f} ms, "
-        f"p99 {1e3 * quantile(load.writes_s, 0.99):.0f} ms",
+        f"p99 {1e3 * np.quantile(load.writes_s, 0.99):.0f} ms",
         "answers by status": ", ".join(f"{n} x {s}" for s, n in sorted(load.statuses.items())),
         "events received": f"{load.events}, {load.gaps} gaps, {load.resets} resets",
-        "memory": f"{memory[0]:.0f} MB first, {memory[half]:.0f} MB after half of the time, "
-        f"{memory[-1]:.0f} MB last",
+        "memory, MB": f"{memory[0]:.0f} at the start; at the end of each minute "
+        + ", ".join(f"{size:.0f}" for size in memory[1:]),
         "CPU": f"{cpu_s / seconds:.2f} cores",
     }
     for what, value in rows.items():

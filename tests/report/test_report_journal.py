@@ -24,15 +24,22 @@ from allocator.executors.simulated import (
     SimulatedExecutor,
     SimulatedMachines,
 )
-from allocator.queue import round_journal
+from allocator.queue import cluster_tables, round_journal
 from allocator.queue.jobs.states import Retries
 from allocator.queue.queue import Queue
 from allocator.report.charts import style
+from allocator.report.charts.cluster import collect, use
 from allocator.report.charts.rounds import rounds as draw_rounds
 from allocator.report.charts.series import series
 from allocator.report.folders import write_report
 from allocator.report.journal import Journal, measure_carried_out, read_journal, study_of
-from allocator.report.journal_page import about, headline, jobs_table, rounds_table
+from allocator.report.journal_page import (
+    about,
+    headline,
+    jobs_table,
+    rounds_table,
+    tenants_table,
+)
 from allocator.report.measures import duration, number
 
 RATES = {("A", 1): 1.0, ("A", 2): 1.9, ("A", 4): 3.5, ("B", 1): 0.5}
@@ -181,6 +188,28 @@ def test_use_of_gpus(journal: Journal) -> None:
     assert set(found.capacity["a"]) == {8.0} and found.waiting.sum() == 0
     assert (found.paused * 10).sum() == pytest.approx(10.0)  # between the two tries
     assert found.paid.sum() == pytest.approx(2.5 * found.held["a"].sum())
+
+
+def test_dollars_by_job_and_tenant(queue: Queue) -> None:
+    """GPU-seconds of test_use_of_gpus at 2.5 $/h; a budget is a line in the chart of dollars, and
+    stands below the table of tenants."""
+    with queue.store.write() as connection:
+        cluster_tables.set_config(connection, {"budget_per_hour": 6.0})
+    journal = read_journal(queue, 1000)
+    head, *rows = plain(jobs_table(journal))
+    dollars = {row[0]: row[head.index("dollars")] for row in rows}
+    assert dollars == {"&lt;two&gt;": "0.22", "three": "0.42", "one": "0.07"}
+    table = tenants_table(journal)
+    assert plain(table)[1] == ["default", number(1010 / 3600), "0.70", "0.70"]
+    assert "0.70 of the budget of 144.00 a day" in table
+    study = study_of(journal)
+    found = {"": collect(study, "journal", "", 600.0)}
+    with style.report_style():
+        gpus, paid = use(study, found, journal.budget_per_hour).axes
+    lines = {line.get_label(): line.get_ydata() for line in paid.lines}
+    assert set(lines["budget"]) == {6.0}
+    assert "budget" not in [line.get_label() for line in gpus.lines]
+    assert "No GPU was used" in tenants_table(replace(journal, daily=()))
 
 
 def test_last_rounds_only(queue: Queue) -> None:

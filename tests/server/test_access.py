@@ -51,6 +51,7 @@ def test_a_wrong_token_is_refused(server: Server, header: str, expected: tuple[i
     with server.client() as client:
         answer = client.get(COUNTS, headers={"Authorization": header.encode()})
         assert code(answer) == expected
+    assert "agt_wrong" not in answer.text + "".join(server.log)
 
 
 def test_a_revoked_and_an_expired_token_end_at_once(server: Server) -> None:

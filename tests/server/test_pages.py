@@ -17,10 +17,30 @@ from scripts.cases.served import build_served_queue
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 EVIL = "<img src=x onerror=alert(1)>'\"&"
+HELD = "on-hold-1"  # its explanation is quick
 PATHS = (
     *("/", "/jobs", "/jobs?state=all&reason=outranked", "/nodes", "/tenants", "/rounds"),
     *("/rounds/4", "/compare?first=3&second=6", "/what-if"),
 )
+ROLES = ("viewer", "vision", "speech", "operator")
+RIGHTS = {  # page: status as each of ROLES
+    **dict.fromkeys(PATHS, (200, 200, 200, 200)),
+    "/submit": (403, 200, 200, 200),
+    "/jobs/{vision}": (200, 200, 404, 200),
+    "/jobs/{held}?explain=1": (200, 200, 404, 200),
+    "/jobs/no-such-job": (404, 404, 404, 404),
+    "/rounds/99": (404, 404, 404, 404),
+    "/nowhere": (404, 404, 404, 404),
+}
+WHAT_IFS = {  # kind of a change: name, value, and the place that is changed
+    "gpus": ("l4", "0", "pools.l4.gpus"),
+    "budget": ("", "90", "budget_per_hour"),
+    "quota": ("vision", "4", "tenants.vision.max_gpus"),
+    "spending": ("speech", "5", "tenants.speech.budget_per_hour"),
+    "share": ("operations", "9", "tenants.operations.weight"),
+    "weight": ("{vision}", "50", "jobs.{vision}.weight"),
+    "node": ("a100-0", "drain", "nodes.a100-0.state"),
+}
 
 
 @pytest.fixture(scope="module")
@@ -29,6 +49,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     path = tmp_path_factory.mktemp("pages") / "queue.db"
     with build_served_queue(path, now_s=time.time(), rounds=6) as queue:
         queue.submit(job_id=EVIL, tenant="speech", model="bert", total_work=1e6, max_gpus=2)
+        queue.submit(job_id=HELD, tenant="vision", model="bert", total_work=1e6, max_gpus=2)
+        queue.hold(HELD)
         made = add_tokens(queue)
     with serving(path, made, "--rate", "1000", "--advice-limit", "120") as server:
         yield server
@@ -50,6 +72,7 @@ class Visit:
 
     server: Server
     page: Page
+    role: str
     faults: list[str] = field(default_factory=list)
 
     def go(self, path: str) -> Page:
@@ -61,13 +84,25 @@ class Visit:
         """Return what a reader sees."""
         return self.page.inner_text("main")
 
+    def expect(self, path: str, status: int) -> None:
+        """Open a page that answers with a status; it has no token of anybody in it."""
+        answer = self.page.goto(self.server.url + path)
+        assert answer is not None and answer.status == status, (path, self.role)
+        content = self.page.content()
+        assert not any(secret in content for secret in self.server.tokens.values()), path
+        if status >= 400:
+            assert self.page.locator("main .alert").count() == 1, path
+            assert all(str(status) in fault for fault in self.faults)
+            self.faults.clear()
+
 
 @pytest.fixture
 def visit(server: Server, browser: Browser, request: pytest.FixtureRequest) -> Iterator[Visit]:
     """A visit as the role that the test asks for; nothing strange may happen in it."""
     role, has_script = request.param
     context = browser.new_context(java_script_enabled=has_script)
-    one = Visit(server, context.new_page())
+    context.set_default_timeout(120_000)
+    one = Visit(server, context.new_page(), role)
     page = one.page
     page.on("console", lambda m: one.faults.append(m.text) if m.type == "error" else None)
     page.on("pageerror", lambda error: one.faults.append(str(error)))
@@ -89,6 +124,90 @@ def visit(server: Server, browser: Browser, request: pytest.FixtureRequest) -> I
 def as_role(role: str, has_script: bool = True) -> pytest.MarkDecorator:
     """Visit as a role, with JavaScript or without."""
     return pytest.mark.parametrize("visit", [(role, has_script)], indirect=True)
+
+
+as_each_role = pytest.mark.parametrize(
+    "visit", [(role, True) for role in ROLES], indirect=True, ids=ROLES
+)
+
+
+@pytest.fixture(scope="module")
+def vision(server: Server) -> str:
+    """A job of tenant vision that waits."""
+    with Queue(server.queue) as queue:
+        return next(
+            job.job_id
+            for job in queue.jobs(states=["queued"])
+            if job.values["tenant"] == "vision" and not job.values["after"]
+        )
+
+
+@as_each_role
+def test_every_page_as_each_role(visit: Visit, vision: str) -> None:
+    """The status is that of the table; a refusal is a page with a reason."""
+    for path, statuses in RIGHTS.items():
+        visit.expect(path.format(vision=vision, held=HELD), statuses[ROLES.index(visit.role)])
+    showback = visit.page.request.get(f"{visit.server.url}/tenants.csv")
+    tenants = {line.split(",")[1] for line in showback.text().splitlines()[1:]}
+    assert showback.ok and tenants
+    assert visit.role not in ("vision", "speech") or tenants == {visit.role}
+
+
+@as_each_role
+def test_submit_explain_what_if_and_drain_as_each_role(visit: Visit, vision: str) -> None:
+    """By clicks: what a role may do works, and what it may not do is not offered."""
+    page, role = visit.go("/"), visit.role
+    own = f"made-by-{role}"
+    assert page.locator("header a", has_text="Submit").count() == (role != "viewer")
+    if role != "viewer":
+        page.click("header >> text=Submit")
+        page.fill("#f-job_id", own)
+        page.fill("#f-total_work", "5e5")
+        page.fill("#f-max_gpus", "2")
+        page.click("main button")
+        assert "The job is submitted." in visit.text()
+        with Queue(visit.server.queue) as queue:
+            tenant = "" if role == "operator" else role
+            assert queue.job(own).values["tenant"] == tenant
+    page = visit.go(f"/jobs/{own if role == 'speech' else HELD}")
+    if role == "speech":
+        page.click("button[value=hold]")
+    assert page.locator("button[value=release]").count() == (role != "viewer")
+    page.click("text=Check it now")
+    assert "Checked just now" in visit.text()
+    page = visit.go("/what-if")
+    page.select_option("#f-kind", "weight")
+    page.fill("#f-name", vision)
+    page.fill("#f-value", "9")
+    page.click("main button")
+    is_refused = "is not of your tenant" in visit.text()
+    assert is_refused == (role == "speech")
+    assert is_refused or f"With jobs.{vision}.weight = 9" in visit.text()
+    assert visit.go("/nodes").locator("button[value=drain]").count() == 11 * (role == "operator")
+    page.click("summary >> nth=0")
+    if role == "operator":
+        page.click("button[aria-label='Drain h100-2']")
+        assert "The node is drained" in visit.text()
+        page.click("summary >> nth=0")
+        page.click("button[aria-label='Use h100-2 again']")
+
+
+@as_role("operator")
+def test_what_if_answers_every_kind_of_change(visit: Visit, vision: str) -> None:
+    """Who gains and who loses, in jobs, hours and dollars."""
+    for kind, (name, value, place) in WHAT_IFS.items():
+        page = visit.go("/what-if")
+        page.select_option("#f-kind", kind)
+        page.fill("#f-name", name.format(vision=vision))
+        page.fill("#f-value", value)
+        page.click("main button")
+        text = visit.text()
+        assert f"With {place.format(vision=vision)} = {value}" in text
+        assert "The round as it is, and with it" in text, kind
+        if kind in ("budget", "quota", "spending"):  # less than the jobs have
+            assert "Who gains and who loses" in text, kind
+            for words in ("Jobs that gain", "Jobs that lose", "Hours of work", "Dollars per hour"):
+                assert words in text, kind
 
 
 @as_role("operator")
@@ -143,6 +262,8 @@ def test_explain_and_what_if_by_clicks(visit: Visit) -> None:
     assert "The round as it is, and with it" in visit.text()
     visit.go("/what-if?kind=gpus&name=nowhere&value=3")
     assert 'no pool "nowhere"' in visit.text()
+    visit.go("/what-if?kind=gpus&name=a100&value=24")
+    assert "has the GPUs of its nodes" in visit.text()
 
 
 @as_role("vision")

@@ -34,6 +34,9 @@ from allocator.queue.database.schema import HEAD, REVISIONS
 from allocator.queue.errors import QueueUnavailable
 
 WAIT_S = 30.0  # seconds that a transaction waits for another writer
+CACHE_KIB = 16_384  # of pages of an SQLite queue in each connection
+READER_CACHE_KIB = 4096  # the same of one that only reads, of which a service has several
+CONNECTIONS = 4  # that are kept open; more are closed after their transaction
 WRITERS = 7_305_862_291  # key of the advisory lock, for all queues of a PostgreSQL database
 SYNCHRONOUS = "FULL"  # SQLite: a commit is on the disk when it returns
 INIT = 'make one with "allocator queue init"'
@@ -291,12 +294,12 @@ def _options(url: URL, wait_s: float) -> dict[str, Any]:
         # connection writes
         return {
             "connect_args": {"timeout": wait_s, "check_same_thread": False},
-            "pool_size": 2,
+            "pool_size": CONNECTIONS,
             "pool_use_lifo": True,
         }
     return {
         "pool_pre_ping": True,
-        "pool_size": 2,
+        "pool_size": CONNECTIONS,
         "pool_use_lifo": True,
         "connect_args": {"connect_timeout": 10},
     }
@@ -365,7 +368,7 @@ def _install_listeners(engine: Engine, url: URL, wait_s: float, reads_only: bool
             "PRAGMA foreign_keys=ON",
             f"PRAGMA busy_timeout={int(wait_s * 1000)}",
             "PRAGMA journal_size_limit=67108864",
-            "PRAGMA cache_size=-16384",
+            f"PRAGMA cache_size=-{READER_CACHE_KIB if reads_only else CACHE_KIB}",
         )
         if sqlite
         else (

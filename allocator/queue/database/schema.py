@@ -47,6 +47,7 @@ from allocator.queue.database.values import sql_column
 REVISIONS = tuple(f"{number:04d}" for number in range(1, 17))
 HEAD = REVISIONS[-1]
 
+DEFAULT_TENANT = "default"  # tenant of jobs that name no tenant
 STATES = ("queued", "running", "paused", "held", "done", "cancelled", "failed")
 ACTIVE = ("queued", "running", "paused", "held")
 PHASES = ("ordered", "running", "stopping", "stopped", "finished", "failed", "lost")

@@ -20,6 +20,7 @@ from allocator.errors import UsageError
 from allocator.queue.database.bulk import PART, query, query_of
 from allocator.queue.database.schema import (
     ACTIVE,
+    DEFAULT_TENANT,
     IS_OPEN,
     OWNED,
     STATES,
@@ -194,11 +195,16 @@ def find_tenants(
     return dict((*by_name, *by_key))
 
 
+def is_of_tenant(tenant: str) -> sa.ColumnElement[bool]:
+    """Return the condition of jobs of a tenant; those that name no tenant have the default one."""
+    names = ("", tenant) if tenant == DEFAULT_TENANT else (tenant,)
+    return jobs.c.tenant.in_(names)
+
+
 def list_names_of_others(connection: Connection, tenant: str) -> list[str]:
     """Return the names of jobs that are not over and not of a tenant."""
-    mine = ("", tenant) if tenant == "default" else (tenant,)
     active = jobs.c.state.in_(ACTIVE)
-    names = sa.select(jobs.c.job_id).where(active, jobs.c.tenant.not_in(mine))
+    names = sa.select(jobs.c.job_id).where(active, ~is_of_tenant(tenant))
     return list(connection.execute(names).scalars())
 
 
@@ -239,9 +245,7 @@ def list_jobs(
     if wanted:
         query = query.where(jobs.c.state.in_(wanted))
     if tenant is not None:
-        query = query.where(
-            jobs.c.tenant.in_(("", tenant)) if tenant == "default" else jobs.c.tenant == tenant
-        )
+        query = query.where(is_of_tenant(tenant))
     if model is not None:
         query = query.where(jobs.c.model == model)
     query = query.order_by(jobs.c.seq.desc())

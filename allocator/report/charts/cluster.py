@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from allocator.report.charts.series import BINS, Floats, RunSeries, series, spread
 from allocator.report.charts.style import (
+    LIMIT,
     colour,
     figure,
     legend,
@@ -46,24 +47,33 @@ def queue(study: Study, found: Mapping[str, Found]) -> Any:
     return _rows(
         study,
         found,
-        ("jobs waiting for their first start", lambda s: s.waiting, None),
-        ("jobs paused: started, but without GPUs now", lambda s: s.paused, None),
+        Quantity("jobs waiting for their first start", lambda s: s.waiting),
+        Quantity("jobs paused: started, but without GPUs now", lambda s: s.paused),
         queues=True,
     )
 
 
-def use(study: Study, found: Mapping[str, Found]) -> Any:
-    """Draw the GPUs held over time, and dollars per hour if GPUs have prices."""
-    kinds: list[Kind] = [("GPUs held", lambda s: s.all_held, lambda s: s.all_capacity)]
+def use(study: Study, found: Mapping[str, Found], budget_per_hour: float | None = None) -> Any:
+    """Draw the GPUs held over time, and dollars per hour with their budget if GPUs have prices."""
+    kinds = [Quantity("GPUs held", lambda s: s.all_held, lambda s: s.all_capacity)]
     if priced(found):
-        kinds.append(("dollars per hour", lambda s: s.paid, lambda s: s.cost_of_all))
+        dollars = Quantity(
+            "dollars per hour", lambda s: s.paid, lambda s: s.cost_of_all, budget_per_hour
+        )
+        kinds.append(dollars)
     return _rows(study, found, *kinds)
 
 
-Kind = tuple[str, Callable[[RunSeries], Floats], Callable[[RunSeries], Floats] | None]
+class Quantity(NamedTuple):
+    """What a panel shows: its title, the values, what there is at most, and a budget."""
+
+    title: str
+    value: Callable[[RunSeries], Floats]
+    limit: Callable[[RunSeries], Floats] | None = None
+    budget: float | None = None
 
 
-def _rows(study: Study, found: Mapping[str, Found], *kinds: Kind, queues: bool = False) -> Any:
+def _rows(study: Study, found: Mapping[str, Found], *kinds: Quantity, queues: bool = False) -> Any:
     """Draw a panel per load and kind; with several loads the kinds stand in columns.
 
     `queues`: the kinds have one scale, and the time when all of them are empty is left out.
@@ -78,29 +88,30 @@ def _rows(study: Study, found: Mapping[str, Found], *kinds: Kind, queues: bool =
         for kind in kinds:
             panel = next(places)
             _panel(panel, policies, kind, busy, study.origin)
-            panel.set_title(f"load {load}: {kind[0]}" if load else kind[0][0].upper() + kind[0][1:])
+            title = kind.title
+            panel.set_title(f"load {load}: {title}" if load else title[0].upper() + title[1:])
     legend(drawn, list(grid.flat))
     return drawn
 
 
-def _busy(policies: Found, kinds: Sequence[Kind]) -> int:
+def _busy(policies: Found, kinds: Sequence[Quantity]) -> int:
     """Return the number of bins to show.
 
     They reach a little beyond the last mean above a hundredth of the highest.
     """
     means = [
-        spread([value(s) for s in runs])[0]
+        spread([kind.value(s) for s in runs])[0]
         for runs in policies.values()
         if runs
-        for _, value, _ in kinds
+        for kind in kinds
     ]
     top = np.max(means, axis=0, initial=0.0) if means else np.zeros(1)
     over = np.flatnonzero(top > 0.01 * top.max(initial=0.0))
     return min(BINS, int(1.06 * over[-1]) + 3) if len(over) else BINS
 
 
-def _panel(panel: Any, policies: Found, kind: Kind, bins: int, origin: str) -> None:
-    _, value, limit = kind
+def _panel(panel: Any, policies: Found, kind: Quantity, bins: int, origin: str) -> None:
+    _, value, limit, budget = kind
     first = next((s for runs in policies.values() for s in runs), None)
     if first is None:
         show_nothing(panel, "nothing was simulated")
@@ -125,6 +136,8 @@ def _panel(panel: Any, policies: Found, kind: Kind, bins: int, origin: str) -> N
     if limit is not None:
         top, *_ = spread([limit(s) for runs in policies.values() for s in runs])
         panel.step(x, _stair(top), where="post", color="black", linewidth=1.1, label="all there is")
+    if budget is not None:
+        panel.axhline(budget, color=LIMIT, linewidth=1.3, linestyle="--", label="budget")
     panel.set_xlim(0, x[min(bins, len(x) - 1)])
     panel.set_ylim(bottom=0, top=None if panel.get_ylim()[1] > 1e-9 else 1)
     whole_ticks(panel)

@@ -81,6 +81,7 @@ JOBS = (
 )
 """Colours of jobs if there are few; they are light, so that names on them can be read."""
 GOOD, BAD, INK, FAINT = "#e8f1f8", "#fdf0e6", "#222222", "#8a8a8a"
+LIMIT = "#b3261e"  # of a line that may not be crossed, such as a budget
 TIMES = ((4 * 86_400.0, 86_400.0, "days"), (7200.0, 3600.0, "hours"), (300.0, 60.0, "minutes"))
 SETTINGS: dict[str, Any] = {
     "font.family": "sans-serif",

@@ -11,6 +11,7 @@ from sqlalchemy import Connection
 from allocator.domain.findings import quote as show_name
 from allocator.queue import cluster_tables, nodes, tenants
 from allocator.queue.costs import read_daily_costs
+from allocator.queue.database.schema import DEFAULT_TENANT
 from allocator.queue.jobs import verbs
 from allocator.server.access import Operator, Reader, Served
 from allocator.server.api.models import (
@@ -25,7 +26,6 @@ from allocator.server.api.models import (
     TenantChange,
     TenantsAnswer,
 )
-from allocator.server.caller import DEFAULT_TENANT
 from allocator.server.errors import Refusal
 
 router = APIRouter()

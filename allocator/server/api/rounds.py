@@ -11,7 +11,7 @@ from sqlalchemy import Connection
 from allocator.domain.changes import changed
 from allocator.domain.findings import quote as show_name
 from allocator.domain.snapshot import Snapshot
-from allocator.queue import round_journal
+from allocator.queue import nodes, round_journal
 from allocator.queue.jobs import verbs
 from allocator.server.access import Reader, Served, require_token
 from allocator.server.api.models import (
@@ -150,12 +150,25 @@ async def ask(caller: Reader, served: Served, body: WhatIfRequest) -> WhatIfAnsw
         if caller.is_member:
             _refuse_places_of_others(connection, caller, values)
         snapshot, effort = read_question(connection, now_s, served.deciders.limit_s)
-        changed(snapshot, values)  # a place that does not exist is told at once
+        changed(snapshot, values)  # refuses an unknown place before a child starts
+        _refuse_gpus_of_nodes(connection, values)
         return snapshot, effort
 
     snapshot, effort = await served.queue.look(read)
     found = await served.advise(ask_what_if, snapshot, effort, values, served.deciders)
     return WhatIfAnswer(**asdict(found.seen_by(caller.only_tenant)))
+
+
+def _refuse_gpus_of_nodes(connection: Connection, values: dict[str, str]) -> None:
+    """Raise Refusal for the GPUs of a pool that has nodes: they would change nothing."""
+    for node in nodes.read_nodes(connection):
+        if f"pools.{node['pool']}.gpus" in values:
+            raise Refusal(
+                422,
+                "invalid_input",
+                f"pool {show_name(node['pool'])} has the GPUs of its nodes; change a node, such as"
+                f" nodes.{node['node']}.state=drain",
+            )
 
 
 def _refuse_places_of_others(

@@ -70,7 +70,7 @@ def draw_rounds(rows: Sequence[RoundRow]) -> Markup:
 
 
 def _make(kind: str, **options: Any) -> Any:
-    import pygal
+    import pygal  # when it is needed: it adds a finder to the import system
     from pygal.style import Style
 
     return getattr(pygal, kind)(
@@ -94,14 +94,12 @@ def _make(kind: str, **options: Any) -> Any:
 
 
 def _label_scale(chart: Any, top: float, limit: float | None, unit: str) -> None:
-    """Set the labels of the vertical axis; the line of a limit that is in reach is a major one."""
-    step = _round_up(top / 4)
+    """Set the labels of the vertical axis; the line of a limit is a major one."""
+    step = _round_up(max(top, limit or 0.0) / 4)
     labels: list[Any] = [{"value": step * k, "label": f"{step * k:,g}"} for k in range(5)]
-    if limit is not None and limit <= 3 * max(top, 1e-9):
-        near = [one for one in labels if abs(one["value"] - limit) > 0.4 * step]
-        while near and near[-1]["value"] < limit - step:
-            near.append({"value": near[-1]["value"] + step, "label": ""})
-        labels = [*near, {"value": limit, "label": unit.format(f"{limit:,.0f}")}]
+    if limit is not None:
+        others = [one for one in labels if abs(one["value"] - limit) > 0.4 * step]
+        labels = [*others, {"value": limit, "label": unit.format(f"{limit:,.0f}")}]
         chart.y_labels_major = [limit]
     chart.y_labels = labels
     chart.range = (0, max(one["value"] for one in labels))

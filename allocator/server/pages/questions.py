@@ -23,6 +23,7 @@ PLACES = {  # kind of a change: words, and where the value goes
     "budget": ("budget per hour", "budget_per_hour"),
     "quota": ("quota of a tenant", "tenants.{name}.max_gpus"),
     "spending": ("budget per hour of a tenant", "tenants.{name}.budget_per_hour"),
+    "share": ("weight of a tenant", "tenants.{name}.weight"),
     "weight": ("weight of a job", "jobs.{name}.weight"),
     "node": ("state of a node", "nodes.{name}.state"),
 }

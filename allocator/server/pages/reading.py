@@ -11,11 +11,13 @@ from sqlalchemy import Connection
 
 from allocator.errors import AllocatorError, UsageError
 from allocator.queue.cluster_tables import config
+from allocator.queue.database.schema import DEFAULT_TENANT
 from allocator.queue.jobs.verbs import Job
 from allocator.queue.tenants import read_tenants
 from allocator.server.access import Reader, Served
 from allocator.server.api import jobs
 from allocator.server.api.models import ExplanationAnswer
+from allocator.server.caller import Caller
 from allocator.server.errors import Refusal, to_refusal
 from allocator.server.pages import charts
 from allocator.server.pages.gpu_map import draw_pool
@@ -23,17 +25,18 @@ from allocator.server.pages.rendering import render_page
 from allocator.server.pages.timeline import draw_timeline
 from allocator.server.views.cluster import read_pools
 from allocator.server.views.job import JobView, read_job
-from allocator.server.views.jobs import DEFAULT, GROUPS, JobFilter, list_jobs
+from allocator.server.views.jobs import GROUPS, JobFilter, list_jobs
 from allocator.server.views.overview import read_overview
 from allocator.server.views.plans import read_last_plan
 from allocator.server.views.rounds import compare_rounds, list_rounds, read_round
-from allocator.server.views.tenants import DAYS, format_showback, read_tenants_view
+from allocator.server.views.tenants import DAYS, TenantRow, format_showback, read_tenants_view
 from allocator.server.views.use import read_use
 
 router = APIRouter()
 MOST = 200  # rows of tables without pages
 MOST_DAYS = 366
 DRAWN = 40  # rounds of a chart
+SPANS = (7, 14, 30, 90)  # days of a chart
 SIZE = 50  # jobs of a page
 REASONS = {
     "held": "on hold, or after another job",
@@ -117,7 +120,7 @@ async def show_jobs(
         found = list_jobs(
             connection, now_s, wanted, page=page, size=SIZE, tenant=caller.only_tenant
         )
-        plan = read_last_plan(connection)
+        plan, chosen = read_last_plan(connection), caller.only_tenant or tenant
         reasons = [*([] if plan is None else plan.document.reasons), *filter(None, [reason])]
         tenants = {row["tenant"] for row in read_tenants(connection)["tenants"]}
         tenants |= {row.tenant for row in found.rows} | ({tenant} if tenant else set())
@@ -126,6 +129,7 @@ async def show_jobs(
             caller,
             "jobs.html",
             found=found,
+            tenant=_read_tenant(connection, caller, now_s, chosen) if chosen else None,
             wanted=wanted,
             now_s=now_s,
             given={
@@ -136,7 +140,7 @@ async def show_jobs(
                 "order": order,
             },
             states=[(name, name) for name in (*GROUPS, *VERBS)],
-            tenants=[("", "any"), *((name, name) for name in sorted(tenants | {DEFAULT}))],
+            tenants=[("", "any"), *((name, name) for name in sorted(tenants | {DEFAULT_TENANT}))],
             reasons=[
                 ("", "any"),
                 *((code, REASONS.get(code, code)) for code in dict.fromkeys(reasons)),
@@ -158,13 +162,14 @@ async def show_job(
     """Show one job; with `explain`, decide again what would give it more."""
     now_s = served.queue.clock()
 
-    def read(connection: Connection) -> JobView:
+    def read(connection: Connection) -> tuple[JobView, TenantRow | None]:
         try:
-            return read_job(connection, now_s, job_id, tenant=caller.only_tenant)
+            view = read_job(connection, now_s, job_id, tenant=caller.only_tenant)
         except UsageError as error:
             raise Refusal(404, "not_found", str(error)) from None
+        return view, _read_tenant(connection, caller, now_s, view.row.tenant)
 
-    view = await served.queue.look(read)
+    view, tenant = await served.queue.look(read)
     explanation, refusal = None, ""
     if explain:
         try:
@@ -177,6 +182,7 @@ async def show_job(
         caller,
         "job.html",
         view=view,
+        tenant=tenant,
         now_s=now_s,
         timeline=draw_timeline(view, now_s),
         pools=list(dict.fromkeys(span.pool for span in view.spans)),
@@ -190,6 +196,14 @@ async def show_job(
         refusal=refusal,
         limit_s=served.deciders.limit_s,
     )
+
+
+def _read_tenant(
+    connection: Connection, caller: Caller, now_s: float, tenant: str
+) -> TenantRow | None:
+    """Return what a tenant uses now and today, None if there is no such tenant."""
+    view = read_tenants_view(connection, now_s, days=1, tenant=caller.only_tenant)
+    return view.find(tenant)
 
 
 def _list_verbs(job: Job) -> tuple[str, ...]:
@@ -227,25 +241,26 @@ async def show_tenants(
     caller: Reader,
     served: Served,
     days: Annotated[int, Query(ge=1, le=MOST_DAYS)] = DAYS,
+    tenant: Text = "",
 ) -> Response:
-    """Show the tenants, their quotas, and what they spent by day."""
+    """Show the tenants, their quotas, and what they, or one of them, spent by day."""
     now_s = served.queue.clock()
 
     def read(connection: Connection) -> Response:
         view = read_tenants_view(connection, now_s, days=days, tenant=caller.only_tenant)
-        budget = (
-            config(connection).get("budget_per_hour")
-            if caller.only_tenant is None
-            else next((row.budget_per_hour for row in view.tenants), None)
-        )
+        row = view.find(caller.only_tenant or tenant)
+        daily = view.daily if row is None else view.list_costs(row.tenant)
+        budget = config(connection).get("budget_per_hour") if row is None else row.budget_per_hour
         return render_page(
             request,
             caller,
             "tenants.html",
             view=view,
             budget_per_hour=budget,
-            spending=charts.draw_spending(view.days, view.daily, budget),
-            keys=charts.list_keys(sorted({cost.tenant for cost in view.daily})),
+            drawn="" if row is None else row.tenant,
+            drawn_days=sorted({*SPANS, days}),
+            spending=charts.draw_spending(view.days, daily, budget),
+            keys=charts.list_keys(sorted({cost.tenant for cost in daily})),
         )
 
     return await served.queue.look(read)

@@ -5,20 +5,18 @@ from __future__ import annotations
 import math
 from functools import cache
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote, urlencode
 
 from fastapi import Request
 from fastapi.responses import HTMLResponse
+from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from allocator.controller.reporting.status import format_time
 from allocator.engine.expected_words import format_duration
 from allocator.report.measures import number
 from allocator.server.caller import Caller
-
-if TYPE_CHECKING:
-    from jinja2 import Environment
 
 PAGES = (
     ("/", "Overview"),
@@ -69,10 +67,15 @@ def stamp_static() -> str:
     return sha256(content).hexdigest()[:12]
 
 
+def load_templates() -> None:
+    """Compile all templates."""
+    templates = _templates()
+    for name in templates.list_templates():
+        templates.get_template(name)
+
+
 @cache
 def _templates() -> Environment:
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
     templates = Environment(
         loader=PackageLoader("allocator.server.pages"),
         autoescape=True,
@@ -88,6 +91,7 @@ def _templates() -> Environment:
         "number": format_number,
         "signed": format_signed,
         "zip": zip,
+        "twice": lambda value: (value, value),
         "link": lambda name: quote(str(name), safe=""),
         "query": lambda values: urlencode({k: v for k, v in values.items() if v not in ("", None)}),
     }
@@ -136,8 +140,3 @@ def format_signed(value: float, unit: str = "") -> str:
     if unit == "$":
         return f"{sign}${size}"
     return f"{sign}{size.rstrip('0').rstrip('.')}{unit and ' '}{unit}"
-
-
-def count_noun(count: int, noun: str) -> str:
-    """Return a number with its noun: 1 job, 2 jobs."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"

@@ -9,10 +9,9 @@ from sqlalchemy import Connection
 
 from allocator.queue import cluster_tables
 from allocator.queue.database.bulk import query
-from allocator.queue.database.schema import OPEN
+from allocator.queue.database.schema import DEFAULT_TENANT, OPEN
 from allocator.queue.node_space import Part, parse_parts
 from allocator.queue.nodes import read_nodes
-from allocator.server.views.jobs import DEFAULT
 
 OTHERS = "another tenant's job"  # the name of jobs that may not be seen
 _HOLDERS = (
@@ -82,7 +81,7 @@ def read_pools(connection: Connection, *, tenant: str | None = None) -> tuple[Po
         )
     holders: dict[str, list[Holder]] = defaultdict(list)
     for job_id, owner, pool, gpus, parts in query(connection, _HOLDERS):
-        name = owner or DEFAULT
+        name = owner or DEFAULT_TENANT
         is_visible = tenant in (None, name)
         holders[pool].append(
             Holder(

@@ -1,4 +1,4 @@
-"""One job: its history as a timeline, its speed against what is believed, and its cost."""
+"""The view of one job: its timeline, its observed and expected speeds, and its cost."""
 
 from __future__ import annotations
 

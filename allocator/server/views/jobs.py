@@ -19,12 +19,11 @@ from allocator.engine.expected_words import describe_next
 from allocator.errors import UsageError
 from allocator.queue.costs import Cost, read_job_costs
 from allocator.queue.database.bulk import query, query_of
-from allocator.queue.database.schema import ACTIVE, OPEN, STATES, jobs
-from allocator.queue.jobs.verbs import JOB, Job, build_job, is_storable
+from allocator.queue.database.schema import ACTIVE, DEFAULT_TENANT, OPEN, STATES, jobs
+from allocator.queue.jobs.verbs import JOB, Job, build_job, is_of_tenant, is_storable
 from allocator.queue.node_space import Part, parse_parts
 from allocator.server.views.plans import RoundPlan, read_last_plan
 
-DEFAULT = "default"  # tenant of jobs that name no tenant
 GROUPS: Mapping[str, tuple[str, ...]] = {
     "active": ACTIVE,
     "waiting": ("queued", "paused"),
@@ -107,7 +106,7 @@ class JobRow:
     expected: Mapping[str, Any]
     cost: Cost
 
-    def tell_expected(self, now_s: float) -> str:
+    def describe_expected(self, now_s: float) -> str:
         """Return when it starts, or else when it is done, with the range of 90 %; "-": unknown."""
         return describe_next(self.expected, now_s) if self.expected else "-"
 
@@ -257,13 +256,8 @@ def _list_conditions(wanted: JobFilter, tenant: str | None) -> list[ColumnElemen
         )
     if wanted.model:
         out.append(jobs.c.model == wanted.model)
-    out += [of_tenant(name) for name in (wanted.tenant, tenant) if name]
+    out += [is_of_tenant(name) for name in (wanted.tenant, tenant) if name]
     return out
-
-
-def of_tenant(tenant: str) -> ColumnElement[bool]:
-    """Return the condition of jobs of a tenant; jobs that name none are those of "default"."""
-    return jobs.c.tenant.in_(("", tenant)) if tenant == DEFAULT else jobs.c.tenant == tenant
 
 
 def read_rows(
@@ -291,7 +285,7 @@ def read_rows(
         out.append(
             JobRow(
                 job,
-                job.values["tenant"] or DEFAULT,
+                job.values["tenant"] or DEFAULT_TENANT,
                 held.get(job.job_id),
                 entry["reason"] if entry is not None and job.state in ACTIVE else None,
                 describe_job(job, held.get(job.job_id), plan, now_s),

@@ -14,9 +14,10 @@ from allocator.controller import spending
 from allocator.controller.reporting.status import describe_controller
 from allocator.queue import cluster_tables, lease, round_journal
 from allocator.queue.database.schema import STATES, jobs
+from allocator.queue.jobs.verbs import is_of_tenant
 from allocator.queue.round_journal import JournalRound
 from allocator.server.views.cluster import PoolState, read_pools
-from allocator.server.views.jobs import GROUPS, JobRow, of_tenant, read_rows
+from allocator.server.views.jobs import GROUPS, JobRow, read_rows
 from allocator.server.views.plans import read_last_plan
 from allocator.server.views.tenants import TenantsView, read_tenants_view
 
@@ -26,7 +27,7 @@ LOOKED_AT = 50  # latest rounds
 
 @dataclass(frozen=True)
 class Health:
-    """How the controller does.
+    """The state of the controller.
 
     Attributes
     ----------
@@ -102,7 +103,7 @@ class Overview:
 def read_overview(connection: Connection, now_s: float, *, tenant: str | None = None) -> Overview:
     """Return the overview; with a tenant, the jobs and the money of this tenant only."""
     plan = read_last_plan(connection)
-    is_mine = [] if tenant is None else [of_tenant(tenant)]
+    is_mine = [] if tenant is None else [is_of_tenant(tenant)]
     counted = sa.select(jobs.c.state, sa.func.count()).where(*is_mine).group_by(jobs.c.state)
     by_state = {row[0]: row[1] for row in connection.execute(counted)}
     waiting = sa.select(jobs.c.job_id).where(jobs.c.state.in_(GROUPS["waiting"]), *is_mine)
@@ -145,7 +146,7 @@ def read_overview(connection: Connection, now_s: float, *, tenant: str | None = 
 
 
 def read_health(connection: Connection, now_s: float, *, tenant: str | None = None) -> Health:
-    """Return how the controller does; with a tenant, without details, which name jobs of others."""
+    """Return the state of the controller; with a tenant, without names of other tenants' jobs."""
     latest = round_journal.history(connection, limit=LOOKED_AT)
     last = latest[-1] if latest else None
     controller = describe_controller(lease.read_current(connection), now_s)

@@ -26,7 +26,7 @@ _ORDERS = (
 
 @dataclass(frozen=True)
 class RoundRow:
-    """A round: its entry of the journal, and how many jobs were started or stopped for it."""
+    """One round of the journal, and the number of jobs that were started or stopped for it."""
 
     entry: JournalRound
     changes: int

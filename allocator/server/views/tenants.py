@@ -1,4 +1,4 @@
-"""Tenants: their place in the tree, share, quotas, what they use now, and what they cost by day."""
+"""Views of tenants: place in the tree, share, quotas, present use, and dollars by day."""
 
 from __future__ import annotations
 
@@ -13,9 +13,8 @@ from sqlalchemy import Connection
 
 from allocator.queue.costs import DailyCost, list_days, read_daily_costs
 from allocator.queue.database.bulk import query
-from allocator.queue.database.schema import ACTIVE, OPEN
+from allocator.queue.database.schema import ACTIVE, DEFAULT_TENANT, OPEN
 from allocator.queue.tenants import read_tenants
-from allocator.server.views.jobs import DEFAULT
 
 DAYS = 14
 _JOBS = f"SELECT tenant, state, COUNT(*) FROM jobs WHERE state IN {ACTIVE} GROUP BY tenant, state"
@@ -87,11 +86,23 @@ class _Use:
 
 @dataclass(frozen=True)
 class TenantsView:
-    """All tenants in the order of the tree, and what they cost by day (the oldest first)."""
+    """All tenants in the order of the tree, and their costs by day, the oldest day first."""
 
     tenants: tuple[TenantRow, ...]
     days: tuple[str, ...]
     daily: tuple[DailyCost, ...]
+
+    def find(self, tenant: str) -> TenantRow | None:
+        """Return the row of a tenant, None if there is no such tenant."""
+        return next((row for row in self.tenants if row.tenant == tenant), None)
+
+    def list_costs(self, tenant: str) -> tuple[DailyCost, ...]:
+        """Return the costs of a tenant and of those below it by day."""
+        names = {tenant}
+        for row in self.tenants:  # a parent comes before its children
+            if row.parent in names:
+                names.add(row.tenant)
+        return tuple(cost for cost in self.daily if cost.tenant in names)
 
 
 def read_tenants_view(
@@ -114,7 +125,7 @@ def read_tenants_view(
     shown = tuple(list_days(now_s, days))
     counted, used = query(connection, _JOBS), query(connection, _USE)
     names = dict.fromkeys(
-        [*rows, *(row[0] or DEFAULT for row in counted), *(cost.tenant for cost in daily)]
+        [*rows, *(row[0] or DEFAULT_TENANT for row in counted), *(cost.tenant for cost in daily)]
     )
     parents = {name: rows.get(name, {}).get("parent") or "" for name in names}
     uses = {name: _Use() for name in names}
@@ -128,10 +139,10 @@ def read_tenants_view(
             name = parents[name]
 
     for owner, state, number in counted:
-        for use in chain(owner or DEFAULT):
+        for use in chain(owner or DEFAULT_TENANT):
             use.jobs[state] += number
     for owner, gpus, dollars in used:
-        for use in chain(owner or DEFAULT):
+        for use in chain(owner or DEFAULT_TENANT):
             use.gpus += int(gpus)
             use.dollars_per_hour += float(dollars)
     for cost in daily:
