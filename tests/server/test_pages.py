@@ -35,7 +35,7 @@ RIGHTS = {  # page: status as each of ROLES
 WHAT_IFS = {  # kind of a change: name, value, and the place that is changed
     "gpus": ("l4", "0", "pools.l4.gpus"),
     "budget": ("", "90", "budget_per_hour"),
-    "quota": ("vision", "4", "tenants.vision.max_gpus"),
+    "quota": ("vision", "8", "tenants.vision.max_gpus"),
     "spending": ("speech", "5", "tenants.speech.budget_per_hour"),
     "share": ("operations", "9", "tenants.operations.weight"),
     "weight": ("{vision}", "50", "jobs.{vision}.weight"),

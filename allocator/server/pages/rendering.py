@@ -5,18 +5,20 @@ from __future__ import annotations
 import math
 from functools import cache
 from importlib.resources import files
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
 from fastapi import Request
 from fastapi.responses import HTMLResponse
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from allocator.controller.reporting.status import format_time
 from allocator.engine.expected_words import format_duration
 from allocator.report.measures import number
 from allocator.server.caller import Caller
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 PAGES = (
     ("/", "Overview"),
@@ -76,6 +78,8 @@ def load_templates() -> None:
 
 @cache
 def _templates() -> Environment:
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
     templates = Environment(
         loader=PackageLoader("allocator.server.pages"),
         autoescape=True,
