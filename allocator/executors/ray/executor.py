@@ -345,10 +345,11 @@ class RayExecutor(BatchExecutor[RayJob]):
     ) -> dict[str, Any] | None:
         """Return the end of an allocation whose supervisor has not started; None: none yet."""
         has_begun = (one.folder / SUBMITTED).exists()
+        patience_s = self._start_patience_s(one.job_id)
         waited_s = read_age_s(one.folder / (SUBMITTED if has_begun else ORDER))
         if not has_begun:
-            if waited_s > self.patience_s:
-                return self._end(one, "lost", f"its GPUs were not free for {self.patience_s:g} s")
+            if waited_s > patience_s:
+                return self._end(one, "lost", f"its GPUs were not free for {patience_s:g} s")
             return None
         if not jobs:
             if waited_s > GONE_S:  # the head lost the job: it is submitted again
@@ -360,10 +361,10 @@ class RayExecutor(BatchExecutor[RayJob]):
                 return self._end(one, "failed", "its node does not see the folder of the state")
             phase = "failed" if job.error in FAULTS else "lost"
             return self._end(one, phase, f"Ray says: {job.status} {job.message}".strip())
-        if waited_s > self.patience_s * (2 if job.is_live else 1):
+        if waited_s > patience_s * (2 if job.is_live else 1):
             if job.is_live:
                 self._to_cancel.append(job.job_id)
-            return self._end(one, "lost", f"Ray did not start it in {self.patience_s:g} s")
+            return self._end(one, "lost", f"Ray did not start it in {patience_s:g} s")
         return None
 
 

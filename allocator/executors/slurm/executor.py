@@ -314,12 +314,13 @@ class SlurmExecutor(BatchExecutor[BatchJob]):
     ) -> dict[str, Any] | None:
         """Return the end of an allocation whose supervisor has not started; None: none yet."""
         submitted = read_json(one.folder / SUBMITTED)
+        patience_s = self._start_patience_s(one.job_id)
         waited_s = read_age_s(one.folder / (ORDER if submitted is None else SUBMITTED))
         is_stopping = (one.folder / STOP).exists()
         active = [job for job in jobs if job.is_waiting or job.is_live]
         if active:
             is_waiting = any(job.is_waiting for job in active)
-            if (is_waiting and is_stopping) or waited_s > self.patience_s * (2 - is_waiting):
+            if (is_waiting and is_stopping) or waited_s > patience_s * (2 - is_waiting):
                 write_json(one.folder / CANCELLED, {"why": active[0].reason})
                 self._to_cancel += [job.job_id for job in active]
             return None
@@ -327,8 +328,8 @@ class SlurmExecutor(BatchExecutor[BatchJob]):
             return self._end(one, "stopped", "was told to stop before it was started")
         if jobs:
             return self._end(one, *self._describe_unstarted_end(one, jobs[-1]))
-        if submitted is None and waited_s > self.patience_s:
-            return self._end(one, "lost", f"its nodes took no jobs for {self.patience_s:g} s")
+        if submitted is None and waited_s > patience_s:
+            return self._end(one, "lost", f"its nodes took no jobs for {patience_s:g} s")
         if submitted is not None and waited_s > GONE_S:
             # slurmctld crashed before it saved the job: it is submitted again
             (one.folder / SUBMITTED).unlink(missing_ok=True)
@@ -338,7 +339,8 @@ class SlurmExecutor(BatchExecutor[BatchJob]):
         """Return phase and detail of an allocation whose batch job ended without a supervisor."""
         told = read_json(one.folder / CANCELLED)
         if told is not None:
-            return "lost", f"Slurm did not start it in {self.patience_s:g} s: {told['why']}"
+            patience_s = self._start_patience_s(one.job_id)
+            return "lost", f"Slurm did not start it in {patience_s:g} s: {told['why']}"
         words = supervisor.read_last_words(one.folder / OUTPUT)
         return "failed" if job.state in FAILED else "lost", f"Slurm says {job.state}{words}"
 

@@ -13,6 +13,7 @@ import math
 import os
 import time
 from abc import abstractmethod
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
@@ -35,6 +36,7 @@ SUBMITTED = "submitted.json"
 GONE_S = 5.0  # after so many seconds a submitted job that is not listed is submitted again
 LEASE_S = 15.0  # seconds without a heartbeat after which a supervisor is dead
 PATIENCE_S = 60.0  # seconds that a submitted job may wait
+LONGER_AT_MOST = 2  # times that the patience is doubled
 FRESH_S = 2.0  # seconds for which an answer of the batch system counts as the present
 KILL_S = 30.0  # seconds after the grace period until the whole batch job is ended
 
@@ -60,8 +62,11 @@ class BatchExecutor(SupervisedExecutor, Generic[BatchJob]):
     """The executor of a batch system.
 
     `grace_s` is the seconds between SIGTERM and SIGKILL. `patience_s` is the seconds that a
-    submitted job may wait until it counts as lost. `lease_s` is the seconds without a heartbeat
-    after which a supervisor whose job is not listed as running counts as dead.
+    submitted job may wait until it counts as lost. It doubles for a job each time in succession
+    that the job was lost before its start, at most twice: a batch system that starts jobs
+    slowly would only get slower if each start was given up and asked for again. `lease_s` is the
+    seconds without a heartbeat after which a supervisor whose job is not listed as running counts
+    as dead.
     """
 
     def __init__(
@@ -73,6 +78,7 @@ class BatchExecutor(SupervisedExecutor, Generic[BatchJob]):
     ) -> None:
         super().__init__(folder, grace_s)
         self.patience_s, self.lease_s = patience_s, lease_s
+        self._lost_starts: Counter[str] = Counter()  # in succession, by job
         self._looked_s = -math.inf
         self._to_cancel: list[str] = []
         self._suffix = f".{self.ledger.identity().state[:8]}"
@@ -199,12 +205,18 @@ class BatchExecutor(SupervisedExecutor, Generic[BatchJob]):
             end = self._observe_unstarted(one, jobs)
             if end is None:
                 return None
+            self._lost_starts[one.job_id] += end["phase"] == "lost"
         elif end is None and who is not None:
+            self._lost_starts.pop(one.job_id, None)
             end = self._observe_started(one, who, jobs)
             if end is None:
                 return self._running_observation(one, self._describe_progress(one))
         self._to_cancel += [job.job_id for job in jobs if job.is_waiting]
         return ending_observation(one.job_id, one.generation, end or {})
+
+    def _start_patience_s(self, job_id: str) -> float:
+        """Return the seconds that the next start of a job may take."""
+        return self.patience_s * 2.0 ** min(self._lost_starts[job_id], LONGER_AT_MOST)
 
     def _has_heartbeat(self, place: Path) -> bool:
         """Return whether the supervisor has touched its file in the last `lease_s` seconds."""

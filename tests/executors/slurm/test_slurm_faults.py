@@ -309,7 +309,8 @@ def test_what_slurm_can_never_give_has_failed(rig: FaultRig) -> None:
 
 def test_a_job_that_slurm_does_not_start_is_lost(rig: FaultRig) -> None:
     """Its node was drained after the decision, or another job is on it: after a while it counts as
-    lost, so that the next round finds another place. One that waits is stopped at once.
+    lost, so that the next round finds another place. Its next start may take twice as long. One
+    that waits is stopped at once.
     """
     executor, patient = rig.executor(patience_s=1.0), rig.executor()
     rig.slurm.run("scontrol", "update", "nodename=n3", "state=drain", "reason=test")
@@ -319,6 +320,10 @@ def test_a_job_that_slurm_does_not_start_is_lost(rig: FaultRig) -> None:
     executor.start(rig.ordered("full", 2, NodePart("n2", 2)))
     seen = wait(rig, executor, "drained", *ENDED)
     assert (seen.phase, seen.detail) == (Phase.LOST, "its nodes took no jobs for 1 s")
+    executor.acknowledge("drained", 1)
+    executor.start(replace(rig.ordered("drained", 2, NodePart("n3", 2)), generation=2))
+    seen = wait(rig, executor, "drained", *ENDED)
+    assert (seen.phase, seen.detail) == (Phase.LOST, "its nodes took no jobs for 2 s")
     seen = wait(rig, executor, "full", *ENDED)
     assert (seen.phase, seen.detail[:35]) == (Phase.LOST, "Slurm did not start it in 1 s: Reso")
     for job, node in (("k", "n2"), ("l", "n3")):

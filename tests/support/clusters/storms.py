@@ -23,6 +23,7 @@ import sqlalchemy as sa
 from queues import cluster
 from slurm_controller import EVERY_S
 
+from allocator.executors.supervision.batch import LONGER_AT_MOST
 from allocator.queue.database.schema import allocations, rounds
 from allocator.queue.node_space import parse_parts
 from allocator.queue.queue import Queue
@@ -126,8 +127,9 @@ class Storm:
     harm: Mapping[str, Callable[[Any], None]]
     differences: tuple[str, ...] = ("asked for",)  # in the end of what differed from its plan
     # By what its executor declares, an allocation has started or is lost after `starts_s` (it may
-    # wait once to be submitted, and twice to start), and a job that was hit has ended or counts as
-    # dead after `ends_s` (grace and lease).
+    # wait once to be submitted, and twice to start), twice and four times that after one and two
+    # lost starts in succession; a job that was hit has ended or counts as dead after `ends_s`
+    # (grace and lease).
     starts_s: float
     ends_s: float
     pause_s = 1.5  # seconds between two faults, on average
@@ -199,14 +201,21 @@ class Storm:
         with Queue(str(self.queue)) as queue, queue.store.read() as connection:
             times = [row.at_s for row in connection.execute(sa.select(rounds.c.at_s))]
             rows = connection.execute(
-                sa.select(allocations).where(allocations.c.phase == "lost")
+                sa.select(allocations)
+                .where(allocations.c.phase == "lost")
+                .order_by(allocations.c.generation)
             ).all()
-        found = []
+        found: list[Loss] = []
         for row in rows:
             key = (row.job_id, row.generation)
+            last_run = max(
+                (n for job, n in last_s if job == row.job_id and n < row.generation), default=0
+            )
+            lost_starts = sum(one.job == row.job_id and one.generation > last_run for one in found)
             begin_s, noticed_s = last_s.get(key, row.ordered_s), self.noticed[key]
             silence_s = measure_silence(times, begin_s, noticed_s)
-            patience_s = self.ends_s if key in last_s else self.starts_s
+            starts_s = self.starts_s * 2 ** min(lost_starts, LONGER_AT_MOST)
+            patience_s = self.ends_s if key in last_s else starts_s
             took_s = noticed_s - begin_s
             found.append(Loss(*key, key in last_s, took_s, silence_s, patience_s))
         return found

@@ -108,15 +108,37 @@ class _Server:
         return str(self.cluster.address)
 
     def start_node(self, name: str) -> None:
-        if name not in self.nodes:
-            pool, gpus = NODES[name]
-            self.nodes[name] = self.cluster.add_node(
-                num_cpus=8,
-                num_gpus=gpus,
-                object_store_memory=MEMORY,
-                node_name=name,
-                labels={"allocator.example/pool": pool},
-            )
+        """Start a raylet; one that Ray does not know after 30 s is killed and started again."""
+        if name in self.nodes:
+            return
+        pool, gpus = NODES[name]
+        for tries_left in (2, 1, 0):
+            try:
+                self.nodes[name] = self.cluster.add_node(
+                    num_cpus=8,
+                    num_gpus=gpus,
+                    object_store_memory=MEMORY,
+                    node_name=name,
+                    labels={"allocator.example/pool": pool},
+                )
+                return
+            except Exception as error:
+                if not tries_left:
+                    raise RuntimeError(self._read_newest_log("raylet*")) from error
+                self._kill_raylets(name)
+
+    def _read_newest_log(self, pattern: str) -> str:
+        """The ends of the two logs of Ray that were written last."""
+        logs = [*(self.folder / "t" / "session_latest" / "logs").glob(pattern)]
+        logs.sort(key=lambda path: path.stat().st_mtime)
+        return "\n".join(f"{log.name}:\n{log.read_text()[-3000:]}" for log in logs[-2:])
+
+    def _kill_raylets(self, name: str) -> None:
+        """Kill every raylet of a name, so that none registers late as a second node of it."""
+        for pid in _marked(self.folder):
+            with suppress(OSError):
+                if f"--node-name={name}".encode() in Path(f"/proc/{pid}/cmdline").read_bytes():
+                    os.kill(pid, signal.SIGKILL)
 
     def kill_node(self, name: str) -> None:
         """Kill the raylet with -9, and what belongs to it."""
