@@ -34,6 +34,7 @@ copies them. All files here are
 made by `scripts/generators/generate_examples.py`; no line was measured anywhere.
 
 - `deadlines/`: a snapshot with five deadlines of which four can be kept.
+- `announced/`: two workloads in which GPUs leave, and a price rises, at a time known before.
 - `modes/`: a snapshot with three jobs, each of which may keep its workers in step in three ways.
 - `tuning/`: a snapshot with one job, whose speeds are believed with an error of 20 % and measured \
 nowhere.
@@ -116,6 +117,7 @@ def files() -> dict[str, str]:
             "workers,work_per_s", [(n, noisy(min(5 * n, 28))) for n in range(1, 9)]
         ),
         **{f"modes/{name}": text for name, text in MODES.items()},
+        **{f"announced/{name}": text for name, text in ANNOUNCED.items()},
         **{f"tuning/{name}": text for name, text in TUNING.items()},
         **{f"deadlines/{name}": text for name, text in DEADLINES.items()},
         **{f"team/{name}": text for name, text in team().items()},
@@ -245,6 +247,54 @@ def table(head: str, rows: Iterable[Sequence[object]]) -> str:
     return out.getvalue()
 
 
+ANNOUNCED = {
+    "capacity/capacity.csv": """\
+at_s,pool,gpus
+900,lent,0
+""",
+    "capacity/config.toml": """\
+interval_s = 300
+restart_s = 600
+objective = "completion"
+""",
+    "capacity/pools.csv": """\
+pool,gpu_type,gpus
+lent,A100,8
+own,V100,8
+""",
+    "capacity/rates.csv": """\
+model,gpu_type,gpus,work_per_s
+m,A100,8,12
+m,V100,8,8
+""",
+    "capacity/workload.csv": """\
+job_id,submitted_s,model,total_work,min_gpus,max_gpus,sizes
+long,0,m,28800,8,8,8
+""",
+    "price/config.toml": """\
+interval_s = 300
+restart_s = 30
+objective = "completion"
+dollar_price = 0.2
+""",
+    "price/pools.csv": """\
+pool,gpu_type,gpus,market,price_per_gpu_hour
+cloud,A100,8,on_demand,2
+""",
+    "price/prices.csv": """\
+at_s,pool,price_per_gpu_hour
+900,cloud,20
+""",
+    "price/rates.csv": """\
+model,gpu_type,gpus,work_per_s
+m,A100,4,4
+m,A100,8,6.4
+""",
+    "price/workload.csv": """\
+job_id,submitted_s,model,total_work,min_gpus,max_gpus,sizes
+a,0,m,5500,4,8,4|8
+""",
+}
 TUNING = {
     "config.toml": "now_s = 0\ninterval_s = 300\n",
     "jobs.csv": (
