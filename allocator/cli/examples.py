@@ -64,7 +64,7 @@ def call(args: argparse.Namespace) -> int:
 def _show_lines(examples: Iterable[Example], args: argparse.Namespace) -> None:
     for example in examples:
         print(f"{example.name:<18}{example.about}")
-        commands = example.commands if args.names else example.commands[:1]
+        commands = example.commands[: None if args.names and args.out is None else 1]
         print(*(f"{'':<18}  {command}" for command in commands), sep="\n")
     if args.out is not None:
         print(f'\nThe copies are in the folder "{args.out}". Call the commands there.')

@@ -155,7 +155,8 @@ def team() -> dict[str, str]:
         "config.toml": "now_s = 0\ninterval_s = 10\nrestart_s = 1\nbudget_per_hour = 16\n",
         "jobs.csv": "job_id,model,submitted_s,remaining_work,max_gpus,tenant\n",
         "pools.csv": table(
-            "pool,gpu_type,gpus,price_per_gpu_hour", [("machine", "simulated", 8, 2)]
+            "pool,gpu_type,gpus,market,price_per_gpu_hour",
+            [("machine", "simulated", 8, "on_demand", 2)],
         ),
         "tenants.csv": table(
             "tenant,parent,max_gpus,guaranteed_gpus",

@@ -57,7 +57,8 @@ def test_commands_of_an_example_run(
 ) -> None:
     """Each command ends with exit code 0 in the folder that has nothing but the copy."""
     monkeypatch.chdir(tmp_path)
-    code, out, err = call(capsys, "examples", name, "--out", ".")
+    assert call(capsys, "examples", name, "--out", ".")[0] == 0
+    code, out, err = call(capsys, "examples", name)
     assert (code, err) == (0, "") and LISTED[name].about in out
     for line in LISTED[name].commands:
         assert line in out

@@ -51,7 +51,8 @@ class Reader:
         lines = block.splitlines()
         if lines[-1].endswith(" &"):
             # a port that is free, in place of the one of the page
-            self.start_controller(f"{lines.pop().removesuffix(' &')} 127.0.0.1:0")
+            line = lines.pop().removesuffix(" &")
+            self.start_controller(line.replace("--serve", "--serve 127.0.0.1:0"))
         done = subprocess.run(
             ["bash", "-euc", "\n".join(lines)],
             cwd=self.folder,
