@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import lru_cache
 from types import FrameType
 from typing import Any, NoReturn
 
@@ -144,24 +145,28 @@ def compute_wants(problem: Problem, plan: Allocation) -> tuple[dict[str, Want], 
     before, nodes = _node_texts(problem, problem.placements), _node_texts(problem, plan.places)
     for j in np.flatnonzero(stays & (jobs.state == State.RUNNING)).tolist():
         nodes[j] = nodes[j] if before[j] else ""
-    told = _environments(problem, plan)
     has_other_nodes = np.array(before, dtype=object) != np.array(nodes, dtype=object)
-    return {
-        jobs.job_id[j]: Want(
-            problem.pools.pool[int(plan.pool[j])],
-            int(plan.gpus[j]),
-            jobs.job_id[int(plan.primary[j])] if plan.primary[j] >= 0 else "",
-            bool(has_to_move[j]),
-            nodes[j],
-            told[j],
+    names, pools = jobs.job_id, problem.pools.pool
+    columns = (plan.pool, plan.gpus, plan.primary, has_to_move)
+    wants = {
+        name: Want(
+            pools[pool], gpus, names[primary] if primary >= 0 else "", moves, at_nodes, environment
         )
-        for j in np.flatnonzero(plan.pool >= 0).tolist()
-    }, int((~stays | has_other_nodes).sum())
+        for name, pool, gpus, primary, moves, at_nodes, environment in zip(
+            names,
+            *(column.tolist() for column in columns),
+            nodes,
+            _environments(problem, plan),
+            strict=True,
+        )
+        if pool >= 0
+    }
+    return wants, int((~stays | has_other_nodes).sum())
 
 
 def _node_texts(problem: Problem, places: Placements) -> list[str]:
     """Return the nodes of each job as the queue stores them, (J,)."""
-    return [format_parts(parts or ()) for parts in node_lists(problem, places)]
+    return [format_parts(parts) if parts else "" for parts in node_lists(problem, places)]
 
 
 def _environments(problem: Problem, plan: Allocation) -> list[str]:
@@ -177,18 +182,23 @@ def _environments(problem: Problem, plan: Allocation) -> list[str]:
         modes(problem, plan),
         jobs_per_gpu.tolist(),
     )
-    out = []
-    for size, steps, variant, mode, together in zip(*columns, strict=True):
-        said = {
-            "ALLOCATOR_BATCH_SIZE": str(size) if size > 0 else "",
-            "ALLOCATOR_ACCUMULATION": str(steps) if steps > 0 else "",
-            "ALLOCATOR_VARIANT": variant or "",
-            "ALLOCATOR_MODE": mode or "",
-            "ALLOCATOR_JOBS_PER_GPU": str(together) if together > 1 else "",
-        }
-        said = {name: text for name, text in said.items() if text}
-        out.append(json.dumps(said, sort_keys=True) if said else "")
-    return out
+    return list(map(_format_environment, *columns))
+
+
+@lru_cache(maxsize=1 << 12)
+def _format_environment(
+    batch: int, passes: int, variant: str | None, mode: str | None, jobs_per_gpu: int
+) -> str:
+    """Return the variables of one job; many jobs of a round have the same ones."""
+    told = {
+        "ALLOCATOR_BATCH_SIZE": str(batch) if batch > 0 else "",
+        "ALLOCATOR_ACCUMULATION": str(passes) if passes > 0 else "",
+        "ALLOCATOR_VARIANT": variant or "",
+        "ALLOCATOR_MODE": mode or "",
+        "ALLOCATOR_JOBS_PER_GPU": str(jobs_per_gpu) if jobs_per_gpu > 1 else "",
+    }
+    told = {name: text for name, text in told.items() if text}
+    return json.dumps(told, sort_keys=True) if told else ""
 
 
 def format_plan(of: Plan) -> str:

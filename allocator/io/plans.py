@@ -193,12 +193,12 @@ def _column(values: Sequence[Any]) -> Sequence[str]:
     sorts = set(map(type, values))
     if sorts == {str}:
         return list(map(encode_basestring, values))
-    if sorts == {float} and all(map(math.isfinite, values)):
-        return list(map(repr, values))
     if sorts <= {str, int, type(None)}:  # names and whole numbers repeat often
         seen = {v: encode_basestring(v) if type(v) is str else dumps(v) for v in set(values)}
         return list(map(seen.__getitem__, values))
-    return [repr(v) if type(v) is float and -math.inf < v < math.inf else dumps(v) for v in values]
+    if sorts <= {float, type(None)} and all(v is None or math.isfinite(v) for v in values):
+        return ["null" if v is None else repr(v) for v in values]
+    return list(map(dumps, values))
 
 
 def _cells(values: Sequence[Any]) -> Sequence[Any]:

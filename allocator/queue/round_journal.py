@@ -112,20 +112,14 @@ def append(
 
 def _write_wants(connection: Connection, wants: Mapping[str, Want], at_s: float) -> None:
     changed = []
-    for job_id, *before, generation, request in query(connection, _WANTS):
+    for row in query(connection, _WANTS):
+        job_id, generation, request = row[0], row[-2], row[-1]
         want = wants.get(job_id, NOTHING) if request == "" else NOTHING
         if want.gpus < 1:
             want = NOTHING
         newest = generation + 1 if want.has_to_move else 0
-        after = [
-            want.pool,
-            int(want.gpus),
-            want.primary,
-            newest,
-            want.nodes,
-            want.environment,
-        ]
-        if after != before:
+        after = (want.pool, want.gpus, want.primary, newest, want.nodes, want.environment)
+        if after != row[1:-2]:
             changed.append((*after, at_s, job_id))
     execute_many(
         connection,

@@ -70,7 +70,8 @@ def measure(root: Path) -> dict[str, str]:
     figures[f"lines above {LONGEST} columns"] = f"{sum(len(line) > LONGEST for line in text):,}"
     found = complexities(root)
     figures["complexity, p99 and maximum"] = f"{np.percentile(found, 99):.0f}, {max(found)}"
-    folder, most = Counter(p.parent for p in files(root, ALL)).most_common(1)[0]
+    modules = [path for path in files(root, ALL) if path.name != "__init__.py"]
+    folder, most = Counter(path.parent for path in modules).most_common(1)[0]
     figures["most modules in a folder"] = f"{most} ({folder.relative_to(root)})"
     return figures
 

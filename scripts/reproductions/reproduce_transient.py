@@ -26,7 +26,7 @@ from allocator.performance.fit import transient as fit
 from allocator.report.charts.spot import picture
 from formulations.transient.lifetimes import useful_fraction
 from formulations.transient.revocations import HOUR_S, best_interval_s, revoked_within, young_s
-from scripts.cases import transient as case
+from scripts.cases.transient import clusters as case
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "performance"))

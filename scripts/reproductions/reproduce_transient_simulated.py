@@ -3,7 +3,7 @@
     python scripts/reproductions/reproduce_transient_simulated.py [--runs 2000] [--seed 0]
         [--startup FOLDER]
 
-The figures are those of scripts/cases/transient_runs.py. The tables compare:
+The figures are those of scripts/cases/transient/runs.py. The tables compare:
 
 - time and cost of each cluster with the measured means
 - shares of K80 servers revoked within so many hours with the 128 observed servers
@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 
 from allocator.bench.machine import machine
-from scripts.cases import transient_runs as case
+from scripts.cases.transient import runs as case
 
 
 def main() -> int:

@@ -13,6 +13,7 @@ from second_values import Reading
 
 from allocator.audit import audit
 from allocator.domain.allocation import Allocation
+from allocator.domain.problem import Problem
 from allocator.engine.decision import decide
 from allocator.errors import Infeasible
 from allocator.options.instance_building import compile_round
@@ -95,15 +96,19 @@ def test_the_best_of_all_plans_is_found(seed: int) -> None:
     assert plan.bound == pytest.approx(expected, rel=1e-6, abs=1e-9)
 
 
+@pytest.fixture(scope="module")
+def trees() -> list[tuple[Problem, list[Any]]]:
+    """Rounds, and all legal plans of each: they are the same for every policy."""
+    rounds = [random_tree(1000 + seed) for seed in range(12)]
+    return [(r.problem(), list(reading(r).plans())) for r in rounds]
+
+
 @pytest.mark.parametrize("policy", sorted(POLICIES))
-def test_every_policy_keeps_the_rules(policy: str) -> None:
+def test_every_policy_keeps_the_rules(policy: str, trees: list[tuple[Problem, list[Any]]]) -> None:
     """Its plan is one of all legal plans, and there is one wherever a legal plan exists."""
-    for seed in range(12):
-        r = random_tree(1000 + seed)
-        told = reading(r)
-        plans = list(told.plans())
+    for seed, (problem, plans) in enumerate(trees):
         try:
-            plan = decide(r.problem(), policy=policy)
+            plan = decide(problem, policy=policy)
         except Infeasible:
             assert not plans
             continue

@@ -14,7 +14,7 @@ from allocator.io.tables.one_table import read_table
 from allocator.market.clusters import clusters
 from allocator.market.spot import RunForecast, forecast_run
 from allocator.performance.fit.transient import fit_hazard_counts
-from scripts.cases import transient as case
+from scripts.cases.transient import clusters as case
 
 SHIPPED = Path(__file__).resolve().parents[2] / "data" / "spot" / "resnet32.csv"
 

@@ -218,10 +218,10 @@ def test_a_dry_run_names_nodes(tmp_path: Path) -> None:
 
 
 def test_a_crash_at_every_point_loses_no_placement(tmp_path: Path) -> None:
-    """One crash, at every ninth point of a run with drains and failures of nodes: each is followed
+    """One crash, at every 13th point of a run with drains and failures of nodes: each is followed
     by the same end."""
     crashes = 0
-    for point in range(1, 300, 9):
+    for point in range(1, 300, 13):
         folder = tmp_path / str(point)
         folder.mkdir()
         copy_empty_queue(folder / "queue.db")

@@ -1,4 +1,4 @@
-"""The rules of the house: floors, import arrows, solver packages, docstrings, top
+"""The rules of the house: floors, import arrows, solver packages, docstrings, folders, top
 level, private words.
 
 Every rule is a function `root -> faults`. Each is applied to this repository and, as a self-test,
@@ -11,6 +11,7 @@ import ast
 import re
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -98,6 +99,8 @@ PRIVATE = re.compile(
     )
 )
 
+MOST_MODULES = 15  # of a folder
+MIGRATIONS = Path("allocator/queue/migrations/versions")  # a module for each version of the tables
 Import = tuple[str, int, bool]  # full name, line, whether it happens when the module is imported
 
 
@@ -240,6 +243,20 @@ def tracked(root: Path) -> list[Path]:
     ]
 
 
+def crowded_folders(root: Path) -> list[str]:
+    """Folders with more modules than a reader can take in; __init__.py is not counted."""
+    folders = Counter(
+        path.relative_to(root).parent
+        for path in tracked(root)
+        if path.suffix == ".py" and path.name != "__init__.py"
+    )
+    return [
+        f"{folder}: {number} modules"
+        for folder, number in sorted(folders.items())
+        if number > MOST_MODULES and folder != MIGRATIONS
+    ]
+
+
 def top_level(root: Path) -> list[str]:
     """Compare the first level of the repository with the list of what belongs there."""
     top = {p.relative_to(root).parts[0] for p in tracked(root)}
@@ -267,6 +284,7 @@ RULES: tuple[Callable[[Path], list[str]], ...] = (
     cycles,
     strangers,
     undocumented,
+    crowded_folders,
     top_level,
     private_words,
 )
@@ -316,6 +334,7 @@ BREAKS = (  # rule, file, text, what the fault says
     (strangers, "allocator/cli/a.py", "import_module('pulp')", "outside its own file"),
     (strangers, "formulations/a.py", "import pandas as pd", "may not know pandas"),
     (undocumented, "formulations/a.py", "x = 1", "no docstring"),
+    (crowded_folders, "tests/many/last.py", "x = 1", "tests/many: 16 modules"),
     (top_level, "notes/a.md", "x", "does not belong here"),
     (private_words, "data/a.txt", "see /wor" + "k/main", "data/a.txt:1"),
     (private_words, "README.md", "https://py" + "pi.org/simple", "README.md:1"),
@@ -346,6 +365,8 @@ def test_rule_sees_what_breaks_it(
     sound = dict(SOUND)
     if rule is cycles:
         sound["allocator/domain/c.py"] = '"""C."""\ndef f():\n    from allocator.domain import b'
+    if rule is crowded_folders:
+        sound |= {f"tests/many/a{number}.py": "" for number in range(MOST_MODULES)}
     for name, content in sound.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(content, encoding="utf-8")

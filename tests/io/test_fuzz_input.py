@@ -1,5 +1,8 @@
-"""Ten thousand damaged snapshots: each is a Problem or a list of located faults, never anything
+"""Thousands of damaged snapshots: each is a Problem or a list of located faults, never anything
 else.
+
+Ten thousand of them: `pytest -m soak tests/io/test_fuzz_input.py` does those that the default suite
+leaves out.
 """
 
 from __future__ import annotations
@@ -26,7 +29,8 @@ MINIMAL = {
 }
 RANDOM = [random_snapshot(np.random.default_rng(i), jobs=6).files() for i in range(4)]
 BASES = (dict(EVERYTHING), MINIMAL, *RANDOM)
-IN_MEMORY, ON_DISK = 1_000, 50  # mutations of each seed; ten seeds
+IN_MEMORY, ON_DISK = 1_000, 50  # mutations of each seed
+SEEDS = [*range(3), *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(3, 10))]
 
 
 def judged(snapshot: Snapshot, files: dict[str, bytes]) -> bool:
@@ -66,7 +70,7 @@ def plausible(problem: Problem) -> None:
     assert problem.interval_s > 0 and problem.budget_per_hour >= 0
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_damaged_snapshot_is_judged(seed: int, tmp_path: Path) -> None:
     """InvalidInput with located messages, or a Problem that keeps its promises; both happen
     often.

@@ -30,7 +30,8 @@ MOVING = {
     "prices.csv": b"at_s,pool,price_per_gpu_hour,gpus\n1,p,2,\n9,p,,7\n",
 }
 BASES = (dict(EVERY_WORKLOAD), MINIMAL, MOVING)
-IN_MEMORY, ON_DISK = 400, 20  # mutations of each seed; five seeds
+IN_MEMORY, ON_DISK = 400, 20  # mutations of each seed
+SEEDS = [0, 1, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(2, 5))]
 
 
 def judged(error: InvalidInput, files: dict[str, bytes]) -> None:
@@ -60,7 +61,7 @@ def sound(workload: Workload) -> None:
     assert (changes.gpus >= -1).all() and not (changes.price_per_gpu_hour < 0).any()
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_damaged_workload_is_judged(seed: int, tmp_path: Path) -> None:
     """InvalidInput with located messages, or a Workload that keeps its promises and survives
     writing.

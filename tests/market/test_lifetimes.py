@@ -17,7 +17,7 @@ from allocator.market.spot import forecast_run
 from allocator.performance.useful import useful_share
 from formulations.transient.lifetimes import event_rate, lifetime_seconds, useful_fraction
 from formulations.transient.revocations import HOUR_S, Hazard as Law, losses
-from scripts.cases.transient import simulate_runs
+from scripts.cases.transient.clusters import simulate_runs
 
 RUNS = 30
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from scripts.cases import transient_runs as case
+from scripts.cases.transient import runs as case
 
 
 def test_eight_transient_k80() -> None:

@@ -18,9 +18,9 @@ import numpy as np
 
 from allocator.domain.findings import Findings, quote, suggest_names
 from allocator.domain.grid import HEADER, ParsedTable, grids
-from allocator.domain.periodic import expand_periodic_rows
 from allocator.domain.problem import NO_CHANGES, Bools
 from allocator.domain.rules import cluster_rules, job_rules
+from allocator.domain.rules.periodic import expand_periodic_rows
 from allocator.domain.rules.snapshot_rules import build_problem, check_settings
 from allocator.domain.schema.cells import default_column
 from allocator.domain.schema.columns import JOBS, PLACEMENTS, RECEIVED
