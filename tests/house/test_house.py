@@ -13,6 +13,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -114,11 +115,23 @@ def modules(root: Path) -> dict[str, Path]:
     return found
 
 
-def imports(name: str, path: Path) -> Iterator[Import]:
+@cache
+def parse(text: str) -> ast.Module:
+    """The syntax tree of a module, made once for all rules."""
+    return ast.parse(text)
+
+
+def imports(name: str, path: Path) -> tuple[Import, ...]:
     """Every import of a module, inside functions and under TYPE_CHECKING too, and
     import_module("...").
     """
     package = name if path.name == "__init__.py" else name.rpartition(".")[0]
+    return find_imports(package, path.read_text(encoding="utf-8"))
+
+
+@cache
+def find_imports(package: str, text: str) -> tuple[Import, ...]:
+    """The imports of a module of a package, found once for all rules."""
 
     def walk(node: ast.AST, at_import: bool) -> Iterator[Import]:
         if isinstance(node, ast.Import):
@@ -145,7 +158,7 @@ def imports(name: str, path: Path) -> Iterator[Import]:
         for child in ast.iter_child_nodes(node):
             yield from walk(child, inner)
 
-    yield from walk(ast.parse(path.read_text(encoding="utf-8")), True)
+    return tuple(walk(parse(text), True))
 
 
 def unit(name: str) -> str:
@@ -218,9 +231,7 @@ def strangers(root: Path) -> list[str]:
 
 def undocumented(root: Path) -> list[str]:
     """Public modules without a docstring; an empty __init__.py needs none."""
-    trees = {
-        name: ast.parse(path.read_text(encoding="utf-8")) for name, path in modules(root).items()
-    }
+    trees = {name: parse(path.read_text(encoding="utf-8")) for name, path in modules(root).items()}
     return [
         f"{name}: no docstring"
         for name, tree in trees.items()

@@ -329,16 +329,26 @@ def test_two_inits_at_once_make_one_queue(backend: str, tmp_path: Path) -> None:
         assert sorted(made) == [False] * 7 + [True]
 
 
+ASK_SETTINGS = """
+import json, sys
+from allocator.queue.queue import Queue
+with Queue(sys.argv[1]) as queue, queue.store.read() as connection:
+    names = ("journal_mode", "synchronous", "foreign_keys")
+    ask = connection.exec_driver_sql
+    print(json.dumps([ask(f"PRAGMA {name}").scalar() for name in names]))
+"""
+
+
 def test_commits_reach_the_disk(tmp_path: Path) -> None:
     """Every connection writes through (synchronous FULL = 2) with a write-ahead log, and checks
-    foreign keys.
+    foreign keys. A process of its own is asked, as this one waits for no disk (conftest.py).
     """
-    with fresh("sqlite", tmp_path) as queue, queue.store.read() as connection:
-        values = [
-            connection.exec_driver_sql(f"PRAGMA {name}").scalar()
-            for name in ("journal_mode", "synchronous", "foreign_keys")
-        ]
-    assert values == ["wal", 2, 1]
+    name = str(tmp_path / "queue.db")
+    create_queue(name)[0].close()
+    done = subprocess.run(
+        [sys.executable, "-c", ASK_SETTINGS, name], capture_output=True, text=True, check=True
+    )
+    assert json.loads(done.stdout) == ["wal", 2, 1]
     with fresh("postgresql", tmp_path) as queue, queue.store.read() as connection:
         assert connection.exec_driver_sql("SHOW synchronous_commit").scalar() == "on"
 
