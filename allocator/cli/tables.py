@@ -11,7 +11,7 @@ import sys
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from allocator.domain.plan import EXPECTED_FIELDS, Plan
 from allocator.engine.expected_words import describe_next
@@ -40,10 +40,16 @@ def show(tables: Iterable[Table], head: Sequence[str] = ()) -> None:
         print(_wrap_line(line) if sys.stdout.isatty() else line)
     for table in tables:
         print()
-        if sys.stdout.isatty() and len(table.rows) <= LONG:
-            _rich(fit_to_width(table, shutil.get_terminal_size().columns))
-        else:
+        if not sys.stdout.isatty() or len(table.rows) > LONG:
             _plain(table)
+            continue
+        width = shutil.get_terminal_size().columns
+        fitted = fit_to_width(table, width)
+        widths = choose_widths(fitted, width)
+        if widths is None:
+            _show_records(table)
+        else:
+            _rich(fitted, widths)
 
 
 def text(value: Any, digits: int = 4) -> str:
@@ -69,18 +75,45 @@ def texts(values: Iterable[Any]) -> list[str]:
 def fit_to_width(table: Table, width: int) -> Table:
     """Drop droppable columns until the table is at most `width` characters wide."""
     left = list(table.columns)
-    widths = {
-        name: max(map(len, cells))
-        for name, cells in zip(
-            table.columns, zip(table.columns, *table.rows, strict=True), strict=True
-        )
-    }
+    widths = dict(zip(table.columns, (max(map(len, c)) for c in _cells(table)), strict=True))
     for name in table.droppable:
-        if sum(widths[kept] + 3 for kept in left) - 1 <= width:  # as _rich draws it
+        if _drawn_width(widths[kept] for kept in left) <= width:
             break
         left.remove(name)
     at = [table.columns.index(name) for name in left]
     return replace(table, columns=tuple(left), rows=[[row[i] for i in at] for row in table.rows])
+
+
+def choose_widths(table: Table, width: int) -> list[int] | None:
+    """Return the widths of columns that break no word, None if there are none within `width`."""
+    widths = [max(map(len, cells)) for cells in _cells(table)]
+    least = [max((len(w) for c in cells for w in c.split()), default=0) for cells in _cells(table)]
+    while _drawn_width(widths) > width:
+        spare = [i for i in range(len(widths)) if widths[i] > least[i]]
+        if not spare:
+            return None
+        widths[max(spare, key=widths.__getitem__)] -= 1
+    return widths
+
+
+def _cells(table: Table) -> Iterable[tuple[str, ...]]:
+    """Return the cells of each column, its name first."""
+    return zip(table.columns, *table.rows, strict=True)
+
+
+def _drawn_width(widths: Iterable[int]) -> int:
+    return sum(width + 3 for width in widths) - 1  # as _rich draws a table
+
+
+def _show_records(table: Table) -> None:
+    """Print a table that is too wide for the terminal as a block of lines for each row."""
+    width = max(map(len, table.columns))
+    print(_wrap_line(table.title if table.rows else f"{table.title}: none"))
+    for row in table.rows:
+        print()
+        for name, cell in zip(table.columns, row, strict=True):
+            if cell.strip(" -"):
+                print(_wrap_line(f"{name:<{width}}  {cell}"))
 
 
 def _wrap_line(line: str) -> str:
@@ -93,15 +126,16 @@ def _wrap_line(line: str) -> str:
     )
 
 
-def _rich(table: Table) -> None:
+def _rich(table: Table, widths: Sequence[int]) -> None:
     from rich import box
     from rich.console import Console
     from rich.table import Table as Grid
     from rich.text import Text
 
     grid = Grid(box=box.SIMPLE_HEAD, pad_edge=False)
-    for name in table.columns:
-        grid.add_column(name, justify="right" if name in table.numbers else "left", overflow="fold")
+    for name, width in zip(table.columns, widths, strict=True):
+        justify: Literal["left", "right"] = "right" if name in table.numbers else "left"
+        grid.add_column(name, justify=justify, width=width, overflow="fold")
     for row in table.rows:
         grid.add_row(*(Text(cell) for cell in row))
     console = Console(markup=False, highlight=False, emoji=False)
@@ -116,9 +150,7 @@ def _rich(table: Table) -> None:
 
 def _plain(table: Table) -> None:
     columns = []
-    for name, cells in zip(
-        table.columns, zip(table.columns, *table.rows, strict=True), strict=True
-    ):
+    for name, cells in zip(table.columns, _cells(table), strict=True):
         width, pad = max(map(len, cells)), str.rjust if name in table.numbers else str.ljust
         columns.append([pad(cell, width) for cell in cells])
     print(table.title, *("  ".join(row).rstrip() for row in zip(*columns, strict=True)), sep="\n")

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from sqlalchemy import Connection
 
@@ -22,6 +22,7 @@ from allocator.queue.database.schema import DEFAULT_TENANT
 from allocator.queue.holdings import Turns, split_by_holder
 
 HOUR, DAY = 3600.0, 86_400.0
+RECENT_DAYS = 14  # for which the costs of tenants are shown
 _COLUMNS = (
     "SELECT a.job_id, a.generation, j.tenant, a.gpus, a.ordered_s, a.ended_s,"
     " p.price_per_gpu_hour FROM allocations a JOIN jobs j ON j.job_id = a.job_id"
@@ -82,6 +83,35 @@ def read_job_costs(connection: Connection, job_ids: Sequence[str], now_s: float)
     for span in _paid_spans(rows, turns, now_s):
         out[span.job_id] = out.get(span.job_id, Cost()).plus(span.cost())
     return out
+
+
+def add_costs(
+    connection: Connection, rows: Sequence[Mapping[str, Any]], now_s: float
+) -> list[dict[str, Any]]:
+    """Add gpu_hours and dollars, so far, to records of jobs."""
+    costs = read_job_costs(connection, [row["job_id"] for row in rows], now_s)
+    return [{**row, **costs.get(row["job_id"], Cost())._asdict()} for row in rows]
+
+
+def read_tenant_costs(
+    connection: Connection, now_s: float, days: int = RECENT_DAYS
+) -> list[dict[str, Any]]:
+    """Return what the jobs of each tenant cost today and in the last days, today included.
+
+    Tenants without a cost are left out. A record has tenant, gpu_hours and dollars of the days, and
+    dollars_today.
+    """
+    today = list_days(now_s, 1)[0]
+    out: dict[str, dict[str, Any]] = {}
+    for cost in read_daily_costs(connection, now_s, days):
+        row = out.setdefault(
+            cost.tenant,
+            {"tenant": cost.tenant, "gpu_hours": 0.0, "dollars": 0.0, "dollars_today": 0.0},
+        )
+        row["gpu_hours"] += cost.gpu_hours
+        row["dollars"] += cost.dollars
+        row["dollars_today"] += cost.dollars if cost.day == today else 0.0
+    return [out[name] for name in sorted(out)]
 
 
 def read_daily_costs(

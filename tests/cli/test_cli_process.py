@@ -321,3 +321,17 @@ def test_time_limit_is_kept_with_a_solver_that_hangs(hanging: Path) -> None:
     plan = json.loads(out)
     assert child.returncode == 0 and plan["fallback"] and plan["seconds"]["total"] < 2
     assert plan["bound"] >= 7.14 - 1e-9 and plan["objective_value"] <= 7.14 + 1e-9
+
+
+def test_no_table_breaks_a_word_on_a_terminal_of_80_columns() -> None:
+    """A table that does not fit is wrapped between words, or becomes a block for each row."""
+    words = {"COLUMNS": "80", "LINES": "40"}
+    shown, _ = on_terminal(["configure", str(DEMO), "pretrain"], "stdout", **words)
+    assert "money buys" in shown and max(map(len, shown.splitlines())) <= 80
+    clusters = str(DEMO.parents[1] / "spot" / "resnet32.csv")
+    shown, _ = on_terminal(["spot", "plan", clusters, "--work", "64000"], "stdout", **words)
+    assert "cluster          1 K80 on demand" in shown
+    assert max(map(len, shown.splitlines())) <= 80
+    shown, _ = on_terminal(["demo"], "stdout", **words)
+    for word in ("outranked:", "v100", "GPU-hour:", "offered,"):
+        assert re.search(rf"(?<!\S){re.escape(word)}(?!\S)", shown), word

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from sqlalchemy import Connection
 
 from allocator.cli.output import note, print_json, print_lines, show_result, warn
 from allocator.cli.queue.job_options import JOB_OPTIONS, PROGRESS_OPTIONS
@@ -24,6 +25,7 @@ from allocator.domain.plan import EXPECTED_FIELDS
 from allocator.engine.expected_words import describe_estimate, describe_expected
 from allocator.errors import Fault, InvalidInput, UsageError
 from allocator.queue import cluster_tables, snapshot, tokens
+from allocator.queue.costs import RECENT_DAYS, Cost, add_costs, read_tenant_costs
 from allocator.queue.database.connection import create_queue
 from allocator.queue.jobs import csv_jobs, verbs
 from allocator.queue.jobs.change import CHANGEABLE, change_jobs
@@ -46,6 +48,7 @@ NUMBERS = frozenset(
         "failures",
         "generation",
         "place",
+        "$",
     )
 )
 
@@ -201,17 +204,27 @@ def list_(args: argparse.Namespace) -> int:
         found = verbs.list_jobs(
             connection, states=args.state, tenant=args.tenant, model=args.model, limit=args.limit
         )
-        rows = add_expected(csv_jobs.job_records(connection, found), read_expected(connection))
-        numbers = verbs.counts(connection)
         name, now = queue.store.name, queue.clock()
+        rows = _build_records(connection, found, now)
+        numbers = verbs.counts(connection)
     head = [", ".join(f"{n} {state}" for state, n in numbers.items() if n) or "no jobs"]
     show_result(
         args.format,
         {"queue": name, "now_s": now, "counts": numbers, "jobs": rows},
         lambda: show_tables([_build_job_table(rows, now)], head),
-        csv_jobs.format_csv((*csv_jobs.FIELDS, *TOLD), rows) if args.format == "csv" else "",
+        csv_jobs.format_csv((*csv_jobs.FIELDS, *TOLD, *Cost._fields), rows)
+        if args.format == "csv"
+        else "",
     )
     return 0
+
+
+def _build_records(
+    connection: Connection, found: Sequence[Job], now: float
+) -> list[dict[str, Any]]:
+    """Return jobs with what they hold, what is expected of them and what they cost so far."""
+    rows = add_expected(csv_jobs.job_records(connection, found), read_expected(connection))
+    return add_costs(connection, rows, now)
 
 
 def _build_job_table(rows: Sequence[Mapping[str, Any]], now: float) -> Table:
@@ -229,6 +242,7 @@ def _build_job_table(rows: Sequence[Mapping[str, Any]], now: float) -> Table:
             "place",
             "starts in",
             "ends in",
+            "$",
             "note",
         ),
         [
@@ -244,12 +258,13 @@ def _build_job_table(rows: Sequence[Mapping[str, Any]], now: float) -> Table:
                 text(r["position"]),
                 describe_estimate(r, "expected_start", now),
                 describe_estimate(r, "expected_done", now),
+                text(r["dollars"] or None),
                 _describe_job(r, now),
             ]
             for r in rows
         ],
         NUMBERS,
-        ("model", "shall hold", "age", "starts in"),
+        ("model", "shall hold", "age", "$", "starts in"),
     )
 
 
@@ -305,8 +320,8 @@ ALLOCATION_COLUMNS = {
 def show(args: argparse.Namespace) -> int:
     with Queue(args.queue) as queue, queue.store.read() as connection:
         job = verbs.show(connection, args.job)
-        (row,) = add_expected(csv_jobs.job_records(connection, [job]), read_expected(connection))
         held, now = verbs.history(connection, args.job), queue.clock()
+        (row,) = _build_records(connection, [job], now)
         seen = verbs.read_observations(connection, args.job)
         turns = verbs.read_turns(connection, args.job)
     if args.format == "json":
@@ -421,6 +436,8 @@ def pools(args: argparse.Namespace) -> int:
 def list_tenants(args: argparse.Namespace) -> int:
     with Queue(args.queue) as queue:
         found = queue.tenants()
+        with queue.store.read() as connection:
+            costs = read_tenant_costs(connection, queue.clock())
     tenants = [
         [text(t[name]) for name in ("tenant", "parent", "guaranteed_gpus", "max_gpus")]
         for t in found["tenants"]
@@ -436,8 +453,17 @@ def list_tenants(args: argparse.Namespace) -> int:
             quotas,
             numbers,
         ),
+        Table(
+            f"what their jobs cost, in {RECENT_DAYS} days and of these today",
+            ("tenant", "GPU-hours", "$", "$ today"),
+            [
+                [text(c[name]) for name in ("tenant", "gpu_hours", "dollars", "dollars_today")]
+                for c in costs
+            ],
+            frozenset(("GPU-hours", "$", "$ today")),
+        ),
     ]
-    show_result(args.format, found, lambda: show_tables(tables))
+    show_result(args.format, {**found, "costs": costs}, lambda: show_tables(tables))
     return 0
 
 

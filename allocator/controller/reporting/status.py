@@ -10,6 +10,7 @@ from allocator.controller.learning import STUCK
 from allocator.controller.reporting.expected import first_to_start, read_expected
 from allocator.engine.expected_words import describe_next
 from allocator.queue import cluster_tables, lease, nodes, round_journal
+from allocator.queue.costs import RECENT_DAYS, read_tenant_costs
 from allocator.queue.holdings import read_secondaries
 from allocator.queue.jobs.verbs import counts, list_jobs
 from allocator.queue.queue import Queue
@@ -37,6 +38,7 @@ def status(queue: Queue) -> dict[str, Any]:
         expected = read_expected(connection)
         waiting_jobs = list_jobs(connection, states=["queued", "paused"])
         money, shared = spending.report(connection), read_secondaries(connection)
+        costs = read_tenant_costs(connection, now)
     return {
         "now_s": now,
         "controller": describe_controller(held, now),
@@ -71,6 +73,7 @@ def status(queue: Queue) -> dict[str, Any]:
             {n: r[n] for n in ("model", "gpu_type", "gpus", "work_per_s")} for r in rates
         ],
         "longrun": money,
+        "costs": costs,
     }
 
 
@@ -136,6 +139,12 @@ def format_status(found: dict[str, Any]) -> list[str]:
         for r in found["corrected_rates"]
     ]
     out += [f"budget      {_format_budget(tenant, b)}" for tenant, b in found["longrun"].items()]
+    out += [
+        f"cost        {c['tenant']}: {c['dollars_today']:.2f} $ today, {c['dollars']:.2f} $ in"
+        f" {RECENT_DAYS} days"
+        for c in found["costs"]
+        if c["dollars"] > 0
+    ]
     return out
 
 
