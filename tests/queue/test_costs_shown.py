@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import functools
 import io
 import json
 import time
@@ -20,11 +21,16 @@ from scripts.cases.served import build_served_queue
 PRICES = {"h100": 4.1, "a100": 1.9, "l4": 0.4}
 
 
-def test_every_place_shows_what_jobs_and_tenants_cost(tmp_path: Path, capsys: Output) -> None:
+def test_every_place_shows_what_jobs_and_tenants_cost(
+    tmp_path: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """GPUs times hours times the price of the pool, made here from the allocations."""
     name, now = str(tmp_path / "q.db"), time.time()
     with build_served_queue(Path(name), now_s=now, rounds=4):
         pass
+    at_now = functools.partial(Queue, clock=lambda: now)
+    for place in ("allocator.cli.queue.verbs.Queue", "allocator.queue.queue.Queue"):
+        monkeypatch.setattr(place, at_now)
     dollars: dict[str, float] = {}
     of_tenant: dict[str, float] = defaultdict(float)
     with Queue(name) as queue, queue.store.read() as connection:
@@ -39,24 +45,21 @@ def test_every_place_shows_what_jobs_and_tenants_cost(tmp_path: Path, capsys: Ou
     def told(*words: object) -> Any:
         return json.loads(call(capsys, *words, "--json")[1])
 
-    def near(value: float) -> Any:
-        return pytest.approx(value, rel=0.02, abs=0.02)  # GPUs are held while the test runs
-
     listed = told("queue", "list", name)["jobs"]
     assert {job["job_id"]: job["dollars"] for job in listed} == {
-        job: near(value) for job, value in dollars.items()
+        job: pytest.approx(value) for job, value in dollars.items()
     }
     rows = csv.DictReader(io.StringIO(call(capsys, "queue", "list", name, "--format", "csv")[1]))
     assert {r["job_id"]: float(r["dollars"]) for r in rows} == {
-        j: near(v) for j, v in dollars.items()
+        j: pytest.approx(v) for j, v in dollars.items()
     }
     dear = max(dollars, key=dollars.__getitem__)
     shown = told("queue", "show", name, dear)["dollars"]
-    assert shown == near(dollars[dear]) and shown > 0
+    assert shown == pytest.approx(dollars[dear]) and shown > 0
     paid = {tenant: value for tenant, value in of_tenant.items() if value}
     for document in (told("queue", "tenant", "list", name), told("status", name)):
         costs = {row["tenant"]: row["dollars"] for row in document["costs"]}
-        assert costs == {tenant: near(value) for tenant, value in paid.items()}
+        assert costs == {tenant: pytest.approx(value) for tenant, value in paid.items()}
     status = call(capsys, "status", name)[1]
     assert all(f"cost        {tenant}: " in status for tenant in paid)
     assert "$" in call(capsys, "queue", "list", name)[1].splitlines()[3]

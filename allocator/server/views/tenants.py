@@ -16,6 +16,7 @@ from allocator.queue.database.bulk import query
 from allocator.queue.database.schema import ACTIVE, DEFAULT_TENANT, OPEN
 from allocator.queue.tenants import read_tenants
 
+DAYS = RECENT_DAYS
 _JOBS = f"SELECT tenant, state, COUNT(*) FROM jobs WHERE state IN {ACTIVE} GROUP BY tenant, state"
 _USE = (
     "SELECT j.tenant, SUM(a.gpus), SUM(a.gpus * COALESCE(p.price_per_gpu_hour, 0))"
@@ -105,7 +106,7 @@ class TenantsView:
 
 
 def read_tenants_view(
-    connection: Connection, now_s: float, *, days: int = RECENT_DAYS, tenant: str | None = None
+    connection: Connection, now_s: float, *, days: int = DAYS, tenant: str | None = None
 ) -> TenantsView:
     """Return the tenants, those of the jobs included.
 
