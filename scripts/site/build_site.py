@@ -4,9 +4,9 @@
     python scripts/site/build_site.py --serve  # look at it at http://127.0.0.1:8000
 
 The pages are those of the repository, at their own paths, so that every link works in both. The
-navigation is the list of docs/README.md. The reference of the commands is their own help, and that
-of the Python names their docstrings. A dead link, a dead anchor or a page without a link is an
-error.
+navigation is the list of docs/README.md, with its sections and their parts. The reference of the
+commands is their own help, and that of the Python names their docstrings. A dead link, a dead
+anchor or a page without a link is an error.
 """
 
 from __future__ import annotations
@@ -110,21 +110,30 @@ def _commands(
 
 
 def navigation(pages: Path) -> list[dict[str, Any]]:
-    """Return the navigation: a tab for each section of docs/README.md, with its pages."""
+    """Return the navigation: a tab for each section of docs/README.md, with its parts and pages."""
     out: list[dict[str, Any]] = [{title: page} for title, page in FIRST.items()]
     index = (pages / "docs" / "README.md").read_text(encoding="utf-8")
     seen = {*FIRST.values(), *LAST.values()}
     for section in re.split(r"^## ", index, flags=re.MULTILINE)[1:]:
         title = section.splitlines()[0].strip()
-        entries = []
-        for label, page in _links(section):
-            if page not in seen:
-                seen.add(page)
-                entries.append({label: page})
+        before, *parts = re.split(r"^### ", section, flags=re.MULTILINE)
+        entries = _entries(before, seen)
+        entries += [{part.splitlines()[0].strip(): _entries(part, seen)} for part in parts]
         if title == "Look up":
             entries += [{"Commands": COMMANDS}, {"Python API": API}]
-        out.append({title: entries})
+        if entries:
+            out.append({title: entries})
     return [*out, *({title: page} for title, page in LAST.items())]
+
+
+def _entries(text: str, seen: set[str]) -> list[dict[str, Any]]:
+    """Return the pages of a part of the index that are not seen yet, and mark them as seen."""
+    entries: list[dict[str, Any]] = []
+    for label, page in _links(text):
+        if page not in seen:
+            seen.add(page)
+            entries.append({label: page})
+    return entries
 
 
 def _links(text: str) -> Iterator[tuple[str, str]]:
