@@ -255,7 +255,7 @@ def duration(
         except ValueError as error:
             raise argparse.ArgumentTypeError(str(error)) from None
         if not value >= at_least or (math.isinf(value) and not infinite):
-            raise argparse.ArgumentTypeError(f"{text} is not a duration >= {at_least:g}")
+            raise argparse.ArgumentTypeError(f"{text} is not a number >= {at_least:g}")
         return value
 
     return convert

@@ -25,7 +25,7 @@ from allocator.domain.plan import EXPECTED_FIELDS
 from allocator.engine.expected_words import describe_estimate, describe_expected
 from allocator.errors import Fault, InvalidInput, UsageError
 from allocator.queue import cluster_tables, snapshot, tokens
-from allocator.queue.costs import RECENT_DAYS, Cost, add_costs, read_tenant_costs
+from allocator.queue.costs import Cost, add_costs
 from allocator.queue.database.connection import create_queue
 from allocator.queue.jobs import csv_jobs, verbs
 from allocator.queue.jobs.change import CHANGEABLE, change_jobs
@@ -436,8 +436,6 @@ def pools(args: argparse.Namespace) -> int:
 def list_tenants(args: argparse.Namespace) -> int:
     with Queue(args.queue) as queue:
         found = queue.tenants()
-        with queue.store.read() as connection:
-            costs = read_tenant_costs(connection, queue.clock())
     tenants = [
         [text(t[name]) for name in ("tenant", "parent", "guaranteed_gpus", "max_gpus")]
         for t in found["tenants"]
@@ -453,17 +451,8 @@ def list_tenants(args: argparse.Namespace) -> int:
             quotas,
             numbers,
         ),
-        Table(
-            f"what their jobs cost, in {RECENT_DAYS} days and of these today",
-            ("tenant", "GPU-hours", "$", "$ today"),
-            [
-                [text(c[name]) for name in ("tenant", "gpu_hours", "dollars", "dollars_today")]
-                for c in costs
-            ],
-            frozenset(("GPU-hours", "$", "$ today")),
-        ),
     ]
-    show_result(args.format, {**found, "costs": costs}, lambda: show_tables(tables))
+    show_result(args.format, found, lambda: show_tables(tables))
     return 0
 
 
