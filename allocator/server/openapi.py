@@ -18,7 +18,8 @@ have the form of ErrorAnswer.\
 
 def build_document() -> dict[str, Any]:
     """Return the document, which depends on this version of the program only."""
-    app = FastAPI(openapi_url=None)
+    # a call is named like its function: generated clients use these names
+    app = FastAPI(openapi_url=None, generate_unique_id_function=lambda route: route.name)
     app.include_router(api.router)
     document = get_openapi(
         title="allocator",

@@ -6,17 +6,21 @@ import json
 import os
 import re
 import subprocess
+import sys
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
 
+import pytest
 from jsonschema import Draft202012Validator
+from openapi_spec_validator import OpenAPIV31SpecValidator
 from servers import served
 
 from allocator.io.snapshots import read_snapshot
 from allocator.server.openapi import build_document
 
 ROOT = Path(__file__).resolve().parents[2]
+DEMO = ROOT / "data" / "snapshots" / "demo"
 EXAMPLES = [
     line
     for line in (ROOT / "docs" / "server.md").read_text(encoding="utf-8").splitlines()
@@ -55,6 +59,42 @@ def test_the_document_is_valid() -> None:
             Draft202012Validator(whole).validate(example)
 
 
+def test_a_validator_of_another_project_accepts_the_document() -> None:
+    """By the schema of OpenAPI 3.1, and the rules that the schema cannot say."""
+    assert [str(error) for error in OpenAPIV31SpecValidator(build_document()).iter_errors()] == []
+
+
+def test_a_generated_client_submits_lists_and_shows_a_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The commands and the code of the page: another tool makes a client from the document."""
+    page = (ROOT / "docs" / "server.md").read_text(encoding="utf-8")
+    part = page.partition("## A client from the document")[2]
+    commands, code = re.findall(r"^```(?:bash|python)\n(.*?)^```$", part, re.MULTILINE | re.DOTALL)
+    with served(tmp_path, source=read_snapshot(DEMO), extras=False) as server:
+        token = server.tokens["operator"]
+        (tmp_path / "auth").write_text(f'header = "Authorization: Bearer {token}"\n')
+        path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+        subprocess.run(
+            ["bash", "-euc", commands],
+            cwd=tmp_path,
+            env={**os.environ, "URL": server.url, "PATH": path},
+            capture_output=True,
+            timeout=120,
+            check=True,
+        )
+        monkeypatch.setenv("URL", server.url)
+        monkeypatch.setenv("TOKEN", token)
+        monkeypatch.syspath_prepend(tmp_path)
+        names: dict[str, Any] = {}
+        exec(code, names)
+        assert names["submitted"].job_id == "bert-8"
+        assert [job.job_id for job in names["jobs"]][-1] == "bert-8"
+        assert (names["shown"].model, names["shown"].state) == ("bert", "queued")
+        with server.client("operator") as client:
+            assert client.get("/api/v1/jobs/bert-8").status_code == 200
+
+
 def test_the_page_of_the_reference_is_current() -> None:
     """scripts/generators/generate_http_docs.py writes the same page again."""
     script = ROOT / "scripts" / "generators" / "generate_http_docs.py"
@@ -68,9 +108,8 @@ def test_the_page_of_the_reference_is_current() -> None:
 
 def test_the_examples_with_curl_run(tmp_path: Path) -> None:
     """Each as it stands in the page, on the shipped cluster, answers without an error."""
-    source = read_snapshot(ROOT / "data" / "snapshots" / "demo")
     assert len(EXAMPLES) >= 10
-    with served(tmp_path, source=source, extras=False) as server:
+    with served(tmp_path, source=read_snapshot(DEMO), extras=False) as server:
         secret = server.tokens["operator"]
         (tmp_path / "auth").write_text(f'header = "Authorization: Bearer {secret}"\n')
         for line in EXAMPLES:
