@@ -71,6 +71,13 @@ class RentResult:
         """Hours of (weighted) mean response time that one more unit of budget saves."""
         return self.plan.weighted_h - self.more.weighted_h
 
+    @property
+    def wider_share(self) -> float:
+        """Share of the split class that takes its wider width, 0 where no class is split."""
+        p = self.plan
+        split = np.flatnonzero(p.share < 1.0 - 1e-12)
+        return float(p.share[split[p.width[split].argmax()]]) if len(split) else 0.0
+
     def to_dict(self) -> dict[str, Any]:
         """Return the result as a document for JSON."""
         p = self.plan
@@ -80,6 +87,7 @@ class RentResult:
             "unit": self.unit,
             "whole": self.whole,
             "mu": p.mu,
+            "wider_share": self.wider_share,
             "mean_response_h": p.response_h,
             "weighted_response_h": p.weighted_h,
             "mean_gpus": p.gpus,

@@ -170,6 +170,7 @@ TABLE_DOCS = {
     ),
     "horizon": "how far the policy `horizon` looks ahead, see [looking ahead](horizon.md)",
     "profiling": "what rounds may spend on learning speeds, see [speed models](speed-models.md)",
+    "rental": "how the policy `rental` splits a class of jobs, see [renting](rental.md)",
     "topology": "where the nodes of nodes.csv stand",
 }
 

@@ -179,7 +179,7 @@ def test_full_uses_every_column() -> None:
         {c.name for c in CONFIG}
         - {"ageing_s", "dollar_price", "sizes", "size_error", "spread_pauses"}
         - {"unknown_tenants", "unknown_models"}
-        | set(CONFIG_TABLES) - {"longrun", "profiling", "solver", "sharing", "topology"}
+        | set(CONFIG_TABLES) - {"longrun", "profiling", "rental", "solver", "sharing", "topology"}
     )
     assert {j["state"] for j in folder.tables["jobs.csv"]} == {
         "queued",

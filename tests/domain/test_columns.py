@@ -310,6 +310,7 @@ def test_defaults_of_optional_columns() -> None:
         "sharing": {},
         "longrun": {},
         "profiling": {},
+        "rental": {},
         "topology": {},
     }
 
@@ -404,6 +405,7 @@ def test_schemas_are_json_and_complete() -> None:
         "longrun",
         "topology",
         "profiling",
+        "rental",
     }
     job = snapshot_schema()["properties"]["jobs.csv"]["items"]["properties"]
     assert (

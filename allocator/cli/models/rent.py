@@ -223,6 +223,11 @@ def _show(found: RentResult, with_curve: bool) -> None:
             )
         ),
     ]
+    if found.whole and found.wider_share > 0:
+        head.append(
+            f"the policy `rental` carries it out with dollar_price = {p.mu:.9g} and, in [rental],"
+            f" wider_share = {found.wider_share:.9g}"
+        )
     rows = [
         [
             row["class_id"],

@@ -686,6 +686,15 @@ PROFILING: tuple[Column, ...] = (
     ),
     _number("rounds", "rounds for which knowing a speed has value", default=6.0, above=0),
 )
+RENTAL: tuple[Column, ...] = (
+    _number(
+        "wider_share",
+        "share of jobs that take the wider of two widths that are equally good at dollar_price",
+        default=0.0,
+        low=0,
+        high=1,
+    ),
+)
 LEVELS = ("rack",)  # levels of a topology that are not named
 TOPOLOGY: tuple[Column, ...] = (
     Column(
@@ -702,6 +711,7 @@ CONFIG_TABLES: Mapping[str, tuple[Column, ...]] = {
     "sharing": (),
     "longrun": LONGRUN,
     "profiling": PROFILING,
+    "rental": RENTAL,
     "topology": TOPOLOGY,
 }
 

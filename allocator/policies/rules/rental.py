@@ -10,6 +10,10 @@ whatever the sizes of the jobs. The width minimises (w + mu c k) / s(k):
 - c k: dollars per hour. GPUs of reserved pools are paid for in any case, so c = 0 there.
 - s(k): the speed.
 
+With whole GPUs the best plan of a budget splits at most one class between two widths, which are
+equally good at its mu. wider_share of [rental] in config.toml says how many of its jobs take the
+wider one. Which jobs do depends on nothing but their names.
+
 The theory has pools that never run out. Here a width is chosen among those that quotas and budgets
 allow at all. If GPUs are short, jobs start in strict order of submission, as in `static`, each in
 the pool with free GPUs where its width has most value. The policy knows speeds, but no lengths.
@@ -17,8 +21,11 @@ the pool with free GPUs where its width has most value. The policy knows speeds,
 
 from __future__ import annotations
 
+from hashlib import blake2b
+
 import numpy as np
 
+from allocator.domain.problem import Bools, Problem
 from allocator.options.instance_building import CompiledRound
 from allocator.policies.base import Proposal, Task
 from allocator.policies.rules.static import serve_in_order
@@ -27,17 +34,31 @@ from formulations.model.dominance import find_feasible_options
 from formulations.model.linear import Floats
 from formulations.objectives import response
 
+EQUAL = 1e-6  # relative: widths whose cost differs by less are equally good
+
 
 def rental(task: Task) -> Proposal:
     """Start waiting jobs by submission at the width of their class; running jobs change nothing."""
     round_ = task.round
     i, each = round_.instance, cost_of_work(round_)
     able = np.flatnonzero(find_feasible_options(i))
-    by_pool = able[np.lexsort((i.gpus[able], each[able], i.pool[able], i.job[able]))]
-    first = np.ones(len(by_pool), dtype=bool)
-    first[1:] = (np.diff(i.job[by_pool]) != 0) | (np.diff(i.pool[by_pool]) != 0)
-    widths = by_pool[first]
+    place = i.job * len(i.capacity) + i.pool
+    least = np.full(len(round_.problem.jobs) * len(i.capacity), np.inf)
+    np.minimum.at(least, place[able], each[able])
+    best = able[each[able] <= least[place[able]] * (1 + EQUAL)]
+    width = np.where(_takes_wider(round_.problem)[i.job[best]], -i.gpus[best], i.gpus[best])
+    best = best[np.lexsort((width, place[best]))]
+    widths = best[np.append(True, np.diff(place[best]) != 0)[: len(best)]]
     return serve_in_order(task, rank_options(round_, widths, each[widths]))
+
+
+def _takes_wider(problem: Problem) -> Bools:
+    """Return the jobs that take the wider of two equally good widths, (J,)."""
+    share = problem.settings.get("rental", {}).get("wider_share", 0.0)
+    if share == 0.0:
+        return np.zeros(len(problem.jobs), dtype=bool)
+    digests = [blake2b(name.encode(), digest_size=8).digest() for name in problem.jobs.job_id]
+    return np.array([int.from_bytes(d, "big") for d in digests], dtype=np.float64) < share * 2**64
 
 
 def cost_of_work(round_: CompiledRound) -> Floats:

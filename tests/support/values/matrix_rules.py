@@ -328,9 +328,10 @@ def exploring(rng: np.random.Generator, r: Tables) -> None:
     r.config["profiling"] = {"share": 1.0, "rounds": 9.0}
 
 
-@feature("config.toml: unknown_tenants", "[horizon]: rounds", acts=())
+@feature("config.toml: unknown_tenants", "[horizon]: rounds", "[rental]: wider_share", acts=())
 def keys_outside_the_round(rng: np.random.Generator, r: Tables) -> None:
     r.config |= {"horizon": {"rounds": 3}, "solver": {"threads": 1}, "unknown_tenants": "warn"}
+    r.config["rental"] = {"wider_share": 0.5}
 
 
 @feature("[profiling]: share", "pools.csv: memory_gb", "rates.csv: memory_gb")
