@@ -42,7 +42,7 @@ from formulations.model.linear import Floats
 SHOWN = 8  # options and losers listed at most
 FEWEST, MOST = 3, 60  # limits of the default number of decisions of a search
 EFFORT = 20_000  # options of all decisions of a search together, if a solver is called
-UNSOLVED = 1.5  # factor of EFFORT if prices prove the plan, without a solver
+UNSOLVED = 1.3  # factor of EFFORT if no solver is called
 EXACTLY = 1000  # most options with which the plan that serves the job is solved to the gap
 
 

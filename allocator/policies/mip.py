@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import time
 
 import numpy as np
 
@@ -24,9 +25,11 @@ from allocator.policies.pairs import FINE, add_missing_pairs, add_near_pairs
 from allocator.solvers.base import Solver, SolverResult, Termination, WarmStart
 from formulations.colocation.rounding import fill_plan, round_pairs
 from formulations.model.linear import Ints
+from formulations.primal.closing import close_gap
 
 SHARE = 0.45  # share of the gap that the solver has to prove, see "Stability"
 PRICED = 0.9  # share of the gap that prices alone have to prove
+EXACT = 1e-9  # relative gap that counts as none
 TRUST = 1e-7  # relative: a claimed bound is wrong if it is below a known value by more
 
 
@@ -41,6 +44,9 @@ def mip(task: Task) -> Proposal:
         task = add_missing_pairs(task, FINE)
         unchanged_choice, stays, start = _find_starts(task)
     _report_start(task, start)
+    if task.solver is None and start is not None and task.round.omitted_pairs is None:
+        closer, start = _close_gap(task, start)
+        given, task = (closer if task is given else given), closer
     if task.solver is None and start is not None and _is_proven(task, start):
         plan = (
             unchanged_choice
@@ -103,8 +109,24 @@ def _find_starts(task: Task) -> tuple[Ints, bool, Ints | None]:
 
 
 def _is_proven(task: Task, plan: Ints | None) -> bool:
-    """Return whether prices alone prove the gap of a plan."""
-    return plan is not None and _proven_gap(task, plan) <= PRICED * task.limits.gap
+    """Return whether the bound proves the gap of a plan without a solver."""
+    enough = max(PRICED * task.limits.gap, EXACT)
+    return plan is not None and _proven_gap(task, plan) <= enough * (1 + 1e-6)
+
+
+def _close_gap(task: Task, start: Ints) -> tuple[Task, Ints]:
+    """Return the task with the tightest bound, and the best plan, found without a solver."""
+    if _is_proven(task, start):
+        return task, start
+    now = time.monotonic()
+    until = now + 0.5 * max(0.0, task.deadline - now)
+    plan, bound = close_gap(task.choices, task.dual, start, PRICED * task.limits.gap, until)
+    closer = dataclasses.replace(task, known_bound=min(task.known_bound, bound))
+    vars(closer).update(choices=task.choices, dual=task.dual)
+    if task.limits.watch is not None:
+        task.limits.watch.improved(task.choices.value_of(plan), closer.bound)
+        task.limits.watch.note(f"partial plans: gap {_proven_gap(closer, plan):.3g}, no solver")
+    return closer, plan
 
 
 def _report_start(task: Task, start: Ints | None) -> None:

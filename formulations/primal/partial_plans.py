@@ -1,0 +1,388 @@
+"""Plans above a value: groups are decided one by one, and partial plans without a chance dropped.
+
+A partial plan has the value w and uses u of the rows; the groups of a set O are still open. For any
+prices p (formulations/bounds/lagrangian.py) none of its completions has a value above
+
+    w + sum_{j of O} max_c (v_c - a_c'p) + sum_r p_r min(b_r - u_r, most_r)
+
+where most_r is the most that the groups of O can use of row r. Rows with a lower bound are treated
+alike. Several prices give several bounds, and the least counts. Of partial plans that use the same
+of all rows that concern O, only the best one can become a best plan. This is dynamic programming
+with bounds (Martello, Pisinger and Toth 1999, "Dynamic programming and strong bounds for the 0-1
+knapsack problem") for several rows, and for several columns of a group.
+
+Where there are too many partial plans, those with the lowest bounds are dropped. The highest bound
+that was dropped then bounds the plans that were not looked at.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import sparse
+from scipy.sparse.csgraph import connected_components
+
+from formulations.bounds.lagrangian import Dual, group_max, project_prices
+from formulations.model.choices import Choices
+from formulations.model.linear import Bools, Floats, Ints
+
+LARGEST = 4_000_000  # entries of the options of open groups; larger problems are not searched
+WIDE = 0.34  # a row that concerns more than this share of the open groups is wide
+CHANGES = (0.8, 1.25)  # the price of a wide row is changed by these factors, for further bounds
+SAME = 1e-13  # relative: smaller differences of use are rounding errors
+SLACK = 1e-10  # relative: by how much a partial plan may break a row, against rounding errors
+
+
+@dataclass(frozen=True)
+class Found:
+    """Result of a search.
+
+    Attributes
+    ----------
+    plan : (J,) or None
+        The best plan above the asked value, None if none was found.
+    bound : float
+        No plan of the searched columns has a value above the larger of this and the asked value.
+    kept : int
+        Number of partial plans that were kept.
+    """
+
+    plan: Ints | None
+    bound: float
+    kept: int
+
+
+def find_better_plan(
+    c: Choices, dual: Dual, value: float, width: int, until: float = math.inf
+) -> Found:
+    """Search all plans with a value above `value`.
+
+    A column that loses more at the prices than the bound exceeds the value is in no such plan.
+
+    Parameters
+    ----------
+    width : int
+        Largest number of partial plans that are kept at once.
+    until : float
+        Latest end (time.monotonic).
+    """
+    spare = dual.bound - value
+    nothing = ~c.mandatory & (dual.reduced <= spare)
+    return _search(c, dual, value, _losses(c, dual) <= spare, nothing, width, until)
+
+
+def improve_near_ties(
+    c: Choices, dual: Dual, plan: Ints, groups: int, width: int, until: float = math.inf
+) -> Ints:
+    """Return the best plan that differs from a feasible plan in the groups nearest to a change.
+
+    `groups` is the number of groups that may change. The plan itself is returned if none is better.
+    """
+    loss, value = _losses(c, dual), c.value_of(plan)
+    held = np.zeros(c.n, dtype=bool)
+    held[plan[plan >= 0]] = True
+    lost = np.where(plan >= 0, np.append(loss, 0.0)[plan], dual.reduced)
+    least = -group_max(c, -np.where(held, np.inf, loss), -np.inf)
+    least = np.where((plan >= 0) & ~c.mandatory, np.minimum(least, dual.reduced), least)
+    moves = np.zeros(c.J, dtype=bool)
+    moves[np.argsort(least - lost, kind="stable")[:groups]] = True
+    spare = dual.bound - value - float(lost[~moves].sum())
+    near = held | (moves[c.group] & (loss <= spare))
+    nothing = (plan < 0) | (moves & ~c.mandatory & (dual.reduced <= spare))
+    found = _search(c, dual, value, near, nothing, width, until)
+    return plan if found.plan is None else found.plan
+
+
+def _losses(c: Choices, dual: Dual) -> Floats:
+    """Return what each column loses against the best one of its group at the prices, (n,)."""
+    reduced = c.value - c.matrix @ project_prices(c, dual.prices)
+    loss = np.maximum(np.repeat(dual.reduced, np.diff(c.start)) - reduced, 0.0)
+    return np.asarray(loss, dtype=np.float64)
+
+
+def _search(
+    c: Choices, dual: Dual, value: float, near: Bools, nothing: Bools, width: int, until: float
+) -> Found:
+    """Search the plans above `value` in the columns `near` (n,) and in nothing (J,)."""
+    field = _Field.of(c, project_prices(c, dual.prices), near, nothing)
+    if field is None:
+        return Found(None, dual.bound, 0)
+    if not field.can_hold:
+        return Found(None, -math.inf, 0)
+    rest = _Rest.of(field)
+    states = _States(np.array([field.value]), field.use[None, :])
+    dropped, kept = -math.inf, 0
+    steps: list[_Step] = []
+    for k in range(field.count):
+        if time.monotonic() >= until:
+            return Found(None, dual.bound, kept)
+        states, step, lost = _decide(states, field, rest, k, value - rest.margin, width)
+        steps.append(step)
+        dropped, kept = max(dropped, lost), kept + len(states.value)
+    if not len(states.value):
+        return Found(None, dropped + rest.margin, kept)
+    at = int(np.argmax(states.value))
+    plan = field.settled.copy()
+    bound = max(dropped, float(states.value[at])) + rest.margin
+    for k in reversed(range(field.count)):
+        option = steps[k].option[at]
+        plan[field.group[option]] = field.column[option]
+        at = steps[k].parent[at]
+    is_better = c.feasible(plan) and c.value_of(plan) > value
+    return Found(plan if is_better else None, bound, kept)
+
+
+@dataclass(frozen=True)
+class _Field:
+    """The groups with more than one option, in the order in which they are decided.
+
+    Attributes
+    ----------
+    settled : (J,)
+        Columns of all other groups.
+    value, use : float, (R,)
+        Value of the settled groups, and what they use of the rows.
+    low, high, price : (R,)
+        Bounds of the rows, a little wider than those of the model, and their prices.
+    group, column, gain, uses : (k,), (k,), (k,), (k, R)
+        Options of the open groups: their value, and what they use. Column -1 is nothing.
+    start : (G+1,)
+        Group number g has the options start[g] .. start[g+1].
+    can_hold : bool
+        False if the settled groups break a row that no open group can change.
+    """
+
+    settled: Ints
+    value: float
+    use: Floats
+    low: Floats
+    high: Floats
+    price: Floats
+    group: Ints
+    column: Ints
+    gain: Floats
+    uses: Floats
+    start: Ints
+    can_hold: bool
+
+    @property
+    def count(self) -> int:
+        """Number of open groups."""
+        return len(self.start) - 1
+
+    @staticmethod
+    def of(c: Choices, p: Floats, near: Bools, nothing: Bools) -> _Field | None:
+        """Return the field of the columns `near` (n,) and of nothing (J,), None if it is too large.
+
+        Rows that cannot bind and have no price are left out.
+        """
+        count = np.bincount(c.group[near], minlength=c.J) + nothing
+        is_open = count > 1
+        alone = np.flatnonzero(near & ~is_open[c.group])
+        settled = np.full(c.J, -1)
+        settled[c.group[alone]] = alone
+        columns, idle = np.flatnonzero(near & is_open[c.group]), np.flatnonzero(nothing & is_open)
+        part = c.matrix[columns]
+        rows = np.unique(part.indices)
+        if (len(columns) + len(idle)) * max(1, len(rows)) > LARGEST:
+            return None
+        group = np.append(c.group[columns], idle)
+        column = np.append(columns, np.full(len(idle), -1))
+        uses = np.vstack([part[:, rows].toarray(), np.zeros((len(idle), len(rows)))])
+        low, high = c.low - SLACK * (1.0 + np.abs(c.low)), c.high + SLACK * (1.0 + np.abs(c.high))
+        use = c.use_of(settled)
+        broken = (use > high) | (use < low)
+        broken[rows] = False
+        low, high, use = low[rows], high[rows], use[rows]
+        groups, place = np.flatnonzero(is_open), np.argsort(group, kind="stable")
+        least, most = _ranges(uses[place], np.cumsum(count[groups]) - count[groups])
+        can_bind = (use + most.sum(axis=0) > high) | (use + least.sum(axis=0) < low)
+        matters = can_bind | (p[rows] != 0)
+        rank = np.zeros(c.J, dtype=np.int64)
+        rank[groups] = _ranks((most > least)[:, matters], (most - least) @ np.abs(p[rows]))
+        place = np.lexsort((column, rank[group]))
+        group, column, uses = group[place], column[place], uses[np.ix_(place, matters)]
+        return _Field(
+            settled,
+            c.value_of(settled),
+            use[matters],
+            low[matters],
+            high[matters],
+            p[rows][matters],
+            group,
+            column,
+            np.append(c.value, 0.0)[column],
+            uses,
+            np.append(0, np.cumsum(count[groups[np.argsort(rank[groups])]])),
+            not broken.any(),
+        )
+
+
+def _ranges(uses: Floats, begin: Ints) -> tuple[Floats, Floats]:
+    """Return the least and the largest use of each row by each group, (G, R) each."""
+    if not len(begin):
+        return np.zeros((0, uses.shape[1])), np.zeros((0, uses.shape[1]))
+    return np.minimum.reduceat(uses, begin), np.maximum.reduceat(uses, begin)
+
+
+def _ranks(touches: Bools, size: Floats) -> Ints:
+    """Return the place of every group in the order of decisions, (G,).
+
+    Groups that narrow rows connect are decided one after the other, so that few rows concern both
+    decided and open groups. In each such set large groups come first, because small ones fill what
+    is left. Groups without a narrow row come last.
+
+    Parameters
+    ----------
+    touches : (G, R)
+        Whether the choice of a group changes the use of a row.
+    size : (G,)
+        Largest change of use, at the prices.
+    """
+    count = touches.sum(axis=0)
+    narrow = sparse.csr_matrix(touches[:, count <= WIDE * len(size)].astype(np.int8))
+    links = sparse.bmat([[None, narrow], [narrow.T, None]])
+    part = connected_components(links, directed=False)[1][: len(size)]
+    total = np.where(np.bincount(part)[part] > 1, np.bincount(part, size)[part], 0.0)
+    rank = np.empty(len(size), dtype=np.int64)
+    rank[np.lexsort((-size, part, -total))] = np.arange(len(size))
+    return rank
+
+
+@dataclass(frozen=True)
+class _Rest:
+    """What the groups that are open after k decisions can do, for k = 0 .. G.
+
+    Attributes
+    ----------
+    least, most : (G+1, R)
+        Least and largest use of each row.
+    best : (G+1, P)
+        Largest sum of reduced values at each of the prices.
+    prices : (P, R)
+        Prices of the rows.
+    margin : float
+        More than the rounding errors of a bound.
+    """
+
+    least: Floats
+    most: Floats
+    best: Floats
+    prices: Floats
+    margin: float
+
+    @staticmethod
+    def of(field: _Field) -> _Rest:
+        """Return it at the prices of the rows, and at changed prices of wide rows."""
+        own, begin = field.price, field.start[:-1]
+        least, most = _ranges(field.uses, begin)
+        wide = ((most > least).sum(axis=0) > WIDE * field.count) & (own != 0)
+        prices = [own]
+        for row in np.flatnonzero(wide):
+            for factor in CHANGES:
+                changed = own.copy()
+                changed[row] *= factor
+                prices.append(changed)
+        P = np.array(prices)
+        reduced = field.gain[:, None] - field.uses @ P.T
+        best = np.maximum.reduceat(reduced, begin) if len(begin) else np.zeros((0, len(P)))
+        largest = np.abs(field.use) + np.abs(least).sum(axis=0) + np.abs(most).sum(axis=0)
+        magnitude = abs(field.value) + np.abs(field.gain).sum() + float((np.abs(P) @ largest).max())
+        margin = 1e-15 * (100 + field.count + len(own)) * magnitude
+        return _Rest(_from_end(least), _from_end(most), _from_end(best), P, margin)
+
+
+def _from_end(x: Floats) -> Floats:
+    """Return the sums of x (G, ...) from each place to the end, and 0, (G+1, ...)."""
+    total = np.zeros((len(x) + 1, x.shape[1]))
+    total[:-1] = np.cumsum(x[::-1], axis=0)[::-1]
+    return total
+
+
+@dataclass(frozen=True)
+class _States:
+    """Partial plans: value (K,) and use of the rows (K, R)."""
+
+    value: Floats
+    use: Floats
+
+    def take(self, at: Ints) -> _States:
+        return _States(self.value[at], self.use[at])
+
+
+@dataclass(frozen=True)
+class _Step:
+    """How the partial plans came from those before: parent (K,) and option (K,)."""
+
+    parent: Ints
+    option: Ints
+
+    def take(self, at: Ints) -> _Step:
+        return _Step(self.parent[at], self.option[at])
+
+
+def _decide(
+    states: _States, field: _Field, rest: _Rest, k: int, floor: float, width: int
+) -> tuple[_States, _Step, float]:
+    """Decide group number k in all partial plans, and keep those that may exceed `floor`.
+
+    The last result is the highest bound of those that were dropped because of the width.
+    """
+    first, end = field.start[k], field.start[k + 1]
+    value = (states.value[:, None] + field.gain[first:end]).ravel()
+    use = (states.use[:, None, :] + field.uses[first:end]).reshape(len(value), len(field.use))
+    step = _Step(*np.divmod(np.arange(len(value)), end - first))
+    step = _Step(step.parent, step.option + first)
+    at = np.flatnonzero(_can_be_completed(use, field, rest, k + 1))
+    states, step = _States(value[at], use[at]), step.take(at)
+    bound = np.full(len(at), np.inf)
+    for number in range(len(rest.prices)):
+        bound = np.minimum(bound, _bounds_at(states, field, rest, k + 1, number))
+        at = np.flatnonzero(bound > floor)
+        if len(at) < len(bound):
+            states, step, bound = states.take(at), step.take(at), bound[at]
+    at = _find_distinct(states, rest, k + 1)
+    dropped = -math.inf
+    if len(at) > width:
+        at = at[np.argpartition(-bound[at], width)]
+        dropped = float(bound[at[width:]].max())
+        at = np.sort(at[:width])
+    return states.take(at), step.take(at), dropped
+
+
+def _can_be_completed(use: Floats, field: _Field, rest: _Rest, k: int) -> Bools:
+    """Return whether the groups that are open after k decisions can keep each row, (K,)."""
+    fits = (use + rest.least[k] <= field.high) & (use + rest.most[k] >= field.low)
+    return np.asarray(fits.all(axis=1))
+
+
+def _bounds_at(states: _States, field: _Field, rest: _Rest, k: int, number: int) -> Floats:
+    """Return the bounds on the completions of partial plans at one of the prices, (K,)."""
+    p, least, most = rest.prices[number], rest.least[k], rest.most[k]
+    used = (least != 0) | (most != 0)
+    up, down = np.flatnonzero(used & (p > 0)), np.flatnonzero(used & (p < 0))
+    bound: Floats = states.value + rest.best[k, number]
+    if len(up):
+        bound += np.minimum(field.high[up] - states.use[:, up], most[up]) @ p[up]
+    if len(down):
+        bound += np.maximum(field.low[down] - states.use[:, down], least[down]) @ p[down]
+    return bound
+
+
+def _find_distinct(states: _States, rest: _Rest, k: int) -> Ints:
+    """Find the best of all partial plans that leave the same to the groups open after k decisions.
+
+    Return their places.
+    """
+    use = states.use[:, rest.least[k] != rest.most[k]]
+    scale = SAME * (1.0 + np.abs(use).max(axis=0, initial=0.0))
+    key = np.rint(use / scale).astype(np.int64)
+    weight = np.random.default_rng(0).integers(1, 2**62, key.shape[1])
+    code = key @ weight  # equal keys have equal codes; it may overflow
+    order = np.lexsort((-states.value, code))
+    repeats = (np.diff(code[order]) == 0) & (np.diff(key[order], axis=0) == 0).all(axis=1)
+    is_first: Bools = np.append(True, ~repeats)[: len(order)]
+    return np.asarray(order[is_first], dtype=np.int64)

@@ -1,0 +1,105 @@
+"""Plans above a value: against exhaustive search, and by hand."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from choice_models import best_choice, random_model, view
+from hypothesis import given, settings, strategies as st
+from rounds import random_instance
+
+from formulations.bounds.lagrangian import Dual, evaluate, minimise_dual
+from formulations.model.choices import Choices, choices
+from formulations.model.single_round import build_model
+from formulations.primal.closing import close_gap
+from formulations.primal.partial_plans import find_better_plan, improve_near_ties
+from formulations.primal.rounding import round_dual
+
+
+def knapsack() -> tuple[Choices, Dual]:
+    """A pool of 10 GPUs and jobs of 6, 5 and 5: the two smaller ones are best, value 10.
+
+    At price 1.1 the bound is 11.1.
+    """
+    c = view([[(6.7, {0: 6})], [(5, {0: 5})], [(5, {0: 5})]], [(-np.inf, 10)])
+    return c, evaluate(c, np.array([0, 0, 0, 1.1]))
+
+
+def test_a_better_plan_is_found_and_proven():
+    """From the plan of the job of 6 GPUs alone; there is no plan above the best one."""
+    c, dual = knapsack()
+    assert dual.bound == pytest.approx(11.1)
+    found = find_better_plan(c, dual, 6.7, 100)
+    assert found.plan.tolist() == [-1, 1, 2]
+    assert found.bound == pytest.approx(10)
+    assert find_better_plan(c, dual, 10.0, 100).plan is None
+    assert find_better_plan(c, dual, 10.0, 100).bound <= 10 + 1e-9
+    assert improve_near_ties(c, dual, np.array([0, -1, -1]), 3, 100).tolist() == [-1, 1, 2]
+    assert improve_near_ties(c, dual, np.array([0, -1, -1]), 1, 100).tolist() == [0, -1, -1]
+    plan, bound = close_gap(c, dual, np.array([0, -1, -1]), 0.0)
+    assert plan.tolist() == [-1, 1, 2]
+    assert bound == pytest.approx(10)
+
+
+def test_what_is_dropped_still_bounds():
+    """With one partial plan at once the best plan may be lost, but not the bound on it."""
+    c, dual = knapsack()
+    found = find_better_plan(c, dual, 6.0, 1)
+    assert found.bound >= 10
+    assert found.kept <= 3
+
+
+def test_nothing_is_claimed_when_time_is_up():
+    """The bound is then that of the prices, and the plan is the given one."""
+    c, dual = knapsack()
+    plan = np.array([0, -1, -1])
+    assert find_better_plan(c, dual, 6.7, 100, -math.inf).bound == dual.bound
+    assert find_better_plan(c, dual, 6.7, 100, -math.inf).plan is None
+    same, bound = close_gap(c, dual, plan, 0.0, -math.inf)
+    assert same.tolist() == plan.tolist()
+    assert bound == dual.bound
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    seed=st.integers(0, 10**9),
+    size=st.sampled_from([0.0, 0.3, 2.0]),
+    width=st.sampled_from([1, 2, 5, 1000]),
+)
+def test_the_best_plan_is_never_excluded(seed: int, size: float, width: int):
+    """Rows of all kinds, any prices, any width: the bound covers the best plan.
+
+    With enough width the best plan is found.
+    """
+    rng = np.random.default_rng(seed)
+    model = (
+        random_model(rng, jobs=6, rows=4)
+        if seed % 2
+        else build_model(random_instance(rng, jobs=5, pools=2, tenants=3))
+    )
+    c = choices(model)
+    dual = minimise_dual(c)
+    if size:
+        noise = size * rng.normal(size=model.m) * (rng.random(model.m) < 0.5)
+        dual = evaluate(c, dual.prices + noise)
+    best, plan = best_choice(c), round_dual(c, minimise_dual(c))
+    if best is None or plan is None:
+        return
+    value, slack = c.value_of(plan), 1e-9 * (1 + abs(best))
+    asked = value + float(rng.choice([-1.0, 0.0, 0.5])) * abs(best - value)
+    found = find_better_plan(c, dual, asked, width)
+    assert max(found.bound, asked) >= best - slack
+    if width == 1000 and best > asked + slack:
+        assert c.value_of(found.plan) == pytest.approx(best, abs=slack)
+    if found.plan is not None:
+        assert c.feasible(found.plan)
+        assert c.value_of(found.plan) > asked
+    near = improve_near_ties(c, dual, plan, 3, width)
+    assert c.feasible(near)
+    assert value <= c.value_of(near) <= best + slack
+    closed, bound = close_gap(c, dual, plan, 0.0)
+    assert c.feasible(closed)
+    assert c.value_of(closed) == pytest.approx(best, abs=slack)
+    assert best - slack <= bound <= best + 10 * slack
