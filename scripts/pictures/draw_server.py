@@ -28,6 +28,7 @@ from scripts.cases.served import build_served_queue  # noqa: E402
 
 PICTURES = ROOT / "docs" / "pictures"
 ROUNDS = 60
+WAIT_MS = 120_000  # for a page; an explanation takes a while
 WIDTHS = {"wide": 1280, "narrow": 390}
 PAGES = {
     "overview": "/",
@@ -88,6 +89,7 @@ def take(
         viewport={"width": WIDTHS[width], "height": height or 900},
         color_scheme="dark" if scheme == "dark" else "light",
     )
+    page.set_default_timeout(WAIT_MS)
     try:
         page.goto(f"{server.url}/login?next={path.replace('?', '%3F').replace('&', '%26')}")
         page.fill("input[name=token]", server.tokens["operator"])

@@ -14,6 +14,7 @@ from allocator.server.errors import SCHEMA_VERSION
 
 MOST_TEXT = 10_000  # characters of one text
 MOST_PARTS = 1000  # entries of a list
+LOW, HIGH = "begin of its range of 90 %", "end of its range of 90 %"
 TYPES: Mapping[ColumnKind, Any] = {
     ColumnKind.INTEGER: int,
     ColumnKind.NUMBER: float,
@@ -134,6 +135,15 @@ class JobAnswer(Answer):
     position: int | None = Field(description="place among the waiting jobs, from 1")
     reason: str | None = Field(description="code of the last plan: why it has no more")
     why: str = Field(description="one sentence: what it has, or what it waits for")
+    expected_start_s: float | None = Field(
+        None, description="unix seconds, an estimate of the last plan; null: unknown, or it runs"
+    )
+    expected_start_low_s: float | None = Field(None, description=LOW)
+    expected_start_high_s: float | None = Field(None, description=HIGH)
+    expected_done_s: float | None = Field(None, description="unix seconds, an estimate")
+    expected_done_low_s: float | None = Field(None, description=LOW)
+    expected_done_high_s: float | None = Field(None, description=HIGH)
+    expected_note: str | None = Field(None, description="why nothing is expected of it")
     gpu_hours: float
     dollars: float = Field(description="US dollars so far")
     command: list[str] | None = Field(description="null where it may not be seen")

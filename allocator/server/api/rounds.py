@@ -137,7 +137,7 @@ def hide_primary(entry: Any, caller: Caller) -> dict[str, Any]:
 
 
 @router.post("/what-if", tags=["advice"])
-async def ask(caller: Reader, served: Served, body: WhatIfRequest) -> WhatIfAnswer:
+async def decide_what_if(caller: Reader, served: Served, body: WhatIfRequest) -> WhatIfAnswer:
     """Decide the present round as it is and with other values, and compare; nothing is changed.
 
     That takes at most `limit_s` seconds. Status 503: others ask; 504: the time was too short.

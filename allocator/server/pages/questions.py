@@ -45,7 +45,7 @@ async def show_what_if(
     try:
         values = read_values(kind, name, value, set)
         if values:
-            found = await rounds.ask(caller, served, WhatIfRequest(values=dict(values)))
+            found = await rounds.decide_what_if(caller, served, WhatIfRequest(values=dict(values)))
     except (AllocatorError, Refusal) as error:
         refusal = to_refusal(error).message
     return render_page(

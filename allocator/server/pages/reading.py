@@ -38,6 +38,7 @@ MOST_DAYS = 366
 DRAWN = 40  # rounds of a chart
 SPANS = (7, 14, 30, 90)  # days of a chart
 SIZE = 50  # jobs of a page
+MOST_EVENTS = 20  # of a job that are shown without a click
 REASONS = {
     "held": "on hold, or after another job",
     "no_matching_gpu_type": "no matching GPU type",
@@ -185,7 +186,8 @@ async def show_job(
         tenant=tenant,
         now_s=now_s,
         timeline=draw_timeline(view, now_s),
-        pools=list(dict.fromkeys(span.pool for span in view.spans)),
+        pools=charts.list_keys(list(dict.fromkeys(span.pool for span in view.spans))),
+        most_events=MOST_EVENTS,
         knows_command=caller.knows_command(view.job),
         can_change=caller.can_change(view.row.tenant) and caller.session is not None,
         verbs=[(verb, WORDS[verb]) for verb in _list_verbs(view.job)],
