@@ -103,6 +103,7 @@ class Loss:
     took_s: float
     silence_s: float  # of that time no round was made though one was due
     patience_s: float  # that the executor declares
+    detail: str  # why it was lost
 
     @property
     def is_in_time(self) -> bool:
@@ -217,7 +218,7 @@ class Storm:
             starts_s = self.starts_s * 2 ** min(lost_starts, LONGER_AT_MOST)
             patience_s = self.ends_s if key in last_s else starts_s
             took_s = noticed_s - begin_s
-            found.append(Loss(*key, key in last_s, took_s, silence_s, patience_s))
+            found.append(Loss(*key, key in last_s, took_s, silence_s, patience_s, row.detail))
         return found
 
     def list_open(self) -> list[str]:
@@ -260,7 +261,8 @@ class Storm:
         assert {row.phase for row in differed} <= {"lost"}
         self.mended = len(differed)
         self.losses = self.list_losses(spans)
-        assert [loss for loss in self.losses if not loss.is_in_time] == []
+        late = [loss for loss in self.losses if not loss.is_in_time]
+        assert not late, late
         for job, steps in self.steps.items():
             said = [n for span in spans if span.job == job for n in span.steps]
             assert said == sorted(said) and said[-1] == steps
