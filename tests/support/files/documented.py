@@ -109,9 +109,6 @@ NEEDS = {  # beginning of a command: what it needs that a test has not, and wher
     "allocator queue init cluster.db --from snapshot": (
         "a snapshot of one's own; tests/executors/slurm/test_slurm_faults.py"
     ),
-    "allocator queue submit cluster.db train ": (
-        "the queue of such a snapshot; tests/executors/slurm/test_slurm_faults.py"
-    ),
     "allocator run cluster.db --executor slurm": (
         "a Slurm; tests/executors/slurm/test_slurm_faults.py"
     ),
