@@ -31,7 +31,6 @@ from allocator.executors.supervision.supervised import (
     GRACE_S,
     SupervisedExecutor,
     build_ending_without_work,
-    build_unstarted_ending,
     ending_observation,
 )
 from allocator.io.tables.limited_reader import read_json
@@ -93,15 +92,6 @@ class LocalExecutor(SupervisedExecutor):
             ):
                 # this also repeats a start after a crash; a second supervisor ends by itself
                 self._spawn(place)
-
-    def stop(self, job_id: str, generation: int, token: int) -> None:
-        """Send SIGTERM to the job's process group, and SIGKILL to what is left after grace_s."""
-        with self.ledger.hold_lock():
-            self.ledger.fence.admit(token)
-            self.ledger.stop(job_id, generation, {supervisor.EXIT: build_unstarted_ending()})
-            place = self.ledger.place(job_id, generation)
-            if place.is_dir():
-                self._end_unsupervised(place)
 
     def observe(self) -> Sequence[Observation]:
         """Return every open allocation whose supervisor has started, or that has ended."""

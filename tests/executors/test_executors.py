@@ -11,7 +11,17 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from executor_rigs import RIGS, SHARING, FilesRig, LocalRig, Rig, SimulatedRig, end, wait
+from executor_rigs import (
+    RIGS,
+    SHARING,
+    FilesRig,
+    KubernetesRig,
+    LocalRig,
+    Rig,
+    SimulatedRig,
+    end,
+    wait,
+)
 from queues import cluster
 
 from allocator.cli.main import run
@@ -22,6 +32,7 @@ from allocator.executors.errors import NotNow
 from allocator.executors.files import FilesExecutor
 from allocator.executors.ledger import Ledger
 from allocator.executors.supervision.supervisor import build_environment
+from allocator.io.progress_sources import LOG
 from allocator.io.tables.limited_reader import read_json
 from allocator.loop.executor import ENDED, ColocatedAllocation, NodePart, Order, Phase, StaleOrder
 from allocator.queue.queue import Queue
@@ -303,6 +314,21 @@ def test_documented_capabilities_are_declared(rig: Rig) -> None:
         can.pins_nodes,
         can.resizes_in_place,
     ]
+
+
+@pytest.mark.parametrize("rig", ["local", "kubernetes", "slurm", "ray"], indirect=True)
+def test_what_a_job_prints_is_its_progress(rig: Rig) -> None:
+    """A pattern finds the step, and how much of it a checkpoint holds; only that is done."""
+    if isinstance(rig, KubernetesRig):
+        rig.server.main_log = "step 5 saved 3\n"
+    order = replace(
+        rig.order("j", 1, "endless"),
+        environment={LOG: r"^step (?P<step>\d+) saved (?P<safe>\d+)$"},
+        command=("sh", "-c", "trap 'exit 143' TERM; echo step 5 saved 3; sleep 600 & wait"),
+    )
+    executor = rig.executor()
+    executor.start(order)
+    assert wait(rig, executor, "j", Phase.RUNNING, work=1.0).work_done == 3.0
 
 
 def test_a_queue_with_nodes_needs_an_executor_that_pins_them(

@@ -55,7 +55,7 @@ from allocator.executors.supervision.batch import (
     is_to_be_submitted,
 )
 from allocator.executors.supervision.batch_supervisor import REVOKED
-from allocator.executors.supervision.supervised import GRACE_S, build_unstarted_ending
+from allocator.executors.supervision.supervised import GRACE_S
 from allocator.io.tables.limited_reader import read_json
 from allocator.loop.executor import NodeStatus, Observation, Order
 
@@ -124,18 +124,6 @@ class RayExecutor(BatchExecutor[RayJob]):
         """
         with _raise_not_now():
             super().start(order)
-
-    def stop(self, job_id: str, generation: int, token: int) -> None:
-        """Write stop.json, which the supervisor obeys; a job that has not started never will.
-
-        The next looks end a job that does not end in time.
-        """
-        with self.ledger.hold_lock():
-            self.ledger.fence.admit(token)
-            self.ledger.stop(job_id, generation, {supervisor.EXIT: build_unstarted_ending()})
-            place = self.ledger.place(job_id, generation)
-            if place.is_dir():
-                self._end_unsupervised(place)
 
     def observe(self) -> Sequence[Observation]:
         """Ask Ray once for all jobs, and return every allocation that runs or has ended.

@@ -47,7 +47,6 @@ from allocator.executors.supervision.batch import (
 from allocator.executors.supervision.batch_supervisor import REVOKED
 from allocator.executors.supervision.supervised import (
     GRACE_S,
-    build_unstarted_ending,
     ending_observation,
 )
 from allocator.io.tables.limited_reader import read_json
@@ -75,17 +74,9 @@ class SlurmExecutor(BatchExecutor[BatchJob]):
         self._held: dict[str, float] = {}  # GPUs of each node that jobs of this state hold
         self._users_jobs = UsersJobs(self._suffix[1:], self.patience_s)
 
-    def stop(self, job_id: str, generation: int, token: int) -> None:
-        """Write stop.json, which the supervisor obeys.
-
-        The next look cancels a batch job that has not started, and one that does not end in time.
-        """
-        with self.ledger.hold_lock():
-            self.ledger.fence.admit(token)
-            self.ledger.stop(job_id, generation, {supervisor.EXIT: build_unstarted_ending()})
-            place = self.ledger.place(job_id, generation)
-            if place.is_dir() and not any((place / name).exists() for name in (ATTEMPT, RELEASED)):
-                self._end_unsupervised(place)
+    def _may_have_begun(self, place: Path) -> bool:
+        """Return whether Slurm may have its job; the next looks cancel it, or have it requeued."""
+        return any((place / name).exists() for name in (ATTEMPT, RELEASED))
 
     def list_cluster_jobs(self) -> Sequence[ClusterJob]:
         """Return the jobs of users that are held for this state."""

@@ -51,6 +51,22 @@ class SupervisedExecutor:
         """Make the folder belong to this queue. Raises WrongState."""
         self.ledger.claim(queue)
 
+    def stop(self, job_id: str, generation: int, token: int) -> None:
+        """Write stop.json, which the supervisor obeys. Raises StaleOrder.
+
+        An allocation that nothing has begun ends now.
+        """
+        with self.ledger.hold_lock():
+            self.ledger.fence.admit(token)
+            self.ledger.stop(job_id, generation, {supervisor.EXIT: build_unstarted_ending()})
+            place = self.ledger.place(job_id, generation)
+            if place.is_dir() and not self._may_have_begun(place):
+                self._end_unsupervised(place)
+
+    def _may_have_begun(self, place: Path) -> bool:
+        """Return whether something may run for the allocation before its supervisor does."""
+        return False
+
     def acknowledge(self, job_id: str, generation: int) -> None:
         """Forget the allocation; its output stays under logs/.
 

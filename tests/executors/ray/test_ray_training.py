@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import sys
 import time
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
-from queues import cluster, submit_heavy_job
+from queues import build_stepper, cluster, submit_heavy_job
 from ray_cluster import shared_ray
-from waiting import wait_for
 
 from allocator.controller.clock import WallClock
 from allocator.controller.controller import Controller
@@ -68,13 +66,7 @@ def watch_training(queue: Queue, folder: Path) -> list[str]:
     controller = Controller(queue.store, executor, WallClock(), options)
     nodes: list[str] = []
 
-    step_until = partial(
-        wait_for,
-        seconds=PATIENCE_S,
-        every_s=0.2,
-        work=controller.try_step,
-        describe=lambda: str(queue.job("training").to_dict()),
-    )
+    step_until = build_stepper(controller, queue, "training", PATIENCE_S)
 
     def wait_for_size(gpus: int, generation: int) -> None:
         """Until an allocation of this size has started and worked for a second."""

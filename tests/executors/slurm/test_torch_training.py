@@ -12,13 +12,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from functools import partial
 from pathlib import Path
 
 import pytest
-from queues import cluster, submit_heavy_job
+from queues import build_stepper, cluster, submit_heavy_job
 from slurm_cluster import FakeNodes, SlurmCluster
-from waiting import wait_for
 
 from allocator.controller.clock import WallClock
 from allocator.controller.controller import Controller
@@ -105,13 +103,7 @@ def watch_training(queue: Queue, slurm: SlurmCluster, folder: Path) -> None:
     controller = Controller(queue.store, executor, WallClock(), options)
     losses = folder / "state" / "jobs" / "training" / "work"
 
-    step_until = partial(
-        wait_for,
-        seconds=PATIENCE_S,
-        every_s=0.2,
-        work=controller.try_step,
-        describe=lambda: str(queue.job("training").to_dict()),
-    )
+    step_until = build_stepper(controller, queue, "training", PATIENCE_S)
 
     def wait_for_size(workers: int, generation: int) -> None:
         """Until so many workers of this allocation have made ten steps."""

@@ -13,17 +13,21 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import postgres_server
+from waiting import wait_for
 
 from allocator.domain.snapshot import Snapshot
 from allocator.queue import allocations, lease, observations, round_journal
 from allocator.queue.database.connection import create_queue, open_queue
 from allocator.queue.database.schema import metadata
 from allocator.queue.queue import Queue
+
+if TYPE_CHECKING:
+    from allocator.controller.controller import Controller as LeadingController
 
 BACKENDS = ("sqlite", "postgresql")
 NOW = 1_700_000_000.0
@@ -152,6 +156,21 @@ def submit_heavy_job(queue: Queue, name: str, gpus: int) -> None:
         min_gpus=gpus,
         max_gpus=gpus,
         command=["sleep", "900"],
+    )
+
+
+def build_stepper(
+    controller: LeadingController, queue: Queue, job: str, seconds: float
+) -> Callable[[Callable[[], object]], None]:
+    """Return a function that lets the controller work until something is so; an assertion that it
+    takes longer shows the job.
+    """
+    return partial(
+        wait_for,
+        seconds=seconds,
+        every_s=0.2,
+        work=controller.try_step,
+        describe=lambda: str(queue.job(job).to_dict()),
     )
 
 
