@@ -103,16 +103,16 @@ def read_source(variables: Mapping[str, str]) -> LogPattern | Metric | None:
     return Metric(url, name)
 
 
-def move_to_host(metric: Metric, host: str) -> Metric:
-    """Return the same metric of the same port and path on another host.
+def move_to_machine(metric: Metric, machine: str) -> Metric:
+    """Return the same metric of the same port and path on another machine.
 
     Examples
     --------
-    >>> move_to_host(Metric("http://localhost:8000/metrics", "steps"), "n1").url
+    >>> move_to_machine(Metric("http://localhost:8000/metrics", "steps"), "n1").url
     'http://n1:8000/metrics'
     """
     parts = urlsplit(metric.url)
-    place = host if parts.port is None else f"{host}:{parts.port}"
+    place = machine if parts.port is None else f"{machine}:{parts.port}"
     return Metric(parts._replace(netloc=place).geturl(), metric.name)
 
 

@@ -1,7 +1,7 @@
 """Progress of jobs that do not report it: the log of a pod, or its metrics, by the API server.
 
 What a pod says is limited by the request, and nobody trusts it (io/progress_sources.py). An address
-of metrics names the port and the path; the host is always the pod.
+of metrics names the port and the path; the machine is always the pod.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Progress of jobs that users submitted: the logs that Ray keeps of them, or their metrics.
 
 Nobody trusts what is read here (io/progress_sources.py). Metrics are asked for on the node of the
-job's entrypoint, whatever host their address names.
+job's entrypoint, whatever machine their address names.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from allocator.io.progress_sources import (
     Progress,
     as_variables,
     fetch_metric,
-    move_to_host,
+    move_to_machine,
     read_source,
 )
 
@@ -41,7 +41,7 @@ def ask_jobs(api: RayApi, answers: Mapping[str, Sequence[Record]]) -> dict[str, 
         if isinstance(source, LogPattern):
             progress = source.find(_read_log(api, ident, node))
         else:
-            value = fetch_metric(move_to_host(source, addresses[node]))
+            value = fetch_metric(move_to_machine(source, addresses[node]))
             progress = None if value is None else (value, value)
         if progress is not None:
             found[ident] = progress

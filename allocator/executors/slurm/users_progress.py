@@ -2,7 +2,7 @@
 
 Users choose what is read and write what is in it. So the output of a job is read only if it is a
 regular file of the job's own user, and from where it ended before the run; metrics are asked for
-on the first node of the run only, whatever host their address names. The limits are those of
+on the first node of the run only, whatever machine their address names. The limits are those of
 io/progress_sources.py, and all that is read in one look takes READING_S at most.
 """
 
@@ -20,7 +20,7 @@ from allocator.executors.slurm import commands
 from allocator.executors.slurm.commands import SlurmUnreachable, UsersJob
 from allocator.executors.supervision import supervisor
 from allocator.executors.supervision.progress_reader import ProgressReader
-from allocator.io.progress_sources import LOG, LogFile, Metric, move_to_host, read_source
+from allocator.io.progress_sources import LOG, LogFile, Metric, move_to_machine, read_source
 
 READING_S = 2.0  # for the output of all jobs in one look; the others are read at the next one
 NODE = "%N"  # which Slurm leaves in the name of an output file: the first node
@@ -87,7 +87,7 @@ def _make_reader(
         return None
     logs: tuple[LogFile, ...] = ()
     if isinstance(source, Metric):
-        source = move_to_host(source, commands.read_node_address(job.nodes[0]))
+        source = move_to_machine(source, commands.read_node_address(job.nodes[0]))
     else:
         path = Path(released.get("output", os.devnull).replace(NODE, job.nodes[0]))
         logs = (LogFile(path, released.get("output_size", 0), job.user_id),)

@@ -176,9 +176,9 @@ def serve_metrics(answer: str) -> Iterator[str]:
         def do_GET(self) -> None:
             if answer in ("moved", "elsewhere") and self.path == "/metrics":
                 port = server.server_address[1]
-                host = "127.0.0.1" if answer == "moved" else "127.0.0.2"
+                address = "127.0.0.1" if answer == "moved" else "127.0.0.2"
                 self.send_response(307)
-                self.send_header("Location", f"http://{host}:{port}/metrics/")
+                self.send_header("Location", f"http://{address}:{port}/metrics/")
                 self.end_headers()
                 return
             self.send_response(500 if answer == "error" else 200)
