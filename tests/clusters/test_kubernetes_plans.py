@@ -295,9 +295,9 @@ def test_advise_reads_by_the_official_client_and_changes_nothing(
 def test_progress_is_asked_of_the_pods_of_jobs_that_name_its_source(
     served: tuple[FakeServer, str], tmp_path: Path
 ) -> None:
-    """By the official client: a log of a Job, metrics of a PyTorchJob, whatever machine their address
-    names. The work that is left is what no checkpoint holds. Nobody else's pod is asked, and the
-    manifests allow just that.
+    """By the official client: a log of a Job, metrics of a PyTorchJob, whatever machine their
+    address names. The work that is left is what no checkpoint holds. Nobody else's pod is asked,
+    and the manifests allow just that.
     """
     server, address = served
     log = marks(total_work=100, progress_log=r"step (?P<step>\d+) saved (?P<safe>\d+)")
