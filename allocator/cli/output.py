@@ -63,13 +63,16 @@ def set_mode(is_json: bool = False, is_quiet: bool = False, is_verbose: bool = F
 
 
 def show_result(
-    form: str, document: Mapping[str, Any], show: Callable[[], object], csv_text: str = ""
+    form: str,
+    document: Mapping[str, Any],
+    show: Callable[[], object],
+    build_csv: Callable[[], str] = str,
 ) -> None:
     """Print a result as JSON, as CSV, or as the tables or text that `show` prints."""
     if form == "json":
         print_json(document)
     elif form == "csv":
-        sys.stdout.write(csv_text)
+        sys.stdout.write(build_csv())
     else:
         show()
 

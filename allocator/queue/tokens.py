@@ -108,18 +108,12 @@ def list_tokens(connection: Connection) -> list[Token]:
 
 def find(connection: Connection, secret: str, now_s: float) -> Token | None:
     """Return the valid token that has this secret, or None."""
-    row = connection.execute(
-        sa.select(*_COLUMNS).where(tokens.c.digest == hash_token(secret))
-    ).first()
-    found = None if row is None else _build(row)
-    return found if found is not None and found.is_valid(now_s) else None
+    return _find_valid(connection, tokens.c.digest == hash_token(secret), now_s)
 
 
 def find_by_id(connection: Connection, token_id: int, now_s: float) -> Token | None:
     """Return the valid token of this number, or None."""
-    row = connection.execute(sa.select(*_COLUMNS).where(tokens.c.id == token_id)).first()
-    found = None if row is None else _build(row)
-    return found if found is not None and found.is_valid(now_s) else None
+    return _find_valid(connection, tokens.c.id == token_id, now_s)
 
 
 def revoke(connection: Connection, now_s: float, token_id: int) -> Token:
@@ -136,11 +130,23 @@ def revoke(connection: Connection, now_s: float, token_id: int) -> Token:
     return _read(connection, token_id)
 
 
+def _find_valid(
+    connection: Connection, is_meant: sa.ColumnElement[bool], now_s: float
+) -> Token | None:
+    found = _find(connection, is_meant)
+    return found if found is not None and found.is_valid(now_s) else None
+
+
+def _find(connection: Connection, is_meant: sa.ColumnElement[bool]) -> Token | None:
+    row = connection.execute(sa.select(*_COLUMNS).where(is_meant)).first()
+    return None if row is None else _build(row)
+
+
 def _read(connection: Connection, token_id: int) -> Token:
-    row = connection.execute(sa.select(*_COLUMNS).where(tokens.c.id == token_id)).first()
-    if row is None:
+    found = _find(connection, tokens.c.id == token_id)
+    if found is None:
         raise UsageError(f"the queue has no token {token_id}; `allocator queue token list` has all")
-    return _build(row)
+    return found
 
 
 def _build(row: Any) -> Token:

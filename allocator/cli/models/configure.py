@@ -104,7 +104,9 @@ def call(args: argparse.Namespace) -> int:
         **{name: _way_record(ways, i, chosen) for name, i in chosen.items()},
         "ways": [_way_record(ways, i, chosen) for i in range(len(ways))],
     }
-    show_result(args.format, document, lambda: _table(ways, chosen, args.cost, deadline), rows)
+    show_result(
+        args.format, document, lambda: _table(ways, chosen, args.cost, deadline), lambda: rows
+    )
     return 0
 
 
@@ -208,7 +210,7 @@ def _profile(ways: Any, args: argparse.Namespace) -> None:
         args.format,
         {"job_id": ways.job, "next": [dict(zip(fields, row, strict=True)) for row in rows]},
         lambda: show([table]),
-        csv_text(
+        lambda: csv_text(
             fields, ([f"{v:.4g}" if isinstance(v, float) else v for v in row] for row in rows)
         ),
     )

@@ -95,7 +95,7 @@ def call(args: argparse.Namespace) -> int:
             for g in guessed
         ],
     }
-    show_result(args.format, document, lambda: _table(fitted, guessed), models)
+    show_result(args.format, document, lambda: _table(fitted, guessed), lambda: models)
     return 0
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import csv
 import io
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -154,7 +153,7 @@ def _show_estimated(made: RentalClasses, args: argparse.Namespace) -> int:
     if args.out is not None:
         write_files(args.out, {"classes.csv": content})
     rows = list(csv.DictReader(io.StringIO(content)))
-    show_result(args.format, {"classes": rows}, lambda: sys.stdout.write(content), content)
+    show_result(args.format, {"classes": rows}, lambda: print(content, end=""), lambda: content)
     return 0
 
 
@@ -187,7 +186,7 @@ def _print(found: RentResult, how: str, with_curve: bool) -> None:
             for option in row["options"]
         ]
     )
-    show_result(how, document, lambda: _show(found, with_curve), _csv(rows))
+    show_result(how, document, lambda: _show(found, with_curve), lambda: _csv(rows))
 
 
 def _csv(rows: list[dict[str, Any]]) -> str:

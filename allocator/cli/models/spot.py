@@ -155,7 +155,7 @@ def call_plan(args: argparse.Namespace) -> int:
                 "plan.json": dumps(whole) + "\n",
             },
         )
-    show_result(args.format, whole, lambda: _show(rows, args.work), _csv(rows))
+    show_result(args.format, whole, lambda: _show(rows, args.work), lambda: _csv(rows))
     return 0
 
 

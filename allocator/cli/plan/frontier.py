@@ -165,7 +165,7 @@ def _round(args: argparse.Namespace, problem: Problem, effort: Effort, tell: Tel
             {"frontier.csv": rows},
             lambda: frontier.of_round(found),
         )
-    show_result(args.format, found.to_dict(), lambda: frontier_show.round_(found), rows)
+    show_result(args.format, found.to_dict(), lambda: frontier_show.round_(found), lambda: rows)
     return 0
 
 
@@ -185,7 +185,10 @@ def _jobs(args: argparse.Namespace, problem: Problem, effort: Effort, tell: Tell
     if args.out is not None:
         _write(args.out, found.to_dict(), files, lambda: frontier.of_jobs(found))
     show_result(
-        args.format, found.to_dict(), lambda: frontier_show.jobs(found), files["frontier.csv"]
+        args.format,
+        found.to_dict(),
+        lambda: frontier_show.jobs(found),
+        lambda: files["frontier.csv"],
     )
     return 0
 

@@ -56,7 +56,7 @@ def call(args: argparse.Namespace) -> int:
         files = {"promises.csv": rows, "promises.json": dumps(document) + "\n"}
         write_files(Path(args.out), files)
         note(f"written to {args.out}: {', '.join(files)}")
-    show_result(args.format, document, lambda: _table(found, problem.now_s), rows)
+    show_result(args.format, document, lambda: _table(found, problem.now_s), lambda: rows)
     return 0
 
 

@@ -47,8 +47,7 @@ def add(commands: Any) -> None:
         help="the durable queue: submit, list, hold, cancel ...",
         description=ABOUT,
     )
-    show_help_alone(parser)
-    verbs = parser.add_subparsers(title="verbs", metavar="VERB", parser_class=VerbParser)
+    verbs = _add_verbs(parser)
     _init(verbs)
     _submit(verbs)
     _list(verbs)
@@ -89,17 +88,36 @@ class VerbParser(Parser):
         return found, rest
 
 
+def _add_verbs(parser: Parser) -> Any:
+    """Return the subcommands of a command that does nothing without one."""
+    show_help_alone(parser)
+    return parser.add_subparsers(title="verbs", metavar="VERB", parser_class=VerbParser)
+
+
+def _group(verbs: Any, name: str, words: str, about: str, examples: str) -> Any:
+    """Add a command with verbs of its own, and return these."""
+    return _add_verbs(verbs.add_parser(name, examples=examples, help=words, description=about))
+
+
 def _verb(
-    verbs: Any, name: str, words: str, examples: str, formats: Sequence[str] = ("table", "json")
+    verbs: Any,
+    name: str,
+    words: str,
+    examples: str,
+    formats: Sequence[str] = ("table", "json"),
+    function: str = "",
 ) -> Any:
-    """Add a command that calls its namesake of verbs.py, and return its parser."""
+    """Add a command that calls a function of verbs.py, by default its namesake.
+
+    Returns its parser.
+    """
     parser = verbs.add_parser(
         name, examples=examples, help=words, description=words[0].upper() + words[1:] + "."
     )
     add_queue(parser)
     if formats:
         add_format(parser, *formats)
-    parser.set_defaults(call=_load_call(name.replace("-", "_")))
+    parser.set_defaults(call=_load_call(function or name.replace("-", "_")))
     return parser
 
 
@@ -174,6 +192,7 @@ def _list(verbs: Any) -> None:
         "allocator queue list cluster.db --state active\n"
         "allocator queue list cluster.db --format json",
         ("table", "json", "csv"),
+        function="list_",
     )
     parser.add_argument(
         "--state",
@@ -185,7 +204,6 @@ def _list(verbs: Any) -> None:
     parser.add_argument("--tenant", metavar="NAME")
     parser.add_argument("--model", metavar="NAME")
     parser.add_argument("--limit", type=parse_integer(1), metavar="N", help="the latest N")
-    parser.set_defaults(call=_load_call("list_"))
 
 
 def _show(verbs: Any) -> None:
@@ -292,11 +310,11 @@ def _cluster(verbs: Any) -> None:
         "replace pools, tenants, rates, sharing and settings by those of a snapshot",
         "allocator queue cluster cluster.db --from my-cluster",
         (),
+        function="replace_cluster",
     )
     parser.add_argument(
         "--from", dest="source", required=True, metavar="SNAPSHOT", help="its jobs do not count"
     )
-    parser.set_defaults(call=_load_call("replace_cluster"))
     parser = _verb(
         verbs,
         "adopt",
@@ -331,22 +349,21 @@ def _cluster(verbs: Any) -> None:
 
 
 def _tenants(verbs: Any) -> None:
-    parser = verbs.add_parser(
+    tenants = _group(
+        verbs,
         "tenant",
-        examples="allocator queue tenant list cluster.db\n"
+        "the tree of tenants and their quotas: list, set",
+        "The tree of tenants, and their quotas.",
+        "allocator queue tenant list cluster.db\n"
         "allocator queue tenant set cluster.db vision --max-gpus 16",
-        help="the tree of tenants and their quotas: list, set",
-        description="The tree of tenants, and their quotas.",
     )
-    show_help_alone(parser)
-    tenants = parser.add_subparsers(title="verbs", metavar="VERB", parser_class=VerbParser)
-    one = _verb(
+    _verb(
         tenants,
         "list",
         "the tenants and their quotas by GPU type and pool",
         "allocator queue tenant list cluster.db",
+        function="list_tenants",
     )
-    one.set_defaults(call=_load_call("list_tenants"))
     one = _verb(
         tenants,
         "set",
@@ -355,6 +372,7 @@ def _tenants(verbs: Any) -> None:
         "allocator queue tenant set cluster.db vision --parent research --max-gpus 16\n"
         "allocator queue tenant set cluster.db vision --type A100 --guaranteed-gpus 8"
         " --lend-gpus 4",
+        function="set_tenant",
     )
     one.add_argument("tenant", metavar="TENANT")
     one.add_argument("--parent", metavar="TENANT", help='the tenant above it; "" removes it')
@@ -369,46 +387,44 @@ def _tenants(verbs: Any) -> None:
         metavar="N",
         help='GPUs of --guaranteed-gpus that others may hold while it can not; "" for all',
     )
-    one.set_defaults(call=_load_call("set_tenant"))
 
 
 def _nodes(verbs: Any) -> None:
-    parser = verbs.add_parser(
+    nodes = _group(
+        verbs,
         "node",
-        examples=NODE_EXAMPLES,
-        help="the nodes of the pools: list, add, set, up, drain, down, remove",
-        description="The nodes of the pools. A pool with nodes has the GPUs of those that are up.",
+        "the nodes of the pools: list, add, set, up, drain, down, remove",
+        "The nodes of the pools. A pool with nodes has the GPUs of those that are up.",
+        NODE_EXAMPLES,
     )
-    show_help_alone(parser)
-    nodes = parser.add_subparsers(title="verbs", metavar="VERB", parser_class=VerbParser)
     one = _verb(
         nodes,
         "list",
         "the nodes, what they have, and the jobs on them",
         "allocator queue node list cluster.db\nallocator queue node list cluster.db --pool a100",
         ("table", "json", "csv"),
+        function="list_nodes",
     )
     one.add_argument("--pool", metavar="POOL", help="only nodes of this pool")
-    one.set_defaults(call=_load_call("list_nodes"))
     one = _verb(
         nodes,
         "add",
         "add nodes that are alike",
         "allocator queue node add cluster.db n1 n2 --pool a100 --gpus 8 --label rack=r1",
+        function="add_nodes",
     )
     one.add_argument("nodes", nargs="+", metavar="NODE")
     one.add_argument("--pool", required=True, metavar="POOL", help="the pool of its GPUs")
     _node_options(one, needs_gpus=True)
-    one.set_defaults(call=_load_call("add_nodes"))
     one = _verb(
         nodes,
         "set",
         "change GPUs, CPUs, memory, or labels of nodes",
         "allocator queue node set cluster.db n1 --label rack=r2",
+        function="set_nodes",
     )
     one.add_argument("nodes", nargs="+", metavar="NODE")
     _node_options(one, needs_gpus=False)
-    one.set_defaults(call=_load_call("set_nodes"))
     for state, words in (
         ("up", "give jobs GPUs of these nodes again"),
         ("drain", "move jobs away from these nodes, and give none of their GPUs to new ones"),
@@ -422,21 +438,20 @@ def _nodes(verbs: Any) -> None:
         "remove",
         "forget nodes on which no job has GPUs",
         "allocator queue node remove cluster.db n1",
+        function="remove_nodes",
     )
     one.add_argument("nodes", nargs="+", metavar="NODE")
-    one.set_defaults(call=_load_call("remove_nodes"))
 
 
 def _tokens(verbs: Any) -> None:
-    parser = verbs.add_parser(
+    tokens = _group(
+        verbs,
         "token",
-        examples="allocator queue token add cluster.db ann --role operator\n"
+        "who may use the HTTP service: add, list, revoke",
+        "The tokens of the HTTP service. The queue keeps their hashes only.",
+        "allocator queue token add cluster.db ann --role operator\n"
         "allocator queue token list cluster.db",
-        help="who may use the HTTP service: add, list, revoke",
-        description="The tokens of the HTTP service. The queue keeps their hashes only.",
     )
-    show_help_alone(parser)
-    tokens = parser.add_subparsers(title="verbs", metavar="VERB", parser_class=VerbParser)
     one = _verb(
         tokens,
         "add",
@@ -444,6 +459,7 @@ def _tokens(verbs: Any) -> None:
         "allocator queue token add cluster.db ann --role operator\n"
         "allocator queue token add cluster.db vision-ci --role member --tenant vision"
         " --expires-days 90",
+        function="add_token",
     )
     one.add_argument("name", metavar="NAME", help="who has it, for the list and the log")
     one.add_argument(
@@ -461,14 +477,21 @@ def _tokens(verbs: Any) -> None:
         metavar="TIME",
         help="when it ends, in days or as 12h (default: never)",
     )
-    one.set_defaults(call=_load_call("add_token"))
-    one = _verb(tokens, "list", "all tokens", "allocator queue token list cluster.db")
-    one.set_defaults(call=_load_call("list_tokens"))
+    _verb(
+        tokens,
+        "list",
+        "all tokens",
+        "allocator queue token list cluster.db",
+        function="list_tokens",
+    )
     one = _verb(
-        tokens, "revoke", "end a token at once", "allocator queue token revoke cluster.db 3"
+        tokens,
+        "revoke",
+        "end a token at once",
+        "allocator queue token revoke cluster.db 3",
+        function="revoke_token",
     )
     one.add_argument("id", type=parse_integer(1), metavar="ID", help="its number in the list")
-    one.set_defaults(call=_load_call("revoke_token"))
 
 
 def _node_options(parser: argparse.ArgumentParser, needs_gpus: bool) -> None:

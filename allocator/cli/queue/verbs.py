@@ -212,9 +212,7 @@ def list_(args: argparse.Namespace) -> int:
         args.format,
         {"queue": name, "now_s": now, "counts": numbers, "jobs": rows},
         lambda: show_tables([_build_job_table(rows, now)], head),
-        csv_jobs.format_csv((*csv_jobs.FIELDS, *TOLD, *Cost._fields), rows)
-        if args.format == "csv"
-        else "",
+        lambda: csv_jobs.format_csv((*csv_jobs.FIELDS, *TOLD, *Cost._fields), rows),
     )
     return 0
 
@@ -428,8 +426,12 @@ def pools(args: argparse.Namespace) -> int:
         [[text(v) for v in row.values()] for row in rows],
         NUMBERS,
     )
-    content = csv_jobs.format_csv(("pool", "gpu_type", "gpus", "used", "free"), rows)
-    show_result(args.format, {"pools": rows}, lambda: show_tables([table]), content)
+    show_result(
+        args.format,
+        {"pools": rows},
+        lambda: show_tables([table]),
+        lambda: csv_jobs.format_csv(("pool", "gpu_type", "gpus", "used", "free"), rows),
+    )
     return 0
 
 
@@ -506,8 +508,12 @@ def list_nodes(args: argparse.Namespace) -> int:
         NUMBERS,
     )
     head = [f"{len(rows)} nodes" if rows else "no nodes: plans count GPUs by pool"]
-    content = csv_jobs.format_csv(NODE_COLUMNS, rows)
-    show_result(args.format, {"nodes": rows}, lambda: show_tables([table], head), content)
+    show_result(
+        args.format,
+        {"nodes": rows},
+        lambda: show_tables([table], head),
+        lambda: csv_jobs.format_csv(NODE_COLUMNS, rows),
+    )
     return 0
 
 
