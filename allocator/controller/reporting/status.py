@@ -121,6 +121,7 @@ def format_status(found: dict[str, Any]) -> list[str]:
     )
     out += [
         f"waits       {j['job_id']}: place {j['position']}, {describe_next(j, now)}"
+        + (f", {j['reason']}" if j["reason"] else "")
         for j in found["waiting"]
     ]
     out += [
