@@ -1,4 +1,4 @@
-"""Jobs of Slurm in one form, whichever version told of them; an array is one job for each task."""
+"""Jobs of Slurm in one form, whichever version lists them; each task of an array is a job."""
 
 from __future__ import annotations
 

@@ -287,8 +287,8 @@ class KubernetesExecutor:
             return end
         verdict = self._judge_allocation(one, job, pods)
         if pods:
-            told = self._read_work(one, pods, is_over=verdict.phase in ENDED)
-            verdict = replace(verdict, work=max(verdict.work, told))
+            reported = self._read_work(one, pods, is_over=verdict.phase in ENDED)
+            verdict = replace(verdict, work=max(verdict.work, reported))
         remaining, base = float(one.order["remaining_work"]), one.order.get("base")
         work = max(0.0, verdict.work - base) if base is not None else 0.0
         if verdict.phase is Phase.FINISHED:

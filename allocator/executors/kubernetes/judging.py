@@ -46,7 +46,7 @@ def judge(
     order : Order
         The allocation.
     is_stopping : bool
-        It was told to stop.
+        Whether it was ordered to stop.
     job : mapping, optional
         The Job; None: it is gone.
     pods : sequence of mapping

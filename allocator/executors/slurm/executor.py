@@ -328,10 +328,10 @@ class SlurmExecutor(BatchExecutor[BatchJob]):
 
     def _describe_unstarted_end(self, one: OpenAllocation, job: BatchJob) -> tuple[str, str]:
         """Return phase and detail of an allocation whose batch job ended without a supervisor."""
-        told = read_json(one.folder / CANCELLED)
-        if told is not None:
+        cancelled = read_json(one.folder / CANCELLED)
+        if cancelled is not None:
             patience_s = self._start_patience_s(one.job_id)
-            return "lost", f"Slurm did not start it in {patience_s:g} s: {told['why']}"
+            return "lost", f"Slurm did not start it in {patience_s:g} s: {cancelled['why']}"
         words = supervisor.read_last_words(one.folder / OUTPUT)
         return "failed" if job.state in FAILED else "lost", f"Slurm says {job.state}{words}"
 
