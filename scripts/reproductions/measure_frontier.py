@@ -24,6 +24,7 @@ from allocator.bench.machine import machine
 from allocator.bench.paired import compare
 from allocator.bench.workloads import generate
 from allocator.simulator import SimulationOptions, simulate
+from scripts.studies.results import read_results
 
 LOAD = 0.30
 BASELINE = "greedy"
@@ -37,6 +38,7 @@ OBJECTIVES = (
     "completion > utility",
     "completion, progress=0.1",
 )
+
 METRICS = ("queue_s_mean", "efficiency_mean", "jct_s_mean", "jct_s_p99")
 
 
@@ -51,8 +53,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=20, help="how many (default: 20)")
     parser.add_argument("--workers", type=int, default=2, help="simulations at a time (default: 2)")
     args = parser.parse_args()
-    lines = args.file.read_text().splitlines() if args.file.exists() else []
-    rows = [json.loads(line) for line in lines]
+    rows = read_results(args.file)
     if args.what == "table":
         table(rows)
         return

@@ -32,6 +32,7 @@ from allocator.bench.paired import compare
 from allocator.bench.workloads import generate
 from allocator.domain.workload import Workload
 from allocator.simulator import SimulationOptions, simulate
+from scripts.studies.results import read_results
 
 FAMILIES: Mapping[str, tuple[tuple[float, ...], int]] = {
     "reproduction": ((0.24, 0.30, 0.36), 250),
@@ -138,12 +139,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=5, help="how many")
     parser.add_argument("--loads", help="only these loads, with commas")
     args = parser.parse_args()
-    rows = [
-        json.loads(line)
-        for file in args.files
-        if file.exists()
-        for line in file.read_text().splitlines()
-    ]
+    rows = read_results(*args.files)
     asked = None if args.cases is None else args.cases.split(";")
     if args.what == "table":
         table(rows)

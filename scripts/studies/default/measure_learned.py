@@ -34,6 +34,7 @@ from allocator.bench.paired import compare
 from allocator.bench.workloads import generate
 from allocator.performance import sizes as estimates
 from allocator.simulator import SimulationOptions, simulate
+from scripts.studies.results import read_results
 
 BASELINES = (
     "sia",
@@ -169,8 +170,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=10, help="how many (default: 10)")
     parser.add_argument("--workers", type=int, default=2, help="simulations at a time (default: 2)")
     args = parser.parse_args()
-    lines = args.file.read_text().splitlines() if args.file.exists() else []
-    rows = [json.loads(line) for line in lines]
+    rows = read_results(args.file)
     if args.what == "table":
         table(rows)
         return

@@ -30,6 +30,7 @@ from allocator.bench.paired import PairedComparison, compare, interval
 from allocator.bench.workloads import generate
 from allocator.domain.workload import Workload
 from allocator.simulator import SimulationOptions, simulate
+from scripts.studies.results import read_results
 
 NODES_PER_RACK = 4
 # generator, loads from light to full, jobs, and GPUs (None: as the generator chooses)
@@ -55,9 +56,7 @@ def main() -> None:
     parser.add_argument("--policies", default=",".join(POLICIES))
     parser.add_argument("--seeds", type=int, default=5)
     args = parser.parse_args()
-    rows = []
-    if args.file.exists():
-        rows = [json.loads(line) for line in args.file.read_text().splitlines()]
+    rows = read_results(args.file)
     if args.what == "table":
         print_table(rows)
         return

@@ -40,6 +40,7 @@ from allocator.solvers.base import SolveLimits
 from formulations.objectives.interval import HOUR
 from scripts.cases.clusters import generate as generate_cluster
 from scripts.cases.shipped import MEDIUM
+from scripts.studies.results import read_results
 
 LOOKS = (3, 6, 12)
 
@@ -220,12 +221,7 @@ def main() -> None:
     parser.add_argument("--loads", help="only these loads, with commas")
     parser.add_argument("--seeds", type=int, default=5)
     args = parser.parse_args()
-    done = [
-        json.loads(line)
-        for file in args.files
-        if file.exists()
-        for line in file.read_text().splitlines()
-    ]
+    done = read_results(*args.files)
     if args.what == "times":
         times(args.arrays)
         return

@@ -26,6 +26,7 @@ import numpy as np
 from allocator.bench.workloads import generate
 from allocator.domain.workload import Workload
 from allocator.simulator import SimulationOptions, simulate
+from scripts.studies.results import read_results
 
 FAMILIES: dict[str, tuple[str, float, int, bool]] = {  # generator, load, jobs, all at once
     "reproduction, 0.36": ("reproduction", 0.36, 150, False),
@@ -92,12 +93,7 @@ def main() -> None:
     parser.add_argument("--cases", help="numbers of cases from 0, with commas (default: all)")
     parser.add_argument("--seeds", type=int, default=3)
     args = parser.parse_args()
-    done = [
-        json.loads(line)
-        for file in args.files
-        if file.exists()
-        for line in file.read_text().splitlines()
-    ]
+    done = read_results(*args.files)
     if args.what == "table":
         tables(done)
         return
