@@ -6,15 +6,14 @@ import sys
 import time
 from pathlib import Path
 
-import numpy as np
 import pytest
+from example_trainings import list_undisturbed_losses, read_log
 from queues import build_stepper, cluster, submit_heavy_job
 from ray_cluster import shared_ray
 
 from allocator.controller.clock import WallClock
 from allocator.controller.controller import Controller
 from allocator.controller.options import ControllerOptions
-from allocator.executors import example_job
 from allocator.executors.ray.executor import RayExecutor
 from allocator.queue.queue import Queue
 
@@ -26,12 +25,6 @@ TABLES = {
     "nodes.csv": "node,pool,gpus\ns1,s,4\ns2,s,4\ns3,s,8\n",
 }
 COMMAND = f"-m allocator.executors.example_job --steps {STEPS} --rate 4 --checkpoint-every 0.5"
-
-
-def read_log(folder: Path) -> list[list[str]]:
-    """The rows of log.csv: event, generation, step, gpus, loss."""
-    path = folder / "log.csv"
-    return [line.split(",") for line in path.read_text().splitlines()[1:]] if path.exists() else []
 
 
 @pytest.mark.soak
@@ -49,11 +42,7 @@ def test_a_training_learns_the_same_wherever_it_runs(tmp_path: Path) -> None:
     sizes = [row[3] for row in rows if row[0] == "start"]
     print(f"sizes {sizes}, nodes {nodes}")
     assert sizes == ["4", "2", "2", "4"] and nodes[1] != nodes[2]
-    model, (x, y) = example_job.Model(0, np.zeros(20), np.zeros(20)), example_job.make_examples(0)
-    curve = [example_job.loss(model, x, y)]
-    for _ in range(STEPS):
-        example_job.train(model, x, y, 0, 1)
-        curve.append(example_job.loss(model, x, y))
+    curve = list_undisturbed_losses(STEPS)
     assert [float(row[4]) for row in rows] == pytest.approx([curve[n] for n in steps], abs=1e-6)
 
 
