@@ -47,21 +47,55 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_migrations_make_the_tables_of_the_schema(backend: str, tmp_path: Path) -> None:
-    """What the migrations build is what schema.py says, and the last revision is the one it
-    names.
+    """What the migrations build, and what a new queue gets at once, is what schema.py says, and the
+    last revision is the one it names.
     """
-    with place(backend, tmp_path) as name:
-        store, made = create_queue(name)
-        with store.read() as connection:
-            assert (
-                made
-                and compare_metadata(MigrationContext.configure(connection), schema.metadata) == []
-            )
-            checks = sa.inspect(connection).get_check_constraints("jobs")
-            assert {c["name"] for c in checks} == {
-                c.name for c in schema.jobs.constraints if isinstance(c, sa.CheckConstraint)
-            }
-        store.close()
+    found = []
+    for first in ("0001", schema.HEAD):
+        with place(backend, tmp_path) as name:
+            made = create_queue(name, revision=first)
+            made[0].close()
+            store, is_new = create_queue(name)
+            with store.read() as connection:
+                assert made[1] and not is_new
+                assert (
+                    compare_metadata(MigrationContext.configure(connection), schema.metadata) == []
+                )
+                checks = sa.inspect(connection).get_check_constraints("jobs")
+                assert {c["name"] for c in checks} == {
+                    c.name for c in schema.jobs.constraints if isinstance(c, sa.CheckConstraint)
+                }
+                found.append(describe_tables(connection))
+            store.close()
+        for path in tmp_path.glob("queue.db*"):
+            path.unlink()
+    assert found[0] == found[1] and "alembic_version" in found[0]
+
+
+def describe_tables(connection: sa.Connection) -> dict[str, Any]:
+    """Columns, keys, indexes and checks of every table, whatever their order."""
+    inspector, out = sa.inspect(connection), {}
+    for table in inspector.get_table_names():
+        columns = [
+            (c["name"], str(c["type"]), c["nullable"], c["default"])
+            for c in inspector.get_columns(table)
+        ]
+        keys = [
+            (k["constrained_columns"], k["referred_table"])
+            for k in inspector.get_foreign_keys(table)
+        ]
+        indexes = [
+            (i["name"], i["column_names"], i["unique"], *map(str, i["dialect_options"].values()))
+            for i in inspector.get_indexes(table)
+        ]
+        checks = [(c["name"], c["sqltext"]) for c in inspector.get_check_constraints(table)]
+        primary = inspector.get_pk_constraint(table)
+        out[table] = [
+            *map(sorted, (columns, keys, indexes, checks)),
+            primary["name"],
+            primary["constrained_columns"],
+        ]
+    return out
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

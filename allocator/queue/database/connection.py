@@ -30,7 +30,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 from allocator.errors import Fault, InvalidInput, UsageError
 from allocator.queue import lease
 from allocator.queue.database import identity
-from allocator.queue.database.schema import HEAD, REVISIONS
+from allocator.queue.database.schema import HEAD, REVISIONS, metadata
 from allocator.queue.errors import QueueUnavailable
 
 WAIT_S = 30.0  # seconds that a transaction waits for another writer
@@ -39,6 +39,11 @@ READER_CACHE_KIB = 4096  # the same of one that only reads, of which a service h
 CONNECTIONS = 4  # that are kept open; more are closed after their transaction
 WRITERS = 7_305_862_291  # key of the advisory lock, for all queues of a PostgreSQL database
 SYNCHRONOUS = "FULL"  # SQLite: a commit is on the disk when it returns
+# as Alembic makes it
+_CREATE_VERSION = (
+    "CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL,"
+    " CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num))"
+)
 INIT = 'make one with "allocator queue init"'
 
 
@@ -175,7 +180,9 @@ def create_queue(
                     store, "is a database of something else; a queue needs one of its own"
                 )
             _refuse_newer(found, store)
-            if found != revision:
+            if found is None and revision == HEAD:
+                _create_tables(connection)
+            elif found != revision:
                 if found is not None:
                     _refuse_running_controller(connection, store)
                 _migrate(connection, revision)
@@ -208,7 +215,15 @@ def _file_identity(path: Path) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
+def _create_tables(connection: Connection) -> None:
+    """Make the tables of a new queue at once; the migrations would take twenty times as long."""
+    metadata.create_all(connection, checkfirst=False)
+    for statement in (_CREATE_VERSION, f"INSERT INTO alembic_version VALUES ('{HEAD}')"):
+        connection.execute(sa.text(statement))
+
+
 def _migrate(connection: Connection, revision: str) -> None:
+    """Bring a queue of an earlier version to a revision."""
     from alembic import command
     from alembic.config import Config
 
