@@ -35,6 +35,7 @@ class RayStorm(Storm):
     differences = ("asked for", "Ray says: FAILED", "were not free")
     starts_s = 3 * LIMITS["patience_s"]
     ends_s = LIMITS["grace_s"] + LIMITS["lease_s"]
+    own_words = "Ray says"
     child = Path(__file__).parents[2] / "support" / "clusters" / "ray_controller.py"
 
     def __init__(self, folder: Path, ray: RayCluster, jobs: int, seed: int) -> None:

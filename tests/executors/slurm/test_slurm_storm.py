@@ -22,6 +22,8 @@ LISTED = "node,pool,gpus\n" + "".join(
     f"{name},{group.partition},{group.gpus}\n" for group in NODES for name in group.names
 )
 POOLS = "pool,gpu_type,gpus,price_per_gpu_hour\na,A,16,2.5\nb,B,16,1\n"
+OUTAGE_S = 8.0  # of a slurmd, at most
+TIMEOUT_S = 5  # of Slurm for an answer of slurmd, and until a silent node is down
 
 
 class SlurmStorm(Storm):
@@ -30,6 +32,8 @@ class SlurmStorm(Storm):
     differences = ("asked for", "Slurm says: R")
     starts_s = 3 * LIMITS["patience_s"]
     ends_s = LIMITS["grace_s"] + LIMITS["lease_s"]
+    cluster_s = OUTAGE_S + 2 * TIMEOUT_S  # slurmd comes back, or Slurm asks it and gives it up
+    own_words = "Slurm says"
     child = Path(__file__).parents[2] / "support" / "clusters" / "slurm_controller.py"
 
     def __init__(self, folder: Path, slurm: SlurmCluster, jobs: int, seed: int) -> None:
@@ -46,7 +50,7 @@ class SlurmStorm(Storm):
         """Of a node, for longer or shorter than Slurm waits for it."""
         node = self.luck.choice(self.slurm.node_names)
         self.slurm.kill(node)
-        time.sleep(self.luck.choice((0.5, 8.0)))
+        time.sleep(self.luck.choice((0.5, OUTAGE_S)))
         self.slurm.start_node(node)
 
     def drain(self) -> None:
@@ -103,7 +107,9 @@ HARM: dict[str, Callable[[SlurmStorm], None]] = {
 
 @pytest.fixture
 def slurm() -> Iterator[SlurmCluster]:
-    with SlurmCluster(NODES, slurmd_timeout_s=5, config="MessageTimeout=5\n") as made:
+    with SlurmCluster(
+        NODES, slurmd_timeout_s=TIMEOUT_S, config=f"MessageTimeout={TIMEOUT_S}\n"
+    ) as made:
         yield made
 
 

@@ -130,9 +130,12 @@ class Storm:
     # By what its executor declares, an allocation has started or is lost after `starts_s` (it may
     # wait once to be submitted, and twice to start), twice and four times that after one and two
     # lost starts in succession; a job that was hit has ended or counts as dead after `ends_s`
-    # (grace and lease).
+    # (grace and lease). A job that the cluster itself lists as running is never believed dead; what
+    # ends with the cluster's own words may take `cluster_s` more, until the cluster knows it.
     starts_s: float
     ends_s: float
+    cluster_s = 0.0
+    own_words: str  # how the end of an allocation begins of which the cluster said that it ended
     pause_s = 1.5  # seconds between two faults, on average
 
     def __init__(self, folder: Path, jobs: int, seed: int, tables: Mapping[str, str]) -> None:
@@ -216,7 +219,8 @@ class Storm:
             begin_s, noticed_s = last_s.get(key, row.ordered_s), self.noticed[key]
             silence_s = measure_silence(times, begin_s, noticed_s)
             starts_s = self.starts_s * 2 ** min(lost_starts, LONGER_AT_MOST)
-            patience_s = self.ends_s if key in last_s else starts_s
+            ends_s = self.ends_s + self.cluster_s * row.detail.startswith(self.own_words)
+            patience_s = ends_s if key in last_s else starts_s
             took_s = noticed_s - begin_s
             found.append(Loss(*key, key in last_s, took_s, silence_s, patience_s, row.detail))
         return found
