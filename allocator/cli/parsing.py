@@ -39,7 +39,8 @@ class Parser(argparse.ArgumentParser):
     """A parser whose help starts with examples, and which raises errors with suggestions.
 
     Abbreviated options are refused. `prepare` is called before a command line is parsed.
-    `default_queue` is the QUEUE of a command line that gives none.
+    `default_queue` is the QUEUE of a command line that gives none. `takes_command`: everything
+    after the first `--` is the command of a job.
 
     `headings` has the title of a group of commands, by the name of its first command.
     """
@@ -52,6 +53,7 @@ class Parser(argparse.ArgumentParser):
         self.headings: dict[str, str] = {}
         self.prepare: Callable[[], None] = lambda: None
         self.default_queue: str | None = None
+        self.takes_command = False
 
     def format_help(self) -> str:
         lines = "\n".join(f"  {line}" for line in self.examples.strip().splitlines())
@@ -71,36 +73,41 @@ class Parser(argparse.ArgumentParser):
     ) -> tuple[argparse.Namespace, list[str]]:
         """Parse, and refuse unknown words where the options that they may mean are known."""
         given = list(sys.argv[1:] if args is None else args)
-        if not {"-h", "--help"} & set(given):
+        cut = given.index("--") if "--" in given else len(given)
+        own, rest = given[:cut], given[cut + 1 :]
+        if not {"-h", "--help"} & set(own):
             self.prepare()
+        words = own if self.takes_command else given
         if self.default_queue is None:
-            return self._parse(given, namespace)
-        return self._parse_with_queue(given, namespace, self.default_queue)
+            found = self._parse(words, namespace)
+        else:
+            found = self._parse_with_queue(words, namespace, self.default_queue)
+        if self.takes_command:
+            found.command = rest
+        return found, []
 
     def _parse_with_queue(
         self, given: list[str], namespace: argparse.Namespace | None, queue: str
-    ) -> tuple[argparse.Namespace, list[str]]:
+    ) -> argparse.Namespace:
         """Parse with the QUEUE that is given, else with the default one in its place."""
         try:
-            found, rest = self._parse(given, copy(namespace))
+            found = self._parse(given, copy(namespace))
         except WrongCommandLine:
             if any(map(is_queue, given)):
                 raise
         else:
             if is_queue(found.queue):
-                return found, rest
+                return found
         return self._parse([queue, *given], namespace)
 
-    def _parse(
-        self, given: list[str], namespace: argparse.Namespace | None
-    ) -> tuple[argparse.Namespace, list[str]]:
+    def _parse(self, given: list[str], namespace: argparse.Namespace | None) -> argparse.Namespace:
         found, unknown = super().parse_known_args(given, namespace)
         if unknown:
             from allocator.domain.findings import did_you_mean
 
             near = did_you_mean(unknown[0].partition("=")[0], self._option_string_actions)
             self.error(f"unrecognized arguments: {' '.join(unknown)}{near}")
-        return found, unknown
+        return found
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         try:

@@ -7,7 +7,6 @@ command runs.
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -69,29 +68,10 @@ def add(commands: Any) -> None:
     _tokens(verbs)
 
 
-class VerbParser(Parser):
-    """takes_command: everything after the first `--` is the command of the job."""
-
-    takes_command = False
-
-    def parse_known_args(  # type: ignore[override]
-        self,
-        args: Sequence[str] | None = None,
-        namespace: argparse.Namespace | None = None,
-    ) -> tuple[argparse.Namespace, list[str]]:
-        given = list(sys.argv[1:] if args is None else args)
-        if not self.takes_command:
-            return super().parse_known_args(given, namespace)
-        cut = given.index("--") if "--" in given else len(given)
-        found, rest = super().parse_known_args(given[:cut], namespace)
-        found.command = given[cut + 1 :]
-        return found, rest
-
-
 def _add_verbs(parser: Parser) -> Any:
     """Return the subcommands of a command that does nothing without one."""
     show_help_alone(parser)
-    return parser.add_subparsers(title="verbs", metavar="VERB", parser_class=VerbParser)
+    return parser.add_subparsers(title="verbs", metavar="VERB", parser_class=Parser)
 
 
 def _group(verbs: Any, name: str, words: str, about: str, examples: str) -> Any:

@@ -256,7 +256,7 @@ def _build_job_table(rows: Sequence[Mapping[str, Any]], now: float) -> Table:
                 text(r["position"]),
                 describe_estimate(r, "expected_start", now),
                 describe_estimate(r, "expected_done", now),
-                text(r["dollars"] or None),
+                f"{r['dollars']:.2f}" if r["dollars"] else "-",
                 _describe_job(r, now),
             ]
             for r in rows
