@@ -51,7 +51,7 @@ KEPT = (  # page, width, colour scheme, height of the picture in pixels
     ("explain", "wide", "dark", 1150),
     ("job", "narrow", "light", 1100),
     ("what-if", "wide", "light", 800),
-    ("tenants", "wide", "dark", 820),
+    ("tenants", "wide", "dark", 1040),
 )
 
 
