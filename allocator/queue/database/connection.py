@@ -35,7 +35,7 @@ from allocator.queue.errors import QueueUnavailable
 
 WAIT_S = 30.0  # seconds that a transaction waits for another writer
 CACHE_KIB = 16_384  # of pages of an SQLite queue in each connection
-READER_CACHE_KIB = 4096  # the same of one that only reads, of which a service has several
+READER_CACHE_KIB = 2048  # the same of one that only reads, of which a service has several
 CONNECTIONS = 4  # that are kept open; more are closed after their transaction
 WRITERS = 7_305_862_291  # key of the advisory lock, for all queues of a PostgreSQL database
 SYNCHRONOUS = "FULL"  # SQLite: a commit is on the disk when it returns
