@@ -12,7 +12,7 @@ import pytest
 from commands import Output, call
 
 from allocator.cli import main
-from allocator.io.shipped import list_examples
+from allocator.io.shipped import find_shipped, list_examples
 
 NOT_RUN = {  # command: why not here, and where it is tested
     "admit": "it answers a cluster; tests/clusters/test_kubernetes_plans.py",
@@ -44,10 +44,14 @@ def name_command(line: str) -> str:
 
 
 def test_every_command_has_an_example() -> None:
-    """Each command of the program, with its subcommands, stands in data/examples.toml."""
+    """Each command of the program, with its subcommands, and each file of data/examples stands in
+    data/examples.toml."""
     shown = {name_command(line) for one in LISTED.values() for line in one.commands}
     assert set(COMMANDS) - shown == set()
     assert set(NOT_RUN) <= shown
+    folder = find_shipped("examples")
+    files = {path for path in folder.iterdir() if path.name != "README.md"}
+    assert files - {one.source for one in LISTED.values()} == set()
     assert all(len(one.about) <= 62 for one in LISTED.values())  # a line of 80 columns
 
 
