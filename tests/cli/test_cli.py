@@ -19,8 +19,8 @@ from commands import Output, call
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from allocator.cli import doctor, main, tables
-from allocator.cli.measure import demo
 from allocator.errors import NoPlanInTime
+from allocator.io import shipped
 
 ROOT = Path(__file__).resolve().parents[2]
 SHIPPED = ROOT / "data" / "snapshots"
@@ -32,6 +32,7 @@ COMMANDS = (
     "explain",
     "whatif",
     "doctor",
+    "examples",
     "config",
     "completion",
     "schema",
@@ -444,9 +445,9 @@ def test_demo_says_so_when_its_data_is_missing(
     capsys: Output, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """An installation without the snapshot: one line, exit code 1."""
-    monkeypatch.setattr(demo, "__file__", str(tmp_path / "a" / "b" / "demo.py"))
+    monkeypatch.setattr(shipped, "__file__", str(tmp_path / "a" / "b" / "shipped.py"))
     code, out, err = call(capsys, "demo")
-    assert (code, out) == (1, "") and "demo snapshot is missing" in err
+    assert (code, out) == (1, "") and "data/snapshots/demo is missing" in err
 
 
 def test_doctor_finds_this_installation_well(capsys: Output) -> None:

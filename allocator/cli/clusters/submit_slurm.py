@@ -14,8 +14,7 @@ from allocator.cli.queue.job_options import PROGRESS_OPTIONS
 
 EXAMPLES = """
 allocator submit-slurm --max-gpus 8 --model bert --total-work 9000 -- --gres=gpu:2 train.sh
-allocator submit-slurm --total-work 90 --progress-log 'step (?P<step>.+)' -- --gres=gpu:2 train.sh
-allocator submit-slurm --sizes 1,2,4 --show -- --gres=gpu:2 train.sh
+allocator submit-slurm --sizes 1,2,4 --progress-log 'step (?P<step>.+)' -- --gres=gpu:2 train.sh
 allocator submit-slurm --plugin > job_submit.lua      the plugin that holds such jobs
 """
 ABOUT = """\
