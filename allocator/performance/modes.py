@@ -65,11 +65,37 @@ def choose_modes(problem: Problem, job: Ints, pool: Ints, gpus: Ints) -> ChosenM
 
     It does not depend on how much work is left: hard lifetimes count as those of a job without end.
     """
+    if not has_modes(problem):
+        which = np.where(problem.jobs.synchronous[job], 0, 1).astype(np.int64)
+        return ChosenModes((BULK, ASYNCHRONOUS), which, np.ones(len(job)))
+    first, same = find_alike(problem, job, pool, gpus)
+    chosen = _choose(problem, job[first], pool[first], gpus[first])
+    return ChosenModes(chosen.modes, chosen.which[same], chosen.pace[same])
+
+
+def find_alike(problem: Problem, job: Ints, pool: Ints, gpus: Ints) -> tuple[Ints, Ints]:
+    """Find the options (n,) of which the same is known but for the work that is left.
+
+    Returns
+    -------
+    first : (k,)
+        One option of each kind.
+    same : (n,)
+        Index into `first` of the option that is like each.
+    """
+    jobs = problem.jobs
+    facts = (jobs.modes, jobs.synchronous, jobs.checkpoint_s, jobs.restart_s)
+    every = np.nan_to_num(jobs.checkpoint_every_s, nan=-1.0)
+    kind = np.unique(np.stack([*facts, every]), axis=1, return_inverse=True)[1].reshape(-1)
+    key = (kind[job] * len(problem.pools) + pool) * SIZES + gpus
+    first, same = np.unique(key, return_index=True, return_inverse=True)[1:]
+    return first, same.reshape(-1)
+
+
+def _choose(problem: Problem, job: Ints, pool: Ints, gpus: Ints) -> ChosenModes:
     modes = tuple(dict.fromkeys((BULK, ASYNCHRONOUS, *(m for s in problem.mode_sets for m in s))))
     which = np.where(problem.jobs.synchronous[job], 0, 1).astype(np.int64)
     speed = np.ones(len(job))
-    if not has_modes(problem):
-        return ChosenModes(modes, which, speed)
     code, default = problem.jobs.modes[job], which.copy()
     at = np.flatnonzero((code < 0) & (problem.pools.straggler_cv[pool] > 0))
     for k in (0, 1):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from allocator.domain.problem import Floats, Ints, Market, Problem
-from allocator.performance.modes import choose_modes, mode_share
+from allocator.performance.modes import choose_modes, find_alike, mode_share
 
 # smallest share, because work and money are divided by it
 LEAST = 1e-9
@@ -33,10 +33,20 @@ def useful_share(problem: Problem, job: Ints, pool: Ints, gpus: Ints, rate: Floa
     if len(at):
         j, p = job[at], pool[at]
         work_s = jobs.remaining_work[j] / np.maximum(rate[at], 1e-300)
-        chosen = choose_modes(problem, j, p, gpus[at])
-        for k in np.unique(chosen.which).tolist():
-            mine = np.flatnonzero(chosen.which == k)
-            out[at[mine]] = mode_share(
-                problem, chosen.modes[k], j[mine], p[mine], gpus[at[mine]], work_s[mine]
-            )
+        first, same = np.arange(len(at)), np.arange(len(at))
+        if not np.isfinite(lifetime_s[p]).any():  # the work that is left makes no difference
+            first, same = find_alike(problem, j, p, gpus[at])
+        share = _share(problem, j[first], p[first], gpus[at[first]], work_s[first])
+        out[at] = share[same]
     return np.maximum(out, LEAST)
+
+
+def _share(problem: Problem, job: Ints, pool: Ints, gpus: Ints, work_s: Floats) -> Floats:
+    """Return phi of n options in their modes, (n,)."""
+    out, chosen = np.ones(len(job)), choose_modes(problem, job, pool, gpus)
+    for k in np.unique(chosen.which).tolist():
+        mine = np.flatnonzero(chosen.which == k)
+        out[mine] = mode_share(
+            problem, chosen.modes[k], job[mine], pool[mine], gpus[mine], work_s[mine]
+        )
+    return out

@@ -58,7 +58,8 @@ def _takes_wider(problem: Problem) -> Bools:
     if share == 0.0:
         return np.zeros(len(problem.jobs), dtype=bool)
     digests = [blake2b(name.encode(), digest_size=8).digest() for name in problem.jobs.job_id]
-    return np.array([int.from_bytes(d, "big") for d in digests], dtype=np.float64) < share * 2**64
+    chance = np.array([int.from_bytes(d, "big") for d in digests], dtype=np.float64)
+    return np.asarray(chance < share * 2.0**64, dtype=np.bool_)
 
 
 def cost_of_work(round_: CompiledRound) -> Floats:
