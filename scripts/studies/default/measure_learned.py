@@ -34,6 +34,9 @@ from allocator.bench.paired import compare
 from allocator.bench.workloads import generate
 from allocator.performance import sizes as estimates
 from allocator.simulator import SimulationOptions, simulate
+from formulations.objectives import response
+from formulations.objectives.context import Context
+from formulations.objectives.interval import HOUR
 from scripts.studies.results import read_results
 
 BASELINES = (
@@ -82,7 +85,7 @@ PLACES = (
 
 @dataclass(frozen=True)
 class Part:
-    """The default with one part changed; `without` is a patch that takes the part out."""
+    """The default with one part changed; `without` is a patch that takes it out or changes it."""
 
     name: str
     objective: str = "flow"
@@ -128,6 +131,17 @@ def no_one_alone(model: Any, finished: Any) -> Any:
     return np.zeros(len(model), dtype=bool)
 
 
+def expected_hours_saved(c: Context, work_price: Any, done: Any) -> Any:
+    """Return the hours (n,) that options save if the work left is exponential with its mean."""
+    early_s = (c.work_now - expected_minimum(c.work_now, c.remaining)) / c.rate
+    return work_price[c.job] * expected_minimum(done, c.remaining) + c.weight * early_s / HOUR
+
+
+def expected_minimum(work: Any, mean: Any) -> Any:
+    """Return E min(work, S), shape (n,), of exponential S with these means."""
+    return -mean * np.expm1(-work / mean)
+
+
 PARTS = (
     Part("the default: flow"),
     Part(
@@ -146,6 +160,10 @@ PARTS = (
             "is_alone_in_model",
             lambda model, finished: np.ones(len(model), dtype=bool),
         ),
+    ),
+    Part(
+        "what is left: exponential, and not its mean",
+        without=partial(replaced, response, "hours_saved", expected_hours_saved),
     ),
     Part("sizes: known", options={"sizes": "known"}),
     Part("objective utility", "utility"),
