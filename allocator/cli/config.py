@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from typing import Any
 
-from allocator.cli.configuration import FILE, find_file, read_settings
+from allocator.cli.configuration import FILE, Setting, find_file, read_settings
 from allocator.cli.output import show_result
 
 EXAMPLES = """
@@ -27,8 +28,7 @@ def add(commands: Any) -> None:
 
 def call(args: argparse.Namespace) -> int:
     path = find_file()
-    settings = read_settings(args.command_line)
-    overruled = {s.place for n, s in enumerate(settings) if _is_overruled(s, settings[n + 1 :])}
+    settings = [s for s in read_settings(args.command_line) if s.name]
     document = {
         "file": None if path is None else str(path),
         "settings": [
@@ -38,16 +38,16 @@ def call(args: argparse.Namespace) -> int:
                 "value": s.value,
                 "source": s.source,
                 "line": s.line,
-                "counts": s.place not in overruled,
+                "counts": not _is_overruled(s, settings[n + 1 :]),
             }
-            for s in settings
+            for n, s in enumerate(settings)
         ],
     }
     show_result(args.format, document, lambda: _show(document))
     return 0
 
 
-def _is_overruled(setting: Any, later: list[Any]) -> bool:
+def _is_overruled(setting: Setting, later: Sequence[Setting]) -> bool:
     """Return whether a later setting counts wherever this one would."""
     return any(s.name == setting.name and s.command in ("", setting.command) for s in later)
 

@@ -37,11 +37,6 @@ class Setting:
     source: str
     line: int | None = None
 
-    @property
-    def place(self) -> str:
-        """Where it is set: file and line, or the variable."""
-        return self.source if self.line is None else f"{self.source}:{self.line}"
-
     def fault(self, message: str) -> InvalidInput:
         """Return the error that the setting is wrong."""
         return InvalidInput([Fault(self.source, self.line, message)])
@@ -57,7 +52,7 @@ def find_file() -> Path | None:
 
 
 def read_settings(top: Parser) -> list[Setting]:
-    """Return the settings of the file and of the environment, the later counting more.
+    """Return the settings of the file and of the environment; a later one overrules an earlier one.
 
     Raises
     ------
