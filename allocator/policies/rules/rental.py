@@ -54,7 +54,7 @@ def rental(task: Task) -> Proposal:
 
 def _takes_wider(problem: Problem) -> Bools:
     """Return the jobs that take the wider of two equally good widths, (J,)."""
-    share = problem.settings.get("rental", {}).get("wider_share", 0.0)
+    share = float(problem.settings.get("rental", {}).get("wider_share", 0.0))
     if share == 0.0:
         return np.zeros(len(problem.jobs), dtype=bool)
     digests = [blake2b(name.encode(), digest_size=8).digest() for name in problem.jobs.job_id]
