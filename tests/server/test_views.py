@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +15,7 @@ from allocator.errors import NoPlanInTime, UsageError
 from allocator.queue.costs import list_days, read_daily_costs, read_job_costs
 from allocator.queue.jobs.verbs import history
 from allocator.queue.queue import Queue
+from allocator.server.pages.charts import draw_spending
 from allocator.server.views.cluster import OTHERS, read_pools
 from allocator.server.views.comparing import ask_what_if
 from allocator.server.views.deciding import Deciders, read_question
@@ -133,6 +136,60 @@ def test_overview_and_tenants_add_up(queue: Queue) -> None:
     assert own.dollars_per_hour == rows["speech"].dollars_per_hour
     assert sum(own.jobs.values()) == len(queue.jobs(tenant="speech"))
     assert [row.tenant for row in own.tenants.tenants] == ["speech"]
+
+
+def test_spending_of_a_tenant_has_those_below_it_and_its_budget(queue: Queue) -> None:
+    """The costs of a parent are those of its children; the line of a budget is always drawn."""
+    with queue.store.read() as connection:
+        view = read_tenants_view(connection, NOW)
+    costs = {name: view.list_costs(name) for name in ("research", "vision", "operations")}
+    assert {cost.tenant for cost in costs["vision"]} == {"vision"}
+    assert {cost.tenant for cost in costs["research"]} == {"vision", "speech", "language"}
+    assert len(costs["research"]) + len(costs["operations"]) == len(view.daily)
+    row = view.find("research")
+    assert row is not None and row.recent == pytest.approx(
+        sum(c.dollars for c in costs["research"])
+    )
+    assert view.find("nobody") is None
+    for budget, label in ((1e6, "$24,000,000"), (0.0, "$0")):
+        drawn = draw_spending(view.days, view.daily, budget)
+        assert "chart limited" in drawn and label in drawn
+    assert "limited" not in draw_spending(view.days, view.daily, None)
+
+
+def test_threads_of_the_service_share_one_heap(tmp_path: Path) -> None:
+    """Threads that come later get no heap of their own, in which the service would grow."""
+    out = tmp_path / "heaps.xml"
+    code = f"""
+import ctypes, re, threading
+from allocator.server.serving import _share_heap
+
+libc = ctypes.CDLL(None)
+libc.fopen.restype = ctypes.c_void_p
+
+def count_heaps():
+    file = ctypes.c_void_p(libc.fopen({str(out)!r}.encode(), b"w"))
+    libc.malloc_info(0, file)
+    libc.fclose(file)
+    return len(re.findall("<heap nr", open({str(out)!r}).read()))
+
+_share_heap()
+before, barrier = count_heaps(), threading.Barrier(9)
+
+def use():
+    bytearray(50_000)
+    barrier.wait()
+
+threads = [threading.Thread(target=use) for _ in range(8)]
+for thread in threads:
+    thread.start()
+barrier.wait()
+print(before == count_heaps())
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout == "True\n"
 
 
 def test_jobs_of_other_tenants_have_no_name_on_the_nodes(queue: Queue) -> None:
