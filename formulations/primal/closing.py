@@ -21,7 +21,7 @@ from formulations.primal.partial_plans import find_better_plan, improve_near_tie
 
 GROUPS, KEPT = 40, 200  # near ties: groups that may change, partial plans that are kept at once
 WIDTHS = (300, 1_000, 5_000, 20_000)  # partial plans that are kept at once, search by search
-MOST = 100_000  # a search that kept more partial plans is the last one
+MOST = 50_000  # a search that kept more partial plans is the last one
 EXACT = 1e-9  # relative gap that counts as none
 
 

@@ -1,0 +1,165 @@
+"""Measure the distribution of the time of one decision over many seeds, old and new code in turn.
+
+    python scripts/benchmarks/bench_tail.py [--jobs 100,500,2000,10000] [--families one,tight]
+        [--seeds 20] [--first 0] [--base FOLDER] > table.md
+
+Every family has as many GPUs as jobs, in four pools:
+
+- one: one tenant, a budget of 80 % of the price of all GPUs
+- 20, 100: so many tenants; every second has a quota, every third a guarantee, every fourth a budget
+- lumpy: one tenant, jobs of 1 or 8 to 64 GPUs, no budget
+- tight: 8 tenants, a budget of 25 %
+- changes: 8 tenants, at most a tenth of the jobs may change
+
+FOLDER is a checkout of another commit, which decides the same rounds right after this one. CPU
+seconds are those of the process and of its solver processes, for a whole decision after reading;
+one thread, and a first decision in each process is not counted. Rounds without a plan are left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parents[2]
+GAPS = {100: 1e-4, 500: 5e-4, 2_000: 2e-4, 10_000: 5e-4}
+FAMILIES: dict[str, dict[str, Any]] = {
+    "one": {"tenants": 0},
+    "20": {"tenants": 20},
+    "100": {"tenants": 100},
+    "lumpy": {"tenants": 0, "budget": None, "sizes": (1, 8, 16, 32, 64)},
+    "tight": {"tenants": 8, "budget": 0.25},
+    "changes": {"tenants": 8, "budget": 0.7},
+}
+
+
+def decide_rounds(families: list[str], jobs: int, seeds: range) -> Iterator[dict[str, Any]]:
+    """Decide the rounds with the code on the path, and describe each decision."""
+    import allocator
+    from allocator.errors import Infeasible
+
+    gap = GAPS[jobs]
+    allocator.solve(_snapshot("one", 100, 999), gap=gap)
+    for family in families:
+        for seed in seeds:
+            snapshot = _snapshot(family, jobs, seed)
+            begin = _cpu_seconds()
+            try:
+                plan = allocator.solve(snapshot, gap=gap)
+            except Infeasible:
+                continue
+            yield {
+                "family": family,
+                "seed": seed,
+                "cpu_s": _cpu_seconds() - begin,
+                "solver": plan.solver,
+                "gap": plan.gap,
+                "value": plan.objective_value,
+                "bound": plan.bound,
+            }
+
+
+def _snapshot(family: str, jobs: int, seed: int) -> Any:
+    from scripts.cases.clusters import ClusterSpec, PoolSpec, generate
+
+    pools = (
+        PoolSpec("H100", max(8, jobs // 8)),
+        PoolSpec("A100", max(8, jobs // 4), "on_demand"),
+        PoolSpec("V100", max(16, 3 * jobs // 8)),
+        PoolSpec("T4", max(8, jobs // 4), "spot"),
+    )
+    changes = jobs // 10 if family == "changes" else None
+    spec = ClusterSpec(family, jobs, pools, max_changes=changes, **FAMILIES[family])
+    return generate(spec, seed).snapshot()
+
+
+def _cpu_seconds() -> float:
+    """Return the CPU seconds of this process and of its children that still run."""
+    total, tick = time.process_time(), os.sysconf("SC_CLK_TCK")
+    for file in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            words = file.read_text().rsplit(")", 1)[1].split()
+        except OSError:  # the process has ended
+            continue
+        if int(words[1]) == os.getpid():
+            total += (int(words[11]) + int(words[12])) / tick
+    return total
+
+
+def measure(folder: Path, family: str, jobs: int, seeds: range) -> list[dict[str, Any]]:
+    """Decide the rounds with the code of a folder, in a process of its own."""
+    words = [__file__, "--child", "--families", family, "--jobs", str(jobs)]
+    words += ["--first", str(seeds.start), "--seeds", str(len(seeds))]
+    paths = {"PYTHONPATH": str(folder), "OPENBLAS_NUM_THREADS": "1"}
+    ran = subprocess.run(
+        [sys.executable, *words],
+        env={**os.environ, **paths},
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        check=True,
+        text=True,
+    )
+    return [json.loads(line) for line in ran.stdout.splitlines()]
+
+
+def describe(code: str, family: str, jobs: int, runs: list[dict[str, Any]]) -> str:
+    """Return a row of the table."""
+    if not runs:
+        return f"| {jobs:,} | {family} | {code} | 0 | – | – | – | – | – |"
+    cpu = np.array([run["cpu_s"] for run in runs])
+    asked = sum(run["solver"] is not None for run in runs)
+    gap = max(run["gap"] for run in runs)
+    return (
+        f"| {jobs:,} | {family} | {code} | {len(runs)} | {np.median(cpu):.3f} |"
+        f" {np.quantile(cpu, 0.9):.3f} | {cpu.max():.3f} | {asked} | {gap:.1e} |"
+    )
+
+
+def check_bounds(old: list[dict[str, Any]], new: list[dict[str, Any]]) -> None:
+    """Stop if the bound of one code lies below the plan of the other."""
+    for a, b in zip(old, new, strict=True):
+        for bound, value in ((a["bound"], b["value"]), (b["bound"], a["value"])):
+            if bound < value - 1e-9 * abs(value):
+                raise SystemExit(f"a bound lies below a plan: {a} {b}")
+
+
+def main() -> None:
+    """Parse, measure, print."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--jobs", default="100,500,2000,10000", help="numbers of jobs")
+    parser.add_argument("--families", default=",".join(FAMILIES), help="families of rounds")
+    parser.add_argument("--seeds", type=int, default=20, help="rounds of each (default 20)")
+    parser.add_argument("--first", type=int, default=0, help="first seed (default 0)")
+    parser.add_argument("--base", type=Path, help="folder of a checkout of another commit")
+    parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    seeds, families = range(args.first, args.first + args.seeds), args.families.split(",")
+    if args.child:
+        for run in decide_rounds(families, int(args.jobs), seeds):
+            print(json.dumps(run), flush=True)
+        return
+    print("| jobs | family | code | rounds | median | p90 | worst | solver asked | largest gap |")
+    print("|---|---|---|---|---|---|---|---|---|")
+    for jobs in map(int, args.jobs.split(",")):
+        for family in families:
+            new = measure(ROOT, family, jobs, seeds)
+            if args.base is not None:
+                old = measure(args.base.resolve(), family, jobs, seeds)
+                check_bounds(old, new)
+                print(describe("base", family, jobs, old))
+            print(describe("this", family, jobs, new), flush=True)
+
+
+if __name__ == "__main__":
+    main()
