@@ -19,9 +19,10 @@ from formulations.model.choices import Choices
 from formulations.model.linear import Ints
 from formulations.primal.partial_plans import find_better_plan, improve_near_ties
 
-GROUPS, KEPT = 40, 200  # near ties: groups that may change, partial plans that are kept at once
-WIDTHS = (300, 1_000, 5_000, 20_000)  # partial plans that are kept at once, search by search
-MOST = 50_000  # a search that kept more partial plans is the last one
+KEPT = 200  # partial plans that are kept at once to improve a plan
+# groups that may change before a search, 0 = none, and partial plans that the search keeps at once
+SEARCHES = ((40, 300), (80, 1_000), (0, 5_000), (0, 20_000))
+MOST = 200_000  # a search that kept more partial plans in all is the last one
 EXACT = 1e-9  # relative gap that counts as none
 
 
@@ -42,17 +43,18 @@ def close_gap(
         Latest end (time.monotonic).
     """
     bound = dual.bound
-    plan = improve_near_ties(c, dual, plan, GROUPS, KEPT, until)
-    if _gap(c, plan, bound) > gap:
-        bound = min(bound, tighten_bound(c, dual, plan, _enough(c, plan, gap), until).bound)
-    for width in WIDTHS:
+    for groups, width in SEARCHES:
+        if groups:
+            plan = improve_near_ties(c, dual, plan, groups, KEPT, until)
+        if groups and _gap(c, plan, bound) > gap:
+            bound = min(bound, tighten_bound(c, dual, plan, _enough(c, plan, gap), until).bound)
         if _gap(c, plan, bound) <= max(gap, EXACT):
             break
         enough = _enough(c, plan, gap)
         found = find_better_plan(c, dual, enough, width, until)
         bound = min(bound, max(found.bound, enough))
         plan = plan if found.plan is None else found.plan
-        if found.kept > MOST:
+        if found.kept > MOST or _gap(c, plan, bound) <= max(gap, EXACT):
             break
     return plan, max(bound, c.value_of(plan))
 
