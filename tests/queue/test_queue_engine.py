@@ -166,7 +166,7 @@ def test_a_queue_of_cells_becomes_one_of_values_while_its_jobs_run(
 ) -> None:
     """A queue of schema 0008 with running jobs, whose columns are text of cells: after the upgrade,
     in chunks of any size, its snapshot is the same, cell by cell, the rounds of its journal are
-    decided again the same, and its jobs run to their end."""
+    decided again the same (that version proved them by a solver), and its jobs run to their end."""
     monkeypatch.setattr(r0009_types, "PART", part)
     with place(backend, tmp_path) as name:
         store, _ = create_queue(name, revision="0008")
@@ -184,7 +184,7 @@ def test_a_queue_of_cells_becomes_one_of_values_while_its_jobs_run(
             assert queue.job("later").values["after"] == ("wide", "fixed")
             for number in (1, 2, 3, 4):
                 again = replay(queue.store, number)
-                assert again.same and again.is_digest_valid
+                assert again.is_same_decision and again.is_digest_valid
             machines = SimulatedMachines(
                 {"a": 8, "b": 8},
                 clock,

@@ -7,12 +7,13 @@ is no longer kept.
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import dataclass, replace
+from typing import Any
 
 from allocator.controller import guarded_decision
 from allocator.controller.reporting import journal
-from allocator.domain.plan import EXPECTED_FIELDS
 from allocator.domain.rules.snapshot_rules import validate
 from allocator.engine.decision import decide_round
 from allocator.errors import UsageError
@@ -20,6 +21,10 @@ from allocator.queue import round_journal, snapshot as snapshots
 from allocator.queue.database.connection import QueueDatabase
 from allocator.solvers.base import SolveLimits
 from allocator.solvers.effort import GAP
+
+# how a plan was found and proven, which another version of this program or of a solver may do
+# in another way
+SEARCH_FIELDS = ("solver", "solver_version", "solver_choice", "status", "bound", "gap", "bound_by")
 
 
 @dataclass(frozen=True)
@@ -34,6 +39,9 @@ class Replay:
         The kept snapshot has the digest that the journal gives.
     same : bool or None
         The plan equals that of the journal byte by byte; None: the journal has no plan.
+    is_same_decision : bool or None
+        The plan equals that of the journal in all but `SEARCH_FIELDS`: every job gets the same,
+        with the same reason and value.
     first : tuple of (str, str)
         The first lines that differ, of the journal and of now.
     plan : str
@@ -45,6 +53,7 @@ class Replay:
     number: int
     is_digest_valid: bool
     same: bool | None
+    is_same_decision: bool | None
     first: tuple[str, str] | None
     plan: str
     note: str
@@ -88,25 +97,39 @@ def replay(store: QueueDatabase, number: int | None = None) -> Replay:
     decided = guarded_decision.result(
         found, problem, policy=entry.policy, seed=options.get("seed", 0)
     )
-    if before is not None and f'"{EXPECTED_FIELDS[1]}"' not in before:
-        # a journal of an earlier version: its plans do not tell what is expected
-        told = {name: decided.jobs[name] for name in decided.jobs if name not in EXPECTED_FIELDS}
-        decided = replace(decided, jobs=told)
     plan = guarded_decision.format_plan(decided)
+    new_fields = set() if before is None else _list_job_fields(plan) - _list_job_fields(before)
+    if new_fields:  # plans of an earlier version do not have them
+        kept = {name: decided.jobs[name] for name in decided.jobs if name not in new_fields}
+        plan = guarded_decision.format_plan(replace(decided, jobs=kept))
     first = None if before is None or before == plan else _first_difference(before, plan)
-    note = (
-        "the search of the journal's plan was ended by its time limit"
-        if first is not None and before is not None and '"termination": "time_limit"' in before
-        else ""
-    )
+    is_same_decision = None if before is None else _drop_search(before) == _drop_search(plan)
+    note = ""
+    if first is not None and before is not None:
+        if '"termination": "time_limit"' in before:
+            note = "the search of the journal's plan was ended by its time limit"
+        elif is_same_decision:
+            note = "the decision is the same; it was found or proven in another way"
     return Replay(
         entry.number,
         snapshot.digest == entry.snapshot_digest,
         None if before is None else first is None,
+        is_same_decision,
         first,
         plan,
         note,
     )
+
+
+def _list_job_fields(plan: str) -> set[str]:
+    """Return the names of the fields that a plan has of its jobs."""
+    return {name for job in json.loads(plan)["jobs"] for name in job}
+
+
+def _drop_search(plan: str) -> dict[str, Any]:
+    """Return a plan without what says how it was found and proven."""
+    fields = json.loads(plan)
+    return {name: fields[name] for name in fields if name not in SEARCH_FIELDS}
 
 
 def _first_difference(before: str, now: str) -> tuple[str, str]:
