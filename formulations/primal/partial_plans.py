@@ -29,7 +29,8 @@ from formulations.bounds.lagrangian import Dual, group_max, project_prices
 from formulations.model.choices import Choices
 from formulations.model.linear import Bools, Floats, Ints
 
-LARGEST = 4_000_000  # entries of the options of open groups; larger problems are not searched
+# larger problems are not searched: open groups, entries of their options
+MOST_OPEN, LARGEST = 600, 4_000_000
 WIDE = 0.34  # a row that concerns more than this share of the open groups is wide
 CHANGES = (0.8, 1.25)  # the price of a wide row is changed by these factors, for further bounds
 SAME = 1e-13  # relative: smaller differences of use are rounding errors
@@ -187,7 +188,8 @@ class _Field:
         columns, idle = np.flatnonzero(near & is_open[c.group]), np.flatnonzero(nothing & is_open)
         part = c.matrix[columns]
         rows = np.unique(part.indices)
-        if (len(columns) + len(idle)) * max(1, len(rows)) > LARGEST:
+        entries = (len(columns) + len(idle)) * len(rows)
+        if np.count_nonzero(is_open) > MOST_OPEN or entries > LARGEST:
             return None
         group = np.append(c.group[columns], idle)
         column = np.append(columns, np.full(len(idle), -1))
