@@ -1,6 +1,6 @@
 """Put load on the HTTP service next to a controller, and measure what becomes of both.
 
-    python scripts/benchmarks/load_server.py [--minutes 10] [--jobs 1000] > table.md
+    python scripts/benchmarks/load_server.py [--minutes 10] [--alone 10] [--jobs 1000] > table.md
 
 A controller decides rounds of a queue whose jobs all run on simulated machines, on the real clock:
 first alone, then next to `allocator serve` with 200 clients that follow the events and read, and 20
@@ -320,7 +320,8 @@ def read_rounds(process: subprocess.Popen[str], seconds: float, skip: int = 0) -
 def main() -> None:
     """Measure, and print a table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--minutes", type=float, default=10.0, help="of each of the two phases")
+    parser.add_argument("--minutes", type=float, default=10.0, help="with the service")
+    parser.add_argument("--alone", type=float, default=10.0, help="minutes before it, without it")
     parser.add_argument("--jobs", type=int, default=1000)
     parser.add_argument("--every", type=float, default=20.0, help="seconds between rounds")
     parser.add_argument("--seed", type=int, default=0)
@@ -342,7 +343,9 @@ def main() -> None:
             text=True,
         )
         try:
-            alone = measure_rounds(read_rounds(controller, seconds, SETTLE_ROUNDS), args.every)
+            alone = measure_rounds(
+                read_rounds(controller, 60 * args.alone, SETTLE_ROUNDS), args.every
+            )
             service = subprocess.Popen(
                 [sys.executable, "-m", "allocator", "serve", path, "--listen", "127.0.0.1:0"],
                 stderr=subprocess.PIPE,
@@ -393,7 +396,8 @@ def report(
     lost = [key for key in load.submitted if kept[key] != 1]
     print(f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, Python")
     print(f"{platform.python_version()}, seed {args.seed}, {time.strftime('%Y-%m-%d')}:")
-    print(f"{args.minutes:g} minutes each, {running} running jobs, a round every {args.every:g} s,")
+    print(f"{args.alone:g} minutes alone, then {args.minutes:g} minutes with the service,")
+    print(f"{running} running jobs, a round every {args.every:g} s,")
     print(f"{VIEWERS} followers that read every {READ_S:g} s, {WRITERS} writers.\n")
     print("| rounds | number | tick to end, median | p95 | CPU median | between ends, median |")
     print("|---|---|---|---|---|---|")
