@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -65,6 +66,7 @@ def test_machines_come_and_go() -> None:
 
 def test_demo_is_part_of_the_wheel() -> None:
     """Installed without the repository, `allocator demo` still finds its workload."""
-    assert '"data/workloads/demo" = "allocator/data/workloads/demo"' in (
-        ROOT / "pyproject.toml"
-    ).read_text("utf-8")
+    built = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["hatch"]["build"]
+    included = built["targets"]["wheel"]["force-include"]
+    assert included["data/workloads"] == "allocator/data/workloads"
+    assert (ROOT / "data" / "workloads" / "demo" / "workload.csv").exists()

@@ -401,19 +401,20 @@ def resumed(folder: Path, before: Rig, fate: Fate) -> Rig:
     return rig
 
 
+@pytest.mark.parametrize("every", [3, pytest.param(1, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("at_s", [0, 250])
-def test_killed_at_any_write_or_call(at_s: int, tmp_path: Path) -> None:
+def test_killed_at_any_write_or_call(at_s: int, every: int, tmp_path: Path) -> None:
     """The step that starts the pair, and the one that sees the end of the primary job: the
-    controller dies at each of its transactions, reads and calls in turn. Whoever comes after it
-    finishes what it began: nothing is started twice, one GPU is held, and the jobs end and are
-    credited as if nothing had happened."""
+    controller dies at every third or at each of its transactions, reads and calls in turn. Whoever
+    comes after it finishes what it began: nothing is started twice, one GPU is held, and the jobs
+    end and are credited as if nothing had happened."""
     before = paired(tmp_path)
     before.steps(at_s, 50.0)
     before.controller.stop()
     fate = Fate({})
     resumed(tmp_path, before, fate).controller.step()
     assert fate.points > 15
-    for point in range(1, fate.points + 1):
+    for point in range(1, fate.points + 1, every):
         rig = resumed(tmp_path, before, Fate({point: "crash"}))
         with pytest.raises(CrashHere):
             rig.controller.step()

@@ -15,7 +15,7 @@ from allocator.errors import NoPlanInTime, UsageError
 from allocator.queue.costs import list_days, read_daily_costs, read_job_costs
 from allocator.queue.jobs.verbs import history
 from allocator.queue.queue import Queue
-from allocator.server.pages.charts import draw_spending
+from allocator.server.pages.charts import draw_rounds, draw_spending
 from allocator.server.views.cluster import OTHERS, read_pools
 from allocator.server.views.comparing import ask_what_if
 from allocator.server.views.deciding import Deciders, read_question
@@ -254,3 +254,9 @@ def test_a_queue_without_rounds_has_views(tmp_path: Path) -> None:
         assert list_jobs(connection, NOW, JobFilter()).total == 0
         assert list_rounds(connection).rows == ()
         assert read_tenants_view(connection, NOW).tenants == ()
+
+
+def test_charts_leave_no_old_finder_in_the_import_system() -> None:
+    """pygal adds one without `find_spec`, of which Python would warn at later imports."""
+    assert "<svg" in draw_rounds([])
+    assert all(hasattr(finder, "find_spec") for finder in sys.meta_path)

@@ -7,6 +7,7 @@ service allows none inside a page, and the style sheet knows the colours of ligh
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -69,8 +70,20 @@ def draw_rounds(rows: Sequence[RoundRow]) -> Markup:
     return _render(chart, "Jobs started or stopped by round")
 
 
+def _import_pygal() -> Any:
+    """Import pygal without the finder of map plugins that it adds to the import system.
+
+    The finder has the interface of Python 3.3, and Python warns of it at every later import that
+    finds nothing before it.
+    """
+    import pygal
+
+    sys.meta_path[:] = [one for one in sys.meta_path if hasattr(one, "find_spec")]
+    return pygal
+
+
 def _make(kind: str, **options: Any) -> Any:
-    import pygal  # when it is needed: it adds a finder to the import system
+    pygal = _import_pygal()
     from pygal.style import Style
 
     return getattr(pygal, kind)(
