@@ -1,4 +1,4 @@
-"""Plans above a value: groups are decided one by one, and partial plans without a chance dropped.
+"""Find plans above a value: decide group by group, and drop partial plans that cannot reach it.
 
 A partial plan has the value w and uses u of the rows; the groups of a set O are still open. For any
 prices p (formulations/bounds/lagrangian.py) none of its completions has a value above
@@ -11,8 +11,8 @@ of all rows that concern O, only the best one can become a best plan. This is dy
 with bounds (Martello, Pisinger and Toth 1999, "Dynamic programming and strong bounds for the 0-1
 knapsack problem") for several rows, and for several columns of a group.
 
-Where there are too many partial plans, those with the lowest bounds are dropped. The highest bound
-that was dropped then bounds the plans that were not looked at.
+Where there are too many partial plans, those with the lowest bounds are dropped. The highest of the
+dropped bounds is then a bound on every plan that was not looked at.
 """
 
 from __future__ import annotations

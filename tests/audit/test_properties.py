@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
 from builders import snapshot
 from fakes.random_rounds import random_snapshot
+from places import ROOT
 
 from allocator.domain.plan import Plan
 from allocator.domain.problem import Problem
@@ -22,7 +22,7 @@ from allocator.policies.registry import POLICIES
 from allocator.solvers.base import SolveLimits
 
 EXACT = SolveLimits(gap=0.0)
-SHIPPED = Path(__file__).resolve().parents[2] / "data" / "snapshots"
+SHIPPED = ROOT / "data" / "snapshots"
 
 
 def rounds(n: int, jobs: int = 8, first: int = 0) -> list[tuple[Snapshot, Problem, Plan]]:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from places import ROOT
 
 from allocator.bench.workloads import GENERATORS, generate
 from allocator.bench.workloads.bursty import bursty
@@ -350,9 +351,7 @@ def test_page_shows_what_the_generators_give(name: str) -> None:
     """The tables of docs/workloads.md are those that scripts/pictures/draw_workloads.py writes
     today.
     """
-    page = (Path(__file__).resolve().parents[2] / "docs" / "workloads.md").read_text(
-        encoding="utf-8"
-    )
+    page = (ROOT / "docs" / "workloads.md").read_text(encoding="utf-8")
     assert f"<!-- {name} -->\n{markdown(name)}\n<!-- end -->" in page
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from fakes.random_rounds import random_snapshot
 from folders import content
+from places import ROOT
 
 import allocator
 from allocator.domain.schema.columns import CONFIG, CONFIG_TABLES, TABLES
@@ -15,7 +16,7 @@ from scripts.cases.clusters import generate
 from scripts.cases.faulty import FAULTS, INFEASIBLE, REPAIRED
 from scripts.cases.shipped import MEDIUM, MEDIUM_SEED, full, write_all
 
-DATA = Path(__file__).resolve().parents[2] / "data" / "snapshots"
+DATA = ROOT / "data" / "snapshots"
 POLICIES = ("mip", "greedy", "greedy-naive", "marginal")
 
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 from folders import content
+from places import ROOT
 
 from allocator.io.workloads import read_workload
 from allocator.simulator.run import simulate
 from scripts.cases.small import shipped_folders, write_all
 
-ROOT = Path(__file__).resolve().parents[2]
 DATA = ROOT / "data" / "workloads"
 NAMES = ("bursty", "demo", "diurnal", "machines-come-and-go", "mixed", "reproduction")
 

@@ -4,10 +4,9 @@ lost by age.
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
+from places import ROOT
 
 from allocator.domain.schema.spot_columns import CLUSTERS
 from allocator.io.tables.one_table import read_table
@@ -16,7 +15,7 @@ from allocator.market.spot import RunForecast, forecast_run
 from allocator.performance.fit.transient import fit_hazard_counts
 from scripts.cases.transient import clusters as case
 
-SHIPPED = Path(__file__).resolve().parents[2] / "data" / "spot" / "resnet32.csv"
+SHIPPED = ROOT / "data" / "spot" / "resnet32.csv"
 
 
 def seen() -> dict[str, RunForecast]:

@@ -17,12 +17,12 @@ import pytest
 from builders import snapshot, write_folder
 from commands import Output, call
 from hypothesis import HealthCheck, given, settings, strategies as st
+from places import ROOT
 
 from allocator.cli import doctor, main, tables
 from allocator.errors import NoPlanInTime
 from allocator.io import shipped
 
-ROOT = Path(__file__).resolve().parents[2]
 SHIPPED = ROOT / "data" / "snapshots"
 COMMANDS = (
     "demo",

@@ -21,8 +21,8 @@ from pathlib import Path
 
 import pytest
 from builders import snapshot, write_folder
+from places import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 DEMO = ROOT / "data" / "snapshots" / "demo"
 COMMAND = [sys.executable, "-m", "allocator"]
 

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 from commands import Output, call
+from places import ROOT
 from test_cli_process import (
     COMMAND,
     dead,
@@ -31,7 +32,6 @@ from worlds import workload
 
 from allocator import read_workload, write_workload
 
-ROOT = Path(__file__).resolve().parents[2]
 DEMO = ROOT / "data" / "workloads" / "demo"
 SPOT = ROOT / "data" / "workloads" / "machines-come-and-go"
 METRICS = [

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 from commands import Output, call
+from places import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 DEMO = ROOT / "data" / "snapshots" / "demo"
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 from commands import Output, call
+from places import ROOT
 from test_cli_process import hanging, start  # noqa: F401 - hanging is a fixture
 
 import allocator
@@ -25,7 +26,7 @@ from allocator.controller.options import ControllerOptions as ServiceOptions
 from allocator.solvers.base import SolveLimits
 from allocator.solvers.effort import GAP, TIME_LIMIT_S
 
-SHIPPED = Path(__file__).resolve().parents[2] / "data" / "snapshots"
+SHIPPED = ROOT / "data" / "snapshots"
 NAMES = {"solve": ["x"], "explain": ["x", "j"], "whatif": ["x", "--set", "a=1"]}
 
 

@@ -12,11 +12,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from places import ROOT
 
 from allocator import read_workload
 from allocator.cli import main
 
-ROOT = Path(__file__).resolve().parents[2]
 Output = pytest.CaptureFixture[str]
 
 

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from places import ROOT
 
 from allocator.performance import batched
 from allocator.performance.fit.choose import UNTESTED, fit
 from allocator.performance.fit.observations import Observations
 
-ROOT = Path(__file__).resolve().parents[2]
 TRUTHS = [
     {"compute": c, "sync": s, "noise": u, "min_batch": 384.0, "max_batch": 1024.0}
     for c, s, u in ((0.05, 0.3, 5.0), (0.002, 0.01, -4.0), (1.0, 12.0, 0.0), (0.4, 20.0, 40.0))

@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 from commands import Output, call
+from places import ROOT
 
 from allocator.cli import main
 from allocator.cli.parsing import find_commands
 
-ROOT = Path(__file__).resolve().parents[2]
 DEMO = "data/snapshots/demo"
 QUEUE = "cluster.db"
 RUNS = {  # command: its words in the folder of the test

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from executor_rigs import LocalRig, end
+from places import ROOT
 from waiting import wait_for
 
 from allocator.errors import AllocatorError
@@ -20,7 +21,6 @@ from allocator.executors.local import LocalExecutor
 from allocator.queue.cluster_tables import used
 from allocator.queue.queue import Queue
 
-ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```bash\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 BY_HAND = ("pip install", "mkdir ~/tryout")  # the installation, and a folder in the home

@@ -16,10 +16,10 @@ from pathlib import Path
 
 import httpx
 import pytest
+from places import ROOT
 
 from allocator.io.shipped import list_examples
 
-ROOT = Path(__file__).resolve().parents[2]
 # those of `allocator examples` that take a second or less
 QUICK = ("lost-gpus", "deadlines", "rental", "spot", "slurm")
 

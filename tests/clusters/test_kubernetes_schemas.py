@@ -9,7 +9,6 @@ from __future__ import annotations
 import copy
 import importlib.util
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,6 +24,7 @@ from kubernetes_objects import (
     pytorch_job,
     small_cluster,
 )
+from places import ROOT
 
 from allocator.clusters.adapter import PlannedJob
 from allocator.clusters.kubernetes.admission import answer_checks
@@ -33,7 +33,6 @@ from allocator.clusters.kubernetes.objects import Objects
 from allocator.clusters.kubernetes.observe import observe
 from allocator.clusters.kubernetes.suggestions.suggest import Change, list_changes
 
-ROOT = Path(__file__).resolve().parents[2]
 POOL = "nvidia-a100-sxm4-80gb"
 RACKS = {"n1": "r1", "n2": "r1", "n3": "r2", "n4": "r3"}
 

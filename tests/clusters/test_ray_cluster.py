@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from commands import call
+from places import ROOT
 from ray_cluster import shared_ray
 from waiting import wait_for
 
@@ -32,7 +33,7 @@ from allocator.clusters.ray.settings import RaySettings
 from allocator.errors import UsageError
 from allocator.io.progress_sources import Metric
 
-RECORDED = Path(__file__).resolve().parents[2] / "data" / "recorded" / "ray"
+RECORDED = ROOT / "data" / "recorded" / "ray"
 TRAP = "trap 'exit 143' TERM; sleep 600 & wait"
 STATED = '{"min_gpus": 1, "max_gpus": 8, "model": "bert", "total_work": 9000}'
 

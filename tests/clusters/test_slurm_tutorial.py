@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import re
 import sys
-from pathlib import Path
 
+from places import ROOT
 from slurm_cluster import SlurmCluster
 
 from allocator.clusters.slurm.submit import read_plugin
 
-ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "slurm.md").read_text(encoding="utf-8")
 COMMANDS = [line.strip() for line in re.findall(r"^    (?:allocator|sbatch) .*$", PAGE, re.M)]
 TRAIN = "#!/bin/sh\ntrap 'exit 143' TERM\nsleep 600 & wait\n"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import shlex
 import sys
-from pathlib import Path
 
 import pytest
+from places import ROOT
 from slurm_cluster import SlurmCluster
 
 from allocator.cli.main import run
@@ -55,7 +55,7 @@ def test_a_job_is_submitted_and_held_by_the_plugin(capsys: pytest.CaptureFixture
         script = slurm.folder / "work" / "train.sh"
         script.write_text("#!/bin/sh\nsleep 600\n")
         words = ("submit-slurm", "--max-gpus", "4", "--", "--parsable", "--gres=gpu:2", str(script))
-        root = str(Path(__file__).resolve().parents[2])
+        root = str(ROOT)
         done = slurm.call("env", f"PYTHONPATH={root}", sys.executable, "-m", "allocator", *words)
         job = done.stdout.strip()
         shown = slurm.run("scontrol", "show", "job", "-o", job)

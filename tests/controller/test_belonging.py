@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 from commands import Output, call
+from places import ROOT
 from queues import cluster
 from sites import Site, wait_for
 
@@ -25,8 +26,6 @@ from allocator.executors.ledger import Ledger
 from allocator.executors.local import LocalExecutor
 from allocator.queue.database import identity
 from allocator.queue.queue import Queue
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from places import ROOT
 
 from allocator.bench.workloads.sharing import sharing
 from allocator.domain.problem import Pauses, Problem
@@ -18,8 +19,6 @@ from allocator.loop.ticks import latest_tick
 from allocator.simulator import simulate
 from allocator.simulator.options import SimulationOptions
 from scripts.cases.twin import Twin, same_plans, simulated
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.parametrize(

@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 from commands import Output, call
 from hypothesis import given, strategies as st
+from places import ROOT
 
 from allocator.cli import main
 from allocator.cli.parsing import find_commands
 from allocator.domain.times import parse_duration, parse_time
 from allocator.queue.queue import Queue
 
-DEMO = Path(__file__).resolve().parents[2] / "data" / "snapshots" / "demo"
+DEMO = ROOT / "data" / "snapshots" / "demo"
 JOB = ["--model", "bert", "--total-work", "9e6", "--max-gpus", "2"]
 
 

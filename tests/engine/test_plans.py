@@ -17,12 +17,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from places import ROOT
 
 from allocator.domain.plan import EXPECTED_FIELDS, JOB_FIELDS, BudgetPlan, Plan, PoolPlan
 from allocator.errors import AllocatorError, UsageError
 from allocator.io import plans
 
-ROOT = Path(__file__).resolve().parents[2]
 JOBS: dict[str, list[Any]] = {
     "job_id": ['quote " comma , ünïcode', "b"],
     "tenant": ["t", "t"],

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from places import ROOT
 
 import allocator
 from allocator.domain import objectives
@@ -21,7 +22,6 @@ from allocator.executors import registry as executors
 from allocator.policies import registry as policies
 from allocator.solvers import registry as solvers
 
-ROOT = Path(__file__).resolve().parents[2]
 DEMO = str(ROOT / "data" / "snapshots" / "demo")
 BLOCK = re.compile(r"```(?:python|toml)\n# ([\w.]+)\n(.*?)```", re.DOTALL)
 FILES = dict(BLOCK.findall((ROOT / "docs" / "extending.md").read_text(encoding="utf-8")))

@@ -11,12 +11,12 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from everything import EVERYTHING, content
+from places import ROOT
 
 import allocator
 from allocator.domain import objectives
@@ -28,7 +28,6 @@ from allocator.policies import registry as policies
 from allocator.policies.rules.static import static
 from allocator.solvers import registry as solvers
 
-ROOT = Path(__file__).resolve().parents[2]
 DEMO = "data/snapshots/demo"
 NAMES = [name for name in allocator.__all__ if not name.startswith("__")]
 

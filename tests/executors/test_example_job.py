@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from example_trainings import list_undisturbed_losses, read_log
 from executor_rigs import RIGS, LocalRig, wait
+from places import ROOT
 
 from allocator.executors import example_job, report
 from allocator.io.tables.limited_reader import read_json
@@ -121,7 +122,7 @@ def test_by_itself(tmp_path: Path) -> None:
         env={
             **os.environ,
             "ALLOCATOR_GPUS": "8",
-            "PYTHONPATH": str(Path(__file__).resolve().parents[2]),
+            "PYTHONPATH": str(ROOT),
         },
     )
     while not (tmp_path / "checkpoint.npz").exists():

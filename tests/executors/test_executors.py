@@ -22,6 +22,7 @@ from executor_rigs import (
     end,
     wait,
 )
+from places import ROOT
 from queues import cluster
 
 from allocator.cli.main import run
@@ -305,7 +306,7 @@ def test_orders_run_on_the_nodes_that_they_name(rig: Rig) -> None:
 def test_documented_capabilities_are_declared(rig: Rig) -> None:
     """The table of docs/executors.md says what each executor can do."""
     executor = rig.executor()
-    text = (Path(__file__).parents[2] / "docs" / "executors.md").read_text()
+    text = (ROOT / "docs" / "executors.md").read_text()
     rows = [line.split("|") for line in text.splitlines() if line.count("|") == 5]
     [cells] = [row[2:5] for row in rows if row[1].strip() == f"`{executor.name}`"]
     can = executor.capabilities

@@ -28,6 +28,7 @@ from executor_rigs import (
     wait,
 )
 from fakes.executor_faults import CrashHere
+from places import ROOT
 
 from allocator.errors import AllocatorError
 from allocator.executors import disk, ledger, local
@@ -68,7 +69,7 @@ def test_jobs_outlive_a_killed_controller(rig: LocalRig, tmp_path: Path) -> None
         stdout=subprocess.PIPE,
         start_new_session=True,
         env=HELPERS_FOUND,
-        cwd=Path(__file__).resolve().parents[2],
+        cwd=ROOT,
     )
     assert controller.stdout is not None and controller.stdout.readline() == b"up\n"
     os.killpg(controller.pid, signal.SIGKILL)
@@ -256,7 +257,7 @@ def test_two_controllers_at_once(rig: LocalRig) -> None:
         subprocess.Popen(
             [sys.executable, "-c", code, str(rig.folder.parent)],
             env=HELPERS_FOUND,
-            cwd=Path(__file__).resolve().parents[2],
+            cwd=ROOT,
         )
         for _ in range(4)
     ]
@@ -306,7 +307,7 @@ def test_a_full_disk_delays_the_end_but_does_not_lose_it(rig: LocalRig) -> None:
     place = executor.ledger.place("j", 7)
     supervisor = subprocess.Popen(
         [sys.executable, "-c", code, str(place)],
-        cwd=Path(__file__).resolve().parents[2],
+        cwd=ROOT,
         stderr=subprocess.PIPE,
         text=True,
     )
@@ -331,7 +332,7 @@ def test_jobs_have_default_signals_under_nohup(rig: LocalRig) -> None:
     place = executor.ledger.place("j", 7)
     subprocess.run(
         [sys.executable, "-c", code, str(place)],
-        cwd=Path(__file__).resolve().parents[2],
+        cwd=ROOT,
         timeout=60,
         check=True,
     )

@@ -10,13 +10,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from places import ROOT
 
 from allocator.cli.measure import demo_live
 from allocator.errors import UsageError
 from allocator.executors.local import LocalExecutor
 from allocator.io.tables.private_folders import private_folder, refuse_foreign
 
-ROOT = Path(__file__).resolve().parents[2]
 NOBODY = 65534
 PLANT = """
 import os, pathlib, sys

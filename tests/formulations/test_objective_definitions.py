@@ -6,12 +6,12 @@ from __future__ import annotations
 import subprocess
 import sys
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from matrix import FEATURES, made
+from places import ROOT
 
 import allocator
 from allocator.domain.objectives import REGISTRY
@@ -22,7 +22,6 @@ from allocator.valuation import build_context
 from formulations.objectives import BUILT_IN, Objective, get_objective
 from formulations.objectives.context import Context
 
-ROOT = Path(__file__).resolve().parents[2]
 HELPERS = {"__init__", "combination", "context", "interval"}
 
 

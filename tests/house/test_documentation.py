@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from places import ROOT
 
 from allocator.cli import main
 from allocator.policies.registry import POLICIES
 from formulations.objectives import BUILT_IN as OBJECTIVES
 
-ROOT = Path(__file__).resolve().parents[2]
 PAGES = [
     ROOT / "README.md",
     *(p for p in (ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md") if p.exists()),

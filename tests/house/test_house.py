@@ -17,8 +17,8 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from places import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("formulations", "allocator")
 FLOORS = (  # imports point to lower entries only; entries of one floor do not know each other
     {"formulations", "allocator.errors"},

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from places import ROOT
 
 from allocator.io.snapshots import read_snapshot
 from allocator.io.traces import assemble
 from allocator.queue.queue import Queue
 
-ROOT = Path(__file__).resolve().parents[2]
 ELSEWHERE = {  # page: why its blocks do not run here, and what runs them
     "docs/extending.md": "they are files of a package; tests/engine/test_plugins.py",
     "docs/horizon.md": "it needs the arrays of a round; tests/formulations/test_horizon.py",

@@ -7,10 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+from places import ROOT
+
 import allocator
 from allocator.cli.main import GROUPS
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_the_site_has_every_page_command_and_name_and_loads_nothing_from_the_network(

@@ -7,8 +7,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from places import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 SUFFIXES = (".py", ".md", ".toml")
 # each word is written with a class, so that this file does not contain it
 WORDS = re.compile(

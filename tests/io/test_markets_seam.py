@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from places import ROOT
 
 from allocator.bench.workloads import generate
 from allocator.cli.main import run
@@ -50,9 +51,7 @@ def test_documented_recognised_and_read_by_hand(name: str, tmp_path: Path) -> No
     """A section in docs/traces.md; `auto` finds it; the sample gives exactly these steps, gzip
     or plain.
     """
-    assert f"## {name}" in (Path(__file__).resolve().parents[2] / "docs" / "traces.md").read_text(
-        encoding="utf-8"
-    )
+    assert f"## {name}" in (ROOT / "docs" / "traces.md").read_text(encoding="utf-8")
     source = sample(name, tmp_path)
     assert recognise_format(source) == name
     packed = source.with_name(source.name)

@@ -162,7 +162,7 @@ def test_workload_of_everything_comes_back_as_a_round(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def rounds(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[Problem, Problem]]:
-    """Rounds out of random workloads, each with the same round after a way through a folder."""
+    """Rounds of random workloads, each with the same round after it was written and read again."""
     folder, out = tmp_path_factory.mktemp("rounds"), []
     for seed in range(12):
         workload = read_workload(write_workload(folder / f"w{seed}", random_workload(seed)))
@@ -175,8 +175,8 @@ def rounds(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[Problem, Prob
 def test_rounds_of_a_simulation_are_decided_alike(
     policy: str, rounds: list[tuple[Problem, Problem]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rounds out of random workloads, with some of the jobs and none of the names renumbered: the
-    same arrays and the same plan, proof and reasons after a way through a folder."""
+    """A round of a random workload has the same plan, proof and reasons after it was written to a
+    folder and read again. The round has only some of the jobs of its workload."""
     # reasons do not depend on how busy the machine is
     monkeypatch.setattr(decision, "REASONS_S", math.inf)
     planned = running = 0

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from places import ROOT
 
 from allocator.errors import AllocatorError, InvalidInput
 from allocator.io.traces import registry
@@ -35,9 +36,7 @@ def test_format_is_documented_and_has_the_three_functions(name: str) -> None:
     """recognise, read and workload; a section in docs/traces.md; a sample here."""
     module = registry.load(name)
     assert all(callable(getattr(module, f)) for f in ("recognise", "read", "workload"))
-    assert f"## {name}" in (Path(__file__).resolve().parents[2] / "docs" / "traces.md").read_text(
-        encoding="utf-8"
-    )
+    assert f"## {name}" in (ROOT / "docs" / "traces.md").read_text(encoding="utf-8")
     assert name in SAMPLES
 
 

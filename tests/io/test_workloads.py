@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 from everything_workload import EVERY_WORKLOAD, WORKLOAD_TEXTS, workload_content
 from hypothesis import HealthCheck, given, settings, strategies as st
+from places import ROOT
 from test_schema import breaches, typed
 
 import allocator
@@ -495,7 +496,7 @@ def test_pages_are_as_generated() -> None:
     """docs/snapshot-format.md and docs/workload-format.md are what
     scripts/generators/generate_format_docs.py writes.
     """
-    root = Path(__file__).resolve().parents[2]
+    root = ROOT
     place = importlib.util.spec_from_file_location(
         "format_docs", root / "scripts" / "generators" / "generate_format_docs.py"
     )

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from builders import problem
 from hypothesis import given, settings, strategies as st
+from places import ROOT
 
 from allocator.domain.problem import Problem
 from allocator.domain.rules.snapshot_rules import validate
@@ -22,7 +23,7 @@ from allocator.market import books, longrun
 from allocator.market.books import Books
 from allocator.market.longrun import HOUR, BudgetAccount, LongRunBudget
 
-DATA = Path(__file__).resolve().parents[2] / "data" / "workloads"
+DATA = ROOT / "data" / "workloads"
 DAY = 24 * HOUR
 AVERAGE = LongRunBudget(average_per_hour=10.0)
 AMOUNT = LongRunBudget(amount=2400.0, until_s=10 * DAY)

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import sqlalchemy as sa
 from commands import Output, call
+from places import ROOT
 
 from allocator.cli.models.rent_source import from_file, from_workload, text
 from allocator.domain.problem import Floats, Ints
@@ -23,7 +24,6 @@ from allocator.errors import InvalidInput
 from allocator.market.history import History, estimate_classes
 from allocator.market.rent import rent
 
-ROOT = Path(__file__).resolve().parents[2]
 HEAD = (
     "class_id,arrivals_per_hour,mean_work_gpu_hours,kind,parameter,points,weight,gpu_type,"
     "relative_speed,max_gpus\n"

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from commands import Output, call
 from hypothesis import HealthCheck, assume, given, settings, strategies as st
+from places import ROOT
 
 from allocator.domain.schema.spot_columns import CLUSTERS
 from allocator.errors import Infeasible
@@ -23,7 +24,7 @@ from allocator.market.clusters import TransientCluster, clusters
 from allocator.market.spot import choose_clusters, forecast_run, undominated_clusters
 from formulations.transient.revocations import HOUR_S
 
-SHIPPED = Path(__file__).resolve().parents[2] / "data" / "spot" / "resnet32.csv"
+SHIPPED = ROOT / "data" / "spot" / "resnet32.csv"
 HEAD = "cluster,gpu_type,workers,work_per_s,price_per_hour"
 
 

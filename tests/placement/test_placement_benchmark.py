@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from places import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "scripts" / "reproductions"))
-import reproduce_placement as script  # noqa: E402  (a script, not a package)
+import reproduce_placement as script
 
 NODES = """sn,cpu_milli,memory_mib,gpu,model
 a,32000,65536,4,T4

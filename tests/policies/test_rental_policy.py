@@ -5,12 +5,12 @@ example.
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from builders import problem
+from places import ROOT
 from worlds import workload
 
 from allocator.cli.models.rent_source import from_file
@@ -19,7 +19,7 @@ from allocator.market.rent import rent
 from allocator.simulator import SimulationOptions, simulate
 from scripts.cases import rental as case
 
-EXAMPLE = Path(__file__).parents[2] / "data" / "rental" / "example.csv"
+EXAMPLE = ROOT / "data" / "rental" / "example.csv"
 AT_ONCE = SimulationOptions(react_s=1e-6, prove_every=0)
 SQRT = {k: float(np.sqrt(k)) for k in range(1, 17)}
 
@@ -51,8 +51,8 @@ def test_the_width_of_a_power_law() -> None:
 
 def test_a_split_class_is_carried_out() -> None:
     """Whole GPUs at a budget of 2.3: 39 % of one class run on 12 GPUs and 61 % on 13. Jobs of size
-    1 take what theory says, and as many GPU-hours, within 1 %
-    (`scripts/reproductions/reproduce_rental.py --budget 2.3` plays 4,000)."""
+    1 take the time that theory says and as many GPU-hours, within 1 %. The same with 4,000 jobs:
+    `scripts/reproductions/reproduce_rental.py --budget 2.3`."""
     plan = rent(from_file(str(EXAMPLE), None, False), 2.3, whole=True)
     options = {row["class_id"]: row["options"] for row in plan.rows()}
     assert [o["width"] for o in options["root"]] == [12, 13]

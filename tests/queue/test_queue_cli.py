@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from commands import Output, call
+from places import ROOT
 from queues import Controller, cluster
 
 from allocator.domain.rules.snapshot_rules import validate
@@ -36,7 +37,6 @@ VERBS = (
     "cluster",
     "export",
 )
-ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture

@@ -22,6 +22,7 @@ import pytest
 import sqlalchemy as sa
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
+from places import ROOT
 from queues import BACKENDS, cluster, fresh, place
 
 from allocator.controller.controller import Controller
@@ -42,7 +43,6 @@ from allocator.queue.migrations.versions import r0009_types
 from allocator.queue.queue import Queue
 
 JOB = {"model": "m", "total_work": 100, "max_gpus": 4}
-ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 from commands import Output, call
+from places import ROOT
 
 import allocator
 from allocator.errors import InvalidInput, UsageError
 from allocator.queue.database.connection import create_queue
 from allocator.queue.queue import Queue
 
-DEMO = Path(__file__).resolve().parents[2] / "data" / "snapshots" / "demo"
+DEMO = ROOT / "data" / "snapshots" / "demo"
 
 
 def test_tenants_are_set_listed_and_exported(capsys: Output, tmp_path: Path) -> None:

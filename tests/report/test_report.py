@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from places import ROOT
 from report_folders import benchmark, simulation, tables
 
 from allocator.cli.main import run
@@ -317,7 +318,7 @@ def test_without_matplotlib_tables_and_words_remain(
 )
 def test_chromium_has_nothing_to_complain_about(tmp_path: Path) -> None:
     """Opened in a browser: no console message, no request. A page with both is told from it."""
-    check = str(Path(__file__).resolve().parents[2] / "scripts" / "check_report")
+    check = str(ROOT / "scripts" / "check_report")
     page = write_report(simulation(tmp_path, {p: tables(p) for p in ("mip", "greedy")}))
     clean = subprocess.run(
         [sys.executable, check, str(page)], capture_output=True, text=True, check=False

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from places import ROOT
 
 from allocator.cli.main import run
 from allocator.report.charts import style
@@ -19,7 +20,6 @@ from allocator.report.nodes.cells import (
 from allocator.report.nodes.simulated import find_moment, state_at
 from allocator.report.runs import read_simulation
 
-ROOT = Path(__file__).resolve().parents[2]
 FULL = str(ROOT / "data" / "snapshots" / "full")
 
 

@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 from openapi_spec_validator import OpenAPIV31SpecValidator
+from places import ROOT
 from servers import served
 
 from allocator.io.snapshots import read_snapshot
 from allocator.server.openapi import build_document
 
-ROOT = Path(__file__).resolve().parents[2]
 DEMO = ROOT / "data" / "snapshots" / "demo"
 PAGE = (ROOT / "docs" / "server.md").read_text(encoding="utf-8")
 WITH_CURL, _, WITH_A_CLIENT = PAGE.partition("## A client from the document")

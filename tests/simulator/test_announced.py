@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
+from places import ROOT
 
 import allocator
 from allocator.simulator import SimulationOptions
 
-EXAMPLES = Path(__file__).parents[2] / "data" / "examples" / "announced"
+EXAMPLES = ROOT / "data" / "examples" / "announced"
 
 
 def ends(case: str, policy: str, announce_s: float = 7200.0) -> tuple[float, float]:

@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from models import INF, dense
+from places import ROOT
 
 from allocator.solvers import registry
 from allocator.solvers.base import SolveLimits, Termination
@@ -27,7 +28,7 @@ from allocator.solvers.isolation.worker_processes import Worker, WorkerPool
 
 HERE = str(Path(__file__).resolve().parents[1] / "support" / "processes")
 MODELS = str(Path(__file__).resolve().parents[1] / "support" / "rounds")
-ROOT = str(Path(__file__).resolve().parents[2])
+ROOT = str(ROOT)
 LIMIT_S = 0.5
 PROMISE_S = 1.0  # after the limit (docs/reference/rules.md, R46); on an idle machine it takes 0.2
 MODEL = dense([1.0, 3.0, 2.0], [(-INF, [1, 1, 1], 1)])

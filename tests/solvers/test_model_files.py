@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings, strategies as st
 from models import INF, dense
+from places import ROOT
 
 from allocator.bench.solvers.instances import EVERYTHING, generate
 from allocator.cli import main
@@ -295,7 +296,7 @@ def test_solve_writes_the_rounds_model(tmp_path: Path, capsys: pytest.CaptureFix
     """--write-model with a normal solve; what HiGHS finds in the files is the value of the
     plan.
     """
-    demo = Path(__file__).resolve().parents[2] / "data" / "snapshots" / "demo"
+    demo = ROOT / "data" / "snapshots" / "demo"
     values, paths = [], [tmp_path / "round.mps", tmp_path / "round.lp"]
     for path in paths:
         assert (

@@ -237,7 +237,7 @@ def read_allocated_gpus(ident: str) -> int:
 def read_output_path(ident: str) -> str:
     """Return the name of the output file of a job, which its user chose; "" if it has none.
 
-    Only the name of the first node is not filled in. Raises OSError.
+    Slurm has replaced all patterns in it but %N, the name of the first node. Raises OSError.
     """
     printed = run("scontrol", "show", "job", ident)
     return next(iter(re.findall(r"^ *StdOut=(.*)$", printed, re.MULTILINE)[-1:]), "")

@@ -69,7 +69,7 @@ class BatchSupervisor(supervisor.Supervisor):
 
 
 def supervise_batch_job(folder: Path, make: type[BatchSupervisor]) -> int:
-    """Supervise the allocation, and keep its GPUs while another one uses them too.
+    """Supervise an allocation to its end, and hold its GPUs while another allocation uses them.
 
     Returns the exit code of this process.
     """

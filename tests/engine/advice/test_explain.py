@@ -11,6 +11,7 @@ import pytest
 from advice_rounds import try_rounds
 from builders import snapshot
 from commands import Output, call
+from places import ROOT
 
 import allocator
 from allocator.domain.problem import Problem
@@ -23,7 +24,7 @@ from allocator.solvers.base import SolveLimits
 from scripts.cases.folders import Folder
 
 EXACT = SolveLimits(gap=0.0)
-SHIPPED = Path(__file__).resolve().parents[3] / "data" / "snapshots"
+SHIPPED = ROOT / "data" / "snapshots"
 
 
 def one_gpu() -> Snapshot:

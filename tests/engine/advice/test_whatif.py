@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from builders import snapshot
 from commands import Output, call
+from places import ROOT
 
 import allocator
 from allocator.domain.changes import changed
@@ -18,7 +19,7 @@ from allocator.errors import InvalidInput, UsageError
 from allocator.solvers.base import SolveLimits
 from formulations.objectives import BUILT_IN as OBJECTIVES
 
-SHIPPED = Path(__file__).resolve().parents[3] / "data" / "snapshots"
+SHIPPED = ROOT / "data" / "snapshots"
 DEMO = SHIPPED / "demo"
 
 

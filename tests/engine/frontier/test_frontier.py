@@ -15,6 +15,7 @@ import pytest
 from builders import problem, snapshot, write_folder
 from commands import Output, call
 from oracle import Oracle
+from places import ROOT
 
 from allocator.domain.problem import Problem
 from allocator.domain.rules.snapshot_rules import validate
@@ -28,7 +29,7 @@ from formulations.bounds.budget_curve import SolvedBudgets, open_intervals
 from formulations.rental.time_cost import together
 
 EXACT = Effort(SolveLimits(gap=0.0), None, 500)
-SHIPPED = Path(__file__).resolve().parents[3] / "data" / "snapshots"
+SHIPPED = ROOT / "data" / "snapshots"
 RATES = {1: 1.0, 2: 1.6, 4: 2.0}
 
 

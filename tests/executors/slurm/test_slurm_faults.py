@@ -78,7 +78,10 @@ def slurm() -> Iterator[SlurmCluster]:
 
 @pytest.fixture
 def rig(tmp_path: Path, slurm: SlurmCluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultRig]:
-    """An empty state; its jobs are stopped in the end."""
+    """An empty state; its jobs are stopped in the end. The next test finds all GPUs free.
+
+    A job that was cancelled just before slurmctld was killed runs again once slurmctld is back.
+    """
     monkeypatch.setenv("SLURM_CONF", str(slurm.conf))
     made = FaultRig(tmp_path, slurm)
     yield made
@@ -86,6 +89,7 @@ def rig(tmp_path: Path, slurm: SlurmCluster, monkeypatch: pytest.MonkeyPatch) ->
     for one in executor.ledger.known():
         with suppress(AllocatorError):
             end(made, executor, one.job_id, one.generation, token=99)
+    slurm.reset()
 
 
 def put_in_front(rig: FaultRig, monkeypatch: pytest.MonkeyPatch, name: str, script: str) -> None:

@@ -279,10 +279,19 @@ class SlurmCluster:
         return sum(map(int, found))
 
     def reset(self) -> None:
-        """End all jobs, and take all nodes into service again."""
+        """Start what was killed, end all jobs, and take all nodes into service again."""
+        if not self._runs("slurmctld"):
+            self.start_controller()
+        for name in self.node_names:
+            if not self._runs(name):
+                self.start_node(name)
         self.end_jobs()
         for name in self.node_names:
             self.call("scontrol", "update", f"NodeName={name}", "State=RESUME")
+        wait_for(self._is_ready, PATIENCE_S, 0.1)
+
+    def _runs(self, daemon: str) -> bool:
+        return daemon in self._daemons and self._daemons[daemon].poll() is None
 
     def _start(self, name: str, *argv: str) -> None:
         with open(self.folder / "log" / f"{name}.out", "ab") as log:
