@@ -132,7 +132,7 @@ def find_options(leaf: Parser) -> Mapping[str, argparse.Action]:
     """
     found: dict[str, argparse.Action] = {}
     for action in leaf._actions:
-        if action.dest == "queue" and not action.option_strings:
+        if action.dest in ("queue", "folder_or_queue") and not action.option_strings:
             found["queue"] = action
         elif (
             isinstance(action, (argparse._StoreAction, argparse._StoreTrueAction))

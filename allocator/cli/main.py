@@ -161,7 +161,8 @@ def _call(argv: Sequence[str]) -> int:
     if not hasattr(args, "call"):
         top.print_help(sys.stderr)
         return 2
-    if _has_password(getattr(args, "queue", None)):
+    queue = getattr(args, "queue", getattr(args, "folder_or_queue", None))
+    if _has_password(queue):
         warn(
             [
                 "other users of this machine can see the password in the URL while the command"

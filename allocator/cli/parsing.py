@@ -89,14 +89,14 @@ class Parser(argparse.ArgumentParser):
     def _parse_with_queue(
         self, given: list[str], namespace: argparse.Namespace | None, queue: str
     ) -> argparse.Namespace:
-        """Parse with the QUEUE that is given, else with the default one in its place."""
+        """Parse with the queue or folder that is given, else with the default queue."""
         try:
             found = self._parse(given, copy(namespace))
         except WrongCommandLine:
             if any(map(is_queue, given)):
                 raise
         else:
-            if is_queue(found.queue):
+            if "folder_or_queue" in found or is_queue(found.queue):
                 return found
         return self._parse([queue, *given], namespace)
 
@@ -192,6 +192,12 @@ def add_queue(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "queue", metavar="QUEUE", help="path or database URL (default: ALLOCATOR_QUEUE)"
     )
+
+
+def add_folder_or_queue(parser: argparse.ArgumentParser, metavar: str, folder: str) -> None:
+    """Add an argument that is a folder or a queue; `folder` says in the help what it holds."""
+    what = f"{folder}, or a queue: a path or database URL (default: ALLOCATOR_QUEUE)"
+    parser.add_argument("folder_or_queue", metavar=metavar, help=what)
 
 
 def add_settings(parser: argparse._ActionsContainer, whose: str, *names: str) -> None:

@@ -54,6 +54,9 @@ def write(folder: Path, text: str) -> Path:
         ("status", "controller  "),
         ("history", "rounds"),
         ("run --quiet", "would start"),
+        ("explain llm-tune", "llm-tune"),
+        ("whatif --set jobs.rank.weight=2", "objective"),
+        (f"explain {DEMO} llm-tune", "llm-tune"),
     ],
 )
 def test_the_queue_of_the_environment(words: str, said: str, queue: Path, capsys: Output) -> None:
@@ -77,6 +80,13 @@ def test_a_queue_on_the_command_line_counts_more(queue: Path, capsys: Output) ->
     code, _, err = call(capsys, "queue", "list", "other.db", "--stat", "x")
     assert code == 2 and '--stat x; did you mean "--state"?' in err
     assert "arguments are required: JOB" in call(capsys, "queue", "show")[2]
+
+
+def test_a_report_is_of_the_queue_where_no_folder_is_given(queue: Path, capsys: Output) -> None:
+    """Its page is written next to the queue."""
+    code, out, err = call(capsys, "report", "--quiet")
+    assert code == 0, err
+    assert Path(out.strip()) == Path(f"{queue}.report/report.html")
 
 
 def test_the_queue_of_a_file(queue: Path, folder: Path, capsys: Output) -> None:

@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from allocator.cli.output import has_progress, note, show_result
-from allocator.cli.parsing import parse_integer
+from allocator.cli.parsing import add_folder_or_queue, parse_integer
 
 EXAMPLES = """
 allocator report results                         of `allocator simulate WORKLOAD --out results`, \
@@ -33,7 +33,7 @@ def add(commands: Any) -> None:
         help="page and pictures of results or of a queue",
         description=ABOUT,
     )
-    parser.add_argument("source", metavar="DIR|QUEUE", help="folder of the results, or a queue")
+    add_folder_or_queue(parser, "DIR|QUEUE", "folder of the results")
     parser.add_argument(
         "--out",
         metavar="FILE",
@@ -56,9 +56,10 @@ def add(commands: Any) -> None:
 def call(args: argparse.Namespace) -> int:
     from allocator.report.folders import write_report
 
+    folder_or_queue = args.folder_or_queue
     if has_progress():
-        note(f"drawing the report of {args.source}: seconds, minutes for a large benchmark")
-    page = write_report(args.source, args.out, args.last, args.snapshot)
+        note(f"drawing the report of {folder_or_queue}: seconds, minutes for a large benchmark")
+    page = write_report(folder_or_queue, args.out, args.last, args.snapshot)
     show_result(args.format, {"report": str(page)}, lambda: print(page))
     if find_spec("matplotlib") is None:
         note('no pictures: they need matplotlib (pip install matplotlib, or the extra "plots")')

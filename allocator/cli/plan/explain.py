@@ -6,7 +6,14 @@ import argparse
 from typing import Any
 
 from allocator.cli.output import print_lines, show_result, warn
-from allocator.cli.parsing import add_effort, add_format, add_objective, add_settings, parse_integer
+from allocator.cli.parsing import (
+    add_effort,
+    add_folder_or_queue,
+    add_format,
+    add_objective,
+    add_settings,
+    parse_integer,
+)
 
 EXAMPLES = """
 allocator explain data/snapshots/demo llm-tune
@@ -27,9 +34,7 @@ def add(commands: Any) -> None:
             " the given time limit."
         ),
     )
-    parser.add_argument(
-        "snapshot", metavar="SNAPSHOT", help="snapshot folder, or a queue: a path or database URL"
-    )
+    add_folder_or_queue(parser, "SNAPSHOT", "snapshot folder")
     parser.add_argument("job", metavar="JOB", help="job_id of the job")
     parser.add_argument(
         "--policy", default="mip", metavar="NAME", help="who decides (default: mip)"
@@ -56,7 +61,7 @@ def call(args: argparse.Namespace) -> int:
     from allocator.engine.explain import explain
     from allocator.solvers.base import SolveLimits
 
-    snapshot = read_source(args.snapshot)
+    snapshot = read_source(args.folder_or_queue)
     warn(validate(snapshot).warnings)
     limits = SolveLimits(args.time_limit, args.gap, args.threads, args.seed)
     told = explain(

@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from allocator.cli.output import note, print_json, warn
-from allocator.cli.parsing import add_effort, add_format, add_objective
+from allocator.cli.parsing import add_effort, add_folder_or_queue, add_format, add_objective
 
 if TYPE_CHECKING:
     from allocator.cli.tables import Table
@@ -34,9 +34,7 @@ def add(commands: Any) -> None:
         description=ABOUT,
         help="the round with other values, against the round as it is",
     )
-    parser.add_argument(
-        "snapshot", metavar="SNAPSHOT", help="snapshot folder or queue; it stays as it is"
-    )
+    add_folder_or_queue(parser, "SNAPSHOT", "snapshot folder, which stays as it is")
     parser.add_argument(
         "--set",
         dest="values",
@@ -73,7 +71,7 @@ def call(args: argparse.Namespace) -> int:
         if not sign or not place.strip():
             raise UsageError(f'--set "{text}": write WHERE=VALUE, such as pools.a100.gpus=12')
         values[place.strip()] = value.strip()
-    snapshot = read_source(args.snapshot)
+    snapshot = read_source(args.folder_or_queue)
     command = SolveCommand(
         args.policy,
         args.objective,
