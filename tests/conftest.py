@@ -1,16 +1,27 @@
-"""What holds for every test: default signals, a time limit, no wait for the disk, and no warning
-of a library, in child processes either.
+"""What holds for every test: default signals, a time limit, no wait for the disk, no warning of a
+library, in child processes either, and the same random examples in every run.
 """
 
 from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 SOAK_LIMIT_S = 4 * 3600
+
+# A run finds a new failing example only with --hypothesis-profile=soak, and no example is timed.
+NOT_TIMED = settings(
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+)
+settings.register_profile("suite", NOT_TIMED, derandomize=True)
+settings.register_profile("soak", NOT_TIMED)
+settings.load_profile("suite")
 
 
 def pytest_configure() -> None:
@@ -48,6 +59,14 @@ def _second_account_of_values() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(check, "plan_values", compared(check.plan_values))
         yield
+
+
+@pytest.fixture(autouse=True)
+def _ray_of_one_test() -> Iterator[None]:
+    """Let the next test have the Ray that the tests share, if this one has had it."""
+    yield
+    if module := sys.modules.get("ray_cluster"):
+        module.let_go()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings, strategies as st
+from hypothesis import given, settings, strategies as st
 from matrix import Tables, base
 from second_values import Reading
 
@@ -22,9 +22,7 @@ from allocator.solvers.base import SolveLimits
 
 EXACT = SolveLimits(gap=0.0)
 NAMES = ("a", "b", "c", "d")
-tiny = settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True
-)
+tiny = settings(max_examples=40)
 seeds = st.integers(0, 10**6)
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from models import INF, dense
+from waiting import PATIENCE_S
 
 from allocator.bench.solvers.engines import greedy, marginal
 from allocator.bench.solvers.instances import EVERYTHING, PLAIN, generate
@@ -202,7 +203,7 @@ def test_measured_processes_end_with_their_parent(tmp_path: Path) -> None:
         env=env,
         stderr=subprocess.DEVNULL,
     )
-    end = time.monotonic() + 60
+    end = time.monotonic() + PATIENCE_S
     while not (marker.exists() and marker.read_text()):
         assert time.monotonic() < end and bench.poll() is None
         time.sleep(0.05)

@@ -12,11 +12,10 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
-from waiting import gone, wait_for
+from waiting import PATIENCE_S, gone, in_time, wait_for
 
 from allocator.bench.sweep import store as store_module
 from allocator.bench.sweep.executors import ProcessExecutor
@@ -210,11 +209,9 @@ def test_a_task_that_hangs_is_killed_with_its_children(tmp_path: Path) -> None:
     """It sleeps and has a child that sleeps: both are gone after the limit, and so are their
     files.
     """
-    begin = time.monotonic()
-    outcome = perform(tasks("hangs")[0], RUNNER, 2.0)
-    assert (
-        outcome.failure == "killed at the time limit of the task" and time.monotonic() - begin < 10
-    )
+    with in_time(10.0):
+        outcome = perform(tasks("hangs")[0], RUNNER, 2.0)
+    assert outcome.failure == "killed at the time limit of the task"
     task, child, home = (tmp_path / "marker").read_text().split()
     wait_for(lambda: gone(int(task)) and gone(int(child)))
     assert not Path(home).exists()
@@ -318,12 +315,14 @@ def test_a_sweep_that_is_stopped_goes_on_later(
         lambda: (tmp_path / "marker").exists() and len(list((out / "tasks").glob("[0-9a-f]*"))) == 3
     )
     process.send_signal(sent)
-    said, told = process.communicate(timeout=20)
+    said, told = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == code and said == "" and "Traceback" not in told
     pids = [int(word) for word in (tmp_path / "marker").read_text().split()[:2]]
     wait_for(lambda: all(map(gone, pids)))
     (tmp_path / "fault").unlink()
-    again = subprocess.run(call, env=env, capture_output=True, text=True, check=True, timeout=60)
+    again = subprocess.run(
+        call, env=env, capture_output=True, text=True, check=True, timeout=PATIENCE_S
+    )
     assert again.stderr.count(" seed 0: ") == 1 and "once-hangs seed 0" in again.stderr
     assert again.stdout.startswith("# Policies against greedy")
 

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from builders import snapshot, write_folder
 from commands import Output, call
-from hypothesis import HealthCheck, given, settings, strategies as st
+from hypothesis import given, settings, strategies as st
 from places import ROOT
 
 from allocator.cli import doctor, main, tables
@@ -524,9 +524,7 @@ WORDS = st.sampled_from(
 )
 
 
-@settings(
-    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=150)
 @given(
     st.tuples(st.sampled_from(COMMANDS[1:4]), st.sampled_from(["PAIR", "BAD", "-h"])),
     st.lists(WORDS, max_size=6),

@@ -15,13 +15,12 @@ import re
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from builders import snapshot, write_folder
 from places import ROOT
+from waiting import PATIENCE_S, gone, wait_for
 
 DEMO = ROOT / "data" / "snapshots" / "demo"
 COMMAND = [sys.executable, "-m", "allocator"]
@@ -39,22 +38,6 @@ def environment(**more: str) -> dict[str, str]:
         "COLUMNS": "160",
         **more,
     }
-
-
-def until(true: Callable[[], bool], seconds: float = 30.0) -> None:
-    """Wait for something to become true; fails if it does not."""
-    end = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < end, "it did not happen"
-        time.sleep(0.02)
-
-
-def dead(pid: int) -> bool:
-    """Whether the process is gone, or only waits to be buried."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
-    except OSError:
-        return True
 
 
 def test_json_on_standard_output_and_nothing_else() -> None:
@@ -265,13 +248,13 @@ def test_interrupted_while_solving(
     left.
     """
     child = start(hanging, str(DEMO), "--solver", "highs", "--out", str(tmp_path / "plans"))
-    until(lambda: bool(workers(hanging)))
+    wait_for(lambda: bool(workers(hanging)))
     everyone = family(child.pid)
     os.killpg(child.pid, number)
-    out, err = child.communicate(timeout=30)
+    out, err = child.communicate(timeout=PATIENCE_S)
     assert (child.returncode, out, err.splitlines()[-1]) == (code, "", words)
     assert not (tmp_path / "plans").exists()
-    until(lambda: all(map(dead, everyone | set(workers(hanging)))))
+    wait_for(lambda: all(map(gone, everyone | set(workers(hanging)))))
 
 
 @pytest.mark.parametrize(
@@ -305,19 +288,19 @@ def test_batch_interrupted(hanging: Path, tmp_path: Path, number: int, code: int
         "--out",
         str(tmp_path / "plans"),
     )
-    until(lambda: len(workers(hanging)) >= 2)
+    wait_for(lambda: len(workers(hanging)) >= 2)
     everyone = family(child.pid)
     os.killpg(child.pid, number)
-    _, err = child.communicate(timeout=30)
+    _, err = child.communicate(timeout=PATIENCE_S)
     assert child.returncode == code and "Traceback" not in err
-    until(lambda: all(map(dead, everyone | set(workers(hanging)))))
+    wait_for(lambda: all(map(gone, everyone | set(workers(hanging)))))
     assert not (tmp_path / "plans").exists()
 
 
 def test_time_limit_is_kept_with_a_solver_that_hangs(hanging: Path) -> None:
     """The plan comes although the solver never answers, and names who made it."""
     child = start(hanging, str(DEMO), "--solver", "highs", "--time-limit", "1", "--format", "json")
-    out, _ = child.communicate(timeout=60)
+    out, _ = child.communicate(timeout=PATIENCE_S)
     plan = json.loads(out)
     assert child.returncode == 0 and plan["fallback"] and plan["seconds"]["total"] < 2
     assert plan["bound"] >= 7.14 - 1e-9 and plan["objective_value"] <= 7.14 + 1e-9

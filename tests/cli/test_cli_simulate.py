@@ -28,6 +28,7 @@ from test_cli_process import (
     until,
     workers,
 )
+from waiting import PATIENCE_S
 from worlds import workload
 
 from allocator import read_workload, write_workload
@@ -474,7 +475,7 @@ def test_interrupted(
     until(lambda: bool(workers(hanging)))
     everyone = family(child.pid)
     os.killpg(child.pid, number)
-    said, err = child.communicate(timeout=30)
+    said, err = child.communicate(timeout=PATIENCE_S)
     assert (
         (child.returncode, said) == (code, "")
         and err.splitlines()[-1] == word
@@ -505,7 +506,7 @@ def test_a_full_disk(capsys: Output, tmp_path: Path) -> None:
             [sys.executable, "-c", code, "simulate", str(DEMO), "--policy", policies, "--out", out],
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=PATIENCE_S,
             check=False,
             # the limit is for those too
             env=environment(PYTHONDONTWRITEBYTECODE="1"),
@@ -535,7 +536,7 @@ def test_standard_output_that_breaks(tmp_path: Path) -> None:
                 stderr=subprocess.PIPE,
                 text=True,
                 env=environment(),
-                timeout=60,
+                timeout=PATIENCE_S,
                 check=False,
             )
             assert done.returncode == code and len(done.stderr.splitlines()) == code

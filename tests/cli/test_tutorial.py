@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from executor_rigs import LocalRig, end
 from places import ROOT
-from waiting import wait_for
+from waiting import PATIENCE_S, wait_for
 
 from allocator.errors import AllocatorError
 from allocator.executors.devices import device_numbers
@@ -24,7 +24,6 @@ from allocator.queue.queue import Queue
 PAGE = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```bash\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 BY_HAND = ("pip install", "mkdir ~/tryout")  # the installation, and a folder in the home
-PATIENCE_S = 120.0
 
 
 class Reader:

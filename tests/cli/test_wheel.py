@@ -17,6 +17,7 @@ from pathlib import Path
 import httpx
 import pytest
 from places import ROOT
+from waiting import PATIENCE_S
 
 from allocator.io.shipped import list_examples
 
@@ -104,7 +105,7 @@ def test_serve_an_example(installed: Path, tmp_path: Path) -> None:
         assert service.stderr is not None
         url = next(json.loads(line)["url"] for line in service.stderr if '"serving"' in line)
         headers = {"Authorization": f"Bearer {token.stdout.split()[-1]}"}
-        with httpx.Client(base_url=url, headers=headers, timeout=60) as client:
+        with httpx.Client(base_url=url, headers=headers, timeout=PATIENCE_S) as client:
             assert client.get("/api/v1/counts").json()["counts"]["queued"] == 6
             assert "bert-1" in client.get("/jobs").text
             for page in ("/", "/tenants", "/nodes", "/rounds", "/login", "/jobs/bert-1"):
@@ -113,5 +114,5 @@ def test_serve_an_example(installed: Path, tmp_path: Path) -> None:
             assert client.post("/api/v1/jobs", json=job).status_code == 201
     finally:
         service.terminate()
-        service.communicate(timeout=60)
+        service.communicate(timeout=PATIENCE_S)
     assert service.returncode == 0

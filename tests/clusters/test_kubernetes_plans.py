@@ -32,6 +32,7 @@ from kubernetes_objects import (
     write_answers,
 )
 from places import ROOT
+from waiting import PATIENCE_S
 
 from allocator.cli.main import run
 from allocator.clusters.adapter import ClusterUnreachable, ObserveRequest, PlannedJob
@@ -395,7 +396,12 @@ def test_kubectl_carries_the_files_out(served: tuple[FakeServer, str], tmp_path:
                 words = [find_kubectl(), "--kubeconfig", config, *shlex.split(line)[2:]]
                 words += ["--validate=false"] if "apply" in words else []
                 result = subprocess.run(
-                    words, cwd=scripts, capture_output=True, text=True, timeout=60, check=False
+                    words,
+                    cwd=scripts,
+                    capture_output=True,
+                    text=True,
+                    timeout=PATIENCE_S,
+                    check=False,
                 )
                 assert result.returncode == 0, result.stderr
                 done.append(line)
@@ -438,7 +444,7 @@ def test_the_commands_of_advise_are_followed(
             if words[0] == "kubectl":
                 with Path(words.pop()).open("w") as out:
                     command = [find_kubectl(), *words[1:-1]]
-                    subprocess.run(command, check=True, stdout=out, timeout=60)
+                    subprocess.run(command, check=True, stdout=out, timeout=PATIENCE_S)
                 continue
             assert run(words[1:]) == 0, line
             if words[1] == "observe":

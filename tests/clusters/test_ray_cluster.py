@@ -178,7 +178,7 @@ def train(tmp_path: Path) -> str:
             **request,
         }
     )
-    wait_for(lambda: state_of(api, ident) == "RUNNING", 60.0, 0.2)
+    wait_for(lambda: state_of(api, ident) == "RUNNING", every_s=0.2)
     return ident
 
 
@@ -220,7 +220,7 @@ def test_advice_changes_nothing(
         assert done[0] == 0
         return read_state(api) == before
 
-    wait_for(is_unchanged, 60.0, 0.5)
+    wait_for(is_unchanged, every_s=0.5)
     assert methods == {"GET"}
     assert call(capsys, "solve", look, "--out", look / "plan")[0] == 0
     code, script, _ = call(capsys, "plan", look, "--as", "ray")
@@ -255,7 +255,7 @@ def test_the_commands_of_a_plan_do_what_it_says(train: str, tmp_path: Path) -> N
     ]
     assert [run.returncode for run in runs] == [0, 1], runs
     assert f"{train} does not run any more" in runs[1].stderr
-    wait_for(lambda: state_of(api, f"{train}.r2") == "RUNNING", 60.0, 0.2)
+    wait_for(lambda: state_of(api, f"{train}.r2") == "RUNNING", every_s=0.2)
     job: Record = rows(api.list_records("jobs"), "submission_id")[f"{train}.r2"]
     assert job["driver_node_id"] == view.details["nodes"]["n2"]
     actors = rows(api.list_records("actors"), "name")

@@ -196,14 +196,14 @@ def fast_schedule(free: Any, running: Any, jobs: Any) -> list[float]:
     return list(start.tolist())
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(st.integers(0, 6), min_size=2, max_size=2), TIMED, TIMED)
 def test_the_schedule_agrees_with_a_second_account(free: Any, running: Any, jobs: Any) -> None:
     """Unit by unit, without queues."""
     assert fast_schedule(free, running, jobs) == slow_schedule(free, running, jobs, 300)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(st.integers(5, 8), min_size=2, max_size=2), TIMED, TIMED, st.integers(1, 4))
 def test_more_capacity_makes_nobody_later(free: Any, running: Any, jobs: Any, more: int) -> None:
     """Every start is as early or earlier, so the median of all jobs is too.

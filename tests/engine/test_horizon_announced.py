@@ -14,6 +14,7 @@ import horizons
 import numpy as np
 import pytest
 from builders import problem
+from waiting import in_time
 from worlds import workload
 
 import allocator.policies.horizon as policy
@@ -257,22 +258,20 @@ def test_a_look_ahead_that_fails_or_drags_costs_nothing_but_itself(
         return price(self, *args, **kwargs)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Pricing, "price", drags)
-    begin = time.monotonic()
-    assert decide(p, policy="horizon", limits=SolveLimits(time_s=1.7)).jobs["gpus"] is not None
-    assert time.monotonic() - begin < 1.7 + 1.0
+    with in_time(1.7 + 1.0):
+        assert decide(p, policy="horizon", limits=SolveLimits(time_s=1.7)).jobs["gpus"] is not None
 
 
 @pytest.mark.parametrize("fault", ["hangs", "exits", "returns_nan", "lies"])
 def test_a_broken_solver_costs_the_look_ahead_nothing(fault: str) -> None:
     """Rounding has a plan, and the deadline of a solver that hangs is that of the round."""
-    begin = time.monotonic()
-    r = decide(
-        several(),
-        policy="horizon",
-        limits=SolveLimits(2.0, 0.0),
-        solver=Isolated(fault, f"faulty_backends.{fault}", (HERE,)),
-    )
-    assert time.monotonic() - begin < 3.0
+    with in_time(3.0):
+        r = decide(
+            several(),
+            policy="horizon",
+            limits=SolveLimits(2.0, 0.0),
+            solver=Isolated(fault, f"faulty_backends.{fault}", (HERE,)),
+        )
     assert sum(r.jobs["gpus"]) > 0  # type: ignore[arg-type]
 
 

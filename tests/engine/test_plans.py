@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 from places import ROOT
+from waiting import PATIENCE_S
 
 from allocator.domain.plan import EXPECTED_FIELDS, JOB_FIELDS, BudgetPlan, Plan, PoolPlan
 from allocator.errors import AllocatorError, UsageError
@@ -191,7 +192,11 @@ def run_child(code: str, folder: Path) -> subprocess.CompletedProcess[str]:
         f" plans.write_plan(result(objective_value=v), {str(folder)!r})\n"
     )
     return subprocess.run(
-        [sys.executable, "-c", head + code], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", head + code],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
     )
 
 

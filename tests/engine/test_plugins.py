@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from places import ROOT
+from waiting import PATIENCE_S
 
 import allocator
 from allocator.domain import objectives
@@ -133,7 +134,7 @@ def test_an_installed_executor(site: Path, tmp_path: Path) -> None:
             wait_for(lambda: jobs.job("endless").state == "cancelled", controller)
         finally:
             controller.terminate()
-            assert controller.wait(timeout=60) == 0
+            assert controller.wait(timeout=PATIENCE_S) == 0
 
 
 def frames() -> dict[str, Any]:

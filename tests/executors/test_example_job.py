@@ -9,7 +9,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +16,7 @@ import pytest
 from example_trainings import list_undisturbed_losses, read_log
 from executor_rigs import RIGS, LocalRig, wait
 from places import ROOT
+from waiting import wait_for
 
 from allocator.executors import example_job, report
 from allocator.io.tables.limited_reader import read_json
@@ -115,7 +115,6 @@ def test_by_itself(tmp_path: Path) -> None:
     """Without an allocator it trains in its folder, faster on more GPUs; SIGTERM: a checkpoint,
     and exit code 143.
     """
-    began = time.monotonic()
     run = subprocess.Popen(
         [*command("--rate", "10", "--overhead", "0")],
         cwd=tmp_path,
@@ -125,9 +124,7 @@ def test_by_itself(tmp_path: Path) -> None:
             "PYTHONPATH": str(ROOT),
         },
     )
-    while not (tmp_path / "checkpoint.npz").exists():
-        time.sleep(0.02)
-        assert time.monotonic() < began + 10.0
+    wait_for((tmp_path / "checkpoint.npz").exists)
     run.terminate()
     assert run.wait() == 143
     last = int(read_log(tmp_path)[-1][2])

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from queues import BACKENDS, cluster, place
+from waiting import PATIENCE_S
 
 from allocator.controller.controller import Controller
 from allocator.controller.options import ControllerOptions
@@ -94,7 +95,7 @@ def test_a_progress_file_is_read_within_limits(tmp_path: Path, shape: str) -> No
         [sys.executable, "-c", program, str(tmp_path / "progress")],
         capture_output=True,
         text=True,
-        timeout=10,
+        timeout=PATIENCE_S,
         check=True,
     )
     assert done.stdout.strip() == ("(5.0, 5.0)" if shape == "three gigabytes" else "None")

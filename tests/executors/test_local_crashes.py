@@ -29,6 +29,7 @@ from executor_rigs import (
 )
 from fakes.executor_faults import CrashHere
 from places import ROOT
+from waiting import PATIENCE_S
 
 from allocator.errors import AllocatorError
 from allocator.executors import disk, ledger, local
@@ -311,7 +312,7 @@ def test_a_full_disk_delays_the_end_but_does_not_lose_it(rig: LocalRig) -> None:
         stderr=subprocess.PIPE,
         text=True,
     )
-    _, said = supervisor.communicate(timeout=30)
+    _, said = supervisor.communicate(timeout=PATIENCE_S)
     assert supervisor.returncode == 0 and said.count("No space left") == 1
     seen = ended(rig, executor, "j")
     assert (seen.phase, seen.work_done) == (Phase.FINISHED, 4.0)
@@ -333,7 +334,7 @@ def test_jobs_have_default_signals_under_nohup(rig: LocalRig) -> None:
     subprocess.run(
         [sys.executable, "-c", code, str(place)],
         cwd=ROOT,
-        timeout=60,
+        timeout=PATIENCE_S,
         check=True,
     )
     ignored = int((place / "stdout").read_text().split()[1], 16)

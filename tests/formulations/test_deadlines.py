@@ -109,7 +109,7 @@ def test_share_by_hand() -> None:
     st.integers(0, 200),
     st.sampled_from([0, 1, 2, 4]),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_a_share_does_the_work_in_time(
     free: list[int], work: int, by: int, pause: int, held: int
 ) -> None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import time
 
 import numpy as np
 import pytest
 from choice_models import model_of, random_model, view
 from rounds import random_instance
+from waiting import in_time
 
 from allocator.bench.solvers.instances import EVERYTHING, PLAIN, InstanceRules, generate
 from allocator.solvers import highs
@@ -205,9 +205,7 @@ def test_reduced_cost_test_keeps_what_may_be_better():
 def test_a_tight_limit_is_kept():
     """2,000 jobs, gap 0, half a second: back within a second and a half."""
     model = build_model(generate("L", 6, EVERYTHING))
-    begin = time.monotonic()
-    answer = solved(model, 0.0, 0.5)
+    with in_time(1.0):
+        answer = solved(model, 0.0, 0.5)
     assert model.feasible(answer.values)
     assert answer.termination is Termination.TIME_LIMIT or answer.bound - answer.objective <= 1e-6
-    # a hang, not a slow machine, is what this looks for
-    assert time.monotonic() - begin < 60

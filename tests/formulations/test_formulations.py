@@ -247,7 +247,7 @@ def brute_usable(g: int, jobs: list[list[tuple[int, int]]], capacity: list[int])
     return top
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     st.integers(0, 12),
     st.lists(st.lists(st.tuples(st.integers(0, 2), st.integers(1, 6)), max_size=4), max_size=4),

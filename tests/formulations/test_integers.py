@@ -125,7 +125,7 @@ def models(draw: st.DrawFn) -> tuple[LinearModel, list[np.ndarray]]:
     return dense(draw(vectors), rows, box=(low, 1.0), choices=int(low == 0)), points
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(models())
 def test_nothing_feasible_is_lost(case: tuple[LinearModel, list[np.ndarray]]) -> None:
     """Every feasible point keeps the relaxed integer rows, and its value is within the stated
@@ -143,7 +143,7 @@ def test_nothing_feasible_is_lost(case: tuple[LinearModel, list[np.ndarray]]) ->
             assert abs(exact_value - float(model.value @ x)) <= whole.error + rounding
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(models())
 def test_rounded_inwards_nothing_infeasible_is_let_in(
     case: tuple[LinearModel, list[np.ndarray]],

@@ -85,7 +85,7 @@ def test_dollars_in_cents():
     assert tighter.choice.tolist() == [0, -1, 2, 3]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(seed=st.integers(0, 10**9), size=st.sampled_from([0.0, 0.3, 2.0]))
 def test_never_below_the_optimum(seed, size):
     """Rows of all kinds, any prices: the tighter bound still covers the best plan, and each group's

@@ -129,7 +129,7 @@ def test_the_bound_covers_plans_within_the_tolerance():
         assert bound_at(c, np.array([0, 0, price])) >= 2
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     seed=st.integers(0, 10**9),
     scale=st.sampled_from([1e-6, 1.0, 1e9]),

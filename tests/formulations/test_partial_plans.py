@@ -62,7 +62,7 @@ def test_nothing_is_claimed_when_time_is_up():
     assert bound == dual.bound
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     seed=st.integers(0, 10**9),
     size=st.sampled_from([0.0, 0.3, 2.0]),

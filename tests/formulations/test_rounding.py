@@ -69,7 +69,7 @@ def test_fill_never_breaks_a_rule_or_loses_value():
     assert fill(c, np.array([1, -1]), np.zeros(3)).tolist() == [1, -1]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(seed=st.integers(0, 10**9))
 def test_rounded_plans_keep_all_rows(seed):
     """Whatever the rows: a plan that comes out is feasible and below the bound; none comes where

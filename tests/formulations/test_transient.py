@@ -110,7 +110,7 @@ def test_young_and_the_exact_interval() -> None:
     assert best == pytest.approx(daly, rel=1e-4)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(rate=st.floats(1e-9, 10.0), delta=st.floats(1e-6, 1e4))
 def test_no_interval_is_better(rate: float, delta: float) -> None:
     """phi at the exact interval is at least phi anywhere else, however often servers are lost."""
@@ -212,7 +212,7 @@ def test_phi_at_its_ends() -> None:
     )
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(
     n=st.integers(1, 4096),
     h=st.floats(0, 100),

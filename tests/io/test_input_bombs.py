@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from waiting import PATIENCE_S
 
 from allocator.errors import InvalidInput
 from allocator.io.tables.csv_table import MOST_CELLS, ReadingLog, parse_csv
@@ -34,7 +35,7 @@ def _call(folder: Path, *arguments: str, memory_gb: int = 3) -> subprocess.Compl
         cwd=folder,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_S,
         check=False,
         env={
             "OMP_NUM_THREADS": "1",

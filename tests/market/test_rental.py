@@ -150,7 +150,7 @@ def any_classes(draw: st.DrawFn) -> f.JobClasses:
     )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(any_classes(), st.floats(1.01, 6))
 def test_no_other_widths_of_the_same_money_do_better(made: f.JobClasses, times: float) -> None:
     """Duality: at the price mu every class has its best option (looked for on a fine grid), and
@@ -171,7 +171,7 @@ def test_no_other_widths_of_the_same_money_do_better(made: f.JobClasses, times: 
     assert plan.weighted + plan.mu * plan.spend <= least_of_all * (1 + 1e-9)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(any_classes(), st.floats(1.05, 4))
 def test_mu_is_the_slope_of_the_curve(made: f.JobClasses, times: float) -> None:
     """The curve is convex and mu a slope of it: a little more or less money changes the
@@ -231,7 +231,7 @@ def test_a_linear_speed_up_needs_a_largest_width() -> None:
     assert (plan.mu, plan.width[0], plan.spend) == pytest.approx((0.0, 16.0, 0.4))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(any_classes(), st.floats(1.1, 3))
 def test_every_point_of_the_curve_is_a_plan(made: f.JobClasses, times: float) -> None:
     """Budgets rise, mean weighted numbers fall, and the plan of a point's budget gives the
@@ -256,7 +256,7 @@ def test_equal_rules_are_never_better_and_spend_the_same() -> None:
             assert plan_by_rule(made, b, widths[0]).spend == pytest.approx(b, rel=1e-9)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     st.lists(
         st.tuples(st.integers(0, 2), st.integers(1, 9), st.integers(1, 9)), min_size=1, max_size=20

@@ -105,7 +105,7 @@ def small(draw: st.DrawFn, most_classes: int = 3) -> tuple[f.JobClasses, Points]
     )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(small(), st.floats(1.001, 4))
 def test_equal_to_exhaustive_search(case: tuple[f.JobClasses, Points], times: float) -> None:
     """Tiny cases, every basic solution looked at; at most one class is split, between two
@@ -121,7 +121,7 @@ def test_equal_to_exhaustive_search(case: tuple[f.JobClasses, Points], times: fl
     assert np.all(plan.width == np.round(plan.width))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(small(6), st.floats(1.001, 4))
 def test_equal_to_an_lp_solver(case: tuple[f.JobClasses, Points], times: float) -> None:
     made, points = case

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from commands import Output, call
-from hypothesis import HealthCheck, assume, given, settings, strategies as st
+from hypothesis import assume, given, settings, strategies as st
 from places import ROOT
 
 from allocator.domain.schema.spot_columns import CLUSTERS
@@ -173,9 +173,7 @@ def test_published_choices() -> None:
     assert seen[name.index("4 P100 spot")].bound and not eight.bound
 
 
-@settings(
-    deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=25)
 @given(
     workers=st.integers(1, 300),
     work=st.floats(1, 1e7),

@@ -126,7 +126,7 @@ rounds = st.integers(1, 3).flatmap(
 )
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(rounds)
 def test_the_plan_is_the_best_of_all_and_the_bound_holds(drawn: Any) -> None:
     """Every combination of options that fits, with the values of the option table: none beats the

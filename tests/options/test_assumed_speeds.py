@@ -15,6 +15,7 @@ import pandas as pd
 import pytest
 from builders import problem, snapshot
 from queues import NOW, cluster
+from waiting import PATIENCE_S
 
 from allocator.api import solve
 from allocator.audit import audit
@@ -74,7 +75,6 @@ TOLD = (
     'jobs.csv: 4 jobs of 2 models without a rate, "x", "y": each runs at requested_gpus only, at an'
     " assumed speed of 1 work/s, until it is measured"
 )
-PATIENCE_S = 60.0
 
 
 def mixed(**config: Any) -> Problem:

@@ -107,7 +107,7 @@ def test_a_round_explores() -> None:
         assert int(round_.instance.gpus[np.argmax(round_.instance.value)]) == gpus
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.lists(
         st.tuples(st.sampled_from("mn"), st.integers(1, 3), st.integers(1, 50)),

@@ -131,7 +131,7 @@ def test_the_simulator_runs_what_fits() -> None:
         assert simulate(world, policy="greedy").jobs["finished_s"].tolist() == [seconds]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(
         st.tuples(

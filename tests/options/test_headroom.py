@@ -195,7 +195,7 @@ def headroom_of(rng: np.random.Generator, i: Instance) -> Instance:
 
 
 @given(st.integers(0, 10_000))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_rows_agree_with_exhaustive_search(seed: int) -> None:
     """Leaving options out changes no optimum, the bound holds, and what heuristics call legal
     the model does too.

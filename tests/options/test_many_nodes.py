@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from builders import problem, snapshot, write_folder
 from oracle import Oracle
+from waiting import PATIENCE_S
 
 from allocator.audit.context import AuditContext
 from allocator.domain.schema.columns import MOST_GPUS
@@ -157,7 +158,7 @@ def test_ten_million_nodes_are_decided_within_the_time_limit(
         ],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_S,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-500:]

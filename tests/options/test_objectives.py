@@ -125,7 +125,7 @@ def rounds(draw: Any) -> tuple[list[list[tuple[int, float, float]]], int]:
     )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(rounds())
 def test_ranks_keep_their_promise(given_: tuple[list[list[tuple[int, float, float]]], int]) -> None:
     """Every plan tried: the best in the ranked value misses the best first value by at most a

@@ -193,7 +193,7 @@ def rounds(draw: Any) -> dict[str, Any]:
     }
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(rounds(), st.integers(0, 100_000), st.integers(0, 40))
 def test_laws_of_spread_pauses(job: dict[str, Any], more_s: int, more_restarts: int) -> None:
     """More age never lessens the work of a change, and more restarts never raise it. A spread pause

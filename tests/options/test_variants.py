@@ -23,7 +23,7 @@ from formulations.transient.parameter_servers import step_time_sampled
 A = {"gpu_type": "A"}
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     st.lists(
         st.tuples(st.floats(0.1, 1.0), st.floats(0.1, 1.0), st.floats(0.1, 1.0)),

@@ -97,7 +97,7 @@ def test_gauss_newton_stays_in_its_box() -> None:
     assert found.x.tolist() == [2.0, 0.0] and found.value == 1.0
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(alpha=st.floats(1e-4, 1.0), k_star=st.floats(2.0, 40.0), u=st.floats(-5.0, 20.0))
 def test_the_best_size_is_exact_without_noise(alpha: float, k_star: float, u: float) -> None:
     """Four corner points of the noise-and-epochs model give K* = sqrt(alpha B / beta) back,

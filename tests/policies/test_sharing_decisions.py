@@ -238,7 +238,7 @@ def test_names_and_order_change_nothing_and_sharing_never_hurts(seed: int) -> No
         assert alone is None or alone <= whole + 1e-9
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(
     st.lists(
         st.tuples(st.integers(1, 12), st.integers(0, 2), st.booleans()), min_size=2, max_size=8

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
-from hypothesis import HealthCheck, settings, strategies as st
+from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from queues import Clock, Controller, Seen, fresh
 
@@ -219,9 +219,7 @@ def _memory() -> str | None:
 
 
 TestLife = Life.TestCase
-TestLife.settings = settings(
-    max_examples=8, stateful_step_count=20, deadline=None, suppress_health_check=list(HealthCheck)
-)
+TestLife.settings = settings(max_examples=8, stateful_step_count=20)
 
 
 def walk(seed: int, steps: int) -> None:

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from servers import Server, served
-from waiting import wait_for
+from waiting import PATIENCE_S, wait_for
 
 from allocator.queue.queue import Queue
 
@@ -39,7 +39,7 @@ def connect(server: Server) -> socket.socket:
     """A plain connection."""
     place = urlsplit(server.url)
     assert place.hostname is not None
-    return socket.create_connection((place.hostname, place.port or 0), timeout=30)
+    return socket.create_connection((place.hostname, place.port or 0), timeout=PATIENCE_S)
 
 
 def ask(server: Server, content: bytes) -> bytes:

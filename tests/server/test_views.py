@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from waiting import PATIENCE_S
 
 from allocator.errors import NoPlanInTime, UsageError
 from allocator.queue.costs import list_days, read_daily_costs, read_job_costs
@@ -187,7 +188,7 @@ barrier.wait()
 print(before == count_heaps())
 """
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE_S, check=True
     )
     assert done.stdout == "True\n"
 

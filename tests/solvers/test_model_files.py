@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings, strategies as st
+from hypothesis import Phase, given, settings, strategies as st
 from models import INF, dense
 from places import ROOT
 
@@ -124,12 +124,7 @@ def test_an_infeasible_model_is_infeasible_in_the_file(tmp_path: Path) -> None:
         assert seen["status"] == "Infeasible"
 
 
-@settings(
-    max_examples=8,
-    deadline=None,
-    phases=(Phase.generate,),
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+@settings(max_examples=8, phases=(Phase.generate,))
 @given(st.data())
 def test_random_models_keep_their_optimum(tmp_path: Path, data: st.DataObject) -> None:
     """Small random models with ranges, infinities and every kind of column: file and arrays have

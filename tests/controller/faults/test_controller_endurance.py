@@ -20,6 +20,7 @@ from pathlib import Path
 import pytest
 from commands import Output, call
 from queues import cluster
+from waiting import PATIENCE_S, wait_for
 
 from allocator.cli import main
 from allocator.cli.queue.run import stop_on_signals
@@ -75,13 +76,6 @@ def _controller(name: str, *more: str, files: int = 256) -> Iterator[subprocess.
         process.wait()
 
 
-def _eventually(holds: Callable[[], bool], seconds: float = 30.0) -> bool:
-    end = time.monotonic() + seconds
-    while not (found := holds()) and time.monotonic() < end:
-        time.sleep(0.05)
-    return found
-
-
 def _rounds(name: str) -> int:
     with Queue(name) as queue:
         return len(queue.rounds(limit=10_000))
@@ -97,7 +91,7 @@ def test_connections_beyond_the_limit_are_closed_and_idle_ones_end(
     server = serve(Metrics(), 0)
     address = server.server_address[:2]
     silent = [
-        socket.create_connection(address, timeout=10.0)
+        socket.create_connection(address, timeout=PATIENCE_S)
         for _ in range(telemetry.MOST_CONNECTIONS + 4)
     ]
     begin = time.monotonic()
@@ -107,11 +101,11 @@ def test_connections_beyond_the_limit_are_closed_and_idle_ones_end(
     url = f"http://127.0.0.1:{address[1]}/metrics"
 
     def answers() -> bool:
-        with suppress(OSError), urllib.request.urlopen(url, timeout=5) as answer:
+        with suppress(OSError), urllib.request.urlopen(url, timeout=PATIENCE_S) as answer:
             return answer.status == 200
         return False
 
-    assert _eventually(answers)
+    wait_for(answers)
     server.shutdown()
     server.server_close()
     for one in silent:
@@ -127,13 +121,13 @@ def test_three_hundred_idle_connections_do_not_stop_the_rounds(tmp_path: Path) -
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     with _controller(name, "--port", str(port)) as process:
-        assert _eventually(lambda: _rounds(name) >= 1)
+        wait_for(lambda: _rounds(name) >= 1, every_s=0.1)
         idle = []
         for _ in range(300):
             with suppress(OSError):
                 idle.append(socket.create_connection(("127.0.0.1", port), timeout=5.0))
         before = _rounds(name)
-        assert _eventually(lambda: _rounds(name) >= before + 3)
+        wait_for(lambda: _rounds(name) >= before + 3, every_s=0.1)
         assert process.poll() is None
         for one in idle:
             one.close()
@@ -223,8 +217,7 @@ def _ends_after(name: str, delay_s: float) -> bool:
     with _controller(name) as process:
         time.sleep(delay_s)
         process.terminate()
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(timeout=20)
+        process.wait(PATIENCE_S)
         # done, terminated, or ended by the signal before it had a handler
         return process.returncode in (0, 143, -signal.SIGTERM)
 

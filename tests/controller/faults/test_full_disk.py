@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 from executor_rigs import LocalRig, cleaned_up, ended, find_supervisor, wait
 from queues import cluster
+from waiting import PATIENCE_S, wait_for
 
 from allocator.controller.controller import Controller
 from allocator.controller.options import ControllerOptions
@@ -62,14 +63,12 @@ def test_a_supervisor_whose_log_is_full_too_waits_and_then_records_the_end(tmp_p
     )
     with open("/dev/full", "wb") as full:
         process = subprocess.Popen([sys.executable, "-c", blocked, str(place)], stderr=full)
-    deadline = time.monotonic() + 30.0
-    while not (place / supervisor.EXIT).is_dir() and time.monotonic() < deadline:
-        time.sleep(0.02)
+    wait_for((place / supervisor.EXIT).is_dir)
     time.sleep(0.3)
     # it lives, so that nobody takes the job for lost
     assert process.poll() is None
     (place / supervisor.EXIT).rmdir()
-    assert process.wait(timeout=30) == 0
+    assert process.wait(PATIENCE_S) == 0
     assert (supervisor.read_ending(place) or {})["phase"] == "finished"
 
 
@@ -211,9 +210,7 @@ def test_fifty_full_disks_lose_and_double_nothing(tmp_path: Path, seed: int, kil
                         [*command, "--log", str(disk / f"log{k}")], stderr=subprocess.DEVNULL
                     )
                 )
-                deadline = time.monotonic() + 60.0
-                while "start" not in stamps.read_text() and time.monotonic() < deadline:
-                    time.sleep(0.1)
+                wait_for(lambda: "start" in stamps.read_text(), every_s=0.1)
             time.sleep(3.0)
             for _ in range(50):
                 with _filled(disk, draw.uniform(0.1, 1.5)):

@@ -9,7 +9,6 @@ import json
 import os
 import signal
 import subprocess
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from importlib.resources import files
@@ -21,6 +20,7 @@ import yaml
 from executor_rigs import KubernetesRig, end, wait
 from fakes.kubernetes_server import FakeServer
 from kubernetes_objects import check, kubeconfig, node, pod
+from waiting import PATIENCE_S, wait_for
 
 from allocator.cli.main import run
 from allocator.errors import UsageError
@@ -297,12 +297,10 @@ def test_the_sidecar_says_the_progress_and_leaves_it_as_last_words(tmp_path: Pat
     said = tmp_path / "said"
     with said.open("w") as out:
         child = subprocess.Popen(["sh", "-c", SAY_PROGRESS], env=environment, stdout=out)
-        deadline = time.monotonic() + 30
-        while said.read_text().count("5 4") < 2 and time.monotonic() < deadline:
-            time.sleep(0.02)
+        wait_for(lambda: said.read_text().count("5 4") >= 2)
         report.write_text("9 8\n")
         child.send_signal(signal.SIGTERM)
-        assert child.wait(30) == 0
+        assert child.wait(PATIENCE_S) == 0
     assert said.read_text().startswith("5 4\n5 4\n")
     assert last.read_text() == "9 8\n"
 

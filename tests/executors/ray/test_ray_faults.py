@@ -163,7 +163,7 @@ def test_others_hold_gpus_and_stop_jobs(rig: FaultRig) -> None:
     os.kill(supervised["pid"], signal.SIGKILL)
     seen = wait(rig, executor, "k", *ENDED)
     assert (seen.phase, seen.work_done) == (Phase.LOST, 2.0)
-    assert gone(supervised["pid"])
+    wait_for(lambda: gone(supervised["pid"]))
     for one in executor._api.list_records("jobs"):
         if one["submission_id"].startswith("other") and one["status"] == "RUNNING":
             executor._api.stop(one["submission_id"])

@@ -20,6 +20,7 @@ from fakes.executor_faults import CrashHere
 from queues import cluster
 from servers import serve_metrics
 from slurm_cluster import FakeNodes, SlurmCluster
+from waiting import PATIENCE_S
 
 from allocator.cli.main import run
 from allocator.controller.clock import WallClock
@@ -54,7 +55,6 @@ while [ $n -lt $STEPS ]; do
 done
 stamp done
 """
-PATIENCE_S = 30.0
 
 
 class World:

@@ -18,6 +18,7 @@ from fakes.kubernetes_server import FakeServer
 from kubernetes_objects import node
 from ray_cluster import shared_ray
 from slurm_cluster import FakeNodes, SlurmCluster
+from waiting import PATIENCE_S, wait_for
 
 from allocator.errors import AllocatorError
 from allocator.executors.devices import device_numbers
@@ -41,7 +42,6 @@ KINDS = {
 }
 STUBBORN = "trap '' TERM; while :; do sleep 0.02; done"
 WORK = 3.0  # that a job of the shell reports at once, of 10
-PATIENCE_S = 30.0  # the machine may be busy
 
 
 class Rig(Protocol):
@@ -246,10 +246,8 @@ def alive(name: str) -> list[Process]:
 
 def gone(name: str) -> bool:
     """Whether all of them end soon."""
-    deadline = time.monotonic() + 10.0
-    while (left := alive(name)) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    return not left
+    wait_for(lambda: not alive(name))
+    return True
 
 
 def named(order: Order, name: str) -> Order:
@@ -269,7 +267,5 @@ def find_supervisor(executor: LocalExecutor, job: str, generation: int = 1) -> i
 
 def starts_are(rig: LocalRig, job: str, times: int) -> None:
     """Wait until the job has started so often."""
-    path, deadline = rig.folder / "jobs" / job / "work" / "started", time.monotonic() + 30.0
-    while (path.read_text() if path.exists() else "") != "\n" * times:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    path = rig.folder / "jobs" / job / "work" / "started"
+    wait_for(lambda: (path.read_text() if path.exists() else "") == "\n" * times)

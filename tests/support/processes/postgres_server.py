@@ -24,8 +24,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from waiting import PATIENCE_S
+
 COUNTER = itertools.count(1)
-PATIENCE_S = 60
 FAST = (
     "fsync=off",
     "full_page_writes=off",

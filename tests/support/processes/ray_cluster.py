@@ -4,6 +4,8 @@ GPUs.
     ray = shared_ray()                    one for all tests of this run, started by the first one
     ray.call("kill_node", "s1")
 
+A test has it alone until it ends, and gets it whole: all nodes up, no job, all GPUs free.
+
 It runs in a process of its own, so that Ray's warnings are not those of the tests, and ends when
 no test process is left that is connected to it, however they end. Nothing is asked of the internet.
 
@@ -31,7 +33,10 @@ from pathlib import Path
 from queue import Empty, Queue
 from typing import Any
 
-from waiting import gone, wait_for
+from waiting import PATIENCE_S, gone, wait_for
+
+from allocator.clusters.ray.api import RayApi, RayRefused, RayUnreachable
+from allocator.clusters.ray.resources import read_holdings, read_nodes
 
 NODES = {  # pool and GPUs of each node; tests that hurt nodes have pools of their own
     "n1": ("a", 16),
@@ -43,7 +48,7 @@ NODES = {  # pool and GPUs of each node; tests that hurt nodes have pools of the
 MARK = "ALLOCATOR_TEST_RAY"  # variable of every process of the cluster
 MEMORY = 80 * 2**20  # bytes of the object store of a node
 STOP_S = 10  # seconds that Ray itself gives a job that it stops
-START_S = 120.0
+START_S = 300.0
 ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_JOB_STOP_WAIT_TIME_S": str(STOP_S),
@@ -61,6 +66,8 @@ class RayCluster:
         self.folder = folder
         self._connection: Connection[Any, Any] = Client(str(folder / "socket"), "AF_UNIX")
         self._lock = threading.Lock()
+        self._is_kept = False
+        self._users = os.open(folder / "users", os.O_CREAT | os.O_RDWR)  # locked by who has it
         self.address: str = self.call("address")
 
     def call(self, name: str, *arguments: Any) -> Any:
@@ -70,6 +77,36 @@ class RayCluster:
             is_done, value = self._connection.recv()
         assert is_done, value
         return value
+
+    def keep(self) -> None:
+        """Have the cluster alone, and whole, until `let_go`."""
+        if not self._is_kept:
+            fcntl.flock(self._users, fcntl.LOCK_EX)
+            self._is_kept = True
+            self.call("start_all")
+            wait_for(self._is_whole, START_S, 0.2)
+
+    def let_go(self) -> None:
+        """Let the next test have it."""
+        fcntl.flock(self._users, fcntl.LOCK_UN)
+        self._is_kept = False
+
+    def _is_whole(self) -> bool:
+        """Stop what still runs; return whether nothing did, and all nodes are there and free."""
+        api = RayApi(self.address)
+        try:
+            left = [
+                str(job["submission_id"])
+                for job in api.list_records("jobs")
+                if job["submission_id"] and job["status"] in ("PENDING", "RUNNING")
+            ]
+            for name in left:
+                api.stop(name)
+            nodes = [node.name for node in read_nodes(api.list_records("nodes"))]
+            lists = map(api.list_records, ("actors", "placement_groups", "tasks"))
+            return not left and nodes == sorted(NODES) and not [*read_holdings(*lists)]
+        except (RayUnreachable, RayRefused):
+            return False
 
     @contextmanager
     def unreachable(self) -> Iterator[None]:
@@ -98,6 +135,11 @@ class _Server:
         place = {"temp_dir": str(folder / "t"), "object_store_memory": MEMORY}
         self.cluster = Cluster(initialize_head=True, head_node_args=head | place)
         self.nodes: dict[str, Any] = {}
+        self.start_all()
+
+    def start_all(self) -> None:
+        """Have every process run."""
+        self.continue_dashboard()
         for name in NODES:
             self.start_node(name)
 
@@ -108,19 +150,22 @@ class _Server:
         return str(self.cluster.address)
 
     def start_node(self, name: str) -> None:
-        """Start a raylet; one that Ray does not know after 30 s is killed and started again."""
+        """Start a raylet, again if Ray gives it up, as it does after 30 s."""
         if name in self.nodes:
             return
         pool, gpus = NODES[name]
-        for tries_left in (2, 1, 0):
+        for tries_left in (4, 3, 2, 1, 0):
             try:
-                self.nodes[name] = self.cluster.add_node(
+                node = self.cluster.add_node(
+                    wait=False,
                     num_cpus=8,
                     num_gpus=gpus,
                     object_store_memory=MEMORY,
                     node_name=name,
                     labels={"allocator.example/pool": pool},
                 )
+                self.cluster._wait_for_node(node, timeout=PATIENCE_S)
+                self.nodes[name] = node
                 return
             except Exception as error:
                 if not tries_left:
@@ -246,9 +291,21 @@ def _serve(folder: Path) -> None:
         os._exit(0)
 
 
-@cache
 def shared_ray() -> RayCluster:
-    """The cluster of this run of the tests, which all of its processes share."""
+    """The cluster of this run of the tests, which its processes share, one test at a time."""
+    made = _connect()
+    made.keep()
+    return made
+
+
+def let_go() -> None:
+    """The test is over (tests/conftest.py)."""
+    if _connect.cache_info().currsize:
+        _connect().let_go()
+
+
+@cache
+def _connect() -> RayCluster:
     run = os.environ.get("PYTEST_XDIST_TESTRUNUID", f"one-{os.getpid()}")
     note = Path(tempfile.gettempdir()) / f"allocator-ray-{os.getuid()}-{run}.json"
     atexit.register(lambda: [note.with_suffix(end).unlink(True) for end in (".json", ".lock")])

@@ -27,13 +27,12 @@ from pathlib import Path
 from types import TracebackType
 
 import pytest
-from waiting import gone, wait_for
+from waiting import PATIENCE_S, gone, wait_for
 
 REQUIRED_PACKAGES = ("slurmctld", "slurmd", "slurm-client")
 PROGRAMS = ("slurmctld", "slurmd", "squeue", "scontrol", "sbatch", "scancel", "sinfo", "setpriv")
 CLIENTS = ("squeue", "scontrol", "sinfo", "sbatch", "scancel", "sacctmgr")
 PORTS = range(10_000, 32_000)
-PATIENCE_S = 60.0
 CALL_S = 60.0
 LIVE_STATES = "RUNNING,SUSPENDED,COMPLETING,CONFIGURING,STAGE_OUT,STOPPED"
 
@@ -144,7 +143,7 @@ class SlurmCluster:
             self.start_controller()
             for name in self.node_names:
                 self.start_node(name)
-            wait_for(self._is_ready, PATIENCE_S, 0.1)
+            wait_for(self._is_ready, every_s=0.1)
         except BaseException:
             self.close()
             raise
@@ -196,7 +195,7 @@ class SlurmCluster:
     def start_controller(self) -> None:
         """Start slurmctld, and wait until it answers."""
         self._start("slurmctld", "slurmctld", "-D", "-f", str(self.conf))
-        wait_for(self._answers, PATIENCE_S, 0.05)
+        wait_for(self._answers, every_s=0.05)
 
     def start_node(self, name: str) -> None:
         """Start the slurmd of a node."""
@@ -270,7 +269,7 @@ class SlurmCluster:
 
     def wait_for_state(self, job: str, *states: str) -> None:
         """Until the job has one of these states."""
-        wait_for(lambda: self.states().get(job) in states, PATIENCE_S, 0.1)
+        wait_for(lambda: self.states().get(job) in states, every_s=0.1)
 
     def gpus(self, job: str) -> int:
         """GPUs that are allocated to a job, whatever it asked for."""
@@ -288,7 +287,7 @@ class SlurmCluster:
         self.end_jobs()
         for name in self.node_names:
             self.call("scontrol", "update", f"NodeName={name}", "State=RESUME")
-        wait_for(self._is_ready, PATIENCE_S, 0.1)
+        wait_for(self._is_ready, every_s=0.1)
 
     def _runs(self, daemon: str) -> bool:
         return daemon in self._daemons and self._daemons[daemon].poll() is None
