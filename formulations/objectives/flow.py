@@ -19,12 +19,18 @@ comes before them in Smith's order once it is delayed by 0.8 T (q - 1).
 All this needs an estimate of what is left. Where sizes are learned from other jobs,
 
     d_j = 0,    B_j + (sum of all W_i) / 2 in place of B_j
+    E min(done_o, S) in place of min(done_o, R_j),    E (t_o - S / r_o)+ in place of D - b_o
+    E min(x, S) = R_j (1 - e^(-x / R_j)),    t_o = max(0, D - a_o)
 
 T and d_j rest on what is expected of whole jobs, and their errors cost more than the tail gains.
 B_j counts the jobs behind in an order that is uncertain: if it is right for half of the pairs of
-jobs and luck for the others, this is the expected number behind, up to a factor. Both were measured
-as in docs/learned.md. Where nothing but the job's own work so far says how
-much that is (no other job of its model is known), the value is
+jobs and luck for the others, this is the expected number behind, up to a factor. R_j is only the
+mean of the work S that is left. S is taken to be exponential: of all distributions with that mean
+it assumes least (Jaynes, "Information theory and statistical mechanics", 1957). So a job that
+seems to be almost done may be not, and the value falls as an option does more than R_j: such
+options get fewer GPUs and change less often. All three were measured as in docs/learned.md. Where
+nothing but the job's own work so far says how much is left (no other job of its model is known),
+the value is
 
     v_o = X v_o of `utility`, with spread pauses
     X   = sum of the values above / sum of the values of `utility`, both of the guessed jobs that
@@ -42,6 +48,7 @@ import numpy as np
 from formulations.model.linear import Floats
 from formulations.objectives import Objective, completion, response, utility
 from formulations.objectives.context import Context, fastest, measure_whole_jobs
+from formulations.objectives.interval import HOUR
 
 UNSURE = 0.5  # of the weight of all jobs, added to what is behind where sizes are learned
 TAIL = 0.8  # a delay of TAIL x T doubles a weight; measured in docs/default.md
@@ -49,12 +56,26 @@ TAIL = 0.8  # a delay of TAIL x T doubles a weight; measured in docs/default.md
 
 def value(c: Context) -> Floats:
     """Return the values (n,) of options."""
-    sized = response.hours_saved(by_delay(c), work_price(c), c.lasting_work)
+    sized = hours_saved(by_delay(c), work_price(c))
     guessed = c.facts.guessed
     if not guessed.any():
         return sized
     unsized = exchange_rate(c) * utility.value_of_work(c, c.lasting_work)
     return np.where(guessed[c.job], unsized, sized)
+
+
+def hours_saved(c: Context, work_price: Floats) -> Floats:
+    """Return the hours (n,) that options save, the expected ones where sizes are learned."""
+    if c.facts.sizes_known:
+        return response.hours_saved(c, work_price, c.lasting_work)
+    done = expected_minimum(c.lasting_work, c.remaining)
+    early_s = (c.work_now - expected_minimum(c.work_now, c.remaining)) / c.rate
+    return work_price[c.job] * done + c.weight * early_s / HOUR
+
+
+def expected_minimum(work: Floats, mean: Floats) -> Floats:
+    """Return E min(work, S), shape (n,), of exponential S with these means."""
+    return np.asarray(-mean * np.expm1(-work / mean), dtype=np.float64)
 
 
 @measure_whole_jobs

@@ -137,6 +137,27 @@ def test_guessed_sizes_are_valued_by_the_logarithm_of_the_speed() -> None:
     assert value[[0, 2]].sum() == pytest.approx(linear[[0, 2]].sum())
 
 
+def test_learned_sizes_are_means_of_what_may_be_left() -> None:
+    """Two new jobs of a model, rounds of 300 s: 300 units are expected of each, a round on one GPU.
+    Behind a job are both, and half of both for luck; four GPUs do 4 units a second. A round on one
+    GPU does 1 - 1/e of what is expected, and a job ends 300 / e s early in the mean.
+    """
+    p = problem(
+        jobs=[{"total_work": 1000, "max_gpus": 2}] * 2,
+        rates={1: 1.0, 2: 2.0},
+        pools=[{"gpus": 4}],
+        config={"objective": "flow", "sizes": "unknown", "interval_s": 300, "now_s": 0},
+    )
+    value = option_table(estimate_sizes(p), RateTable.of(p)).value
+    assert (3600 * value).tolist() == pytest.approx(
+        [
+            3 / 4 * 300 * (1 - np.exp(-1)) + 300 * np.exp(-1),
+            3 / 4 * 300 * (1 - np.exp(-2)) + 300 - 150 * (1 - np.exp(-2)),
+        ]
+        * 2
+    )
+
+
 def test_flow_counts_delay_against_what_jobs_take_alone() -> None:
     """Jobs of two hours alone, rounds of half an hour: T is 2.5 hours. One that came five hours ago
     and has done an hour's work is delayed by four and counts three times, 1 + 4 / (0.8 x 2.5); one

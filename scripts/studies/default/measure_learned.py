@@ -34,9 +34,8 @@ from allocator.bench.paired import compare
 from allocator.bench.workloads import generate
 from allocator.performance import sizes as estimates
 from allocator.simulator import SimulationOptions, simulate
-from formulations.objectives import response
+from formulations.objectives import flow, response
 from formulations.objectives.context import Context
-from formulations.objectives.interval import HOUR
 from scripts.studies.results import read_results
 
 BASELINES = (
@@ -131,15 +130,9 @@ def no_one_alone(model: Any, finished: Any) -> Any:
     return np.zeros(len(model), dtype=bool)
 
 
-def expected_hours_saved(c: Context, work_price: Any, done: Any) -> Any:
-    """Return the hours (n,) that options save if the work left is exponential with its mean."""
-    early_s = (c.work_now - expected_minimum(c.work_now, c.remaining)) / c.rate
-    return work_price[c.job] * expected_minimum(done, c.remaining) + c.weight * early_s / HOUR
-
-
-def expected_minimum(work: Any, mean: Any) -> Any:
-    """Return E min(work, S), shape (n,), of exponential S with these means."""
-    return -mean * np.expm1(-work / mean)
+def hours_saved_if_certain(c: Context, work_price: Any) -> Any:
+    """Return the hours (n,) that options save if what is expected of sizes comes true."""
+    return response.hours_saved(c, work_price, c.lasting_work)
 
 
 PARTS = (
@@ -162,8 +155,8 @@ PARTS = (
         ),
     ),
     Part(
-        "what is left: exponential, and not its mean",
-        without=partial(replaced, response, "hours_saved", expected_hours_saved),
+        "sizes: what is expected, as if it were certain",
+        without=partial(replaced, flow, "hours_saved", hours_saved_if_certain),
     ),
     Part("sizes: known", options={"sizes": "known"}),
     Part("objective utility", "utility"),

@@ -34,7 +34,8 @@ In all but these two `rate` is what revocations and checkpoints leave of the spe
                 tenant, among jobs with options: the slowest pool of each size, straight lines
                 between sizes, in proportion below the smallest, as the largest above it
     flow        completion, with weight x (1 + delay / (0.8 x mean)) and spread pauses; without the
-                delay where sizes are unknown; of jobs of guessed sizes utility, in hours
+                delay where sizes are unknown, and with the means of done and busy if what is left
+                is exponential; of jobs of guessed sizes utility, in hours
     delay       age - (total_work - remaining_work) / rate of the fastest, at least 0; age without
                 options
     mean        interval_s + the mean over the jobs with options of total_work / rate of the fastest
@@ -98,7 +99,8 @@ class Ways:
 class Round:
     """What ways bring this round, arrays (n,): rate as the objective sees it, work done, seconds on
     GPUs, dollars, seconds lost; the share of the round in which it works, and the work really done
-    in this round, which differ from the others where pauses are spread."""
+    in this round, which differ from the others where pauses are spread; the seconds of the round
+    after the pause."""
 
     rate: Floats
     done: Floats
@@ -106,6 +108,7 @@ class Round:
     dollars: Floats
     working: Floats
     now: Floats
+    works: Floats
 
     @classmethod
     def of(cls, s: AuditContext, w: Ways, name: str) -> Round:
@@ -130,7 +133,8 @@ class Round:
         working = np.clip(1.0 - pause / held, 0.0, None)
         done = np.minimum(left, rate * problem.interval_s * working)
         dollars = _price(s, w.pool) * w.gpus * w.own * billed / 3600.0
-        return cls(rate, done, busy, dollars, working, np.minimum(left, now))
+        works = np.maximum(0.0, problem.interval_s - pause)
+        return cls(rate, done, busy, dollars, working, np.minimum(left, now), works)
 
 
 def plan_values(s: AuditContext, rate: Floats) -> Floats:
@@ -248,6 +252,9 @@ def _single(s: AuditContext, w: Ways, name: str) -> Floats:
         )
     hours = weight * (problem.interval_s - r.busy) / 3600.0
     if name != "tardiness":
+        if is_unsure(s, name):
+            done = _expected(left, r.rate * problem.interval_s * r.working)
+            hours = weight * (r.works - _expected(left, r.rate * r.works) / r.rate) / 3600.0
         value = np.asarray(_work_price(s, some, name, weights)[place] * done + hours)
         guessed = problem.guessed
         if name == "flow" and guessed is not None and guessed[some].any():
@@ -263,6 +270,11 @@ def _single(s: AuditContext, w: Ways, name: str) -> Floats:
         168.0 * weight * (waited - risk),
         _work_price(s, some, name, weights, ~in_time)[place] * done + hours,
     )
+
+
+def _expected(mean: Floats, work: Floats) -> Floats:
+    """Work done, if what is left is exponential and this is the most that can be done."""
+    return np.asarray(mean * (1.0 - np.exp(-work / mean)))
 
 
 def _hours_of_utility(s: AuditContext, weights: Floats) -> float:

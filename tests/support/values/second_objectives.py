@@ -47,8 +47,22 @@ class Objectives(Ways):
             return 168 * own * (self.risk(j, None) - self.risk(j, w))
         least, mine = self.price_of_work(j, name)
         if name == "flow":
-            done = self.done(j, w, rate, self.lasts(j, w, rate, spread=True))
+            lasts = self.lasts(j, w, rate, spread=True)
+            if self.config["sizes"] == "unknown":
+                return least * self.likely(j, w, rate, lasts) + mine * self.early(j, w, rate)
+            done = self.done(j, w, rate, lasts)
         return least * done + mine * (span - busy) / 3600
+
+    def likely(self, j: Row, w: Way, rate: float, lasts: float) -> float:
+        """Expected work of this round, where what is left is exponential."""
+        worked, mean = self.most_work(w, rate, lasts), j["remaining_work"]
+        return float(mean * (1 - math.exp(-worked / mean)))
+
+    def early(self, j: Row, w: Way, rate: float) -> float:
+        """Expected hours between the end of such a job and that of the round."""
+        span = float(self.config["interval_s"])
+        works = max(0.0, span - w.pause)
+        return (works - self.likely(j, w, rate, span) / rate) / 3600
 
     def utility(self, j: Row, w: Way, rate: float, spread: bool = False) -> float:
         """Value of a way in `utility`."""

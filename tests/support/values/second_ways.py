@@ -132,8 +132,11 @@ class Ways(Rules):
     def done(self, j: Row, w: Way, rate: float, lasts: float | None = None) -> float:
         """Work of this round, where the way lasts for so many seconds."""
         lasts = self.lasts(j, w, rate) if lasts is None else lasts
-        worked = rate * self.config["interval_s"] * max(0.0, 1 - w.pause / lasts)
-        return float(min(j["remaining_work"], worked))
+        return float(min(j["remaining_work"], self.most_work(w, rate, lasts)))
+
+    def most_work(self, w: Way, rate: float, lasts: float) -> float:
+        """The same, however much is left."""
+        return float(rate * self.config["interval_s"] * max(0.0, 1 - w.pause / lasts))
 
     def lasts(self, j: Row, w: Way, rate: float, spread: bool = False) -> float:
         """Seconds that a pause is compared with: the round, or as long as the way is held."""
