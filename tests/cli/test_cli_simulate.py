@@ -21,14 +21,12 @@ from commands import Output, call
 from places import ROOT
 from test_cli_process import (
     COMMAND,
-    dead,
     environment,
     family,
     hanging,  # noqa: F401 - a fixture
-    until,
     workers,
 )
-from waiting import PATIENCE_S
+from waiting import PATIENCE_S, gone, wait_for
 from worlds import workload
 
 from allocator import read_workload, write_workload
@@ -472,7 +470,7 @@ def test_interrupted(
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )
-    until(lambda: bool(workers(hanging)))
+    wait_for(lambda: bool(workers(hanging)))
     everyone = family(child.pid)
     os.killpg(child.pid, number)
     said, err = child.communicate(timeout=PATIENCE_S)
@@ -482,7 +480,7 @@ def test_interrupted(
         and len(err.splitlines()) == 2
     )
     assert err.startswith("greedy kept, mip") and "the same command" in err
-    until(lambda: all(map(dead, everyone | set(workers(hanging)))))
+    wait_for(lambda: all(map(gone, everyone | set(workers(hanging)))))
     assert [p.name for p in out.iterdir()] == [".state"]
     assert {p.suffix for p in (out / ".state").iterdir()} == {".state"}
     code, _, err = call(capsys, "simulate", *argv[1:])
