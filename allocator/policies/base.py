@@ -77,13 +77,8 @@ class Task:
 
         Computing it takes at most half of the time that is left.
         """
-        now = time.monotonic()
-        return best_prices(
-            self.choices,
-            self.prices,
-            now + 0.5 * max(0.0, self.deadline - now),
-            self.dual_tolerance,
-        )
+        until = self.share_of_time(0.5)
+        return best_prices(self.choices, self.prices, until, self.dual_tolerance)
 
     @property
     def dual_tolerance(self) -> float:
@@ -99,6 +94,19 @@ class Task:
     def has_dual(self) -> bool:
         """Whether the dual has been computed already, so that it costs nothing to use it."""
         return "dual" in vars(self)
+
+    def share_of_time(self, share: float) -> float:
+        """Return the end of a share of the time that is left (time.monotonic)."""
+        now = time.monotonic()
+        return now + share * max(0.0, self.deadline - now)
+
+    @property
+    def end_of_rounding(self) -> float:
+        """Latest end of a rounding (time.monotonic).
+
+        It has a second even if no time is left, because any plan is better than none.
+        """
+        return max(self.share_of_time(0.5), time.monotonic() + 1.0)
 
     def remaining(self) -> SolveLimits:
         """Return the limits with the time that is left now.

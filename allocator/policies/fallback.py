@@ -18,7 +18,7 @@ def find_fallback_plan(task: Task) -> Proposal:
     Raises Infeasible if the rules are proven to contradict each other, and NoPlanInTime if the time
     ends before.
     """
-    rounded = round_pairs(task.choices, task.dual, enough=math.inf)
+    rounded = round_pairs(task.choices, task.dual, task.end_of_rounding, math.inf)
     if rounded is not None:
         return Proposal(rounded, fallback="marginal")
     return find_plan_by_solver(task)

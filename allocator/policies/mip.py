@@ -15,14 +15,15 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import time
 
 import numpy as np
 
 from allocator.policies.base import Proposal, Task, relative_gap
+from allocator.policies.conflict import raise_if_infeasible
 from allocator.policies.fallback import find_fallback_plan, find_plan_by_solver
 from allocator.policies.pairs import FINE, add_missing_pairs, add_near_pairs
 from allocator.solvers.base import Solver, SolverResult, Termination, WarmStart
+from formulations.bounds.lagrangian import excludes_every_plan
 from formulations.colocation.rounding import fill_plan, round_pairs
 from formulations.model.linear import Ints
 from formulations.primal.closing import close_gap
@@ -40,6 +41,8 @@ def mip(task: Task) -> Proposal:
     """
     given, task = task, add_missing_pairs(task)
     unchanged_choice, stays, start = _find_starts(task)
+    if start is None and excludes_every_plan(task.choices, task.dual):
+        raise_if_infeasible(task.round, task.remaining())
     if task.round.omitted_pairs is not None and not _is_proven(task, start):
         task = add_missing_pairs(task, FINE)
         unchanged_choice, stays, start = _find_starts(task)
@@ -118,8 +121,7 @@ def _close_gap(task: Task, start: Ints) -> tuple[Task, Ints]:
     """Return the task with the tightest bound, and the best plan, found without a solver."""
     if _is_proven(task, start):
         return task, start
-    now = time.monotonic()
-    until = now + 0.5 * max(0.0, task.deadline - now)
+    until = task.share_of_time(0.5)
     plan, bound = close_gap(task.choices, task.dual, start, PRICED * task.limits.gap, until)
     closer = dataclasses.replace(task, known_bound=min(task.known_bound, bound))
     vars(closer).update(choices=task.choices, dual=task.dual)
@@ -157,7 +159,8 @@ def _best_known_plan(task: Task, unchanged_choice: Ints | None) -> Ints | None:
         and _proven_gap(task, unchanged_choice) <= PRICED * task.limits.gap
     ):
         return unchanged_choice
-    rounded = round_pairs(task.choices, task.dual, enough=PRICED * task.limits.gap)
+    enough = PRICED * task.limits.gap
+    rounded = round_pairs(task.choices, task.dual, task.end_of_rounding, enough)
     return (
         rounded
         if unchanged_choice is None

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import time
 from dataclasses import dataclass
 
 import numpy as np
@@ -44,10 +43,9 @@ def add_missing_pairs(task: Task, share: float = ROUGH) -> Task:
     """
     if task.round.omitted_pairs is None:
         return task
-    now = time.monotonic()
     enough = max(LEAST, share * task.limits.gap)
     known_bound = task.known_bound
-    until = now + 0.5 * max(0.0, task.deadline - now)
+    until = task.share_of_time(0.5)
     start = (
         task.round.omitted_pairs.prices(task.round.model) if task.prices is None else task.prices
     )

@@ -103,6 +103,17 @@ def evaluate(choices: Choices, prices: Floats) -> Dual:
     )
 
 
+def excludes_every_plan(choices: Choices, dual: Dual) -> bool:
+    """Return whether the bound lies below the value of every choice of columns.
+
+    Then no choice keeps the rows, because otherwise its value would not exceed the bound.
+    """
+    least = -group_max(choices, -choices.value, -math.inf)
+    least = np.where(choices.mandatory, least, np.minimum(least, 0.0))
+    lowest = float(least.sum())
+    return dual.bound < lowest - 1e-9 * (abs(lowest) + choices.total_value)
+
+
 def group_max(choices: Choices, x: Floats, empty: float) -> Floats:
     """Return the largest entry of x (n,) in each group, (J,), `empty` where there is none."""
     top = np.full(choices.J, empty)

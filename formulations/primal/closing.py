@@ -46,15 +46,15 @@ def close_gap(
     for groups, width in SEARCHES:
         if groups:
             plan = improve_near_ties(c, dual, plan, groups, KEPT, until)
-        if groups and _gap(c, plan, bound) > gap:
+        if groups and bound > _enough(c, plan, gap):
             bound = min(bound, tighten_bound(c, dual, plan, _enough(c, plan, gap), until).bound)
-        if _gap(c, plan, bound) <= max(gap, EXACT):
+        if bound <= _enough(c, plan, max(gap, EXACT)):
             break
         enough = _enough(c, plan, gap)
         found = find_better_plan(c, dual, enough, width, until)
         bound = min(bound, max(found.bound, enough))
         plan = plan if found.plan is None else found.plan
-        if found.kept > MOST or _gap(c, plan, bound) <= max(gap, EXACT):
+        if found.kept > MOST or bound <= _enough(c, plan, max(gap, EXACT)):
             break
     return plan, max(bound, c.value_of(plan))
 
@@ -63,9 +63,3 @@ def _enough(c: Choices, plan: Ints, gap: float) -> float:
     """Return the bound that proves the gap of a plan."""
     value = c.value_of(plan)
     return value + gap * abs(value)
-
-
-def _gap(c: Choices, plan: Ints, bound: float) -> float:
-    """Return the relative gap of a plan."""
-    value = c.value_of(plan)
-    return (bound - value) / max(abs(value), 1e-9)

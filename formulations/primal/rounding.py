@@ -13,7 +13,13 @@ import time
 
 import numpy as np
 
-from formulations.bounds.lagrangian import Dual, evaluate, project_prices, spread_prices
+from formulations.bounds.lagrangian import (
+    Dual,
+    evaluate,
+    excludes_every_plan,
+    project_prices,
+    spread_prices,
+)
 from formulations.model.choices import Choices
 from formulations.model.linear import Bools, Floats, Ints
 from formulations.primal.moves import Board, Moves
@@ -30,8 +36,11 @@ EPS = 1e-12
 def round_dual(choices: Choices, dual: Dual, until: float = math.inf) -> Ints | None:
     """Return the plan that the prices suggest, repaired and filled.
 
-    The result is None if every start fails, or at `until` (time.monotonic).
+    The result is None if the bound proves that there is no plan, if every start fails, or at
+    `until` (time.monotonic).
     """
+    if excludes_every_plan(choices, dual):
+        return None
     prices, ties = dual.prices, focus_on_near_ties(choices, dual.prices)
     for turn in range(8):
         start = dual.choice if turn == 0 else evaluate(choices, prices).choice
@@ -245,7 +254,11 @@ def _relieve_pair(board: Board) -> bool:
     touching, counterparts = _relieving_moves(board, PAIRS // 4), _all_moves(board, PAIRS)
     reach, D = touching.delta.toarray(), counterparts.delta.toarray()
     now, best, pair = float(board.excess().sum()), np.inf, None
+    least = counterparts.loss.min(initial=np.inf)
     for i in np.argsort(touching.loss, kind="stable"):
+        # no pair removes more than all of the violation
+        if touching.loss[i] + least >= max(0.0, best * now):
+            break
         new = board.use + reach[i] + D
         left = (np.maximum(np.maximum(new - c.high, c.low - new), 0.0) / board.unit).sum(axis=1)
         violation_relief = np.where(counterparts.group == touching.group[i], -1.0, now - left)

@@ -11,10 +11,16 @@ from choice_models import best_choice, lp_bound, model_of, random_model, view
 from hypothesis import given, settings, strategies as st
 from rounds import random_instance
 
-from formulations.bounds.lagrangian import bound_at, minimise_dual
+from formulations.bounds.lagrangian import (
+    bound_at,
+    evaluate,
+    excludes_every_plan,
+    minimise_dual,
+)
 from formulations.model.choices import NotChoices, choices
 from formulations.model.linear import AT_MOST_ONE, RowFamily
 from formulations.model.single_round import build_model
+from formulations.primal.rounding import round_dual
 
 
 def test_choices_reads_groups_must_and_coupling_rows():
@@ -237,3 +243,24 @@ def test_same_model_same_dual():
     rng = np.random.default_rng(6)
     c = view([[(float(rng.random()), {0: 1})] for _ in range(6000)], [(-np.inf, 1500)])
     assert minimise_dual(c).prices.tobytes() == minimise_dual(c).prices.tobytes()
+
+
+def test_a_bound_below_every_choice_excludes_all_plans():
+    """Two jobs must run on one GPU: at high prices the bound falls below what any choice has."""
+    c = view([[(1, {0: 1})], [(2, {0: 1})]], [(-np.inf, 1)], mandatory={0, 1})
+    assert not excludes_every_plan(c, evaluate(c, np.zeros(3)))
+    excluded = evaluate(c, np.array([0, 0, 9.0]))
+    assert excluded.bound < 3
+    assert excludes_every_plan(c, excluded)
+    assert round_dual(c, excluded) is None
+
+
+@given(st.integers(0, 10**9))
+@settings(max_examples=200, deadline=None)
+def test_only_rounds_without_a_plan_are_excluded(seed: int):
+    """Rows of all kinds at the best prices and at random ones."""
+    rng = np.random.default_rng(seed)
+    c = choices(random_model(rng, jobs=5, rows=3))
+    if best_choice(c) is not None:
+        for dual in (minimise_dual(c), evaluate(c, 9 * rng.normal(size=c.model.m))):
+            assert not excludes_every_plan(c, dual)
