@@ -498,7 +498,7 @@ class QueueCluster:
             value=told.objective_value,
             bound=told.bound,
             gap=told.gap,
-            plan=journal.compress_text(guarded_decision.format_plan(told)),
+            plan=journal.pack_plan(told),
             outcome="decided",
             detail="; ".join(
                 filter(

@@ -29,11 +29,20 @@ PLAN_JSON, PLAN_CSV = "plan.json", "plan.csv"
 
 def to_json(result: Plan) -> str:
     """Return the plan.json document as strict JSON, ending in a newline."""
-    head = replace(result, jobs=dict.fromkeys(JOB_FIELDS, ())).to_dict()
+    return write_document(read_fields(result), result.jobs)
+
+
+def read_fields(result: Plan) -> dict[str, Any]:
+    """Return the document of plan.json without its jobs."""
+    return replace(result, jobs=dict.fromkeys(JOB_FIELDS, ())).to_dict()
+
+
+def write_document(fields: Mapping[str, Any], jobs: Mapping[str, Sequence[Any]]) -> str:
+    """Return the text of plan.json from its other fields and the columns of its jobs."""
     lines = []
-    for name, value in head.items():
+    for name, value in fields.items():
         if name == "jobs":
-            text = _list(_jobs(result))
+            text = _list(_jobs(jobs))
         elif isinstance(value, (list, tuple)):
             text = _list(dumps(item) for item in value)
         else:
@@ -177,13 +186,13 @@ def _list(items: Iterable[str]) -> str:
     return f"[\n  {body}\n ]" if body else "[]"
 
 
-def _jobs(result: Plan) -> Iterable[str]:
+def _jobs(jobs: Mapping[str, Sequence[Any]]) -> Iterable[str]:
     """Yield one JSON object per job.
 
     Whole columns are encoded at once, which makes 50,000 jobs quick.
     """
-    fields = [f for f in JOB_FIELDS if f in result.jobs]
-    columns = [_column(result.jobs[f]) for f in fields]
+    fields = [f for f in JOB_FIELDS if f in jobs]
+    columns = [_column(jobs[f]) for f in fields]
     form = "{" + ", ".join(f'"{f}": %s' for f in fields) + "}"
     return map(form.__mod__, zip(*columns, strict=True))
 

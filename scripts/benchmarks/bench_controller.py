@@ -28,6 +28,7 @@ import numpy as np
 from allocator.controller import guarded_decision, queue_cluster, steadiness
 from allocator.controller.controller import Controller
 from allocator.controller.options import ControllerOptions
+from allocator.controller.reporting import journal
 from allocator.engine import decision
 from allocator.executors.simulated import (
     MachineBehaviour,
@@ -61,7 +62,7 @@ PARTS: tuple[tuple[Any, str, str], ...] = (
     (decision, "compile_round", "build"),
     (decision, "audit", "audit"),
     (guarded_decision, "result", "plan with its reasons"),
-    (guarded_decision, "format_plan", "plan with its reasons"),
+    (journal, "pack_plan", "plan with its reasons"),
     (queue_cluster.QueueCluster, "apply", "journal: write round, wants, prices"),
     (queue_cluster.QueueCluster, "carry_out", "apply: stops and starts"),
     (Controller, "_learn", "learning"),

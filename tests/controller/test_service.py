@@ -7,6 +7,7 @@ from __future__ import annotations
 import io
 import json
 import time
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -149,10 +150,10 @@ def test_a_changed_journal_is_noticed(rig: Rig) -> None:
     with rig.queue.store.write() as connection:
         entry = round_journal.read(connection, 1)
         assert entry.plan is not None
-        text = journal.decompress_text(entry.plan).replace(
+        text = journal.read_plan_text(entry.plan).replace(
             '"status": "optimal"', '"status": "feasible"'
         )
-        connection.execute(round_journal.rounds.update().values(plan=journal.compress_text(text)))
+        connection.execute(round_journal.rounds.update().values(plan=zlib.compress(text.encode())))
     found = replay(rig.queue.store)
     assert found.same is False and found.first is not None and "feasible" in found.first[0]
 

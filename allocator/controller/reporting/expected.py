@@ -6,7 +6,6 @@ The plans of the journal hold it, so every command, page and answer tells the sa
 from __future__ import annotations
 
 import bisect
-import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ import numpy as np
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from allocator.controller.reporting.journal import decompress_text
+from allocator.controller.reporting.journal import read_plan
 from allocator.domain.plan import EXPECTED_FIELDS, REASON_FIELDS
 from allocator.queue.database.schema import allocations, jobs
 from allocator.queue.round_journal import read_plans
@@ -35,7 +34,7 @@ def read_expected(connection: Connection) -> dict[str, dict[str, Any]]:
     number, _, content = plans[0]
     return {
         job["job_id"]: {name: job.get(name) for name in TOLD} | {"expected_round": number}
-        for job in json.loads(decompress_text(content))["jobs"]
+        for job in read_plan(content)["jobs"]
     }
 
 
@@ -102,7 +101,7 @@ def measure_estimates(connection: Connection, last: int) -> dict[int, dict[str, 
     ends = {row.job_id: row.finished_s for row in connection.execute(query)}
     out = {}
     for number, at_s, content in read_plans(connection, last):
-        rows = json.loads(decompress_text(content))["jobs"]
+        rows = read_plan(content)["jobs"]
         began = {name: _first_after(times, at_s) for name, times in starts.items()}
         out[number] = {
             name: _measure(rows, f"expected_{name}", happened, at_s)

@@ -1,21 +1,74 @@
-"""Conversion of what the journal keeps of a round to bytes and text, and back."""
+"""Conversion of what the journal keeps of a round to bytes and text, and back.
+
+A plan is kept by columns, because text of every number takes longer than most other parts of a
+round. Its bytes are a mark, the length of a compressed JSON document, the document, and the columns
+of numbers as doubles. Earlier versions kept the compressed text of plan.json, which is read as
+well.
+"""
 
 from __future__ import annotations
 
 import json
+import math
 import zlib
+from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
+from allocator.domain.plan import JOB_FIELDS, Plan
+from allocator.io.plans import dumps as to_strict_json, read_fields, write_document
 from allocator.queue.snapshot import SQUEEZE
 
-
-def compress_text(text: str) -> bytes:
-    """Compress text for a column of bytes; the same text gives the same bytes."""
-    return zlib.compress(text.encode("utf-8", "surrogatepass"), SQUEEZE)
+MARK = b"columns1"
+_NUMBERS = ({float}, {float, type(None)})  # kinds of values in a column that is kept as doubles
 
 
-def decompress_text(content: bytes) -> str:
-    """Return the text of `compress_text`."""
+def pack_plan(plan: Plan) -> bytes:
+    """Return a plan for the journal; the same plan gives the same bytes."""
+    columns = {name: plan.jobs[name] for name in JOB_FIELDS}
+    numbers = [name for name, values in columns.items() if set(map(type, values)) in _NUMBERS]
+    document = {
+        "fields": read_fields(plan),
+        "numbers": numbers,
+        "columns": {
+            name: None if name in numbers else list(values) for name, values in columns.items()
+        },
+    }
+    head = zlib.compress(to_strict_json(document).encode("utf-8", "surrogatepass"), SQUEEZE)
+    doubles = [np.array(columns[name], dtype="<f8").tobytes() for name in numbers]
+    return b"".join((MARK, len(head).to_bytes(4, "little"), head, *doubles))
+
+
+def read_plan(content: bytes) -> dict[str, Any]:
+    """Return the document of plan.json of a plan that the journal keeps."""
+    if not content.startswith(MARK):
+        return dict(json.loads(_decompress_text(content)))
+    fields, columns = _unpack(content)
+    rows = zip(*columns.values(), strict=True)
+    return {**fields, "jobs": [dict(zip(columns, row, strict=True)) for row in rows]}
+
+
+def read_plan_text(content: bytes) -> str:
+    """Return the text of plan.json of a plan that the journal keeps."""
+    if not content.startswith(MARK):
+        return _decompress_text(content)
+    return write_document(*_unpack(content))
+
+
+def _unpack(content: bytes) -> tuple[dict[str, Any], dict[str, Sequence[Any]]]:
+    """Return the fields of a plan besides its jobs, and the columns of its jobs."""
+    start = len(MARK) + 4
+    end = start + int.from_bytes(content[len(MARK) : start], "little")
+    document = json.loads(_decompress_text(content[start:end]))
+    columns, numbers = document["columns"], document["numbers"]
+    doubles = np.frombuffer(content, dtype="<f8", offset=end).reshape(len(numbers), -1)
+    for name, column in zip(numbers, doubles.tolist(), strict=True):
+        columns[name] = [x if math.isfinite(x) else None for x in column]
+    return document["fields"], columns
+
+
+def _decompress_text(content: bytes) -> str:
     return zlib.decompress(content).decode("utf-8", "surrogatepass")
 
 

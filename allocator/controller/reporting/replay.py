@@ -93,7 +93,7 @@ def replay(store: QueueDatabase, number: int | None = None) -> Replay:
         ),
         memory=guarded_decision.memory_from_json(options.get("memory")),
     )
-    before = None if entry.plan is None else journal.decompress_text(entry.plan)
+    before = None if entry.plan is None else journal.read_plan_text(entry.plan)
     decided = guarded_decision.result(
         found, problem, policy=entry.policy, seed=options.get("seed", 0)
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from allocator.controller.reporting.journal import decompress_text
+from allocator.controller.reporting.journal import read_plan as read_document
 from allocator.queue.database.bulk import query
 
 KEPT = 4  # parsed plans; one of 10,000 jobs takes some 20 MB
@@ -69,7 +68,7 @@ def _build_plan(rows: list[tuple[Any, ...]]) -> RoundPlan | None:
 
 @lru_cache(maxsize=KEPT)
 def _parse(content: bytes) -> PlanDocument:
-    document = json.loads(decompress_text(content))
+    document = read_document(content)
     jobs = {job["job_id"]: job for job in document.pop("jobs")}
     reasons = Counter(job["reason"] for job in jobs.values() if job["reason"])
     return PlanDocument(document, jobs, dict(reasons.most_common()))
