@@ -30,6 +30,7 @@ from allocator.errors import AllocatorError, NoPlanInTime
 from allocator.io.plans import to_json
 from allocator.loop.gpu_places import find_unmoved_jobs
 from allocator.policies.memory import LookAheadPlans, Memory
+from allocator.queue.database.bulk import named_rows
 from allocator.queue.node_space import format_parts
 from allocator.queue.round_journal import Want
 from allocator.solvers.base import SolveLimits
@@ -146,21 +147,18 @@ def compute_wants(problem: Problem, plan: Allocation) -> tuple[dict[str, Want], 
     for j in np.flatnonzero(stays & (jobs.state == State.RUNNING)).tolist():
         nodes[j] = nodes[j] if before[j] else ""
     has_other_nodes = np.array(before, dtype=object) != np.array(nodes, dtype=object)
-    names, pools = jobs.job_id, problem.pools.pool
-    columns = (plan.pool, plan.gpus, plan.primary, has_to_move)
-    wants = {
-        name: Want(
-            pools[pool], gpus, names[primary] if primary >= 0 else "", moves, at_nodes, environment
-        )
-        for name, pool, gpus, primary, moves, at_nodes, environment in zip(
-            names,
-            *(column.tolist() for column in columns),
-            nodes,
-            _environments(problem, plan),
-            strict=True,
-        )
-        if pool >= 0
-    }
+    names = np.array([*jobs.job_id, ""], dtype=object)
+    columns = (
+        np.array([*problem.pools.pool, ""], dtype=object)[plan.pool].tolist(),
+        plan.gpus.tolist(),
+        names[plan.primary].tolist(),
+        has_to_move.tolist(),
+        nodes,
+        _environments(problem, plan),
+    )
+    wants = dict(zip(jobs.job_id, named_rows(Want, zip(*columns, strict=True)), strict=True))
+    for j in np.flatnonzero(plan.pool < 0).tolist():
+        del wants[jobs.job_id[j]]
     return wants, int((~stays | has_other_nodes).sum())
 
 

@@ -39,8 +39,8 @@ PROGRESS_KEY = "progress"  # key of meta
 _RUNNING = (
     "SELECT a.job_id, a.generation, a.observed_s, a.work_done, a.gpu_type, a.gpus, j.model,"
     " a.host, a.since_s, a.nodes,"
-    " j.modes IS NOT NULL OR COALESCE(p.straggler_cv, 0) > 0 "
-    "FROM allocations a JOIN jobs j ON j.job_id = a.job_id LEFT JOIN pools p ON p.pool = a.pool "
+    " j.modes IS NOT NULL OR a.pool IN (SELECT pool FROM pools WHERE straggler_cv > 0) "
+    "FROM allocations a JOIN jobs j ON j.job_id = a.job_id "
     # both conditions: the index covers open allocations
     f"WHERE a.phase = 'running' AND a.phase IN {OPEN}"
 )
@@ -146,16 +146,17 @@ def learn(
             }
         ),
     )
-    if corrects and len(samples):
-        is_spread = load_profile(connection).is_spread
-        shape = [is_spread((models[j], types[j], sizes[j]), nodes[j]) for j in samples.tolist()]
-        samples, rate = samples[~np.array(shape)], rate[~np.array(shape)]
+    if not corrects:
+        return [names[j] for j in stuck], 0
+    profile = load_profile(connection)
+    if profile.shapes and len(samples):
+        is_spread = [
+            profile.is_spread((models[j], types[j], sizes[j]), nodes[j]) for j in samples.tolist()
+        ]
+        samples, rate = samples[np.invert(is_spread)], rate[np.invert(is_spread)]
     keys = [(models[j], types[j], sizes[j]) for j in samples.tolist()]
-    number = (
-        correct(connection, _median_samples(keys, rate, at_s[samples]), now_s)
-        if corrects and keys
-        else 0
-    )
+    found = _median_samples(keys, rate, at_s[samples]) if keys else {}
+    number = correct(connection, profile, found, now_s) if keys else 0
     return [names[j] for j in stuck], number
 
 
@@ -214,13 +215,14 @@ def _decode_floats(text: str) -> Floats:
     return np.frombuffer(b64decode(text), dtype="<f8").astype(np.float64)
 
 
-def correct(connection: Connection, samples: Mapping[Key, Sample], now_s: float) -> int:
+def correct(
+    connection: Connection, base_profile: Profile, samples: Mapping[Key, Sample], now_s: float
+) -> int:
     """Correct rates by samples, one per size, and return how many rates are corrected.
 
     If a model has no given rates, the speeds at the observed sizes are learned directly, and
     nothing is inferred about other sizes.
     """
-    base_profile = load_profile(connection)
     known: dict[Key, feedback.Estimate] = {
         (r["model"], r["gpu_type"], r["gpus"]): feedback.Estimate.of(r["state"])
         for r in cluster_tables.read_learned_rates(connection)
@@ -279,7 +281,8 @@ def correct(connection: Connection, samples: Mapping[Key, Sample], now_s: float)
 class Profile:
     """The speeds that owners of the cluster gave, on the GPUs with the most memory of each type.
 
-    `sizes` has the sizes with rows in rates.csv, by model and GPU type.
+    `sizes` has the sizes with rows in rates.csv, by model and GPU type, and `shapes` the sizes with
+    a number of nodes.
     """
 
     def __init__(self, problem: Problem) -> None:
@@ -292,21 +295,21 @@ class Profile:
         self._largest_memory_gb = [
             memory_gb_by_pool[types == t].max(initial=0.0) for t in range(len(problem.gpu_types))
         ]
-        self._shapes = set[tuple[Key, int]]()
+        self.shapes = set[tuple[Key, int]]()
         r = problem.rates
         columns = (r.model.tolist(), r.gpu_type.tolist(), r.gpus.tolist(), r.nodes.tolist())
         for m, t, k, n in zip(*columns, strict=True):
             model, kind = problem.models[m], problem.gpu_types[t]
             if n:
-                self._shapes.add(((model, kind, k), n))
+                self.shapes.add(((model, kind, k), n))
             else:
                 self.sizes.setdefault((model, kind), set()).add(k)
 
     def is_spread(self, key: Key, nodes: str) -> bool:
         """Return whether a size on these nodes, as the queue stores them, is a spread shape."""
-        if not self._shapes or not nodes:
+        if not self.shapes or not nodes:
             return False
-        return (key, len({part.node for part in parse_parts(nodes)})) in self._shapes
+        return (key, len({part.node for part in parse_parts(nodes)})) in self.shapes
 
     def rate(self, key: Key) -> float:
         """Return the work per second, nan if it is not known."""

@@ -302,30 +302,21 @@ class QueueCluster:
         self, connection: Connection, seen: Sequence[Observation], progress: bool
     ) -> _Recorded:
         """Write what was observed in a transaction; see `_record_observations`."""
-        news, unknown = list[Observation](), list[Observation]()
+        news, unknown = [], list[Observation]()
         known = observations.read_open_allocations(connection, {one.job_id for one in seen})
         for one in seen:
             mark = known.get(one.job_id)
             if mark is None or mark.generation != one.generation:
                 unknown.append(one)
             elif one.phase != "running":
-                news.append(learning.mark_stuck_as_failed(one, mark.detail))
+                news.append((learning.mark_stuck_as_failed(one, mark.detail), mark))
             elif progress or mark.phase == "ordered":
-                news.append(one)
-        changes = (
-            observations.observe(
-                connection,
-                self.lease_holder.token,
-                news,
-                self.options.retries,
-                known,
-                self._rounds_decided % HISTORY_EVERY == 0,
-            )
-            if news
-            else []
-        )
+                news.append((one, mark))
+        is_history = self._rounds_decided % HISTORY_EVERY == 0
+        token, retries = self.lease_holder.token, self.options.retries
+        changes = observations.record(connection, token, news, retries, is_history) if news else []
         self._refuse_unknown(connection, unknown)
-        return _Recorded(news, changes, unknown)
+        return _Recorded([one for one, _ in news], changes, unknown)
 
     def _acknowledge(self, seen: Sequence[Observation], recorded: _Recorded) -> None:
         """Acknowledge the recorded ends, and stop running allocations that nobody ordered."""

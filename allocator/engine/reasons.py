@@ -223,8 +223,11 @@ def find_reasons(
     asked = wants & ~early & ~fits & (blocked < 0) & (best >= 0) & counts
     searches = ([] if search is None else [search]) + [PriceSearch(round_, choice, prices, seconds)]
     found = find_causes(problem, asked, *searches)
-    alone = np.array([n[0] if len(n) == 1 else "" for n in found.limits], dtype=object)
-    helpless = asked & found.is_sure & (np.array([len(n) for n in found.limits]) == 0)
+    number = np.fromiter(map(len, found.limits), dtype=np.int64, count=len(asked))
+    alone = np.full(len(asked), "", dtype=object)
+    for j in np.flatnonzero(number == 1).tolist():
+        alone[j] = found.limits[j][0]
+    helpless = asked & found.is_sure & (number == 0)
     cases = flags | {
         "not_evaluated": ((best >= 0) & fits) | helpless,
         "budget": alone == BUDGET,
@@ -477,7 +480,6 @@ SENTENCES = {
     "quota": "without {limits} it would get {then}; {value}",
     "capacity": "{want} would pay its price, but no whole size fits the GPUs left; {value}",
     "fragmented": "{want}",
-    "outranked": "{want}: {value}{lacks}",
     "not_evaluated": "{want} would fit, but this policy does not look for it; {value}",
 }
 SHORT = ("protected", "capacity", "not_evaluated")
@@ -506,10 +508,9 @@ def _write_sentences(
     then = (found.gpus * price[found.pool]).tolist()
     left = max(0.0, problem.budget_per_hour - float(np.append(m.cost, 0.0)[chosen].sum()))
     models = jobs.model.tolist()
-    low = jobs.min_gpus.tolist()
-    high = jobs.max_gpus.tolist()
-    offers = offered.tolist()
-    needs = needed.tolist()
+    low, high = jobs.min_gpus.tolist(), jobs.max_gpus.tolist()
+    offers, needs = offered.tolist(), needed.tolist()
+    options, is_fitting = best.tolist(), fits.tolist()
     binding = _BindingQuotas(round_, chosen)
     present, stopped = set(jobs.job_id), set(problem.rates.model[problem.rates.rate == 0].tolist())
     out: list[str | None] = []
@@ -520,31 +521,32 @@ def _write_sentences(
             waits = [a for a in jobs.after[j] if a in present]
             on_hold = not waits or jobs.state[j] == State.HELD
             out.append("on hold" if on_hold else f"waits for {', '.join(waits)}")
-        elif code == "protected" and (best[j] < 0 or round_.repairs.released[j]):
+        elif code == "protected" and (options[j] < 0 or round_.repairs.released[j]):
             out.append("non-preemptible, but the GPUs it held are gone")
         elif code == "no_matching_gpu_type" and models[j] in stopped:
             out.append(
                 f'the speed of model "{problem.models[models[j]]}" is 0 in rates.csv at every '
                 "size on the GPU types it may use: it would never end there"
             )
-        elif code == "outranked" and best[j] < 0:
+        elif code == "outranked" and options[j] < 0:
             out.append(NOTHING)
-        elif code == "not_evaluated" and not fits[j]:
+        elif code == "not_evaluated" and not is_fitting[j]:
             out.append(f"{name_shape(gpus[j], names[pool[j]], nodes[j])}: {HELPLESS}")
         else:
             want = name_shape(gpus[j], names[pool[j]], nodes[j])
             value = f"value per GPU-hour: {offers[j]:.4g} offered, {needs[j]:.4g} needed"
-            if code == "outranked" and offers[j] > needs[j]:
-                value = OTHERS.format(want=want)
-            words: dict[str, object] = {"want": want, "value": value}
             if code == "outranked":
-                words["lacks"] = _describe_lacks(found.limits[j])
-            elif code not in SHORT:
+                if offers[j] > needs[j]:
+                    value = OTHERS.format(want=want)
+                out.append(f"{want}: {value}{_describe_lacks(found.limits[j])}")
+                continue
+            words: dict[str, object] = {"want": want, "value": value}
+            if code not in SHORT:
                 words |= {
                     "then": f"{found.gpus[j]} x {names[found.pool[j]]}",
                     "cost": then[j],
                     "left": left,
-                    "limits": binding.describe(code, j, int(best[j]), found),
+                    "limits": binding.describe(code, j, options[j], found),
                     "low": low[j],
                     "high": high[j],
                     "model": problem.models[models[j]],

@@ -54,14 +54,13 @@ _QUERIES = {
     file: f"SELECT {', '.join(names)} FROM {HOME[file].name} ORDER BY position"
     for file, names in _NAMES.items()
 }
-_OWN = (
-    f"FROM allocations a JOIN jobs j ON j.job_id = a.job_id WHERE a.phase IN {OPEN} AND a.host = ''"
-)
+_OWN = f"FROM allocations a WHERE a.phase IN {OPEN} AND a.host = ''"
+_OF_SHARE = "SELECT 1 FROM jobs j WHERE j.job_id = a.job_id AND j.gpu_fraction IS NOT NULL"
 _USED = (
-    f"SELECT a.pool, SUM(a.gpus) {_OWN} AND (a.nodes = '' OR j.gpu_fraction IS NULL) "
+    f"SELECT a.pool, SUM(a.gpus) {_OWN} AND (a.nodes = '' OR NOT EXISTS ({_OF_SHARE})) "
     "GROUP BY a.pool ORDER BY a.pool"
 )
-_SHARES = f"SELECT a.pool, a.nodes {_OWN} AND a.nodes <> '' AND j.gpu_fraction IS NOT NULL"
+_SHARES = f"SELECT a.pool, a.nodes {_OWN} AND a.nodes <> '' AND EXISTS ({_OF_SHARE})"
 _GPUS = "SELECT pool, gpus FROM pools ORDER BY position"
 _PRESENT = (
     "SELECT p.pool, COALESCE(SUM(n.gpus), p.gpus) FROM pools p LEFT JOIN nodes n ON n.pool = p.pool"

@@ -13,6 +13,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from operator import attrgetter
 from typing import NamedTuple
 
 from sqlalchemy import Connection
@@ -112,6 +113,7 @@ _OF_JOB = (
     "received",
     "updated_s",
 )
+_read_allocation, _read_job = attrgetter(*_OF_ALLOCATION), attrgetter(*_OF_JOB)
 # statements that run at every poll of the controller, built once
 _HELD = (
     f"SELECT {', '.join(f'j.{name}' if name in _OF_JOB else f'a.{name}' for name in Held._fields)}"
@@ -152,15 +154,12 @@ def write(
     execute_many(
         connection,
         f"UPDATE allocations SET {_set(_OF_ALLOCATION)} WHERE job_id = ? AND generation = ?",
-        [
-            (*(getattr(one, n) for n in _OF_ALLOCATION), name, one.generation)
-            for name, one in changed.items()
-        ],
+        [(*_read_allocation(one), name, one.generation) for name, one in changed.items()],
     )
     execute_many(
         connection,
         f"UPDATE jobs SET {_set(_OF_JOB)}, version = version + 1 WHERE job_id = ?",
-        [(*(getattr(one, n) for n in _OF_JOB), name) for name, one in changed.items()],
+        [(*_read_job(one), name) for name, one in changed.items()],
     )
     execute_many(
         connection,

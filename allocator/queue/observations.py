@@ -9,7 +9,7 @@ ends are rare and change the job too.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import compress, repeat
 from typing import Any, NamedTuple, Protocol
 
@@ -103,7 +103,6 @@ def observe(
     token: int,
     seen: Iterable[ObservationLike],
     retries: Retries = RETRIES,
-    known: Mapping[str, RecordedAllocation] | None = None,
     history: bool = True,
 ) -> list[StateChange]:
     """Record what an executor observed, and return what changed.
@@ -118,8 +117,6 @@ def observe(
         The observations.
     retries : Retries
         Pauses after failures.
-    known : mapping of str to RecordedAllocation, optional
-        Result of `read_open_allocations` in this transaction, if it was read already.
     history : bool
         Progress is also added to the table `observations`. First sights and ends always are.
 
@@ -133,14 +130,27 @@ def observe(
     LeaseLost
         If the token is not the current one.
     """
-    lease.check(connection, token)
-    if known is None:
-        known = read_open_allocations(connection)
+    known = read_open_allocations(connection)
     given = [
         (one, mark)
         for one in seen
         if (mark := known.get(one.job_id)) is not None and mark.generation == one.generation
     ]
+    return record(connection, token, given, retries, history)
+
+
+def record(
+    connection: Connection,
+    token: int,
+    given: Sequence[tuple[ObservationLike, RecordedAllocation]],
+    retries: Retries,
+    history: bool,
+) -> list[StateChange]:
+    """Record observations of open allocations, each with what the queue knows of it.
+
+    The other parameters are those of `observe`. Raises LeaseLost.
+    """
+    lease.check(connection, token)
     moving = {one.job_id for one, mark in given if mark.running_s is None or one.phase != "running"}
     if not moving:
         return _record_progress(connection, given, history)
