@@ -28,6 +28,7 @@ from allocator.engine.decision import Decision, decide_round
 from allocator.engine.results import batches, build_result, modes, node_lists, variants
 from allocator.errors import AllocatorError, NoPlanInTime
 from allocator.io.plans import to_json
+from allocator.loop.executor import SETTINGS
 from allocator.loop.gpu_places import find_unmoved_jobs
 from allocator.policies.memory import LookAheadPlans, Memory
 from allocator.queue.database.bulk import named_rows
@@ -188,14 +189,14 @@ def _format_environment(
     batch: int, passes: int, variant: str | None, mode: str | None, jobs_per_gpu: int
 ) -> str:
     """Return the variables of one job; many jobs of a round have the same ones."""
-    told = {
-        "ALLOCATOR_BATCH_SIZE": str(batch) if batch > 0 else "",
-        "ALLOCATOR_ACCUMULATION": str(passes) if passes > 0 else "",
-        "ALLOCATOR_VARIANT": variant or "",
-        "ALLOCATOR_MODE": mode or "",
-        "ALLOCATOR_JOBS_PER_GPU": str(jobs_per_gpu) if jobs_per_gpu > 1 else "",
-    }
-    told = {name: text for name, text in told.items() if text}
+    texts = (
+        str(batch) if batch > 0 else "",
+        str(passes) if passes > 0 else "",
+        variant or "",
+        mode or "",
+        str(jobs_per_gpu) if jobs_per_gpu > 1 else "",
+    )
+    told = {name: text for name, text in zip(SETTINGS, texts, strict=True) if text}
     return json.dumps(told, sort_keys=True) if told else ""
 
 

@@ -12,6 +12,7 @@ allocation that held them is recorded (queue/allocations.py).
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -41,6 +42,7 @@ from allocator.domain.snapshot import Snapshot
 from allocator.engine.decision import Decision
 from allocator.executors.errors import NotNow
 from allocator.loop.executor import (
+    JOBS_PER_GPU,
     Clock,
     ColocatedAllocation,
     Executor,
@@ -51,6 +53,7 @@ from allocator.loop.executor import (
     Observation,
     Order,
     Phase,
+    SettingsWriter,
     StaleOrder,
     WrongState,
 )
@@ -117,6 +120,14 @@ class _Recorded(NamedTuple):
     unknown: list[Observation]
 
 
+class _Orders(NamedTuple):
+    """Stops and starts to give to the executor, and how running jobs are wanted to run."""
+
+    stops: list[allocations.Allocation]
+    starts: list[allocations.Start]
+    settings: dict[tuple[str, int], allocations.WantedSettings]
+
+
 class QueueCluster:
     """A queue, an executor and a lease, as the cluster of the controller.
 
@@ -138,6 +149,8 @@ class QueueCluster:
             self.interval_s = self._read_interval_s(connection)
             belonging.check(connection, store.name, executor)
         self.lease_holder = LeaseHolder(store, options.lease_s(self.interval_s), holder)
+        # what running jobs were told under the present lease
+        self._settings: dict[tuple[str, int], allocations.WantedSettings] = {}
         self._users_jobs = (
             UsersJobs(store, executor, telemetry) if isinstance(executor, JobSource) else None
         )
@@ -240,6 +253,7 @@ class QueueCluster:
     def _resume_last_round(self) -> None:
         """Take up the last round of an earlier controller if it was not carried out completely."""
         self._is_bound = False
+        self._settings = {}
         with self.store.read() as connection:
             last = connection.execute(
                 sa.select(rounds.c.number, rounds.c.outcome, rounds.c.detail)
@@ -601,7 +615,7 @@ class QueueCluster:
             self._acknowledge(seen, recorded)
             if orders is None:
                 return
-            ordered = self._give_orders(*orders)
+            ordered = self._give_orders(orders)
 
     def reconcile(self, known: set[tuple[str, int]] | None = None) -> set[tuple[str, int]]:
         """Order the wanted stops and starts that are safe, and give all orders to the executor.
@@ -620,14 +634,14 @@ class QueueCluster:
         capacity = self._read_capacity()
         with self.store.write() as connection:
             orders = self._write_orders(connection, capacity, known)
-        return self._give_orders(*orders)
+        return self._give_orders(orders)
 
     def _write_orders(
         self,
         connection: Connection,
         capacity: Mapping[str, int],
         known: set[tuple[str, int]] | None = None,
-    ) -> tuple[list[allocations.Allocation], list[allocations.Start]]:
+    ) -> _Orders:
         """Write the stops and starts that are wanted and safe; return all that have to be given."""
         now, token = self.clock.now(), self.lease_holder.token
         stops = allocations.order_stops(connection, token, now)
@@ -647,18 +661,55 @@ class QueueCluster:
         # a start that was ordered before machines were lost waits until a round has made
         # free capacity for it
         free_gpus = allocations.count_free_gpus(connection, capacity) if starts else {}
-        return stops, [one for one in starts if free_gpus.get(one.allocation.pool, 0) >= 0]
+        starts = [one for one in starts if free_gpus.get(one.allocation.pool, 0) >= 0]
+        settings = (
+            allocations.read_wanted_settings(connection)
+            if isinstance(self.executor, SettingsWriter)
+            else {}
+        )
+        return _Orders(stops, starts, settings)
 
-    def _give_orders(
-        self, stops: Sequence[allocations.Allocation], starts: Sequence[allocations.Start]
-    ) -> set[tuple[str, int]]:
-        """Give written orders to the executor, and return their allocations."""
+    def _give_orders(self, orders: _Orders) -> set[tuple[str, int]]:
+        """Give written orders to the executor, and return their allocations.
+
+        A job starts on GPUs of a running job only after that job was told of it.
+        """
         token = self.lease_holder.token
-        for held in stops:
+        for held in orders.stops:
             self._command_executor("stop", self.executor.stop, held.job_id, held.generation, token)
+        untold = self._tell_jobs(orders.settings)
+        starts = [
+            one
+            for one in orders.starts
+            if one.colocated_job is None
+            or (one.colocated_job.job_id, one.colocated_job.generation) not in untold
+        ]
         for start in starts:
             self._command_executor("start", self.executor.start, _build_order(start, token))
-        return {(a.job_id, a.generation) for a in (*stops, *(start.allocation for start in starts))}
+        return {(a.job_id, a.generation) for a in (*orders.stops, *(s.allocation for s in starts))}
+
+    def _tell_jobs(
+        self, wanted: Mapping[tuple[str, int], allocations.WantedSettings]
+    ) -> set[tuple[str, int]]:
+        """Tell running jobs how to run where that has changed; return those that were not told."""
+        executor = self.executor
+        if not isinstance(executor, SettingsWriter):
+            return set()
+        untold = {
+            (job_id, generation)
+            for (job_id, generation), settings in wanted.items()
+            if self._settings.get((job_id, generation)) != settings
+            and not self._command_executor(
+                "write_settings",
+                executor.write_settings,
+                job_id,
+                generation,
+                _build_settings(settings),
+                self.lease_holder.token,
+            )
+        }
+        self._settings = {key: one for key, one in wanted.items() if key not in untold}
+        return untold
 
     @staticmethod
     def _find_unreported(
@@ -731,6 +782,13 @@ def _build_order(start: allocations.Start, token: int) -> Order:
         start.first_generation,
         tuple(NodePart(*part) for part in parse_parts(a.nodes)),
     )
+
+
+def _build_settings(wanted: allocations.WantedSettings) -> dict[str, str]:
+    """Return the settings of a running job, with the number of jobs that are on its GPUs now."""
+    settings: dict[str, str] = json.loads(wanted.environment or "{}")
+    settings.pop(JOBS_PER_GPU, None)
+    return settings | ({JOBS_PER_GPU: "2"} if wanted.is_colocated else {})
 
 
 def _has_unmet_wants(connection: Connection) -> bool:

@@ -2,6 +2,7 @@
 
     open/<job>.<generation>/   one folder for every allocation whose end was not acknowledged
         order.json             the order to start; it appears whole and never changes
+        settings.json          how the job shall run now; it is replaced when that changes
         stop.json              it appears when the job shall stop
         observation.json       written by the actor: {"phase", "work_done", "at_s", "detail"};
                                replace it in one step (rename)
@@ -22,7 +23,15 @@ from typing import Any
 from allocator.clusters.adapter import Capabilities
 from allocator.errors import UsageError
 from allocator.executors.errors import starts_on_shared_gpus
-from allocator.executors.ledger import ORDER, STOP, Ledger, OpenAllocation, summarise_ending
+from allocator.executors.ledger import (
+    ORDER,
+    STOP,
+    Ledger,
+    OpenAllocation,
+    select_settings,
+    summarise_ending,
+)
+from allocator.executors.report import SETTINGS_FILE
 from allocator.io.tables.limited_reader import as_storable_text, read_json
 from allocator.loop.executor import (
     ENDED,
@@ -67,7 +76,8 @@ class FilesExecutor:
                 shared = starts_on_shared_gpus(
                     order, order.beside is not None and self._is_alive(order.beside)
                 )
-                self.ledger.create(order if shared else replace(order, beside=None), {})
+                order = order if shared else replace(order, beside=None)
+                self.ledger.create(order, {SETTINGS_FILE: select_settings(order)})
 
     def stop(self, job_id: str, generation: int, token: int) -> None:
         """Write stop.json. Raises StaleOrder.
@@ -88,6 +98,14 @@ class FilesExecutor:
                     }
                 },
             )
+
+    def write_settings(
+        self, job_id: str, generation: int, settings: Mapping[str, str], token: int
+    ) -> None:
+        """Replace settings.json of the allocation. Raises StaleOrder."""
+        with self.ledger.hold_lock():
+            self.ledger.fence.admit(token)
+            self.ledger.write_settings(job_id, generation, settings)
 
     def observe(self) -> Sequence[Observation]:
         """Return what the actor wrote; an invalid observation is ignored."""

@@ -4,6 +4,7 @@
     open/<job>.<generation>/       an allocation whose end was not acknowledged; a rename creates
                                    the whole folder at once
         order.json                 the order
+        settings.json              how the job shall run now, where the executor tells it
         stop.json                  present if the allocation was ordered to stop
     jobs/<job>/acknowledged.json   the last generation that was acknowledged, and what the executor
                                    keeps of it
@@ -28,8 +29,17 @@ from urllib.parse import quote
 
 from allocator.executors.disk import hold_lock, write_json
 from allocator.executors.fence import Fence
+from allocator.executors.report import SETTINGS_FILE
 from allocator.io.tables.limited_reader import read_json
-from allocator.loop.executor import Durable, Executor, Identity, Observation, Order, StaleOrder
+from allocator.loop.executor import (
+    SETTINGS,
+    Durable,
+    Executor,
+    Identity,
+    Observation,
+    Order,
+    StaleOrder,
+)
 
 ORDER, STOP, ACKNOWLEDGED = "order.json", "stop.json", "acknowledged.json"
 LONGEST_NAME = 150
@@ -180,6 +190,12 @@ class Ledger:
         ):
             write_json(self.place(job_id, generation) / STOP, {})
 
+    def write_settings(self, job_id: str, generation: int, settings: Mapping[str, str]) -> None:
+        """Replace the settings of an open allocation if they have changed."""
+        place = self.place(job_id, generation)
+        if place.is_dir() and read_json(place / SETTINGS_FILE) != settings:
+            write_json(place / SETTINGS_FILE, settings)
+
     def forget(self, job_id: str, generation: int, **kept: Any) -> None:
         """Remove the allocation, and keep only that it was acknowledged, and `kept`."""
         folder = self.job_folder(job_id)
@@ -212,6 +228,11 @@ class Ledger:
         with suppress(FileNotFoundError):
             os.rename(place, gone)
             shutil.rmtree(gone, ignore_errors=True)
+
+
+def select_settings(order: Order) -> dict[str, str]:
+    """Return the settings with which an order starts its job."""
+    return {name: order.environment[name] for name in SETTINGS if name in order.environment}
 
 
 def summarise_ending(order: Mapping[str, Any], seen: Observation) -> dict[str, Any]:

@@ -1,9 +1,15 @@
-"""How jobs report their progress: one line in the file that $ALLOCATOR_PROGRESS names.
+"""How jobs report their progress, and read how they shall run.
+
+Progress is one line in the file that $ALLOCATOR_PROGRESS names:
 
     <work done in all> <of that safe in the last checkpoint>
 
 Work is in the job's own unit (steps, samples), counted from its very first start on. The file is
 replaced each time.
+
+How a job shall run now is a JSON object in the file that $ALLOCATOR_SETTINGS names: those of the
+variables ALLOCATOR_BATCH_SIZE, ALLOCATOR_ACCUMULATION, ALLOCATOR_VARIANT, ALLOCATOR_MODE and
+ALLOCATOR_JOBS_PER_GPU that are set. The file is replaced when that changes.
 """
 
 from __future__ import annotations
@@ -12,7 +18,9 @@ import math
 import os
 from pathlib import Path
 
-from allocator.io.tables.limited_reader import read_start
+from allocator.io.tables.limited_reader import read_json, read_start
+
+SETTINGS_FILE = "settings.json"  # in the folder of an allocation
 
 
 def progress(done: float, safe: float) -> None:
@@ -22,6 +30,15 @@ def progress(done: float, safe: float) -> None:
     """
     if name := os.environ.get("ALLOCATOR_PROGRESS"):
         write(Path(name), done, safe)
+
+
+def read_settings() -> dict[str, str]:
+    """Return how the job shall run now; {} outside of an allocation.
+
+    A job may call this between two steps, at little cost.
+    """
+    name = os.environ.get("ALLOCATOR_SETTINGS")
+    return dict(read_json(Path(name)) or {}) if name else {}
 
 
 def write(path: Path, done: float, safe: float) -> None:

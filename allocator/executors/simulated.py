@@ -29,6 +29,7 @@ from dataclasses import dataclass, field
 from allocator.clusters.adapter import Capabilities
 from allocator.errors import UsageError
 from allocator.executors.errors import starts_on_shared_gpus
+from allocator.executors.ledger import select_settings
 from allocator.loop.executor import Observation, Order, Phase, StaleOrder
 
 HOUR = 3600.0
@@ -169,7 +170,8 @@ class _SimulatedAllocation:
 class SimulatedMachines:
     """Machines with GPUs by pool, and what runs on them; all times inside are true ones.
 
-    `nodes` has the GPUs of each node of pools with nodes.
+    `nodes` has the GPUs of each node of pools with nodes. `settings` has what running jobs were
+    last told, by (job, generation).
     """
 
     gpus: dict[str, int]
@@ -178,6 +180,7 @@ class SimulatedMachines:
     breaches: list[str] = field(default_factory=list)
     orders: int = 0
     nodes: dict[str, int] = field(default_factory=dict)
+    settings: dict[Key, dict[str, str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.used = dict.fromkeys(self.gpus, 0)
@@ -214,6 +217,7 @@ class SimulatedMachines:
         self.orders += 1
         key = (order.job_id, order.generation)
         self._open[key] = run
+        self.settings[key] = select_settings(order)
         self._newest[order.job_id] = order.generation
         self._generation_holding_gpus[order.job_id] = order.generation
         if other is not None:
@@ -349,6 +353,7 @@ class SimulatedMachines:
         if run is not None and not run.is_over:
             raise UsageError(f'job "{job_id}": allocation {generation} has not ended')
         self._open.pop((job_id, generation), None)
+        self.settings.pop((job_id, generation), None)
         self._newest[job_id] = max(self._newest.get(job_id, -1), generation)
         self._acknowledged[job_id] = max(self._acknowledged.get(job_id, -1), generation)
 
@@ -396,6 +401,14 @@ class SimulatedMachines:
             run.end_s, run.phase, run.detail = self.clock.now_s, Phase.FAILED, why
             self._schedule_end(run)
             self.end_due_allocations()
+
+    def write_settings(
+        self, job_id: str, generation: int, settings: Mapping[str, str], token: int
+    ) -> None:
+        """Note what a running job is told, as SettingsWriter.write_settings."""
+        self.admit(token)
+        if (job_id, generation) in self._open:
+            self.settings[job_id, generation] = dict(settings)
 
     def next_end(self) -> float:
         """Return the true time of the next end if nothing changes, inf if there is none."""
@@ -480,6 +493,12 @@ class SimulatedExecutor:
     def acknowledge(self, job_id: str, generation: int) -> None:
         """Forget an allocation. Raises UsageError if it has not ended."""
         self.cluster.acknowledge(job_id, generation)
+
+    def write_settings(
+        self, job_id: str, generation: int, settings: Mapping[str, str], token: int
+    ) -> None:
+        """Tell a running job how to run. Raises StaleOrder."""
+        self.cluster.write_settings(job_id, generation, settings, token)
 
     def capacity(self) -> Mapping[str, int]:
         """Return the GPUs of the present machines."""

@@ -16,6 +16,16 @@ from typing import Any, Protocol, runtime_checkable
 from allocator.clusters.adapter import Capabilities
 from allocator.errors import AllocatorError, UsageError
 
+JOBS_PER_GPU = "ALLOCATOR_JOBS_PER_GPU"
+# variables that say how a job shall run; they may change while it runs
+SETTINGS = (
+    "ALLOCATOR_BATCH_SIZE",
+    "ALLOCATOR_ACCUMULATION",
+    "ALLOCATOR_VARIANT",
+    "ALLOCATOR_MODE",
+    JOBS_PER_GPU,
+)
+
 
 class Phase(StrEnum):
     """What became of an allocation; the last four values end it for good.
@@ -254,6 +264,21 @@ class NodeWatcher(Protocol):
         """Return every node of the pools that it observes.
 
         A node of such a pool that is not named is gone. Nothing is known of other pools.
+        """
+        ...
+
+
+@runtime_checkable
+class SettingsWriter(Protocol):
+    """An executor whose running jobs can read settings that change."""
+
+    def write_settings(
+        self, job_id: str, generation: int, settings: Mapping[str, str], token: int
+    ) -> None:
+        """Replace the settings that a running job reads. Raises StaleOrder.
+
+        `settings` has those of the variables SETTINGS that are set. Nothing happens if the
+        allocation has not started or was acknowledged.
         """
         ...
 

@@ -27,6 +27,7 @@ from sqlalchemy import Connection
 from allocator.queue import cluster_tables, lease
 from allocator.queue.database.bulk import execute_many, query, query_of
 from allocator.queue.database.schema import OPEN
+from allocator.queue.holdings import read_secondaries
 from allocator.queue.node_space import NodeSpace, parse_parts
 from allocator.queue.pair_starts import (
     ColocatedJob,
@@ -77,6 +78,11 @@ _STARTS = (
     f"{_COLUMNS} {_JOINED} "
     f"WHERE a.phase IN {OPEN} AND a.phase = ? ORDER BY j.seq"
 )
+_SETTINGS = (
+    f"SELECT a.job_id, a.generation, j.want_environment {_JOINED} "
+    f"WHERE a.phase IN {OPEN} AND a.phase = 'running'"
+)
+_STOPPING = f"SELECT job_id FROM allocations WHERE phase IN {OPEN} AND phase = 'stopping'"
 _UNWANTED = (
     f"SELECT a.job_id, a.generation, j.want_pool <> '' AND j.request = '' {_JOINED} "
     f"WHERE a.phase IN {OPEN} AND a.phase IN ('ordered', 'running') AND (j.request <> '' "
@@ -154,6 +160,30 @@ def list_starts(connection: Connection, phase: str = "ordered") -> list[Start]:
         for command, environment, told, workdir, first, *known in rows
     ]
     return sorted(starts, key=lambda start: start.allocation.host != "")
+
+
+class WantedSettings(NamedTuple):
+    """How a running job is wanted to run, as JSON text, and whether another job is on its GPUs."""
+
+    environment: str
+    is_colocated: bool
+
+
+def read_wanted_settings(connection: Connection) -> dict[tuple[str, int], WantedSettings]:
+    """Return how every running job is wanted to run, by (job, generation).
+
+    A job counts as colocated from the moment at which the start of the other job is ordered until
+    the end of one of the two is recorded. While the other job is stopping, nothing is returned: it
+    still needs the memory that the settings left to it.
+    """
+    secondaries = read_secondaries(connection)
+    other = secondaries | {secondary: primary for primary, secondary in secondaries.items()}
+    stopping = {row[0] for row in query(connection, _STOPPING)} if other else set[str]()
+    return {
+        (job_id, generation): WantedSettings(environment, job_id in other)
+        for job_id, generation, environment in query(connection, _SETTINGS)
+        if other.get(job_id) not in stopping
+    }
 
 
 def order_stops(connection: Connection, token: int, now_s: float) -> list[Allocation]:

@@ -8,7 +8,7 @@ import copy
 import itertools
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -164,6 +164,92 @@ def test_jobs_are_told_how_to_run(tmp_path: Path) -> None:
         "ALLOCATOR_ACCUMULATION": "1",
         "ALLOCATOR_BATCH_SIZE": "64",
         "ALLOCATOR_VARIANT": "plain",
+    }
+    rig.queue.close()
+
+
+def test_a_running_job_is_told_of_who_joins_and_who_leaves(tmp_path: Path) -> None:
+    """A batch in one pass needs 30 of 40 GB, in two passes 15. A job that runs alone in one pass
+    is told to run in two passes next to another job, before that one starts. The other job is
+    stopped: nothing changes while it still holds memory. A new controller repeats what holds.
+    """
+    rig = paired(tmp_path, "mip")
+    rates = (
+        "model,gpu_type,gpus,work_per_s,batch_size,accumulation,memory_gb\n"
+        "m,A,1,1,64,1,30\nm,A,1,0.95,64,2,15\n"
+    )
+    files = {"pools.csv": POOLS, "sharing.csv": SLOW, "config.toml": BUDGET, "rates.csv": rates}
+    with rig.queue.store.write() as connection:
+        snapshots.replace_cluster(connection, cluster(**files), NOW)
+    rig.queue.cancel("one")
+    said: list[tuple[str, str, str]] = []
+
+    def note(name: str, settings: Mapping[str, str]) -> None:
+        passes = settings.get("ALLOCATOR_ACCUMULATION", "")
+        said.append((name, passes, settings.get("ALLOCATOR_JOBS_PER_GPU", "")))
+
+    class Noting(SimulatedExecutor):
+        def start(self, order: Order) -> None:
+            super().start(order)
+            note(f"start {order.job_id}", order.environment)
+
+        def write_settings(
+            self, job_id: str, generation: int, settings: Mapping[str, str], token: int
+        ) -> None:
+            super().write_settings(job_id, generation, settings, token)
+            note(f"tell {job_id}", settings)
+
+    def run(executor: SimulatedExecutor, seconds: float) -> list[tuple[str, str, str]]:
+        said.clear()
+        rig.controller.stop()
+        rig.controller = ServiceController(
+            rig.queue.store, executor, rig.clock, rig.options, holder="me"
+        )
+        rig.steps(seconds)
+        return list(said)
+
+    noting = Noting(rig.machines)
+    assert run(noting, 60) == [("start two", "1", ""), ("tell two", "1", "")]
+    submit(rig, "three", work=500, memory_gb=4.0, max_gpus=1)
+    assert run(noting, 60)[-3:] == [
+        ("tell two", "2", "2"),
+        ("start three", "2", "2"),
+        ("tell three", "2", "2"),
+    ]
+    rig.queue.cancel("three")
+    rig.machines.truth = replace(rig.machines.truth, stop_s=lambda o: 30.0)
+    rig.controller.step()
+    assert rig.machines.settings["two", 1]["ALLOCATOR_ACCUMULATION"] == "2"
+    rig.steps(60)
+    assert run(noting, 60) == [("tell two", "1", "")]
+    assert rig.machines.settings == {
+        ("two", 1): {"ALLOCATOR_BATCH_SIZE": "64", "ALLOCATOR_ACCUMULATION": "1"}
+    }
+    rig.queue.close()
+
+
+def test_no_job_joins_one_that_could_not_be_told(tmp_path: Path) -> None:
+    """While the executor cannot tell the running job, the other one does not start."""
+    rig = paired(tmp_path)
+    rig.queue.hold("two")
+    rig.steps(60)
+    rig.queue.release("two")
+
+    class Mute(SimulatedExecutor):
+        def write_settings(self, *arguments: Any) -> None:
+            raise OSError(28, "disk full")
+
+    rig.controller.stop()
+    rig.controller = ServiceController(
+        rig.queue.store, Mute(rig.machines), rig.clock, rig.options, holder="me"
+    )
+    rig.steps(120)
+    assert rig.machines.orders == 1
+    rig.controller.stop()
+    rig.controller = rig.new()
+    rig.steps(20)
+    assert rig.machines.orders == 2 and rig.machines.settings["one", 1] == {
+        "ALLOCATOR_JOBS_PER_GPU": "2"
     }
     rig.queue.close()
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping, Sequence
 
-from allocator.loop.executor import Executor, Observation, Order
+from allocator.loop.executor import Executor, Observation, Order, SettingsWriter
 
 Point = tuple[int, str, str]
 """(number of the call, from 0; its name; "before" or "after" its effect)."""
@@ -45,6 +45,16 @@ class Crashing:
     def acknowledge(self, job_id: str, generation: int) -> None:
         """Acknowledge, or crash."""
         self._call_with_crash("acknowledge", lambda: self._inner.acknowledge(job_id, generation))
+
+    def write_settings(
+        self, job_id: str, generation: int, settings: Mapping[str, str], token: int
+    ) -> None:
+        """Tell a running job, or crash."""
+        inner = self._inner
+        assert isinstance(inner, SettingsWriter)
+        self._call_with_crash(
+            "write_settings", lambda: inner.write_settings(job_id, generation, settings, token)
+        )
 
     def capacity(self) -> Mapping[str, int]:
         """Capacity, or crash."""

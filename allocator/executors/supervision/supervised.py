@@ -16,7 +16,14 @@ from typing import Any
 from allocator.errors import UsageError
 from allocator.executors import report
 from allocator.executors.disk import try_lock, write_json
-from allocator.executors.ledger import ORDER, Ledger, OpenAllocation, file_name, summarise_ending
+from allocator.executors.ledger import (
+    ORDER,
+    Ledger,
+    OpenAllocation,
+    file_name,
+    select_settings,
+    summarise_ending,
+)
 from allocator.executors.supervision import supervisor
 from allocator.io.tables.limited_reader import read_json
 from allocator.io.tables.private_folders import refuse_foreign
@@ -63,6 +70,14 @@ class SupervisedExecutor:
             if place.is_dir() and not self._may_have_begun(place):
                 self._end_unsupervised(place)
 
+    def write_settings(
+        self, job_id: str, generation: int, settings: Mapping[str, str], token: int
+    ) -> None:
+        """Replace settings.json of the allocation. Raises StaleOrder."""
+        with self.ledger.hold_lock():
+            self.ledger.fence.admit(token)
+            self.ledger.write_settings(job_id, generation, settings)
+
     def _may_have_begun(self, place: Path) -> bool:
         """Return whether something may run for the allocation before its supervisor does."""
         return False
@@ -99,7 +114,7 @@ class SupervisedExecutor:
         self.ledger.job_folder(order.job_id).mkdir(mode=0o700, exist_ok=True)
         return self.ledger.create(
             order,
-            {},
+            {report.SETTINGS_FILE: select_settings(order)},
             grace_s=self.grace_s,
             base=base,
             marker=secrets.token_hex(16),

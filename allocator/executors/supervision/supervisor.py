@@ -256,6 +256,7 @@ def build_environment(folder: Path, order: dict[str, Any]) -> tuple[dict[str, st
         "ALLOCATOR_REMAINING_WORK": repr(order["remaining_work"]),
         "ALLOCATOR_GRACE_S": repr(order["grace_s"]),
         "ALLOCATOR_PROGRESS": str(folder / PROGRESS),
+        "ALLOCATOR_SETTINGS": str(folder / report.SETTINGS_FILE),
         "ALLOCATOR_WORKDIR": workdir,
         MARKER: order["marker"],
     }

@@ -46,6 +46,7 @@ class Actor:
             "ALLOCATOR_JOB": order["job_id"],
             "ALLOCATOR_GPUS": str(order["gpus"]),
             "ALLOCATOR_PROGRESS": str(place / "progress"),
+            "ALLOCATOR_SETTINGS": str(place / "settings.json"),
         }
         return subprocess.Popen(order["command"], env=environment)
 

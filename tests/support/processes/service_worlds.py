@@ -155,6 +155,11 @@ class FaultyExecutor:
     def acknowledge(self, job_id: str, generation: int) -> None:
         self._call("acknowledge", job_id, generation)
 
+    def write_settings(
+        self, job_id: str, generation: int, settings: Mapping[str, str], token: int
+    ) -> None:
+        self._call("write_settings", job_id, generation, settings, token)
+
     def observe(self) -> list[Observation]:
         seen = list(self.inner.observe())
         with_errors = self.fate.plan.get(self.fate.points + 1) in ("crash", "pause")
