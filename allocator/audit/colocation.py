@@ -40,12 +40,12 @@ class PairChecker:
             & (rates.rate > 0)
         )
         if len(here):
-            return [
-                (int(r), float(rates.rate[r]), float(rates.memory_gb[r])) for r in here.tolist()
-            ]
-        one = np.array([gpus])
-        rate, row = self.table.rate(
-            jobs.model[[job]], np.array([kind]), one, self.problem.pools.memory_gb[[pool]]
+            rate = rates.over(here, self.problem.pools.link_gb_s[pool])
+            return list(
+                zip(here.tolist(), rate.tolist(), rates.memory_gb[here].tolist(), strict=True)
+            )
+        rate, row = self.table.rate_in_pools(
+            self.problem.pools, jobs.model[[job]], np.array([pool]), np.array([gpus])
         )
         known = rate[0] > 0 and jobs.memory_gb[job] > 0
         return [(int(row[0]), float(rate[0]), float(jobs.memory_gb[job]))] if known else []

@@ -140,13 +140,8 @@ class AuditContext:
         rate, row = np.zeros(len(jobs)), np.full(len(jobs), -1)
         j = np.flatnonzero(self.has_gpus)
         pool = self.pool[j]
-        rate[j], row[j] = self.table.rate(
-            jobs.model[j],
-            pools.gpu_type[pool],
-            self.gpus[j],
-            pools.memory_gb[pool],
-            self.is_kept[j],
-            self.nodes.given_on[j],
+        rate[j], row[j] = self.table.rate_in_pools(
+            pools, jobs.model[j], pool, self.gpus[j], self.is_kept[j], self.nodes.given_on[j]
         )
         rate[j] *= self.pace[j]
         for g in np.flatnonzero(self.is_secondary).tolist():
@@ -246,9 +241,7 @@ class AuditContext:
                 found.append((job[new], np.full(int(new.sum()), p), gpus[new], shape[new]))
         job, pool, gpus, shape = (np.concatenate(part) for part in zip(*found, strict=True))
         holds = self._holds(job, pool, gpus, shape)
-        rate, _ = self.table.rate(
-            jobs.model[job], pools.gpu_type[pool], gpus, pools.memory_gb[pool], holds, shape
-        )
+        rate, _ = self.table.rate_in_pools(pools, jobs.model[job], pool, gpus, holds, shape)
         rate *= choose_modes(self.problem, job, pool, gpus).pace
         rigid = self.table.is_assumed(jobs.model[job], pools.gpu_type[pool], gpus)
         rigid &= (gpus != jobs.requested_gpus[job]) & ~holds

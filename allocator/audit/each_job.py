@@ -166,6 +166,6 @@ def _row_true(s: AuditContext) -> Bools:
         (rates.model[r] == jobs.model[j])
         & (rates.gpu_type[r] == pools.gpu_type[s.pool[j]])
         & (rates.gpus[r] == s.gpus[j])
-        & (rates.rate[r] * s.pace[j] == s.rate[j])
+        & (rates.over(r, pools.link_gb_s[s.pool[j]]) * s.pace[j] == s.rate[j])
     )
     return true

@@ -3,7 +3,8 @@
 Between two rounds every running job gives one sample of its speed, unless it was colocated in that
 time: only speeds of jobs that run alone are learned. A job on more nodes than its size needs gives
 none where rates.csv has a speed of that shape: it would teach the speed of another one. A job with
-modes, or in a pool with stragglers, gives none either: rates.csv has speeds of even workers. Some
+modes, or in a pool with stragglers or link_gb_s, gives none either: rates.csv has speeds of even
+workers whose exchange takes no time. Some
 facts about each open allocation are remembered from round to round: where the sample began, when
 work was last done, and whether it was colocated. They are one value of the table meta, written with
 the corrected rates.
@@ -39,7 +40,8 @@ PROGRESS_KEY = "progress"  # key of meta
 _RUNNING = (
     "SELECT a.job_id, a.generation, a.observed_s, a.work_done, a.gpu_type, a.gpus, j.model,"
     " a.host, a.since_s, a.nodes,"
-    " j.modes IS NOT NULL OR a.pool IN (SELECT pool FROM pools WHERE straggler_cv > 0) "
+    " j.modes IS NOT NULL"
+    " OR a.pool IN (SELECT pool FROM pools WHERE straggler_cv > 0 OR link_gb_s IS NOT NULL) "
     "FROM allocations a JOIN jobs j ON j.job_id = a.job_id "
     # both conditions: the index covers open allocations
     f"WHERE a.phase = 'running' AND a.phase IN {OPEN}"

@@ -72,6 +72,7 @@ def pools(grids: Mapping[str, ParsedTable], names: Names, now_s: float, found: F
         lifetime_s=np.where(table.given("lifetime_s"), table["lifetime_s"], np.inf),
         sharing=table["sharing"],
         straggler_cv=table["straggler_cv"],
+        link_gb_s=np.where(table.given("link_gb_s"), table["link_gb_s"], np.inf),
     )
 
 
@@ -198,6 +199,10 @@ def rates(grids: Mapping[str, ParsedTable], names: Names) -> Rates:
         memory_gb=table["memory_gb"],
         spread=table["spread"],
         variant=tuple(table["variant"]),
+        compute_s=table["compute_s"],
+        codec_s=table["codec_s"],
+        volume_gb=table["volume_gb"],
+        ratio=table["ratio"],
         observed=table["observed"],
         nodes=find_shapes(grids),
     )

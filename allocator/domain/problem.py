@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from formulations.compression import computing_share
 from formulations.transient.synchronisation import Mode
 
 Floats = NDArray[np.float64]
@@ -147,6 +148,7 @@ class Pools:
     availability: Floats
     sharing: Ints  # Isolation
     straggler_cv: Floats
+    link_gb_s: Floats  # inf = the exchange takes no time
 
     def __len__(self) -> int:
         return len(self.pool)
@@ -256,8 +258,20 @@ class Rates:
     memory_gb: Floats  # nan = not given
     spread: Ints  # -1 = not given
     variant: tuple[str, ...]
+    compute_s: Floats  # nan = not given
+    codec_s: Floats
+    volume_gb: Floats
+    ratio: Floats
     observed: Bools
     nodes: Ints
+
+    def over(self, row: Ints | slice, link_gb_s: Floats | float) -> Floats:
+        """Return work per second of rows over links of so many GB/s (inf: without loss), (n,)."""
+        rate, step_s = self.rate[row], self.compute_s[row]
+        share = computing_share(
+            step_s, self.codec_s[row], self.volume_gb[row], self.ratio[row], link_gb_s
+        )
+        return np.where(np.isnan(step_s), rate, rate * share)
 
 
 @dataclass(frozen=True)

@@ -190,6 +190,8 @@ class Pool(Record):
         Which two jobs may run on the same GPUs: "none", those of one "tenant", or "any".
     straggler_cv : float
         Standard deviation of the step times of single workers, divided by their mean, in [0, 1].
+    link_gb_s : float, optional
+        GB/s at which a worker exchanges what `Rate` says. Default: the exchange takes no time.
 
     Examples
     --------
@@ -213,6 +215,7 @@ class Pool(Record):
     min_billing_s: float = 0.0
     sharing: str = "none"
     straggler_cv: float = 0.0
+    link_gb_s: float | None = None
 
 
 @dataclass(frozen=True, repr=False)
@@ -241,6 +244,14 @@ class Rate(Record):
         Free label, such as "compressed" or "async".
     efficiency : float
         Useful share of the work, above 0 and at most 1.
+    compute_s : float, optional
+        Seconds that a step computes; `work_per_s` is then the speed without codec and exchange.
+    codec_s : float
+        Seconds of a step to compress and decompress.
+    volume_gb : float
+        What a worker exchanges in a step before compression, in GB.
+    ratio : float
+        Volume before compression divided by that after it.
     observed : bool
         True: a controller saw it while jobs ran.
 
@@ -261,6 +272,10 @@ class Rate(Record):
     spread: int | None = None
     variant: str | None = None
     efficiency: float = 1.0
+    compute_s: float | None = None
+    codec_s: float = 0.0
+    volume_gb: float = 0.0
+    ratio: float = 1.0
     observed: bool = False
 
 

@@ -31,6 +31,7 @@ from allocator.engine.reasons import Prices, price_to_beat
 from allocator.errors import Infeasible, NoPlanInTime, UsageError
 from allocator.options.instance_building import CompiledRound
 from allocator.options.quotas import quota_table
+from allocator.performance.modes import choose_modes
 from allocator.performance.pipelines import due
 from allocator.performance.sizes import describe_expected_work
 from allocator.policies.mip import marginal, mip
@@ -162,6 +163,7 @@ class Explanation:
             out += [
                 f"  {o['gpus']:>5} x {o['pool']:<16} value {o['value']:.6g}  price {o['price']:.6g}"
                 f"  surplus {o['surplus']:+.3g}{'  (holds it now)' if o['keep'] else ''}"
+                + "".join(f"  ({how})" for how in (o["variant"], o["mode"]) if how)
                 + (f"  (next to {o['beside']})" if o["beside"] else "")
                 for o in self.options
             ]
@@ -336,21 +338,24 @@ def _deadline(problem: Problem, j: int) -> tuple[float | None, str | None]:
 def _describe_options(
     round_: CompiledRound, j: int, usage_cost: Floats
 ) -> tuple[dict[str, Any], ...]:
-    m = round_.option_table
+    m, problem = round_.option_table, round_.problem
     mine = np.arange(m.start[j], m.start[j + 1])
     order = mine[np.argsort(-(m.value - usage_cost)[mine], kind="stable")][:SHOWN]
+    modes = choose_modes(problem, m.job[order], m.pool[order], m.gpus[order]).names()
     return tuple(
         {
-            "pool": round_.problem.pools.pool[m.pool[o]],
+            "pool": problem.pools.pool[m.pool[o]],
             "gpus": int(m.gpus[o]),
             "value": float(m.value[o]),
             "price": float(usage_cost[o]),
             "surplus": float(m.value[o] - usage_cost[o]),
             "cost_per_hour": float(m.cost[o]),
             "keep": bool(m.keep[o]),
-            "beside": round_.problem.jobs.job_id[m.primary[o]] if m.primary[o] >= 0 else None,
+            "beside": problem.jobs.job_id[m.primary[o]] if m.primary[o] >= 0 else None,
+            "variant": problem.rates.variant[m.row[o]] or None if m.row[o] >= 0 else None,
+            "mode": mode if problem.jobs.modes[j] >= 0 else None,
         }
-        for o in order
+        for o, mode in zip(order, modes, strict=True)
     )
 
 

@@ -117,16 +117,9 @@ def find_unpaid_changes(problem: Problem, pool: Ints, gpus: Ints, until_s: float
         return out
     table = RateTable.of(problem)
     before, after = jobs.pool[moved], pool[moved]
-    old, _ = table.rate(
-        jobs.model[moved],
-        pools.gpu_type[before],
-        jobs.gpus[moved],
-        pools.memory_gb[before],
-        np.ones(len(moved), dtype=bool),
-    )
-    new, _ = table.rate(
-        jobs.model[moved], pools.gpu_type[after], gpus[moved], pools.memory_gb[after]
-    )
+    held = np.ones(len(moved), dtype=bool)
+    old, _ = table.rate_in_pools(pools, jobs.model[moved], before, jobs.gpus[moved], held)
+    new, _ = table.rate_in_pools(pools, jobs.model[moved], after, gpus[moved])
     old *= choose_modes(problem, moved, before, jobs.gpus[moved]).pace
     new *= choose_modes(problem, moved, after, gpus[moved]).pace
     pause = restart_s(problem, moved, pool[moved], gpus[moved])

@@ -145,12 +145,18 @@ def configure(problem: Problem, job_id: str) -> RunConfigurations:
     pool, gpus, batch, row = _tried(problem, j)
     pools, rates = problem.pools, problem.rates
     model = np.full(len(pool), problem.jobs.model[j])
+    link = pools.link_gb_s[pool]
     at = Configurations.of(
-        model, pools.gpu_type[pool], gpus, np.where(row >= 0, 0, batch), pools.memory_gb[pool]
+        model,
+        pools.gpu_type[pool],
+        gpus,
+        np.where(row >= 0, 0, batch),
+        pools.memory_gb[pool],
+        link,
     )
     speed = BelievedSpeeds(problem).speed(at)
     own = row >= 0
-    rate = np.where(own, rates.rate[row], speed.rate) if len(rates.rate) else speed.rate
+    rate = np.where(own, rates.over(row, link), speed.rate) if len(rates.rate) else speed.rate
     size = (
         np.where(own, np.maximum(rates.batch_size[row], 0), speed.batch)
         if len(rates.rate)

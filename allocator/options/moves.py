@@ -42,11 +42,11 @@ def options_of_moves(
     now = now[
         is_allowed_option(problem, exclusive.job[now], exclusive.pool[now], exclusive.gpus[now])
     ]
-    rate, _ = table.rate(
+    rate, _ = table.rate_in_pools(
+        pools,
         jobs.model[exclusive.job[now]],
-        pools.gpu_type[exclusive.pool[now]],
+        exclusive.pool[now],
         exclusive.gpus[now],
-        pools.memory_gb[exclusive.pool[now]],
         nodes=exclusive.nodes[now],
     )
     now = now[rate > 0]

@@ -142,9 +142,7 @@ def option_table(problem: Problem, table: RateTable) -> OptionTable:
 
     holds = stays[job] & (jobs.pool[job] == pool) & (jobs.gpus[job] == gpus)
     holds &= shape[job] == nodes
-    rate, row = table.rate(
-        jobs.model[job], pools.gpu_type[pool], gpus, pools.memory_gb[pool], holds, nodes
-    )
+    rate, row = table.rate_in_pools(pools, jobs.model[job], pool, gpus, holds, nodes)
     rate *= choose_modes(problem, job, pool, gpus).pace
     assumed = table.is_assumed(jobs.model[job], pools.gpu_type[pool], gpus)
     offered = (rate > 0) & (~assumed | holds | (gpus == jobs.requested_gpus[job]))

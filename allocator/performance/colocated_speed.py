@@ -97,9 +97,9 @@ def colocated_speeds(
     jobs, pools, n = problem.jobs, problem.pools, len(primary)
     slowdowns = MeasuredSlowdowns.of(problem) if slowdowns is None else slowdowns
     both, kind = np.concatenate([primary, secondary]), pools.gpu_type[pool]
-    model, kinds, sizes = jobs.model[both], np.tile(kind, 2), np.tile(gpus, 2)
-    usual, row = RateTable.of(problem).rate(model, kinds, sizes, np.tile(pools.memory_gb[pool], 2))
-    w = find_footprints(problem, model, kinds, sizes, usual, row, jobs.memory_gb[both])
+    model, places, sizes = jobs.model[both], np.tile(pool, 2), np.tile(gpus, 2)
+    usual, row = RateTable.of(problem).rate_in_pools(pools, model, places, sizes)
+    w = find_footprints(problem, model, places, sizes, usual, row, jobs.memory_gb[both])
     xi_primary, xi_secondary = slowdowns.slowdown(model[:n], model[n:], kind, gpus)
     count = np.diff(w.start)
     at = np.flatnonzero(

@@ -45,7 +45,7 @@ class Footprints:
 def find_footprints(
     problem: Problem,
     model: Ints,
-    gpu_type: Ints,
+    pool: Ints,
     gpus: Ints,
     rate: Floats,
     row: Ints,
@@ -60,7 +60,7 @@ def find_footprints(
     measured = np.flatnonzero((rates.memory_gb > 0) & (rates.rate > 0) & (rates.nodes == 0))
     key = (rates.model[measured] * types + rates.gpu_type[measured]) * SPAN + rates.gpus[measured]
     order = np.argsort(key, kind="stable")
-    wanted = (model * types + gpu_type) * SPAN + gpus
+    wanted = (model * types + problem.pools.gpu_type[pool]) * SPAN + gpus
     first = np.searchsorted(key[order], wanted, side="left")
     count = np.searchsorted(key[order], wanted, side="right") - first
     alone = (count == 0) & (memory_gb > 0)
@@ -69,9 +69,12 @@ def find_footprints(
     place = first[owner] + np.arange(len(owner)) - start[owner]
     own = alone[owner]
     which = np.where(own, row[owner], np.append(measured[order], -1)[np.where(own, -1, place)])
+    speed = rate[owner].copy()
+    listed = np.flatnonzero(~own)
+    speed[listed] = rates.over(which[listed], problem.pools.link_gb_s[pool[owner[listed]]])
     return Footprints(
         start,
-        np.where(own, rate[owner], np.append(rates.rate, np.nan)[which]),
+        speed,
         np.where(own, memory_gb[owner], np.append(rates.memory_gb, np.nan)[which]),
         which,
         np.maximum(np.append(rates.accumulation, -1)[which], 0),

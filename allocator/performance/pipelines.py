@@ -76,11 +76,6 @@ def least_seconds_left(problem: Problem, job: Ints) -> Floats:
             at = np.flatnonzero(
                 may & types[:, pools.gpu_type[p]] & (gpus >= jobs.min_gpus[job]) & (gpus <= most)
             )
-            rate, _ = table.rate(
-                jobs.model[job[at]],
-                np.full(len(at), pools.gpu_type[p]),
-                gpus[at],
-                pools.memory_gb[p],
-            )
+            rate, _ = table.rate_in_pools(pools, jobs.model[job[at]], np.full(len(at), p), gpus[at])
             fastest[at] = np.fmax(fastest[at], rate)
     return np.divide(jobs.remaining_work[job], fastest, out=np.zeros(len(job)), where=fastest > 0)

@@ -25,8 +25,8 @@ class Configurations:
     """Configurations, arrays (n,).
 
     model and gpu_type are indices of the Problem, batch is the global batch, spread the number of
-    nodes. memory_gb is that of one GPU, nan = no limit. 0 means free: the best batch, the fewest
-    passes that fit the memory, the fewest nodes.
+    nodes. memory_gb is that of one GPU, nan = no limit, and link_gb_s that of its link, inf = no
+    limit. 0 means free: the best batch, the fewest passes that fit the memory, the fewest nodes.
     """
 
     model: Ints
@@ -36,6 +36,7 @@ class Configurations:
     accumulation: Ints
     spread: Ints
     memory_gb: Floats
+    link_gb_s: Floats
 
     @classmethod
     def of(
@@ -45,12 +46,14 @@ class Configurations:
         gpus: Ints,
         batch: Ints | None = None,
         memory_gb: Floats | None = None,
+        link_gb_s: Floats | None = None,
     ) -> Configurations:
         """Return configurations in which everything else is free."""
         free = np.zeros(gpus.shape, dtype=np.int64)
         gpu_memory_gb = np.full(gpus.shape, np.nan) if memory_gb is None else memory_gb
+        link = np.full(gpus.shape, np.inf) if link_gb_s is None else link_gb_s
         return cls(
-            model, gpu_type, gpus, free if batch is None else batch, free, free, gpu_memory_gb
+            model, gpu_type, gpus, free if batch is None else batch, free, free, gpu_memory_gb, link
         )
 
     def __getitem__(self, rows: Ints) -> Configurations:
@@ -100,7 +103,11 @@ class BelievedSpeeds:
         free = (at.batch == 0) & (at.accumulation == 0) & (at.spread == 0)
         rate, row = np.full(n, np.nan), np.full(n, -1, dtype=np.int64)
         rate[free], row[free] = self._table.rate(
-            at.model[free], at.gpu_type[free], at.gpus[free], at.memory_gb[free]
+            at.model[free],
+            at.gpu_type[free],
+            at.gpus[free],
+            at.memory_gb[free],
+            link_gb_s=at.link_gb_s[free],
         )
         bound = np.flatnonzero(~free)
         rate[bound], row[bound] = self._measured(at[bound])
@@ -145,9 +152,10 @@ class BelievedSpeeds:
         same &= ~(rates.memory_gb > at.memory_gb[:, None])
         if not same.size:
             return np.full(len(at.gpus), np.nan), np.full(len(at.gpus), -1, dtype=np.int64)
-        row = np.argmax(np.where(same, rates.rate, -1.0), axis=1)
+        rate = rates.over(np.arange(len(rates.gpus))[None], at.link_gb_s[:, None])
+        row = np.argmax(np.where(same, rate, -1.0), axis=1)
         known = same.any(axis=1)
-        return np.where(known, rates.rate[row], np.nan), np.where(known, row, -1)
+        return np.where(known, rates.over(row, at.link_gb_s), np.nan), np.where(known, row, -1)
 
     def _curves(self, at: Configurations) -> Speed:
         n, known = len(at.gpus), self._problem.curves

@@ -2,6 +2,7 @@
 
 The rules are R9 to R11 of docs/reference/rules.md. At a measured size the fastest row counts whose
 memory_gb the GPUs have; if none fits, nothing is offered there, nor between it and its neighbours.
+A row with compute_s has the speed that its codec and the link of the pool leave of it.
 Between two measured sizes k1 < k < k2 the rate is min(r1 + (r2 - r1)(k - k1)/(k2 - k1), r1 k/k1).
 Outside the measured range nothing is offered, unless a curve of models.csv covers the size (its
 max_local is its own limit of memory).
@@ -16,18 +17,19 @@ job may have at an assumed speed are not decided here.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from allocator.domain.problem import Bools, Curves, Floats, Ints, Problem, Rates
+from allocator.domain.problem import Bools, Curves, Floats, Ints, Pools, Problem, Rates
 from allocator.domain.schema.columns import ASSUMED_RATE, MOST_GPUS
 from allocator.performance import batched, curves as formulas
 from formulations.model.ragged import ragged
 
 SPAN = MOST_GPUS + 1  # sizes of one (model, gpu_type) occupy one span of the sorted key
 NODES = 1 << 20  # shapes of one size occupy so many numbers of the sorted key
+EVERYWHERE = np.inf, np.inf  # memory and link on which every row fits and loses nothing
 
 
 class RateTable:
@@ -42,8 +44,10 @@ class RateTable:
         self._key_of_shape = self._key_of_row * NODES + rates.nodes
         self._shapes = np.unique(self._key_of_shape[self._spread])
         self.has_shapes = len(self._shapes) > 0
-        self._within: dict[float, _Sizes] = {}  # GB of a GPU -> sizes that run there
-        self._spread_within: dict[float, _Sizes] = {}  # the same of spread shapes
+        self._exchanges = bool((~np.isnan(rates.compute_s) & (rates.volume_gb > 0)).any())
+        # GB of a GPU and GB/s of a link -> sizes that run there; the same of spread shapes
+        self._within: dict[tuple[float, float], _Sizes] = {}
+        self._spread_within: dict[tuple[float, float], _Sizes] = {}
         self._curves = curves
         self._curve_of = np.full(models * gpu_types + 1, -1)
         self._curve_of[curves.model * gpu_types + curves.gpu_type] = np.arange(len(curves.kind))
@@ -82,6 +86,19 @@ class RateTable:
         largest[self.unrated] = MOST_GPUS
         return largest
 
+    def rate_in_pools(
+        self,
+        pools: Pools,
+        model: Ints,
+        pool: Ints,
+        gpus: Ints,
+        held: Bools | None = None,
+        nodes: Ints | None = None,
+    ) -> tuple[Floats, Ints]:
+        """Return the same as `rate` on the GPUs and links of these pools, (n,)."""
+        memory_gb, link_gb_s = pools.memory_gb[pool], pools.link_gb_s[pool]
+        return self.rate(model, pools.gpu_type[pool], gpus, memory_gb, held, nodes, link_gb_s)
+
     def rate(
         self,
         model: Ints,
@@ -90,6 +107,7 @@ class RateTable:
         memory_gb: Floats | float = np.nan,
         held: Bools | None = None,
         nodes: Ints | None = None,
+        link_gb_s: Floats | float = np.inf,
     ) -> tuple[Floats, Ints]:
         """Return work per second and the row of rates.csv it comes from, shaped as the arguments.
 
@@ -106,12 +124,15 @@ class RateTable:
         nodes : array of int, optional
             The number of nodes on which the GPUs are. Only a spread shape of exactly that number
             makes a difference.
+        link_gb_s : number or array
+            GB/s of the links, inf = exchanges take no time.
         """
         wanted = self._key(model, gpu_type, gpus)
-        if self._hungriest == 0.0:  # every row fits every GPU
-            out, row, measured = self._sizes(np.inf).look_up(wanted)
-        else:
-            out, row, measured = self._look_up_by_memory(wanted, memory_gb)
+        places = list(self._split(memory_gb, link_gb_s, len(wanted)))
+        out, row = np.full(len(wanted), np.nan), np.full(len(wanted), -1, dtype=np.int64)
+        measured = np.zeros(len(wanted), dtype=bool)
+        for place, here in places:
+            out[here], row[here], measured[here] = self._sizes(place).look_up(wanted[here])
         if len(self._curves.kind):
             self._add_curves(model, gpu_type, gpus, ~measured, out)
         if self.unrated.any():
@@ -119,60 +140,65 @@ class RateTable:
         if held is not None and self._hungriest > 0.0:
             without = np.flatnonzero(held & np.isnan(out))
             if len(without):
+                link = np.broadcast_to(link_gb_s, len(wanted))[without]
                 out[without], row[without] = self.rate(
-                    model[without], gpu_type[without], gpus[without]
+                    model[without], gpu_type[without], gpus[without], link_gb_s=link
                 )
         if nodes is not None and self.has_shapes:
-            self._use_shapes(self._shape_key(wanted, nodes), memory_gb, held, out, row)
+            self._use_shapes(self._shape_key(wanted, nodes), places, held, out, row)
         return out, row
 
-    def _look_up_by_memory(
-        self, wanted: Ints, memory_gb: Floats | float
-    ) -> tuple[Floats, Ints, Bools]:
-        """Look up keys (n,) on GPUs of so much memory; see `_Sizes.look_up`."""
-        out, row = np.full(len(wanted), np.nan), np.full(len(wanted), -1, dtype=np.int64)
-        measured = np.zeros(len(wanted), dtype=bool)
-        for gb, here in self._split_by_memory(memory_gb, len(wanted)):
-            out[here], row[here], measured[here] = self._sizes(gb).look_up(wanted[here])
-        return out, row, measured
-
-    def _split_by_memory(self, memory_gb: Floats | float, n: int) -> Iterator[tuple[float, Ints]]:
-        """Yield each memory that matters, inf = all rows fit, with the GPUs (k,) that have it."""
+    def _split(
+        self, memory_gb: Floats | float, link_gb_s: Floats | float, n: int
+    ) -> Iterator[tuple[tuple[float, float], Ints | slice]]:
+        """Yield each memory and link that matter, inf = all rows fit, with the GPUs (k,) there."""
+        if self._hungriest == 0.0 and not self._exchanges:
+            yield EVERYWHERE, slice(None)
+            return
         memory = np.where(memory_gb < self._hungriest, memory_gb, np.inf)
         gpu_memory_gb = np.broadcast_to(memory, (n,))
+        link = np.broadcast_to(link_gb_s if self._exchanges else np.inf, (n,))
         for gb in np.unique(gpu_memory_gb).tolist():
-            yield gb, np.flatnonzero(gpu_memory_gb == gb)
+            for gb_s in np.unique(link[gpu_memory_gb == gb]).tolist():
+                yield (gb, gb_s), np.flatnonzero((gpu_memory_gb == gb) & (link == gb_s))
 
-    def _sizes(self, gb: float) -> _Sizes:
-        """Return the sizes that run on GPUs of so much memory."""
-        if gb not in self._within:
-            self._within[gb] = _Sizes.of(self._key_of_row, self._fitting_rate(gb), self._packed)
-        return self._within[gb]
+    def _sizes(self, place: tuple[float, float]) -> _Sizes:
+        """Return the sizes that run on GPUs of so much memory with so fast links."""
+        if place not in self._within:
+            rate = self._fitting_rate(*place)
+            self._within[place] = _Sizes.of(self._key_of_row, rate, self._packed)
+        return self._within[place]
 
-    def _fitting_rate(self, gb: float) -> Floats:
+    def _fitting_rate(self, gb: float, gb_s: float) -> Floats:
         """Return the rate of each row that fits so much memory, else -1, (R,)."""
-        return np.where(self._rates.memory_gb > gb, -1.0, self._rates.rate)
+        return np.where(self._rates.memory_gb > gb, -1.0, self._rates.over(slice(None), gb_s))
 
     def _shape_key(self, key: Ints, nodes: Ints) -> Ints:
         return key * NODES + np.minimum(nodes, NODES - 1)
 
     def _use_shapes(
-        self, wanted: Ints, memory_gb: Floats | float, held: Bools | None, out: Floats, row: Ints
+        self,
+        wanted: Ints,
+        places: Sequence[tuple[tuple[float, float], Ints | slice]],
+        held: Bools | None,
+        out: Floats,
+        row: Ints,
     ) -> None:
         """Replace rate and row (n,) where a spread shape has the key."""
-        for gb, here in self._split_by_memory(memory_gb, len(wanted)):
-            if gb not in self._spread_within:
-                self._spread_within[gb] = _Sizes.of(
-                    self._key_of_shape, self._fitting_rate(gb), self._spread
-                )
-            _, exact, rate, found = self._spread_within[gb].find(wanted[here])
+        for place, at in places:
+            if place not in self._spread_within:
+                rate = self._fitting_rate(*place)
+                self._spread_within[place] = _Sizes.of(self._key_of_shape, rate, self._spread)
+            here = np.arange(len(wanted))[at]
+            _, exact, rate, found = self._spread_within[place].find(wanted[here])
             out[here[exact]], row[here[exact]] = rate[exact], found[exact]
         if held is not None:
             without = np.flatnonzero(held & np.isnan(out))
-            if len(without) and not np.isinf(memory_gb).all():
-                again, found = out[without], row[without]
-                self._use_shapes(wanted[without], np.inf, None, again, found)
-                out[without], row[without] = again, found
+            wide = [((np.inf, gb_s), at) for (gb, gb_s), at in places if gb < np.inf]
+            if len(without) and wide:
+                again, found = out.copy(), row.copy()
+                self._use_shapes(wanted, wide, None, again, found)
+                out[without], row[without] = again[without], found[without]
 
     def is_shape(self, model: Ints, gpu_type: Ints, gpus: Ints, nodes: Ints) -> Bools:
         """Return where a size on so many nodes is a spread shape."""
@@ -223,7 +249,7 @@ class RateTable:
         out: Bools = self.unrated[model]
         at = np.flatnonzero(out)
         if len(at):
-            _, _, measured = self._sizes(np.inf).look_up(
+            _, _, measured = self._sizes(EVERYWHERE).look_up(
                 self._key(model[at], gpu_type[at], gpus[at])
             )
             out[at] = ~measured
@@ -236,7 +262,7 @@ class RateTable:
 
     def by_curve(self, model: Ints, gpu_type: Ints, gpus: Ints) -> Bools:
         """Return where only a curve may have a speed: no row at the size or around it."""
-        _, _, measured = self._sizes(np.inf).look_up(self._key(model, gpu_type, gpus))
+        _, _, measured = self._sizes(EVERYWHERE).look_up(self._key(model, gpu_type, gpus))
         return np.asarray(~measured & (self.curve(model, gpu_type) >= 0))
 
 

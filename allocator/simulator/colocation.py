@@ -45,8 +45,8 @@ def believed_rate(
         Work per second.
     """
     pools = problem.pools
-    rate, _ = RateTable.of(problem).rate(
-        problem.jobs.model[jobs], pools.gpu_type[pool], gpus, pools.memory_gb[pool], nodes=nodes
+    rate, _ = RateTable.of(problem).rate_in_pools(
+        pools, problem.jobs.model[jobs], pool, gpus, nodes=nodes
     )
     rate *= choose_modes(problem, jobs, pool, gpus).pace
     both = np.flatnonzero(colocated_job >= 0)

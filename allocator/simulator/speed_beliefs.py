@@ -206,6 +206,7 @@ def _rates(speed: dict[Key, float]) -> Rates:
         unknown,
         np.where(key[:, 3] > 0, key[:, 3], -1),
         ("",) * n,
+        *(unknown,) * 4,
         np.zeros(n, dtype=bool),
         key[:, 3],
     )

@@ -36,6 +36,7 @@ made by `scripts/generators/generate_examples.py`; no line was measured anywhere
 - `deadlines/`: a snapshot with five deadlines of which four can be kept.
 - `announced/`: two workloads in which GPUs leave, and a price rises, at a time known before.
 - `modes/`: a snapshot with three jobs, each of which may keep its workers in step in three ways.
+- `variants/`: a snapshot with jobs that can compress what they exchange, or run out of core.
 - `tuning/`: a snapshot with one job, whose speeds are believed with an error of 20 % and measured \
 nowhere.
 - `team/`: one machine with 8 GPUs for two tenants, and `more-jobs.csv` with training jobs that run
@@ -61,6 +62,35 @@ def main(argv: Sequence[str] | None = None) -> None:
     for name, text in files().items():
         (out / name).parent.mkdir(parents=True, exist_ok=True)
         (out / name).write_text(text, encoding="utf-8")
+
+
+VARIANTS = {
+    "config.toml": """\
+now_s = 0
+interval_s = 300
+objective = "completion"
+""",
+    "jobs.csv": """\
+job_id,model,submitted_s,remaining_work,min_gpus,max_gpus,sizes
+language-a,language,0,90000,4,4,4
+language-b,language,0,60000,4,4,4
+graph,graph,0,20000,1,4,
+""",
+    "pools.csv": """\
+pool,gpu_type,gpus,memory_gb,link_gb_s
+fast,A100,4,40,25
+slow,A100,8,40,1.25
+""",
+    "rates.csv": """\
+model,gpu_type,gpus,work_per_s,memory_gb,variant,compute_s,codec_s,volume_gb,ratio,efficiency
+language,A100,4,40,30,,0.2,,0.5,,
+language,A100,4,40,30,fp16,0.2,0.02,0.5,2,
+language,A100,4,40,30,topk,0.2,0.06,0.5,20,0.95
+graph,A100,1,9,32,out-of-core,,,,,
+graph,A100,2,7,36,distributed,,,,,
+graph,A100,4,8.5,36,distributed,,,,,
+""",
+}
 
 
 MODES = {
@@ -117,6 +147,7 @@ def files() -> dict[str, str]:
             "workers,work_per_s", [(n, noisy(min(5 * n, 28))) for n in range(1, 9)]
         ),
         **{f"modes/{name}": text for name, text in MODES.items()},
+        **{f"variants/{name}": text for name, text in VARIANTS.items()},
         **{f"announced/{name}": text for name, text in ANNOUNCED.items()},
         **{f"tuning/{name}": text for name, text in TUNING.items()},
         **{f"deadlines/{name}": text for name, text in DEADLINES.items()},

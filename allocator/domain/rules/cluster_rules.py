@@ -73,6 +73,10 @@ def _speeds(grids: Mapping[str, ParsedTable], found: Findings) -> None:
         ),
         "memory_gb above that of every pool",
     )
+    for name, none in (("codec_s", 0.0), ("volume_gb", 0.0), ("ratio", 1.0)):
+        stated = rates.given(name) & (rates[name] != none) & rates.ok(name)
+        for i in np.flatnonzero(stated & ~rates.given("compute_s")).tolist():
+            rates.fault(found, i, f"{name} needs compute_s, the time that a step computes")
     rates.warnings(
         found,
         rates.ok("work_per_s", "model") & (rates["work_per_s"] == 0),

@@ -297,6 +297,11 @@ POOLS = TableSchema(
             low=0,
             high=1,
         ),
+        _number(
+            "link_gb_s",
+            "GB/s at which a worker exchanges volume_gb of rates.csv; default: it takes no time",
+            above=0,
+        ),
     ),
     key=("pool",),
     required=True,
@@ -326,6 +331,19 @@ RATES = TableSchema(
         ),
         _text("variant", "free label: compressed, async ..."),
         _number("efficiency", "useful share of the work", default=1.0, above=0, high=1),
+        _number(
+            "compute_s",
+            "seconds that a step computes; work_per_s is then the speed without codec and exchange",
+            above=0,
+        ),
+        _number("codec_s", "seconds of a step to compress and decompress", default=0.0, low=0),
+        _number(
+            "volume_gb",
+            "what a worker exchanges in a step before compression, over link_gb_s of the pool",
+            default=0.0,
+            low=0,
+        ),
+        _number("ratio", "volume before compression divided by that after it", default=1.0, low=1),
         Column(
             "observed",
             ColumnKind.BOOLEAN,

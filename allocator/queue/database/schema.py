@@ -312,6 +312,7 @@ pools = Table(
             "min_billing_s",
             "sharing",
             "straggler_cv",
+            "link_gb_s",
         )
     ),
     CheckConstraint("gpus >= 0", name="pools_gpus"),

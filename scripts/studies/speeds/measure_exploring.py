@@ -121,6 +121,7 @@ class Beliefs:
             np.full(len(keys), np.nan),
             none,
             ("",) * len(keys),
+            *(np.full(len(keys), np.nan),) * 4,
             np.ones(len(keys), dtype=bool),
             np.zeros_like(one),
         )

@@ -60,21 +60,23 @@ gnmt-5,gnmt,992,9,,blue,running,east,1,,1,,,,,,,,,,,,,,,,,,,,,,,2,,0.25,,
     "pools.csv": (
         """\
 pool,gpu_type,gpus,gpus_per_node,market,price_per_gpu_hour,region,startup_s,\
-revocations_per_gpu_hour,memory_gb,lifetime_s,availability,min_billing_s,sharing,straggler_cv
-east,A100,8,4,spot,1.5,us-east,20,0.07,40,86400,0.6,60,tenant,0.3
-west,V100,4,2,on_demand,0.9,us-west,30,0.01,16,,,600,any,
-north,V100,6,,,0.4,,,,16,,,,none,
+revocations_per_gpu_hour,memory_gb,lifetime_s,availability,min_billing_s,sharing,straggler_cv,\
+link_gb_s
+east,A100,8,4,spot,1.5,us-east,20,0.07,40,86400,0.6,60,tenant,0.3,12
+west,V100,4,2,on_demand,0.9,us-west,30,0.01,16,,,600,any,,
+north,V100,6,,,0.4,,,,16,,,,none,,
 """
     ),
     "rates.csv": (
         """\
-model,gpu_type,gpus,work_per_s,batch_size,accumulation,memory_gb,spread,variant,efficiency,observed
-bert,A100,1,10,32,2,12,1,compressed,0.9,
-bert,A100,4,35,128,1,12,1,,,
-bert,A100,8,60,256,1,12,2,async,0.95,
-bert,V100,1,4,32,1,12,1,,,
-gnmt,V100,1,3,,,,,,,
-gnmt,V100,2,5.5,,,,,,,yes
+model,gpu_type,gpus,work_per_s,batch_size,accumulation,memory_gb,spread,variant,efficiency,compute_s,codec_s,\
+volume_gb,ratio,observed
+bert,A100,1,10,32,2,12,1,compressed,0.9,,,,,
+bert,A100,4,35,128,1,12,1,,,,,,,
+bert,A100,8,60,256,1,12,2,async,0.95,0.25,0.01,1.5,20,
+bert,V100,1,4,32,1,12,1,,,,,,,
+gnmt,V100,1,3,,,,,,,,,,,
+gnmt,V100,2,5.5,,,,,,,,,,,yes
 """
     ),
     "models.csv": (

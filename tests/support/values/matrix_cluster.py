@@ -125,6 +125,18 @@ def labels_of_rates(rng: np.random.Generator, r: Tables) -> None:
         row |= {"batch_size": 128, "accumulation": 4, "spread": 2, "variant": "async"}
 
 
+@feature(
+    *of("rates.csv", "compute_s", "codec_s", "volume_gb", "ratio"),
+    "pools.csv: link_gb_s",
+    "rates.csv: variant",
+)
+def codecs(rng: np.random.Generator, r: Tables) -> None:
+    r.pools[0]["link_gb_s"], r.pools[1]["link_gb_s"] = pick(rng, 0.5, 50.0), 3.0
+    for row in list(r.rates):
+        row |= {"compute_s": 0.4, "volume_gb": 0.2 * (row["gpus"] - 1)}
+        r.rates.append(row | {"codec_s": 0.05, "ratio": 8.0, "variant": "topk"})
+
+
 @feature("rates.csv: observed", "config.toml: unknown_models")
 def a_model_without_rates(rng: np.random.Generator, r: Tables) -> None:
     r.jobs[1]["model"], r.config["unknown_models"] = "x", "assume"

@@ -249,7 +249,7 @@ class Objectives(Ways):
             for k in range(j["min_gpus"], most + 1):
                 tried = k in j["sizes"] if j["sizes"] else k & (k - 1) == 0 or k == most
                 if tried and (not j["gpu_types"] or p["gpu_type"] in j["gpu_types"]):
-                    best = max(best, self.rate(j["model"], p["gpu_type"], k, p["memory_gb"]) or 0.0)
+                    best = max(best, self.rate_in(p, j["model"], k) or 0.0)
         return j["remaining_work"] / best if best else 0.0
 
     def due(self, j: Row) -> float | None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 from second_quotas import keeps_quotas
-from second_speeds import Speeds, below
+from second_speeds import STEP, Speeds, below
 
 Row = dict[str, Any]
 Option = tuple[str, int]
@@ -55,6 +55,7 @@ POOL: Row = {
     "min_billing_s": 0.0,
     "sharing": "none",
     "straggler_cv": 0.0,
+    "link_gb_s": math.inf,
 }
 TENANT: Row = {
     "weight": 1.0,
@@ -132,7 +133,9 @@ class Rules:
             self._in_force(p)
         self.at = {p["pool"]: p for p in self.pools}
         self.rates = [
-            filled({"model": "m", "efficiency": 1.0, "memory_gb": None, "observed": False}, r)
+            filled(
+                {"model": "m", "efficiency": 1.0, "memory_gb": None, "observed": False} | STEP, r
+            )
             for r in self.rates
         ]
         again = {"restart_s": self.config["restart_s"]}
@@ -217,6 +220,10 @@ class Rules:
         """Work per second on k GPUs of so much memory, None where nothing is known."""
         return self.speeds.rate(model, gpu_type, k, gb)
 
+    def rate_in(self, p: Row, model: str, k: int) -> float | None:
+        """The same on the GPUs and links of a pool."""
+        return self.speeds.rate(model, p["gpu_type"], k, p["memory_gb"], p["link_gb_s"])
+
     def held(self, j: Row) -> Option | None:
         """What the job runs on."""
         return (j["pool"], j["gpus"]) if j["state"] == "running" else None
@@ -256,9 +263,9 @@ class Rules:
                 free = self.may_have(j, p, k) and not (guess and k != j["requested_gpus"])
                 if not holds and (self.tied(j) or not free):
                     continue
-                r = self.rate(j["model"], p["gpu_type"], k, p["memory_gb"])
+                r = self.rate_in(p, j["model"], k)
                 if r is None and holds:  # it runs there, so it fits
-                    r = self.rate(j["model"], p["gpu_type"], k)
+                    r = self.rate_in(p | {"memory_gb": None}, j["model"], k)
                 r = r and r * self.pace(j, (p["pool"], k))
                 if r:
                     out[p["pool"], k] = r

@@ -10,6 +10,18 @@ from typing import Any
 Row = dict[str, Any]
 
 
+STEP: Row = {"compute_s": None, "codec_s": 0.0, "volume_gb": 0.0, "ratio": 1.0}
+
+
+def useful_rate(r: Row, gb_s: float) -> float:
+    """Work per second of a line of rates.csv: a step computes, then compresses, then sends."""
+    rate = float(r["work_per_s"] * r["efficiency"])
+    if r["compute_s"] is None:
+        return rate
+    sending_s = r["volume_gb"] / r["ratio"] / gb_s
+    return rate / ((r["compute_s"] + r["codec_s"] + sending_s) / r["compute_s"])
+
+
 @dataclass
 class Speeds:
     """Rows of rates.csv with their defaults, and of models.csv."""
@@ -17,13 +29,21 @@ class Speeds:
     rates: list[Row]
     lines: Sequence[Row]
 
-    def rate(self, model: str, gpu_type: str, k: int, gb: float | None = None) -> float | None:
-        """Work per second on k GPUs of so much memory, None where nothing is known."""
+    def rate(
+        self,
+        model: str,
+        gpu_type: str,
+        k: int,
+        gb: float | None = None,
+        gb_s: float = math.inf,
+    ) -> float | None:
+        """Work per second on k GPUs of so much memory and so fast links, None where nothing is
+        known."""
         sizes: dict[int, float | None] = {}
         for r in self.rates:
             if (r["model"], r["gpu_type"]) == (model, gpu_type):
                 fits = gb is None or r["memory_gb"] is None or r["memory_gb"] <= gb
-                speed = r["work_per_s"] * r["efficiency"] if fits else None
+                speed = useful_rate(r, gb_s) if fits else None
                 best = sizes.get(r["gpus"])
                 sizes[r["gpus"]] = max((s for s in (speed, best) if s is not None), default=None)
         if k in sizes:

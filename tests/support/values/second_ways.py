@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import second_modes
 from second_reading import Option, Row, Rules
+from second_speeds import useful_rate
 
 
 @dataclass(frozen=True)
@@ -191,7 +192,7 @@ class Ways(Rules):
             self.slowdown(a["model"], b["model"], got),
             self.slowdown(b["model"], a["model"], got),
         )
-        usual = [self.rate(j["model"], pool["gpu_type"], got[1], pool["memory_gb"]) for j in (a, b)]
+        usual = [self.rate_in(pool, j["model"], got[1]) for j in (a, b)]
         for one, other in itertools.product(self.ways(a, got), self.ways(b, got)):
             if one[1] + other[1] <= pool["memory_gb"] * (1 + 1e-12) and all(slow) and all(usual):
                 shares = [w[0] / s / u for w, s, u in zip((one, other), slow, usual, strict=True)]
@@ -208,14 +209,15 @@ class Ways(Rules):
     def ways(self, j: Row, got: Option) -> list[tuple[float, float]]:
         """(speed, memory) of every row that says its memory, else of the usual speed with the
         job's."""
-        kind = self.at[got[0]]["gpu_type"]
+        pool = self.at[got[0]]
+        kind = pool["gpu_type"]
         rows = [
-            (r["work_per_s"] * r["efficiency"], r["memory_gb"])
+            (useful_rate(r, pool["link_gb_s"]), r["memory_gb"])
             for r in self.rates
             if (r["model"], r["gpu_type"], r["gpus"]) == (j["model"], kind, got[1])
             and r["memory_gb"]
         ]
-        usual = self.rate(j["model"], kind, got[1], self.at[got[0]]["memory_gb"])
+        usual = self.rate_in(pool, j["model"], got[1])
         return rows or ([(usual, j["memory_gb"])] if usual and j["memory_gb"] else [])
 
     def slowdown(self, a: str, b: str, got: Option) -> float:
