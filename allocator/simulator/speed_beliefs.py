@@ -206,7 +206,10 @@ def _rates(speed: dict[Key, float]) -> Rates:
         unknown,
         np.where(key[:, 3] > 0, key[:, 3], -1),
         ("",) * n,
-        *(unknown,) * 4,
+        unknown,
+        unknown,
+        unknown,
+        unknown,
         np.zeros(n, dtype=bool),
         key[:, 3],
     )

@@ -110,7 +110,7 @@ class Beliefs:
         keys = sorted(self.seen)
         one, size = (np.array(v, dtype=np.int64) for v in zip(*keys, strict=True))
         speed = np.array([self.seen[key] for key in keys])
-        none = np.full(len(keys), -1)
+        none, nan = np.full(len(keys), -1), np.full(len(keys), np.nan)
         self.rates = Rates(
             one,
             np.zeros_like(one),
@@ -118,10 +118,13 @@ class Beliefs:
             speed,
             none,
             none,
-            np.full(len(keys), np.nan),
+            nan,
             none,
             ("",) * len(keys),
-            *(np.full(len(keys), np.nan),) * 4,
+            nan,
+            nan,
+            nan,
+            nan,
             np.ones(len(keys), dtype=bool),
             np.zeros_like(one),
         )
