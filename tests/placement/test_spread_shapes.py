@@ -337,6 +337,10 @@ def test_more_rows_never_hurt_and_names_do_not_matter(seed: int, shift: int) -> 
                 "accumulation": -1,
                 "memory_gb": np.nan,
                 "spread": n,
+                "compute_s": np.nan,
+                "codec_s": 0.0,
+                "volume_gb": 0.0,
+                "ratio": 1.0,
                 "observed": False,
                 "nodes": n,
             }
