@@ -261,10 +261,11 @@ def correct(
             ]
             continue
         offered = sorted({*sizes, *base_profile.sizes.get((model, kind), ())})
-        for gpus, (mean, deviation) in feedback.posterior(sizes, offered, now_s).items():
+        correction = feedback.correct_sizes(sizes, offered, now_s)
+        for gpus in offered:
             prior = base_profile.rate((model, kind, gpus))
-            is_significant = feedback.is_significant(mean, deviation) and prior > 0
-            corrected += is_significant
+            is_corrected = gpus in correction and prior > 0
+            corrected += is_corrected
             if touched:
                 own = sizes.get(gpus)
                 rows.append(
@@ -272,7 +273,7 @@ def correct(
                         "model": model,
                         "gpu_type": kind,
                         "gpus": gpus,
-                        "work_per_s": prior * math.exp(mean) if is_significant else None,
+                        "work_per_s": prior * math.exp(correction[gpus]) if is_corrected else None,
                         "state": {} if own is None else own.to_dict(),
                     }
                 )

@@ -184,9 +184,8 @@ class SpeedBeliefs:
             groups.setdefault((m, t, n), {})[k] = e
         for (m, t, n), seen in groups.items():
             sizes = [k for a, b, k, c in self._offered if (a, b, c) == (m, t, n)]
-            for k, (mean, deviation) in feedback.posterior(seen, sizes, self._world.now).items():
-                if feedback.is_significant(mean, deviation):
-                    out[m, t, k, n] *= math.exp(mean)
+            for k, x in feedback.correct_sizes(seen, sizes, self._world.now).items():
+                out[m, t, k, n] *= math.exp(x)
         return out
 
 

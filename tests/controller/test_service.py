@@ -264,8 +264,7 @@ def test_machines_that_go_are_not_planned_with(rig: Rig) -> None:
 
 def test_wrong_profiles_are_repaired(tmp_path: Path) -> None:
     """Jobs run at half the believed speed: after some rounds the rates that rounds decide with are
-    half of the profile's, and the original profile is still there. Once four GPUs are known to be
-    slow, the jobs try two GPUs, whose rate is not corrected yet, and return."""
+    half of the profile's, and the original profile is still there."""
     rig = Rig(tmp_path, ControllerOptions(every_s=60.0), speed=0.5)
     rig.queue.configure(objective="progress")  # the last change is long ago
     submit(rig, "one", "two", work=1e5)

@@ -10,9 +10,9 @@ import pytest
 from allocator.performance.fit.feedback import (
     HALF_LIFE_S,
     LEAST,
-    SPREAD,
     STRAYS,
     Estimate,
+    correct_sizes,
     decay_weight,
     is_significant,
     posterior,
@@ -64,15 +64,31 @@ def test_old_samples_are_forgotten() -> None:
 
 
 def test_uncertainty_widens_with_distance() -> None:
-    """A correction at 4 GPUs carries over to 8, less to 64; the deviation grows to what it was
-    before anything was seen."""
-    found = posterior({4: after([math.log(0.5)] * 20)}, [4, 8, 16, 64, 4096], 1200.0)
-    means, deviations = zip(*(found[k] for k in (4, 8, 16, 64, 4096)), strict=True)
-    assert list(means) == sorted(means) and means[-1] > -0.01
-    assert list(deviations) == sorted(deviations) and deviations[-1] == pytest.approx(
-        SPREAD, rel=0.01
-    )
-    assert posterior({}, [1, 2], 0.0) == {1: (0.0, SPREAD), 2: (0.0, SPREAD)}
+    """The speed halves at 4 GPUs. The share 29/29 of it counts there and, far away, where only the
+    error of all sizes together (.5^2 of .5^2 + .2^2) is shared, 25/29; the deviation grows to
+    sqrt(.29 - .25^2 / .29).
+    """
+    found = posterior({4: after([math.log(0.5)] * 500)}, [4, 8, 16, 64, 1 << 40], 30_000.0)
+    means, deviations = zip(*found.values(), strict=True)
+    assert list(means) == sorted(means) and list(deviations) == sorted(deviations)
+    assert means[0] == pytest.approx(math.log(0.5), rel=1e-3)
+    assert means[-1] == pytest.approx(25 / 29 * math.log(0.5), rel=1e-3)
+    assert deviations[-1] == pytest.approx(math.sqrt(0.29 - 0.25**2 / 0.29), rel=1e-3)
+    before = (0.0, pytest.approx(math.sqrt(0.29)))
+    assert posterior({}, [1, 2], 0.0) == {1: before, 2: before}
+
+
+def test_what_is_proven_at_one_size_counts_at_all() -> None:
+    """At 4 GPUs the speed is 3/4 of the profile, which is proven there and not at 1024. Both are
+    corrected, so that neither seems better than the other. Nothing is where nothing is proven.
+    """
+    seen = {4: after([math.log(0.75)] * 20)}
+    assert not is_significant(*posterior(seen, [1024], 1200.0)[1024])
+    assert correct_sizes(seen, [4, 1024], 1200.0) == {
+        k: mean for k, (mean, _) in posterior(seen, [4, 1024], 1200.0).items()
+    }
+    assert correct_sizes({4: after([0.0] * 20)}, [4, 1024], 1200.0) == {}
+    assert correct_sizes({4: after([0.4])}, [4, 1024], 60.0) == {}
 
 
 def test_sizes_between_two_seen_ones_lie_between() -> None:

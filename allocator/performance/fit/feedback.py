@@ -9,12 +9,14 @@ It is 0 if the profile is right.
   a row lie on the same side of the mean, the speed has changed, and the estimate starts again from
   these samples.
 - Between sizes: x is a Gaussian process over log2(GPUs) with mean 0 and covariance
-  SPREAD^2 exp(-|log2 k - log2 k'| / REACH) (Rasmussen and Williams 2006, chapter 2 and section
-  4.2.1). Sizes near an observed one are corrected with it. Far from all observed sizes the
-  correction goes to 0, and the deviation grows to SPREAD.
+  OFFSET^2 + SPREAD^2 exp(-|log2 k - log2 k'| / REACH) (Rasmussen and Williams 2006, chapter 2 and
+  section 4.2.1). A profile is wrong at all sizes together more than from size to size: sizes that
+  were not observed are corrected as well, those near an observed one with the least deviation.
 
-A correction is applied if it is larger than LEAST and than TRUST deviations. All functions are
-pure: nothing is stored here.
+A correction is proven at a size if it is larger than LEAST and than TRUST deviations. Once it is
+proven at one size, it counts at all sizes of the model and GPU type: otherwise the sizes without
+proof would seem faster or slower than the others by the whole error. All functions are pure:
+nothing is stored here.
 """
 
 from __future__ import annotations
@@ -32,8 +34,9 @@ STRAYS = 3
 # least deviation of one sample: measured work comes in steps and checkpoints
 NOISE = 0.05
 FIRST = 0.3  # deviation of the first sample
-SPREAD = 0.5  # deviation of x before any observation: profiles are wrong by a factor of 1.6
-REACH = 1.5  # doublings of the size over which a correction fades by 1/e
+OFFSET = 0.5  # deviation of x at all sizes together: profiles are wrong by a factor of 1.6
+SPREAD = 0.2  # deviation of x from size to size
+REACH = 1.5  # doublings of the size over which that fades by 1/e
 TRUST = 2.0
 LEAST = 0.02
 MOST = math.log(100.0)  # a larger sample is not plausible as a speed
@@ -128,6 +131,19 @@ def update(estimate: Estimate, x: float, at_s: float, most: float = MOST) -> Est
     return Estimate(mean, variance, total, at_s)
 
 
+def correct_sizes(
+    seen: Mapping[int, Estimate], sizes: Sequence[int], now_s: float
+) -> dict[int, float]:
+    """Return the correction x of every size that has one, by size.
+
+    None has one unless it is proven at one size. The arguments are those of `posterior`.
+    """
+    found = posterior(seen, sizes, now_s)
+    if not any(is_significant(mean, deviation) for mean, deviation in found.values()):
+        return {}
+    return {k: mean for k, (mean, _) in found.items() if abs(mean) > LEAST}
+
+
 def posterior(
     seen: Mapping[int, Estimate], sizes: Sequence[int], now_s: float
 ) -> dict[int, tuple[float, float]]:
@@ -138,7 +154,7 @@ def posterior(
     known = [(k, e, decay_weight(e, now_s)) for k, e in sorted(seen.items())]
     known = [(k, e, w) for k, e, w in known if w > 1e-3]
     if not known:
-        return dict.fromkeys(sizes, (0.0, SPREAD))
+        return dict.fromkeys(sizes, (0.0, math.hypot(OFFSET, SPREAD)))
     at = np.log2(np.array([k for k, _, _ in known], dtype=np.float64))
     x = np.array([e.mean for _, e, _ in known])
     noise = np.array([max(NOISE**2, e.variance) / w for _, e, w in known])
@@ -147,18 +163,19 @@ def posterior(
     cross = _covariance(wanted, at)
     solved = np.linalg.solve(inner, cross.T)  # (K, S)
     mean = solved.T @ x
-    variance = np.maximum(0.0, SPREAD**2 - (cross * solved.T).sum(axis=1))
+    variance = np.maximum(0.0, OFFSET**2 + SPREAD**2 - (cross * solved.T).sum(axis=1))
     return {
         k: (float(m), math.sqrt(float(v))) for k, m, v in zip(sizes, mean, variance, strict=True)
     }
 
 
 def is_significant(mean: float, deviation: float) -> bool:
-    """Return whether a correction is large and certain enough to be applied."""
+    """Return whether a correction is large and certain enough to be believed."""
     return abs(mean) > max(LEAST, TRUST * deviation)
 
 
 def _covariance(
     a: np.ndarray[Any, np.dtype[np.float64]], b: np.ndarray[Any, np.dtype[np.float64]]
 ) -> np.ndarray[Any, np.dtype[np.float64]]:
-    return np.asarray(SPREAD**2 * np.exp(-np.abs(a[:, None] - b[None, :]) / REACH))
+    distance = np.abs(a[:, None] - b[None, :])
+    return np.asarray(OFFSET**2 + SPREAD**2 * np.exp(-distance / REACH))
