@@ -4,7 +4,8 @@ Between two rounds every running job gives one sample of its speed, unless it wa
 time: only speeds of jobs that run alone are learned. A job on more nodes than its size needs gives
 none where rates.csv has a speed of that shape: it would teach the speed of another one. A job with
 modes, or in a pool with stragglers or link_gb_s, gives none either: rates.csv has speeds of even
-workers whose exchange takes no time. Some
+workers whose exchange takes no time. A sample teaches the phase of the model that the job is in;
+one across two phases does not count. Some
 facts about each open allocation are remembered from round to round: where the sample began, when
 work was last done, and whether it was colocated. They are one value of the table meta, written with
 the corrected rates.
@@ -23,6 +24,7 @@ import numpy as np
 from sqlalchemy import Connection
 
 from allocator.controller.reporting.journal import dumps, loads
+from allocator.domain.phases import find_phases, present_models
 from allocator.domain.problem import Bools, Floats, Ints, Problem
 from allocator.domain.rules.snapshot_rules import validate
 from allocator.domain.schema.columns import ASSUMED_RATE
@@ -41,7 +43,8 @@ _RUNNING = (
     "SELECT a.job_id, a.generation, a.observed_s, a.work_done, a.gpu_type, a.gpus, j.model,"
     " a.host, a.since_s, a.nodes,"
     " j.modes IS NOT NULL"
-    " OR a.pool IN (SELECT pool FROM pools WHERE straggler_cv > 0 OR link_gb_s IS NOT NULL) "
+    " OR a.pool IN (SELECT pool FROM pools WHERE straggler_cv > 0 OR link_gb_s IS NOT NULL),"
+    " a.work_at_start, j.total_work "
     "FROM allocations a JOIN jobs j ON j.job_id = a.job_id "
     # both conditions: the index covers open allocations
     f"WHERE a.phase = 'running' AND a.phase IN {OPEN}"
@@ -102,9 +105,11 @@ def learn(
     """
     lease.check(connection, token)
     rows = query(connection, _RUNNING)
-    names, generations, seen_s, works, types, sizes, models, primaries, turns_s, nodes, uneven = (
-        zip(*rows, strict=True) if rows else ((),) * 11
-    )
+    columns = list(zip(*rows, strict=True)) if rows else [()] * 13
+    names, generations, seen_s, works, types, sizes, models, primaries, turns_s, nodes = columns[
+        :10
+    ]
+    uneven, starts, totals = columns[10:]
     generation, done = np.array(generations, dtype=np.int64), np.array(works, dtype=np.float64)
     at_s = _floats_or(seen_s, now_s)
     known, work, since_s, quiet_s, was_colocated, looked_s = _load_progress(
@@ -151,11 +156,18 @@ def learn(
     if not corrects:
         return [names[j] for j in stuck], 0
     profile = load_profile(connection)
-    if profile.shapes and len(samples):
-        is_spread = [
-            profile.is_spread((models[j], types[j], sizes[j]), nodes[j]) for j in samples.tolist()
+    if (profile.shapes or profile.has_phases) and len(samples):
+        left, total = np.array(starts) / np.array(totals), np.array(totals)
+        before, phase = (
+            profile.present_names(models, 1.0 - left + x / total) for x in (work, done)
+        )
+        fits = [
+            before[j] == phase[j]
+            and not profile.is_spread((phase[j], types[j], sizes[j]), nodes[j])
+            for j in samples.tolist()
         ]
-        samples, rate = samples[np.invert(is_spread)], rate[np.invert(is_spread)]
+        samples, rate = samples[fits], rate[fits]
+        models = tuple(phase)
     keys = [(models[j], types[j], sizes[j]) for j in samples.tolist()]
     found = _median_samples(keys, rate, at_s[samples]) if keys else {}
     number = correct(connection, profile, found, now_s) if keys else 0
@@ -291,6 +303,8 @@ class Profile:
     def __init__(self, problem: Problem) -> None:
         self._table, self._rates = RateTable.of(problem), dict[Key, float]()
         self.models = frozenset(problem.models)  # models with a given rate
+        self._names = problem.models
+        self.has_phases = len(find_phases(problem.models)) > 0
         self._model = {name: m for m, name in enumerate(problem.models)}
         self._type = {name: t for t, name in enumerate(problem.gpu_types)}
         self.sizes: dict[tuple[str, str], set[int]] = {}
@@ -307,6 +321,14 @@ class Profile:
                 self.shapes.add(((model, kind, k), n))
             else:
                 self.sizes.setdefault((model, kind), set()).add(k)
+
+    def present_names(self, models: Sequence[str], share_done: Floats) -> list[str]:
+        """Return the name of each job's model in its present phase, (n,)."""
+        if not self.has_phases:
+            return list(models)
+        number = np.array([self._model.get(name, -1) for name in models], dtype=np.int64)
+        present = present_models(self._names, number, share_done).tolist()
+        return [self._names[m] if m >= 0 else name for m, name in zip(present, models, strict=True)]
 
     def is_spread(self, key: Key, nodes: str) -> bool:
         """Return whether a size on these nodes, as the queue stores them, is a spread shape."""

@@ -41,6 +41,7 @@ from allocator.domain.schema.columns import INTERVAL_S
 from allocator.domain.snapshot import Snapshot
 from allocator.engine.decision import Decision
 from allocator.executors.errors import NotNow
+from allocator.loop import live_rental
 from allocator.loop.executor import (
     JOBS_PER_GPU,
     Clock,
@@ -59,6 +60,7 @@ from allocator.loop.executor import (
 )
 from allocator.loop.stability import make_non_preemptible
 from allocator.loop.ticks import latest_tick
+from allocator.market.history import History
 from allocator.policies.memory import Memory
 from allocator.queue import (
     allocations,
@@ -71,7 +73,7 @@ from allocator.queue import (
 from allocator.queue.database.bulk import query
 from allocator.queue.database.connection import QueueDatabase
 from allocator.queue.database.schema import ACTIVE, rounds
-from allocator.queue.jobs import periodic, purged_names
+from allocator.queue.jobs import past, periodic, purged_names
 from allocator.queue.node_space import Part, parse_parts
 from allocator.queue.observations import StateChange
 
@@ -154,6 +156,7 @@ class QueueCluster:
         self._users_jobs = (
             UsersJobs(store, executor, telemetry) if isinstance(executor, JobSource) else None
         )
+        self._rental = live_rental.LiveRental()
         self.round_input: RoundInput | None = None
         # the rules of stability do not apply to the next round
         self.ignores_stability = False
@@ -466,7 +469,8 @@ class QueueCluster:
             seen = {**built.config.get("horizon", {}), "rounds": self.options.horizon}
             built = replace(built, config={**built.config, "horizon": seen})
         built = limit_snapshot(built, self._read_capacity(), self._read_nodes())
-        built, problem, kept = spending.apply_longrun_budgets(self.store, built, validate(built))
+        built, problem = self._apply_rental(built, validate(built))
+        built, problem, kept = spending.apply_longrun_budgets(self.store, built, problem)
         jobs_left_alone = (
             frozenset[str]()
             if self.ignores_stability
@@ -485,6 +489,19 @@ class QueueCluster:
             built, snapshots.pack_snapshot(built), problem, memory, jobs_left_alone, kept
         )
         return problem
+
+    def _apply_rental(self, built: Snapshot, problem: Problem) -> tuple[Snapshot, Problem]:
+        """Return snapshot and problem with the terms of [rental], planned from the queue's jobs."""
+
+        def read_history(since_s: float) -> History:
+            with self.store.read() as connection:
+                return past.read_history(connection, self.store.name, problem.models, since_s)[0]
+
+        planned = self._rental.apply(problem, read_history)
+        if planned is problem:
+            return built, problem
+        built = live_rental.add_terms(built, planned)
+        return built, replace(planned, digest=built.digest)
 
     def apply(self, decision: Decision, took_s: float) -> int:
         """Write the round and what it wants in one transaction, and return how many jobs change.

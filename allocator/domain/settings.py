@@ -70,6 +70,13 @@ def settings(snapshot: Snapshot, found: Findings, known: tuple[Column, ...] = CO
                 str(key), [k for k in (*columns, *tables) if k not in snapshot.config]
             )
             found.warn(FILE, line, f"{quote(str(key))} is not known and is ignored{hint}")
+    if tables["longrun"] and "average_per_hour" in tables["rental"]:
+        found.fault(
+            FILE,
+            snapshot.config_lines.get("rental"),
+            "[rental] average_per_hour and [longrun] are both given; the price of a dollar follows"
+            " one of them",
+        )
     return Settings(values, tables)
 
 

@@ -6,10 +6,11 @@ A class has arrivals, mean work and a speed-up table.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
+from allocator.domain.phases import find_phases
 from allocator.domain.problem import Floats, Ints
 from allocator.domain.schema.rental_columns import KINDS
 from allocator.errors import Fault, InvalidInput
@@ -18,6 +19,7 @@ from allocator.market.classes import RentablePools, RentalClasses
 HOUR = 3600.0
 # model, GPU type, GPUs (n,) -> work per second, nan = not known
 Rate = Callable[[Ints, Ints, Ints], Floats]
+Sizes = Callable[[int, int], Ints]  # GPU type, largest size -> sizes to look at
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,36 @@ class History:
             )
         return span * n / (n - 1) / HOUR
 
+    def split_phases(self, models: tuple[str, ...]) -> History:
+        """Return the history in which every phase of a job is a job of its own, with its work."""
+        parts, phases = [self], find_phases(models)
+        for base in dict.fromkeys(one.model for one in phases):
+            mine = [one for one in phases if one.model == base]
+            begins = [0.0, *(one.begins for one in mine), 1.0]
+            jobs = np.flatnonzero(self.model == base)
+            for model, start, end in zip(
+                [base, *(one.phase for one in mine)], begins, begins[1:], strict=False
+            ):
+                part = self.take(jobs)
+                work = part.total_work * (end - start)
+                parts.append(replace(part, model=np.full(len(jobs), model), total_work=work))
+        if not phases:
+            return self
+        parts[0] = self.take(np.flatnonzero(~np.isin(self.model, [one.model for one in phases])))
+        columns = (f.name for f in fields(self)[1:])
+        joined = {name: np.concatenate([getattr(p, name) for p in parts]) for name in columns}
+        return History(self.source, **joined)
+
+    def take(self, jobs: Ints) -> History:
+        """Return some of the jobs."""
+        columns = (f.name for f in fields(self)[1:])
+        return History(self.source, **{name: getattr(self, name)[jobs] for name in columns})
+
+
+def powers_of_two(gpu_type: int, most: int) -> Ints:
+    """Return the powers of two up to the largest size, and the largest size."""
+    return np.unique(np.append(2 ** np.arange(most.bit_length()), most)).astype(np.int64)
+
 
 def estimate_classes(
     past: History,
@@ -74,15 +106,17 @@ def estimate_classes(
     rate: Rate,
     hours: float | None = None,
     rented: RentablePools | None = None,
+    sizes: Sizes = powers_of_two,
 ) -> tuple[RentalClasses, tuple[str, ...]]:
     """Estimate the classes; also return warnings of models without a known speed.
 
     There is one class per model. Arrivals are jobs / hours. The mean work is mean total_work /
     (work per hour of one GPU of the first GPU type). The weight is the mean weight. There is a row
-    per GPU type with the known speeds at powers of two and at the largest size of its jobs. Where
+    per GPU type with the known speeds at `sizes`, up to the largest size of its jobs. Where
     one GPU has no speed, the smallest known size divided by its GPUs takes its place.
     """
     over = past.hours() if hours is None else hours
+    past = past.split_phases(tuple(models))
     of: list[int] = []
     types: list[str] = []
     points: list[tuple[tuple[int, float], ...]] = []
@@ -95,8 +129,7 @@ def estimate_classes(
     for m in np.unique(past.model).tolist():
         mine = np.flatnonzero(past.model == m)
         most = int(past.max_gpus[mine].max())
-        sizes = np.unique(np.append(2 ** np.arange(most.bit_length()), most)).astype(np.int64)
-        known = {t: s for t in offered if (s := _speeds(rate, m, t, sizes))}
+        known = {t: s for t in offered if (s := _speeds(rate, m, t, sizes(t, most)))}
         if not known:
             lost.append(models[m])
             continue

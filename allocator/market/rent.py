@@ -74,9 +74,7 @@ class RentResult:
     @property
     def wider_share(self) -> float:
         """Share of the split class that takes its wider width, 0 where no class is split."""
-        p = self.plan
-        split = np.flatnonzero(p.share < 1.0 - 1e-12)
-        return float(p.share[split[p.width[split].argmax()]]) if len(split) else 0.0
+        return wider_share(self.plan)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the result as a document for JSON."""
@@ -182,6 +180,12 @@ class RentResult:
             dict(zip(columns, values, strict=True))
             for values in zip(*(v.tolist() for v in columns.values()), strict=True)
         ]
+
+
+def wider_share(p: RentalPlan) -> float:
+    """Return the share of the split class that takes its wider width, 0 without a split class."""
+    split = np.flatnonzero(p.share < 1.0 - 1e-12)
+    return float(p.share[split[p.width[split].argmax()]]) if len(split) else 0.0
 
 
 def rent(

@@ -11,8 +11,10 @@ import numpy as np
 from allocator.domain.problem import Finished, Ints, Problem, State, usable_gpus
 from allocator.domain.workload import Workload
 from allocator.engine.decision import Decision
+from allocator.loop.live_rental import LiveRental
 from allocator.loop.ticks import latest_tick
 from allocator.market import books
+from allocator.market.history import History
 from allocator.options.node_needs import as_placements, by_job
 from allocator.simulator.options import SimulationOptions
 from allocator.simulator.speed_beliefs import SpeedBeliefs
@@ -41,6 +43,7 @@ class TraceDrivenCluster:
         self.books = books.Books()
         # dollars of each tenant that are in the books already
         self._booked_dollars = self.world.rented.copy()
+        self._rental = LiveRental()
         self._tick = 0  # number of the next tick
         # rounds in a row in which nothing ran
         self._idle = 0
@@ -82,7 +85,12 @@ class TraceDrivenCluster:
         due = self._start + tick * interval
         react_s = world.options.react_s
         if math.isfinite(react_s):
-            event = min(world.next_arrival(), world.next_completion(), world.next_change())
+            event = min(
+                world.next_arrival(),
+                world.next_completion(),
+                world.next_change(),
+                world.next_phase_s(),
+            )
             due = min(due, max(self.last + react_s, event))
         return max(due, self._pending[0]) if self._pending is not None else due
 
@@ -106,6 +114,7 @@ class TraceDrivenCluster:
         total, left = w.ground_truth.believed_sizes(a, w.remaining[a])
         jobs = p.jobs.take(
             a,
+            model=w.present_models(a),
             remaining_work=left,
             total_work=total,
             state=state,
@@ -145,7 +154,23 @@ class TraceDrivenCluster:
             rates, curves = self._beliefs.believed()
             problem = dataclasses.replace(problem, rates=rates, curves=curves)
         self.update_books(problem)
+        problem = self._rental.apply(problem, self._read_history)
         return books.apply_books(problem, self.books)
+
+    def _read_history(self, since_s: float) -> History:
+        """Return the jobs submitted since then, with their sizes as believed."""
+        w, jobs = self.world, self._problem.jobs
+        first = int(np.searchsorted(jobs.submitted_s, since_s, side="right"))
+        came = np.arange(first, w.arrived)
+        total, _ = w.ground_truth.believed_sizes(came, w.remaining[came])
+        return History(
+            self._problem.name,
+            jobs.model[came],
+            jobs.submitted_s[came],
+            total,
+            jobs.weight[came],
+            jobs.max_gpus[came],
+        )
 
     def _list_finished(self) -> Finished:
         """Return the jobs that are done, those before the workload first."""

@@ -20,6 +20,7 @@ def believed_rate(
     problem: Problem,
     slowdowns: Slowdowns,
     jobs: Ints,
+    model: Ints,
     pool: Ints,
     gpus: Ints,
     primary: Ints,
@@ -30,8 +31,8 @@ def believed_rate(
 
     Parameters
     ----------
-    jobs, pool, gpus : (n,)
-        The jobs, and the pool and number of GPUs of each.
+    jobs, model, pool, gpus : (n,)
+        The jobs, and the model in its present phase, the pool and the number of GPUs of each.
     primary : (n,)
         The primary job on whose GPUs each job runs, -1 if it holds the GPUs itself.
     colocated_job : (n,)
@@ -46,7 +47,7 @@ def believed_rate(
     """
     pools = problem.pools
     rate, _ = RateTable.of(problem).rate_in_pools(
-        pools, problem.jobs.model[jobs], pool, gpus, nodes=nodes
+        pools, model, pool, gpus, nodes=nodes
     )
     rate *= choose_modes(problem, jobs, pool, gpus).pace
     both = np.flatnonzero(colocated_job >= 0)

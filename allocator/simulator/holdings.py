@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
+from allocator.domain.phases import present_models
 from allocator.domain.problem import Bools, Floats, Ints, Market
 from allocator.domain.workload import Workload
 from allocator.performance.interference import MeasuredSlowdowns
@@ -335,20 +336,30 @@ class Holdings:
         counts = [len({n for n, _, _ in spot}) for spot in places]
         return np.array(counts or np.zeros(len(jobs)), dtype=np.int64)
 
+    def share_done(self, jobs: Ints) -> Floats:
+        """Return the share of its work that each job has done, (n,)."""
+        total = self.workload.problem.jobs.total_work[jobs]
+        return np.asarray(1.0 - self.remaining[jobs] / total, dtype=np.float64)
+
+    def present_models(self, jobs: Ints) -> Ints:
+        """Return the model of each job in its present phase, (n,)."""
+        problem = self.workload.problem
+        return present_models(problem.models, problem.jobs.model[jobs], self.share_done(jobs))
+
     def _true_rate(self, jobs: Ints) -> Floats:
         """Return the true rates of running jobs: the believed rate times its error, (n,)."""
         believed_rate = pairs.believed_rate(
             self.workload.problem,
             self._slowdowns,
             jobs,
+            self.present_models(jobs),
             self.pool[jobs],
             self.gpus[jobs],
             self.primary[jobs],
             self.colocated_job[jobs],
             self.count_nodes(jobs),
         )
-        share_done = 1.0 - self.remaining[jobs] / self.workload.problem.jobs.total_work[jobs]
-        growth = self.ground_truth.growth(self.gpus[jobs], share_done)
+        growth = self.ground_truth.growth(self.gpus[jobs], self.share_done(jobs))
         return np.asarray(believed_rate * self.speed_error[jobs] * growth, dtype=np.float64)
 
     def _unsaved_work(self, jobs: Ints, at: Floats) -> Floats:

@@ -112,7 +112,7 @@ class SpeedBeliefs:
         rate = even * random_numbers.lognormal(
             OBSERVATION_NOISE, w.options.seed, random_numbers.OBSERVED, r, self._round
         )
-        model, kind = problem.jobs.model[r], problem.pools.gpu_type[w.pool[r]]
+        model, kind = w.present_models(r), problem.pools.gpu_type[w.pool[r]]
         np.maximum.at(self._largest, model, w.gpus[r])
         nodes = w.count_nodes(r)
         nodes = np.where(self._table.is_shape(model, kind, w.gpus[r], nodes), nodes, 0)

@@ -22,6 +22,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from allocator.domain.phases import find_phases, next_begin
 from allocator.domain.problem import Bools, Floats, Ints, Market
 from allocator.domain.workload import Workload
 from allocator.loop.gpu_places import find_unmoved_jobs
@@ -44,6 +45,7 @@ class World(Holdings):
 
     def __init__(self, workload: Workload, options: SimulationOptions) -> None:
         super().__init__(workload, options)
+        self._has_phases = len(find_phases(workload.problem.models)) > 0
         self.advance(self.now)
 
     @property
@@ -74,6 +76,17 @@ class World(Holdings):
         r = self.active[self.pool[self.active] >= 0]
         return float((self.from_s[r] + self.left[r] / self.rate[r]).min(initial=np.inf))
 
+    def next_phase_s(self) -> float:
+        """Return when a running job first enters a phase of its training, inf if none does."""
+        if not self._has_phases:
+            return np.inf
+        problem = self.workload.problem
+        r = self.active[self.pool[self.active] >= 0]
+        begins = next_begin(problem.models, problem.jobs.model[r], self.share_done(r))
+        work = self.left[r] - (1.0 - begins) * problem.jobs.total_work[r]
+        enters_s = self.from_s[r] + np.maximum(0.0, work) / self.rate[r]
+        return float(enters_s[begins < 1.0].min(initial=np.inf))
+
     def _next_pair_end(self) -> float:
         """Return when a colocated job first is done, fails or loses servers, inf without one."""
         r = self.active[self.colocated_job[self.active] >= 0]
@@ -88,11 +101,13 @@ class World(Holdings):
         """Let time pass until `to`."""
         while True:
             next_event, zone = self._spot.next_event()
-            parting = self._next_pair_end()
+            parting = min(self._next_pair_end(), self.next_phase_s())
             end = min(to, max(self.now, min(self.next_change(), next_event, parting)))
             if end > self.now or parting <= self.now:
                 self._run_jobs(self.now, end)
                 self.now = end
+                if self._has_phases:
+                    self.follow_training()
             if next_event <= self.now:
                 self._strike_zone(zone)
             elif self.next_change() <= self.now:

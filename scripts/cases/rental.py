@@ -22,6 +22,7 @@ MOST = 16  # GPUs of one job
 LAWS = ("exponential", "deterministic", "heavy-tailed")
 TAIL = 2.2  # of the Pareto law: finite variance, infinite third moment
 HOUR = 3600.0
+K = np.arange(1, MOST + 1)
 
 
 def amdahl(k: Floats | Ints) -> Floats:
@@ -63,7 +64,6 @@ def workload(
     rng = np.random.default_rng(seed)
     at = np.cumsum(rng.exponential(1.0 / (2 * RATE), arrivals)) * HOUR
     kind = rng.integers(0, 2, arrivals)
-    k = np.arange(1, MOST + 1)
     return GeneratedWorkload(
         "rental",
         {"interval_s": interval_s, "restart_s": 0, "dollar_price": mu},
@@ -87,8 +87,46 @@ def workload(
             "rates.csv": {
                 "model": ["amdahl"] * MOST + ["sqrt"] * MOST,
                 "gpu_type": ["GPU"] * 2 * MOST,
-                "gpus": np.concatenate([k, k]),
-                "work_per_s": np.concatenate([amdahl(k), np.sqrt(k)]) / HOUR,
+                "gpus": np.concatenate([K, K]),
+                "work_per_s": np.concatenate([amdahl(K), np.sqrt(K)]) / HOUR,
+            },
+        },
+    ).workload()
+
+
+def phased_workload(
+    arrivals: int, *, law: str = "deterministic", seed: int = 0, **settings: object
+) -> Workload:
+    """Return Poisson arrivals of one class whose jobs are both classes in turn, half each.
+
+    At .4 jobs an hour of two GPU-hours the phases are the two classes of the example.
+    """
+    rng = np.random.default_rng(seed)
+    rate = amdahl(K), np.sqrt(K)
+    return GeneratedWorkload(
+        "phases",
+        {"interval_s": 1e9, "restart_s": 0, **settings},
+        {
+            "workload.csv": {
+                "job_id": [f"job-{i}" for i in range(arrivals)],
+                "submitted_s": np.cumsum(rng.exponential(1.0 / RATE, arrivals)) * HOUR,
+                "model": ["net"] * arrivals,
+                "total_work": 2 * sizes(rng, law, arrivals),
+                "max_gpus": np.full(arrivals, MOST),
+            },
+            "pools.csv": {
+                "pool": ["rented"],
+                "gpu_type": ["GPU"],
+                "gpus": [400],
+                "gpus_per_node": [1],
+                "market": ["on_demand"],
+                "price_per_gpu_hour": [1.0],
+            },
+            "rates.csv": {
+                "model": ["net"] * MOST + ["net@0.5"] * MOST,
+                "gpu_type": ["GPU"] * 2 * MOST,
+                "gpus": np.concatenate([K, K]),
+                "work_per_s": np.concatenate(rate) / HOUR,
             },
         },
     ).workload()

@@ -5,6 +5,8 @@
     python scripts/reproductions/reproduce_rental.py --others [--arrivals 1000] [--seeds 5]
         [--policies greedy,mip:response]
 
+    python scripts/reproductions/reproduce_rental.py --live [--arrivals 4000] [--every-hours 24]
+
 First form: policy `rental` decides at every arrival, at the mu of the budget in whole GPUs (1/9 at
 2), and splits the class that the plan splits. The tables compare the mean
 response time, and mean and standard deviation of the rented GPUs, with theory, with 95 % sampling
@@ -14,6 +16,10 @@ Second form: every policy has a pool in which it rents as close to 2 GPUs in the
 allow. The tables compare its response time with the least one in theory at the mean that it rented,
 with 95 % intervals over seeds (Student's t). Policies that solve models get a quarter of the
 arrivals.
+
+Third form: the policy starts without a price, and plans from the jobs that came so far. Both
+classes arrive as jobs of their own, and as the two phases of one job. The table compares with
+theory for the jobs as drawn: their arrivals, their mean work, and the same budget.
 
 Standard output is Markdown.
 """
@@ -30,6 +36,7 @@ import numpy as np
 
 from allocator.bench.machine import machine
 from allocator.cli.models.rent_source import from_file
+from allocator.domain.phases import find_phases
 from allocator.domain.problem import Floats
 from allocator.domain.workload import Workload
 from allocator.market.rent import rent
@@ -118,6 +125,46 @@ def own(arrivals: int, laws: list[str], seed: int, budget: float) -> None:
             f" {done.jobs['gpu_hours'].sum() / drawn[1] - 1:+.3%} |",
             flush=True,
         )
+
+
+def live(arrivals: int, law: str, seed: int, budget: float, every_h: float) -> None:
+    """Compare policy rental, with plans made from what came so far, with theory."""
+    print(
+        "| jobs | sizes | arrivals | E[T], h | theory as drawn | of it | mean GPUs | budget | of"
+        f" it | plans | CPU s |\n|{'---|' * 11}",
+        flush=True,
+    )
+    rental = {"average_per_hour": budget, "hours": 1e6, "every_s": every_h * case.HOUR}
+    for phases in (False, True):
+        if phases:
+            work = case.phased_workload(arrivals, law=law, seed=seed)
+        else:
+            work = case.workload(arrivals, law=law, seed=seed, mu=0.0)
+        settings = {**work.problem.settings, "rental": rental}
+        work = replace(work, problem=replace(work.problem, settings=settings))
+        begin = time.process_time()
+        done = simulate(work, policy="rental", options=AT_ONCE)
+        spent = time.process_time() - begin
+        drawn = theory_as_drawn(work, done.metrics["makespan_s"] / case.HOUR, budget)
+        t, k, _ = measured(done)
+        plans = 1 + int((np.diff(done.rounds["dollar_price"]) != 0).sum())
+        print(
+            f"| {'two phases' if phases else 'two classes'} | {law} | {arrivals:,} | {t:.4f} |"
+            f" {drawn:.4f} | {t / drawn - 1:+.2%} | {k:.3f} | {budget:g} | {k / budget - 1:+.2%} |"
+            f" {plans} | {spent:.0f} |",
+            flush=True,
+        )
+
+
+def theory_as_drawn(work: Workload, hours: float, budget: float) -> float:
+    """Return the least mean response time in hours of the jobs that were drawn, on the budget."""
+    jobs, classes = work.problem.jobs, from_file(str(EXAMPLE), None, False)
+    if len(find_phases(work.problem.models)):
+        load = np.full(2, jobs.total_work.sum() / 2)
+    else:
+        load = np.bincount(jobs.model, jobs.total_work, minlength=2)
+    one = replace(classes, arrivals_per_hour=np.ones(2), mean_work_gpu_hours=load / hours)
+    return float(rent(one, budget, whole=True).plan.jobs.sum()) * hours / len(jobs)
 
 
 def sized(
@@ -224,6 +271,8 @@ def main() -> int:
     parser.add_argument("--laws", default=",".join(case.LAWS))
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--budget", type=float, default=BUDGET, help="GPUs in the mean")
+    parser.add_argument("--live", action="store_true", help="plan from what came so far")
+    parser.add_argument("--every-hours", type=float, default=24.0, help="of --live: between plans")
     parser.add_argument("--others", action="store_true", help="all policies instead")
     parser.add_argument("--seeds", type=int, default=5, help="of --others: 0 to N - 1")
     parser.add_argument("--policies", help="of --others, as NAME or NAME:OBJECTIVE; default: all")
@@ -233,6 +282,10 @@ def main() -> int:
         every = ["rental", "mip:response", *(name for name in POLICIES if name != "rental")]
         others(
             args.arrivals or 1000, args.seeds, args.policies.split(",") if args.policies else every
+        )
+    elif args.live:
+        live(
+            args.arrivals or 4000, args.laws.split(",")[0], args.seed, args.budget, args.every_hours
         )
     else:
         own(args.arrivals or 200_000, args.laws.split(","), args.seed, args.budget)

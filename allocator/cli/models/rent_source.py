@@ -49,27 +49,15 @@ def from_queue(path: str, pools: str | None, dollars: bool, hours: float | None)
 
     The pools are those of the queue unless others are given.
     """
-    import numpy as np
-
     from allocator.domain.rules.snapshot_rules import validate
-    from allocator.market.history import History
+    from allocator.queue.jobs.past import read_history
     from allocator.queue.queue import Queue
 
     with Queue(path) as queue:
         problem = validate(queue.snapshot())
-        jobs = queue.jobs(states=("done", "active"))
-    number = {name: m for m, name in enumerate(problem.models)}
-    gone = sorted({job.values["model"] for job in jobs} - set(number))
+        with queue.store.read() as connection:
+            past, gone = read_history(connection, path, problem.models)
     warn(f"{path}: no speed of model {name} is known; its jobs are left out" for name in gone)
-    jobs = [job for job in jobs if job.values["model"] in number]
-    past = History(
-        path,
-        np.array([number[job.values["model"]] for job in jobs], dtype=np.int64),
-        np.array([job.submitted_s for job in jobs]),
-        np.array([job.total_work for job in jobs]),
-        np.array([job.values["weight"] or 1.0 for job in jobs], dtype=np.float64),
-        np.array([job.values["max_gpus"] for job in jobs], dtype=np.int64),
-    )
     return _estimate_classes(past, problem, pools, dollars, hours)
 
 
@@ -121,9 +109,8 @@ def _estimate_classes(
     import numpy as np
 
     from allocator.errors import InvalidInput
+    from allocator.loop.live_rental import estimate
     from allocator.market.classes import RentablePools
-    from allocator.market.history import estimate_classes
-    from allocator.performance.table import RateTable
 
     if pools is not None:
         rented, wrong = _pools(pools, dollars)
@@ -137,14 +124,6 @@ def _estimate_classes(
             p.price_per_gpu_hour,
             p.gpus.astype(np.float64),
         )
-    table = RateTable.of(problem)
-    made, warnings = estimate_classes(
-        past,
-        problem.models,
-        problem.gpu_types,
-        lambda m, t, k: table.rate(m, t, k)[0],
-        hours,
-        rented,
-    )
+    made, warnings = estimate(problem, past, hours, rented)
     warn(warnings)
     return made

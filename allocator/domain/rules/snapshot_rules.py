@@ -17,14 +17,17 @@ import numpy as np
 from allocator.domain import cluster
 from allocator.domain.findings import Findings
 from allocator.domain.grid import ParsedTable, grids
+from allocator.domain.phases import present_models
 from allocator.domain.problem import Bools, Floats, Ints, Jobs, Market, Problem, State, Tenants
 from allocator.domain.rules import cluster_rules, job_rules
-from allocator.domain.schema.columns import TABLES
+from allocator.domain.schema.columns import LONGRUN, TABLES
 from allocator.domain.schema.modes import parse_mode
 from allocator.domain.schema.names import Index, Names, names
 from allocator.domain.settings import Settings, now, settings
 from allocator.domain.snapshot import Snapshot
 from allocator.errors import InvalidInput
+
+WINDOW_S = next(c for c in LONGRUN if c.name == "window_s").default
 
 
 def validate(snapshot: Snapshot) -> Problem:
@@ -83,6 +86,15 @@ def check_settings(config: Settings, tables: Mapping[str, ParsedTable], found: F
             None,
             f"the reserved GPUs cost {dollars:g} $/h together, more than "
             f"budget_per_hour {budget:g} of config.toml, which counts them: some of them stay idle",
+        )
+    longrun = config.tables["longrun"]
+    window_s = float(longrun.get("window_s", WINDOW_S))
+    if "average_per_hour" in longrun and config["interval_s"] > window_s:
+        found.warn(
+            "config.toml",
+            None,
+            f"[longrun] window_s {window_s:g} is shorter than interval_s {config['interval_s']:g}:"
+            " no round may cost more than the average, as if it were budget_per_hour",
         )
     if len(tables["pools.csv"]) and not (tables["pools.csv"]["market"] != Market.RESERVED).any():
         words = "prices only GPUs that are not reserved, and all pools of pools.csv are"
@@ -187,12 +199,15 @@ def _jobs(
     def default(column: str, otherwise: Any) -> Any:
         return np.where(jobs.given(column), jobs[column], otherwise)
 
+    total_work = default("total_work", jobs["remaining_work"])
+    model = cluster.encode_names(jobs["model"], known.models)
+    share_done = 1.0 - jobs["remaining_work"] / total_work
     return Jobs(
         job_id=tuple(jobs["job_id"]),
-        model=cluster.encode_names(jobs["model"], known.models),
+        model=present_models(tuple(known.models), model, share_done),
         submitted_s=jobs["submitted_s"],
         remaining_work=jobs["remaining_work"],
-        total_work=default("total_work", jobs["remaining_work"]),
+        total_work=total_work,
         tenant=cluster.encode_names(jobs["tenant"], known.tenants),
         state=jobs["state"],
         pool=np.where(running, cluster.encode_names(jobs["pool"], known.pools), -1),

@@ -706,6 +706,14 @@ PROFILING: tuple[Column, ...] = (
 )
 RENTAL: tuple[Column, ...] = (
     _number(
+        "average_per_hour",
+        "US dollars that GPUs which are not reserved may cost in the long run: dollar_price and"
+        " wider_share are planned from the jobs that came, and those given here do not count",
+        above=0,
+    ),
+    _number("hours", "the jobs submitted in so many hours are planned for", default=168.0, above=0),
+    _number("every_s", "seconds from one such plan to the next", default=300.0, above=0),
+    _number(
         "wider_share",
         "share of jobs that take the wider of two widths that are equally good at dollar_price",
         default=0.0,

@@ -14,6 +14,9 @@ With whole GPUs the best plan of a budget splits at most one class between two w
 equally good at its mu. wider_share of [rental] in config.toml says how many of its jobs take the
 wider one. Which jobs do depends on nothing but their names.
 
+A job keeps its width, unless its model has phases: it then takes the width of the phase that it is
+in, where GPUs and rules allow that, and so it follows the price too.
+
 The theory has pools that never run out. Here a width is chosen among those that quotas and budgets
 allow at all. If GPUs are short, jobs start in strict order of submission, as in `static`, each in
 the pool with free GPUs where its width has most value. The policy knows speeds, but no lengths.
@@ -25,6 +28,7 @@ from hashlib import blake2b
 
 import numpy as np
 
+from allocator.domain.phases import find_phases
 from allocator.domain.problem import Bools, Problem
 from allocator.options.instance_building import CompiledRound
 from allocator.policies.base import Proposal, Task
@@ -38,7 +42,7 @@ EQUAL = 1e-6  # relative: widths whose cost differs by less are equally good
 
 
 def rental(task: Task) -> Proposal:
-    """Start waiting jobs by submission at the width of their class; running jobs change nothing."""
+    """Start waiting jobs by submission at the width of their class, and change it by phase."""
     round_ = task.round
     i, each = round_.instance, cost_of_work(round_)
     able = np.flatnonzero(find_feasible_options(i))
@@ -49,7 +53,17 @@ def rental(task: Task) -> Proposal:
     width = np.where(_takes_wider(round_.problem)[i.job[best]], -i.gpus[best], i.gpus[best])
     best = best[np.lexsort((width, place[best]))]
     widths = best[np.append(True, np.diff(place[best]) != 0)[: len(best)]]
-    return serve_in_order(task, rank_options(round_, widths, each[widths]))
+    present = round_.unchanged_choice()
+    changing = (present >= 0) & ~np.isin(present, widths) & ~i.mandatory
+    changing &= _has_phases(round_.problem)
+    return serve_in_order(task, rank_options(round_, widths, each[widths]), changing)
+
+
+def _has_phases(problem: Problem) -> Bools:
+    """Return the jobs whose speeds change as they go on, (J,)."""
+    phases = find_phases(problem.models)
+    changing = {m for one in phases for m in (one.model, one.phase)}
+    return np.isin(problem.jobs.model, list(changing))
 
 
 def _takes_wider(problem: Problem) -> Bools:

@@ -24,7 +24,7 @@ from allocator.policies.steps import (
     serve_owed,
     serve_pinned,
 )
-from formulations.model.linear import Ints
+from formulations.model.linear import Bools, Ints
 
 
 def static(task: Task) -> Proposal:
@@ -32,19 +32,29 @@ def static(task: Task) -> Proposal:
     return serve_in_order(task, rank_options(task.round, options_at_requested_size(task.round)))
 
 
-def serve_in_order(task: Task, preferred: OptionRanking) -> Proposal:
-    """Start waiting jobs in order of submission with a preferred option; running jobs stay."""
+def serve_in_order(task: Task, preferred: OptionRanking, changing: Bools | None = None) -> Proposal:
+    """Start waiting jobs in order of submission with a preferred option; running jobs stay.
+
+    Running jobs `changing` (J,) get a preferred option where it fits, before jobs that wait.
+    """
     round_ = task.round
     order = order_by_submission(round_)
+    start = round_.unchanged_choice()
+    moving = order[changing[order]] if changing is not None else order[:0]
+    held = dict(zip(moving.tolist(), start[moving].tolist(), strict=True))
+    start[moving] = -1
 
     def steps(free_capacity: FreeCapacity) -> None:
         serve_pinned(round_, free_capacity, order, round_.instance.mandatory)
         serve_owed(round_, free_capacity, order, preferred)
+        for j, present in held.items():
+            if free_capacity.choice[j] < 0:
+                free_capacity.assign_first(j, [*preferred.of(j), present])
         _start_waiting(
             free_capacity, order[free_capacity.choice[order] < 0], preferred, round_.instance.pool
         )
 
-    return run_steps(task, steps, start=round_.unchanged_choice(), guaranteed=False)
+    return run_steps(task, steps, start=start, guaranteed=False)
 
 
 def _start_waiting(

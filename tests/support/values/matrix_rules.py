@@ -328,10 +328,15 @@ def exploring(rng: np.random.Generator, r: Tables) -> None:
     r.config["profiling"] = {"share": 1.0, "rounds": 9.0}
 
 
-@feature("config.toml: unknown_tenants", "[horizon]: rounds", "[rental]: wider_share", acts=())
+@feature(
+    "config.toml: unknown_tenants",
+    "[horizon]: rounds",
+    *of("[rental]", "wider_share", "average_per_hour", "hours", "every_s"),
+    acts=(),
+)
 def keys_outside_the_round(rng: np.random.Generator, r: Tables) -> None:
     r.config |= {"horizon": {"rounds": 3}, "solver": {"threads": 1}, "unknown_tenants": "warn"}
-    r.config["rental"] = {"wider_share": 0.5}
+    r.config["rental"] = {"wider_share": 0.5, "average_per_hour": 2.0, "hours": 9, "every_s": 60}
 
 
 @feature("[profiling]: share", "pools.csv: memory_gb", "rates.csv: memory_gb")

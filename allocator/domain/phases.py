@@ -1,0 +1,66 @@
+"""Phases of training: models whose speeds change as their jobs go on.
+
+A model MODEL@SHARE of rates.csv or models.csv is how MODEL runs from this share of its total_work
+on, up to the next such share. A phase is a model like any other for all that asks how
+fast a job is; only the jobs of MODEL enter it by themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+
+from allocator.domain.problem import Floats, Ints
+
+ROUNDING = 1e-6  # a share of work that is so close to the begin of a phase is in it
+
+
+class Phase(NamedTuple):
+    """A phase: the model it belongs to, the share of work at which it begins, and its own model."""
+
+    model: int
+    begins: float
+    phase: int
+
+
+@lru_cache(maxsize=16)
+def find_phases(models: tuple[str, ...]) -> tuple[Phase, ...]:
+    """Return the phases among the models, by model and share."""
+    number = {name: m for m, name in enumerate(models)}
+    found = []
+    for name, m in number.items():
+        base, _, share = name.rpartition("@")
+        if base in number and 0.0 < (begins := _as_number(share)) < 1.0:
+            found.append(Phase(number[base], begins, m))
+    return tuple(sorted(found))
+
+
+def _as_number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return -1.0
+
+
+def present_models(models: Sequence[str], model: Ints, share_done: Floats) -> Ints:
+    """Return the model of each job in its present phase, (n,).
+
+    `share_done` (n,) is the share of its work that each job has done.
+    """
+    out = model
+    for one in find_phases(tuple(models)):
+        is_in = (model == one.model) & (share_done >= one.begins - ROUNDING)
+        out = np.where(is_in, one.phase, out)
+    return out
+
+
+def next_begin(models: Sequence[str], model: Ints, share_done: Floats) -> Floats:
+    """Return the share of work at which the next phase of each job begins, 1 without one, (n,)."""
+    out = np.ones(len(model))
+    for one in reversed(find_phases(tuple(models))):
+        is_ahead = (model == one.model) & (share_done < one.begins - ROUNDING)
+        out = np.where(is_ahead, one.begins, out)
+    return out

@@ -1,0 +1,180 @@
+"""Phases of training with widths of their own, and widths planned from what came so far."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+from builders import problem
+from places import ROOT
+
+from allocator import Job, Pool, Problem, Rate
+from allocator.cli.models.rent_source import from_file
+from allocator.controller.controller import Controller, ControllerOptions
+from allocator.controller.reporting.replay import replay
+from allocator.domain.phases import find_phases, next_begin, present_models
+from allocator.domain.rules.snapshot_rules import validate
+from allocator.errors import InvalidInput
+from allocator.executors.simulated import (
+    MachineBehaviour,
+    SimulatedClock,
+    SimulatedExecutor,
+    SimulatedMachines,
+)
+from allocator.loop.live_rental import NARROWEST, plan_terms
+from allocator.market.history import History
+from allocator.market.rent import rent
+from allocator.queue import cluster_tables, round_journal, snapshot as snapshots
+from allocator.queue.queue import Queue
+from allocator.simulator import SimulationOptions, simulate
+from scripts.cases import rental as case
+
+EXAMPLE = ROOT / "data" / "rental" / "example.csv"
+AT_ONCE = SimulationOptions(react_s=1e-6, prove_every=0)
+MODELS = ("net", "other", "net@0.5", "net@0.25", "net@1", "gone@0.5", "net@x")
+
+
+def test_phases_are_found_by_their_names() -> None:
+    """net has phases from a quarter and from half of its work; the others are plain models."""
+    assert [tuple(one) for one in find_phases(MODELS)] == [(0, 0.25, 3), (0, 0.5, 2)]
+    model, done = np.array([0, 0, 0, 0, 1]), np.array([0.0, 0.25, 0.4, 0.9, 0.9])
+    assert present_models(MODELS, model, done).tolist() == [0, 3, 3, 2, 1]
+    assert next_begin(MODELS, model, done).tolist() == [0.25, 0.5, 0.5, 1.0, 1.0]
+
+
+def test_a_snapshot_has_the_speeds_of_the_phase() -> None:
+    """Of two jobs with 10 units of work the one that has done 6 of them is in its second phase."""
+    p = problem(
+        [
+            {"model": "net", "remaining_work": left, "total_work": 10.0, "max_gpus": 2}
+            for left in (9.0, 4.0)
+        ],
+        [{"pool": "p", "gpus": 4}],
+        [
+            {"model": m, "gpu_type": "A", "gpus": 1, "work_per_s": r}
+            for m, r in (("net", 1.0), ("net@0.5", 3.0))
+        ],
+    )
+    assert [p.models[m] for m in p.jobs.model.tolist()] == ["net", "net@0.5"]
+
+
+def test_every_phase_has_its_width() -> None:
+    """The published example as two phases of one job: 6 GPUs for the first half and 9 for the
+    second, 1/3 h each for one unit of work, so that a job of two takes 2/3 h."""
+    s = simulate(case.phased_workload(10, dollar_price=1 / 9), policy="rental", options=AT_ONCE)
+    assert s.jobs["jct_s"].to_numpy() / case.HOUR == pytest.approx(2 / 3, rel=1e-9)
+    assert s.metrics["gpu_hours"] == pytest.approx(10 * (6 + 9) / 3, rel=1e-9)
+    assert s.metrics["restarts"] == 10
+
+
+def test_a_width_that_does_not_fit_is_not_taken() -> None:
+    """With 6 GPUs in all the second phase keeps what the first one had."""
+    w = case.phased_workload(1, dollar_price=1 / 9)
+    pools = dataclasses.replace(w.problem.pools, gpus=np.array([6]))
+    w = dataclasses.replace(w, problem=dataclasses.replace(w.problem, pools=pools))
+    s = simulate(w, policy="rental", options=AT_ONCE)
+    assert s.spans["gpus"].tolist() == [6]
+    assert s.jobs["jct_s"][0] / case.HOUR == pytest.approx(1 / 3 + 1 / np.sqrt(6), rel=1e-9)
+
+
+def _example_history(gap_h: float, count: int) -> History:
+    """Return jobs of both classes in turn, one every gap_h hours, of one GPU-hour each."""
+    kind = np.arange(count) % 2
+    return History(
+        "test",
+        kind,
+        np.arange(count) * gap_h * case.HOUR,
+        np.ones(count),
+        np.ones(count),
+        np.full(count, case.MOST),
+    )
+
+
+def _best_widths(price: float) -> list[int]:
+    """Return the narrowest of the best widths of both classes at a price."""
+    speeds = case.amdahl(case.K), np.sqrt(case.K)
+    cost = [(1 + price * case.K) / speed for speed in speeds]
+    return [int(case.K[np.flatnonzero(c <= c.min() * (1 + 1e-6))[0]]) for c in cost]
+
+
+def test_terms_from_arrivals() -> None:
+    """A job every 1.25 h is the example: 6 and 9 GPUs at 2 dollars per hour. With half the load
+    the same money buys the widths of 4; with too much load there is no plan but the narrowest."""
+    p = case.workload(4).problem
+    found = plan_terms(p, _example_history(1.25, 40), 2.0)
+    assert found is not None and found.wider_share == 0.0
+    assert _best_widths(found.dollar_price) == [6, 9]
+    split = plan_terms(p, _example_history(2.5, 40), 1.15)
+    whole = rent(from_file(str(EXAMPLE), None, False), 2.3, whole=True)
+    assert split == pytest.approx((whole.plan.mu, whole.wider_share), rel=1e-6)
+    narrow = plan_terms(p, _example_history(0.1, 40), 2.0)
+    assert narrow is not None and narrow.dollar_price == NARROWEST
+    assert plan_terms(p, _example_history(1.0, 1), 2.0) is None
+
+
+def test_phases_are_classes() -> None:
+    """Jobs of two phases, .4 an hour of two GPU-hours: again the example, and its widths."""
+    p = case.phased_workload(2).problem
+    jobs = dataclasses.replace(_example_history(2.5, 40), model=np.zeros(40, dtype=np.int64))
+    jobs = dataclasses.replace(jobs, total_work=2 * jobs.total_work)
+    found = plan_terms(p, jobs, 2.0)
+    assert found is not None and _best_widths(found.dollar_price) == [6, 9]
+
+
+def test_the_budget_is_kept_without_a_price() -> None:
+    """Both classes in turn every 1.25 h and nothing known before: mean GPUs are the budget within
+    3 %, and the response time that of theory. 4,000 random jobs:
+    `scripts/reproductions/reproduce_rental.py --live`."""
+    w = case.workload(60, law="deterministic", mu=0.0)
+    rental = {"average_per_hour": 2.0, "hours": 1e6, "every_s": 20_000.0}
+    jobs = dataclasses.replace(
+        w.problem.jobs, model=np.arange(60) % 2, submitted_s=np.arange(60) * 1.25 * case.HOUR
+    )
+    p = dataclasses.replace(w.problem, jobs=jobs, settings={**w.problem.settings, "rental": rental})
+    s = simulate(dataclasses.replace(w, problem=p), policy="rental", options=AT_ONCE)
+    settled = s.jobs[20:]
+    hours = settled["gpu_hours"].mean(), settled["jct_s"].mean() / case.HOUR
+    assert hours == pytest.approx((2.0 * 1.25, 1 / 3), rel=0.03)
+
+
+def test_two_sources_of_a_price_are_refused() -> None:
+    with pytest.raises(InvalidInput, match="follows one of them"):
+        problem([], config={"rental": {"average_per_hour": 1.0}, "longrun": {"amount": 1.0}})
+
+
+def test_the_controller_plans_from_its_queue(tmp_path: Path) -> None:
+    """Jobs of sqrt(k) come every hour. The rounds of the journal have the price that the plan of
+    these arrivals gives, and are decided again from their snapshots alone; widths follow it."""
+    clock = SimulatedClock(1e6)
+    sizes = (1, 2, 4, 8, 16)
+    made = Problem.build(
+        jobs=[Job("first", "m", 3600.0, 16, submitted_s=clock.now())],
+        pools=[Pool("p", "A", 64, gpus_per_node=16, market="on_demand", price_per_gpu_hour=1.0)],
+        rates=[Rate("m", "A", k, k**0.5) for k in sizes],
+        now_s=clock.now(),
+    )
+    queue = Queue.create(tmp_path / "q.db", made.snapshot, clock=clock.now)
+    with queue.store.write() as connection:
+        cluster_tables.set_config(connection, {"rental": {"average_per_hour": 3.0, "hours": 48.0}})
+    truth = MachineBehaviour(rate=lambda order: order.gpus**0.5)
+    executor = SimulatedExecutor(SimulatedMachines({"p": 64}, clock, truth))
+    options = ControllerOptions(every_s=600.0, poll_s=600.0, policy="rental")
+    controller = Controller(queue.store, executor, clock, options)  # type: ignore[arg-type]
+    for n in range(8):
+        clock.sleep(3600.0)
+        queue.submit(job_id=f"j{n}", model="m", total_work=3600.0, max_gpus=16)
+        controller.step()
+    assert replay(queue.store, 8).same
+    with queue.store.read() as connection:
+        content = round_journal.read(connection, 8).snapshot
+    assert content is not None
+    config = snapshots.unpack_snapshot(content).config
+    # 9 jobs of an hour each in 9 hours, load 1: sqrt(8) = 2.83 and sqrt(16) = 4 dollars per hour
+    time, cost = np.array([8, 16]) ** -0.5, np.array([8, 16]) ** 0.5
+    assert config["dollar_price"] == pytest.approx(-np.diff(time)[0] / np.diff(cost)[0], rel=1e-6)
+    share = (3.0 - cost[0]) / np.diff(cost)[0]
+    assert config["rental"]["wider_share"] == pytest.approx(share, rel=0.15)
+    assert set(validate(queue.snapshot()).jobs.gpus.tolist()) <= {0, 8, 16}
+    queue.close()
