@@ -375,8 +375,9 @@ class World(Holdings):
             return False
         problem = self.workload.problem
         nobody, nodes = np.full(1, -1), np.array([len(places.get(int(job[0]), ()))])
+        model = self.present_models(job)
         believed = pairs.believed_rate(
-            problem, self._slowdowns, job, pool, gpus, nobody, nobody, nodes
+            problem, self._slowdowns, job, model, pool, gpus, nobody, nobody, nodes
         )
         if not believed[0] > 0:
             return False

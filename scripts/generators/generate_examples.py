@@ -35,6 +35,8 @@ made by `scripts/generators/generate_examples.py`; no line was measured anywhere
 
 - `deadlines/`: a snapshot with five deadlines of which four can be kept.
 - `announced/`: two workloads in which GPUs leave, and a price rises, at a time known before.
+- `phases/`: a workload whose jobs scale better after 30 % of their work, with a budget for rented
+  GPUs.
 - `modes/`: a snapshot with three jobs, each of which may keep its workers in step in three ways.
 - `variants/`: a snapshot with jobs that can compress what they exchange, or run out of core.
 - `tuning/`: a snapshot with one job, whose speeds are believed with an error of 20 % and measured \
@@ -118,6 +120,27 @@ m,A100,8,8
 }
 
 
+def phases() -> dict[str, str]:
+    """Return a workload of one model with two phases, on a long-run budget."""
+    speeds = {"bert": (1, 1.6, 2.2, 2.6), "bert@0.3": (1, 1.9, 3.5, 6.2)}
+    rates = [
+        (model, "A100", k, rate)
+        for model, row in speeds.items()
+        for k, rate in zip((1, 2, 4, 8), row, strict=True)
+    ]
+    jobs = [(f"bert-{i:02d}", "bert", 1800 * i, 7200 + 600 * (i % 5), 8) for i in range(16)]
+    budget = "interval_s = 300\nrestart_s = 30\n\n[rental]\naverage_per_hour = 12\nevery_s = 600\n"
+    return {
+        "config.toml": budget,
+        "pools.csv": table(
+            "pool,gpu_type,gpus,gpus_per_node,market,price_per_gpu_hour",
+            [("rented", "A100", 64, 8, "on_demand", 2)],
+        ),
+        "rates.csv": table("model,gpu_type,gpus,work_per_s", rates),
+        "workload.csv": table("job_id,model,submitted_s,total_work,max_gpus", jobs),
+    }
+
+
 def files() -> dict[str, str]:
     """Return the text of each file below data/examples, by name."""
     chance = random.Random(SEED)
@@ -146,6 +169,7 @@ def files() -> dict[str, str]:
         "speeds.csv": table(
             "workers,work_per_s", [(n, noisy(min(5 * n, 28))) for n in range(1, 9)]
         ),
+        **{f"phases/{name}": text for name, text in phases().items()},
         **{f"modes/{name}": text for name, text in MODES.items()},
         **{f"variants/{name}": text for name, text in VARIANTS.items()},
         **{f"announced/{name}": text for name, text in ANNOUNCED.items()},
