@@ -46,9 +46,7 @@ def believed_rate(
         Work per second.
     """
     pools = problem.pools
-    rate, _ = RateTable.of(problem).rate_in_pools(
-        pools, model, pool, gpus, nodes=nodes
-    )
+    rate, _ = RateTable.of(problem).rate_in_pools(pools, model, pool, gpus, nodes=nodes)
     rate *= choose_modes(problem, jobs, pool, gpus).pace
     both = np.flatnonzero(colocated_job >= 0)
     if len(both):
