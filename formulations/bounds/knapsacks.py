@@ -116,7 +116,7 @@ def _candidates(c: Choices, a: sparse.csc_matrix, rent: Floats) -> list[_Block]:
         columns, k = _row(a, int(r))
         if rent[r] <= 0:
             break
-        unit = _unit(k)
+        unit = unit_of(k)
         if unit:
             alike = [
                 int(s)
@@ -132,7 +132,7 @@ def _candidates(c: Choices, a: sparse.csc_matrix, rent: Floats) -> list[_Block]:
     return found
 
 
-def _unit(k: Floats) -> float:
+def unit_of(k: Floats) -> float:
     """Return the largest of UNITS that divides all positive coefficients, else 0."""
     if not len(k) or not (k > 0).all():
         return 0.0

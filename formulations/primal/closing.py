@@ -20,8 +20,8 @@ from formulations.model.linear import Ints
 from formulations.primal.partial_plans import find_better_plan, improve_near_ties
 
 KEPT = 200  # partial plans that are kept at once to improve a plan
-# groups that may change before a search, 0 = none, and partial plans that the search keeps at once
-SEARCHES = ((40, 300), (80, 1_000), (0, 5_000), (0, 20_000))
+# groups that may change before a search, and partial plans that the search keeps at once
+SEARCHES = ((40, 5_000), (80, 20_000))
 MOST = 200_000  # a search that kept more partial plans in all is the last one
 EXACT = 1e-9  # relative gap that counts as none
 
@@ -44,9 +44,8 @@ def close_gap(
     """
     bound = dual.bound
     for groups, width in SEARCHES:
-        if groups:
-            plan = improve_near_ties(c, dual, plan, groups, KEPT, until)
-        if groups and bound > _enough(c, plan, gap):
+        plan = improve_near_ties(c, dual, plan, groups, KEPT, until)
+        if bound > _enough(c, plan, gap):
             bound = min(bound, tighten_bound(c, dual, plan, _enough(c, plan, gap), until).bound)
         if bound <= _enough(c, plan, max(gap, EXACT)):
             break

@@ -19,12 +19,14 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 
+from formulations.bounds.exact_rows import CountedRows, JointTable, RowTables, count_states
+from formulations.bounds.knapsacks import unit_of
 from formulations.bounds.lagrangian import Dual, group_max, project_prices
 from formulations.model.choices import Choices
 from formulations.model.linear import Bools, Floats, Ints
@@ -33,6 +35,10 @@ from formulations.model.linear import Bools, Floats, Ints
 MOST_OPEN, LARGEST = 600, 4_000_000
 WIDE = 0.34  # a row that concerns more than this share of the open groups is wide
 CHANGES = (0.8, 1.25)  # the price of a wide row is changed by these factors, for further bounds
+FEW = 100  # partial plans that are kept at once where no row is counted exactly
+NARROW = 300  # partial plans that are kept at once after some have been dropped
+LONGEST = 150  # most units of a row that is counted exactly
+JOINT_STATES = 8_000  # most entries of a table of several rows
 SAME = 1e-13  # relative: smaller differences of use are rounding errors
 SLACK = 1e-10  # relative: by how much a partial plan may break a row, against rounding errors
 
@@ -107,22 +113,47 @@ def _losses(c: Choices, dual: Dual) -> Floats:
 def _search(
     c: Choices, dual: Dual, value: float, near: Bools, nothing: Bools, width: int, until: float
 ) -> Found:
-    """Search the plans above `value` in the columns `near` (n,) and in nothing (J,)."""
+    """Search the plans above `value` in the columns `near` (n,) and in nothing (J,).
+
+    Rows are counted exactly only where few partial plans at once do not suffice.
+    """
     field = _Field.of(c, project_prices(c, dual.prices), near, nothing)
     if field is None:
         return Found(None, dual.bound, 0)
     if not field.can_hold:
         return Found(None, -math.inf, 0)
     rest = _Rest.of(field)
+    found = _search_field(c, field, rest, value, min(FEW, width), until, gives_up=True)
+    if found is None:
+        rest = replace(rest, tables=_Tables.of(field, rest))
+        found = _search_field(c, field, rest, value, width, until)
+        assert found is not None
+    return replace(found, bound=min(found.bound, dual.bound))
+
+
+def _search_field(
+    c: Choices,
+    field: _Field,
+    rest: _Rest,
+    value: float,
+    width: int,
+    until: float,
+    gives_up: bool = False,
+) -> Found | None:
+    """Search the options of a field; None if it gives up because of too many partial plans."""
     states = _States(np.array([field.value]), field.use[None, :])
     dropped, kept = -math.inf, 0
     steps: list[_Step] = []
     for k in range(field.count):
         if time.monotonic() >= until:
-            return Found(None, dual.bound, kept)
+            return Found(None, math.inf, kept)
         states, step, lost = _decide(states, field, rest, k, value - rest.margin, width)
         steps.append(step)
         dropped, kept = max(dropped, lost), kept + len(states.value)
+        if lost > -math.inf:
+            if gives_up:
+                return None
+            width = min(width, NARROW)  # it proves little from here on, but may find a plan
     if not len(states.value):
         return Found(None, dropped + rest.margin, kept)
     at = int(np.argmax(states.value))
@@ -268,6 +299,8 @@ class _Rest:
         Prices of the rows.
     margin : float
         More than the rounding errors of a bound.
+    tables : _Tables, optional
+        Further bounds, at the first of the prices.
     """
 
     least: Floats
@@ -275,6 +308,7 @@ class _Rest:
     best: Floats
     prices: Floats
     margin: float
+    tables: _Tables | None = None
 
     @staticmethod
     def of(field: _Field) -> _Rest:
@@ -295,6 +329,88 @@ class _Rest:
         magnitude = abs(field.value) + np.abs(field.gain).sum() + float((np.abs(P) @ largest).max())
         margin = 1e-15 * (100 + field.count + len(own)) * magnitude
         return _Rest(_from_end(least), _from_end(most), _from_end(best), P, margin)
+
+
+@dataclass(frozen=True)
+class _Tables:
+    """Rows counted exactly, each alone and some together.
+
+    Attributes
+    ----------
+    each : RowTables
+        Every row of few units.
+    joint : JointTable or None
+        The rows that lower the bound most.
+    """
+
+    each: RowTables
+    joint: JointTable | None
+
+    @staticmethod
+    def of(field: _Field, rest: _Rest) -> _Tables | None:
+        """Return the tables of a field, None if no row can be counted."""
+        counted = _counted_rows(field, rest.most[0])
+        if not len(counted.rows):
+            return None
+        p, uses = field.price, field.uses
+        reduced = field.gain - uses @ p
+        gain = reduced[:, None] + uses[:, counted.rows] * p[counted.rows]
+        each = RowTables(counted, gain, uses, field.start)
+        none = field.use[None, :]
+        bound = each.at(0, none)[0] - _rent(field, rest, none, 0)[0, counted.rows]
+        best: list[int] = []
+        for e in np.lexsort((-p[counted.rows], bound)).tolist():
+            if count_states(counted.take(np.array([*best, e]))) <= JOINT_STATES:
+                best.append(e)
+        together = counted.take(np.array(best, dtype=np.int64))
+        if len(best) < 2:
+            return _Tables(each, None)
+        total = reduced + uses[:, together.rows] @ p[together.rows]
+        return _Tables(each, JointTable(together, total, uses, field.start))
+
+    def bounds(self, states: _States, rent: Floats, k: int) -> Floats:
+        """Return bounds on the completions of partial plans, (K,), with their rents (K, R)."""
+        total = states.value + rent.sum(axis=1)
+        bound = self.each.at(k, states.use) - rent[:, self.each.counted.rows]
+        least = bound.min(axis=1)
+        if self.joint is not None:
+            own = rent[:, self.joint.counted.rows].sum(axis=1)
+            least = np.minimum(least, self.joint.at(k, states.use) - own)
+        return np.asarray(total + least)
+
+
+def _counted_rows(field: _Field, most: Floats) -> CountedRows:
+    """Return the rows with a price whose use can be counted, those of the fewest units.
+
+    `most` (R,) is what all groups together can use of a row.
+    """
+    rows, unit, bound = [], [], []
+    for r in np.flatnonzero(field.price):
+        size = field.uses[:, r]
+        one = unit_of(size[size != 0])
+        edge = field.low[r] if field.price[r] < 0 else min(field.high[r], field.use[r] + most[r])
+        if one and (edge - field.use[r]) / one <= LONGEST:
+            rows.append(int(r))
+            unit.append(one)
+            bound.append(edge)
+    at = np.array(rows, dtype=np.int64)
+    counted = CountedRows.of(
+        at, np.array(unit), field.price[at] < 0, np.array(bound), field.use[at]
+    )
+    return counted.take(np.flatnonzero(counted.most > 0))
+
+
+def _rent(field: _Field, rest: _Rest, use: Floats, k: int) -> Floats:
+    """Return the price of what partial plans leave of each row, as far as it can be used, (K, R).
+
+    `use` (K, R) is what they use.
+    """
+    p, least, most = field.price, rest.least[k], rest.most[k]
+    rent = np.zeros(use.shape)
+    up, down = np.flatnonzero(p > 0), np.flatnonzero(p < 0)
+    rent[:, up] = np.minimum(field.high[up] - use[:, up], most[up]) * p[up]
+    rent[:, down] = np.maximum(field.low[down] - use[:, down], least[down]) * p[down]
+    return rent
 
 
 def _from_end(x: Floats) -> Floats:
@@ -341,12 +457,17 @@ def _decide(
     at = np.flatnonzero(_can_be_completed(use, field, rest, k + 1))
     states, step = _States(value[at], use[at]), step.take(at)
     bound = np.full(len(at), np.inf)
-    for number in range(len(rest.prices)):
+    for number in range(len(rest.prices) if rest.tables is None else 1):
         bound = np.minimum(bound, _bounds_at(states, field, rest, k + 1, number))
         at = np.flatnonzero(bound > floor)
         if len(at) < len(bound):
             states, step, bound = states.take(at), step.take(at), bound[at]
-    at = _find_distinct(states, rest, k + 1)
+    if rest.tables is not None and len(at):
+        rent = _rent(field, rest, states.use, k + 1)
+        bound = np.minimum(bound, rest.tables.bounds(states, rent, k + 1))
+        at = np.flatnonzero(bound > floor)
+        states, step, bound = states.take(at), step.take(at), bound[at]
+    at = _find_distinct(states, rest, k + 1) if len(at) > 8 else np.arange(len(at))
     dropped = -math.inf
     if len(at) > width:
         at = at[np.argpartition(-bound[at], width)]

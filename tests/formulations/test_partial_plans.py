@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from rounds import random_instance
 from formulations.bounds.lagrangian import Dual, evaluate, minimise_dual
 from formulations.model.choices import Choices, choices
 from formulations.model.single_round import build_model
+from formulations.primal import partial_plans
 from formulations.primal.closing import close_gap
 from formulations.primal.partial_plans import find_better_plan, improve_near_ties
 from formulations.primal.rounding import round_dual
@@ -67,12 +69,18 @@ def test_nothing_is_claimed_when_time_is_up():
     seed=st.integers(0, 10**9),
     size=st.sampled_from([0.0, 0.3, 2.0]),
     width=st.sampled_from([1, 2, 5, 1000]),
+    few=st.sampled_from([0, 100]),
 )
-def test_the_best_plan_is_never_excluded(seed: int, size: float, width: int):
+def test_the_best_plan_is_never_excluded(seed: int, size: float, width: int, few: int):
     """Rows of all kinds, any prices, any width: the bound covers the best plan.
 
-    With enough width the best plan is found.
+    With enough width the best plan is found. With `few` of 0 rows are counted exactly.
     """
+    with mock.patch.object(partial_plans, "FEW", few):
+        _check_searches(seed, size, width)
+
+
+def _check_searches(seed: int, size: float, width: int) -> None:
     rng = np.random.default_rng(seed)
     model = (
         random_model(rng, jobs=6, rows=4)
