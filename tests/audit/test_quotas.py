@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
+from examples import examples
+from hypothesis import given, strategies as st
 from matrix import Tables, base
 from second_values import Reading
 
@@ -22,7 +23,7 @@ from allocator.solvers.base import SolveLimits
 
 EXACT = SolveLimits(gap=0.0)
 NAMES = ("a", "b", "c", "d")
-tiny = settings(max_examples=40)
+tiny = examples(20, 40)
 seeds = st.integers(0, 10**6)
 
 

@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 from builders import snapshot, write_folder
 from commands import Output, call
-from hypothesis import given, settings, strategies as st
+from examples import examples
+from hypothesis import given, strategies as st
 from places import ROOT
 
 from allocator.cli import doctor, main, tables
@@ -524,7 +525,7 @@ WORDS = st.sampled_from(
 )
 
 
-@settings(max_examples=150)
+@examples(50, 150)
 @given(
     st.tuples(st.sampled_from(COMMANDS[1:4]), st.sampled_from(["PAIR", "BAD", "-h"])),
     st.lists(WORDS, max_size=6),

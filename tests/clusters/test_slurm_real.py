@@ -268,14 +268,17 @@ def test_a_slurm_that_does_not_answer(
     `squeue --json` writes then, with exit code 0.
     """
     slurm.kill("slurmctld", signal.SIGTERM)
+    hasty = str(slurm.hasty_conf())
+    monkeypatch.setenv("SLURM_CONF", hasty)
     assert run(["observe", "slurm", "--out", str(tmp_path / "look")]) == 1
     assert "Unable to contact slurm controller" in capsys.readouterr().err
     assert not (tmp_path / "look").exists()
-    empty = slurm.call("squeue", "--json")
+    empty = slurm.call("env", f"SLURM_CONF={hasty}", "squeue", "--json")
     assert empty.returncode == 0 and json.loads(empty.stdout)["jobs"] == []
     with pytest.raises(ClusterUnreachable, match="Failed while looking for jobs"):
         parse_json(empty.stdout, "squeue --json", "jobs")
     slurm.start_controller()
+    monkeypatch.setenv("SLURM_CONF", str(slurm.conf))
     with pytest.raises(ClusterUnreachable, match="no answer within"):
         commands.run_slurm("squeue", "--json", timeout_s=0.0)
     monkeypatch.setenv("PATH", str(tmp_path))

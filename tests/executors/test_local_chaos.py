@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from waiting import PATIENCE_S
 
 from allocator.executors.errors import NotNow
 from allocator.executors.local import LocalExecutor
@@ -58,7 +59,7 @@ class Chaos:
 
     def run(self) -> None:
         """Until all are done."""
-        deadline = time.monotonic() + 120.0
+        deadline = time.monotonic() + 4 * PATIENCE_S
         executor = self.executor()
         while len(self.done) < len(JOBS):
             assert time.monotonic() < deadline, (self.left, list(executor.observe()))

@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
+from examples import examples
+from hypothesis import given, strategies as st
 from models import INF, dense
 
 from allocator.solvers.integers import FREE, IntegerModel, NotInteger, integer_model
@@ -125,7 +126,7 @@ def models(draw: st.DrawFn) -> tuple[LinearModel, list[np.ndarray]]:
     return dense(draw(vectors), rows, box=(low, 1.0), choices=int(low == 0)), points
 
 
-@settings(max_examples=400)
+@examples(150, 400)
 @given(models())
 def test_nothing_feasible_is_lost(case: tuple[LinearModel, list[np.ndarray]]) -> None:
     """Every feasible point keeps the relaxed integer rows, and its value is within the stated
@@ -143,7 +144,7 @@ def test_nothing_feasible_is_lost(case: tuple[LinearModel, list[np.ndarray]]) ->
             assert abs(exact_value - float(model.value @ x)) <= whole.error + rounding
 
 
-@settings(max_examples=400)
+@examples(150, 400)
 @given(models())
 def test_rounded_inwards_nothing_infeasible_is_let_in(
     case: tuple[LinearModel, list[np.ndarray]],

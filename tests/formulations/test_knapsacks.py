@@ -8,7 +8,8 @@ import math
 import numpy as np
 import pytest
 from choice_models import best_choice, random_model, view
-from hypothesis import given, settings, strategies as st
+from examples import examples
+from hypothesis import given, strategies as st
 from rounds import random_instance
 
 from formulations.bounds.knapsacks import tighten_bound
@@ -85,7 +86,7 @@ def test_dollars_in_cents():
     assert tighter.choice.tolist() == [0, -1, 2, 3]
 
 
-@settings(max_examples=150)
+@examples(50, 150)
 @given(seed=st.integers(0, 10**9), size=st.sampled_from([0.0, 0.3, 2.0]))
 def test_never_below_the_optimum(seed, size):
     """Rows of all kinds, any prices: the tighter bound still covers the best plan, and each group's

@@ -8,7 +8,8 @@ import time
 import numpy as np
 import pytest
 from choice_models import best_choice, lp_bound, model_of, random_model, view
-from hypothesis import given, settings, strategies as st
+from examples import examples
+from hypothesis import given, strategies as st
 from rounds import random_instance
 
 from formulations.bounds.lagrangian import (
@@ -135,7 +136,7 @@ def test_the_bound_covers_plans_within_the_tolerance():
         assert bound_at(c, np.array([0, 0, price])) >= 2
 
 
-@settings(max_examples=150)
+@examples(60, 150)
 @given(
     seed=st.integers(0, 10**9),
     scale=st.sampled_from([1e-6, 1.0, 1e9]),

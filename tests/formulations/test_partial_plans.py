@@ -8,7 +8,8 @@ from unittest import mock
 import numpy as np
 import pytest
 from choice_models import best_choice, random_model, view
-from hypothesis import given, settings, strategies as st
+from examples import examples
+from hypothesis import given, strategies as st
 from rounds import random_instance
 
 from formulations.bounds.lagrangian import Dual, evaluate, minimise_dual
@@ -64,7 +65,7 @@ def test_nothing_is_claimed_when_time_is_up():
     assert bound == dual.bound
 
 
-@settings(max_examples=300)
+@examples(80, 300)
 @given(
     seed=st.integers(0, 10**9),
     size=st.sampled_from([0.0, 0.3, 2.0]),

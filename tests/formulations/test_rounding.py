@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from choice_models import best_choice, random_model, view
-from hypothesis import given, settings, strategies as st
+from examples import examples
+from hypothesis import given, strategies as st
 from rounds import random_instance
 
 from formulations.bounds.lagrangian import minimise_dual
@@ -69,7 +70,7 @@ def test_fill_never_breaks_a_rule_or_loses_value():
     assert fill(c, np.array([1, -1]), np.zeros(3)).tolist() == [1, -1]
 
 
-@settings(max_examples=100)
+@examples(50, 100)
 @given(seed=st.integers(0, 10**9))
 def test_rounded_plans_keep_all_rows(seed):
     """Whatever the rows: a plan that comes out is feasible and below the bound; none comes where

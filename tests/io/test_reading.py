@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from builders import snapshot
 from everything import EVERYTHING
-from hypothesis import given, settings, strategies as st
+from examples import examples
+from hypothesis import given, strategies as st
 
 from allocator.domain.rules.snapshot_rules import validate
 from allocator.domain.schema.columns import TABLES
@@ -369,7 +370,7 @@ def tables(draw: st.DrawFn) -> Snapshot:
     return Snapshot("x", draw(CONFIGS), {file: Table(file, cells, range(2, len(rows) + 2))})
 
 
-@settings(max_examples=300)
+@examples(100, 300)
 @given(tables())
 def test_any_text_survives_writing(
     tmp_path_factory: pytest.TempPathFactory, snap: Snapshot

@@ -9,7 +9,8 @@ import numpy as np
 import pandas as pd
 import pytest
 from everything_workload import EVERY_WORKLOAD, WORKLOAD_TEXTS, workload_content
-from hypothesis import given, settings, strategies as st
+from examples import examples
+from hypothesis import given, strategies as st
 from places import ROOT
 from test_schema import breaches, typed
 
@@ -434,7 +435,7 @@ def workloads(draw: st.DrawFn) -> dict[str, pd.DataFrame]:
     }
 
 
-@settings(max_examples=60)
+@examples(30, 60)
 @given(workloads())
 def test_read_of_written_is_the_same(
     tmp_path_factory: pytest.TempPathFactory, frames: dict[str, pd.DataFrame]

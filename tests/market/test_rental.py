@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from examples import examples
 from hypothesis import given, settings, strategies as st
 
 from formulations.bounds.hull import hull
@@ -150,7 +151,7 @@ def any_classes(draw: st.DrawFn) -> f.JobClasses:
     )
 
 
-@settings(max_examples=150)
+@examples(60, 150)
 @given(any_classes(), st.floats(1.01, 6))
 def test_no_other_widths_of_the_same_money_do_better(made: f.JobClasses, times: float) -> None:
     """Duality: at the price mu every class has its best option (looked for on a fine grid), and
@@ -171,7 +172,7 @@ def test_no_other_widths_of_the_same_money_do_better(made: f.JobClasses, times: 
     assert plan.weighted + plan.mu * plan.spend <= least_of_all * (1 + 1e-9)
 
 
-@settings(max_examples=60)
+@examples(30, 60)
 @given(any_classes(), st.floats(1.05, 4))
 def test_mu_is_the_slope_of_the_curve(made: f.JobClasses, times: float) -> None:
     """The curve is convex and mu a slope of it: a little more or less money changes the
@@ -231,7 +232,7 @@ def test_a_linear_speed_up_needs_a_largest_width() -> None:
     assert (plan.mu, plan.width[0], plan.spend) == pytest.approx((0.0, 16.0, 0.4))
 
 
-@settings(max_examples=30)
+@examples(15, 30)
 @given(any_classes(), st.floats(1.1, 3))
 def test_every_point_of_the_curve_is_a_plan(made: f.JobClasses, times: float) -> None:
     """Budgets rise, mean weighted numbers fall, and the plan of a point's budget gives the

@@ -10,6 +10,7 @@ from typing import Any
 import highspy
 import numpy as np
 import pytest
+from examples import examples
 from hypothesis import given, settings, strategies as st
 from test_rental import classes, example
 
@@ -105,7 +106,7 @@ def small(draw: st.DrawFn, most_classes: int = 3) -> tuple[f.JobClasses, Points]
     )
 
 
-@settings(max_examples=150)
+@examples(60, 150)
 @given(small(), st.floats(1.001, 4))
 def test_equal_to_exhaustive_search(case: tuple[f.JobClasses, Points], times: float) -> None:
     """Tiny cases, every basic solution looked at; at most one class is split, between two

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 from best_on_nodes import best_value
-from hypothesis import given, settings, strategies as st
+from examples import examples
+from hypothesis import given, strategies as st
 from node_rounds import node_snapshot
 from second_nodes import node_faults
 
@@ -165,7 +166,7 @@ def test_every_policy_is_placed(policy: str) -> None:
         assert plan.objective_value <= plan.bound + 1e-9
 
 
-@settings(max_examples=40)
+@examples(20, 40)
 @given(st.integers(0, 10**6))
 def test_every_rule_is_kept(seed: int) -> None:
     snapshot = node_snapshot(seed, jobs=16, spread=True)
@@ -301,7 +302,7 @@ def test_tiny_rounds_against_every_plan(objective: str) -> None:
         assert decision.proof[2] <= 1e-6, seed
 
 
-@settings(max_examples=20)
+@examples(10, 20)
 @given(st.integers(0, 10**6), st.integers(1, 9))
 def test_more_rows_never_hurt_and_names_do_not_matter(seed: int, shift: int) -> None:
     """A row for another number of nodes of a job that waits adds a choice. Nodes in another order

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
+from examples import examples
+from hypothesis import given, strategies as st
 from worlds import workload
 
 from allocator.domain.workload import Workload
@@ -352,7 +353,7 @@ def test_work_is_rate_times_time_minus_pauses() -> None:
         assert done == pytest.approx(p.jobs.total_work[j], rel=1e-9), (i, name)
 
 
-@settings(max_examples=15)
+@examples(8, 15)
 @given(st.integers(0, 10_000), st.integers(1, 30))
 def test_a_checkpoint_changes_nothing(seed: int, at: int) -> None:
     """Stopped after any round, pickled and resumed: the same bytes as without the stop."""

@@ -240,6 +240,7 @@ def serve(metrics: Metrics, port: int) -> ThreadingHTTPServer:
 
     class Server(ThreadingHTTPServer):
         daemon_threads = True
+        request_queue_size = 128  # a burst of connections is refused at once, not a second later
 
         def verify_request(self, request: Any, client_address: Any) -> bool:
             return free.acquire(blocking=False)  # refused: the connection is closed at once

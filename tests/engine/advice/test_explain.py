@@ -188,8 +188,8 @@ def verdicts(seen: Mapping[tuple[str, str], int]) -> Counter[str]:
 def test_advice_comes_true_when_it_is_taken(tmp_path: Path) -> None:
     """Every objective, features drawn: each change is written into the files, and `solve` gives
     what was said."""
-    seen = verdicts(try_rounds(12, 3, tmp_path, explained=1))
-    assert seen["true"] > 10 and not seen["false"] and not seen["no-op"], seen
+    seen = verdicts(try_rounds(6, 3, tmp_path, explained=1))
+    assert seen["true"] > 5 and not seen["false"] and not seen["no-op"], seen
 
 
 @pytest.mark.soak

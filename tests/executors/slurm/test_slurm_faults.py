@@ -72,7 +72,7 @@ class FaultRig(SlurmRig):
 def slurm() -> Iterator[SlurmCluster]:
     """A Slurm that only the tests of this module hurt."""
     nodes = (FakeNodes("a", "n", 3, "a100", 4),)
-    with SlurmCluster(nodes, slurmd_timeout_s=5, config="MessageTimeout=3\n") as made:
+    with SlurmCluster(nodes, slurmd_timeout_s=5) as made:
         yield made
 
 
@@ -187,7 +187,9 @@ def test_a_job_that_slurmctld_lost_is_submitted_again(rig: FaultRig) -> None:
     rig.slurm.run("scancel", other)
 
 
-def test_while_slurmctld_is_down_nothing_is_known(rig: FaultRig) -> None:
+def test_while_slurmctld_is_down_nothing_is_known(
+    rig: FaultRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Looks and starts fail; the running job goes on; a stop is obeyed even so, and is known once
     slurmctld answers again.
     """
@@ -196,12 +198,14 @@ def test_while_slurmctld_is_down_nothing_is_known(rig: FaultRig) -> None:
     wait(rig, executor, "j", Phase.RUNNING, work=2.0)
     rig.wait_until_saved()
     rig.slurm.kill("slurmctld")
-    with pytest.raises(OSError, match=r"squeue|sinfo"):
-        executor.observe()
-    with pytest.raises(OSError, match=r"sbatch|sinfo"):
-        executor.start(rig.ordered("k"))
-    executor.stop("j", 1, 1)
-    wait_for(lambda: rig.read_stamps()[-1] == ["stop"], PATIENCE_S, 0.1)
+    with monkeypatch.context() as patch:
+        patch.setenv("SLURM_CONF", str(rig.slurm.hasty_conf()))
+        with pytest.raises(OSError, match=r"squeue|sinfo"):
+            executor.observe()
+        with pytest.raises(OSError, match=r"sbatch|sinfo"):
+            executor.start(rig.ordered("k"))
+        executor.stop("j", 1, 1)
+        wait_for(lambda: rig.read_stamps()[-1] == ["stop"], PATIENCE_S, 0.1)
     rig.slurm.start_controller()
     assert wait(rig, executor, "j", *ENDED).phase is Phase.STOPPED
     executor.start(rig.ordered("k"))

@@ -16,6 +16,7 @@ import pytest
 from slurm_cluster import FakeNodes, SlurmCluster
 from slurm_controller import LIMITS
 from storms import Storm, read_spans
+from waiting import PATIENCE_S
 
 NODES = (FakeNodes("a", "n", 4, "a100", 4), FakeNodes("b", "v", 2, "v100", 8))
 LISTED = "node,pool,gpus\n" + "".join(
@@ -113,11 +114,13 @@ def slurm() -> Iterator[SlurmCluster]:
         yield made
 
 
-def weather(folder: Path, slurm: SlurmCluster, jobs: int, seed: int, limit_s: float) -> SlurmStorm:
+def weather(
+    folder: Path, slurm: SlurmCluster, jobs: int, seed: int, limit_s: float, slack_s: float
+) -> SlurmStorm:
     """A storm that was survived."""
     storm = SlurmStorm(folder, slurm, jobs, seed)
     storm.run(limit_s)
-    storm.check()
+    storm.check(slack_s)
     print(
         f"{jobs} jobs, {len(read_spans(storm.stamps))} allocations, {storm.mended} differed from"
         f" their plan and were mended, {sum(storm.faults.values())} faults: {storm.faults};"
@@ -127,13 +130,13 @@ def weather(folder: Path, slurm: SlurmCluster, jobs: int, seed: int, limit_s: fl
 
 
 def test_a_small_storm(tmp_path: Path, slurm: SlurmCluster) -> None:
-    """Twenty jobs."""
-    storm = weather(tmp_path, slurm, 20, 0, 300.0)
+    """Twelve jobs, on a machine that may be busy."""
+    storm = weather(tmp_path, slurm, 12, 0, 300.0, PATIENCE_S)
     assert sum(storm.faults.values()) > 3
 
 
 @pytest.mark.soak
 def test_a_storm(tmp_path: Path, slurm: SlurmCluster) -> None:
     """Two hundred jobs."""
-    storm = weather(tmp_path, slurm, 200, 1, 900.0)
+    storm = weather(tmp_path, slurm, 200, 1, 900.0, 0.0)
     assert min(storm.faults.values()) > 1 and len(storm.faults) == len(HARM)

@@ -106,8 +106,9 @@ class Loss:
     detail: str  # why it was lost
 
     @property
-    def is_in_time(self) -> bool:
-        return self.took_s <= EVERY_S + self.patience_s + self.silence_s
+    def late_s(self) -> float:
+        """How much longer than declared it took; negative if it was in time."""
+        return self.took_s - EVERY_S - self.patience_s - self.silence_s
 
 
 def measure_silence(times: Sequence[float], begin_s: float, end_s: float) -> float:
@@ -248,8 +249,10 @@ class Storm:
     def heal(self) -> None:
         """Bring all nodes back."""
 
-    def check(self) -> None:
-        """What the jobs say of themselves, and what the queue says of them."""
+    def check(self, slack_s: float) -> None:
+        """What the jobs say of themselves, and what the queue says of them. A loss may be noticed
+        `slack_s` later than declared.
+        """
         spans = read_spans(self.stamps)
         assert find_overlaps(spans, lambda span: [span.job]) == []
         cards = find_overlaps(spans, lambda span: [f"{span.node}:{i}" for i in span.indices])
@@ -265,7 +268,7 @@ class Storm:
         assert {row.phase for row in differed} <= {"lost"}
         self.mended = len(differed)
         self.losses = self.list_losses(spans)
-        late = [loss for loss in self.losses if not loss.is_in_time]
+        late = [loss for loss in self.losses if loss.late_s > slack_s]
         assert not late, late
         for job, steps in self.steps.items():
             said = [n for span in spans if span.job == job for n in span.steps]

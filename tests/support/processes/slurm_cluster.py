@@ -20,7 +20,6 @@ import signal
 import socket
 import subprocess
 import tempfile
-import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -192,6 +191,12 @@ class SlurmCluster:
         self.conf.write_text("\n".join([text + self._config, *lines, ""]))
         (self.folder / "etc" / "gres.conf").write_text("\n".join([*gres, ""]))
 
+    def hasty_conf(self) -> Path:
+        """A slurm.conf, for SLURM_CONF, by which commands give up soon if slurmctld is down."""
+        hasty = self.conf.with_name("hasty.conf")
+        hasty.write_text(self.conf.read_text() + "MessageTimeout=2\n")
+        return hasty
+
     def start_controller(self) -> None:
         """Start slurmctld, and wait until it answers."""
         self._start("slurmctld", "slurmctld", "-D", "-f", str(self.conf))
@@ -214,8 +219,8 @@ class SlurmCluster:
     def close(self) -> None:
         """End jobs, nodes and the controller."""
         if "slurmctld" in self._daemons:
-            with suppress(subprocess.SubprocessError):
-                self.end_jobs()
+            with suppress(subprocess.SubprocessError, AssertionError):
+                self.end_jobs(10.0)
         for name in [*self._daemons][::-1]:
             self.kill(name, signal.SIGTERM)
         for pid in self.steps():
@@ -295,7 +300,7 @@ class SlurmCluster:
     def _start(self, name: str, *argv: str) -> None:
         with open(self.folder / "log" / f"{name}.out", "ab") as log:
             self._daemons[name] = subprocess.Popen(
-                ["nice", *argv], env=self.environment, stdout=log, stderr=log, stdin=log
+                argv, env=self.environment, stdout=log, stderr=log, stdin=log
             )
 
     def _answers(self) -> bool:
@@ -311,15 +316,13 @@ class SlurmCluster:
         shown = self.call("sinfo", "-h", "-N", "-t", "idle,mix,alloc", "-o", "%N").stdout
         return set(shown.split()) >= set(self.node_names)
 
-    def end_jobs(self) -> None:
+    def end_jobs(self, patience_s: float = PATIENCE_S) -> None:
         """End all jobs, and wait until their GPUs are free."""
         ids = self.run("squeue", "-h", "-o", "%A").split()
         if ids:
             self.call("scancel", "--full", "--signal=KILL", *dict.fromkeys(ids))
             self.call("scancel", *dict.fromkeys(ids))
-        end = time.monotonic() + 10
-        while self.run("squeue", "-h", "-t", LIVE_STATES) and time.monotonic() < end:
-            time.sleep(0.1)
+        wait_for(lambda: not self.run("squeue", "-h", "-t", LIVE_STATES), patience_s, 0.1)
 
     def steps(self) -> list[int]:
         """Steps that outlived their slurmd, known by their configuration."""
