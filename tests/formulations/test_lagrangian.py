@@ -257,7 +257,7 @@ def test_a_bound_below_every_choice_excludes_all_plans():
 
 
 @given(st.integers(0, 10**9))
-@settings(max_examples=200, deadline=None)
+@examples(60, 200)
 def test_only_rounds_without_a_plan_are_excluded(seed: int):
     """Rows of all kinds at the best prices and at random ones."""
     rng = np.random.default_rng(seed)
