@@ -159,8 +159,8 @@ def _best_known_plan(task: Task, unchanged_choice: Ints | None) -> Ints | None:
         and _proven_gap(task, unchanged_choice) <= PRICED * task.limits.gap
     ):
         return unchanged_choice
-    enough = PRICED * task.limits.gap
-    rounded = round_pairs(task.choices, task.dual, task.end_of_rounding, enough)
+    enough, is_warm = PRICED * task.limits.gap, task.prices is not None
+    rounded = round_pairs(task.choices, task.dual, task.end_of_rounding, enough, fills=not is_warm)
     return (
         rounded
         if unchanged_choice is None

@@ -27,6 +27,8 @@ from formulations.model.linear import Bools, Floats, Ints
 SAMPLE = 3000  # groups of the first phase where there are many
 # least number of groups whose Hessian is used where there are many more
 SHAPE, SHAPE_PER_ROW = 2500, 38
+WARM_SHAPE, WARM_SHAPE_PER_ROW = 1000, 10  # the same if there are prices to begin from
+TOLERANCE = 0.2  # share of `close` that a step has to promise
 LEAST_GAIN = 2e-6  # the search ends if a colder temperature improves the bound by less, relative
 SAMPLE_CAP = 10.0  # highest price in the sample, in mean values per mean use
 SAMPLE_SLACK = 0.02  # by how much the rows of the sample are wider, relative
@@ -140,6 +142,7 @@ def minimise_dual(
     start: Floats | None = None,
     deadline: float | None = None,
     coldest: float = 0.0,
+    close: float = 0.0,
 ) -> Dual:
     """Find prices close to the best ones, with their bound.
 
@@ -153,6 +156,9 @@ def minimise_dual(
         Latest end (time.monotonic).
     coldest : float
         Stop before colder temperatures.
+    close : float
+        Relative improvement of the bound that does not matter, where there are prices to begin
+        from.
 
     Notes
     -----
@@ -185,7 +191,11 @@ def minimise_dual(
         if time.monotonic() >= until:
             return best
     whole = rows.smooth(choices, None)
-    few = max(SHAPE, SHAPE_PER_ROW * choices.R)
+    few = (
+        max(WARM_SHAPE, WARM_SHAPE_PER_ROW * choices.R)
+        if warm
+        else max(SHAPE, SHAPE_PER_ROW * choices.R)
+    )
     shape = rows.smooth(choices, _sample(choices, few)) if few < groups / 1.5 else None
     if not warm and (not is_sampled or whole.exact(p) * rows.value_scale > best.bound * (1 + 1e-9)):
         p, is_sampled = _first_prices(whole), False  # no sample, or a misleading one
@@ -193,14 +203,16 @@ def minimise_dual(
     for mu in _temperatures(is_sampled, warm):
         if mu < coldest or time.monotonic() >= until:
             break
-        p, _ = newton(whole, p, mu, max(1e-7, min(1e-4, mu * 1e-2)), until, shape=shape)
+        tolerance = max(1e-7, min(1e-4, mu * 1e-2), TOLERANCE * close if warm else 0.0)
+        p, _ = newton(whole, p, mu, tolerance, until, shape=shape)
         new = evaluate(choices, spread_prices(choices, rows.join(p)))
         gain = best.bound - new.bound
         if gain > 0:
             best = new
         if warm and gain < 0:  # still too smooth to improve on the prices of the last round
             continue
-        stale = stale + 1 if gain < LEAST_GAIN * abs(best.bound) and mu < 0.01 else 0
+        least = max(LEAST_GAIN, close if warm else 0.0)
+        stale = stale + 1 if gain < least * abs(best.bound) and mu < 0.01 else 0
         if stale >= patience:
             break
     return best

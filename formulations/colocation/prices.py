@@ -101,7 +101,7 @@ def best_prices(
     return (
         solve_paired_dual(c, start, deadline, close=close)
         if has_pair_rows(c.model)
-        else minimise_dual(c, start, deadline)
+        else minimise_dual(c, start, deadline, close=close)
     )
 
 

@@ -29,12 +29,13 @@ STEPS = (10, 4, 40)  # for each dive: parts into which it divides the fractional
 
 
 def round_pairs(
-    c: Choices, dual: Dual, until: float = math.inf, enough: float = 0.0
+    c: Choices, dual: Dual, until: float = math.inf, enough: float = 0.0, fills: bool = True
 ) -> Ints | None:
     """Return the plan that the values of the programme suggest, repaired and filled.
 
     It is the best plan of some dives, or the first with a relative gap of at most `enough`. Without
-    values, or if all dives fail, it is the plan of `rounding.round_dual`, which may be None.
+    values, or if all dives fail, it is the plan of `rounding.round_dual`, which may be None. That
+    one is filled beyond the gap `enough` only if `fills` is True.
     """
     best: Ints | None = None
     for steps in STEPS if dual.values is not None else ():
@@ -46,7 +47,7 @@ def round_pairs(
             best is not None and dual.bound - c.value_of(best) <= enough * abs(c.value_of(best))
         ):
             break
-    return round_dual(c, dual, until) if best is None else best
+    return round_dual(c, dual, until, None if fills else enough) if best is None else best
 
 
 def _dive(c: Choices, x: Floats, steps: int, until: float) -> Ints:

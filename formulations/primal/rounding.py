@@ -33,20 +33,27 @@ CHUNK = 512  # pairs that are checked at once
 EPS = 1e-12
 
 
-def round_dual(choices: Choices, dual: Dual, until: float = math.inf) -> Ints | None:
+def round_dual(
+    choices: Choices, dual: Dual, until: float = math.inf, enough: float | None = None
+) -> Ints | None:
     """Return the plan that the prices suggest, repaired and filled.
 
     The result is None if the bound proves that there is no plan, if every start fails, or at
-    `until` (time.monotonic).
+    `until` (time.monotonic). Filling ends at the relative gap `enough`.
     """
     if excludes_every_plan(choices, dual):
         return None
+    enough_value = math.inf
+    if enough is not None:
+        enough_value = dual.bound / (1.0 + math.copysign(enough, dual.bound))
     prices, ties = dual.prices, focus_on_near_ties(choices, dual.prices)
     for turn in range(8):
         start = dual.choice if turn == 0 else evaluate(choices, prices).choice
         plan = repair(choices, start, prices, until, ties if turn == 0 else None)
         if plan is not None:
-            return fill(choices, plan, dual.prices, until=until, ties=ties)
+            return fill(
+                choices, plan, dual.prices, until=until, ties=ties, enough_value=enough_value
+            )
         prices = _sharpen(choices, start, prices, dual, turn)
     return None
 
@@ -122,6 +129,7 @@ def fill(
     passes: int = 20,
     until: float = math.inf,
     ties: NearTies | None = None,
+    enough_value: float = math.inf,
 ) -> Ints:
     """Improve a feasible choice.
 
@@ -133,21 +141,37 @@ def fill(
     ----------
     ties : NearTies, optional
         The near ties at the prices, if they are known.
+    enough_value : float
+        Value at which no more moves are tried.
     """
+    if choices.value_of(choice) >= enough_value:
+        return choice
     ties = focus_on_near_ties(choices, prices) if ties is None else ties
     if ties is None:
-        filled = _fill(choices, choice, prices, passes, until)
+        filled = _fill(choices, choice, prices, passes, until, enough_value)
     else:
         focus = ties.around(choice)
-        filled = focus.widen(_fill(focus.view, focus.narrow(choice), focus.prices, passes, until))
+        own = focus.narrow(choice)
+        enough_value += focus.view.value_of(own) - choices.value_of(choice)
+        own = _fill(focus.view, own, focus.prices, passes, until, enough_value)
+        filled = focus.widen(own)
     better = choices.value_of(filled) > choices.value_of(choice)
     # the rounding of many sums breaks a row very rarely
     return filled if better and choices.feasible(filled) else choice
 
 
-def _fill(choices: Choices, choice: Ints, prices: Floats, passes: int, until: float) -> Ints:
+def _fill(
+    choices: Choices,
+    choice: Ints,
+    prices: Floats,
+    passes: int,
+    until: float,
+    enough_value: float = math.inf,
+) -> Ints:
     board = Board(choices, choice, project_prices(choices, prices))
     for _ in range(passes):
+        if choices.value_of(board.choice) >= enough_value:
+            break
         gained = improve_singly(board)
         board.refresh()
         if time.monotonic() >= until or (not gained and not improve_pairs(board)):
