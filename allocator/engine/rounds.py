@@ -12,6 +12,7 @@ import time
 from typing import TYPE_CHECKING
 
 from allocator.engine.decision import decide_next_round
+from allocator.engine.heap import keep_freed_memory
 from allocator.policies.registry import AnyPolicy, name_of
 from allocator.problem import Problem as UserProblem, as_problem
 from allocator.solvers.base import SolveLimits
@@ -62,6 +63,7 @@ class Rounds:
         seed: int = 0,
         threads: int = 1,
     ) -> None:
+        keep_freed_memory()
         self._policy, self._solver = policy, solver
         self._limits = SolveLimits(time_limit_s, gap, threads, seed)
         self._memory: Memory | None = None

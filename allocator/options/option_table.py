@@ -25,7 +25,7 @@ from allocator.performance.modes import choose_modes
 from allocator.performance.pauses import restart_s
 from allocator.performance.table import RateTable
 from allocator.valuation import build_context, option_values
-from formulations.model.ragged import ragged
+from formulations.model.ragged import ragged, starts
 from formulations.objectives import interval
 from formulations.objectives.context import Offer
 
@@ -130,9 +130,10 @@ def option_table(problem: Problem, table: RateTable) -> OptionTable:
         limit = most_spot if pools.market[p] == Market.SPOT else most
         owner, gpus = list_sizes(problem, able, p, np.minimum(limit[able], pools.gpus[p]))
         owner, gpus, nodes, shaped = _add_shapes(problem, table, p, owner, gpus)
-        other = ~(settled[owner] & (jobs.pool[owner] == p) & (jobs.gpus[owner] == gpus))
-        # whether a job of unknown nodes would change its shape is not known
-        other |= (shape[owner] != nodes) & is_known[owner]
+        settled_gpus = np.where(settled & (jobs.pool == p), jobs.gpus, -1)
+        other = settled_gpus[owner] != gpus
+        if table.has_shapes:  # whether a job of unknown nodes would change its shape is not known
+            other |= (shape[owner] != nodes) & is_known[owner]
         other &= holdable.find(p, owner, gpus, nodes, shaped)
         found.append((owner[other], np.full(int(other.sum()), p), gpus[other], nodes[other]))
     held = np.flatnonzero(stays & ~find_blocked_jobs(problem))
@@ -147,7 +148,10 @@ def option_table(problem: Problem, table: RateTable) -> OptionTable:
     assumed = table.is_assumed(jobs.model[job], pools.gpu_type[pool], gpus)
     offered = (rate > 0) & (~assumed | holds | (gpus == jobs.requested_gpus[job]))
     order = np.flatnonzero(offered)
-    order = order[np.lexsort((nodes[order], ~holds[order], gpus[order], pool[order], job[order]))]
+    place = np.zeros(len(order), dtype=np.int64)  # in the list of the job
+    for column in (pool, gpus, ~holds, nodes):
+        place = place * (int(column.max(initial=0)) + 1) + column[order]
+    order = order[np.lexsort((place, job[order]))]
     return _build_table(
         problem,
         table,
@@ -265,7 +269,7 @@ def _build_table(
     pause = interval.pause_s(
         keep, running[job], restart_s(problem, job, pool, gpus), pools.startup_s[pool]
     )
-    start = np.searchsorted(job, np.arange(len(jobs) + 1))
+    start = starts(job, len(jobs))
     offer = Offer(start, job, pool, gpus, rate, pause, keep)
     return OptionTable(
         start,

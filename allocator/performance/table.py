@@ -306,6 +306,8 @@ class _Sizes:
         if not len(self.keys):
             return out, row, np.zeros(len(wanted), dtype=bool)
         above, exact, rate, found = self.find(wanted)
+        if exact.all():
+            return rate, found, exact
         out[exact], row[exact] = rate[exact], found[exact]
         below = np.maximum(above - 1, 0)
         group = wanted // SPAN

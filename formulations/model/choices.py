@@ -18,7 +18,7 @@ import numpy as np
 from scipy import sparse
 
 from formulations.model.linear import AT_MOST_ONE, Bools, Floats, Ints, LinearModel
-from formulations.model.ragged import ragged
+from formulations.model.ragged import ragged, starts
 
 
 class NotChoices(Exception):
@@ -117,9 +117,8 @@ class Choices:
         a = self.matrix
         width, d = np.diff(a.indptr), max(1, self.most_entries)
         row, coef = np.full((self.n + 1, d), self.R, dtype=np.int64), np.zeros((self.n + 1, d))
-        column = np.repeat(np.arange(self.n), width)
-        place = np.arange(len(a.indices)) - np.repeat(a.indptr[:-1], width)
-        row[column, place], coef[column, place] = a.indices, a.data
+        at = np.arange(len(a.indices)) + np.repeat(np.arange(self.n) * d - a.indptr[:-1], width)
+        row.ravel()[at], coef.ravel()[at] = a.indices, a.data
         return row, coef
 
     def columns_of(self, groups: Ints) -> Ints:
@@ -188,7 +187,7 @@ def choices(model: LinearModel) -> Choices:
     group = number[owner]
     if (np.diff(group) < 0).any():
         raise NotChoices("the columns of a group do not lie side by side")
-    start = np.searchsorted(group, np.arange(int(one.sum()) + 1))
+    start = starts(group, int(one.sum()))
     coupling = (~one | shared) & (np.isfinite(model.lower) | np.isfinite(model.upper))
     # a shared row counts as a coupling row, with both of its bounds
     mandatory = (model.lower[one] == 1) & ~shared[one]

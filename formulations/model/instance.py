@@ -13,6 +13,7 @@ import numpy as np
 
 from formulations.model.headroom import Headroom
 from formulations.model.linear import Bools, Floats, Ints
+from formulations.model.ragged import starts
 
 
 @dataclass(frozen=True)
@@ -138,6 +139,8 @@ class Instance:
     @cached_property
     def exposed(self) -> Ints:
         """Number q Z + z of the tenant and the zone of each option, (n,), -1 = no limit applies."""
+        if not np.isfinite(self.exposure).any():
+            return np.full(len(self.job), -1)
         q, z = self.tenant[self.job], self.zone[self.pool]
         limited = (z >= 0) & np.isfinite(self.exposure[q])
         return np.where(limited & (self.primary < 0), q * len(self.zones) + z, -1)
@@ -169,7 +172,7 @@ class Instance:
             headroom=kept,
             share=None if self.share is None else self.share[option],
             value=self.value[option],
-            start=np.searchsorted(job, np.arange(len(self.start))),
+            start=starts(job, len(self.start) - 1),
             job=job,
             pool=self.pool[option],
             gpus=self.gpus[option],

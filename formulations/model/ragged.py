@@ -16,3 +16,8 @@ def ragged(begin: Ints, end: Ints) -> tuple[Ints, Ints]:
     owner = np.repeat(np.arange(len(begin)), length)
     offset = np.arange(len(owner)) - np.repeat(np.cumsum(length) - length, length)
     return owner, begin[owner] + offset
+
+
+def starts(owner: Ints, count: int) -> Ints:
+    """Return where each of `count` owners begins in an ascending array of owners, (count+1,)."""
+    return np.concatenate([[0], np.cumsum(np.bincount(owner, minlength=count))])

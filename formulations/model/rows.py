@@ -266,11 +266,11 @@ def _drop_unused_rows(block: Block, use: Bools) -> Block:
     """Return the block without the rows that `use` leaves out."""
     if use.all():
         return block
-    new = np.where(use, np.cumsum(use) - 1, -1)
+    new = np.append(np.where(use, np.cumsum(use) - 1, -1), -1)  # the last place is that of -1
     return Block(
         block.kind,
         [name for name, u in zip(block.labels, use, strict=True) if u],
-        np.where(block.row >= 0, new[block.row], -1),
+        new[block.row] if use.any() else block.row,
         block.coef,
         block.lower[use],
         block.upper[use],

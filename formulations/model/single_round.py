@@ -20,7 +20,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from formulations.model.instance import Instance
-from formulations.model.linear import Bools, Ints, LinearModel, RowFamily
+from formulations.model.linear import Bools, Floats, Ints, LinearModel, RowFamily
 from formulations.model.rows import FAMILIES, Block
 
 
@@ -29,22 +29,18 @@ def build_model(instance: Instance) -> LinearModel:
     n = len(instance.value)
     blocks = [family(instance) for family in FAMILIES]
     first = np.concatenate([[0], np.cumsum([len(b.upper) for b in blocks])]).astype(np.int64)
-    layers = [
-        (int(f) + row[used], b.coef[used], used)
-        for b, f in zip(blocks, first, strict=False)
-        for row, used in _layers(b)
-    ]
+    layers = [layer for b, f in zip(blocks, first, strict=False) for layer in _layers(b, int(f))]
     width = np.zeros(n, dtype=np.int64)
     for _, _, used in layers:
-        width += used
+        width += True if used is None else used
     start = np.zeros(n + 1, dtype=np.int64)
     np.cumsum(width, out=start[1:])
     index, coef = np.empty(start[-1], dtype=np.int64), np.empty(start[-1])
     at = start[:-1].copy()
     for row, entry, used in layers:
-        where = at[used]
+        where = at if used is None else at[used]
         index[where], coef[where] = row, entry
-        at += used
+        at += True if used is None else used
     named = tuple(RowFamily(b.kind, int(f), b.labels) for b, f in zip(blocks, first, strict=False))
     return LinearModel(
         value=instance.value,
@@ -60,8 +56,16 @@ def build_model(instance: Instance) -> LinearModel:
     )
 
 
-def _layers(b: Block) -> Iterator[tuple[Ints, Bools]]:
-    """List rows (n,) of a block with the options that have an entry there, (n,)."""
-    if len(b.upper):
-        for row in np.atleast_2d(b.row):
-            yield row, (row >= 0) & (b.coef != 0)
+def _layers(b: Block, first: int) -> Iterator[tuple[Ints, Floats, Bools | None]]:
+    """List the model rows and entries (k,) of a block, and the options that have them, (n,).
+
+    None stands for all options. A block may have several entries of an option.
+    """
+    if not len(b.upper):
+        return
+    for row in np.atleast_2d(b.row):
+        used = (row >= 0) & (b.coef != 0)
+        if used.all():
+            yield first + row, b.coef, None
+        else:
+            yield first + row[used], b.coef[used], used

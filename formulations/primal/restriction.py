@@ -14,6 +14,7 @@ import numpy as np
 from formulations.bounds.lagrangian import group_max, project_prices
 from formulations.model.choices import Choices
 from formulations.model.linear import Bools, Floats, Ints, LinearModel
+from formulations.model.ragged import starts
 
 NEAR, NEAR_PER_ROW = 2_000, 30  # columns of a core: a constant, and for each row
 
@@ -92,7 +93,7 @@ class NearTies:
         matrix = c.matrix[columns]
         number = np.cumsum(free) - 1
         group = number[c.group[columns]]
-        start = np.searchsorted(group, np.arange(len(groups) + 1))
+        start = starts(group, len(groups))
         low, high = c.low - use, c.high - use
         k, R = len(columns), c.R
         model = LinearModel(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import compress
 
 import numpy as np
 
@@ -359,11 +360,15 @@ def _types(
     if not (names.complete and pools.whole and pools.ok("gpu_type").all()):
         return
     known = names.gpu_types
+    # most jobs have one of a few lists
+    listed = {names_: set(names_) - known.keys() for names_ in set(jobs["gpu_types"])}
     unknown = {
         (i, name)
-        for i in np.flatnonzero(jobs.given("gpu_types") & jobs.ok("gpu_types")).tolist()
-        for name in jobs["gpu_types"][i]
-        if name not in known
+        for i in np.flatnonzero(
+            _is_among(jobs["gpu_types"], {k for k, v in listed.items() if v})
+        ).tolist()
+        if jobs.ok("gpu_types")[i]
+        for name in listed[jobs["gpu_types"][i]]
     }
     hint = suggest_names([name for _, name in sorted(unknown)], known)
     for i, name in sorted(unknown):
@@ -432,11 +437,13 @@ def _speeds(grids: Mapping[str, ParsedTable], found: Findings) -> None:
         inside = bool(there) and min(there) <= gpus <= max(there)
         return model in known and place[1] != "" and place not in fitted and not inside
 
-    held = list(zip(jobs["model"], jobs["pool"], jobs["gpus"].tolist(), strict=True))
+    runs = jobs["state"] == State.RUNNING
+    places = zip(jobs["model"], jobs["pool"], jobs["gpus"].tolist(), strict=True)
+    held = list(compress(places, runs.tolist()))
     # many jobs hold the same
     verdict = {key: cannot_stay(*key) for key in set(held)}
-    unrated = np.fromiter(map(verdict.__getitem__, held), dtype=np.bool_, count=len(jobs))
-    unrated &= jobs["state"] == State.RUNNING
+    unrated = np.zeros(len(jobs), dtype=bool)
+    unrated[runs] = [verdict[key] for key in held]
     jobs.warnings(
         found,
         unrated,
@@ -447,6 +454,9 @@ def _speeds(grids: Mapping[str, ParsedTable], found: Findings) -> None:
         "running jobs without a rate",
     )
 
+    dated = jobs.given("deadline_s") & (jobs["deadline_s"] > jobs["submitted_s"])
+    if not dated.any():
+        return
     fastest: dict[str, list[tuple[int, float]]] = {}
     for model, k, rate in zip(
         rates["model"],
@@ -457,7 +467,6 @@ def _speeds(grids: Mapping[str, ParsedTable], found: Findings) -> None:
         fastest.setdefault(model, []).append((k, rate))
     formulas, least_s = {model for model, _ in fitted}, np.zeros(len(jobs))
     work = np.where(jobs.given("total_work"), jobs["total_work"], jobs["remaining_work"])
-    dated = jobs.given("deadline_s") & (jobs["deadline_s"] > jobs["submitted_s"])
     for i in np.flatnonzero(dated).tolist():
         best = max(
             (r for k, r in fastest.get(jobs["model"][i], ()) if k <= jobs["max_gpus"][i]),

@@ -179,8 +179,9 @@ def _rigid(
     observed: dict[str, set[int]] = {}
     for i in np.flatnonzero(rates["observed"]).tolist():
         observed.setdefault(rates["model"][i], set()).add(int(rates["gpus"][i]))
-    for i, model in enumerate(jobs["model"]):
-        if model in known.given_models:
+    unrated = set(jobs["model"]) - known.given_models.keys()
+    for i, model in enumerate(jobs["model"] if unrated else ()):
+        if model not in unrated:
             continue
         low, high = int(jobs["min_gpus"][i]), int(jobs["max_gpus"][i])
         own = [k for k in lists[i] if low <= k <= high]
