@@ -44,7 +44,8 @@ def _releases(s: AuditContext) -> Iterator[str]:
 
     No more GPUs may be released than necessary.
     """
-    jobs, pools = s.problem.jobs, s.problem.pools
+    jobs = s.problem.jobs
+    pools = s.problem.pools
     released = s.repairs.released
     bound = s.running & ~jobs.preemptible & s.can_be_kept
     for j in np.flatnonzero(released & ~bound).tolist():
@@ -54,7 +55,8 @@ def _releases(s: AuditContext) -> Iterator[str]:
     staying = np.unique(s.unit[bound & ~released])
     stay = _sum(jobs.pool[staying], jobs.gpus[staying], len(pools))
     for j in np.flatnonzero(released & bound).tolist():
-        p, more = jobs.pool[j], 0 if s.unit[j] in staying else jobs.gpus[j]
+        p = jobs.pool[j]
+        more = 0 if s.unit[j] in staying else jobs.gpus[j]
         if stay[p] + more <= pools.gpus[p]:
             yield (
                 f'{s.name(j)} is released, although pool "{pools.pool[p]}" with {pools.gpus[p]}'
@@ -64,7 +66,8 @@ def _releases(s: AuditContext) -> Iterator[str]:
 
 
 def _changes(s: AuditContext) -> Iterator[str]:
-    limit, lifted = s.problem.max_changes, s.repairs.max_changes
+    limit = s.problem.max_changes
+    lifted = s.repairs.max_changes
     if limit < 0:
         return
     if lifted != limit:
@@ -87,7 +90,8 @@ def _forced(s: AuditContext) -> int:
     that the others fit, together with all that must stay. Jobs with most GPUs go first; pairs go
     together.
     """
-    jobs, pools = s.problem.jobs, s.problem.pools
+    jobs = s.problem.jobs
+    pools = s.problem.pools
     lost = ~s.can_be_kept | (s.nodes.is_unknown & ~s.is_kept)
     forced = int((s.running & lost).sum())
     members = np.bincount(s.unit[s.can_be_kept], minlength=len(jobs))
@@ -105,7 +109,8 @@ def _forced(s: AuditContext) -> int:
         loose = here[~firm[here]]
         for h in loose[np.argsort(-jobs.gpus[loose] / members[loose], kind="stable")].tolist():
             if excess > 0:
-                forced, excess = forced + int(members[h]), excess - int(jobs.gpus[h])
+                forced = forced + int(members[h])
+                excess = excess - int(jobs.gpus[h])
     return forced
 
 

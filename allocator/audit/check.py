@@ -91,7 +91,8 @@ def audit(
 
 
 def _shape_faults(problem: Problem, a: Allocation, repairs: Repairs) -> Iterator[str]:
-    jobs, quotas = len(problem.jobs), len(problem.tenants) + len(problem.quotas)
+    jobs = len(problem.jobs)
+    quotas = len(problem.tenants) + len(problem.quotas)
     for name, array, length in (
         ("allocation.pool", a.pool, jobs),
         ("allocation.gpus", a.gpus, jobs),

@@ -108,7 +108,8 @@ class AuditContext:
         A running secondary job that could continue with its primary job is represented by the
         primary job, every other job by itself.
         """
-        jobs, unit = self.problem.jobs, np.arange(len(self.problem.jobs))
+        jobs = self.problem.jobs
+        unit = np.arange(len(self.problem.jobs))
         for g in np.flatnonzero(self.can_be_kept & (jobs.primary >= 0)).tolist():
             h = int(jobs.primary[g])
             if self.can_be_kept[h] and self.pair_checker.can_share(
@@ -130,14 +131,17 @@ class AuditContext:
     @cached_property
     def pace(self) -> Floats:
         """Share of the speed of rates.csv that stragglers leave, in the mode of each job."""
-        pace, j = np.ones(len(self.problem.jobs)), np.flatnonzero(self.has_gpus)
+        pace = np.ones(len(self.problem.jobs))
+        j = np.flatnonzero(self.has_gpus)
         pace[j] = choose_modes(self.problem, j, self.pool[j], self.gpus[j]).pace
         return pace
 
     @cached_property
     def _rate_and_row(self) -> tuple[Floats, Ints]:
-        jobs, pools = self.problem.jobs, self.problem.pools
-        rate, row = np.zeros(len(jobs)), np.full(len(jobs), -1)
+        jobs = self.problem.jobs
+        pools = self.problem.pools
+        rate = np.zeros(len(jobs))
+        row = np.full(len(jobs), -1)
         j = np.flatnonzero(self.has_gpus)
         pool = self.pool[j]
         rate[j], row[j] = self.table.rate_in_pools(
@@ -156,7 +160,8 @@ class AuditContext:
     @cached_property
     def can_be_kept(self) -> Bools:
         """True for a running job with a known rate whose pool is still large enough."""
-        jobs, pools = self.problem.jobs, self.problem.pools
+        jobs = self.problem.jobs
+        pools = self.problem.pools
         out = np.zeros(len(jobs), dtype=bool)
         j = np.flatnonzero(self.running)
         rate, _ = self.table.rate(
@@ -192,7 +197,8 @@ class AuditContext:
     @cached_property
     def types(self) -> Bools:
         """(J, T) GPU types that the job may use."""
-        jobs, n = self.problem.jobs, len(self.problem.gpu_types)
+        jobs = self.problem.jobs
+        n = len(self.problem.gpu_types)
         out = np.ones((len(jobs), n), dtype=bool)
         named = np.flatnonzero(jobs.gpu_types >= 0)
         if len(named):
@@ -220,7 +226,8 @@ class AuditContext:
                 )
                 if pools.market[p] == Market.SPOT:
                     most = np.minimum(most, jobs.max_spot_gpus[able]).astype(np.int64)
-                node, top = int(pools.gpus_per_node[p]), int(most.max(initial=0))
+                node = int(pools.gpus_per_node[p])
+                top = int(most.max(initial=0))
                 sizes = (
                     self.problem.size_lists[code]
                     if code >= 0
@@ -252,7 +259,8 @@ class AuditContext:
     @cached_property
     def held_shape(self) -> Ints:
         """The number of nodes of the spread shape that each running job holds, (J,), else 0."""
-        jobs, nodes = self.problem.jobs, self.nodes
+        jobs = self.problem.jobs
+        nodes = self.nodes
         out = np.zeros(len(jobs), dtype=np.int64)
         for j in np.flatnonzero((nodes.held_on > 0) & (jobs.primary < 0)).tolist():
             if nodes.held_on[j] in nodes.shapes_of(j, int(jobs.pool[j]), int(jobs.gpus[j])):
@@ -272,10 +280,13 @@ class AuditContext:
         """
         if not self.nodes.shapes or not self.problem.has_nodes[pool]:
             return job, gpus, np.zeros(len(job), dtype=np.int64)
-        jobs, per_node = self.problem.jobs, self.problem.pools.gpus_per_node[pool]
-        unknown, found = self.nodes.is_unknown & (jobs.pool == pool), []
+        jobs = self.problem.jobs
+        per_node = self.problem.pools.gpus_per_node[pool]
+        unknown = self.nodes.is_unknown & (jobs.pool == pool)
+        found = []
         for j, k in zip(job.tolist(), gpus.tolist(), strict=True):
-            known, fewest = self.nodes.shapes_of(j, pool, k), math.ceil(k / per_node)
+            known = self.nodes.shapes_of(j, pool, k)
+            fewest = math.ceil(k / per_node)
             found.append((j, k, fewest if fewest in known else 0))
             # whether a job of unknown nodes would change its shape is not known
             if jobs.placement[j] != "packed" and not (unknown[j] and jobs.gpus[j] == k):
@@ -288,8 +299,11 @@ class AuditContext:
 
         The job names such a size itself, or its model was measured at it.
         """
-        jobs, pools, rates = self.problem.jobs, self.problem.pools, self.problem.rates
-        node, measured = int(pools.gpus_per_node[pool]), {}
+        jobs = self.problem.jobs
+        pools = self.problem.pools
+        rates = self.problem.rates
+        node = int(pools.gpus_per_node[pool])
+        measured = {}
         of_type = rates.gpu_type == pools.gpu_type[pool]
         for m in np.unique(jobs.model[able]).tolist():
             measured[m] = set(rates.gpus[of_type & (rates.model == m)].tolist())

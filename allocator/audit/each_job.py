@@ -13,7 +13,9 @@ from allocator.domain.schema.columns import MOST_GPUS
 
 def faults(s: AuditContext) -> Iterator[str]:
     """Yield every rule that a single job breaks, rule by rule."""
-    jobs, pools, a = s.problem.jobs, s.problem.pools, s.allocation
+    jobs = s.problem.jobs
+    pools = s.problem.pools
+    a = s.allocation
     # what a job already holds may lie outside its range, sizes and types
     fresh = s.has_gpus & ~s.is_kept
 
@@ -146,7 +148,8 @@ def _size_allowed(s: AuditContext) -> Bools:
 
 def _fits(s: AuditContext) -> Bools:
     """Find jobs whose row of rates.csv, if named, fits the memory of the pool's GPUs."""
-    rates, row = s.problem.rates, s.allocation.row
+    rates = s.problem.rates
+    row = s.allocation.row
     fits = np.ones(len(row), dtype=bool)
     j = np.flatnonzero(s.has_gpus & (row >= 0) & (row < len(rates.rate)))
     fits[j] = ~(rates.memory_gb[row[j]] > s.problem.pools.memory_gb[s.pool[j]])
@@ -158,7 +161,10 @@ def _row_true(s: AuditContext) -> Bools:
 
     -1 is right only where no row applies.
     """
-    jobs, pools, rates, row = s.problem.jobs, s.problem.pools, s.problem.rates, s.allocation.row
+    jobs = s.problem.jobs
+    pools = s.problem.pools
+    rates = s.problem.rates
+    row = s.allocation.row
     true: Bools = (row == -1) & (s.row == -1)
     j = np.flatnonzero(s.has_gpus & (row >= 0) & (row < len(rates.rate)))
     r = row[j]

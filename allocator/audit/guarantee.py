@@ -76,7 +76,9 @@ def _sizes_of_jobs(s: AuditContext, claim: Claim) -> tuple[list[int], list[Sizes
     tenant = s.problem.jobs.tenant
     job, pool, gpus, _ = s.options(np.flatnonzero(claim.tenants[tenant]))
     counts = claim.pools[pool]
-    job, pool, gpus = job[counts], pool[counts], gpus[counts]
+    job = job[counts]
+    pool = pool[counts]
+    gpus = gpus[counts]
     cuts = np.flatnonzero(np.diff(job)) + 1
     sizes: list[Sizes] = [
         list(zip(p.tolist(), k.tolist(), strict=True))
@@ -119,7 +121,8 @@ def _best_ignoring_pools(sizes_of_jobs: list[Sizes], goal: int) -> int:
 
     It is at least u. Bit n of `sums` means that n is a sum.
     """
-    sums, inside = 1, (1 << goal + 1) - 1
+    sums = 1
+    inside = (1 << goal + 1) - 1
     for sizes in sizes_of_jobs:
         longer = sums
         for k in {k for _, k in sizes if k <= goal}:

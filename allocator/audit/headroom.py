@@ -15,10 +15,15 @@ from allocator.audit.context import AuditContext
 
 def faults(s: AuditContext) -> Iterator[str]:
     """Yield the pools in which jobs that are not interactive hold too much."""
-    rows, pools, jobs = s.problem.interactive, s.problem.pools, s.problem.jobs
+    rows = s.problem.interactive
+    pools = s.problem.pools
+    jobs = s.problem.jobs
     gpus = s.allocation.held
     for r, p in enumerate(rows.pool.tolist()):
-        size, stays, held, firm = int(pools.gpus[p]), 0, 0, 0
+        size = int(pools.gpus[p])
+        stays = 0
+        held = 0
+        firm = 0
         for j in range(len(jobs)):
             if jobs.interactive[j]:
                 continue
@@ -56,8 +61,10 @@ def _wanted(s: AuditContext, row: int) -> int:
         * (float(rows.session_s[row]) + s.problem.interval_s)
         / 3600.0
     )
-    each, enough = int(rows.session_gpus[row]), 1.0 - float(rows.late_share[row])
-    c, below = 0, 0.0
+    each = int(rows.session_gpus[row])
+    enough = 1.0 - float(rows.late_share[row])
+    c = 0
+    below = 0.0
     while mean > 0 and below < enough and c * each < size:
         below += math.exp(c * math.log(mean) - mean - math.lgamma(c + 1))
         c += 1

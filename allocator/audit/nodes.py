@@ -71,7 +71,8 @@ class NodeChecker:
     @cached_property
     def shapes(self) -> dict[tuple[int, int, int], set[int]]:
         """The numbers of nodes of spread shapes by model, GPU type and size."""
-        rates, out = self.problem.rates, defaultdict[tuple[int, int, int], set[int]](set)
+        rates = self.problem.rates
+        out = defaultdict[tuple[int, int, int], set[int]](set)
         for r in np.flatnonzero(rates.nodes).tolist():
             key = int(rates.model[r]), int(rates.gpu_type[r]), int(rates.gpus[r])
             out[key].add(int(rates.nodes[r]))
@@ -79,14 +80,16 @@ class NodeChecker:
 
     def shapes_of(self, j: int, pool: int, gpus: int) -> set[int]:
         """Return the numbers of nodes of spread shapes of a job at a pool and size."""
-        model, gpu_type = self.problem.jobs.model[j], self.problem.pools.gpu_type[pool]
+        model = self.problem.jobs.model[j]
+        gpu_type = self.problem.pools.gpu_type[pool]
         return self.shapes.get((int(model), int(gpu_type), gpus), set())
 
     @cached_property
     def on_same_nodes(self) -> Bools:
         """False for jobs of the plan that held other nodes than it gives them, (J,)."""
         J = len(self.problem.jobs)
-        held, given = self.problem.placements, self.allocation.places
+        held = self.problem.placements
+        given = self.allocation.places
         most = 2 + max(int(x.max(initial=0)) for x in (held.gpus, given.gpus, held.gpu, given.gpu))
 
         def number(placed: Placements) -> Ints:
@@ -94,11 +97,13 @@ class NodeChecker:
             row = placed.job * len(self.problem.nodes) + placed.node
             return (row * most + placed.gpu + 1) * most + placed.gpus
 
-        was, now = number(held), number(given)
+        was = number(held)
+        now = number(given)
         has_changed = np.zeros(J, dtype=bool)
         has_changed[held.job[~np.isin(was, now)]] = True
         has_changed[given.job[~np.isin(now, was)]] = True
-        is_known, is_given = np.zeros(J, dtype=bool), np.zeros(J, dtype=bool)
+        is_known = np.zeros(J, dtype=bool)
+        is_given = np.zeros(J, dtype=bool)
         is_known[held.job] = is_given[given.job] = True
         out = ~(has_changed & is_known & is_given)
         for j in np.flatnonzero(~out).tolist():  # a node may have several rows
@@ -120,7 +125,9 @@ class NodeChecker:
     @cached_property
     def must_leave(self) -> Bools:
         """True for running jobs that may not stay on their nodes, (J,)."""
-        jobs, nodes, held = self.problem.jobs, self.problem.nodes, self.problem.placements
+        jobs = self.problem.jobs
+        nodes = self.problem.nodes
+        held = self.problem.placements
         out = np.zeros(len(jobs), dtype=bool)
         out[held.job[held.gpu >= nodes.gpus[held.node]]] = True  # a GPU that is gone
         out[held.job[jobs.preemptible[held.job] & (nodes.state[held.node] != UP)]] = True
@@ -129,7 +136,8 @@ class NodeChecker:
         stays = ~out & (jobs.primary < 0)
         # a job that keeps its GPUs is where the plan says, if nothing else is known
         firm = self.is_unknown & ~jobs.preemptible & self._has_same_gpus
-        known, given = held.select(stays[held.job]), self.allocation.places
+        known = held.select(stays[held.job])
+        given = self.allocation.places
         spots = self._find_crowded(known.append(given.select(firm[given.job])))
         order = sorted(spots, key=lambda j: (not jobs.preemptible[j], -jobs.submitted_s[j], j))
         while crowded := sorted({n for n, _ in self._overfull(spots)}):
@@ -142,7 +150,8 @@ class NodeChecker:
     @cached_property
     def _has_same_gpus(self) -> Bools:
         """True for jobs that the plan gives as many GPUs of the same pool, (J,)."""
-        jobs, plan = self.problem.jobs, self.allocation
+        jobs = self.problem.jobs
+        plan = self.allocation
         return np.asarray((plan.pool == jobs.pool) & (plan.gpus == jobs.gpus))
 
     @cached_property
@@ -160,7 +169,8 @@ class NodeChecker:
 
     def _find_crowded(self, placed: Placements) -> dict[int, Spot]:
         """Return the places of all jobs on nodes that may hold less than some places need."""
-        jobs, nodes = self.problem.jobs, self.problem.nodes
+        jobs = self.problem.jobs
+        nodes = self.problem.nodes
         crowded = np.zeros(len(nodes), dtype=bool)
         for each, limit in (
             (np.ones(len(jobs)), nodes.gpus),
@@ -175,10 +185,12 @@ class NodeChecker:
 
     def _overfull(self, places: dict[int, Spot]) -> Iterator[tuple[int, str]]:
         """Yield (node, what is exceeded)."""
-        jobs, nodes = self.problem.jobs, self.problem.nodes
+        jobs = self.problem.jobs
+        nodes = self.problem.nodes
         cpus_per_gpu = jobs.cpus_per_gpu.tolist()
         memory_per_gpu = jobs.host_memory_gb_per_gpu.tolist()
-        whole, cpus = defaultdict[int, int](int), defaultdict[int, float](float)
+        whole = defaultdict[int, int](int)
+        cpus = defaultdict[int, float](float)
         memory_gb = defaultdict[int, float](float)
         shares: dict[int, dict[int, float]] = defaultdict(lambda: defaultdict(float))
         for j, spot in places.items():
@@ -208,7 +220,8 @@ class NodeChecker:
 
         `shape` (n,) is the number of nodes of a spread shape, else 0.
         """
-        problem, out = self.problem, np.ones(len(job), dtype=bool)
+        problem = self.problem
+        out = np.ones(len(job), dtype=bool)
         if not problem.has_nodes[pool]:
             return out
         jobs = problem.jobs
@@ -240,7 +253,8 @@ class NodeChecker:
 
     def _fit(self, n: int, cpus: float, memory_gb: float) -> int:
         """Return the GPUs of an empty node that a job with these needs can have."""
-        nodes, fit = self.problem.nodes, int(self.problem.nodes.gpus[n])
+        nodes = self.problem.nodes
+        fit = int(self.problem.nodes.gpus[n])
         for limit, each in ((nodes.cpus[n], cpus), (nodes.host_memory_gb[n], memory_gb)):
             if each > 0 and math.isfinite(limit):
                 fit = min(fit, int((limit + 1e-9) / each))
@@ -256,7 +270,8 @@ class NodeChecker:
         secondary : (J,)
             Jobs on the GPUs of another job.
         """
-        problem, places = self.problem, self.allocation.places
+        problem = self.problem
+        places = self.allocation.places
         if not len(problem.nodes):
             return
         placed: Bools = has_gpus & problem.has_nodes[pool]
@@ -281,8 +296,11 @@ class NodeChecker:
         They have their GPUs, all of them whole, on nodes of their pool that are up, and are on one
         node or packed on few.
         """
-        problem, places = self.problem, self.allocation.places
-        jobs, nodes, J = problem.jobs, problem.nodes, len(problem.jobs)
+        problem = self.problem
+        places = self.allocation.places
+        jobs = problem.jobs
+        nodes = problem.nodes
+        J = len(problem.jobs)
         wrong = (nodes.pool[places.node] != pool[places.job]) | (nodes.state[places.node] != UP)
         wrong |= places.gpu >= 0
         rows = np.bincount(places.job, minlength=J)
@@ -300,12 +318,15 @@ class NodeChecker:
     @cached_property
     def _claims(self) -> Ints:
         """The number of nodes for which the row of each job is a spread shape, (J,), else 0."""
-        row, nodes = self.allocation.row, np.append(self.problem.rates.nodes, 0)
+        row = self.allocation.row
+        nodes = np.append(self.problem.rates.nodes, 0)
         return nodes[np.where((row >= 0) & (row < len(nodes)), row, -1)]
 
     def _of_job(self, j: int, pool: int, gpus: int) -> Iterator[str]:
-        problem, spot = self.problem, self.given[j]
-        jobs, nodes = problem.jobs, problem.nodes
+        problem = self.problem
+        spot = self.given[j]
+        jobs = problem.jobs
+        nodes = problem.nodes
         if sum(spot.values()) != gpus:
             yield f"gets {gpus} GPUs, its nodes give {sum(spot.values())}"
         names = {n for n, _ in spot}

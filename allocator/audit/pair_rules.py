@@ -13,7 +13,9 @@ from allocator.performance.modes import is_plain
 
 def faults(s: AuditContext) -> Iterator[str]:
     """Yield every rule that the pairs of the plan break."""
-    a, jobs, pools = s.allocation, s.problem.jobs, s.problem.pools
+    a = s.allocation
+    jobs = s.problem.jobs
+    pools = s.problem.pools
     count = np.bincount(a.primary[s.is_secondary], minlength=len(jobs))
     strange = np.flatnonzero(
         (a.primary >= len(jobs)) | (a.primary < -1) | ((a.primary >= 0) & ~s.has_gpus)
@@ -21,7 +23,9 @@ def faults(s: AuditContext) -> Iterator[str]:
     for j in strange.tolist():
         yield f"{s.name(j)} gets {s.planned(j)} on the GPUs of job number {a.primary[j]}"
     for g in np.flatnonzero(s.is_secondary).tolist():
-        h, p, k = int(a.primary[g]), int(s.pool[g]), int(s.gpus[g])
+        h = int(a.primary[g])
+        p = int(s.pool[g])
+        k = int(s.gpus[g])
         subject = f"{s.name(g)} gets {s.planned(g)} on the same GPUs as {s.name(h)}"
         if h == g or not s.has_gpus[h] or s.is_secondary[h] or (s.pool[h], s.gpus[h]) != (p, k):
             yield f"{subject}, which gets {s.planned(h)}" + (

@@ -14,7 +14,8 @@ def restart_s(s: AuditContext, job: Ints, pool: Ints, gpus: Ints) -> Floats:
     It is pause_s of the row for the job's model and the change from what it holds: the row of the
     GPU type of the new pool, or the row of any type. Without a row it is restart_s of the job.
     """
-    table, jobs = s.problem.pauses, s.problem.jobs
+    table = s.problem.pauses
+    jobs = s.problem.jobs
     out = jobs.restart_s[job].copy()
     rows = {
         row[:4]: row[4]
@@ -28,7 +29,8 @@ def restart_s(s: AuditContext, job: Ints, pool: Ints, gpus: Ints) -> Floats:
         )
     }
     for n in np.flatnonzero(s.running[job] & np.isin(jobs.model[job], table.model)).tolist():
-        model, change = int(jobs.model[job[n]]), (int(jobs.gpus[job[n]]), int(gpus[n]))
+        model = int(jobs.model[job[n]])
+        change = (int(jobs.gpus[job[n]]), int(gpus[n]))
         for kind in (-1, int(s.problem.pools.gpu_type[pool[n]])):
             out[n] = rows.get((model, kind, *change), out[n])
     return out

@@ -51,7 +51,8 @@ def faults(s: AuditContext, cost: Floats) -> Iterator[str]:
     pools = {q.key: q.pools for q in quotas}
     held = {key: _sum_by_tree(s, s.held * _is_in(s, where)) for key, where in pools.items()}
     for k, quota in enumerate(quotas):
-        gpus, name = int(held[quota.key][quota.tenant]), tenants.tenant[quota.tenant]
+        gpus = int(held[quota.key][quota.tenant])
+        name = tenants.tenant[quota.tenant]
         words = f"{gpus} GPUs{quota.of}"
         if gpus > quota.max_gpus:
             yield f'tenant "{name}" gets {words}, its max_gpus is {quota.max_gpus:g}'
@@ -71,7 +72,8 @@ def faults(s: AuditContext, cost: Floats) -> Iterator[str]:
 def _sum_by_tree(s: AuditContext, amount: Ints | Floats) -> Floats:
     """Return the sum over the jobs of each tenant and of those below it, (Q,)."""
     parent = np.append(s.problem.tenants.parent, -1)
-    total, at = np.zeros(len(s.problem.tenants)), s.problem.jobs.tenant
+    total = np.zeros(len(s.problem.tenants))
+    at = s.problem.jobs.tenant
     while (at >= 0).any():
         on = at >= 0
         total += np.bincount(at[on], amount[on], len(total))
@@ -99,18 +101,25 @@ def _below(s: AuditContext, q: int) -> Bools:
 def _quotas(s: AuditContext) -> Iterator[_Quota]:
     """List the rows of tenants.csv, then those of quotas.csv."""
     problem = s.problem
-    tenants, rows, pools = problem.tenants, problem.quotas, problem.pools
+    tenants = problem.tenants
+    rows = problem.quotas
+    pools = problem.pools
     every = np.ones(len(pools), dtype=bool)
     for q in range(len(tenants)):
-        most, least = float(tenants.max_gpus[q]), int(tenants.guaranteed_gpus[q])
+        most = float(tenants.max_gpus[q])
+        least = int(tenants.guaranteed_gpus[q])
         yield _Quota(q, "", (-1, -1), every, most, least, 0.0)
     for k in range(len(rows)):
-        kind, pool = int(rows.gpu_type[k]), int(rows.pool[k])
-        of, where = "", every
+        kind = int(rows.gpu_type[k])
+        pool = int(rows.pool[k])
+        of = ""
+        where = every
         if kind >= 0:
-            of, where = f' of type "{problem.gpu_types[kind]}"', pools.gpu_type == kind
+            of = f' of type "{problem.gpu_types[kind]}"'
+            where = pools.gpu_type == kind
         elif pool >= 0:
-            of, where = f' of pool "{pools.pool[pool]}"', np.arange(len(pools)) == pool
+            of = f' of pool "{pools.pool[pool]}"'
+            where = np.arange(len(pools)) == pool
         least = int(rows.guaranteed_gpus[k])
         reserve = max(0.0, least - float(rows.lend_gpus[k]))
         most = float(rows.max_gpus[k])
@@ -132,7 +141,8 @@ def _lending(s: AuditContext, quotas: list[_Quota]) -> Iterator[str]:
     """Check that GPUs that tenants do not lend stay free where their own jobs do not use them."""
     for key in dict.fromkeys(quota.key for quota in quotas if quota.reserve > 0):
         of_key = [k for k, quota in enumerate(quotas) if quota.key == key]
-        quota, pools = quotas[of_key[0]], quotas[of_key[0]].pools
+        quota = quotas[of_key[0]]
+        pools = quotas[of_key[0]].pools
         usable = {}
         for k in of_key:
             exact = None
@@ -153,7 +163,8 @@ def _kept_and_needed(
     s: AuditContext, quotas: dict[int, _Quota], usable: dict[int, int], pools: Bools
 ) -> tuple[float, float]:
     """Return the GPUs of some pools that stay free, and those that rules need in any case (R65)."""
-    jobs, parent = s.problem.jobs, s.problem.tenants.parent.tolist()
+    jobs = s.problem.jobs
+    parent = s.problem.tenants.parent.tolist()
     bound = s.running & ~jobs.preemptible & s.can_be_kept & ~s.repairs.released
     bound &= (jobs.primary < 0) & np.append(pools, False)[jobs.pool]
     children: list[list[int]] = [[] for _ in range(len(parent) + 1)]
@@ -173,7 +184,8 @@ def _kept_and_needed(
 
 def _exposure(s: AuditContext, q: int) -> Iterator[str]:
     """Check the GPUs of a tenant in the spot pools of one region."""
-    tenants, pools = s.problem.tenants, s.problem.pools
+    tenants = s.problem.tenants
+    pools = s.problem.pools
     limit = tenants.max_spot_gpus[q]
     if np.isfinite(tenants.max_spot_share[q]):
         limit = min(limit, int(tenants.max_spot_share[q] * tenants.guaranteed_gpus[q] + 1e-9))

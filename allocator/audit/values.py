@@ -24,7 +24,8 @@ def plan_values(s: AuditContext, rate: Floats) -> tuple[Floats, float]:
     rate : (J,)
         Work per second, 0 where nothing is known.
     """
-    value, problem = np.zeros(len(s.problem.jobs)), s.problem
+    value = np.zeros(len(s.problem.jobs))
+    problem = s.problem
     j = np.flatnonzero(s.has_gpus & (rate > 0))
     if not len(j):
         return value, 0.0

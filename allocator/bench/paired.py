@@ -72,7 +72,8 @@ def percent_changes(policy: Floats, baseline: Floats) -> Floats:
 
 def compare(policy: Sequence[float], baseline: Sequence[float]) -> PairedComparison:
     """Compare pairs of one workload and load."""
-    x, b = np.asarray(policy, float), np.asarray(baseline, float)
+    x = np.asarray(policy, float)
+    b = np.asarray(baseline, float)
     return _comparison(percent_changes(x, b), x, b)
 
 
@@ -84,7 +85,8 @@ def compare_pooled(
     The change of a seed is the mean of its changes at the loads. It counts once, because a seed
     draws similar jobs at every load. Seeds that lack a load are left out.
     """
-    x, b = np.asarray(policy, float), np.asarray(baseline, float)
+    x = np.asarray(policy, float)
+    b = np.asarray(baseline, float)
     return _comparison(percent_changes(x, b).mean(axis=0), x.mean(axis=0), b.mean(axis=0))
 
 
@@ -151,7 +153,8 @@ def _equal(sample: Floats) -> bool:
 
 def _comparison(change: Floats, policy: Floats, baseline: Floats) -> PairedComparison:
     both = np.isfinite(policy) & np.isfinite(baseline)
-    x, b = policy[both], baseline[both]
+    x = policy[both]
+    b = baseline[both]
     sample = change[np.isfinite(change)]
     means = (float(b.mean()), float(x.mean())) if len(x) else (math.nan, math.nan)
     low, high = interval(sample)

@@ -59,7 +59,8 @@ def read_settings(top: Parser) -> list[Setting]:
     InvalidInput
         If the file is no TOML, or has keys that are no options.
     """
-    path, settings = find_file(), []
+    path = find_file()
+    settings = []
     if path is not None:
         settings = list(_read_file(path))
         _require_known(settings, top)

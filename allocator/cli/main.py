@@ -169,9 +169,11 @@ def _call(argv: Sequence[str]) -> int:
                 " runs; put it into ~/.pgpass or PGPASSWORD"
             ]
         )
-    begin, begin_cpu = time.monotonic(), time.process_time()
+    begin = time.monotonic()
+    begin_cpu = time.process_time()
     code = int(args.call(args))
-    seconds, cpu = time.monotonic() - begin, time.process_time() - begin_cpu
+    seconds = time.monotonic() - begin
+    cpu = time.process_time() - begin_cpu
     tell_details(f"exit code {code} after {seconds:.2f} s, {cpu:.2f} s of them on the CPU")
     return code
 

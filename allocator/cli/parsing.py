@@ -74,7 +74,8 @@ class Parser(argparse.ArgumentParser):
         """Parse, and refuse unknown words where the options that they may mean are known."""
         given = list(sys.argv[1:] if args is None else args)
         cut = given.index("--") if "--" in given else len(given)
-        own, rest = given[:cut], given[cut + 1 :]
+        own = given[:cut]
+        rest = given[cut + 1 :]
         if not {"-h", "--help"} & set(own):
             self.prepare()
         words = own if self.takes_command else given
@@ -249,7 +250,8 @@ def number(at_least: float = 0.0, infinite: bool = False) -> Callable[[str], flo
     return convert
 
 
-HOUR_S, DAY_S = 3600.0, 86400.0
+HOUR_S = 3600.0
+DAY_S = 86400.0
 
 
 def duration(

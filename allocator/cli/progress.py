@@ -45,7 +45,8 @@ class Progress:
 
     def line(self) -> str:
         """Return elapsed time, best value, bound and gap, as far as they are known."""
-        value, bound = self._value, self._bound
+        value = self._value
+        bound = self._bound
         said = [f"{time.monotonic() - self.begin:.0f} s"]
         if math.isfinite(value):
             said.append(f"best value {value:.7g}")

@@ -151,7 +151,8 @@ def _rich(table: Table, widths: Sequence[int]) -> None:
 def _plain(table: Table) -> None:
     columns = []
     for name, cells in zip(table.columns, _cells(table), strict=True):
-        width, pad = max(map(len, cells)), str.rjust if name in table.numbers else str.ljust
+        width = max(map(len, cells))
+        pad = str.rjust if name in table.numbers else str.ljust
         columns.append([pad(cell, width) for cell in cells])
     print(table.title, *("  ".join(row).rstrip() for row in zip(*columns, strict=True)), sep="\n")
 

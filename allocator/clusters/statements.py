@@ -48,7 +48,8 @@ def find_faults(fields: Mapping[str, Any]) -> list[str]:
             faults.append(f'no parameter "{name}"{did_you_mean(name, (*JOB_FIELDS, *FIELDS))}')
         elif not (isinstance(value, str) if name in FIELDS else _fits(JOBS.column(name), value)):
             faults.append(f"{name} cannot be {json.dumps(value)[:40]}")
-    low, high = fields.get("min_gpus", 1), fields.get("max_gpus", math.inf)
+    low = fields.get("min_gpus", 1)
+    high = fields.get("max_gpus", math.inf)
     if not faults and low > high:
         faults.append(f"min_gpus {low} is above max_gpus {high}")
     if not faults:

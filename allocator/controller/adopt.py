@@ -42,7 +42,8 @@ from allocator.queue.jobs.states import NOTHING, waiting_state
 from allocator.queue.node_space import format_parts
 from allocator.queue.observations import RecordedAllocation
 
-HOLDER, TTL_S = "allocator queue adopt", 60.0
+HOLDER = "allocator queue adopt"
+TTL_S = 60.0
 LOST = "the queue was restored, or its executor's state replaced"
 
 
@@ -187,8 +188,11 @@ class _Adoption:
         seen: set[tuple[str, int]],
         now_s: float,
     ) -> None:
-        self.is_own, self.is_known_to_queue = is_own, is_known_to_queue
-        self.known, self.seen, self.now_s = known, seen, now_s
+        self.is_own = is_own
+        self.is_known_to_queue = is_known_to_queue
+        self.known = known
+        self.seen = seen
+        self.now_s = now_s
         self.stops: list[OpenAllocation] = []
         self.running, self.done, self.lost = list[str](), list[str](), list[str]()
 

@@ -90,7 +90,8 @@ def adopt_command(name: str, mine: Identity) -> str:
 
 def _refuse_foreign_state(connection: Connection, name: str, mine: Identity, token: int) -> None:
     """Raise WrongState unless the state may be this queue's; token: the highest it gave out."""
-    queue, known = identity.queue_id(connection), identity.state(connection)
+    queue = identity.queue_id(connection)
+    known = identity.state(connection)
     adopt = adopt_command(name, mine)
     if mine.is_adopting:
         raise WrongState(

@@ -133,7 +133,8 @@ def compute_wants(problem: Problem, plan: Allocation) -> tuple[dict[str, Want], 
     has to move, unless the other job does (loop/gpu_places.py). A job that keeps its GPUs and whose
     nodes are unknown keeps unknown nodes.
     """
-    jobs, all_jobs = problem.jobs, np.arange(len(problem.jobs))
+    jobs = problem.jobs
+    all_jobs = np.arange(len(problem.jobs))
     keeps_pool_and_size = (plan.pool == jobs.pool) & (plan.gpus == jobs.gpus)
     stays = keeps_pool_and_size
     if (plan.primary >= 0).any() or (jobs.primary >= 0).any():
@@ -144,7 +145,8 @@ def compute_wants(problem: Problem, plan: Allocation) -> tuple[dict[str, Want], 
             np.where(jobs.primary < 0, all_jobs, jobs.primary),
         )
     has_to_move = keeps_pool_and_size & ~stays
-    before, nodes = _node_texts(problem, problem.placements), _node_texts(problem, plan.places)
+    before = _node_texts(problem, problem.placements)
+    nodes = _node_texts(problem, plan.places)
     for j in np.flatnonzero(stays & (jobs.state == State.RUNNING)).tolist():
         nodes[j] = nodes[j] if before[j] else ""
     has_other_nodes = np.array(before, dtype=object) != np.array(nodes, dtype=object)

@@ -24,7 +24,8 @@ class LeaseHolder:
     """The lease of one controller; `ttl_s` is its length in seconds."""
 
     def __init__(self, store: QueueDatabase, ttl_s: float, holder: str | None = None) -> None:
-        self._store, self.ttl_s = store, ttl_s
+        self._store = store
+        self.ttl_s = ttl_s
         self.holder = holder or f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(3)}"
         self.held: Lease | None = None
 

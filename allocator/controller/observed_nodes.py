@@ -19,7 +19,8 @@ from allocator.queue import cluster_tables
 from allocator.queue.database.connection import QueueDatabase
 from allocator.queue.nodes import add_nodes
 
-UP, DOWN = "up", "down"
+UP = "up"
+DOWN = "down"
 STATES = NODES.column("state").choices  # the worse, the later
 
 
@@ -75,7 +76,8 @@ def _limit_observed_nodes(snapshot: Snapshot, seen: Sequence[NodeStatus]) -> Sna
     observed = {(one.pool, one.node): one for one in seen}
     pools = {one.pool for one in seen}
     nodes = snapshot.tables["nodes.csv"]
-    sizes, states = np.asarray(nodes.columns["gpus"]).copy(), list(nodes.texts("state"))
+    sizes = np.asarray(nodes.columns["gpus"]).copy()
+    states = list(nodes.texts("state"))
     for n, (name, pool) in enumerate(zip(nodes.texts("node"), nodes.texts("pool"), strict=True)):
         if pool in pools:
             one = observed.get((pool, name), NodeStatus(name, pool, 0, DOWN))

@@ -109,7 +109,8 @@ def measure_costs(connection: Connection, problem: Problem, since_s: float) -> d
     dict of str to float
         US dollars by tenant.
     """
-    pools, now_s = problem.pools, problem.now_s
+    pools = problem.pools
+    now_s = problem.now_s
     t = allocations
     longest = float(pools.min_billing_s.max(initial=0.0))
     rows = connection.execute(

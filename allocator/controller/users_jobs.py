@@ -36,7 +36,9 @@ class UsersJobs:
     """The jobs of users of a cluster, in the queue."""
 
     def __init__(self, store: QueueDatabase, source: JobSource, log: Telemetry) -> None:
-        self._store, self._source, self._log = store, source, log
+        self._store = store
+        self._source = source
+        self._log = log
         self._refused: dict[str, tuple[str, float]] = {}  # why, and when, on the monotonic clock
 
     def take(self, token: int, now_s: float) -> None:

@@ -87,7 +87,8 @@ def _key_of(schema: TableSchema, row: str, tables: Mapping[str, Table]) -> dict[
         return {schema.key[0]: row}
     none = dict.fromkeys(schema.key, "")
     tenant, _, what = row.rpartition("/")
-    pools, there = tables.get("pools.csv"), tables.get(schema.file)
+    pools = tables.get("pools.csv")
+    there = tables.get(schema.file)
     keys = [
         none | {"tenant": tenant, column: what}
         for column in ("gpu_type", "pool")
@@ -110,7 +111,8 @@ def _find_row(columns: Mapping[str, Sequence[str]], key: Mapping[str, str]) -> i
 def text_at(snapshot: Snapshot, name: str, row: str, column: str) -> str:
     """Return the text of a cell that a place names: that of FILE.NAME.COLUMN."""
     schema = NAMED[name]
-    table, key = snapshot.tables[schema.file], _key_of(schema, row, snapshot.tables)
+    table = snapshot.tables[schema.file]
+    key = _key_of(schema, row, snapshot.tables)
     at = _find_row({part: list(table.texts(part)) for part in key}, key)
     return str(table.texts(column)[at])
 

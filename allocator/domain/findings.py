@@ -116,7 +116,8 @@ def suggest_names(names: Iterable[str], known: Iterable[str]) -> dict[str, str]:
 
     Only the first few are looked up, so that an invalid file is reported quickly.
     """
-    distinct, candidates = dict.fromkeys(names), list(known)
+    distinct = dict.fromkeys(names)
+    candidates = list(known)
     return {
         name: did_you_mean(name, candidates) if i < HINTED else ""
         for i, name in enumerate(distinct)

@@ -35,7 +35,9 @@ def named_sizes(problem: Problem, able: Ints, pool: int) -> tuple[Ints, Ints]:
 
     The pool says what a node is, and which GPU type was measured. Jobs with `sizes` have none.
     """
-    jobs, rates, node = problem.jobs, problem.rates, int(problem.pools.gpus_per_node[pool])
+    jobs = problem.jobs
+    rates = problem.rates
+    node = int(problem.pools.gpus_per_node[pool])
     here = rates.gpu_type == problem.pools.gpu_type[pool]
     model, measured = np.unique((rates.model[here], rates.gpus[here]), axis=1)
     i = np.flatnonzero(jobs.sizes[able] < 0)

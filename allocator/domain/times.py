@@ -38,7 +38,8 @@ def parse_duration(text: str, plain_s: float = 1.0) -> float:
     (90.0, 7200.0)
     """
     words = text.strip()
-    seconds, end = 0.0, 0
+    seconds = 0.0
+    end = 0
     for part in PART.finditer(words):
         if words[end : part.start()].strip():
             break

@@ -51,7 +51,10 @@ from formulations.model.choices import Choices, choices
 from formulations.model.ragged import ragged
 from formulations.model.rows import exposure_label
 
-BUDGET, QUOTA, GPUS, CHANGES = "budget", "quota", "GPUs", "max_changes"
+BUDGET = "budget"
+QUOTA = "quota"
+GPUS = "GPUs"
+CHANGES = "max_changes"
 # share of a job's value: a smaller gain or loss at the prices of a lifted round proves nothing
 MARGIN = 0.01
 SAMPLE_MARGIN = 0.03  # the same at prices that come from a sample
@@ -61,7 +64,8 @@ COARSE = 9e-4  # temperature at which the search for prices ends
 # Up to this number of jobs the policy decides again, and prices count only where they are a proof.
 FEW = 300
 # With more jobs, prices come from a sample of them; the second number replaces MOST_PRICED.
-LARGE, MOST_LARGE = 3000, 6
+LARGE = 3000
+MOST_LARGE = 6
 SAMPLE, SAMPLE_COARSE = 1000, 4e-3  # jobs of the sample, and the temperature for it
 
 
@@ -114,7 +118,9 @@ class CauseSearch(Protocol):
 
 def find_causes(problem: Problem, asked: Bools, *searches: CauseSearch) -> Causes:
     """Return the causes of the jobs `asked` (J,); where one search fails, the next one is tried."""
-    tenants, owner, J = problem.tenants, problem.jobs.tenant, len(problem.jobs)
+    tenants = problem.tenants
+    owner = problem.jobs.tenant
+    J = len(problem.jobs)
     quotas = quota_table(problem)
     limits_of = np.isfinite(quotas.max_gpus) | np.isfinite(quotas.budget_per_hour)
     limits_of |= quotas.is_common
@@ -231,7 +237,10 @@ class DecisionSearch:
     def __init__(
         self, decide: Decide, problem: Problem, plan: Allocation, witness: Audit, seconds: float
     ) -> None:
-        self._decide, self._problem, self._plan, self._witness = decide, problem, plan, witness
+        self._decide = decide
+        self._problem = problem
+        self._plan = plan
+        self._witness = witness
         self._until, self._left = time.monotonic() + seconds, MOST
 
     def find_without(self, limits: tuple[str, ...], tenant: int, asked: Ints) -> GainingJobs:
@@ -243,7 +252,9 @@ class DecisionSearch:
         )
         if found is None:
             raise SearchFailed
-        old, new, m = self._plan, found.allocation, found.round.option_table
+        old = self._plan
+        new = found.allocation
+        m = found.round.option_table
         # the option that the job has now may have another value in the lifted round
         same = option_at(m, asked, old.pool[asked], old.gpus[asked])
         alone = (same >= 0) & (old.primary[asked] < 0)
@@ -317,7 +328,8 @@ class PriceSearch:
         self._left -= 1
         if self._left < 0 or time.monotonic() >= self._until:
             raise SearchFailed
-        gone, model = lifted_rows(at.round, limits, tenant), at.round.model
+        gone = lifted_rows(at.round, limits, tenant)
+        model = at.round.model
         if has_pair_rows(model):
             c = choices(
                 replace(
@@ -408,7 +420,8 @@ class _PlanContext:
     @classmethod
     def of(cls, round_: CompiledRound, chosen: Ints, option_table: OptionTable) -> _PlanContext:
         """Build the context; `option_table` is that of the round of the plan."""
-        m, i = round_.option_table, round_.instance
+        m = round_.option_table
+        i = round_.instance
         now = np.append(option_table.value, 0.0)[chosen]
         if option_table is not m:
             on = np.flatnonzero((chosen >= 0) & (np.append(option_table.primary, -1)[chosen] < 0))
@@ -423,13 +436,16 @@ class _PlanContext:
 
         `near` are those whose gain or loss is too small to decide.
         """
-        c, m, prices = self.choices, self.round.option_table, known.prices
+        c = self.choices
+        m = self.round.option_table
+        prices = known.prices
         owner, columns = ragged(c.start[asked], c.start[asked + 1])
         surplus = c.value[columns]
         if prices.any():
             surplus = surplus - c.matrix[columns] @ prices[c.rows]
         better = self.is_better[columns]
-        best, kept = np.full(len(asked), -np.inf), np.where(c.mandatory[asked], -np.inf, 0.0)
+        best = np.full(len(asked), -np.inf)
+        kept = np.where(c.mandatory[asked], -np.inf, 0.0)
         np.maximum.at(best, owner[better], surplus[better])
         np.maximum.at(kept, owner[~better], surplus[~better])
         at = np.flatnonzero(better & (surplus >= best[owner]))[::-1]

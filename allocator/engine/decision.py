@@ -86,9 +86,11 @@ class Decision:
         AuditFailure
             The bound is below the value.
         """
-        bound, by = bound_over_all_pairs(self.task), "lagrangian"
+        bound = bound_over_all_pairs(self.task)
+        by = "lagrangian"
         if self.proposal.bound < bound and self.round.has_all_pairs:
-            bound, by = self.proposal.bound, self.proposal.bound_by
+            bound = self.proposal.bound
+            by = self.proposal.bound_by
         bound = check_bound(bound, by, self.witness, self.round.instance.value)
         return bound, by, relative_gap(bound, self.value)
 
@@ -112,7 +114,8 @@ def check_bound(bound: float, by: str, witness: Audit, offered: Floats) -> float
     AuditFailure
         The bound is below the value, so one of the two is wrong.
     """
-    value, scale = witness.objective_value, float(np.abs(witness.value).sum())
+    value = witness.objective_value
+    scale = float(np.abs(witness.value).sum())
     if bound < value - _tolerance(scale, witness):
         raise AuditFailure(
             (
@@ -138,7 +141,8 @@ def _compare_accounts(round_: CompiledRound, choice: Ints, witness: Audit) -> It
     Jobs that share GPUs are valued together, so sums over all jobs are compared.
     """
     claimed = round_.instance.value[choice[choice >= 0]]
-    value, scale = float(claimed.sum()), max(np.abs(claimed).sum(), np.abs(witness.value).sum())
+    value = float(claimed.sum())
+    scale = max(np.abs(claimed).sum(), np.abs(witness.value).sum())
     if not abs(value - witness.objective_value) <= _tolerance(float(scale), witness):
         yield (
             f"the options of the plan have the value {value:.9g} in the objective "

@@ -104,18 +104,23 @@ class PlannedRound:
 
 def forecast(plan: PlannedRound) -> Forecast:
     """Return what is expected of each job after a decision."""
-    round_, m = plan.round, plan.round.option_table
-    jobs, J = round_.problem.jobs, len(round_.problem.jobs)
+    round_ = plan.round
+    m = plan.round.option_table
+    jobs = round_.problem.jobs
+    J = len(round_.problem.jobs)
     option = round_.chosen(plan.choice)
     on = np.flatnonzero(plan.allocation.pool >= 0)
-    run, start, position = np.full(J, np.nan), np.full(J, np.nan), np.zeros(J, dtype=np.int64)
+    run = np.full(J, np.nan)
+    start = np.full(J, np.nan)
+    position = np.zeros(J, dtype=np.int64)
     with np.errstate(divide="ignore"):
         run[on] = m.pause_s[option[on]] + jobs.remaining_work[on] / plan.witness.rate[on]
     run[np.isinf(run)] = np.nan
     order = waiting_order(plan)
     begin, taken = _schedule(plan, order, run)
     able = np.isfinite(begin)
-    who, taken = order[able], taken[able]
+    who = order[able]
+    taken = taken[able]
     start[who], option[who], position[who] = begin[able], taken, np.arange(1, len(who) + 1)
     run[who] = m.pause_s[taken] + jobs.remaining_work[who] / m.rate[taken]
     note = _explain_silence(plan, option, run)
@@ -127,7 +132,8 @@ def forecast(plan: PlannedRound) -> Forecast:
 def _with_ranges(
     plan: PlannedRound, position: Ints, option: Ints, start: Floats, run: Floats, note: list[str]
 ) -> Forecast:
-    problem, waits = plan.round.problem, position > 0
+    problem = plan.round.problem
+    waits = position > 0
     of = Situation.of(problem, plan.allocation, waits)
     first = [np.maximum(problem.interval_s, end) for end in spread(of.start, of, start)]
     now = spread(of.done, of, run)
@@ -156,7 +162,8 @@ def waiting_order(plan: PlannedRound) -> Ints:
     Of jobs that offer as much of the price of what they would use, the first to be submitted comes
     first.
     """
-    round_, problem = plan.round, plan.round.problem
+    round_ = plan.round
+    problem = plan.round.problem
     usage_cost = Prices.of(round_, plan.prices).usage_cost(round_)
     _, offers, needs = price_to_beat(round_, round_.chosen(plan.choice), usage_cost)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -168,7 +175,9 @@ def waiting_order(plan: PlannedRound) -> Ints:
 
 def _schedule(plan: PlannedRound, order: Ints, run: Floats) -> tuple[Floats, Ints]:
     """Return the start (n,) of waiting jobs, inf = never, and their options, -1 = none."""
-    round_, m, got = plan.round, plan.round.option_table, plan.allocation
+    round_ = plan.round
+    m = plan.round.option_table
+    got = plan.allocation
     on = np.flatnonzero((got.pool >= 0) & np.isfinite(run))
     held = _uses(round_, on, got.pool[on], got.held[on], plan.witness.cost[on])
     option, first = _candidates(plan, order)
@@ -185,7 +194,8 @@ def _candidates(plan: PlannedRound, order: Ints) -> tuple[Ints, Ints]:
 
     Those of job order[i] are first[i] .. first[i+1].
     """
-    m, P = plan.round.option_table, len(plan.round.problem.pools)
+    m = plan.round.option_table
+    P = len(plan.round.problem.pools)
     place = np.full(len(plan.round.problem.jobs), -1)
     place[order] = np.arange(len(order))
     each = m.rate / m.gpus
@@ -207,8 +217,10 @@ def _candidates(plan: PlannedRound, order: Ints) -> tuple[Ints, Ints]:
 
 def _free(plan: PlannedRound) -> Floats:
     """Return what the plan leaves: GPUs of pools, dollars, GPUs and dollars of quotas, (R,)."""
-    round_, got = plan.round, plan.allocation
-    problem, i = round_.problem, round_.instance
+    round_ = plan.round
+    got = plan.allocation
+    problem = round_.problem
+    i = round_.instance
     on = np.flatnonzero(got.pool >= 0)
     kept = headroom_in_force(problem, i.mandatory)
     limit: Floats = np.concatenate(
@@ -220,8 +232,10 @@ def _free(plan: PlannedRound) -> Floats:
 
 def _uses(round_: CompiledRound, job: Ints, pool: Ints, gpus: Ints, cost: Floats) -> Uses:
     """Return what jobs (n,) with GPUs of pools use of the limited rows of `_free`."""
-    problem, i = round_.problem, round_.instance
-    P, K = len(problem.pools), len(i.quota)
+    problem = round_.problem
+    i = round_.instance
+    P = len(problem.pools)
+    K = len(i.quota)
     is_limited = np.isfinite(
         np.concatenate([np.zeros(P), [problem.budget_per_hour], i.quota, i.tenant_budget])
     )
@@ -246,7 +260,8 @@ def seconds_as_requested(round_: CompiledRound) -> Floats:
 
 def _explain_silence(plan: PlannedRound, option: Ints, run: Floats) -> list[str]:
     """Return why nothing can be said of each job, (J,), "" where something can."""
-    problem, m = plan.round.problem, plan.round.option_table
+    problem = plan.round.problem
+    m = plan.round.option_table
     blocked: Bools = find_blocked_jobs(problem) & (plan.allocation.pool < 0)
     has_option = np.bincount(m.job, m.value > 0, len(problem.jobs)) > 0
     is_assumed = np.zeros(len(problem.jobs), dtype=bool)

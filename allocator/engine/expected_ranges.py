@@ -20,12 +20,19 @@ import numpy as np
 from allocator.domain.allocation import Allocation
 from allocator.domain.problem import Bools, Floats, Problem
 
-FEW, SOME, MANY = "few", "some", "many"
+FEW = "few"
+SOME = "some"
+MANY = "many"
 """Start of a waiting job, where up to 2, up to 7 or more jobs wait."""
-DONE, CROWDED, LATER, RUN = "done", "crowded", "later", "run"
+DONE = "done"
+CROWDED = "crowded"
+LATER = "later"
+RUN = "run"
 """End of a job with GPUs, where all jobs as requested fit the cluster or not; end of a waiting job;
 how long that runs."""
-KNOWN, LEARNED, GUESSED = "known", "learned", "guessed"
+KNOWN = "known"
+LEARNED = "learned"
+GUESSED = "guessed"
 """What is known of sizes: all; what other jobs of the model teach; nothing."""
 KNOTS = (1.0, 3.0, 10.0, 30.0, 100.0)
 COVERED = 1.645  # standard deviations on each side of a range of 90 %
@@ -211,7 +218,8 @@ class Situation:
     @classmethod
     def of(cls, problem: Problem, plan: Allocation, waits: Bools) -> Situation:
         """Return the situation after a plan in which these jobs (J,) wait for GPUs."""
-        guessed, wanted = problem.guessed, problem.jobs.requested_gpus[waits | (plan.pool >= 0)]
+        guessed = problem.guessed
+        wanted = problem.jobs.requested_gpus[waits | (plan.pool >= 0)]
         return cls(
             KNOWN if guessed is None else LEARNED,
             np.zeros(len(waits), dtype=bool) if guessed is None else guessed,
@@ -235,7 +243,8 @@ def spread(what: str, of: Situation, seconds: Floats) -> tuple[Floats, Floats, F
 
 
 def _factors(table: Factors, rounds: Floats) -> tuple[Floats, Floats, Floats]:
-    at, knots = np.log(np.maximum(rounds, KNOTS[0])), np.log(KNOTS)
+    at = np.log(np.maximum(rounds, KNOTS[0]))
+    knots = np.log(KNOTS)
     low, middle, high = (
         np.exp(np.interp(at, knots, np.log(column))) for column in zip(*table, strict=True)
     )

@@ -40,7 +40,8 @@ def describe_estimate(row: Mapping[str, Any], name: str, now_s: float = 0.0) -> 
     middle, low, high = (_tell(s - now_s, is_time) for s in seconds if s is not None)
     unit = middle.partition(" ")[2]
     if low.endswith(f" {unit}") and high.endswith(f" {unit}"):
-        low, high = low.partition(" ")[0], high.partition(" ")[0]
+        low = low.partition(" ")[0]
+        high = high.partition(" ")[0]
     return f"{middle} ({low} to {high})"
 
 

@@ -109,7 +109,8 @@ class Explanation:
 
     def __repr__(self) -> str:
         """Summarise the explanation on one line."""
-        action, reason = self.got["action"], self.got["reason"]
+        action = self.got["action"]
+        reason = self.got["reason"]
         return (
             f"Explanation({self.job_id!r}, action={action!r}, reason={reason!r},"
             f" changes={len(self.changes)})"
@@ -243,7 +244,8 @@ def explain(
     due_s, due_for = _deadline(round_.problem, j)
     start = None
     if not got["pool"]:
-        choice, witness = decision.proposal.choice, decision.witness
+        choice = decision.proposal.choice
+        witness = decision.witness
         plan = PlannedRound(round_, decision.task.dual.prices, choice, decision.allocation, witness)
         start = describe_start(problem, round_.option_table, forecast(plan), j)
     dollars = problem.budget_per_hour
@@ -293,13 +295,16 @@ def default_tries(decision: Decision) -> int:
 def _job_context(
     decision: Decision, j: int, reason: str | None, usage_cost: Floats, served: ServedPlan | None
 ) -> JobContext:
-    round_, got, cost = decision.round, decision.allocation, decision.witness.cost
+    round_ = decision.round
+    got = decision.allocation
+    cost = decision.witness.cost
     problem = round_.problem
     on = got.pool >= 0
     used = np.bincount(got.pool[on], got.held[on], len(problem.pools)).astype(np.int64)
     quotas = quota_table(problem)
     owner = problem.jobs.tenant[on]
-    now, factor = float(decision.witness.value[j]), 0.0
+    now = float(decision.witness.value[j])
+    factor = 0.0
     if served is not None and served.value > now:
         factor = 1 + max(0.0, served.loss) / (served.value - now)
         if len(round_.option_table) > EXACTLY:
@@ -338,7 +343,8 @@ def _deadline(problem: Problem, j: int) -> tuple[float | None, str | None]:
 def _describe_options(
     round_: CompiledRound, j: int, usage_cost: Floats
 ) -> tuple[dict[str, Any], ...]:
-    m, problem = round_.option_table, round_.problem
+    m = round_.option_table
+    problem = round_.problem
     mine = np.arange(m.start[j], m.start[j + 1])
     order = mine[np.argsort(-(m.value - usage_cost)[mine], kind="stable")][:SHOWN]
     modes = choose_modes(problem, m.job[order], m.pool[order], m.gpus[order]).names()
@@ -370,7 +376,8 @@ def _serve_by_rule(decision: Decision, j: int, command: SolveCommand) -> ServedP
     better = mine[i.value[mine] > float(decision.witness.value[j]) + 1e-12]
     if not len(better):
         return None
-    again, limits = decision.round.with_forced_job(j, better), command.limits
+    again = decision.round.with_forced_job(j, better)
+    limits = command.limits
     policy = mip if len(decision.round.option_table) <= EXACTLY else marginal
     try:
         task, proposal = run_policy(
@@ -394,7 +401,8 @@ def _describe_losers(decision: Decision, j: int, served: ServedPlan | None) -> I
     if served is None:
         yield "it cannot get more while every rule holds"
         return
-    before, job_id = decision.allocation.gpus, decision.round.problem.jobs.job_id
+    before = decision.allocation.gpus
+    job_id = decision.round.problem.jobs.job_id
     smaller = np.flatnonzero((served.gpus < before) & (np.arange(len(before)) != j))
     for k in smaller[:SHOWN]:
         yield f'"{job_id[k]}": {before[k]} -> {served.gpus[k]} GPUs'

@@ -147,8 +147,10 @@ class _PromisedRound:
 
     def answer(self, j: int) -> DeadlineAnswer:
         """Return the answer for a job of `who`."""
-        problem, made = self.problem, self.made
-        name, tenant = problem.jobs.job_id[j], problem.tenants.tenant[problem.jobs.tenant[j]]
+        problem = self.problem
+        made = self.made
+        name = problem.jobs.job_id[j]
+        tenant = problem.tenants.tenant[problem.jobs.tenant[j]]
         due = float(made.due[j]) + problem.now_s if math.isfinite(made.due[j]) else None
         if j in self.kept:
             p = self.kept[j]
@@ -214,7 +216,8 @@ def _has_assumed_speed(round_: CompiledRound) -> Bools:
 
     The speed is assumed where the model has no given rate.
     """
-    m, problem = round_.option_table, round_.problem
+    m = round_.option_table
+    problem = round_.problem
     model = problem.jobs.model[m.job]
     assumed = RateTable.of(problem).is_assumed(model, problem.pools.gpu_type[m.pool], m.gpus)
     out = np.zeros(len(problem.jobs), dtype=bool)

@@ -133,7 +133,8 @@ class Prices:
 
     def usage_cost(self, round_: CompiledRound) -> Floats:
         """Return the price of all that each option of the whole option table uses, (n,)."""
-        m, q = round_.option_table, round_.problem.jobs.tenant[round_.option_table.job]
+        m = round_.option_table
+        q = round_.problem.jobs.tenant[round_.option_table.job]
         held: Ints = np.where(m.primary < 0, m.gpus, 0)
         total = held * self.pool[m.pool] + m.cost * self.budget + m.keep * self.churn
         gpu = np.append(self.quota + self.guarantee, 0.0)
@@ -200,7 +201,8 @@ def find_reasons(
     -----
     Only options with GPUs of their own are compared, no secondary jobs.
     """
-    problem, m = round_.problem, round_.option_table
+    problem = round_.problem
+    m = round_.option_table
     chosen = np.append(round_.option, -1)[choice]
     named = Prices.of(round_, prices)
     better = is_better(round_, chosen)
@@ -283,7 +285,8 @@ def _per_gpu_hour(round_: CompiledRound, best: Ints, chosen: Ints, amount: Float
     The result has the shape (J,) and is nan without a best option. The divisor is the additional
     GPU-hours, or those of the option if it takes no more.
     """
-    gpus, hours = np.append(round_.option_table.gpus, 0), round_.problem.interval_s / 3600
+    gpus = np.append(round_.option_table.gpus, 0)
+    hours = round_.problem.interval_s / 3600
     extra = gpus[best] - gpus[chosen]
     more = np.append(amount, 0.0)[best] - np.append(amount, 0.0)[chosen]
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -308,14 +311,19 @@ def _flag_codes(
     Also return the jobs that offer the price of a better option, and the better options that fit
     into the plan, (n,). All others are (J,).
     """
-    problem, m, i = round_.problem, round_.option_table, round_.instance
-    jobs, pools, tenants = problem.jobs, problem.pools, problem.tenants
+    problem = round_.problem
+    m = round_.option_table
+    i = round_.instance
+    jobs = problem.jobs
+    pools = problem.pools
+    tenants = problem.tenants
     J = len(jobs)
     tenant = jobs.tenant[m.job]
     account = i.account_of(tenant, m.pool)
     on = chosen >= 0
     own = on & (np.append(m.primary, -1)[chosen] < 0)
-    gpus, cost = np.where(own, np.append(m.gpus, 0)[chosen], 0), np.append(m.cost, 0.0)[chosen]
+    gpus = np.where(own, np.append(m.gpus, 0)[chosen], 0)
+    cost = np.append(m.cost, 0.0)[chosen]
     pool = np.append(m.pool, -1)[chosen]
 
     def left(limit: Floats, used: Floats) -> Floats:
@@ -346,7 +354,8 @@ def _flag_codes(
     movable = m.gpus <= pools.gpus[m.pool] - fixed[m.pool]
     gain = surplus - np.append(surplus, 0.0)[chosen][m.job]
     lost = round_.repairs.released | ((jobs.state == State.RUNNING) & ~jobs.preemptible)
-    matching, offered = _has_matching_type(round_), any_of_job(np.ones(len(m), dtype=bool))
+    matching = _has_matching_type(round_)
+    offered = any_of_job(np.ones(len(m), dtype=bool))
     codes = {
         "held": find_blocked_jobs(problem),
         "no_matching_gpu_type": ~offered & ~matching,
@@ -363,20 +372,24 @@ def exceeded_quotas(round_: CompiledRound, chosen: Ints) -> Ints:
 
     -1 = none. chosen (J,) is the plan.
     """
-    m, i = round_.option_table, round_.instance
+    m = round_.option_table
+    i = round_.instance
     owner = round_.problem.jobs.tenant
     on = np.flatnonzero(chosen >= 0)
     at = chosen[on]
-    gpus, cost = np.zeros(len(chosen), dtype=np.int64), np.zeros(len(chosen))
+    gpus = np.zeros(len(chosen), dtype=np.int64)
+    cost = np.zeros(len(chosen))
     gpus[on] = np.where(m.primary[at] < 0, m.gpus[at], 0)
     cost[on] = m.cost[at]
     now = np.full((len(i.account), len(chosen)), -1)
     now[:, on] = i.account_of(owner[on], m.pool[at])
-    used, spent = np.zeros(len(i.quota) + 1), np.zeros(len(i.quota) + 1)
+    used = np.zeros(len(i.quota) + 1)
+    spent = np.zeros(len(i.quota) + 1)
     for row in now:
         np.add.at(used, row, gpus)
         np.add.at(spent, row, cost)
-    most, dollars = np.append(i.quota, np.inf), np.append(i.tenant_budget, np.inf)
+    most = np.append(i.quota, np.inf)
+    dollars = np.append(i.tenant_budget, np.inf)
     rounding = 1e-9 * np.maximum(1.0, np.where(np.isfinite(dollars), dollars, 1.0))
     out = i.account_of(owner[m.job], m.pool).copy()
     for row, before in zip(out, now[:, m.job], strict=True):
@@ -392,7 +405,8 @@ def _may_change(round_: CompiledRound, chosen: Ints) -> Bools:
 
     The limit on changes allows it, and no other job shares their GPUs.
     """
-    m, i = round_.option_table, round_.instance
+    m = round_.option_table
+    i = round_.instance
     keeps = np.append(m.keep, False)[chosen]
     out = ~keeps | (np.count_nonzero(keeps) > i.least_kept)
     primary = np.append(m.primary, -1)[chosen]
@@ -410,7 +424,8 @@ def _headroom_usage(round_: CompiledRound) -> Headroom | None:
 
 def _fits_headroom(round_: CompiledRound, chosen: Ints) -> Bools:
     """Find the options for which the plan leaves enough of the GPUs left to batch jobs, (n,)."""
-    m, kept = round_.option_table, _headroom_usage(round_)
+    m = round_.option_table
+    kept = _headroom_usage(round_)
     fits = np.ones(len(m), dtype=bool)
     for amount, most in (
         () if kept is None else ((kept.batch, kept.most_batch), (kept.firm, kept.most_firm))
@@ -430,7 +445,9 @@ def _keeps_exposure(
 
     now and held (J,) are the plan.
     """
-    pools, tenants, owner = problem.pools, problem.tenants, problem.jobs.tenant
+    pools = problem.pools
+    tenants = problem.tenants
+    owner = problem.jobs.tenant
     zones = len(pools.zones)
     if not zones:
         return np.ones(len(job), dtype=bool)
@@ -487,7 +504,8 @@ SHORT = ("protected", "capacity", "not_evaluated")
 NOTHING = "it would do no work in this round, or cost more than its value"
 HELPLESS = "this policy does not give it more, whatever limit is lifted"
 OTHERS = "others together make more of what {want} needs"
-LACKS, TOGETHER = "; it lacks ", " together"
+LACKS = "; it lacks "
+TOGETHER = " together"
 
 
 def _write_sentences(
@@ -501,18 +519,26 @@ def _write_sentences(
     fits: Bools,
 ) -> list[str | None]:
     """Write the numbers behind each code in words; None where there is no code."""
-    problem, m, jobs = round_.problem, round_.option_table, round_.problem.jobs
-    price, names = np.append(problem.pools.price_per_gpu_hour, 0.0), (*problem.pools.pool, "")
-    gpus, pool = np.append(m.gpus, 0)[best].tolist(), np.append(m.pool, -1)[best].tolist()
+    problem = round_.problem
+    m = round_.option_table
+    jobs = round_.problem.jobs
+    price = np.append(problem.pools.price_per_gpu_hour, 0.0)
+    names = (*problem.pools.pool, "")
+    gpus = np.append(m.gpus, 0)[best].tolist()
+    pool = np.append(m.pool, -1)[best].tolist()
     nodes = np.append(m.nodes, 0)[best].tolist()
     then = (found.gpus * price[found.pool]).tolist()
     left = max(0.0, problem.budget_per_hour - float(np.append(m.cost, 0.0)[chosen].sum()))
     models = jobs.model.tolist()
-    low, high = jobs.min_gpus.tolist(), jobs.max_gpus.tolist()
-    offers, needs = offered.tolist(), needed.tolist()
-    options, is_fitting = best.tolist(), fits.tolist()
+    low = jobs.min_gpus.tolist()
+    high = jobs.max_gpus.tolist()
+    offers = offered.tolist()
+    needs = needed.tolist()
+    options = best.tolist()
+    is_fitting = fits.tolist()
     binding = _BindingQuotas(round_, chosen)
-    present, stopped = set(jobs.job_id), set(problem.rates.model[problem.rates.rate == 0].tolist())
+    present = set(jobs.job_id)
+    stopped = set(problem.rates.model[problem.rates.rate == 0].tolist())
     out: list[str | None] = []
     for j, code in enumerate(codes):
         if code is None:
@@ -559,7 +585,8 @@ class _BindingQuotas:
     """Names the quota that keeps a job from an option."""
 
     def __init__(self, round_: CompiledRound, chosen: Ints) -> None:
-        self._round, self._chosen = round_, chosen
+        self._round = round_
+        self._chosen = chosen
 
     @cached_property
     def _exceeded(self) -> Ints:
@@ -576,9 +603,12 @@ class _BindingQuotas:
         """
         if code not in ("quota", "exceeds_quota"):
             return ""
-        jobs, i = self._round.problem.jobs, self._round.instance
-        q, is_alone = int(jobs.tenant[j]), code == "exceeds_quota"
-        exceeded, o = self._exceeded_alone if is_alone else self._exceeded, best
+        jobs = self._round.problem.jobs
+        i = self._round.instance
+        q = int(jobs.tenant[j])
+        is_alone = code == "exceeds_quota"
+        exceeded = self._exceeded_alone if is_alone else self._exceeded
+        o = best
         if not is_alone:
             where = found.pool[[j]], found.gpus[[j]]
             o = int(option_at(self._round.option_table, np.array([j]), *where)[0])

@@ -157,7 +157,8 @@ def _jobs(
     batch, passes = (
         [n if n > 0 else None for n in numbers.tolist()] for numbers in batches(problem, allocation)
     )
-    colocated_job, secondary = allocation.primary.copy(), np.flatnonzero(allocation.primary >= 0)
+    colocated_job = allocation.primary.copy()
+    secondary = np.flatnonzero(allocation.primary >= 0)
     colocated_job[allocation.primary[secondary]] = secondary
     return {
         "job_id": list(jobs.job_id),
@@ -198,8 +199,10 @@ def _describe_details(
 
     This concerns jobs that have or want GPUs at an assumed speed.
     """
-    jobs, kinds = problem.jobs, problem.pools.gpu_type
-    pool, gpus = allocation.pool, allocation.gpus
+    jobs = problem.jobs
+    kinds = problem.pools.gpu_type
+    pool = allocation.pool
+    gpus = allocation.gpus
     table = RateTable.of(problem)
     guessed = table.unrated[jobs.model]
     on = np.flatnonzero(guessed & (pool >= 0))
@@ -257,7 +260,8 @@ def _pools(problem: Problem, allocation: Allocation, prices: Prices) -> tuple[Po
     # several shares are in one GPU
     places = allocation.places
     shares = np.stack([places.node, places.gpu], axis=1)[places.gpu >= 0]
-    each, split = problem.nodes.pool[shares[:, 0]], np.unique(shares, axis=0)[:, 0]
+    each = problem.nodes.pool[shares[:, 0]]
+    split = np.unique(shares, axis=0)[:, 0]
     used -= np.bincount(each, minlength=len(used))
     used += np.bincount(problem.nodes.pool[split], minlength=len(used))
     return tuple(
@@ -270,7 +274,8 @@ def _pools(problem: Problem, allocation: Allocation, prices: Prices) -> tuple[Po
 
 def _tenants(problem: Problem, witness: Audit, allocation: Allocation) -> tuple[TenantPlan, ...]:
     tenants = problem.tenants
-    gpus, cost = np.zeros(len(tenants), dtype=np.int64), np.zeros(len(tenants))
+    gpus = np.zeros(len(tenants), dtype=np.int64)
+    cost = np.zeros(len(tenants))
     for line in tenants.ancestors[:, problem.jobs.tenant]:
         on = line >= 0
         np.add.at(gpus, line[on], allocation.held[on])
@@ -284,7 +289,8 @@ def _tenants(problem: Problem, witness: Audit, allocation: Allocation) -> tuple[
 
 
 def _placement(proposal: Proposal, witness: Audit) -> NodePlan | None:
-    placed, value = proposal.placed, witness.objective_value
+    placed = proposal.placed
+    value = witness.objective_value
     if placed is None:
         return None
     differs = placed.moved + placed.reduced > 0  # else only the last bits may differ

@@ -35,7 +35,8 @@ from formulations.objectives.interval import HOUR
 if TYPE_CHECKING:
     import pandas as pd
 
-WITH, AS_IS = "with the other values", "as it is"
+WITH = "with the other values"
+AS_IS = "as it is"
 PRICED = 1e-9  # share of the plan's value: a limit with a larger price per unit binds
 
 
@@ -201,9 +202,13 @@ def compare(before: Decision, after: Decision, places: Collection[str] = ()) -> 
     there = audit(after.round.problem, old, after.round.repairs)
     here = audit(before.round.problem, new, before.round.repairs)
     if not there.faults or here.faults:
-        scale, value, own = WITH, (there.objective_value, after.value), after
+        scale = WITH
+        value = (there.objective_value, after.value)
+        own = after
     else:
-        scale, value, own = AS_IS, (before.value, here.objective_value), before
+        scale = AS_IS
+        value = (before.value, here.objective_value)
+        own = before
     return Comparison(
         scale,
         value,
@@ -259,7 +264,8 @@ def _carry_plan(decision: Decision, to: Problem) -> Allocation:
 
     Unknown jobs get nothing, and nor do jobs in unknown pools.
     """
-    here, plan = decision.round.problem, decision.allocation
+    here = decision.round.problem
+    plan = decision.allocation
     number = {name: j for j, name in enumerate(here.jobs.job_id)}
     place = {name: p for p, name in enumerate(to.pools.pool)}
     own = np.array([number.get(name, -1) for name in to.jobs.job_id], dtype=np.int64)
@@ -287,7 +293,8 @@ def _carry_places(here: Problem, places: Placements, to: Problem, jobs: Ints) ->
     """
     number = {name: n for n, name in enumerate(to.nodes.node)}
     nodes = np.array([number.get(name, -1) for name in here.nodes.node], dtype=np.int64)
-    job, node = jobs[places.job], nodes[places.node]
+    job = jobs[places.job]
+    node = nodes[places.node]
     known = (job >= 0) & (node >= 0)
     return Placements(job[known], node[known], places.gpus[known], places.gpu[known])
 
@@ -310,7 +317,8 @@ def measure_work_h(decision: Decision) -> Floats:
 
 def _job_changes(before: Decision, after: Decision) -> Iterator[JobChange]:
     nothing = JobOutcome(0, "", None, 0.0, 0.0)
-    here, there = before.round.problem.jobs, after.round.problem.jobs
+    here = before.round.problem.jobs
+    there = after.round.problem.jobs
     number = {name: j for j, name in enumerate(here.job_id)}
     for j, name in enumerate(there.job_id):
         own = number.get(name, -1)
@@ -346,7 +354,8 @@ def _job_changes(before: Decision, after: Decision) -> Iterator[JobChange]:
 
 def _stays(decision: Decision, j: int) -> bool:
     """Return whether a running job keeps its GPUs."""
-    i, column = decision.round.instance, int(decision.proposal.choice[j])
+    i = decision.round.instance
+    column = int(decision.proposal.choice[j])
     return column >= 0 and bool(i.keep[column])
 
 

@@ -14,7 +14,8 @@ _RANGE = re.compile(r"\s*([0-9]{1,6})\s*(?:-\s*([0-9]{1,6})\s*)?")
 
 def device_numbers(gpus: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
     """Return GPU indices by pool, counted through in the order of the pools."""
-    numbers, first = {}, 0
+    numbers = {}
+    first = 0
     for pool, n in gpus.items():
         numbers[pool] = tuple(range(first, first + n))
         first += n

@@ -30,8 +30,11 @@ from typing import Any
 
 from allocator.executors import report
 
-BATCH, FEATURES, EXAMPLES = 64, 20, 2000
-LEARNING_RATE, MOMENTUM = 0.01, 0.9
+BATCH = 64
+FEATURES = 20
+EXAMPLES = 2000
+LEARNING_RATE = 0.01
+MOMENTUM = 0.9
 TOLD = 128 + signal.SIGTERM  # exit code after SIGTERM, by the convention of shells
 
 
@@ -108,7 +111,10 @@ class Run:
     def __init__(
         self, folder: Path, steps: int, rate: float, overhead: float, every_s: float, seed: int
     ) -> None:
-        self.folder, self.steps, self.every_s, self.seed = folder, steps, every_s, seed
+        self.folder = folder
+        self.steps = steps
+        self.every_s = every_s
+        self.seed = seed
         self.gpus = int(os.environ.get("ALLOCATOR_GPUS", "1"))
         self.step_s = 1.0 / steps_per_second(self.gpus, rate, overhead)
         self.is_stop_requested = False
@@ -130,7 +136,8 @@ class Run:
             if (wait := due - time.monotonic()) > 0:
                 time.sleep(wait)
             if time.monotonic() - saved >= self.every_s:
-                safe, saved = self._save(model, loss(model, x, y)), time.monotonic()
+                safe = self._save(model, loss(model, x, y))
+                saved = time.monotonic()
             report.progress(model.step, safe)
         report.progress(model.step, self._save(model, loss(model, x, y)))
         return 0 if model.step >= self.steps else TOLD

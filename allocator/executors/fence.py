@@ -29,7 +29,8 @@ class Fence:
     """The file fence.json of an executor; `kind` is the name of the executor."""
 
     def __init__(self, path: Path, kind: str) -> None:
-        self._path, self._kind = path, kind
+        self._path = path
+        self._kind = kind
         # the queue that claimed the folder through this object; others are refused
         self._queue = ""
 
@@ -83,7 +84,8 @@ class Fence:
         Orders of all controllers are refused in this time. Tokens below `token` are out of date
         from now on.
         """
-        before, found = self.identity(), self._read()
+        before = self.identity()
+        found = self._read()
         write_json(
             self._path,
             found

@@ -171,7 +171,8 @@ def _parse_observation(
     """
     try:
         assert value is not None
-        phase, work = Phase(value["phase"]), float(value.get("work_done", 0.0))
+        phase = Phase(value["phase"])
+        work = float(value.get("work_done", 0.0))
         at_s = float(value["at_s"]) if "at_s" in value else time.time()
     except (AssertionError, KeyError, TypeError, ValueError, OverflowError):
         return None

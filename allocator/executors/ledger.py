@@ -41,7 +41,9 @@ from allocator.loop.executor import (
     StaleOrder,
 )
 
-ORDER, STOP, ACKNOWLEDGED = "order.json", "stop.json", "acknowledged.json"
+ORDER = "order.json"
+STOP = "stop.json"
+ACKNOWLEDGED = "acknowledged.json"
 LONGEST_NAME = 150
 
 

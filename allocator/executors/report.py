@@ -52,7 +52,8 @@ def read(path: Path) -> tuple[float, float] | None:
     """Return (done, safe) of the line in the file, or None if there is no valid line."""
     try:
         words = read_start(path, 200).split()
-        done, safe = float(words[0]), float(words[1])
+        done = float(words[0])
+        safe = float(words[1])
     except (OSError, ValueError, IndexError):
         return None
     return (

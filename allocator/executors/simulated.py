@@ -43,7 +43,8 @@ class SimulatedClock:
     """
 
     def __init__(self, now_s: float = 0.0) -> None:
-        self.now_s, self.offset_s = now_s, 0.0
+        self.now_s = now_s
+        self.offset_s = 0.0
 
     def now(self) -> float:
         """Return what the clock shows: the true time and its error."""
@@ -147,7 +148,8 @@ class _SimulatedAllocation:
         # the usual case, made fast because it is asked of every allocation at every poll
         if len(self.rates) == 1:
             return self.rates[0][1] * worked_s
-        ready, ends = self.rates[0][0], [*(since for since, _ in self.rates[1:]), math.inf]
+        ready = self.rates[0][0]
+        ends = [*(since for since, _ in self.rates[1:]), math.inf]
         return math.fsum(
             rate * max(0.0, min(worked_s, end - ready) - (since - ready))
             for (since, rate), end in zip(self.rates, ends, strict=True)
@@ -202,7 +204,8 @@ class SimulatedMachines:
         if not self._is_new_generation(order.job_id, order.generation):
             return
         self.end_due_allocations()
-        now, other = self.clock.now_s, self._find_colocated(order)
+        now = self.clock.now_s
+        other = self._find_colocated(order)
         if (old := self._generation_holding_gpus.get(order.job_id)) is not None:
             self.breaches.append(
                 f'{now:g} s: job "{order.job_id}" starts again while its allocation {old} lives'
@@ -279,7 +282,8 @@ class SimulatedMachines:
 
     def _colocate(self, one: Key, other: Key) -> None:
         """Let the two run on the same GPUs from now on."""
-        a, b = self._open[one], self._open[other]
+        a = self._open[one]
+        b = self._open[other]
         if b.colocated_key is not None or (a.order.pool, a.order.gpus) != (
             b.order.pool,
             b.order.gpus,
@@ -333,7 +337,8 @@ class SimulatedMachines:
     def observe(self) -> list[Observation]:
         """Return observations, as Executor.observe; at_s is what the clock shows."""
         self.end_due_allocations()
-        now, wrong = self.clock.now_s, self.clock.offset_s
+        now = self.clock.now_s
+        wrong = self.clock.offset_s
         return [
             Observation(
                 key[0],

@@ -131,7 +131,9 @@ def arrays_of(path: Path | str) -> dict[str, Any]:
 
 def _fault(model: LinearModel, rows: int, labels: int) -> str:
     """Return what is wrong with the arrays; '' if nothing is."""
-    n, m, z = model.n, model.m, len(model.coef)
+    n = model.n
+    m = model.m
+    z = len(model.coef)
     for name in ("col_lower", "col_upper", "integer"):
         if len(getattr(model, name)) != n:
             return f"{name} has {len(getattr(model, name))} entries, value has {n}"

@@ -24,7 +24,8 @@ from allocator.errors import AllocatorError, UsageError
 from allocator.io.tables.csv_table import csv_text
 
 ENCODE = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
-PLAN_JSON, PLAN_CSV = "plan.json", "plan.csv"
+PLAN_JSON = "plan.json"
+PLAN_CSV = "plan.csv"
 
 
 def to_json(result: Plan) -> str:

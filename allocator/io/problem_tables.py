@@ -97,7 +97,10 @@ def cluster_tables(problem: Problem) -> dict[str, Table]:
     They are pools.csv, tenants.csv, quotas.csv, rates.csv, models.csv, nodes.csv, sharing.csv,
     pauses.csv, interactive.csv and finished.csv.
     """
-    p, rates, curves, sharing = problem.pools, problem.rates, problem.curves, problem.sharing
+    p = problem.pools
+    rates = problem.rates
+    curves = problem.curves
+    sharing = problem.sharing
     tables = {
         "pools.csv": build_table(
             TABLES["pools.csv"],
@@ -108,7 +111,8 @@ def cluster_tables(problem: Problem) -> dict[str, Table]:
     def add_fields(file: str, source: Any, **columns: Any) -> None:
         add_table(tables, file, _fields(source, file) | columns)
 
-    tenants, quotas = problem.tenants, problem.quotas
+    tenants = problem.tenants
+    quotas = problem.quotas
     add_fields("tenants.csv", tenants, parent=names_of_indices(tenants.tenant, tenants.parent))
     add_fields(
         "quotas.csv",
@@ -200,7 +204,9 @@ def config(problem: Problem) -> dict[str, Any]:
 
 def _sound_nodes(problem: Problem) -> Any:
     """Return (N,) booleans: the nodes of the node's pool add up to the GPUs of the pool."""
-    jobs, nodes, pools = problem.jobs, problem.nodes, problem.pools
+    jobs = problem.jobs
+    nodes = problem.nodes
+    pools = problem.pools
     pinned = (jobs.state == State.RUNNING) & ~jobs.preemptible
     usable = usable_gpus(nodes, problem.placements, pinned, jobs.pool, jobs.gpus, len(pools))
     return (usable == pools.gpus)[nodes.pool]

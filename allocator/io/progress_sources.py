@@ -87,7 +87,8 @@ def read_source(variables: Mapping[str, str]) -> LogPattern | Metric | None:
         return LogPattern(variables[LOG])
     if URL not in variables and METRIC not in variables:
         return None
-    url, name = variables.get(URL, ""), variables.get(METRIC, "")
+    url = variables.get(URL, "")
+    name = variables.get(METRIC, "")
     try:
         parts = urlsplit(url)
         # a path that goes up could leave the pod through which Kubernetes is asked
@@ -213,7 +214,8 @@ class LogFile:
             with open_regular(self.path, self.owner) as file:
                 size = os.fstat(file.fileno()).st_size
                 if size < self.offset:
-                    self.offset, self._rest = 0, b""
+                    self.offset = 0
+                    self._rest = b""
                 start = max(self.offset, size - CHUNK)
                 if start > self.offset:
                     self._rest = b""

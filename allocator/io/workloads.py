@@ -139,7 +139,8 @@ def write_workload(
 
 def _raw(workload: Workload) -> Snapshot:
     """Return the tables of a workload as text."""
-    problem, changes = workload.problem, workload.changes
+    problem = workload.problem
+    changes = workload.changes
     columns = jobs(problem)
     tables = {
         WORKLOAD.file: build_table(WORKLOAD, {c.name: columns[c.name] for c in WORKLOAD.columns}),

@@ -125,15 +125,20 @@ def apply_books(problem: Problem, books: Books) -> Problem:
 
     Prices become dollar_price. The books themselves are in the settings of the result.
     """
-    asked, t = budgets(problem), problem.tenants
+    asked = budgets(problem)
+    t = problem.tenants
     if not asked:
         return problem
-    price, limit = problem.dollar_price, problem.budget_per_hour
-    prices, limits = t.dollar_price.copy(), t.budget_per_hour.copy()
-    reserved, least = _reserved_dollars(problem), _unavoidable_dollars(problem)
+    price = problem.dollar_price
+    limit = problem.budget_per_hour
+    prices = t.dollar_price.copy()
+    limits = t.budget_per_hour.copy()
+    reserved = _reserved_dollars(problem)
+    least = _unavoidable_dollars(problem)
     if asked.total is not None and books.total is not None:
         next_terms = longrun.next_terms(books.total, asked.total, problem.interval_s)
-        price, limit = next_terms.mu, min(limit, max(next_terms.per_hour + reserved, least.sum()))
+        price = next_terms.mu
+        limit = min(limit, max(next_terms.per_hour + reserved, least.sum()))
     for q, name in enumerate(t.tenant):
         if name in asked.tenants and name in books.tenants:
             next_terms = longrun.next_terms(
@@ -163,7 +168,9 @@ def _unavoidable_dollars(problem: Problem) -> Floats:
     They are those of running jobs that may not be paused (all of them where changes are limited),
     and of guaranteed GPUs at the highest price.
     """
-    jobs, pools, t = problem.jobs, problem.pools, problem.tenants
+    jobs = problem.jobs
+    pools = problem.pools
+    t = problem.tenants
     stays: Bools = (jobs.state == State.RUNNING) & (~jobs.preemptible | (problem.max_changes >= 0))
     cost = (
         np.where(stays, jobs.gpus * pools.price_per_gpu_hour[jobs.pool], 0.0)

@@ -85,7 +85,8 @@ class RentalClasses:
 
         With `dollars` the budget is in dollars per hour (there must be pools), else in GPUs.
         """
-        price, most = np.ones(len(self.of)), self.max_gpus
+        price = np.ones(len(self.of))
+        most = self.max_gpus
         if dollars and self.rented is not None:
             pool = [self.pool(r) for r in range(len(self.of))]
             price = np.maximum(self.rented.price[pool], FREE)
@@ -136,8 +137,10 @@ def classes(
 
     The result has no meaning if there are faults.
     """
-    kind, parameter = np.asarray(table["kind"]), np.asarray(table["parameter"], dtype=np.float64)
-    is_table, known = kind == TABLE, table.ok("kind")
+    kind = np.asarray(table["kind"])
+    parameter = np.asarray(table["parameter"], dtype=np.float64)
+    is_table = kind == TABLE
+    known = table.ok("kind")
     most = np.where(table.given("max_gpus"), table["max_gpus"], np.inf).astype(np.float64)
     for column, of in (("parameter", ~is_table), ("points", is_table)):
         given = table.given(column)
@@ -230,7 +233,8 @@ def _parse_points(table: ParsedTable, row: int, found: Findings, most: float) ->
     for part in text.split("|") if text else ():
         width, _, speed = part.partition(":")
         try:
-            k, s = float(width), float(speed)
+            k = float(width)
+            s = float(speed)
         except ValueError:
             table.fault(
                 found,

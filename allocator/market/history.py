@@ -54,7 +54,8 @@ class History:
 
         They are n gaps of the mean length of the n - 1 observed ones. Raises InvalidInput.
         """
-        n, span = len(self.model), float(np.ptp(self.submitted_s)) if len(self.model) else 0.0
+        n = len(self.model)
+        span = float(np.ptp(self.submitted_s)) if len(self.model) else 0.0
         if n < 2 or span <= 0:
             raise InvalidInput(
                 [
@@ -70,7 +71,8 @@ class History:
 
     def split_phases(self, models: tuple[str, ...]) -> History:
         """Return the history in which every phase of a job is a job of its own, with its work."""
-        parts, phases = [self], find_phases(models)
+        parts = [self]
+        phases = find_phases(models)
         for base in dict.fromkeys(one.model for one in phases):
             mine = [one for one in phases if one.model == base]
             begins = [0.0, *(one.begins for one in mine), 1.0]

@@ -43,7 +43,8 @@ THETA = 0.3  # a debt of this share of the credit raises the price by the factor
 # the limit uses up balance and credit within the time left divided by this number
 CORRECTION_SHARE = 24.0
 # bounds of the exponent: at higher prices a round does not earn the start-up of a job
-STEEPEST, FLATTEST = 1.5, -9.0
+STEEPEST = 1.5
+FLATTEST = -9.0
 MEMORY = 0.5  # share of the window over which the weight of the running jobs is averaged
 # share of the window over which the present rate of spending is averaged
 RECENT = 1 / 14
@@ -130,7 +131,8 @@ def update_account(
         )
     now_s = max(now_s, account.at_s)
     hours = (now_s - account.at_s) / HOUR
-    memory_h, age_h = MEMORY * _window_s(account, budget) / HOUR, (now_s - account.opened_s) / HOUR
+    memory_h = MEMORY * _window_s(account, budget) / HOUR
+    age_h = (now_s - account.opened_s) / HOUR
     load = _mean(account.load, account.present, hours, min(memory_h, age_h))
     recent_h = RECENT * _window_s(account, budget) / HOUR
     rate = (
@@ -155,9 +157,11 @@ def next_terms(account: BudgetAccount, budget: LongRunBudget, interval_s: float)
     if budget.has_end and account.at_s >= budget.until_s:
         # after the date nothing may be spent
         return RoundTerms(0.0, 0.0)
-    income, window_h = income_per_hour(account, budget), _window_s(account, budget) / HOUR
+    income = income_per_hour(account, budget)
+    window_h = _window_s(account, budget) / HOUR
     left_h = max(left_s(account, budget) / HOUR - (1.0 - CLOSE) * window_h, LEAST * window_h)
-    credit, interval_h = BETA * income * left_h, interval_s / HOUR
+    credit = BETA * income * left_h
+    interval_h = interval_s / HOUR
     ahead_h = max(interval_h, left_h / CORRECTION_SHARE)
     most = max(0.0, income + (account.balance + credit) / ahead_h)
     if budget.has_end:
@@ -208,7 +212,8 @@ def runs_out_s(account: BudgetAccount, budget: LongRunBudget) -> float:
 
     It is inf if they last until the date or the end of the window.
     """
-    left, most = max(0.0, remaining(account, budget)), left_s(account, budget)
+    left = max(0.0, remaining(account, budget))
+    most = left_s(account, budget)
     if account.rate * most / HOUR <= left or most <= 0:
         return math.inf
     return account.at_s + left / account.rate * HOUR
@@ -257,7 +262,8 @@ def from_json(value: Json) -> BudgetAccount:
 def report(account: BudgetAccount, budget: LongRunBudget, interval_s: float) -> dict[str, Any]:
     """Return the books as JSON values for users, None where there is no number."""
     gone = runs_out_s(account, budget)
-    hours, asks = (account.at_s - account.opened_s) / HOUR, next_terms(account, budget, interval_s)
+    hours = (account.at_s - account.opened_s) / HOUR
+    asks = next_terms(account, budget, interval_s)
     return {
         "average_per_hour": None if budget.has_end else budget.average_per_hour,
         "amount": budget.amount if budget.has_end else None,

@@ -111,7 +111,8 @@ class RentResult:
 
         width is that of the mean job (whole GPUs: the mean of the options by shares).
         """
-        p, c = self.plan, self.classes
+        p = self.plan
+        c = self.classes
         width = p.by_class(p.share * p.width)
         time = p.by_class(p.share * p.time)
         jobs = p.by_class(p.jobs)
@@ -132,7 +133,8 @@ class RentResult:
 
     def crowded(self) -> list[tuple[str, float, float]]:
         """Return (name, GPUs, mean GPUs in use) of free pools with more GPUs in use than exist."""
-        p, rented = self.plan, self.classes.rented
+        p = self.plan
+        rented = self.classes.rented
         if rented is None or self.unit == "gpus":
             return []
         pool = np.array([self.classes.pool(int(row)) for row in p.row])
@@ -164,7 +166,8 @@ class RentResult:
         """
         if self.curve is None:
             return []
-        c, made = self.curve, self.plan.classes
+        c = self.curve
+        made = self.plan.classes
         budget = np.maximum(c.spend, max(self.least_budget, 1e-6))  # free GPUs: none is needed
         columns = {
             "budget": c.spend,
@@ -200,7 +203,8 @@ def rent(
 
     Raises Infeasible, with the smallest sufficient budget, if the classes cannot be stable.
     """
-    made, unit = classes.model(dollars), "dollars_per_hour" if dollars else "gpus"
+    made = classes.model(dollars)
+    unit = "dollars_per_hour" if dollars else "gpus"
     chosen = restrict_to_whole_gpus(made) if whole else made
     try:
         found = plan(chosen, budget)

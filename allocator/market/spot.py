@@ -77,7 +77,9 @@ def forecast_run(cluster: TransientCluster, work: float) -> RunForecast:
     )
     startup = float(cluster.startup_s.max())
     alone = work / speed
-    seconds, rates, every = alone, np.zeros(len(cluster.workers)), math.inf
+    seconds = alone
+    rates = np.zeros(len(cluster.workers))
+    every = math.inf
     for _ in range(ROUNDS):
         before = seconds
         rates = np.array(
@@ -221,7 +223,8 @@ def choose_clusters(
     def time_then_cost(i: int) -> tuple[float, float]:
         return outlooks[i].seconds, outlooks[i].dollars
 
-    cheapest, fastest = min(ends, key=cost_then_time), min(ends, key=time_then_cost)
+    cheapest = min(ends, key=cost_then_time)
+    fastest = min(ends, key=time_then_cost)
     paid = None if cost is None else [i for i in ends if outlooks[i].dollars <= cost]
     timely = None if deadline_s is None else [i for i in ends if outlooks[i].seconds <= deadline_s]
     if cost is not None and not paid:

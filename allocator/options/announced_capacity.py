@@ -22,9 +22,12 @@ EDGE = 1e-9  # share of an interval: a change this close to its start happens at
 def gpus_ahead(problem: Problem, intervals: int) -> Ints:
     """Return the GPUs that each pool has throughout each of the coming intervals, (H, P)."""
     out = np.repeat(problem.pools.gpus[None, :], intervals, axis=0)
-    known, change = problem.announced, _place(problem)
+    known = problem.announced
+    change = _place(problem)
     for i in np.flatnonzero((known.gpus >= 0) & (change <= intervals)).tolist():
-        first, p, there = math.ceil(change[i]), int(known.pool[i]), int(known.gpus[i])
+        first = math.ceil(change[i])
+        p = int(known.pool[i])
+        there = int(known.gpus[i])
         out[first - 1, p] = min(there, out[first - 1, p])
         out[first:, p] = there
     return out
@@ -37,9 +40,12 @@ def prices_ahead(problem: Problem, intervals: int) -> Floats:
     """
     out = np.repeat(problem.pools.price_per_gpu_hour[None, :], intervals, axis=0)
     last = problem.pools.price_per_gpu_hour.copy()
-    known, change = problem.announced, _place(problem)
+    known = problem.announced
+    change = _place(problem)
     for i in np.flatnonzero(~np.isnan(known.price_per_gpu_hour) & (change < intervals)).tolist():
-        h, p, price = int(change[i]), int(known.pool[i]), float(known.price_per_gpu_hour[i])
+        h = int(change[i])
+        p = int(known.pool[i])
+        price = float(known.price_per_gpu_hour[i])
         out[h, p] += (price - last[p]) * (1.0 - (change[i] - h))
         out[h + 1 :, p] = last[p] = price
     return np.where(problem.pools.market == Market.RESERVED, 0.0, out)
@@ -87,7 +93,8 @@ def same_options(of: CompiledRound, columns: Ints, into: CompiledRound) -> Ints:
     """Translate columns (n,) of one round to another of the same jobs, -1 = none or absent."""
     if of.option is into.option and of.option_table is into.option_table:
         return columns
-    i, c = of.instance, np.maximum(columns, 0)
+    i = of.instance
+    c = np.maximum(columns, 0)
     return option_columns(into, i.job[c], i.pool[c], i.gpus[c], columns >= 0)
 
 
@@ -96,7 +103,8 @@ def option_columns(round_: CompiledRound, job: Ints, pool: Ints, gpus: Ints, wan
 
     It is -1 where there is no such column, and where `wanted` is False.
     """
-    i, P = round_.instance, len(round_.instance.capacity)
+    i = round_.instance
+    P = len(round_.instance.capacity)
     own = np.flatnonzero(i.primary < 0)
     top = int(max(i.gpus.max(initial=0), gpus.max(initial=0))) + 1
     key = (i.job[own] * P + i.pool[own]) * top + i.gpus[own]

@@ -116,7 +116,8 @@ class RunConfigurations:
         The corners of the front come first. Then come ways whose measurement could change the
         choice of least time x cost by more than the TRY_S seconds that it takes.
         """
-        cost, try_h = np.maximum(self.cost, 1e-9), TRY_S / interval.HOUR
+        cost = np.maximum(self.cost, 1e-9)
+        try_h = TRY_S / interval.HOUR
         aim = 0.5 * np.log(self.hours * cost)
         best = int(np.argmin(aim))
         price = 0.5 * (try_h / self.hours[best] + try_h * cost / self.hours / cost[best])
@@ -143,7 +144,8 @@ def configure(problem: Problem, job_id: str) -> RunConfigurations:
     """
     problem, j = estimate_sizes(problem), job_number(problem, job_id)
     pool, gpus, batch, row = _tried(problem, j)
-    pools, rates = problem.pools, problem.rates
+    pools = problem.pools
+    rates = problem.rates
     model = np.full(len(pool), problem.jobs.model[j])
     link = pools.link_gb_s[pool]
     at = Configurations.of(
@@ -210,8 +212,12 @@ def _tried(problem: Problem, j: int) -> tuple[Ints, Ints, Ints, Ints]:
 
     row is a row of rates.csv or -1; batch is that of a curve, 0 = not fixed.
     """
-    jobs, pools, rates, table = problem.jobs, problem.pools, problem.rates, RateTable.of(problem)
-    model, types = jobs.model[j], allowed_types(problem)[j]
+    jobs = problem.jobs
+    pools = problem.pools
+    rates = problem.rates
+    table = RateTable.of(problem)
+    model = jobs.model[j]
+    types = allowed_types(problem)[j]
     found: list[tuple[int, int, int, int]] = []
     for p in np.flatnonzero(types[pools.gpu_type]).tolist():
         most = min(int(jobs.max_gpus[j]), int(pools.gpus[p]), int(table.largest[model]))
@@ -235,7 +241,8 @@ def _batches(problem: Problem, table: RateTable, model: int, pool: int, gpus: in
     They are the batches of a curve, evenly spaced in their logarithm; 0 stands for the best one.
     The result is [0] where no curve knows batches.
     """
-    one, gpu_type = np.array([model]), problem.pools.gpu_type[[pool]]
+    one = np.array([model])
+    gpu_type = problem.pools.gpu_type[[pool]]
     curve = int(table.curve(one, gpu_type)[0])
     if (
         not table.by_curve(one, gpu_type, np.array([gpus]))[0]

@@ -41,7 +41,8 @@ class GuaranteesOnNodes:
     """
 
     def __init__(self, problem: Problem, options: OptionTable) -> None:
-        self._problem, self._options = problem, options
+        self._problem = problem
+        self._options = options
 
     @cached_property
     def _needs(self) -> NodeNeeds:
@@ -82,15 +83,20 @@ class GuaranteesOnNodes:
 
         Jobs that can only stay come first, then those with the largest options.
         """
-        t, holes = self._options, self._holes
+        t = self._options
+        holes = self._holes
         free = self._problem.pools.gpus.tolist()
-        has_nodes, left, missing = self._problem.has_nodes.tolist(), list(limits), goal
+        has_nodes = self._problem.has_nodes.tolist()
+        left = list(limits)
+        missing = goal
         taken = list[tuple[tuple[Place, ...], Need]]()
         served = set[int]()
         locked = self._is_locked[t.job[mine]]
         for at in np.lexsort((-t.gpus[mine], ~locked)).tolist():
             o = int(mine[at])
-            j, pool, k = int(t.job[o]), int(t.pool[o]), int(t.gpus[o])
+            j = int(t.job[o])
+            pool = int(t.pool[o])
+            k = int(t.gpus[o])
             rows = [n for n, here in enumerate(is_limited) if here[at]]
             if j in served or k > missing or any(k > left[n] for n in rows):
                 continue
@@ -128,14 +134,17 @@ class GuaranteesOnNodes:
     def _search(
         self, goal: int, mine: Ints, is_limited: Sequence[Bools], limits: Sequence[float]
     ) -> int:
-        t, problem = self._options, self._problem
+        t = self._options
+        problem = self._problem
         option, of = list[int](), list[int]()  # of each column, and its number in `mine`
-        needs, stays = dict[int, Need](), dict[int, tuple[Place, ...]]()
+        needs = dict[int, Need]()
+        stays = dict[int, tuple[Place, ...]]()
         nodes = np.bincount(problem.nodes.pool, minlength=len(problem.pools))
         gpus = np.bincount(problem.nodes.pool, problem.nodes.gpus, len(problem.pools))
         size = 0
         for at, o in enumerate(mine.tolist()):
-            j, pool = int(t.job[o]), int(t.pool[o])
+            j = int(t.job[o])
+            pool = int(t.pool[o])
             held = self._stay(o)
             ways = [] if held is None else [held]
             for way in ways if held and self._is_locked[j] else [*ways, None]:
@@ -160,7 +169,8 @@ class GuaranteesOnNodes:
         self, goal: int, option: Ints, is_limited: Sequence[Bools], limits: Sequence[float]
     ) -> LinearModel:
         """Return the model by counts: one option of a job, pools without nodes, and limits."""
-        t, problem = self._options, self._problem
+        t = self._options
+        problem = self._problem
         gpus = t.gpus[option].astype(float)
         jobs, job = np.unique(t.job[option], return_inverse=True)
         bare = np.flatnonzero(~problem.has_nodes).tolist()

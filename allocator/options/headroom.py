@@ -27,7 +27,8 @@ def wanted_headroom(problem: Problem) -> Ints:
 
     It is 0 without a row, or where the row leaves the number to a queue.
     """
-    out, rows = np.zeros(len(problem.pools), dtype=np.int64), problem.interactive
+    out = np.zeros(len(problem.pools), dtype=np.int64)
+    rows = problem.interactive
     for r, p in enumerate(rows.pool.tolist()):
         if rows.headroom_gpus[r] >= 0:
             out[p] = rows.headroom_gpus[r]
@@ -54,7 +55,8 @@ def repairs(problem: Problem, mandatory: Bools) -> list[str]:
     """Describe every pool whose headroom is reduced by jobs that keep what they hold."""
     if not len(problem.interactive):
         return []
-    want, have = wanted_headroom(problem), headroom_in_force(problem, mandatory)
+    want = wanted_headroom(problem)
+    have = headroom_in_force(problem, mandatory)
     return [
         f'headroom of pool "{problem.pools.pool[p]}" is {have[p]} GPUs instead of {want[p]}: jobs'
         " that may not be moved hold the others"
@@ -68,7 +70,8 @@ def headroom_of_options(
     """Build the rows for options (n,) of these jobs and sizes; None if nothing is kept."""
     if not len(problem.interactive):
         return None
-    jobs, pools = problem.jobs, problem.pools
+    jobs = problem.jobs
+    pools = problem.pools
     kept = headroom_in_force(problem, mandatory)
     share: Floats = np.zeros(len(pools))
     share[problem.interactive.pool] = problem.interactive.shrinkable_share

@@ -83,8 +83,10 @@ class CompiledRound:
 
     def allocation(self, choice: Ints) -> Allocation:
         """Return the choice as pools, sizes and rows of rates.csv."""
-        m, o = self.option_table, self.chosen(choice)
-        row, primary = np.append(m.row, -1)[o], np.append(m.primary, -1)[o]
+        m = self.option_table
+        o = self.chosen(choice)
+        row = np.append(m.row, -1)[o]
+        primary = np.append(m.primary, -1)[o]
         secondary = np.flatnonzero(primary >= 0)
         row[primary[secondary]] = m.primary_row[o[secondary]]
         return Allocation(np.append(m.pool, -1)[o], np.append(m.gpus, 0)[o], row, primary)
@@ -112,7 +114,8 @@ class CompiledRound:
 
         This concerns a job that would otherwise move to as many other GPUs of the same pool.
         """
-        jobs, i = self.problem.jobs, self.instance
+        jobs = self.problem.jobs
+        i = self.instance
         own = np.flatnonzero((choice >= 0) & (jobs.primary >= 0))
         at = choice[own]
         own = own[
@@ -135,7 +138,8 @@ class CompiledRound:
         It has every shape of a size that has several. No better plan needs such a move, or a shape
         that was left out, unless jobs have to be placed on nodes.
         """
-        problem, m = self.problem, self.option_table
+        problem = self.problem
+        m = self.option_table
         alone = np.setdiff1d(np.flatnonzero(self.instance.keep), self.instance.primary)
         movable = np.zeros(len(problem.jobs), dtype=bool)
         movable[self.instance.job[alone]] = self.instance.primary[alone] < 0
@@ -222,9 +226,11 @@ class OmittedPairs:
 
     def names(self, also: tuple[Ints, Ints]) -> tuple[OmittedPairs, PairArrays]:
         """Add these pairs, and return also all of them as (primary, secondary, pool, gpus)."""
-        m, n = self.exclusive, len(self.exclusive) + 1
+        m = self.exclusive
+        n = len(self.exclusive) + 1
         key = np.unique(np.append(self.primary, also[0]) * n + np.append(self.secondary, also[1]))
-        primary, secondary = key // n, key % n
+        primary = key // n
+        secondary = key % n
         return replace(self, primary=primary, secondary=secondary), (
             m.job[primary],
             m.job[secondary],
@@ -331,7 +337,8 @@ def same_columns(old: CompiledRound, choice: Ints, new: CompiledRound) -> Ints:
     """
     taken = choice >= 0
     a, b = _identify_options(old.problem, old.option_table, new.option_table)
-    a, b = a[old.option], b[new.option]
+    a = a[old.option]
+    b = b[new.option]
     order = np.argsort(b, kind="stable")
     out = choice.copy()
     out[taken] = order[np.searchsorted(b[order], a[choice[taken]])]
@@ -343,7 +350,8 @@ def _identify_options(problem: Problem, *tables: OptionTable) -> list[Ints]:
 
     It stands for job, pool, GPUs, nodes of a spread shape, primary job, and whether it is kept.
     """
-    jobs, pools = len(problem.jobs), len(problem.pools)
+    jobs = len(problem.jobs)
+    pools = len(problem.pools)
     gpus, nodes = (
         max(int(column.max(initial=0)) for column in columns) + 1
         for columns in ([m.gpus for m in tables], [m.nodes for m in tables])
@@ -397,11 +405,14 @@ def _compile(
 
 
 def _instance(problem: Problem, full: OptionTable, mended: Repairs) -> Instance:
-    jobs, tenants, quotas = problem.jobs, problem.tenants, quota_table(problem)
+    jobs = problem.jobs
+    tenants = problem.tenants
+    quotas = quota_table(problem)
     running = int((jobs.state == State.RUNNING).sum())
     least_kept = 0 if mended.max_changes < 0 else max(0, running - mended.max_changes)
     mandatory = find_mandatory_jobs(problem, full, mended.released)
-    primary, secondary = np.full(len(full), -1), np.flatnonzero(full.primary >= 0)
+    primary = np.full(len(full), -1)
+    secondary = np.flatnonzero(full.primary >= 0)
     primary[secondary] = option_at(
         full, full.primary[secondary], full.pool[secondary], full.gpus[secondary]
     )

@@ -47,11 +47,16 @@ def build_horizon(round_: CompiledRound, rows: Choices, gpus: Ints) -> Horizon:
     ValueError
         The objective is not linear in work and time.
     """
-    problem, i, m = round_.problem, round_.instance, round_.option_table
+    problem = round_.problem
+    i = round_.instance
+    m = round_.option_table
     objective = linear_objective(problem.objective)
     if objective is None or objective.linear is None:
         raise ValueError(f"the objective {problem.objective} is not linear in work and time")
-    jobs, D, H, J = problem.jobs, problem.interval_s, len(gpus), len(problem.jobs)
+    jobs = problem.jobs
+    D = problem.interval_s
+    H = len(gpus)
+    J = len(problem.jobs)
     mean = np.maximum(gpus.mean(axis=0), np.bincount(m.pool, minlength=gpus.shape[1]) > 0)
     there = replace(problem, pools=replace(problem.pools, gpus=np.ceil(mean).astype(np.int64)))
     context = build_context(there, RateTable.of(problem), m.offer)

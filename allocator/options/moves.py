@@ -30,7 +30,8 @@ def options_of_moves(
     movable : (J,)
         The jobs whose moves are asked for; of these the locked ones have none.
     """
-    jobs, pools = problem.jobs, problem.pools
+    jobs = problem.jobs
+    pools = problem.pools
     now = np.flatnonzero(
         exclusive.keep
         & (exclusive.primary < 0)
@@ -53,8 +54,11 @@ def options_of_moves(
     here = {
         f.name: getattr(exclusive, f.name)[now] for f in fields(OptionTable) if f.name != "start"
     }
-    job, pool, gpus = here["job"], here["pool"], here["gpus"]
-    start, keep = np.searchsorted(job, np.arange(len(jobs) + 1)), np.zeros(len(job), dtype=bool)
+    job = here["job"]
+    pool = here["pool"]
+    gpus = here["gpus"]
+    start = np.searchsorted(job, np.arange(len(jobs) + 1))
+    keep = np.zeros(len(job), dtype=bool)
     pause = interval.pause_s(
         keep, ~keep, restart_s(problem, job, pool, gpus), pools.startup_s[pool]
     )

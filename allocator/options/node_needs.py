@@ -49,7 +49,8 @@ class NodeNeeds:
         numbers of nodes, the job gets as few nodes as possible, whatever placement it asks for.
         """
         share, (wish, level) = self._share[job], self._wish[job]
-        most, least = nodes or -(-gpus // self._per_node[pool]), nodes
+        most = nodes or -(-gpus // self._per_node[pool])
+        least = nodes
         if self._shaped and not nodes and self._has_shapes(job, pool, gpus):
             least = 1
         return Need(
@@ -65,7 +66,8 @@ class NodeNeeds:
         )
 
     def _has_shapes(self, job: int, pool: int, gpus: int) -> bool:
-        model, gpu_type = self.problem.jobs.model[job], self.problem.pools.gpu_type[pool]
+        model = self.problem.jobs.model[job]
+        gpu_type = self.problem.pools.gpu_type[pool]
         return (int(model), int(gpu_type), gpus) in self._shaped
 
     def holes(self, every_state: bool = False) -> Holes:

@@ -48,7 +48,8 @@ def extend_reservations(made: ReservationPlan, round_: CompiledRound) -> Reserva
     The slots reach so far that every job could be done on an empty cluster. Long jobs make the
     slots long.
     """
-    p, end_s = round_.problem, made.left.shape[1] * made.slot_s
+    p = round_.problem
+    end_s = made.left.shape[1] * made.slot_s
     rate = round_.option_table.rate[round_.option]
     slowest = np.full(len(p.jobs), np.inf)
     np.minimum.at(slowest, round_.instance.job, rate)
@@ -108,7 +109,8 @@ def _rows(round_: CompiledRound, slots: int) -> tuple[Floats, tuple[int, int, in
     high = np.concatenate(
         [i.capacity, [i.budget], i.quota, i.tenant_budget, np.repeat(i.exposure, len(i.zones))]
     )
-    P, K = len(i.capacity), len(i.quota)
+    P = len(i.capacity)
+    K = len(i.quota)
     return np.repeat(high[:, None].astype(np.float64), slots, axis=1), (
         P + 1,
         P + 1 + K,
@@ -123,8 +125,10 @@ def _places(
 
     Each pool has the sizes that are faster than all smaller ones.
     """
-    i, p = round_.instance, round_.problem
-    jobs, out = p.jobs, []
+    i = round_.instance
+    p = round_.problem
+    jobs = p.jobs
+    out = []
     mine = np.arange(i.start[j], i.start[j + 1])
     running = jobs.state[j] == State.RUNNING
     for pool in np.unique(i.pool[mine]).tolist():
@@ -134,7 +138,8 @@ def _places(
         rate = round_.option_table.rate[round_.option[o]]
         home = bool(running and jobs.pool[j] == pool)
         startup = float(p.pools.startup_s[pool])
-        rows, per = [pool], [1.0]
+        rows = [pool]
+        per = [1.0]
         price = float(i.cost[o[0]] / i.gpus[o[0]])
         quotas = i.account[:, o[0]]
         for row, limit, amount in (
@@ -166,7 +171,8 @@ def _serve_fixed(
     round_: CompiledRound, left: Floats, places: list[list[CandidatePool]], slot_s: float
 ) -> None:
     """Subtract what jobs that must keep their GPUs hold until they are done."""
-    i, unchanged_choice = round_.instance, round_.unchanged_choice()
+    i = round_.instance
+    unchanged_choice = round_.unchanged_choice()
     for j in np.flatnonzero(i.mandatory & (unchanged_choice >= 0)).tolist():
         place = next(p for p in places[j] if p.pool == i.pool[unchanged_choice[j]])
         rate = round_.option_table.rate[round_.option[unchanged_choice[j]]]

@@ -103,15 +103,19 @@ def quota_table(problem: Problem) -> QuotaTable:
 
 
 def _make_table(problem: Problem) -> QuotaTable:
-    tenants, quotas, pools = problem.tenants, problem.quotas, problem.pools
+    tenants = problem.tenants
+    quotas = problem.quotas
+    pools = problem.pools
     sets = _PoolSets(problem)
     kind = [0] * len(tenants) + [
         sets.number(t, p)
         for t, p in zip(quotas.gpu_type.tolist(), quotas.pool.tolist(), strict=True)
     ]
-    label, place = list(tenants.tenant), [f"tenants.{name}" for name in tenants.tenant]
+    label = list(tenants.tenant)
+    place = [f"tenants.{name}" for name in tenants.tenant]
     for q, number in zip(quotas.tenant.tolist(), kind[len(tenants) :], strict=True):
-        name, words = tenants.tenant[q], sets.words[number]
+        name = tenants.tenant[q]
+        words = sets.words[number]
         label.append(f'{name}" of {words}' if words else f'{name}" of "all GPUs')
         place.append(f"quotas.{name}{f'/{sets.names[number]}' if words else ''}")
     reserve = np.zeros(len(kind))
@@ -161,10 +165,12 @@ class _PoolSets:
             problem = self._problem
             if gpu_type >= 0:
                 self.pools.append(problem.pools.gpu_type == gpu_type)
-                name, of = problem.gpu_types[gpu_type], "type"
+                name = problem.gpu_types[gpu_type]
+                of = "type"
             else:
                 self.pools.append(np.arange(len(problem.pools)) == pool)
-                name, of = problem.pools.pool[pool], "pool"
+                name = problem.pools.pool[pool]
+                of = "pool"
             self.words.append(f'{of} "{name}')
             self.names.append(name)
             self.granularity.append(2 if gpu_type >= 0 else 3)
@@ -202,7 +208,8 @@ def usable_guarantees(problem: Problem, table: QuotaTable, option_table: OptionT
     """Return the GPUs that each guarantee amounts to, (K,) (R18, R64)."""
     out = np.zeros(int((~table.is_common).sum()), dtype=np.int64)
     capacity = problem.pools.gpus.tolist()
-    sizes, on_nodes = _SizesOfJobs(option_table), GuaranteesOnNodes(problem, option_table)
+    sizes = _SizesOfJobs(option_table)
+    on_nodes = GuaranteesOnNodes(problem, option_table)
     for k in np.flatnonzero(table.guaranteed_gpus > 0).tolist():
         pools = table.pools[table.kind[k]]
         tenants = np.flatnonzero(table.members(k))
@@ -243,7 +250,8 @@ def _find_shares(problem: Problem, jobs: Ints) -> Callable[[int, int], float] | 
     share = problem.jobs.gpu_fraction[jobs]
     if np.isnan(share).all():
         return None
-    shares, has_nodes = np.nan_to_num(share, nan=1.0).tolist(), problem.has_nodes.tolist()
+    shares = np.nan_to_num(share, nan=1.0).tolist()
+    has_nodes = problem.has_nodes.tolist()
     return lambda job, pool: shares[job] if has_nodes[pool] else 1.0
 
 
@@ -261,7 +269,9 @@ class _SizesOfJobs:
     def of_job(self, j: int) -> list[tuple[int, int]]:
         """Return the sizes of a job."""
         if j not in self._known:
-            t, a, b = self._table, self._table.start[j], self._table.start[j + 1]
+            t = self._table
+            a = self._table.start[j]
+            b = self._table.start[j + 1]
             own = t.primary[a:b] < 0
             self._known[j] = list(
                 zip(t.pool[a:b][own].tolist(), t.gpus[a:b][own].tolist(), strict=True)
@@ -273,7 +283,9 @@ class _SizesInPools(Sequence[JobSizes]):
     """The sizes of some jobs in some pools, None = all."""
 
     def __init__(self, sizes: _SizesOfJobs, jobs: list[int], pools: list[bool] | None) -> None:
-        self._sizes, self._jobs, self._pools = sizes, jobs, pools
+        self._sizes = sizes
+        self._jobs = jobs
+        self._pools = pools
 
     def __len__(self) -> int:
         return len(self._jobs)
@@ -285,7 +297,8 @@ class _SizesInPools(Sequence[JobSizes]):
     def __getitem__(self, n: int | slice) -> JobSizes | Sequence[JobSizes]:
         if isinstance(n, slice):
             return _SizesInPools(self._sizes, self._jobs[n], self._pools)
-        sizes, pools = self._sizes.of_job(self._jobs[n]), self._pools
+        sizes = self._sizes.of_job(self._jobs[n])
+        pools = self._pools
         return sizes if pools is None else [(p, k) for p, k in sizes if pools[p]]
 
 
@@ -312,7 +325,9 @@ def lending(problem: Problem, table: QuotaTable, usable: Ints, mandatory: Bools)
     usable are the GPUs that guarantees amount to; mandatory (J,) are the jobs that keep what
     they hold.
     """
-    wanted, kept, limits = np.zeros(len(table)), np.zeros(len(table)), table.max_gpus.copy()
+    wanted = np.zeros(len(table))
+    kept = np.zeros(len(table))
+    limits = table.max_gpus.copy()
     for k in np.flatnonzero(table.is_common).tolist():
         pools = table.pools[table.kind[k]]
         gpus = float(problem.pools.gpus[pools].sum())
@@ -333,7 +348,8 @@ def _kept_and_needed(
         H(t) = max( r(t) - u(t), sum_c H(c), 0 )
         B(t) = max( u(t), sum_c B(c) + GPUs that jobs of t keep )
     """
-    jobs, Q = problem.jobs, len(problem.tenants)
+    jobs = problem.jobs
+    Q = len(problem.tenants)
     stay = mandatory & (jobs.primary < 0)
     stay &= np.append(table.pools[kind], False)[jobs.pool]
     need = np.bincount(jobs.tenant[stay], jobs.gpus[stay], Q).astype(float)
@@ -350,7 +366,8 @@ def _kept_and_needed(
             kept[above] += kept[t]
             need[above] += need[t]
         else:
-            total_kept, total_need = total_kept + kept[t], total_need + need[t]
+            total_kept = total_kept + kept[t]
+            total_need = total_need + need[t]
     return total_kept, total_need
 
 

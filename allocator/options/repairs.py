@@ -23,7 +23,8 @@ def repairs(problem: Problem, option_table: OptionTable) -> Repairs:
 
     The option table includes the options of secondary jobs that run.
     """
-    jobs, pools = problem.jobs, problem.pools
+    jobs = problem.jobs
+    pools = problem.pools
     unit = _units(problem, option_table)
     running = jobs.state == State.RUNNING
     has_keep = np.zeros(len(jobs), dtype=bool)
@@ -67,7 +68,8 @@ def repairs(problem: Problem, option_table: OptionTable) -> Repairs:
             f" {forced}"
         )
         limit = forced
-    mandatory, quotas = find_mandatory_jobs(problem, option_table, released), quota_table(problem)
+    mandatory = find_mandatory_jobs(problem, option_table, released)
+    quotas = quota_table(problem)
     messages += headroom.repairs(problem, mandatory)
     usable = usable_guarantees(problem, quotas, option_table)
     messages += lending_messages(quotas, lending(problem, quotas, usable, mandatory))
@@ -89,13 +91,15 @@ def _units(problem: Problem, option_table: OptionTable) -> Ints:
     """
     unit = np.arange(len(problem.jobs))
     there = np.flatnonzero(option_table.keep & (option_table.primary >= 0))
-    g, h = option_table.job[there], option_table.primary[there]
+    g = option_table.job[there]
+    h = option_table.primary[there]
     unit[g] = np.where(problem.jobs.primary[g] == h, h, unit[g])
     return unit
 
 
 def _why_lost(problem: Problem, j: int) -> str:
-    jobs, pools = problem.jobs, problem.pools
+    jobs = problem.jobs
+    pools = problem.pools
     on = np.unique(problem.placements.node[problem.placements.job == j]).tolist()
     if not Staying.of(problem).stays[j]:
         state = ("up", "drained", "down")
@@ -103,7 +107,8 @@ def _why_lost(problem: Problem, j: int) -> str:
         return f"it has to leave node {', '.join(nodes)}" if nodes else "no nodes hold it"
     if jobs.gpus[j] > pools.gpus[jobs.pool[j]]:
         return f"the pool has {pools.gpus[jobs.pool[j]]} left"
-    model, kind = problem.models[jobs.model[j]], problem.gpu_types[pools.gpu_type[jobs.pool[j]]]
+    model = problem.models[jobs.model[j]]
+    kind = problem.gpu_types[pools.gpu_type[jobs.pool[j]]]
     return f'no rate is known for model "{model}" on {jobs.gpus[j]} x {kind}'
 
 
@@ -117,7 +122,8 @@ def _least_released(fixed: Ints, problem: Problem) -> Ints:
         return fixed
     capacity = int(problem.pools.gpus[jobs.pool[fixed[0]]])
     order = fixed[np.argsort(jobs.submitted_s[fixed], kind="stable")]
-    mask, reach = (1 << (capacity + 1)) - 1, [1]
+    mask = (1 << (capacity + 1)) - 1
+    reach = [1]
     # the latest job first, so that the walk back keeps the earliest
     for j in order[::-1]:
         reach.append((reach[-1] | reach[-1] << int(jobs.gpus[j])) & mask)

@@ -56,7 +56,8 @@ class Staying:
         if problem.has_nodes.any():
             placed = _assume_firm(problem)
         stays = _find_known(problem, placed)
-        known_stays, held = stays.copy(), by_job(placed)
+        known_stays = stays.copy()
+        held = by_job(placed)
         if problem.has_nodes.any():
             held = _assume_places(problem, stays, held)
         assumed = np.zeros(len(stays), dtype=bool)
@@ -110,8 +111,10 @@ def _assume_firm(problem: Problem) -> Placements:
     left = _find_unknown(problem, preemptible=False)
     if not left:
         return problem.placements
-    jobs, needs = problem.jobs, NodeNeeds(problem)
-    stays, held = _find_known(problem, problem.placements), by_job(problem.placements)
+    jobs = problem.jobs
+    needs = NodeNeeds(problem)
+    stays = _find_known(problem, problem.placements)
+    held = by_job(problem.placements)
     firm = stays & ~jobs.preemptible
     anywhere: dict[str, Any] = {"wish": Wish.PACKED, "most_nodes": len(problem.nodes)}
     for who, every_state, free in (
@@ -120,7 +123,8 @@ def _assume_firm(problem: Problem) -> Placements:
         (firm, False, anywhere),
         (firm, True, anywhere),
     ):
-        unknown, left = left, []
+        unknown = left
+        left = []
         holes = _take_known(needs.holes(every_state), needs, who, held) if unknown else None
         for j in unknown:
             need = needs.of(j, int(jobs.pool[j]), int(jobs.gpus[j]))._replace(**free)
@@ -140,7 +144,8 @@ def _assume_places(
 
     `stays` becomes False for jobs that find no nodes.
     """
-    jobs, needs = problem.jobs, NodeNeeds(problem)
+    jobs = problem.jobs
+    needs = NodeNeeds(problem)
     unknown = [j for firm in (False, True) for j in _find_unknown(problem, firm) if j not in held]
     holes = _take_known(needs.holes(), needs, stays, held) if unknown else None
     for j in unknown:
@@ -156,7 +161,8 @@ def _assume_places(
 
 def _find_known(problem: Problem, placed: Placements) -> Bools:
     """Find the running jobs that may stay, (J,); jobs without places may."""
-    jobs, nodes = problem.jobs, problem.nodes
+    jobs = problem.jobs
+    nodes = problem.nodes
     stays: Bools = jobs.state == State.RUNNING
     if not len(placed.job):
         return stays
@@ -182,9 +188,11 @@ def _find_known(problem: Problem, placed: Placements) -> Bools:
 
 def find_crowded_nodes(problem: Problem, placed: Placements, rows: Bools) -> Ints:
     """Find the nodes that hold less than some rows (L,) of `placed` need."""
-    jobs, nodes = problem.jobs, problem.nodes
+    jobs = problem.jobs
+    nodes = problem.nodes
     own = rows & (jobs.primary[placed.job] < 0)
-    whole, part = own & (placed.gpu < 0), np.flatnonzero(own & (placed.gpu >= 0))
+    whole = own & (placed.gpu < 0)
+    part = np.flatnonzero(own & (placed.gpu >= 0))
     N = len(nodes)
 
     def total(weight: Floats | Ints, which: Bools) -> Floats:

@@ -80,8 +80,10 @@ def iteration_efficiency(q: Parameters, batch: Floats) -> Floats:
 
     The result is nan where the line gives no epochs.
     """
-    noise, first = number(q, "noise", 0.0), number(q, "min_batch", 1.0)
-    epochs, reference = 1.0 + noise / np.sqrt(batch), 1.0 + noise / np.sqrt(first)
+    noise = number(q, "noise", 0.0)
+    first = number(q, "min_batch", 1.0)
+    epochs = 1.0 + noise / np.sqrt(batch)
+    reference = 1.0 + noise / np.sqrt(first)
     return np.where(
         (epochs > 0) & (reference > 0), reference / np.where(epochs > 0, epochs, 1.0), np.nan
     )

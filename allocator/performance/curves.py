@@ -25,7 +25,8 @@ from allocator.domain.schema.columns import CURVE_PARAMETERS
 from allocator.performance import batched
 
 _RANGE = {c.name: int(c.default) for c in CURVE_PARAMETERS["amdahl"] if c.default is not None}
-MIN_GPUS, MAX_GPUS = _RANGE["min_gpus"], _RANGE["max_gpus"]
+MIN_GPUS = _RANGE["min_gpus"]
+MAX_GPUS = _RANGE["max_gpus"]
 # of one curve, or one curve per size
 Parameters = Mapping[str, float] | Mapping[str, Floats]
 

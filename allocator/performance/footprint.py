@@ -56,7 +56,8 @@ def find_footprints(
     rate and row are the usual speed and its row of rates.csv; memory_gb is that of the job, nan =
     unknown.
     """
-    rates, types = problem.rates, len(problem.gpu_types)
+    rates = problem.rates
+    types = len(problem.gpu_types)
     measured = np.flatnonzero((rates.memory_gb > 0) & (rates.rate > 0) & (rates.nodes == 0))
     key = (rates.model[measured] * types + rates.gpu_type[measured]) * SPAN + rates.gpus[measured]
     order = np.argsort(key, kind="stable")

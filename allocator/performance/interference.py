@@ -88,11 +88,14 @@ class MeasuredSlowdowns:
             return np.full(wanted.shape, np.nan)
         # the first size that is not smaller, if it belongs to the pair
         above = np.searchsorted(self._keys, wanted)
-        after, before = np.minimum(above, len(self._keys) - 1), np.maximum(above - 1, 0)
+        after = np.minimum(above, len(self._keys) - 1)
+        before = np.maximum(above - 1, 0)
         over = (self._keys[after] // SPAN == wanted // SPAN) & (self._keys[after] >= wanted)
         under = (self._keys[before] // SPAN == wanted // SPAN) & (self._keys[before] < wanted)
-        low, high = np.where(under, before, after), np.where(over, after, before)
-        k1, k2 = self._keys[low] % SPAN, self._keys[high] % SPAN
+        low = np.where(under, before, after)
+        high = np.where(over, after, before)
+        k1 = self._keys[low] % SPAN
+        k2 = self._keys[high] % SPAN
         share = np.where(k2 > k1, (wanted % SPAN - k1) / np.maximum(k2 - k1, 1), 1.0)
         out = self._slowdown[low] + (self._slowdown[high] - self._slowdown[low]) * np.minimum(
             share, 1.0
@@ -145,8 +148,12 @@ class FittedSlowdowns:
 
 def fit(problem: Problem) -> FittedSlowdowns:
     """Fit rank-one slowdowns for every GPU type to the rows of sharing.csv, all sizes alike."""
-    s, M, T = problem.sharing, len(problem.models), len(problem.gpu_types)
-    alpha, beta, error = np.full((T, M), np.nan), np.full((T, M), np.nan), np.full(T, np.nan)
+    s = problem.sharing
+    M = len(problem.models)
+    T = len(problem.gpu_types)
+    alpha = np.full((T, M), np.nan)
+    beta = np.full((T, M), np.nan)
+    error = np.full(T, np.nan)
     ties = np.full((2, T, M), -1)
     for t in np.unique(s.gpu_type).tolist():
         mine = s.gpu_type == t
@@ -164,15 +171,19 @@ def _rank_one(
     """Return alpha (models,), beta (models,), and the error by leaving each row out."""
     from scipy import linalg
 
-    rows, columns = np.unique(victim, return_inverse=True), np.unique(source, return_inverse=True)
-    n, p = len(slow), len(rows[0])
+    rows = np.unique(victim, return_inverse=True)
+    columns = np.unique(source, return_inverse=True)
+    n = len(slow)
+    p = len(rows[0])
     x = np.zeros((n, p + len(columns[0])))
     x[np.arange(n), rows[1]] = 1.0
     x[np.arange(n), p + columns[1]] = 1.0
     y = np.log(np.maximum(slow - 1.0, LEAST))
     inverse = linalg.pinv(x)
-    solution, leverage = inverse @ y, np.einsum("ij,ji->i", x, inverse)
-    alpha, beta = np.full(models, np.nan), np.full(models, np.nan)
+    solution = inverse @ y
+    leverage = np.einsum("ij,ji->i", x, inverse)
+    alpha = np.full(models, np.nan)
+    beta = np.full(models, np.nan)
     alpha[rows[0]], beta[columns[0]] = np.exp(solution[:p]), np.exp(solution[p:])
     # a row that alone determines a parameter cannot judge it
     judged = leverage < 1.0 - 1e-9

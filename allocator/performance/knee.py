@@ -32,6 +32,7 @@ def knee(cost: Floats, time: Floats) -> int:
     on = np.flatnonzero(front(cost, time))
     if len(on) < 3:
         return int(on[np.argmin(time[on])])
-    x, y = cost[on], time[on]
+    x = cost[on]
+    y = time[on]
     below = 1.0 - (x - x.min()) / np.ptp(x) - (y - y.min()) / np.ptp(y)
     return int(on[np.argmax(below)])

@@ -96,7 +96,8 @@ def _choose(problem: Problem, job: Ints, pool: Ints, gpus: Ints) -> ChosenModes:
     modes = tuple(dict.fromkeys((BULK, ASYNCHRONOUS, *(m for s in problem.mode_sets for m in s))))
     which = np.where(problem.jobs.synchronous[job], 0, 1).astype(np.int64)
     speed = np.ones(len(job))
-    code, default = problem.jobs.modes[job], which.copy()
+    code = problem.jobs.modes[job]
+    default = which.copy()
     at = np.flatnonzero((code < 0) & (problem.pools.straggler_cv[pool] > 0))
     for k in (0, 1):
         mine = at[default[at] == k]
@@ -123,7 +124,8 @@ def mode_share(
     A mode with spare workers counts as bulk in pools with a hard lifetime, which is less than it
     does. work_s (n,) is the useful seconds that the rest of the job takes.
     """
-    jobs, pools = problem.jobs, problem.pools
+    jobs = problem.jobs
+    pools = problem.pools
     spot = pools.market[pool] == Market.SPOT
     hazard = np.where(spot, pools.revocations_per_gpu_hour[pool], 0.0)
     lifetime_s = np.where(spot, pools.lifetime_s[pool], np.inf)

@@ -54,9 +54,12 @@ def least_seconds_left(problem: Problem, job: Ints) -> Floats:
     They run on the fastest GPUs that they may use, at the sizes they list, else at powers of two
     from min_gpus on and the largest size that fits the pool.
     """
-    jobs, pools, table = problem.jobs, problem.pools, RateTable.of(problem)
+    jobs = problem.jobs
+    pools = problem.pools
+    table = RateTable.of(problem)
     sets = np.vstack([*problem.type_sets, np.ones(len(problem.gpu_types), dtype=bool)])
-    types, listed = sets[jobs.gpu_types[job]], jobs.sizes[job]
+    types = sets[jobs.gpu_types[job]]
+    listed = jobs.sizes[job]
     fastest = np.zeros(len(job))
     for p in range(len(pools)):
         most = np.minimum(

@@ -23,7 +23,9 @@ from allocator.domain.problem import Bools, Floats, Ints
 LEAST = 1e-4  # smaller gains count as 0
 MOST = 8  # largest number of tries in a plan
 # error of a fitted model: its size, its range in doublings, and that of one measurement
-SPREAD, REACH, NOISE = 0.3, 1.5, 0.03
+SPREAD = 0.3
+REACH = 1.5
+NOISE = 0.03
 
 
 def find_corners(group: Ints, gpus: Ints, batch: Ints) -> list[int]:
@@ -66,7 +68,8 @@ def prediction_deviation(gpus: Ints, seen: Ints, spread: float) -> Floats:
     It is that of a Gaussian process over doublings, as in `update_beliefs`, with deviation `spread`
     where nothing was seen.
     """
-    at, there = np.log2(gpus)[:, None], np.log2(seen)[:, None]
+    at = np.log2(gpus)[:, None]
+    there = np.log2(seen)[:, None]
     cover = spread**2 * np.exp(-np.abs(there - at.T) / REACH)
     inner = spread**2 * np.exp(-np.abs(there - there.T) / REACH) + NOISE**2 * np.eye(len(seen))
     known = (cover * np.linalg.solve(inner, cover)).sum(axis=0)

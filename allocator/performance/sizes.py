@@ -113,7 +113,9 @@ def learned_remaining(model: Ints, done: Floats, least: Floats, finished: Finish
     if not len(taught):
         return guess
     log_size, deviation = _quantiles(finished, number)
-    m, a, e = model[taught], done[taught, None], deviation[model[taught], None]
+    m = model[taught]
+    a = done[taught, None]
+    e = deviation[model[taught], None]
     size = np.exp(log_size[m])  # (taught, SIZES)
     alive = np.exp(log_ndtr(-_deviations(a, size, e))) * (number[m] / SIZES)[:, None]
     rest = np.maximum(0.0, expected_remaining(np.broadcast_to(a, size.shape), size, e))
@@ -188,7 +190,8 @@ def _least_work(problem: Problem) -> Floats:
 
 def _slowest_rate(problem: Problem, gpus: Ints) -> Floats:
     """Return the rate (J,) of jobs on so many GPUs of the slowest type, inf without a rate."""
-    jobs, table = problem.jobs, RateTable.of(problem)
+    jobs = problem.jobs
+    table = RateTable.of(problem)
     slowest = np.full(len(jobs), np.inf)
     for t in np.unique(problem.pools.gpu_type):
         rate, _ = table.rate(jobs.model, np.full(len(jobs), t), gpus)

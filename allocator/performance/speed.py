@@ -101,7 +101,8 @@ class BelievedSpeeds:
         """Return the speeds of these configurations."""
         n = len(at.gpus)
         free = (at.batch == 0) & (at.accumulation == 0) & (at.spread == 0)
-        rate, row = np.full(n, np.nan), np.full(n, -1, dtype=np.int64)
+        rate = np.full(n, np.nan)
+        row = np.full(n, -1, dtype=np.int64)
         rate[free], row[free] = self._table.rate(
             at.model[free],
             at.gpu_type[free],
@@ -158,9 +159,12 @@ class BelievedSpeeds:
         return np.where(known, rates.over(row, at.link_gb_s), np.nan), np.where(known, row, -1)
 
     def _curves(self, at: Configurations) -> Speed:
-        n, known = len(at.gpus), self._problem.curves
-        rate, error = np.full(n, np.nan), np.full(n, np.nan)
-        batch, passes = np.zeros(n, dtype=np.int64), np.zeros(n, dtype=np.int64)
+        n = len(at.gpus)
+        known = self._problem.curves
+        rate = np.full(n, np.nan)
+        error = np.full(n, np.nan)
+        batch = np.zeros(n, dtype=np.int64)
+        passes = np.zeros(n, dtype=np.int64)
         curve = self._table.curve(at.model, at.gpu_type)
         names, code = known.kinds
         for i, kind in enumerate(names):

@@ -21,8 +21,10 @@ def useful_share(problem: Problem, job: Ints, pool: Ints, gpus: Ints, rate: Floa
     determines how many lifetimes of new servers the rest of the job takes. The result is at least
     LEAST.
     """
-    jobs, pools = problem.jobs, problem.pools
-    out, spot = np.ones(len(job)), pools.market == Market.SPOT
+    jobs = problem.jobs
+    pools = problem.pools
+    out = np.ones(len(job))
+    spot = pools.market == Market.SPOT
     hazard = np.where(spot, pools.revocations_per_gpu_hour, 0.0)
     lifetime_s = np.where(spot, pools.lifetime_s, np.inf)
     saves = (jobs.checkpoint_s > 0) & ~np.isnan(jobs.checkpoint_every_s)
@@ -31,9 +33,11 @@ def useful_share(problem: Problem, job: Ints, pool: Ints, gpus: Ints, rate: Floa
         return out
     at = np.flatnonzero(is_lost[pool] | saves[job])
     if len(at):
-        j, p = job[at], pool[at]
+        j = job[at]
+        p = pool[at]
         work_s = jobs.remaining_work[j] / np.maximum(rate[at], 1e-300)
-        first, same = np.arange(len(at)), np.arange(len(at))
+        first = np.arange(len(at))
+        same = np.arange(len(at))
         if not np.isfinite(lifetime_s[p]).any():  # the work that is left makes no difference
             first, same = find_alike(problem, j, p, gpus[at])
         share = _share(problem, j[first], p[first], gpus[at[first]], work_s[first])
@@ -43,7 +47,8 @@ def useful_share(problem: Problem, job: Ints, pool: Ints, gpus: Ints, rate: Floa
 
 def _share(problem: Problem, job: Ints, pool: Ints, gpus: Ints, work_s: Floats) -> Floats:
     """Return phi of n options in their modes, (n,)."""
-    out, chosen = np.ones(len(job)), choose_modes(problem, job, pool, gpus)
+    out = np.ones(len(job))
+    chosen = choose_modes(problem, job, pool, gpus)
     for k in np.unique(chosen.which).tolist():
         mine = np.flatnonzero(chosen.which == k)
         out[mine] = mode_share(

@@ -41,11 +41,13 @@ class FreeCapacity:
 
     def __init__(self, round_: CompiledRound, start: Ints | None = None) -> None:
         i = round_.instance
-        J, P = len(i.mandatory), len(i.capacity)
+        J = len(i.mandatory)
+        P = len(i.capacity)
         self.choice: Ints = np.full(J, -1) if start is None else start.copy()
         job = np.flatnonzero(self.choice >= 0)
         held = self.choice[job]
-        gpus, cost = i.usage(held, i.held[held]), i.cost[held]
+        gpus = i.usage(held, i.held[held])
+        cost = i.cost[held]
         load = np.bincount(i.pool[held], i.load[held], P)
         self.free: list[float] = (
             i.capacity - (load if i.share is not None else load.astype(np.int64))
@@ -84,7 +86,8 @@ class FreeCapacity:
         if old >= 0:
             taken = self._replace(j, old, o)
         else:
-            pool, load = self._pool[o], self._load[o]
+            pool = self._pool[o]
+            load = self._load[o]
             taken = load <= self.free[pool] + ROUNDING and self.can_afford(j, o)
             if taken:
                 self._changes += self._keep[o] if self._counts[j] else 0
@@ -121,9 +124,11 @@ class FreeCapacity:
 
         No GPUs are given up that a guarantee needs.
         """
-        gpus, cost = self._gpus[o], self._cost[o]
+        gpus = self._gpus[o]
+        cost = self._cost[o]
         for row in self._accounts:
-            k, before = row[o], -1 if old < 0 else row[old]
+            k = row[o]
+            before = -1 if old < 0 else row[old]
             if before >= 0 and before != k and self.owed[before] > -self._gpus[old]:
                 return False
             if k < 0:
@@ -139,11 +144,13 @@ class FreeCapacity:
         return True
 
     def _replace(self, j: int, old: int, o: int) -> bool:
-        pool, before = self._pool[o], self._pool[old]
+        pool = self._pool[o]
+        before = self._pool[old]
         extra = self._gpus[o] - self._gpus[old]
         changes = self._keep[o] - self._keep[old] if self._counts[j] else 0
         load = self._load[o] - (self._load[old] if pool == before else 0)
-        zone, previous_zone = self._exposed[o], self._exposed[old]
+        zone = self._exposed[o]
+        previous_zone = self._exposed[old]
         if (
             load > self.free[pool] + ROUNDING
             or self._changes + min(0, changes) < 0
@@ -263,7 +270,8 @@ class _ColocationRules:
 
 def _remaining_exposure(i: Instance, held: Ints) -> Floats:
     """Return the GPUs that each tenant may still get in each zone, (Q Z,)."""
-    zone, limit = i.exposed[held], np.repeat(i.exposure, len(i.zones))
+    zone = i.exposed[held]
+    limit = np.repeat(i.exposure, len(i.zones))
     on = zone >= 0
     return np.asarray(limit - np.bincount(zone[on], i.held[held][on], len(limit)))
 
@@ -282,10 +290,13 @@ def keeps_rules(i: Instance, choice: Ints, guarantees: bool = True) -> bool:
     held = choice[job]
     if (i.mandatory & (choice < 0)).any() or (i.job[held] != job).any():
         return False
-    gpus, cost = i.usage(held, i.held[held]), i.cost[held]
-    primary, conflicting_option = i.primary[held], i.conflicting_option[held]
+    gpus = i.usage(held, i.held[held])
+    cost = i.cost[held]
+    primary = i.primary[held]
+    conflicting_option = i.conflicting_option[held]
     if (primary >= 0).any() or (conflicting_option >= 0).any():
-        primary, on = primary[primary >= 0], np.append(np.isin(np.arange(len(i.job)), held), False)
+        primary = primary[primary >= 0]
+        on = np.append(np.isin(np.arange(len(i.job)), held), False)
         if (
             not on[primary].all()
             or len(np.unique(primary)) < len(primary)

@@ -47,7 +47,8 @@ class LookAheadPlans:
 
         The plan has columns of the round. Coupling rows are the model's rows `rows` (R,).
         """
-        i, problem = round_.instance, round_.problem
+        i = round_.instance
+        problem = round_.problem
         name = np.array([label for f in round_.model.families for label in f.labels], dtype=object)
         kind = np.repeat(
             [f.kind for f in round_.model.families], [len(f.labels) for f in round_.model.families]
@@ -59,7 +60,8 @@ class LookAheadPlans:
         }
         new = np.ones(plan.shape, dtype=bool)
         new[:, 1:] = plan[:, 1:] != plan[:, :-1]
-        pools, out = problem.pools.pool, {}
+        pools = problem.pools.pool
+        out = {}
         for j in np.flatnonzero((plan >= 0).any(axis=1)).tolist():
             begin = np.flatnonzero(new[j])
             lengths = np.diff(np.append(begin, plan.shape[1]))
@@ -77,7 +79,8 @@ class LookAheadPlans:
         Intervals that have passed are left out, and the last one continues. New jobs and rows have
         neither.
         """
-        problem, model = round_.problem, round_.model
+        problem = round_.problem
+        model = round_.model
         elapsed = max(0, round((problem.now_s - self.at_s) / self.interval_s))
         pool = {name: p for p, name in enumerate(problem.pools.pool)}
         held = np.full((len(problem.jobs), intervals), -1)
@@ -150,7 +153,8 @@ class Memory:
 
         A new row has the price 0.
         """
-        prices, known = np.zeros(model.m), 0
+        prices = np.zeros(model.m)
+        known = 0
         for f in model.families:
             if f.kind != AT_MOST_ONE:
                 found = [self.prices.get((f.kind, label)) for label in f.labels]

@@ -32,7 +32,8 @@ TURNS = 16
 MOST = 20_000  # largest number of pairs that are added for a solver
 LEAST = 1e-7  # relative: gaps below this are rounding errors
 # shares of the asked gap that the bound over all pairs may exceed the linear programme by
-ROUGH, FINE = 0.6, 0.1
+ROUGH = 0.6
+FINE = 0.1
 
 
 def add_missing_pairs(task: Task, share: float = ROUGH) -> Task:

@@ -38,8 +38,10 @@ def rank_options(
 
     Ties go to the pool that the job runs in, then to the faster option, then to the earlier pool.
     """
-    i, jobs = round_.instance, round_.problem.jobs
-    job, pool = i.job[preferred], i.pool[preferred]
+    i = round_.instance
+    jobs = round_.problem.jobs
+    job = i.job[preferred]
+    pool = i.pool[preferred]
     away = pool != jobs.pool[job]
     order = np.lexsort((pool, -option_rates(round_)[preferred], away, *keys[::-1], job))
     start = np.searchsorted(job[order], np.arange(len(jobs) + 1))
@@ -102,7 +104,8 @@ def serve_pinned(
     round_: CompiledRound, free_capacity: FreeCapacity, order: Ints, pinned: Bools
 ) -> None:
     """Let the pinned jobs (J,) keep what they hold, with the primary jobs of their pairs first."""
-    unchanged_choice, i = round_.unchanged_choice(), round_.instance
+    unchanged_choice = round_.unchanged_choice()
+    i = round_.instance
     # present option of each job, -1 = none
     primary = np.append(i.job, -1)[np.append(i.primary, -1)[unchanged_choice]]
     first = np.zeros(len(unchanged_choice), dtype=bool)
@@ -148,7 +151,8 @@ def serve_owed(
 def next_larger_option(round_: CompiledRound, o: int) -> int:
     """Return the option with the next larger size of the same job and pool, -1 without one."""
     # options lie job by job, then by pool and size, those of secondary jobs last
-    i, nxt = round_.instance, o + 1
+    i = round_.instance
+    nxt = o + 1
     while (
         nxt < len(i.job)
         and i.job[nxt] == i.job[o]
@@ -169,7 +173,8 @@ def replan(task: Task, order: Ints, steps: Callable[[FreeCapacity, Bools], None]
     So at most max_changes jobs change, the last of the order first. Errors are those of
     `run_steps`.
     """
-    i, pinned = task.round.instance, task.round.instance.mandatory
+    i = task.round.instance
+    pinned = task.round.instance.mandatory
     if i.least_kept > 0:
         trial = FreeCapacity(task.round)
         steps(trial, pinned)

@@ -21,7 +21,8 @@ from allocator.queue.database.bulk import query, query_of
 from allocator.queue.database.schema import DEFAULT_TENANT
 from allocator.queue.holdings import Turns, split_by_holder
 
-HOUR, DAY = 3600.0, 86_400.0
+HOUR = 3600.0
+DAY = 86_400.0
 RECENT_DAYS = 14  # for which the costs of tenants are shown
 _COLUMNS = (
     "SELECT a.job_id, a.generation, j.tenant, a.gpus, a.ordered_s, a.ended_s,"

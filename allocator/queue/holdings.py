@@ -70,7 +70,8 @@ class Held(NamedTuple):
         since = self.running_s if self.since_s is None else self.since_s
         if since is None or to_s <= since:
             return self
-        had, seconds = json.loads(self.received), to_s - since
+        had = json.loads(self.received)
+        seconds = to_s - since
         received = json.dumps(
             {**had, self.gpu_type: had.get(self.gpu_type, 0.0) + seconds}, sort_keys=True
         )
@@ -113,7 +114,8 @@ _OF_JOB = (
     "received",
     "updated_s",
 )
-_read_allocation, _read_job = attrgetter(*_OF_ALLOCATION), attrgetter(*_OF_JOB)
+_read_allocation = attrgetter(*_OF_ALLOCATION)
+_read_job = attrgetter(*_OF_JOB)
 # statements that run at every poll of the controller, built once
 _HELD = (
     f"SELECT {', '.join(f'j.{name}' if name in _OF_JOB else f'a.{name}' for name in Held._fields)}"

@@ -117,7 +117,8 @@ class NodeSpace:
 
         Returns whether they were free. Nodes that are not up, or not there, never are.
         """
-        parts, each = parse_parts(nodes), (cpus or 0.0, memory_gb or 0.0)
+        parts = parse_parts(nodes)
+        each = (cpus or 0.0, memory_gb or 0.0)
         fits = all(
             part.node in self._free and self._free[part.node].can_take(part, *each)
             for part in parts

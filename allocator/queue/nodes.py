@@ -120,7 +120,8 @@ def change_nodes(
     UsageError
         For an unknown node, or a value that is not valid.
     """
-    changed, pools = [], []
+    changed = []
+    pools = []
     for name in dict.fromkeys(names):
         before = _read_node(connection, name)
         labels = {RACK: before.rack, **json.loads(before.labels), **values.get("labels", {})}
@@ -180,7 +181,8 @@ def _check_name(name: str) -> None:
 def _parse(connection: Connection, values: Mapping[str, Any]) -> dict[str, Any]:
     """Return checked values as a row of the table; None is left out."""
     labels = {level: label for level, label in values.get("labels", {}).items() if label}
-    levels, pools = read_levels(connection), cluster_tables.gpus(connection)
+    levels = read_levels(connection)
+    pools = cluster_tables.gpus(connection)
     row: dict[str, Any] = {}
     for level, label in labels.items():
         if level not in levels:

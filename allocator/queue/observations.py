@@ -175,8 +175,10 @@ def _record_progress(
     at = np.array([place[one.job_id] for one, _ in given])
     columns: Any = zip(*latest.values(), strict=True)
     names, generations, phases, _, observed_s, work_done, work_at_start, _ = columns
-    most, before = np.array(work_at_start), np.array(work_done)
-    work, known_s = before.copy(), np.array(observed_s, dtype=np.float64)
+    most = np.array(work_at_start)
+    before = np.array(work_done)
+    work = before.copy()
+    known_s = np.array(observed_s, dtype=np.float64)
     at_s = np.where(np.isnan(known_s), -np.inf, known_s)
     # nan is ignored
     np.fmax.at(work, at, np.minimum([one.work_done for one, _ in given], most[at]))
@@ -284,7 +286,9 @@ def _delay_after_losses(connection: Connection, one: Held, retries: Retries) -> 
 
 def _apply_observation(one: ObservationLike, known: Held, retries: Retries) -> Held | None:
     """Return the job and its allocation after an observation; None: it has nothing new."""
-    work, phase, at_s = _work_done(one, known), str(one.phase), max(one.at_s, known.ordered_s)
+    work = _work_done(one, known)
+    phase = str(one.phase)
+    at_s = max(one.at_s, known.ordered_s)
     remaining = known.work_at_start - work
     if phase == "running" and known.running_s is not None:
         if known.observed_s is not None and at_s <= known.observed_s and work <= known.work_done:

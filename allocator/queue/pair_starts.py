@@ -139,7 +139,8 @@ class Colocations:
         return StartPlacement.SECONDARY if alone else StartPlacement.WAIT
 
     def _place_secondary(self, job_id: str, want_host: str) -> StartPlacement:
-        me, primary = self.members[job_id], self.members.get(want_host)
+        me = self.members[job_id]
+        primary = self.members.get(want_host)
         if primary is None or primary.wanted != me.wanted:
             return StartPlacement.OWN_GPUS
         if want_host in self.started:

@@ -113,7 +113,9 @@ def append(
 def _write_wants(connection: Connection, wants: Mapping[str, Want], at_s: float) -> None:
     changed = []
     for row in query(connection, _WANTS):
-        job_id, generation, request = row[0], row[-2], row[-1]
+        job_id = row[0]
+        generation = row[-2]
+        request = row[-1]
         want = wants.get(job_id, NOTHING) if request == "" else NOTHING
         if want.gpus < 1:
             want = NOTHING

@@ -103,7 +103,8 @@ def build_snapshot(connection: Connection, now_s: float) -> Snapshot:
         for phase, request in zip(c["phase"], c["request"], strict=True)
     ]
     held = np.array(holds, dtype=np.bool_)
-    gpus, attained = _floats(c["gpus"]), _floats(c["attained_gpu_s"])
+    gpus = _floats(c["gpus"])
+    attained = _floats(c["attained_gpu_s"])
     columns: dict[str, Cells] = {
         name: to_cells(JOBS.column(name), c[name])
         for name in OWNED
@@ -459,7 +460,8 @@ def _primary_name(problem: Problem, j: int) -> str:
 def _placed_nodes(problem: Problem) -> dict[int, str]:
     """Return the nodes of each running job that placements.csv names, as they are stored."""
     parts: dict[int, list[dict[str, Any]]] = {}
-    placed, share = problem.placements, problem.jobs.gpu_fraction
+    placed = problem.placements
+    share = problem.jobs.gpu_fraction
     columns = (placed.job, placed.node, placed.gpus, placed.gpu)
     for j, n, gpus, gpu in zip(*(column.tolist() for column in columns), strict=True):
         part: dict[str, Any] = {"node": problem.nodes.node[n], "gpus": gpus}
@@ -528,7 +530,9 @@ def _job(
 def _allocation(
     problem: Problem, j: int, shift: float, last: Mapping[str, int], nodes: Mapping[int, str]
 ) -> dict[str, Any]:
-    held, pool, now = problem.jobs, int(problem.jobs.pool[j]), problem.now_s + shift
+    held = problem.jobs
+    pool = int(problem.jobs.pool[j])
+    now = problem.now_s + shift
     return {
         **_key(problem, j, last),
         "host": _primary_name(problem, j),

@@ -157,7 +157,8 @@ def read_journal(queue: Queue, last: int) -> Journal:
                 .order_by(t.ordered_s, t.job_id)
             )
         ]
-        sizes, turns = _sizes(connection, entries, begin), read_turns_since(connection, begin)
+        sizes = _sizes(connection, entries, begin)
+        turns = read_turns_since(connection, begin)
         expected = read_expected(connection)
         costs = read_job_costs(connection, [job.job_id for job in known], now)
         days = math.floor(now / DAY) - math.floor(begin / DAY) + 1
@@ -296,7 +297,8 @@ def study_of(journal: Journal) -> Study:
     first: dict[str, float] = {}
     for one in journal.held:
         first.setdefault(one.job_id, one.ordered_s)
-    begin, end = journal.begin_s, journal.end_s
+    begin = journal.begin_s
+    end = journal.end_s
 
     def clipped(at: float | None) -> float:
         return math.nan if at is None else max(at, begin)

@@ -80,7 +80,8 @@ def write_queue_report(name: str, out: Path | str | None = None, last: int = LAS
 
 def figures(journal: Journal) -> Iterator[tuple[str, str, str, Any]]:
     """Yield name, title, caption and figure of each picture, in the order of the page."""
-    study, length = study_of(journal), max(1.0, journal.end_s - journal.begin_s)
+    study = study_of(journal)
+    length = max(1.0, journal.end_s - journal.begin_s)
     series = {"": cluster.collect(study, "journal", "", length)}
     yield (
         "rounds",
@@ -116,7 +117,8 @@ def about(journal: Journal) -> str:
     """Return which rounds are shown, and from when to when."""
     if not journal.rounds:
         return f"no round yet; state of {format_time(journal.now_s)} UTC"
-    first, last = journal.rounds[0], journal.rounds[-1]
+    first = journal.rounds[0]
+    last = journal.rounds[-1]
     return (
         f"rounds {first.number} to {last.number}, {format_time(first.at_s)} to "
         f"{format_time(last.at_s)} UTC;"
@@ -240,7 +242,8 @@ def jobs_table(journal: Journal) -> Markup:
         "expected",
         "why",
     ]
-    now, held = journal.end_s, open_by_job(journal)
+    now = journal.end_s
+    held = open_by_job(journal)
     ends = Counter((h.job_id, h.phase) for h in journal.held)
     order = sorted(
         journal.jobs,

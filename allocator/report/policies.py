@@ -39,7 +39,8 @@ def write_policy_report(folder: Path | str, out: Path | str | None = None) -> Pa
     InvalidInput
         For files with other columns.
     """
-    study, out = read_benchmark(Path(folder)), Path(out) if out else Path(folder) / REPORT
+    study = read_benchmark(Path(folder))
+    out = Path(out) if out else Path(folder) / REPORT
     if not study.runs:
         return write_page(out, "nothing.html", title="Nothing yet")
     return write(study, out)
@@ -71,7 +72,8 @@ class Section:
 
 def write(study: Study, out: Path) -> Path:
     """Write report and pictures, each file whole or not at all."""
-    policies, workloads = study.policies(), study.workloads()
+    policies = study.policies()
+    workloads = study.workloads()
     what = ", ".join(policies) if len(policies) < 5 else f"{len(policies)} policies"
     drawn = {workload: draw(figures(study, workload)) for workload in workloads}
     return write_page(
@@ -129,7 +131,8 @@ def figures(study: Study, workload: str) -> Iterator[tuple[str, str, str, Any]]:
     """Yield name, title, caption and figure of each picture of a workload, in order of the page."""
     tail = "" if len(study.workloads()) == 1 else "-" + re.sub(r"[^\w.-]+", "_", workload)
 
-    loads, many = study.loads(workload), len({r.seed for r in study.runs}) > 1
+    loads = study.loads(workload)
+    many = len({r.seed for r in study.runs}) > 1
     band = ""
     if many:
         band = (

@@ -272,7 +272,8 @@ def read_simulation(folder: Path) -> Study:
         raise InvalidInput(
             [Fault(str(path), None, '"policies" should hold the metrics of each policy')]
         )
-    workload, seed = str(document.get("workload", folder.name)), int(document.get("seed") or 0)
+    workload = str(document.get("workload", folder.name))
+    seed = int(document.get("seed") or 0)
     runs = [
         SimulationRun(workload, "", seed, str(p), _numbers(m), folder) for p, m in policies.items()
     ]

@@ -24,7 +24,8 @@ ELSEWHERE = ("queue_s_mean", "efficiency_mean", "jct_s_p99", "makespan_s", "ftf_
 
 def headline(study: Study, workload: str) -> Markup:
     """Return HTML: which policy completes jobs soonest, where, by how much, and at which price."""
-    policies, loads = study.policies(workload), study.loads(workload)
+    policies = study.policies(workload)
+    loads = study.loads(workload)
     if len(policies) == 1:
         return Markup(_compare_single(study, workload, policies[0]))
     won: dict[str, list[str]] = {}
@@ -99,7 +100,8 @@ def _where(study: Study, workload: str, policy: str, loads: Sequence[str]) -> st
     """Return text such as " at load 0.3 (−16 % against greedy) and 0.36 (−33 %)"."""
     said: list[str] = []
     for load in loads:
-        c, words = study.change(workload, load, policy, MAIN), ""
+        c = study.change(workload, load, policy, MAIN)
+        words = ""
         if c is not None and math.isfinite(c.percent):
             undecided = ", undecided" if c.verdict == "open" and not study.single else ""
             ground = f" against {escape(study.baseline)}" if not said else ""
@@ -121,7 +123,8 @@ def _price(study: Study, workload: str, policy: str) -> str:
 
 def _others(study: Study, workload: str) -> str:
     """Return which policies are best in other metrics than completion time."""
-    parts, loads = [], study.loads(workload)
+    parts = []
+    loads = study.loads(workload)
     for key in ELSEWHERE:
         ahead: dict[str, list[str]] = {}
         for load in loads:

@@ -106,7 +106,8 @@ async def _find_by_cookie(request: Request, service: Service) -> Caller | None:
     session = service.sessions.find(request.cookies.get(COOKIE, ""))
     if session is None:
         return None
-    now_s, token_id = service.queue.clock(), session.token_id
+    now_s = service.queue.clock()
+    token_id = session.token_id
     token = await service.queue.look(
         lambda connection: tokens.find_by_id(connection, token_id, now_s)
     )

@@ -49,7 +49,8 @@ class Refusal(HTTPException):
         headers: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(status, message, dict(headers or {}))
-        self.code, self.message = code, message
+        self.code = code
+        self.message = message
         self.faults = tuple(faults[:MOST_FAULTS])
 
     @property

@@ -118,7 +118,8 @@ class Feed:
     """The events of one service, and who follows them; used in the event loop only."""
 
     def __init__(self, queue: ServedQueue, options: ServerOptions) -> None:
-        self.queue, self.options = queue, options
+        self.queue = queue
+        self.options = options
         self.followers: Counter[int | None] = Counter()
         self._epoch = secrets.token_hex(4)  # numbers of another start of the service are unknown
         self._seen: Seen | None = None
@@ -142,7 +143,8 @@ class Feed:
             await self._add_changes()
 
     async def _add_changes(self) -> None:
-        before, now_s = self._seen or Seen(), self.queue.clock()
+        before = self._seen or Seen()
+        now_s = self.queue.clock()
 
         def read(connection: Connection) -> Seen:
             seen = look(connection, before, now_s)

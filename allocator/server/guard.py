@@ -48,7 +48,10 @@ class Guard:
     """The outermost layer of the service."""
 
     def __init__(self, app: ASGIApp, options: ServerOptions, limits: Limits, log: TextIO) -> None:
-        self.app, self.options, self.limits, self.log = app, options, limits, log
+        self.app = app
+        self.options = options
+        self.limits = limits
+        self.log = log
         self.names = {"localhost", *(name.lower() for name in options.names)}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -56,8 +59,10 @@ class Guard:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        start, status = time.monotonic(), 0
-        received, is_started = 0, False
+        start = time.monotonic()
+        status = 0
+        received = 0
+        is_started = False
         deadline = start + self.options.body_s
 
         async def receive_some() -> Message:
@@ -80,7 +85,8 @@ class Guard:
         async def send_some(message: Message) -> None:
             nonlocal status, is_started
             if message["type"] == "http.response.start":
-                is_started, status = True, message["status"]
+                is_started = True
+                status = message["status"]
                 message = {**message, "headers": [*message["headers"], *_own_headers(message)]}
             async with timeout(self.options.send_s):
                 await send(message)
@@ -145,7 +151,8 @@ class Guard:
         )
 
     def _write_log(self, scope: Scope, status: int, took_s: float) -> None:
-        client, caller = scope.get("client"), scope.get("caller")
+        client = scope.get("client")
+        caller = scope.get("caller")
         row: dict[str, Any] = {
             "at_s": round(time.time(), 3),
             "event": "request",

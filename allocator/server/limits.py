@@ -24,7 +24,9 @@ class Buckets:
     def __init__(
         self, rate: float, burst: float, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self.rate, self.burst, self.clock = rate, burst, clock
+        self.rate = rate
+        self.burst = burst
+        self.clock = clock
         self._level: OrderedDict[Hashable, tuple[float, float]] = OrderedDict()
 
     def find_wait(self, client: Hashable) -> float:

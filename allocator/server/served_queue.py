@@ -30,11 +30,13 @@ class ServedQueue:
     def __init__(
         self, queue: str, options: ServerOptions, clock: Callable[[], float] = time.time
     ) -> None:
-        self.queue, self.clock = queue, clock
+        self.queue = queue
+        self.clock = clock
         self.reads = open_queue(queue, wait_s=options.write_wait_s, reads_only=True)
         self.writes = open_queue(queue, wait_s=options.write_wait_s)
         self.most_writes = options.most_writes
-        self._waiting, self._free_at = 0, 0.0
+        self._waiting = 0
+        self._free_at = 0.0
         self._readers, self._writer = CapacityLimiter(READERS), CapacityLimiter(1)
 
     def close(self) -> None:

@@ -32,7 +32,8 @@ class Sessions:
 
     def start(self, token_id: int) -> Session:
         """Start a session for a token."""
-        key, csrf = secrets.token_urlsafe(32), secrets.token_urlsafe(32)
+        key = secrets.token_urlsafe(32)
+        csrf = secrets.token_urlsafe(32)
         session = Session(key, csrf, token_id, time.monotonic() + self.length_s)
         self._open[key] = session
         while len(self._open) > MOST_SESSIONS:

@@ -64,7 +64,8 @@ class CheckpointFile:
         except OSError:
             content = b""
         key = self.key()
-        head, pickled = content[: len(key) + CHECKSUM], content[len(key) + CHECKSUM :]
+        head = content[: len(key) + CHECKSUM]
+        pickled = content[len(key) + CHECKSUM :]
         if head == key + _checksum(pickled):
             state = pickle.loads(pickled)
             if isinstance(state, SimulationState):

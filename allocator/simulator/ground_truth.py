@@ -24,7 +24,9 @@ class GroundTruth:
     """
 
     def __init__(self, problem: Problem, options: SimulationOptions, hazard: Floats) -> None:
-        self._problem, self._options, self._hazard = problem, options, hazard
+        self._problem = problem
+        self._options = options
+        self._hazard = hazard
 
     def startup_s(self, jobs: Ints, pool: Ints, starts: Ints) -> Floats:
         """Return the start-up time of the GPUs that the jobs begin to hold, in seconds."""
@@ -44,7 +46,8 @@ class GroundTruth:
         J. W. Young, CACM 17 (1974); J. T. Daly, Future Generation Computer Systems 22 (2006).
         """
         attributes = self._problem.jobs
-        every, cost = attributes.checkpoint_every_s[jobs], attributes.checkpoint_s[jobs]
+        every = attributes.checkpoint_every_s[jobs]
+        cost = attributes.checkpoint_s[jobs]
         hazard = self._hazard[pool] * gpus
         if self._options.checkpoints == "young-daly":
             chosen = (hazard > 0) & (cost > 0)
@@ -58,7 +61,8 @@ class GroundTruth:
 
         It is the error of the policy about the job and the GPU type, times the noise of this start.
         """
-        problem, o = self._problem, self._options
+        problem = self._problem
+        o = self._options
         if o.speeds != "known":  # the error is one of the belief (speed_beliefs.py)
             return random_numbers.lognormal(o.noise, o.seed, random_numbers.NOISE, jobs, starts)
         types = len(problem.gpu_types)
@@ -88,7 +92,8 @@ class GroundTruth:
 
         `remaining` is the true remaining work.
         """
-        o, true = self._options, self._problem.jobs.total_work[jobs]
+        o = self._options
+        true = self._problem.jobs.total_work[jobs]
         if o.misjudged_sizes == 0:
             return true, remaining
         done = true - remaining

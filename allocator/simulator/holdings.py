@@ -84,8 +84,10 @@ class Holdings:
     """
 
     def __init__(self, workload: Workload, options: SimulationOptions) -> None:
-        problem, n = workload.problem, len(workload.problem.jobs)
-        self.workload, self.options = workload, options
+        problem = workload.problem
+        n = len(workload.problem.jobs)
+        self.workload = workload
+        self.options = options
         self.now = problem.now_s
         self.arrived = self.changed = 0
         self.active: Ints = np.zeros(0, dtype=np.int64)
@@ -301,10 +303,12 @@ class Holdings:
 
         A job stands still until enough servers for its mode are up.
         """
-        up, colocation = self._spot.servers[job].up_s, self._colocation(job)
+        up = self._spot.servers[job].up_s
+        colocation = self._colocation(job)
         self.event_s[job] = self._spot.servers[job].dies_s.min()
         for j in colocation.tolist():
-            mode, pool = self.modes[j], self.pool[j]
+            mode = self.modes[j]
+            pool = self.pool[j]
             if mode.kind == "bulk":
                 continue
             at_work = up <= max(at, enough_up_s(mode, up))

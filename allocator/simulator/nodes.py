@@ -73,7 +73,8 @@ class SimulatedNodes:
         if self._next_row_s() <= now:
             row = self._next_row
             self._next_row += 1
-            node, state = int(self._events.node[row]), int(self._events.state[row])
+            node = int(self._events.node[row])
+            state = int(self._events.state[row])
         else:
             node = int(self._random_s.argmin())
             state = DOWN if self.state[node] == UP else UP

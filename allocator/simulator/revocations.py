@@ -50,7 +50,8 @@ class SpotServers:
     """
 
     def __init__(self, workload: Workload, options: SimulationOptions) -> None:
-        problem, pools = workload.problem, workload.problem.pools
+        problem = workload.problem
+        pools = workload.problem.pools
         spot = pools.market == Market.SPOT
         traced = np.isin(np.arange(len(pools)), workload.changes.pool[workload.changes.gpus >= 0])
         self._options, self._startup_s = options, pools.startup_s
@@ -117,7 +118,8 @@ class SpotServers:
 
         `pool` has the pool of each job.
         """
-        o, number = self._options, int(self._events[zone])
+        o = self._options
+        number = int(self._events[zone])
         out = []
         for j, p in zip(jobs.tolist(), pool.tolist(), strict=True):
             if self._zone[p] != zone:
@@ -138,7 +140,8 @@ class SpotServers:
     def _draw_event(self, zone: int) -> None:
         self._events[zone] += 1
         if self._per_s[zone] > 0:
-            place, number = np.array([-1 - zone]), self._events[zone : zone + 1]
+            place = np.array([-1 - zone])
+            number = self._events[zone : zone + 1]
             wait = random_numbers.exponential(
                 self._options.seed, random_numbers.EVENT, place, number
             )

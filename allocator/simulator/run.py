@@ -226,7 +226,8 @@ def continue_simulation(state: SimulationState, on_round: OnRound | None = None)
 
 def _result(state: SimulationState) -> Simulation:
     world = state.cluster.world
-    jobs, rounds = jobs_frame(world), state.recorder.rounds_frame()
+    jobs = jobs_frame(world)
+    rounds = state.recorder.rounds_frame()
     names = world.workload.problem.jobs.job_id
     fragmentation = state.recorder.fragmentation_frame()
     results = metrics(world, jobs, rounds, fragmentation)

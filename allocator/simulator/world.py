@@ -166,18 +166,28 @@ class World(Holdings):
         """
         here = np.isnan(self.finished_s[jobs])
         primary = (np.full(len(jobs), -1) if primary is None else primary)[here]
-        jobs, pool, gpus = jobs[here], pool[here], gpus[here]
+        jobs = jobs[here]
+        pool = pool[here]
+        gpus = gpus[here]
         primary = np.where((primary >= 0) & np.isnan(self.finished_s[primary]), primary, -1)
         is_moved = self.is_moved(jobs, pool, gpus, primary, places)
-        secondaries, primaries = jobs[primary >= 0], primary[primary >= 0]
-        jobs, pool, gpus = jobs[is_moved], pool[is_moved], gpus[is_moved]
-        running, starts, before = self.pool[jobs] >= 0, pool >= 0, self.gpus[jobs]
+        secondaries = jobs[primary >= 0]
+        primaries = primary[primary >= 0]
+        jobs = jobs[is_moved]
+        pool = pool[is_moved]
+        gpus = gpus[is_moved]
+        running = self.pool[jobs] >= 0
+        starts = pool >= 0
+        before = self.gpus[jobs]
         if places:
             same = running & (self.pool[jobs] == pool) & (before == gpus)
             elsewhere = jobs[same][self._changes_nodes(jobs[same], places)]
             np.add.at(self.moves, self.pool[elsewhere], 1)
         self._release(jobs[running], np.full(int(running.sum()), self.now))
-        j, p, k, is_restart = jobs[starts], pool[starts], gpus[starts], running[starts]
+        j = jobs[starts]
+        p = pool[starts]
+        k = gpus[starts]
+        is_restart = running[starts]
         self._start_holding(j, p, k, places)
         restart = np.where(
             is_restart, restart_s(self.workload.problem, j, p, k, before[starts]), 0.0
@@ -237,7 +247,8 @@ class World(Holdings):
         A job ends when it is done or fails. All stop at `end` at the latest. Returns the jobs whose
         servers change.
         """
-        k, p = self.gpus[r], self.pool[r]
+        k = self.gpus[r]
+        p = self.pool[r]
         finish = self.from_s[r] + self.left[r] / self.rate[r]
         fail = self._failure_times(r, begin)
         last = np.minimum(np.minimum(finish, np.maximum(fail, begin)), end)
@@ -269,13 +280,17 @@ class World(Holdings):
 
     def _lose_servers(self, job: int, lost: Bools, at: float) -> None:
         """Replace the lost servers (k,) of a job and its secondary job; others may have come up."""
-        servers, attributes = self._spot.servers[job], self.workload.problem.jobs
+        servers = self._spot.servers[job]
+        attributes = self.workload.problem.jobs
         if lost.any():
             self.revocations[job] += int(lost.sum())
             self._spot.replace(job, int(self.pool[job]), lost, at)
-        up, colocation = servers.up_s, self._colocation(job)
+        up = servers.up_s
+        colocation = self._colocation(job)
         for j in colocation.tolist():
-            one, now, mode = np.array([j]), np.array([at]), self.modes[j]
+            one = np.array([j])
+            now = np.array([at])
+            mode = self.modes[j]
             enough_s = enough_up_s(mode, up)
             if mode.kind == "asynchronous":
                 if enough_s > at:  # no work until the first of them is back
@@ -309,7 +324,8 @@ class World(Holdings):
             self.log.append((self.now, self.capacity.copy(), self.price.copy()))
             self._evict_from_nodes()
             return
-        c, i = self.workload.changes, self.changed
+        c = self.workload.changes
+        i = self.changed
         self.changed += 1
         p = int(c.pool[i])
         if not np.isnan(c.price_per_gpu_hour[i]):
@@ -345,7 +361,8 @@ class World(Holdings):
         asynchronous job goes on with the GPUs that are left if its speed on so many is known, and
         without its secondary job.
         """
-        problem, o = self.workload.problem, self.options
+        problem = self.workload.problem
+        o = self.options
         for p in np.flatnonzero((self.used_gpus() > self.capacity) & ~self.has_nodes).tolist():
             here = self._holders()
             here = here[self.pool[here] == p]
@@ -370,18 +387,22 @@ class World(Holdings):
 
     def _try_shrink(self, job: Ints, gpus: Ints, places: JobPlaces = NOWHERE) -> bool:
         """Let a job (1,) go on with fewer GPUs (1,) without a pause; return whether it can."""
-        pool, ready, attributes = self.pool[job], self.ready_s[job], self.workload.problem.jobs
+        pool = self.pool[job]
+        ready = self.ready_s[job]
+        attributes = self.workload.problem.jobs
         if self.modes[int(job[0])].kind != "asynchronous" or gpus[0] < attributes.min_gpus[job[0]]:
             return False
         problem = self.workload.problem
-        nobody, nodes = np.full(1, -1), np.array([len(places.get(int(job[0]), ()))])
+        nobody = np.full(1, -1)
+        nodes = np.array([len(places.get(int(job[0]), ()))])
         model = self.present_models(job)
         believed = pairs.believed_rate(
             problem, self._slowdowns, job, model, pool, gpus, nobody, nobody, nodes
         )
         if not believed[0] > 0:
             return False
-        secondary, now = self.colocated_job[job[self.colocated_job[job] >= 0]], np.full(1, self.now)
+        secondary = self.colocated_job[job[self.colocated_job[job] >= 0]]
+        now = np.full(1, self.now)
         self._lose_unsaved_work(secondary, now[: len(secondary)])
         self._release(secondary, now[: len(secondary)])
         if problem.pools.market[pool[0]] == Market.SPOT:

@@ -149,12 +149,14 @@ def _answer(
     rows: Floats,
 ) -> SolverResult:
     """Return what HiGHS found; plans and bounds are read from its numbers."""
-    info, found = engine.getInfo(), engine.getModelStatus()
+    info = engine.getInfo()
+    found = engine.getModelStatus()
     kinds = highspy.HighsModelStatus
     name = engine.modelStatusToString(found)
     if found == kinds.kInfeasible:
         return SolverResult(Termination.INFEASIBLE, bound=-math.inf)
-    values, prices = None, None
+    values = None
+    prices = None
     solution = engine.getSolution()
     if info.primal_solution_status == highspy.kSolutionStatusFeasible or (
         found == kinds.kModelEmpty and not model.n

@@ -92,13 +92,16 @@ def integer_model(model: LinearModel, relaxed: bool = True) -> IntegerModel:
         or not (np.abs(model.col_upper) < 2.0**31).all()
     ):
         raise NotInteger("a column without bounds; this solver needs both on every column")
-    lower, upper = np.ceil(model.col_lower - 1e-9), np.floor(model.col_upper + 1e-9)
+    lower = np.ceil(model.col_lower - 1e-9)
+    upper = np.floor(model.col_upper + 1e-9)
     group = _groups(model, lower, upper)
     start, column, coef = model.by_row()
     below, above = model.tolerance()
     sign = 1.0 if relaxed else -0.5
-    low, high = model.lower - sign * below, model.upper + sign * above
-    groups, rows = [], []
+    low = model.lower - sign * below
+    high = model.upper + sign * above
+    groups = []
+    rows = []
     in_use = set(group[group >= 0].tolist())
     for r in range(model.m):
         mine = slice(start[r], start[r + 1])
@@ -173,7 +176,8 @@ def _row(
     column: Ints, a: Floats, low: float, high: float, lower: Floats, upper: Floats, relaxed: bool
 ) -> list[Row]:
     """Return the row as one integer row (exact), or one for each side that binds (fine)."""
-    base, span = lower[column], (upper - lower)[column]
+    base = lower[column]
+    span = (upper - lower)[column]
     outwards = 1.0 if relaxed else -1.0
     for s in (10.0**k for k in range(7)):
         scaled = s * a

@@ -73,7 +73,8 @@ def build_pulp_problem(model: LinearModel, hint: WarmStart) -> tuple[Any, list[A
     """
     import pulp
 
-    scale, rows = value_scale(model, SIZE), row_scale(model)
+    scale = value_scale(model, SIZE)
+    rows = row_scale(model)
     start = hint.values if hint.values is not None and len(hint.values) == model.n else None
     x = []
     for c, name in enumerate(_column_names(model)):
@@ -177,7 +178,8 @@ def _answer(
 ) -> SolverResult:
     import pulp
 
-    values, objective = None, -math.inf
+    values = None
+    objective = -math.inf
     if problem.sol_status in (pulp.LpSolutionOptimal, pulp.LpSolutionIntegerFeasible):
         values = round_values(model, np.array([v.value() or 0.0 for v in x]))
         objective = float(model.value @ values)

@@ -61,10 +61,12 @@ def gpus_to_explore(problem: Problem) -> float:
 
 def _tries(problem: Problem, offer: Offer, value: Floats, rounds: float) -> Iterator[_Try]:
     """Yield the best try of each curve, in the order of models.csv."""
-    curves, rates = problem.curves, problem.rates
+    curves = problem.curves
+    rates = problem.rates
     best = np.zeros(len(problem.jobs))
     np.maximum.at(best, offer.job, value)
-    model, kind = problem.jobs.model[offer.job], problem.pools.gpu_type[offer.pool]
+    model = problem.jobs.model[offer.job]
+    kind = problem.pools.gpu_type[offer.pool]
     for c, error in enumerate(curves.numbers.get("error", np.zeros(0)).tolist()):
         here = np.flatnonzero((model == curves.model[c]) & (kind == curves.gpu_type[c]))
         if not error > 0 or not len(here):

@@ -59,7 +59,9 @@ def build_context(
 
 def build_facts(problem: Problem, table: RateTable) -> Facts:
     """Return the facts of a problem about its jobs and pools."""
-    jobs, pools, weight = problem.jobs, problem.pools, problem.weight
+    jobs = problem.jobs
+    pools = problem.pools
+    weight = problem.weight
     return Facts(
         interval_s=problem.interval_s,
         spread_pauses=problem.spread_pauses,
@@ -100,7 +102,8 @@ def requested_rate(problem: Problem, table: RateTable, build_offer: Callable[[],
     build_offer : callable
         Returns all options with GPUs of their own. It is called only where a rate is missing.
     """
-    jobs, slowest = problem.jobs, np.full(len(problem.jobs), np.inf)
+    jobs = problem.jobs
+    slowest = np.full(len(problem.jobs), np.inf)
     types = allowed_types(problem)
     for t in np.unique(problem.pools.gpu_type):
         # the maximum is nan if any memory is unknown

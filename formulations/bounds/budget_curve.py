@@ -99,9 +99,11 @@ class BudgetInterval:
 
 def open_intervals(solves: SolvedBudgets) -> list[BudgetInterval]:
     """Return the intervals in which the best value is not known, by budget."""
-    best, found = solves.best, []
+    best = solves.best
+    found = []
     for low, high in zip(best[:-1].tolist(), best[1:].tolist(), strict=True):
-        v, right = solves.value[low], float(solves.spent[high])
+        v = solves.value[low]
+        right = float(solves.spent[high])
         edge = right - EDGE * max(1.0, right)
         inside = np.flatnonzero(
             (solves.budget >= solves.spent[low]) & (solves.budget <= edge + EDGE * EDGE)

@@ -52,7 +52,8 @@ def slopes(group: Ints, x: Floats, y: Floats) -> Floats:
 
 def _least(group: Ints, y: Floats) -> Floats:
     """Return the running minimum of y within each group; groups are contiguous."""
-    out, step = y.copy(), 1
+    out = y.copy()
+    step = 1
     while step < len(out):
         near = np.flatnonzero(group[step:] == group[:-step])
         out[near + step] = np.minimum(out[near + step], out[near])

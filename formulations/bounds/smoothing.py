@@ -57,7 +57,11 @@ class Smooth:
     """
 
     def __init__(self, v: Floats, A: sparse.csr_matrix, size: Ints, free: Bools, b: Floats) -> None:
-        self.v, self.A, self.b, self.size, self.free = v, A, b, size, free
+        self.v = v
+        self.A = A
+        self.b = b
+        self.size = size
+        self.free = free
         self._first = np.cumsum(size) - size
         self._At = A.T
         self._group = np.repeat(np.arange(len(size)), size)
@@ -122,8 +126,10 @@ class Smooth:
 def _pairs(indptr: Ints, width: Ints) -> tuple[Ints, Ints]:
     """Return the positions (left, right) of all pairs of entries of one column, left <= right."""
     count = width * (width + 1) // 2
-    total, begin = int(count.sum()), np.cumsum(count) - count
-    left, right = np.empty(total, dtype=np.int64), np.empty(total, dtype=np.int64)
+    total = int(count.sum())
+    begin = np.cumsum(count) - count
+    left = np.empty(total, dtype=np.int64)
+    right = np.empty(total, dtype=np.int64)
     for d in np.unique(width):
         s, t = np.triu_indices(int(d))
         on = np.flatnonzero(width == d)
@@ -172,7 +178,8 @@ class _Split:
     """
 
     def __init__(self, s: Smooth) -> None:
-        A, J = s.A, len(s.size)
+        A = s.A
+        J = len(s.size)
         width = np.diff(A.indptr)
         group = np.repeat(s._group, width)
         touched = np.bincount(A.indices, minlength=s.R)
@@ -194,7 +201,8 @@ class _Split:
         self._J, self._R = J, s.R
 
     def product(self, x: Floats) -> Floats:
-        w, q = len(self._wide), len(self._narrow)
+        w = len(self._wide)
+        q = len(self._narrow)
         W = _expected(self._wk, self._wa * x[self._wc], self._J, w)
         N = sparse.csr_matrix(
             (
@@ -246,7 +254,9 @@ def newton(
     used : int
         Number of evaluations.
     """
-    at, used, reach = s.at(p, mu), 1, np.full(s.R, REACH * mu)
+    at = s.at(p, mu)
+    used = 1
+    reach = np.full(s.R, REACH * mu)
     H = _curvature(s, shape, at, p)
     while used < EVALUATIONS and time.monotonic() < deadline:
         step = _box_step(at.g, H + np.diag(np.abs(at.g) / (reach * (1.0 + p)) + 1e-12), p, cap)
@@ -254,7 +264,8 @@ def newton(
         promise = -0.5 * float((at.g + expected) @ step)
         if not promise > tol * max(abs(at.f), 1e-12):
             break
-        new, used = s.at(p + step, mu), used + 1
+        new = s.at(p + step, mu)
+        used = used + 1
         # rows whose slope differs from that of the quadratic model, weighted by their step
         wrong = np.abs((new.g - expected) * step)
         guilty = wrong > 0.1 * wrong.max(initial=0.0)
@@ -265,7 +276,8 @@ def newton(
             )
         if share > 0.1:
             reach[~guilty | (share > 0.7)] *= 3.0
-            p, at = p + step, new
+            p = p + step
+            at = new
             H = _curvature(s, shape, at, p)
         elif np.abs(step).max() < 1e-10:
             break
@@ -281,23 +293,29 @@ def _curvature(s: Smooth, shape: Smooth | None, at: Point, p: Floats) -> Floats:
 
 def _box_step(g: Floats, H: Floats, p: Floats, cap: float) -> Floats:
     """Return the d that minimises g'd + d'Hd/2 over 0 <= p + d <= cap, by active sets."""
-    low, high = -p, cap - p
-    down, up = (p <= 0) & (g >= 0), (p >= cap) & (g <= 0)
+    low = -p
+    high = cap - p
+    down = (p <= 0) & (g >= 0)
+    up = (p >= cap) & (g <= 0)
     d = np.zeros(len(p))
     for _ in range(60):
         d = np.where(down, low, np.where(up, high, 0.0))
         free = ~(down | up)
         if free.any():
             d[free] = _solve(H[np.ix_(free, free)], -(g + H[:, ~free] @ d[~free])[free])
-        under, over = free & (d < low), free & (d > high)
+        under = free & (d < low)
+        over = free & (d > high)
         if under.any() or over.any():
-            down, up = down | under, up | over
+            down = down | under
+            up = up | over
             continue
-        slope, tiny = g + H @ d, 1e-10 * (1.0 + np.abs(g))
+        slope = g + H @ d
+        tiny = 1e-10 * (1.0 + np.abs(g))
         back = (down & (slope < -tiny)) | (up & (slope > tiny))
         if not back.any():
             break
-        down, up = down & ~back, up & ~back
+        down = down & ~back
+        up = up & ~back
     return np.clip(d, low, high)
 
 

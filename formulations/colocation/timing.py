@@ -48,7 +48,8 @@ def completion(
 
 def mean_completion_shared(a: Floats, b: Floats, xi_a: Floats, xi_b: Floats) -> Floats:
     """Return the mean completion time of the two if A joins B now, seconds."""
-    long_a, long_b = xi_a * a, xi_b * b
+    long_a = xi_a * a
+    long_b = xi_b * b
     return np.asarray(
         np.where(
             long_a >= long_b,

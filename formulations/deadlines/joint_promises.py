@@ -81,7 +81,10 @@ class ReservationPlan:
     def __init__(
         self, places: Sequence[Sequence[CandidatePool]], due: Floats, left: Floats, slot_s: float
     ) -> None:
-        self.places, self.due, self.slot_s, self.whole = places, due, slot_s, left
+        self.places = places
+        self.due = due
+        self.slot_s = slot_s
+        self.whole = left
         self._least = np.array(
             [min((p.need.least_gpu_s for p in of), default=0.0) for of in places]
         )
@@ -127,7 +130,8 @@ class ReservationPlan:
 
         If it fails, nothing changes.
         """
-        before, made = [self._before[at]], []
+        before = [self._before[at]]
+        made = []
         for job in jobs:
             promise = self._promise(job, before[-1])
             if promise is None:
@@ -185,6 +189,7 @@ class ReservationPlan:
 def subtract_reservation(left: Floats, promise: Promise) -> Floats:
     """Return what is left once a promise is kept, (R, T)."""
     out: Floats = left.copy()
-    size, place = promise.reservation.size, promise.place
+    size = promise.reservation.size
+    place = promise.place
     out[place.rows, : len(size)] -= place.per_gpu[:, None] * size
     return out

@@ -60,7 +60,8 @@ def bound_kept_deadlines(w: DatedJobs) -> float:
     from scipy.optimize import linprog
     from scipy.sparse import coo_matrix
 
-    J, n = len(w.work), len(w.job)
+    J = len(w.work)
+    n = len(w.job)
     if not J or not n:
         return 0.0
     ends = _grid(w.due, max(1, min(MOST_INTERVALS, MOST_COLUMNS // n)))
@@ -79,7 +80,8 @@ def bound_kept_deadlines(w: DatedJobs) -> float:
         np.cumsum(np.diff(begin)[o]) - np.diff(begin)[o], np.diff(begin)[o]
     )
     entry = begin[o[uses]] + place
-    T, R = len(ends), len(w.high)
+    T = len(ends)
+    R = len(w.high)
     blocks = (
         # work <= done
         (w.job[o], np.arange(k), -w.rate[o]),

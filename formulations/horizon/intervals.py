@@ -160,14 +160,20 @@ def follow(x: Horizon, job: Ints, plan: Ints) -> PlanOutcomes:
 
     Plan i is a plan of job[i]; job has the shape (N,).
     """
-    D, N = x.interval_s, len(job)
-    left, gain, end = x.remaining[job].copy(), np.zeros(N), np.full(N, np.inf)
-    before, pause, cut = x.current[job].copy(), np.zeros(N), np.full((N, x.H), -1)
+    D = x.interval_s
+    N = len(job)
+    left = x.remaining[job].copy()
+    gain = np.zeros(N)
+    end = np.full(N, np.inf)
+    before = x.current[job].copy()
+    pause = np.zeros(N)
+    cut = np.full((N, x.H), -1)
     if not x.n:
         return PlanOutcomes(gain, end, left, cut)
     for h in range(x.H):
         o = np.where(np.isfinite(end), -1, plan[:, h])
-        on, k = o >= 0, np.maximum(o, 0)
+        on = o >= 0
+        k = np.maximum(o, 0)
         fresh = on & (o != before)
         pause = np.where(fresh, np.where(before >= 0, x.switch_s[k], x.startup_s[k]), pause)
         able = np.where(on, x.rate[k] * np.maximum(0.0, D - pause), 0.0)
@@ -231,7 +237,8 @@ def plan_model(x: Horizon, job: Ints, gain: Floats, plan: Ints) -> LinearModel:
     model : LinearModel
         Its rows are at_most_one (= 1 where the job must run), then the H R rows of the intervals.
     """
-    a, N = use(x, plan), len(job)
+    a = use(x, plan)
+    N = len(job)
     index = np.empty(a.nnz + N, dtype=np.int64)
     coef = np.ones(a.nnz + N)
     start = a.indptr.astype(np.int64) + np.arange(N + 1)
@@ -277,7 +284,10 @@ def shift_plan(plan: Ints) -> Ints:
 
 
 def _faults(x: Horizon) -> list[str]:
-    J, n, H, R = len(x.remaining), len(x.rate), len(x.high), x.high.shape[1]
+    J = len(x.remaining)
+    n = len(x.rate)
+    H = len(x.high)
+    R = x.high.shape[1]
     shapes = {
         "start": (J + 1,),
         "switch_s": (n,),

@@ -84,8 +84,10 @@ def list_schedule(
     begin, rows, amounts = (
         a.tolist() for a in (candidates.first, candidates.row, candidates.amount)
     )
-    took, firsts = seconds.tolist(), first.tolist()
-    start, chosen = [np.inf] * (len(first) - 1), [-1] * (len(first) - 1)
+    took = seconds.tolist()
+    firsts = first.tolist()
+    start = [np.inf] * (len(first) - 1)
+    chosen = [-1] * (len(first) - 1)
     for i in range(len(start)):
         able = [c for c in range(firsts[i], firsts[i + 1]) if is_possible[c]]
         if not able:
@@ -140,7 +142,8 @@ def _earliest(
 
 def _take(queue: Queue, amount: float) -> float:
     """Take an amount from a queue, what is free first; return when the last of it is free."""
-    needed, at = amount * (1.0 - ROUNDING), 0.0
+    needed = amount * (1.0 - ROUNDING)
+    at = 0.0
     while needed > 0 and queue:
         at, there = heapq.heappop(queue)
         needed -= there

@@ -41,7 +41,8 @@ def find_needed_options(instance: Instance, can_be_primary: Bools | None = None)
     needed : (n,)
         True for options that may be part of a best plan.
     """
-    i, fits = instance, find_feasible_options(instance)
+    i = instance
+    fits = find_feasible_options(instance)
     fixed = i.mandatory[i.job] | i.keep
     open_ = ~fixed & ~i.is_guaranteed
     secondary = i.primary >= 0

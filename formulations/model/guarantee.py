@@ -90,7 +90,8 @@ class _Dimensions:
     ) -> None:
         self.most: list[float] = [*capacity, g, *(most for _, _, most in limits.rows)]
         self.total = len(capacity)
-        self._limits, self._share = limits, share
+        self._limits = limits
+        self._share = share
         self._known: dict[tuple[int, int], list[int]] = {}
 
     def used(self, job: int, pool: int, gpus: int) -> list[tuple[int, float]]:
@@ -162,7 +163,8 @@ def _add(a: int, b: int) -> int:
 
 def _search(target: int, jobs: Sequence[JobSizes], dimensions: _Dimensions) -> int:
     """Return the best sum within all limits, searched breadth first over what is used."""
-    most, total = dimensions.most, dimensions.total
+    most = dimensions.most
+    total = dimensions.total
     states: set[tuple[float, ...]] = {(0,) * len(most)}
     best = 0
     for j, options in enumerate(jobs):

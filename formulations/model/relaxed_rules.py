@@ -64,7 +64,8 @@ def soft_rows(model: LinearModel) -> Bools:
 def build_elastic_model(model: LinearModel) -> Elastic:
     """Build the relaxed programme of a model, in which all soft rows may give way."""
     rows = np.flatnonzero(soft_rows(model))
-    s, n = len(rows), model.n
+    s = len(rows)
+    n = model.n
     # soft rows are one-sided, except "must run" = [1, 1]
     low = np.isfinite(model.lower[rows])
     most = np.where(
@@ -120,7 +121,8 @@ def without_rows(model: LinearModel, rows: Ints) -> LinearModel:
 
     Rows of jobs keep their upper bound: a job still gets at most one option.
     """
-    lower, upper = model.lower.copy(), model.upper.copy()
+    lower = model.lower.copy()
+    upper = model.upper.copy()
     lower[rows] = -np.inf
     upper[rows] = np.where(model.rows_of(AT_MOST_ONE)[rows], upper[rows], np.inf)
     return replace(model, lower=lower, upper=upper)

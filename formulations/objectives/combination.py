@@ -127,9 +127,11 @@ def factors(values: Sequence[Floats], start: Ints, gpus: Ints, total: int) -> li
     def value_spread(v: Floats) -> float:
         return most(start, v, gpus, total) + most(start, -v, gpus, total)
 
-    value, found = np.asarray(values[-1], dtype=np.float64), []
+    value = np.asarray(values[-1], dtype=np.float64)
+    found = []
     for v in reversed(values[:-1]):
-        reach, own = value_spread(value), value_spread(v)
+        reach = value_spread(value)
+        own = value_spread(v)
         found.append(GIVEN_UP * own / reach if own > 0 and reach > 0 else 1.0)
         value = v + found[-1] * value
     return found[::-1]
@@ -155,7 +157,8 @@ def most(start: Ints, value: Floats, gpus: Ints, total: int) -> float:
         )
         return price * total + float(best.sum()), int(taken[best > 0].sum()) > total
 
-    low, high = 0.0, float(np.max(value / np.maximum(gpus, 1), initial=0.0))
+    low = 0.0
+    high = float(np.max(value / np.maximum(gpus, 1), initial=0.0))
     least, over = bound(low)
     if not over:
         return least

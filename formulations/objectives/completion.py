@@ -47,7 +47,8 @@ def work_price_among(c: Context, counted: Bools, unsure: float = 0.0) -> Floats:
 
     The context has all exclusive options. `unsure` is that of `queue_price`.
     """
-    f, price = c.facts, response.work_price(c).copy()
+    f = c.facts
+    price = response.work_price(c).copy()
     per_gpu = np.zeros((len(price), len(f.pool_gpus)))
     np.maximum.at(per_gpu, (c.job, c.pool), c.rate / c.offer.gpus)
     able = np.flatnonzero(np.isfinite(price) & counted)

@@ -69,9 +69,13 @@ EARLY = 1e-3
 
 def value(c: Context) -> Floats:
     """Return the values (n,) of options."""
-    f, job, late = c.facts, c.job, late_price(c)
-    left, pace = f.remaining_work, requested_work(c) / f.interval_s * HOUR
-    done, until = np.minimum(c.done, c.remaining), hours_left(c)
+    f = c.facts
+    job = c.job
+    late = late_price(c)
+    left = f.remaining_work
+    pace = requested_work(c) / f.interval_s * HOUR
+    done = np.minimum(c.done, c.remaining)
+    until = hours_left(c)
     # a job that is done early has the rest of the round
     after = until[job] + (f.interval_s - c.busy_s) / HOUR
     price, unit = prices_of_time(c)
@@ -98,7 +102,8 @@ def late_price(c: Context) -> Floats:
 @measure_whole_jobs
 def hours_left(c: Context) -> Floats:
     """Return h_j (J,)."""
-    f, due = c.facts, due_in_s(c)
+    f = c.facts
+    due = due_in_s(c)
     pace = requested_work(c) / f.interval_s * HOUR
     return np.where(np.isnan(due), f.remaining_work / pace, due / HOUR) - f.interval_s / HOUR
 
@@ -106,8 +111,10 @@ def hours_left(c: Context) -> Floats:
 @measure_whole_jobs
 def prices_of_time(c: Context) -> tuple[Floats, Floats]:
     """Return the breakpoints lambda_i of phi, and phi(lambda_i), each (J, I)."""
-    late, per_hour = late_price(c), c.rate * HOUR
-    cost, hours = c.cost_per_hour / per_hour, 1.0 / (per_hour * c.facts.availability[c.pool])
+    late = late_price(c)
+    per_hour = c.rate * HOUR
+    cost = c.cost_per_hour / per_hour
+    hours = 1.0 / (per_hour * c.facts.availability[c.pool])
     return cost_breakpoints(c.offer.start, cost, hours, SPARE * late, late)
 
 
@@ -121,14 +128,19 @@ def hours_too_late(c: Context, work: Floats, after: Floats, until: Floats) -> tu
     until : (J,)
         h_j.
     """
-    f, o, w = c.facts, c.offer, c.everything
-    J, n = len(until), len(o.job)
+    f = c.facts
+    o = c.offer
+    w = c.everything
+    J = len(until)
+    n = len(o.job)
     # one question for every option, then one for every job that waits
     owner = np.append(o.job, np.arange(J))
     question, option = ragged(w.offer.start[owner], w.offer.start[owner + 1])
     asked = sure(w)[option] & ~np.isnan(due_in_s(c))[owner[question]]
-    question, option = question[asked], option[asked]
-    pool, gpus = w.offer.pool[option], w.offer.gpus[option]
+    question = question[asked]
+    option = option[asked]
+    pool = w.offer.pool[option]
+    gpus = w.offer.gpus[option]
     restart = np.where(question < n, f.restart_s[w.job[option]], 0.0)
     now = np.minimum(question, n)
     stays = (np.append(o.pool, -1)[now] == pool) & (np.append(o.gpus, 0)[now] == gpus)
@@ -152,7 +164,8 @@ def sure(c: Context) -> Bools:
 
     The markets, in this order: on demand, reserved, any.
     """
-    f, start = c.facts, c.offer.start
+    f = c.facts
+    start = c.offer.start
     return select_first_kind(start, f.on_demand[c.pool], f.reserved[c.pool])
 
 
@@ -173,7 +186,8 @@ def cost_breakpoints(
     least, late : (J,)
         Smallest and largest lambda.
     """
-    J, job = len(late), np.repeat(np.arange(len(late)), np.diff(start))
+    J = len(late)
+    job = np.repeat(np.arange(len(late)), np.diff(start))
     # The best option at the smallest lambda comes first, the fastest of several. As lambda rises,
     # faster options become the best, one after the other.
     each = cost + least[job] * hours
@@ -244,8 +258,10 @@ def select_first_kind(start: Ints, *kinds: Bools) -> Bools:
     kinds : (n,)
         Whether an option is of each kind.
     """
-    count, job = np.diff(start), np.repeat(np.arange(len(start) - 1), np.diff(start))
-    left, out = np.ones(len(count), dtype=np.bool_), np.zeros(len(job), dtype=np.bool_)
+    count = np.diff(start)
+    job = np.repeat(np.arange(len(start) - 1), np.diff(start))
+    left = np.ones(len(count), dtype=np.bool_)
+    out = np.zeros(len(job), dtype=np.bool_)
     for kind in (*kinds, np.ones(len(job), dtype=np.bool_)):
         has = np.bincount(job[kind], minlength=len(count)) > 0
         out |= kind & (left & has)[job]

@@ -40,7 +40,8 @@ def squares_saved(rho: Floats, sooner: Floats) -> Floats:
 
 def ratios(c: Context) -> tuple[Floats, Floats]:
     """Return rho of a job that waits, and what each option takes off it, each (n,)."""
-    job, equal = c.job, equal_speed(c)[c.job]
+    job = c.job
+    equal = equal_speed(c)[c.job]
     return times(c, equal, c.facts.age_s[job], c.facts.total_work[job] / equal)
 
 
@@ -90,14 +91,19 @@ def speed_on(share: Floats, start: Ints, gpus: Ints, rate: Floats) -> Floats:
     J = len(share)
     job = np.repeat(np.arange(J), np.diff(start))
     order = np.lexsort((rate, gpus, job))
-    j, k, r = job[order], gpus[order], rate[order]
+    j = job[order]
+    k = gpus[order]
+    r = rate[order]
     first_of_size = np.append(True, (np.diff(j) != 0) | (np.diff(k) != 0))[: len(j)]
-    j, k, r = j[first_of_size], k[first_of_size].astype(np.float64), r[first_of_size]
+    j = j[first_of_size]
+    k = k[first_of_size].astype(np.float64)
+    r = r[first_of_size]
     out = np.full(J, np.inf)
     some = np.unique(j)
     if not len(some):
         return out
-    first, last = np.searchsorted(j, some), np.searchsorted(j, some, side="right") - 1
+    first = np.searchsorted(j, some)
+    last = np.searchsorted(j, some, side="right") - 1
     x = np.clip(share[some], k[first], k[last])
     wide = float(k.max()) + 1.0
     low = np.minimum(np.searchsorted(j * wide + k, some * wide + x, side="right") - 1, last)

@@ -81,7 +81,8 @@ def expected_minimum(work: Floats, mean: Floats) -> Floats:
 @measure_whole_jobs
 def exchange_rate(c: Context) -> float:
     """Return X, the hours saved for a unit of `utility`, 0 without jobs of guessed sizes."""
-    f, slowest = c.facts, utility.slowest(c)
+    f = c.facts
+    slowest = utility.slowest(c)
     able = np.flatnonzero(f.guessed & np.isfinite(slowest))
     if not len(able):
         return 0.0
@@ -123,7 +124,8 @@ def alone_s(c: Context) -> float:
 @measure_whole_jobs
 def delay_s(c: Context) -> Floats:
     """Return d_j (J,): age beyond the seconds that the work so far takes alone at its fastest."""
-    f, speed = c.facts, fastest(c)
+    f = c.facts
+    speed = fastest(c)
     done = np.divide(
         f.total_work - f.remaining_work, speed, out=np.zeros(len(speed)), where=speed > 0
     )

@@ -59,7 +59,8 @@ def hours_saved(c: Context, work_price: Floats, done: Floats) -> Floats:
     done : (n,)
         Work of the interval.
     """
-    price, done = work_price[c.job], np.minimum(done, c.remaining)
+    price = work_price[c.job]
+    done = np.minimum(done, c.remaining)
     return price * done + c.weight * (c.facts.interval_s - c.busy_s) / HOUR
 
 

@@ -77,7 +77,8 @@ def risk_of_waiting(c: Context) -> Floats:
 
 def risk_after(c: Context) -> Floats:
     """Return the risk (n,) of missing the deadline after this round, 1 without one."""
-    f, due = c.facts, due_in_s(c)[c.job]
+    f = c.facts
+    due = due_in_s(c)[c.job]
     left = c.remaining - np.minimum(c.done, c.remaining)
     hours = (due - f.interval_s - f.restart_s[c.job]) / HOUR
     later = deadline_risk(left, fastest(c)[c.job] * HOUR, hours)

@@ -90,7 +90,8 @@ class _Builder:
     """Rows and columns that are added to a model."""
 
     def __init__(self, model: LinearModel, nodes: Holes) -> None:
-        self._model, self._nodes = model, nodes
+        self._model = model
+        self._nodes = nodes
         self._entries: dict[tuple[int, int], float] = defaultdict(float)  # by column and row
         self._limits = list[tuple[float, float]]()  # of the rows
         self._most = list[float]()  # of the columns
@@ -198,7 +199,8 @@ class _Builder:
 
     def finish(self) -> LinearModel:
         """Return the model with all that was added."""
-        m, extra = self._model, len(self._most)
+        m = self._model
+        extra = len(self._most)
         column = np.append(m.entry_column, [c for c, _ in self._entries]).astype(np.int64)
         row = np.append(m.index, [r for _, r in self._entries]).astype(np.int64)
         number = np.append(m.coef, list(self._entries.values()))

@@ -224,7 +224,8 @@ class Holes:
             del keys[bisect_left(keys, self._key(n))]
 
     def _change_share(self, n: int, g: int, taken: float) -> None:
-        of_node, split = self.shares.setdefault(n, {}), self._split.setdefault(self.pool[n], [])
+        of_node = self.shares.setdefault(n, {})
+        split = self._split.setdefault(self.pool[n], [])
         if g in of_node:
             del split[bisect_left(split, (of_node[g], n, g))]
         else:
@@ -257,8 +258,11 @@ class Holes:
 
     def _best_fit(self, gpus: int, need: Need, without: Collection[int]) -> int:
         """Return the node with the fewest free GPUs of those that hold so many, -1 = none."""
-        nodes, available, memory_gb = self._nodes.get(need.pool, []), self.cpus, self.memory_gb
-        N, cpus = len(self.pool), gpus * need.cpus - TOLERANCE if need.cpus > 0 else -math.inf
+        nodes = self._nodes.get(need.pool, [])
+        available = self.cpus
+        memory_gb = self.memory_gb
+        N = len(self.pool)
+        cpus = gpus * need.cpus - TOLERANCE if need.cpus > 0 else -math.inf
         memory = gpus * need.memory_gb - TOLERANCE if need.memory_gb > 0 else -math.inf
         least = self._level(max(0.0, cpus)) * N
         for keys in islice(nodes, gpus, None):
@@ -275,7 +279,9 @@ class Holes:
                 return ((node, need.gpus, -1),)
         if need.most_nodes < 2:
             return None
-        left, out, used = need.gpus, list[Place](), set(without)
+        left = need.gpus
+        out = list[Place]()
+        used = set(without)
         for k, n in self._largest_first(need, without):
             if k >= left:
                 return (*out, (self._best_fit(left, need, used), left, -1))
@@ -288,7 +294,8 @@ class Holes:
 
     def _largest_first(self, need: Need, without: Collection[int]) -> Iterator[tuple[int, int]]:
         """Yield (usable GPUs, node), the most usable first; nodes `without` are left out."""
-        levels, N = self._nodes.get(need.pool, []), len(self.pool)
+        levels = self._nodes.get(need.pool, [])
+        N = len(self.pool)
         limited = need.cpus > 0 or need.memory_gb > 0
         usable: list[list[int]] = [[] for _ in levels]
         for free in range(len(levels) - 1, -1, -1):
@@ -308,7 +315,10 @@ class Holes:
         if need.least_nodes > 1:
             return _split(need, nodes)
         most = min(most, need.most_nodes) if need.least_nodes else most
-        left, out, last, spare = need.gpus, list[Place](), -1, 0
+        left = need.gpus
+        out = list[Place]()
+        last = -1
+        spare = 0
         for k, n in nodes:
             if k < left:
                 if last >= 0 or k < 1 or len(out) + 1 >= most:
@@ -316,7 +326,8 @@ class Holes:
                 out.append((n, k, -1))
                 left -= k
             elif last < 0 or k < spare:
-                last, spare = n, k
+                last = n
+                spare = k
                 if k == left:
                     break
         return None if last < 0 else (*out, (last, left, -1))
@@ -343,7 +354,8 @@ class Holes:
         nodes = [(k, n) for k, n in self._largest_first(need, without) if k > 0][::-1]
         if sum(k for k, _ in nodes) < need.gpus:
             return None
-        count, left = dict[int, int](), need.gpus
+        count = dict[int, int]()
+        left = need.gpus
         while left > 0:
             for k, n in nodes:
                 if left > 0 and count.get(n, 0) < k:
@@ -357,7 +369,8 @@ def _split(need: Need, nodes: Iterable[tuple[int, int]]) -> tuple[Place, ...] | 
 
     The smallest holes are filled first, so that what stays free is in one hole.
     """
-    open_, m = [(k, n) for k, n in nodes if k > 0], need.least_nodes
+    open_ = [(k, n) for k, n in nodes if k > 0]
+    m = need.least_nodes
     total = sum(k for k, _ in open_[:m])
     if len(open_) < m or total < need.gpus:
         return None
@@ -365,7 +378,8 @@ def _split(need: Need, nodes: Iterable[tuple[int, int]]) -> tuple[Place, ...] | 
     while first + m < len(open_) and total - open_[first][0] + open_[first + m][0] >= need.gpus:
         total += open_[first + m][0] - open_[first][0]
         first += 1
-    left, out = need.gpus, list[Place]()
+    left = need.gpus
+    out = list[Place]()
     for later, (k, n) in zip(range(m - 1, -1, -1), open_[first : first + m][::-1], strict=True):
         gpus = min(k, left - later)
         out.append((n, gpus, -1))

@@ -196,7 +196,8 @@ class _Programme:
     @cached_property
     def _columns(self) -> tuple[Ints, Ints]:
         """The class and the group of every x."""
-        g, c = self.groups, self.classes
+        g = self.groups
+        c = self.classes
         fits = (
             c.allowed[:, g.kind]
             & (c.gpus[:, None] <= g.size)
@@ -213,8 +214,12 @@ class _Programme:
     def solve(self, patterns: Ints) -> tuple[float, Floats, Floats]:
         """Return the value, the prices of GPUs (K,) and those of shares (K, sizes)."""
         c, k = self._columns
-        C, K, S, P = len(self.count), len(self.groups.gpus), len(self.sizes), len(patterns)
-        x, y = np.arange(len(c)), len(c) + np.arange(P * K)
+        C = len(self.count)
+        K = len(self.groups.gpus)
+        S = len(self.sizes)
+        P = len(patterns)
+        x = np.arange(len(c))
+        y = len(c) + np.arange(P * K)
         missing = len(c) + P * K + np.arange(C)
         share_row = C + 3 * K + k * S + np.searchsorted(self.sizes, self._hundredths[c])
         whole = ~self._is_share[c]
@@ -275,7 +280,8 @@ def _fill_values(share: Floats, sizes: Ints) -> Floats:
 def _best_pattern(share: Floats, sizes: Ints) -> Ints:
     """Return how many shares of each size the best filling of one GPU has."""
     value = _fill_values(share[None], sizes)[0]
-    pattern, left = np.zeros(len(sizes), dtype=np.int64), GRID
+    pattern = np.zeros(len(sizes), dtype=np.int64)
+    left = GRID
     while left > 0 and value[left] > 0:
         fit = np.flatnonzero(sizes <= left)
         gain = value[left - sizes[fit]] + share[fit]

@@ -40,7 +40,8 @@ def has_gain(placer: Placer) -> Bools:
 
     The share is taken where it has the lowest price of all nodes on which the class may run.
     """
-    classes, value = placer.classes, placer.rule.value
+    classes = placer.classes
+    value = placer.rule.value
     grid = value.shape[1] - 1
     price = value[:, np.round(classes.share * grid).astype(np.int64)].T  # (C, N)
     lowest = np.where(classes.allowed[:, placer.nodes.kind], price, np.inf).min(axis=1)
@@ -85,7 +86,8 @@ class Placed:
             return
         gains = has_gain(placer)[tasks]
         self._place(placer, tasks[gains])
-        waiting, last = self.waiting, tasks[~gains]
+        waiting = self.waiting
+        last = tasks[~gains]
         wanted = next_gpus + placer.classes.total_gpus[last].sum()
         self.waiting = last
         if placer.nodes.gpus.sum() > wanted:
@@ -101,7 +103,9 @@ class Placed:
             _release_all(placer, tasks, node, gpus)
             other, other_gpus = placer.place(by_size)
             if sizes[by_size[other >= 0]].sum() > sizes[tasks[node >= 0]].sum() + TOLERANCE:
-                tasks, node, gpus = by_size, other, other_gpus
+                tasks = by_size
+                node = other
+                gpus = other_gpus
             else:
                 _release_all(placer, by_size, other, other_gpus)
                 for i in np.flatnonzero(node >= 0):
@@ -146,7 +150,9 @@ class Placed:
 
     def _clear_a_node(self, placer: Placer, wanted: int, most: int) -> int:
         """Move small tasks off one of the emptiest nodes until a task fits; return it, or -1."""
-        need, classes, nodes = int(placer.classes.gpus[wanted]), placer.classes, placer.nodes
+        need = int(placer.classes.gpus[wanted])
+        classes = placer.classes
+        nodes = placer.nodes
         whole = nodes.whole_gpus
         could = classes.allowed[wanted, nodes.kind] & (nodes.sizes >= need) & (whole < need)
         able = np.flatnonzero(could)
@@ -168,7 +174,8 @@ class Placed:
 
     def _move(self, placer: Placer, i: int) -> bool:
         """Move a task to the best other node, if it fits on one."""
-        t, home = int(self.order[i]), int(self.node[i])
+        t = int(self.order[i])
+        home = int(self.node[i])
         scores = placer.scores(t)
         scores[home] = np.inf
         best = int(np.argmin(scores))

@@ -95,7 +95,8 @@ def value(nodes: NodeState, expected: Demand, weight: Floats) -> PlacementRule:
     with_gpus = np.flatnonzero((expected.gpus > 0) & (weight > 0))
     if not len(with_gpus):
         return best_fit(nodes, expected, weight)
-    typical, often = expected.take(with_gpus), weight[with_gpus]
+    typical = expected.take(with_gpus)
+    often = weight[with_gpus]
     return _rule("value", kernels.VALUE, nodes, typical, often, share_values(nodes, typical, often))
 
 
@@ -117,7 +118,8 @@ def _rule(
     most = np.array([max(x, default=0.0) for x in largest], dtype=np.float64)
     limited = np.isfinite(most) & (most > 0)
     if typical is None or weight is None:
-        typical, weight = Demand.of_gpus(np.zeros(0, dtype=np.int64)), np.zeros(0)
+        typical = Demand.of_gpus(np.zeros(0, dtype=np.int64))
+        weight = np.zeros(0)
     scale = np.where(limited, 1.0 / np.where(limited, most, 1.0), 0.0)
     share = weight / max(weight.sum(), kernels.EPS)
     if values is None:

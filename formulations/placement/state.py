@@ -56,7 +56,8 @@ class NodeState:
         >>> NodeState.of_sizes(np.array([2, 1])).gpus.tolist()
         [[1.0, 1.0], [1.0, 0.0]]
         """
-        N, G = len(sizes), int(max(sizes, default=0))
+        N = len(sizes)
+        G = int(max(sizes, default=0))
         return cls(
             (np.arange(G) < np.asarray(sizes)[:, None]).astype(np.float64),
             np.full(N, np.inf) if cpus is None else np.array(cpus, dtype=np.float64),

@@ -51,7 +51,8 @@ class Moves:
 
     def entries(self, i: int) -> tuple[Ints, Floats]:
         """Return rows and amounts of one move."""
-        a, b = self.delta.indptr[i], self.delta.indptr[i + 1]
+        a = self.delta.indptr[i]
+        b = self.delta.indptr[i + 1]
         return self.delta.indices[a:b], self.delta.data[a:b]
 
 
@@ -81,7 +82,8 @@ class Board:
 
         It has a meaning only if the choice keeps the rows.
         """
-        c, p = self.choices, self.p
+        c = self.choices
+        p = self.p
         edge = np.where(p > 0, c.high, np.where(p < 0, c.low, self.use))
         return float((p * (edge - self.use)).sum())
 
@@ -105,7 +107,8 @@ class Board:
         the prices allow for the violation removed. A large job that ties at the prices has no loss,
         but it frees more than is needed, and that costs.
         """
-        c, d = self.choices, moves.delta
+        c = self.choices
+        d = moves.delta
         row = d.indices
         new = self.use[row] + d.data
         after = np.maximum(np.maximum(new - c.high[row], c.low[row] - new), 0.0) / self.unit[row]
@@ -121,7 +124,10 @@ class Board:
         """Return the relief of one move on the present board."""
         c = self.choices
         row, amount = moves.entries(i)
-        old, unit, high, low = self.use[row], self.unit[row], c.high[row], c.low[row]
+        old = self.use[row]
+        unit = self.unit[row]
+        high = c.high[row]
+        low = c.low[row]
         new = old + amount
         before = np.maximum(np.maximum(old - high, low - old), 0.0)
         after = np.maximum(np.maximum(new - high, low - new), 0.0)

@@ -28,12 +28,14 @@ def equal_widths(classes: JobClasses, budget: Floats) -> Floats:
     its cheapest row.
     """
     c = classes.cheapest
-    low, high = np.zeros(len(budget)), np.full(len(budget), 1000.0)
+    low = np.zeros(len(budget))
+    high = np.full(len(budget), 1000.0)
     for _ in range(HALVINGS):
         middle = (low + high) / 2
         k = np.clip(2.0 ** middle[:, None], c.speed.least, c.speed.most)
         over = (c.load * c.price * k / c.speed.speed(k)).sum(axis=1) > budget
-        low, high = np.where(over, low, middle), np.where(over, middle, high)
+        low = np.where(over, low, middle)
+        high = np.where(over, middle, high)
     return np.clip(2.0 ** low[:, None], c.speed.least, c.speed.most)
 
 
@@ -48,11 +50,13 @@ def equal_spend(classes: JobClasses, budget: Floats) -> Floats:
     with np.errstate(over="ignore"):
         most = np.where(np.isinf(c.speed.most), 2.0**1000, c.speed.most)
         floor, ceiling = (c.load * c.price * k / c.speed.speed(k) for k in (c.speed.least, most))
-    low, high = np.zeros(len(budget)), np.asarray(budget, dtype=np.float64).copy()
+    low = np.zeros(len(budget))
+    high = np.asarray(budget, dtype=np.float64).copy()
     for _ in range(2 * HALVINGS):
         middle = (low + high) / 2
         over = np.clip(middle[:, None], floor, ceiling).sum(axis=1) > budget
-        low, high = np.where(over, low, middle), np.where(over, middle, high)
+        low = np.where(over, low, middle)
+        high = np.where(over, middle, high)
     part = np.clip(low[:, None], floor, ceiling)
     return c.speed.width_of_cost(part / (c.load * c.price))
 
@@ -64,7 +68,8 @@ def curve(classes: JobClasses, budget: float, points: int = 100) -> BudgetCurve:
     ratios; every step of a table has additional points. Raises BudgetTooSmall.
     """
     far = plan(classes, REACH * budget)
-    dear, cheap = MOST_EXPONENT, np.log2(far.mu) if far.mu > 0 else -MOST_EXPONENT
+    dear = MOST_EXPONENT
+    cheap = np.log2(far.mu) if far.mu > 0 else -MOST_EXPONENT
     least, most = (float(at_price(classes, np.array([2.0**e])).spend[0]) for e in (dear, cheap))
     if not most > least:
         return at_price(classes, np.array([1.0]))

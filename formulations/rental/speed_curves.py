@@ -91,7 +91,8 @@ class SpeedUps:
         if not self.whole:
             return np.asarray(best, dtype=np.float64)
         # (1 + price k) / s(k) falls up to `best` and rises from there
-        low, high = np.floor(best), np.ceil(best)
+        low = np.floor(best)
+        high = np.ceil(best)
         dearer = (1.0 / price + low) / self.speed(low) > (1.0 / price + high) / self.speed(high)
         return np.asarray(np.where(dearer, high, low), dtype=np.float64)
 
@@ -106,7 +107,8 @@ class SpeedUps:
             middle = (low + high) / 2
             k = np.clip(2.0**middle, self.least, self.most)
             above = k / self.speed(k) > cost
-            low, high = np.where(above, low, middle), np.where(above, middle, high)
+            low = np.where(above, low, middle)
+            high = np.where(above, middle, high)
         return np.clip(2.0**low, self.least, self.most)
 
     def _between(self, k: Floats) -> Floats:
@@ -136,7 +138,8 @@ def speed_ups(
     a = 1 without a limit), because a linear speed-up would get infinitely many GPUs at no cost, or
     where a table has no point within its limit.
     """
-    kinds, p = np.array(kind, dtype=np.int64), np.array(parameter, dtype=np.float64)
+    kinds = np.array(kind, dtype=np.int64)
+    p = np.array(parameter, dtype=np.float64)
     limit = np.full(len(kinds), np.inf) if most is None else np.array(most, dtype=np.float64)
     endless = np.flatnonzero((kinds != TABLE) & (p >= 1.0) & np.isinf(limit))
     if len(endless):
@@ -171,16 +174,21 @@ def _hulls(tables: Sequence[Sequence[tuple[int, float]]]) -> tuple[Floats, Float
     """
     row = np.repeat(np.arange(len(tables)), [len(t) for t in tables])
     flat = np.array([point for t in tables for point in t], dtype=np.float64).reshape(-1, 2)
-    cost, time = flat[:, 0] / flat[:, 1], 1.0 / flat[:, 1]
+    cost = flat[:, 0] / flat[:, 1]
+    time = 1.0 / flat[:, 1]
     on = hull(row, cost, time)
-    row, flat, cost, time = row[on], flat[on], cost[on], time[on]
+    row = row[on]
+    flat = flat[on]
+    cost = cost[on]
+    time = time[on]
     many = np.bincount(row, minlength=len(tables))
     place = np.minimum(np.arange(max(1, many.max(initial=1))), np.maximum(many, 1)[:, None] - 1)
     at = np.minimum((np.cumsum(many) - many)[:, None] + place, max(len(row) - 1, 0))
     if not len(row):
         one = np.ones((len(tables), 1))
         return one, one, np.zeros((len(tables), 0))
-    x, y = cost[at], time[at]
+    x = cost[at]
+    y = time[at]
     rise = np.diff(x, axis=1)
     step = np.where(rise > 0, -np.diff(y, axis=1) / np.where(rise > 0, rise, 1.0), 0.0)
     return flat[at, 0], flat[at, 1], step

@@ -37,7 +37,8 @@ class BudgetTooSmall(ValueError):
 
     def __init__(self, least: float, response_h: float) -> None:
         super().__init__(f"the budget must be above {least!r}")
-        self.least, self.response_h = least, response_h
+        self.least = least
+        self.response_h = response_h
 
 
 @dataclass(frozen=True)
@@ -283,12 +284,15 @@ def _mix_plans(classes: JobClasses, budget: float, dear: float, cheap: float) ->
     after = np.cumsum(more[jumps])
     share = np.clip((budget - cost.sum() - (after - more[jumps])) / more[jumps], 0.0, 1.0)
     all_ = jumps[share >= 1.0 - DUST]
-    row, width, time = row.copy(), width.copy(), time.copy()
+    row = row.copy()
+    width = width.copy()
+    time = time.copy()
     row[all_], width[all_], time[all_] = cheap_row[all_], cheap_width[all_], cheap_time[all_]
     i = jumps[(share > DUST) & (share < 1.0 - DUST)]
     if not len(i):
         return plan_fixed_widths(classes, budget, dear, np.arange(len(classes)), row, width)
-    one, part = int(i[0]), float(share[(share > DUST) & (share < 1.0 - DUST)][0])
+    one = int(i[0])
+    part = float(share[(share > DUST) & (share < 1.0 - DUST)][0])
     if (
         classes.speed.kind[row[one]] == TABLE
         and row[one] == cheap_row[one]

@@ -99,7 +99,8 @@ def useful_fraction(
         )
     )
     delta = _without_tiny(delta)
-    given, steps = ~np.isnan(every), together != 0
+    given = ~np.isnan(every)
+    steps = together != 0
     one = loss_rate(hazard, life)
     rate = np.where(np.isinf(life), n * one, event_rate(n, hazard, life, work))
     tau = np.where(given, _without_tiny(every), best_interval_s(rate, delta))
@@ -214,7 +215,10 @@ class _Lifetimes:
 
     def period(self, m: float) -> _Period:
         """Return what happens in lifetime m."""
-        life, tau, stretch, h = self.life, self.tau, self.tau + self.delta, self.per_hour / HOUR_S
+        life = self.life
+        tau = self.tau
+        stretch = self.tau + self.delta
+        h = self.per_hour / HOUR_S
         alone = (self.n <= 1) & (
             np.asarray(self.other) == 0
         )  # every loss is followed by a whole new lifetime
@@ -222,7 +226,8 @@ class _Lifetimes:
         rate = np.where(alone, h, self.other + random)
         share = synchronous_share(rate, self.delta, tau, self.pause)
         lossless = synchronous_share(0.0, self.delta, tau, 0.0)
-        first, later = self._stretches(rate, life), self._restarts(rate, life - self.pause)
+        first = self._stretches(rate, life)
+        later = self._restarts(rate, life - self.pause)
         fits = stretch + self.pause <= life
         with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
             whole = first + np.exp(-rate * self.pause) * later
@@ -253,11 +258,13 @@ class _Lifetimes:
 
         They are tau sum_k rate (span - k s) x^k with x = exp(-rate s).
         """
-        s, span = self.tau + self.delta, np.maximum(span, 0.0)
+        s = self.tau + self.delta
+        span = np.maximum(span, 0.0)
         with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
             count = np.where((s > 0) & np.isfinite(s), np.floor(span / s * (1 + 1e-12)), 0.0)
             y = rate * s
-            x, last = np.exp(-y), np.exp(-y * count)
+            x = np.exp(-y)
+            last = np.exp(-y * count)
             zeroth = np.where(y > 1e-6, -np.expm1(-y * count) / np.expm1(y), count)
             first = np.where(
                 y > 1e-6, (zeroth - count * last * x) / -np.expm1(-y), count * (count + 1.0) / 2.0
@@ -308,9 +315,12 @@ def lifetime_seconds(
     arrays = (*arrays[:4], *map(_without_tiny, arrays[4:6]), *arrays[6:])
     left = arrays[0].astype(np.float64).reshape(-1)
     own = _Lifetimes(*(a.reshape(-1) for a in arrays[1:]))
-    least, out = 1e-12 * left, np.zeros(len(left))
+    least = 1e-12 * left
+    out = np.zeros(len(left))
     # busy has the rows of `out` that are not done; left, least and own have only these rows
-    busy, m, block = np.arange(len(left)), 0.0, 1.0
+    busy = np.arange(len(left))
+    m = 0.0
+    block = 1.0
     while len(busy):
         p = own.period(m + (block - 1.0) / 2.0)
         ends = synchronous_seconds(left, p.rate, own.delta, own.tau, own.pause)
@@ -323,7 +333,9 @@ def lifetime_seconds(
         count = np.clip(count, 1.0, np.where(p.steady, np.inf, block))
         out[busy] += np.where(last, ends, np.where(stuck, np.where(short, again, np.inf), 0.0))
         goes = np.flatnonzero(~last & ~stuck)
-        busy, least, own = busy[goes], least[goes], own.take(goes)
+        busy = busy[goes]
+        least = least[goes]
+        own = own.take(goes)
         left = np.maximum(left[goes] - count[goes] * p.progress[goes], 0.0)
         out[busy] += count[goes] * p.seconds[goes]
         m, block = m + block, max(1.0, (m + block) // 8)

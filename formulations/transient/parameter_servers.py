@@ -39,7 +39,8 @@ def capped(
 
     `sharpness` is p > 0.
     """
-    s, c = np.asarray(total, dtype=np.float64), np.asarray(cap, dtype=np.float64)
+    s = np.asarray(total, dtype=np.float64)
+    c = np.asarray(cap, dtype=np.float64)
     if math.isinf(sharpness):
         return np.asarray(np.minimum(s, c), dtype=np.float64)
     low: Floats = np.minimum(s, c)
@@ -77,7 +78,8 @@ def expected_speed(
     """
     if math.isinf(cap):
         return float((workers * own * up).sum())
-    speed, chance = np.zeros(1), np.ones(1)
+    speed = np.zeros(1)
+    chance = np.ones(1)
     for n, v, p in zip(workers.tolist(), own.tolist(), up.tolist(), strict=True):
         speed = (speed[:, None] + v * np.arange(n + 1)).ravel()
         chance = (chance[:, None] * binomial(int(n), float(p))).ravel()

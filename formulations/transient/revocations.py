@@ -108,7 +108,8 @@ def mean_life_h(hazard: Hazard) -> float:
 
 def _moments(hazard: Hazard) -> tuple[float, float]:
     """Return mean and mean square of the life in hours: integrals of S and of 2 a S."""
-    start, rate = hazard.start_h, hazard.per_hour
+    start = hazard.start_h
+    rate = hazard.per_hour
     hours = np.maximum(0.0, np.minimum(np.append(start[1:], math.inf), hazard.lifetime_h) - start)
     alive = np.exp(-cumulative(hazard, start))
     # 0 x inf occurs only in branches that are not used
@@ -224,7 +225,8 @@ def synchronous_share(
     )
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         lossless = np.where(np.isinf(tau), 1.0, np.where(tau + delta > 0, tau / (tau + delta), 1.0))
-        x, d = rate * tau, rate * delta
+        x = rate * tau
+        d = rate * delta
         share = np.where(
             np.isinf(x),
             0.0,

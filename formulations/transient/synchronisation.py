@@ -82,7 +82,8 @@ class Mode:
         return int(self.number) if self.has_spares else 0
 
 
-BULK, ASYNCHRONOUS = Mode("bulk"), Mode("asynchronous", 1.0)
+BULK = Mode("bulk")
+ASYNCHRONOUS = Mode("asynchronous", 1.0)
 
 
 @lru_cache(maxsize=1 << 14)
@@ -107,7 +108,8 @@ def pace_at_work(mode: Mode, variation: float, at_work: Bools) -> float:
 
     It is 0 where the job stands still.
     """
-    n, here = len(at_work), int(at_work.sum())
+    n = len(at_work)
+    here = int(at_work.sum())
     if here == n:
         return 1.0
     if mode.kind == "asynchronous":

@@ -70,7 +70,9 @@ class SolverMeter:
     def report(self, values: Floats | None, bound: float) -> None:
         """Check a report, keep what is better, and pass it on."""
         with self._lock:
-            now, cpu_s, wall_s = self.now(), time.thread_time(), time.monotonic()
+            now = self.now()
+            cpu_s = time.thread_time()
+            wall_s = time.monotonic()
             if self.improves(values, bound):
                 self.send("trace", **now, value=self.value, bound=self.bound)
             self._own_cpu += time.thread_time() - cpu_s
@@ -99,7 +101,8 @@ def main(spec: str) -> None:
     engine, version = load(run.engine)
     *earlier, make = problems(run)
     limits = SolveLimits(run.limit_s, run.gap, run.threads, run.seed)
-    hint, shape = WarmStart(), make()
+    hint = WarmStart()
+    shape = make()
     for before in earlier:
         model = before()
         hint = warm_hint(
@@ -131,7 +134,8 @@ def _check_answer(meter: SolverMeter, model: LinearModel, answer: SolverResult) 
 
     The bound is checked against all plans seen and against the bound that the prices prove.
     """
-    detail, by = answer.detail, "engine"
+    detail = answer.detail
+    by = "engine"
     if answer.values is not None and not model.feasible(answer.values):
         detail = f"the plan breaks {len(model.violations(answer.values))} rows; {detail}"
         answer = SolverResult(Termination.FAILED, bound=answer.bound, prices=answer.prices)

@@ -130,7 +130,8 @@ def _with_departments(i: Instance, departments: int) -> Instance:
     A department may hold 80 % of what its tenants may, and the root 90 % of the GPUs, or what they
     hold now.
     """
-    Q, P = len(i.tenants), len(i.capacity)
+    Q = len(i.tenants)
+    P = len(i.capacity)
     of = np.arange(Q) % departments
     line = np.stack([np.arange(Q), Q + of, np.full(Q, Q + departments)])
     kept = np.flatnonzero(i.keep)
@@ -151,7 +152,8 @@ def _with_departments(i: Instance, departments: int) -> Instance:
 def _maxima(rng: np.random.Generator, J: int, gpus: int, demand: float) -> Ints:
     """Draw maximum sizes: powers of two with geometric weights and a sum of about demand x gpus."""
     power = 2 ** np.arange(int(np.log2(max(2, min(256, gpus // 16)))) + 1)
-    low, high = 1e-3, 3.0
+    low = 1e-3
+    high = 3.0
     for _ in range(60):
         ratio = (low + high) / 2
         weight = ratio ** np.arange(len(power))
@@ -178,8 +180,10 @@ def _running(
 
 
 def _values(rng: np.random.Generator, fits: Bools, job: Ints, pool: Ints, count: Ints) -> Floats:
-    J, T = int(fits.shape[0]), int(fits.shape[1])
-    alpha, leave = rng.uniform(0.55, 0.97, J), rng.uniform(0.75, 1.0, J)
+    J = int(fits.shape[0])
+    T = int(fits.shape[1])
+    alpha = rng.uniform(0.55, 0.97, J)
+    leave = rng.uniform(0.75, 1.0, J)
     priority: Floats = np.asarray(rng.choice([1.0, 2.0, 4.0], J, p=[0.6, 0.3, 0.1])) * rng.uniform(
         0.7, 1.4, J
     )

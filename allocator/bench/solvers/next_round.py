@@ -14,7 +14,8 @@ from allocator.solvers.base import SolverResult, WarmStart
 from formulations.model.instance import Instance
 from formulations.model.linear import LinearModel
 
-REPLACED, MOVED = 0.02, 0.05
+REPLACED = 0.02
+MOVED = 0.05
 
 
 def next_round(i: Instance, seed: int) -> Instance:

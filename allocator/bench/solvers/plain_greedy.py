@@ -94,14 +94,17 @@ class _GreedyState:
     def push(self, heap: list[tuple[float, int, int]], j: int, columns: list[int]) -> None:
         """Push the best next step of group j, if any step gains."""
         now = self.choice[j]
-        value, size = self.value[now], self.size[now]
-        best, chosen = 0.0, -1
+        value = self.value[now]
+        size = self.size[now]
+        best = 0.0
+        chosen = -1
         for c in columns:
             gain = self.value[c] - value
             if gain > 1e-12:
                 rate = gain / max(self.size[c] - size, 1e-3)
                 if rate > best:
-                    best, chosen = rate, c
+                    best = rate
+                    chosen = c
         if chosen >= 0:
             heapq.heappush(heap, (-best, j, chosen))
 

@@ -106,7 +106,8 @@ def _listen(
         for message in _messages(child, clock):
             kind = message.pop("kind")
             if kind == "ready":
-                ready, begin = message, time.monotonic()
+                ready = message
+                begin = time.monotonic()
                 clock.at = begin + run.limit_s + grace(run.limit_s)
             elif kind == "trace":
                 trace.append(Point(**message))

@@ -17,7 +17,8 @@ from allocator.bench.solvers.process import MeasurementOutcome, Point
 from allocator.bench.solvers.runs import KEY, SolverRun
 from allocator.errors import UsageError
 
-RUNS, TRACE = "runs.csv", "trace.csv"
+RUNS = "runs.csv"
+TRACE = "trace.csv"
 GAPS = {"cpu_1pct": 1e-2, "cpu_0.1pct": 1e-3, "cpu_0.01pct": 1e-4}
 """Columns with the CPU seconds until a relative gap was certified, and that gap."""
 FIELDS = (

@@ -43,7 +43,10 @@ class DaskExecutor:
     def __init__(
         self, address: str, runner: str = RUNNER, limit_s: float = float("inf"), quiet: bool = False
     ) -> None:
-        self._address, self._runner, self._limit_s, self._quiet = address, runner, limit_s, quiet
+        self._address = address
+        self._runner = runner
+        self._limit_s = limit_s
+        self._quiet = quiet
 
     def results(self, tasks: Sequence[SweepTask]) -> Generator[Finished, None, None]:
         """Implement TaskExecutor.results.

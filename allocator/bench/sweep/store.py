@@ -21,7 +21,9 @@ from allocator.bench.sweep.process import METRICS_FILE, TaskOutcome
 from allocator.bench.sweep.tasks import SweepTask, from_identity
 from allocator.errors import UsageError
 
-TASK_FILE, RUN_FILE, GRID_FILE = "task.json", "run.json", "grid.json"
+TASK_FILE = "task.json"
+RUN_FILE = "run.json"
+GRID_FILE = "grid.json"
 _PART = ".part-"
 
 
@@ -82,7 +84,8 @@ class SweepStore:
                 {k: getattr(outcome, k) for k in ("seconds", "cpu_s", "peak_mb", "host")}
             ),
         }
-        part, place = self.tasks / f"{_PART}{task.key}", self.tasks / task.key
+        part = self.tasks / f"{_PART}{task.key}"
+        place = self.tasks / task.key
         try:
             part.mkdir()
             for name, content in files.items():

@@ -67,7 +67,9 @@ Less is better, except for those in MORE_IS_BETTER.
 WHERE_ANY = ("bill_dollars", "revocations")
 """Metrics that are compared only for workloads in which some value is not 0."""
 MORE_IS_BETTER = ("efficiency_mean",)
-RESULTS, COMPARISON, COMPARISON_TEXT = "results.csv", "comparison.csv", "comparison.md"
+RESULTS = "results.csv"
+COMPARISON = "comparison.csv"
+COMPARISON_TEXT = "comparison.md"
 POOLED = "all"
 """The load of rows that pool all loads of a workload."""
 FIELDS = (

@@ -106,7 +106,10 @@ def _batches(rng: np.random.Generator, jobs: int, names: list[str]) -> tuple[Int
     """Return the batch of each job (J,), and tenant and GPUs per job of each batch (batches,)."""
     share = {n: PHILLY_TENANTS[n] for n in names}
     sweeping = round(jobs * sum(share[n] for n in PHILLY_SWEEPING))
-    batch, tenant, size, first = [], [], [], 0
+    batch = []
+    tenant = []
+    size = []
+    first = 0
     for sweeps, count in ((True, sweeping), (False, jobs - sweeping)):
         own = _numbers(
             rng, count, min(LARGEST_BATCH, max(2, jobs // 8)), ALONE[sweeps], TAIL[sweeps]

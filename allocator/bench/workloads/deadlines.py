@@ -30,9 +30,13 @@ from allocator.domain.problem import Floats
 GPUS = 40  # spot GPUs when all are available
 PLENTY = 16  # on-demand GPUs for each spot GPU: always enough
 SIZES = {1: 0.40, 2: 0.25, 4: 0.20, 8: 0.15}
-MEDIAN_S, SIGMA, SHORTEST_S, LONGEST_S = 9_000.0, 1.0, 1_200.0, 86_400.0
+MEDIAN_S = 9_000.0
+SIGMA = 1.0
+SHORTEST_S = 1_200.0
+LONGEST_S = 86_400.0
 # deadline - submission = GRACE_S + SLACK x run time at the request
-SLACK, GRACE_S = (1.5, 3.0), 600.0
+SLACK = (1.5, 3.0)
+GRACE_S = 600.0
 
 
 def deadlines(*, seed: int, load: float, jobs: int, gpus: int | None = None) -> GeneratedWorkload:
@@ -109,14 +113,16 @@ def submit_on_market(
     The window of submissions is the time in which the spot zones have the GPU-hours of the jobs
     divided by the load.
     """
-    names, machine = zones.names, zones.machine
+    names = zones.names
+    machine = zones.machine
     at = np.unique(np.concatenate([z.at_s for z in zones.there]))
     gpus = machine * np.sum([z.at(at) for z in zones.there], axis=0)
     total = float(wanted.gpu_s.sum()) / load
     given = np.concatenate([[0.0], np.cumsum(np.diff(at) * gpus[:-1])])
     window = float(np.interp(total, given, at)) if total < given[-1] else float(at[-1])
     window = max(window, 1.0)
-    jobs, until = len(wanted.gpu_s), min(3.0 * window + 2 * 86_400.0, float(at[-1]))
+    jobs = len(wanted.gpu_s)
+    until = min(3.0 * window + 2 * 86_400.0, float(at[-1]))
     submitted = np.floor(draw.arrivals(rng, np.ones(1), window, jobs))
     pools: Columns = {
         "pool": ["on-demand", *names],

@@ -32,7 +32,8 @@ SIZES = {
 LARGEST = 64
 SHORTEST_S = 10.0
 DAYS = 2  # at least; a workload with more jobs than Venus has in that time takes more days
-NODE, FEWEST = 8, 32
+NODE = 8
+FEWEST = 32
 TEAMS = ("vision", "language", "speech", "platform", "students")
 TEAM_SHARE = (0.35, 0.25, 0.20, 0.12, 0.08)
 
@@ -105,5 +106,6 @@ def intensity(window: float) -> tuple[Floats, float]:
     """
     slots = int(np.ceil(window / 300.0))
     middle = (np.arange(slots) + 0.5) * (window / slots)
-    hour, day = (middle // 3_600).astype(np.int64) % 24, (middle // 86_400).astype(np.int64) % 7
+    hour = (middle // 3_600).astype(np.int64) % 24
+    day = (middle // 86_400).astype(np.int64) % 7
     return np.array(VENUS_HOURS, float)[hour] * np.array(VENUS_WEEKDAYS)[day], window / slots

@@ -18,7 +18,10 @@ GPUS = 64
 POOLS = (("V100", 0.75), ("A100", 0.25))
 NODE = 8
 SIZES = {1: 0.40, 2: 0.25, 4: 0.20, 8: 0.15}
-MEDIAN_S, SIGMA, SHORTEST_S, LONGEST_S = 3_600.0, 1.0, 600.0, 21_600.0
+MEDIAN_S = 3_600.0
+SIGMA = 1.0
+SHORTEST_S = 600.0
+LONGEST_S = 21_600.0
 # tight, usual, loose: time to the deadline over run time at the request
 SLACK = ((0.5, 1.0), (1.0, 1.5), (1.5, 3.0))
 GRACE_S = 300.0

@@ -18,7 +18,8 @@ from allocator.bench.workloads.parts.tables import Columns, GeneratedWorkload
 from allocator.domain.problem import Floats
 
 # sd of ln(hourly rate), correlation of consecutive hours: gaps vary by 1.2
-WANDER, MEMORY = 0.5, 0.6
+WANDER = 0.5
+MEMORY = 0.6
 # sd of ln(work) within an application; assumed, 0 in the published workloads
 SPREAD = 0.3
 LARGEST = 24

@@ -15,11 +15,16 @@ from allocator.bench.workloads.parts import draw
 from allocator.bench.workloads.parts.speeds import draw_training
 from allocator.bench.workloads.parts.tables import Columns, GeneratedWorkload
 
-GPUS, NODE, LARGEST = 64, 8, 16
+GPUS = 64
+NODE = 8
+LARGEST = 16
 SESSIONS = 0.6
-SESSION_S, SHORTEST_S = 900.0, 30.0
+SESSION_S = 900.0
+SHORTEST_S = 30.0
 SIZES = {1: 0.3, 2: 0.3, 4: 0.25, 8: 0.15}
-MEDIAN_S, SIGMA, LONGEST_S = 5_400.0, 1.0, 43_200.0
+MEDIAN_S = 5_400.0
+SIGMA = 1.0
+LONGEST_S = 43_200.0
 WEIGHT = 4.0  # of a session, for which a person waits
 
 

@@ -210,7 +210,8 @@ def generate(
         hint = f', did you mean "{near[0]}"?' if near else ""
         raise UsageError(f'unknown generator "{name}"{hint} (known: {", ".join(GENERATORS)})')
     generator = GENERATORS[name]
-    load, jobs = generator.load if load is None else load, generator.jobs if jobs is None else jobs
+    load = generator.load if load is None else load
+    jobs = generator.jobs if jobs is None else jobs
     for argument, value, least, most in (
         ("load", load, 1e-3, 1e6),
         ("jobs", jobs, 1, MOST_JOBS),
@@ -231,7 +232,8 @@ def generate(
 
 
 def _about(generator: Generator, made: GeneratedWorkload, seed: int, options: str) -> str:
-    count, gpus = len(made.tables["workload.csv"]["job_id"]), sum(made.tables["pools.csv"]["gpus"])
+    count = len(made.tables["workload.csv"]["job_id"])
+    gpus = sum(made.tables["pools.csv"]["gpus"])
     return (
         f"# {made.name}\n\n{generator.about[0].upper()}{generator.about[1:]}.\n\n{count} jobs"
         f" submitted in {made.window_s / 3_600:.1f} hours, {gpus} GPUs, load {made.load:g}"

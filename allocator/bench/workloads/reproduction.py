@@ -20,8 +20,11 @@ from allocator.bench.workloads.parts.tables import Columns, GeneratedWorkload
 
 GPUS = 64
 SIZES = {1: 0.5, 2: 0.2, 4: 0.15, 8: 0.15}
-LARGEST, WIDER = 32, 4
-MEDIAN_S, SIGMA, LONGEST_S = 2_400.0, 1.2, 72_000.0
+LARGEST = 32
+WIDER = 4
+MEDIAN_S = 2_400.0
+SIGMA = 1.2
+LONGEST_S = 72_000.0
 ALLOWED = (1, 2, 4, 8, 16, 32)
 
 
@@ -38,7 +41,8 @@ def reproduction(
     run_s = draw.truncated_lognormal(rng, MEDIAN_S, SIGMA, LONGEST_S, jobs)
     parallel = draw.round_digits(rng.uniform(0.9, 0.995, jobs), 4)
     largest = np.minimum(LARGEST, WIDER * requested)
-    ids, models = draw.names(jobs), draw.names(jobs, "model")
+    ids = draw.names(jobs)
+    models = draw.names(jobs, "model")
     speed = 1.0 / ((1.0 - parallel) + parallel / requested)
     workload: Columns = {
         "job_id": ids,

@@ -18,7 +18,9 @@ from allocator.bench.workloads.parts import draw
 from allocator.bench.workloads.parts.tables import Columns, GeneratedWorkload
 from formulations import gradient_accumulation
 
-GPUS, NODE, KIND = 32, 8, "A6000"
+GPUS = 32
+NODE = 8
+KIND = "A6000"
 GPU_GB = 47.99  # 49,140 MB
 MEMORY_MB: Mapping[str, int] = {
     "resnet18": 6432,
@@ -58,7 +60,8 @@ SIZES = {1: 0.44, 2: 0.17, 4: 0.22, 8: 0.13, 16: 0.04}
 STEPS, SIGMA, MOST_STEPS = 2_000.0, 0.8, 7_000.0  # jobs of that trace have 111 to 6,690 steps
 PASSES = (1, 2, 4)  # passes into which gradient accumulation divides a step
 # shares that do not depend on the batch: of the time of a pass, and of the memory
-CONSTANT, FIXED = 0.1, 0.4
+CONSTANT = 0.1
+FIXED = 0.4
 SLOWDOWN = (1.1, 2.5)
 
 

@@ -32,7 +32,9 @@ GROUPS = (1, 2, 1, 4)  # machines of one group, in turn
 THERE_H = ((0.55, 0.6), (0.45, 13.0))
 GONE_H = ((0.70, 0.4), (0.30, 2.5))  # mean 1.0, median about 0.45
 SIZES = {1: 0.5, 2: 0.2, 4: 0.2, 8: 0.1}
-MEDIAN_S, SIGMA, LONGEST_S = 2_400.0, 1.3, 43_200.0
+MEDIAN_S = 2_400.0
+SIGMA = 1.3
+LONGEST_S = 43_200.0
 
 
 def spot(*, seed: int, load: float, jobs: int, gpus: int | None = None) -> GeneratedWorkload:
@@ -109,10 +111,14 @@ def _machines(gpus: int) -> tuple[int, int]:
 
 def availability(rng: np.random.Generator, machines: int, until_s: float) -> tuple[Floats, Ints]:
     """Draw the times, from 0 on, at which the number of machines changes, and the numbers."""
-    times, steps, left, turn = [np.zeros(1)], [np.zeros(1, np.int64)], machines, 0
+    times = [np.zeros(1)]
+    steps = [np.zeros(1, np.int64)]
+    left = machines
+    turn = 0
     while left:
         size = min(left, GROUPS[turn % len(GROUPS)])
-        left, turn = left - size, turn + 1
+        left = left - size
+        turn = turn + 1
         runs = 2 + int(2 * until_s / 3_600.0)
         lengths = np.empty(2 * runs)
         lengths[::2] = draw_stretches(rng, THERE_H, runs)

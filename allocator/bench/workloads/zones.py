@@ -27,7 +27,9 @@ REGIONS = {"west": 3, "east": 2}  # zones of each
 RESERVED, ON_DEMAND_SHARE = 0.25, 0.25  # of the GPUs
 RESERVED_PRICE = 1.95
 SIZES = {1: 0.5, 2: 0.2, 4: 0.2, 8: 0.1}
-MEDIAN_S, SIGMA, LONGEST_S = 3_600.0, 1.2, 43_200.0
+MEDIAN_S = 3_600.0
+SIGMA = 1.2
+LONGEST_S = 43_200.0
 SLACK = (1.5, 4.0)  # deadline / run time at the request
 # mean run of a zone: what policies believe a machine lives
 LIFE_H = 6.2

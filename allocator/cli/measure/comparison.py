@@ -86,7 +86,8 @@ def comparison(
 
 def change(row: MetricRow, one: Simulation, other: Simulation) -> float | None:
     """Return how much larger a metric is under `one`, relative to `other`; None if undefined."""
-    a, b = one.metrics.get(row.key), other.metrics.get(row.key)
+    a = one.metrics.get(row.key)
+    b = other.metrics.get(row.key)
     return None if a is None or b is None or b == 0 or row.key == "gap_mean" else float(a / b - 1.0)
 
 

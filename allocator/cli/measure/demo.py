@@ -94,7 +94,8 @@ def call(args: argparse.Namespace) -> int:
     from allocator.cli import tables
     from allocator.io.shipped import find_shipped
 
-    folder, trace = find_shipped("snapshots/demo"), find_shipped("workloads/demo")
+    folder = find_shipped("snapshots/demo")
+    trace = find_shipped("workloads/demo")
     snapshot = read_snapshot(folder)
     greedy = solve(snapshot, policy="greedy")
     mip = solve(snapshot, policy="mip", solver=args.solver, gap=0.0)
@@ -269,7 +270,8 @@ def _next(folder: Path, trace: Path, mip: Plan) -> list[str]:
         (n for n, r in zip(mip.jobs["job_id"], mip.jobs["reason"], strict=True) if r),
         mip.jobs["job_id"][0],
     )
-    here, there = _relative_path(folder), _relative_path(trace)
+    here = _relative_path(folder)
+    there = _relative_path(trace)
     return [
         f"  allocator explain {here} {waiting}",
         f"  allocator solve {here} --budget 10 --out plans",

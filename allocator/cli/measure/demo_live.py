@@ -29,7 +29,9 @@ if TYPE_CHECKING:
     from allocator.controller.controller import Controller
     from allocator.queue.queue import Queue
 
-POOL, KIND, GPUS = "machine", "pretended", 8
+POOL = "machine"
+KIND = "pretended"
+GPUS = 8
 RATE = 20.0  # steps per second on one GPU
 MODELS = {"steady": 0.03, "average": 0.15, "stubborn": 0.5}  # overhead of each further GPU
 # name, model, steps, most GPUs, seconds from the start to the submission, weight
@@ -46,9 +48,13 @@ JOBS = (
     ("jay", "average", 300, 8, 22, 3),
 )
 SIZES = (1, 2, 4, 8)
-EVERY_S, REACT_S, POLL_S, GRACE_S = 4.0, 1.5, 0.2, 10.0
+EVERY_S = 4.0
+REACT_S = 1.5
+POLL_S = 0.2
+GRACE_S = 10.0
 PATIENCE_S = 900.0
-QUEUE, MARK = "queue.db", "made-by-allocator-demo"
+QUEUE = "queue.db"
+MARK = "made-by-allocator-demo"
 
 
 def live(folder: str | None, sabotage: bool = False, form: str = "text") -> int:
@@ -102,7 +108,8 @@ def live(folder: str | None, sabotage: bool = False, form: str = "text") -> int:
             _watch(controller, queue, events, begin)
         finally:
             controller.stop()
-        seconds, counts = time.monotonic() - begin, queue.counts()
+        seconds = time.monotonic() - begin
+        counts = queue.counts()
         document = {"folder": str(place), "jobs": counts, "seconds": seconds}
         show_result(form, document, lambda: print_lines(_summary(place, queue, seconds)))
         return 0 if counts["done"] == len(JOBS) else 1
@@ -210,7 +217,8 @@ def _watch(
     """
     from rich.live import Live
 
-    console, said = progress_console(), 0.0
+    console = progress_console()
+    said = 0.0
     tty = has_progress()
     with (
         Live(console=console, auto_refresh=False, transient=False) if tty else ExitStack()

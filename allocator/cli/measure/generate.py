@@ -80,7 +80,8 @@ def call(args: argparse.Namespace) -> int:
     if args.out is None:
         raise UsageError("generate needs --out DIR, a new or empty folder")
     made.write(args.out)
-    count, gpus = len(made.tables["workload.csv"]["job_id"]), sum(made.tables["pools.csv"]["gpus"])
+    count = len(made.tables["workload.csv"]["job_id"])
+    gpus = sum(made.tables["pools.csv"]["gpus"])
     note(f"{args.out}: {count} jobs submitted in {made.window_s / 3_600:.1f} hours, {gpus} GPUs")
     if args.format == "json":
         print_json(

@@ -198,7 +198,8 @@ def _csv(rows: list[dict[str, Any]]) -> str:
 def _show(found: RentResult, with_curve: bool) -> None:
     from allocator.cli.tables import Table, show, text
 
-    p, dollars = found.plan, found.unit == "dollars_per_hour"
+    p = found.plan
+    dollars = found.unit == "dollars_per_hour"
     one, unit, spend = (
         ("dollar per hour", "$/h", "$/h") if dollars else ("GPU", "GPUs", "GPUs paid")
     )

@@ -70,7 +70,8 @@ def text(made: RentalClasses) -> str:
 
     rows = []
     for r, i in enumerate(made.of.tolist()):
-        p, most = float(made.parameter[r]), float(made.max_gpus[r])
+        p = float(made.parameter[r])
+        most = float(made.max_gpus[r])
         rows.append(
             [
                 made.class_id[i],

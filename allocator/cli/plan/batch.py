@@ -114,7 +114,10 @@ class _Child(threading.Thread):
         done: queue.SimpleQueue[tuple[int, DecisionSummary]],
     ) -> None:
         super().__init__(daemon=True)
-        self._folders, self._out, self._todo, self._done = folders, out, todo, done
+        self._folders = folders
+        self._out = out
+        self._todo = todo
+        self._done = done
         self._request = request
         self._child: Child | None = None
         self._ending = False

@@ -126,7 +126,8 @@ def by_tenant(result: Plan) -> Table:
     rows = []
     for t in result.tenants:
         name = t.tenant
-        wait, pause = count[name, "wait"], count[name, "pause"]
+        wait = count[name, "wait"]
+        pause = count[name, "pause"]
         run = sum(count[name, action] for action in ACTIONS) - wait - pause
         rows.append(
             [
@@ -157,7 +158,8 @@ def rows_by_action(result: Plan) -> list[list[str]]:
 
     Rows are in the order of ACTIONS, with the highest value of an action first.
     """
-    jobs, whole = result.jobs, decision(result)[0].rows
+    jobs = result.jobs
+    whole = decision(result)[0].rows
     rank: list[Any] = [
         (ACTIONS.index(action), -value)
         for action, value in zip(jobs["action"], jobs["value"], strict=True)

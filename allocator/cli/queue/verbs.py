@@ -67,7 +67,9 @@ def init(args: argparse.Namespace) -> int:
             with store.write() as connection:
                 problem, warnings = snapshot.load_at(connection, source, queue.clock())
             warn((*problem.warnings, *warnings))
-            jobs, pools, gpus = len(problem.jobs), len(problem.pools), int(problem.pools.gpus.sum())
+            jobs = len(problem.jobs)
+            pools = len(problem.pools)
+            gpus = int(problem.pools.gpus.sum())
             note(f"{jobs} jobs, {pools} pool{'' if pools == 1 else 's'}, {gpus} GPUs")
             told |= {"jobs": jobs, "pools": pools, "gpus": gpus}
     if args.format == "json":
@@ -204,7 +206,8 @@ def list_(args: argparse.Namespace) -> int:
         found = verbs.list_jobs(
             connection, states=args.state, tenant=args.tenant, model=args.model, limit=args.limit
         )
-        name, now = queue.store.name, queue.clock()
+        name = queue.store.name
+        now = queue.clock()
         rows = _build_records(connection, found, now)
         numbers = verbs.counts(connection)
     head = [", ".join(f"{n} {state}" for state, n in numbers.items() if n) or "no jobs"]
@@ -318,7 +321,8 @@ ALLOCATION_COLUMNS = {
 def show(args: argparse.Namespace) -> int:
     with Queue(args.queue) as queue, queue.store.read() as connection:
         job = verbs.show(connection, args.job)
-        held, now = verbs.history(connection, args.job), queue.clock()
+        held = verbs.history(connection, args.job)
+        now = queue.clock()
         (row,) = _build_records(connection, [job], now)
         seen = verbs.read_observations(connection, args.job)
         turns = verbs.read_turns(connection, args.job)
@@ -414,7 +418,8 @@ def pools(args: argparse.Namespace) -> int:
         if changes:
             queue.set_gpus(changes)
         with queue.store.read() as connection:
-            gpus, used = cluster_tables.gpus(connection), cluster_tables.used(connection)
+            gpus = cluster_tables.gpus(connection)
+            used = cluster_tables.used(connection)
             gpu_types = cluster_tables.read_gpu_types(connection)
     rows = [
         {"pool": p, "gpu_type": gpu_types[p], "gpus": n, "used": used[p], "free": n - used[p]}
@@ -655,7 +660,8 @@ def add_token(args: argparse.Namespace) -> int:
 
 def list_tokens(args: argparse.Namespace) -> int:
     with Queue(args.queue) as queue, queue.store.read() as connection:
-        found, now = tokens.list_tokens(connection), queue.clock()
+        found = tokens.list_tokens(connection)
+        now = queue.clock()
     rows = [{**vars(token), "valid": token.is_valid(now)} for token in found]
     table = Table(
         "tokens",

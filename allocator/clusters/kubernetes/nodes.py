@@ -112,7 +112,8 @@ def read_nodes(nodes: Sequence[Object]) -> list[GpuNode]:
 
 
 def _read_node(node: Object) -> Iterator[GpuNode]:
-    name, labels = name_of(node), field(node, "metadata", "labels") or {}
+    name = name_of(node)
+    labels = field(node, "metadata", "labels") or {}
     allocatable: Mapping[str, Any] = field(node, "status", "allocatable") or {}
     resources = {key: int(quantity(n)) for key, n in allocatable.items() if is_gpu(key)}
     present = {key: n for key, n in resources.items() if n > 0}

@@ -83,7 +83,9 @@ def observe(
     use = _read_use(objects, nodes, jobs)
     limits = read_limits(objects, kueue, pools, flavors)
     notes = [*pools.notes, *use.notes, *limits.notes]
-    rows, placements, details = [], [], {}
+    rows = []
+    placements = []
+    details = {}
     others = Counter({name: n for (job, name), n in use.gpus.items() if not job})
     for job in jobs:
         held = {

@@ -106,7 +106,8 @@ def group_nodes(
     }
     users = {node: frozenset(job for job in may_use if node in may_use[job]) for node in admitting}
     ordered = sorted(nodes, key=lambda one: (-len(users[one.name]), one.name))
-    type_names, pool_names = _Names(), _Names()
+    type_names = _Names()
+    pool_names = _Names()
     of_node: dict[str, str] = {}
     types: dict[str, str] = {}
     members: dict[str, list[GpuNode]] = {}

@@ -146,6 +146,7 @@ def _merged(quotas: Rows) -> Rows:
             merged[key] = dict(row)
             continue
         for name in ("guaranteed_gpus", "max_gpus", "lend_gpus"):
-            one, other = merged[key].get(name), row.get(name)
+            one = merged[key].get(name)
+            other = row.get(name)
             merged[key][name] = None if one is None or other is None else one + other
     return list(merged.values())

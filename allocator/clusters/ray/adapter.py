@@ -33,7 +33,8 @@ class RayAdapter:
     def observe(self, request: ObserveRequest) -> ClusterView:
         settings = read_settings(request.settings)
         if request.answers is not None:
-            answers, progress = read_answers(request.answers), {}
+            answers = read_answers(request.answers)
+            progress = {}
         else:
             api = RayApi(settings.address)
             settings = replace(settings, address=api.address)

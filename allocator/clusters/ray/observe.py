@@ -94,7 +94,9 @@ class _Look:
         now_s: float,
         progress: Mapping[str, Progress],
     ) -> None:
-        self.settings, self.now_s, self.progress = settings, now_s, progress
+        self.settings = settings
+        self.now_s = now_s
+        self.progress = progress
         self.notes: list[str] = []
         self.nodes = read_nodes(answers["nodes"], find_refused_nodes(answers["jobs"]))
         self.node_of = {node.node_id: node for node in self.nodes}
@@ -129,7 +131,8 @@ class _Look:
 
     def _consider(self, record: Record) -> _Job | None:
         """Return a submitted job as one of the snapshot, or None for one that is left out."""
-        ident, status = str(record["submission_id"]), record.get("status")
+        ident = str(record["submission_id"])
+        status = record.get("status")
         if status not in ("RUNNING", "PENDING") or CONTROL.search(ident):
             return None
         if OWNED in (record.get("metadata") or {}):
@@ -191,9 +194,11 @@ class _Look:
         return CONTROL.sub(" ", str(named or "ray")).strip() or "ray"
 
     def _job_row(self, job: _Job) -> Row:
-        said, gpus = dict(job.said), job.gpus
+        said = dict(job.said)
+        gpus = job.gpus
         submitted_s = min(float(job.record.get("start_time") or 0.0) / 1000.0, self.now_s)
-        total, left = said.pop("total_work", None), said.pop("remaining_work", None)
+        total = said.pop("total_work", None)
+        left = said.pop("remaining_work", None)
         if total is None and left is None:
             passed = self.now_s - submitted_s if job.is_running else 0.0
             left = max(LEAST_S, self.settings.assumed_s - passed)

@@ -64,7 +64,8 @@ def list_tenants(
     all_names = dict.fromkeys(sorted(set(names)))
     for name in list(all_names):
         all_names |= dict.fromkeys(_accounts_above(name, known))
-    tenants, quotas = [], []
+    tenants = []
+    quotas = []
     for name in all_names:
         limits = known.get(name, _Limits({}))
         parent = limits.parent if limits.parent in all_names else None

@@ -85,7 +85,8 @@ def read_nodes(
     )
     found = []
     for record in records:
-        has, uses = count_gpus(read_text(record, "gres")), read_text(record, "gres_used")
+        has = count_gpus(read_text(record, "gres"))
+        uses = read_text(record, "gres_used")
         name = read_text(record, "name")
         for gpu_type, gpus in has.items():
             found.append(
@@ -141,11 +142,9 @@ def reserved_nodes(
     taken: dict[str, str] = {}
     notes = []
     for one in reservations:
-        name, start, end = (
-            one.get("ReservationName", ""),
-            _time(one, "StartTime"),
-            _time(one, "EndTime"),
-        )
+        name = one.get("ReservationName", "")
+        start = _time(one, "StartTime")
+        end = _time(one, "EndTime")
         if end is not None and end <= now_s:
             continue
         if start is None or start <= now_s + soon_s:

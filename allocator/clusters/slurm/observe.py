@@ -72,7 +72,8 @@ class _Look:
     """One look at a cluster, as it is turned into tables."""
 
     def __init__(self, answers: Answers, settings: SlurmSettings) -> None:
-        self.answers, self.settings = answers, settings
+        self.answers = answers
+        self.settings = settings
         self.left: dict[str, list[str]] = {}  # reason -> jobs that it concerns
         jobs, self.notes = read_jobs(answers.jobs)
         self.free_tasks = _count_free_tasks(jobs)
@@ -261,7 +262,8 @@ class _Look:
 
     def _job_row(self, job: _Job) -> Row:
         """Return the row of jobs.csv of a job."""
-        slurm, said = job.slurm, dict(job.said)
+        slurm = job.slurm
+        said = dict(job.said)
         row = {
             "job_id": job.ident,
             "model": CONTROL.sub(" ", said.pop("model", slurm.name)).strip() or "unnamed",
@@ -315,7 +317,8 @@ class _Look:
     def _work(self, job: _Job, said: dict[str, Any]) -> Row:
         """Return the work of a job: as it says, or the seconds that its time limit leaves."""
         slurm = job.slurm
-        total, left = said.pop("total_work", None), said.pop("remaining_work", None)
+        total = said.pop("total_work", None)
+        left = said.pop("remaining_work", None)
         if left is None and total is None:
             left = self.settings.unlimited_s if slurm.limit_s is None else slurm.limit_s
             if slurm.is_running and slurm.limit_s is not None and slurm.end_s is not None:
@@ -426,7 +429,8 @@ class _Look:
         }
 
     def _describe(self, job: _Job) -> dict[str, Any]:
-        slurm, request = job.slurm, job.slurm.request
+        slurm = job.slurm
+        request = job.slurm.request
         return {
             "name": slurm.name,
             "user": slurm.user,

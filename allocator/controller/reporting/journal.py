@@ -61,7 +61,8 @@ def _unpack(content: bytes) -> tuple[dict[str, Any], dict[str, Sequence[Any]]]:
     start = len(MARK) + 4
     end = start + int.from_bytes(content[len(MARK) : start], "little")
     document = json.loads(_decompress_text(content[start:end]))
-    columns, numbers = document["columns"], document["numbers"]
+    columns = document["columns"]
+    numbers = document["numbers"]
     doubles = np.frombuffer(content, dtype="<f8", offset=end).reshape(len(numbers), -1)
     for name, column in zip(numbers, doubles.tolist(), strict=True):
         columns[name] = [x if math.isfinite(x) else None for x in column]

@@ -53,7 +53,8 @@ def preview(
 
 def _describe_steps(held: Mapping[str, Allocation], wanted: Mapping[str, Want]) -> tuple[str, ...]:
     """Return the stops, and then the starts, that lead from what jobs hold to what is wanted."""
-    stops, starts = [], []
+    stops = []
+    starts = []
     for job_id, one in held.items():
         want = wanted.get(job_id)
         stays = want is not None and (want.pool, want.gpus, want.nodes, want.has_to_move) == (

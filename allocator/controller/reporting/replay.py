@@ -134,7 +134,8 @@ def _drop_search(plan: str) -> dict[str, Any]:
 
 def _first_difference(before: str, now: str) -> tuple[str, str]:
     """Return the first lines that differ."""
-    a, b = before.splitlines(), now.splitlines()
+    a = before.splitlines()
+    b = now.splitlines()
     at = next(
         (i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b))
     )

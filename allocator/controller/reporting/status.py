@@ -23,7 +23,8 @@ def status(queue: Queue) -> dict[str, Any]:
     now = queue.clock()
     with queue.store.read() as connection:
         held = lease.read_current(connection)
-        gpus, used = cluster_tables.gpus(connection), cluster_tables.used(connection)
+        gpus = cluster_tables.gpus(connection)
+        used = cluster_tables.used(connection)
         last = round_journal.history(connection, limit=1)
         failed = list_jobs(connection, states=["failed"])
         rates = [
@@ -37,7 +38,8 @@ def status(queue: Queue) -> dict[str, Any]:
         ]
         expected = read_expected(connection)
         waiting_jobs = list_jobs(connection, states=["queued", "paused"])
-        money, shared = spending.report(connection), read_secondaries(connection)
+        money = spending.report(connection)
+        shared = read_secondaries(connection)
         costs = read_tenant_costs(connection, now)
     return {
         "now_s": now,
@@ -80,7 +82,8 @@ def status(queue: Queue) -> dict[str, Any]:
 def describe_controller(held: lease.Lease | None, now_s: float) -> dict[str, Any]:
     """Return which controller leads by its lease, as JSON values."""
     if held is None or not held.holder:
-        state, expires_s = "none", None
+        state = "none"
+        expires_s = None
     else:
         state = "in charge" if now_s < held.expires_s else "silent"
         expires_s = held.expires_s
@@ -94,7 +97,9 @@ def describe_controller(held: lease.Lease | None, now_s: float) -> dict[str, Any
 
 def format_status(found: dict[str, Any]) -> list[str]:
     """Return the lines of the status as text."""
-    c, last, now = found["controller"], found["last_round"], found["now_s"]
+    c = found["controller"]
+    last = found["last_round"]
+    now = found["now_s"]
     who = {
         "none": "no controller leads",
         "in charge": f"{c['holder']} leads (token {c['token']})",

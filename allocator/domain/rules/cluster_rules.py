@@ -44,7 +44,9 @@ def check(grids: Mapping[str, ParsedTable], names: Names, begin_s: float, found:
 
 def _speeds(grids: Mapping[str, ParsedTable], found: Findings) -> None:
     """Check the parameters of speed curves, and warn of rates that no GPU can reach."""
-    rates, curves, pools = grids["rates.csv"], grids["models.csv"], grids["pools.csv"]
+    rates = grids["rates.csv"]
+    curves = grids["models.csv"]
+    pools = grids["pools.csv"]
     for i in np.flatnonzero(curves.ok("kind", "parameters")).tolist():
         _, wrong, strange = curve_parameters(
             curves.schema.column("kind").choices[curves["kind"][i]], curves["parameters"][i]
@@ -154,7 +156,9 @@ def _placements(grids: Mapping[str, ParsedTable], names: Names, found: Findings)
     A job with gpu_fraction names the GPU of which it has a share. Warn of nodes on which more GPUs
     are placed than they have.
     """
-    placed, jobs, nodes = grids["placements.csv"], grids["jobs.csv"], grids["nodes.csv"]
+    placed = grids["placements.csv"]
+    jobs = grids["jobs.csv"]
+    nodes = grids["nodes.csv"]
     if not len(placed):
         return
     if not nodes.present and nodes.whole:
@@ -180,7 +184,8 @@ def _placements(grids: Mapping[str, ParsedTable], names: Names, found: Findings)
     )
     where = runs & (node >= 0) & placed.ok("node")
     for i in np.flatnonzero(where).tolist():
-        pool, home = jobs["pool"][job[i]], nodes["pool"][node[i]]
+        pool = jobs["pool"][job[i]]
+        home = nodes["pool"][node[i]]
         if pool and home and pool != home:
             placed.fault(
                 found,
@@ -223,7 +228,8 @@ def _placements(grids: Mapping[str, ParsedTable], names: Names, found: Findings)
     on = node >= 0
     if len(jobs):
         on &= ~((job >= 0) & (primary_of_jobs(jobs, names)[job] >= 0))
-    whole, parts = on & ~shares, np.flatnonzero(on & shares)
+    whole = on & ~shares
+    parts = np.flatnonzero(on & shares)
     split = np.unique(np.stack([node[parts], placed["gpu"][parts]], axis=1), axis=0)[:, 0]
     used = (
         np.bincount(node[whole], placed["gpus"][whole], minlength=len(nodes))

@@ -19,9 +19,11 @@ def check(grids: Mapping[str, ParsedTable], begin_s: float, found: Findings) -> 
 
     A spot price is compared with the price on demand of the same GPU type.
     """
-    pools, prices = grids["pools.csv"], grids["prices.csv"]
+    pools = grids["pools.csv"]
+    prices = grids["prices.csv"]
     sure = pools.ok("market", "price_per_gpu_hour", "gpu_type", "pool")
-    dollars, priced = pools["price_per_gpu_hour"], pools.given("price_per_gpu_hour") & sure
+    dollars = pools["price_per_gpu_hour"]
+    priced = pools.given("price_per_gpu_hour") & sure
     cheapest: dict[str, int] = {}  # cheapest pool on demand of each type
     for i in np.flatnonzero(
         priced & (pools["market"] == Market.ON_DEMAND) & (dollars > 0)

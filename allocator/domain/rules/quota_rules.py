@@ -12,7 +12,8 @@ from allocator.domain.schema.names import Names
 
 def check(grids: Mapping[str, ParsedTable], names: Names, found: Findings) -> None:
     """Check parents, and the names and numbers of quotas.csv."""
-    tenants, quotas = grids["tenants.csv"], grids["quotas.csv"]
+    tenants = grids["tenants.csv"]
+    quotas = grids["quotas.csv"]
     for table in (tenants, quotas):
         _warn_of_contradictions(table, found)
     _tree(tenants, found)

@@ -51,7 +51,8 @@ def find_shapes(grids: Mapping[str, ParsedTable]) -> Ints:
 
 def check(grids: Mapping[str, ParsedTable], found: Findings) -> None:
     """Check the column `spread` where pools of the GPU type have nodes."""
-    rates, nodes = grids["rates.csv"], grids["nodes.csv"]
+    rates = grids["rates.csv"]
+    nodes = grids["nodes.csv"]
     if not len(nodes) or not len(rates):
         return
     given = rates.given("spread") & rates.ok("spread", "gpus", "gpu_type")
@@ -100,7 +101,8 @@ def check(grids: Mapping[str, ParsedTable], found: Findings) -> None:
 
 
 def _count_fewest(grids: Mapping[str, ParsedTable]) -> Ints:
-    pools, rates = grids["pools.csv"], grids["rates.csv"]
+    pools = grids["pools.csv"]
+    rates = grids["rates.csv"]
     rows = zip(pools["pool"], pools["gpu_type"], pools["gpus_per_node"].tolist(), strict=True)
     largest = find_largest_nodes(rows, set(grids["nodes.csv"]["pool"]))
     return count_fewest_nodes(rates["gpu_type"], rates["gpus"], largest)

@@ -84,13 +84,15 @@ def parse(column: Column, cells: Cells) -> tuple[ParsedColumn, list[Complaint]]:
         and column.kind is ColumnKind.BOOLEAN
         and cells.dtype == np.bool_
     ):
-        value, given = cells, np.ones(len(cells), dtype=bool)
+        value = cells
+        given = np.ones(len(cells), dtype=bool)
     else:
         lists = column.kind in (ColumnKind.TEXTS, ColumnKind.INTEGERS) and not isinstance(
             cells, np.ndarray
         )
         read = cells if lists else texts_of(cells)
-        value, given = _objects(column, read, wrong), _given(read)
+        value = _objects(column, read, wrong)
+        given = _given(read)
     if column.required:
         wrong |= {int(i): f"{column.name} is empty" for i in np.flatnonzero(~given)}
     ok = np.ones(len(cells), dtype=bool)
@@ -358,7 +360,8 @@ def parse_value(column: Column, value: Any) -> tuple[Any, str | None]:
     Return (value, None), or (None, fault). Numbers must be numbers, not text. The value is a float,
     int, bool or str. A JSON object may be a table.
     """
-    name, numeric = column.name, column.kind in (ColumnKind.NUMBER, ColumnKind.INTEGER)
+    name = column.name
+    numeric = column.kind in (ColumnKind.NUMBER, ColumnKind.INTEGER)
     if column.kind is ColumnKind.JSON and isinstance(value, Mapping):
         return dict(value), None
     if column.kind is ColumnKind.TEXTS:

@@ -46,8 +46,12 @@ class Names:
 
 def names(grids: Mapping[str, ParsedTable]) -> Names:
     """Return all names of the tables."""
-    jobs, pools, tenants = grids["jobs.csv"], grids["pools.csv"], grids["tenants.csv"]
-    rates, curves, sharing = grids["rates.csv"], grids["models.csv"], grids["sharing.csv"]
+    jobs = grids["jobs.csv"]
+    pools = grids["pools.csv"]
+    tenants = grids["tenants.csv"]
+    rates = grids["rates.csv"]
+    curves = grids["models.csv"]
+    sharing = grids["sharing.csv"]
     pauses = grids["pauses.csv"]
     rated_models = _number(rates["model"], curves["model"])
     rated_types = _number(rates["gpu_type"], curves["gpu_type"])

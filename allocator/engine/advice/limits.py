@@ -163,7 +163,8 @@ def _search_release(s: JobContext) -> ChangeSearch:
 
 
 def _search_weight(s: JobContext) -> Iterator[ChangeSearch]:
-    weight, most = float(s.problem.jobs.weight[s.j]), round(math.log(LARGEST) / math.log(FINE))
+    weight = float(s.problem.jobs.weight[s.j])
+    most = round(math.log(LARGEST) / math.log(FINE))
     if math.isfinite(s.factor):
         guess = 1 + math.ceil(math.log(max(s.factor, 1.0)) / math.log(FINE))
     else:
@@ -216,7 +217,8 @@ def format_decimal(number: Decimal) -> str:
 
 def _search_preemptible(s: JobContext) -> Iterator[ChangeSearch]:
     """Search jobs to make preemptible: this one, or else those whose GPUs it could use."""
-    p, fixed = s.problem, find_locked_jobs(s.problem)
+    p = s.problem
+    fixed = find_locked_jobs(s.problem)
     mine = allowed_types(p)[s.j]
     others = [
         k
@@ -237,8 +239,10 @@ def _search_preemptible(s: JobContext) -> Iterator[ChangeSearch]:
 
 def _search_sizes(s: JobContext) -> Iterator[ChangeSearch]:
     """Search sizes that its range or list excludes, the nearest first."""
-    jobs, pools = s.problem.jobs, s.problem.pools
-    low, high = int(jobs.min_gpus[s.j]), int(jobs.max_gpus[s.j])
+    jobs = s.problem.jobs
+    pools = s.problem.pools
+    low = int(jobs.min_gpus[s.j])
+    high = int(jobs.max_gpus[s.j])
     most = int(pools.gpus.max(initial=0))
     by_rule: set[int] = set()
     for per in set(pools.gpus_per_node.tolist()):
@@ -268,7 +272,8 @@ def _search_sizes(s: JobContext) -> Iterator[ChangeSearch]:
 
 def _search_types(s: JobContext) -> Iterator[ChangeSearch]:
     """Search one more GPU type of some pool."""
-    p, own = s.problem, int(s.problem.jobs.gpu_types[s.j])
+    p = s.problem
+    own = int(s.problem.jobs.gpu_types[s.j])
     if own < 0:
         return
     may = p.type_sets[own]
@@ -292,7 +297,8 @@ def _search_dollars(
     """Search a budget raised by cents, up to the cost of all GPUs."""
     whole = float((s.problem.pools.gpus * s.problem.pools.price_per_gpu_hour).sum())
     if limit < whole:
-        cents, begin = math.ceil((whole - limit) * 100) + 1, _decimal_limit(limit)
+        cents = math.ceil((whole - limit) * 100) + 1
+        begin = _decimal_limit(limit)
         extra = s.option_table.cost[s.options] - s.cost
         least = float(extra[extra > 0].min(initial=math.inf)) + spent - limit
         yield ChangeScale(
@@ -310,7 +316,8 @@ def _search_budgets(s: JobContext, command: SolveCommand) -> Iterator[ChangeSear
 
 def _search_quotas(s: JobContext) -> Iterator[ChangeSearch]:
     """Search the limits of its tenant and of those above it, and its own on spot GPUs."""
-    tenants, q = s.problem.tenants, int(s.problem.jobs.tenant[s.j])
+    tenants = s.problem.tenants
+    q = int(s.problem.jobs.tenant[s.j])
     total = int(s.problem.pools.gpus.sum())
     extra = s.option_table.gpus[s.options] - s.gpus
     least = int(extra[extra > 0].min(initial=total))
@@ -318,7 +325,8 @@ def _search_quotas(s: JobContext) -> Iterator[ChangeSearch]:
         if s.quotas.is_common[k]:
             yield from _search_lending(s, k)
             continue
-        place, most = s.quotas.place[k], float(s.quotas.max_gpus[k])
+        place = s.quotas.place[k]
+        most = float(s.quotas.max_gpus[k])
         yield from _search_gpu_limit(
             "quota", f"{place}.max_gpus", most, total, s.quota_gpus[k] + least - most
         )
@@ -345,7 +353,8 @@ def _search_quotas(s: JobContext) -> Iterator[ChangeSearch]:
 def _search_lending(s: JobContext, common: int) -> Iterator[ChangeSearch]:
     """Search more GPUs that other tenants lend."""
     own = s.quotas.members
-    quotas, q = s.problem.quotas, int(s.problem.jobs.tenant[s.j])
+    quotas = s.problem.quotas
+    q = int(s.problem.jobs.tenant[s.j])
     first = len(s.problem.tenants)
     kept = np.flatnonzero((s.quotas.kind == s.quotas.kind[common]) & (s.quotas.reserve > 0))
     for k in [k for k in kept.tolist() if not own(k)[q]][:NAMES]:
@@ -370,7 +379,8 @@ def _search_gpu_limit(
 
 def _search_capacity(s: JobContext) -> Iterator[ChangeSearch]:
     """Search more GPUs in pools where it has or could have an option, the best surplus first."""
-    p, j = s.problem, s.j
+    p = s.problem
+    j = s.j
     known = (RateTable.of(p).largest[p.jobs.model[j]] > 0) & allowed_types(p)[j][p.pools.gpu_type]
     listed = set(p.nodes.pool.tolist())
     surplus = np.full(len(p.pools), -math.inf)
@@ -380,7 +390,8 @@ def _search_capacity(s: JobContext) -> Iterator[ChangeSearch]:
     for pool in np.argsort(-surplus, kind="stable").tolist():
         if not known[pool] or pool in listed:
             continue
-        held, here = int(p.pools.gpus[pool]), s.option_table.pool[s.options] == pool
+        held = int(p.pools.gpus[pool])
+        here = s.option_table.pool[s.options] == pool
         sizes = s.option_table.gpus[s.options][here]
         least = (
             int(sizes.min())
@@ -423,7 +434,8 @@ def _search_deadline(s: JobContext) -> Iterator[ChangeSearch]:
         o.counts_deadlines for o in parse_objectives(s.problem.objective)
     ):
         return
-    place, guess = f"{s.place}.deadline_s", math.ceil(s.problem.interval_s)
+    place = f"{s.place}.deadline_s"
+    guess = math.ceil(s.problem.interval_s)
     yield ChangeScale("deadline", lambda n: {place: str(math.floor(due) + n)}, LATEST_S, guess)
     sooner = math.ceil(due - s.problem.now_s) - 1
     if sooner > 0:

@@ -99,7 +99,8 @@ def find_changes(
             untried[search.kind] = None
             continue
         most_now = max(min(left, 2), min((left + 1) // 2, FIRST), left // (len(todo) - number))
-        spent, tries = trials.decisions, _Tries(trials, most_now)
+        spent = trials.decisions
+        tries = _Tries(trials, most_now)
         try:
             if isinstance(search, ChangeScale):
                 _search_scale(search, tries, 1 if most_now >= FINELY else search.step)
@@ -132,15 +133,20 @@ def _search_scale(scale: ChangeScale, tries: _Tries, close: int) -> None:
     def helps(n: int) -> bool:
         return tries.helps(scale.values(n))
 
-    at, step = max(1, min(scale.guess, scale.most)), scale.step
+    at = max(1, min(scale.guess, scale.most))
+    step = scale.step
     if helps(at):
-        low, high = max(0, at - step), at
+        low = max(0, at - step)
+        high = at
         while low > 0 and helps(low):
             low, high, step = max(0, low - 2 * step), low, 2 * step
     else:
-        low, high = at, min(scale.most, at + step)
+        low = at
+        high = min(scale.most, at + step)
         while high > low and not helps(high):
-            low, high, step = high, min(scale.most, high + 2 * step), 2 * step
+            low = high
+            high = min(scale.most, high + 2 * step)
+            step = 2 * step
         if high == low:
             return
     while high - low > close:

@@ -77,7 +77,8 @@ def describe_outcome(got: Mapping[str, Any], policy: str, budget: float) -> str:
 
 
 def _describe_allocation(got: Mapping[str, Any]) -> str:
-    job, colocated = got["job_id"], f" next to {got['shared_with']}" if got["shared_with"] else ""
+    job = got["job_id"]
+    colocated = f" next to {got['shared_with']}" if got["shared_with"] else ""
     if not got["pool"]:
         held = got["reason"] == "held" and not got["detail"].startswith("waits")
         return (

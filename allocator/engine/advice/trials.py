@@ -73,7 +73,8 @@ class JobOutcome:
     @classmethod
     def of(cls, decision: Decision, j: int) -> JobOutcome:
         """Return what job number j gets."""
-        problem, got = decision.round.problem, decision.allocation
+        problem = decision.round.problem
+        got = decision.allocation
         colocated = int(got.primary[j])
         if colocated < 0:
             others = np.flatnonzero(got.primary == j)
@@ -109,7 +110,10 @@ class Trials:
         seconds: float = math.inf,
     ) -> None:
         self._end_s = time.monotonic() + seconds
-        self.snapshot, self.command, self.decisions, self.late = snapshot, command, 0, 0
+        self.snapshot = snapshot
+        self.command = command
+        self.decisions = 0
+        self.late = 0
         self._j, self._share = j, JobOutcome.of(now, j)
         self._known: dict[tuple[tuple[str, str], ...], JobOutcome | None] = {}
 
@@ -161,7 +165,8 @@ class Trials:
 
         A higher weight alone is no gain.
         """
-        old, m = self._share, decision.round.option_table
+        old = self._share
+        m = decision.round.option_table
         if not old.gpus or not share.gpus or old.place == share.place:
             return not old.gpus and share.gpus > 0
         pool = (

@@ -76,7 +76,8 @@ class JobsCase:
 
         `prunes` is for other cases (`BudgetCase`): here every way stays.
         """
-        w, i = self.ways, self.whole.instance
+        w = self.ways
+        i = self.whole.instance
         order = np.argsort(w.number[w.job], kind="stable")
         mandatory = np.zeros(len(i.mandatory), dtype=bool)
         mandatory[w.number] = True
@@ -278,7 +279,8 @@ def jobs_frontier(
         found = BudgetSweep(case, effort, math.inf, tell).refine()
     except (Infeasible, NoPlanInTime) as error:
         raise _explain_failure(case, error) from None
-    solves, order = found.solves, case.compile(math.inf, True).option
+    solves = found.solves
+    order = case.compile(math.inf, True).option
     best, budget, price = solves.reach
     model = case.compile(math.inf, False)
     fits = [_keeps_limits(model, order, way) for way in free.way]
@@ -305,7 +307,8 @@ def _explain_failure(case: JobsCase, error: Infeasible | NoPlanInTime) -> Infeas
         engine = case.effort.solver or registry.get(registry.choose(model)[0])
         if engine.solve(model, case.effort.limits).termination is not Termination.INFEASIBLE:
             return error
-    w, have = case.ways, int(case.whole.problem.pools.gpus.sum())
+    w = case.ways
+    have = int(case.whole.problem.pools.gpus.sum())
     least = np.full(len(w.name), np.iinfo(np.int64).max)
     np.minimum.at(least, w.job, w.gpus)
     need = int(least.sum())

@@ -149,7 +149,9 @@ class RoundFrontier:
 
     def curve(self, points: int = 200) -> tuple[Floats, Floats]:
         """Return (dollars per hour, U) over the range of the plans, solved budgets included."""
-        solves, low, high = self.found.solves, float(self.spent[0]), float(self.spent[-1])
+        solves = self.found.solves
+        low = float(self.spent[0])
+        high = float(self.spent[-1])
         near = solves.budget[(solves.budget >= low) & (solves.budget <= high)]
         x = np.unique(
             np.concatenate(
@@ -176,7 +178,8 @@ def round_frontier(
     found = BudgetSweep(case, effort, max_budget, tell).refine(
         (problem.budget_per_hour,) if dollars == "listed" else ()
     )
-    solves, pools = found.solves, problem.pools
+    solves = found.solves
+    pools = problem.pools
     best, budget, price = solves.reach
     plans = [found.answers[k].plan.allocation for k in best.tolist()]
     gpus = np.array(
@@ -301,7 +304,8 @@ def _build_result(problem: Problem, found: BudgetAnswer[Decision], case: RoundCa
         )
     # the result is a plan of the round whose budget is the plan's listed spending, with the bound
     # of that round
-    a, pools = d.allocation, problem.pools
+    a = d.allocation
+    pools = problem.pools
     on = a.pool >= 0
     spent = float((a.held[on] * pools.price_per_gpu_hour[a.pool[on]]).sum())
     own = dataclasses.replace(problem, budget_per_hour=spent)
@@ -309,7 +313,8 @@ def _build_result(problem: Problem, found: BudgetAnswer[Decision], case: RoundCa
     whole = compile_round(
         own, False, also=(a.primary[secondary], secondary, a.pool[secondary], a.gpus[secondary])
     )
-    option_table, choice = whole.option_table, np.full(len(problem.jobs), -1)
+    option_table = whole.option_table
+    choice = np.full(len(problem.jobs), -1)
     mine = np.flatnonzero(
         (option_table.pool == a.pool[option_table.job])
         & (option_table.gpus == a.gpus[option_table.job])
@@ -319,7 +324,8 @@ def _build_result(problem: Problem, found: BudgetAnswer[Decision], case: RoundCa
     witness = audit(whole.problem, a, whole.repairs)
     if witness.faults:
         raise AuditFailure(witness.faults)
-    task, value = Task(whole, case.effort.limits, None, math.inf), witness.objective_value
+    task = Task(whole, case.effort.limits, None, math.inf)
+    value = witness.objective_value
     bound = check_bound(bound_over_all_pairs(task), "lagrangian", witness, option_table.value)
     dual = task.dual
     return build_result(

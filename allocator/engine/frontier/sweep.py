@@ -207,7 +207,8 @@ class BudgetSweep(Generic[P]):
 
 def _open_share(solves: SolvedBudgets) -> float:
     best = solves.best
-    s, v = solves.spent[best], solves.value[best]
+    s = solves.spent[best]
+    v = solves.value[best]
     width = float(s[-1] - s[0])
     whole = float(np.diff(s) @ (v[-1] - v[:-1])) if width > 0 else 0.0
     return sum(p.area for p in open_intervals(solves)) / whole if whole > 0 else 0.0
@@ -233,7 +234,8 @@ def build_answer(
     plan: P, task: Task, proposal: Proposal, value: float, bound: float
 ) -> BudgetAnswer[P]:
     """Build the answer from a decision."""
-    model, dual = task.round.model, task.dual
+    model = task.round.model
+    dual = task.dual
     price = float(dual.prices[model.rows_of(BUDGET)].sum())
     return BudgetAnswer(
         plan,

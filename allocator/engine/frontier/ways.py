@@ -78,15 +78,20 @@ def job_ways(problem: Problem, names: Sequence[str], dollars: str = "listed") ->
     `dollars` is "listed" or "added". Raises UsageError with every fault of the names.
     """
     problem, number = estimate_sizes(problem), _numbers(problem, names)
-    m, pools, jobs = option_table(problem, RateTable.of(problem)), problem.pools, problem.jobs
+    m = option_table(problem, RateTable.of(problem))
+    pools = problem.pools
+    jobs = problem.jobs
     place = np.full(len(jobs), -1)
     place[number] = np.arange(len(number))
     option = np.flatnonzero(place[m.job] >= 0)
     phi = useful_share(problem, m.job[option], m.pool[option], m.gpus[option], m.rate[option])
     order = np.argsort(place[m.job[option]], kind="stable")
     order = order[phi[order] > LEAST]
-    option, phi = option[order], phi[order]
-    job, pool, gpus = place[m.job[option]], m.pool[option], m.gpus[option]
+    option = option[order]
+    phi = phi[order]
+    job = place[m.job[option]]
+    pool = m.pool[option]
+    gpus = m.gpus[option]
     none = [
         f'job "{name}" can run in no pool: no size and GPU type that fit have a known speed'
         for name, found in zip(names, np.bincount(job, minlength=len(number)), strict=True)
@@ -106,7 +111,8 @@ def job_ways(problem: Problem, names: Sequence[str], dollars: str = "listed") ->
         for price in (pools.price_per_gpu_hour, pools.marginal_price)
     )
     cost = listed if dollars == "listed" else added
-    best, corner = np.zeros(len(job), dtype=bool), np.zeros(len(job), dtype=bool)
+    best = np.zeros(len(job), dtype=bool)
+    corner = np.zeros(len(job), dtype=bool)
     best[front(job, cost, hours)] = True
     corner[hull(job, cost, hours)] = True
     return JobWays(

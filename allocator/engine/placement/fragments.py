@@ -76,7 +76,8 @@ class Fragments:
         )
         if found is None:
             return f"{words}; no move of jobs that was tried opens one for {gpus}"
-        jobs, nodes = problem.jobs.job_id, problem.nodes.node
+        jobs = problem.jobs.job_id
+        nodes = problem.nodes.node
         moves = [
             f'"{jobs[j]}" ({self._gpus[j]} GPUs) from {_name(nodes, self._at[j])} to'
             f" {_name(nodes, to)}"

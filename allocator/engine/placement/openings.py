@@ -89,9 +89,13 @@ class Openings:
         end_loss: Callable[[int], float],
         nodes: int = NODES,
     ) -> None:
-        self._holes, self._at, self._need = holes, at, need
-        self._loss, self._end_loss = loss, end_loss
-        self._most, self.tried = nodes, 0
+        self._holes = holes
+        self._at = at
+        self._need = need
+        self._loss = loss
+        self._end_loss = end_loss
+        self._most = nodes
+        self.tried = 0
 
     def find(self, need: Need, below: float = math.inf) -> Opening | None:
         """Return the cheapest opening that was found for a job and costs less, None = none."""
@@ -127,7 +131,9 @@ class Openings:
         """Return the cheapest opening on nodes `among` (None = all), None = none."""
         moves: dict[int, tuple[Place, ...]] = {}
         start: dict[int, tuple[Place, ...]] = {}
-        total, opened, places = 0.0, set[int](), None
+        total = 0.0
+        opened = set[int]()
+        places = None
         try:
             for _ in range(max(1, need.most_nodes if among is None else len(among))):
                 found = self._open_node(need, opened, moves, below - total, among)
@@ -166,7 +172,8 @@ class Openings:
         nodes = self._candidates(need, opened, among, need.hole) or self._candidates(
             need, opened, among, 1
         )
-        best, known = None, 0
+        best = None
+        known = 0
         for n in nodes:
             here = {j: moves.get(j, self._at[j]) for j in {*self._at.on[n], *moves}}
             here = {j: spot for j, spot in here.items() if any(m == n for m, _, _ in spot)}
@@ -210,7 +217,8 @@ class Openings:
 
         `old` has the jobs that may leave for it, and their places.
         """
-        holes, needs = self._holes, {j: self._need(j) for j in old}
+        holes = self._holes
+        needs = {j: self._need(j) for j in old}
         least = {j: min(self._loss(j), self._end_loss(j)) for j in old}
         gives = {j: sum(k for n, k, _ in spot if n == hole[0]) for j, spot in old.items()}
         can = [j for j in old if least[j] < math.inf]
@@ -227,7 +235,8 @@ class Openings:
                 chosen.remove(j)
             else:
                 holes.release(old[j], needs[j])
-        loss, moved = 0.0, dict[int, tuple[Place, ...]]()
+        loss = 0.0
+        moved = dict[int, tuple[Place, ...]]()
         if holes.can_take((hole,), need):
             holes.take((hole,), need)
             for j in sorted(chosen, key=lambda j: (-needs[j].gpus, -needs[j].share, j)):

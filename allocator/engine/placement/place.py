@@ -91,7 +91,8 @@ def place_or_wait(task: Task, proposal: Proposal) -> tuple[Task, Proposal]:
         return task, proposal
     work = _Placing(round_, proposal.choice)
     failed = np.array(work.place_all(), dtype=np.int64)
-    i, choice = round_.instance, proposal.choice.copy()
+    i = round_.instance
+    choice = proposal.choice.copy()
     choice[failed] = -1
     primary = np.append(i.primary, -1)[choice]
     choice[(primary >= 0) & (choice[np.append(i.job, -1)[primary]] < 0)] = -1
@@ -110,7 +111,8 @@ def _search_better(task: Task, proposal: Proposal, work: _Placing) -> Proposal:
     This is for plans that their policy proved to be the best by counts, and for guarantees that
     were not met.
     """
-    value, is_owed = _value(work.round, work.choice), max(work.capacity.owed, default=0) > 0
+    value = _value(work.round, work.choice)
+    is_owed = max(work.capacity.owed, default=0) > 0
     bound = min(task.bound, proposal.bound)
     is_proven = proposal.termination == "gap" and math.isfinite(proposal.bound)
     if not is_owed and (
@@ -135,7 +137,8 @@ def _search_better(task: Task, proposal: Proposal, work: _Placing) -> Proposal:
 
 def _shapes(round_: CompiledRound, choice: Ints) -> tuple[Ints, Ints, Ints]:
     """Return GPUs, pool and nodes of a spread shape that each job gets, (J,) each."""
-    m, chosen = round_.option_table, round_.chosen(choice)
+    m = round_.option_table
+    chosen = round_.chosen(choice)
     columns = ((m.gpus, 0), (m.pool, -1), (m.nodes, 0))
     gpus, pool, nodes = (np.append(column, nothing)[chosen] for column, nothing in columns)
     return gpus, pool, nodes
@@ -157,7 +160,8 @@ class _Placing:
     """
 
     def __init__(self, round_: CompiledRound, choice: Ints) -> None:
-        self.round, self.choice = round_, choice
+        self.round = round_
+        self.choice = choice
         self.problem = round_.problem
         self.needs, self.held = NodeNeeds(self.problem), Staying.of(self.problem).held
         self.holes = self.needs.holes()
@@ -173,10 +177,13 @@ class _Placing:
         on = np.flatnonzero(self.choice >= 0)
         column = self.choice[on]
         own = (i.primary[column] < 0) & self.problem.has_nodes[i.pool[column]]
-        on, column = on[own], column[own]
-        pool, gpus = i.pool[column].tolist(), i.gpus[column].tolist()
+        on = on[own]
+        column = column[own]
+        pool = i.pool[column].tolist()
+        gpus = i.gpus[column].tolist()
         nodes = self.round.nodes[column].tolist()
-        held, fresh = self.held, list[int]()
+        held = self.held
+        fresh = list[int]()
         for at, (j, kept) in enumerate(zip(on.tolist(), i.keep[column].tolist(), strict=True)):
             if kept and j in held:
                 need = self.needs.of(j, pool[at], gpus[at], nodes[at])
@@ -192,7 +199,8 @@ class _Placing:
         failed = []
         for x in order:
             at = fresh[int(x)]
-            j, need = int(on[at]), self.needs.of(int(on[at]), pool[at], gpus[at], nodes[at])
+            j = int(on[at])
+            need = self.needs.of(int(on[at]), pool[at], gpus[at], nodes[at])
             if not self._put(j, need):
                 failed.append(j)
         self._join_secondaries()
@@ -271,7 +279,8 @@ class _Placing:
     @cached_property
     def move_of(self) -> dict[int, int]:
         """The column that moves each running job within its pool."""
-        i, jobs = self.round.instance, self.problem.jobs
+        i = self.round.instance
+        jobs = self.problem.jobs
         same = (i.pool == jobs.pool[i.job]) & (i.gpus == jobs.gpus[i.job]) & (i.primary < 0)
         # a job that has to leave its nodes does not move for others
         same &= np.isin(i.job, i.job[i.keep])
@@ -283,7 +292,8 @@ class _Placing:
 
     def _loss(self, j: int) -> float:
         """Return what job j loses if it gets other nodes, inf if it may not."""
-        i, now = self.round.instance, int(self.choice[j])
+        i = self.round.instance
+        now = int(self.choice[j])
         if j in self._primaries:
             return math.inf
         if not i.keep[now] or j not in self.held:
@@ -294,7 +304,8 @@ class _Placing:
     @cached_property
     def _primaries(self) -> set[int]:
         """Jobs of the plan on whose GPUs another job runs, and those that run there."""
-        i, on = self.round.instance, self.choice[self.choice >= 0]
+        i = self.round.instance
+        on = self.choice[self.choice >= 0]
         secondary = on[i.primary[on] >= 0]
         return {*i.job[i.primary[secondary]].tolist(), *i.job[secondary].tolist()}
 
@@ -303,7 +314,8 @@ class _Placing:
 
     def _need_of(self, column: int) -> Need:
         """Return what a column needs of nodes."""
-        i, nodes = self.round.instance, int(self.round.nodes[column])
+        i = self.round.instance
+        nodes = int(self.round.nodes[column])
         return self.needs.of(int(i.job[column]), int(i.pool[column]), int(i.gpus[column]), nodes)
 
     def _end_loss(self, j: int) -> float:
@@ -356,7 +368,8 @@ class _Placing:
 
         Return False, without a change, if a rule such as the limit on changes forbids it.
         """
-        i, before = self.round.instance, self.capacity.copy()
+        i = self.round.instance
+        before = self.capacity.copy()
         needs = {j: self._need(j) for j in opening.moves}
         for j, to in opening.moves.items():
             leaves = i.keep[self.choice[j]] and j in self.held
@@ -412,7 +425,8 @@ class _Placing:
 
     def _offer(self) -> int:
         """Offer free GPUs to all jobs, and return how many took some."""
-        i, now = self.round.instance, self.choice
+        i = self.round.instance
+        now = self.choice
         has = np.append(i.value, 0.0)[now]
         same = np.append(i.pool, -1)[now][i.job] == i.pool
         extra = i.load - np.where(same, np.append(i.load, 0)[now][i.job], 0)
@@ -423,7 +437,8 @@ class _Placing:
         could = (gain > EPS) & (extra <= free[i.pool] + EPS) & (i.primary < 0) & ~bound_to[i.job]
         offers: Ints = np.flatnonzero(could)
         density: Floats = gain[offers] / np.maximum(extra[offers], EPS)
-        taken, left = 0, OPENINGS
+        taken = 0
+        left = OPENINGS
         for o in offers[np.argsort(-density, kind="stable")][:OFFERS].tolist():
             j = int(i.job[o])
             before = int(self.choice[j])

@@ -24,7 +24,8 @@ from formulations.placement.holes import Need, Place
 SMALL = 800  # most places of options in a round that is searched
 SEARCH_S = 2.0  # most seconds of a search
 # both where the gap is to be 0
-SMALL_AT_0, SEARCH_AT_0_S = 4000, 30.0
+SMALL_AT_0 = 4000
+SEARCH_AT_0_S = 30.0
 SHARE = 0.45  # share of the gap that the search has to prove, as in policies/mip.py
 
 
@@ -78,10 +79,13 @@ class _Search:
 
     def __init__(self, wide: CompiledRound) -> None:
         self.round, problem = wide, wide.problem
-        i, jobs, staying = wide.instance, problem.jobs, Staying.of(problem)
+        i = wide.instance
+        jobs = problem.jobs
+        staying = Staying.of(problem)
         self.needs, self._held = NodeNeeds(problem), staying.held
         self._columns = np.flatnonzero((i.primary < 0) & problem.has_nodes[i.pool])
-        job, pool = i.job[self._columns], i.pool[self._columns]
+        job = i.job[self._columns]
+        pool = i.pool[self._columns]
         # where a preemptible job is whose nodes are unknown is free
         firm = ~staying.assumed | ~jobs.preemptible
         firm &= np.isin(np.arange(len(jobs)), list(staying.held))
@@ -113,7 +117,8 @@ class _Search:
     ) -> FoundPlan | None:
         """Return the plan of an answer, None if it breaks a rule."""
         i = self.round.instance
-        choice, at = np.full(len(i.mandatory), -1), PlacedJobs()
+        choice = np.full(len(i.mandatory), -1)
+        at = PlacedJobs()
         chosen = np.flatnonzero(x[: len(i.value)] > 0.5)
         choice[i.job[chosen]] = chosen
         for c in chosen.tolist():

@@ -65,7 +65,9 @@ from allocator.loop.executor import (
     Phase,
 )
 
-SEEN, REFUSED, END = "seen.json", "refused.json", "end.json"
+SEEN = "seen.json"
+REFUSED = "refused.json"
+END = "end.json"
 FOR_GOOD = (400, 422)  # the same request would be refused again
 NAMES_S = 30.0  # for so long nodes are not read again to start jobs
 REPORT_S = 30.0  # for so long the progress of a job is not asked for again
@@ -289,7 +291,8 @@ class KubernetesExecutor:
         if pods:
             reported = self._read_work(one, pods, is_over=verdict.phase in ENDED)
             verdict = replace(verdict, work=max(verdict.work, reported))
-        remaining, base = float(one.order["remaining_work"]), one.order.get("base")
+        remaining = float(one.order["remaining_work"])
+        base = one.order.get("base")
         work = max(0.0, verdict.work - base) if base is not None else 0.0
         if verdict.phase is Phase.FINISHED:
             work = remaining
@@ -311,7 +314,8 @@ class KubernetesExecutor:
         self, one: OpenAllocation, job: Object | None, pods: Sequence[Object]
     ) -> Verdict:
         """Return what became of an allocation, and send what is missing for it."""
-        order, is_stopping = _restore_order(one.order), (one.folder / STOP).exists()
+        order = _restore_order(one.order)
+        is_stopping = (one.folder / STOP).exists()
         base = float(one.order.get("base") or 0.0)
         refused = read_json(one.folder / REFUSED)
         seen = read_json(one.folder / SEEN)

@@ -84,7 +84,8 @@ def difference(wanted: Object, found: Object) -> str:
         each = gpus_of_pod(field(job, "spec", "template", "spec"))
         return {name: pods * n for name, n in each.items()}
 
-    asked, got = gpus(wanted), gpus(found)
+    asked = gpus(wanted)
+    got = gpus(found)
     return "" if asked == got else f"asked for {asked}, and the cluster made it {got}"
 
 

@@ -229,7 +229,8 @@ class RayExecutor(BatchExecutor[RayJob]):
         whole = [(gpus, name) for name, gpus in free.items() if gpus >= order.gpus]
         if whole:
             return [(min(whole)[1], order.gpus)]
-        left, shape = order.gpus, []
+        left = order.gpus
+        shape = []
         for gpus, name in sorted(((gpus, name) for name, gpus in free.items()), reverse=True):
             if take := min(left, gpus):
                 shape.append((name, take))

@@ -52,9 +52,11 @@ from allocator.executors.supervision.supervised import (
 from allocator.io.tables.limited_reader import read_json
 from allocator.loop.executor import ClusterJob, NodeStatus, Observation, Order
 
-ATTEMPT, CANCELLED = "attempt", "cancelled.json"
+ATTEMPT = "attempt"
+CANCELLED = "cancelled.json"
 SETTINGS = "slurm.toml"  # how jobs of users are taken, as for `allocator observe slurm`
-OUTPUT, TASK_NODES = "slurm.out", "task_nodes"
+OUTPUT = "slurm.out"
+TASK_NODES = "task_nodes"
 SBATCH_OPTIONS = "ALLOCATOR_SBATCH"  # variable of a job: more options of sbatch for it
 PACKAGES = Path(__file__).resolve().parents[3]
 FAILED = ("FAILED", "OUT_OF_MEMORY", "BOOT_FAIL")  # ends of a batch job without a supervisor
@@ -225,7 +227,8 @@ class SlurmExecutor(BatchExecutor[BatchJob]):
         Options of the job's owner come first, so that they cannot change what the order says.
         """
         asked = [(str(node), int(gpus)) for node, gpus in one.order["asked"]]
-        nodes, sizes = [node for node, _ in asked if node], {gpus for _, gpus in asked}
+        nodes = [node for node, _ in asked if node]
+        sizes = {gpus for _, gpus in asked}
         held = sum(gpus for _, gpus in asked)
         unequal = "".join(f" {node}:{gpus}" for node, gpus in asked if len(sizes) > 1)
         options = [

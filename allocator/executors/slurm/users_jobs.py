@@ -37,14 +37,17 @@ from allocator.loop.executor import ClusterJob
 # columns that say what a job has already
 NOT_SUBMITTED = frozenset(("state", "remaining_work", "restarts", "gpu_types", "submitted_s"))
 USERS_JOB = "ALLOCATOR_CLUSTER_JOB"  # variable of an order: which job of Slurm it starts, as JSON
-RELEASED, STARTED, FORGOTTEN = "released.json", "started.json", "forgotten.json"
+RELEASED = "released.json"
+STARTED = "started.json"
+FORGOTTEN = "forgotten.json"
 FORGOTTEN_S = 15.0  # seconds until the processes of a forgotten run have ended
 # seconds from the end of a run to the next release: slurmd refuses a run that begins in the second
 # in which the last one was ended ("Job credential revoked")
 PAUSE_S = 2.0
 MISSING_S = 5.0  # seconds after which a job that is not listed is gone
 End = tuple[str, str]  # phase and detail
-FINISHED, LOST = ("COMPLETED",), ("CANCELLED", "NODE_FAIL", "PREEMPTED", "REVOKED")
+FINISHED = ("COMPLETED",)
+LOST = ("CANCELLED", "NODE_FAIL", "PREEMPTED", "REVOKED")
 
 
 class UsersJobs:
@@ -54,7 +57,8 @@ class UsersJobs:
     """
 
     def __init__(self, state: str, patience_s: float) -> None:
-        self._state, self._patience_s = state, patience_s
+        self._state = state
+        self._patience_s = patience_s
         self.listed: dict[str, UsersJob] = {}  # by job of the queue
         self._were_on: dict[str, tuple[str, ...]] = {}  # nodes of each job at the look before
         self._to_hold: list[str] = []
@@ -96,7 +100,8 @@ class UsersJobs:
             raise SlurmUnreachable(str(error)) from error
         rows = {row["job_id"]: row for row in view.tables["jobs.csv"]}
         names_in_queue = {job.ident: name for name, job in self.listed.items()}
-        values, refused = {}, {}
+        values = {}
+        refused = {}
         for name in names:
             ident = self.listed[name].ident
             row = rows.get(ident)
@@ -251,7 +256,8 @@ class UsersJobs:
 
 def _describe_difference(asked: Sequence[tuple[str, int]], nodes: Sequence[str], gpus: int) -> str:
     """Return how what Slurm gave differs from the order; "" if it does not."""
-    wanted, total = {node for node, _ in asked if node}, sum(number for _, number in asked)
+    wanted = {node for node, _ in asked if node}
+    total = sum(number for _, number in asked)
     if gpus != total:
         return f"asked for {total} GPUs, got {gpus}"
     if wanted and wanted != set(nodes):

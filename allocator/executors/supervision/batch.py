@@ -77,7 +77,8 @@ class BatchExecutor(SupervisedExecutor, Generic[BatchJob]):
         lease_s: float = LEASE_S,
     ) -> None:
         super().__init__(folder, grace_s)
-        self.patience_s, self.lease_s = patience_s, lease_s
+        self.patience_s = patience_s
+        self.lease_s = lease_s
         self._lost_starts: Counter[str] = Counter()  # in succession, by job
         self._looked_s = -math.inf
         self._to_cancel: list[str] = []
@@ -220,7 +221,8 @@ class BatchExecutor(SupervisedExecutor, Generic[BatchJob]):
 
     def _has_heartbeat(self, place: Path) -> bool:
         """Return whether the supervisor has touched its file in the last `lease_s` seconds."""
-        now, touched = time.monotonic(), (place / supervisor.SUPERVISOR).stat().st_mtime_ns
+        now = time.monotonic()
+        touched = (place / supervisor.SUPERVISOR).stat().st_mtime_ns
         known = self._heartbeats.get(place)
         if known is None or known[0] != touched:
             known = self._heartbeats[place] = (touched, now)

@@ -75,7 +75,8 @@ def has_environment_entry(pid: int, marker: bytes) -> bool:
 def find_descendants(root: int) -> list[Process]:
     """Return the living processes below `root`, without it."""
     everybody = list(processes())
-    below, grew = {root}, True
+    below = {root}
+    grew = True
     while grew:
         more = {p.pid for p in everybody if p.parent in below} - below
         below |= more

@@ -35,7 +35,9 @@ class ProgressReader:
     def __init__(
         self, source: LogPattern | Metric, logs: tuple[LogFile, ...], progress: Path
     ) -> None:
-        self._source, self._logs, self._progress = source, logs, progress
+        self._source = source
+        self._logs = logs
+        self._progress = progress
         self.looked_s = -math.inf
         self._written: Progress | None = None
         self._metric: float | None = None

@@ -92,7 +92,8 @@ class SupervisedExecutor:
             end = supervisor.read_ending(place)
             if end is None and place.is_dir():
                 raise UsageError(f'job "{job_id}": allocation {generation} has not ended')
-            before, order = self.ledger.acknowledged(job_id), read_json(place / ORDER)
+            before = self.ledger.acknowledged(job_id)
+            order = read_json(place / ORDER)
             kept = _read_safe_work(before)
             if end is not None and order is not None:
                 kept = _compute_safe_work(before, order, end) | summarise_ending(
@@ -187,7 +188,8 @@ def _compute_safe_work(
 
     `before` is the content of acknowledged.json so far.
     """
-    generation, first = int(order["generation"]), int(order.get("first_generation", 1))
+    generation = int(order["generation"])
+    first = int(order.get("first_generation", 1))
     if int(order["gpus"]) < 1 and generation > first:
         return _read_safe_work(before)  # it was stopped before it was ordered
     known = (_find_safe_work(before, first), end.get("safe"), 0.0 if generation <= first else None)

@@ -34,8 +34,13 @@ from allocator.io.progress_sources import LogFile
 from allocator.io.tables.limited_reader import as_storable_text, read_end, read_json
 from allocator.loop.executor import NodePart
 
-LOCK, SUPERVISOR, EXIT, BASE = "keeper.lock", "keeper.json", "exit.json", "base.json"
-PROGRESS, OUT, ERR = "progress", "stdout", "stderr"
+LOCK = "keeper.lock"
+SUPERVISOR = "keeper.json"
+EXIT = "exit.json"
+BASE = "base.json"
+PROGRESS = "progress"
+OUT = "stdout"
+ERR = "stderr"
 TICK_S = 0.05  # seconds between two checks
 LEFTOVERS_S = 5.0  # seconds that processes left by an ended job have to end by themselves
 LAST_WORDS = 400  # characters of stderr in the detail of a failure
@@ -55,7 +60,8 @@ class Supervisor:
     tick_s = TICK_S
 
     def __init__(self, folder: Path, order: dict[str, Any]) -> None:
-        self.folder, self.order = folder, order
+        self.folder = folder
+        self.order = order
         self.identity: dict[str, Any] = {}
         self.is_termination_requested = False  # by a signal to the supervisor
         self.is_stop_requested = False  # by stop.json, while the first process of the job lived
@@ -104,7 +110,8 @@ class Supervisor:
         if self._reader is not None:
             self._reader.update()
         remember_base(self.folder, self.order)
-        now, grace_s = time.monotonic(), self.order["grace_s"]
+        now = time.monotonic()
+        grace_s = self.order["grace_s"]
         if self.status is None:
             self.is_stop_requested = self.is_stop_requested or (self.folder / "stop.json").exists()
             if self.stopping_since is None and (
@@ -144,7 +151,8 @@ class Supervisor:
             remember_base(self.folder, self.order)
         code = os.waitstatus_to_exitcode(self.status)
         how = f"exit code {code}" if code >= 0 else f"killed by {_signal_name(-code)}"
-        done, total_work = read_safe_work(self.folder, self.order), self.order["remaining_work"]
+        done = read_safe_work(self.folder, self.order)
+        total_work = self.order["remaining_work"]
         if code == 0 and (
             not (self.is_stop_requested or self.is_termination_requested)
             or (total_work > 0 and done >= total_work * (1 - 1e-9))

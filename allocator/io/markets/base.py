@@ -82,8 +82,10 @@ def step_function(at: Floats, value: Ints | Floats) -> tuple[Floats, Floats]:
     Of several values at one time, the last one given counts.
     """
     order = np.argsort(at, kind="stable")
-    at, value = at[order], np.asarray(value, dtype=np.float64)[order]
+    at = at[order]
+    value = np.asarray(value, dtype=np.float64)[order]
     last = np.append(np.diff(at) > 0, True) if len(at) else np.zeros(0, dtype=bool)
-    at, value = at[last], value[last]
+    at = at[last]
+    value = value[last]
     moves = np.append(True, np.diff(value) != 0) if len(at) else last
     return at[moves], value[moves]

@@ -56,7 +56,8 @@ def read(source: Path, options: MarketOptions) -> MarketHistory:
         if not rows["AcceleratorName"][i]
     }
     series: dict[str, PoolSeries] = {}
-    alone, dropped = 0, 0
+    alone = 0
+    dropped = 0
     for i, kind in enumerate(rows["AcceleratorName"]):
         gpus = _whole(rows["AcceleratorCount"][i])
         if (
@@ -67,12 +68,14 @@ def read(source: Path, options: MarketOptions) -> MarketHistory:
         ):
             dropped += bool(kind)
             continue
-        own, spot = price["Price"][i], price["SpotPrice"][i]
+        own = price["Price"][i]
+        spot = price["SpotPrice"][i]
         if not rows["InstanceType"][i]:
             base = machine_price.get((MACHINE_TYPES.get(kind, "").format(gpus), zone[i]))
             alone += base is None
             if base is not None:
-                own, spot = own + price["Price"][base], spot + price["SpotPrice"][base]
+                own = own + price["Price"][base]
+                spot = spot + price["SpotPrice"][base]
         if spot > 0:
             name = f"{zone[i]}-{kind.lower()}x{gpus}"
             series[name] = PoolSeries(

@@ -60,7 +60,8 @@ def read(source: Path, options: MarketOptions) -> MarketHistory:
 def _data(source: Path) -> tuple[float, Ints]:
     try:
         document: Any = json.loads(content(source))
-        gap, raw = float(document["metadata"]["gap_seconds"]), document["data"]
+        gap = float(document["metadata"]["gap_seconds"])
+        raw = document["data"]
     except (ValueError, KeyError, TypeError) as error:
         raise input_error(
             source,

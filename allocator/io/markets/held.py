@@ -27,7 +27,8 @@ def recognise(source: Path) -> str:
 
 def read(source: Path, options: MarketOptions) -> MarketHistory:
     """Read one pool, named after the file. Raises InvalidInput."""
-    faults, rows = [], []
+    faults = []
+    rows = []
     for line, text in enumerate(
         content(source).decode("utf-8-sig", "replace").splitlines(), start=1
     ):
@@ -48,7 +49,8 @@ def read(source: Path, options: MarketOptions) -> MarketHistory:
     at, count = np.array(rows).T
     # the smallest number of a second comes last, because the last one counts
     order = np.lexsort((-count, at))
-    out_of_order, twice = int((np.diff(at) < 0).sum()), len(at) - len(np.unique(at))
+    out_of_order = int((np.diff(at) < 0).sum())
+    twice = len(at) - len(np.unique(at))
     begin = at.min()
     times, held = step_function(at[order] - begin, count[order])
     machines = options.gpus or 1

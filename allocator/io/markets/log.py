@@ -89,7 +89,8 @@ class _Fleet:
     def note(self, line: re.Match[str] | None) -> bool:
         """Read a line; return False if it is not a line of such a log."""
         what = line["what"] if line else ""
-        made, asked = CREATED.fullmatch(what), ASKED.fullmatch(what)
+        made = CREATED.fullmatch(what)
+        asked = ASKED.fullmatch(what)
         try:
             self.at = (
                 datetime.fromisoformat(line["at"].replace("Z", "+00:00")).timestamp()

@@ -77,7 +77,8 @@ def read(source: Path, options: MarketOptions) -> MarketHistory:
     if not found:
         raise input_error(source, "has no spot price")
     series: list[PoolSeries] = []
-    unknown, gaps = set(), []
+    unknown = set()
+    gaps = []
     for (zone, instance), rows in sorted(found.items()):
         gpus = options.gpus or GPUS.get(instance)
         if gpus is None:

@@ -60,7 +60,8 @@ def import_markets(
     InvalidInput
         For faults of the files.
     """
-    cut, parts = window or TimeWindow(), []
+    cut = window or TimeWindow()
+    parts = []
     for source in map(Path, sources):
         chosen = recognise_format(source) if name == "auto" else name
         if chosen not in registry.MARKETS:
@@ -142,10 +143,12 @@ def onto(workload: Workload, market: MarketHistory, names: Mapping[str, str]) ->
     They count from the start of the workload on, and so do their first values. Raises UsageError as
     `changes`.
     """
-    problem, pools = workload.problem, workload.problem.pools
+    problem = workload.problem
+    pools = workload.problem.pools
     new = changes(market, pools.pool, names)
     at = new.at_s + problem.now_s
-    gpus, price = pools.gpus.copy(), pools.price_per_gpu_hour.copy()
+    gpus = pools.gpus.copy()
+    price = pools.price_per_gpu_hour.copy()
     first = at <= problem.now_s
     for i in np.flatnonzero(first).tolist():
         p = int(new.pool[i])

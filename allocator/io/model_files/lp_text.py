@@ -101,10 +101,12 @@ def _terms(names: Sequence[str], coef: Floats, place: Ints) -> list[str]:
 
 
 def _bounds(model: LinearModel, columns: list[str]) -> Iterator[str]:
-    low, up = model.col_lower, model.col_upper
+    low = model.col_lower
+    up = model.col_upper
     usual = ((low == 0) & np.isposinf(up)) | (model.integer & (low == 0) & (up == 1))
     for c in np.flatnonzero(~usual).tolist():
-        a, b = float(low[c]), float(up[c])
+        a = float(low[c])
+        b = float(up[c])
         if np.isneginf(a) and np.isposinf(b):
             yield f" {columns[c]} free\n"
         elif a == b:

@@ -63,7 +63,8 @@ def row_names(model: LinearModel) -> list[str]:
 
 def column_names(model: LinearModel) -> list[str]:
     """Return a distinct name for every column."""
-    job, pool = _labelled(model, AT_MOST_ONE), _labelled(model, CAPACITY)
+    job = _labelled(model, AT_MOST_ONE)
+    pool = _labelled(model, CAPACITY)
     gpus = np.zeros(model.n)
     inside = _inside(model, CAPACITY)
     gpus[model.entry_column[inside]] = model.coef[inside]

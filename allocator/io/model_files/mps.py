@@ -33,8 +33,10 @@ def mps_text(model: LinearModel) -> Iterator[str]:
             f"{model.row_name(int(np.argmax(model.lower > model.upper)))}: lower bound above upper"
             " bound"
         )
-    rows, columns = row_names(model), column_names(model)
-    low, up = np.isfinite(model.lower), np.isfinite(model.upper)
+    rows = row_names(model)
+    columns = column_names(model)
+    low = np.isfinite(model.lower)
+    up = np.isfinite(model.upper)
     equal = low & up & (model.lower == model.upper)
     ranged = low & up & ~equal
     kind = np.where(equal, "E", np.where(up, "L", np.where(low, "G", "")))
@@ -94,7 +96,8 @@ def _columns(model: LinearModel, rows: list[str], columns: list[str], kept: Bool
 
 
 def _bounds(model: LinearModel, columns: list[str]) -> Iterator[str]:
-    low, up = model.col_lower, model.col_upper
+    low = model.col_lower
+    up = model.col_upper
     binary = model.integer & (low == 0) & (up == 1)
     usual = ~model.integer & (low == 0) & np.isposinf(up)
     for a in range(0, model.n, CHUNK):

@@ -48,7 +48,8 @@ def read_sia_ilp(path: Path | str) -> LinearModel:
         raise InvalidInput(
             [Fault(str(path), None, f"{name} does not fit G or caps") for name in wrong]
         )
-    p, lam = float(given["p"]), float(given["lam"])
+    p = float(given["p"])
+    lam = float(given["lam"])
     V = _option_values(
         given["G"].astype(np.float64),
         given["restart"].astype(np.float64),
@@ -64,7 +65,8 @@ def read_sia_ilp(path: Path | str) -> LinearModel:
     start = np.concatenate([[0], np.cumsum(width)]).astype(np.int64)
     own = np.zeros(int(start[-1]), dtype=bool)
     own[start[:-1]] = True
-    index, coef = np.empty(len(own), dtype=np.int64), np.ones(len(own))
+    index = np.empty(len(own), dtype=np.int64)
+    coef = np.ones(len(own))
     index[own] = np.repeat(np.arange(J), C)
     index[~own], coef[~own] = np.tile(J + k, J), np.tile(use[c, k], J)
     n = J * C

@@ -92,14 +92,16 @@ def parse_csv(content: bytes, reading: ReadingLog) -> Table | None:
     regular = _split_regular(text)
     if regular is not None:
         header, columns = regular
-        first, lines = 1, _below_header(len(columns[0]))
+        first = 1
+        lines = _below_header(len(columns[0]))
     else:
         rows, at = _records(text, reading)
         if not rows:
             if not reading.faults:
                 reading.fault(None, "is empty; its first line must name the columns")
             return None
-        header, first = list(map(str.strip, rows[0])), at[0]
+        header = list(map(str.strip, rows[0]))
+        first = at[0]
         columns, lines = _columns(len(header), rows[1:], at[1:], reading)
     odd = next((s for s in SEPARATORS if s in header[0]), None) if len(header) == 1 else None
     if odd is not None:

@@ -35,7 +35,8 @@ def private_folder(path: Path, account: int | None = None) -> Path:
         It is a link or no folder, it or an entry directly in it belongs to somebody else, others
         may write to it, or others may rename it because its parent folder lets them.
     """
-    path, mine = path.absolute(), os.geteuid() if account is None else account
+    path = path.absolute()
+    mine = os.geteuid() if account is None else account
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.mkdir(mode=0o700)
@@ -61,7 +62,8 @@ def refuse_foreign(path: Path, account: int | None = None) -> None:
         It is a link or no folder, it or an entry directly in it belongs to another account than
         `account` (None: that of this process), or others may write to it.
     """
-    mine, found = os.geteuid() if account is None else account, os.lstat(path)
+    mine = os.geteuid() if account is None else account
+    found = os.lstat(path)
     if stat.S_ISLNK(found.st_mode):
         raise _refusal(path, "it is a symbolic link")
     if not stat.S_ISDIR(found.st_mode):

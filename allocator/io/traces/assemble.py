@@ -121,7 +121,8 @@ def seconds_at_request(
             sizes[k] = max(r, sizes.get(k, 0.0))
 
     def per_work(m: str, k: int) -> float:
-        total, weight = 0.0, 0
+        total = 0.0
+        weight = 0
         for t, n in held.items():
             sizes = best.get((m, t))
             if sizes and min(sizes) <= k <= max(sizes):

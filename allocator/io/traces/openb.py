@@ -73,7 +73,8 @@ def read(source: Path, options: TraceOptions) -> Trace:
         raise UsageError("--gpus-per-node: the node list says how many GPUs a node has")
     pools = assemble.scale_pools(_pools(nodes), options.gpus)
     rows = csv_rows(pods, PODS)
-    gpus, begin = rows["num_gpu"], rows["scheduled_time"]
+    gpus = rows["num_gpu"]
+    begin = rows["scheduled_time"]
     duration = rows["deletion_time"] - begin
     asks = gpus >= 1
     ran = asks & (duration > 0)

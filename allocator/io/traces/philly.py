@@ -43,7 +43,8 @@ def read(source: Path, options: TraceOptions) -> Trace:
     """
     rows = csv_rows(source, COLUMNS)
     when, dated = parse_seconds(rows, "timestamp")
-    gpus, duration = rows["num_gpus"], rows["duration"]
+    gpus = rows["num_gpus"]
+    duration = rows["duration"]
     whole = list(
         zip(rows["timestamp"], duration.tolist(), gpus.tolist(), rows["cluster"], strict=True)
     )

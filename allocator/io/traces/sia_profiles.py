@@ -169,7 +169,8 @@ def rank_batches(
     batches : batch sizes to try. The default is BATCHES values between the smallest and the largest
     batch of the training curves, and the batches of the curves themselves.
     """
-    first, last = train.batch[0], train.batch[-1]
+    first = train.batch[0]
+    last = train.batch[-1]
     tried = (
         np.union1d(np.round(np.geomspace(first, last, BATCHES)), train.batch)
         if batches is None
@@ -183,7 +184,9 @@ def rank_batches(
     able = (part >= measured.local[0]) & (tried >= first) & (tried <= last)
     if not able.any():
         return None
-    tried, passes, part = tried[able], passes[able], part[able]
+    tried = tried[able]
+    passes = passes[able]
+    part = part[able]
     step_s, sync_s = (
         np.interp(part, measured.local, y) for y in (measured.step_s, measured.sync_s)
     )

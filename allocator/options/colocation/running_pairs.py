@@ -23,7 +23,8 @@ def list_candidate_pairs(problem: Problem, m: OptionTable) -> tuple[Ints, Ints, 
     The table m has only options with GPUs of their own. The caller has to check that the two jobs
     fit.
     """
-    jobs, running = problem.jobs, problem.jobs.state == State.RUNNING
+    jobs = problem.jobs
+    running = problem.jobs.state == State.RUNNING
     distance = 2 * np.abs(m.gpus - jobs.requested_gpus[m.job]) + (
         m.gpus > jobs.requested_gpus[m.job]
     )

@@ -101,7 +101,8 @@ def add_colocated_options(
     as_secondary = _offer(
         problem, secondary, pool, gpus, found.rate_secondary, pause, keep, by_secondary
     )
-    lost, same = exclusive.pause_s[at], exclusive.keep[at]
+    lost = exclusive.pause_s[at]
+    same = exclusive.keep[at]
     as_primary = _offer(problem, primary, pool, gpus, found.rate_primary, lost, same, by_primary)
     value[by_secondary] = option_values(problem, whole.for_offer(as_secondary, pays_for_gpus=False))
     value[by_primary] += option_values(problem, whole.for_offer(as_primary))

@@ -44,11 +44,13 @@ def goodput(
     near : dict of str to float, optional
         Parameters of almost the same rows, as the start; default: the best of several starts.
     """
-    k, b = seen.gpus.astype(np.float64), np.ceil(seen.batch / (seen.gpus * seen.passes) - 1e-9)
+    k = seen.gpus.astype(np.float64)
+    b = np.ceil(seen.batch / (seen.gpus * seen.passes) - 1e-9)
     step = seen.batch / seen.rate
     unit = float(np.median(step))
     nodes = np.where(seen.nodes > 0, seen.nodes, np.ceil(k / per_node))
-    local, far = (k > 1) & (nodes <= 1), (k > 1) & (nodes > 1)
+    local = (k > 1) & (nodes <= 1)
+    far = (k > 1) & (nodes > 1)
     known: Bools = ~np.isnan(seen.compute_s) & (seen.compute_s > 1e-3 * step)
     grad = np.where(known, seen.compute_s, step)
 
@@ -72,9 +74,11 @@ def goodput(
         starts = [
             np.append(np.log(np.maximum([near[n] for n in NAMES], 2 * LEAST * unit)), near["gamma"])
         ]
-    best, least = starts[0], np.inf
+    best = starts[0]
+    least = np.inf
     for start in starts:
-        x, weight = start, np.ones(len(k))
+        x = start
+        weight = np.ones(len(k))
         for _ in range(4 if near is None else 2):
             part = COMPUTE * weight * known
 
@@ -100,7 +104,8 @@ def goodput(
             wrong = np.abs(predict(x[None])[0][0] - np.log(step))
             weight = 1.0 / np.sqrt(np.maximum(wrong, FEW) / FEW)
         if wrong.mean() < least:
-            best, least = x, float(wrong.mean())
+            best = x
+            least = float(wrong.mean())
     out = {
         name: 0.0 if value <= 2 * LEAST * unit else value
         for name, value in zip(NAMES, np.exp(best[:6]).tolist(), strict=True)
@@ -169,7 +174,8 @@ def _linear(
     k: Floats, batch: Floats, rate: Floats, noise: Floats, constant: bool
 ) -> tuple[dict[str, Floats], Floats]:
     """Return the fit for given noise, and its sum of squared relative errors (G,)."""
-    root, first = np.sqrt(batch), np.sqrt(batch.min(axis=1))[:, None]
+    root = np.sqrt(batch)
+    first = np.sqrt(batch.min(axis=1))[:, None]
     more = (1.0 + noise[:, None] / root) / (1.0 + noise[:, None] / first)
     seconds = batch / rate
     columns = [batch / k, k, np.ones_like(k)][: 3 if constant else 2]

@@ -191,7 +191,8 @@ def _try_batched_forms(g: _Group, forms: Sequence[str]) -> dict[str, tuple[Param
     The result has, by form, the parameters and the relative error of each target when it is left
     out.
     """
-    rows, out = g.rows, {}
+    rows = g.rows
+    out = {}
     if (rows.batch == 0).any() or np.unique(rows.batch).size < 2 or len(g.best) < 2:
         return {}
     target, folds = _folds(g)
@@ -203,7 +204,8 @@ def _try_batched_forms(g: _Group, forms: Sequence[str]) -> dict[str, tuple[Param
             and "iteration over batches" in forms
         ):
             continue
-        wrong, whole = np.full(len(target), np.nan), fit_batched(kind, rows, rows)
+        wrong = np.full(len(target), np.nan)
+        whole = fit_batched(kind, rows, rows)
         for kept, left in folds:
             q = fit_batched(kind, rows.take(kept), rows, whole)
             wrong[left] = at_rows(kind, q, target.take(left)) / target.useful[left] - 1.0

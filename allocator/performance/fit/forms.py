@@ -22,7 +22,8 @@ import numpy as np
 from allocator.domain.problem import Floats
 from allocator.performance.fit.squares import non_negative
 
-USUAL_C, USUAL_EXPONENT = 0.05, 0.93
+USUAL_C = 0.05
+USUAL_EXPONENT = 0.93
 WEAK = 0.02
 Fit = Callable[[Floats, Floats, Floats], dict[str, Floats]]
 
@@ -50,9 +51,12 @@ def iteration(k: Floats, rate: Floats, weight: Floats) -> dict[str, Floats]:
 
 
 def power(k: Floats, rate: Floats, weight: Floats) -> dict[str, Floats]:
-    x, y, w = np.log(k), np.log(rate), weight**2
+    x = np.log(k)
+    y = np.log(rate)
+    w = weight**2
     total = w.sum(axis=1)
-    mx, my = (w * x).sum(axis=1) / total, (w * y).sum(axis=1) / total
+    mx = (w * x).sum(axis=1) / total
+    my = (w * y).sum(axis=1) / total
     dx = x - mx[:, None]
     slope = ((w * dx * (y - my[:, None])).sum(axis=1) + WEAK**2 * USUAL_EXPONENT) / (
         (w * dx**2).sum(axis=1) + WEAK**2
@@ -62,7 +66,9 @@ def power(k: Floats, rate: Floats, weight: Floats) -> dict[str, Floats]:
 
 
 def capped(k: Floats, rate: Floats, weight: Floats) -> dict[str, Floats]:
-    each, level, w = np.log(rate / k), np.log(rate), weight**2
+    each = np.log(rate / k)
+    level = np.log(rate)
+    w = weight**2
     order = np.argsort(np.where(w > 0, k, np.inf), axis=1)
     k, each, level, w = (np.take_along_axis(v, order, axis=1) for v in (k, each, level, w))
     best = np.full(len(k), np.inf)

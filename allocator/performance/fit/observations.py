@@ -54,7 +54,8 @@ class Observations:
         cls, model: list[str], gpu_type: list[str], gpus: Any, rate: Any, **more: Any
     ) -> Observations:
         """Build the measurements from one name per row; a column that is not given is unknown."""
-        models, types = tuple(dict.fromkeys(model)), tuple(dict.fromkeys(gpu_type))
+        models = tuple(dict.fromkeys(model))
+        types = tuple(dict.fromkeys(gpu_type))
         n = len(model)
         default = {
             "efficiency": np.nan,
@@ -67,7 +68,8 @@ class Observations:
             name: np.asarray(more.get(name, np.full(n, value)), dtype=np.float64)
             for name, value in default.items()
         }
-        code_m, code_t = {m: i for i, m in enumerate(models)}, {t: i for i, t in enumerate(types)}
+        code_m = {m: i for i, m in enumerate(models)}
+        code_t = {t: i for i, t in enumerate(types)}
         return cls(
             models,
             types,

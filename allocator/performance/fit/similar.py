@@ -63,7 +63,8 @@ def features(model: Ints, gpu_type: Ints, gpus: Ints, models: int, gpu_types: in
     They are indicators of model and type, log2 k, and log2 k for the model of the row.
     """
     size = np.log2(np.maximum(gpus, 1).astype(np.float64))[:, None]
-    is_model, is_type = np.eye(models)[model], np.eye(gpu_types)[gpu_type]
+    is_model = np.eye(models)[model]
+    is_type = np.eye(gpu_types)[gpu_type]
     return np.concatenate([is_model, is_type, size, is_model * size], axis=1)
 
 
@@ -76,7 +77,8 @@ def predict_left_out(model: Ints, gpu_type: Ints, gpus: Ints, y: Floats) -> Floa
     models. The rows are left out of a ridge regression in closed form (Hastie, Tibshirani and
     Friedman 2009, eq. 7.64).
     """
-    blocks, penalty = [], []
+    blocks = []
+    penalty = []
     for a, b, strength in (
         (model, gpu_type, STRENGTH),
         (model, gpus, 30 * STRENGTH),

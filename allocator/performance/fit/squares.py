@@ -40,8 +40,10 @@ def non_negative(a: Floats, y: Floats) -> Floats:
     g, _, p = a.shape
     scale = np.sqrt(np.maximum((a**2).sum(axis=1), 1e-300))
     a = a / scale[:, None, :]
-    normal, right = a.transpose(0, 2, 1) @ a, np.einsum("gnp,gn->gp", a, y)
-    best, least = np.zeros((g, p)), np.zeros(g)
+    normal = a.transpose(0, 2, 1) @ a
+    right = np.einsum("gnp,gn->gp", a, y)
+    best = np.zeros((g, p))
+    least = np.zeros(g)
     for size in range(1, p + 1):
         for chosen in combinations(range(p), size):
             s = np.array(chosen)
@@ -93,7 +95,8 @@ def gauss_newton(
     low, high : (p,)
         Bounds of the box.
     """
-    p, damping = len(x), 1e-2
+    p = len(x)
+    damping = 1e-2
     x = np.clip(x, low, high)
     width = 1e-6 * np.maximum(1.0, np.abs(x))
     r = residuals(x)
@@ -102,7 +105,8 @@ def gauss_newton(
     for _ in range(STEPS):
         at = x + np.diag(width)
         jacobian = ((residuals(at) - r) / width[:, None]).T
-        normal, slope = jacobian.T @ jacobian, jacobian.T @ r
+        normal = jacobian.T @ jacobian
+        slope = jacobian.T @ r
         stuck = ((x <= low) & (slope > 0)) | ((x >= high) & (slope < 0))
         gained = False
         for _ in range(8):
@@ -114,7 +118,10 @@ def gauss_newton(
             new_value = 0.5 * float(there @ there)
             if new_value < value:
                 gained = value - new_value > 1e-6 * value
-                x, r, value, damping = new, there, new_value, max(damping / 5.0, 1e-9)
+                x = new
+                r = there
+                value = new_value
+                damping = max(damping / 5.0, 1e-9)
                 break
             damping *= 4.0
         if not gained:

@@ -74,7 +74,8 @@ def fit_line(x: Floats | Sequence[float], y: Floats | Sequence[float]) -> LineFi
     Raises ValueError with fewer points, with values that are not finite, or with all points at one
     x.
     """
-    x, y = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
+    x = np.asarray(x, dtype=np.float64)
+    y = np.asarray(y, dtype=np.float64)
     if len(x) < 3 or not (np.isfinite(x).all() and np.isfinite(y).all()) or np.ptp(x) == 0:
         raise ValueError("a line needs three points or more that are finite and not all at one x")
     A = np.column_stack([np.ones(len(x)), x])
@@ -147,7 +148,8 @@ def fit_hazard(
     ValueError
         If no server lived in some piece.
     """
-    age, lost = np.asarray(hours, dtype=np.float64), np.asarray(revoked, dtype=bool)
+    age = np.asarray(hours, dtype=np.float64)
+    lost = np.asarray(revoked, dtype=bool)
     start = _edges(edges_h)
     if not len(age) or not np.isfinite(age).all() or (age < 0).any():
         raise ValueError("lifetimes must be finite, at least 0, and at least one")
@@ -178,14 +180,16 @@ def fit_hazard_counts(
     lifetime_h : float
         Hours after which every server is revoked.
     """
-    edges, seen = _edges(edges_h), np.asarray(revoked, dtype=np.float64)
+    edges = _edges(edges_h)
+    seen = np.asarray(revoked, dtype=np.float64)
     alive = servers - np.concatenate([[0.0], np.cumsum(seen)])
     if len(edges) != len(seen) + 1 or (seen < 0).any() or alive[-1] < 0:
         raise ValueError(
             f"{len(edges)} edges, {len(seen)} counts that sum to {seen.sum():g} of {servers}"
             " servers"
         )
-    width, q = np.diff(edges), np.where(alive[:-1] > 0, seen / np.maximum(alive[:-1], 1.0), 0.0)
+    width = np.diff(edges)
+    q = np.where(alive[:-1] > 0, seen / np.maximum(alive[:-1], 1.0), 0.0)
     if (q >= 1).any():
         raise ValueError("no server survives a piece: its hazard has no upper end")
     errors = np.sqrt(q / np.maximum(alive[:-1], 1.0) / (1.0 - q)) / width
@@ -268,7 +272,8 @@ def fit_cap(
     halves the error of the fit without one, and some measured speed is clearly below n v1
     (formulations/transient/parameter_servers.bottleneck).
     """
-    n, v = np.asarray(workers, dtype=np.float64), np.asarray(speed, dtype=np.float64)
+    n = np.asarray(workers, dtype=np.float64)
+    v = np.asarray(speed, dtype=np.float64)
     if not ((n > 0).all() and (v > 0).all()) or np.unique(n).size < 2:
         raise ValueError("a cap needs speeds above 0 of two numbers of workers or more")
     n, place = np.unique(n, return_inverse=True)

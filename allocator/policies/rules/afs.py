@@ -47,7 +47,8 @@ def afs(task: Task) -> Proposal:
     """Give each job its smallest size, shortest first; then grow the champion size by size."""
     round_ = task.round
     smallest = np.flatnonzero(is_least_of_job(round_.instance.start, round_.instance.gpus))
-    order, preferred = order_by_remaining_time(round_, smallest), rank_options(round_, smallest)
+    order = order_by_remaining_time(round_, smallest)
+    preferred = rank_options(round_, smallest)
 
     def steps(free_capacity: FreeCapacity, pinned: Bools) -> None:
         serve_pinned(round_, free_capacity, order, pinned)
@@ -111,8 +112,12 @@ def _grow_by_gain(round_: CompiledRound, free_capacity: FreeCapacity, jobs: Ints
     `champions` holds the champions of the last scan. What the last one is given changes nothing for
     those before it, so the next scan continues from there.
     """
-    i, n = round_.instance, len(round_.instance.job)
-    rate, gpus, job, pool = option_rates(round_).data, i.gpus.data, i.job.data, i.pool.data
+    i = round_.instance
+    n = len(round_.instance.job)
+    rate = option_rates(round_).data
+    gpus = i.gpus.data
+    job = i.job.data
+    pool = i.pool.data
     work = round_.problem.jobs.remaining_work.data
     now = free_capacity.choice.data
     name = jobs.tolist()

@@ -33,7 +33,8 @@ from formulations.model.linear import Bools, Floats, Ints
 def edf(task: Task) -> Proposal:
     """Serve by deadline at the least sufficient size, then let the first ones grow."""
     round_ = task.round
-    i, jobs = round_.instance, round_.problem.jobs
+    i = round_.instance
+    jobs = round_.problem.jobs
     in_time = meets_deadline(round_)
     can = np.bincount(i.job[in_time], minlength=len(jobs)) > 0
     due = due_s(round_.problem)
@@ -41,7 +42,8 @@ def edf(task: Task) -> Proposal:
     asked = np.zeros(len(i.job), dtype=bool)
     asked[options_at_requested_size(round_)] = True
     preferred = np.flatnonzero(can[i.job] | asked)
-    rate, ok = option_rates(round_)[preferred], in_time[preferred]
+    rate = option_rates(round_)[preferred]
+    ok = in_time[preferred]
     options = rank_options(round_, preferred, ~ok, np.where(ok, i.gpus[preferred], -rate))
 
     def steps(free_capacity: FreeCapacity, pinned: Bools) -> None:
@@ -53,7 +55,8 @@ def edf(task: Task) -> Proposal:
 
 def meets_deadline(round_: CompiledRound) -> Bools:
     """Return which options, kept from now on, end their job by its deadline, (n,)."""
-    i, p = round_.instance, round_.problem
+    i = round_.instance
+    p = round_.problem
     rate = option_rates(round_)
     needs = round_.option_table.pause_s[round_.option] + p.jobs.remaining_work[i.job] / rate
     return np.asarray(needs <= (due_s(p) - p.now_s)[i.job])  # no deadline: nan, never
@@ -61,7 +64,8 @@ def meets_deadline(round_: CompiledRound) -> Bools:
 
 def work_in_round(round_: CompiledRound) -> Floats:
     """Return the work that each option does in this round, after the pause of the change, (n,)."""
-    p, o = round_.problem, round_.option
+    p = round_.problem
+    o = round_.option
     useful = np.maximum(0.0, p.interval_s - round_.option_table.pause_s[o])
     return np.minimum(
         round_.option_table.rate[o] * useful, p.jobs.remaining_work[round_.instance.job]
@@ -70,7 +74,8 @@ def work_in_round(round_: CompiledRound) -> Floats:
 
 def grow_to_most_work(round_: CompiledRound, free_capacity: FreeCapacity, order: Ints) -> None:
     """Give each job that holds something, in order, the size of its pool with most work now."""
-    i, done = round_.instance, work_in_round(round_)
+    i = round_.instance
+    done = work_in_round(round_)
     for j in order.tolist():
         now = int(free_capacity.choice[j])
         if now < 0 or not any(free_capacity.free):

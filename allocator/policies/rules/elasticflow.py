@@ -91,7 +91,8 @@ def _assign_shares(
     """Give accepted jobs their share of the first slot, or the most that fits below it."""
     i = round_.instance
     for j, promise in zip(accepted.jobs, accepted.made, strict=True):
-        gpus, pool = int(promise.reservation.size[0]), promise.place.pool
+        gpus = int(promise.reservation.size[0])
+        pool = promise.place.pool
         if pinned[j] or j in served or gpus == 0:
             continue
         if not free_capacity.assign(j, first_option(round_, j, pool, gpus)):
@@ -104,7 +105,9 @@ def _grow_by_return(
     round_: CompiledRound, free_capacity: FreeCapacity, accepted: ReservationPlan, order: Ints
 ) -> None:
     """Grow the job that loses least GPU time, one size at a time, while that adds work now."""
-    i, rate, done = round_.instance, option_rates(round_).data, work_in_round(round_).data
+    i = round_.instance
+    rate = option_rates(round_).data
+    done = work_in_round(round_).data
     gpus = i.gpus.data
     # GPU-seconds that a unit of work takes later on
     later = {}

@@ -31,7 +31,8 @@ from formulations.model.linear import Bools, Ints
 def equal(task: Task) -> Proposal:
     """Give each job its share, oldest first, then let the oldest grow."""
     round_ = task.round
-    order, preferred = order_by_submission(round_), _sizes_within_share(round_)
+    order = order_by_submission(round_)
+    preferred = _sizes_within_share(round_)
 
     def steps(free_capacity: FreeCapacity, pinned: Bools) -> None:
         serve(round_, free_capacity, order, preferred, pinned)

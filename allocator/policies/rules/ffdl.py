@@ -41,7 +41,9 @@ def ffdl(task: Task) -> Proposal:
     The programme of every pool distributes the rest of its GPUs.
     """
     round_ = task.round
-    i, order, blocks = round_.instance, order_by_submission(round_), _Blocks(round_)
+    i = round_.instance
+    order = order_by_submission(round_)
+    blocks = _Blocks(round_)
 
     def steps(free_capacity: FreeCapacity, pinned: Bools) -> None:
         serve_pinned(round_, free_capacity, order, pinned)
@@ -92,7 +94,8 @@ def maximise_speed(jobs: list[Sizes], spare: int) -> Ints:
             new[g:][better] = reached[better]
             pick[j, g:][better] = n
         best = new
-    chosen, k = np.zeros(len(jobs), dtype=np.int64), spare
+    chosen = np.zeros(len(jobs), dtype=np.int64)
+    k = spare
     for j in range(len(jobs) - 1, -1, -1):
         chosen[j] = pick[j, k]
         k -= int(jobs[j][0][chosen[j]])
@@ -133,7 +136,8 @@ class _Blocks:
         for j in order[np.isin(order, i.job[i.is_guaranteed])].tolist():
             mine = np.arange(i.start[j], i.start[j + 1])
             owed = np.append(free_capacity.owed, 0)[i.account[:, mine]].max(axis=0, initial=0)
-            mine, owed = mine[owed > 0], owed[owed > 0]
+            mine = mine[owed > 0]
+            owed = owed[owed > 0]
             if len(mine) and free_capacity.choice[j] < 0:
                 size = np.where(i.gpus[mine] <= owed, -i.gpus[mine], i.gpus[mine])
                 free_capacity.assign_first(
@@ -159,7 +163,8 @@ class _Blocks:
         The pool where it runs comes first, then pools by its speed on an equal share of the pool.
         """
         i = self._i
-        a, b = self._of_job[j], self._of_job[j + 1]
+        a = self._of_job[j]
+        b = self._of_job[j + 1]
         places = []
         for first, stop in zip(self._first[a:b].tolist(), self._stop[a:b].tolist(), strict=True):
             p = int(i.pool[first])

@@ -127,14 +127,18 @@ class ThroughputDemand:
     @classmethod
     def of(cls, round_: CompiledRound) -> ThroughputDemand:
         """Return the demand of a round."""
-        i, problem = round_.instance, round_.problem
-        jobs, pools, T = problem.jobs, problem.pools, len(problem.gpu_types)
+        i = round_.instance
+        problem = round_.problem
+        jobs = problem.jobs
+        pools = problem.pools
+        T = len(problem.gpu_types)
         type_ = pools.gpu_type[i.pool]
         group = i.job * T + type_
         asked = jobs.requested_gpus[i.job]
         order = np.lexsort((i.gpus, np.abs(i.gpus - asked), group))
         first = order[np.append(True, np.diff(group[order]) != 0)] if len(order) else order
-        size, rate = np.zeros((len(jobs), T), dtype=np.int64), np.zeros((len(jobs), T))
+        size = np.zeros((len(jobs), T), dtype=np.int64)
+        rate = np.zeros((len(jobs), T))
         size.reshape(-1)[group[first]] = i.gpus[first]
         rate.reshape(-1)[group[first]] = option_rates(round_)[first]
         cluster = np.bincount(pools.gpu_type, i.capacity, T).astype(np.float64)
@@ -162,7 +166,8 @@ def allocate_time(demand: ThroughputDemand, remaining: Callable[[], float]) -> t
     rows = np.hstack([demand.throughput, np.where(demand.throughput > 0, demand.size, 0)])
     classes, member, count = np.unique(rows, axis=0, return_inverse=True, return_counts=True)
     T = demand.throughput.shape[1]
-    throughput, size = classes[:, :T], classes[:, T:]
+    throughput = classes[:, :T]
+    size = classes[:, T:]
     some = np.flatnonzero(throughput.any(axis=1))
     X = np.zeros_like(throughput)
     equal = equal_shares(size[some], count[some], demand.capacity)
@@ -202,7 +207,8 @@ def solve_shares(
     c, t = np.nonzero(throughput)
     C, T, n = *throughput.shape, len(c)
     value = throughput[c, t] / float((throughput * equal).sum(axis=1).min())
-    column, one = np.arange(n), np.ones(n)
+    column = np.arange(n)
+    one = np.ones(n)
     entries = sparse.csr_matrix(
         (
             np.concatenate([one, count[c] * size[c, t], -value, np.ones(C)]),
@@ -232,7 +238,8 @@ def solve_shares(
         )
         if answer.status != 0:
             break
-        best, least = answer.x[:n], float(answer.x[n]) * (1 - SLACK)
+        best = answer.x[:n]
+        least = float(answer.x[n]) * (1 - SLACK)
     if best is None:
         return None
     X = np.zeros((C, T))
@@ -254,11 +261,13 @@ def _fill_by_priority(
     round_: CompiledRound, demand: ThroughputDemand, X: Floats
 ) -> tuple[Ints, Callable[[FreeCapacity, Bools], None]]:
     """Return the order of the jobs (J,) by best priority, and the step that fills free GPUs."""
-    i, problem = round_.instance, round_.problem
+    i = round_.instance
+    problem = round_.problem
     priority = compute_priorities(X, problem.received, problem.now_s - problem.jobs.submitted_s)
     type_ = problem.pools.gpu_type[i.pool]
     preferred = np.flatnonzero(i.gpus == demand.size[i.job, type_])
-    job, of_type = i.job[preferred], type_[preferred]
+    job = i.job[preferred]
+    of_type = type_[preferred]
     away = i.pool[preferred] != problem.jobs.pool[job]
     ranked = preferred[
         np.lexsort(

@@ -42,7 +42,8 @@ from formulations.model.linear import Ints
 def greedy(task: Task) -> Proposal:
     """Serve FIFO at the requested size, halved where needed, then double by marginal speed."""
     round_ = task.round
-    order, preferred = order_by_submission(round_), _rank_halved_sizes(round_)
+    order = order_by_submission(round_)
+    preferred = _rank_halved_sizes(round_)
 
     def steps(free_capacity: FreeCapacity) -> None:
         serve(round_, free_capacity, order, preferred, grows=False)
@@ -71,7 +72,8 @@ def _rank_halved_sizes(round_: CompiledRound) -> OptionRanking:
 
     Mandatory options come first.
     """
-    i, jobs = round_.instance, round_.problem.jobs
+    i = round_.instance
+    jobs = round_.problem.jobs
     asked = jobs.requested_gpus[i.job]
     halvings = np.maximum(_binary_digits(asked) - _binary_digits(i.gpus), 0)
     bound = i.keep & (jobs.resizes_left[i.job] == 0)
@@ -105,11 +107,15 @@ def _double_sizes(round_: CompiledRound, free_capacity: FreeCapacity) -> None:
     After a doubling a job enters the heap again with its next one.
     """
     i = round_.instance
-    P, most = len(i.capacity), int(i.gpus.max(initial=0)) + 1
+    P = len(i.capacity)
+    most = int(i.gpus.max(initial=0)) + 1
     # options lie job by job, then by pool and size
     own = np.flatnonzero(i.primary < 0).data
     name = ((i.job * P + i.pool) * most + i.gpus)[i.primary < 0].data
-    job, pool, gpus, rate = i.job.data, i.pool.data, i.gpus.data, option_rates(round_).data
+    job = i.job.data
+    pool = i.pool.data
+    gpus = i.gpus.data
+    rate = option_rates(round_).data
     asked = round_.problem.jobs.requested_gpus.data
     heap: list[tuple[float, int, int]] = []
 

@@ -32,7 +32,8 @@ THRESHOLDS_GPU_S = (3_600.0,)
 
 def las(task: Task) -> Proposal:
     """Serve jobs by queue of attained service at the requested size, pausing others if needed."""
-    round_, jobs = task.round, task.round.problem.jobs
+    round_ = task.round
+    jobs = task.round.problem.jobs
     order = order_by_attained_service(jobs.attained_gpu_s, jobs.submitted_s)
     preferred = rank_options(round_, options_at_requested_size(round_))
     return replan(

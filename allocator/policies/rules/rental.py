@@ -44,7 +44,8 @@ EQUAL = 1e-6  # relative: widths whose cost differs by less are equally good
 def rental(task: Task) -> Proposal:
     """Start waiting jobs by submission at the width of their class, and change it by phase."""
     round_ = task.round
-    i, each = round_.instance, cost_of_work(round_)
+    i = round_.instance
+    each = cost_of_work(round_)
     able = np.flatnonzero(find_feasible_options(i))
     place = i.job * len(i.capacity) + i.pool
     least = np.full(len(round_.problem.jobs) * len(i.capacity), np.inf)
@@ -81,7 +82,8 @@ def cost_of_work(round_: CompiledRound) -> Floats:
 
     It is (w + mu c k) / s(k).
     """
-    problem, i = round_.problem, round_.instance
+    problem = round_.problem
+    i = round_.instance
     cost = i.gpus * problem.pools.marginal_price[i.pool]
     return response.cost_of_work(
         problem.jobs.weight[i.job], problem.money[i.job], cost, option_rates(round_)

@@ -63,7 +63,8 @@ def ffs(task: Task) -> Proposal:
     """
     round_ = task.round
     o = _colocation_candidates(round_)[0]
-    jobs, primary = round_.problem.jobs, round_.instance.job[round_.instance.primary[o]]
+    jobs = round_.problem.jobs
+    primary = round_.instance.job[round_.instance.primary[o]]
     return _serve_without_preemption(task, rank_options_by(round_, o, jobs.submitted_s[primary]))
 
 
@@ -71,7 +72,8 @@ def _serve_without_preemption(task: Task, colocated_options: OptionRanking) -> P
     round_ = task.round
     asked = options_at_requested_size(round_)
     asked = asked[round_.instance.primary[asked] < 0]
-    order, preferred = order_by_remaining_time(round_, asked), rank_options(round_, asked)
+    order = order_by_remaining_time(round_, asked)
+    preferred = rank_options(round_, asked)
 
     def steps(free_capacity: FreeCapacity) -> None:
         serve_pinned(round_, free_capacity, order, round_.instance.mandatory)
@@ -95,10 +97,13 @@ def _colocation_candidates(round_: CompiledRound) -> tuple[Ints, Floats, Floats,
     secondary_slowdown, primary_slowdown : (k,)
         Slowdowns of both next to each other.
     """
-    i, m, jobs = round_.instance, round_.option_table, round_.problem.jobs
+    i = round_.instance
+    m = round_.option_table
+    jobs = round_.problem.jobs
     asked = options_at_requested_size(round_)
     o = asked[i.primary[asked] >= 0]
-    rate, own = option_rates(round_), np.flatnonzero(i.primary < 0)
+    rate = option_rates(round_)
+    own = np.flatnonzero(i.primary < 0)
     span = int(i.gpus.max(initial=0)) + 1
     key = (i.job * len(i.capacity) + i.pool) * span + i.gpus
     # of equal keys the last one is the fastest

@@ -88,7 +88,8 @@ def goodput_round(round_: CompiledRound) -> tuple[CompiledRound, Ints]:
 
     Also return the column of the given round for each of its columns.
     """
-    i, jobs = round_.instance, round_.problem.jobs
+    i = round_.instance
+    jobs = round_.problem.jobs
     rate = round_.option_table.rate[round_.option] if len(round_.option) else np.zeros(0)
     factor = np.where(i.keep, 1.0, restart_factor(jobs, round_.problem.now_s)[i.job])
     value = option_value(relative_goodput(rate, i.job, jobs.min_gpus), factor, POWER, LAMBDA)

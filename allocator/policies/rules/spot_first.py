@@ -55,7 +55,9 @@ def spot_wait(task: Task) -> Proposal:
 
 def _serve_preferred(task: Task, preferred: Ints) -> Proposal:
     round_ = task.round
-    i, jobs, pools = round_.instance, round_.problem.jobs, round_.problem.pools
+    i = round_.instance
+    jobs = round_.problem.jobs
+    pools = round_.problem.pools
     rank = np.array([FIRST[Market(m)] for m in pools.market.tolist()], dtype=np.int64)
     order = order_by_submission(round_)
     ways = rank_options(round_, preferred, rank[i.pool[preferred]])
@@ -85,7 +87,8 @@ def _needs_reliable_gpus(round_: CompiledRound, preferred: Ints) -> Bools:
     is not spot. The estimate includes the pause of a change. So a job that has moved to reliable
     GPUs stays there, and does not move back and forth.
     """
-    p, i = round_.problem, round_.instance
+    p = round_.problem
+    i = round_.instance
     sure = preferred[p.pools.market[i.pool[preferred]] != Market.SPOT]
     job = i.job[sure]
     pause = p.pools.startup_s[i.pool[sure]] + p.jobs.restart_s[job]

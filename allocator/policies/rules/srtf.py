@@ -34,7 +34,8 @@ def srtf(task: Task) -> Proposal:
     """
     round_ = task.round
     asked = options_at_requested_size(round_)
-    order, preferred = order_by_remaining_time(round_, asked), rank_options(round_, asked)
+    order = order_by_remaining_time(round_, asked)
+    preferred = rank_options(round_, asked)
     return replan(
         task,
         order,

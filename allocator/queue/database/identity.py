@@ -17,7 +17,8 @@ from sqlalchemy import Connection
 from allocator.queue.cluster_tables import get_meta, put_meta
 from allocator.queue.database.schema import OPEN, allocations
 
-ID, EXECUTOR = "queue_id", "executor"
+ID = "queue_id"
+EXECUTOR = "executor"
 
 
 @dataclass(frozen=True)

@@ -90,7 +90,8 @@ def parse_submissions(content: bytes, file: str) -> tuple[list[Submission], tupl
             f"{file}:1: {', '.join(ignored_columns)}: a submitted job starts "
             f"with nothing held; ignored"
         )
-    out, faults = [], []
+    out = []
+    faults = []
     for i, line in enumerate(table.lines):
         try:
             out.append(_parse_submission(table, i, line))

@@ -70,7 +70,8 @@ def submit_due(connection: Connection, now_s: float) -> list[SubmittedRun]:
     out = []
     for found in connection.execute(_DUE, {"now_s": now_s}).all():
         row = dict(found._mapping)
-        every, times = row["every_s"], row["times"]
+        every = row["every_s"]
+        times = row["times"]
         missed = math.floor((now_s - row["next_s"]) / every)
         number = int(row["number"]) + 1 + missed
         if times is not None and number > times:
@@ -122,7 +123,8 @@ def _next_run(
     if values["deadline_s"] is not None:
         values["deadline_s"] += due_s - row["submitted_s"]
     cells = {column: value_of(JOBS.column(column), value) for column, value in values.items()}
-    command, environment = json.loads(row["command"]), json.loads(row["environment"])
+    command = json.loads(row["command"])
+    environment = json.loads(row["environment"])
     said = Submission({"job_id": name, **cells}, tuple(command), environment, row["workdir"])
     seq = int(connection.execute(sa.select(sa.func.max(jobs.c.seq))).scalar_one()) + 1
     return {

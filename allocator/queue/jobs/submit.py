@@ -103,7 +103,8 @@ def build_submission(values: Mapping[str, Any], line: int | None = None) -> Subm
         raise UsageError(
             f"a job has no {quote(str(strange))}{did_you_mean(str(strange), (*SET, *EXTRA))}"
         )
-    command, environment = values.get("command") or (), values.get("environment") or {}
+    command = values.get("command") or ()
+    environment = values.get("environment") or {}
     if isinstance(command, str) or not all(isinstance(part, str) for part in command):
         raise UsageError("command must be a list of texts, the program first")
     if not isinstance(environment, Mapping) or not all(
@@ -412,7 +413,8 @@ def next_time(job: Mapping[str, Any], number: int) -> float | None:
 
     `job` is the row of the latest job, and `number` its number in the series.
     """
-    every_s, times = job["every_s"], job["times"]
+    every_s = job["every_s"]
+    times = job["times"]
     if every_s is None or (times is not None and number >= times):
         return None
     return float(job["submitted_s"] + every_s)

@@ -220,13 +220,15 @@ def _x(change: float) -> float:
 
 def _limits(changes: Sequence[float]) -> tuple[float, float]:
     """Return limits that include all changes and at least ten percent on either side."""
-    low, high = min([-10.0, *changes]), max([10.0, *changes])
+    low = min([-10.0, *changes])
+    high = max([10.0, *changes])
     return 1.08 * _x(low) - 0.02, 1.08 * _x(high) + 0.02
 
 
 def _ticks(panel: Any, low: float, high: float) -> None:
     """Set round percentages as ticks, so far apart that their labels do not overlap."""
-    step, chosen = (high - low) / 4.2, [0.0]
+    step = (high - low) / 4.2
+    chosen = [0.0]
     for side in (-1, 1):
         last = 0.0
         for tick in sorted((t for t in TICKS if t * side > 0), key=abs):

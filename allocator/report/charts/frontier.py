@@ -107,7 +107,8 @@ def _ways(panel: Any, found: JobsFrontier) -> None:
         colour = style.SPARE[j % len(style.SPARE)]
         mine = np.flatnonzero(w.job == j)
         mine = mine[np.argsort(w.dollars[mine], kind="stable")]
-        hull, front = mine[w.hull[mine]], mine[w.front[mine]]
+        hull = mine[w.hull[mine]]
+        front = mine[w.front[mine]]
         panel.plot(w.dollars[mine], w.hours[mine], ".", color=colour, alpha=0.35, markersize=4)
         panel.plot(w.dollars[front], w.hours[front], "o", color=colour, markersize=4.5)
         panel.plot(w.dollars[hull], w.hours[hull], "-", color=colour, linewidth=1.1, label=name)

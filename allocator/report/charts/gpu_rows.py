@@ -136,7 +136,8 @@ def join_blocks(
     """
     out: dict[tuple[object, int, int, float], GpuRectangle] = {}
     for b in sorted(blocks, key=lambda b: float(begin[b.span])):
-        start, stop = float(begin[b.span]), float(end[b.span])
+        start = float(begin[b.span])
+        stop = float(end[b.span])
         before = out.pop((jobs[b.span], b.row, b.rows, start), None)
         out[jobs[b.span], b.row, b.rows, stop] = GpuRectangle(
             b.span, b.row, b.rows, before.begin if before else start, stop

@@ -101,15 +101,18 @@ def _bands(
     from matplotlib.path import Path
 
     shape = series(study, run, length, BINS)
-    frame, floor = frame.assign(shade=list(fill)), 0.0
+    frame = frame.assign(shade=list(fill))
+    floor = 0.0
     pools = list(dict.fromkeys([*shape.capacity, *frame["pool"]]))
     for name in pools:
         mine = (frame["pool"] == name).to_numpy()
         rows = _split(frame[mine], study, run, name)
         there = shape.capacity.get(name, np.zeros(BINS))
-        begin, end = rows["begin_s"].to_numpy() / size, rows["end_s"].to_numpy() / size
+        begin = rows["begin_s"].to_numpy() / size
+        end = rows["end_s"].to_numpy() / size
         gpus = rows["gpus"].to_numpy().astype(int).tolist()
-        jobs, shades = rows["job_id"].tolist(), rows["shade"].tolist()
+        jobs = rows["job_id"].tolist()
+        shades = rows["shade"].tolist()
         most = rows["there"].tolist()
         blocks = join_blocks(
             assign_rows(jobs, gpus, begin.tolist(), end.tolist(), most), jobs, begin, end
@@ -117,7 +120,10 @@ def _bands(
         height = max([1, round(there.max(initial=0.0)), *(b.row + b.rows for b in blocks)])
         boxes: dict[str, list[Floats]] = {}
         for b in blocks:
-            x0, x1, y0, y1 = b.begin, b.end, floor + b.row, floor + b.row + b.rows
+            x0 = b.begin
+            x1 = b.end
+            y0 = floor + b.row
+            y1 = floor + b.row + b.rows
             boxes.setdefault(str(shades[b.span]), []).append(
                 np.array([(x0, y0), (x1, y0), (x1, y1), (x0, y1), (x0, y0)])
             )
@@ -174,10 +180,12 @@ def _split(rows: pd.DataFrame, study: Study, run: SimulationRun, pool: str) -> p
     at = known["at_s"].to_numpy() - begin_of(study, run)
     gpus = known["gpus"].fillna(0).to_numpy().astype(int)
     new = np.flatnonzero(np.diff(gpus, prepend=-1))
-    at, gpus = at[new], gpus[new]
+    at = at[new]
+    gpus = gpus[new]
     if not len(at):
         return rows.assign(there=0)
-    pieces, cuts = [], [-np.inf, *at[1:], np.inf]
+    pieces = []
+    cuts = [-np.inf, *at[1:], np.inf]
     for i, there in enumerate(gpus.tolist()):
         piece = rows[(rows["begin_s"] < cuts[i + 1]) & (rows["end_s"] > cuts[i])]
         pieces.append(

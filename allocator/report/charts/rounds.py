@@ -29,7 +29,8 @@ def rounds(journal: Journal) -> Any:
     panels = drawn.subplots(2, 2, sharex=True)
     length = journal.end_s - journal.begin_s
     size, unit = time_axis(length)
-    entries, done = journal.rounds, measure_carried_out(journal)
+    entries = journal.rounds
+    done = measure_carried_out(journal)
     at = (np.array([r.at_s for r in entries]) - journal.begin_s) / size
     failed = np.array([r.outcome == "failed" for r in entries], dtype=bool)
     (plan_value, changes), (gap, seconds) = panels

@@ -61,8 +61,10 @@ def _sum(parts: Iterable[Floats], bins: int) -> Floats:
 def steps_until(times: Floats, steps: Floats, x: Floats) -> Floats:
     """Return the integral up to each x of the function that rises by steps[i] at times[i]."""
     order = np.argsort(times, kind="stable")
-    t, s = times[order], steps[order]
-    level, moment = np.concatenate([[0.0], np.cumsum(s)]), np.concatenate([[0.0], np.cumsum(s * t)])
+    t = times[order]
+    s = steps[order]
+    level = np.concatenate([[0.0], np.cumsum(s)])
+    moment = np.concatenate([[0.0], np.cumsum(s * t)])
     k = np.searchsorted(t, x, side="right")
     return np.asarray(level[k] * x - moment[k], dtype=np.float64)
 
@@ -156,7 +158,9 @@ def _nearly_all(study: Study, run: SimulationRun, length_s: float) -> float:
     Then all jobs were submitted, MOST_OF_IT of the GPU time was used, and 97 % of the jobs were
     done.
     """
-    begin, spans, jobs = begin_of(study, run), study.frame(run, "spans"), study.frame(run, "jobs")
+    begin = begin_of(study, run)
+    spans = study.frame(run, "spans")
+    jobs = study.frame(run, "jobs")
     if not len(spans):
         return length_s
     gpus = spans["held"].to_numpy()
@@ -179,18 +183,22 @@ def _nearly_all(study: Study, run: SimulationRun, length_s: float) -> float:
 
 def series(study: Study, run: SimulationRun, length_s: float, bins: int = BINS) -> RunSeries:
     """Return the run over a grid of `bins` equal bins of length_s seconds in all."""
-    begin, end = begin_of(study, run), end_of(study, run)
+    begin = begin_of(study, run)
+    end = end_of(study, run)
     edges = np.linspace(0.0, length_s, bins + 1)
     jobs, spans, timeline = (study.frame(run, name) for name in ("jobs", "spans", "timeline"))
-    starts, stops = spans["from_s"].to_numpy() - begin, spans["to_s"].to_numpy() - begin
-    gpus, pool = spans["held"].to_numpy(), spans["pool"].to_numpy()
+    starts = spans["from_s"].to_numpy() - begin
+    stops = spans["to_s"].to_numpy() - begin
+    gpus = spans["held"].to_numpy()
+    pool = spans["pool"].to_numpy()
     submitted = jobs["submitted_s"].to_numpy() - begin
     # jobs that never started or finished wait to the end
     last = max(end, begin + length_s)
     started, finished = (
         jobs[c].fillna(last).to_numpy() - begin for c in ("started_s", "finished_s")
     )
-    up, on = np.ones(len(jobs)), np.ones(len(spans))
+    up = np.ones(len(jobs))
+    on = np.ones(len(spans))
     waiting = bin_means(np.concatenate([submitted, started]), np.concatenate([up, -up]), edges)
     paused = bin_means(
         np.concatenate([started, finished, starts, stops]),
@@ -198,7 +206,9 @@ def series(study: Study, run: SimulationRun, length_s: float, bins: int = BINS) 
         edges,
     )
     names = list(dict.fromkeys([*timeline["pool"], *pool]))
-    held, capacity, price = {}, {}, {}
+    held = {}
+    capacity = {}
+    price = {}
     for name in names:
         mine = pool == name
         held[name] = bin_means(
@@ -222,7 +232,8 @@ def _bin_known_values(rows: pd.DataFrame, column: str, begin: float, edges: Floa
     """
     if not len(rows):
         return np.zeros(len(edges) - 1)
-    t, v = rows["at_s"].to_numpy() - begin, np.nan_to_num(rows[column].to_numpy())
+    t = rows["at_s"].to_numpy() - begin
+    v = np.nan_to_num(rows[column].to_numpy())
     t = np.concatenate([[min(0.0, t[0])], t[1:]])
     return bin_means(t, np.diff(v, prepend=0.0), edges)
 

@@ -85,7 +85,8 @@ def draw_nodes(nodes: Sequence[NodeRow], parts: Sequence[JobPart]) -> Any:
     shapes = _Shapes(panel)
     step = widest + NAME + 1
     for i, (node, found) in enumerate(zip(nodes, blocks, strict=True)):
-        x, y = (i // rows) * step, rows - 1 - i % rows
+        x = (i // rows) * step
+        y = rows - 1 - i % rows
         size = 6.5 if rows <= 30 else 5.0
         panel.text(x - 0.3, y + 0.45, node.name, ha="right", va="center", fontsize=size)
         for g in set(range(node.gpus)) - {g for b in found for g in b.cells}:
@@ -118,14 +119,16 @@ def draw_nodes(nodes: Sequence[NodeRow], parts: Sequence[JobPart]) -> Any:
 
 def blocks_of(node: NodeRow, parts: Sequence[JobPart]) -> list[_Block]:
     """Return the blocks of a node: shares on their GPUs, whole GPUs in the cells that are left."""
-    out, filled = list[_Block](), defaultdict[int, float](float)
+    out = list[_Block]()
+    filled = defaultdict[int, float](float)
     for part in sorted((p for p in parts if p.gpu >= 0), key=lambda p: (p.gpu, p.job)):
         low = filled[part.gpu]
         filled[part.gpu] = low + part.share
         out.append(_Block(part, part.gpu, 1, low, min(1.0, filled[part.gpu])))
     left = [g for g in range(node.gpus) if g not in filled]
     for part in sorted((p for p in parts if p.gpu < 0), key=lambda p: (-p.gpus, p.job)):
-        cells, left = left[: part.gpus], left[part.gpus :]
+        cells = left[: part.gpus]
+        left = left[part.gpus :]
         start = 0
         for i in range(1, len(cells) + 1):
             if i == len(cells) or cells[i] != cells[i - 1] + 1:
@@ -139,7 +142,8 @@ def choose_colours(rows: Sequence[Sequence[str]]) -> dict[str, str]:
 
     Of the colours that are left, the one that was used least is taken.
     """
-    shades, used = dict[str, str](), dict.fromkeys(SHADES, 0)
+    shades = dict[str, str]()
+    used = dict.fromkeys(SHADES, 0)
     before: Sequence[str] = ()
     for row in rows:
         for job in row:

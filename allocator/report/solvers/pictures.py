@@ -91,7 +91,8 @@ def _curves(results: Results, rows: Sequence[SolverRun], title: str) -> Any:
         for r in sorted(here, key=lambda r: engine_order(r.engine)):
             steps = _steps(results, r)
             colour = COLOURS.get(r.engine, "#888888")
-            name, mark = TITLES.get(r.engine, r.engine), MARKS.get(r.engine, "*")
+            name = TITLES.get(r.engine, r.engine)
+            mark = MARKS.get(r.engine, "*")
             if steps:
                 axes.step(
                     *zip(*steps, strict=True),

@@ -107,7 +107,8 @@ async def submit_job(
         raise Refusal(
             403, "forbidden", f"you submit jobs of tenant {show_name(caller.tenant)} only"
         )
-    said, now_s = build_submission(values), served.queue.clock()
+    said = build_submission(values)
+    now_s = served.queue.clock()
 
     def write(connection: Connection) -> Submitted:
         if caller.is_member:

@@ -14,7 +14,8 @@ from allocator.server.errors import SCHEMA_VERSION
 
 MOST_TEXT = 10_000  # characters of one text
 MOST_PARTS = 1000  # entries of a list
-LOW, HIGH = "begin of its range of 90 %", "end of its range of 90 %"
+LOW = "begin of its range of 90 %"
+HIGH = "end of its range of 90 %"
 TYPES: Mapping[ColumnKind, Any] = {
     ColumnKind.INTEGER: int,
     ColumnKind.NUMBER: float,

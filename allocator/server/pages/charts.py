@@ -18,7 +18,8 @@ from allocator.queue.costs import DailyCost
 from allocator.server.views.rounds import RoundRow
 from allocator.server.views.use import UseOverTime
 
-WIDTH, HEIGHT = 560, 250
+WIDTH = 560
+HEIGHT = 250
 FONT = 14  # of labels, in units of the picture; the style sheet has the same size
 _FOREIGN = re.compile(
     r"<(script|style)\b.*?</\1>|<!--.*?-->|<defs></defs>|<title>.*?</title>"

@@ -47,7 +47,8 @@ def draw_pool(pool: PoolState) -> list[DrawnNode]:
             for part in holder.nodes
         ]
     else:
-        rows, parts = list(_make_rows(pool)), list(_fill_rows(pool))
+        rows = list(_make_rows(pool))
+        parts = list(_fill_rows(pool))
     by_node: dict[str, list[JobPart]] = defaultdict(list)
     for part in parts:
         by_node[part.node].append(part)

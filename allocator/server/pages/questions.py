@@ -41,7 +41,8 @@ async def show_what_if(
     set: Annotated[str, Query(max_length=2000)] = "",
 ) -> Response:
     """Show who gains and who loses by other values."""
-    found, refusal = None, ""
+    found = None
+    refusal = ""
     try:
         values = read_values(kind, name, value, set)
         if values:

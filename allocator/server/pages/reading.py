@@ -121,7 +121,8 @@ async def show_jobs(
         found = list_jobs(
             connection, now_s, wanted, page=page, size=SIZE, tenant=caller.only_tenant
         )
-        plan, chosen = read_last_plan(connection), caller.only_tenant or tenant
+        plan = read_last_plan(connection)
+        chosen = caller.only_tenant or tenant
         reasons = [*([] if plan is None else plan.document.reasons), *filter(None, [reason])]
         tenants = {row["tenant"] for row in read_tenants(connection)["tenants"]}
         tenants |= {row.tenant for row in found.rows} | ({tenant} if tenant else set())
@@ -171,7 +172,8 @@ async def show_job(
         return view, _read_tenant(connection, caller, now_s, view.row.tenant)
 
     view, tenant = await served.queue.look(read)
-    explanation, refusal = None, ""
+    explanation = None
+    refusal = ""
     if explain:
         try:
             explanation = await jobs.explain_job(caller, served, job_id)

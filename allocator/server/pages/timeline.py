@@ -7,7 +7,9 @@ from markupsafe import Markup, escape
 from allocator.controller.reporting.status import format_time
 from allocator.server.views.job import JobView
 
-WIDTH, HEIGHT, LEAST = 560.0, 90.0, 1.5
+WIDTH = 560.0
+HEIGHT = 90.0
+LEAST = 1.5
 TICKS = 4
 
 

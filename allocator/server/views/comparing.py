@@ -145,7 +145,8 @@ def compare_changes(
 def _list_jobs(
     changes: tuple[JobChange, ...], before: Decision, after: Decision
 ) -> list[ChangedJob]:
-    owners, costs = _owners(after), (_costs(before), _costs(after))
+    owners = _owners(after)
+    costs = (_costs(before), _costs(after))
     return [
         ChangedJob(
             one.job_id,

@@ -220,7 +220,8 @@ def _check_speeds(
 
 
 def _observed_speed(allocation: dict[str, Any]) -> float | None:
-    since, seen = allocation["running_s"], allocation["observed_s"]
+    since = allocation["running_s"]
+    seen = allocation["observed_s"]
     if since is None or seen is None or seen <= since or allocation["work_done"] <= 0:
         return None
     return float(allocation["work_done"] / (seen - since))

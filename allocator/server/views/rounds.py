@@ -202,7 +202,8 @@ def _list_differences(
 ) -> list[JobDifference]:
     out = []
     for name in dict.fromkeys((*before, *after)):
-        old, new = before.get(name), after.get(name)
+        old = before.get(name)
+        new = after.get(name)
         owner = (new or old or {})["tenant"]
         what = _describe_difference(old, new)
         if what and tenant in (None, owner):

@@ -123,7 +123,8 @@ def read_tenants_view(
     rows = {row["tenant"]: row for row in stored["tenants"]}
     daily = read_daily_costs(connection, now_s, days, tenant)
     shown = tuple(list_days(now_s, days))
-    counted, used = query(connection, _JOBS), query(connection, _USE)
+    counted = query(connection, _JOBS)
+    used = query(connection, _USE)
     names = dict.fromkeys(
         [*rows, *(row[0] or DEFAULT_TENANT for row in counted), *(cost.tenant for cost in daily)]
     )

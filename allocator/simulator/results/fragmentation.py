@@ -34,7 +34,8 @@ def fragmentation_rows(number: int, problem: Problem, world: World) -> list[tupl
     pools = np.flatnonzero(world.has_nodes).tolist()
     if not pools:
         return []
-    needs, active = NodeNeeds(problem), world.active.tolist()
+    needs = NodeNeeds(problem)
+    active = world.active.tolist()
     holes = needs.holes()
     for i, j in enumerate(active):
         if j in world.places and world.primary[j] < 0:
@@ -61,7 +62,8 @@ def _wanted(problem: Problem, world: World, needs: NodeNeeds, free: dict[int, in
 
     Jobs that have a share of a GPU are left out: no node is too small for them.
     """
-    jobs, left = problem.jobs, dict(free)
+    jobs = problem.jobs
+    left = dict(free)
     types = allowed_types(problem)
     waits = (world.pool[world.active] < 0) & ~find_blocked_jobs(problem)
     waits &= np.isnan(jobs.gpu_fraction)

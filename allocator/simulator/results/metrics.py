@@ -23,9 +23,11 @@ def jobs_frame(world: World) -> pd.DataFrame:
     """Return one row per submitted job: times in seconds (nan = never), shares as numbers."""
     import pandas as pd
 
-    p, n = world.workload.problem, world.arrived
+    p = world.workload.problem
+    n = world.arrived
     j = p.jobs
-    started, finished = world.started_s[:n], world.finished_s[:n]
+    started = world.started_s[:n]
+    finished = world.finished_s[:n]
     asked = requested_s(p)[:n]
     return pd.DataFrame(
         {
@@ -133,7 +135,8 @@ def slowest_rate(p: Problem, gpus: Ints) -> Floats:
 
     It is nan for a job that has no rate on any of them.
     """
-    table, types = RateTable.of(p), allowed_types(p)
+    table = RateTable.of(p)
+    types = allowed_types(p)
     out = np.full(len(p.jobs), np.nan)
     for t in np.unique(p.pools.gpu_type):
         gpu_memory_gb = p.pools.memory_gb[p.pools.gpu_type == t].max()
@@ -160,7 +163,8 @@ def completion_alone_s(world: World) -> Floats:
     NSDI 2020, section 3. Here n is the contention that truly was.
     """
     p = world.workload.problem
-    a, b = p.jobs.submitted_s, np.where(np.isnan(world.finished_s), world.now, world.finished_s)
+    a = p.jobs.submitted_s
+    b = np.where(np.isnan(world.finished_s), world.now, world.finished_s)
     there = np.isfinite(b) & (np.arange(len(a)) < world.arrived)
     times = np.concatenate([a[there], b[there]])
     step = np.concatenate([np.ones(int(there.sum())), -np.ones(int(there.sum()))])
@@ -168,10 +172,12 @@ def completion_alone_s(world: World) -> Floats:
     at = np.array([t for t, _, _ in world.log])
     size = np.diff([g.sum() for _, g, _ in world.log], prepend=0)
     share = _mean_between(at, size.astype(np.float64), a, b) / np.maximum(1.0, contention)
-    low, high = p.jobs.min_gpus, p.jobs.max_gpus
+    low = p.jobs.min_gpus
+    high = p.jobs.max_gpus
     s = np.clip(share, low, high)
     whole = np.floor(s).astype(np.int64)
-    r0, r1 = slowest_rate(p, whole), slowest_rate(p, np.minimum(whole + 1, high))
+    r0 = slowest_rate(p, whole)
+    r1 = slowest_rate(p, np.minimum(whole + 1, high))
     r1 = np.where(np.isnan(r1), r0, r1)
     rate = (r0 + (r1 - r0) * (s - whole)) * np.minimum(1.0, share / low)
     with np.errstate(divide="ignore"):
@@ -183,7 +189,8 @@ def _mean_between(times: Floats, step: Floats, a: Floats, b: Floats) -> Floats:
     if not len(times):
         return np.zeros(len(a))
     order = np.argsort(times, kind="stable")
-    t, level = times[order], np.cumsum(step[order])
+    t = times[order]
+    level = np.cumsum(step[order])
     area = np.concatenate([[0.0], np.cumsum(level[:-1] * np.diff(t))])
 
     def integral_until(x: Floats) -> Floats:

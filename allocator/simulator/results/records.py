@@ -152,7 +152,8 @@ def spans_frame(world: World) -> pd.DataFrame:
     rows = np.concatenate([*world.spans, held])
     rows = rows[np.lexsort((rows[:, 0], rows[:, 3]))]
     rows = rows[rows[:, 4] > rows[:, 3]]
-    names, pools = world.workload.problem.jobs.job_id, world.workload.problem.pools.pool
+    names = world.workload.problem.jobs.job_id
+    pools = world.workload.problem.pools.pool
     return pd.DataFrame(
         {
             "job_id": [names[int(j)] for j in rows[:, 0]],
@@ -176,7 +177,8 @@ def places_frame(world: World) -> pd.DataFrame:
     running = world.active[world.pool[world.active] >= 0]
     spans = [*world.place_spans, *world.spans_on_nodes(running, np.full(len(running), world.now))]
     problem = world.workload.problem
-    names, nodes = problem.jobs.job_id, problem.nodes.node
+    names = problem.jobs.job_id
+    nodes = problem.nodes.node
     rows = [
         (names[j], nodes[n], k, g if g >= 0 else None, since, until, names[h] if h >= 0 else "")
         for j, h, since, until, places in sorted(spans, key=lambda span: (span[2], span[0]))
@@ -191,7 +193,8 @@ def node_states_frame(world: World) -> pd.DataFrame:
     import pandas as pd
 
     problem = world.workload.problem
-    nodes, pools = problem.nodes, problem.pools.pool
+    nodes = problem.nodes
+    pools = problem.pools.pool
     rows = [
         (nodes.node[n], pools[nodes.pool[n]], int(nodes.gpus[n]), STATES[state], since, until)
         for n, state, since, until in world.nodes.spans(world.now)

@@ -180,7 +180,8 @@ def solve_neighbourhood(
     engine.cbMipImprovingSolution += better
     engine.cbMipInterrupt += late
     engine.run()
-    info, status = engine.getInfo(), engine.getModelStatus()
+    info = engine.getInfo()
+    status = engine.getModelStatus()
     name = str(engine.modelStatusToString(status))
     if status == core.kinds.kInfeasible:
         return BranchResult(None, -math.inf, name)

@@ -71,7 +71,8 @@ class RestrictedMaster:
 
         penalty (R,) is the cost of breaking a row by one; None means that the rows must hold.
         """
-        c, R = self.choices, self.choices.R
+        c = self.choices
+        R = self.choices.R
         low, high = self.bounds()
         index, value, start = self._entries(self.columns)
         P = self.penalties
@@ -117,10 +118,12 @@ class RestrictedMaster:
 
         The entry of the group's row is the last one of each column.
         """
-        a, R = self.choices.matrix, self.choices.R
+        a = self.choices.matrix
+        R = self.choices.R
         part = a[columns]
         start = part.indptr.astype(np.int64) + np.arange(len(columns) + 1)
-        index, value = np.empty(start[-1], dtype=np.int64), np.ones(start[-1])
+        index = np.empty(start[-1], dtype=np.int64)
+        value = np.ones(start[-1])
         last = start[1:] - 1
         inner = np.ones(start[-1], dtype=bool)
         inner[last] = False

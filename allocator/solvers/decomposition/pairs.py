@@ -33,13 +33,16 @@ def solve(
     view: Choices, limits: SolveLimits, hint: WarmStart, report: ReportProgress
 ) -> SolverResult:
     """Solve a round with secondary jobs, see base.Backend."""
-    until, gap = time.monotonic() + limits.time_s, max(0.0, limits.gap)
+    until = time.monotonic() + limits.time_s
+    gap = max(0.0, limits.gap)
     dual = _dual(view, hint.prices, min(CLOSE, 0.2 * gap) if gap > 0 else 1e-7, until)
     plan = _complete_start(view, hint.values)
     if plan is None:
         plan = round_pairs(view, dual, until, gap)
     value = -math.inf if plan is None else view.value_of(plan)
-    bound, proof, steps = dual.bound, "Lagrangian", ["rounding"] if plan is not None else []
+    bound = dual.bound
+    proof = "Lagrangian"
+    steps = ["rounding"] if plan is not None else []
     if plan is not None:
         report(view.to_x(plan), bound)
     loss = losses(view, dual)
@@ -54,12 +57,14 @@ def solve(
         )
         whole = len(columns) == view.n or bool(np.isin(np.flatnonzero(exact), columns).all())
         if field == math.inf and not whole:
-            columns, whole = _with_primaries(view, exact, plan), True
+            columns = _with_primaries(view, exact, plan)
+            whole = True
         answer, found = _search(
             view, columns, plan, dual, replace(limits, time_s=until - time.monotonic(), gap=gap)
         )
         if found is not None and view.value_of(found) > value:
-            plan, value = found, view.value_of(found)
+            plan = found
+            value = view.value_of(found)
             steps.append(f"search over {len(columns)} columns")
             report(view.to_x(plan), bound)
         if whole and answer.termination is Termination.INFEASIBLE and plan is None:

@@ -107,13 +107,16 @@ def solve_relaxation(
         np.abs(project_prices(choices, dual.prices)), 0.3 * _typical(choices, value_scale)
     )
     core.load(False, penalty)
-    best, added, it = dual, False, 0
+    best = dual
+    added = False
+    it = 0
     while True:
         if not core.run(added):
             return None
         it += 1
         x, p, u = core.solution()
-        value, broken = core.objective(), core.broken()
+        value = core.objective()
+        broken = core.broken()
         here = evaluate(choices, spread_prices(choices, p))
         if here.bound > best.bound * (1 + 2e-6) and it < ROUNDS:
             half = evaluate(choices, 0.7 * best.prices + 0.3 * spread_prices(choices, p))

@@ -28,7 +28,8 @@ def dive_for_plan(relaxation: Relaxation, skip: float, until: float) -> Iterator
     The LP is solved by a hot dual simplex. Choices (J,) are yielded at STOPS and at the end; they
     may still break rows. Groups whose values together stay below `skip` are left to rounding.
     """
-    core, c = relaxation.core, relaxation.core.choices
+    core = relaxation.core
+    c = relaxation.core.choices
     core.set_penalty(None)
     if not core.run(False):
         yield round_solution(core, relaxation.x)
@@ -82,13 +83,15 @@ def _fix_group(core: RestrictedMaster, j: int, x: Floats, p: Floats, rest: float
     reduced = c.value[core.columns[mine]] - c.matrix[core.columns[mine]] @ p
     order = np.lexsort((-reduced, ~part))[:OPTIONS]
     tried = [(int(mine[k]), float(reduced[k])) for k in order]
-    best, at = -math.inf, None
+    best = -math.inf
+    at = None
     for option, column_value in [*tried, *([] if c.mandatory[j] else [(-1, 0.0)])]:
         if rest + column_value <= best:  # by its reduced value the option cannot do better
             continue
         core.bound_columns(mine, (mine == option).astype(float), (mine == option).astype(float))
         if core.run(False) and core.objective() > best:
-            best, at = core.objective(), option
+            best = core.objective()
+            at = option
     # no column of this group keeps the rows: leave it to rounding
     if at is None:
         core.bound_columns(mine, np.zeros(len(mine)), np.ones(len(mine)))

@@ -136,7 +136,8 @@ class Search:
             return
         value = self.view.value_of(plan)
         if value > self.value and self.view.feasible(plan):
-            self.plan, self.value = plan, value
+            self.plan = plan
+            self.value = value
             if not self.steps or self.steps[-1] != step:
                 self.steps.append(step)
             self._report(self.view.to_x(plan), self.bound)
@@ -166,7 +167,8 @@ class Search:
 
     def start(self, hint: WarmStart) -> None:
         """Find prices and a first plan."""
-        view, prices = self.view, hint.prices
+        view = self.view
+        prices = hint.prices
         if prices is not None and (len(prices) != view.model.m or not np.isfinite(prices).all()):
             prices = None
         if (
@@ -193,7 +195,8 @@ class Search:
     def _polish(self, choice: Ints, step: str, far: float = math.inf) -> None:
         """Repair a choice, and fill it if its gap is at most `far` times the asked one."""
         assert self.dual is not None
-        view, prices = self.view, self.dual.prices
+        view = self.view
+        prices = self.dual.prices
         if self._ties is None or self._ties[0] is not self.dual:
             self._ties = self.dual, focus_on_near_ties(view, prices)
         # a first plan is needed in any case, so it gets a pass of filling even when time is over

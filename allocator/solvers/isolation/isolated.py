@@ -84,7 +84,9 @@ class _Call:
         self.version = ""
 
     def run(self) -> SolverResult:
-        pool, module, paths = self._solver._pool, self._solver._module, self._solver._paths
+        pool = self._solver._pool
+        module = self._solver._module
+        paths = self._solver._paths
         try:
             worker = pool.take(module, paths)
         except OSError as error:
@@ -160,7 +162,8 @@ class _Call:
         if values is not None:
             plan_value = float(self._model.value @ values)
             if plan_value > self._objective and self._model.feasible(values):
-                self._values, self._objective = values, plan_value
+                self._values = values
+                self._objective = plan_value
         if self._watch is not None:
             self._watch.improved(self._objective, self._bound)
 

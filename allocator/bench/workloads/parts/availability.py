@@ -34,12 +34,15 @@ Mixture = tuple[tuple[float, float], ...]  # (share, mean hours) of each kind of
 GONE_H: Mixture = ((0.70, 0.4), (0.30, 2.4))  # mean 1.0, median .5: gaps of every level
 SHORT_H, SHORT = 0.60, 0.52  # SHORT of the runs last SHORT_H hours in the mean
 # share of time in which a zone is up, and in which its region and the market alone allow it
-UP, REGION, MARKET = 0.88, 0.966, 0.980
+UP = 0.88
+REGION = 0.966
+MARKET = 0.980
 # share of time in which a further group is available while its zone is up
 DEEPER = 0.55
 GROUPS = (1, 1, 2, 4)  # machines that come and go together, in turn
 # price / price on demand: the floor, and the centre of the walk above it
-FLOOR, ABOVE = 0.30, 0.03
+FLOOR = 0.30
+ABOVE = 0.03
 STEP_S, KEEP, SHAKE = 3_600.0, 0.999, 0.0025  # of ln(price)
 
 
@@ -70,7 +73,9 @@ def zones(
         region = on_off(rng, REGION, until_s)
         for _ in range(count):
             gate = _product([market, region, on_off(rng, UP / (REGION * MARKET), until_s)])
-            groups, left, turn = [], machines, 0
+            groups = []
+            left = machines
+            turn = 0
             while left:
                 size = min(left, GROUPS[turn % len(GROUPS)])
                 group = (
@@ -79,7 +84,8 @@ def zones(
                     else StepFunction(np.zeros(1), np.ones(1, np.int64))
                 )
                 groups.append(StepFunction(group.at_s, group.value * size))
-                left, turn = left - size, turn + 1
+                left = left - size
+                turn = turn + 1
             out.append(_product([gate, _sum(groups)]))
     return out
 

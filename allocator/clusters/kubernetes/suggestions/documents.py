@@ -42,7 +42,8 @@ def _template(job: FoundJob, one: PodSet, hostnames: Sequence[str]) -> dict[str,
 
 
 def _job_spec(job: FoundJob, hostnames: Sequence[str]) -> dict[str, Any]:
-    one, before = job.pod_sets[0], field(job.source, "spec") or {}
+    one = job.pod_sets[0]
+    before = field(job.source, "spec") or {}
     completions = before.get("completions")
     is_coupled = before.get("completionMode") == "Indexed" and completions == before.get(
         "parallelism", 1

@@ -22,7 +22,10 @@ from allocator.clusters.kubernetes.suggestions.words import explain_in_words
 from allocator.clusters.kubernetes.suggestions.yaml_text import yaml_text
 from allocator.clusters.kubernetes.workloads.jobs import FoundJob, resize
 
-STOP, EVICT, START, READY = "1-stop.yaml", "2-evict.yaml", "3-start.yaml", "4-ready.yaml"
+STOP = "1-stop.yaml"
+EVICT = "2-evict.yaml"
+START = "3-start.yaml"
+READY = "4-ready.yaml"
 ABOUT = {
     STOP: "what stops, shrinks or moves",
     EVICT: "workloads of Kueue that go back into their queue",
@@ -98,7 +101,8 @@ def list_changes(jobs: Sequence[PlannedJob], details: Mapping[str, Any]) -> list
 
 def _changes_of_job(planned: PlannedJob, details: Mapping[str, Any]) -> list[Change]:
     about = details["jobs"][planned.job_id]
-    job, workload = restore_job(about), about["workload"]
+    job = restore_job(about)
+    workload = about["workload"]
     target = resize(job, planned.gpus) if planned.gpus else job
     comment = (_summary(planned), explain_in_words(planned))
     if target is None:

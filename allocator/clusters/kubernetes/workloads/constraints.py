@@ -113,7 +113,8 @@ def admits(
 
 
 def _holds(term: Object, labels: Mapping[str, str], name: str) -> bool:
-    by_label, by_field = term.get("matchExpressions") or (), term.get("matchFields") or ()
+    by_label = term.get("matchExpressions") or ()
+    by_field = term.get("matchFields") or ()
     return all(
         _OPERATORS[one["operator"]](labels.get(one["key"]), one.get("values") or ())
         for one in by_label
@@ -121,7 +122,8 @@ def _holds(term: Object, labels: Mapping[str, str], name: str) -> bool:
 
 
 def _tolerates(tolerations: Sequence[Object], taint: Object, resource: str) -> bool:
-    key, effect = str(taint["key"]), taint.get("effect")
+    key = str(taint["key"])
+    effect = taint.get("effect")
     if effect not in FORBIDDING or key.startswith(HEALTH) or key == resource:
         return True
     return any(

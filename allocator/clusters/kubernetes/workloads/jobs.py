@@ -103,7 +103,8 @@ def _pod_set(name: str, pods: object, template: object, is_elastic: bool = False
 
 def _sets_of_job(job: Object) -> Iterator[PodSet]:
     spec = job["spec"]
-    completions, parallelism = spec.get("completions"), spec.get("parallelism")
+    completions = spec.get("completions")
+    parallelism = spec.get("parallelism")
     fewest = parallelism if completions is None else min(parallelism or 1, completions)
     yield _pod_set("main", fewest, spec.get("template"), is_elastic=True)
 

@@ -85,7 +85,8 @@ def _retype(table: str, key: str, kinds: Mapping[str, str]) -> None:
         *(sa.column(name) for name in columns),
         *(sa.column(f"{name}_text") for name in columns),
     )
-    number, texts = rows.c[key], [rows.c[f"{name}_text"] for name in columns]
+    number = rows.c[key]
+    texts = [rows.c[f"{name}_text"] for name in columns]
     part = sa.select(number, *texts).order_by(number).limit(PART)
     values = {
         name: sa.bindparam(f"new_{name}", type_=TYPES[kind][0]()) for name, kind in columns.items()
