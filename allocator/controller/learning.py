@@ -5,7 +5,8 @@ time: only speeds of jobs that run alone are learned. A job on more nodes than i
 none where rates.csv has a speed of that shape: it would teach the speed of another one. A job with
 modes, or in a pool with stragglers or link_gb_s, gives none either: rates.csv has speeds of even
 workers whose exchange takes no time. A sample teaches the phase of the model that the job is in;
-one across two phases does not count. Some
+one across two phases does not count. Of models that trials measure (profiling.py), only samples of
+trials count. Some
 facts about each open allocation are remembered from round to round: where the sample began, when
 work was last done, and whether it was colocated. They are one value of the table meta, written with
 the corrected rates.
@@ -23,6 +24,7 @@ from itertools import count, repeat
 import numpy as np
 from sqlalchemy import Connection
 
+from allocator.controller import profiling
 from allocator.controller.reporting.journal import dumps, loads
 from allocator.domain.phases import find_phases, present_models
 from allocator.domain.problem import Bools, Floats, Ints, Problem
@@ -168,10 +170,29 @@ def learn(
         ]
         samples, rate = samples[fits], rate[fits]
         models = tuple(phase)
+    if profiling.is_enabled(cluster_tables.config(connection)):
+        _record_trials(connection, names, samples, rate)
+        is_left = [models[j] not in profile.profiled for j in samples.tolist()]
+        samples, rate = samples[is_left], rate[is_left]
     keys = [(models[j], types[j], sizes[j]) for j in samples.tolist()]
     found = _median_samples(keys, rate, at_s[samples]) if keys else {}
     number = correct(connection, profile, found, now_s) if keys else 0
     return [names[j] for j in stuck], number
+
+
+def _record_trials(
+    connection: Connection, names: Sequence[str], samples: Ints, rate: Floats
+) -> None:
+    """Add the speeds of trials to what is known of them.
+
+    Their models are fitted to these, so no other samples correct the speeds of such a model.
+    """
+    known = profiling.read(connection)
+    trials = {one.job_id: one.at for one in known.open}
+    for j, speed in zip(samples.tolist(), rate.tolist(), strict=True):
+        if names[j] in trials and speed > 0:
+            known = known.add_sample(trials[names[j]], speed)
+    profiling.write(connection, known)
 
 
 def _load_progress(
@@ -303,7 +324,7 @@ class Profile:
     def __init__(self, problem: Problem) -> None:
         self._table, self._rates = RateTable.of(problem), dict[Key, float]()
         self.models = frozenset(problem.models)  # models with a given rate
-        self._names = problem.models
+        self._names, self.profiled = problem.models, profiling.profiled_models(problem)
         self.has_phases = len(find_phases(problem.models)) > 0
         self._model = {name: m for m, name in enumerate(problem.models)}
         self._type = {name: t for t, name in enumerate(problem.gpu_types)}

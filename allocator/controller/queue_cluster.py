@@ -23,7 +23,14 @@ import numpy as np
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from allocator.controller import belonging, guarded_decision, learning, spending, steadiness
+from allocator.controller import (
+    belonging,
+    guarded_decision,
+    learning,
+    profiling,
+    spending,
+    steadiness,
+)
 from allocator.controller.leadership import LeaseHolder
 from allocator.controller.observed_nodes import (
     add_observed_nodes,
@@ -103,7 +110,8 @@ class RoundInput:
 
     `content` is the snapshot as the journal keeps it. `memory` is what the round before handed on.
     `jobs_left_alone` are the jobs that the rules of stability leave alone. `books` is the text of
-    the books of long-run budgets, None if there are none.
+    the books of long-run budgets, None if there are none. `trials` are what jobs run to learn
+    speeds, None where [profiling] does not ask for it.
     """
 
     snapshot: Snapshot
@@ -112,6 +120,7 @@ class RoundInput:
     memory: Memory | None
     jobs_left_alone: frozenset[str]
     books: str | None = None
+    trials: profiling.ProfiledRound | None = None
 
 
 class _Recorded(NamedTuple):
@@ -469,7 +478,14 @@ class QueueCluster:
             seen = {**built.config.get("horizon", {}), "rounds": self.options.horizon}
             built = replace(built, config={**built.config, "horizon": seen})
         built = limit_snapshot(built, self._read_capacity(), self._read_nodes())
-        built, problem = self._apply_rental(built, validate(built))
+        trials = None
+        problem = validate(built)
+        if profiling.is_enabled(problem.settings):
+            with self.store.read() as connection:
+                known = profiling.read(connection)
+            trials = profiling.profile(built, problem, known, self.interval_s)
+            built, problem = trials.snapshot, trials.problem
+        built, problem = self._apply_rental(built, problem)
         built, problem, kept = spending.apply_longrun_budgets(self.store, built, problem)
         jobs_left_alone = (
             frozenset[str]()
@@ -486,7 +502,7 @@ class QueueCluster:
             )
         memory = guarded_decision.memory_from_json(journal.loads(stored))
         self.round_input = RoundInput(
-            built, snapshots.pack_snapshot(built), problem, memory, jobs_left_alone, kept
+            built, snapshots.pack_snapshot(built), problem, memory, jobs_left_alone, kept, trials
         )
         return problem
 
@@ -529,10 +545,14 @@ class QueueCluster:
             ),
         )
         wants, changes = guarded_decision.compute_wants(problem, decision.allocation)
-        token = self.lease_holder.token
+        token, trials = self.lease_holder.token, round_input.trials
+        if trials is not None:
+            wants = profiling.restart_jobs(wants, trials.restarts)
         with self.store.write() as connection:
             number = round_journal.append(connection, token, entry, wants)
             spending.write(connection, round_input.books)
+            if trials is not None:
+                profiling.write(connection, trials.trials)
             if self.options.warm:
                 cluster_tables.put_meta(
                     connection,

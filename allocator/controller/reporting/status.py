@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from allocator.controller import spending
+from allocator.controller import profiling, spending
 from allocator.controller.learning import STUCK
 from allocator.controller.reporting.expected import first_to_start, read_expected
 from allocator.engine.expected_words import describe_next
@@ -41,6 +41,7 @@ def status(queue: Queue) -> dict[str, Any]:
         money = spending.report(connection)
         shared = read_secondaries(connection)
         costs = read_tenant_costs(connection, now)
+        trials = profiling.read(connection)
     return {
         "now_s": now,
         "controller": describe_controller(held, now),
@@ -74,6 +75,7 @@ def status(queue: Queue) -> dict[str, Any]:
         "corrected_rates": [
             {n: r[n] for n in ("model", "gpu_type", "gpus", "work_per_s")} for r in rates
         ],
+        "trials": trials.report(),
         "longrun": money,
         "costs": costs,
     }
@@ -138,6 +140,15 @@ def format_status(found: dict[str, Any]) -> list[str]:
         f"retrying    {j['job_id']}: {j['failures']}"
         f" failure{'s in a row' if j['failures'] > 1 else ''}"
         for j in found["retrying"]
+    ]
+    out += [
+        f"trials      {model}: {trial['gpu_hours']:.3g} GPU-hours; "
+        + "; ".join(
+            f"{way['gpus']} x {way['gpu_type']}, batch {way['batch_size']}: "
+            + (f"{way['work_per_s']:.4g} per second" if way["work_per_s"] else "no speed")
+            for way in trial["measured"]
+        )
+        for model, trial in found["trials"].items()
     ]
     out += [
         f"corrected   {r['model']} on {r['gpus']} x {r['gpu_type']}: {r['work_per_s']:.4g} per"

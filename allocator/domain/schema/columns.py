@@ -703,6 +703,15 @@ PROFILING: tuple[Column, ...] = (
         high=1,
     ),
     _number("rounds", "rounds for which knowing a speed has value", default=6.0, above=0),
+    _number(
+        "gpu_hours",
+        "GPU-hours that the trials of one model may take: a controller lets jobs run the"
+        " configurations that `configure --profile` asks for; default: none",
+        low=0,
+    ),
+    _number(
+        "trial_s", "seconds of one trial, at least until a speed was seen", default=120.0, above=0
+    ),
 )
 RENTAL: tuple[Column, ...] = (
     _number(

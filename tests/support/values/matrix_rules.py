@@ -331,11 +331,13 @@ def exploring(rng: np.random.Generator, r: Tables) -> None:
 @feature(
     "config.toml: unknown_tenants",
     "[horizon]: rounds",
+    *of("[profiling]", "gpu_hours", "trial_s"),
     *of("[rental]", "wider_share", "average_per_hour", "hours", "every_s"),
     acts=(),
 )
 def keys_outside_the_round(rng: np.random.Generator, r: Tables) -> None:
     r.config |= {"horizon": {"rounds": 3}, "solver": {"threads": 1}, "unknown_tenants": "warn"}
+    r.config["profiling"] = {"gpu_hours": 2.0, "trial_s": 90.0}
     r.config["rental"] = {"wider_share": 0.5, "average_per_hour": 2.0, "hours": 9, "every_s": 60}
 
 

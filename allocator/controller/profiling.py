@@ -1,0 +1,346 @@
+"""Trials: configurations that jobs run for a while so that the speeds of their model are known.
+
+[profiling] of config.toml with `gpu_hours` enables them. A curve of models.csv that knows batches
+and gives its `error` is a belief about the model. As long as `allocator configure --profile` would
+ask for measurements of it, one job of the model at a time runs what is asked for: its only option
+of the round is that size on that GPU type, with that batch. What it reports is the speed there. The
+fit of all measurements (performance/fit) replaces the curve in every round, so that the plan picks
+size and batch by it, under all rules of the objective.
+
+All trials of a model take at most gpu_hours. A trial begins only if the longest time that it can
+take, trial_s and SPARE_ROUNDS rounds, fits into what is left. It is offered only where its GPUs are
+free or its own, and if the plan does not take it, there is none in the next round.
+
+What is known is one value of the table meta. It is written with the round and with the samples, so
+that another controller goes on where this one stopped.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from sqlalchemy import Connection
+
+from allocator.domain.problem import Ints, Problem, State
+from allocator.domain.rules.snapshot_rules import validate
+from allocator.domain.schema.columns import PROFILING, RATES
+from allocator.domain.snapshot import Snapshot, Table
+from allocator.errors import UsageError
+from allocator.options.configure import RunConfigurations, configure
+from allocator.performance.batched import KINDS
+from allocator.performance.fit.choose import fit
+from allocator.performance.fit.observations import Observations
+from allocator.performance.profiling import MOST
+from allocator.queue import cluster_tables
+from allocator.queue.round_journal import Want
+
+KEY = "trials"  # of the table meta
+TABLE = "profiling"  # of config.toml
+SPARE_ROUNDS = 4  # to start, to see the first work and the first sample, and to end
+HOUR = 3600.0
+RATE_COLUMNS = ("model", "gpu_type", "gpus", "work_per_s", "batch_size")
+
+
+class Configuration(NamedTuple):
+    """What a trial measures: a model on so many GPUs of a type, with this global batch."""
+
+    model: str
+    gpu_type: str
+    gpus: int
+    batch: int
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A trial that was asked for at began_s; its GPU time is counted up to counted_s.
+
+    `rate` is the work per second that was believed.
+    """
+
+    job_id: str
+    at: Configuration
+    rate: float
+    began_s: float
+    counted_s: float
+
+
+@dataclass(frozen=True)
+class Trials:
+    """All that is known from trials.
+
+    `speeds` has the mean log speed and the number of samples of each configuration, with no sample
+    where a trial ended without one. `gpu_s` is the GPU time by model. `skips` are models whose last
+    trial was not taken up.
+    """
+
+    speeds: Mapping[Configuration, tuple[float, int]] = field(default_factory=dict)
+    gpu_s: Mapping[str, float] = field(default_factory=dict)
+    open: tuple[Trial, ...] = ()
+    skips: frozenset[str] = frozenset()
+
+    def to_json(self) -> str:
+        """Return the text that is stored."""
+        speeds = [[*at, *seen] for at, seen in self.speeds.items()]
+        trials = [asdict(one) for one in self.open]
+        return json.dumps([speeds, dict(self.gpu_s), trials, sorted(self.skips)])
+
+    @classmethod
+    def of_json(cls, text: str | None) -> Trials:
+        """Return the trials of a stored text."""
+        if text is None:
+            return cls()
+        speeds, gpu_s, trials, skips = json.loads(text)
+        return cls(
+            {Configuration(*row[:4]): (row[4], row[5]) for row in speeds},
+            gpu_s,
+            tuple(Trial(**(one | {"at": Configuration(*one["at"])})) for one in trials),
+            frozenset(skips),
+        )
+
+    def report(self) -> dict[str, dict[str, Any]]:
+        """Return what was measured of each model, and its GPU-hours, as JSON values for users."""
+        return {
+            model: {
+                "gpu_hours": self.gpu_s.get(model, 0.0) / HOUR,
+                "measured": [
+                    {
+                        "gpu_type": at.gpu_type,
+                        "gpus": at.gpus,
+                        "batch_size": at.batch,
+                        "work_per_s": math.exp(mean) if count else None,
+                    }
+                    for at, (mean, count) in self.speeds.items()
+                    if at.model == model
+                ],
+            }
+            for model in sorted({*self.gpu_s, *(at.model for at in self.speeds)})
+        }
+
+    def add_sample(self, at: Configuration, rate: float) -> Trials:
+        """Return the trials with one more observed speed, work per second."""
+        mean, count = self.speeds.get(at, (0.0, 0))
+        new = (mean * count + math.log(rate)) / (count + 1), count + 1
+        return replace(self, speeds={**self.speeds, at: new})
+
+
+@dataclass(frozen=True)
+class ProfiledRound:
+    """A round with trials: its snapshot and problem, the new state, and the jobs to start anew.
+
+    `restarts` has the batch that each such job runs with now, 0 if it shall start anew in any case.
+    """
+
+    snapshot: Snapshot
+    problem: Problem
+    trials: Trials
+    restarts: Mapping[str, int]
+
+
+def is_enabled(config: Mapping[str, Any]) -> bool:
+    """Return whether jobs run trials."""
+    return config.get(TABLE, {}).get("gpu_hours") is not None
+
+
+def read(connection: Connection) -> Trials:
+    """Return what the queue knows from trials."""
+    return Trials.of_json(cluster_tables.get_meta(connection, KEY))
+
+
+def write(connection: Connection, trials: Trials) -> None:
+    """Keep what is known from trials."""
+    cluster_tables.put_meta(connection, KEY, trials.to_json())
+
+
+def profiled_models(problem: Problem) -> set[str]:
+    """Return the models of which a curve is a belief that trials correct."""
+    curves = problem.curves
+    rows = zip(curves.model.tolist(), curves.kind, curves.parameters, strict=True)
+    return {problem.models[m] for m, kind, q in rows if kind in KINDS and q.get("error", 0) > 0}
+
+
+def profile(
+    snapshot: Snapshot, problem: Problem, known: Trials, interval_s: float
+) -> ProfiledRound:
+    """Return the round with fitted curves and with the trials that jobs shall run."""
+    asked = {c.name: c.default for c in PROFILING} | dict(problem.settings.get(TABLE, {}))
+    models = profiled_models(problem)
+    longest_s = asked["trial_s"] + SPARE_ROUNDS * interval_s
+    trials, restarts = _follow(problem, known, asked["trial_s"], longest_s - interval_s)
+    fitted = _use_fits(snapshot, trials)
+    if fitted is not snapshot:
+        problem = validate(fitted)
+    busy = {one.at.model for one in trials.open} | trials.skips
+    new = []
+    for model in sorted(models - busy):
+        left_s = asked["gpu_hours"] * HOUR - trials.gpu_s.get(model, 0.0)
+        found = _next_trial(problem, model, trials, left_s / longest_s)
+        if found is not None:
+            new.append(found)
+            restarts[found.job_id] = 0
+    trials = replace(trials, open=(*trials.open, *new), skips=frozenset())
+    if trials.open:
+        fitted = _offer(fitted, trials.open)
+        problem = validate(fitted)
+    return ProfiledRound(fitted, problem, trials, restarts)
+
+
+def _follow(
+    problem: Problem, known: Trials, trial_s: float, longest_s: float
+) -> tuple[Trials, dict[str, int]]:
+    """Count the GPU time of open trials, and end those that are over."""
+    jobs, now = problem.jobs, problem.now_s
+    number = {name: j for j, name in enumerate(jobs.job_id)}
+    gpu_s, speeds = dict(known.gpu_s), dict(known.speeds)
+    still, skips, ended = [], set[str](), {}
+    for one in known.open:
+        j = number.get(one.job_id, -1)
+        at = one.at
+        runs = j >= 0 and jobs.state[j] == State.RUNNING and jobs.gpus[j] == at.gpus
+        passed_s = max(0.0, now - one.counted_s)
+        if runs or (j < 0 and passed_s > 0):  # a job that is gone was done in the meantime
+            gpu_s[at.model] = gpu_s.get(at.model, 0.0) + at.gpus * passed_s
+        is_measured = at in speeds and now - one.began_s >= trial_s
+        if runs and not is_measured and now - one.began_s < longest_s:
+            still.append(replace(one, counted_s=now))
+        elif runs:
+            speeds.setdefault(at, (0.0, 0))
+            ended[one.job_id] = at.batch
+        elif j >= 0:
+            skips.add(at.model)
+    return Trials(speeds, gpu_s, tuple(still), frozenset(skips)), ended
+
+
+def _use_fits(snapshot: Snapshot, trials: Trials) -> Snapshot:
+    """Return the snapshot with the curves that the measurements give."""
+    seen = [(at, mean) for at, (mean, count) in trials.speeds.items() if count]
+    if not seen:
+        return snapshot
+    columns = zip(*(at for at, _ in seen), strict=True)
+    model, gpu_type, gpus, batch = map(list, columns)
+    rate = np.exp([mean for _, mean in seen])
+    rows = Observations.of(model, gpu_type, gpus, rate, batch=batch)
+    fits = {(f.model, f.gpu_type): f for f in fit(rows) if f.kind in KINDS}
+    table = snapshot.tables["models.csv"]
+    keys = list(zip(table.texts("model"), table.texts("gpu_type"), strict=True))
+    if fits.keys().isdisjoint(keys):
+        return snapshot
+    kinds = [
+        fits[k].kind if k in fits else kind
+        for k, kind in zip(keys, table.texts("kind"), strict=True)
+    ]
+    texts = [
+        json.dumps(_within(json.loads(text), fits[k].parameters)) if k in fits else text
+        for k, text in zip(keys, table.texts("parameters"), strict=True)
+    ]
+    return snapshot.with_columns("models.csv", kind=kinds, parameters=texts)
+
+
+def _within(believed: Mapping[str, Any], fitted: Mapping[str, float]) -> dict[str, Any]:
+    """Return fitted parameters with the bounds that the owner of the model gave."""
+    bounds = ("min_gpus", "max_gpus", "max_batch", "max_local")
+    kept = {name: believed[name] for name in bounds if name in believed}
+    return {name: x for name, x in fitted.items() if name not in bounds and math.isfinite(x)} | kept
+
+
+def _next_trial(problem: Problem, model: str, trials: Trials, most_gpus: float) -> Trial | None:
+    """Return the next trial of a model on at most so many GPUs, None if there is none to make."""
+    if sum(at.model == model for at in trials.speeds) >= MOST:
+        return None
+    for j in _candidates(problem, model):
+        try:
+            ways = configure(problem, problem.jobs.job_id[j])
+        except UsageError:
+            continue
+        for way in _ask(ways, problem, model, trials):
+            at = Configuration(
+                model,
+                problem.gpu_types[int(ways.gpu_type[way])],
+                int(ways.gpus[way]),
+                int(ways.batch[way]),
+            )
+            if at.gpus <= min(most_gpus, _free_gpus(problem, j, at.gpu_type)):
+                return Trial(ways.job, at, float(ways.rate[way]), problem.now_s, problem.now_s)
+    return None
+
+
+def _candidates(problem: Problem, model: str) -> Iterator[int]:
+    """Yield the jobs of a model that may run a trial, the longest first, at most two."""
+    jobs = problem.jobs
+    able = (jobs.model == problem.models.index(model)) & (jobs.state != State.HELD)
+    able &= (jobs.primary < 0) & (jobs.preemptible | (jobs.state != State.RUNNING))
+    at = np.flatnonzero(able)
+    yield from at[np.argsort(-jobs.remaining_work[at], kind="stable")][:2].tolist()
+
+
+def _ask(ways: RunConfigurations, problem: Problem, model: str, trials: Trials) -> Iterable[int]:
+    """Yield the ways that `configure --profile` asks for, but those that were tried."""
+    tried = {at[1:] for at in trials.speeds if at.model == model}
+    for i, _, _ in ways.next_to_try():
+        way = problem.gpu_types[int(ways.gpu_type[i])], int(ways.gpus[i]), int(ways.batch[i])
+        if way not in tried and way[2] > 0:
+            yield i
+
+
+def _free_gpus(problem: Problem, j: int, gpu_type: str) -> int:
+    """Return the most GPUs of a type that are free in a pool, with those of job j."""
+    jobs, pools = problem.jobs, problem.pools
+    holds: Ints = np.where((jobs.pool >= 0) & (jobs.primary < 0), jobs.gpus, 0)
+    holds[j] = 0
+    used = np.bincount(np.maximum(jobs.pool, 0), holds, minlength=len(pools))
+    here = pools.gpu_type == problem.gpu_types.index(gpu_type)
+    return int((pools.gpus - used)[here].max(initial=0))
+
+
+def _offer(snapshot: Snapshot, trials: Iterable[Trial]) -> Snapshot:
+    """Return the snapshot in which the jobs have nothing but their trials as options.
+
+    Each is of a model of its own, with one row of rates.csv: the speed that is believed there.
+    """
+    jobs, rates = snapshot.tables["jobs.csv"], snapshot.tables.get("rates.csv")
+    runs = {one.job_id: one for one in trials}
+    models = [
+        _name(runs[name].at) if name in runs else model
+        for name, model in zip(jobs.texts("job_id"), jobs.texts("model"), strict=True)
+    ]
+    rows = {
+        _name(one.at): {
+            "model": _name(one.at),
+            "gpu_type": one.at.gpu_type,
+            "gpus": str(one.at.gpus),
+            "work_per_s": repr(one.rate),
+            "batch_size": str(one.at.batch),
+        }
+        for one in runs.values()
+    }
+    names = list(dict.fromkeys((*(rates.columns if rates is not None else ()), *RATE_COLUMNS)))
+    columns = {
+        name: [
+            *(rates.texts(name) if rates is not None else ()),
+            *(row.get(name, "") for row in rows.values()),
+        ]
+        for name in names
+    }
+    offered = snapshot.with_columns("jobs.csv", model=models)
+    return replace(offered, tables={**offered.tables, "rates.csv": Table.of(RATES, columns)})
+
+
+def _name(at: Configuration) -> str:
+    """Return the name of the model of a trial."""
+    return f"{at.model}, trial of {at.gpus} x {at.batch}"
+
+
+def restart_jobs(wants: dict[str, Want], restarts: Mapping[str, int]) -> dict[str, Want]:
+    """Return what is wanted of jobs, with those that begin or end a trial started anew.
+
+    A job that has as many GPUs as before would otherwise go on with the batch that it was told.
+    """
+    out = dict(wants)
+    for job_id, batch in restarts.items():
+        if job_id in out and f'"{batch}"' not in out[job_id].environment:
+            out[job_id] = out[job_id]._replace(has_to_move=True)
+    return out
