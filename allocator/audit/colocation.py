@@ -53,14 +53,29 @@ class PairChecker:
     def slowdowns(self, a: int, b: int, pool: int, gpus: int) -> tuple[float, float]:
         """Return the slowdowns of job a next to job b, and of b next to a; nan where unknown."""
         model, kind = self.problem.jobs.model, self.problem.pools.gpu_type[[pool]]
-        one, other = self.known.slowdown(model[[a]], model[[b]], kind, np.array([gpus]))
-        return float(one[0]), float(other[0])
+        slow = self.known.slowdown(model[[a]], model[[b]], kind, np.array([gpus]))
+        one, other = float(slow[0][0]), float(slow[1][0])
+        free, most = self.problem.jobs.best_effort, float(self.problem.pools.isolation[pool])
+        if free[b] and not free[a]:
+            return self._isolate(one, other, most)
+        if free[a] and not free[b]:
+            return self._isolate(other, one, most)[::-1]
+        return one, other
+
+    def _isolate(self, guaranteed: float, best_effort: float, most: float) -> tuple[float, float]:
+        """Return the slowdowns of the two where the first has `most` at most, at their speed."""
+        if not guaranteed > most:
+            return guaranteed, best_effort
+        left = 1 / best_effort - (1 / most - 1 / guaranteed)
+        return most, 1 / left if left > 0 else np.nan
 
     def allows_sharing(self, a: int, b: int, pool: int) -> bool:
-        """Return whether the pool lets the two jobs share GPUs."""
+        """Return whether the pool lets job b run on the GPUs of job a."""
         tenant, rule = self.problem.jobs.tenant, self.problem.pools.sharing[pool]
         if not is_plain(self.problem, np.array([a, b]), np.array([pool, pool])).all():
             return False
+        if rule == Isolation.BEST_EFFORT:
+            return bool(self.problem.jobs.best_effort[b])
         return bool(rule == Isolation.ANY or (rule == Isolation.TENANT and tenant[a] == tenant[b]))
 
     def can_share(self, a: int, b: int, pool: int, gpus: int) -> bool:

@@ -71,6 +71,7 @@ def pools(grids: Mapping[str, ParsedTable], names: Names, now_s: float, found: F
         ),
         lifetime_s=np.where(table.given("lifetime_s"), table["lifetime_s"], np.inf),
         sharing=table["sharing"],
+        isolation=np.where(table.given("isolation"), table["isolation"], np.inf),
         straggler_cv=table["straggler_cv"],
         link_gb_s=np.where(table.given("link_gb_s"), table["link_gb_s"], np.inf),
     )

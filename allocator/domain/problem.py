@@ -57,6 +57,7 @@ class Isolation(Code):
     NONE = 0  # no two jobs
     TENANT = 1  # jobs of one tenant
     ANY = 2
+    BEST_EFFORT = 3  # a best-effort job next to any primary job
 
 
 @dataclass(frozen=True)
@@ -89,6 +90,7 @@ class Jobs:
     max_spot_gpus: Floats  # inf = no limit
     interactive: Bools
     shrinkable: Bools
+    best_effort: Bools
     every_s: Floats  # nan = the job is not periodic
     times: Ints  # -1 = no limit
     synchronous: Bools
@@ -147,6 +149,7 @@ class Pools:
     min_billing_s: Floats
     availability: Floats
     sharing: Ints  # Isolation
+    isolation: Floats  # inf = as in sharing.csv
     straggler_cv: Floats
     link_gb_s: Floats  # inf = the exchange takes no time
 

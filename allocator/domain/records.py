@@ -84,6 +84,8 @@ class Job(Record):
         True: a session that a person waits for.
     shrinkable : bool
         True: it gives back GPUs above `min_gpus` at short notice.
+    best_effort : bool
+        True: it has no guarantee, and may share GPUs with jobs that have.
     every_s, times : float and int, optional
         A periodic job comes again every so many seconds, so many times (queues and workloads).
     synchronous : bool
@@ -140,6 +142,7 @@ class Job(Record):
     max_spot_gpus: int | None = None
     interactive: bool = False
     shrinkable: bool = False
+    best_effort: bool = False
     every_s: float | None = None
     times: int | None = None
     synchronous: bool = True
@@ -187,7 +190,10 @@ class Pool(Record):
     min_billing_s : float
         Seconds for which GPUs are billed at least.
     sharing : str
-        Which two jobs may run on the same GPUs: "none", those of one "tenant", or "any".
+        Which two jobs may run on the same GPUs: "none", those of one "tenant", "any", or
+        "best_effort" ones next to any job.
+    isolation : float, optional
+        Most times that a best-effort job makes a guaranteed job on its GPUs slower, from 1.
     straggler_cv : float
         Standard deviation of the step times of single workers, divided by their mean, in [0, 1].
     link_gb_s : float, optional
@@ -214,6 +220,7 @@ class Pool(Record):
     availability: float | None = None
     min_billing_s: float = 0.0
     sharing: str = "none"
+    isolation: float | None = None
     straggler_cv: float = 0.0
     link_gb_s: float | None = None
 

@@ -64,6 +64,8 @@ class Stability:
 def find_resting_jobs(problem: Problem, since_s: Floats, changed: Bools, rules: Stability) -> Bools:
     """Find the running jobs that the cooldown or the minimum run time leaves alone.
 
+    Best-effort jobs are never left alone.
+
     Parameters
     ----------
     since_s : (J,)
@@ -77,7 +79,7 @@ def find_resting_jobs(problem: Problem, since_s: Floats, changed: Bools, rules: 
         True for the jobs that are left alone.
     """
     held_s = problem.now_s - since_s
-    running = problem.jobs.state == State.RUNNING
+    running = (problem.jobs.state == State.RUNNING) & ~problem.jobs.best_effort
     return np.asarray(
         running & ((changed & (held_s < rules.cooldown_s)) | (held_s < rules.min_run_s))
     )

@@ -69,7 +69,32 @@ def may_colocate(problem: Problem, primary: Ints, secondary: Ints, pool: Ints) -
     may: Bools = (kind == Isolation.ANY) | (
         (kind == Isolation.TENANT) & (tenant[primary] == tenant[secondary])
     )
+    may |= (kind == Isolation.BEST_EFFORT) & problem.jobs.best_effort[secondary]
     return may & is_plain(problem, primary, pool) & is_plain(problem, secondary, pool)
+
+
+def isolate(
+    problem: Problem, job: Ints, other: Ints, pool: Ints, slowdown: Floats, slowdown_other: Floats
+) -> tuple[Floats, Floats]:
+    """Return the slowdowns of jobs and of the others on their GPUs where pools isolate them, (n,).
+
+    A guaranteed job next to a best-effort one is slowed down by `isolation` at most. What that
+    saves of its speed the best-effort job loses, so that both together do as much as without; nan
+    where nothing is left for it.
+    """
+    most = problem.pools.isolation[pool]
+    free, free_other = problem.jobs.best_effort[job], problem.jobs.best_effort[other]
+    protects = ~free & free_other & (slowdown > most)
+    protects_other = free & ~free_other & (slowdown_other > most)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        left = 1 / slowdown_other - (1 / most - 1 / slowdown)
+        left_other = 1 / slowdown - (1 / most - 1 / slowdown_other)
+        pays = np.where(left > 0, 1 / left, np.nan)
+        pays_other = np.where(left_other > 0, 1 / left_other, np.nan)
+    return (
+        np.select([protects, protects_other], [most, pays_other], slowdown),
+        np.select([protects, protects_other], [pays, most], slowdown_other),
+    )
 
 
 def colocated_speeds(
@@ -100,7 +125,8 @@ def colocated_speeds(
     model, places, sizes = jobs.model[both], np.tile(pool, 2), np.tile(gpus, 2)
     usual, row = RateTable.of(problem).rate_in_pools(pools, model, places, sizes)
     w = find_footprints(problem, model, places, sizes, usual, row, jobs.memory_gb[both])
-    xi_primary, xi_secondary = slowdowns.slowdown(model[:n], model[n:], kind, gpus)
+    xi = slowdowns.slowdown(model[:n], model[n:], kind, gpus)
+    xi_primary, xi_secondary = isolate(problem, primary, secondary, pool, *xi)
     count = np.diff(w.start)
     at = np.flatnonzero(
         may_colocate(problem, primary, secondary, pool)

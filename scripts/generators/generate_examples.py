@@ -37,6 +37,7 @@ made by `scripts/generators/generate_examples.py`; no line was measured anywhere
 - `announced/`: two workloads in which GPUs leave, and a price rises, at a time known before.
 - `phases/`: a workload whose jobs scale better after 30 % of their work, with a budget for rented
   GPUs.
+- `best-effort/`: a workload of guaranteed jobs and best-effort jobs that share their GPUs.
 - `modes/`: a snapshot with three jobs, each of which may keep its workers in step in three ways.
 - `variants/`: a snapshot with jobs that can compress what they exchange, or run out of core.
 - `tuning/`: a snapshot with one job, whose speeds are believed with an error of 20 % and measured \
@@ -91,6 +92,34 @@ language,A100,4,40,30,topk,0.2,0.06,0.5,20,0.95
 graph,A100,1,9,32,out-of-core,,,,,
 graph,A100,2,7,36,distributed,,,,,
 graph,A100,4,8.5,36,distributed,,,,,
+""",
+}
+
+
+BEST_EFFORT = {
+    "config.toml": """\
+interval_s = 120
+restart_s = 20
+objective = "completion"
+""",
+    "workload.csv": "".join(
+        ["job_id,submitted_s,model,total_work,max_gpus,weight,preemptible,memory_gb,best_effort\n"]
+        + [f"train-{i},{600 * i},train,1800,1,1,no,16,\n" for i in range(1, 13)]
+        + [f"sweep-{i},{60 * i},sweep,600,1,0.1,,8,yes\n" for i in range(1, 41)]
+    ),
+    "pools.csv": """\
+pool,gpu_type,gpus,memory_gb,sharing,isolation
+shared,A100,4,40,best_effort,1.05
+""",
+    "rates.csv": """\
+model,gpu_type,gpus,work_per_s,memory_gb
+train,A100,1,1,16
+sweep,A100,1,1,8
+""",
+    "sharing.csv": """\
+model_a,model_b,gpu_type,gpus,slowdown_a,slowdown_b
+train,sweep,A100,1,1.35,1.5
+sweep,sweep,A100,1,1.3,1.3
 """,
 }
 
@@ -170,6 +199,7 @@ def files() -> dict[str, str]:
             "workers,work_per_s", [(n, noisy(min(5 * n, 28))) for n in range(1, 9)]
         ),
         **{f"phases/{name}": text for name, text in phases().items()},
+        **{f"best-effort/{name}": text for name, text in BEST_EFFORT.items()},
         **{f"modes/{name}": text for name, text in MODES.items()},
         **{f"variants/{name}": text for name, text in VARIANTS.items()},
         **{f"announced/{name}": text for name, text in ANNOUNCED.items()},

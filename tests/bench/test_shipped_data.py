@@ -149,6 +149,8 @@ def test_full_uses_every_column() -> None:
         "pools.csv: sharing",
         "pools.csv: straggler_cv",
         "pools.csv: link_gb_s",
+        "pools.csv: isolation",
+        "jobs.csv: best_effort",
         "rates.csv: compute_s",
         "rates.csv: codec_s",
         "rates.csv: volume_gb",

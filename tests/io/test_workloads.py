@@ -274,6 +274,7 @@ def test_every_column_is_used_and_optional_ones_have_an_effect(file: str) -> Non
             "times",
             "sessions_per_hour",
             "session_s",
+            "compute_s",
         ):
             assert any(
                 column.name in str(f)

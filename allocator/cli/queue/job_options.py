@@ -26,6 +26,7 @@ JOB_OPTIONS = (  # column of jobs.csv, metavar, help
     ("after", "J|J", "starts when these jobs are done"),
     ("every_s", "TIME", "periodic: it comes again so often"),
     ("times", "N", "how many times a periodic job comes (default: until it is cancelled)"),
+    ("best_effort", "BOOL", "true: it has no guarantee, and may share GPUs with jobs that have"),
     ("interactive", "BOOL", "true: somebody waits for it; GPUs may be kept for such jobs"),
     ("shrinkable", "BOOL", "true: it gives GPUs above min_gpus back at short notice"),
     ("cpus_per_gpu", "N", "CPUs of the node for each of its GPUs"),

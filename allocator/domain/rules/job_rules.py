@@ -52,6 +52,9 @@ def check(
         found.warn(jobs.schema.file, None, "has no jobs")
     _sizes(jobs, found)
     _check_modes(jobs, found)
+    fixed = ~jobs["preemptible"] & jobs["best_effort"] & jobs.ok("preemptible", "best_effort")
+    for i in np.flatnonzero(fixed).tolist():
+        jobs.fault(found, i, "best_effort jobs may be paused at any time: preemptible is false")
     _check_places(jobs, config.levels, found)
     _passed_over(jobs, grids["pools.csv"], found)
     _work(jobs, now_s, found)

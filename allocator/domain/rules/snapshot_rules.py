@@ -232,6 +232,7 @@ def _jobs(
         modes=modes,
         interactive=jobs["interactive"],
         shrinkable=jobs["shrinkable"],
+        best_effort=jobs["best_effort"],
         every_s=jobs["every_s"],
         times=jobs["times"],
         attained_gpu_s=jobs["attained_gpu_s"],

@@ -170,6 +170,13 @@ JOBS = TableSchema(
             "shrinkable_share of those kept for interactive jobs",
             default=False,
         ),
+        Column(
+            "best_effort",
+            ColumnKind.BOOLEAN,
+            "true: it has no guarantee: no rule of stability protects it, it may run next to"
+            ' guaranteed jobs where sharing is "best_effort", and isolation protects these from it',
+            default=False,
+        ),
         _number(
             "every_s",
             "periodic: it comes again every so many seconds, as a job of its own (queue and"
@@ -286,9 +293,16 @@ POOLS = TableSchema(
         Column(
             "sharing",
             ColumnKind.CHOICE,
-            "who may run two by two on the same GPUs: nobody, jobs of one tenant, any",
+            "who may run two by two on the same GPUs: nobody, jobs of one tenant, any, or a"
+            " best-effort job as the second one",
             default="none",
-            choices=("none", "tenant", "any"),
+            choices=("none", "tenant", "any", "best_effort"),
+        ),
+        _number(
+            "isolation",
+            "most times that a best-effort job on its GPUs makes a guaranteed job slower; default"
+            " as in sharing.csv",
+            low=1,
         ),
         _number(
             "straggler_cv",

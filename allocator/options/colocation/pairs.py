@@ -4,7 +4,8 @@ Two jobs may share a pool and size that is an option of both if the pool allows 
 are known, and both fit the memory of a GPU (performance/colocated_speed.py). One of the two, the
 primary job, pays for the GPUs. The other, the secondary job, may not be bound to GPUs of its own.
 The value of a pair is a sum of one term for each job. A term depends on the other job only through
-its kind: its model, its memory, and its tenant where the pool isolates tenants.
+its kind: its model, its memory, whether it has a guarantee, and its tenant where the pool isolates
+tenants.
 
     value of secondary job g with primary job h = secondary_term(g, kind of h)
                                                 + primary_term(h, kind of g)
@@ -410,8 +411,9 @@ def _kinds(problem: Problem, m: OptionTable) -> tuple[Ints, Ints, Ints, Ints, Bo
     tenant = np.where(pools.sharing[pool] == Isolation.TENANT, jobs.tenant[job], -1)
     # a job that holds these GPUs now pauses less there (secondary_jobs.py): a separate kind
     holds = m.keep[o].astype(np.int64)
-    order = np.lexsort((memory, holds, tenant, jobs.model[job], place))
-    kinds = np.stack([place, jobs.model[job], tenant, holds, memory])[:, order]
+    free = jobs.best_effort[job].astype(np.int64)
+    order = np.lexsort((free, memory, holds, tenant, jobs.model[job], place))
+    kinds = np.stack([place, jobs.model[job], tenant, holds, memory, free])[:, order]
     first = np.flatnonzero(np.append(True, (np.diff(kinds, axis=1) != 0).any(axis=0))[: len(o)])
     return o[order], np.append(first, len(o)), kinds[0, first], kinds[2, first], kinds[3, first] > 0
 

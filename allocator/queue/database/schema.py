@@ -44,7 +44,7 @@ from allocator.domain.schema.columns import (
 from allocator.queue.database.values import sql_column
 
 # known schema versions, oldest first
-REVISIONS = tuple(f"{number:04d}" for number in range(1, 18))
+REVISIONS = tuple(f"{number:04d}" for number in range(1, 19))
 HEAD = REVISIONS[-1]
 
 DEFAULT_TENANT = "default"  # tenant of jobs that name no tenant
@@ -76,6 +76,7 @@ OWNED = (
     "modes",
     "interactive",
     "shrinkable",
+    "best_effort",
     "every_s",
     "times",
     "cpus_per_gpu",
@@ -313,6 +314,7 @@ pools = Table(
             "sharing",
             "straggler_cv",
             "link_gb_s",
+            "isolation",
         )
     ),
     CheckConstraint("gpus >= 0", name="pools_gpus"),

@@ -228,6 +228,15 @@ def shared_gpus(rng: np.random.Generator, r: Tables) -> None:
     ]
 
 
+@feature("jobs.csv: best_effort", *of("pools.csv", "sharing", "isolation"))
+def best_effort(rng: np.random.Generator, r: Tables) -> None:
+    shared_gpus(rng, r)
+    for p in r.pools:
+        p |= {"sharing": "best_effort", "isolation": pick(rng, 1.0, 1.1, 1.3)}
+    for j in r.jobs[1::2]:
+        j |= {"best_effort": True, "weight": 0.5}
+
+
 @feature("jobs.csv: shared_with")
 def running_pairs(rng: np.random.Generator, r: Tables) -> None:
     shared_gpus(rng, r)

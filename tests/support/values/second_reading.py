@@ -36,6 +36,7 @@ JOB: Row = {
     "max_spot_gpus": None,
     "interactive": False,
     "shrinkable": False,
+    "best_effort": False,
     "synchronous": True,
     "modes": [],
     "attained_gpu_s": 0.0,
@@ -56,6 +57,7 @@ POOL: Row = {
     "sharing": "none",
     "straggler_cv": 0.0,
     "link_gb_s": math.inf,
+    "isolation": math.inf,
 }
 TENANT: Row = {
     "weight": 1.0,

@@ -192,6 +192,13 @@ class Ways(Rules):
             self.slowdown(a["model"], b["model"], got),
             self.slowdown(b["model"], a["model"], got),
         )
+        if all(slow) and a["best_effort"] != b["best_effort"]:
+            first, second = slow[:: -1 if a["best_effort"] else 1]
+            both = 1 / first + 1 / second
+            first = min(first, pool["isolation"])
+            if both <= 1 / first:
+                return None
+            slow = (first, 1 / (both - 1 / first))[:: -1 if a["best_effort"] else 1]
         usual = [self.rate_in(pool, j["model"], got[1]) for j in (a, b)]
         for one, other in itertools.product(self.ways(a, got), self.ways(b, got)):
             if one[1] + other[1] <= pool["memory_gb"] * (1 + 1e-12) and all(slow) and all(usual):
