@@ -120,12 +120,16 @@ class JointTable:
         self._best[-1][nothing_needed] = 0.0
         size = counted.sizes(uses)
         size = np.where(counted.is_need, np.minimum(size, most), size)
+        sizes = [tuple(line) for line in size.tolist()]
         for g in reversed(range(len(start) - 1)):
             table, rest = self._best[g], self._best[g + 1]
+            gains: dict[tuple[int, ...], float] = {}
             for o in range(start[g], start[g + 1]):
-                if (size[o] <= most).all():
-                    to, left = self._places(size[o])
-                    np.maximum(table[to], rest[left] + gain[o], out=table[to])
+                gains[sizes[o]] = max(gains.get(sizes[o], -np.inf), float(gain[o]))
+            for own, best in gains.items():
+                if all(map(int.__le__, own, most.tolist())):
+                    to, left = self._places(own)
+                    np.maximum(table[to], rest[left] + best, out=table[to])
             for e in np.flatnonzero(counted.is_need):
                 along = np.moveaxis(table, e, 0)
                 along[: most[e]] = along[most[e]]
@@ -136,11 +140,11 @@ class JointTable:
         place = np.minimum(c.left(use[:, c.rows]), c.most) + self._zero
         return np.asarray(self._best[(k, *place.T)])
 
-    def _places(self, size: Ints) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
+    def _places(self, size: tuple[int, ...]) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
         """Return places of a table, and those of the next one that an option leads to from them."""
         to, left = [], []
         for a, n, need in zip(
-            size.tolist(), self.counted.most.tolist(), self.counted.is_need.tolist(), strict=True
+            size, self.counted.most.tolist(), self.counted.is_need.tolist(), strict=True
         ):
             to.append(slice(n, None) if need else slice(a, None))
             left.append(slice(n - a, 2 * n + 1 - a) if need else slice(0, n + 1 - a))

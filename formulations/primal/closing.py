@@ -21,7 +21,7 @@ from formulations.primal.partial_plans import find_better_plan, improve_near_tie
 
 KEPT = 200  # partial plans that are kept at once to improve a plan
 # groups that may change before a search, and partial plans that the search keeps at once
-SEARCHES = ((40, 5_000), (80, 20_000))
+SEARCHES = ((40, 20_000), (80, 20_000))
 MOST = 200_000  # a search that kept more partial plans in all is the last one
 EXACT = 1e-9  # relative gap that counts as none
 

@@ -37,7 +37,8 @@ WIDE = 0.34  # a row that concerns more than this share of the open groups is wi
 CHANGES = (0.8, 1.25)  # the price of a wide row is changed by these factors, for further bounds
 FEW = 100  # partial plans that are kept at once where no row is counted exactly
 NARROW = 300  # partial plans that are kept at once after some have been dropped
-LONGEST = 150  # most units of a row that is counted exactly
+LONGEST = 150  # most units of a row of few units
+MOST_UNITS = 20_000  # most units of a row that is counted exactly, with up to 100 open groups
 JOINT_STATES = 8_000  # most entries of a table of several rows
 SAME = 1e-13  # relative: smaller differences of use are rounding errors
 SLACK = 1e-10  # relative: by how much a partial plan may break a row, against rounding errors
@@ -125,7 +126,8 @@ def _search(
     rest = _Rest.of(field)
     found = _search_field(c, field, rest, value, min(FEW, width), until, gives_up=True)
     if found is None:
-        rest = replace(rest, tables=_Tables.of(field, rest))
+        tables = _Tables.of(field, rest)
+        rest = replace(rest, tables=tables, margin=rest.margin * (2 + len(field.price)))
         found = _search_field(c, field, rest, value, width, until)
         assert found is not None
     return replace(found, bound=min(found.bound, dual.bound))
@@ -335,16 +337,31 @@ class _Rest:
 class _Tables:
     """Rows counted exactly, each alone and some together.
 
+    A table lowers the bound of the prices. Tables that concern different groups lower it by the sum
+    of what each of them does.
+
     Attributes
     ----------
     each : RowTables
         Every row of few units.
+    long : list of JointTable
+        Every row of many units, such as a budget in cents.
+    apart : (D,)
+        Rows of `each` and `long` that concern different groups and lower the bound most.
     joint : JointTable or None
-        The rows that lower the bound most.
+        The rows of few units that lower the bound most together.
+    aside : (D',)
+        Rows that concern other groups than the rows of `joint`, and than each other.
+    best : (G+1,)
+        What the groups open after k decisions can gain at the prices.
     """
 
     each: RowTables
+    long: list[JointTable]
+    apart: Ints
     joint: JointTable | None
+    aside: Ints
+    best: Floats
 
     @staticmethod
     def of(field: _Field, rest: _Rest) -> _Tables | None:
@@ -352,35 +369,76 @@ class _Tables:
         counted = _counted_rows(field, rest.most[0])
         if not len(counted.rows):
             return None
-        p, uses = field.price, field.uses
+        short = counted.take(np.flatnonzero(counted.most <= LONGEST))
+        long = counted.take(np.flatnonzero(counted.most > LONGEST))
+        p, uses, start = field.price, field.uses, field.start
         reduced = field.gain - uses @ p
-        gain = reduced[:, None] + uses[:, counted.rows] * p[counted.rows]
-        each = RowTables(counted, gain, uses, field.start)
+        tables = _Tables(
+            RowTables(short, reduced[:, None] + uses[:, short.rows] * p[short.rows], uses, start),
+            [_tabulate(field, reduced, long.take(np.array([e]))) for e in range(len(long.rows))],
+            np.zeros(0, dtype=np.int64),
+            None,
+            np.zeros(0, dtype=np.int64),
+            rest.best[:, 0],
+        )
         none = field.use[None, :]
-        bound = each.at(0, none)[0] - _rent(field, rest, none, 0)[0, counted.rows]
-        best: list[int] = []
-        for e in np.lexsort((-p[counted.rows], bound)).tolist():
-            if count_states(counted.take(np.array([*best, e]))) <= JOINT_STATES:
-                best.append(e)
-        together = counted.take(np.array(best, dtype=np.int64))
-        if len(best) < 2:
-            return _Tables(each, None)
-        total = reduced + uses[:, together.rows] @ p[together.rows]
-        return _Tables(each, JointTable(together, total, uses, field.start))
+        change = tables.changes(none, _rent(field, rest, none, 0), 0)[0]
+        rows = np.append(short.rows, long.rows)
+        order = np.lexsort((-p[rows], change))
+        together: list[int] = []
+        for e in order[order < len(short.rows)].tolist():
+            if count_states(short.take(np.array([*together, e]))) <= JOINT_STATES:
+                together.append(e)
+        least, most = _ranges(uses, start[:-1])
+        touches = (most > least)[:, rows]
+        nothing = np.zeros(field.count, dtype=bool)
+        tables = replace(tables, apart=_select_apart(touches, order, nothing))
+        if len(together) < 2:
+            return tables
+        return replace(
+            tables,
+            joint=_tabulate(field, reduced, short.take(np.array(together))),
+            aside=_select_apart(touches, order, np.asarray(touches[:, together].any(axis=1))),
+        )
+
+    def changes(self, use: Floats, rent: Floats, k: int) -> Floats:
+        """Return by how much each row alone changes the bound of partial plans, (K, E).
+
+        `use` (K, R) is what they use, and `rent` (K, R) the price of what they leave.
+        """
+        long = [table.at(k, use) - rent[:, table.counted.rows[0]] for table in self.long]
+        each = self.each.at(k, use) - rent[:, self.each.counted.rows]
+        return np.asarray(np.column_stack([each, *long]) - self.best[k], dtype=np.float64)
 
     def bounds(self, states: _States, rent: Floats, k: int) -> Floats:
         """Return bounds on the completions of partial plans, (K,), with their rents (K, R)."""
-        total = states.value + rent.sum(axis=1)
-        bound = self.each.at(k, states.use) - rent[:, self.each.counted.rows]
-        least = bound.min(axis=1)
+        change = self.changes(states.use, rent, k)
+        lowest = np.minimum(change.min(axis=1), change[:, self.apart].sum(axis=1))
         if self.joint is not None:
-            own = rent[:, self.joint.counted.rows].sum(axis=1)
-            least = np.minimum(least, self.joint.at(k, states.use) - own)
-        return np.asarray(total + least)
+            jointly = self.joint.at(k, states.use) - self.best[k]
+            jointly -= rent[:, self.joint.counted.rows].sum(axis=1)
+            lowest = np.minimum(lowest, jointly + change[:, self.aside].sum(axis=1))
+        return np.asarray(states.value + rent.sum(axis=1) + self.best[k] + lowest)
+
+
+def _tabulate(field: _Field, reduced: Floats, counted: CountedRows) -> JointTable:
+    """Return the table of some rows; `reduced` (k,) are the options' values at all prices."""
+    gain = reduced + field.uses[:, counted.rows] @ field.price[counted.rows]
+    return JointTable(counted, gain, field.uses, field.start)
+
+
+def _select_apart(touches: Bools, order: Ints, taken: Bools) -> Ints:
+    """Select rows in order that concern (G, E) no group that is taken (G,) or of another one."""
+    taken, selected = taken.copy(), []
+    for e in order.tolist():
+        if not (taken & touches[:, e]).any():
+            taken |= touches[:, e]
+            selected.append(e)
+    return np.array(selected, dtype=np.int64)
 
 
 def _counted_rows(field: _Field, most: Floats) -> CountedRows:
-    """Return the rows with a price whose use can be counted, those of the fewest units.
+    """Return the rows with a price whose use can be counted.
 
     `most` (R,) is what all groups together can use of a row.
     """
@@ -389,7 +447,7 @@ def _counted_rows(field: _Field, most: Floats) -> CountedRows:
         size = field.uses[:, r]
         one = unit_of(size[size != 0])
         edge = field.low[r] if field.price[r] < 0 else min(field.high[r], field.use[r] + most[r])
-        if one and (edge - field.use[r]) / one <= LONGEST:
+        if one and (edge - field.use[r]) / one * max(1, field.count / 100) <= MOST_UNITS:
             rows.append(int(r))
             unit.append(one)
             bound.append(edge)
