@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from queues import cluster
+from queues import build_command, cluster
 from waiting import PATIENCE_S, in_time, wait_for
 
 from allocator.executors.files import FilesExecutor
@@ -30,26 +30,14 @@ class Process:
     def __init__(self, folder: Path, name: str, *more: str) -> None:
         self.log = folder / f"{name}.jsonl"
         self.child = subprocess.Popen(
-            [
-                sys.executable,
-                "-m",
-                "allocator",
-                "run",
+            build_command(
                 str(folder / "queue.db"),
-                "--every",
-                str(EVERY_S),
-                "--poll",
-                "0.2",
-                "--executor",
+                EVERY_S,
                 "files",
-                "--state",
-                str(folder / "state"),
-                "--policy",
-                "greedy",
-                "--log",
-                str(self.log),
+                *("--poll", "0.2", "--state", str(folder / "state")),
+                *("--policy", "greedy", "--log", str(self.log)),
                 *more,
-            ],
+            ),
             stderr=subprocess.PIPE,
         )
 
@@ -180,23 +168,8 @@ def test_two_lives_of_a_controller_on_real_processes(tmp_path: Path) -> None:
                     ),
                 ],
             )
-        command = [
-            sys.executable,
-            "-m",
-            "allocator",
-            "run",
-            str(tmp_path / "queue.db"),
-            "--every",
-            "2",
-            "--poll",
-            "0.1",
-            "--policy",
-            "greedy",
-            "--executor",
-            "local",
-            "--log",
-            str(tmp_path / "log"),
-        ]
+        more = ("--poll", "0.1", "--policy", "greedy", "--log", str(tmp_path / "log"))
+        command = build_command(str(tmp_path / "queue.db"), 2, "local", *more)
         child = subprocess.Popen(command)
         try:
             wait_for(lambda: all((tmp_path / f"j{i}").exists() for i in range(2)))

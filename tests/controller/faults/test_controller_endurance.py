@@ -9,7 +9,6 @@ import random
 import signal
 import socket
 import subprocess
-import sys
 import time
 import urllib.request
 import weakref
@@ -19,7 +18,7 @@ from pathlib import Path
 
 import pytest
 from commands import Output, call
-from queues import cluster
+from queues import build_command, cluster
 from waiting import PATIENCE_S, wait_for
 
 from allocator.cli import main
@@ -56,16 +55,7 @@ def _controller(name: str, *more: str, files: int = 256) -> Iterator[subprocess.
             "-c",
             f'ulimit -n {files}; exec "$@"',
             "sh",
-            sys.executable,
-            "-m",
-            "allocator",
-            "run",
-            name,
-            "--every",
-            "0.2",
-            "--executor",
-            "files",
-            *more,
+            *build_command(name, 0.2, "files", *more),
         ],
         stderr=subprocess.DEVNULL,
     )

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 from executor_rigs import LocalRig, cleaned_up, ended, find_supervisor, wait
-from queues import cluster
+from queues import build_command, cluster
 from waiting import PATIENCE_S, wait_for
 
 from allocator.controller.controller import Controller
@@ -191,17 +191,7 @@ def test_fifty_full_disks_lose_and_double_nothing(tmp_path: Path, seed: int, kil
                     preemptible=False,
                     command=["sh", "-c", script],
                 )
-        command = [
-            sys.executable,
-            "-m",
-            "allocator",
-            "run",
-            name,
-            "--every",
-            "0.5",
-            "--executor",
-            "local",
-        ]
+        command = build_command(name, 0.5, "local")
         controllers = []
         try:
             for k in range(2):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from example_trainings import list_undisturbed_losses, read_log
-from queues import build_stepper, cluster, submit_heavy_job
+from queues import build_stepper, cluster, submit_heavy_job, submit_training
 from ray_cluster import shared_ray
 
 from allocator.controller.clock import WallClock
@@ -69,17 +69,7 @@ def watch_training(queue: Queue, folder: Path) -> list[str]:
     submit_heavy_job(queue, "whole", 8)
     submit_heavy_job(queue, "other", 4)
     step_until(lambda: queue.job("other").state == "running")
-    queue.submit(
-        job_id="training",
-        model="m",
-        tenant="red",
-        total_work=STEPS,
-        sizes=[1, 2, 4],
-        max_gpus=4,
-        placement="packed",
-        restart_s=1,
-        command=[sys.executable, *COMMAND.split()],
-    )
+    submit_training(queue, STEPS, [1, 2, 4], sys.executable, *COMMAND.split())
     wait_for_size(4, 1)
     submit_heavy_job(queue, "large", 2)
     wait_for_size(2, 2)

@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from queues import build_stepper, cluster, submit_heavy_job
+from queues import build_stepper, cluster, submit_heavy_job, submit_training
 from slurm_cluster import FakeNodes, SlurmCluster
 
 from allocator.controller.clock import WallClock
@@ -112,16 +112,8 @@ def watch_training(queue: Queue, slurm: SlurmCluster, folder: Path) -> None:
 
     submit_heavy_job(queue, "other", 3)
     step_until(lambda: queue.job("other").state == "running")
-    queue.submit(
-        job_id="training",
-        model="m",
-        tenant="red",
-        total_work=STEPS,
-        sizes=[1, 2, 3],
-        max_gpus=3,
-        restart_s=1,
-        command=[PYTHON, str(TRAINING), "--steps", str(STEPS), "--step-s", str(STEP_S)],
-    )
+    command = (PYTHON, str(TRAINING), "--steps", str(STEPS), "--step-s", str(STEP_S))
+    submit_training(queue, STEPS, [1, 2, 3], *command)
     wait_for_size(3, 1)
     submit_heavy_job(queue, "large", 2)
     wait_for_size(1, 2)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import shutil
+import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -157,6 +158,27 @@ def submit_heavy_job(queue: Queue, name: str, gpus: int) -> None:
         max_gpus=gpus,
         command=["sleep", "900"],
     )
+
+
+def submit_training(queue: Queue, steps: int, sizes: list[int], *command: str) -> None:
+    """Submit the job "training", which takes one of these sizes on one node."""
+    queue.submit(
+        job_id="training",
+        model="m",
+        tenant="red",
+        total_work=steps,
+        sizes=sizes,
+        max_gpus=max(sizes),
+        placement="packed",
+        restart_s=1,
+        command=list(command),
+    )
+
+
+def build_command(queue: str, every_s: float, executor: str, *more: str) -> list[str]:
+    """Return the words of a controller as a process of its own."""
+    words = ("-m", "allocator", "run", queue, "--every", str(every_s), "--executor", executor)
+    return [sys.executable, *words, *more]
 
 
 def build_stepper(
