@@ -1,8 +1,8 @@
 """Phases of training: models whose speeds change as their jobs go on.
 
-A model MODEL@SHARE of rates.csv or models.csv is how MODEL runs from this share of its total_work
-on, up to the next such share. A phase is a model like any other for all that asks how
-fast a job is; only the jobs of MODEL enter it by themselves.
+A model MODEL@SHARE of rates.csv or models.csv says how MODEL runs from this share of its total_work
+on, up to the next such share. Speeds of a phase are looked up as those of any other model. A job of
+MODEL enters the phase by itself, once it has done that share of its work.
 """
 
 from __future__ import annotations
@@ -15,11 +15,15 @@ import numpy as np
 
 from allocator.domain.problem import Floats, Ints
 
-ROUNDING = 1e-6  # a share of work that is so close to the begin of a phase is in it
+ROUNDING = 1e-6  # a job whose share of work is less than this below the begin of a phase is in it
 
 
 class Phase(NamedTuple):
-    """A phase: the model it belongs to, the share of work at which it begins, and its own model."""
+    """One phase of a model.
+
+    `model` is the number of MODEL, `begins` the share of work at which the phase begins, and
+    `phase` the number of MODEL@SHARE.
+    """
 
     model: int
     begins: float
@@ -39,6 +43,7 @@ def find_phases(models: tuple[str, ...]) -> tuple[Phase, ...]:
 
 
 def _as_number(text: str) -> float:
+    """Return the number that the text holds, -1 if it holds none."""
     try:
         return float(text)
     except ValueError:

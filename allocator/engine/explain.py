@@ -42,9 +42,11 @@ from formulations.model.linear import Floats
 
 SHOWN = 8  # options and losers listed at most
 FEWEST, MOST = 3, 60  # limits of the default number of decisions of a search
-EFFORT = 20_000  # options of all decisions of a search together, if a solver is called
-UNSOLVED = 1.3  # factor of EFFORT if no solver is called
-EXACTLY = 1000  # most options with which the plan that serves the job is solved to the gap
+# A search makes so many decisions that their options together are about this number.
+EFFORT = 20_000
+UNSOLVED = 1.3  # factor of EFFORT if the policy calls no solver
+# With more options, the plan that serves the job is not solved to the gap.
+MOST_SOLVED = 1000
 
 
 @dataclass(frozen=True, repr=False)
@@ -170,7 +172,7 @@ class Explanation:
             ]
         out += [
             "what would change it (each verified by deciding again):",
-            *(f"  {c}" for c in self._changes()),
+            *(f"  {c}" for c in self._describe_changes()),
         ]
         out += [
             "who would lose if it had to be served:",
@@ -178,7 +180,7 @@ class Explanation:
         ]
         return out
 
-    def _changes(self) -> Iterator[str]:
+    def _describe_changes(self) -> Iterator[str]:
         yield from map(str, self.changes)
         if self.is_served:
             yield "nothing: it has all it can use"
@@ -307,7 +309,7 @@ def _job_context(
     factor = 0.0
     if served is not None and served.value > now:
         factor = 1 + max(0.0, served.loss) / (served.value - now)
-        if len(round_.option_table) > EXACTLY:
+        if len(round_.option_table) > MOST_SOLVED:
             factor = math.inf  # the gap is larger than the loss, so prices are more accurate
     return JobContext(
         round_,
@@ -378,7 +380,7 @@ def _serve_by_rule(decision: Decision, j: int, command: SolveCommand) -> ServedP
         return None
     again = decision.round.with_forced_job(j, better)
     limits = command.limits
-    policy = mip if len(decision.round.option_table) <= EXACTLY else marginal
+    policy = mip if len(decision.round.option_table) <= MOST_SOLVED else marginal
     try:
         task, proposal = run_policy(
             again,

@@ -1,11 +1,11 @@
-"""What the jobs of a simulated cluster hold, what that costs, and how fast they run on it.
+"""The GPUs that the jobs of a simulated cluster hold, their cost, and the speeds of the jobs.
 
-Of two jobs on the same GPUs, the primary job holds them and pays, and the secondary job runs on
+Of two jobs on the same GPUs, the primary job holds the GPUs and pays, and the secondary job runs on
 them. When one of them ends, the other one goes on alone at once, without a pause, and holds the
 GPUs. GPUs, GPU-seconds and dollars of two colocated jobs count once.
 
-Writing checkpoints takes checkpoint_s of every checkpoint_every_s + checkpoint_s seconds. It is
-spread evenly: the true rate is lower by that share.
+A job writes a checkpoint for checkpoint_s seconds after every checkpoint_every_s seconds of work.
+The simulation does not stop the job for it, but lowers its true rate by the share of this time.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from allocator.simulator.revocations import HOUR, SpotServers
 from formulations.placement.holes import Place
 from formulations.transient.synchronisation import Mode, enough_up_s, pace_at_work
 
-ROUNDING = 1e-6  # shares of GPUs that a sum may miss by
+ROUNDING = 1e-6  # GPUs by which a sum of shares may be wrong
 
 
 class Holdings:
-    """Who holds what at the time `now`, and what every job has done so far.
+    """The GPUs that each job holds at the time `now`, and the work that it has done so far.
 
     Arrays have one entry for every job of the workload, (N,), unless another shape is given.
 
@@ -50,7 +50,8 @@ class Holdings:
     received : (N, T)
         Seconds on each GPU type.
     attained, ran
-        GPU-seconds held, and these with the ones run on GPUs of a primary job.
+        GPU-seconds on GPUs that the job held itself, and GPU-seconds on all GPUs that it ran on,
+        those of its primary jobs included.
     left, from_s
         Remaining work when the allocation or the speed changed last, and when work on it began.
     had_gpu_s, had_ran, had_s

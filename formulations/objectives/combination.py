@@ -1,25 +1,28 @@
 """One value of every option from several objectives: weighted sums, and ranks of such sums.
 
-A sum `a=f,b=g` has each term in its own unit; g is a rate of exchange:
+v_o^a is the value of option o in objective a. A sum `a=f,b=g` adds the values of two objectives,
+each in its own unit; the factors f and g are rates of exchange:
 
     v_o = f v_o^a + g v_o^b
 
-Ranks `a > b > c`, with w = v^b + s' v^c, and s' found from b and c in the same way:
+Ranks `a > b > c` add the later objectives with factors s and s' that are so small that they hardly
+cost anything of the first. With w = v^b + s' v^c, and s' found from b and c in the same way as s:
 
     v_o   = v_o^a + s (v_o^b + s' v_o^c)
     s     = 0.01 U(v^a) / U(w)
     U(v)  = U+(v) + U+(-v)
     U+(v) = min over prices p >= 0 of p G + sum_j max(0, max_{o of j} v_o - p k_o)
 
-The price of money, for every objective, sum and rank:
+The dollars that the options of job j cost in the interval of length D reduce every value:
 
     value = v_o - mu_j m_o B_o / 3600
     mu_j  = dollar_price + dollar_price of the tenant: objective per dollar, 0 unless given
     m_o   = GPUs x price_per_gpu_hour; 0 in reserved pools, which are paid for in any case
     B_o   = b_o; at least min_billing_s where the option is not what the job holds
+    b_o   = seconds of the interval in which the job holds the GPUs, at most D
 
-With G GPUs in all and k_o of an option, any plan has at most the value U+(v) in v, so two plans
-differ by at most U. Hence a plan of the largest ranked value misses the best v^a by at most 0.01
+With G GPUs in all and k_o GPUs of option o, any plan has at most the value U+(v) in v, so two plans
+differ by at most U(v). Hence a plan of the largest ranked value misses the best v^a by at most 0.01
 U(v^a). Of two plans with equal v^a, the one with more v^b is better. The money of the round is
 deducted once, in units of the sum or of the first objective. Its speeds have losses if any of the
 objectives counts losses.

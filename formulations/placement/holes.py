@@ -1,14 +1,17 @@
-"""What the nodes of a plan have free while jobs are placed one by one, with best fit.
+"""Free GPUs, CPUs and memory of nodes while jobs are placed on them one by one, with best fit.
 
 A job gets k whole GPUs of one pool, on at most m nodes, or a share of one GPU. It may have to stay
-in one domain of a level of the topology, such as a rack. Best fit takes the node whose free GPUs
-are fewest among those that hold the whole job, so that large holes stay large; of equal ones that
-with the fewest CPUs. A job that no node
-holds takes the largest holes and best fit for its rest; so it is placed exactly if the m largest
-holes are enough. A job that has to be on exactly m nodes takes the m smallest holes next to each
-other, by size, that are enough together.
+in one domain of a level of the topology, such as one rack. The free GPUs of a node are its hole.
 
-Plain Python: a plan needs a few thousand small steps that depend on each other.
+One node     best fit: the smallest hole that holds the job, so that large holes stay large. Of
+             equal holes it takes the node with the fewest free CPUs.
+Several      the largest holes, and best fit for the GPUs that are still missing. This succeeds
+             whenever the m largest holes are enough.
+Exactly m    the nodes sorted by the size of their hole; of all sequences of m neighbours in this
+             order that are enough together, the one with the smallest holes.
+
+The code is plain Python and has no arrays, because a plan needs a few thousand small steps that
+depend on each other.
 """
 
 from __future__ import annotations
@@ -21,15 +24,15 @@ from functools import cached_property
 from itertools import chain, islice
 from typing import NamedTuple
 
-TOLERANCE = 1e-9  # GPUs, CPUs or GB that do not count
-MANY_CPUS = 1e6  # nodes with more are alike
+TOLERANCE = 1e-9  # rounding of sums of GPUs, CPUs or GB
+MANY_CPUS = 1e6  # best fit makes no difference between nodes with more free CPUs than this
 
 Place = tuple[int, int, int]
 """A node, its GPUs that a job holds, and the number of the GPU of which it has a share (-1)."""
 
 
 class Wish(IntEnum):
-    """How a job wants its GPUs to lie."""
+    """On which nodes a job wants its GPUs."""
 
     PACKED = 0  # on at most `most_nodes` nodes
     SPREAD = 1  # on as many nodes as possible
@@ -53,7 +56,7 @@ class Need(NamedTuple):
     share : float
         Share of its one GPU, 1 = whole GPUs.
     wish : Wish
-        How its GPUs lie.
+        On which nodes it wants its GPUs.
     level : int
         The level of the wish, -1 = none.
     """
@@ -70,7 +73,10 @@ class Need(NamedTuple):
 
     @property
     def hole(self) -> int:
-        """GPUs of one node that the job needs if it is on as few or as even nodes as it may be."""
+        """Size of the hole that the job looks for.
+
+        It is all GPUs of the job, or an even part of them, rounded up, if it has `least_nodes`.
+        """
         return -(-self.gpus // max(1, self.least_nodes))
 
 
@@ -129,10 +135,10 @@ class Holes:
         return out
 
     def _key(self, n: int) -> int:
-        """Return a number that orders nodes by free CPUs, the fewest last.
+        """Return a number that orders nodes by free CPUs, those with the fewest last.
 
-        They are last because the first choice is taken off its list, and a list ends quickly. The
-        node is the rest of -key by N.
+        Best fit prefers these, and a list is fastest at its end. The number of the node is -key
+        modulo N.
         """
         return -(self._level(self.cpus[n]) * len(self.pool) + n)
 
@@ -183,7 +189,11 @@ class Holes:
         return self._gather(need, self._largest_first(need, without), len(self.pool))
 
     def can_take(self, places: Iterable[Place], need: Need) -> bool:
-        """Return whether the places are free for the job; closed nodes take what stays there."""
+        """Return whether the places are free for the job.
+
+        Places on closed nodes (pool -1) are always free, because only jobs that are there already
+        ask for them.
+        """
         for n, k, g in places:
             if self.pool[n] < 0:
                 continue

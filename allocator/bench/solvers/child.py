@@ -32,7 +32,7 @@ from formulations.bounds.lagrangian import bound_at
 from formulations.model.choices import NotChoices, choices
 from formulations.model.linear import Floats, LinearModel
 
-TRUST = 1e-7  # relative: rounding of claimed bounds
+ROUNDING = 1e-7  # relative rounding error of the bounds that engines claim
 
 
 class SolverMeter:
@@ -42,16 +42,16 @@ class SolverMeter:
         self._out, self._lock = out, threading.Lock()
         self._model: LinearModel | None = None
         self.value, self.bound = -math.inf, math.inf
-        self._cpu, self._wall, self._own_cpu, self._own_wall = cpu(), time.monotonic(), 0.0, 0.0
+        self._cpu, self._wall, self._own_cpu, self._own_wall = cpu_seconds(), time.monotonic(), 0.0, 0.0
 
     def start(self) -> None:
         """Start the clock."""
-        self._cpu, self._wall = cpu(), time.monotonic()
+        self._cpu, self._wall = cpu_seconds(), time.monotonic()
 
     def now(self) -> dict[str, float]:
         """Return CPU and wall seconds since the start, without the time of the reports."""
         return {
-            "cpu": cpu() - self._cpu - self._own_cpu,
+            "cpu": cpu_seconds() - self._cpu - self._own_cpu,
             "wall": time.monotonic() - self._wall - self._own_wall,
         }
 
@@ -73,13 +73,16 @@ class SolverMeter:
             now = self.now()
             cpu_s = time.thread_time()
             wall_s = time.monotonic()
-            if self.improves(values, bound):
+            if self.keep_improvement(values, bound):
                 self.send("trace", **now, value=self.value, bound=self.bound)
             self._own_cpu += time.thread_time() - cpu_s
             self._own_wall += time.monotonic() - wall_s
 
-    def improves(self, values: Floats | None, bound: float) -> bool:
-        """Keep a plan that keeps every row and has a higher value, and a bound that is tighter."""
+    def keep_improvement(self, values: Floats | None, bound: float) -> bool:
+        """Keep a plan with a higher value that breaks no row, and a tighter bound.
+
+        Returns whether either of them is new.
+        """
         assert self._model is not None
         new = not math.isnan(bound) and bound < self.bound
         if new:
@@ -115,7 +118,7 @@ def main(spec: str) -> None:
         columns=shape.n,
         rows=shape.m,
         entries=len(shape.coef),
-        cpu=cpu(),
+        cpu=cpu_seconds(),
         jobs=sum(len(f.labels) for f in shape.families if f.kind == "at_most_one"),
     )
     del shape
@@ -140,13 +143,13 @@ def _check_answer(meter: SolverMeter, model: LinearModel, answer: SolverResult) 
         detail = f"the plan breaks {len(model.violations(answer.values))} rows; {detail}"
         answer = SolverResult(Termination.FAILED, bound=answer.bound, prices=answer.prices)
     infeasible = answer.termination is Termination.INFEASIBLE
-    meter.improves(answer.values, math.inf if infeasible else answer.bound)
+    meter.keep_improvement(answer.values, math.inf if infeasible else answer.bound)
     if answer.prices is not None:
         with contextlib.suppress(NotChoices):
             own = bound_at(choices(model), answer.prices)
             by = "prices" if own <= meter.bound * (1 + 1e-12) else by
             meter.bound = min(meter.bound, own)
-    if meter.bound < meter.value - TRUST * abs(meter.value):
+    if meter.bound < meter.value - ROUNDING * abs(meter.value):
         detail = f"the bound lies below a plan; {detail}"
     now = meter.now()
     meter.send("trace", **now, value=meter.value, bound=meter.bound)
@@ -160,7 +163,7 @@ def _check_answer(meter: SolverMeter, model: LinearModel, answer: SolverResult) 
     )
 
 
-def cpu() -> float:
+def cpu_seconds() -> float:
     """Return CPU seconds, user and system, of this process and the children it has waited for."""
     own, children = (
         resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)

@@ -1,8 +1,9 @@
-"""diurnal: submissions by hour of the day and day of the week, as on Helios Venus.
+"""The workload generator `diurnal`: submissions by hour of the day and day of the week.
 
-Submissions are a Poisson process from Monday midnight on, whose rate follows the measured hours and
-days. Durations are log-normal with the median and mean of Helios. The mean request is that of
-Venus; the shares of the sizes are assumed.
+Its figures are those of the Helios trace (Hu et al., SC 2021), and of Venus, one of its clusters.
+Submissions are a Poisson process from Monday midnight on, whose rate follows the hours and days of
+Venus. Durations are log-normal with the median and mean of all of Helios. The mean number of GPUs
+that a job requests is that of Venus; how many jobs request each number is assumed.
 """
 
 from __future__ import annotations
@@ -28,12 +29,13 @@ SIZES = {
     16: 0.07,
     32: 0.035,
     64: 0.015,
-}  # mean 6.6; measured: 6.73
-LARGEST = 64
-SHORTEST_S = 10.0
-DAYS = 2  # at least; a workload with more jobs than Venus has in that time takes more days
-NODE = 8
-FEWEST = 32
+}
+"""Share of the jobs by requested GPUs; the mean is 6.6, and 6.73 was measured on Venus."""
+LARGEST = 64  # most GPUs of a job
+SHORTEST_S = 10.0  # shortest duration
+DAYS = 2  # least length; a workload with more jobs than Venus has in that time takes more days
+NODE = 8  # GPUs of a node
+FEWEST = 32  # fewest GPUs of a cluster
 TEAMS = ("vision", "language", "speech", "platform", "students")
 TEAM_SHARE = (0.35, 0.25, 0.20, 0.12, 0.08)
 
@@ -48,13 +50,17 @@ def diurnal(
 
     Parameters
     ----------
-    seed : of every draw.
-    load : GPU-hours demanded at the requested sizes / GPU-hours of the cluster while jobs are
-    submitted.
-    jobs : number of jobs.
-    gpus : GPUs of the cluster.
-    longest_h : longest run at the requested size, hours. The default is half the window, at most a
-    week.
+    seed : int
+        Seed of every draw.
+    load : float
+        GPU-hours demanded at the requested sizes, divided by the GPU-hours of the cluster while
+        jobs are submitted.
+    jobs : int
+        Number of jobs.
+    gpus : int, optional
+        GPUs of the cluster.
+    longest_h : float, optional
+        Longest run at the requested size, in hours. The default is half the window, at most a week.
     """
     rng = np.random.default_rng(seed)
     sigma = float(np.sqrt(2.0 * np.log(HELIOS_DURATION_S["mean"] / HELIOS_DURATION_S["median"])))

@@ -14,7 +14,7 @@ COMMENT = "--comment"
 
 
 def write_sbatch(fields: Mapping[str, Any], options: Sequence[str]) -> list[str]:
-    """Return the call of sbatch that submits a job with what it says of itself.
+    """Return the call of sbatch that submits a job, with these fields in its comment.
 
     Parameters
     ----------

@@ -4,7 +4,7 @@ Usage: python -m allocator.executors.ray.ray_job FOLDER
 
 Ray kills the process group of an entrypoint without notice when its raylet dies. So the entrypoint
 only watches: the supervisor is its child in a session of its own, which ends the job in good order
-when the entrypoint is gone. When the supervisor itself is killed, the entrypoint ends what it left.
+when the entrypoint is gone. When the supervisor itself is killed, the entrypoint ends the processes that it left.
 """
 
 from __future__ import annotations
@@ -87,6 +87,7 @@ class RaySupervisor(BatchSupervisor):
         return ""
 
     def _make_group(self) -> str:
+        """Make the placement group with a bundle for each node; return why there is none, or ""."""
         node_ids = (read_json(self.folder / "attempt.json") or {})["node_ids"]
         asked = zip(node_ids, self.order["asked"], strict=True)
         bundles = [(ident, int(gpus)) for ident, (_, gpus) in asked]
@@ -113,19 +114,19 @@ def _split(indices: str) -> list[str]:
 
 
 def main(folder: Path) -> int:
-    """Watch the supervisor, and end what it leaves."""
+    """Start the supervisor, wait for its end, and kill the processes that it leaves."""
     adopt_orphans()
     child = os.fork()
     if child == 0:
         os.setsid()
         os._exit(supervise_batch_job(folder, RaySupervisor))
 
-    def pass_on(number: int, frame: object) -> None:
+    def forward_signal(number: int, frame: object) -> None:
         with suppress(ProcessLookupError):
             os.kill(child, number)
 
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, pass_on)
+        signal.signal(number, forward_signal)
     _, status = os.waitpid(child, 0)
     kill_all(lambda: find_descendants(os.getpid()), 0.0)
     return os.waitstatus_to_exitcode(status)
