@@ -148,7 +148,8 @@ class InvalidInput(AllocatorError):
     exit_code = 3
 
     def __init__(self, faults: Sequence[Fault], warnings: Sequence[str] = ()) -> None:
-        self.faults, self.warnings = tuple(faults), tuple(warnings)
+        self.faults = tuple(faults)
+        self.warnings = tuple(warnings)
         super().__init__("\n".join(text for _, text in folded(self.faults)))
 
     def __reduce__(self) -> tuple[type, tuple[object, ...]]:  # errors cross processes
@@ -208,7 +209,8 @@ class Infeasible(AllocatorError):
     exit_code = 4
 
     def __init__(self, conflict: Sequence[str], relaxations: Sequence[Relaxation]) -> None:
-        self.conflict, self.relaxations = tuple(conflict), tuple(relaxations)
+        self.conflict = tuple(conflict)
+        self.relaxations = tuple(relaxations)
         lines = [
             "no plan keeps all hard rules",
             *(f"in conflict: {c}" for c in self.conflict),

@@ -32,7 +32,8 @@ class Progress:
         self.begin = time.monotonic()
         self.notes: list[str] = []
         self._is_valued = is_valued
-        self._value, self._bound = -math.inf, math.inf
+        self._value = -math.inf
+        self._bound = math.inf
 
     def improved(self, value: float, bound: float) -> None:
         """Implement ProgressWatcher.improved."""

@@ -194,7 +194,9 @@ class _Adoption:
         self.seen = seen
         self.now_s = now_s
         self.stops: list[OpenAllocation] = []
-        self.running, self.done, self.lost = list[str](), list[str](), list[str]()
+        self.running = list[str]()
+        self.done = list[str]()
+        self.lost = list[str]()
 
     def write(self, connection: Connection) -> None:
         """Make all changes of the queue in one transaction."""

@@ -226,7 +226,8 @@ class Columns(Mapping[str, Sequence[Any]]):
         known: Mapping[str, Sequence[Any]],
         late: Mapping[tuple[str, ...], Callable[[], Mapping[str, Sequence[Any]]]],
     ) -> None:
-        self._known, self._late = dict(known), dict(late)
+        self._known = dict(known)
+        self._late = dict(late)
 
     def __getitem__(self, name: str) -> Sequence[Any]:
         for names in [names for names in self._late if name in names]:

@@ -241,11 +241,13 @@ class DecisionSearch:
         self._problem = problem
         self._plan = plan
         self._witness = witness
-        self._until, self._left = time.monotonic() + seconds, MOST
+        self._until = time.monotonic() + seconds
+        self._left = MOST
 
     def find_without(self, limits: tuple[str, ...], tenant: int, asked: Ints) -> GainingJobs:
         """Return which jobs get more, see `CauseSearch`."""
-        self._left, seconds = self._left - 1, self._until - time.monotonic()
+        self._left = self._left - 1
+        seconds = self._until - time.monotonic()
         enough = self._left >= 0 and seconds > 0
         found = (
             self._decide(lift_limits(self._problem, limits, tenant), seconds) if enough else None

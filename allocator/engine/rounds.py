@@ -64,7 +64,8 @@ class Rounds:
         threads: int = 1,
     ) -> None:
         keep_freed_memory()
-        self._policy, self._solver = policy, solver
+        self._policy = policy
+        self._solver = solver
         self._limits = SolveLimits(time_limit_s, gap, threads, seed)
         self._memory: Memory | None = None
         self.note = "no round yet"

@@ -164,7 +164,8 @@ class Ledger:
         names = sorted(
             name for name in os.listdir(self.folder / "open") if not name.startswith(".")
         )
-        before, self._orders = self._orders, {}
+        before = self._orders
+        self._orders = {}
         for name in names:
             if (one := before.get(name)) is None:
                 place = self.folder / "open" / name

@@ -162,7 +162,8 @@ class _SimulatedAllocation:
         if self.stopped_s == math.inf:
             left = self.order.remaining_work - self._work_after(since - self.rates[0][0])
             finish = since + left / rate if rate > 0 else math.inf
-            self.end_s, done = min(finish, self.fail_s), finish <= self.fail_s
+            self.end_s = min(finish, self.fail_s)
+            done = finish <= self.fail_s
             self.phase, self.detail = (
                 (Phase.FINISHED, "") if done else (Phase.FAILED, "a simulated failure")
             )

@@ -25,10 +25,8 @@ class NodeNeeds:
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
         jobs = problem.jobs
-        self._cpus, self._memory_gb = (
-            jobs.cpus_per_gpu.tolist(),
-            jobs.host_memory_gb_per_gpu.tolist(),
-        )
+        self._cpus = jobs.cpus_per_gpu.tolist()
+        self._memory_gb = jobs.host_memory_gb_per_gpu.tolist()
         self._share = jobs.gpu_fraction.tolist()
         self._per_node = problem.pools.gpus_per_node.tolist()
         wishes = {"packed": (Wish.PACKED, -1), "spread": (Wish.SPREAD, -1)}

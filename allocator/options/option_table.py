@@ -115,13 +115,16 @@ def option_table(problem: Problem, table: RateTable) -> OptionTable:
 
     A job without options (no known rate, no matching type, held) simply waits.
     """
-    jobs, pools = problem.jobs, problem.pools
+    jobs = problem.jobs
+    pools = problem.pools
     staying = Staying.of(problem)
-    stays, settled = staying.stays, staying.stays | staying.homeless
+    stays = staying.stays
+    settled = staying.stays | staying.homeless
     free = ~find_blocked_jobs(problem) & ~find_locked_jobs(problem)
     holdable = HoldableSizes(problem)
     types = allowed_types(problem)
-    shape, is_known = held_shapes(problem, table), ~(staying.assumed | staying.homeless)
+    shape = held_shapes(problem, table)
+    is_known = ~(staying.assumed | staying.homeless)
     most = np.minimum(jobs.max_gpus, table.largest[jobs.model]) if len(jobs) else jobs.max_gpus
     most_spot = np.minimum(most, jobs.max_spot_gpus).astype(np.int64)
     found: list[tuple[Ints, Ints, Ints, Ints]] = []
@@ -180,18 +183,22 @@ def _add_shapes(
     shaped : (n,)
         Whether the size has spread shapes.
     """
-    nodes, shaped = np.zeros(len(owner), dtype=np.int64), np.zeros(len(owner), dtype=bool)
+    nodes = np.zeros(len(owner), dtype=np.int64)
+    shaped = np.zeros(len(owner), dtype=bool)
     if not (table.has_shapes and problem.has_nodes[pool]):
         return owner, gpus, nodes, shaped
-    jobs, pools = problem.jobs, problem.pools
-    model, gpu_type = jobs.model[owner], np.full(len(owner), pools.gpu_type[pool])
+    jobs = problem.jobs
+    pools = problem.pools
+    model = jobs.model[owner]
+    gpu_type = np.full(len(owner), pools.gpu_type[pool])
     fewest = -(-gpus // int(pools.gpus_per_node[pool]))
     nodes = np.where(table.is_shape(model, gpu_type, gpus, fewest), fewest, 0)
     at, more = table.find_shapes(model, gpu_type, gpus)
     shaped[at] = True
     is_packed = np.array([name == "packed" for name in jobs.placement], dtype=bool)
     new = ~is_packed[owner[at]] & (more > fewest[at])
-    at, more = at[new], more[new]
+    at = at[new]
+    more = more[new]
     return (
         np.append(owner, owner[at]),
         np.append(gpus, gpus[at]),
@@ -202,7 +209,8 @@ def _add_shapes(
 
 def held_shapes(problem: Problem, table: RateTable) -> Ints:
     """Return the number of nodes of the spread shape that each job holds, (J,), else 0."""
-    jobs, nodes = problem.jobs, Staying.of(problem).nodes
+    jobs = problem.jobs
+    nodes = Staying.of(problem).nodes
     at = np.flatnonzero((nodes > 0) & (jobs.primary < 0)) if table.has_shapes else nodes[:0]
     is_shape = table.is_shape(
         jobs.model[at], problem.pools.gpu_type[jobs.pool[at]], jobs.gpus[at], nodes[at]
@@ -238,7 +246,8 @@ def is_allowed_option(problem: Problem, job: Ints, pool: Ints, gpus: Ints) -> Bo
 
     What a job holds already may lie outside the sizes, types and market that it allows.
     """
-    jobs, pools = problem.jobs, problem.pools
+    jobs = problem.jobs
+    pools = problem.pools
     held = (jobs.state[job] == State.RUNNING) & (jobs.pool[job] == pool) & (jobs.gpus[job] == gpus)
     may = np.ones(len(job), dtype=bool)
     for p in np.unique(pool[held]).tolist():
@@ -264,7 +273,8 @@ def _build_table(
     rate: Floats,
     row: Ints,
 ) -> OptionTable:
-    jobs, pools = problem.jobs, problem.pools
+    jobs = problem.jobs
+    pools = problem.pools
     running = jobs.state == State.RUNNING
     pause = interval.pause_s(
         keep, running[job], restart_s(problem, job, pool, gpus), pools.startup_s[pool]

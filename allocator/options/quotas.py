@@ -156,7 +156,9 @@ class _PoolSets:
         self._problem = problem
         self._number = {(-1, -1): 0}
         self.pools = [np.ones(len(problem.pools), dtype=bool)]
-        self.words, self.names, self.granularity = [""], [""], [1]
+        self.words = [""]
+        self.names = [""]
+        self.granularity = [1]
 
     def number(self, gpu_type: int, pool: int) -> int:
         """Return the number of the pools of a type, of one pool, or of all pools (-1, -1)."""

@@ -47,7 +47,8 @@ class MeasuredSlowdowns:
         # only models with a row have a number; the last entry stands for none
         self._code = np.full(models + 1, -1)
         self._code[np.unique(both)] = np.arange(len(np.unique(both)))
-        self._models, self._types = len(np.unique(both)), gpu_types
+        self._models = len(np.unique(both))
+        self._types = gpu_types
         key = self._key(
             both,
             np.concatenate([sharing.model_b, sharing.model_a]),

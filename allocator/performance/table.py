@@ -40,7 +40,8 @@ class RateTable:
         self._key_of_row = self._key(rates.model, rates.gpu_type, rates.gpus)
         self._rates = rates
         self._hungriest = float(np.nan_to_num(rates.memory_gb, nan=0.0).max(initial=0.0))
-        self._packed, self._spread = np.flatnonzero(rates.nodes == 0), np.flatnonzero(rates.nodes)
+        self._packed = np.flatnonzero(rates.nodes == 0)
+        self._spread = np.flatnonzero(rates.nodes)
         self._key_of_shape = self._key_of_row * NODES + rates.nodes
         self._shapes = np.unique(self._key_of_shape[self._spread])
         self.has_shapes = len(self._shapes) > 0
@@ -96,7 +97,8 @@ class RateTable:
         nodes: Ints | None = None,
     ) -> tuple[Floats, Ints]:
         """Return the same as `rate` on the GPUs and links of these pools, (n,)."""
-        memory_gb, link_gb_s = pools.memory_gb[pool], pools.link_gb_s[pool]
+        memory_gb = pools.memory_gb[pool]
+        link_gb_s = pools.link_gb_s[pool]
         return self.rate(model, pools.gpu_type[pool], gpus, memory_gb, held, nodes, link_gb_s)
 
     def rate(
@@ -129,7 +131,8 @@ class RateTable:
         """
         wanted = self._key(model, gpu_type, gpus)
         places = list(self._split(memory_gb, link_gb_s, len(wanted)))
-        out, row = np.full(len(wanted), np.nan), np.full(len(wanted), -1, dtype=np.int64)
+        out = np.full(len(wanted), np.nan)
+        row = np.full(len(wanted), -1, dtype=np.int64)
         measured = np.zeros(len(wanted), dtype=bool)
         for place, here in places:
             out[here], row[here], measured[here] = self._sizes(place).look_up(wanted[here])
@@ -196,7 +199,8 @@ class RateTable:
             without = np.flatnonzero(held & np.isnan(out))
             wide = [((np.inf, gb_s), at) for (gb, gb_s), at in places if gb < np.inf]
             if len(without) and wide:
-                again, found = out.copy(), row.copy()
+                again = out.copy()
+                found = row.copy()
                 self._use_shapes(wanted, wide, None, again, found)
                 out[without], row[without] = again[without], found[without]
 
@@ -222,7 +226,9 @@ class RateTable:
             mine = np.flatnonzero(open_ & (code[curve] == i))
             if not len(mine):
                 continue
-            c, k, back = curve[mine], gpus[mine], np.arange(len(mine))
+            c = curve[mine]
+            k = gpus[mine]
+            back = np.arange(len(mine))
             # finding the best batch takes time, and it is the same for many jobs
             if kind in batched.KINDS:
                 distinct, back = np.unique(c * SPAN + k, return_inverse=True)
@@ -239,7 +245,8 @@ class RateTable:
             rows = rows[np.argsort(per_gpu, kind="stable")]  # the slowest of equally near sizes
             if len(rows):
                 mine = np.flatnonzero(where & (model == m))
-                k, seen = gpus[mine], self._rates.gpus[rows]
+                k = gpus[mine]
+                seen = self._rates.gpus[rows]
                 away = np.abs(np.log2(np.maximum(k, 1))[:, None] - np.log2(seen))
                 near = np.argmin(away, axis=1)
                 out[mine] = self._rates.rate[rows[near]] * (k / seen[near])
@@ -302,7 +309,8 @@ class _Sizes:
 
         Rate is nan and row -1 where nothing is known.
         """
-        out, row = np.full(len(wanted), np.nan), np.full(len(wanted), -1, dtype=np.int64)
+        out = np.full(len(wanted), np.nan)
+        row = np.full(len(wanted), -1, dtype=np.int64)
         if not len(self.keys):
             return out, row, np.zeros(len(wanted), dtype=bool)
         above, exact, rate, found = self.find(wanted)
@@ -314,9 +322,12 @@ class _Sizes:
         between = ~exact & (self.keys[above] > wanted) & (self.keys[below] < wanted)
         between &= (self.keys[above] // SPAN == group) & (self.keys[below] // SPAN == group)
         if between.any():
-            a, b = below[between], above[between]
-            k1, k2 = self.keys[a] % SPAN, self.keys[b] % SPAN
-            r1, r2 = self.rate[a], self.rate[b]
+            a = below[between]
+            b = above[between]
+            k1 = self.keys[a] % SPAN
+            k2 = self.keys[b] % SPAN
+            r1 = self.rate[a]
+            r2 = self.rate[b]
             k = wanted[between] % SPAN
             out[between] = np.minimum(r1 + (r2 - r1) * (k - k1) / (k2 - k1), r1 * k / k1)
         return out, row, exact | between

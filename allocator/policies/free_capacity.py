@@ -232,7 +232,8 @@ class _ColocationRules:
         self._has_colocation = bool((i.primary >= 0).any() or (i.conflicting_option >= 0).any())
         if not self._has_colocation:
             return
-        self._primary, self._conflicting_option = i.primary.tolist(), i.conflicting_option.tolist()
+        self._primary = i.primary.tolist()
+        self._conflicting_option = i.conflicting_option.tolist()
         self._conflicting_options = {r: o for o, r in enumerate(self._conflicting_option) if r >= 0}
         self._chosen = {int(o) for o in choice[choice >= 0]}
         self._taken_primaries = {self._primary[o] for o in self._chosen if self._primary[o] >= 0}

@@ -39,7 +39,8 @@ def mip(task: Task) -> Proposal:
 
     Raises Infeasible or NoPlanInTime (policies/fallback.py) if there is no plan to fall back on.
     """
-    given, task = task, add_missing_pairs(task)
+    given = task
+    task = add_missing_pairs(task)
     unchanged_choice, stays, start = _find_starts(task)
     if start is None and excludes_every_plan(task.choices, task.dual):
         raise_if_infeasible(task.round, task.remaining())
@@ -49,7 +50,8 @@ def mip(task: Task) -> Proposal:
     _report_start(task, start)
     if task.solver is None and start is not None and task.round.omitted_pairs is None:
         closer, start = _close_gap(task, start)
-        given, task = (closer if task is given else given), closer
+        given = closer if task is given else given
+        task = closer
     if task.solver is None and start is not None and _is_proven(task, start):
         plan = (
             unchanged_choice
@@ -65,20 +67,23 @@ def mip(task: Task) -> Proposal:
             task=_task_if_changed(task, given),
         )
     task, start = add_near_pairs(task, start)
-    unchanged_choice, value = task.round.unchanged_choice(), task.choices.value_of
+    unchanged_choice = task.round.unchanged_choice()
+    value = task.choices.value_of
     engine, why = task.engine()
     answer = _call_solver(task, engine, start)
     best, fallback, detail = _verify_answer(task, answer, start, engine.name)
     if best is None:
         proposal = find_plan_by_solver(task)
-        best, fallback = proposal.choice, proposal.fallback
+        best = proposal.choice
+        fallback = proposal.fallback
     bound, by = _tighter_bound(task, answer, value(best))
     if (
         fallback is None
         and math.isfinite(answer.bound)
         and answer.bound < value(best) * (1 - TRUST) - TRUST
     ):
-        fallback, detail = "marginal", f"{engine.name} claimed a bound below a plan that exists"
+        fallback = "marginal"
+        detail = f"{engine.name} claimed a bound below a plan that exists"
     if not (fallback or detail):  # the solver's account of a proven plan is no warning
         why = "; ".join(filter(None, (why, answer.detail)))
     wanted = max(task.limits.gap, 1e-9)
@@ -133,7 +138,9 @@ def _close_gap(task: Task, start: Ints) -> tuple[Task, Ints]:
 
 def _report_start(task: Task, start: Ints | None) -> None:
     """Report the bound that the prices prove and the value of the plan that they give."""
-    watch, n, m = task.limits.watch, task.choices.n, task.choices.model.m
+    watch = task.limits.watch
+    n = task.choices.n
+    m = task.choices.model.m
     if watch is None:
         return
     value = -math.inf if start is None else task.choices.value_of(start)
@@ -159,7 +166,8 @@ def _best_known_plan(task: Task, unchanged_choice: Ints | None) -> Ints | None:
         and _proven_gap(task, unchanged_choice) <= PRICED * task.limits.gap
     ):
         return unchanged_choice
-    enough, is_warm = PRICED * task.limits.gap, task.prices is not None
+    enough = PRICED * task.limits.gap
+    is_warm = task.prices is not None
     rounded = round_pairs(task.choices, task.dual, task.end_of_rounding, enough, fills=not is_warm)
     return (
         rounded
@@ -200,7 +208,8 @@ def _verify_answer(
     The solver's plan counts if it keeps the rules and is not worse than the start. The fallback is
     "incumbent" for the last plan of a solver that failed afterwards, and "marginal" for the start.
     """
-    choices, x = task.choices, answer.values
+    choices = task.choices
+    x = answer.values
     if x is not None and (len(x) != choices.n or not np.isfinite(x).all()):
         return start, "marginal", f"{name} returned garbage"
     plan = None if x is None else choices.from_x(x)
@@ -240,7 +249,8 @@ def marginal(task: Task) -> Proposal:
     Each job takes its best option at the dual prices; the plan is made feasible and filled
     (formulations/primal/rounding.py). The plan that changes nothing is preferred at the same value.
     """
-    given, task = task, add_missing_pairs(task)
+    given = task
+    task = add_missing_pairs(task)
     proposal = find_fallback_plan(task)
     unchanged_choice = task.round.unchanged_choice()
     if task.choices.feasible(unchanged_choice) and task.choices.value_of(

@@ -23,7 +23,9 @@ class Connections:
     """All connections of one service; those that answer no request are `idle`, oldest first."""
 
     def __init__(self, options: ServerOptions, log: TextIO) -> None:
-        self.most, self.head_s, self.log = options.most_connections, options.head_s, log
+        self.most = options.most_connections
+        self.head_s = options.head_s
+        self.log = log
         self.open: set[LimitedProtocol] = set()
         self.idle: OrderedDict[LimitedProtocol, None] = OrderedDict()
         self._dropped: Counter[str] = Counter()

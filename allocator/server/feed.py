@@ -162,7 +162,8 @@ class Feed:
             self._events.append(Event(tenant, text.encode()))
         if changes or after.tokens != before.tokens:
             self._batches.clear()
-            news, self._news = self._news, asyncio.Event()
+            news = self._news
+            self._news = asyncio.Event()
             news.set()
 
     def _name(self, number: int) -> str:

@@ -37,7 +37,8 @@ class ServedQueue:
         self.most_writes = options.most_writes
         self._waiting = 0
         self._free_at = 0.0
-        self._readers, self._writer = CapacityLimiter(READERS), CapacityLimiter(1)
+        self._readers = CapacityLimiter(READERS)
+        self._writer = CapacityLimiter(1)
 
     def close(self) -> None:
         """Close all connections."""

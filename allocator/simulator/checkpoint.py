@@ -79,7 +79,8 @@ class CheckpointFile:
         if now or time.monotonic() - self._last >= self.every_s:
             pickled = pickle.dumps(state, protocol=5)
             write_files(self.folder, {self.path.name: self.key() + _checksum(pickled) + pickled})
-            self._last, self.kept = time.monotonic(), state.rounds
+            self._last = time.monotonic()
+            self.kept = state.rounds
 
 
 def _checksum(content: bytes) -> bytes:

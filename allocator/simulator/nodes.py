@@ -37,7 +37,9 @@ class SimulatedNodes:
 
     def __init__(self, workload: Workload, options: SimulationOptions) -> None:
         problem = workload.problem
-        self._nodes, self._events, self._options = problem.nodes, workload.node_events, options
+        self._nodes = problem.nodes
+        self._events = workload.node_events
+        self._options = options
         self._pools = len(problem.pools)
         self.state: Ints = problem.nodes.state.copy()
         n = len(self.state)

@@ -54,7 +54,8 @@ class SpotServers:
         pools = workload.problem.pools
         spot = pools.market == Market.SPOT
         traced = np.isin(np.arange(len(pools)), workload.changes.pool[workload.changes.gpus >= 0])
-        self._options, self._startup_s = options, pools.startup_s
+        self._options = options
+        self._startup_s = pools.startup_s
         self.hazard: Floats = np.where(
             spot & ~traced, pools.revocations_per_gpu_hour * options.revocations, 0.0
         )

@@ -312,7 +312,8 @@ class World(Holdings):
 
     def _admit_arrivals(self) -> None:
         submitted = self.workload.problem.jobs.submitted_s
-        first, self.arrived = self.arrived, int(np.searchsorted(submitted, self.now, side="right"))
+        first = self.arrived
+        self.arrived = int(np.searchsorted(submitted, self.now, side="right"))
         if self.arrived > first:
             self.active = np.concatenate([self.active, np.arange(first, self.arrived)])
 

@@ -73,7 +73,9 @@ def tighten_bound(
     loss = np.maximum(np.repeat(dual.reduced, np.diff(c.start)) - (c.value - c.matrix @ p), 0.0)
     lost = np.where(plan >= 0, np.append(loss, 0.0)[plan], dual.reduced)
     rent = _rent(c, p, c.use_of(plan))
-    credit, bound, choice = np.zeros(c.J), dual.bound, plan.copy()
+    credit = np.zeros(c.J)
+    bound = dual.bound
+    choice = plan.copy()
     a = c.matrix.tocsc()
     rows = _candidates(c, a, rent)
     blocks = max(
@@ -153,7 +155,8 @@ def _blocks(c: Choices, rows: list[_Block], share: float) -> list[_Block]:
 
     With share 1 that may be one pool.
     """
-    taken, blocks = np.zeros(c.J, dtype=bool), []
+    taken = np.zeros(c.J, dtype=bool)
+    blocks = []
     for b in rows:
         # the budget of all jobs in cents has too many sums
         few = share if b.unit == 1.0 else min(share, 0.5)
@@ -177,7 +180,8 @@ def _delta(
     high = float(np.floor(c.high[b.rows].min() / b.unit + 1e-6))
     columns = c.columns_of(b.groups)
     cheap = np.flatnonzero(loss[columns] <= most)
-    columns, k = columns[cheap], np.zeros(len(cheap))
+    columns = columns[cheap]
+    k = np.zeros(len(cheap))
     touching, size = _row(a, b.row)
     near = np.flatnonzero(loss[touching] <= most)
     k[np.searchsorted(columns, touching[near])] = np.rint(size[near] / b.unit)
@@ -261,7 +265,8 @@ def _knapsack(items: _Items, high: int) -> tuple[Floats, list[_Stage]]:
     stages: list[_Stage] = [(alone, np.zeros(0, dtype=np.int64))]
     for a, e in zip(bounds[:-1][~single], bounds[1:][~single], strict=True):
         own = items.take(np.arange(a, e))
-        new, pick = np.full(len(state), np.inf), np.full(len(state), -1)
+        new = np.full(len(state), np.inf)
+        pick = np.full(len(state), -1)
         for n, (size, price) in enumerate(zip(own.k.tolist(), own.cost.tolist(), strict=True)):
             if size < len(state):
                 reached = state[: len(state) - size] + price

@@ -26,7 +26,8 @@ from formulations.model.linear import Bools, Floats, Ints
 
 SAMPLE = 3000  # groups of the first phase where there are many
 # least number of groups whose Hessian is used where there are many more
-SHAPE, SHAPE_PER_ROW = 2500, 38
+SHAPE = 2500
+SHAPE_PER_ROW = 38
 WARM_SHAPE, WARM_SHAPE_PER_ROW = 1000, 10  # the same if there are prices to begin from
 TOLERANCE = 0.2  # share of `close` that a step has to promise
 LEAST_GAIN = 2e-6  # the search ends if a colder temperature improves the bound by less, relative
@@ -199,7 +200,8 @@ def minimise_dual(
     shape = rows.smooth(choices, _sample(choices, few)) if few < groups / 1.5 else None
     if not warm and (not is_sampled or whole.exact(p) * rows.value_scale > best.bound * (1 + 1e-9)):
         p, is_sampled = _first_prices(whole), False  # no sample, or a misleading one
-    stale, patience = 0, 1 if choices.n > 20_000 else 2
+    stale = 0
+    patience = 1 if choices.n > 20_000 else 2
     for mu in _temperatures(is_sampled, warm):
         if mu < coldest or time.monotonic() >= until:
             break
@@ -225,7 +227,8 @@ def sample_of_choices(choices: Choices, size: int) -> Choices:
     out.
     """
     groups = _sample(choices, size) if len(choices.filled) > size else choices.filled
-    columns, share = choices.columns_of(groups), len(groups) / max(1, len(choices.filled))
+    columns = choices.columns_of(groups)
+    share = len(groups) / max(1, len(choices.filled))
     width = np.diff(choices.start)[groups]
     return replace(
         choices,

@@ -143,7 +143,8 @@ class _Dense:
 
     def __init__(self, s: Smooth) -> None:
         self._key = np.repeat(s._group, np.diff(s.A.indptr)) * s.R + s.A.indices
-        self._column, self._coef = np.repeat(np.arange(len(s.v)), np.diff(s.A.indptr)), s.A.data
+        self._column = np.repeat(np.arange(len(s.v)), np.diff(s.A.indptr))
+        self._coef = s.A.data
         self._shape = (len(s.size), s.R)
 
     def product(self, x: Floats) -> Floats:
@@ -184,7 +185,8 @@ class _Split:
         group = np.repeat(s._group, width)
         touched = np.bincount(A.indices, minlength=s.R)
         wide = touched > max(1, len(s.v)) / 12
-        self._wide, self._narrow = np.flatnonzero(wide), np.flatnonzero(~wide)
+        self._wide = np.flatnonzero(wide)
+        self._narrow = np.flatnonzero(~wide)
         number = np.where(wide, np.cumsum(wide) - 1, np.cumsum(~wide) - 1)
         is_wide = wide[A.indices]
         column = np.repeat(np.arange(len(s.v)), width)
@@ -194,11 +196,13 @@ class _Split:
         self._wa = A.data[is_wide]
         key = (group * len(self._narrow) + local)[~is_wide]
         seen, self._nk = np.unique(key, return_inverse=True)
-        self._nc, self._na = column[~is_wide], A.data[~is_wide]
+        self._nc = column[~is_wide]
+        self._na = A.data[~is_wide]
         q = max(1, len(self._narrow))
         self._indices = (seen % q).astype(np.int32)
         self._indptr = np.searchsorted(seen // q, np.arange(J + 1)).astype(np.int32)
-        self._J, self._R = J, s.R
+        self._J = J
+        self._R = s.R
 
     def product(self, x: Floats) -> Floats:
         w = len(self._wide)

@@ -73,7 +73,9 @@ class PairColumns:
         is_secondary = c.model.rows_of(COLOCATION)[c.rows]
         owner = np.repeat(np.arange(c.n), np.diff(c.matrix.indptr))
         entry = np.flatnonzero(is_secondary[c.matrix.indices])
-        row, column, colocated = c.matrix.indices[entry], owner[entry], c.matrix.data[entry] > 0
+        row = c.matrix.indices[entry]
+        column = owner[entry]
+        colocated = c.matrix.data[entry] > 0
         primary = np.full(c.R, -1)
         primary[row[~colocated]] = column[~colocated]
         return cls(
@@ -165,10 +167,13 @@ class Programmes:
         `inside` (n,) marks the columns of the first programme, None = those that are promising at
         the prices.
         """
-        self._solve, self._until = programme or by_scipy, math.inf if deadline is None else deadline
-        self.c, self._pair_columns = c, PairColumns.of(c)
+        self._solve = programme or by_scipy
+        self._until = math.inf if deadline is None else deadline
+        self.c = c
+        self._pair_columns = PairColumns.of(c)
         self.here = self.best = evaluate(c, np.zeros(c.model.m) if start is None else start)
-        self.x, self.value = np.zeros(c.n), -math.inf
+        self.x = np.zeros(c.n)
+        self.value = -math.inf
         if inside is None:
             p = self.best.prices[c.rows]
             if start is None:
@@ -189,8 +194,10 @@ class Programmes:
 
         Return False if there is no answer.
         """
-        c, g = self.c, self._pair_columns
-        columns, left = np.flatnonzero(self.inside), self._until - time.monotonic()
+        c = self.c
+        g = self._pair_columns
+        columns = np.flatnonzero(self.inside)
+        left = self._until - time.monotonic()
         part = c.model.take(columns)
         found = (
             self._solve(replace(part, integer=np.zeros(part.n, dtype=bool)), left)
@@ -205,7 +212,8 @@ class Programmes:
             return self.turn()
         self.x = np.zeros(c.n)
         self.x[columns] = found[0]
-        p, u = found[1][c.rows], found[1][g.groups]
+        p = found[1][c.rows]
+        u = found[1][g.groups]
         p[g.row] = 0.0
         wants = (c.value - c.matrix @ p)[g.secondary] - u[c.group[g.secondary]]
         p[g.row] = np.maximum(found[1][c.rows], 0.0)[g.row]
@@ -226,7 +234,8 @@ def _without_pairs(c: Choices, g: PairColumns) -> Choices:
     own = np.ones(c.n, dtype=bool)
     own[g.secondary] = False
     whole = c.model.take(np.flatnonzero(own))
-    lower, upper = whole.lower.copy(), whole.upper.copy()
+    lower = whole.lower.copy()
+    upper = whole.upper.copy()
     gone = np.setdiff1d(c.rows, c.rows[g.other_rows])
     lower[gone], upper[gone] = -np.inf, np.inf
     return choices(replace(whole, lower=lower, upper=upper))
@@ -289,7 +298,8 @@ def by_scipy(model: LinearModel, seconds: float) -> tuple[Floats, Floats] | None
     if not model.n:
         return np.zeros(0), np.zeros(model.m)
     a = sparse.csc_matrix((model.coef, model.index, model.start), shape=(model.m, model.n)).tocsr()
-    up, down = np.flatnonzero(np.isfinite(model.upper)), np.flatnonzero(np.isfinite(model.lower))
+    up = np.flatnonzero(np.isfinite(model.upper))
+    down = np.flatnonzero(np.isfinite(model.lower))
     found = optimize.linprog(
         -model.value,
         A_ub=sparse.vstack([a[up], -a[down]]).tocsr(),

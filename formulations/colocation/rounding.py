@@ -57,7 +57,8 @@ def _dive(c: Choices, x: Floats, steps: int, until: float) -> Ints:
     the largest values first, as far as they fit. The programme of the remaining groups is solved
     again, and so on.
     """
-    plan, open_ = np.full(c.J, -1), np.ones(c.J, dtype=bool)
+    plan = np.full(c.J, -1)
+    open_ = np.ones(c.J, dtype=bool)
     for turn in range(TURNS):
         whole = np.flatnonzero(x > 1 - EPS)
         plan[c.group[whole]] = whole
@@ -66,11 +67,13 @@ def _dive(c: Choices, x: Floats, steps: int, until: float) -> Ints:
         if not open_.any():
             return plan
         order = part[np.lexsort((part, -c.value[part], -np.round(x[part], 6)))]
-        use, settled = c.use_of(plan), 0
+        use = c.use_of(plan)
+        settled = 0
         share = max(1, len(order) // steps) if turn < TURNS - 1 else len(order)
         for o in order.tolist():
             row = slice(c.matrix.indptr[o], c.matrix.indptr[o + 1])
-            at, amount = c.matrix.indices[row], c.matrix.data[row]
+            at = c.matrix.indices[row]
+            amount = c.matrix.data[row]
             if open_[c.group[o]] and (use[at] + amount <= c.high[at]).all():
                 plan[c.group[o]], open_[c.group[o]] = o, False
                 use[at] += amount
@@ -80,7 +83,8 @@ def _dive(c: Choices, x: Floats, steps: int, until: float) -> Ints:
         columns = c.columns_of(np.flatnonzero(open_))
         if not settled or not len(columns) or time.monotonic() >= until:
             return plan
-        model, held = c.model.take(columns), c.model.activity(c.to_x(plan))
+        model = c.model.take(columns)
+        held = c.model.activity(c.to_x(plan))
         taken = held > 0
         taken[c.rows] = False
         found = by_scipy(
@@ -101,7 +105,8 @@ def improve_paired(c: Choices, plan: Ints, prices: Floats, until: float = math.i
 
     The result is None if the repair fails.
     """
-    g, best = PairColumns.of(c), None
+    g = PairColumns.of(c)
+    best = None
     plan = _drop_orphaned_secondaries(c, g, plan)
     for _ in range(PASSES):
         primary, secondary = _pairs_of_plan(g, plan)
@@ -159,7 +164,8 @@ def _merge_pairs(
     own: Bools = np.ones(c.n, dtype=bool)
     own[g.secondary] = False
     own[np.isin(c.group, c.group[secondary])] = False
-    value, mandatory = c.value.copy(), c.mandatory.copy()
+    value = c.value.copy()
+    mandatory = c.mandatory.copy()
     value[primary] += c.value[secondary]
     # a primary job whose secondary job must run may not leave it behind
     bound = c.group[primary[mandatory[c.group[secondary]]]]
@@ -169,7 +175,8 @@ def _merge_pairs(
     mandatory[bound] = True
     columns = np.flatnonzero(own)
     part = replace(c.model, value=value).take(columns)
-    lower, upper = part.lower.copy(), part.upper.copy()
+    lower = part.lower.copy()
+    upper = part.upper.copy()
     tied = np.setdiff1d(c.rows, c.rows[g.other_rows])
     lower[tied], upper[tied] = -np.inf, np.inf
     lower[g.groups] = np.where(mandatory, 1.0, -np.inf)

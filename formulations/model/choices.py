@@ -115,8 +115,10 @@ class Choices:
         Padding has row R and coef 0. The last line belongs to "nothing", which is column -1.
         """
         a = self.matrix
-        width, d = np.diff(a.indptr), max(1, self.most_entries)
-        row, coef = np.full((self.n + 1, d), self.R, dtype=np.int64), np.zeros((self.n + 1, d))
+        width = np.diff(a.indptr)
+        d = max(1, self.most_entries)
+        row = np.full((self.n + 1, d), self.R, dtype=np.int64)
+        coef = np.zeros((self.n + 1, d))
         at = np.arange(len(a.indices)) + np.repeat(np.arange(self.n) * d - a.indptr[:-1], width)
         row.ravel()[at], coef.ravel()[at] = a.indices, a.data
         return row, coef
@@ -178,7 +180,8 @@ def choices(model: LinearModel) -> Choices:
     """
     _only_binaries(model)
     one = model.rows_of(AT_MOST_ONE)
-    low, high = model.lower[one], model.upper[one]
+    low = model.lower[one]
+    high = model.upper[one]
     if ((high != 1) | ((low > 0) & (low != 1))).any():
         raise NotChoices("an at-most-one row has bounds other than (.., 1] or [1, 1]")
     mine = one[model.index]

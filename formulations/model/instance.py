@@ -141,7 +141,8 @@ class Instance:
         """Number q Z + z of the tenant and the zone of each option, (n,), -1 = no limit applies."""
         if not np.isfinite(self.exposure).any():
             return np.full(len(self.job), -1)
-        q, z = self.tenant[self.job], self.zone[self.pool]
+        q = self.tenant[self.job]
+        z = self.zone[self.pool]
         limited = (z >= 0) & np.isfinite(self.exposure[q])
         return np.where(limited & (self.primary < 0), q * len(self.zones) + z, -1)
 
@@ -164,7 +165,8 @@ class Instance:
         The options of primary jobs that given options of secondary jobs need must be among them.
         """
         # the last entry stands for -1
-        job, place = self.job[option], np.full(len(self.job) + 1, -1)
+        job = self.job[option]
+        place = np.full(len(self.job) + 1, -1)
         place[option] = np.arange(len(option))
         kept = None if self.headroom is None else self.headroom.take(option)
         return replace(

@@ -35,7 +35,8 @@ def build_model(instance: Instance) -> LinearModel:
         width += True if used is None else used
     start = np.zeros(n + 1, dtype=np.int64)
     np.cumsum(width, out=start[1:])
-    index, coef = np.empty(start[-1], dtype=np.int64), np.empty(start[-1])
+    index = np.empty(start[-1], dtype=np.int64)
+    coef = np.empty(start[-1])
     at = start[:-1].copy()
     for row, entry, used in layers:
         where = at if used is None else at[used]

@@ -109,9 +109,12 @@ class Holes:
         memory_gb: Sequence[float],
         domains: Sequence[Sequence[int]] = (),
     ) -> None:
-        self.pool, self.size = list(pool), list(gpus)
+        self.pool = list(pool)
+        self.size = list(gpus)
         self.free = [k if p >= 0 else 0 for k, p in zip(gpus, pool, strict=True)]
-        self.cpus, self.memory_gb, self.domains = list(cpus), list(memory_gb), domains
+        self.cpus = list(cpus)
+        self.memory_gb = list(memory_gb)
+        self.domains = domains
         self.largest_size = max(self.size, default=0)
         self._limits_cpus = any(map(math.isfinite, self.cpus))
         # free share of each GPU that is given out in shares, by node and number

@@ -63,7 +63,9 @@ class Board:
     """
 
     def __init__(self, choices: Choices, choice: Ints, p: Floats) -> None:
-        self.choices, self.choice, self.p = choices, choice.copy(), p
+        self.choices = choices
+        self.choice = choice.copy()
+        self.p = p
         self.reduced = choices.value - choices.matrix @ p
         self.unit = choices.unit
         self.use = choices.use_of(self.choice)

@@ -80,7 +80,8 @@ class NearTies:
         Groups with no other column keep what they have in the choice.
         """
         c = self.choices
-        near, free = self._near.copy(), self._free.copy()
+        near = self._near.copy()
+        free = self._free.copy()
         # a group whose column is not a near tie may leave it
         away = np.where(choice >= 0, np.append(~near, False)[choice], self._bound_to_take)
         near[choice[away & (choice >= 0)]] = True
@@ -94,8 +95,10 @@ class NearTies:
         number = np.cumsum(free) - 1
         group = number[c.group[columns]]
         start = starts(group, len(groups))
-        low, high = c.low - use, c.high - use
-        k, R = len(columns), c.R
+        low = c.low - use
+        high = c.high - use
+        k = len(columns)
+        R = c.R
         model = LinearModel(
             c.value[columns],
             np.zeros(k),

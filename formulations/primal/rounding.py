@@ -46,7 +46,8 @@ def round_dual(
     enough_value = math.inf
     if enough is not None:
         enough_value = dual.bound / (1.0 + math.copysign(enough, dual.bound))
-    prices, ties = dual.prices, focus_on_near_ties(choices, dual.prices)
+    prices = dual.prices
+    ties = focus_on_near_ties(choices, dual.prices)
     for turn in range(8):
         start = dual.choice if turn == 0 else evaluate(choices, prices).choice
         plan = repair(choices, start, prices, until, ties if turn == 0 else None)
@@ -61,10 +62,12 @@ def round_dual(
 def _sharpen(choices: Choices, choice: Ints, prices: Floats, dual: Dual, turn: int) -> Floats:
     """Move prices against the rows that the choice breaks: a subgradient step of growing length."""
     board = Board(choices, choice, project_prices(choices, prices))
-    up, down = board.use > choices.high, board.use < choices.low
+    up = board.use > choices.high
+    down = board.use < choices.low
     # the best columns keep all rows and only the repair failed: prices of binding rows change
     if not (up | down).any():
-        up, down = dual.prices[choices.rows] > 0, dual.prices[choices.rows] < 0
+        up = dual.prices[choices.rows] > 0
+        down = dual.prices[choices.rows] < 0
     mean_value = float(np.abs(choices.value).mean()) if choices.n else 1.0
     step = 0.25 * 1.6**turn * max(mean_value, 1e-300) / board.unit
     return spread_prices(
@@ -203,7 +206,8 @@ def _relieving_moves(board: Board, most: int) -> Moves:
     """Return the `most` moves of least loss that may reduce the violation of a broken row."""
     c = board.choices
     a = c.matrix
-    over, under = board.use > c.high, board.use < c.low
+    over = board.use > c.high
+    under = board.use < c.low
     # positive and negative entries act in opposite directions
     entry_down = np.where(a.data > 0, under[a.indices], over[a.indices])
     brings = _has_flagged_entry(entry_down, a.indptr)
@@ -275,9 +279,13 @@ def _all_moves(board: Board, most: int) -> Moves:
 def _relieve_pair(board: Board) -> bool:
     """Make the pair of moves that removes most violation per loss, if any removes some."""
     c = board.choices
-    touching, counterparts = _relieving_moves(board, PAIRS // 4), _all_moves(board, PAIRS)
-    reach, D = touching.delta.toarray(), counterparts.delta.toarray()
-    now, best, pair = float(board.excess().sum()), np.inf, None
+    touching = _relieving_moves(board, PAIRS // 4)
+    counterparts = _all_moves(board, PAIRS)
+    reach = touching.delta.toarray()
+    D = counterparts.delta.toarray()
+    now = float(board.excess().sum())
+    best = np.inf
+    pair = None
     least = counterparts.loss.min(initial=np.inf)
     for i in np.argsort(touching.loss, kind="stable"):
         # no pair removes more than all of the violation
@@ -293,7 +301,8 @@ def _relieve_pair(board: Board) -> bool:
         )
         k = int(np.argmin(score)) if len(score) else -1
         if k >= 0 and score[k] < best:
-            best, pair = float(score[k]), (int(i), k)
+            best = float(score[k])
+            pair = (int(i), k)
     if pair is None:
         return False
     board.apply(touching, pair[0])
@@ -312,7 +321,8 @@ def improve_singly(board: Board) -> bool:
     loss = np.append(board.reduced, 0.0)[board.choice][c.group[better]] - board.reduced[better]
     # a move gains at most the rent of unused units less its loss
     near = loss < board.rent() + EPS
-    better, loss = better[near], loss[near]
+    better = better[near]
+    loss = loss[near]
     if len(better) > SINGLES:
         better = np.sort(better[np.argpartition(loss, SINGLES)[:SINGLES]])
     moves = board.moves(better, np.flatnonzero((now < -EPS) & ~c.mandatory))
@@ -326,7 +336,8 @@ def improve_singly(board: Board) -> bool:
             if not moved[moves.group[i]] and board.relief_of(moves, int(i)) >= 0:
                 board.apply(moves, int(i))
                 moved[moves.group[i]] = True
-        order, chunk = order[chunk:], 2 * chunk
+        order = order[chunk:]
+        chunk = 2 * chunk
     return bool(moved.any())
 
 
@@ -343,8 +354,10 @@ def improve_pairs(board: Board) -> bool:
     order = np.argsort(-gain, kind="stable")
     moved = np.zeros(c.J, dtype=bool)
     while len(order):
-        chunk, order = order[:CHUNK], order[CHUNK:]
-        i, k = first[chunk], second[chunk]
+        chunk = order[:CHUNK]
+        order = order[CHUNK:]
+        i = first[chunk]
+        k = second[chunk]
         both = D[i] + D[k]
         while len(i):
             new = board.use + both
@@ -353,7 +366,9 @@ def improve_pairs(board: Board) -> bool:
                 & ~moved[moves.group[i]]
                 & ~moved[moves.group[k]]
             )
-            i, k, both = i[fits], k[fits], both[fits]
+            i = i[fits]
+            k = k[fits]
+            both = both[fits]
             if len(i):
                 board.apply(moves, int(i[0]))
                 board.apply(moves, int(k[0]))
@@ -366,7 +381,8 @@ def _pairs(board: Board, moves: Moves, D: Floats) -> tuple[Ints, Ints]:
 
     The repairing moves are those of the row that the fewest moves repair.
     """
-    c, none = board.choices, np.zeros(0, dtype=np.int64)
+    c = board.choices
+    none = np.zeros(0, dtype=np.int64)
     if c.R == 0 or not len(moves.gain):
         return none, none
     # together they gain at most the rent of unused units less their losses
@@ -378,10 +394,12 @@ def _pairs(board: Board, moves: Moves, D: Floats) -> tuple[Ints, Ints]:
     mends = np.concatenate([D < 0, D > 0], axis=1)
     key = np.where(broken, mends.sum(axis=0), len(D) + 1)
     worst = key.argmin(axis=1)
-    first, second = [none], [none]
+    first = [none]
+    second = [none]
     for w in np.unique(worst[broken.any(axis=1)]):
         r = w % c.R
-        mine, counterpart = trial[(worst == w) & broken.any(axis=1)], np.flatnonzero(mends[:, w])
+        mine = trial[(worst == w) & broken.any(axis=1)]
+        counterpart = np.flatnonzero(mends[:, w])
         row = board.use[r] + D[mine, r][:, None] + D[counterpart, r]
         fits = (row <= c.high[r]) & (row >= c.low[r])
         fits &= moves.gain[mine][:, None] + moves.gain[counterpart] > EPS

@@ -39,14 +39,20 @@ class SolverMeter:
     """The clock, and the best plan and bound so far."""
 
     def __init__(self, out: TextIO) -> None:
-        self._out, self._lock = out, threading.Lock()
+        self._out = out
+        self._lock = threading.Lock()
         self._model: LinearModel | None = None
-        self.value, self.bound = -math.inf, math.inf
-        self._cpu, self._wall, self._own_cpu, self._own_wall = cpu_seconds(), time.monotonic(), 0.0, 0.0
+        self.value = -math.inf
+        self.bound = math.inf
+        self._cpu = cpu_seconds()
+        self._wall = time.monotonic()
+        self._own_cpu = 0.0
+        self._own_wall = 0.0
 
     def start(self) -> None:
         """Start the clock."""
-        self._cpu, self._wall = cpu_seconds(), time.monotonic()
+        self._cpu = cpu_seconds()
+        self._wall = time.monotonic()
 
     def now(self) -> dict[str, float]:
         """Return CPU and wall seconds since the start, without the time of the reports."""
@@ -90,7 +96,8 @@ class SolverMeter:
         if values is not None and self._model.feasible(values):
             value = float(self._model.value @ values)
             if value > self.value:
-                self.value, new = value, True
+                self.value = value
+                new = True
         return new
 
 

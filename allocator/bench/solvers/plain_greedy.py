@@ -65,7 +65,8 @@ class _GreedyState:
         self.size = [*sizes(view).tolist(), 0.0]
         self.choice = [-1] * view.J
         self.use = [0.0] * view.R
-        self.low, self.high = view.low.tolist(), view.high.tolist()
+        self.low = view.low.tolist()
+        self.high = view.high.tolist()
         a = view.matrix
         cut = a.indptr.tolist()
         entries = list(zip(a.indices.tolist(), a.data.tolist(), strict=True))

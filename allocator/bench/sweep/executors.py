@@ -39,7 +39,9 @@ class ProcessExecutor:
     def __init__(
         self, workers: int | None = None, runner: str = RUNNER, limit_s: float = float("inf")
     ) -> None:
-        self.workers, self._runner, self._limit_s = workers or cores(), runner, limit_s
+        self.workers = workers or cores()
+        self._runner = runner
+        self._limit_s = limit_s
 
     def results(self, tasks: Sequence[SweepTask]) -> Generator[Finished, None, None]:
         """Implement TaskExecutor.results; the threads only wait for their processes."""

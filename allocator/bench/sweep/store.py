@@ -35,7 +35,8 @@ class SweepStore:
 
     def __init__(self, folder: Path | str) -> None:
         self.folder = Path(folder)
-        self.tasks, self.failed = self.folder / "tasks", self.folder / "failed"
+        self.tasks = self.folder / "tasks"
+        self.failed = self.folder / "failed"
         for made in (self.tasks, self.failed):
             made.mkdir(parents=True, exist_ok=True)
         self._lock = _lock_file(self.folder / ".lock")

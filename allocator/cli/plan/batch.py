@@ -156,7 +156,8 @@ class _Child(threading.Thread):
     def _discard_child(self) -> None:
         """Drop a process that does not answer, so that the next snapshot gets a new one."""
         with self._lock:
-            child, self._child = self._child, None
+            child = self._child
+            self._child = None
         if child is not None:
             child.kill()
 

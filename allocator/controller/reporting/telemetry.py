@@ -89,7 +89,8 @@ class Metrics:
     def add(self, name: str, by: float = 1.0, **labels: str) -> None:
         """Increase a counter."""
         with self._lock:
-            held, key = self._values.setdefault(name, {}), tuple(sorted(labels.items()))
+            held = self._values.setdefault(name, {})
+            key = tuple(sorted(labels.items()))
             held[key] = held.get(key, 0.0) + by
 
     def clear(self, name: str) -> None:

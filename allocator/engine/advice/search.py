@@ -63,7 +63,8 @@ class _Tries:
     """Trials with a limit: a decision beyond the last allowed one raises _OutOfTries."""
 
     def __init__(self, trials: Trials, most: int) -> None:
-        self._trials, self._end = trials, trials.decisions + most
+        self._trials = trials
+        self._end = trials.decisions + most
         self.best: tuple[Values, JobOutcome] | None = None
 
     def helps(self, values: Values) -> bool:

@@ -114,7 +114,8 @@ class Trials:
         self.command = command
         self.decisions = 0
         self.late = 0
-        self._j, self._share = j, JobOutcome.of(now, j)
+        self._j = j
+        self._share = JobOutcome.of(now, j)
         self._known: dict[tuple[tuple[str, str], ...], JobOutcome | None] = {}
 
     def share(self, values: Mapping[str, str]) -> JobOutcome | None:

@@ -101,7 +101,9 @@ class BudgetSweep(Generic[P]):
         `tell` is called with the number of solves done. Raises Infeasible where no plan keeps the
         rules.
         """
-        self._case, self._effort, self._tell = case, effort, tell or (lambda _: None)
+        self._case = case
+        self._effort = effort
+        self._tell = tell or (lambda _: None)
         self._answers: list[BudgetAnswer[P]] = []
         self._rows: list[tuple[float, float, float, float, float, float]] = []
         self._memory: Memory | None = None

@@ -29,10 +29,13 @@ class Fragments:
     """
 
     def __init__(self, problem: Problem, plan: Allocation) -> None:
-        self._problem, self._needs = problem, NodeNeeds(problem)
-        self._pool, self._gpus = plan.pool.tolist(), plan.gpus.tolist()
+        self._problem = problem
+        self._needs = NodeNeeds(problem)
+        self._pool = plan.pool.tolist()
+        self._gpus = plan.gpus.tolist()
         self._nodes = np.where(plan.row >= 0, np.append(problem.rates.nodes, 0)[plan.row], 0)
-        self._holes, self._at = self._needs.holes(), PlacedJobs()
+        self._holes = self._needs.holes()
+        self._at = PlacedJobs()
         for j, places in by_job(plan.places).items():
             if plan.primary[j] < 0:  # the GPUs of two colocated jobs are taken once
                 self._at.put(j, places)

@@ -239,7 +239,8 @@ class _Placing:
             The jobs of the plan that have no nodes.
         """
         i = wide.instance
-        self.round, wanted = wide, choice.copy()
+        self.round = wide
+        wanted = choice.copy()
         start = choice.copy()
         gone = np.zeros(len(start), dtype=bool)
         gone[failed] = True
@@ -264,7 +265,8 @@ class _Placing:
     def take(self, choice: Ints, at: PlacedJobs) -> None:
         """Take over another plan of the round with moves, and its places."""
         self.capacity = FreeCapacity(self.round, choice.copy())
-        self.choice, self.at = self.capacity.choice, at
+        self.choice = self.capacity.choice
+        self.at = at
         self._finish()
 
     def _finish(self) -> None:
@@ -382,7 +384,8 @@ class _Placing:
         else:
             fine = self.capacity.assign(job, wanted)
         if not fine:
-            self.capacity, self.choice = before, before.choice
+            self.capacity = before
+            self.choice = before.choice
             return False
         self._closed.clear()
         for j in opening.moves:

@@ -78,11 +78,13 @@ class _Search:
     """The columns of a round that take GPUs of nodes, what they need, and those that stay."""
 
     def __init__(self, wide: CompiledRound) -> None:
-        self.round, problem = wide, wide.problem
+        self.round = wide
+        problem = wide.problem
         i = wide.instance
         jobs = problem.jobs
         staying = Staying.of(problem)
-        self.needs, self._held = NodeNeeds(problem), staying.held
+        self.needs = NodeNeeds(problem)
+        self._held = staying.held
         self._columns = np.flatnonzero((i.primary < 0) & problem.has_nodes[i.pool])
         job = i.job[self._columns]
         pool = i.pool[self._columns]

@@ -198,14 +198,16 @@ class RayExecutor(BatchExecutor[RayJob]):
         holdings += [one for one in read_waiting(actors) if self._find_owner(one)]
         names = {node.node_id: node.name for node in nodes}
         open_names = {self._name_batch_job(one.folder) for one in self.ledger.known()}
-        self._taken, self._leaving = {}, {}
+        self._taken = {}
+        self._leaving = {}
         for one in holdings:
             owner = self._find_owner(one)
             counts = self._leaving if owner and owner not in open_names else self._taken
             if one.node_id in names and owner not in open_names:
                 name = names[one.node_id]
                 counts[name] = counts.get(name, 0.0) + one.gpus
-        self._nodes, self._nodes_read_s = nodes, time.monotonic()
+        self._nodes = nodes
+        self._nodes_read_s = time.monotonic()
 
     def _find_owner(self, one: Holding) -> str:
         """Return the name of the batch job of this state that holds it; "" for others."""

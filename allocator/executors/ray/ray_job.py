@@ -4,7 +4,8 @@ Usage: python -m allocator.executors.ray.ray_job FOLDER
 
 Ray kills the process group of an entrypoint without notice when its raylet dies. So the entrypoint
 only watches: the supervisor is its child in a session of its own, which ends the job in good order
-when the entrypoint is gone. When the supervisor itself is killed, the entrypoint ends the processes that it left.
+when the entrypoint is gone. When the supervisor itself is killed, the entrypoint ends the processes
+that the supervisor left.
 """
 
 from __future__ import annotations

@@ -155,7 +155,8 @@ class SlurmExecutor(BatchExecutor[BatchJob]):
         self._users_jobs.look()
         jobs = [one for one in commands.list_batch_jobs() if one.name.endswith(self._suffix)]
         were_live = {one.name for ones in self._jobs.values() for one in ones if one.is_live}
-        self._jobs, self._held = {}, {}
+        self._jobs = {}
+        self._held = {}
         for job in jobs:
             self._jobs.setdefault(job.name, []).append(job)
             if job.is_live or job.name in were_live:
@@ -164,7 +165,8 @@ class SlurmExecutor(BatchExecutor[BatchJob]):
         for one in self._list_users_allocations():
             for node, gpus in self._users_jobs.count_held(one).items():
                 self._held[node] = self._held.get(node, 0.0) + gpus
-        self._nodes, self._looked_s = nodes, time.monotonic()
+        self._nodes = nodes
+        self._looked_s = time.monotonic()
 
     def _cancel(self, job_ids: Sequence[str]) -> None:
         commands.cancel(job_ids)

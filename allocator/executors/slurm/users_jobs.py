@@ -251,7 +251,10 @@ class UsersJobs:
 
     def begin(self) -> None:
         """Forget the commands and the runs of the last look."""
-        self._to_hold, self._to_requeue, self._to_release, self._running = [], [], [], []
+        self._to_hold = []
+        self._to_requeue = []
+        self._to_release = []
+        self._running = []
 
 
 def _describe_difference(asked: Sequence[tuple[str, int]], nodes: Sequence[str], gpus: int) -> str:

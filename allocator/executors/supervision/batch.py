@@ -109,7 +109,8 @@ class BatchExecutor(SupervisedExecutor, Generic[BatchJob]):
                     self._submit(one)
         self._look()
         self._act_on_look()
-        known, self._to_cancel = list(self.ledger.known()), []
+        known = list(self.ledger.known())
+        self._to_cancel = []
         seen = [self._observe_allocation(one) for one in known]
         places = {one.folder for one in known}
         self._heartbeats = {p: mark for p, mark in self._heartbeats.items() if p in places}

@@ -39,7 +39,9 @@ class RestrictedMaster:
         import highspy
 
         self._hp: Any = highspy
-        self.choices, self.free, self.value_scale = choices, free.copy(), value_scale
+        self.choices = choices
+        self.free = free.copy()
+        self.value_scale = value_scale
         self.fixed = np.where(free, -1, fixed)
         self.groups = np.flatnonzero(free)
         self.row = np.full(choices.J, -1, dtype=np.int64)

@@ -97,10 +97,16 @@ class Search:
     def __init__(
         self, view: Choices, gap: float, until: float, report: ReportProgress, log: bool = False
     ) -> None:
-        self.view, self.gap, self.until, self._report = view, max(0.0, gap), until, report
-        self._log, self._begin = log, time.monotonic()
+        self.view = view
+        self.gap = max(0.0, gap)
+        self.until = until
+        self._report = report
+        self._log = log
+        self._begin = time.monotonic()
         self.plan: Ints | None = None
-        self.value, self.bound, self.proof = -math.inf, math.inf, LAGRANGIAN
+        self.value = -math.inf
+        self.bound = math.inf
+        self.proof = LAGRANGIAN
         self.dual: Dual | None = None
         self.steps: list[str] = []
         self.closed = False
@@ -146,7 +152,8 @@ class Search:
     def prove(self, bound: float, proof: str) -> None:
         """Take a bound if it is tighter."""
         if bound < self.bound:
-            self.bound, self.proof = max(bound, self.value), proof
+            self.bound = max(bound, self.value)
+            self.proof = proof
             if self.plan is not None:
                 self._report(None, self.bound)
             self._log_step(f"bound: {proof}")

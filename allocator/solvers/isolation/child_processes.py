@@ -176,7 +176,8 @@ class Child:
         pid, status, used = os.wait4(self.pid, options)
         if pid:
             self.process.returncode = os.waitstatus_to_exitcode(status)
-            self.cpu_s, self.peak_mb = used.ru_utime + used.ru_stime, used.ru_maxrss / 1024.0
+            self.cpu_s = used.ru_utime + used.ru_stime
+            self.peak_mb = used.ru_maxrss / 1024.0
             self._kill_group()  # at once: the number of an empty group is given to others
 
     def _kill_group(self) -> None:

@@ -36,7 +36,9 @@ class Isolated:
         self, name: str, module: str, paths: tuple[str, ...] = (), pool: WorkerPool = POOL
     ) -> None:
         self.name = name
-        self._module, self._paths, self._pool = module, tuple(paths), pool
+        self._module = module
+        self._paths = tuple(paths)
+        self._pool = pool
 
     def prewarm(self) -> None:
         """Start a worker in the background, so that the next call finds it warm."""
@@ -76,11 +78,14 @@ class _Call:
     ) -> None:
         self._solver = solver
         # a copy without cached properties, which would be sent to the worker as well
-        self._model, self._hint, self._watch = dataclasses.replace(model), hint, limits.watch
+        self._model = dataclasses.replace(model)
+        self._hint = hint
+        self._watch = limits.watch
         self._limits = dataclasses.replace(limits, watch=None)
         self._deadline = begin + limits.time_s
         self._values: Floats | None = None
-        self._objective, self._bound = -math.inf, math.inf
+        self._objective = -math.inf
+        self._bound = math.inf
         self.version = ""
 
     def run(self) -> SolverResult:

@@ -61,7 +61,8 @@ class Worker(Child):
             return "the worker did not introduce itself"
         if message[0] == "failed":
             return str(message[1])
-        self.ready, self.version = True, str(message[1])
+        self.ready = True
+        self.version = str(message[1])
         return ""
 
     def fate(self) -> str:
