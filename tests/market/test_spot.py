@@ -197,9 +197,9 @@ def test_losses_never_help(
 ) -> None:
     """Without losses a job is at least as quick and cheap; more hazard is no better (up to 2 %),
     where a stretch between checkpoints and a replacement are short compared with the lifetime
-    (every, pause: as shares of it), the work takes longer than a replacement, and a hundredth of
-    the time is useful. A job that mostly waits for servers is one that nobody would run, and its
-    estimate may be a fixed point far from that of its neighbour."""
+    (every, pause: as shares of it), and a tenth of the time is useful. A job that waits for
+    servers nearly all the time is one that nobody would run, and its estimate may be a fixed point
+    far from that of its neighbour."""
     same = {
         "workers": workers,
         "market": "spot",
@@ -217,7 +217,7 @@ def test_losses_never_help(
             {"revocations_per_hour": 2 * hazard, "lifetime_s": life},
         )
     )
-    assume(calm.seconds > same["replace_s"] and min(risky.useful, worse.useful) > 0.01)
+    assume(min(risky.useful, worse.useful) > 0.1)
     for better, poorer in ((calm, risky), (risky, worse)):
         assert better.seconds <= poorer.seconds * 1.02 and better.dollars <= poorer.dollars * 1.02
         assert 0 <= poorer.useful <= better.useful * 1.02 and better.useful <= 1
