@@ -171,7 +171,7 @@ def profile(
     models = profiled_models(problem)
     longest_s = asked["trial_s"] + SPARE_ROUNDS * interval_s
     trials, restarts = _follow(problem, known, asked["trial_s"], longest_s - interval_s)
-    fitted = _use_fits(snapshot, trials)
+    fitted = use_fits(snapshot, trials)
     if fitted is not snapshot:
         problem = validate(fitted)
     busy = {one.at.model for one in trials.open} | trials.skips
@@ -215,10 +215,10 @@ def _follow(
     return Trials(speeds, gpu_s, tuple(still), frozenset(skips)), ended
 
 
-def _use_fits(snapshot: Snapshot, trials: Trials) -> Snapshot:
+def use_fits(snapshot: Snapshot, trials: Trials) -> Snapshot:
     """Return the snapshot with the curves that the measurements give."""
     seen = [(at, mean) for at, (mean, count) in trials.speeds.items() if count]
-    if not seen:
+    if not seen or "models.csv" not in snapshot.tables:
         return snapshot
     columns = zip(*(at for at, _ in seen), strict=True)
     model, gpu_type, gpus, batch = map(list, columns)

@@ -48,7 +48,6 @@ from allocator.domain.schema.columns import INTERVAL_S
 from allocator.domain.snapshot import Snapshot
 from allocator.engine.decision import Decision
 from allocator.executors.errors import NotNow
-from allocator.loop import live_rental
 from allocator.loop.executor import (
     JOBS_PER_GPU,
     Clock,
@@ -65,9 +64,9 @@ from allocator.loop.executor import (
     StaleOrder,
     WrongState,
 )
+from allocator.loop.live_rental import LiveRental
 from allocator.loop.stability import make_non_preemptible
 from allocator.loop.ticks import latest_tick
-from allocator.market.history import History
 from allocator.policies.memory import Memory
 from allocator.queue import (
     allocations,
@@ -80,7 +79,7 @@ from allocator.queue import (
 from allocator.queue.database.bulk import query
 from allocator.queue.database.connection import QueueDatabase
 from allocator.queue.database.schema import ACTIVE, rounds
-from allocator.queue.jobs import past, periodic, purged_names
+from allocator.queue.jobs import periodic, purged_names
 from allocator.queue.node_space import Part, parse_parts
 from allocator.queue.observations import StateChange
 
@@ -165,7 +164,7 @@ class QueueCluster:
         self._users_jobs = (
             UsersJobs(store, executor, telemetry) if isinstance(executor, JobSource) else None
         )
-        self._rental = live_rental.LiveRental()
+        self._rental = LiveRental()
         self.round_input: RoundInput | None = None
         # the rules of stability do not apply to the next round
         self.ignores_stability = False
@@ -480,12 +479,13 @@ class QueueCluster:
         built = limit_snapshot(built, self._read_capacity(), self._read_nodes())
         trials = None
         problem = validate(built)
-        if profiling.is_enabled(problem.settings):
+        if self.options.learn and profiling.is_enabled(problem.settings):
             with self.store.read() as connection:
                 known = profiling.read(connection)
             trials = profiling.profile(built, problem, known, self.interval_s)
             built, problem = trials.snapshot, trials.problem
-        built, problem = self._apply_rental(built, problem)
+        with self.store.read() as connection:
+            built, problem = spending.apply_rental(connection, built, problem, self._rental)
         built, problem, kept = spending.apply_longrun_budgets(self.store, built, problem)
         jobs_left_alone = (
             frozenset[str]()
@@ -505,19 +505,6 @@ class QueueCluster:
             built, snapshots.pack_snapshot(built), problem, memory, jobs_left_alone, kept, trials
         )
         return problem
-
-    def _apply_rental(self, built: Snapshot, problem: Problem) -> tuple[Snapshot, Problem]:
-        """Return snapshot and problem with the terms of [rental], planned from the queue's jobs."""
-
-        def read_history(since_s: float) -> History:
-            with self.store.read() as connection:
-                return past.read_history(connection, self.store.name, problem.models, since_s)[0]
-
-        planned = self._rental.apply(problem, read_history)
-        if planned is problem:
-            return built, problem
-        built = live_rental.add_terms(built, planned)
-        return built, replace(planned, digest=built.digest)
 
     def apply(self, decision: Decision, took_s: float) -> int:
         """Write the round and what it wants in one transaction, and return how many jobs change.

@@ -23,11 +23,14 @@ from sqlalchemy import Connection
 
 from allocator.domain.problem import Problem
 from allocator.domain.snapshot import Snapshot
+from allocator.loop.live_rental import LiveRental, add_terms
 from allocator.market import books
+from allocator.market.history import History
 from allocator.queue import cluster_tables
 from allocator.queue.database.connection import QueueDatabase
 from allocator.queue.database.schema import DEFAULT_TENANT, allocations, jobs, meta
 from allocator.queue.holdings import read_turns_since, split_by_holder
+from allocator.queue.jobs.past import read_history
 
 KEY = "longrun"  # of the table meta
 HOUR = 3600.0
@@ -82,6 +85,21 @@ def _add_terms(
     # limits never fall below the cost of the reserved GPUs, so no rule has to be checked again
     changed = replace(changed, digest=snapshot_with_terms.digest)
     return snapshot_with_terms, changed, json.dumps(text, sort_keys=True)
+
+
+def apply_rental(
+    connection: Connection, snapshot: Snapshot, problem: Problem, plans: LiveRental
+) -> tuple[Snapshot, Problem]:
+    """Apply the terms of [rental] to a snapshot and its problem, planned from the queue's jobs."""
+
+    def read_past(since_s: float) -> History:
+        return read_history(connection, snapshot.name, problem.models, since_s)[0]
+
+    planned = plans.apply(problem, read_past)
+    if planned is problem:
+        return snapshot, problem
+    snapshot = add_terms(snapshot, planned)
+    return snapshot, replace(planned, digest=snapshot.digest)
 
 
 def write(connection: Connection, text: str | None) -> None:

@@ -11,6 +11,9 @@ import pytest
 from allocator.controller import profiling
 from allocator.controller.reporting.replay import replay
 from allocator.controller.reporting.status import format_status, status
+from allocator.domain.rules.snapshot_rules import validate
+from allocator.options.configure import configure
+from allocator.server.views.deciding import read_question
 from scripts.cases.profiled_job import ProfiledJob
 
 # the truth: alpha, beta, and the noise u of the epochs (1 + u / sqrt B) / (1 + u / sqrt B0)
@@ -69,6 +72,11 @@ def test_a_job_is_profiled_while_it_trains(service: ProfiledJob) -> None:
     error, regret = _error_and_regret(service)
     assert error <= 0.04 and regret <= 0.02
     assert not known.open
+    with service.queue.store.read() as connection:
+        asked, _ = read_question(connection, service.clock.now(), 20.0)
+    assert configure(validate(asked), "train").rate.max() == pytest.approx(
+        service.believed_ways().rate.max()
+    )
     assert {(k, b) for _, k, b in service.told} >= seen.keys()
     _, gpus, batch = service.told[-1]
     best = max(true_speed(k, b) for k in (1, 2, 4, 8, 16) for b in range(LEAST, MOST + 1, 8))

@@ -20,10 +20,11 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from allocator.controller import spending
+from allocator.controller import profiling, spending
 from allocator.domain.rules.snapshot_rules import validate
 from allocator.domain.snapshot import Snapshot
 from allocator.errors import AllocatorError, NoPlanInTime, UsageError
+from allocator.loop.live_rental import TABLE as RENTAL, LiveRental
 from allocator.queue import round_journal
 from allocator.queue.errors import QueueUnavailable
 from allocator.queue.snapshot import build_snapshot, pack_snapshot
@@ -123,9 +124,15 @@ class Deciders:
 def read_question(connection: Connection, now_s: float, limit_s: float) -> tuple[Snapshot, Effort]:
     """Return the present round of a queue, and how the controller decided the last one.
 
-    The prices and limits of long-run budgets are those that the controller would set now.
+    The prices and limits of long-run budgets, and the speeds that trials have shown, are those that
+    the controller would take now.
     """
     snapshot = build_snapshot(connection, now_s)
+    if profiling.is_enabled(snapshot.config):
+        snapshot = profiling.use_fits(snapshot, profiling.read(connection))
+    if "average_per_hour" in snapshot.config.get(RENTAL, {}):
+        problem = validate(snapshot)
+        snapshot, _ = spending.apply_rental(connection, snapshot, problem, LiveRental())
     if spending.report(connection):
         snapshot = spending.add_longrun_terms(connection, snapshot, validate(snapshot))
     last = round_journal.history(connection, limit=1)
