@@ -273,14 +273,19 @@ def correct(
             known[key] = feedback.update(
                 known.get(key, feedback.Estimate()), math.log(rate / prior), at_s, most
             )
-    groups: dict[tuple[str, str], dict[int, feedback.Estimate]] = {}
+    models: dict[str, dict[str, dict[int, feedback.Estimate]]] = {}
     for (model, kind, gpus), estimate in known.items():
-        groups.setdefault((model, kind), {})[gpus] = estimate
+        models.setdefault(model, {}).setdefault(kind, {})[gpus] = estimate
     rows, corrected = [], 0
-    for (model, kind), sizes in groups.items():
-        touched = any(before.get((model, kind, k)) != e for k, e in sizes.items())
+    for model, seen in models.items():
+        touched = {
+            (kind, k): e
+            for kind, sizes in seen.items()
+            for k, e in sizes.items()
+            if before.get((model, kind, k)) != e
+        }
         if model not in base_profile.models:
-            corrected += len(sizes)
+            corrected += sum(map(len, seen.values()))
             rows += [
                 {
                     "model": model,
@@ -289,24 +294,25 @@ def correct(
                     "work_per_s": ASSUMED_RATE * math.exp(e.mean),
                     "state": e.to_dict() | {cluster_tables.UNRATED: True},
                 }
-                for gpus, e in sizes.items()
-                if touched
+                for (kind, gpus), e in touched.items()
             ]
             continue
-        offered = sorted({*sizes, *base_profile.sizes.get((model, kind), ())})
-        correction = feedback.correct_sizes(sizes, offered, now_s)
-        for gpus in offered:
+        offered = base_profile.offered_sizes(model)
+        for kind, sizes in seen.items():
+            offered[kind] = sorted({*sizes, *offered.get(kind, ())})
+        correction = feedback.correct_model(seen, offered, now_s)
+        for kind, gpus in [(kind, k) for kind, sizes in offered.items() for k in sizes]:
             prior = base_profile.rate((model, kind, gpus))
-            is_corrected = gpus in correction and prior > 0
+            is_corrected = (kind, gpus) in correction and prior > 0
             corrected += is_corrected
             if touched:
-                own = sizes.get(gpus)
+                x, own = correction.get((kind, gpus), 0.0), seen.get(kind, {}).get(gpus)
                 rows.append(
                     {
                         "model": model,
                         "gpu_type": kind,
                         "gpus": gpus,
-                        "work_per_s": prior * math.exp(correction[gpus]) if is_corrected else None,
+                        "work_per_s": prior * math.exp(x) if is_corrected else None,
                         "state": {} if own is None else own.to_dict(),
                     }
                 )
@@ -350,6 +356,10 @@ class Profile:
         number = np.array([self._model.get(name, -1) for name in models], dtype=np.int64)
         present = present_models(self._names, number, share_done).tolist()
         return [self._names[m] if m >= 0 else name for m, name in zip(present, models, strict=True)]
+
+    def offered_sizes(self, model: str) -> dict[str, list[int]]:
+        """Return the sizes with rows in rates.csv of a model, by GPU type."""
+        return {kind: sorted(k) for (m, kind), k in self.sizes.items() if m == model}
 
     def is_spread(self, key: Key, nodes: str) -> bool:
         """Return whether a size on these nodes, as the queue stores them, is a spread shape."""

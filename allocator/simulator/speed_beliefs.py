@@ -43,6 +43,7 @@ GROWTH = 2  # sizes up to so many times the largest one held are believed
 
 
 Key = tuple[int, int, int, int]  # model, GPU type, GPUs, nodes of a spread shape or 0
+Shape = tuple[int, int]  # GPU type, nodes of a spread shape or 0
 
 
 class SpeedBeliefs:
@@ -179,12 +180,15 @@ class SpeedBeliefs:
         """Return the wrong profile times the corrections that observations prove."""
         assert self._offered is not None
         out = dict(self._offered)
-        groups: dict[tuple[int, int, int], dict[int, feedback.Estimate]] = {}
+        seen: dict[int, dict[Shape, dict[int, feedback.Estimate]]] = {}
         for (m, t, k, n), e in self.estimates.items():
-            groups.setdefault((m, t, n), {})[k] = e
-        for (m, t, n), seen in groups.items():
-            sizes = [k for a, b, k, c in self._offered if (a, b, c) == (m, t, n)]
-            for k, x in feedback.correct_sizes(seen, sizes, self._world.now).items():
+            seen.setdefault(m, {}).setdefault((t, n), {})[k] = e
+        offered: dict[int, dict[Shape, list[int]]] = {}
+        for m, t, k, n in self._offered:
+            offered.setdefault(m, {}).setdefault((t, n), []).append(k)
+        for m, estimates in seen.items():
+            found = feedback.correct_model(estimates, offered[m], self._world.now)
+            for ((t, n), k), x in found.items():
                 out[m, t, k, n] *= math.exp(x)
         return out
 

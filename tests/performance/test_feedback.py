@@ -12,6 +12,7 @@ from allocator.performance.fit.feedback import (
     LEAST,
     STRAYS,
     Estimate,
+    correct_model,
     correct_sizes,
     decay_weight,
     is_significant,
@@ -89,6 +90,19 @@ def test_what_is_proven_at_one_size_counts_at_all() -> None:
     }
     assert correct_sizes({4: after([0.0] * 20)}, [4, 1024], 1200.0) == {}
     assert correct_sizes({4: after([0.4])}, [4, 1024], 60.0) == {}
+
+
+def test_types_without_samples_are_doubted_like_the_others() -> None:
+    """Type a is half as fast as its profile, b as fast: c, never tried, counts as faster by the
+    root mean square of both corrections. Where all profiles are right, nothing is corrected.
+    """
+    wrong, right = {4: after([math.log(0.5)] * 500)}, {4: after([0.0] * 500)}
+    offered = {"a": [4, 8], "b": [4], "c": [2, 4]}
+    found = correct_model({"a": wrong, "b": right, "c": {4: Estimate()}}, offered, 30_000.0)
+    doubt = pytest.approx(math.log(2) / math.sqrt(2), rel=1e-3)
+    assert found[("a", 4)] == pytest.approx(math.log(0.5), rel=1e-3) and ("a", 8) in found
+    assert ("b", 4) not in found and found[("c", 2)] == found[("c", 4)] == doubt
+    assert correct_model({"b": right}, offered, 30_000.0) == {}
 
 
 def test_sizes_between_two_seen_ones_lie_between() -> None:

@@ -15,8 +15,13 @@ It is 0 if the profile is right.
 
 A correction is proven at a size if it is larger than LEAST and than TRUST deviations. Once it is
 proven at one size, it counts at all sizes of the model and GPU type: otherwise the sizes without
-proof would seem faster or slower than the others by the whole error. All functions are pure:
-nothing is stored here.
+proof would seem faster or slower than the others by the whole error.
+
+A GPU type on which nothing was observed counts as faster than its profile by the doubt, the root
+mean square of the corrections on the other types. So where a profile was wrong, the other types are
+tried once for what that teaches (optimism in the face of uncertainty: Lai and Robbins,
+"Asymptotically efficient adaptive allocation rules", 1985), and where profiles are right nothing
+is. All functions are pure: nothing is stored here.
 """
 
 from __future__ import annotations
@@ -24,7 +29,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -41,6 +46,7 @@ TRUST = 2.0
 LEAST = 0.02
 MOST = math.log(100.0)  # a larger sample is not plausible as a speed
 MOST_WEIGHT = 50.0
+T = TypeVar("T")  # what names a GPU type
 
 
 @dataclass(frozen=True)
@@ -129,6 +135,34 @@ def update(estimate: Estimate, x: float, at_s: float, most: float = MOST) -> Est
     mean = estimate.mean + share * (x - estimate.mean)
     variance = (1.0 - share) * (estimate.variance + share * (x - estimate.mean) ** 2)
     return Estimate(mean, variance, total, at_s)
+
+
+def correct_model(
+    seen: Mapping[T, Mapping[int, Estimate]], offered: Mapping[T, Sequence[int]], now_s: float
+) -> dict[tuple[T, int], float]:
+    """Return the corrections x of a model by GPU type and size, of all sizes that have one.
+
+    Parameters
+    ----------
+    seen : mapping
+        The estimates by type and size.
+    offered : mapping
+        All sizes of every type, in GPUs.
+    now_s : float
+        Time in seconds.
+    """
+    out: dict[tuple[T, int], float] = {}
+    errors: dict[T, float] = {}
+    for kind, estimates in seen.items():
+        known = {k: e for k, e in estimates.items() if e.weight > 0}
+        if known:
+            x = correct_sizes(known, offered[kind], now_s)
+            out |= {(kind, k): x[k] for k in x}
+            errors[kind] = sum(x.get(k, 0.0) for k in known) / len(known)
+    doubt = math.sqrt(sum(e * e for e in errors.values()) / max(1, len(errors)))
+    if doubt > LEAST:
+        out |= {(kind, k): doubt for kind in offered if kind not in errors for k in offered[kind]}
+    return out
 
 
 def correct_sizes(

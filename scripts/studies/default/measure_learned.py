@@ -8,6 +8,8 @@
     python scripts/studies/default/measure_learned.py ablation FILE --first 100 --seeds 5
     # Markdown for docs/learned.md
     python scripts/studies/default/measure_learned.py table FILE
+    # CPU time of rounds with a thousand active jobs
+    python scripts/studies/default/measure_learned.py time
 
 Every policy gets the same jobs, the same truth, the same observations and the same fits
 (allocator/simulator/speed_beliefs.py). Sizes are unknown to all, and what is expected of them is
@@ -32,8 +34,10 @@ import numpy as np
 from allocator.bench.machine import machine
 from allocator.bench.paired import compare
 from allocator.bench.workloads import generate
+from allocator.loop.rounds import RoundOutcome
 from allocator.performance import sizes as estimates
 from allocator.simulator import SimulationOptions, simulate
+from allocator.simulator.run import SimulationState
 from formulations.objectives import flow, response
 from formulations.objectives.context import Context
 from scripts.studies.results import read_results
@@ -173,14 +177,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", choices=("run", "ablation", "table"))
-    parser.add_argument("file", type=Path)
+    parser.add_argument("what", choices=("run", "ablation", "table", "time"))
+    parser.add_argument("file", type=Path, nargs="?")
     parser.add_argument("--policies", default=f"{OURS},sia", help="with commas (default: mip,sia)")
     parser.add_argument("--places", help="places by number, with commas (default: all)")
     parser.add_argument("--first", type=int, default=100, help="first seed (default: 100)")
     parser.add_argument("--seeds", type=int, default=10, help="how many (default: 10)")
     parser.add_argument("--workers", type=int, default=2, help="simulations at a time (default: 2)")
     args = parser.parse_args()
+    if args.what == "time":
+        time_crowd(args.first)
+        return
+    if args.file is None:
+        parser.error(f"{args.what} needs FILE")
     rows = read_results(args.file)
     if args.what == "table":
         table(rows)
@@ -232,6 +241,33 @@ def measure(place: Place, policy: str, part: int, seed: int) -> dict[str, Any]:
         "unfinished": len(found.unfinished),
         "cpu_s": (time.process_time() - begin) / m["rounds"],
     }
+
+
+def time_crowd(seed: int, jobs: int = 1100, crowd: int = 900) -> None:
+    """Print CPU seconds of rounds with a crowd: observations, fits and the decision."""
+    workload = generate("heterogeneous", seed=seed, load=1000, jobs=jobs).workload()
+    last, rounds = time.process_time(), list[tuple[int, float]]()
+
+    def note(state: SimulationState, _: RoundOutcome) -> None:
+        nonlocal last
+        rounds.append((len(state.cluster.world.active), time.process_time() - last))
+        last = time.process_time()
+
+    options = SimulationOptions(
+        prove_every=0,
+        seed=seed,
+        interval_s=60,
+        objective="flow",
+        sizes="unknown",
+        speeds="learned",
+        until_s=float(workload.problem.jobs.submitted_s.max()) + 600.0,
+    )
+    simulate(workload, policy=OURS, options=options, on_round=note)
+    active, cpu_s = np.array([r for r in rounds if r[0] >= crowd]).T
+    print(
+        f"{len(cpu_s)} rounds with {active.mean():.0f} active jobs: mean {cpu_s.mean():.3f} CPU s,"
+        f" largest {cpu_s.max():.3f}"
+    )
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> None:
