@@ -19,7 +19,7 @@ proof would seem faster or slower than the others by the whole error.
 
 A GPU type on which nothing was observed counts as faster than its profile by the doubt, the root
 mean square of the corrections on the other types. So where a profile was wrong, the other types are
-tried once for what that teaches (optimism in the face of uncertainty: Lai and Robbins,
+tried once for what that teaches (optimism under uncertainty: Lai and Robbins,
 "Asymptotically efficient adaptive allocation rules", 1985), and where profiles are right nothing
 is. All functions are pure: nothing is stored here.
 """
