@@ -217,6 +217,7 @@ class Controller:
                 interval_s=self.cluster.interval_s,
                 corrects=o.learn,
                 reports=self.executor.capabilities.reports_progress,
+                beliefs=self.cluster.beliefs,
             )
             if self._rounds % PRUNE_EVERY == 0:
                 round_journal.prune(connection, token, o.keep_rounds)

@@ -1,15 +1,14 @@
 """Learn from observations: progress corrects rates, and missing progress finds stuck jobs.
 
-Between two rounds every running job gives one sample of its speed, unless it was colocated in that
-time: only speeds of jobs that run alone are learned. A job on more nodes than its size needs gives
-none where rates.csv has a speed of that shape: it would teach the speed of another one. A job with
-modes, or in a pool with stragglers or link_gb_s, gives none either: rates.csv has speeds of even
-workers whose exchange takes no time. A sample teaches the phase of the model that the job is in;
-one across two phases does not count. Of models that trials measure (profiling.py), only samples of
-trials count. Some
-facts about each open allocation are remembered from round to round: where the sample began, when
-work was last done, and whether it was colocated. They are one value of the table meta, written with
-the corrected rates.
+Between two rounds every running job gives one sample of its speed. A job that was colocated in that
+time gives one of its slowdown instead (learned_slowdowns.py). A job on more nodes than its size
+needs gives none where rates.csv has a speed of that shape: it would teach the speed of another one.
+A job with modes, or in a pool with stragglers or link_gb_s, gives none either: rates.csv has speeds
+of even workers whose exchange takes no time. A sample teaches the phase of the model that the job
+is in; one across two phases does not count. Of models that trials measure (profiling.py), only
+samples of trials count. Some facts about each open allocation are remembered from round to round:
+where the sample began, when work was last done, and with which job it was colocated. They are one
+value of the table meta, written with the corrected rates.
 """
 
 from __future__ import annotations
@@ -25,6 +24,14 @@ import numpy as np
 from sqlalchemy import Connection
 
 from allocator.controller import profiling
+from allocator.controller.learned_slowdowns import (
+    Beliefs,
+    Colocation,
+    Sample,
+    correct_slowdowns,
+    find_colocations,
+    find_samples,
+)
 from allocator.controller.reporting.journal import dumps, loads
 from allocator.domain.phases import find_phases, present_models
 from allocator.domain.problem import Bools, Floats, Ints, Problem
@@ -43,7 +50,7 @@ from allocator.queue.node_space import parse_parts
 PROGRESS_KEY = "progress"  # key of meta
 _RUNNING = (
     "SELECT a.job_id, a.generation, a.observed_s, a.work_done, a.gpu_type, a.gpus, j.model,"
-    " a.host, a.since_s, a.nodes,"
+    " a.since_s, a.nodes,"
     " j.modes IS NOT NULL"
     " OR a.pool IN (SELECT pool FROM pools WHERE straggler_cv > 0 OR link_gb_s IS NOT NULL),"
     " a.work_at_start, j.total_work "
@@ -52,7 +59,7 @@ _RUNNING = (
     f"WHERE a.phase = 'running' AND a.phase IN {OPEN}"
 )
 Key = tuple[str, str, int]  # model, GPU type, GPUs
-Sample = tuple[float, float]  # work per second, unix seconds
+SpeedSample = tuple[float, float]  # work per second, unix seconds
 # beginning of `detail` of an allocation that is stopped because it is stuck
 STUCK = "no progress for"
 
@@ -76,6 +83,7 @@ def learn(
     interval_s: float,
     corrects: bool,
     reports: bool,
+    beliefs: Beliefs,
 ) -> tuple[list[str], int]:
     """Take one sample of every running allocation, correct rates, and order the stop of stuck jobs.
 
@@ -94,6 +102,8 @@ def learn(
     reports : bool
         All jobs are known to report progress. Otherwise only a job that has reported some can be
         stuck.
+    beliefs : Beliefs
+        What the last round believes of colocated jobs.
 
     Returns
     -------
@@ -107,27 +117,30 @@ def learn(
     """
     lease.check(connection, token)
     rows = query(connection, _RUNNING)
-    columns = list(zip(*rows, strict=True)) if rows else [()] * 13
-    names, generations, seen_s, works, types, sizes, models, primaries, turns_s, nodes = columns[
-        :10
-    ]
-    uneven, starts, totals = columns[10:]
+    columns = list(zip(*rows, strict=True)) if rows else [()] * 12
+    names, generations, seen_s, works, types, sizes, models, turns_s, nodes = columns[:9]
+    uneven, starts, totals = columns[9:]
     generation, done = np.array(generations, dtype=np.int64), np.array(works, dtype=np.float64)
     at_s = _floats_or(seen_s, now_s)
-    known, work, since_s, quiet_s, was_colocated, looked_s = _load_progress(
+    known, work, since_s, quiet_s, was_colocated, looked_s, before = _load_progress(
         connection, names, generation, now_s
     )
-    is_colocated = np.array(list(map(bool, primaries)), dtype=np.bool_)
-    paired = read_secondaries(connection)
-    if paired:
-        is_colocated |= np.array([name in paired for name in names], dtype=np.bool_)
+    others = read_secondaries(connection)
+    others |= {secondary: primary for primary, secondary in others.items()}
+    is_colocated = np.array([name in others for name in names], dtype=np.bool_)
     turned_s = _floats_or(turns_s, -np.inf)
     alone = ~is_colocated & (was_colocated == 0) & (turned_s <= since_s)
     alone &= ~np.array(uneven, dtype=np.bool_)
     moved = known & (done > work)
     # no sample before the first work: that time includes the start-up
-    samples = np.flatnonzero(moved & alone & (work > 0) & (at_s > since_s))
-    rate = (done[samples] - work[samples]) / (at_s[samples] - since_s[samples])
+    is_working = moved & (work > 0) & (at_s > since_s)
+    speed = np.divide(done - work, at_s - since_s, out=np.zeros(len(names)), where=is_working)
+    samples = np.flatnonzero(is_working & alone)
+    rate = speed[samples]
+    together = find_samples(before, names, others, is_working, since_s)
+    observed_s = dict(zip(names, at_s.tolist(), strict=True)) if beliefs else {}
+    was_known = dict(zip(names, known.tolist(), strict=True)) if beliefs else {}
+    colocations = find_colocations(beliefs, before, others, was_known, observed_s)
     # counted round by round, so that no job is stuck because a clock jumps or no controller ran
     # for a while
     passed_s = min(max(0.0, now_s - looked_s), 2 * interval_s)
@@ -152,24 +165,32 @@ def learn(
                 "since_s": _encode_floats(since_s),
                 "quiet_s": _encode_floats(quiet_s),
                 "company": _encode_floats(is_colocated),
+                "colocations": colocations,
             }
         ),
     )
     if not corrects:
         return [names[j] for j in stuck], 0
     profile = load_profile(connection)
-    if (profile.shapes or profile.has_phases) and len(samples):
+    if (profile.shapes or profile.has_phases) and (len(samples) or together):
         left, total = np.array(starts) / np.array(totals), np.array(totals)
-        before, phase = (
+        at_begin, phase = (
             profile.present_names(models, 1.0 - left + x / total) for x in (work, done)
         )
         fits = [
-            before[j] == phase[j]
+            at_begin[j] == phase[j]
             and not profile.is_spread((phase[j], types[j], sizes[j]), nodes[j])
-            for j in samples.tolist()
+            for j in range(len(names))
         ]
-        samples, rate = samples[fits], rate[fits]
+        samples, rate = samples[np.array(fits)[samples]], rate[np.array(fits)[samples]]
+        together = [one for one in together if fits[one[0]] and fits[one[1]]]
         models = tuple(phase)
+    if together:
+        slowed = [
+            Sample(models[i], models[j], types[i], sizes[i], alone_per_s, speed[i])
+            for i, j, alone_per_s in together
+        ]
+        correct_slowdowns(connection, slowed, now_s)
     if profiling.is_enabled(cluster_tables.config(connection)):
         _record_trials(connection, names, samples, rate)
         is_left = [models[j] not in profile.profiled for j in samples.tolist()]
@@ -197,8 +218,8 @@ def _record_trials(
 
 def _load_progress(
     connection: Connection, names: Sequence[str], generation: Ints, now_s: float
-) -> tuple[Bools, Floats, Floats, Floats, Floats, float]:
-    """Return what the last round remembered of these allocations, and when that was.
+) -> tuple[Bools, Floats, Floats, Floats, Floats, float, dict[str, Colocation]]:
+    """Return what the last round remembered of these allocations, when that was, and colocations.
 
     The arrays hold: whether the allocation is known, the work done, since when, the seconds without
     progress, and whether it was colocated (0 or 1).
@@ -231,6 +252,7 @@ def _load_progress(
         column("quiet_s"),
         column("company"),
         float(old["looked_s"]),
+        {name: Colocation(*one) for name, one in old.get("colocations", {}).items()},
     )
 
 
@@ -251,7 +273,7 @@ def _decode_floats(text: str) -> Floats:
 
 
 def correct(
-    connection: Connection, base_profile: Profile, samples: Mapping[Key, Sample], now_s: float
+    connection: Connection, base_profile: Profile, samples: Mapping[Key, SpeedSample], now_s: float
 ) -> int:
     """Correct rates by samples, one per size, and return how many rates are corrected.
 
@@ -415,7 +437,7 @@ def _load_profile(
     return Profile(validate(Snapshot("profile", {}, tables)))
 
 
-def _median_samples(keys: Sequence[Key], rate: Floats, at_s: Floats) -> dict[Key, Sample]:
+def _median_samples(keys: Sequence[Key], rate: Floats, at_s: Floats) -> dict[Key, SpeedSample]:
     """Return one sample per size and round, the median of all jobs of that size."""
     number = {key: i for i, key in enumerate(dict.fromkeys(keys))}
     code = np.array(list(map(number.__getitem__, keys)))

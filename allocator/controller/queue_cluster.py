@@ -32,6 +32,7 @@ from allocator.controller import (
     steadiness,
 )
 from allocator.controller.leadership import LeaseHolder
+from allocator.controller.learned_slowdowns import Beliefs, compute_beliefs
 from allocator.controller.observed_nodes import (
     add_observed_nodes,
     find_new_nodes,
@@ -159,6 +160,8 @@ class QueueCluster:
             self.interval_s = self._read_interval_s(connection)
             belonging.check(connection, store.name, executor)
         self.lease_holder = LeaseHolder(store, options.lease_s(self.interval_s), holder)
+        # what the last round believes of the speeds of colocated jobs
+        self.beliefs: Beliefs = {}
         # what running jobs were told under the present lease
         self._settings: dict[tuple[str, int], allocations.WantedSettings] = {}
         self._users_jobs = (
@@ -532,6 +535,7 @@ class QueueCluster:
             ),
         )
         wants, changes = guarded_decision.compute_wants(problem, decision.allocation)
+        self.beliefs = compute_beliefs(problem, decision.allocation)
         token, trials = self.lease_holder.token, round_input.trials
         if trials is not None:
             wants = profiling.restart_jobs(wants, trials.restarts)

@@ -45,6 +45,7 @@ HOME: Mapping[str, sa.Table] = {
 }
 """Files of a snapshot that the queue keeps, besides jobs.csv."""
 NODE_CHANGES = "node_changes"  # key of the table meta: how often nodes were changed
+SLOWDOWNS = "slowdowns"  # key of the table meta: estimates and corrected rows of sharing.csv
 UNRATED = "unrated"  # key of the state of a learned rate: its model has no given rate
 Columns = dict[str, list[Any]]  # values by column, as in database/values.py
 _NAMES = {
@@ -78,13 +79,14 @@ _META = "SELECT value FROM meta WHERE key = ?"
 
 
 def tables(connection: Connection) -> dict[str, Table]:
-    """Return the tables of the cluster by file, with learned rates merged into rates.csv.
+    """Return the tables of the cluster by file, with learned rates and slowdowns merged in.
 
     Optional tables without rows are left out.
     """
     out: dict[str, Table] = {}
     given = {file: read_stored_columns(connection, file) for file in HOME}
     given["rates.csv"] = _correct_rates(connection, given)
+    given["sharing.csv"] = _correct_slowdowns(connection, given["sharing.csv"])
     for file, columns in given.items():
         if file == "pools.csv" or len(next(iter(columns.values()))):
             out[file] = build_table(file, columns)
@@ -164,6 +166,33 @@ def _correct_rates(connection: Connection, given: Mapping[str, Columns]) -> Colu
             for name, values in out.items():
                 values.append(new.get(name))
     return out
+
+
+def _correct_slowdowns(connection: Connection, given: Columns) -> Columns:
+    """Return the columns of sharing.csv with the corrected rows in place of the given ones.
+
+    Corrected rows of other sizes follow.
+    """
+    corrected = {
+        row[:4]: row[4:]
+        for row in (tuple(one.values()) for one in read_corrected_slowdowns(connection))
+    }
+    if not corrected or not given["model_a"]:
+        return given
+    names = _NAMES["sharing.csv"]
+    rows = list(zip(*(given[name] for name in names), strict=True))
+    known = {row[:4] for row in rows}
+    found = [row[:4] + corrected.get(row[:4], row[4:]) for row in rows]
+    found += [key + slowdowns for key, slowdowns in corrected.items() if key not in known]
+    return {
+        name: list(column) for name, column in zip(names, zip(*found, strict=True), strict=True)
+    }
+
+
+def read_corrected_slowdowns(connection: Connection) -> list[dict[str, Any]]:
+    """Return the corrected rows of sharing.csv, by column."""
+    rows = json.loads(get_meta(connection, SLOWDOWNS) or '{"rows": []}')["rows"]
+    return [dict(zip(_NAMES["sharing.csv"], row, strict=True)) for row in rows]
 
 
 def find_spread_rows(given: Mapping[str, Columns]) -> Bools:

@@ -17,6 +17,7 @@ from allocator.market import books
 from allocator.market.history import History
 from allocator.options.node_needs import as_placements, by_job
 from allocator.simulator.options import SimulationOptions
+from allocator.simulator.slowdown_beliefs import SlowdownBeliefs
 from allocator.simulator.speed_beliefs import SpeedBeliefs
 from allocator.simulator.world import JobPlaces, World
 
@@ -37,6 +38,9 @@ class TraceDrivenCluster:
     def __init__(self, workload: Workload, options: SimulationOptions) -> None:
         self.world = World(workload, options)
         self._beliefs = None if options.speeds == "known" else SpeedBeliefs(self.world)
+        self._slowdown_beliefs = (
+            SlowdownBeliefs(self.world) if options.misjudged_slowdowns > 0 else None
+        )
         self._problem = workload.problem
         self._start = self.last = workload.problem.now_s
         # books of the long-run budgets, as of the last round
@@ -153,6 +157,9 @@ class TraceDrivenCluster:
             w.follow_training()
             rates, curves = self._beliefs.believed()
             problem = dataclasses.replace(problem, rates=rates, curves=curves)
+        if self._slowdown_beliefs is not None:
+            self._slowdown_beliefs.observe(dataclasses.replace(problem, jobs=p.jobs))
+            problem = dataclasses.replace(problem, sharing=self._slowdown_beliefs.sharing)
         self.update_books(problem)
         problem = self._rental.apply(problem, self._read_history)
         return books.apply_books(problem, self.books)

@@ -42,6 +42,10 @@ class SimulationOptions:
     misjudged_sizes : float
         Standard deviation of log(believed / true total work), median 1. A job that outlives its
         size is believed to need a tenth of what it has done.
+    misjudged_slowdowns : float
+        Standard deviation of log(believed / true slowdown) of each two models on the same GPUs, on
+        each GPU type; what is observed of colocated jobs corrects it. See
+        simulator/slowdown_beliefs.py.
     failures_per_gpu_hour : float
         Rate at which a running job fails and falls back to its last checkpoint.
     failures_per_node_hour, node_repair_s : float
@@ -107,6 +111,7 @@ class SimulationOptions:
     speeds: str = "known"
     misjudged: float = 0.0
     misjudged_sizes: float = 0.0
+    misjudged_slowdowns: float = 0.0
     noise: float = 0.0
     failures_per_gpu_hour: float = 0.0
     failures_per_node_hour: float = 0.0
@@ -132,6 +137,7 @@ class SimulationOptions:
             "time_limit_s",
             "misjudged",
             "misjudged_sizes",
+            "misjudged_slowdowns",
             "noise",
             "failures_per_gpu_hour",
             "failures_per_node_hour",
@@ -185,6 +191,7 @@ class SimulationOptions:
         return (
             self.misjudged > 0
             or self.misjudged_sizes > 0
+            or self.misjudged_slowdowns > 0
             or self.speeds != "known"
             or self.noise > 0
             or self.failures_per_gpu_hour > 0

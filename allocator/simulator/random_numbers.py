@@ -14,9 +14,20 @@ from scipy.special import ndtri
 from allocator.domain.problem import Floats, Ints
 
 # streams
-MISJUDGED, NOISE, FAILURE, REVOCATION, EVENT, VICTIM, STARTUP, SIZE, PROFILE, OBSERVED, NODE = (
-    range(1, 12)
-)
+(
+    MISJUDGED,
+    NOISE,
+    FAILURE,
+    REVOCATION,
+    EVENT,
+    VICTIM,
+    STARTUP,
+    SIZE,
+    PROFILE,
+    OBSERVED,
+    NODE,
+    SLOWDOWN,
+) = range(1, 13)
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 

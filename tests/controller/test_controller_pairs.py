@@ -24,6 +24,7 @@ from allocator.controller import spending
 from allocator.controller.controller import Controller as ServiceController
 from allocator.controller.options import ControllerOptions
 from allocator.controller.reporting.replay import replay
+from allocator.controller.reporting.status import format_status, status
 from allocator.domain.rules.snapshot_rules import validate
 from allocator.executors.simulated import MachineBehaviour, SimulatedExecutor
 from allocator.loop.executor import Order
@@ -128,6 +129,61 @@ def test_speeds_of_colocated_jobs_correct_nothing(tmp_path: Path) -> None:
     here = [r for r in learned() if (r["gpu_type"], r["gpus"]) == ("A", 1)]
     assert [r["work_per_s"] is not None for r in here] == [True]
     rig.queue.close()
+
+
+def slowdowns(rig: Rig) -> list[float]:
+    """Both slowdowns of the last row of sharing.csv as the next round reads it."""
+    table = rig.queue.snapshot().tables["sharing.csv"]
+    return [float(table.texts(name)[-1]) for name in ("slowdown_a", "slowdown_b")]
+
+
+@pytest.mark.parametrize("gpus", [1, 4])
+def test_observed_slowdowns_are_used_in_decisions(gpus: int, tmp_path: Path) -> None:
+    """Both jobs do 0.4 a second together, not 0.8: a slowdown of 2.5 where 1.25 was given, for
+    their one GPU or for four. After some rounds the next snapshot says so, and two new jobs no
+    longer share. Another controller knows it, a replay decides the same, `allocator status` says
+    it, and the owner's row stays as it was given."""
+    rig = paired(tmp_path)
+    files = {"pools.csv": POOLS, "sharing.csv": SLOW.replace("A,1,", f"A,{gpus},")}
+    with rig.queue.store.write() as connection:
+        snapshots.replace_cluster(connection, cluster(**files, **{"config.toml": BUDGET}), NOW)
+    rig.machines.truth = MachineBehaviour(rate=lambda o: 1.0, colocated_rate=lambda o, other: 0.4)
+    rig.steps(120)
+    assert slowdowns(rig) == [1.25, 1.25]
+    rig.steps(360)
+    assert slowdowns(rig) == pytest.approx([2.5, 2.5], rel=0.02)
+    assert len(rig.queue.snapshot().tables["sharing.csv"]) == (1 if gpus == 1 else 2)
+    words = [w for w in format_status(status(rig.queue)) if "next" in w]
+    assert len(words) == 1 and words[0].startswith("corrected   m next to m on 1 x A: slowdown 2.")
+    for name in ("one", "two"):
+        rig.queue.cancel(name)
+    rig.steps(60)
+    rig.controller.stop()
+    rig.controller = rig.new()
+    submit(rig, "three", work=300, memory_gb=4.0, max_gpus=1)
+    submit(rig, "four", work=300, memory_gb=4.0, max_gpus=1)
+    rig.steps(120)
+    assert rig.queue.counts()["running"] == 1
+    assert all(replay(rig.queue.store, r.number).same for r in rig.queue.rounds())
+    with rig.queue.store.read() as connection:
+        given = queue_cluster.read_stored_columns(connection, "sharing.csv")
+        assert given["slowdown_a"] == [1.25] and queue_cluster.read_learned_rates(connection) == []
+    rig.queue.close()
+
+
+def test_right_slowdowns_stay_and_no_learning_learns_none(tmp_path: Path) -> None:
+    """Machines as believed give no correction. Without learning a wrong row stays."""
+    for folder, rate, learn in (("a", 0.8, True), ("b", 0.4, False)):
+        (tmp_path / folder).mkdir()
+        rig = paired(tmp_path / folder)
+        rig.options = replace(rig.options, learn=learn)
+        rig.machines.truth = MachineBehaviour(
+            rate=lambda o: 1.0, colocated_rate=lambda o, other, rate=rate: rate
+        )
+        rig.controller = rig.new()
+        rig.steps(240)
+        assert slowdowns(rig) == [1.25, 1.25]
+        rig.queue.close()
 
 
 def test_jobs_are_told_how_to_run(tmp_path: Path) -> None:

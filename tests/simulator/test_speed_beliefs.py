@@ -8,9 +8,12 @@ import numpy as np
 import pytest
 from worlds import workload
 
+from allocator.bench.workloads.sharing import sharing
+from allocator.domain.problem import Sharing
 from allocator.errors import UsageError
+from allocator.performance.interference import MeasuredSlowdowns
 from allocator.performance.table import RateTable
-from allocator.simulator import SimulationOptions, simulate, speed_beliefs
+from allocator.simulator import SimulationOptions, simulate, slowdown_beliefs, speed_beliefs
 from allocator.simulator.cluster import TraceDrivenCluster
 
 RATES = {1: 1.0, 2: 1.8, 4: 3.0, 8: 4.0}
@@ -115,3 +118,49 @@ def test_everybody_finishes_and_a_seed_gives_the_same_bytes() -> None:
 def test_unknown_words_are_refused() -> None:
     with pytest.raises(UsageError, match="speeds"):
         SimulationOptions(speeds="guessed")
+
+
+def test_wrong_slowdowns_are_corrected_where_jobs_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two jobs on the same GPUs: before the first round slowdowns are wrong, after some rounds
+    those of the two models are right, of others as before. The truth does not change."""
+    monkeypatch.setattr(slowdown_beliefs, "OBSERVATION_NOISE", 0.0)
+    w = sharing(seed=1, load=1.5, jobs=6, gpus=32).workload()
+    cluster = TraceDrivenCluster(w, SimulationOptions(misjudged_slowdowns=0.5, seed=2))
+    world, true = cluster.world, MeasuredSlowdowns.of(w.problem)
+    world.advance(float(w.problem.jobs.submitted_s.max()))
+    jobs, pool, gpus = np.array([3, 5]), np.zeros(2, dtype=np.int64), np.array([2, 2])
+    types, size = w.problem.pools.gpu_type[:1], gpus[:1]
+    m = w.problem.jobs.model[jobs]
+
+    def seen() -> tuple[list[float], Sharing]:
+        p = cluster.observe()
+        both = MeasuredSlowdowns.of(p).slowdown(m[:1], m[1:], types, size)
+        return [float(x[0]) for x in both], p.sharing
+
+    begin, rows = seen()
+    truth = [float(x[0]) for x in true.slowdown(m[:1], m[1:], types, size)]
+    assert min(abs(np.log(np.array(begin) / truth))) > 0.1 and min(begin) >= 1.0
+    world.apply_allocation(jobs, pool, gpus, np.array([-1, jobs[0]]))
+    for _ in range(12):
+        world.advance(world.now + 20.0)
+        now, after = seen()
+    assert now == pytest.approx(truth, rel=0.05)
+    n = len(rows.gpus)
+    other = ~(np.isin(rows.model_a, m) & np.isin(rows.model_b, m))
+    assert np.array_equal(rows.slowdown_a[other], after.slowdown_a[:n][other])
+    assert cluster.world.workload.problem.sharing is w.problem.sharing
+
+
+def test_wrong_slowdowns_change_decisions() -> None:
+    """All jobs end, the same for a seed, and not as with the true slowdowns."""
+    w = sharing(seed=1, load=8.0, jobs=12, gpus=32).workload()
+    runs = [
+        simulate(
+            w,
+            policy="bsbf",
+            options=SimulationOptions(misjudged_slowdowns=s, seed=3, prove_every=0),
+        )
+        for s in (0.0, 0.6, 0.6)
+    ]
+    assert not any(one.unfinished for one in runs)
+    assert runs[1].jobs.equals(runs[2].jobs) and not runs[0].jobs.equals(runs[1].jobs)

@@ -146,6 +146,7 @@ def add(kinds: Any) -> None:
     for name, unit in (
         ("misjudged", "SIGMA"),
         ("misjudged-sizes", "SIGMA"),
+        ("misjudged-slowdowns", "SIGMA"),
         ("noise", "SIGMA"),
         ("failures", "RATE"),
         ("latency", "TIME"),
@@ -248,6 +249,7 @@ def parse_tasks(args: argparse.Namespace) -> list[SweepTask]:
         speeds=args.speeds,
         misjudged=args.misjudged,
         misjudged_sizes=args.misjudged_sizes,
+        misjudged_slowdowns=args.misjudged_slowdowns,
         sizes=args.sizes,
         noise=args.noise,
         failures_per_gpu_hour=args.failures,

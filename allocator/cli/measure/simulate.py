@@ -139,6 +139,16 @@ def add(commands: Any) -> None:
         help="believed total_work / true: log-normal with this sigma, median 1",
     )
     world.add_argument(
+        "--misjudged-slowdowns",
+        type=number(),
+        default=0.0,
+        metavar="SIGMA",
+        help=(
+            "believed slowdown of two models on the same GPUs / true: log-normal with this sigma,"
+            " mean 1; corrected while jobs run"
+        ),
+    )
+    world.add_argument(
         "--sizes", choices=SIZES, help="what is known of sizes, instead of what config.toml says"
     )
     world.add_argument(
@@ -284,6 +294,7 @@ def call(args: argparse.Namespace) -> int:
         speeds=args.speeds,
         misjudged=args.misjudged,
         misjudged_sizes=args.misjudged_sizes,
+        misjudged_slowdowns=args.misjudged_slowdowns,
         sizes=args.sizes,
         noise=args.noise,
         failures_per_gpu_hour=args.failures,

@@ -30,6 +30,7 @@ def status(queue: Queue) -> dict[str, Any]:
         rates = [
             r for r in cluster_tables.read_learned_rates(connection) if r["work_per_s"] is not None
         ]
+        slowdowns = cluster_tables.read_corrected_slowdowns(connection)
         states = counts(connection)
         busy = [
             {"node": n["node"], "state": n["state"], "used": n["used"], "jobs": n["jobs"]}
@@ -76,6 +77,7 @@ def status(queue: Queue) -> dict[str, Any]:
             {n: r[n] for n in ("model", "gpu_type", "gpus", "work_per_s")} for r in rates
         ],
         "trials": trials.report(),
+        "corrected_slowdowns": slowdowns,
         "longrun": money,
         "costs": costs,
     }
@@ -154,6 +156,11 @@ def format_status(found: dict[str, Any]) -> list[str]:
         f"corrected   {r['model']} on {r['gpus']} x {r['gpu_type']}: {r['work_per_s']:.4g} per"
         " second"
         for r in found["corrected_rates"]
+    ]
+    out += [
+        f"corrected   {r['model_a']} next to {r['model_b']} on {r['gpus']} x {r['gpu_type']}:"
+        f" slowdown {r['slowdown_a']:.4g}, and {r['slowdown_b']:.4g} of {r['model_b']}"
+        for r in found["corrected_slowdowns"]
     ]
     out += [f"budget      {_format_budget(tenant, b)}" for tenant, b in found["longrun"].items()]
     out += [

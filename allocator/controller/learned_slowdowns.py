@@ -1,0 +1,189 @@
+"""Learn how much colocated jobs slow each other down, for the next snapshot.
+
+A round says how fast it believes each colocated job to be alone, with the passes of the
+colocation. Between two rounds every job that worked next to the same job all the time gives one
+sample of its slowdown. Estimates and corrected rows of sharing.csv are one value of the table meta.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from typing import Any, NamedTuple
+
+import numpy as np
+from sqlalchemy import Connection
+
+from allocator.controller.reporting.journal import dumps, loads
+from allocator.domain.allocation import Allocation
+from allocator.domain.problem import Bools, Floats, Problem, Sharing
+from allocator.performance.fit.feedback import Estimate
+from allocator.performance.fit.learned_slowdowns import LearnedSlowdowns, speeds_alone
+from allocator.queue import cluster_tables
+
+Beliefs = Mapping[str, tuple[str, float]]
+"""By colocated job: the other job, and the believed work per second alone."""
+
+
+class Colocation(NamedTuple):
+    """The other job on the GPUs of a job, its believed speed alone, and since when both ran."""
+
+    other: str
+    alone: float
+    since_s: float
+
+
+class Sample(NamedTuple):
+    """One observed slowdown of a model next to another one."""
+
+    model: str
+    other: str
+    gpu_type: str
+    gpus: int
+    alone: float
+    observed: float
+
+
+def compute_beliefs(problem: Problem, plan: Allocation) -> Beliefs:
+    """Return what a round believes of the speeds of its colocated jobs."""
+    secondary = np.flatnonzero(plan.primary >= 0)
+    if not len(secondary):
+        return {}
+    primary, names = plan.primary[secondary], problem.jobs.job_id
+    alone = speeds_alone(problem, primary, secondary, plan.pool[secondary], plan.gpus[secondary])
+    return {
+        names[j]: (names[other], speed)
+        for ours, theirs, speeds in ((primary, secondary, alone[0]), (secondary, primary, alone[1]))
+        for j, other, speed in zip(ours.tolist(), theirs.tolist(), speeds.tolist(), strict=True)
+        if speed > 0
+    }
+
+
+def find_colocations(
+    beliefs: Beliefs,
+    before: Mapping[str, Colocation],
+    others: Mapping[str, str],
+    known: Mapping[str, bool],
+    at_s: Mapping[str, float],
+) -> dict[str, Colocation]:
+    """Return the colocations that run as the last round wanted them, by job.
+
+    Parameters
+    ----------
+    before : mapping
+        The same, one round earlier.
+    others : mapping of str to str
+        The other job on the GPUs of each running job that has one.
+    known : mapping of str to bool
+        Whether each running allocation ran one round earlier.
+    at_s : mapping of str to float
+        When each running job was observed, seconds.
+    """
+    out: dict[str, Colocation] = {}
+    for name, (other, alone) in beliefs.items():
+        if others.get(name) != other or name not in at_s or other not in at_s:
+            continue
+        old = before.get(name)
+        goes_on = old is not None and old.other == other and known[name] and known[other]
+        since_s = old.since_s if old and goes_on else max(at_s[name], at_s[other])
+        out[name] = Colocation(other, alone, since_s)
+    return out
+
+
+def find_samples(
+    before: Mapping[str, Colocation],
+    names: Sequence[str],
+    others: Mapping[str, str],
+    is_working: Bools,
+    since_s: Floats,
+) -> list[tuple[int, int, float]]:
+    """Return the jobs that were colocated all the time since their sample began.
+
+    Parameters
+    ----------
+    before : mapping
+        Colocations of one round earlier.
+    names : sequence of str
+        The running jobs.
+    others : mapping of str to str
+        The other job on the GPUs of each running job that has one.
+    is_working : (n,)
+        Whether the job has worked all the time since its sample began.
+    since_s : (n,)
+        When the sample of each job began, seconds.
+
+    Returns
+    -------
+    list of (int, int, float)
+        Index of the job, index of the other job, and believed speed alone.
+    """
+    place = {name: i for i, name in enumerate(names)} if before else {}
+    out = []
+    for name, one in before.items():
+        i, j = place.get(name), place.get(one.other)
+        if i is None or j is None or others.get(name) != one.other:
+            continue
+        if is_working[i] and is_working[j] and one.since_s <= since_s[i]:
+            out.append((i, j, one.alone))
+    return out
+
+
+def correct_slowdowns(connection: Connection, samples: Sequence[Sample], now_s: float) -> None:
+    """Take samples of slowdowns, and correct the rows of sharing.csv for the next snapshot."""
+    given = cluster_tables.read_stored_columns(connection, "sharing.csv")
+    models = sorted({*given["model_a"], *given["model_b"]})
+    types = sorted(set(given["gpu_type"]))
+    model_code, type_code = _number(models), _number(types)
+    sharing = Sharing(
+        _encode(given["model_a"], model_code),
+        _encode(given["model_b"], model_code),
+        _encode(given["gpu_type"], type_code),
+        np.array(given["gpus"], dtype=np.int64),
+        np.array(given["slowdown_a"], dtype=np.float64),
+        np.array(given["slowdown_b"], dtype=np.float64),
+    )
+    stored = loads(cluster_tables.get_meta(connection, cluster_tables.SLOWDOWNS)) or {}
+    estimates = {
+        (model_code[a], model_code[b], type_code[kind], gpus): Estimate.of(state)
+        for a, b, kind, gpus, state in stored.get("estimates", ())
+        if a in model_code and b in model_code and kind in type_code
+    }
+    learned = LearnedSlowdowns(sharing, len(models), len(types), estimates)
+    fine = [
+        s for s in samples if {s.model, s.other} <= model_code.keys() and s.gpu_type in type_code
+    ]
+    if fine:
+        learned.observe(
+            _encode([s.model for s in fine], model_code),
+            _encode([s.other for s in fine], model_code),
+            _encode([s.gpu_type for s in fine], type_code),
+            np.array([s.gpus for s in fine], dtype=np.int64),
+            np.array([s.alone for s in fine]),
+            np.array([s.observed for s in fine]),
+            now_s,
+        )
+    found = learned.corrected(now_s)
+    given_rows, rows = (
+        list(zip(*(getattr(x, f.name).tolist() for f in fields(Sharing)), strict=True))
+        for x in (sharing, found)
+    )
+    value: dict[str, Any] = {
+        "estimates": [
+            [models[a], models[b], types[kind], gpus, one.to_dict()]
+            for (a, b, kind, gpus), one in learned.estimates.items()
+        ],
+        "rows": [
+            [models[a], models[b], types[kind], gpus, *slowdowns]
+            for i, (a, b, kind, gpus, *slowdowns) in enumerate(rows)
+            if rows[i : i + 1] != given_rows[i : i + 1]
+        ],
+    }
+    cluster_tables.put_meta(connection, cluster_tables.SLOWDOWNS, dumps(value))
+
+
+def _number(names: Sequence[str]) -> dict[str, int]:
+    return {name: i for i, name in enumerate(names)}
+
+
+def _encode(names: Sequence[str], code: Mapping[str, int]) -> np.ndarray[Any, np.dtype[np.int64]]:
+    return np.array([code[name] for name in names], dtype=np.int64)

@@ -1,0 +1,156 @@
+"""Correct given slowdowns of colocated jobs by the speeds that they are observed to have.
+
+The learned quantity is x = log(slowdown / given slowdown) of one model next to another one, for
+each GPU type and size. One sample of the slowdown is the believed speed of a job alone over its
+observed speed in a colocation. What becomes of samples, and which corrections are applied, is the
+same as for speeds (feedback.py).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+
+from allocator.domain.problem import Floats, Ints, Problem, Sharing
+from allocator.performance.colocated_speed import colocated_speeds
+from allocator.performance.fit import feedback
+from allocator.performance.interference import MeasuredSlowdowns
+
+Key = tuple[int, int, int, int]  # model, model of the other job, GPU type, GPUs
+
+
+class LearnedSlowdowns:
+    """Estimates of x, by model, model of the other job, GPU type and GPUs.
+
+    Parameters
+    ----------
+    given : Sharing
+        The rows of sharing.csv without any correction.
+    models, gpu_types : int
+        Numbers of models and of GPU types.
+    estimates : mapping, optional
+        Estimates from before.
+    """
+
+    def __init__(
+        self,
+        given: Sharing,
+        models: int,
+        gpu_types: int,
+        estimates: Mapping[Key, feedback.Estimate] | None = None,
+    ) -> None:
+        self.given = given
+        self._prior = MeasuredSlowdowns(given, models, gpu_types)
+        self.estimates = dict(estimates or {})
+
+    def observe(
+        self,
+        model: Ints,
+        other: Ints,
+        gpu_type: Ints,
+        gpus: Ints,
+        alone: Floats,
+        observed: Floats,
+        at_s: float,
+    ) -> None:
+        """Take one sample of each job, arrays (n,); of jobs of one key the median counts.
+
+        Parameters
+        ----------
+        model, other : (n,)
+            Models of the job and of the other job on its GPUs.
+        gpu_type, gpus : (n,)
+            Where the two run.
+        alone, observed : (n,)
+            Believed speed alone, with the passes that it has in the colocation, and observed speed;
+            both above 0.
+        at_s : float
+            Time of the samples, seconds.
+        """
+        given, _ = self._prior.slowdown(model, other, gpu_type, gpus)
+        samples: dict[Key, list[float]] = {}
+        columns = (
+            x.tolist() for x in (model, other, gpu_type, gpus, np.log(alone / observed / given))
+        )
+        for *key, x in zip(*columns, strict=True):
+            a, b, kind, k = key
+            samples.setdefault((a, b, kind, k), []).append(x)
+        for where, seen in samples.items():
+            before = self.estimates.get(where, feedback.Estimate())
+            self.estimates[where] = feedback.update(before, float(np.median(seen)), at_s)
+
+    def corrected(self, now_s: float) -> Sharing:
+        """Return the rows of sharing.csv with the corrections that the samples prove.
+
+        A size that was observed and has no row gets one, after the given rows.
+        """
+        g = self.given
+        learned = self._find_slowdowns(now_s)
+        columns = (g.model_a, g.model_b, g.gpu_type, g.gpus)
+        rows: list[Key] = list(zip(*(x.tolist() for x in columns), strict=True))
+        known = {*rows, *map(_swap, rows)}
+        new = dict.fromkeys(min(key, _swap(key)) for key in learned if key not in known)
+        rows += new
+        sides = (rows, list(map(_swap, rows)))
+        given = (g.slowdown_a.tolist(), g.slowdown_b.tolist())
+        slowdowns = [
+            [*(learned.get(key, xi) for key, xi in zip(side, of, strict=False))]
+            + [learned.get(key, self._given_slowdown(key)) for key in side[len(of) :]]
+            for side, of in zip(sides, given, strict=True)
+        ]
+        models_types_gpus = np.array(rows, dtype=np.int64).reshape(len(rows), 4)
+        return Sharing(*models_types_gpus.T, *(np.array(xi, dtype=np.float64) for xi in slowdowns))
+
+    def _given_slowdown(self, key: Key) -> float:
+        return float(self._prior.slowdown(*(np.array([x]) for x in key))[0][0])
+
+    def _find_slowdowns(self, now_s: float) -> dict[Key, float]:
+        """Return the corrected slowdowns of one model next to another one."""
+        g = self.given
+        groups: dict[tuple[int, int, int], dict[int, feedback.Estimate]] = {}
+        for (model, other, kind, k), estimate in self.estimates.items():
+            groups.setdefault((model, other, kind), {})[k] = estimate
+        out: dict[Key, float] = {}
+        for (model, other, kind), seen in groups.items():
+            of_pair = ((g.model_a == model) & (g.model_b == other)) | (
+                (g.model_a == other) & (g.model_b == model)
+            )
+            sizes = sorted({*g.gpus[of_pair & (g.gpu_type == kind)].tolist(), *seen})
+            for k, x in feedback.correct_sizes(seen, sizes, now_s).items():
+                key = (model, other, kind, k)
+                out[key] = max(1.0, self._given_slowdown(key) * math.exp(x))
+        return out
+
+
+def _swap(key: Key) -> Key:
+    """Return the key of the other one of the two models."""
+    model, other, gpu_type, gpus = key
+    return other, model, gpu_type, gpus
+
+
+def speeds_alone(
+    problem: Problem, primary: Ints, secondary: Ints, pool: Ints, gpus: Ints
+) -> tuple[Floats, Floats]:
+    """Return the believed speeds of colocated jobs alone, with the passes of the colocation.
+
+    Parameters
+    ----------
+    primary, secondary : (n,)
+        The jobs of each pair.
+    pool, gpus : (n,)
+        Where they run.
+
+    Returns
+    -------
+    (n,), (n,)
+        Work per second of primary and of secondary jobs, nan where the pair is impossible.
+    """
+    slowdowns, model = MeasuredSlowdowns.of(problem), problem.jobs.model
+    found = colocated_speeds(problem, primary, secondary, pool, gpus, slowdowns)
+    xi_primary, xi_secondary = slowdowns.slowdown(
+        model[primary], model[secondary], problem.pools.gpu_type[pool], gpus
+    )
+    fine = np.where(found.possible, 1.0, np.nan)
+    return found.rate_primary * xi_primary * fine, found.rate_secondary * xi_secondary * fine

@@ -1,0 +1,72 @@
+"""What policies believe of the slowdowns of colocated jobs, corrected while jobs run.
+
+The slowdowns of sharing.csv are the truth. Policies begin with slowdowns that are wrong by a factor
+for each two models and GPU type. Between two rounds every colocated job gives one observation of
+its speed, with noise; `LearnedSlowdowns` corrects the slowdowns by them, as for the controller.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from allocator.domain.problem import Floats, Ints, Problem, Sharing
+from allocator.performance.fit.learned_slowdowns import LearnedSlowdowns, speeds_alone
+from allocator.simulator import random_numbers
+from allocator.simulator.speed_beliefs import OBSERVATION_NOISE
+from allocator.simulator.world import World
+
+
+class SlowdownBeliefs:
+    """Believed slowdowns, updated round by round; `sharing` has them."""
+
+    def __init__(self, world: World) -> None:
+        self._world, self._round = world, 0
+        problem, options = world.workload.problem, world.options
+        s, models = problem.sharing, len(problem.models)
+
+        def wrong(mine: Ints, theirs: Ints, slowdown: Floats) -> Floats:
+            place = (mine * models + theirs) * len(problem.gpu_types) + s.gpu_type
+            factor = random_numbers.lognormal(
+                options.misjudged_slowdowns, options.seed, random_numbers.SLOWDOWN, place
+            )
+            return np.asarray(np.maximum(1.0, slowdown * factor))
+
+        self.sharing: Sharing = dataclasses.replace(
+            s,
+            slowdown_a=wrong(s.model_a, s.model_b, s.slowdown_a),
+            slowdown_b=wrong(s.model_b, s.model_a, s.slowdown_b),
+        )
+        self._learned = LearnedSlowdowns(self.sharing, models, len(problem.gpu_types))
+
+    def observe(self, believed: Problem) -> None:
+        """Take one observation of every job that works in a colocation.
+
+        `believed` is the whole workload with the speeds that policies believe.
+        """
+        w = self._world
+        self._round += 1
+        r = w.active[(w.pool[w.active] >= 0) & (w.primary[w.active] >= 0)]
+        r = r[(w.from_s[r] < w.now) & (w.from_s[w.primary[r]] < w.now)]
+        if not len(r):
+            return
+        h, pool, gpus = w.primary[r], w.pool[r], w.gpus[r]
+        view = dataclasses.replace(believed, sharing=self.sharing)
+        jobs, other = np.append(h, r), np.append(r, h)
+        alone = np.concatenate(speeds_alone(view, h, r, pool, gpus))
+        observed = w.rate[jobs] * random_numbers.lognormal(
+            OBSERVATION_NOISE, w.options.seed, random_numbers.OBSERVED, jobs, self._round
+        )
+        model, kind = view.jobs.model, np.tile(view.pools.gpu_type[pool], 2)
+        known = np.flatnonzero((alone > 0) & (observed > 0))
+        self._learned.observe(
+            model[jobs[known]],
+            model[other[known]],
+            kind[known],
+            np.tile(gpus, 2)[known],
+            alone[known],
+            observed[known],
+            w.now,
+        )
+        self.sharing = self._learned.corrected(w.now)
