@@ -6,11 +6,11 @@
     python scripts/studies/sharing/measure_sharing_policies.py --runs runs.jsonl \\
         --gpus 32 --loads 1.5
 
-bsbf, ffs and mip may colocate; las, srtf and mip may not. The workload is that of the generator
-`sharing` with 240 jobs, rounds of 150 s, and mean completion. Every simulation is a line of the
-file of runs, and existing ones are not made again. Intervals are bootstrap intervals over seeds of
-the paired change (bench/paired.py). Policies that do not colocate do not use slowdowns, and run
-once for all of them.
+bsbf, ffs and mip may colocate; las, sjf, srtf and mip may not. The workload is that of the
+generator `sharing` with 240 jobs, rounds of 150 s, and mean completion. Every simulation is a line
+of the file of runs, and existing ones are not made again. Intervals are bootstrap intervals over
+seeds of the paired change (bench/paired.py). Policies that do not colocate do not use slowdowns,
+and run once for all of them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from allocator.domain.problem import Isolation
 from allocator.simulator import SimulationOptions, simulate
 
 SLOWDOWNS = ((1.1, 2.5), (1.05, 1.5))
-APART = ("las", "srtf", "mip progress", "mip completion", "mip flow")
+APART = ("las", "sjf", "srtf", "mip progress", "mip completion", "mip flow")
 SHARED = ("ffs", "bsbf", "mip progress", "mip completion", "mip flow")
 
 
