@@ -397,8 +397,11 @@ class Cluster:
 
     def run_round(self) -> int:
         """Run one round, let time pass in the cluster, and return the exit code."""
-        state = ["--executor", "kubernetes", "--state", str(self.folder / "state"), "--grace", "5"]
-        code = run(["run", self.queue, "--once", *state])
+        state = ["--executor", "kubernetes", "--state", str(self.folder / "state"), "--grace", "0"]
+        with pytest.MonkeyPatch.context() as patch:
+            # nothing happens in the cluster meanwhile
+            patch.setattr("allocator.cli.queue.run.KILLED_S", 0.5)
+            code = run(["run", self.queue, "--once", *state])
         self.server.step()
         self.server.step()
         return code
