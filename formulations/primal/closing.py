@@ -20,8 +20,9 @@ from formulations.model.linear import Ints
 from formulations.primal.partial_plans import find_better_plan, improve_near_ties
 
 KEPT = 200  # partial plans that are kept at once to improve a plan
-# groups that may change before a search, and partial plans that the search keeps at once
-SEARCHES = ((40, 20_000), (80, 20_000))
+WIDTH = 20_000  # partial plans that a search keeps at once
+# groups that may change before a search, and the most open groups x rows of the search
+SEARCHES = ((40, 8_000), (80, 20_000))
 MOST = 200_000  # a search that kept more partial plans in all is the last one
 EXACT = 1e-9  # relative gap that counts as none
 
@@ -43,14 +44,14 @@ def close_gap(
         Latest end (time.monotonic).
     """
     bound = dual.bound
-    for groups, width in SEARCHES:
+    for groups, largest in SEARCHES:
         plan = improve_near_ties(c, dual, plan, groups, KEPT, until)
         if bound > _enough(c, plan, gap):
             bound = min(bound, tighten_bound(c, dual, plan, _enough(c, plan, gap), until).bound)
         if bound <= _enough(c, plan, max(gap, EXACT)):
             break
         enough = _enough(c, plan, gap)
-        found = find_better_plan(c, dual, enough, width, until)
+        found = find_better_plan(c, dual, enough, WIDTH, until, largest)
         bound = min(bound, max(found.bound, enough))
         plan = plan if found.plan is None else found.plan
         if found.kept > MOST or bound <= _enough(c, plan, max(gap, EXACT)):

@@ -31,14 +31,15 @@ from formulations.bounds.lagrangian import Dual, group_max, project_prices
 from formulations.model.choices import Choices
 from formulations.model.linear import Bools, Floats, Ints
 
-# larger problems are not searched: open groups, entries of their options
-MOST_OPEN, LARGEST = 600, 4_000_000
+LARGEST = 4_000_000  # problems with more entries of options are not searched
+WORK = 4_500_000  # after so many entries of partial plans a search becomes narrow
 WIDE = 0.34  # a row that concerns more than this share of the open groups is wide
 CHANGES = (0.8, 1.25)  # the price of a wide row is changed by these factors, for further bounds
 FEW = 100  # partial plans that are kept at once where no row is counted exactly
-NARROW = 300  # partial plans that are kept at once after some have been dropped
+NARROW = (100, 300)  # least and most partial plans that are kept after some have been dropped
 LONGEST = 150  # most units of a row of few units
-MOST_UNITS = 20_000  # most units of a row that is counted exactly, with up to 100 open groups
+MOST_UNITS = 20_000  # most units of a row that is counted exactly
+MANY = 150  # with more open groups only rows of few units are counted
 JOINT_STATES = 8_000  # most entries of a table of several rows
 SAME = 1e-13  # relative: smaller differences of use are rounding errors
 SLACK = 1e-10  # relative: by how much a partial plan may break a row, against rounding errors
@@ -64,7 +65,12 @@ class Found:
 
 
 def find_better_plan(
-    c: Choices, dual: Dual, value: float, width: int, until: float = math.inf
+    c: Choices,
+    dual: Dual,
+    value: float,
+    width: int,
+    until: float = math.inf,
+    largest: float = math.inf,
 ) -> Found:
     """Search all plans with a value above `value`.
 
@@ -76,10 +82,16 @@ def find_better_plan(
         Largest number of partial plans that are kept at once.
     until : float
         Latest end (time.monotonic).
+    largest : float
+        Nothing is searched if the number of open groups times that of the rows is larger.
     """
     spare = dual.bound - value
     nothing = ~c.mandatory & (dual.reduced <= spare)
-    return _search(c, dual, value, _losses(c, dual) <= spare, nothing, width, until)
+    near = _losses(c, dual) <= spare
+    is_open = np.bincount(c.group[near], minlength=c.J) + nothing > 1
+    if np.count_nonzero(is_open) * c.R > largest:
+        return Found(None, dual.bound, 0)
+    return _search(c, dual, value, near, nothing, width, until)
 
 
 def improve_near_ties(
@@ -146,6 +158,8 @@ def _search_field(
     states = _States(np.array([field.value]), field.use[None, :])
     dropped, kept = -math.inf, 0
     steps: list[_Step] = []
+    often = WORK // (1 + field.count * len(field.price))  # so many plans can be kept at every step
+    width, narrow = min(width, max(8 * often, NARROW[1])), min(NARROW[1], max(often, NARROW[0]))
     for k in range(field.count):
         if time.monotonic() >= until:
             return Found(None, math.inf, kept)
@@ -155,7 +169,9 @@ def _search_field(
         if lost > -math.inf:
             if gives_up:
                 return None
-            width = min(width, NARROW)  # it proves little from here on, but may find a plan
+            width = min(width, narrow)  # it proves little from here on, but may find a plan
+        elif kept * len(field.price) > WORK:
+            width = narrow
     if not len(states.value):
         return Found(None, dropped + rest.margin, kept)
     at = int(np.argmax(states.value))
@@ -222,7 +238,7 @@ class _Field:
         part = c.matrix[columns]
         rows = np.unique(part.indices)
         entries = (len(columns) + len(idle)) * len(rows)
-        if np.count_nonzero(is_open) > MOST_OPEN or entries > LARGEST:
+        if entries > LARGEST:
             return None
         group = np.append(c.group[columns], idle)
         column = np.append(columns, np.full(len(idle), -1))
@@ -443,11 +459,12 @@ def _counted_rows(field: _Field, most: Floats) -> CountedRows:
     `most` (R,) is what all groups together can use of a row.
     """
     rows, unit, bound = [], [], []
+    units = MOST_UNITS if field.count <= MANY else LONGEST
     for r in np.flatnonzero(field.price):
         size = field.uses[:, r]
         one = unit_of(size[size != 0])
         edge = field.low[r] if field.price[r] < 0 else min(field.high[r], field.use[r] + most[r])
-        if one and (edge - field.use[r]) / one * max(1, field.count / 100) <= MOST_UNITS:
+        if one and (edge - field.use[r]) / one <= units:
             rows.append(int(r))
             unit.append(one)
             bound.append(edge)
