@@ -193,12 +193,16 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=10_000)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument(
-        "--only", default=f"none,{','.join(FEATURES)},all", help="features, none, or all"
+        "--only",
+        default=f"none,{','.join(FEATURES)},all without pairs,all",
+        help="features, none, all, all without pairs",
     )
     parser.add_argument("--child", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.child is not None:
-        names = {"none": [], "all": list(FEATURES)}.get(args.child, [args.child])
+        alone = [name for name in FEATURES if name not in ("sharing", "best-effort")]
+        known = {"none": [], "all": list(FEATURES), "all without pairs": alone}
+        names = known.get(args.child, [args.child])
         print(json.dumps(decide(names, args.jobs, range(args.seeds))))
         return
     print("| features | rounds | CPU s, median | worst | largest gap | wall by phase, median |")

@@ -411,7 +411,8 @@ def _kinds(problem: Problem, m: OptionTable) -> tuple[Ints, Ints, Ints, Ints, Bo
     tenant = np.where(pools.sharing[pool] == Isolation.TENANT, jobs.tenant[job], -1)
     # a job that holds these GPUs now pauses less there (secondary_jobs.py): a separate kind
     holds = m.keep[o].astype(np.int64)
-    free = jobs.best_effort[job].astype(np.int64)
+    counts = (pools.sharing == Isolation.BEST_EFFORT) | np.isfinite(pools.isolation)
+    free = (counts[pool] & jobs.best_effort[job]).astype(np.int64)
     order = np.lexsort((free, memory, holds, tenant, jobs.model[job], place))
     kinds = np.stack([place, jobs.model[job], tenant, holds, memory, free])[:, order]
     first = np.flatnonzero(np.append(True, (np.diff(kinds, axis=1) != 0).any(axis=0))[: len(o)])
