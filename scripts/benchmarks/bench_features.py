@@ -34,6 +34,7 @@ sys.path.insert(0, str(ROOT))
 
 from scripts.benchmarks.bench_tail import _cpu_seconds  # noqa: E402
 from scripts.cases.clusters import ClusterSpec, PoolSpec, generate  # noqa: E402
+from scripts.cases.folders import Folder  # noqa: E402
 
 Tables = dict[str, list[dict[str, Any]]]
 Random = np.random.Generator
@@ -165,9 +166,11 @@ def make_round(names: list[str], jobs: int, seed: int) -> Any:
         PoolSpec("T4", max(8, jobs // 4), "spot"),
     )
     made, rng = generate(ClusterSpec("features", jobs, pools), seed), np.random.default_rng(seed)
+    config = dict(made.config)
+    tables = {file: [dict(row) for row in rows] for file, rows in made.tables.items()}
     for name in names:
-        FEATURES[name](rng, made.config, made.tables)
-    return made.snapshot()
+        FEATURES[name](rng, config, tables)
+    return Folder(made.name, config, tables).snapshot()
 
 
 def decide(names: list[str], jobs: int, seeds: range) -> list[dict[str, Any]]:
