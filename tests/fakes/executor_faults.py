@@ -85,6 +85,8 @@ class Unreliable:
         self.name, self.capabilities = executor.name, executor.capabilities
         self.start, self.stop = executor.start, executor.stop
         self.acknowledge, self.capacity = executor.acknowledge, executor.capacity
+        if isinstance(executor, SettingsWriter):
+            self.write_settings = executor.write_settings
         self._inner, self._random = executor, random.Random(seed)
         self._withheld, self._repeated = withheld, repeated
         self._old: list[Observation] = []
