@@ -23,7 +23,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy import sparse
-from scipy.sparse.csgraph import connected_components
 
 from formulations.bounds.exact_rows import CountedRows, JointTable, RowTables, count_states
 from formulations.bounds.knapsacks import unit_of
@@ -293,6 +292,8 @@ def _ranks(touches: Bools, size: Floats) -> Ints:
     size : (G,)
         Largest change of use, at the prices.
     """
+    from scipy.sparse.csgraph import connected_components  # a tenth of a second, for few rounds
+
     count = touches.sum(axis=0)
     narrow = sparse.csr_matrix(touches[:, count <= WIDE * len(size)].astype(np.int8))
     links = sparse.bmat([[None, narrow], [narrow.T, None]])
