@@ -139,14 +139,16 @@ def run(capsys: Output, command: str, *options: str) -> tuple[int, str, str]:
     return call(capsys, *words)
 
 
-@pytest.mark.parametrize("command", RUNS)
-def test_the_result_is_json_with_its_version(command: str, folder: Path, capsys: Output) -> None:
-    """Standard output has nothing else: one document, or one per line."""
+def test_results_are_json_with_their_version(folder: Path, capsys: Output) -> None:
+    """Standard output has nothing else: one document, or one per line. The commands run in their
+    order, as one needs what another wrote.
+    """
     capsys.readouterr()
-    code, out, err = run(capsys, command, "--json")
-    assert code == 0, err
-    for document in documents(out):
-        assert document["schema_version"] == 1
+    for command in RUNS:
+        code, out, err = run(capsys, command, "--json")
+        assert code == 0, (command, err)
+        for document in documents(out):
+            assert document["schema_version"] == 1, command
 
 
 def documents(out: str) -> list[dict[str, Any]]:
