@@ -19,7 +19,6 @@ comes with a range of 90 %.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -294,5 +293,5 @@ def tell_columns(found: Forecast, now_s: float) -> dict[str, Sequence[object]]:
     ):
         for end, seconds in (("", one.middle), ("_low", one.low), ("_high", one.high)):
             told = np.round(begin + seconds, DIGITS)
-            columns[f"{name}{end}_s"] = [x if math.isfinite(x) else None for x in told.tolist()]
+            columns[f"{name}{end}_s"] = np.where(np.isfinite(told), told, None).tolist()
     return columns

@@ -16,8 +16,9 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -81,24 +82,32 @@ def list_schedule(
     total: Floats = np.maximum(free, 0.0)
     total = total + np.bincount(running.row, running.amount, len(free))
     is_possible = _fits(candidates, total)
-    begin, rows, amounts = (
-        a.tolist() for a in (candidates.first, candidates.row, candidates.amount)
-    )
+    head = [queue[0][0] if queue else math.inf for queue in queues]
+    begin, row, amount = (a.tolist() for a in (candidates.first, candidates.row, candidates.amount))
+    rows = [row[u:v] for u, v in pairwise(begin)]
     took = seconds.tolist()
     firsts = first.tolist()
     start = [np.inf] * (len(first) - 1)
     chosen = [-1] * (len(first) - 1)
     for i in range(len(start)):
-        able = [c for c in range(firsts[i], firsts[i + 1]) if is_possible[c]]
-        if not able:
+        c = -1
+        earliest = math.inf
+        for k in range(firsts[i], firsts[i + 1]):
+            if is_possible[k]:
+                end = max([head[r] for r in rows[k]], default=0.0) + took[k]
+                if c < 0 or end < earliest:
+                    c, earliest = k, end
+        if c < 0:
             continue
-        c = able[0] if len(able) == 1 else min(able, key=_earliest(queues, begin, rows, took))
-        taken = range(begin[c], begin[c + 1])
-        at = max((_take(queues[rows[u]], amounts[u]) for u in taken), default=0.0)
+        needs = amount[begin[c] : begin[c + 1]]
+        at = max(
+            [_take(queues[r], need) for r, need in zip(rows[c], needs, strict=True)], default=0.0
+        )
         start[i] = interval_s * max(1, math.ceil(at / interval_s * (1.0 - ROUNDING)))
         chosen[i] = c
-        for u in taken:
-            heapq.heappush(queues[rows[u]], (start[i] + took[c], amounts[u]))
+        for r, need in zip(rows[c], needs, strict=True):
+            heapq.heappush(queues[r], (start[i] + took[c], need))
+            head[r] = queues[r][0][0]
     return np.array(start), np.array(chosen, dtype=np.int64)
 
 
@@ -124,20 +133,6 @@ def _fits(candidates: Uses, total: Floats) -> list[bool]:
     fits = np.ones(len(candidates.first) - 1, dtype=bool)
     fits[owner[lacks]] = False
     return list(fits.tolist())
-
-
-def _earliest(
-    queues: list[Queue], begin: list[int], rows: list[int], took: list[float]
-) -> Callable[[int], float]:
-    """Return the key of a candidate: when it would end, started as soon as anything is free."""
-
-    def end(c: int) -> float:
-        return (
-            max((queues[rows[u]][0][0] for u in range(begin[c], begin[c + 1])), default=0.0)
-            + took[c]
-        )
-
-    return end
 
 
 def _take(queue: Queue, amount: float) -> float:
