@@ -29,7 +29,7 @@ SAMPLE = 3000  # groups of the first phase where there are many
 SHAPE = 2500
 SHAPE_PER_ROW = 38
 WARM_SHAPE, WARM_SHAPE_PER_ROW = 1000, 10  # the same if there are prices to begin from
-TOLERANCE = 0.2  # share of `close` that a step has to promise
+TOLERANCE = 0.2  # share of `close` that a step or a temperature has to gain
 LEAST_GAIN = 2e-6  # the search ends if a colder temperature improves the bound by less, relative
 SAMPLE_CAP = 10.0  # highest price in the sample, in mean values per mean use
 SAMPLE_SLACK = 0.02  # by how much the rows of the sample are wider, relative
@@ -213,7 +213,7 @@ def minimise_dual(
             best = new
         if warm and gain < 0:  # still too smooth to improve on the prices of the last round
             continue
-        least = max(LEAST_GAIN, close if warm else 0.0)
+        least = max(LEAST_GAIN, TOLERANCE * close if warm else 0.0)
         stale = stale + 1 if gain < least * abs(best.bound) and mu < 0.01 else 0
         if stale >= patience:
             break
