@@ -293,5 +293,7 @@ def tell_columns(found: Forecast, now_s: float) -> dict[str, Sequence[object]]:
     ):
         for end, seconds in (("", one.middle), ("_low", one.low), ("_high", one.high)):
             told = np.round(begin + seconds, DIGITS)
-            columns[f"{name}{end}_s"] = np.where(np.isfinite(told), told, None).tolist()
+            cells = told.astype(object)
+            cells[~np.isfinite(told)] = None
+            columns[f"{name}{end}_s"] = cells.tolist()
     return columns
