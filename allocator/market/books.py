@@ -133,7 +133,7 @@ def apply_books(problem: Problem, books: Books) -> Problem:
     limit = problem.budget_per_hour
     prices = t.dollar_price.copy()
     limits = t.budget_per_hour.copy()
-    reserved = _reserved_dollars(problem)
+    reserved = reserved_dollars(problem)
     least = _unavoidable_dollars(problem)
     if asked.total is not None and books.total is not None:
         next_terms = longrun.next_terms(books.total, asked.total, problem.interval_s)
@@ -156,7 +156,7 @@ def apply_books(problem: Problem, books: Books) -> Problem:
     )
 
 
-def _reserved_dollars(problem: Problem) -> float:
+def reserved_dollars(problem: Problem) -> float:
     """Return the dollars per hour of all reserved GPUs, used or not."""
     pools = problem.pools
     return float((pools.gpus * pools.price_per_gpu_hour)[pools.market == Market.RESERVED].sum())

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from allocator.cli.tables import text
-from allocator.domain.problem import Market
+from allocator.market.books import reserved_dollars
 from allocator.market.longrun import WINDOW_S
 
 if TYPE_CHECKING:
@@ -37,18 +37,12 @@ def budget_lines(
         for tenant, budget in metrics.get("longrun", {}).items()
     ]
     yield from told
-    reserved = _reserved(problem)
+    reserved = reserved_dollars(problem)
     if told and reserved > 0:
         yield (
             f"Reserved GPUs are paid for anyway, {text(reserved)} $/h here, and not booked on"
             ' these budgets; "US dollars" above counts them while they are used.'
         )
-
-
-def _reserved(problem: Problem) -> float:
-    """Return the dollars per hour of all reserved GPUs."""
-    pools = problem.pools
-    return float((pools.gpus * pools.price_per_gpu_hour)[pools.market == Market.RESERVED].sum())
 
 
 def _limits(problem: Problem) -> str:
@@ -57,7 +51,7 @@ def _limits(problem: Problem) -> str:
     See apply_books in market/books.py.
     """
     why = ["GPUs are paid for until the round that gives them back"]
-    if _reserved(problem) > 0:
+    if reserved_dollars(problem) > 0:
         why.append(
             "the limit of a round adds the price of all reserved GPUs, and where some of them stand"
             " idle others are rented for it"

@@ -129,11 +129,6 @@ def guess_with_finished(model: Any, done: Any, least: Any, finished: Any) -> Any
 LEARN = estimates.learned_remaining
 
 
-def no_one_alone(model: Any, finished: Any) -> Any:
-    """Return that no size is a mere guess, so that `flow` is linear in work for every job."""
-    return np.zeros(len(model), dtype=bool)
-
-
 def hours_saved_if_certain(c: Context, work_price: Any) -> Any:
     """Return the hours (n,) that options save if what is expected of sizes comes true."""
     return response.hours_saved(c, work_price, c.lasting_work)
