@@ -96,7 +96,18 @@ class Task:
         return "dual" in vars(self)
 
     def share_of_time(self, share: float) -> float:
-        """Return the end of a share of the time that is left (time.monotonic)."""
+        """Return when a share of the time that is left will have passed.
+
+        Parameters
+        ----------
+        share
+            From 0 to 1.
+
+        Returns
+        -------
+        float
+            A time of time.monotonic.
+        """
         now = time.monotonic()
         return now + share * max(0.0, self.deadline - now)
 

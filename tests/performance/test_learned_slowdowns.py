@@ -21,9 +21,9 @@ def rows(*of: tuple[int, int, int, float, float]) -> Sharing:
 
 def observe(s: LearnedSlowdowns, model: int, other: int, gpus: int, *slowdowns: float) -> None:
     """A round for each slowdown: a job that does 3 a second alone."""
-    at = [np.array([x]) for x in (model, other, 0, gpus)]
+    a, b, gpu_type, k = (np.array([x]) for x in (model, other, 0, gpus))
     for at_s, xi in enumerate(slowdowns):
-        s.observe(*at, np.array([3.0]), np.array([3.0 / xi]), 60.0 * at_s)  # type: ignore[call-arg, arg-type]
+        s.observe(a, b, gpu_type, k, np.array([3.0]), np.array([3.0 / xi]), 60.0 * at_s)
 
 
 def by_hand(given: float, true: float, samples: int, doublings: float = 0.0) -> float:
@@ -64,9 +64,10 @@ def test_two_jobs_of_one_model_and_several_rows() -> None:
     """Of several rows the largest slowdown is the given one. Both sides of a model next to itself
     are one number, and the median of the jobs of a round counts."""
     s = LearnedSlowdowns(rows((0, 0, 4, 1.2, 1.4), (0, 0, 4, 1.3, 1.1)), 1, 1)
-    at = [np.array([x] * 3) for x in (0, 0, 0, 4)]
+    zeros, sizes = np.zeros(3, dtype=np.int64), np.full(3, 4)
     for round_ in range(30):
-        s.observe(*at, np.ones(3), 1 / np.array([1.5, 2.0, 9.0]), 60.0 * round_)  # type: ignore[call-arg, arg-type]
+        slowdowns = np.array([1.5, 2.0, 9.0])
+        s.observe(zeros, zeros, zeros, sizes, np.ones(3), 1 / slowdowns, 60.0 * round_)
     found = s.corrected(1800.0)
     both = [*found.slowdown_a, *found.slowdown_b]
     assert both == pytest.approx([by_hand(1.4, 2.0, 30)] * 4, rel=0.01)

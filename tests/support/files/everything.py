@@ -69,8 +69,8 @@ north,V100,6,,,0.4,,,,16,,,,none,,,
     ),
     "rates.csv": (
         """\
-model,gpu_type,gpus,work_per_s,batch_size,accumulation,memory_gb,spread,variant,efficiency,compute_s,codec_s,\
-volume_gb,ratio,observed
+model,gpu_type,gpus,work_per_s,batch_size,accumulation,memory_gb,spread,variant,efficiency,\
+compute_s,codec_s,volume_gb,ratio,observed
 bert,A100,1,10,32,2,12,1,compressed,0.9,,,,,
 bert,A100,4,35,128,1,12,1,,,,,,,
 bert,A100,8,60,256,1,12,2,async,0.95,0.25,0.01,1.5,20,
