@@ -12,7 +12,7 @@ import numpy as np
 
 from allocator.domain.problem import Floats, Ints, Problem
 from allocator.performance import batched, curves
-from allocator.performance.fit.feedback import SPREAD
+from allocator.performance.fit.feedback import DEVIATION
 from allocator.performance.table import RateTable
 
 MEASURED = 0.02  # relative error of a measured speed
@@ -185,7 +185,9 @@ class BelievedSpeeds:
                     (at.batch[mine] == 0) & (at.spread[mine] == 0), curves.KINDS[kind](q, k), np.nan
                 )
             rate[mine] = np.where(inside, value, np.nan)
-            error[mine] = np.where(np.isnan(rate[mine]), np.nan, batched.number(q, "error", SPREAD))
+            error[mine] = np.where(
+                np.isnan(rate[mine]), np.nan, batched.number(q, "error", DEVIATION)
+            )
         return Speed(rate, error, batch, passes, np.full(n, -1, dtype=np.int64))
 
 

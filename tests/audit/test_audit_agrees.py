@@ -151,7 +151,7 @@ def test_second_reading_agrees(part: int) -> None:
         r = context(rng)
         p = problem(
             cells(r.jobs),
-            r.pools,
+            cells(r.pools),
             r.rates,
             tenants=cells(r.tenants),
             config={k: v for k, v in r.config.items() if v != math.inf},
@@ -191,7 +191,7 @@ def test_what_a_policy_maximises_is_what_the_audit_counts(objective: str) -> Non
         r = context(rng)
         p = problem(
             cells(r.jobs),
-            r.pools,
+            cells(r.pools),
             r.rates,
             tenants=cells(r.tenants),
             config={**{k: v for k, v in r.config.items() if v != math.inf}, "objective": objective},

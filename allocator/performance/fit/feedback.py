@@ -41,6 +41,7 @@ NOISE = 0.05
 FIRST = 0.3  # deviation of the first sample
 OFFSET = 0.5  # deviation of x at all sizes together: profiles are wrong by a factor of 1.6
 SPREAD = 0.2  # deviation of x from size to size
+DEVIATION = math.hypot(OFFSET, SPREAD)  # of x before any observation
 REACH = 1.5  # doublings of the size over which that fades by 1/e
 TRUST = 2.0
 LEAST = 0.02
@@ -188,7 +189,7 @@ def posterior(
     known = [(k, e, decay_weight(e, now_s)) for k, e in sorted(seen.items())]
     known = [(k, e, w) for k, e, w in known if w > 1e-3]
     if not known:
-        return dict.fromkeys(sizes, (0.0, math.hypot(OFFSET, SPREAD)))
+        return dict.fromkeys(sizes, (0.0, DEVIATION))
     at = np.log2(np.array([k for k, _, _ in known], dtype=np.float64))
     x = np.array([e.mean for _, e, _ in known])
     noise = np.array([max(NOISE**2, e.variance) / w for _, e, w in known])
@@ -197,7 +198,7 @@ def posterior(
     cross = _covariance(wanted, at)
     solved = np.linalg.solve(inner, cross.T)  # (K, S)
     mean = solved.T @ x
-    variance = np.maximum(0.0, OFFSET**2 + SPREAD**2 - (cross * solved.T).sum(axis=1))
+    variance = np.maximum(0.0, DEVIATION**2 - (cross * solved.T).sum(axis=1))
     return {
         k: (float(m), math.sqrt(float(v))) for k, m, v in zip(sizes, mean, variance, strict=True)
     }
