@@ -42,6 +42,7 @@ class LeaseHolder:
         Raises Standby, and LeaseLost, after which what this controller knows is out of date.
         """
         if self.held is not None:
+            # renew it after a third of its length, or when the clock was set back
             if not RENEW_SHARE * self.ttl_s < self.held.expires_s - now_s <= self.ttl_s:
                 with self._store.write() as connection:
                     self._renew(connection, now_s)
