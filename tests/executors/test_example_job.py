@@ -23,6 +23,7 @@ from allocator.io.tables.limited_reader import read_json
 from allocator.loop.executor import ENDED, NodePart, Order, Phase
 
 STEPS = 120
+SLOWLY = ("--rate", "6")  # for what is stopped in the middle: it must not end before that
 
 
 def command(*more: str) -> tuple[str, ...]:
@@ -49,7 +50,8 @@ def test_resumes_with_another_size_and_learns_the_same(tmp_path: Path) -> None:
     folder = rig.folder / "jobs" / "j" / "work"
     left, ends = float(STEPS), []
     for generation, gpus in ((1, 2), (2, 1), (3, 4)):
-        executor.start(Order("j", generation, 1, "a", gpus, "A", left, command()))
+        speed = SLOWLY if generation < 3 else ()
+        executor.start(Order("j", generation, 1, "a", gpus, "A", left, command(*speed)))
         if generation == 1:
             wait(rig, executor, "j", Phase.RUNNING, work=25.0)
             executor.stop("j", generation, 1)
@@ -92,7 +94,8 @@ def test_on_a_cluster_it_is_shrunk_moved_and_grown_and_learns_the_same(
     for generation, shape in enumerate(shapes, 1):
         nodes = tuple(NodePart(node, gpus) for node, gpus in shape.items())
         gpus = sum(shape.values())
-        order = Order("j", generation, 1, "a", gpus, "A", left, command(), nodes=nodes)
+        run = command(*(SLOWLY if generation < len(shapes) else ()))
+        order = Order("j", generation, 1, "a", gpus, "A", left, run, nodes=nodes)
         executor.start(order)
         if generation < len(shapes):
             wait(rig, executor, "j", Phase.RUNNING, work=8.0)
