@@ -11,8 +11,11 @@ from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
+from places import ROOT
 
 SOAK_LIMIT_S = 4 * 3600
+# folders of tests that watch real daemons, signals and clocks, on a machine that may be busy
+REAL = {ROOT / "tests" / name for name in ("cli", "clusters", "controller", "executors", "server")}
 
 # A run finds a new failing example only with --hypothesis-profile=soak, and no example is timed.
 NOT_TIMED = settings(
@@ -70,7 +73,13 @@ def _ray_of_one_test() -> Iterator[None]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give the long runs their own time limit."""
+    """Give the long runs their own time limit, and a test of real processes a second try.
+
+    The closing lines name every test that took its second try. A fault that is not a matter of
+    chance fails twice. The long runs have one try.
+    """
     for item in items:
+        if REAL & {*item.path.parents} and not item.get_closest_marker("soak"):
+            item.add_marker(pytest.mark.flaky(reruns=1))
         if item.get_closest_marker("soak") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(SOAK_LIMIT_S))
