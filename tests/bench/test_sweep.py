@@ -317,6 +317,7 @@ def test_a_sweep_that_is_stopped_goes_on_later(
     process.send_signal(sent)
     said, told = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == code and said == "" and "Traceback" not in told
+    assert ("the same command goes on after" in told) == (sent != signal.SIGKILL)
     pids = [int(word) for word in (tmp_path / "marker").read_text().split()[:2]]
     wait_for(lambda: all(map(gone, pids)))
     (tmp_path / "fault").unlink()

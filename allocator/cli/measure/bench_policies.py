@@ -374,7 +374,12 @@ def run(tasks: Sequence[SweepTask], store: SweepStore, executor: TaskExecutor) -
                 soft_wrap=True,
             )
 
-        return sweep(tasks, store, executor, tell)
+        try:
+            return sweep(tasks, store, executor, tell)
+        # Ctrl-C, SIGTERM or a full disk: the caller reports which
+        except BaseException:
+            console.print(f"the same command goes on after {there + count} of {len(tasks)}")
+            raise
 
 
 def line(task: SweepTask, outcome: TaskOutcome) -> str:
