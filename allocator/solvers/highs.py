@@ -45,14 +45,14 @@ def solve(
     rows = row_scale(model)
     failed = [
         name
-        for name, value in _options(limits, is_mip).items()
+        for name, value in engine_options(limits, is_mip).items()
         if engine.setOptionValue(name, value) == highspy.HighsStatus.kError
     ]
     if failed:
         return SolverResult(
             Termination.FAILED, detail=f"HiGHS refused the options {', '.join(failed)}"
         )
-    if _pass_model(highspy, engine, model, scale, rows) == highspy.HighsStatus.kError:
+    if pass_model(highspy, engine, model, scale, rows) == highspy.HighsStatus.kError:
         return SolverResult(Termination.FAILED, detail="HiGHS refused the model")
     if is_mip:
         if (
@@ -66,7 +66,8 @@ def solve(
     return _answer(highspy, engine, model, status, is_mip, scale, rows)
 
 
-def _options(limits: SolveLimits, is_mip: bool) -> dict[str, Any]:
+def engine_options(limits: SolveLimits, is_mip: bool) -> dict[str, Any]:
+    """Return the options of HiGHS by name, for these limits."""
     options: dict[str, Any] = {
         "output_flag": limits.log,
         "log_to_console": limits.log,
@@ -85,7 +86,8 @@ def _options(limits: SolveLimits, is_mip: bool) -> dict[str, Any]:
     return options
 
 
-def _pass_model(highspy: Any, engine: Any, model: LinearModel, scale: float, rows: Floats) -> Any:
+def pass_model(highspy: Any, engine: Any, model: LinearModel, scale: float, rows: Floats) -> Any:
+    """Pass a model with values times `scale` and rows times `rows`; return the status of HiGHS."""
     return engine.passModel(
         model.n,
         model.m,

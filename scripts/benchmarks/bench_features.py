@@ -5,16 +5,17 @@
 The round without features is the family "one" of bench_tail.py with 8 tenants: quotas, guarantees,
 budgets, running and paused jobs, types. Each feature changes it, by the same seed:
 
-- modes: a fifth of the jobs list ways to keep workers in step; workers of spot GPUs are uneven
-- codecs: every speed on several GPUs has an exchange and two codecs; links of 2 and 25 GB/s
-- sharing: T4s are shared two by two by any jobs, 16 models of known slowdowns
-- best-effort: a fifth of the jobs, next to guaranteed ones on V100s with an isolation of 1.1
+- modes: a fifth of the jobs list ways to keep workers in step; workers on spot GPUs are uneven
+- codecs: every speed on several GPUs has an exchange and two codecs; links have 2 and 25 GB/s
+- sharing: any two jobs may share T4 GPUs; the slowdowns of 16 models are known
+- best-effort: a fifth of the jobs may share V100 GPUs with guaranteed jobs; isolation is 1.1
 - transient: spot GPUs are revoked and live a day; jobs write checkpoints, some are asynchronous
-- notebooks: a tenth of the jobs is interactive, a fifth can shrink; GPUs are kept for sessions
-- periodic: a tenth of the jobs comes again; pauses between prepared sizes
-- ahead: announced prices and capacity, deadlines, a price of a dollar
+- notebooks: a tenth of the jobs are interactive, a fifth can shrink; GPUs are kept for sessions
+- periodic: a tenth of the jobs come again; changes between prepared sizes have pauses of their own
+- ahead: prices and capacity are announced, jobs have deadlines, and a dollar has a price
 
-CPU seconds are those of the process and of its solvers, from a snapshot to a plan, one thread.
+CPU seconds are those of the process and its solver processes on one thread, from a snapshot in
+memory to the plan.
 """
 
 from __future__ import annotations
@@ -24,17 +25,14 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
-
-from scripts.benchmarks.bench_tail import _cpu_seconds  # noqa: E402
-from scripts.cases.clusters import ClusterSpec, PoolSpec, generate  # noqa: E402
-from scripts.cases.folders import Folder  # noqa: E402
+import allocator
+from scripts.benchmarks.bench_tail import ROOT, cpu_seconds
+from scripts.cases.clusters import ClusterSpec, PoolSpec, generate
+from scripts.cases.folders import Folder
 
 Tables = dict[str, list[dict[str, Any]]]
 Random = np.random.Generator
@@ -175,15 +173,13 @@ def make_round(names: list[str], jobs: int, seed: int) -> Any:
 
 def decide(names: list[str], jobs: int, seeds: range) -> list[dict[str, Any]]:
     """Decide one round of each seed, and describe it."""
-    import allocator
-
     allocator.solve(make_round(names, 1_000, 999), gap=GAP)
     found = []
     for seed in seeds:
         snapshot = make_round(names, jobs, seed)
-        begin = _cpu_seconds()
+        begin = cpu_seconds()
         plan = allocator.solve(snapshot, gap=GAP)
-        cpu_s = _cpu_seconds() - begin
+        cpu_s = cpu_seconds() - begin
         found.append({"cpu_s": cpu_s, "gap": plan.gap, "seconds": dict(plan.seconds)})
     return found
 
@@ -203,8 +199,8 @@ def main() -> None:
     parser.add_argument("--child", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.child is not None:
-        alone = [name for name in FEATURES if name not in ("sharing", "best-effort")]
-        known = {"none": [], "all": list(FEATURES), "all without pairs": alone}
+        unpaired = [name for name in FEATURES if name not in ("sharing", "best-effort")]
+        known = {"none": [], "all": list(FEATURES), "all without pairs": unpaired}
         names = known.get(args.child, [args.child])
         print(json.dumps(decide(names, args.jobs, range(args.seeds))))
         return

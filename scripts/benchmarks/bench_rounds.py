@@ -5,10 +5,10 @@
 
 The families are those of bench_tail.py. Between two rounds the plan is carried out, jobs do at most
 2 % of the work that is left, one job in a hundred ends and one like it arrives, one rate in a
-hundred is corrected by up to 5 %, and so is the price of one pool. Every warm round goes through
-`allocator.Rounds`; the same round is decided cold by `allocator.solve`, and the plan of each must
-lie below the bound of the other. CPU seconds are those of the process and of its solver processes
-for a whole decision after reading: checking, options, plan, proof and audit.
+hundred is corrected by up to 5 %, and so is the price of one pool. Every warm round is decided by
+`allocator.Rounds`. The same round is decided cold by `allocator.solve`. The value of neither plan
+may exceed the bound of the other. The CPU seconds of a decision are those of the process and its
+solver processes, from a snapshot in memory to the audited plan.
 """
 
 from __future__ import annotations
@@ -78,18 +78,18 @@ def decide_rounds(
     family: str, jobs: int, seed: int, count: int
 ) -> Iterator[tuple[float, float, Plan]]:
     """Yield the CPU seconds of each round, cold and warm, and the warm plan."""
-    snapshot, gap = bench_tail._snapshot(family, jobs, seed), GAPS[jobs]
+    snapshot, gap = bench_tail.make_snapshot(family, jobs, seed), GAPS[jobs]
     rng = np.random.default_rng(seed)
     rounds = allocator.Rounds(gap=gap)
     with contextlib.suppress(Infeasible):  # guarantees of a tenant may come to exceed its quota
         plan = rounds.solve(snapshot)
         for _ in range(count):
             snapshot = next_snapshot(snapshot, plan, rng)
-            begin = bench_tail._cpu_seconds()
+            begin = bench_tail.cpu_seconds()
             plan = rounds.solve(snapshot)
-            middle = bench_tail._cpu_seconds()
+            middle = bench_tail.cpu_seconds()
             cold = allocator.solve(snapshot, gap=gap)
-            yield bench_tail._cpu_seconds() - middle, middle - begin, plan
+            yield bench_tail.cpu_seconds() - middle, middle - begin, plan
             for a, b in ((plan, cold), (cold, plan)):
                 if a.bound < b.objective_value * (1 - 1e-9):
                     raise SystemExit(f"a bound lies below a plan: {a.bound} {b.objective_value}")

@@ -9,14 +9,14 @@ Every family has as many GPUs as jobs, in four pools:
 - 20, 100: so many tenants; every second has a quota, every third a guarantee, every fourth a budget
 - lumpy: one tenant, jobs of 1 or 8 to 64 GPUs, no budget
 - tight: 8 tenants, a budget of 25 %
-- guarantees: a tenant for 25 jobs, each guaranteed what its jobs hold
+- guarantees: one tenant for every 25 jobs; each has a guarantee of the GPUs that its jobs hold
 - changes: 8 tenants, at most a tenth of the jobs may change
-- rules: 100 tenants, and at most a tenth of the jobs may change; a gap of 0.1 % is asked for
+- rules: 100 tenants, at most a tenth of the jobs may change; the asked gap is 0.1 %
 
-No tenant is guaranteed more than its jobs hold, so that there is a plan. FOLDER is a checkout of
-another commit, which decides the same rounds right after this one. CPU seconds are those of the
-process and of its solver processes, for a whole decision after reading; one thread, and a first
-decision in each process is not counted.
+In every family a guarantee is at most what the jobs of the tenant hold, so every round has a plan.
+With `--base FOLDER`, a checkout of another commit, the code of FOLDER decides the same rounds too.
+The CPU seconds of a decision are those of the process and its solver processes on one thread, from
+a snapshot in memory to the plan. The first decision of each process is not counted.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ import numpy as np
 
 ROOT = Path(__file__).resolve().parents[2]
 GAPS = {100: 1e-4, 500: 5e-4, 2_000: 2e-4, 10_000: 5e-4}
-WIDE_GAPS = {"rules": 1e-3}  # of families
+WIDE_GAPS = {"rules": 1e-3}  # gaps of families that do not ask for that of their size
 FAMILIES: dict[str, dict[str, Any]] = {
     "one": {"tenants": 0},
     "20": {"tenants": 20},
     "100": {"tenants": 100},
     "lumpy": {"tenants": 0, "budget": None, "sizes": (1, 8, 16, 32, 64)},
     "tight": {"tenants": 8, "budget": 0.25},
-    "guarantees": {},
+    "guarantees": {},  # the number of tenants depends on that of the jobs
     "changes": {"tenants": 8, "budget": 0.7},
     "rules": {"tenants": 100},
 }
@@ -55,12 +55,12 @@ def decide_rounds(families: list[str], jobs: int, seeds: range) -> Iterator[dict
     import allocator
     from allocator.errors import Infeasible
 
-    allocator.solve(_snapshot("one", 100, 999), gap=GAPS[jobs])
+    allocator.solve(make_snapshot("one", 100, 999), gap=GAPS[jobs])
     for family in families:
         gap = WIDE_GAPS.get(family, GAPS[jobs])
         for seed in seeds:
-            snapshot = _snapshot(family, jobs, seed)
-            begin = _cpu_seconds()
+            snapshot = make_snapshot(family, jobs, seed)
+            begin = cpu_seconds()
             try:
                 plan = allocator.solve(snapshot, gap=gap)
             except Infeasible:
@@ -68,7 +68,7 @@ def decide_rounds(families: list[str], jobs: int, seeds: range) -> Iterator[dict
             yield {
                 "family": family,
                 "seed": seed,
-                "cpu_s": _cpu_seconds() - begin,
+                "cpu_s": cpu_seconds() - begin,
                 "solver": plan.solver,
                 "gap": plan.gap,
                 "value": plan.objective_value,
@@ -76,7 +76,8 @@ def decide_rounds(families: list[str], jobs: int, seeds: range) -> Iterator[dict
             }
 
 
-def _snapshot(family: str, jobs: int, seed: int) -> Any:
+def make_snapshot(family: str, jobs: int, seed: int) -> Any:
+    """Return the snapshot of a round of this family."""
     from scripts.cases.clusters import ClusterSpec, PoolSpec, generate
 
     pools = (
@@ -98,7 +99,7 @@ def _snapshot(family: str, jobs: int, seed: int) -> Any:
     return folder.snapshot()
 
 
-def _cpu_seconds() -> float:
+def cpu_seconds() -> float:
     """Return the CPU seconds of this process and of its children that still run."""
     total, tick = time.process_time(), os.sysconf("SC_CLK_TCK")
     for file in Path("/proc").glob("[0-9]*/stat"):

@@ -28,7 +28,7 @@ NAME = "train"
 class ProfiledJob:
     """A queue with one job of model "net", and machines that run at the true speed.
 
-    The job runs with the size and the batch that it is told. GPUs cost a dollar an hour.
+    The job runs with the size and the batch that its order names. A GPU costs a dollar an hour.
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ class ProfiledJob:
         **config: object,
     ) -> None:
         self.clock, self._speed, self._poll_s = SimulatedClock(NOW), speed, poll_s
-        self.told = list[tuple[float, int, int]]()
+        self.configurations = list[tuple[float, int, int]]()  # seconds, GPUs and batch
         most = max(sizes)
         job = Job(
             NAME,
@@ -103,17 +103,17 @@ class ProfiledJob:
 
     def _rate(self, order: Order) -> float:
         batch = int(order.environment.get("ALLOCATOR_BATCH_SIZE", "0"))
-        self.told.append((self.clock.now_s - NOW, order.gpus, batch))
+        self.configurations.append((self.clock.now_s - NOW, order.gpus, batch))
         return self._speed(order.gpus, batch)
 
     def run(self, steps: int, poll_s: float | None = None) -> None:
-        """Let the controller poll so often."""
+        """Let the controller poll so many times."""
         for _ in range(steps):
             self.controller.step()
             self.clock.sleep(self._poll_s if poll_s is None else poll_s)
 
     def known(self) -> profiling.Trials:
-        """Return what is known from trials."""
+        """Return what the controller has learned from trials."""
         with self.queue.store.read() as connection:
             return profiling.read(connection)
 

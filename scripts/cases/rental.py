@@ -97,9 +97,9 @@ def workload(
 def phased_workload(
     arrivals: int, *, law: str = "deterministic", seed: int = 0, **settings: object
 ) -> Workload:
-    """Return Poisson arrivals of one class whose jobs are both classes in turn, half each.
+    """Return Poisson arrivals of jobs with two equal phases, each with the speeds of a class.
 
-    At .4 jobs an hour of two GPU-hours the phases are the two classes of the example.
+    At 0.4 jobs an hour of two GPU-hours each, the phases are the two classes of the example.
     """
     rng = np.random.default_rng(seed)
     rate = amdahl(K), np.sqrt(K)

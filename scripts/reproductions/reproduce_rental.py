@@ -17,9 +17,9 @@ allow. The tables compare its response time with the least one in theory at the 
 with 95 % intervals over seeds (Student's t). Policies that solve models get a quarter of the
 arrivals.
 
-Third form: the policy starts without a price, and plans from the jobs that came so far. Both
-classes arrive as jobs of their own, and as the two phases of one job. The table compares with
-theory for the jobs as drawn: their arrivals, their mean work, and the same budget.
+Third form: the policy starts without a price, and plans from the jobs that were submitted so far.
+The classes are first jobs of their own, then the two phases of each job. Theory is evaluated for
+the jobs as drawn: for their number of arrivals, their mean work, and the same budget.
 
 Standard output is Markdown.
 """
@@ -127,8 +127,8 @@ def own(arrivals: int, laws: list[str], seed: int, budget: float) -> None:
         )
 
 
-def live(arrivals: int, law: str, seed: int, budget: float, every_h: float) -> None:
-    """Compare policy rental, with plans made from what came so far, with theory."""
+def compare_live_plans(arrivals: int, law: str, seed: int, budget: float, every_h: float) -> None:
+    """Compare policy rental, with plans from the jobs submitted so far, with theory."""
     print(
         "| jobs | sizes | arrivals | E[T], h | theory as drawn | of it | mean GPUs | budget | of"
         f" it | plans | CPU s |\n|{'---|' * 11}",
@@ -271,7 +271,7 @@ def main() -> int:
     parser.add_argument("--laws", default=",".join(case.LAWS))
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--budget", type=float, default=BUDGET, help="GPUs in the mean")
-    parser.add_argument("--live", action="store_true", help="plan from what came so far")
+    parser.add_argument("--live", action="store_true", help="plan from the jobs submitted so far")
     parser.add_argument("--every-hours", type=float, default=24.0, help="of --live: between plans")
     parser.add_argument("--others", action="store_true", help="all policies instead")
     parser.add_argument("--seeds", type=int, default=5, help="of --others: 0 to N - 1")
@@ -284,7 +284,7 @@ def main() -> int:
             args.arrivals or 1000, args.seeds, args.policies.split(",") if args.policies else every
         )
     elif args.live:
-        live(
+        compare_live_plans(
             args.arrivals or 4000, args.laws.split(",")[0], args.seed, args.budget, args.every_hours
         )
     else:

@@ -77,8 +77,8 @@ def test_a_job_is_profiled_while_it_trains(service: ProfiledJob) -> None:
     assert configure(validate(asked), "train").rate.max() == pytest.approx(
         service.believed_ways().rate.max()
     )
-    assert {(k, b) for _, k, b in service.told} >= seen.keys()
-    _, gpus, batch = service.told[-1]
+    assert {(k, b) for _, k, b in service.configurations} >= seen.keys()
+    _, gpus, batch = service.configurations[-1]
     best = max(true_speed(k, b) for k in (1, 2, 4, 8, 16) for b in range(LEAST, MOST + 1, 8))
     assert true_speed(gpus, batch) >= 0.98 * best
     [line] = [line for line in format_status(status(service.queue)) if line.startswith("trials")]
@@ -94,7 +94,7 @@ def test_the_price_of_a_dollar_decides_size_and_batch(tmp_path: Path) -> None:
         tmp_path, true_speed, BELIEVED, 4.0, work=1e8, objective="response", dollar_price=0.5
     )
     service.run(100)
-    _, gpus, batch = service.told[-1]
+    _, gpus, batch = service.configurations[-1]
     ways = [(k, b) for k in (1, 2, 4, 8, 16) for b in range(LEAST, MOST + 1, 8)]
     cost = {(k, b): (1 + 0.5 * k) / true_speed(k, b) for k, b in ways}
     assert (1 + 0.5 * gpus) / true_speed(gpus, batch) <= 1.02 * min(cost.values())

@@ -10,11 +10,12 @@ values and prices of the round before, which HiGHS does not pass to it.
 
 from __future__ import annotations
 
-import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from allocator.solvers import highs
 from allocator.solvers.base import ReportProgress, SolveLimits, SolverResult, Termination, WarmStart
 from allocator.solvers.scaling import row_scale, value_scale
 from formulations.bounds.lagrangian import evaluate
@@ -23,14 +24,7 @@ from formulations.model.linear import LinearModel
 from formulations.primal.rounding import round_dual
 
 TOLERANCE = 1e-5
-
-
-def version() -> str:
-    """Return the version of HiGHS."""
-    import highspy
-
-    engine: Any = highspy.Highs
-    return str(engine().version())
+version = highs.version
 
 
 def solve(
@@ -42,29 +36,11 @@ def solve(
     new: Any = highspy.Highs
     new.resetGlobalScheduler(True)
     engine, scale, rows = new(), value_scale(model, 10), row_scale(model)
-    engine.setOptionValue("output_flag", limits.log)
-    engine.setOptionValue("threads", max(1, limits.threads))
-    engine.setOptionValue("solver", "pdlp")
-    engine.setOptionValue("pdlp_optimality_tolerance", TOLERANCE)
-    if math.isfinite(limits.time_s):
-        engine.setOptionValue("time_limit", max(0.0, limits.time_s))
-    engine.passModel(
-        model.n,
-        model.m,
-        len(model.coef),
-        int(highspy.MatrixFormat.kColwise),
-        int(highspy.ObjSense.kMinimize),
-        0.0,
-        -scale * model.value,
-        model.col_lower,
-        model.col_upper,
-        model.lower * rows,
-        model.upper * rows,
-        model.start.astype(np.int32),
-        model.index.astype(np.int32),
-        model.coef * rows[model.index],
-        np.zeros(model.n, dtype=np.int32),
-    )
+    pdlp = {"solver": "pdlp", "pdlp_optimality_tolerance": TOLERANCE}
+    for name, setting in (highs.engine_options(limits, is_mip=False) | pdlp).items():
+        engine.setOptionValue(name, setting)
+    relaxed = replace(model, integer=np.zeros(model.n, dtype=bool))
+    highs.pass_model(highspy, engine, relaxed, scale, rows)
     engine.run()
     status = str(engine.modelStatusToString(engine.getModelStatus()))
     prices = -np.array(engine.getSolution().row_dual, dtype=np.float64) * rows / scale
