@@ -120,7 +120,7 @@ def test_a_second_supervisor_does_nothing(rig: LocalRig) -> None:
     executor = rig.executor()
     order = rig.order("j", 1, "endless")
     executor.start(order)
-    wait(rig, executor, "j", Phase.RUNNING)
+    starts_are(rig, "j", 1)
     assert supervisor_main(executor.ledger.place("j", 1)) == 0
     executor.stop("j", 1, 1)
     assert ended(rig, executor, "j").phase is Phase.STOPPED

@@ -27,7 +27,8 @@ from formulations.horizon.pricing import Pricing
 from formulations.model.choices import choices
 from scripts.cases.horizons import horizon
 
-EXACT = SolveLimits(time_s=20.0, gap=1e-9)
+# so much time, as the first pricing of a process may have to compile its code on a busy machine
+EXACT = SolveLimits(time_s=300.0, gap=1e-9)
 FORMS = (False, True) if has_numba() else (False,)
 
 
