@@ -24,7 +24,7 @@ def describe_expected(row: Mapping[str, Any], now_s: float) -> Iterator[str]:
         if row[f"{name}_s"] is not None:
             yield f"{words} in {describe_estimate(row, name, now_s)}"
     if row["time_saved_s"] is not None:
-        yield f"saves {describe_estimate(row, 'time_saved')} of running time against its request"
+        yield f"running time saved against its request: {describe_estimate(row, 'time_saved')}"
 
 
 def describe_estimate(row: Mapping[str, Any], name: str, now_s: float = 0.0) -> str:

@@ -42,7 +42,7 @@ from formulations.model.linear import Floats
 
 SHOWN = 8  # options and losers listed at most
 FEWEST, MOST = 3, 60  # limits of the default number of decisions of a search
-# A search makes so many decisions that their options together are about this number.
+# A search decides again and again, until its decisions together had about this many options.
 EFFORT = 20_000
 UNSOLVED = 1.3  # factor of EFFORT if the policy calls no solver
 # With more options, the plan that serves the job is not solved to the gap.
@@ -412,5 +412,5 @@ def _describe_losers(decision: Decision, j: int, served: ServedPlan | None) -> I
         yield f"and {len(smaller) - SHOWN} more"
     yield (
         f"the plan as a whole: {served.loss:.6g} of value less, "
-        f'with {served.gpus[j]} GPUs for "{job_id[j]}"'
+        f'with {served.gpus[j]} GPU{"s" * (served.gpus[j] != 1)} for "{job_id[j]}"'
     )

@@ -1,4 +1,4 @@
-"""How jobs report their progress, and read how they shall run.
+"""For the code of jobs: report progress, and read the settings that hold now.
 
 Progress is one line in the file that $ALLOCATOR_PROGRESS names:
 
@@ -7,7 +7,7 @@ Progress is one line in the file that $ALLOCATOR_PROGRESS names:
 Work is in the job's own unit (steps, samples), counted from its very first start on. The file is
 replaced each time.
 
-How a job shall run now is a JSON object in the file that $ALLOCATOR_SETTINGS names: those of the
+The settings are a JSON object in the file that $ALLOCATOR_SETTINGS names: those of the
 variables ALLOCATOR_BATCH_SIZE, ALLOCATOR_ACCUMULATION, ALLOCATOR_VARIANT, ALLOCATOR_MODE and
 ALLOCATOR_JOBS_PER_GPU that are set. The file is replaced when that changes.
 """
@@ -33,7 +33,7 @@ def progress(done: float, safe: float) -> None:
 
 
 def read_settings() -> dict[str, str]:
-    """Return how the job shall run now; {} outside of an allocation.
+    """Return the settings that hold for the job now; {} outside of an allocation.
 
     A job may call this between two steps, at little cost.
     """

@@ -31,7 +31,7 @@ ReadHistory = Callable[[float], History]  # since when, seconds -> the jobs subm
 
 
 class RentalTerms(NamedTuple):
-    """What a plan tells the policy: dollar_price, and wider_share of [rental]."""
+    """The terms of a rental plan: the price of a dollar, and `wider_share` of [rental]."""
 
     dollar_price: float
     wider_share: float
@@ -39,7 +39,7 @@ class RentalTerms(NamedTuple):
 
 @dataclass
 class LiveRental:
-    """The terms of the last plan; `planned_s` is when it was made."""
+    """The terms of the last plan, and the time at which it was made."""
 
     planned_s: float = -math.inf
     terms: RentalTerms | None = None

@@ -72,7 +72,7 @@ class World(Holdings):
         return float(at[self.changed]) if self.changed < len(at) else np.inf
 
     def next_completion(self) -> float:
-        """Return when the first running job is done if nothing happens to it, inf if none runs."""
+        """Return when the first running job will be done if no job is changed, inf if none runs."""
         r = self.active[self.pool[self.active] >= 0]
         return float((self.from_s[r] + self.left[r] / self.rate[r]).min(initial=np.inf))
 

@@ -254,6 +254,6 @@ def test_estimates_in_words() -> None:
     assert list(describe_expected(row, 1000.0)) == [
         "place 2 of those that wait",
         "start in 10 min (5 min to 2.0 h)",
-        "saves -10 min (-2.0 h to 0 min) of running time against its request",
+        "running time saved against its request: -10 min (-2.0 h to 0 min)",
     ]
     assert describe_estimate(row, "expected_done") == "-"

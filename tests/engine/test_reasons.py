@@ -194,7 +194,7 @@ def all_true(counts: Counter[tuple[str, bool]]) -> None:
 def test_reasons_of_generated_rounds() -> None:
     """Of every code, in small rounds of every objective: what it names gives the job more, and less
     does not."""
-    counts = checked(rounds(11, ROUNDS, (3, 5, 8, 12, 20)), SolveLimits(time_s=20), 0.0)
+    counts = checked(rounds(11, ROUNDS, (3, 5, 8, 12, 20)), SolveLimits(time_s=300), 0.0)
     assert sum(counts[code, True] for code in CAUSES) > 40
     all_true(counts)
 
@@ -217,14 +217,14 @@ def test_reasons_of_the_demo() -> None:
 @pytest.mark.soak
 def test_reasons_of_many_generated_rounds() -> None:
     """The same on SOAK_ROUNDS small rounds."""
-    all_true(checked(rounds(12, SOAK_ROUNDS, (3, 5, 8, 12, 20, 30)), SolveLimits(time_s=20), 0.0))
+    all_true(checked(rounds(12, SOAK_ROUNDS, (3, 5, 8, 12, 20, 30)), SolveLimits(time_s=300), 0.0))
 
 
 @pytest.mark.soak
 def test_reasons_of_larger_generated_rounds() -> None:
     """The same on SOAK_LARGER rounds of 60 to 150 jobs, decided to the default gap and
     checked exactly."""
-    all_true(checked(rounds(13, SOAK_LARGER, (60, 100, 150)), SolveLimits(time_s=20), 0.0))
+    all_true(checked(rounds(13, SOAK_LARGER, (60, 100, 150)), SolveLimits(time_s=300), 0.0))
 
 
 @pytest.mark.soak

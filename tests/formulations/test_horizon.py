@@ -157,14 +157,14 @@ def test_a_certified_gap(compiled: bool) -> None:
     """
     x = horizon((60, 64, 3), 1, 8)
     solver = registry.get("decomposition")
-    ahead = look_ahead(x, SolveLimits(time_s=30.0, gap=1e-2), solver=solver, compiled=compiled)
+    ahead = look_ahead(x, SolveLimits(time_s=300.0, gap=1e-2), solver=solver, compiled=compiled)
     assert ahead.plan is not None
     assert feasible(x, ahead.plan)
     assert ahead.gap <= 1e-2
     assert ahead.gain == pytest.approx(follow(x, np.arange(x.J), ahead.plan).gain.sum())
     again = look_ahead(
         x,
-        SolveLimits(time_s=30.0, gap=1e-2),
+        SolveLimits(time_s=300.0, gap=1e-2),
         HorizonStart(ahead.plan, ahead.prices),
         solver,
         compiled,
@@ -193,7 +193,7 @@ def test_jobs_that_must_run_do_not_cost_the_plan() -> None:
     mandatory = np.zeros(x.J, dtype=bool)
     mandatory[np.flatnonzero(x.current >= 0)[:4]] = True
     ahead = look_ahead(
-        dataclasses.replace(x, mandatory=mandatory), SolveLimits(time_s=30.0, gap=1e-2)
+        dataclasses.replace(x, mandatory=mandatory), SolveLimits(time_s=300.0, gap=1e-2)
     )
     assert ahead.plan is not None and ahead.gap < 0.03
     assert (ahead.plan[mandatory, 0] >= 0).all()
@@ -215,7 +215,7 @@ def test_plans_are_forgotten_under_rules_of_the_first_interval(
         low=np.append(x.low, 3.0),
         rows=[*x.rows, "at least three"],
     )
-    ahead = look_ahead(more, SolveLimits(time_s=30.0, gap=1e-2))
+    ahead = look_ahead(more, SolveLimits(time_s=300.0, gap=1e-2))
     assert ahead.plan is not None and feasible(more, ahead.plan)
 
 

@@ -261,7 +261,7 @@ def test_every_policy_keeps_it(policy: str) -> None:
     """
     for seed in range(2):
         p = crowd(seed)
-        found = decide(p, policy=policy, limits=SolveLimits(time_s=5.0))
+        found = decide(p, policy=policy, limits=SolveLimits(time_s=60.0))
         assert sum(found.jobs["gpus"]) > 0
 
 
@@ -314,7 +314,7 @@ def test_every_solver_finds_the_best_plan(solver: str) -> None:
     """The same value from each, at no gap."""
     p = crowd(3)
     values = [
-        decide(p, solver=name, limits=SolveLimits(gap=1e-9, time_s=20)).objective_value
+        decide(p, solver=name, limits=SolveLimits(gap=1e-9, time_s=300)).objective_value
         for name in ("highs", solver)
     ]
     assert values[1] == pytest.approx(values[0], rel=1e-6)

@@ -32,7 +32,7 @@ from formulations.objectives import BUILT_IN, get_objective
 
 # the objective flow spreads pauses in a single round
 LINEAR = [name for name in BUILT_IN if name != "flow" and get_objective(name).linear is not None]
-EXACT = SolveLimits(time_s=20.0, gap=0.0)
+EXACT = SolveLimits(time_s=300.0, gap=0.0)
 
 
 def random_round(seed: int, jobs: int, objective: str) -> Problem:

@@ -101,8 +101,10 @@ def _best_widths(price: float) -> list[int]:
 
 
 def test_terms_from_arrivals() -> None:
-    """A job every 1.25 h is the example: 6 and 9 GPUs at 2 dollars per hour. With half the load
-    the same money buys the widths of 4; with too much load there is no plan but the narrowest."""
+    """With a job every 1.25 h and 2 dollars per hour, the best widths are 6 and 9 GPUs, as in the
+    example. With half the arrivals and 1.15 dollars, the terms are those of the example at 2.3.
+    With more load than money, the price asks for the narrowest widths. No plan is made of one job.
+    """
     p = case.workload(4).problem
     found = plan_terms(p, _example_history(1.25, 40), 2.0)
     assert found is not None and found.wider_share == 0.0
@@ -116,7 +118,9 @@ def test_terms_from_arrivals() -> None:
 
 
 def test_phases_are_classes() -> None:
-    """Jobs of two phases, .4 an hour of two GPU-hours: again the example, and its widths."""
+    """A job of both phases every 2.5 h is as much work as a job of one class every 1.25 h: the best
+    widths of the phases are those of the classes.
+    """
     p = case.phased_workload(2).problem
     jobs = dataclasses.replace(_example_history(2.5, 40), model=np.zeros(40, dtype=np.int64))
     jobs = dataclasses.replace(jobs, total_work=2 * jobs.total_work)
@@ -125,9 +129,10 @@ def test_phases_are_classes() -> None:
 
 
 def test_the_budget_is_kept_without_a_price() -> None:
-    """Both classes in turn every 1.25 h and nothing known before: mean GPUs are the budget within
-    3 %, and the response time that of theory. 4,000 random jobs:
-    `scripts/reproductions/reproduce_rental.py --live`."""
+    """Jobs of both classes arrive in turn every 1.25 h, and no price is given. The mean number of
+    GPUs is the budget within 3 %, and the response time is that of theory. The same for 4,000
+    random jobs: `scripts/reproductions/reproduce_rental.py --live`.
+    """
     w = case.workload(60, law="deterministic", mu=0.0)
     rental = {"average_per_hour": 2.0, "hours": 1e6, "every_s": 20_000.0}
     jobs = dataclasses.replace(

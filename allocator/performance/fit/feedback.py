@@ -205,7 +205,7 @@ def posterior(
 
 
 def is_significant(mean: float, deviation: float) -> bool:
-    """Return whether a correction is large and certain enough to be believed."""
+    """Return whether a correction is larger than LEAST and than TRUST standard deviations."""
     return abs(mean) > max(LEAST, TRUST * deviation)
 
 

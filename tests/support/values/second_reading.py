@@ -223,7 +223,7 @@ class Rules:
         return self.speeds.rate(model, gpu_type, k, gb)
 
     def rate_in(self, p: Row, model: str, k: int) -> float | None:
-        """The same on the GPUs and links of a pool."""
+        """Work per second on k GPUs of a pool, with its links, None where nothing is known."""
         return self.speeds.rate(model, p["gpu_type"], k, p["memory_gb"], p["link_gb_s"])
 
     def held(self, j: Row) -> Option | None:
