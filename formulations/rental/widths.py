@@ -1,8 +1,8 @@
 """Renting GPUs on a long-run budget: the best width of every class of jobs, and the budget's price.
 
 Jobs of class i arrive lambda_i times an hour with mean work E[X_i] in hours on one GPU, so the load
-is rho_i = lambda_i E[X_i]. On k GPUs at price c a job's work takes 1/s(k) of that, so on average
-rho_i / s_i(k) jobs of the class are present:
+is rho_i = lambda_i E[X_i]. On k_i GPUs at the price c_i a job is s_i(k_i) times as fast as on one,
+so on average rho_i / s_i(k_i) jobs of the class are present. With weights w_i and a budget b:
 
     min_k  sum_i w_i rho_i / s_i(k_i)      s.t.   sum_i rho_i c_i k_i / s_i(k_i) <= b
 
@@ -99,6 +99,10 @@ class RentalPlan:
 
     Attributes
     ----------
+    classes : JobClasses
+        The classes of jobs.
+    budget : float
+        Long-run mean spending that the plan keeps to.
     mu : float
         Weighted mean number of jobs saved per unit of budget (mean number = arrivals x mean
         response time); 0 if more money buys nothing.
