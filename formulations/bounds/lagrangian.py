@@ -18,8 +18,9 @@ import time
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy import sparse
 
+from formulations.bounds.nearby_prices import find_nearby_prices
+from formulations.bounds.scaled_rows import ScaledRows
 from formulations.bounds.smoothing import Smooth, newton
 from formulations.model.choices import Choices
 from formulations.model.linear import Bools, Floats, Ints
@@ -32,7 +33,6 @@ WARM_SHAPE, WARM_SHAPE_PER_ROW = 1000, 10  # the same if there are prices to beg
 TOLERANCE = 0.2  # share of `close` that a step or a temperature has to gain
 LEAST_GAIN = 2e-6  # the search ends if a colder temperature improves the bound by less, relative
 SAMPLE_CAP = 10.0  # highest price in the sample, in mean values per mean use
-SAMPLE_SLACK = 0.02  # by how much the rows of the sample are wider, relative
 
 
 @dataclass(frozen=True)
@@ -166,15 +166,19 @@ def minimise_dual(
     If no plan exists, the bound may fall without end; the search then stops somewhere, at a finite
     bound.
     """
-    best = evaluate(choices, np.zeros(choices.model.m))
-    if start is not None:
-        best = min(best, evaluate(choices, start), key=lambda dual: dual.bound)
-    rows = _Rows.of(choices, best)
+    best = _best_start(choices, start)
+    rows = ScaledRows.of(choices)
     if rows is None:
         return best
     until = math.inf if deadline is None else deadline
     warm = start is not None and bool(best.prices.any())
     p = rows.split(best.prices[choices.rows])
+    if warm and close > 0.0 and coldest == 0.0:
+        p, is_settled = find_nearby_prices(choices, rows, p, close, until)
+        new = evaluate(choices, spread_prices(choices, rows.join(p)))
+        best = min(best, new, key=lambda dual: dual.bound)
+        if is_settled:
+            return best
     whole: Smooth | None = None
     groups = len(choices.filled)
     is_sampled = groups > 1.5 * SAMPLE and not warm
@@ -220,6 +224,15 @@ def minimise_dual(
     return best
 
 
+def _best_start(choices: Choices, start: Floats | None) -> Dual:
+    """Return the dual at the prices to begin from, or without prices if they give no bound."""
+    if start is not None:
+        dual = evaluate(choices, start)
+        if dual.bound < float(np.maximum(group_max(choices, choices.value, 0.0), 0.0).sum()):
+            return dual
+    return evaluate(choices, np.zeros(choices.model.m))
+
+
 def sample_of_choices(choices: Choices, size: int) -> Choices:
     """Return the choices of a sample of the groups, with their share of the rows.
 
@@ -251,72 +264,6 @@ def _sample(choices: Choices, size: int) -> Ints:
 def _temperatures(is_sampled: bool, warm: bool) -> tuple[float, ...]:
     all_ = (0.06, 0.015, 0.004, 0.001, 2.5e-4, 6e-5, 1.5e-5)
     return all_[3:] if warm else all_[2:] if is_sampled else all_
-
-
-@dataclass(frozen=True)
-class _Rows:
-    """Coupling rows as `<=` rows in natural units.
-
-    Row r stands for sign_r x coupling row at_r / unit_r <= b_r. Values are divided by
-    `value_scale`, the mean of the groups' largest values.
-    """
-
-    at: Ints
-    sign: Floats
-    unit: Floats
-    b: Floats
-    value_scale: float
-    R: int
-
-    @staticmethod
-    def of(choices: Choices, dual: Dual) -> _Rows | None:
-        """Return the rows, or None if no row couples groups or no column has a value."""
-        top = group_max(choices, np.abs(choices.value), 0.0)
-        value_scale = float(top[choices.filled].mean()) if len(choices.filled) else 0.0
-        up = np.flatnonzero(np.isfinite(choices.high))
-        down = np.flatnonzero(np.isfinite(choices.low))
-        at = np.concatenate([up, down])
-        sign = np.concatenate([np.ones(len(up)), -np.ones(len(down))])
-        if not len(at) or not 0 < value_scale < math.inf:
-            return None
-        unit = choices.unit[at]
-        b = np.concatenate([choices.high[up], -choices.low[down]]) / unit
-        return _Rows(at, sign, unit, b, value_scale, choices.R)
-
-    def smooth(self, choices: Choices, groups: Ints | None) -> Smooth:
-        """Return the smooth dual of some non-empty groups, None = all.
-
-        The groups get their share of the right-hand side.
-        """
-        own = choices.filled if groups is None else groups
-        share = len(own) / len(choices.filled)
-        columns = choices.columns_of(own)
-        A = choices.matrix if groups is None else choices.matrix[columns]
-        if len(self.at) != choices.R or (self.at != np.arange(choices.R)).any():
-            A = A[:, self.at].tocsr()
-        scaled = np.take(self.sign / self.unit, A.indices)
-        scaled *= A.data
-        A = sparse.csr_matrix((scaled, A.indices, A.indptr), shape=A.shape)
-        b = self.b * share
-        # a sample of a feasible model may break its rows by chance, so they are relaxed a little
-        if groups is not None:
-            b = b + SAMPLE_SLACK * np.abs(b)
-        return Smooth(
-            choices.value[columns] / self.value_scale,
-            A,
-            np.diff(choices.start)[own],
-            ~choices.mandatory[own],
-            b,
-        )
-
-    def join(self, p: Floats) -> Floats:
-        """Turn prices of the scaled rows into prices of the coupling rows (R,)."""
-        net = np.bincount(self.at, self.sign * p / self.unit * self.value_scale, minlength=self.R)
-        return np.asarray(net, dtype=np.float64)
-
-    def split(self, prices: Floats) -> Floats:
-        """Reverse `join`."""
-        return np.maximum(self.sign * prices[self.at] * self.unit / self.value_scale, 0.0)
 
 
 def _first_prices(s: Smooth) -> Floats:

@@ -231,10 +231,11 @@ def newton(
     mu: float,
     tol: float,
     deadline: float,
-    cap: float = 1e4,
+    cap: float | Floats = 1e4,
     shape: Smooth | None = None,
+    low: float | Floats = 0.0,
 ) -> tuple[Floats, int]:
-    """Minimise f_mu over 0 <= p <= cap by damped Newton steps from p.
+    """Minimise f_mu over low <= p <= cap by damped Newton steps from p.
 
     The damping |g_i| / reach limits the steps of saturated rows, where H vanishes. The reach adapts
     row by row.
@@ -245,11 +246,13 @@ def newton(
         Stop when a step promises less than tol x |f|.
     deadline : float
         Latest end (time.monotonic).
-    cap : float
+    cap : float or (R,)
         Largest price. It stands for a penalty on breaking a row; without it the dual of an
         infeasible model has no minimum.
     shape : Smooth, optional
         A sample of the groups whose Hessian is used, so that steps take less time with many groups.
+    low : float or (R,)
+        Smallest price, at least 0.
 
     Returns
     -------
@@ -263,7 +266,9 @@ def newton(
     reach = np.full(s.R, REACH * mu)
     H = _curvature(s, shape, at, p)
     while used < EVALUATIONS and time.monotonic() < deadline:
-        step = _box_step(at.g, H + np.diag(np.abs(at.g) / (reach * (1.0 + p)) + 1e-12), p, cap)
+        step = _box_step(
+            at.g, H + np.diag(np.abs(at.g) / (reach * (1.0 + p)) + 1e-12), low - p, cap - p
+        )
         expected = at.g + H @ step
         promise = -0.5 * float((at.g + expected) @ step)
         if not promise > tol * max(abs(at.f), 1e-12):
@@ -295,13 +300,11 @@ def _curvature(s: Smooth, shape: Smooth | None, at: Point, p: Floats) -> Floats:
     return shape.hessian(shape.at(p, at.mu)) * (len(s.size) / len(shape.size))
 
 
-def _box_step(g: Floats, H: Floats, p: Floats, cap: float) -> Floats:
-    """Return the d that minimises g'd + d'Hd/2 over 0 <= p + d <= cap, by active sets."""
-    low = -p
-    high = cap - p
-    down = (p <= 0) & (g >= 0)
-    up = (p >= cap) & (g <= 0)
-    d = np.zeros(len(p))
+def _box_step(g: Floats, H: Floats, low: Floats, high: Floats) -> Floats:
+    """Return the d that minimises g'd + d'Hd/2 over low <= d <= high, by active sets."""
+    down = (low >= 0) & (g >= 0)
+    up = (high <= 0) & (g <= 0)
+    d = np.zeros(len(g))
     for _ in range(60):
         d = np.where(down, low, np.where(up, high, 0.0))
         free = ~(down | up)

@@ -47,7 +47,7 @@ def round_pairs(
             best is not None and dual.bound - c.value_of(best) <= enough * abs(c.value_of(best))
         ):
             break
-    return round_dual(c, dual, until, None if fills else enough) if best is None else best
+    return round_dual(c, dual, until, enough, fills) if best is None else best
 
 
 def _dive(c: Choices, x: Floats, steps: int, until: float) -> Ints:

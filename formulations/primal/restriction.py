@@ -7,6 +7,7 @@ ties need to be inspected (the core of a knapsack: Kellerer, Pferschy and Pising
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -45,20 +46,28 @@ class Focus:
         return choice
 
 
-def focus_on_near_ties(choices: Choices, prices: Floats) -> NearTies | None:
-    """Return the near ties at model prices (m,), None if they are most of the columns."""
+def focus_on_near_ties(
+    choices: Choices, prices: Floats, most_loss: float = math.inf
+) -> NearTies | None:
+    """Return the near ties at model prices (m,), None if they are most of the columns.
+
+    No column loses more than `most_loss`, and groups that lose at most so much may take nothing.
+    """
     want = NEAR + NEAR_PER_ROW * choices.R + choices.n // 100
-    return None if choices.n < 2 * want else NearTies(choices, prices, want)
+    return None if choices.n < 2 * want else NearTies(choices, prices, want, most_loss)
 
 
 class NearTies:
     """The columns of a model that lose least at some prices.
 
     There are about `want` of them, and about `want` / 8 columns of the most valuable groups,
-    because these decide how well all others can be packed.
+    because these decide how well all others can be packed. No column loses more than `most_loss`,
+    and then every group that loses at most so much may take nothing.
     """
 
-    def __init__(self, choices: Choices, prices: Floats, want: int) -> None:
+    def __init__(
+        self, choices: Choices, prices: Floats, want: int, most_loss: float = math.inf
+    ) -> None:
         self.choices = choices
         self.p = project_prices(choices, prices)
         reduced = choices.value - choices.matrix @ self.p
@@ -68,9 +77,11 @@ class NearTies:
         nothing = np.where(choices.mandatory, np.inf, best)
         other = np.concatenate([loss[loss > 0], nothing[nothing > 0]])
         limit = np.partition(other, want - 1)[want - 1] if want <= len(other) else np.inf
-        self._near: Bools = loss <= limit
-        self._near[choices.columns_of(_valuable(choices, want // 8))] = True
+        self._near: Bools = loss <= min(limit, most_loss)
+        valuable = choices.columns_of(_valuable(choices, want // 8))
+        self._near[valuable[loss[valuable] <= most_loss]] = True
         count = np.bincount(choices.group[self._near], minlength=choices.J)
+        limit = limit if most_loss == math.inf else most_loss
         self._bound_to_take: Bools = nothing > limit
         self._free: Bools = count + (nothing <= limit) > 1
 

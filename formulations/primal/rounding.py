@@ -29,32 +29,68 @@ PAIRS = 1500  # moves that are combined into pairs
 TRIALS = 400  # moves of one pass for which a second move is searched
 REPAIRS = 50_000  # moves considered in one pass of a repair
 SINGLES = 20_000  # single moves considered in one pass
+LARGEST_LOSS = 0.5  # of the gap that is enough: what a column of a first plan may lose
 CHUNK = 512  # pairs that are checked at once
 EPS = 1e-12
 
 
 def round_dual(
-    choices: Choices, dual: Dual, until: float = math.inf, enough: float | None = None
+    choices: Choices,
+    dual: Dual,
+    until: float = math.inf,
+    enough: float | None = None,
+    fills: bool = True,
 ) -> Ints | None:
     """Return the plan that the prices suggest, repaired and filled.
 
     The result is None if the bound proves that there is no plan, if every start fails, or at
-    `until` (time.monotonic). Filling ends at the relative gap `enough`.
+    `until` (time.monotonic).
+
+    Parameters
+    ----------
+    enough : float, optional
+        Relative gap that is enough. A first attempt uses no column that alone loses half of it, so
+        that many small groups make way and not one large group.
+    fills : bool
+        Whether to improve a plan beyond that gap.
     """
     if excludes_every_plan(choices, dual):
         return None
-    enough_value = math.inf
-    if enough is not None:
-        enough_value = dual.bound / (1.0 + math.copysign(enough, dual.bound))
+    if enough is None:
+        return _round(choices, dual, until, math.inf)
+    enough_value = dual.bound / (1.0 + math.copysign(enough, dual.bound))
+    goal = math.inf if fills else enough_value
+    most_loss = LARGEST_LOSS * (dual.bound - enough_value)
+    ties = focus_on_near_ties(choices, dual.prices, most_loss)
+    plan = None if ties is None else _round_near_ties(choices, dual, ties, until, goal)
+    if plan is not None and choices.value_of(plan) >= enough_value:
+        return plan
+    other = _round(choices, dual, until, goal)
+    plans = [found for found in (plan, other) if found is not None]
+    return max(plans, key=choices.value_of, default=None)
+
+
+def _round_near_ties(
+    choices: Choices, dual: Dual, ties: NearTies, until: float, goal: float
+) -> Ints | None:
+    """Return the plan that the prices suggest with near ties only, None if the repair fails."""
+    focus = ties.around(dual.choice)
+    own = _repair(focus.view, focus.narrow(dual.choice), focus.prices, until)
+    if own is None:
+        return None
+    plan = focus.widen(own)
+    return fill(choices, plan, dual.prices, until=until, ties=ties, enough_value=goal)
+
+
+def _round(choices: Choices, dual: Dual, until: float, goal: float) -> Ints | None:
+    """Return the plan that the prices suggest, filled up to the value `goal`."""
     prices = dual.prices
     ties = focus_on_near_ties(choices, dual.prices)
     for turn in range(8):
         start = dual.choice if turn == 0 else evaluate(choices, prices).choice
         plan = repair(choices, start, prices, until, ties if turn == 0 else None)
         if plan is not None:
-            return fill(
-                choices, plan, dual.prices, until=until, ties=ties, enough_value=enough_value
-            )
+            return fill(choices, plan, dual.prices, until=until, ties=ties, enough_value=goal)
         prices = _sharpen(choices, start, prices, dual, turn)
     return None
 
