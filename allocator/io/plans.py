@@ -10,7 +10,6 @@ import errno
 import json
 import math
 import os
-import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -103,7 +102,7 @@ def write_files(folder: Path, texts: Mapping[str, str | bytes | Iterable[str]]) 
         for name, text in texts.items():
             if (folder / name).is_dir():
                 raise UsageError(f'cannot write "{folder / name}": it is a folder')
-            temporary = folder / f".{name}.{os.getpid()}-{secrets.token_hex(4)}.tmp"
+            temporary = folder / f".{name}.{os.getpid()}-{os.urandom(4).hex()}.tmp"
             waiting.append((temporary, folder / name))
             _write_synced(temporary, text)
         for temporary, path in waiting:

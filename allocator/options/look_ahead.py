@@ -78,7 +78,7 @@ def build_horizon(round_: CompiledRound, rows: Choices, gpus: Ints) -> Horizon:
         rate=context.rate[o],
         switch_s=switch,
         startup_s=np.where(gone[i.job], switch, startup),
-        matrix=rows.matrix,
+        matrix=rows.matrix.in_scipy,
         high=_high(round_, rows, gpus),
         low=rows.low,
         current=current,

@@ -2,29 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from allocator.options.colocation.secondary_jobs import PairOffer
 from allocator.plugins import Registry
 from allocator.policies.base import Policy
-from allocator.policies.horizon import horizon
-from allocator.policies.mip import marginal, mip
-from allocator.policies.rules.afs import afs
-from allocator.policies.rules.edf import edf
-from allocator.policies.rules.elasticflow import elasticflow
-from allocator.policies.rules.equal import equal
-from allocator.policies.rules.ffdl import ffdl
-from allocator.policies.rules.gavel import maxmin
-from allocator.policies.rules.greedy import greedy, greedy_naive
-from allocator.policies.rules.las import las
-from allocator.policies.rules.rental import rental
-from allocator.policies.rules.sharing import bsbf, ffs, sjf
-from allocator.policies.rules.sia import sia
-from allocator.policies.rules.spot_first import spot_first, spot_wait
-from allocator.policies.rules.srtf import srtf
-from allocator.policies.rules.static import static
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -59,29 +44,58 @@ class PolicyEntry:
     shares: PairOffer = PairOffer.RUNNING
 
 
-POLICIES: Mapping[str, PolicyEntry] = {
-    "mip": PolicyEntry(mip, prunes=True, shares=PairOffer.PROFITABLE),
-    "horizon": PolicyEntry(horizon, prunes=False),
-    "marginal": PolicyEntry(marginal, prunes=True, shares=PairOffer.PROFITABLE),
-    "greedy": PolicyEntry(greedy, prunes=False),
-    "greedy-naive": PolicyEntry(greedy_naive, prunes=False),
-    "static": PolicyEntry(static, prunes=False),
-    "equal": PolicyEntry(equal, prunes=False),
-    "srtf": PolicyEntry(srtf, prunes=False),
-    "las": PolicyEntry(las, prunes=False),
-    "sjf": PolicyEntry(sjf, prunes=False),
-    "bsbf": PolicyEntry(bsbf, prunes=False, shares=PairOffer.ALL),
-    "ffs": PolicyEntry(ffs, prunes=False, shares=PairOffer.ALL),
-    "afs": PolicyEntry(afs, prunes=False),
-    "ffdl": PolicyEntry(ffdl, prunes=False),
-    "edf": PolicyEntry(edf, prunes=False),
-    "elasticflow": PolicyEntry(elasticflow, prunes=False),
-    "maxmin": PolicyEntry(maxmin, prunes=False),
-    "sia": PolicyEntry(sia, prunes=False),
-    "rental": PolicyEntry(rental, prunes=False),
-    "spot-first": PolicyEntry(spot_first, prunes=False),
-    "spot-wait": PolicyEntry(spot_wait, prunes=False),
-}
+class _BuiltIn(Mapping[str, PolicyEntry]):
+    """The policies of the package; each is imported when it is asked for."""
+
+    modules = {  # noqa: RUF012
+        "mip": "mip",
+        "horizon": "horizon",
+        "marginal": "mip",
+        "greedy": "rules.greedy",
+        "greedy-naive": "rules.greedy",
+        "static": "rules.static",
+        "equal": "rules.equal",
+        "srtf": "rules.srtf",
+        "las": "rules.las",
+        "sjf": "rules.sharing",
+        "bsbf": "rules.sharing",
+        "ffs": "rules.sharing",
+        "afs": "rules.afs",
+        "ffdl": "rules.ffdl",
+        "edf": "rules.edf",
+        "elasticflow": "rules.elasticflow",
+        "maxmin": "rules.gavel",
+        "sia": "rules.sia",
+        "rental": "rules.rental",
+        "spot-first": "rules.spot_first",
+        "spot-wait": "rules.spot_first",
+    }
+    pair_offers = {  # noqa: RUF012
+        "mip": PairOffer.PROFITABLE,
+        "marginal": PairOffer.PROFITABLE,
+        "bsbf": PairOffer.ALL,
+        "ffs": PairOffer.ALL,
+    }
+
+    def __getitem__(self, name: str) -> PolicyEntry:
+        module = import_module(f"allocator.policies.{self.modules[name]}")
+        return PolicyEntry(
+            getattr(module, name.replace("-", "_")),
+            prunes=name in ("mip", "marginal"),
+            shares=self.pair_offers.get(name, PairOffer.RUNNING),
+        )
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.modules
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.modules)
+
+    def __len__(self) -> int:
+        return len(self.modules)
+
+
+POLICIES = _BuiltIn()
 
 
 AnyPolicy = str | Policy | PolicyEntry

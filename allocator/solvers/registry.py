@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
@@ -113,6 +112,8 @@ def available(name: str) -> str | None:
 
 @cache
 def _installed_version(distribution: str) -> str | None:
+    import importlib.metadata
+
     try:
         return importlib.metadata.version(distribution)
     except importlib.metadata.PackageNotFoundError:

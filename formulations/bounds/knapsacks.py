@@ -20,11 +20,11 @@ import time
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import sparse
 
 from formulations.bounds.lagrangian import Dual, project_prices
 from formulations.model.choices import Choices
 from formulations.model.linear import Floats, Ints
+from formulations.model.sparse_rows import SparseRows
 
 UNITS = (1.0, 0.5, 0.25, 0.1, 0.05, 0.01)
 # Largest product of states and columns of one block. Larger blocks use only columns of little loss,
@@ -76,7 +76,7 @@ def tighten_bound(
     credit = np.zeros(c.J)
     bound = dual.bound
     choice = plan.copy()
-    a = c.matrix.tocsc()
+    a = c.matrix.transpose()
     rows = _candidates(c, a, rent)
     blocks = max(
         (_blocks(c, rows, share) for share in (0.5, 1.0)),
@@ -109,10 +109,10 @@ def _rent(c: Choices, p: Floats, use: Floats) -> Floats:
     return np.asarray(np.maximum(p * (edge - use), 0.0), dtype=np.float64)
 
 
-def _candidates(c: Choices, a: sparse.csc_matrix, rent: Floats) -> list[_Block]:
+def _candidates(c: Choices, a: SparseRows, rent: Floats) -> list[_Block]:
     """List rows with a cost and with positive coefficients of one unit, the most wasteful first."""
     mark = np.random.default_rng(0).random(c.n)
-    prints = np.asarray(mark @ a).reshape(-1)  # equal rows have equal fingerprints
+    prints = a @ mark  # equal rows have equal fingerprints
     found = []
     for r in np.argsort(-rent, kind="stable"):
         columns, k = _row(a, int(r))
@@ -145,7 +145,7 @@ def _are_multiples(k: Floats, u: float) -> bool:
     return bool((np.abs(k / u - np.rint(k / u)) <= 1e-12 * k / u).all())
 
 
-def _row(a: sparse.csc_matrix, r: int) -> tuple[Ints, Floats]:
+def _row(a: SparseRows, r: int) -> tuple[Ints, Floats]:
     """Return columns and coefficients of a row."""
     return a.indices[a.indptr[r] : a.indptr[r + 1]], a.data[a.indptr[r] : a.indptr[r + 1]]
 
@@ -167,7 +167,7 @@ def _blocks(c: Choices, rows: list[_Block], share: float) -> list[_Block]:
 
 
 def _delta(
-    c: Choices, a: sparse.csc_matrix, p: Floats, loss: Floats, dual: Dual, b: _Block, most: float
+    c: Choices, a: SparseRows, p: Floats, loss: Floats, dual: Dual, b: _Block, most: float
 ) -> tuple[float, Ints | None]:
     """Return delta of a block whose best known choice costs `most`, and the columns that attain it.
 

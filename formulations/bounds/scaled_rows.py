@@ -6,11 +6,11 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import sparse
 
 from formulations.bounds.smoothing import Smooth
 from formulations.model.choices import Choices
 from formulations.model.linear import Floats, Ints
+from formulations.model.sparse_rows import SparseRows
 
 SAMPLE_SLACK = 0.02  # by how much the rows of a sample are wider, relative
 
@@ -98,13 +98,13 @@ class ScaledRows:
         )
         return smooth, float(c.value[taken].sum()) / self.value_scale
 
-    def _scale(self, choices: Choices, matrix: sparse.csr_matrix) -> sparse.csr_matrix:
+    def _scale(self, choices: Choices, matrix: SparseRows) -> SparseRows:
         """Return columns (k, R) of the choices in the scaled rows."""
         if len(self.at) != choices.R or (self.at != np.arange(choices.R)).any():
-            matrix = matrix[:, self.at].tocsr()
+            matrix = matrix.take_columns(self.at)
         scaled = np.take(self.sign / self.unit, matrix.indices)
         scaled *= matrix.data
-        return sparse.csr_matrix((scaled, matrix.indices, matrix.indptr), shape=matrix.shape)
+        return SparseRows(scaled, matrix.indices, matrix.indptr, matrix.shape)
 
     def join(self, p: Floats) -> Floats:
         """Turn prices of the scaled rows into prices of the coupling rows (R,)."""

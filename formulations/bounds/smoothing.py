@@ -16,9 +16,9 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from scipy import sparse
 
 from formulations.model.linear import Bools, Floats, Ints
+from formulations.model.sparse_rows import SparseRows
 
 DENSE_ROWS = 48  # largest number of rows for which E'E is a dense matrix product
 EVALUATIONS = 30  # largest number of evaluations of one search
@@ -56,14 +56,13 @@ class Smooth:
         Upper bounds of the rows.
     """
 
-    def __init__(self, v: Floats, A: sparse.csr_matrix, size: Ints, free: Bools, b: Floats) -> None:
+    def __init__(self, v: Floats, A: SparseRows, size: Ints, free: Bools, b: Floats) -> None:
         self.v = v
         self.A = A
         self.b = b
         self.size = size
         self.free = free
         self._first = np.cumsum(size) - size
-        self._At = A.T
         self._group = np.repeat(np.arange(len(size)), size)
 
     @property
@@ -94,11 +93,11 @@ class Smooth:
         )
         x *= np.repeat(1.0 / z, self.size)
         f = float(self.b @ p + top.sum() + mu * np.log(z).sum())
-        return Point(f, self.b - self._At @ x, x, mu)
+        return Point(f, self.b - x @ self.A, x, mu)
 
     def hessian(self, point: Point) -> Floats:
         """Return the second derivative at a point, (R, R)."""
-        H = (self._squares @ point.x).reshape(self.R, self.R)
+        H = (point.x @ self._squares).reshape(self.R, self.R)
         return np.asarray(
             (H + np.triu(H, 1).T - self._outer.product(point.x)) / point.mu, dtype=np.float64
         )
@@ -108,19 +107,17 @@ class Smooth:
         return _Dense(self) if self.R <= DENSE_ROWS else _Split(self)
 
     @cached_property
-    def _squares(self) -> sparse.csc_matrix:
-        """Matrix (R*R, n) that turns weights w into the upper triangle of sum_c w_c a_c a_c'."""
+    def _squares(self) -> SparseRows:
+        """Matrix (n, R*R): w times it is the upper triangle of sum_c w_c a_c a_c'."""
         A = self.A
         width = np.diff(A.indptr)
         left, right = _pairs(A.indptr, width)
         count = width * (width + 1) // 2
-        row = np.minimum(A.indices[left], A.indices[right]) * np.int32(self.R) + np.maximum(
+        row = np.minimum(A.indices[left], A.indices[right]) * self.R + np.maximum(
             A.indices[left], A.indices[right]
         )
         indptr = np.concatenate([[0], np.cumsum(count)])
-        return sparse.csc_matrix(
-            (A.data[left] * A.data[right], row, indptr), shape=(self.R * self.R, A.shape[0])
-        )
+        return SparseRows(A.data[left] * A.data[right], row, indptr, (A.shape[0], self.R * self.R))
 
 
 def _pairs(indptr: Ints, width: Ints) -> tuple[Ints, Ints]:
@@ -205,6 +202,8 @@ class _Split:
         self._R = s.R
 
     def product(self, x: Floats) -> Floats:
+        from scipy import sparse
+
         w = len(self._wide)
         q = len(self._narrow)
         W = _expected(self._wk, self._wa * x[self._wc], self._J, w)

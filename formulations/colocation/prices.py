@@ -23,7 +23,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy import sparse
 
 from formulations.bounds.lagrangian import Dual, evaluate, group_max, minimise_dual, spread_prices
 from formulations.model.choices import Choices, choices
@@ -293,7 +292,7 @@ def _least(x: Floats, k: int) -> float:
 
 def by_scipy(model: LinearModel, seconds: float) -> tuple[Floats, Floats] | None:
     """Solve a linear programme by HiGHS in SciPy; the solution is optimal and a vertex."""
-    from scipy import optimize
+    from scipy import optimize, sparse
 
     if not model.n:
         return np.zeros(0), np.zeros(model.m)

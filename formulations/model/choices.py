@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from scipy import sparse
 
 from formulations.model.linear import AT_MOST_ONE, Bools, Floats, Ints, LinearModel
 from formulations.model.ragged import ragged, starts
+from formulations.model.sparse_rows import LARGE, SparseRows
 
 
 class NotChoices(Exception):
@@ -56,7 +56,7 @@ class Choices:
     rows: Ints
     low: Floats
     high: Floats
-    matrix: sparse.csr_matrix
+    matrix: SparseRows
 
     @property
     def n(self) -> int:
@@ -239,21 +239,21 @@ def _only_binaries(model: LinearModel) -> None:
 
 def _coupling(
     model: LinearModel, coupling: Bools, mine: Bools, shared: Bools
-) -> tuple[Ints, Floats, Floats, sparse.csr_matrix]:
+) -> tuple[Ints, Floats, Floats, SparseRows]:
     rows = np.flatnonzero(coupling)
     below, above = model.tolerance()
     one = ~mine
     # in this case all entries of a column but one are coupling entries
     plain = not shared.any() and bool(coupling[model.index[one]].all())
     entry = one if plain else coupling[model.index]
-    number = (np.cumsum(coupling) - 1).astype(np.int32)
+    # bincount wants long integers, scipy short ones
+    integer = np.int32 if np.count_nonzero(entry) >= LARGE else np.int64
+    number = (np.cumsum(coupling) - 1).astype(integer)
     row = number[model.index[entry]]
     indptr = (
         model.start - np.arange(model.n + 1)
         if plain
         else np.concatenate([[0], np.cumsum(entry)])[model.start]
     )
-    matrix = sparse.csr_matrix(
-        (model.coef[entry], row, indptr.astype(np.int32)), shape=(model.n, len(rows))
-    )
+    matrix = SparseRows(model.coef[entry], row, indptr.astype(integer), (model.n, len(rows)))
     return rows, (model.lower - below)[rows], (model.upper + above)[rows], matrix

@@ -22,8 +22,6 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from scipy import sparse
-from scipy.optimize import linprog
 
 from formulations.model.linear import Bools, Floats, Ints
 from formulations.placement.state import TOLERANCE, Demand, NodeState
@@ -213,6 +211,9 @@ class _Programme:
 
     def solve(self, patterns: Ints) -> tuple[float, Floats, Floats]:
         """Return the value, the prices of GPUs (K,) and those of shares (K, sizes)."""
+        from scipy import sparse
+        from scipy.optimize import linprog
+
         c, k = self._columns
         C = len(self.count)
         K = len(self.groups.gpus)

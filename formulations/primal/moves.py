@@ -8,10 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import sparse
 
 from formulations.model.choices import Choices
 from formulations.model.linear import Floats, Ints
+from formulations.model.sparse_rows import SparseRows
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Moves:
     column: Ints
     gain: Floats
     loss: Floats
-    delta: sparse.csr_matrix
+    delta: SparseRows
 
     def __len__(self) -> int:
         return len(self.group)
@@ -141,7 +141,7 @@ class Board:
         self.use[row] += amount
         self.choice[moves.group[i]] = moves.column[i]
 
-    def _lines(self, column: Ints) -> sparse.csr_matrix:
+    def _lines(self, column: Ints) -> SparseRows:
         """Return rows of the matrix, empty ones for column -1."""
         c = self.choices
         width = np.append(np.diff(c.matrix.indptr), 0)[column]
@@ -149,7 +149,9 @@ class Board:
         at = np.arange(end[-1] if len(end) else 0) + np.repeat(
             c.matrix.indptr[column] - end + width, width
         )
-        return sparse.csr_matrix(
-            (c.matrix.data[at], c.matrix.indices[at], np.concatenate([[0], end])),
-            shape=(len(column), c.R),
+        return SparseRows(
+            c.matrix.data[at],
+            c.matrix.indices[at],
+            np.append(0, end),
+            (len(column), c.R),
         )

@@ -22,7 +22,6 @@ import time
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy import sparse
 
 from formulations.bounds.exact_rows import CountedRows, JointTable, RowTables, count_states
 from formulations.bounds.knapsacks import unit_of
@@ -241,7 +240,7 @@ class _Field:
             return None
         group = np.append(c.group[columns], idle)
         column = np.append(columns, np.full(len(idle), -1))
-        uses = np.vstack([part[:, rows].toarray(), np.zeros((len(idle), len(rows)))])
+        uses = np.vstack([part.take_columns(rows).toarray(), np.zeros((len(idle), len(rows)))])
         low, high = c.low - SLACK * (1.0 + np.abs(c.low)), c.high + SLACK * (1.0 + np.abs(c.high))
         use = c.use_of(settled)
         broken = (use > high) | (use < low)
@@ -292,16 +291,24 @@ def _ranks(touches: Bools, size: Floats) -> Ints:
     size : (G,)
         Largest change of use, at the prices.
     """
-    from scipy.sparse.csgraph import connected_components  # a tenth of a second, for few rounds
-
     count = touches.sum(axis=0)
-    narrow = sparse.csr_matrix(touches[:, count <= WIDE * len(size)].astype(np.int8))
-    links = sparse.bmat([[None, narrow], [narrow.T, None]])
-    part = connected_components(links, directed=False)[1][: len(size)]
+    part = _connected_parts(touches[:, count <= WIDE * len(size)])
     total = np.where(np.bincount(part)[part] > 1, np.bincount(part, size)[part], 0.0)
     rank = np.empty(len(size), dtype=np.int64)
     rank[np.lexsort((-size, part, -total))] = np.arange(len(size))
     return rank
+
+
+def _connected_parts(touches: Bools) -> Ints:
+    """Return the first group that rows connect with each group, directly or not, (G,)."""
+    G = len(touches)
+    part = np.arange(G)
+    while True:
+        of_row = np.where(touches, part[:, None], G).min(axis=0, initial=G)
+        least = np.minimum(part, np.where(touches, of_row, G).min(axis=1, initial=G))
+        if np.array_equal(least, part):
+            return part
+        part = least[least]
 
 
 @dataclass(frozen=True)

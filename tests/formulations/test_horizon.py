@@ -274,7 +274,7 @@ def single_round(problem: Problem, round_: CompiledRound) -> Horizon:
         rate=round_.option_table.rate[o],
         switch_s=round_.option_table.pause_s[o],
         startup_s=round_.option_table.pause_s[o],
-        matrix=rows.matrix,
+        matrix=rows.matrix.in_scipy,
         high=rows.high[None, :],
         low=rows.low,
         current=current,

@@ -79,11 +79,12 @@ def add(commands: Any) -> None:
 
 def call(args: argparse.Namespace) -> int:
     from allocator.cli.request import Request
-    from allocator.io.performance_models import check_format
 
     request = Request.of(args)
     request.check()
     if args.write_model:
+        from allocator.io.performance_models import check_format
+
         check_format(args.write_model)
     if len(args.snapshots) == 1:
         return _one(args, request)

@@ -1,0 +1,137 @@
+"""A sparse matrix by row, with the few operations that choices need.
+
+Products of small matrices are numpy sums, so that a small decision does not load scipy, which takes
+longer than the decision. Large ones are scipy's. Both add in the order of the entries, so the
+results are equal to the last bit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from formulations.model.linear import Floats, Ints
+from formulations.model.ragged import ragged
+
+if TYPE_CHECKING:
+    from scipy import sparse
+
+LARGE = 500_000  # entries from which on the faster products pay for loading scipy
+
+
+@dataclass(frozen=True, eq=False)
+class SparseRows:
+    """A matrix (n, R): row i has the entries indptr[i] .. indptr[i+1].
+
+    Attributes
+    ----------
+    data, indices : (z,)
+        Number and column of each entry.
+    indptr : (n+1,)
+        Where the entries of each row begin.
+    shape : (n, R)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from formulations.model.sparse_rows import SparseRows
+    >>> a = SparseRows(np.array([1.0, 2.0]), np.array([0, 1]), np.array([0, 1, 2]), (2, 2))
+    >>> a @ np.array([3.0, 4.0]), np.array([3.0, 4.0]) @ a
+    (array([3., 8.]), array([3., 8.]))
+    """
+
+    data: Floats
+    indices: Ints
+    indptr: Ints
+    shape: tuple[int, int]
+
+    __array_ufunc__ = None  # x @ self is __rmatmul__
+
+    @cached_property
+    def row(self) -> Ints:
+        """Row of each entry, (z,)."""
+        return np.repeat(np.arange(self.shape[0]), np.diff(self.indptr))
+
+    @cached_property
+    def in_scipy(self) -> sparse.csr_matrix:
+        """The same matrix in scipy's form."""
+        from scipy import sparse
+
+        return sparse.csr_matrix((self.data, self.indices, self.indptr), shape=self.shape)
+
+    def __matmul__(self, x: Floats) -> Floats:
+        if len(self.data) >= LARGE:
+            return np.asarray(self.in_scipy @ x, dtype=np.float64)
+        return _sums(self.row, self.data * x[self.indices], self.shape[0])
+
+    def __rmatmul__(self, x: Floats) -> Floats:
+        if len(self.data) >= LARGE:
+            return np.asarray(x @ self.in_scipy, dtype=np.float64)
+        return _sums(self.indices, self.data * x[self.row], self.shape[1])
+
+    def __getitem__(self, rows: Ints) -> SparseRows:
+        """Return some rows, in the given order."""
+        at = ragged(self.indptr[rows], self.indptr[rows + 1])[1]
+        width = np.diff(self.indptr)[rows]
+        return SparseRows(
+            self.data[at],
+            self.indices[at],
+            np.append(0, np.cumsum(width)),
+            (len(rows), self.shape[1]),
+        )
+
+    def __sub__(self, other: SparseRows) -> SparseRows:
+        """Return the difference, columns in order, without the entries that cancel out."""
+        R = self.shape[1]
+        key = np.concatenate([self.row * R + self.indices, other.row * R + other.indices])
+        order = np.argsort(key, kind="stable")
+        key = key[order]
+        first = np.flatnonzero(np.append(True, np.diff(key) != 0)[: len(key)])
+        data = np.concatenate([self.data, -other.data])[order]
+        total = np.add.reduceat(data, first) if len(first) else data
+        first, total = first[total != 0], total[total != 0]
+        row, column = np.divmod(key[first], R)
+        end = np.cumsum(np.bincount(row, minlength=self.shape[0]))
+        return SparseRows(total, column, np.append(0, end), self.shape)
+
+    def __abs__(self) -> SparseRows:
+        return SparseRows(np.abs(self.data), self.indices, self.indptr, self.shape)
+
+    def take_columns(self, columns: Ints) -> SparseRows:
+        """Return some columns, in the given order; a column may be taken more than once."""
+        order = np.argsort(columns, kind="stable")
+        count = np.bincount(columns, minlength=self.shape[1])
+        start = np.cumsum(count) - count
+        entry, at = ragged(start[self.indices], (start + count)[self.indices])
+        width = np.bincount(self.row[entry], minlength=self.shape[0])
+        return SparseRows(
+            self.data[entry],
+            order[at],
+            np.append(0, np.cumsum(width)),
+            (self.shape[0], len(columns)),
+        )
+
+    def transpose(self) -> SparseRows:
+        """Return the matrix by column: its rows are the columns of this one."""
+        order = np.argsort(self.indices, kind="stable")
+        count = np.bincount(self.indices, minlength=self.shape[1])
+        return SparseRows(
+            self.data[order],
+            self.row[order],
+            np.append(0, np.cumsum(count)),
+            (self.shape[1], self.shape[0]),
+        )
+
+    def toarray(self) -> Floats:
+        """Return the dense matrix (n, R)."""
+        dense = np.zeros(self.shape)
+        np.add.at(dense, (self.row, self.indices), self.data)
+        return dense
+
+
+def _sums(at: Ints, amount: Floats, size: int) -> Floats:
+    """Return the sums of amounts by place, (size,)."""
+    return np.asarray(np.bincount(at, amount, size), dtype=np.float64)
