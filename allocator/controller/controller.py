@@ -16,6 +16,7 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 
 from allocator.controller import guarded_decision, learning, spending, steadiness
 from allocator.controller.leadership import Standby
@@ -31,6 +32,7 @@ from allocator.executors.errors import NotNow
 from allocator.loop.executor import Clock, Executor, WrongState
 from allocator.loop.rounds import RoundOutcome, run_rounds
 from allocator.loop.stability import make_non_preemptible
+from allocator.options.previous_options import PreviousOptions
 from allocator.queue import cluster_tables, observations, round_journal, snapshot as snapshots
 from allocator.queue.database.connection import QueueDatabase
 from allocator.queue.errors import LeaseLost, QueueUnavailable
@@ -60,7 +62,7 @@ class Controller:
         Where events and metrics go.
     holder : str, optional
         Name of this controller in the lease.
-    decide : callable
+    decide : callable, optional
         The function that decides a round (for tests).
     """
 
@@ -73,7 +75,7 @@ class Controller:
         *,
         telemetry: Telemetry | None = None,
         holder: str | None = None,
-        decide: Callable[..., Decision] = decide_round,
+        decide: Callable[..., Decision] | None = None,
     ) -> None:
         self.options = options or ControllerOptions()
         self.store, self.executor, self.clock = store, executor, clock
@@ -83,7 +85,7 @@ class Controller:
         self.has_plan = True  # whether the last round has a plan
         # for signal handlers: they may interrupt a decision, but not a write
         self.deciding = False
-        self._decide_function = decide
+        self._decide_function = decide or partial(decide_round, previous=PreviousOptions())
         self._rounds = 0
         self._standby_reason = ""
 

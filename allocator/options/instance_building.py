@@ -29,6 +29,7 @@ from allocator.options.colocation.secondary_jobs import (
 from allocator.options.headroom import headroom_of_options
 from allocator.options.moves import merge_options, options_of_moves
 from allocator.options.option_table import OptionTable, option_table
+from allocator.options.previous_options import PreviousOptions
 from allocator.options.quotas import lending, quota_table
 from allocator.options.repairs import find_mandatory_jobs, repairs
 from allocator.options.staying import Staying
@@ -260,6 +261,7 @@ def compile_round(
     prunes: bool = True,
     shares: PairOffer = PairOffer.PROFITABLE,
     also: PairArrays | None = None,
+    previous: PreviousOptions | None = None,
 ) -> CompiledRound:
     """Build the round: option table, repairs, instance, model. Pure and deterministic.
 
@@ -272,6 +274,8 @@ def compile_round(
         The pairs that are offered where pools let jobs share GPUs.
     also : arrays (n,), optional
         Pairs that a large round must offer, for example those of a plan.
+    previous : PreviousOptions, optional
+        Options of the round before. The round is the same without them, and takes longer to build.
 
     Returns
     -------
@@ -280,7 +284,7 @@ def compile_round(
     """
     problem = estimate_sizes(problem)
     table = RateTable.of(problem)
-    exclusive = option_table(problem, table)
+    exclusive = (option_table if previous is None else previous.option_table)(problem, table)
     none = (np.zeros(0, np.int64),) * 4
     if not can_colocate(problem):
         return _compile(problem, table, exclusive, prunes, shares, none)

@@ -110,17 +110,49 @@ def find_locked_jobs(problem: Problem) -> Bools:
     return fixed
 
 
+@dataclass(frozen=True)
+class ListedOptions:
+    """n options without their values, job by job, then by pool and size.
+
+    `pace` (n,) is the part of `rate` that comes from the mode of the option, not from rates.csv.
+    The other columns are those of OptionTable.
+    """
+
+    job: Ints
+    pool: Ints
+    gpus: Ints
+    nodes: Ints
+    keep: Bools
+    rate: Floats
+    row: Ints
+    pace: Floats
+
+    def __len__(self) -> int:
+        return len(self.job)
+
+
 def option_table(problem: Problem, table: RateTable) -> OptionTable:
     """Build all options of all jobs, with values and costs.
 
     A job without options (no known rate, no matching type, held) simply waits.
+    """
+    return value_options(problem, table, list_options(problem, table))
+
+
+def list_options(problem: Problem, table: RateTable, among: Bools | None = None) -> ListedOptions:
+    """List the options of all jobs, or of the jobs `among` (J,).
+
+    What a job is offered depends on no other job but by its nodes (options/staying.py).
     """
     jobs = problem.jobs
     pools = problem.pools
     staying = Staying.of(problem)
     stays = staying.stays
     settled = staying.stays | staying.homeless
-    free = ~find_blocked_jobs(problem) & ~find_locked_jobs(problem)
+    able_to_run = ~find_blocked_jobs(problem)
+    if among is not None:
+        able_to_run &= among
+    free = able_to_run & ~find_locked_jobs(problem)
     holdable = HoldableSizes(problem)
     types = allowed_types(problem)
     shape = held_shapes(problem, table)
@@ -139,32 +171,32 @@ def option_table(problem: Problem, table: RateTable) -> OptionTable:
             other |= (shape[owner] != nodes) & is_known[owner]
         other &= holdable.find(p, owner, gpus, nodes, shaped)
         found.append((owner[other], np.full(int(other.sum()), p), gpus[other], nodes[other]))
-    held = np.flatnonzero(stays & ~find_blocked_jobs(problem))
+    held = np.flatnonzero(stays & able_to_run)
     held = held[jobs.gpus[held] <= pools.gpus[jobs.pool[held]]]
     found.append((held, jobs.pool[held], jobs.gpus[held], shape[held]))
     job, pool, gpus, nodes = (np.concatenate(parts) for parts in zip(*found, strict=True))
 
-    holds = stays[job] & (jobs.pool[job] == pool) & (jobs.gpus[job] == gpus)
-    holds &= shape[job] == nodes
-    rate, row = table.rate_in_pools(pools, jobs.model[job], pool, gpus, holds, nodes)
-    rate *= choose_modes(problem, job, pool, gpus).pace
+    keep = stays[job] & (jobs.pool[job] == pool) & (jobs.gpus[job] == gpus)
+    keep &= shape[job] == nodes
+    rate, row = table.rate_in_pools(pools, jobs.model[job], pool, gpus, keep, nodes)
+    pace = choose_modes(problem, job, pool, gpus).pace
+    rate *= pace
     assumed = table.is_assumed(jobs.model[job], pools.gpu_type[pool], gpus)
-    offered = (rate > 0) & (~assumed | holds | (gpus == jobs.requested_gpus[job]))
+    offered = (rate > 0) & (~assumed | keep | (gpus == jobs.requested_gpus[job]))
     order = np.flatnonzero(offered)
     place = np.zeros(len(order), dtype=np.int64)  # in the list of the job
-    for column in (pool, gpus, ~holds, nodes):
+    for column in (pool, gpus, ~keep, nodes):
         place = place * (int(column.max(initial=0)) + 1) + column[order]
     order = order[np.lexsort((place, job[order]))]
-    return _build_table(
-        problem,
-        table,
-        holds[order],
+    return ListedOptions(
         job[order],
         pool[order],
         gpus[order],
         nodes[order],
+        keep[order],
         rate[order],
         row[order],
+        pace[order],
     )
 
 
@@ -262,37 +294,29 @@ def is_allowed_option(problem: Problem, job: Ints, pool: Ints, gpus: Ints) -> Bo
     return may
 
 
-def _build_table(
-    problem: Problem,
-    table: RateTable,
-    keep: Bools,
-    job: Ints,
-    pool: Ints,
-    gpus: Ints,
-    nodes: Ints,
-    rate: Floats,
-    row: Ints,
-) -> OptionTable:
+def value_options(problem: Problem, table: RateTable, listed: ListedOptions) -> OptionTable:
+    """Return the listed options with their pauses, values and costs."""
     jobs = problem.jobs
     pools = problem.pools
+    job, pool, gpus = listed.job, listed.pool, listed.gpus
     running = jobs.state == State.RUNNING
     pause = interval.pause_s(
-        keep, running[job], restart_s(problem, job, pool, gpus), pools.startup_s[pool]
+        listed.keep, running[job], restart_s(problem, job, pool, gpus), pools.startup_s[pool]
     )
     start = starts(job, len(jobs))
-    offer = Offer(start, job, pool, gpus, rate, pause, keep)
+    offer = Offer(start, job, pool, gpus, listed.rate, pause, listed.keep)
     return OptionTable(
         start,
         job,
         pool,
         gpus,
-        row,
-        rate,
+        listed.row,
+        listed.rate,
         pause,
         option_values(problem, build_context(problem, table, offer)),
         gpus * pools.price_per_gpu_hour[pool],
-        keep,
-        nodes,
+        listed.keep,
+        listed.nodes,
         np.full(len(job), -1),
         np.zeros(len(job)),
         np.full(len(job), -1),

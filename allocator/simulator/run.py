@@ -12,6 +12,7 @@ from allocator.domain.workload import Workload
 from allocator.engine.decision import Decision, decide_round, override_settings
 from allocator.engine.placement.place import place_or_wait, place_plan
 from allocator.loop.rounds import RoundOutcome, run_rounds
+from allocator.options.previous_options import PreviousOptions
 from allocator.policies import registry as policies
 from allocator.policies.registry import AnyPolicy
 from allocator.problem import Problem as UserProblem
@@ -206,6 +207,7 @@ def continue_simulation(state: SimulationState, on_round: OnRound | None = None)
     world = state.cluster.world
     o = world.options
     limits = SolveLimits(o.time_limit_s, o.gap, o.threads, o.seed)
+    previous = PreviousOptions()
 
     def decide(problem: Problem) -> Decision:
         return decide_round(
@@ -214,6 +216,7 @@ def continue_simulation(state: SimulationState, on_round: OnRound | None = None)
             solver=o.solver,
             limits=limits,
             place=PLACE[o.placement],
+            previous=previous,
         )
 
     for turn in run_rounds(state.cluster, decide, state.rounds):

@@ -17,6 +17,11 @@ from allocator.domain.rules.snapshot_rules import validate
 from allocator.engine.decision import decide
 from allocator.engine.rounds import Rounds
 from allocator.errors import Infeasible, InvalidInput
+from allocator.options import previous_options
+from allocator.options.option_table import list_options, option_table
+from allocator.options.previous_options import PreviousOptions
+from allocator.performance.sizes import estimate_sizes
+from allocator.performance.table import RateTable
 from allocator.solvers.base import SolveLimits
 
 GAP = 1e-2
@@ -55,18 +60,113 @@ def check_warm_rounds(problems: list[Problem], cold_gap: float = 0.0) -> None:
         assert warm.bound >= value - close
 
 
-def rounds_of(name: str, objective: str) -> list[Problem]:
+def with_another_job(tables: Tables, rng: np.random.Generator) -> Tables:
+    """The same with one job that may have other sizes, stops, or takes the model of another one."""
+    out = deepcopy(tables)
+    if not out.jobs:
+        return out
+    job, other = (out.jobs[i] for i in rng.integers(len(out.jobs), size=2).tolist())
+    what = int(rng.integers(4))
+    if what == 0:
+        job["max_gpus"] = 2 * int(job.get("max_gpus") or 4)
+    elif what == 1:
+        job["model"] = other["model"]
+    elif what == 2:
+        job["restart_s"] = round(float(rng.uniform(0, 90)), 2)
+    else:
+        for column in ("state", "pool", "gpus"):
+            job.pop(column, None)
+    return out
+
+
+def rounds_of(
+    name: str, objective: str, rounds: int = ROUNDS, changes_jobs: bool = False
+) -> list[Problem]:
     """Rounds with a feature in an objective, with edits between them."""
     rng = np.random.default_rng([3, *name.encode(), *objective.encode()])
     tables, out = made(name, int(rng.integers(100))), []
-    for _ in range(ROUNDS):
+    for _ in range(rounds):
         tables.config["objective"] = objective
         try:
             out.append(tables.problem())
         except InvalidInput:  # the edits contradict the feature
             break
+        if not tables.jobs:
+            break
         tables = edited(tables, rng)
+        if changes_jobs:
+            tables = with_another_job(tables, rng)
     return out
+
+
+@pytest.fixture
+def always_updates(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Options of the round before are used however few jobs have stayed as they were."""
+    monkeypatch.setattr(previous_options, "MOST_CHANGED", 1.0)
+
+
+def check_kept_options(problems: list[Problem]) -> None:
+    """Each round has the same options from those of the round before and from nothing."""
+    previous = PreviousOptions()
+    for problem in map(estimate_sizes, problems):
+        table = RateTable.of(problem)
+        kept, fresh = previous.option_table(problem, table), option_table(problem, table)
+        for name, column in vars(fresh).items():
+            np.testing.assert_array_equal(getattr(kept, name), column, err_msg=name)
+
+
+@pytest.mark.usefixtures("always_updates")
+@pytest.mark.parametrize("name", FEATURES)
+def test_kept_options_of_a_feature(name: str) -> None:
+    """Whatever a job or a pool may have, an option table does not depend on the round before."""
+    objective = CROSSED[list(FEATURES).index(name) % len(CROSSED)]
+    check_kept_options(rounds_of(name, objective, 5, changes_jobs=True))
+
+
+@pytest.mark.soak
+@pytest.mark.usefixtures("always_updates")
+@pytest.mark.parametrize("objective", CROSSED)
+@pytest.mark.parametrize("name", FEATURES)
+def test_kept_options_of_a_feature_in_every_objective(name: str, objective: str) -> None:
+    """The same for every feature and objective."""
+    check_kept_options(rounds_of(name, objective, 5, changes_jobs=True))
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_kept_options_of_random_rounds(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rounds of 40 jobs in any order, with other jobs, holdings, prices and speeds.
+
+    Only the jobs that changed are listed again.
+    """
+    rng, problems, listed = np.random.default_rng(seed), [], []
+    tables = random_snapshot(rng, 60).tables
+    rows, pools = tables["jobs.csv"], tables["pools.csv"]
+    now = [dict(row) for row in rows[:40]]
+    for r in range(6):
+        folder = random_snapshot(np.random.default_rng(seed), 60)
+        folder.tables.update({"jobs.csv": deepcopy(now), "pools.csv": deepcopy(pools)})
+        folder.tables["rates.csv"] = deepcopy(tables["rates.csv"])
+        problems.append(validate(folder.snapshot()))
+        rng.shuffle(now)
+        now[int(rng.integers(len(now)))] = dict(rows[40 + r])
+        for row in now:
+            row["remaining_work"] = round(float(row["remaining_work"]) * rng.uniform(0.8, 1), 3)
+        stopped = now[int(rng.integers(len(now)))]
+        if stopped.get("state") == "running":
+            stopped.update(state="queued", pool="", gpus="")
+        rate = tables["rates.csv"][int(rng.integers(len(tables["rates.csv"])))]
+        rate["work_per_s"] = float(rate["work_per_s"]) * rng.uniform(0.9, 1.1)
+    monkeypatch.setattr(
+        previous_options,
+        "list_options",
+        lambda problem, table, among=None: (
+            listed.append(len(problem.jobs) if among is None else int(among.sum())),
+            list_options(problem, table, among),
+        )[1],
+    )
+    check_kept_options(problems)
+    assert len(listed) == 6
+    assert max(listed[1:]) <= 4
 
 
 @pytest.mark.parametrize("name", FEATURES)
