@@ -9,13 +9,17 @@ is in; one across two phases does not count. Of models that trials measure (prof
 samples of trials count. Some facts about each open allocation are remembered from round to round:
 where the sample began, when work was last done, and with which job it was colocated. They are one
 value of the table meta, written with the corrected rates.
+
+The gradient noise that a job reports teaches that of its model, where models.csv or rates.csv has
+it.
 """
 
 from __future__ import annotations
 
+import json
 import math
 from base64 import b64decode, b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from itertools import count, repeat
@@ -40,6 +44,7 @@ from allocator.domain.schema.columns import ASSUMED_RATE
 from allocator.domain.snapshot import SEPARATOR, Snapshot, Table
 from allocator.loop.executor import Observation, Phase
 from allocator.performance.fit import feedback
+from allocator.performance.fit.learned_noise import LearnedNoise
 from allocator.performance.table import RateTable
 from allocator.queue import cluster_tables, lease
 from allocator.queue.database.bulk import execute_many, query
@@ -53,7 +58,7 @@ _RUNNING = (
     " a.since_s, a.nodes,"
     " j.modes IS NOT NULL"
     " OR a.pool IN (SELECT pool FROM pools WHERE straggler_cv > 0 OR link_gb_s IS NOT NULL),"
-    " a.work_at_start, j.total_work "
+    " a.work_at_start, j.total_work, a.reported "
     "FROM allocations a JOIN jobs j ON j.job_id = a.job_id "
     # both conditions: the index covers open allocations
     f"WHERE a.phase = 'running' AND a.phase IN {OPEN}"
@@ -117,9 +122,9 @@ def learn(
     """
     lease.check(connection, token)
     rows = query(connection, _RUNNING)
-    columns = list(zip(*rows, strict=True)) if rows else [()] * 12
+    columns = list(zip(*rows, strict=True)) if rows else [()] * 13
     names, generations, seen_s, works, types, sizes, models, turns_s, nodes = columns[:9]
-    uneven, starts, totals = columns[9:]
+    uneven, starts, totals, reported = columns[9:]
     generation, done = np.array(generations, dtype=np.int64), np.array(works, dtype=np.float64)
     at_s = _floats_or(seen_s, now_s)
     known, work, since_s, quiet_s, was_colocated, looked_s, before = _load_progress(
@@ -172,7 +177,8 @@ def learn(
     if not corrects:
         return [names[j] for j in stuck], 0
     profile = load_profile(connection)
-    if (profile.shapes or profile.has_phases) and (len(samples) or together):
+    heard = [j for j in np.flatnonzero(moved).tolist() if reported[j]]
+    if (profile.shapes or profile.has_phases) and (len(samples) or together or heard):
         left, total = np.array(starts) / np.array(totals), np.array(totals)
         at_begin, phase = (
             profile.present_names(models, 1.0 - left + x / total) for x in (work, done)
@@ -191,22 +197,43 @@ def learn(
             for i, j, alone_per_s in together
         ]
         correct_slowdowns(connection, slowed, now_s)
+    _record_noise(connection, [(models[j], reported[j]) for j in heard], profile.models)
     if profiling.is_enabled(cluster_tables.config(connection)):
-        _record_trials(connection, names, samples, rate)
-        is_left = [models[j] not in profile.profiled for j in samples.tolist()]
-        samples, rate = samples[is_left], rate[is_left]
+        samples, rate = _take_trials(connection, profile.profiled, names, models, samples, rate)
     keys = [(models[j], types[j], sizes[j]) for j in samples.tolist()]
-    found = _median_samples(keys, rate, at_s[samples]) if keys else {}
-    number = correct(connection, profile, found, now_s) if keys else 0
-    return [names[j] for j in stuck], number
+    if not keys:
+        return [names[j] for j in stuck], 0
+    found = _median_samples(keys, rate, at_s[samples])
+    return [names[j] for j in stuck], correct(connection, profile, found, now_s)
 
 
-def _record_trials(
-    connection: Connection, names: Sequence[str], samples: Ints, rate: Floats
+def _record_noise(
+    connection: Connection, heard: Sequence[tuple[str, str]], models: Collection[str]
 ) -> None:
-    """Add the speeds of trials to what is known of them.
+    """Add what jobs reported, (model, JSON) each, to the gradient noise of known models."""
+    if not heard:
+        return
+    known = cluster_tables.read_noise(connection)
+    before = dict(known)
+    for model, text in heard:
+        noise = known.get(model, LearnedNoise()).add_report(json.loads(text))
+        if noise.reports and model in models:
+            known[model] = noise
+    if known != before:
+        cluster_tables.write_noise(connection, known)
 
-    Their models are fitted to these, so no other samples correct the speeds of such a model.
+
+def _take_trials(
+    connection: Connection,
+    profiled: Collection[str],
+    names: Sequence[str],
+    models: Sequence[str],
+    samples: Ints,
+    rate: Floats,
+) -> tuple[Ints, Floats]:
+    """Add the speeds of trials to what is known of them, and return the other samples.
+
+    Models that trials measure are fitted to these, so no other samples correct their speeds.
     """
     known = profiling.read(connection)
     trials = {one.job_id: one.at for one in known.open}
@@ -214,6 +241,8 @@ def _record_trials(
         if names[j] in trials and speed > 0:
             known = known.add_sample(trials[names[j]], speed)
     profiling.write(connection, known)
+    is_left = [models[j] not in profiled for j in samples.tolist()]
+    return samples[is_left], rate[is_left]
 
 
 def _load_progress(

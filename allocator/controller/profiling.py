@@ -5,7 +5,8 @@ and gives its `error` is a belief about the model. As long as `allocator configu
 ask for measurements of it, one job of the model at a time runs what is asked for: its only option
 of the round is that size on that GPU type, with that batch. What it reports is the speed there. The
 fit of all measurements (performance/fit) replaces the curve in every round, so that the plan picks
-size and batch by it, under all rules of the objective.
+size and batch by it, under all rules of the objective. Where jobs report their gradient noise, it
+gives what a sample of each batch counts, as of now; the trials give the seconds of a step.
 
 All trials of a model take at most gpu_hours. A trial begins only if the longest time that it can
 take, trial_s and SPARE_ROUNDS rounds, fits into what is left. It is offered only where its GPUs are
@@ -19,14 +20,14 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 from sqlalchemy import Connection
 
-from allocator.domain.problem import Ints, Problem, State
+from allocator.domain.problem import Floats, Ints, Problem, State
 from allocator.domain.rules.snapshot_rules import validate
 from allocator.domain.schema.columns import PROFILING, RATES
 from allocator.domain.snapshot import Snapshot, Table
@@ -38,6 +39,7 @@ from allocator.performance.fit.observations import Observations
 from allocator.performance.profiling import MOST
 from allocator.queue import cluster_tables
 from allocator.queue.round_journal import Want
+from formulations.gradient_noise import compute_efficiency
 
 KEY = "trials"  # of the table meta
 TABLE = "profiling"  # of config.toml
@@ -75,31 +77,37 @@ class Trials:
 
     `speeds` has the mean log speed and the number of samples of each configuration, with no sample
     where a trial ended without one. `gpu_s` is the GPU time by model. `skips` are models whose last
-    trial was not taken up.
+    trial was not taken up. `noise_at` has the gradient noise scale at which a speed was seen, and
+    `noise_scales` the present ones by model, where jobs reported them.
     """
 
     speeds: Mapping[Configuration, tuple[float, int]] = field(default_factory=dict)
     gpu_s: Mapping[str, float] = field(default_factory=dict)
     open: tuple[Trial, ...] = ()
     skips: frozenset[str] = frozenset()
+    noise_at: Mapping[Configuration, float] = field(default_factory=dict)
+    noise_scales: Mapping[str, float] = field(default_factory=dict)
 
     def to_json(self) -> str:
-        """Return the text that is stored."""
+        """Return the text that is stored; the present noise scales are stored apart."""
         speeds = [[*at, *seen] for at, seen in self.speeds.items()]
         trials = [asdict(one) for one in self.open]
-        return json.dumps([speeds, dict(self.gpu_s), trials, sorted(self.skips)])
+        noise = [[*at, phi] for at, phi in self.noise_at.items()]
+        return json.dumps([speeds, dict(self.gpu_s), trials, sorted(self.skips), noise])
 
     @classmethod
     def of_json(cls, text: str | None) -> Trials:
         """Return the trials of a stored text."""
         if text is None:
             return cls()
-        speeds, gpu_s, trials, skips = json.loads(text)
+        speeds, gpu_s, trials, skips, *noise = json.loads(text)
         return cls(
             {Configuration(*row[:4]): (row[4], row[5]) for row in speeds},
             gpu_s,
             tuple(Trial(**(one | {"at": Configuration(*one["at"])})) for one in trials),
             frozenset(skips),
+            # earlier versions wrote none
+            {Configuration(*row[:4]): row[4] for rows in noise for row in rows},
         )
 
     def report(self) -> dict[str, dict[str, Any]]:
@@ -125,7 +133,9 @@ class Trials:
         """Return the trials with one more observed speed, work per second."""
         mean, count = self.speeds.get(at, (0.0, 0))
         new = (mean * count + math.log(rate)) / (count + 1), count + 1
-        return replace(self, speeds={**self.speeds, at: new})
+        phi = self.noise_scales.get(at.model)
+        noise_at = self.noise_at if phi is None else {**self.noise_at, at: phi}
+        return replace(self, speeds={**self.speeds, at: new}, noise_at=noise_at)
 
 
 @dataclass(frozen=True)
@@ -148,7 +158,8 @@ def is_enabled(config: Mapping[str, Any]) -> bool:
 
 def read(connection: Connection) -> Trials:
     """Return what the queue knows from trials."""
-    return Trials.of_json(cluster_tables.get_meta(connection, KEY))
+    known = Trials.of_json(cluster_tables.get_meta(connection, KEY))
+    return replace(known, noise_scales=cluster_tables.read_noise_scales(connection))
 
 
 def write(connection: Connection, trials: Trials) -> None:
@@ -212,7 +223,8 @@ def _follow(
             ended[one.job_id] = at.batch
         elif j >= 0:
             skips.add(at.model)
-    return Trials(speeds, gpu_s, tuple(still), frozenset(skips)), ended
+    found = replace(known, speeds=speeds, gpu_s=gpu_s, open=tuple(still), skips=frozenset(skips))
+    return found, ended
 
 
 def use_fits(snapshot: Snapshot, trials: Trials) -> Snapshot:
@@ -222,9 +234,14 @@ def use_fits(snapshot: Snapshot, trials: Trials) -> Snapshot:
         return snapshot
     columns = zip(*(at for at, _ in seen), strict=True)
     model, gpu_type, gpus, batch = map(list, columns)
-    rate = np.exp([mean for _, mean in seen])
+    table = snapshot.tables["models.csv"]
+    rate = np.exp([mean for _, mean in seen]) * _follow_noise(table, trials, [at for at, _ in seen])
     rows = Observations.of(model, gpu_type, gpus, rate, batch=batch)
-    fits = {(f.model, f.gpu_type): f for f in fit(rows) if f.kind in KINDS}
+    fits = {
+        (f.model, f.gpu_type): f
+        for f in fit(rows, noise_scales=trials.noise_scales)
+        if f.kind in KINDS
+    }
     table = snapshot.tables["models.csv"]
     keys = list(zip(table.texts("model"), table.texts("gpu_type"), strict=True))
     if fits.keys().isdisjoint(keys):
@@ -238,6 +255,22 @@ def use_fits(snapshot: Snapshot, trials: Trials) -> Snapshot:
         for k, text in zip(keys, table.texts("parameters"), strict=True)
     ]
     return snapshot.with_columns("models.csv", kind=kinds, parameters=texts)
+
+
+def _follow_noise(table: Table, trials: Trials, seen: Sequence[Configuration]) -> Floats:
+    """Return what measured speeds of useful work count now, (n,), as the gradient noise changed."""
+    columns = map(table.texts, ("model", "kind", "parameters"))
+    least = {
+        model: json.loads(text).get(KINDS[kind].least)
+        for model, kind, text in zip(*columns, strict=True)
+        if kind in KINDS
+    }
+    batch = np.array([at.batch for at in seen], dtype=np.float64)
+    first = np.array([least.get(at.model) or at.batch for at in seen], dtype=np.float64)
+    now = np.array([trials.noise_scales.get(at.model, np.nan) for at in seen])
+    then = np.array([trials.noise_at.get(at, np.nan) for at in seen])
+    gain = compute_efficiency(now, first, batch) / compute_efficiency(then, first, batch)
+    return np.where(np.isnan(gain), 1.0, gain)
 
 
 def _within(believed: Mapping[str, Any], fitted: Mapping[str, float]) -> dict[str, Any]:

@@ -4,8 +4,8 @@
         order.json             the order to start; it appears whole and never changes
         settings.json          how the job shall run now; it is replaced when that changes
         stop.json              it appears when the job shall stop
-        observation.json       written by the actor: {"phase", "work_done", "at_s", "detail"};
-                               replace it in one step (rename)
+        observation.json       written by the actor: {"phase", "work_done", "at_s", "detail"} and
+                               fields of REPORTED; replace it in one step (rename)
 
 An actor reconciles: every job in open/ without a stop.json shall run, and no other job. See
 docs/executors.md and ledger.py.
@@ -31,10 +31,11 @@ from allocator.executors.ledger import (
     select_settings,
     summarise_ending,
 )
-from allocator.executors.report import SETTINGS_FILE
+from allocator.executors.report import SETTINGS_FILE, parse_reported
 from allocator.io.tables.limited_reader import as_storable_text, read_json
 from allocator.loop.executor import (
     ENDED,
+    REPORTED,
     ColocatedAllocation,
     Identity,
     Observation,
@@ -155,17 +156,17 @@ class FilesExecutor:
         )
         if observation is None:
             return None
-        phase, work, at_s, detail = observation
+        phase, work, at_s, detail, reported = observation
         if phase is Phase.STOPPED and not (one.folder / STOP).exists():
             phase = Phase.LOST
             detail = f"the actor stopped it, and nobody had asked for that: {detail}"
-        return Observation(one.job_id, one.generation, at_s, phase, work, detail)
+        return Observation(one.job_id, one.generation, at_s, phase, work, detail, reported)
 
 
 def _parse_observation(
     value: dict[str, Any] | None, most: float
-) -> tuple[Phase, float, float, str] | None:
-    """Return (phase, work, time, detail) of an observation, or None if it is invalid.
+) -> tuple[Phase, float, float, str, dict[str, float]] | None:
+    """Return (phase, work, time, detail, reported) of an observation, or None if it is invalid.
 
     `most` is the remaining work at the start.
     """
@@ -178,4 +179,6 @@ def _parse_observation(
         return None
     if not (math.isfinite(at_s) and work >= 0):
         return None
-    return phase, min(work, most), at_s, as_storable_text(value.get("detail", ""), 1000)
+    reported = parse_reported(f"{name}={value.get(name)}" for name in REPORTED)
+    detail = as_storable_text(value.get("detail", ""), 1000)
+    return phase, min(work, most), at_s, detail, reported

@@ -5,7 +5,11 @@ Progress is one line in the file that $ALLOCATOR_PROGRESS names:
     <work done in all> <of that safe in the last checkpoint>
 
 Work is in the job's own unit (steps, samples), counted from its very first start on. The file is
-replaced each time.
+replaced each time. After the two numbers there may be fields `name=value`, those of REPORTED:
+
+    noise_scale                               gradient noise scale, in samples
+    small_batch, small_norm2, batch, norm2    what it follows from: formulations/gradient_noise.py
+    loss                                      loss of the training
 
 The settings are a JSON object in the file that $ALLOCATOR_SETTINGS names: those of the
 variables ALLOCATOR_BATCH_SIZE, ALLOCATOR_ACCUMULATION, ALLOCATOR_VARIANT, ALLOCATOR_MODE and
@@ -16,20 +20,36 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 from allocator.io.tables.limited_reader import read_json, read_start
+from allocator.loop.executor import REPORTED
+from formulations.gradient_noise import compute_efficiency
 
 SETTINGS_FILE = "settings.json"  # in the folder of an allocation
+MOST_BYTES = 400  # of a report that are read
 
 
-def progress(done: float, safe: float) -> None:
+def progress(done: float, safe: float, **reported: float) -> None:
     """Report progress; outside of an allocation nothing happens.
 
-    `done` is the work done in all, and `safe` the part that the last checkpoint holds.
+    `done` is the work done in all, and `safe` the part that the last checkpoint holds. `reported`
+    are fields of REPORTED, such as `noise_scale` and `loss`.
     """
     if name := os.environ.get("ALLOCATOR_PROGRESS"):
-        write(Path(name), done, safe)
+        write(Path(name), done, safe, **reported)
+
+
+def count_useful(samples: float, batch: float, first_batch: float, noise_scale: float) -> float:
+    """Return the useful work of samples of a batch, in samples of the smallest batch.
+
+    Examples
+    --------
+    >>> count_useful(1100, batch=1100, first_batch=100, noise_scale=900)
+    550.0
+    """
+    return samples * float(compute_efficiency(noise_scale, first_batch, batch))
 
 
 def read_settings() -> dict[str, str]:
@@ -41,17 +61,18 @@ def read_settings() -> dict[str, str]:
     return dict(read_json(Path(name)) or {}) if name else {}
 
 
-def write(path: Path, done: float, safe: float) -> None:
+def write(path: Path, done: float, safe: float, **reported: float) -> None:
     """Replace the report in a file. Raises OSError."""
     temporary = path.with_name(f"{path.name}.{os.getpid()}")
-    temporary.write_text(f"{done!r} {safe!r}\n", encoding="ascii")
+    words = [repr(done), repr(safe), *(f"{name}={x!r}" for name, x in reported.items())]
+    temporary.write_text(" ".join(words) + "\n", encoding="ascii")
     os.replace(temporary, path)
 
 
 def read(path: Path) -> tuple[float, float] | None:
     """Return (done, safe) of the line in the file, or None if there is no valid line."""
     try:
-        words = read_start(path, 200).split()
+        words = read_start(path, MOST_BYTES).split()
         done = float(words[0])
         safe = float(words[1])
     except (OSError, ValueError, IndexError):
@@ -61,3 +82,31 @@ def read(path: Path) -> tuple[float, float] | None:
         if math.isfinite(done) and math.isfinite(safe) and safe >= 0
         else None
     )
+
+
+def read_reported(path: Path) -> dict[str, float]:
+    """Return the fields of the line in the file, {} if it has none."""
+    try:
+        return parse_reported(read_start(path, MOST_BYTES).decode("ascii", "replace").split())
+    except OSError:
+        return {}
+
+
+def parse_reported(words: Iterable[str]) -> dict[str, float]:
+    """Return the valid fields of REPORTED among words, and no others.
+
+    Examples
+    --------
+    >>> parse_reported("90 80 noise_scale=1200 loss=nan colour=1".split())
+    {'noise_scale': 1200.0}
+    """
+    found = {}
+    for word in words:
+        name, _, text = word.partition("=")
+        try:
+            value = float(text)
+        except ValueError:
+            continue
+        if name in REPORTED and math.isfinite(value):
+            found[name] = value
+    return found

@@ -67,6 +67,10 @@ def _zero_seconds(order: Order) -> float:
     return 0.0
 
 
+def _nothing_reported(order: Order, work: float) -> Mapping[str, float]:
+    return {}
+
+
 def _zero_pause_s(order: Order, held: int) -> float:
     return 0.0
 
@@ -90,6 +94,9 @@ class MachineBehaviour:
     checkpoint_s : callable
         checkpoint_s(order) is the seconds of work between two checkpoints of a running job; 0: all
         its work is safe.
+    reported : callable
+        reported(order, work) is what the job reports with its progress when it has done so much
+        work since its start.
     failures_per_gpu_hour : float
         Rate at which jobs fail by themselves.
     seed : int
@@ -101,6 +108,7 @@ class MachineBehaviour:
     pause_s: Callable[[Order, int], float] = _zero_pause_s
     stop_s: Callable[[Order], float] = _zero_seconds
     checkpoint_s: Callable[[Order], float] = _zero_seconds
+    reported: Callable[[Order, float], Mapping[str, float]] = _nothing_reported
     failures_per_gpu_hour: float = 0.0
     seed: int = 0
 
@@ -303,6 +311,14 @@ class SimulatedMachines:
             return self.truth.rate(run.order)
         return self.truth.colocated_rate(run.order, other.order)
 
+    def update_rates(self) -> None:
+        """Let all allocations work at their rates of now, where the truth changed."""
+        self.end_due_allocations()
+        for run in [one for one in self._open.values() if not one.is_over]:
+            other = self._open[run.colocated_key] if run.colocated_key is not None else None
+            run.set_rate(self._rate(run, other), self.clock.now_s)
+            self._schedule_end(run)
+
     def stop(self, job_id: str, generation: int, token: int) -> None:
         """Stop an allocation, as Executor.stop.
 
@@ -348,6 +364,7 @@ class SimulatedMachines:
                 run.phase if run.is_over else Phase.RUNNING,
                 run.work(now),
                 run.detail if run.is_over else "",
+                {} if run.is_over else self.truth.reported(run.order, run.work(now)),
             )
             for key, run in self._open.items()
         ]

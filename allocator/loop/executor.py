@@ -27,6 +27,10 @@ SETTINGS = (
 )
 
 
+# what a job may report with its progress (executors/report.py)
+REPORTED = ("noise_scale", "small_batch", "small_norm2", "batch", "norm2", "loss")
+
+
 class Phase(StrEnum):
     """What became of an allocation; the last four values end it for good.
 
@@ -181,6 +185,8 @@ class Observation:
         greatest one of an allocation counts, so that none counts twice.
     detail : str
         A message for users.
+    reported : mapping of str to float
+        The fields of REPORTED that a running job reports with its progress.
 
     Examples
     --------
@@ -194,6 +200,7 @@ class Observation:
     phase: Phase
     work_done: float
     detail: str = ""
+    reported: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ noise, which falls with the batch (Tyagi and Sharma, "Scavenger", CCGrid 2023).
     T = s alpha b' + beta K + const            b' = B / (K s)
     K* = sqrt(alpha B / beta)                  best size for one batch
     efficiency = (1 + u / sqrt B0) / (1 + u / sqrt B)        u = noise, B0 = min_batch
+                 that of goodput where noise_scale is known
 
 goodput: seven parameters (Qiao et al., "Pollux", OSDI 2021, sections 3.1 and 3.2).
 
@@ -32,6 +33,7 @@ import numpy as np
 
 from allocator.domain.problem import Bools, Floats
 from formulations.gradient_accumulation import combine_overlapping_times
+from formulations.gradient_noise import compute_efficiency
 
 Parameters = Mapping[str, float] | Mapping[str, Floats]
 # batches tried in each size, evenly in their logarithm; half of them multiples of the size
@@ -78,15 +80,18 @@ def goodput_s(q: Parameters, k: Floats, batch: Floats, passes: Floats, nodes: Fl
 def iteration_efficiency(q: Parameters, batch: Floats) -> Floats:
     """Return the epochs at the smallest batch divided by the epochs at this one.
 
-    The result is nan where the line gives no epochs.
+    Where the noise scale is known it says so; elsewhere the line of epochs over noise does, and the
+    result is nan where that gives no epochs.
     """
+    phi = number(q, "noise_scale")
     noise = number(q, "noise", 0.0)
     first = number(q, "min_batch", 1.0)
     epochs = 1.0 + noise / np.sqrt(batch)
     reference = 1.0 + noise / np.sqrt(first)
-    return np.where(
+    by_line = np.where(
         (epochs > 0) & (reference > 0), reference / np.where(epochs > 0, epochs, 1.0), np.nan
     )
+    return np.where(np.isnan(phi), by_line, compute_efficiency(phi, first, batch))
 
 
 def goodput_efficiency(q: Parameters, batch: Floats) -> Floats:
@@ -95,7 +100,7 @@ def goodput_efficiency(q: Parameters, batch: Floats) -> Floats:
     It is 1 where the noise scale is unknown.
     """
     phi = number(q, "noise_scale")
-    return np.where(np.isnan(phi), 1.0, (phi + q["batch_0"]) / (phi + batch))
+    return np.where(np.isnan(phi), 1.0, compute_efficiency(phi, q["batch_0"], batch))
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,9 @@ from allocator.domain.schema.columns import ASSUMED_RATE, CONFIG, CONFIG_TABLES,
 from allocator.domain.settings import settings
 from allocator.domain.snapshot import Snapshot, Table
 from allocator.errors import UsageError
+from allocator.performance import batched
 from allocator.performance.fit.feedback import Estimate
+from allocator.performance.fit.learned_noise import LearnedNoise
 from allocator.queue.database import schema
 from allocator.queue.database.bulk import execute_many, query
 from allocator.queue.database.schema import OPEN, pools
@@ -45,6 +47,7 @@ HOME: Mapping[str, sa.Table] = {
 }
 """Files of a snapshot that the queue keeps, besides jobs.csv."""
 NODE_CHANGES = "node_changes"  # key of the table meta: how often nodes were changed
+NOISE = "noise"  # key of the table meta: the learned gradient noise of each model
 SLOWDOWNS = "slowdowns"  # key of the table meta: estimates and corrected rows of sharing.csv
 UNRATED = "unrated"  # key of the state of a learned rate: its model has no given rate
 Columns = dict[str, list[Any]]  # values by column, as in database/values.py
@@ -79,7 +82,7 @@ _META = "SELECT value FROM meta WHERE key = ?"
 
 
 def tables(connection: Connection) -> dict[str, Table]:
-    """Return the tables of the cluster by file, with learned rates and slowdowns merged in.
+    """Return the tables of the cluster by file, with what was learned merged in.
 
     Optional tables without rows are left out.
     """
@@ -87,6 +90,7 @@ def tables(connection: Connection) -> dict[str, Table]:
     given = {file: read_stored_columns(connection, file) for file in HOME}
     given["rates.csv"] = _correct_rates(connection, given)
     given["sharing.csv"] = _correct_slowdowns(connection, given["sharing.csv"])
+    given["models.csv"] = _correct_curves(connection, given["models.csv"])
     for file, columns in given.items():
         if file == "pools.csv" or len(next(iter(columns.values()))):
             out[file] = build_table(file, columns)
@@ -193,6 +197,38 @@ def read_corrected_slowdowns(connection: Connection) -> list[dict[str, Any]]:
     """Return the corrected rows of sharing.csv, by column."""
     rows = json.loads(get_meta(connection, SLOWDOWNS) or '{"rows": []}')["rows"]
     return [dict(zip(_NAMES["sharing.csv"], row, strict=True)) for row in rows]
+
+
+def read_noise(connection: Connection) -> dict[str, LearnedNoise]:
+    """Return the learned gradient noise by model."""
+    known = json.loads(get_meta(connection, NOISE) or "{}")
+    return {model: LearnedNoise(*one) for model, one in known.items()}
+
+
+def write_noise(connection: Connection, known: Mapping[str, LearnedNoise]) -> None:
+    """Keep the learned gradient noise by model."""
+    put_meta(connection, NOISE, json.dumps(known))
+
+
+def read_noise_scales(connection: Connection) -> dict[str, float]:
+    """Return the learned noise scales by model, in samples."""
+    found = {model: one.noise_scale for model, one in read_noise(connection).items()}
+    return {model: phi for model, phi in found.items() if math.isfinite(phi)}
+
+
+def _correct_curves(connection: Connection, given: Columns) -> Columns:
+    """Return the columns of models.csv; curves that know batches get the learned noise scales."""
+    learned = read_noise_scales(connection)
+    if learned.keys().isdisjoint(given["model"]):
+        return given
+    rows = zip(given["model"], given["kind"], given["parameters"], strict=True)
+    parameters = [
+        json.dumps(json.loads(text) | {"noise_scale": learned[model]})
+        if model in learned and kind in batched.KINDS
+        else text
+        for model, kind, text in rows
+    ]
+    return given | {"parameters": parameters}
 
 
 def find_spread_rows(given: Mapping[str, Columns]) -> Bools:

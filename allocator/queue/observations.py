@@ -9,7 +9,8 @@ ends are rare and change the job too.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import compress, repeat
 from typing import Any, NamedTuple, Protocol
 
@@ -59,6 +60,8 @@ class ObservationLike(Protocol):
     def work_done(self) -> float: ...
     @property
     def detail(self) -> str: ...
+    @property
+    def reported(self) -> Mapping[str, float]: ...
 
 
 class RecordedAllocation(NamedTuple):
@@ -184,18 +187,21 @@ def _record_progress(
     np.fmax.at(work, at, np.minimum([one.work_done for one, _ in given], most[at]))
     np.fmax.at(at_s, at, [one.at_s for one, _ in given])
     is_new = np.isnan(known_s) | (at_s > known_s) | (work > before)
-    now = zip(work.tolist(), at_s.tolist(), names, generations, strict=True)
+    latest_reported = {one.job_id: one.reported for one, _ in given}
+    texts = [json.dumps(dict(x)) if x else "" for x in latest_reported.values()]
+    now = zip(work.tolist(), at_s.tolist(), texts, names, generations, strict=True)
     new = list(compress(now, is_new))
     execute_many(
         connection,
-        "UPDATE allocations SET work_done = ?, observed_s = ? WHERE job_id = ? AND generation = ?",
+        "UPDATE allocations SET work_done = ?, observed_s = ?, reported = ? "
+        "WHERE job_id = ? AND generation = ?",
         new,
     )
     if history:
         execute_many(
             connection,
-            "INSERT INTO observations (work_done, at_s, job_id, generation, kind) "
-            "VALUES (?, ?, ?, ?, 'running')",
+            "INSERT INTO observations (work_done, at_s, reported, job_id, generation, kind) "
+            "VALUES (?, ?, ?, ?, ?, 'running')",
             new,
         )
     gained = (work - before).tolist()

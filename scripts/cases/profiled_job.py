@@ -40,6 +40,7 @@ class ProfiledJob:
     sizes : sizes that the job may have; default powers of two up to 16.
     pause_s : seconds from each start to the first work.
     poll_s : seconds between two polls of the controller.
+    reported : what the job reports with its progress, by the work done in all.
     config : other settings of config.toml.
     """
 
@@ -54,6 +55,7 @@ class ProfiledJob:
         sizes: tuple[int, ...] = (1, 2, 4, 8, 16),
         pause_s: float = 0.0,
         poll_s: float = 20.0,
+        reported: Callable[[float], Mapping[str, float]] | None = None,
         **config: object,
     ) -> None:
         self.clock, self._speed, self._poll_s = SimulatedClock(NOW), speed, poll_s
@@ -88,7 +90,13 @@ class ProfiledJob:
         with self.queue.store.write() as connection:
             settings = {"gpu_hours": gpu_hours, "trial_s": ROUND_S}
             cluster_tables.set_config(connection, {"profiling": settings, **config})
-        truth = MachineBehaviour(rate=self._rate, pause_s=lambda order, held: pause_s)
+        truth = MachineBehaviour(
+            rate=self._rate,
+            pause_s=lambda order, held: pause_s,
+            reported=lambda order, done: (
+                {} if reported is None else reported(work - order.remaining_work + done)
+            ),
+        )
         self.machines = SimulatedMachines({"p": most}, self.clock, truth)
         self.new_controller()
 
@@ -102,14 +110,17 @@ class ProfiledJob:
         )
 
     def _rate(self, order: Order) -> float:
-        batch = int(order.environment.get("ALLOCATOR_BATCH_SIZE", "0"))
-        self.configurations.append((self.clock.now_s - NOW, order.gpus, batch))
+        settings = self.machines.settings.get((order.job_id, order.generation), order.environment)
+        batch = int(settings.get("ALLOCATOR_BATCH_SIZE", "0"))
+        if [at[1:] for at in self.configurations[-1:]] != [(order.gpus, batch)]:
+            self.configurations.append((self.clock.now_s - NOW, order.gpus, batch))
         return self._speed(order.gpus, batch)
 
     def run(self, steps: int, poll_s: float | None = None) -> None:
-        """Let the controller poll so many times."""
+        """Let the controller poll so many times; the job takes up what it is told."""
         for _ in range(steps):
             self.controller.step()
+            self.machines.update_rates()
             self.clock.sleep(self._poll_s if poll_s is None else poll_s)
 
     def known(self) -> profiling.Trials:

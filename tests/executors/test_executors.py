@@ -101,10 +101,11 @@ def test_stop_is_observed_until_acknowledged_and_then_never_again(rig: Rig) -> N
 
 
 def test_work_is_counted_and_the_next_allocation_counts_from_zero(rig: Rig) -> None:
-    """A job has 3 of its work safe when it is stopped; its next allocation starts at none."""
+    """A job has 3 of its work safe when it is stopped; its next allocation starts at none. What
+    it reports besides its work is observed while it runs."""
     executor = rig.executor()
     executor.start(rig.order("j", 1, "endless"))
-    wait(rig, executor, "j", Phase.RUNNING, work=3.0)
+    assert wait(rig, executor, "j", Phase.RUNNING, work=3.0).reported == {"loss": 2.5}
     assert end(rig, executor, "j", 1).work_done >= 3.0
     executor.start(rig.order("j", 2, "endless", gpus=2))
     seen = wait(rig, executor, "j", Phase.RUNNING)

@@ -114,7 +114,7 @@ class FakeServer:
         self.expire_pages = 0
         self.page: int | None = None
         self.is_silent = False
-        self.log = "3 3\n"  # of every sidecar
+        self.log = "3 3 loss=2.5\n"  # of every sidecar
         self.main_log = ""  # of every other container
         self.metrics: dict[str, str] = {}  # of every pod, by port and path
         self.version = 0

@@ -43,6 +43,7 @@ def status(queue: Queue) -> dict[str, Any]:
         shared = read_secondaries(connection)
         costs = read_tenant_costs(connection, now)
         trials = profiling.read(connection)
+        noise = cluster_tables.read_noise_scales(connection)
     return {
         "now_s": now,
         "controller": describe_controller(held, now),
@@ -77,6 +78,7 @@ def status(queue: Queue) -> dict[str, Any]:
             {n: r[n] for n in ("model", "gpu_type", "gpus", "work_per_s")} for r in rates
         ],
         "trials": trials.report(),
+        "noise_scales": noise,
         "corrected_slowdowns": slowdowns,
         "longrun": money,
         "costs": costs,
@@ -151,6 +153,10 @@ def format_status(found: dict[str, Any]) -> list[str]:
             for way in trial["measured"]
         )
         for model, trial in found["trials"].items()
+    ]
+    out += [
+        f"noise       {model}: gradient noise scale {phi:.4g} samples"
+        for model, phi in found["noise_scales"].items()
     ]
     out += [
         f"corrected   {r['model']} on {r['gpus']} x {r['gpu_type']}: {r['work_per_s']:.4g} per"

@@ -807,6 +807,11 @@ CURVE_PARAMETERS: Mapping[str, tuple[Column, ...]] = {  # models.csv `parameters
             "epochs are 1 + noise/sqrt(batch) times those of an infinite batch",
             default=0.0,
         ),
+        _number(
+            "noise_scale",
+            "gradient noise scale in samples; in place of noise where it is known",
+            low=0,
+        ),
         _batch("min_batch", "smallest global batch; default: one batch, of size 1"),
         _batch("max_batch", "largest global batch; default min_batch"),
         _batch("max_local", "largest batch that fits one GPU; default no limit"),

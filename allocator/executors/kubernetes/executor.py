@@ -53,6 +53,7 @@ from allocator.executors.kubernetes.manifest import (
 )
 from allocator.executors.kubernetes.settings import Settings, read_settings
 from allocator.executors.ledger import ORDER, STOP, Ledger, OpenAllocation, summarise_ending
+from allocator.executors.report import parse_reported
 from allocator.io.progress_sources import LogPattern, Metric, read_source
 from allocator.io.tables.limited_reader import as_storable_text, read_json
 from allocator.loop.executor import (
@@ -109,6 +110,7 @@ class KubernetesExecutor:
         self._usable: list[NodeStatus] = []
         self._looked_s = -FRESH_S
         self._reported: dict[str, tuple[float, float]] = {}
+        self._fields: dict[str, dict[str, float]] = {}  # reported with the progress
         self._sources: dict[str, LogPattern | Metric | None] = {}
         self._asking_until = 0.0
 
@@ -186,6 +188,7 @@ class KubernetesExecutor:
         with self.ledger.hold_lock():
             place = self.ledger.place(job_id, generation)
             self._reported.pop(place.name, None)
+            self._fields.pop(place.name, None)
             self._sources.pop(place.name, None)
             order = read_json(place / ORDER)
             end = self._recorded_end(place, job_id, generation)
@@ -303,6 +306,7 @@ class KubernetesExecutor:
             verdict.phase,
             min(work, remaining),
             as_storable_text(verdict.detail, 1000),
+            self._fields.get(one.folder.name, {}),
         )
         if verdict.phase in ENDED:
             ending = {"phase": seen.phase.value, "work_done": seen.work_done, "at_s": seen.at_s}
@@ -359,7 +363,9 @@ class KubernetesExecutor:
         if first is None or (is_over and not isinstance(source, LogPattern)):
             return 0.0
         if source is None:
-            return read_progress(ask_text(self._reader.api, first, SIDECAR_LOG))
+            text = ask_text(self._reader.api, first, SIDECAR_LOG)
+            self._fields[one.folder.name] = parse_reported(text.split())
+            return read_progress(text)
         return (ask_pod(self._reader.api, first, source, CONTAINER) or (0.0, 0.0))[1]
 
     def _find_source(self, one: OpenAllocation) -> LogPattern | Metric | None:

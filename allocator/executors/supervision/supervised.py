@@ -143,6 +143,7 @@ class SupervisedExecutor:
             Phase.RUNNING,
             supervisor.read_safe_work(one.folder, dict(one.order)),
             detail,
+            report.read_reported(one.folder / supervisor.PROGRESS),
         )
 
     def _describe_progress(self, one: OpenAllocation) -> str:

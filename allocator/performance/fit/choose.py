@@ -31,6 +31,7 @@ from allocator.performance import batched, curves
 from allocator.performance.fit import batches
 from allocator.performance.fit.forms import FORMS
 from allocator.performance.fit.observations import Observations
+from formulations.gradient_noise import compute_efficiency
 
 KIND = {
     "overhead": "overhead",
@@ -101,6 +102,7 @@ class _Group:
     gpu_type: str
     rows: Observations  # averaged
     best: Observations  # fastest of each size
+    noise_scale: float = np.nan  # where it is known
 
     @property
     def varies_batch(self) -> bool:
@@ -109,14 +111,20 @@ class _Group:
         return bool((self.rows.batch > 0).all()) and pairs > len(self.best) > 1
 
 
-def fit(seen: Observations, forms: Sequence[str] = ORDER) -> list[SpeedFit]:
+def fit(
+    seen: Observations,
+    forms: Sequence[str] = ORDER,
+    noise_scales: Mapping[str, float] | None = None,
+) -> list[SpeedFit]:
     """Return the best speed model of every model and GPU type, in order of first appearance.
 
     A model and GPU type that no form can fit are left out. `forms` are names of ORDER. A form that
-    knows the batch needs measurements of several batches and sizes.
+    knows the batch needs measurements of several batches and sizes. `noise_scales` has the gradient
+    noise scale of models where it is known; "iteration over batches" does not fit the noise there.
     """
+    known = noise_scales or {}
     groups = [
-        _Group(m, t, rows, rows.take(rows.fastest()))
+        _Group(m, t, rows, rows.take(rows.fastest()), known.get(m, np.nan))
         for m, t, rows in ((m, t, some.average_equal_settings()) for m, t, some in seen.groups())
     ]
     # speeds that differ by many powers of ten may overflow
@@ -205,9 +213,9 @@ def _try_batched_forms(g: _Group, forms: Sequence[str]) -> dict[str, tuple[Param
         ):
             continue
         wrong = np.full(len(target), np.nan)
-        whole = fit_batched(kind, rows, rows)
+        whole = fit_batched(kind, rows, rows, noise_scale=g.noise_scale)
         for kept, left in folds:
-            q = fit_batched(kind, rows.take(kept), rows, whole)
+            q = fit_batched(kind, rows.take(kept), rows, whole, g.noise_scale)
             wrong[left] = at_rows(kind, q, target.take(left)) / target.useful[left] - 1.0
         out[form] = whole, wrong
     return out
@@ -242,7 +250,11 @@ def _folds(g: _Group) -> tuple[Observations, list[tuple[Bools, Bools]]]:
 
 
 def fit_batched(
-    kind: str, some: Observations, every: Observations, near: Parameters | None = None
+    kind: str,
+    some: Observations,
+    every: Observations,
+    near: Parameters | None = None,
+    noise_scale: float = np.nan,
 ) -> Parameters:
     """Fit the parameters of kind "goodput" or "iteration" to some rows of a group.
 
@@ -256,6 +268,8 @@ def fit_batched(
         All rows of the group; the bounds of the batch are taken from these.
     near : dict of str to float, optional
         Parameters fitted to almost the same rows, as the start of the search.
+    noise_scale : float
+        Gradient noise scale in samples where it is known, for "iteration".
     """
     known = ~np.isnan(every.efficiency) & (every.efficiency > 0)
     first = float(every.batch[known].min()) if known.any() else float(every.batch.min())
@@ -268,9 +282,12 @@ def fit_batched(
         q["min_batch"] = first
         k, batch, rate = (v[None] for v in (some.gpus.astype(np.float64), some.batch, some.useful))
         told = len(some) >= CONSTANT_ROWS and np.unique(some.gpus).size > 2
+        noise = None
+        if not np.isnan(noise_scale):
+            q["noise_scale"] = noise_scale
+            rate, noise = rate / compute_efficiency(noise_scale, first, batch), np.zeros(1)
         q |= {
-            name: float(v[0])
-            for name, v in batches.iteration(k, batch, rate, constant=told).items()
+            name: float(v[0]) for name, v in batches.iteration(k, batch, rate, noise, told).items()
         }
         # fitted relative to the smallest batch of `some`; the result is relative to `first`
         scale = (1.0 + q["noise"] / np.sqrt(first)) / (1.0 + q["noise"] / np.sqrt(some.batch.min()))

@@ -44,7 +44,7 @@ from allocator.domain.schema.columns import (
 from allocator.queue.database.values import sql_column
 
 # known schema versions, oldest first
-REVISIONS = tuple(f"{number:04d}" for number in range(1, 19))
+REVISIONS = tuple(f"{number:04d}" for number in range(1, 20))
 HEAD = REVISIONS[-1]
 
 DEFAULT_TENANT = "default"  # tenant of jobs that name no tenant
@@ -210,6 +210,8 @@ allocations = Table(
     Column("since_s", Double),
     # JSON list as `nodes` of a job in plan.json, sorted; empty: the pool has no nodes, or unknown
     _cell("nodes"),
+    # JSON object: what it reported last besides its work (REPORTED of loop/executor.py)
+    _cell("reported"),
     PrimaryKeyConstraint("job_id", "generation", name="allocations_key"),
     _in("phase", PHASES, "allocations_phase"),
     CheckConstraint("gpus > 0", name="allocations_gpus"),
@@ -256,6 +258,7 @@ observations = Table(
     Column("work_done", Double, nullable=False),
     Column("kind", Text, nullable=False),
     _cell("detail"),
+    _cell("reported"),  # as in allocations
     ForeignKeyConstraint(
         ["job_id", "generation"],
         ["allocations.job_id", "allocations.generation"],

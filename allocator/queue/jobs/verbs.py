@@ -266,7 +266,12 @@ def history(connection: Connection, job_id: str) -> list[dict[str, Any]]:
         .where(allocations.c.job_id == job_id)
         .order_by(allocations.c.generation)
     ).all()
-    return [{**row._mapping, "nodes": nodes_as_json(row.nodes)} for row in rows]
+    return [_with_reported(row._mapping) | {"nodes": nodes_as_json(row.nodes)} for row in rows]
+
+
+def _with_reported(row: sa.RowMapping) -> dict[str, Any]:
+    """Return a row with what the job reported as a mapping."""
+    return {**row, "reported": json.loads(row["reported"] or "{}")}
 
 
 def read_observations(connection: Connection, job_id: str) -> list[dict[str, Any]]:
@@ -275,7 +280,7 @@ def read_observations(connection: Connection, job_id: str) -> list[dict[str, Any
     rows = connection.execute(
         sa.select(*columns).where(observations.c.job_id == job_id).order_by(observations.c.id)
     )
-    return [dict(row._mapping) for row in rows]
+    return [_with_reported(row._mapping) for row in rows]
 
 
 def read_turns(connection: Connection, job_id: str) -> list[dict[str, Any]]:

@@ -173,7 +173,9 @@ def _list_events(
         yield Event(turn["at_s"], where)
     for seen in read_observations(connection, job.job_id):
         if seen["kind"] == "running" and seen["work_done"] > 0:
-            yield Event(seen["at_s"], "progress", f"{seen['work_done']:g} of work since its start")
+            said = "".join(f", {name} {x:g}" for name, x in seen["reported"].items())
+            words = f"{seen['work_done']:g} of work since its start{said}"
+            yield Event(seen["at_s"], "progress", words)
     if job.finished_s is not None:
         yield Event(job.finished_s, job.state)
     elif job.state == "failed":

@@ -63,10 +63,11 @@ class Actor:
             )
             del self.processes[place]
         progress = place / "progress"
-        work = float(progress.read_text().split()[1]) if progress.exists() else 0.0
+        words = progress.read_text().split() if progress.exists() else ["0", "0"]
         value = {
+            **dict(word.split("=") for word in words[2:]),
             "phase": phase,
-            "work_done": work,
+            "work_done": float(words[1]),
             "at_s": time.time(),
             "detail": f"exit code {code}",
         }

@@ -33,7 +33,8 @@ from allocator.io.tables.limited_reader import read_json
 from allocator.loop.executor import ENDED, Executor, Observation, Order, Phase
 
 SAY = (
-    'echo "$1 $1" > "$ALLOCATOR_PROGRESS.new"; mv "$ALLOCATOR_PROGRESS.new" "$ALLOCATOR_PROGRESS"; '
+    'echo "$1 $1 loss=2.5" > "$ALLOCATOR_PROGRESS.new"; '
+    'mv "$ALLOCATOR_PROGRESS.new" "$ALLOCATOR_PROGRESS"; '
 )
 KINDS = {
     "endless": "trap 'exit 143' TERM; while :; do sleep 0.02; done",
@@ -121,7 +122,9 @@ class SimulatedRig:
     def __init__(self, folder: Path) -> None:
         self.cluster = SimulatedMachines(
             {"a": 4, "b": 4},
-            truth=MachineBehaviour(stop_s=lambda order: 2.0),
+            truth=MachineBehaviour(
+                stop_s=lambda order: 2.0, reported=lambda order, work: {"loss": 2.5}
+            ),
             nodes={"n1": 2, "n2": 2},
         )
 
