@@ -275,7 +275,7 @@ def _follow_noise(table: Table, trials: Trials, seen: Sequence[Configuration]) -
 
 def _within(believed: Mapping[str, Any], fitted: Mapping[str, float]) -> dict[str, Any]:
     """Return fitted parameters with the bounds that the owner of the model gave."""
-    bounds = ("min_gpus", "max_gpus", "max_batch", "max_local")
+    bounds = ("min_gpus", "max_gpus", "max_batch", "max_local", "memory_gb", "memory_per_sample_gb")
     kept = {name: believed[name] for name in bounds if name in believed}
     return {name: x for name, x in fitted.items() if name not in bounds and math.isfinite(x)} | kept
 

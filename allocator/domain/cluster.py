@@ -59,6 +59,7 @@ def pools(grids: Mapping[str, ParsedTable], names: Names, now_s: float, found: F
         gpus_per_node=table["gpus_per_node"],
         market=table["market"],
         price_per_gpu_hour=price,
+        price_per_gb_hour=table["price_per_gb_hour"],
         region=tuple(table["region"]),
         startup_s=table["startup_s"],
         revocations_per_gpu_hour=table["revocations_per_gpu_hour"],

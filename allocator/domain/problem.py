@@ -141,6 +141,7 @@ class Pools:
     gpus_per_node: Ints
     market: Ints  # Market
     price_per_gpu_hour: Floats
+    price_per_gb_hour: Floats
     region: tuple[str, ...]
     startup_s: Floats
     revocations_per_gpu_hour: Floats

@@ -198,6 +198,8 @@ class Pool(Record):
         Standard deviation of the step times of single workers, divided by their mean, in [0, 1].
     link_gb_s : float, optional
         GB/s at which a worker exchanges what `Rate` says. Default: the exchange takes no time.
+    price_per_gb_hour : float
+        US dollars for an hour of a GB of GPU memory that a job needs, for `configure`.
 
     Examples
     --------
@@ -223,6 +225,7 @@ class Pool(Record):
     isolation: float | None = None
     straggler_cv: float = 0.0
     link_gb_s: float | None = None
+    price_per_gb_hour: float = 0.0
 
 
 @dataclass(frozen=True, repr=False)

@@ -1,8 +1,11 @@
 """All ways to run one job to its end: pool, size and batch, with time and cost.
 
     hours = (pause + remaining_work / speed) / 3600
-    cost  = GPUs x price x hours
+    cost  = GPUs x (price + memory x price of memory) x hours
 
+memory is what the way needs of each GPU, GB: memory_gb of its row of rates.csv; of a curve that
+knows batches, memory_gb + memory_per_sample_gb x samples on the GPU at once; else memory_gb of the
+job.
 The pause is startup_s, plus restart_s of a running job that changes. At least min_billing_s are
 paid, except for the GPUs that the job holds. Reserved pools cost their listed price too.
 
@@ -50,6 +53,8 @@ class RunConfigurations:
         Useful work per second.
     error : (n,)
         Relative standard deviation of `rate`.
+    memory_gb : (n,)
+        Memory that it needs of each GPU, GB, 0 = unknown.
     hours, cost : (n,)
         Hours and US dollars to the end of the job.
     front : (n,)
@@ -66,6 +71,7 @@ class RunConfigurations:
     rate: Floats
     error: Floats
     measured: Bools
+    memory_gb: Floats
     hours: Floats
     cost: Floats
     front: Bools
@@ -182,9 +188,11 @@ def configure(problem: Problem, job_id: str) -> RunConfigurations:
         keeps, running, restart_s(problem, np.full(len(pool), j), pool, gpus), pools.startup_s[pool]
     )
     seconds = pause + jobs.remaining_work[j] / np.where(good, rate, 1.0)
-    cost = interval.dollars(
-        keeps, gpus * pools.price_per_gpu_hour[pool], seconds, pools.min_billing_s[pool]
+    memory_gb = _needed_memory(problem, j, pool, gpus, size, passes, row)
+    dollars_per_gpu_hour = (
+        pools.price_per_gpu_hour[pool] + pools.price_per_gb_hour[pool] * memory_gb
     )
+    cost = interval.dollars(keeps, gpus * dollars_per_gpu_hour, seconds, pools.min_billing_s[pool])
     # the best batch of a curve may also be one of the listed batches
     once = np.unique(np.stack([pool, gpus, size, passes, row]), axis=1, return_index=True)[1]
     keep = np.intersect1d(np.flatnonzero(good), once)
@@ -201,10 +209,29 @@ def configure(problem: Problem, job_id: str) -> RunConfigurations:
         rate=rate[keep],
         error=np.where(own, MEASURED, speed.error)[keep],
         measured=own[keep],
+        memory_gb=memory_gb[keep],
         hours=seconds[keep] / interval.HOUR,
         cost=cost[keep],
         front=front(cost[keep], seconds[keep]),
     )
+
+
+def _needed_memory(
+    problem: Problem, j: int, pool: Ints, gpus: Ints, batch: Ints, passes: Ints, row: Ints
+) -> Floats:
+    """Return the memory of each GPU that ways need, GB (n,), 0 where it is not known."""
+    model = np.full(len(pool), problem.jobs.model[j])
+    curve = RateTable.of(problem).curve(model, problem.pools.gpu_type[pool])
+    local = np.ceil(batch / (gpus * np.maximum(passes, 1)) - 1e-9)
+    by_row = np.append(problem.rates.memory_gb, np.nan)[row]
+    fixed, per_sample = (
+        np.array([q.get(name, 0.0) for q in problem.curves.parameters] + [0.0])[curve]
+        for name in ("memory_gb", "memory_per_sample_gb")
+    )
+    by_curve = np.where((batch > 0) & (row < 0), fixed + per_sample * local, np.nan)
+    known = np.where(np.isnan(by_row), by_curve, by_row)
+    known = np.where(known > 0, known, problem.jobs.memory_gb[j])
+    return np.nan_to_num(known)
 
 
 def _tried(problem: Problem, j: int) -> tuple[Ints, Ints, Ints, Ints]:

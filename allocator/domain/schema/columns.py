@@ -262,6 +262,13 @@ POOLS = TableSchema(
             choices=("reserved", "on_demand", "spot"),
         ),
         _number("price_per_gpu_hour", "US dollars", default=0.0, low=0),
+        _number(
+            "price_per_gb_hour",
+            "US dollars for a GB of GPU memory that a job needs, besides the price of its GPUs;"
+            " for `allocator configure`",
+            default=0.0,
+            low=0,
+        ),
         _text("region", "where it stands"),
         _number(
             "startup_s",
@@ -769,6 +776,10 @@ _RANGE = (
     _gpus("max_gpus", "largest size it may be offered at", default=1024),
     _number("error", "relative standard error of the speed, found by cross-validation", low=0),
 )
+_MEMORY = (
+    _number("memory_gb", "GB of each GPU that do not depend on the batch", default=0.0, low=0),
+    _number("memory_per_sample_gb", "GB for each sample on the GPU at once", default=0.0, low=0),
+)
 _RATE_1 = _number("rate_1", "work per second on one GPU", required=True, low=0)
 CURVE_PARAMETERS: Mapping[str, tuple[Column, ...]] = {  # models.csv `parameters`, by `kind`
     "amdahl": (
@@ -815,6 +826,7 @@ CURVE_PARAMETERS: Mapping[str, tuple[Column, ...]] = {  # models.csv `parameters
         _batch("min_batch", "smallest global batch; default: one batch, of size 1"),
         _batch("max_batch", "largest global batch; default min_batch"),
         _batch("max_local", "largest batch that fits one GPU; default no limit"),
+        *_MEMORY,
         *_RANGE,
     ),
     "goodput": (
@@ -845,6 +857,7 @@ CURVE_PARAMETERS: Mapping[str, tuple[Column, ...]] = {  # models.csv `parameters
         _batch("min_local", "smallest batch of one GPU", default=1),
         _batch("max_local", "largest batch that fits one GPU", required=True),
         _gpus("gpus_per_node", "a job of k GPUs sits on k / gpus_per_node nodes", default=8),
+        *_MEMORY,
         *_RANGE,
     ),
 }

@@ -318,6 +318,7 @@ pools = Table(
             "straggler_cv",
             "link_gb_s",
             "isolation",
+            "price_per_gb_hour",
         )
     ),
     CheckConstraint("gpus >= 0", name="pools_gpus"),
