@@ -8,10 +8,15 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
+from functools import cache
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
 from places import ROOT
+
+if TYPE_CHECKING:
+    from allocator.cli.parsing import Parser
 
 SOAK_LIMIT_S = 4 * 3600
 # folders of tests that watch real daemons, signals and clocks, on a machine that may be busy
@@ -61,6 +66,26 @@ def _second_account_of_values() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(check, "plan_values", compared(check.plan_values))
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _one_parser() -> Iterator[None]:
+    """Build the parser of all commands once, and anew where settings change its defaults."""
+    from allocator.cli import configuration, main
+    from allocator.errors import AllocatorError
+
+    new = main.parser
+    built = cache(new)
+
+    def parser() -> Parser:
+        try:
+            return new() if configuration.read_settings(built()) else built()
+        except AllocatorError:
+            return new()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(main, "parser", parser)
         yield
 
 

@@ -1,7 +1,8 @@
-"""How many random examples a test tries."""
+"""How many random examples and rounds a test tries."""
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import settings
 
 
@@ -12,5 +13,15 @@ def examples(few: int, many: int) -> settings:
 
     makes new random examples; the default run has the same ones every time.
     """
-    is_soak = settings.get_current_profile_name() == "soak"
-    return settings(max_examples=many if is_soak else few)
+    return settings(max_examples=count(few, many))
+
+
+def count(few: int, many: int) -> int:
+    """Return the number of random rounds of a test, which `--hypothesis-profile=soak` raises."""
+    return many if settings.get_current_profile_name() == "soak" else few
+
+
+def seeds(few: int, many: int) -> list[object]:
+    """Return the parameters of a test with one round for each seed; the later ones are soak."""
+    soak = (pytest.param(seed, marks=pytest.mark.soak) for seed in range(few, many))
+    return [*range(few), *soak]
