@@ -410,7 +410,8 @@ def _describe_losers(decision: Decision, j: int, served: ServedPlan | None) -> I
         yield f'"{job_id[k]}": {before[k]} -> {served.gpus[k]} GPUs'
     if len(smaller) > SHOWN:
         yield f"and {len(smaller) - SHOWN} more"
+    plural = "s" if served.gpus[j] != 1 else ""
     yield (
         f"the plan as a whole: {served.loss:.6g} of value less, "
-        f'with {served.gpus[j]} GPU{"s" * (served.gpus[j] != 1)} for "{job_id[j]}"'
+        f'with {served.gpus[j]} GPU{plural} for "{job_id[j]}"'
     )
