@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from slurm_cluster import SlurmCluster
 from slurm_looks import whole_state
+from waiting import wait_for
 
 from allocator.cli.main import run
 from allocator.clusters.adapter import ClusterUnreachable, ObserveRequest, PlannedJob
@@ -26,7 +27,7 @@ from allocator.clusters.slurm.script import write_script
 PLUGIN = files("allocator.clusters.slurm").joinpath("job_submit.lua").read_text(encoding="utf-8")
 SAID = {"model": "bert", "min_gpus": 1, "max_gpus": 8, "total_work": 9000}
 ELASTIC = f"--comment={json.dumps({'allocator': SAID})}"
-KEEPS_CHECKPOINTS = "trap 'echo saved >> {name}; exit 143' TERM; sleep 600 & wait"
+KEEPS_CHECKPOINTS = "trap 'echo saved >> {name}; exit 143' TERM; : >> {name}; sleep 600 & wait"
 RATES = """\
 model,gpu_type,gpus,work_per_s
 bert,a100,1,1
@@ -56,7 +57,7 @@ def plan(slurm: SlurmCluster, *jobs: PlannedJob) -> str:
     return write_script(jobs, SlurmAdapter().observe(ObserveRequest()).details)
 
 
-def carry_out(slurm: SlurmCluster, script: str, wait_s: int = 30) -> tuple[int, str]:
+def carry_out(slurm: SlurmCluster, script: str, wait_s: int = 120) -> tuple[int, str]:
     """Run a script as the operator; its exit code and standard error."""
     done = slurm.call("env", f"ALLOCATOR_WAIT_S={wait_s}", "bash", "-s", text=script)
     return done.returncode, done.stderr
@@ -116,6 +117,9 @@ def test_a_waiting_job_starts_where_the_plan_says(
 
 def test_running_jobs_shrink_move_grow_and_pause(slurm: SlurmCluster) -> None:
     """Each writes its checkpoint, keeps its id, and gets the GPUs and nodes that the plan says."""
+    saved = [slurm.folder / "work" / name for name in ("shrinks", "moves", "grows", "pauses")]
+    for path in saved:
+        path.unlink(missing_ok=True)
     shrinks, moves, grows, pauses = (
         slurm.submit(
             f"--gres=gpu:{gpus}",
@@ -135,6 +139,7 @@ def test_running_jobs_shrink_move_grow_and_pause(slurm: SlurmCluster) -> None:
         PlannedJob(pauses, "start", "a100", 4, {"n3": 4}),
     )
     assert carry_out(slurm, first) == (0, "")
+    wait_for(lambda: all(path.exists() for path in saved))  # then their traps are set
     second = plan(
         slurm,
         PlannedJob(shrinks, "shrink", "a100", 2, {"n1": 2}, "a100", 4),
@@ -151,11 +156,7 @@ def test_running_jobs_shrink_move_grow_and_pause(slurm: SlurmCluster) -> None:
     assert [nodes_of(slurm, job) for job in (shrinks, moves, grows)] == ["n1", "v1", "n[2-3]"]
     assert slurm.states()[pauses] == "PENDING"
     assert slurm.call("scontrol", "release", pauses, user="nobody").returncode != 0
-    saved = [
-        (slurm.folder / "work" / name).read_text()
-        for name in ("shrinks", "moves", "grows", "pauses")
-    ]
-    assert saved == ["saved\n"] * 4
+    assert [path.read_text() for path in saved] == ["saved\n"] * 4
     states = {job["job_id"]: job["state"] for job in observed_jobs()}
     assert states[pauses] == "paused"
 
