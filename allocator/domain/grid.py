@@ -69,7 +69,10 @@ class ParsedTable:
     @cached_property
     def index(self) -> dict[str, int]:
         """Row of each name in the key column, for tables with one key column."""
-        return {name: i for i, name in reversed(list(enumerate(self[self.schema.key[0]]))) if name}
+        names = self[self.schema.key[0]]
+        out = dict(zip(reversed(names), range(len(names) - 1, -1, -1), strict=True))
+        out.pop("", None)
+        return out
 
     @cached_property
     def complete(self) -> bool:
@@ -208,11 +211,11 @@ def _keys(table: ParsedTable, found: Findings) -> None:
     """Add a fault for rows with the same key."""
     names = table.schema.key
     values = [v.tolist() if isinstance(v, np.ndarray) else v for v in (table[n] for n in names)]
-    keys = list(zip(*values, strict=True))
+    keys = values[0] if len(values) == 1 else list(zip(*values, strict=True))
     if len(set(keys)) == len(keys):
         return
     ok = table.ok(*names)
-    first: dict[tuple[Any, ...], int] = {}
+    first: dict[Any, int] = {}
     for i, key in enumerate(keys):
         if not ok[i]:
             continue

@@ -154,21 +154,25 @@ def _jobs(
 ) -> dict[str, Sequence[object]]:
     jobs = problem.jobs
     pools = np.array([*problem.pools.pool, None], dtype=object)
+    names = np.array([*jobs.job_id, None], dtype=object)
     batch, passes = (
-        [n if n > 0 else None for n in numbers.tolist()] for numbers in batches(problem, allocation)
+        [n if n > 0 else None for n in numbers.tolist()]
+        if (numbers > 0).any()
+        else [None] * len(jobs)
+        for numbers in batches(problem, allocation)
     )
     colocated_job = allocation.primary.copy()
     secondary = np.flatnonzero(allocation.primary >= 0)
     colocated_job[allocation.primary[secondary]] = secondary
     return {
         "job_id": list(jobs.job_id),
-        "tenant": [problem.tenants.tenant[q] for q in jobs.tenant.tolist()],
-        "pool": list(pools[allocation.pool]),
+        "tenant": np.array(problem.tenants.tenant, dtype=object)[jobs.tenant].tolist(),
+        "pool": pools[allocation.pool].tolist(),
         "gpus": allocation.gpus.tolist(),
         "batch_size": batch,
-        "shared_with": [jobs.job_id[i] if i >= 0 else None for i in colocated_job.tolist()],
+        "shared_with": names[colocated_job].tolist(),
         "nodes": node_lists(problem, allocation.places),
-        "previous_pool": list(pools[jobs.pool]),
+        "previous_pool": pools[jobs.pool].tolist(),
         "previous_gpus": jobs.gpus.tolist(),
         "action": job_actions(problem, allocation.pool, allocation.gpus, kept),
         "work_per_s": witness.rate.tolist(),
@@ -239,6 +243,8 @@ def batches(problem: Problem, allocation: Allocation) -> tuple[Ints, Ints]:
 def variants(problem: Problem, allocation: Allocation) -> list[str | None]:
     """Return the variant in the row of rates.csv of each job's speed, (J,), None without one."""
     names = problem.rates.variant
+    if not any(names):
+        return [None] * len(problem.jobs)
     return [names[row] or None if row >= 0 else None for row in allocation.row.tolist()]
 
 

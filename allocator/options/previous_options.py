@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, fields, replace
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -139,15 +140,17 @@ def _update_options(
     """Return the options of a round from those of the round before, None if too much changed."""
     if not len(kept.problem.jobs):
         return None
-    place = {name: j for j, name in enumerate(kept.problem.jobs.job_id)}
-    old = np.array([place.get(name, -1) for name in problem.jobs.job_id], dtype=np.int64)
+    count = len(problem.jobs)
+    place = dict(zip(kept.problem.jobs.job_id, range(len(kept.problem.jobs)), strict=True))
+    found = map(place.get, problem.jobs.job_id, repeat(-1))
+    old = np.fromiter(found, dtype=np.int64, count=count)
     is_changed = old < 0
     for name, column in facts.items():
         is_changed |= _differ(column, kept.facts[name][old])
-    if is_changed.sum() > MOST_CHANGED * len(old):
+    if is_changed.sum() > MOST_CHANGED * count:
         return None
     new = list_options(problem, table, is_changed)
-    first = starts(new.job, len(old))
+    first = starts(new.job, count)
     begin = np.where(is_changed, len(kept.listed) + first[:-1], kept.start[old])
     end = np.where(is_changed, len(kept.listed) + first[1:], kept.start[old + 1])
     job, source = ragged(begin, end)

@@ -93,8 +93,10 @@ def _find_dominated(i: Instance, fits: Bools) -> Bools:
     best = np.where(fits & ~tied, i.value, -np.inf)
     # running maximum inside each (job, pool): one vectorised step per position, sizes per pool are
     # few
-    by_position = np.argsort(position, kind="stable")
     bounds = np.cumsum(np.bincount(position))
+    # numbers of 16 bits are sorted in one pass
+    kind = np.uint16 if len(bounds) < 1 << 16 else np.int64
+    by_position = np.argsort(position.astype(kind), kind="stable")
     for p in range(1, len(bounds)):
         at = by_position[bounds[p - 1] : bounds[p]]
         beaten[at] = best[at - 1] >= i.value[at]

@@ -163,6 +163,8 @@ def colocation(i: Instance) -> Block:
     An option has at most one secondary job, which runs only where the option is chosen.
     """
     colocated = i.primary >= 0
+    if not colocated.any():
+        return _no_rows(linear.COLOCATION, i)
     primaries = np.unique(i.primary[colocated])
     number = np.full(len(i.job) + 1, -1)  # the last place is that of -1
     number[primaries] = np.arange(len(primaries))
@@ -192,6 +194,8 @@ def takeover(i: Instance) -> Block:
     A secondary job takes over the GPUs only where its primary job leaves them.
     """
     own = np.flatnonzero(i.conflicting_option >= 0)
+    if not len(own):
+        return _no_rows(linear.TAKEOVER, i)
     row = np.full(len(i.job), -1)
     row[own] = row[i.conflicting_option[own]] = np.arange(len(own))
     labels = [
@@ -236,9 +240,7 @@ def _headroom_block(
     kind: str, i: Instance, amount: Ints | None = None, most: Floats | None = None
 ) -> Block:
     if amount is None or most is None:
-        return Block(
-            kind, (), np.full(len(i.job), -1), np.zeros(len(i.job)), np.zeros(0), np.zeros(0)
-        )
+        return _no_rows(kind, i)
     return _drop_unused_rows(
         Block(kind, i.pools, i.pool, amount.astype(float), np.full(len(most), -np.inf), most),
         np.isfinite(most),
@@ -260,6 +262,11 @@ FAMILIES = (
     colocation,
     takeover,
 )
+
+
+def _no_rows(kind: str, i: Instance) -> Block:
+    """Return a block without rows."""
+    return Block(kind, (), np.full(len(i.job), -1), np.zeros(len(i.job)), np.zeros(0), np.zeros(0))
 
 
 def _drop_unused_rows(block: Block, use: Bools) -> Block:

@@ -37,7 +37,11 @@ def text_of(value: Any) -> str:
 def texts_of(cells: Cells) -> Sequence[str]:
     """Write a column as text; a column that is text already is returned without a copy."""
     if not isinstance(cells, np.ndarray):
-        return cells if set(map(type, cells)) <= {str} else list(map(text_of, cells))
+        try:
+            "".join(cells)
+        except TypeError:
+            return list(map(text_of, cells))
+        return cells
     if cells.dtype.kind != "f":
         return list(map(text_of, cells.tolist()))
     out = format_numbers(cells)
