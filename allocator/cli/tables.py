@@ -11,10 +11,11 @@ import sys
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import repeat
 from typing import Any, Literal
 
-from allocator.domain.plan import EXPECTED_FIELDS, Plan
-from allocator.engine.expected_words import describe_next
+from allocator.domain.plan import Plan
+from allocator.engine.expected_words import describe_next_of_jobs
 
 LONG = 500  # rows above which a terminal gets plain text too, because rich would take seconds
 
@@ -65,7 +66,10 @@ def text(value: Any, digits: int = 4) -> str:
 def texts(values: Iterable[Any]) -> list[str]:
     """Return the cells of a column, checked together because there may be thousands."""
     cells = list(values)
-    if set(map(type, cells)) <= {str, type(None)}:
+    sorts = set(map(type, cells))
+    if sorts == {float}:
+        return [f"{cell:.4g}" if abs(cell) < 10_000 else f"{cell:.0f}" for cell in cells]
+    if sorts <= {str, type(None)}:
         said = ["-" if cell is None else cell for cell in cells]
         if "".join(said).isprintable():
             return said
@@ -153,7 +157,7 @@ def _plain(table: Table) -> None:
     for name, cells in zip(table.columns, _cells(table), strict=True):
         width = max(map(len, cells))
         pad = str.rjust if name in table.numbers else str.ljust
-        columns.append([pad(cell, width) for cell in cells])
+        columns.append(list(map(pad, cells, repeat(width))))
     print(table.title, *("  ".join(row).rstrip() for row in zip(*columns, strict=True)), sep="\n")
 
 
@@ -222,7 +226,7 @@ def decision(result: Plan) -> list[Table]:
                     map(_place, j["previous_pool"], j["previous_gpus"]),
                     j["value"],
                     j["cost_per_hour"],
-                    _expected(result),
+                    describe_next_of_jobs(j, result.now_s),
                     map(_why, j["reason"], j["detail"]),
                 ),
             ),
@@ -254,13 +258,6 @@ def decision(result: Plan) -> list[Table]:
             frozenset({"GPUs", "guaranteed", "at most", "$/h"}),
         ),
     ]
-
-
-def _expected(result: Plan) -> list[str]:
-    """Return when each job is expected to start or to be done."""
-    names = [name for name in EXPECTED_FIELDS if name.startswith("expected_") or name == "position"]
-    rows = zip(*(result.jobs[name] for name in names), strict=True)
-    return [describe_next(dict(zip(names, row, strict=True)), result.now_s) for row in rows]
 
 
 def describe_allocation(job: dict[str, Any]) -> str:

@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
+
+NEXT_FIELDS = (
+    "position",
+    "expected_start_s",
+    "expected_start_low_s",
+    "expected_start_high_s",
+    "expected_done_s",
+    "expected_done_low_s",
+    "expected_done_high_s",
+)
 
 
 def describe_expected(row: Mapping[str, Any], now_s: float) -> Iterator[str]:
@@ -37,21 +47,37 @@ def describe_estimate(row: Mapping[str, Any], name: str, now_s: float = 0.0) -> 
     if None in seconds:
         return "-"
     is_time = name != "time_saved"
-    middle, low, high = (_tell(s - now_s, is_time) for s in seconds if s is not None)
-    unit = middle.partition(" ")[2]
-    if low.endswith(f" {unit}") and high.endswith(f" {unit}"):
-        low = low.partition(" ")[0]
-        high = high.partition(" ")[0]
-    return f"{middle} ({low} to {high})"
+    return _describe_range(*(_tell(s - now_s, is_time) for s in seconds if s is not None))
 
 
 def describe_next(row: Mapping[str, Any], now_s: float) -> str:
     """Return when a job starts, if it waits, or else when it is done; "-" if nothing is known."""
-    name, words = (
-        ("expected_done", "done in") if row["position"] is None else ("expected_start", "starts in")
-    )
-    told = describe_estimate(row, name, now_s)
-    return told if told == "-" else f"{words} {told}"
+    return describe_next_of_jobs({name: [row.get(name)] for name in NEXT_FIELDS}, now_s)[0]
+
+
+def describe_next_of_jobs(jobs: Mapping[str, Sequence[Any]], now_s: float) -> list[str]:
+    """Return the sentences of `describe_next` for columns of jobs."""
+    told = []
+    for place, *estimates in zip(*(jobs[name] for name in NEXT_FIELDS), strict=True):
+        waits = place is not None
+        middle, low, high = estimates[:3] if waits else estimates[3:]
+        if middle is None or low is None or high is None:
+            told.append("-")
+            continue
+        said = _describe_range(
+            format_duration(max(0.0, middle - now_s)),
+            format_duration(max(0.0, low - now_s)),
+            format_duration(max(0.0, high - now_s)),
+        )
+        told.append(f"{'starts' if waits else 'done'} in {said}")
+    return told
+
+
+def _describe_range(middle: str, low: str, high: str) -> str:
+    unit = middle[middle.index(" ") :]
+    if low.endswith(unit) and high.endswith(unit):
+        low, high = low[: -len(unit)], high[: -len(unit)]
+    return f"{middle} ({low} to {high})"
 
 
 def _tell(seconds: float, is_time: bool) -> str:

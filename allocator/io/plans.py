@@ -205,7 +205,9 @@ def _column(values: Sequence[Any]) -> Sequence[str]:
     if sorts <= {str, int, type(None)}:  # names and whole numbers repeat often
         seen = {v: encode_basestring(v) if type(v) is str else dumps(v) for v in set(values)}
         return list(map(seen.__getitem__, values))
-    if sorts <= {float, type(None)} and all(v is None or math.isfinite(v) for v in values):
+    if sorts == {float} and math.isfinite(sum(values)):
+        return list(map(repr, values))
+    if sorts == {float, type(None)} and math.isfinite(sum(v for v in values if v is not None)):
         return ["null" if v is None else repr(v) for v in values]
     return list(map(dumps, values))
 

@@ -94,7 +94,7 @@ def list_schedule(
         earliest = math.inf
         for k in range(firsts[i], firsts[i + 1]):
             if is_possible[k]:
-                end = max([head[r] for r in rows[k]], default=0.0) + took[k]
+                end = max(map(head.__getitem__, rows[k]), default=0.0) + took[k]
                 if c < 0 or end < earliest:
                     c, earliest = k, end
         if c < 0:
@@ -140,8 +140,10 @@ def _take(queue: Queue, amount: float) -> float:
     needed = amount * (1.0 - ROUNDING)
     at = 0.0
     while needed > 0 and queue:
-        at, there = heapq.heappop(queue)
+        at, there = queue[0]
+        if there > needed:
+            queue[0] = (at, there - needed)  # the least entry becomes less, and stays the first
+            break
         needed -= there
-        if needed < 0:
-            heapq.heappush(queue, (at, -needed))
+        heapq.heappop(queue)
     return at

@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -247,7 +248,7 @@ def _coupling(
     plain = not shared.any() and bool(coupling[model.index[one]].all())
     entry = one if plain else coupling[model.index]
     # bincount wants long integers, scipy short ones
-    integer = np.int32 if np.count_nonzero(entry) >= LARGE else np.int64
+    integer: Any = np.int32 if np.count_nonzero(entry) >= LARGE else np.int64
     number = (np.cumsum(coupling) - 1).astype(integer)
     row = number[model.index[entry]]
     indptr = (

@@ -185,12 +185,15 @@ def _jobs(rng: np.random.Generator, spec: ClusterSpec, speed: Speed) -> list[dic
         [length[seen] * rng.uniform(0, 1, long), rng.exponential(3_000, spec.jobs - long)]
     )
     drawn = np.concatenate([seen, fresh])
-    models = list(dict.fromkeys(m for m, _ in speed))
+    curves: dict[str, list[dict[int, float]]] = {}
+    for (name, _), curve in speed.items():
+        curves.setdefault(name, []).append(curve)
+    models = list(curves)
     rows = []
     for rank, i in enumerate(np.argsort(-age, kind="stable")):
         k, total_s = min(int(size[drawn[i]]), max(spec.sizes or MEASURED)), float(length[drawn[i]])
         model = models[int(rng.integers(len(models)))]
-        by_type = [speed[key] for key in speed if key[0] == model]
+        by_type = curves[model]
         reference = sorted(c[min(c, key=lambda n: abs(n - k))] for c in by_type)[len(by_type) // 2]
         total = float(f"{total_s * reference:.5g}")
         left = float(f"{total * (rng.uniform(0.02, 1) if i < long else 1):.5g}")

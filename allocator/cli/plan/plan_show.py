@@ -87,14 +87,13 @@ def show_reasons(result: Plan) -> None:
 
 def by_action(result: Plan) -> Table:
     """Return jobs, GPUs, value and cost of every action that the plan takes."""
-    jobs = result.jobs
+    columns = [result.jobs[name] for name in ("gpus", "value", "cost_per_hour")]
+    actions = result.jobs["action"]
     rows = []
     for action in ACTIONS:
-        mine = [j for j, a in enumerate(jobs["action"]) if a == action]
+        mine = [j for j, a in enumerate(actions) if a == action]
         if mine:
-            gpus, value, cost = (
-                sum(jobs[name][j] for j in mine) for name in ("gpus", "value", "cost_per_hour")
-            )
+            gpus, value, cost = (sum(map(column.__getitem__, mine)) for column in columns)
             rows.append([action, str(len(mine)), text(gpus), text(float(value)), text(float(cost))])
     return Table("jobs by action", ("action", "jobs", "GPUs", "value", "$/h"), rows, NUMBERS)
 

@@ -61,8 +61,9 @@ def _speeds(grids: Mapping[str, ParsedTable], found: Findings) -> None:
     for t, memory in zip(pools["gpu_type"], pools["memory_gb"].tolist(), strict=True):
         # an unknown memory may have any size
         largest[t] = max(largest.get(t, 0.0), np.inf if math.isnan(memory) else memory)
+    most = {t: largest.get(t, np.inf) for t in set(rates["gpu_type"])}
     gpu_memory_gb = np.fromiter(
-        (largest.get(t, np.inf) for t in rates["gpu_type"]), dtype=np.float64, count=len(rates)
+        map(most.__getitem__, rates["gpu_type"]), dtype=np.float64, count=len(rates)
     )
     with np.errstate(invalid="ignore"):
         over = (rates["memory_gb"] > gpu_memory_gb) & rates.ok("memory_gb", "gpu_type")

@@ -38,6 +38,8 @@ def count_fewest_nodes(
     gpu_types: Sequence[str], gpus: Ints | Sequence[int], largest: Mapping[str, int]
 ) -> Ints:
     """Return the fewest nodes that hold so many GPUs of a type, (n,), 0 where none are known."""
+    if not largest:
+        return np.zeros(len(gpu_types), dtype=np.int64)
     of_node = np.fromiter((largest.get(t, 0) for t in gpu_types), np.int64, len(gpu_types))
     return np.where(of_node > 0, -(-np.asarray(gpus) // np.maximum(of_node, 1)), 0)
 
