@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from builders import problem
+from examples import count
 from second_quotas import rights, usable
 from second_reading import Option, Row
 from second_values import Reading
@@ -147,7 +148,7 @@ def test_second_reading_agrees(part: int) -> None:
     """Same verdict on every plan, same value of every legal one; both verdicts come up often."""
     rng = np.random.default_rng(part)
     verdicts = []
-    for _ in range(60):
+    for _ in range(count(30, 60)):
         r = context(rng)
         p = problem(
             cells(r.jobs),

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
+from examples import count
 from fakes.random_rounds import random_snapshot
 from oracle import Oracle, knapsack
 
@@ -13,7 +14,7 @@ import allocator
 from scripts.cases.folders import Folder
 
 SOLVERS = ("highs", "cpsat", "pulp")
-TINY_ROUNDS = 220
+TINY_ROUNDS = count(120, 220)
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ import json
 import numpy as np
 import pytest
 from builders import snapshot
+from examples import count
 from fakes.random_rounds import random_snapshot
 from places import ROOT
 
@@ -42,7 +43,7 @@ def rounds(n: int, jobs: int = 8, first: int = 0) -> list[tuple[Snapshot, Proble
 
 @pytest.fixture(scope="module")
 def decided() -> list[tuple[Snapshot, Problem, Plan]]:
-    return rounds(25)
+    return rounds(count(15, 25))
 
 
 def value(p: Problem, **limits: float) -> float:
@@ -120,7 +121,7 @@ def test_applying_a_plan_and_deciding_again_changes_nothing(gap: float) -> None:
     """Jobs hold what the plan gave them; at the same moment the next decision keeps and waits,
     nothing else.
     """
-    for s, p, _ in rounds(20, 12, 1000):
+    for s, p, _ in rounds(count(10, 20), 12, 1000):
         r = decide(p, limits=SolveLimits(gap=gap))
         again = decide(validate(applied(s, r)), limits=SolveLimits(gap=gap))
         assert set(again.jobs["action"]) <= {"keep", "wait"}

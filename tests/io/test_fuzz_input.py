@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from everything import EVERYTHING, content
+from examples import count, seeds
 from fakes.random_rounds import random_snapshot
 from mutations import mutate
 
@@ -29,8 +30,8 @@ MINIMAL = {
 }
 RANDOM = [random_snapshot(np.random.default_rng(i), jobs=6).files() for i in range(4)]
 BASES = (dict(EVERYTHING), MINIMAL, *RANDOM)
-IN_MEMORY, ON_DISK = 1_000, 50  # mutations of each seed
-SEEDS = [*range(3), *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(3, 10))]
+IN_MEMORY, ON_DISK = count(400, 1_000), 50  # mutations of each seed
+SEEDS = seeds(3, 10)
 
 
 def judged(snapshot: Snapshot, files: dict[str, bytes]) -> bool:

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from everything_workload import EVERY_WORKLOAD, workload_content
+from examples import count, seeds
 from mutations import mutate
 from test_fuzz_input import plausible
 
@@ -30,8 +31,8 @@ MOVING = {
     "prices.csv": b"at_s,pool,price_per_gpu_hour,gpus\n1,p,2,\n9,p,,7\n",
 }
 BASES = (dict(EVERY_WORKLOAD), MINIMAL, MOVING)
-IN_MEMORY, ON_DISK = 400, 20  # mutations of each seed
-SEEDS = [0, 1, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(2, 5))]
+IN_MEMORY, ON_DISK = count(200, 400), 20  # mutations of each seed
+SEEDS = seeds(2, 5)
 
 
 def judged(error: InvalidInput, files: dict[str, bytes]) -> None:

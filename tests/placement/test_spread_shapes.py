@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from best_on_nodes import best_value
-from examples import examples
+from examples import count, examples
 from hypothesis import given, strategies as st
 from node_rounds import node_snapshot
 from second_nodes import node_faults
@@ -280,15 +280,15 @@ def best_progress(problem_: Any) -> float:
 
 def test_tiny_rounds_against_every_place() -> None:
     """Exhaustive, apart from options and audit: value and bound at gap 0 are the best there is."""
-    spread = 0
-    for seed in range(150):
+    spread, tried = 0, count(90, 150)
+    for seed in range(tried):
         problem_ = validate(tiny(seed))
         decision = decide_round(problem_, limits=EXACT)
         assert decision.value == pytest.approx(best_progress(problem_), rel=1e-7), seed
         assert decision.proof[2] <= 1e-6, seed
         row = decision.allocation.row
         spread += bool((problem_.rates.nodes[row[row >= 0]] > 0).any())
-    assert spread >= 20
+    assert spread >= tried / 8
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 from builders import problem, snapshot
+from examples import count
 from fakes.random_rounds import random_snapshot
 from waiting import in_time
 
@@ -40,10 +41,10 @@ SEARCHES = {
 
 
 @functools.cache
-def rounds(count: int, first: int = 500) -> list[Problem]:
+def rounds(number: int, first: int = 500) -> list[Problem]:
     return [
         validate(random_snapshot(np.random.default_rng(first + s), 15).snapshot())
-        for s in range(count)
+        for s in range(number)
     ]
 
 
@@ -56,8 +57,8 @@ def test_every_rule_is_kept_on_random_rounds(policy: str) -> None:
     """The audit inside every decision passes, or the rules are proven to clash; value and bound
     are in order.
     """
-    planned = 0
-    for p in rounds(40):
+    planned, tried = 0, rounds(count(24, 40))
+    for p in tried:
         try:
             r = decide(p, policy=policy)
         except Infeasible:
@@ -67,12 +68,12 @@ def test_every_rule_is_kept_on_random_rounds(policy: str) -> None:
         assert r.gap == pytest.approx(
             (r.bound - r.objective_value) / max(abs(r.objective_value), 1e-9)
         )
-    assert planned >= 25
+    assert planned >= 0.6 * len(tried)
 
 
 @functools.cache
 def feasible(policy: str) -> list[bool]:
-    """For each of 25 rounds whether the policy finds a plan."""
+    """For each round whether the policy finds a plan."""
 
     def planned(p: Problem) -> bool:
         try:
@@ -80,7 +81,7 @@ def feasible(policy: str) -> list[bool]:
         except Infeasible:
             return False
 
-    return [planned(p) for p in rounds(25, 900)]
+    return [planned(p) for p in rounds(count(15, 25), 900)]
 
 
 @every_policy
@@ -96,7 +97,7 @@ def test_same_input_same_plan(policy: str, monkeypatch: pytest.MonkeyPatch) -> N
     """Deterministic to the byte, timings aside."""
     # reasons do not depend on how busy the machine is
     monkeypatch.setattr(decision, "REASONS_S", math.inf)
-    for p in rounds(6):
+    for p in rounds(count(3, 6)):
         try:
             assert text(decide(p, policy=policy)) == text(decide(p, policy=policy))
         except Infeasible:
@@ -194,7 +195,7 @@ def test_names_and_order_do_not_matter(policy: str) -> None:
     alike: between equals something has to decide. For policies that search among plans of equal
     value, only that there is a plan."""
     compared = 0
-    for s in range(12):
+    for s in range(count(9, 12)):
         folder = random_snapshot(np.random.default_rng(3000 + s), 12, pools=2)
         types = [row["gpu_type"] for row in folder.tables["pools.csv"]]
         if len(set(types)) < len(types):
@@ -209,7 +210,7 @@ def test_names_and_order_do_not_matter(policy: str) -> None:
         if policy not in SEARCHES:
             assert given == dict(zip(two.jobs["job_id"], two.jobs["gpus"], strict=True))
         compared += 1
-    assert compared >= 5
+    assert compared >= 4
 
 
 @every_policy
@@ -217,7 +218,7 @@ def test_any_history_is_fine(policy: str) -> None:
     """Service, restarts, largest size and time per type at random: a plan that keeps the rules
     all the same.
     """
-    for s in range(10):
+    for s in range(count(6, 10)):
         rng = np.random.default_rng(40 + s)
         folder = random_snapshot(rng, 12)
         types = sorted({row["gpu_type"] for row in folder.tables["pools.csv"]})

@@ -206,9 +206,16 @@ def faults(done: Simulation, fraction: Mapping[str, float]) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("placement", ["repair", "wait"])
+@pytest.mark.parametrize(
+    ("seed", "placement"),
+    [
+        (0, "repair"),
+        (1, "wait"),
+        pytest.param(0, "wait", marks=pytest.mark.soak),
+        pytest.param(1, "repair", marks=pytest.mark.soak),
+    ],
+)
 @pytest.mark.parametrize("policy", ["mip", "greedy", "las", "srtf"])
-@pytest.mark.parametrize("seed", range(2))
 def test_every_gpu_is_given_once_at_every_instant(seed: int, policy: str, placement: str) -> None:
     w = drawn(seed)
     options = SimulationOptions(
