@@ -164,7 +164,7 @@ def colocation(i: Instance) -> Block:
     """
     colocated = i.primary >= 0
     if not colocated.any():
-        return _no_rows(linear.COLOCATION, i)
+        return _no_rows(linear.COLOCATION)
     primaries = np.unique(i.primary[colocated])
     number = np.full(len(i.job) + 1, -1)  # the last place is that of -1
     number[primaries] = np.arange(len(primaries))
@@ -195,7 +195,7 @@ def takeover(i: Instance) -> Block:
     """
     own = np.flatnonzero(i.conflicting_option >= 0)
     if not len(own):
-        return _no_rows(linear.TAKEOVER, i)
+        return _no_rows(linear.TAKEOVER)
     row = np.full(len(i.job), -1)
     row[own] = row[i.conflicting_option[own]] = np.arange(len(own))
     labels = [
@@ -240,7 +240,7 @@ def _headroom_block(
     kind: str, i: Instance, amount: Ints | None = None, most: Floats | None = None
 ) -> Block:
     if amount is None or most is None:
-        return _no_rows(kind, i)
+        return _no_rows(kind)
     return _drop_unused_rows(
         Block(kind, i.pools, i.pool, amount.astype(float), np.full(len(most), -np.inf), most),
         np.isfinite(most),
@@ -264,20 +264,23 @@ FAMILIES = (
 )
 
 
-def _no_rows(kind: str, i: Instance) -> Block:
-    """Return a block without rows."""
-    return Block(kind, (), np.full(len(i.job), -1), np.zeros(len(i.job)), np.zeros(0), np.zeros(0))
+def _no_rows(kind: str) -> Block:
+    """Return a block without rows, and therefore without the rows of options."""
+    none = np.zeros(0)
+    return Block(kind, (), np.zeros(0, dtype=np.int64), none, none, none)
 
 
 def _drop_unused_rows(block: Block, use: Bools) -> Block:
     """Return the block without the rows that `use` leaves out."""
     if use.all():
         return block
+    if not use.any():
+        return _no_rows(block.kind)
     new = np.append(np.where(use, np.cumsum(use) - 1, -1), -1)  # the last place is that of -1
     return Block(
         block.kind,
         [name for name, u in zip(block.labels, use, strict=True) if u],
-        new[block.row] if use.any() else block.row,
+        new[block.row],
         block.coef,
         block.lower[use],
         block.upper[use],
