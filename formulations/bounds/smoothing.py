@@ -265,7 +265,7 @@ def newton(
     reach = np.full(s.R, REACH * mu)
     H = _curvature(s, shape, at, p)
     while used < EVALUATIONS and time.monotonic() < deadline:
-        step = _box_step(
+        step = box_step(
             at.g, H + np.diag(np.abs(at.g) / (reach * (1.0 + p)) + 1e-12), low - p, cap - p
         )
         expected = at.g + H @ step
@@ -299,7 +299,7 @@ def _curvature(s: Smooth, shape: Smooth | None, at: Point, p: Floats) -> Floats:
     return shape.hessian(shape.at(p, at.mu)) * (len(s.size) / len(shape.size))
 
 
-def _box_step(g: Floats, H: Floats, low: Floats, high: Floats) -> Floats:
+def box_step(g: Floats, H: Floats, low: Floats, high: Floats) -> Floats:
     """Return the d that minimises g'd + d'Hd/2 over low <= d <= high, by active sets."""
     down = (low >= 0) & (g >= 0)
     up = (high <= 0) & (g <= 0)

@@ -1,10 +1,11 @@
 """Close the gap between a plan and the bound of the prices, without a solver.
 
-    near ties -> rows of few groups -> partial plans, more and more of them
+    rows of few groups -> near ties -> partial plans, more and more of them
 
-1. The groups nearest to a change are decided again, all others keep their columns. The better the
-   plan, the fewer columns a still better one can use.
-2. The knapsacks of rows that concern few groups give a tighter bound.
+1. The rows of few groups are kept, and the others priced again (formulations/bounds/blocks.py). The
+   bound falls, its choice gives a plan, and the better both are, the fewer columns a still better
+   plan can use. The bound of these few columns is lower again.
+2. The groups nearest to a change are decided again, all others keep their columns.
 3. All plans above the value that is enough are searched. Either there is none, which is the proof,
    or a better plan is found.
 """
@@ -12,12 +13,19 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass, replace
 
+import numpy as np
+
+from formulations.bounds.blocks import evaluate_blocks, find_losses, minimise_block_bound
+from formulations.bounds.diagrams import Diagrams
 from formulations.bounds.knapsacks import tighten_bound
 from formulations.bounds.lagrangian import Dual
 from formulations.model.choices import Choices
-from formulations.model.linear import Ints
-from formulations.primal.partial_plans import find_better_plan, improve_near_ties
+from formulations.model.linear import Bools, Floats, Ints
+from formulations.model.ragged import starts
+from formulations.primal.partial_plans import Losses, find_better_plan, improve_near_ties
+from formulations.primal.rounding import fill, repair
 
 KEPT = 200  # partial plans that are kept at once to improve a plan
 WIDTH = 20_000  # partial plans that a search keeps at once
@@ -25,6 +33,8 @@ WIDTH = 20_000  # partial plans that a search keeps at once
 SEARCHES = ((40, 8_000), (80, 20_000))
 MOST = 200_000  # a search that kept more partial plans in all is the last one
 EXACT = 1e-9  # relative gap that counts as none
+TURNS = 4  # of keeping rows
+PAYS = 0.1  # share of the gap that keeping rows has to close
 
 
 def close_gap(
@@ -43,23 +53,126 @@ def close_gap(
     until : float
         Latest end (time.monotonic).
     """
-    bound = dual.bound
-    for groups, largest in SEARCHES:
-        plan = improve_near_ties(c, dual, plan, groups, KEPT, until)
-        if bound > _enough(c, plan, gap):
-            bound = min(bound, tighten_bound(c, dual, plan, _enough(c, plan, gap), until).bound)
-        if bound <= _enough(c, plan, max(gap, EXACT)):
-            break
-        enough = _enough(c, plan, gap)
-        found = find_better_plan(c, dual, enough, WIDTH, until, largest)
-        bound = min(bound, max(found.bound, enough))
-        plan = plan if found.plan is None else found.plan
-        if found.kept > MOST or bound <= _enough(c, plan, max(gap, EXACT)):
-            break
-    return plan, max(bound, c.value_of(plan))
+    search = _Closing(c, dual, plan, gap, until)
+    search.keep_rows()
+    search.search()
+    return search.plan, max(search.bound, search.value)
 
 
-def _enough(c: Choices, plan: Ints, gap: float) -> float:
-    """Return the bound that proves the gap of a plan."""
-    value = c.value_of(plan)
-    return value + gap * abs(value)
+class _Closing:
+    """The best plan, the bound on all plans, and what columns lose against it."""
+
+    def __init__(self, c: Choices, dual: Dual, plan: Ints, gap: float, until: float) -> None:
+        self.c, self.dual, self.plan, self.gap, self.until = c, dual, plan, gap, until
+        self.value = c.value_of(plan)
+        self.bound = dual.bound
+        self.losses = Losses.of(c, dual)
+
+    @property
+    def enough(self) -> float:
+        """The bound that proves the gap of the plan."""
+        return self.value + self.gap * abs(self.value)
+
+    def is_closed(self) -> bool:
+        """Return whether the gap is proven."""
+        return self.bound <= self.value + max(self.gap, EXACT) * abs(self.value)
+
+    def offer(self, plan: Ints | None) -> None:
+        """Take a plan if it is better."""
+        if plan is not None and self.c.value_of(plan) > self.value and self.c.feasible(plan):
+            self.plan, self.value = plan, self.c.value_of(plan)
+
+    def keep_rows(self) -> None:
+        """Keep rows of few groups as long as that closes a good part of the gap."""
+        for turn in range(TURNS):
+            if self.is_closed():
+                return
+            before = self.bound - self.value
+            enough = self.enough
+            near, nothing = self.losses.leaves(enough)
+            if not (nothing | (np.bincount(self.c.group[near], minlength=self.c.J) > 0)).all():
+                self.bound = min(self.bound, enough)
+                return
+            few = _Columns.of(self.c, near, nothing)
+            diagrams = Diagrams.of(few.view)
+            if diagrams is None:
+                return
+            if not diagrams.has_paths:
+                self.bound = min(self.bound, enough)
+                return
+            prices = self.losses.prices
+            first = evaluate_blocks(few.view, diagrams, prices)
+            if turn == 0 and self.bound - first.bound < PAYS * before:
+                return
+            best = minimise_block_bound(few.view, diagrams, prices, enough, self.until)
+            column, nothing_lost = find_losses(few.view, diagrams, best.prices)
+            prices = np.where(_rows_of(self.c, diagrams.kept), prices, best.prices)
+            self.bound = min(self.bound, max(best.bound, enough))
+            self.losses = Losses(prices, best.bound, few.spread(column), nothing_lost, False)
+            if self.is_closed():
+                return
+            repaired = repair(few.view, best.choice, prices, self.until)
+            if repaired is not None:
+                self.offer(few.widen(fill(few.view, repaired, prices, until=self.until)))
+            if self.bound - self.value > 0.7 * before:
+                return
+
+    def search(self) -> None:
+        """Search plans group by group."""
+        c = self.c
+        for groups, largest in SEARCHES:
+            if self.is_closed():
+                return
+            self.offer(improve_near_ties(c, self.losses, self.plan, groups, KEPT, self.until))
+            if self.losses.adds_up and self.bound > self.enough:
+                tighter = tighten_bound(c, self.dual, self.plan, self.enough, self.until)
+                self.bound = min(self.bound, tighter.bound)
+            if self.is_closed():
+                return
+            enough = self.enough
+            found = find_better_plan(c, self.losses, enough, WIDTH, self.until, largest)
+            self.bound = min(self.bound, max(found.bound, enough))
+            self.offer(found.plan)
+            if found.kept > MOST:
+                return
+
+
+@dataclass(frozen=True)
+class _Columns:
+    """A model with only some of its columns, `columns` (k,) of the whole model with `n`."""
+
+    view: Choices
+    columns: Ints
+    n: int
+
+    @staticmethod
+    def of(c: Choices, near: Bools, nothing: Bools) -> _Columns:
+        """Take the columns `near` (n,), and nothing only for the groups `nothing` (J,)."""
+        columns = np.flatnonzero(near)
+        group = c.group[columns]
+        view = replace(
+            c,
+            model=c.model.take(columns),
+            start=starts(group, c.J),
+            group=group,
+            mandatory=~nothing,
+            matrix=c.matrix[columns],
+        )
+        return _Columns(view, columns, c.n)
+
+    def widen(self, choice: Ints) -> Ints:
+        """Translate a choice (J,) of the view to the whole model."""
+        return np.append(self.columns, -1)[choice]
+
+    def spread(self, loss: Floats) -> Floats:
+        """Translate losses (k,) to the columns of the whole model, (n,)."""
+        whole = np.full(self.n, np.inf)
+        whole[self.columns] = loss
+        return whole
+
+
+def _rows_of(c: Choices, kept: Bools) -> Bools:
+    """Return the model rows (m,) of some coupling rows (R,)."""
+    rows = np.zeros(c.model.m, dtype=bool)
+    rows[c.rows[kept]] = True
+    return rows

@@ -62,9 +62,44 @@ class Found:
     kept: int
 
 
+@dataclass(frozen=True)
+class Losses:
+    """What columns lose: a plan with a column has at most the value bound - its loss.
+
+    Attributes
+    ----------
+    prices : (m,)
+        Prices of the model's rows.
+    bound : float
+        No plan has a higher value.
+    column, nothing : (n,), (J,)
+        Loss of every column, and of leaving each group without one; inf where that is impossible.
+    adds_up : bool
+        Whether a plan with several columns loses at least their sum.
+    """
+
+    prices: Floats
+    bound: float
+    column: Floats
+    nothing: Floats
+    adds_up: bool
+
+    @staticmethod
+    def of(c: Choices, dual: Dual) -> Losses:
+        """Return the losses against the best column of each group at the prices."""
+        reduced = c.value - c.matrix @ project_prices(c, dual.prices)
+        loss = np.maximum(np.repeat(dual.reduced, np.diff(c.start)) - reduced, 0.0)
+        nothing = np.where(c.mandatory, np.inf, dual.reduced)
+        return Losses(dual.prices, dual.bound, loss, nothing, True)
+
+    def leaves(self, value: float) -> tuple[Bools, Bools]:
+        """Return which columns, (n,), and nothings, (J,), a plan above a value may use."""
+        return self.column <= self.bound - value, self.nothing <= self.bound - value
+
+
 def find_better_plan(
     c: Choices,
-    dual: Dual,
+    losses: Losses,
     value: float,
     width: int,
     until: float = math.inf,
@@ -83,54 +118,51 @@ def find_better_plan(
     largest : float
         Nothing is searched if the number of open groups times that of the rows is larger.
     """
-    spare = dual.bound - value
-    nothing = ~c.mandatory & (dual.reduced <= spare)
-    near = _losses(c, dual) <= spare
+    near, nothing = losses.leaves(value)
     is_open = np.bincount(c.group[near], minlength=c.J) + nothing > 1
     if np.count_nonzero(is_open) * c.R > largest:
-        return Found(None, dual.bound, 0)
-    return _search(c, dual, value, near, nothing, width, until)
+        return Found(None, losses.bound, 0)
+    return _search(c, losses, value, near, nothing, width, until)
 
 
 def improve_near_ties(
-    c: Choices, dual: Dual, plan: Ints, groups: int, width: int, until: float = math.inf
+    c: Choices, losses: Losses, plan: Ints, groups: int, width: int, until: float = math.inf
 ) -> Ints:
     """Return the best plan that differs from a feasible plan in the groups nearest to a change.
 
     `groups` is the number of groups that may change. The plan itself is returned if none is better.
     """
-    loss, value = _losses(c, dual), c.value_of(plan)
+    value = c.value_of(plan)
     held = np.zeros(c.n, dtype=bool)
     held[plan[plan >= 0]] = True
-    lost = np.where(plan >= 0, np.append(loss, 0.0)[plan], dual.reduced)
-    least = -group_max(c, -np.where(held, np.inf, loss), -np.inf)
-    least = np.where((plan >= 0) & ~c.mandatory, np.minimum(least, dual.reduced), least)
+    lost = np.where(plan >= 0, np.append(losses.column, 0.0)[plan], losses.nothing)
+    least = -group_max(c, -np.where(held, np.inf, losses.column), -np.inf)
+    least = np.where(plan >= 0, np.minimum(least, losses.nothing), least)
     moves = np.zeros(c.J, dtype=bool)
     moves[np.argsort(least - lost, kind="stable")[:groups]] = True
-    spare = dual.bound - value - float(lost[~moves].sum())
-    near = held | (moves[c.group] & (loss <= spare))
-    nothing = (plan < 0) | (moves & ~c.mandatory & (dual.reduced <= spare))
-    found = _search(c, dual, value, near, nothing, width, until)
+    certain = float(lost[~moves].sum()) if losses.adds_up else 0.0
+    near, nothing = losses.leaves(value + certain)
+    near, nothing = held | (moves[c.group] & near), (plan < 0) | (moves & nothing)
+    found = _search(c, losses, value, near, nothing, width, until)
     return plan if found.plan is None else found.plan
 
 
-def _losses(c: Choices, dual: Dual) -> Floats:
-    """Return what each column loses against the best one of its group at the prices, (n,)."""
-    reduced = c.value - c.matrix @ project_prices(c, dual.prices)
-    loss = np.maximum(np.repeat(dual.reduced, np.diff(c.start)) - reduced, 0.0)
-    return np.asarray(loss, dtype=np.float64)
-
-
 def _search(
-    c: Choices, dual: Dual, value: float, near: Bools, nothing: Bools, width: int, until: float
+    c: Choices,
+    losses: Losses,
+    value: float,
+    near: Bools,
+    nothing: Bools,
+    width: int,
+    until: float,
 ) -> Found:
     """Search the plans above `value` in the columns `near` (n,) and in nothing (J,).
 
     Rows are counted exactly only where few partial plans at once do not suffice.
     """
-    field = _Field.of(c, project_prices(c, dual.prices), near, nothing)
+    field = _Field.of(c, project_prices(c, losses.prices), near, nothing)
     if field is None:
-        return Found(None, dual.bound, 0)
+        return Found(None, losses.bound, 0)
     if not field.can_hold:
         return Found(None, -math.inf, 0)
     rest = _Rest.of(field)
@@ -140,7 +172,7 @@ def _search(
         rest = replace(rest, tables=tables, margin=rest.margin * (2 + len(field.price)))
         found = _search_field(c, field, rest, value, width, until)
         assert found is not None
-    return replace(found, bound=min(found.bound, dual.bound))
+    return replace(found, bound=min(found.bound, losses.bound))
 
 
 def _search_field(

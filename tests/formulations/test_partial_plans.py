@@ -17,7 +17,7 @@ from formulations.model.choices import Choices, choices
 from formulations.model.single_round import build_model
 from formulations.primal import partial_plans
 from formulations.primal.closing import close_gap
-from formulations.primal.partial_plans import find_better_plan, improve_near_ties
+from formulations.primal.partial_plans import Losses, find_better_plan, improve_near_ties
 from formulations.primal.rounding import round_dual
 
 
@@ -34,13 +34,21 @@ def test_a_better_plan_is_found_and_proven():
     """From the plan of the job of 6 GPUs alone; there is no plan above the best one."""
     c, dual = knapsack()
     assert dual.bound == pytest.approx(11.1)
-    found = find_better_plan(c, dual, 6.7, 100)
+    found = find_better_plan(c, Losses.of(c, dual), 6.7, 100)
     assert found.plan.tolist() == [-1, 1, 2]
     assert found.bound == pytest.approx(10)
-    assert find_better_plan(c, dual, 10.0, 100).plan is None
-    assert find_better_plan(c, dual, 10.0, 100).bound <= 10 + 1e-9
-    assert improve_near_ties(c, dual, np.array([0, -1, -1]), 3, 100).tolist() == [-1, 1, 2]
-    assert improve_near_ties(c, dual, np.array([0, -1, -1]), 1, 100).tolist() == [0, -1, -1]
+    assert find_better_plan(c, Losses.of(c, dual), 10.0, 100).plan is None
+    assert find_better_plan(c, Losses.of(c, dual), 10.0, 100).bound <= 10 + 1e-9
+    assert improve_near_ties(c, Losses.of(c, dual), np.array([0, -1, -1]), 3, 100).tolist() == [
+        -1,
+        1,
+        2,
+    ]
+    assert improve_near_ties(c, Losses.of(c, dual), np.array([0, -1, -1]), 1, 100).tolist() == [
+        0,
+        -1,
+        -1,
+    ]
     plan, bound = close_gap(c, dual, np.array([0, -1, -1]), 0.0)
     assert plan.tolist() == [-1, 1, 2]
     assert bound == pytest.approx(10)
@@ -49,7 +57,7 @@ def test_a_better_plan_is_found_and_proven():
 def test_what_is_dropped_still_bounds():
     """With one partial plan at once the best plan may be lost, but not the bound on it."""
     c, dual = knapsack()
-    found = find_better_plan(c, dual, 6.0, 1)
+    found = find_better_plan(c, Losses.of(c, dual), 6.0, 1)
     assert found.bound >= 10
     assert found.kept <= 3
 
@@ -58,8 +66,8 @@ def test_nothing_is_claimed_when_time_is_up():
     """The bound is then that of the prices, and the plan is the given one."""
     c, dual = knapsack()
     plan = np.array([0, -1, -1])
-    assert find_better_plan(c, dual, 6.7, 100, -math.inf).bound == dual.bound
-    assert find_better_plan(c, dual, 6.7, 100, -math.inf).plan is None
+    assert find_better_plan(c, Losses.of(c, dual), 6.7, 100, -math.inf).bound == dual.bound
+    assert find_better_plan(c, Losses.of(c, dual), 6.7, 100, -math.inf).plan is None
     same, bound = close_gap(c, dual, plan, 0.0, -math.inf)
     assert same.tolist() == plan.tolist()
     assert bound == dual.bound
@@ -98,14 +106,14 @@ def _check_searches(seed: int, size: float, width: int) -> None:
         return
     value, slack = c.value_of(plan), 1e-9 * (1 + abs(best))
     asked = value + float(rng.choice([-1.0, 0.0, 0.5])) * abs(best - value)
-    found = find_better_plan(c, dual, asked, width)
+    found = find_better_plan(c, Losses.of(c, dual), asked, width)
     assert max(found.bound, asked) >= best - slack
     if width == 1000 and best > asked + slack:
         assert c.value_of(found.plan) == pytest.approx(best, abs=slack)
     if found.plan is not None:
         assert c.feasible(found.plan)
         assert c.value_of(found.plan) > asked
-    near = improve_near_ties(c, dual, plan, 3, width)
+    near = improve_near_ties(c, Losses.of(c, dual), plan, 3, width)
     assert c.feasible(near)
     assert value <= c.value_of(near) <= best + slack
     closed, bound = close_gap(c, dual, plan, 0.0)

@@ -1,0 +1,120 @@
+"""The bound that keeps the rows of few groups: against exhaustive search, and by hand."""
+
+from __future__ import annotations
+
+import math
+from unittest import mock
+
+import numpy as np
+import pytest
+from choice_models import best_choice, random_model, view
+from examples import examples
+from hypothesis import given, strategies as st
+from rounds import random_instance
+
+from formulations.bounds import diagrams as diagrams_module
+from formulations.bounds.blocks import evaluate_blocks, find_losses, minimise_block_bound
+from formulations.bounds.diagrams import Diagrams
+from formulations.bounds.lagrangian import evaluate, minimise_dual
+from formulations.model.choices import Choices, choices
+from formulations.model.single_round import build_model
+
+
+def two_tenants() -> Choices:
+    """Jobs of 4 and 3 GPUs of a tenant with a quota of 5, and of 2 and 2 with a quota of 3."""
+    return view(
+        [[(4, {0: 4})], [(3, {0: 3})], [(2, {1: 2})], [(2, {1: 2})], *[[(1, {2: 1})]] * 4],
+        [(-np.inf, 5), (-np.inf, 3), (-np.inf, 3)],
+    )
+
+
+def test_a_quota_that_cannot_be_filled():
+    """Prices allow 5 GPUs for the first tenant; whole jobs only 4. The wide row is priced."""
+    c = two_tenants()
+    diagrams = Diagrams.of(c)
+    assert diagrams.kept.tolist() == [True, True, False]
+    assert len(np.unique(diagrams.block)) == 6
+    prices = np.append(np.zeros(c.J), [9.0, 9.0, 1.0])  # those of kept rows do not count
+    found = evaluate_blocks(c, diagrams, prices)
+    assert found.bound == pytest.approx(4 + 2 + 3)
+    assert found.choice[:2].tolist() == [0, -1]
+    loss, nothing = find_losses(c, diagrams, prices)
+    assert loss[:4] == pytest.approx([0, 1, 0, 0], abs=1e-9)
+    assert nothing[:4] == pytest.approx([1, 0, 0, 0], abs=1e-9)
+
+
+def test_without_such_rows_there_is_no_diagram():
+    """A row of all groups is not kept."""
+    assert Diagrams.of(view([[(1, {0: 1})]] * 4, [(-np.inf, 3)])) is None
+
+
+def test_rows_that_exclude_every_plan():
+    """A guarantee of 9 GPUs and jobs of 7 together."""
+    c = view([[(1, {0: 4})], [(1, {0: 3})], *[[(1, {})]] * 4], [(9, np.inf)])
+    assert not Diagrams.of(c).has_paths
+
+
+@examples(150, 1_000)
+@given(
+    seed=st.integers(0, 10**9),
+    size=st.sampled_from([0.0, 0.3, 2.0]),
+    narrow=st.sampled_from([0.34, 1.0]),
+    states=st.sampled_from([4, 300]),
+)
+def test_never_below_the_optimum(seed: int, size: float, narrow: float, states: int):
+    """Rows of all kinds, any prices: the bound covers the best plan, and the losses each column.
+
+    With `narrow` of 1 all rows may be kept.
+    """
+    limits = {"NARROW": narrow, "STATES": states}
+    with mock.patch.multiple(diagrams_module, **limits):
+        _check(np.random.default_rng(seed), size)
+
+
+def _check(rng: np.random.Generator, size: float) -> None:
+    model = (
+        random_model(rng, jobs=6, rows=4)
+        if rng.random() < 0.5
+        else build_model(random_instance(rng, jobs=6, pools=2, tenants=3))
+    )
+    c = choices(model)
+    best = best_choice(c)
+    diagrams = Diagrams.of(c)
+    if diagrams is None or best is None:
+        return
+    assert diagrams.has_paths
+    dual = minimise_dual(c)
+    if size:
+        noise = size * rng.normal(size=model.m) * (rng.random(model.m) < 0.5)
+        dual = evaluate(c, dual.prices + noise)
+    slack = 1e-9 * (1 + abs(best))
+    first = evaluate_blocks(c, diagrams, dual.prices)
+    assert best - slack <= first.bound <= dual.bound + slack
+    found = minimise_block_bound(c, diagrams, dual.prices, -math.inf)
+    assert best - slack <= found.bound <= first.bound + slack
+    reduced = c.value - c.matrix @ first.prices[c.rows]
+    again = np.append(reduced, 0.0)[first.choice].sum()
+    p = first.prices[c.rows]
+    rent = (p * np.where(p > 0, c.high, np.where(p < 0, c.low, 0.0))).sum()
+    assert rent + again == pytest.approx(first.bound, abs=slack)
+    _check_losses(c, diagrams, found.prices, found.bound, slack)
+
+
+def _check_losses(
+    c: Choices, diagrams: Diagrams, prices: np.ndarray, bound: float, slack: float
+) -> None:
+    """Every plan loses at least what each of its columns loses."""
+    loss, nothing = find_losses(c, diagrams, prices)
+    assert ((loss >= 0).all(), (nothing >= 0).all()) == (True, True)
+    for plan in every_plan(c):
+        lost = np.where(plan >= 0, np.append(loss, 0.0)[plan], nothing)
+        assert lost.max(initial=0.0) <= bound - c.value_of(plan) + slack
+
+
+def every_plan(c: Choices) -> list[np.ndarray]:
+    """All choices that keep the rows."""
+    plans = [np.zeros(0, dtype=np.int64)]
+    for j in range(c.J):
+        mine = [*range(c.start[j], c.start[j + 1]), *([] if c.mandatory[j] else [-1])]
+        plans = [np.append(plan, column) for plan in plans for column in mine]
+    return [plan for plan in plans if c.feasible(plan)]
