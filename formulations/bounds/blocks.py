@@ -146,7 +146,8 @@ class _SmoothBlocks:
             flow = own * arrived[layer.origin]
             taken += np.bincount(layer.sort, flow, len(gain))
             arrived = np.bincount(layer.to, flow).astype(np.float64)
-        x = np.bincount(sorts.column + 1, share * sorts.spread(taken), len(self.s.v) + 1)[1:]
+        entries = share * sorts.spread(taken)
+        x: Floats = np.bincount(sorts.column + 1, entries, len(self.s.v) + 1)[1:].astype(np.float64)
         return _Point(float(self.s.b @ p + mu * best.sum()), self.s.b - x @ self.s.A)
 
 

@@ -13,6 +13,7 @@
 from __future__ import annotations
 
 import math
+import time
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -24,6 +25,7 @@ from formulations.bounds.lagrangian import Dual
 from formulations.model.choices import Choices
 from formulations.model.linear import Bools, Floats, Ints
 from formulations.model.ragged import starts
+from formulations.primal.block_plans import find_block_plan
 from formulations.primal.partial_plans import Losses, find_better_plan, improve_near_ties
 from formulations.primal.rounding import fill, repair
 
@@ -33,6 +35,7 @@ WIDTH = 20_000  # partial plans that a search keeps at once
 SEARCHES = ((40, 8_000), (80, 20_000))
 MOST = 200_000  # a search that kept more partial plans in all is the last one
 EXACT = 1e-9  # relative gap that counts as none
+FEW = 1_000  # with more groups, near ties are looked at before rows are kept
 TURNS = 4  # of keeping rows
 PAYS = 0.1  # share of the gap that keeping rows has to close
 
@@ -54,7 +57,8 @@ def close_gap(
         Latest end (time.monotonic).
     """
     search = _Closing(c, dual, plan, gap, until)
-    search.keep_rows()
+    if c.J <= FEW:
+        search.keep_rows()
     search.search()
     return search.plan, max(search.bound, search.value)
 
@@ -66,7 +70,8 @@ class _Closing:
         self.c, self.dual, self.plan, self.gap, self.until = c, dual, plan, gap, until
         self.value = c.value_of(plan)
         self.bound = dual.bound
-        self.losses = Losses.of(c, dual)
+        self.priced = self.losses = Losses.of(c, dual)  # `priced` are those of the given prices
+        self._in_vain = 2 * c.n  # columns for which keeping rows did not pay
 
     @property
     def enough(self) -> float:
@@ -85,11 +90,14 @@ class _Closing:
     def keep_rows(self) -> None:
         """Keep rows of few groups as long as that closes a good part of the gap."""
         for turn in range(TURNS):
-            if self.is_closed():
+            if self.is_closed() or time.monotonic() >= self.until:
                 return
             before = self.bound - self.value
             enough = self.enough
             near, nothing = self.losses.leaves(enough)
+            count = int(np.count_nonzero(near))
+            if turn == 0 and 2 * count > self._in_vain:
+                return
             if not (nothing | (np.bincount(self.c.group[near], minlength=self.c.J) > 0)).all():
                 self.bound = min(self.bound, enough)
                 return
@@ -102,39 +110,68 @@ class _Closing:
                 return
             prices = self.losses.prices
             first = evaluate_blocks(few.view, diagrams, prices)
-            if turn == 0 and self.bound - first.bound < PAYS * before:
+            # the first time it is only tried
+            is_trial = turn == 0 and self.c.J <= FEW and self._in_vain > self.c.n
+            if is_trial and self.bound - first.bound < PAYS * before:
+                self._in_vain = count
                 return
             best = minimise_block_bound(few.view, diagrams, prices, enough, self.until)
             column, nothing_lost = find_losses(few.view, diagrams, best.prices)
-            prices = np.where(_rows_of(self.c, diagrams.kept), prices, best.prices)
+            prices = np.where(_rows_of(self.c, diagrams.kept), self.dual.prices, best.prices)
             self.bound = min(self.bound, max(best.bound, enough))
-            self.losses = Losses(prices, best.bound, few.spread(column), nothing_lost, False)
+            own = Losses(prices, best.bound, few.spread(column), nothing_lost, False)
+            self.losses = self.losses.and_also(own)
             if self.is_closed():
                 return
-            repaired = repair(few.view, best.choice, prices, self.until)
-            if repaired is not None:
-                self.offer(few.widen(fill(few.view, repaired, prices, until=self.until)))
+            plan = find_block_plan(few.view, diagrams, best.prices, best.bound, self.until)
+            if plan is None:
+                plan = repair(few.view, best.choice, prices, self.until)
+            if plan is not None:
+                self.offer(few.widen(fill(few.view, plan, prices, until=self.until)))
             if self.bound - self.value > 0.7 * before:
                 return
 
     def search(self) -> None:
-        """Search plans group by group."""
-        c = self.c
+        """Search plans group by group, and keep rows again where that gave a better plan."""
         for groups, largest in SEARCHES:
             if self.is_closed():
                 return
-            self.offer(improve_near_ties(c, self.losses, self.plan, groups, KEPT, self.until))
-            if self.losses.adds_up and self.bound > self.enough:
-                tighter = tighten_bound(c, self.dual, self.plan, self.enough, self.until)
-                self.bound = min(self.bound, tighter.bound)
-            if self.is_closed():
+            before = self.value, self.bound
+            self._improve(groups)
+            if self.c.J > FEW and groups == SEARCHES[-1][0]:
+                self.keep_rows()
+                self._improve(groups)
+            elif self.c.J <= FEW and self.value > before[0]:
+                self.keep_rows()
+            is_stuck = (self.value, self.bound) == before and groups > SEARCHES[0][0]
+            if self.is_closed() or is_stuck:
                 return
             enough = self.enough
-            found = find_better_plan(c, self.losses, enough, WIDTH, self.until, largest)
+            found = find_better_plan(self.c, self.losses, enough, WIDTH, self.until, largest)
             self.bound = min(self.bound, max(found.bound, enough))
             self.offer(found.plan)
             if found.kept > MOST:
                 return
+
+    def _improve(self, groups: int) -> None:
+        """Decide the groups nearest to a change again, and count knapsacks at the prices."""
+        if self.is_closed():
+            return
+        self.offer(improve_near_ties(self.c, self.losses, self.plan, groups, KEPT, self.until))
+        if self.losses.prices is self.dual.prices and self.bound > self.enough:
+            self._count_knapsacks()
+
+    def _count_knapsacks(self) -> None:
+        """Tighten the bound by rows of few groups at the prices there are."""
+        tighter = tighten_bound(self.c, self.dual, self.plan, self.enough, self.until)
+        if tighter.bound >= self.bound:
+            return
+        # a column pays for the rows of its block already, so it gets what they took off
+        column = np.maximum(self.priced.column - tighter.credit[self.c.group], 0.0)
+        nothing = np.maximum(self.priced.nothing - tighter.credit, 0.0)
+        self.bound = tighter.bound
+        own = Losses(self.dual.prices, tighter.bound, column, nothing, False)
+        self.losses = self.losses.and_also(own)
 
 
 @dataclass(frozen=True)

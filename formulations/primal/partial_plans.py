@@ -92,6 +92,14 @@ class Losses:
         nothing = np.where(c.mandatory, np.inf, dual.reduced)
         return Losses(dual.prices, dual.bound, loss, nothing, True)
 
+    def and_also(self, other: Losses) -> Losses:
+        """Return what both together prove; the prices are those of the lower bound."""
+        low, high = (self, other) if self.bound <= other.bound else (other, self)
+        more = high.bound - low.bound
+        column = np.maximum(low.column, high.column - more)
+        nothing = np.maximum(low.nothing, high.nothing - more)
+        return Losses(low.prices, low.bound, column, nothing, False)
+
     def leaves(self, value: float) -> tuple[Bools, Bools]:
         """Return which columns, (n,), and nothings, (J,), a plan above a value may use."""
         return self.column <= self.bound - value, self.nothing <= self.bound - value

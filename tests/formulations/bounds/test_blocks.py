@@ -18,6 +18,7 @@ from formulations.bounds.diagrams import Diagrams
 from formulations.bounds.lagrangian import evaluate, minimise_dual
 from formulations.model.choices import Choices, choices
 from formulations.model.single_round import build_model
+from formulations.primal.block_plans import find_block_plan
 
 
 def two_tenants() -> Choices:
@@ -98,6 +99,8 @@ def _check(rng: np.random.Generator, size: float) -> None:
     rent = (p * np.where(p > 0, c.high, np.where(p < 0, c.low, 0.0))).sum()
     assert rent + again == pytest.approx(first.bound, abs=slack)
     _check_losses(c, diagrams, found.prices, found.bound, slack)
+    plan = find_block_plan(c, diagrams, found.prices, found.bound)
+    assert plan is None or c.feasible(plan)
 
 
 def _check_losses(

@@ -1,0 +1,188 @@
+"""A plan put together from good choices of whole blocks.
+
+Groups that the rows of a tenant tie together can hardly be moved one at a time. So for every sort
+of column that a better plan may use, the longest path through it (formulations/bounds/diagrams.py)
+becomes one option of its block. All rows of the block hold in each option; what is left is a small
+model of blocks and of the rows that no diagram keeps, which is rounded like every other one. This
+is the restricted master programme of column generation (Dantzig and Wolfe 1960) in whole numbers.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from formulations.bounds.diagrams import Diagrams, Layer
+from formulations.bounds.lagrangian import project_prices
+from formulations.model.choices import Choices
+from formulations.model.linear import Floats, Ints, LinearModel
+from formulations.model.ragged import starts
+from formulations.model.sparse_rows import SparseRows
+from formulations.primal.partial_plans import Losses, improve_near_ties
+from formulations.primal.rounding import fill, repair
+
+OPTIONS = 3_000  # of all blocks together, besides the best one of each
+GROUPS, KEPT = 40, 200  # blocks that are decided again, and partial plans that are kept for it
+
+
+def find_block_plan(
+    c: Choices, diagrams: Diagrams, prices: Floats, bound: float, until: float = math.inf
+) -> Ints | None:
+    """Return a plan (J,) near the choice that attains the bound, None if none is found.
+
+    Parameters
+    ----------
+    prices : (m,)
+        Prices with which the rows that no diagram keeps give the bound.
+    bound : float
+        The bound of these prices.
+    until : float
+        Latest end (time.monotonic).
+    """
+    paths = _list_paths(c, diagrams, project_prices(c, prices))
+    view = _as_choices(c, diagrams, paths)
+    own = np.zeros(view.model.m)
+    own[view.rows] = prices[c.rows[~diagrams.kept]]
+    _, best = np.unique(paths.block, return_index=True)
+    plan = repair(view, best, own, until)
+    if plan is None:
+        return None
+    plan = fill(view, plan, own, until=until)
+    losses = Losses(own, bound, paths.loss, np.full(view.J, np.inf), True)
+    plan = improve_near_ties(view, losses, plan, GROUPS, KEPT, until)
+    choice = np.full(c.J, -1)
+    is_taken = np.zeros(view.n, dtype=bool)
+    is_taken[plan] = True
+    on = is_taken[paths.path]
+    choice[paths.group[on]] = paths.column[on]
+    return choice
+
+
+@dataclass(frozen=True)
+class _Paths:
+    """Paths by block, the longest one of each block first.
+
+    Attributes
+    ----------
+    block, loss : (K,)
+        Block of each path, and by how much it is shorter than the longest one.
+    path, group, column : (i,)
+        The decisions: a path decides that a group takes a column, -1 is nothing.
+    """
+
+    block: Ints
+    loss: Floats
+    path: Ints
+    group: Ints
+    column: Ints
+
+
+def _list_paths(c: Choices, diagrams: Diagrams, p: Floats) -> _Paths:
+    """List the longest path of each block, and the longest ones through other sorts of columns."""
+    sorts, layers = diagrams.sorts, diagrams.layers
+    entry, gain = diagrams.gains(c.value - c.matrix @ np.where(diagrams.kept, 0.0, p))
+    best = diagrams.longest(gain)
+    reached, top = -best[0], np.full(len(gain), -np.inf)
+    ahead, back, through = [], [], []
+    for layer, here, after in zip(layers, best, best[1:], strict=False):
+        ahead.append(_arcs_of(layer.origin, gain[layer.sort] + after[layer.to], here))
+        length = reached[layer.origin] + gain[layer.sort]
+        reached = np.full(len(after), -np.inf)
+        np.maximum.at(reached, layer.to, length)
+        back.append(_arcs_of(layer.to, length, reached))
+        through.append(length + after[layer.to])
+        np.maximum.at(top, layer.sort, through[-1])
+    limit = -np.sort(-top[top < 0])[:OPTIONS].max(initial=0.0)
+    # the longest paths begin with the first arcs of the roots
+    layer_of, arc = [np.zeros(len(best[0]), dtype=np.int64)], [ahead[0]]
+    for number, (layer, length) in enumerate(zip(layers, through, strict=True)):
+        first = _arcs_of(layer.sort, length, top)
+        wanted = first[(first >= 0) & (top < 0) & (top >= limit)]
+        layer_of.append(np.full(len(wanted), number))
+        arc.append(wanted)
+    at, arcs = np.concatenate(layer_of), np.concatenate(arc)
+    loss = np.concatenate([-length[own] for length, own in zip(through, arc[1:], strict=True)])
+    steps = [*_walk_ahead(layers, ahead, at, arcs), *_walk_back(layers, back, at, arcs)]
+    path = np.concatenate([step[0] for step in steps])
+    sort = np.concatenate([step[1] for step in steps])
+    block = np.empty(len(at), dtype=np.int64)
+    block[path] = diagrams.block[sorts.owner[sort]]
+    order = np.argsort(block, kind="stable")
+    rank = np.empty(len(order), dtype=np.int64)
+    rank[order] = np.arange(len(order))
+    loss = np.append(np.zeros(len(best[0])), loss)[order]
+    column = sorts.column[_arcs_of(np.repeat(np.arange(len(gain)), sorts.width), entry, gain)]
+    return _Paths(block[order], np.maximum(loss, 0.0), rank[path], sorts.owner[sort], column[sort])
+
+
+def _arcs_of(owner: Ints, x: Floats, best: Floats) -> Ints:
+    """Return the first entry of each owner that has the best number of it, -1 if there is none."""
+    at = np.flatnonzero(x >= best[owner])[::-1]
+    first = np.full(len(best), -1)
+    first[owner[at]] = at
+    return first
+
+
+def _walk_ahead(
+    layers: tuple[Layer, ...], ahead: list[Ints], at: Ints, arcs: Ints
+) -> list[tuple[Ints, Ints]]:
+    """List (path, sort) of the arcs of each path from its own one on."""
+    node = np.full(len(at), -1)
+    steps = []
+    for number, (layer, following) in enumerate(zip(layers, ahead, strict=True)):
+        on = np.where(node >= 0, following[node], -1)
+        on = np.where(at == number, arcs, on)
+        paths = np.flatnonzero(on >= 0)
+        node = np.full(len(at), -1)
+        node[paths] = layer.to[on[paths]]
+        steps.append((paths, layer.sort[on[paths]]))
+    return steps
+
+
+def _walk_back(
+    layers: tuple[Layer, ...], back: list[Ints], at: Ints, arcs: Ints
+) -> list[tuple[Ints, Ints]]:
+    """List (path, sort) of the arcs of each path before its own one."""
+    node = np.full(len(at), -1)
+    steps = []
+    for number in reversed(range(1, len(layers))):
+        mine = at == number
+        node[mine] = layers[number].origin[arcs[mine]]
+        paths = np.flatnonzero(at >= number)
+        on = back[number - 1][node[paths]]
+        steps.append((paths, layers[number - 1].sort[on]))
+        node[paths] = layers[number - 1].origin[on]
+    return steps
+
+
+def _as_choices(c: Choices, diagrams: Diagrams, paths: _Paths) -> Choices:
+    """Return the model whose columns are the paths, with the rows that no diagram keeps."""
+    others = np.flatnonzero(~diagrams.kept)
+    K, R = len(paths.block), len(others)
+    on = np.flatnonzero(paths.column >= 0)
+    path, column = paths.path[on], paths.column[on]
+    part = c.matrix[column].take_columns(others)
+    use = np.bincount(path[part.row] * R + part.indices, part.data, K * R).reshape(K, R)
+    row, index = np.nonzero(use)
+    matrix = SparseRows(
+        np.asarray(use[row, index], dtype=np.float64), index, starts(row, K), (K, R)
+    )
+    low, high = c.low[others], c.high[others]
+    model = LinearModel(
+        np.bincount(path, c.value[column], K).astype(np.float64),
+        np.zeros(K),
+        np.ones(K),
+        np.ones(K, dtype=bool),
+        matrix.indptr,
+        matrix.indices,
+        matrix.data,
+        low,
+        high,
+        (),
+    )
+    J = int(diagrams.block.max()) + 1
+    is_bound = np.ones(J, dtype=bool)
+    start = starts(paths.block, J)
+    return Choices(model, start, paths.block, is_bound, np.arange(R), low, high, matrix)
