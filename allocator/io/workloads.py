@@ -15,6 +15,7 @@ from allocator.domain.problem import Bools
 from allocator.domain.rules.workload_rules import validate_workload
 from allocator.domain.schema.workload_columns import (
     CAPACITY,
+    CELLS,
     NODE_EVENTS,
     WORKLOAD,
     WORKLOAD_TABLES,
@@ -142,8 +143,9 @@ def _raw(workload: Workload) -> Snapshot:
     problem = workload.problem
     changes = workload.changes
     columns = jobs(problem)
+    own = {c.name: columns[c.name] for c in WORKLOAD.columns if c not in CELLS}
     tables = {
-        WORKLOAD.file: build_table(WORKLOAD, {c.name: columns[c.name] for c in WORKLOAD.columns}),
+        WORKLOAD.file: build_table(WORKLOAD, own),
         **cluster_tables(problem),
     }
     changes = merge_changes(changes, np.ones(len(changes), dtype=bool))

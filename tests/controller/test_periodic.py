@@ -214,4 +214,4 @@ def test_faults_of_workloads() -> None:
         with pytest.raises(InvalidInput) as error:
             parse_workload("w", folder(rows))
         assert [str(f) for f in error.value.faults] == [said]
-    assert len(parse_workload("all", EVERY_WORKLOAD).problem.jobs) == 6
+    assert len(parse_workload("all", EVERY_WORKLOAD).problem.jobs) == 8

@@ -1,8 +1,10 @@
-"""Periodic jobs of a workload: a row with every_s becomes one job for each of its `times`.
+"""Rows of a workload that become several jobs: periodic jobs, and sessions of cells.
 
-The second job is called NAME@2, and so on. Each is submitted every_s after the one before. It runs
-after that one, and after the job of the same number of each periodic predecessor. The time from
-submission to deadline is the same for all.
+A row with every_s becomes one job for each of its `times`. A row with `cells` becomes one job for
+each cell of the session (cells.py). The second job is called NAME@2, and so on. Each is submitted
+every_s after the one before, or when its cell starts. It runs after that one, and after the job of
+the same number of each predecessor of several jobs. The time from submission to deadline is the
+same for all.
 """
 
 from __future__ import annotations
@@ -13,11 +15,13 @@ import numpy as np
 
 from allocator.domain.findings import Findings, quote
 from allocator.domain.grid import ParsedTable
+from allocator.domain.rules.cells import read_sessions
 from allocator.domain.schema.cells import ParsedColumn
 
 
-def expand_periodic_rows(table: ParsedTable, found: Findings) -> ParsedTable:
-    """Return workload.csv with every job of its periodic rows; faults are added to `found`."""
+def expand_rows(table: ParsedTable, found: Findings) -> ParsedTable:
+    """Return workload.csv with every job of such rows; faults are added to `found`."""
+    sessions = read_sessions(table, found)
     ok = table.ok("every_s", "times", "submitted_s", "deadline_s", "job_id", "after")
     table.faults(
         found,
@@ -25,14 +29,22 @@ def expand_periodic_rows(table: ParsedTable, found: Findings) -> ParsedTable:
         lambda i: "every_s needs times, as a workload ends",
     )
     periodic = ok & table.given("every_s") & table.given("times")
-    if not periodic.any():
+    if not periodic.any() and not sessions:
         return table
     times = np.where(periodic, table["times"], 1)
+    for i, cells in sessions.items():
+        times[i] = len(cells.starts_s)
     row = np.repeat(np.arange(len(table)), times)
     number = np.arange(len(row)) - np.repeat(np.cumsum(times) - times, times) + 1
     later = np.where(number > 1, (number - 1) * np.nan_to_num(table["every_s"])[row], 0.0)
     out = table.take(row)
     columns = dict(out.columns)
+    work = columns["total_work"].value.copy()
+    begin = np.cumsum(times) - times
+    for i, cells in sessions.items():
+        mine = slice(begin[i], begin[i] + times[i])
+        later[mine], work[mine] = cells.starts_s, cells.work
+    columns["total_work"] = replace(columns["total_work"], value=work)
     for name in ("submitted_s", "deadline_s"):
         columns[name] = replace(columns[name], value=columns[name].value + later)
     count = dict(zip(table["job_id"], times.tolist(), strict=True))
@@ -47,9 +59,10 @@ def expand_periodic_rows(table: ParsedTable, found: Findings) -> ParsedTable:
         for i, n in zip(row.tolist(), number.tolist(), strict=True)
     ]
     columns["after"] = ParsedColumn(after, np.array([bool(a) for a in after]), columns["after"].ok)
-    nothing = np.zeros(len(row), dtype=bool)
-    columns["every_s"] = replace(columns["every_s"], value=np.full(len(row), np.nan), given=nothing)
-    columns["times"] = replace(columns["times"], value=np.full(len(row), -1), given=nothing)
+    for name, nothing in (("every_s", np.nan), ("times", -1)):
+        old, single = columns[name], ~periodic[row]
+        value = np.where(single, old.value, nothing)
+        columns[name] = replace(old, value=value, given=old.given & single)
     out = replace(out, columns=columns)
     single = set(ids)
     for i in np.flatnonzero(number > 1).tolist():

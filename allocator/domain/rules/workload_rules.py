@@ -20,7 +20,7 @@ from allocator.domain.findings import Findings, quote, suggest_names
 from allocator.domain.grid import HEADER, ParsedTable, grids
 from allocator.domain.problem import NO_CHANGES, Bools
 from allocator.domain.rules import cluster_rules, job_rules
-from allocator.domain.rules.periodic import expand_periodic_rows
+from allocator.domain.rules.periodic import expand_rows
 from allocator.domain.rules.snapshot_rules import build_problem, check_settings
 from allocator.domain.schema.cells import default_column
 from allocator.domain.schema.columns import JOBS, PLACEMENTS, RECEIVED
@@ -62,7 +62,7 @@ def validate_workload(raw: Snapshot) -> Workload:
     config = settings(raw, found, WORKLOAD_CONFIG)
     tables = grids(_drop_columns_of_started_jobs(raw, found), found, config.levels, WORKLOAD_TABLES)
     tables |= {
-        "jobs.csv": _as_jobs(expand_periodic_rows(tables[WORKLOAD.file], found)),
+        "jobs.csv": _as_jobs(expand_rows(tables[WORKLOAD.file], found)),
         **grids(replace(raw, tables={}), found, (), NOT_STARTED),
     }
     known = names(tables)

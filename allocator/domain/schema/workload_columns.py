@@ -26,6 +26,7 @@ from allocator.domain.schema.columns import (
     SHARING,
     TENANTS,
     Column,
+    ColumnKind,
     TableSchema,
 )
 
@@ -58,12 +59,31 @@ def _column(name: str) -> Column:
     )
 
 
+CELLS = (
+    Column(
+        "cells",
+        ColumnKind.TEXT,
+        "a session that holds GPUs only while one of its cells runs: THINK:RUN of each in seconds,"
+        " with bars between; total_work is the sum of RUN",
+    ),
+    Column(
+        "state_gb",
+        ColumnKind.NUMBER,
+        "state of the session, loaded before a cell and saved after it",
+        default=0.0,
+        low=0,
+    ),
+    Column("state_gb_s", ColumnKind.NUMBER, "GB/s at which it is loaded and saved", above=0),
+)
+"""Columns of sessions, which only a workload has (rules/cells.py)."""
+
 WORKLOAD = TableSchema(
     "workload.csv",
     "every job that is ever submitted, in any order",
-    tuple(
-        _column(name)
-        for name in (*FIRST, *(c.name for c in JOBS.columns if c.name not in (*FIRST, *UNDER_WAY)))
+    (
+        *map(_column, FIRST),
+        *(_column(c.name) for c in JOBS.columns if c.name not in (*FIRST, *UNDER_WAY)),
+        *CELLS,
     ),
     key=("job_id",),
     required=True,

@@ -126,7 +126,7 @@ BASE = frozenset(
         *of_jobs(
             "job_id", "model", "submitted_s", "remaining_work", "max_gpus", "state", "pool", "gpus"
         ),
-        *of_pools("pool", "gpu_type", "gpus", "price_per_gpu_hour", "market"),
+        *of_pools("pool", "gpu_type", "gpus", "price_per_gpu_hour", "price_per_gb_hour", "market"),
         *of("rates.csv", "model", "gpu_type", "gpus", "work_per_s"),
         "config.toml: now_s",
         "config.toml: objective",
@@ -150,6 +150,7 @@ def base(seed: int) -> Tables:
             "gpus": pick(rng, 3, 4),
             "market": "on_demand",
             "price_per_gpu_hour": 1.3,
+            "price_per_gb_hour": 0.7,  # no round counts it
         },
         {
             "pool": "p1",

@@ -58,6 +58,7 @@ POOL: Row = {
     "straggler_cv": 0.0,
     "link_gb_s": math.inf,
     "isolation": math.inf,
+    "price_per_gb_hour": 0.0,
 }
 TENANT: Row = {
     "weight": 1.0,
