@@ -60,9 +60,9 @@ def expand_rows(table: ParsedTable, found: Findings) -> ParsedTable:
     ]
     columns["after"] = ParsedColumn(after, np.array([bool(a) for a in after]), columns["after"].ok)
     for name, nothing in (("every_s", np.nan), ("times", -1)):
-        old, single = columns[name], ~periodic[row]
-        value = np.where(single, old.value, nothing)
-        columns[name] = replace(old, value=value, given=old.given & single)
+        old, is_single = columns[name], ~periodic[row]
+        value = np.where(is_single, old.value, nothing)
+        columns[name] = replace(old, value=value, given=old.given & is_single)
     out = replace(out, columns=columns)
     single = set(ids)
     for i in np.flatnonzero(number > 1).tolist():
