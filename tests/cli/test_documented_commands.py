@@ -28,11 +28,17 @@ from allocator.cli.measure.bench_policies import parse_tasks
 PAGES = documented()
 QUEUE = ["queue", "init", "cluster.db", "--from", "data/snapshots/demo"]
 ONCE: set[str] = set()  # what need not run for a second page of this process
+RESULTS: dict[str, Path] = {}  # what a command of WRITING left, for the next page that has it
 PICTURES = "allocator report"
+OWN = ("allocator demo", "allocator doctor")  # of what the program comes with
 WAITING = "allocator run cluster.db --once --grace 0 --executor local"  # for the stops of a round
 # reads shipped data and writes nothing, so that it says the same on every page
 READING = re.compile(
     r"allocator (?!queue|run)(?!.*(--out|--write|--keep-|cluster\.db|[>|&])).*\bdata/"
+)
+# reads shipped data alone, and writes one folder
+WRITING = re.compile(
+    r"allocator (?!queue|run)(?!.*(cluster\.db|[>|&])).*\bdata/.* --out (?P<out>\S+)"
 )
 BAD = re.compile(r"Traceback|internal error|Warning:|\bnan\b|\bNone\b|object at 0x")
 
@@ -138,7 +144,7 @@ def _run(command: str, folder: Path, capsys: Output) -> tuple[int, str, str]:
     if command.startswith(CHECKED):
         tasks = parse_tasks(main.parser().parse_args(shlex.split(command)[1:]))
         return 0 if tasks else 1, f"{len(tasks)} tasks", ""
-    if command.startswith((PICTURES, WAITING)) or READING.match(command):
+    if command.startswith((PICTURES, WAITING, *OWN)) or READING.match(command):
         if command in ONCE:
             return 0, "the same was run for another page", ""
         ONCE.add(command)
@@ -151,7 +157,17 @@ def _run(command: str, folder: Path, capsys: Output) -> tuple[int, str, str]:
             ["bash", "-c", command], cwd=folder, capture_output=True, text=True, check=False
         )
         return done.returncode, done.stdout, done.stderr
-    return call(capsys, *shlex.split(command)[1:])
+    if not (found := WRITING.match(command)):
+        return call(capsys, *shlex.split(command)[1:])
+    out = folder / found["out"]
+    if command in RESULTS:
+        shutil.rmtree(out, ignore_errors=True)
+        shutil.copytree(RESULTS[command], out)
+        return 0, "the same was run for another page", ""
+    done = call(capsys, *shlex.split(command)[1:])
+    if out.is_dir() and out != folder:
+        RESULTS[command] = out
+    return done
 
 
 def renew(folder: Path) -> None:
