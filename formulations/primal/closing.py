@@ -35,7 +35,8 @@ WIDTH = 20_000  # partial plans that a search keeps at once
 SEARCHES = ((40, 8_000), (80, 20_000))
 MOST = 200_000  # a search that kept more partial plans in all is the last one
 EXACT = 1e-9  # relative gap that counts as none
-FEW = 1_000  # with more groups, near ties are looked at before rows are kept
+FEW = 200  # with more groups, near ties are looked at before rows are kept
+MANY = 15_000  # columns of a better plan from which on no rows are kept
 TURNS = 4  # of keeping rows
 PAYS = 0.1  # share of the gap that keeping rows has to close
 
@@ -96,7 +97,7 @@ class _Closing:
             enough = self.enough
             near, nothing = self.losses.leaves(enough)
             count = int(np.count_nonzero(near))
-            if turn == 0 and 2 * count > self._in_vain:
+            if count > MANY or (turn == 0 and 2 * count > self._in_vain):
                 return
             if not (nothing | (np.bincount(self.c.group[near], minlength=self.c.J) > 0)).all():
                 self.bound = min(self.bound, enough)
