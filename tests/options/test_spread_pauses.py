@@ -270,8 +270,9 @@ def test_without_spread_pauses_a_job_is_frozen_at_its_first_size() -> None:
     assert found.jobs["jct_s"][0] == 6 * HOUR and found.jobs["restarts"][0] == 0
 
 
+@pytest.mark.parametrize("sizes", ["known", pytest.param("unknown", marks=pytest.mark.soak)])
 @pytest.mark.parametrize("objective", OBJECTIVES)
-def test_no_job_starves(objective: str) -> None:
+def test_no_job_starves(objective: str, sizes: str) -> None:
     """Jobs of five applications that arrive over an hour and a half on three GPU types, rounds of
     60 s, restarts of 250 s: no job takes twice as long as alone on an equal share. `makespan` lets
     short jobs wait for long ones by its definition, and stays below four."""
@@ -281,7 +282,7 @@ def test_no_job_starves(objective: str) -> None:
     found = simulate(
         dataclasses.replace(world, problem=dataclasses.replace(world.problem, jobs=slow)),
         policy="mip",
-        options=SimulationOptions(objective=objective, prove_every=0),
+        options=SimulationOptions(objective=objective, sizes=sizes, prove_every=0),
     )
     assert found.metrics["finished"] == 30
     assert found.metrics["ftf_max"] < (4.0 if objective == "makespan" else 2.0)
