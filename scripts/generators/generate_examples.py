@@ -19,7 +19,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from allocator.executors.example_job import steps_per_second
+from allocator.performance.fit.servers import fit_servers, list_rates
+from formulations.transient.parameter_servers import capped
 from scripts.cases.markets import SAMPLES as MARKETS
 from scripts.cases.traces import SAMPLES as TRACES
 
@@ -39,6 +43,9 @@ made by `scripts/generators/generate_examples.py`; no line was measured anywhere
   GPUs.
 - `best-effort/`: a workload of guaranteed jobs and best-effort jobs that share their GPUs.
 - `modes/`: a snapshot with three jobs, each of which may keep its workers in step in three ways.
+- `servers/`: a snapshot with two jobs whose GPUs may be workers or parameter servers, and
+  `measured.csv` with the speeds of 1 to 16 workers of 12 steps a second. One, two and three servers
+  carry 40, 75 and 100 steps together, 1 % noise.
 - `variants/`: a snapshot with jobs that can compress what they exchange, or run out of core.
 - `tuning/`: a snapshot with one job, whose speeds are believed with an error of 20 % and measured \
 nowhere.
@@ -170,6 +177,34 @@ def phases() -> dict[str, str]:
     }
 
 
+def servers(chance: random.Random) -> dict[str, str]:
+    """Return a snapshot of jobs with parameter servers, and the measurements of their speeds."""
+    measured = [
+        ("resnet", "P100", m, w, float(f"{capped(12.0 * w, cap, 8) * chance.gauss(1, 0.01):.5g}"))
+        for m, cap in ((1, 40.0), (2, 75.0), (3, 100.0))
+        for w in (1, 2, 4, 8, 16)
+    ]
+    names, kinds, numbers, workers, speeds = zip(*measured, strict=True)
+    counts = (np.array(numbers), np.array(workers), np.array(speeds))
+    return {
+        "config.toml": 'now_s = 0\ninterval_s = 300\nobjective = "completion"\n',
+        "jobs.csv": """\
+job_id,model,submitted_s,remaining_work,min_gpus,max_gpus,sizes
+small,resnet,0,64000,4,4,4
+large,resnet,0,256000,4,16,4|8|16
+""",
+        "pools.csv": "pool,gpu_type,gpus,price_per_gpu_hour\np100,P100,20,1.5\n",
+        "rates.csv": table(
+            "model,gpu_type,gpus,work_per_s,variant",
+            [
+                (*row[:3], f"{row[3]:.6g}", row[4])
+                for row in list_rates(fit_servers(names, kinds, *counts), (4, 8, 16))
+            ],
+        ),
+        "measured.csv": table("model,gpu_type,servers,workers,work_per_s", measured),
+    }
+
+
 def files() -> dict[str, str]:
     """Return the text of each file below data/examples, by name."""
     chance = random.Random(SEED)
@@ -195,6 +230,7 @@ def files() -> dict[str, str]:
         "starts.csv": table(
             "boot,image,job", [(noisy(40), noisy(25), noisy(10)) for _ in range(20)]
         ),
+        **{f"servers/{name}": text for name, text in servers(random.Random(SEED)).items()},
         "speeds.csv": table(
             "workers,work_per_s", [(n, noisy(min(5 * n, 28))) for n in range(1, 9)]
         ),

@@ -9,6 +9,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from allocator.cli.models.spot_rates import add_servers
 from allocator.cli.output import SCHEMA_VERSION, show_result, warn
 from allocator.cli.parsing import add_format, duration, number
 
@@ -106,6 +107,7 @@ def add(commands: Any) -> None:
     )
     add_format(fit, "table", "json")
     fit.set_defaults(call=call_fit)
+    add_servers(verbs)
 
 
 def _ages(text: str) -> tuple[float, ...]:

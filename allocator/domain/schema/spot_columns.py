@@ -120,3 +120,13 @@ SPEEDS = TableSchema(
         _number("work_per_s", "speed of all", required=True, above=0),
     ),
 )
+SERVER_SPEEDS = TableSchema(
+    "servers.csv",
+    "measured speed of workers with parameter servers, or without any",
+    (
+        Column("model", ColumnKind.TEXT, "as in jobs.csv", required=True),
+        Column("gpu_type", ColumnKind.TEXT, "of workers and servers", required=True),
+        Column("servers", ColumnKind.INTEGER, "GPUs that are servers", required=True, low=0),
+        *SPEEDS.columns,
+    ),
+)

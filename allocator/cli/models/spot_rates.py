@@ -1,0 +1,89 @@
+"""`allocator spot servers`: rows of rates.csv from measurements of another kind."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from allocator.cli.output import show_result
+from allocator.cli.parsing import add_format
+
+SERVERS_EXAMPLES = """
+allocator spot servers data/examples/servers/measured.csv
+allocator spot servers data/examples/servers/measured.csv --sizes 2,4,8 --format csv
+"""
+COLUMNS = ("model", "gpu_type", "gpus", "work_per_s", "variant")
+
+
+def add_servers(verbs: Any) -> None:
+    parser = verbs.add_parser(
+        "servers",
+        examples=SERVERS_EXAMPLES,
+        help="speeds with one or more parameter servers, as rows of rates.csv",
+        description=(
+            "Fit the speed of each measured number of parameter servers (columns model, gpu_type,"
+            " servers, workers, work_per_s) and write a row of rates.csv for each size: servers"
+            " and workers have a GPU each. A round then takes the fastest row of each size."
+        ),
+    )
+    parser.add_argument("file", metavar="FILE.csv", help="the measurements")
+    parser.add_argument(
+        "--sizes",
+        type=_sizes,
+        default=(),
+        metavar="K,K",
+        help="numbers of GPUs, servers included (default: powers of two, as far as measured)",
+    )
+    add_format(parser, "table", "json", "csv", about="csv is rates.csv")
+    parser.set_defaults(call=call_servers)
+
+
+def _sizes(text: str) -> tuple[int, ...]:
+    sizes = tuple(int(part) if part.isdecimal() else 0 for part in text.split(","))
+    if min(sizes) < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not numbers of GPUs, such as 2,4,8")
+    return sizes
+
+
+def call_servers(args: argparse.Namespace) -> int:
+    from allocator.cli.tables import Table, show, text
+    from allocator.domain.schema.spot_columns import SERVER_SPEEDS
+    from allocator.errors import UsageError
+    from allocator.io.tables.csv_table import csv_text
+    from allocator.io.tables.one_table import read_table, require_sound
+    from allocator.performance.fit.servers import fit_servers, list_rates
+
+    table = require_sound(*read_table(args.file, SERVER_SPEEDS))
+    columns = ("model", "gpu_type", "servers", "workers", "work_per_s")
+    try:
+        fits = fit_servers(*(table[name] for name in columns))
+    except ValueError as why:
+        raise UsageError(f"{args.file}: {why}") from None
+    rows = list_rates(fits, args.sizes)
+    fitted = [
+        {
+            "model": f.model,
+            "gpu_type": f.gpu_type,
+            "servers": f.servers,
+            "one_worker": f.cap.single,
+            "cap": f.cap.cap,
+            "error": f.cap.error,
+            "most_workers": int(f.workers[-1]),
+        }
+        for f in fits
+    ]
+
+    def tell() -> None:
+        names = tuple(fitted[0])
+        cells = [[text(v) for v in row.values()] for row in fitted]
+        made = [[text(v) for v in row] for row in rows]
+        show(
+            [
+                Table(f"fitted to {args.file}", names, cells, frozenset(names[2:])),
+                Table("rows of rates.csv", COLUMNS, made, frozenset(COLUMNS[2:4])),
+            ]
+        )
+
+    document = {"fit": fitted, "rates": [dict(zip(COLUMNS, r, strict=True)) for r in rows]}
+    show_result(args.format, document, tell, lambda: csv_text(COLUMNS, rows))
+    return 0
