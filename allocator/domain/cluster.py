@@ -75,6 +75,7 @@ def pools(grids: Mapping[str, ParsedTable], names: Names, now_s: float, found: F
         isolation=np.where(table.given("isolation"), table["isolation"], np.inf),
         straggler_cv=table["straggler_cv"],
         link_gb_s=np.where(table.given("link_gb_s"), table["link_gb_s"], np.inf),
+        hazard_by_age=tuple(table["hazard_by_age"]),
     )
 
 

@@ -16,7 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from allocator.domain.schema.hazards import pool_hazard
 from formulations.compression import computing_share
+from formulations.transient.revocations import Hazard
 from formulations.transient.synchronisation import Mode
 
 Floats = NDArray[np.float64]
@@ -153,9 +155,30 @@ class Pools:
     isolation: Floats  # inf = as in sharing.csv
     straggler_cv: Floats
     link_gb_s: Floats  # inf = the exchange takes no time
+    hazard_by_age: tuple[str, ...]  # "" = the same at every age
 
     def __len__(self) -> int:
         return len(self.pool)
+
+    @cached_property
+    def hazards(self) -> tuple[Hazard, ...]:
+        """Revocations per GPU-hour of each pool by age, without its lifetime; never but on spot."""
+        every = zip(self.hazard_by_age, self.revocations_per_gpu_hour, self.market, strict=True)
+        return tuple(
+            pool_hazard(text, float(h)) if m == Market.SPOT else Hazard.constant(0.0)
+            for text, h, m in every
+        )
+
+    @cached_property
+    def is_ageing(self) -> Bools:
+        """Whether the revocations of a pool depend on the age of its GPUs, (P,)."""
+        return np.array([not h.ageless for h in self.hazards], dtype=bool)
+
+    @cached_property
+    def is_lossy(self) -> Bools:
+        """Whether GPUs of a pool can be taken back, (P,)."""
+        hazardous = np.array([h.per_hour.max() > 0 for h in self.hazards], dtype=bool)
+        return hazardous | ((self.market == Market.SPOT) & np.isfinite(self.lifetime_s))
 
     @cached_property
     def zone(self) -> Ints:

@@ -200,6 +200,9 @@ class Pool(Record):
         GB/s at which a worker exchanges what `Rate` says. Default: the exchange takes no time.
     price_per_gb_hour : float
         US dollars for an hour of a GB of GPU memory that a job needs, for `configure`.
+    hazard_by_age : str, optional
+        Revocations per GPU-hour by age of spot GPUs, such as "0:0.08|1:0.02" (hours and hazards),
+        in place of `revocations_per_gpu_hour`.
 
     Examples
     --------
@@ -226,6 +229,7 @@ class Pool(Record):
     straggler_cv: float = 0.0
     link_gb_s: float | None = None
     price_per_gb_hour: float = 0.0
+    hazard_by_age: str | None = None
 
 
 @dataclass(frozen=True, repr=False)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from allocator.domain.findings import Findings, quote
 from allocator.domain.grid import ParsedTable
 from allocator.domain.problem import Bools, Floats, Ints
+from allocator.domain.schema.hazards import parse_hazard
 from allocator.domain.schema.spot_columns import OF_CLUSTER
 from formulations.transient.revocations import Hazard
 
@@ -114,24 +115,10 @@ def _hazard(table: ParsedTable, i: int, found: Findings) -> Hazard:
     if not text:
         return Hazard.constant(float(table["revocations_per_hour"][i]), life)
     try:
-        pairs = [part.split(":") for part in text.split("|")]
-        age, rate = np.array([[float(a), float(h)] for a, h in pairs]).T
-        if (
-            age[0] != 0
-            or not (np.isfinite(age).all() and np.isfinite(rate).all())
-            or (np.diff(age) <= 0).any()
-            or (rate < 0).any()
-        ):
-            raise ValueError
-    except ValueError:
-        table.fault(
-            found,
-            i,
-            f"hazard_by_age {quote(text)} is not HOURS:HAZARD|HOURS:HAZARD.. with hours that "
-            'ascend from 0 and hazards per hour at least 0, such as "0:0.08|1:0.02"',
-        )
+        return replace(parse_hazard(text), lifetime_h=life)
+    except ValueError as why:
+        table.fault(found, i, f"hazard_by_age {quote(text)} {why}")
         return Hazard.constant(0.0)
-    return Hazard(rate, age, life)
 
 
 def _check_consistency(table: ParsedTable, same: list[int], found: Findings) -> None:

@@ -19,10 +19,16 @@ import numpy as np
 from allocator.domain.problem import Bools, Floats, Ints, Market, Problem
 from allocator.domain.schema.modes import name_mode
 from formulations.transient.lifetimes import useful_fraction
-from formulations.transient.revocations import HOUR_S, best_interval_s, synchronous_share
+from formulations.transient.revocations import (
+    HOUR_S,
+    best_interval_s,
+    mean_hazard,
+    synchronous_share,
+)
 from formulations.transient.synchronisation import ASYNCHRONOUS, BULK, Mode, long_run, pace
 
 SIZES = 1 << 20  # more than any number of GPUs
+SHORT = 1e-3  # least share of time by which the length of a run is divided
 
 
 @dataclass(frozen=True)
@@ -121,13 +127,49 @@ def mode_share(
 ) -> Floats:
     """Return phi of n options in one mode: what revocations and checkpoints leave of their pace.
 
-    A mode with spare workers counts as bulk in pools with a hard lifetime, which is less than it
-    does. work_s (n,) is the useful seconds that the rest of the job takes.
+    A mode with spare workers counts as bulk in pools with a hard lifetime, or whose revocations
+    depend on age, which is less than it does. work_s (n,) is the useful seconds that the rest of
+    the job takes. Where revocations depend on age, their mean over that time on new servers counts,
+    then that over the time that the job takes with so many.
     """
+    seconds = np.broadcast_to(np.asarray(work_s, dtype=np.float64), pool.shape)
+    ageing = problem.pools.is_ageing[pool]
+    share = _share_at(problem, mode, job, pool, gpus, seconds, _hazard(problem, pool, seconds))
+    again = np.flatnonzero(ageing & np.isfinite(seconds))
+    if len(again):
+        where = pool[again]
+        lasting = seconds[again] / np.maximum(share[again], SHORT)
+        hazard = _hazard(problem, where, lasting)
+        share[again] = _share_at(
+            problem, mode, job[again], where, gpus[again], seconds[again], hazard
+        )
+    return share
+
+
+def _hazard(problem: Problem, pool: Ints, seconds: Floats) -> Floats:
+    """Return the revocations per GPU-hour, in the mean over so many seconds of new GPUs, (n,)."""
+    pools = problem.pools
+    out = np.zeros(len(pool))
+    for p in np.unique(pool).tolist():
+        mine = np.flatnonzero(pool == p)
+        alive = np.minimum(seconds[mine], pools.lifetime_s[p])
+        out[mine] = mean_hazard(pools.hazards[p], alive / HOUR_S)
+    return out
+
+
+def _share_at(
+    problem: Problem,
+    mode: Mode,
+    job: Ints,
+    pool: Ints,
+    gpus: Ints,
+    work_s: Floats,
+    hazard: Floats,
+) -> Floats:
+    """Return phi of n options in one mode, with so many revocations per GPU-hour (n,)."""
     jobs = problem.jobs
     pools = problem.pools
     spot = pools.market[pool] == Market.SPOT
-    hazard = np.where(spot, pools.revocations_per_gpu_hour[pool], 0.0)
     lifetime_s = np.where(spot, pools.lifetime_s[pool], np.inf)
     delta, every, again = (
         x[job] for x in (jobs.checkpoint_s, jobs.checkpoint_every_s, jobs.restart_s)
@@ -143,7 +185,8 @@ def mode_share(
         synchronous=mode.kind != "asynchronous",
         work_s=work_s,
     )
-    spared = np.flatnonzero(mode.has_spares & np.isinf(lifetime_s) & (hazard > 0))
+    simple = np.isinf(lifetime_s) & ~pools.is_ageing[pool]
+    spared = np.flatnonzero(mode.has_spares & simple & (hazard > 0))
     for p, n, mine in _places(pool[spared], gpus[spared]):
         if not mode.admits(n):
             continue

@@ -15,7 +15,7 @@ def useful_share(problem: Problem, job: Ints, pool: Ints, gpus: Ints, rate: Floa
     """Return phi of n options, (n,): the expected share of the speed that remains.
 
     Revocations and the writing of checkpoints take the rest. The inputs are
-    revocations_per_gpu_hour and lifetime_s of the pool, startup_s and restart_s as the time to
+    the hazard and lifetime_s of the pool, startup_s and restart_s as the time to
     replace a worker, and the job's checkpoints (without them: the best interval); see
     formulations/transient/lifetimes.py. rate (n,) is the work per second without losses. It
     determines how many lifetimes of new servers the rest of the job takes. The result is at least
@@ -24,21 +24,18 @@ def useful_share(problem: Problem, job: Ints, pool: Ints, gpus: Ints, rate: Floa
     jobs = problem.jobs
     pools = problem.pools
     out = np.ones(len(job))
-    spot = pools.market == Market.SPOT
-    hazard = np.where(spot, pools.revocations_per_gpu_hour, 0.0)
-    lifetime_s = np.where(spot, pools.lifetime_s, np.inf)
     saves = (jobs.checkpoint_s > 0) & ~np.isnan(jobs.checkpoint_every_s)
-    is_lost = (hazard > 0) | np.isfinite(lifetime_s)
-    if not (is_lost.any() or saves.any()):
+    if not (pools.is_lossy.any() or saves.any()):
         return out
-    at = np.flatnonzero(is_lost[pool] | saves[job])
+    at = np.flatnonzero(pools.is_lossy[pool] | saves[job])
     if len(at):
         j = job[at]
         p = pool[at]
         work_s = jobs.remaining_work[j] / np.maximum(rate[at], 1e-300)
         first = np.arange(len(at))
         same = np.arange(len(at))
-        if not np.isfinite(lifetime_s[p]).any():  # the work that is left makes no difference
+        ends = (pools.market == Market.SPOT) & np.isfinite(pools.lifetime_s)
+        if not (ends | pools.is_ageing)[p].any():  # the work that is left makes no difference
             first, same = find_alike(problem, j, p, gpus[at])
         share = _share(problem, j[first], p[first], gpus[at[first]], work_s[first])
         out[at] = share[same]

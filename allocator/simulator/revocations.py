@@ -2,16 +2,16 @@
 
 A server is one GPU of a spot pool. It is up when its start-up is over, and dies at the first of
 
-    hazard     at the rate h = revocations_per_gpu_hour x SimulationOptions.revocations, and at
-               h x spot_burst before the age spot_burst_s
+    hazard     at the rate h = hazard of the pool at its age x SimulationOptions.revocations, and
+               at h x spot_burst before the age spot_burst_s
     event      with spot_batch > 1, instead of the hazard: a common event of its zone
     lifetime   at the age lifetime_s of the pool
 
 The events of a zone are a Poisson process of rate h N / spot_batch, where N is the number of GPUs
 of the zone's spot pools at the start. Each event takes every server with probability spot_batch /
-N, times spot_burst while it is young. A server's hazard is h as before, but several servers die at
-once. This is the common-shock model of Marshall and Olkin (JASA 62, 1967) with exchangeable
-servers.
+N, times spot_burst while it is young. Where h depends on age, events have the largest one and are
+thinned. A server's hazard is h as before, but several servers die at once. This is the common-shock
+model of Marshall and Olkin (JASA 62, 1967) with exchangeable servers.
 
 Pools with rows in capacity.csv lose GPUs when these rows say so, and to no hazard, because the
 trace contains the revocations already.
@@ -23,7 +23,7 @@ as well. An asynchronous job goes on with the share of the other servers.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -31,6 +31,7 @@ from allocator.domain.problem import Bools, Floats, Ints, Market
 from allocator.domain.workload import Workload
 from allocator.simulator import random_numbers
 from allocator.simulator.options import SimulationOptions
+from formulations.transient.revocations import age_at, hazard_at, mean_hazard, with_burst
 
 HOUR = 3600.0
 
@@ -56,23 +57,30 @@ class SpotServers:
         traced = np.isin(np.arange(len(pools)), workload.changes.pool[workload.changes.gpus >= 0])
         self._options = options
         self._startup_s = pools.startup_s
-        self.hazard: Floats = np.where(
-            spot & ~traced, pools.revocations_per_gpu_hour * options.revocations, 0.0
+        factor = np.where(traced, 0.0, options.revocations)
+        self._by_age = tuple(
+            replace(h, per_hour=h.per_hour * f)
+            for h, f in zip(pools.hazards, factor.tolist(), strict=True)
         )
+        # the largest at any age, and that of the long run
+        self._worst_hazard = np.array([h.per_hour.max() for h in self._by_age], dtype=np.float64)
+        self.hazard = np.array([mean_hazard(h, np.inf) for h in self._by_age], dtype=np.float64)
         self.lifetime_s: Floats = np.where(spot, pools.lifetime_s, np.inf)
-        self.revocable: Bools = (self.hazard > 0) | np.isfinite(self.lifetime_s)
+        self.revocable: Bools = (self._worst_hazard > 0) | np.isfinite(self.lifetime_s)
         self.servers: dict[int, Servers] = {}
         self.drawn: Ints = np.zeros(len(problem.jobs), dtype=np.int64)
         together = options.spot_batch > 1
-        self._alone: Floats = np.zeros(len(pools)) if together else self.hazard
+        self._dies_alone = not together
         self._zone: Ints = (
-            np.where(self.hazard > 0, pools.zone, -1) if together else np.full(len(pools), -1)
+            np.where(self._worst_hazard > 0, pools.zone, -1)
+            if together
+            else np.full(len(pools), -1)
         )
         zones = int(self._zone.max(initial=-1)) + 1
         size = np.bincount(self._zone[self._zone >= 0], pools.gpus[self._zone >= 0], zones)
         # hazards of the pools of a zone differ: events have the largest one and are thinned
         worst = np.zeros(zones)
-        np.maximum.at(worst, self._zone[self._zone >= 0], self.hazard[self._zone >= 0])
+        np.maximum.at(worst, self._zone[self._zone >= 0], self._worst_hazard[self._zone >= 0])
         self._take: Floats = np.minimum(1.0, options.spot_batch / np.maximum(size, 1.0))
         self._worst, self._per_s = worst, worst / np.maximum(self._take, 1e-12) / HOUR
         self._events: Ints = np.zeros(zones, dtype=np.int64)
@@ -126,7 +134,8 @@ class SpotServers:
             if self._zone[p] != zone:
                 continue
             up = self.servers[j].up_s
-            chances = self._take[zone] * self.hazard[p] / self._worst[zone]
+            present = hazard_at(self._by_age[p], np.maximum(now - up, 0.0) / HOUR)
+            chances = self._take[zone] * present / self._worst[zone]
             chances = chances * np.where(now - up < o.spot_burst_s, o.spot_burst, 1.0)
             place = np.arange(len(up)) + (number << 16)
             struck = (
@@ -165,13 +174,10 @@ class SpotServers:
         serial = self.drawn[job] + np.arange(count)
         self.drawn[job] += count
         age = np.full(count, self.lifetime_s[pool])
-        h = self._alone[pool] / HOUR
-        if h > 0:
+        if self._dies_alone and self._worst_hazard[pool] > 0:
             e = random_numbers.exponential(
                 o.seed, random_numbers.REVOCATION, np.full(count, job), serial
             )
-            early = o.spot_burst * h * o.spot_burst_s
-            age = np.minimum(
-                age, np.where(e < early, e / (o.spot_burst * h), o.spot_burst_s + (e - early) / h)
-            )
+            hazard = with_burst(self._by_age[pool], o.spot_burst, o.spot_burst_s / HOUR)
+            age = np.minimum(age, HOUR * age_at(hazard, e))
         return age

@@ -37,6 +37,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -45,6 +46,9 @@ from formulations.model.linear import Floats
 HOUR_S = 3600.0
 STEPS = 512  # of the grid on which the renewal equation is solved
 FAR = 16  # mean lives after which the start of a place no longer matters
+POINTS = 80  # of the curve of mean hazards, besides the ages at which pieces begin
+# its ends: shares of the age at which the second piece begins, and of that of the last piece
+SHORTEST, LONGEST = 1e-2, 1e4
 NEWTON = 60  # most Newton steps; about six are taken
 
 
@@ -152,6 +156,66 @@ def losses(hazard: Hazard, hours: float) -> float:
         known = f[k] + before[::-1] @ df[:k] + (atom * (1.0 + m[k - end]) if k >= end else 0.0)
         m[k] = known / (1.0 - df[0] / 2)
     return float(np.interp(hours, step * np.arange(count + 1), m))
+
+
+def mean_hazard(hazard: Hazard, hours: Floats | float) -> Floats:
+    """Return the losses of one place per hour, in the mean over its first `hours`, shape of hours.
+
+    It is `losses` / hours, from a curve of POINTS of them, and for inf the limit 1 / (mean life).
+    The hazard has no lifetime.
+    """
+    t = np.asarray(hours, dtype=np.float64)
+    if hazard.ageless:
+        return np.full(t.shape, hazard.per_hour[0])
+    ages, mean, last = _mean_hazards(
+        tuple(hazard.per_hour.tolist()), tuple(hazard.start_h.tolist())
+    )
+    with np.errstate(divide="ignore"):
+        beyond = last + (mean[-1] - last) * ages[-1] / np.maximum(t, ages[-1])
+        inside = np.interp(np.log(t), np.log(ages), mean)
+    return np.where(t > ages[-1], beyond, inside)
+
+
+@lru_cache(maxsize=256)
+def _mean_hazards(
+    per_hour: tuple[float, ...], start_h: tuple[float, ...]
+) -> tuple[Floats, Floats, float]:
+    """Return K ages in hours (K,), the mean hazard until then (K,), and that of the long run."""
+    hazard = Hazard(np.array(per_hour), np.array(start_h))
+    life = mean_life_h(hazard)
+    longest = min(FAR * life, LONGEST * start_h[-1])
+    ages = np.geomspace(SHORTEST * start_h[1], max(longest, 2.0 * start_h[-1]), POINTS)
+    ages = np.union1d(ages, start_h[1:])
+    mean = np.array([losses(hazard, t) / t for t in ages.tolist()])
+    return ages, mean, 1.0 / life
+
+
+def hazard_at(hazard: Hazard, age_h: Floats | float) -> Floats:
+    """Return the revocations per hour of a server of this age, shape of age_h."""
+    at = np.searchsorted(hazard.start_h, np.asarray(age_h, dtype=np.float64), side="right") - 1
+    return np.asarray(hazard.per_hour[at])
+
+
+def with_burst(hazard: Hazard, factor: float, until_h: float) -> Hazard:
+    """Return the hazard times `factor` before the age until_h."""
+    if factor == 1.0 or until_h <= 0.0:
+        return hazard
+    start = np.union1d(hazard.start_h, [until_h])
+    early = np.where(start < until_h, factor, 1.0)
+    return Hazard(early * hazard_at(hazard, start), start, hazard.lifetime_h)
+
+
+def age_at(hazard: Hazard, exposure: Floats | float) -> Floats:
+    """Return the age in hours at which the integral of the hazard is `exposure`, inf = never.
+
+    With exponential exposures of mean 1 these are lives, but for the lifetime.
+    """
+    e = np.asarray(exposure, dtype=np.float64)
+    full = np.concatenate([[0.0], np.cumsum(hazard.per_hour[:-1] * np.diff(hazard.start_h))])
+    at = np.searchsorted(full, e, side="right") - 1
+    rate = hazard.per_hour[at]
+    with np.errstate(divide="ignore"):
+        return np.asarray(hazard.start_h[at] + (e - full[at]) / rate)
 
 
 def loss_rate(per_hour: Floats | float, lifetime_s: Floats | float = math.inf) -> Floats:

@@ -23,6 +23,7 @@ import numpy as np
 
 from allocator.executors.example_job import steps_per_second
 from allocator.performance.fit.servers import fit_servers, list_rates
+from allocator.performance.fit.transient import fit_hazard_of_places
 from formulations.transient.parameter_servers import capped
 from scripts.cases.markets import SAMPLES as MARKETS
 from scripts.cases.traces import SAMPLES as TRACES
@@ -43,6 +44,8 @@ made by `scripts/generators/generate_examples.py`; no line was measured anywhere
   GPUs.
 - `best-effort/`: a workload of guaranteed jobs and best-effort jobs that share their GPUs.
 - `modes/`: a snapshot with three jobs, each of which may keep its workers in step in three ways.
+- `regions/`: a snapshot with two spot regions, in one of which young servers are taken back often.
+  `lifetimes.csv` has 100 servers of each, watched for a day, `hazards.csv` what was fitted to it.
 - `servers/`: a snapshot with two jobs whose GPUs may be workers or parameter servers, and
   `measured.csv` with the speeds of 1 to 16 workers of 12 steps a second. One, two and three servers
   carry 40, 75 and 100 steps together, 1 % noise.
@@ -177,6 +180,41 @@ def phases() -> dict[str, str]:
     }
 
 
+def regions(chance: random.Random) -> dict[str, str]:
+    """Return a snapshot of two spot regions, and the lives of servers there."""
+    hazards = {"east": (0.6, 0.02), "west": (0.1, 0.1)}  # per hour before and after the first hour
+    lives = []
+    for region, (early, late) in hazards.items():
+        for _ in range(100):
+            e = chance.expovariate(1)
+            age = e / early if e < early else 1 + (e - early) / late
+            lives.append((f"{min(age, 24):.3f}", "yes" if age < 24 else "no", region, "V100"))
+    hours, revoked, place = zip(*((float(h), r == "yes", p) for h, r, p, _ in lives), strict=True)
+    fits = fit_hazard_of_places(hours, revoked, place, (0.0, 1.0))
+    found = [
+        (place, "V100", f"{a:g}", f"{h:.5g}")
+        for place, fit in fits.items()
+        for a, h in zip(fit.hazard.start_h, fit.hazard.per_hour, strict=True)
+    ]
+    pools = [(f"{name}-spot", "V100", 8, "spot", 0.9, name, 120) for name in hazards]
+    texts = ["|".join(f"{a}:{h}" for p, _, a, h in found if p == name) for name in hazards]
+    return {
+        "config.toml": 'now_s = 0\ninterval_s = 300\nobjective = "completion"\n',
+        "jobs.csv": """\
+job_id,model,submitted_s,remaining_work,min_gpus,max_gpus,sizes,restart_s,checkpoint_s
+short,m,0,6000,8,8,8,60,60
+long,m,0,240000,8,8,8,60,60
+""",
+        "pools.csv": table(
+            "pool,gpu_type,gpus,market,price_per_gpu_hour,region,startup_s,hazard_by_age",
+            [(*row, text) for row, text in zip(pools, texts, strict=True)],
+        ),
+        "rates.csv": "model,gpu_type,gpus,work_per_s\nm,V100,8,8\n",
+        "lifetimes.csv": table("hours,revoked,region,gpu_type", lives),
+        "hazards.csv": table("region,gpu_type,from_h,per_hour", found),
+    }
+
+
 def servers(chance: random.Random) -> dict[str, str]:
     """Return a snapshot of jobs with parameter servers, and the measurements of their speeds."""
     measured = [
@@ -224,6 +262,7 @@ def files() -> dict[str, str]:
         "README.md": README,
         "observations.csv": table("model,gpu_type,gpus,batch_size,work_per_s", observations),
         "lifetimes.csv": table("hours,revoked", lifetimes),
+        **{f"regions/{name}": text for name, text in regions(random.Random(SEED)).items()},
         "checkpoints.csv": table(
             "x,y", [(mb, noisy(2 + mb / 50)) for mb in (20, 50, 100, 200, 400, 800)]
         ),

@@ -108,7 +108,8 @@ def source_of_folder(path: Path | str) -> WorkloadSource:
         )
     files = contents(folder)
     pools = csv.DictReader(io.StringIO(files.get("pools.csv", b"").decode("utf-8-sig", "replace")))
-    hazards = {(row.get("revocations_per_gpu_hour") or "").strip() for row in pools}
+    columns = ("revocations_per_gpu_hour", "hazard_by_age")
+    hazards = {(row.get(name) or "").strip() for row in pools for name in columns}
     return WorkloadSource(
         folder.resolve().name,
         digest=digest(files),

@@ -9,7 +9,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from allocator.cli.models.spot_rates import add_servers
+from allocator.cli.models.spot_rates import add_hazards, add_servers
 from allocator.cli.output import SCHEMA_VERSION, show_result, warn
 from allocator.cli.parsing import add_format, duration, number
 
@@ -92,8 +92,8 @@ def add(commands: Any) -> None:
         examples=FIT_EXAMPLES,
         help="lines, hazards, start-up times, caps from measurements",
         description=(
-            "Fit one of: line (columns x, y), hazard (hours, revoked), startup (seconds per "
-            "phase, any names), cap (workers, work_per_s)."
+            "Fit one of: line (columns x, y), hazard (hours, revoked; region, gpu_type), startup"
+            " (seconds per phase, any names), cap (workers, work_per_s)."
         ),
     )
     fit.add_argument("kind", choices=("line", "hazard", "startup", "cap"))
@@ -105,9 +105,10 @@ def add(commands: Any) -> None:
         metavar="H,H",
         help="hours at which pieces of the hazard begin (default: 0, one piece)",
     )
-    add_format(fit, "table", "json")
+    add_format(fit, "table", "json", "csv")
     fit.set_defaults(call=call_fit)
     add_servers(verbs)
+    add_hazards(verbs)
 
 
 def _ages(text: str) -> tuple[float, ...]:
@@ -261,5 +262,6 @@ def call_fit(args: argparse.Namespace) -> int:
         [[text(v) for v in row.values()] for row in rows],
         frozenset(n for n in names if not isinstance(rows[0][n], str)),
     )
-    show_result(args.format, {"kind": args.kind, "fit": rows}, lambda: show([table]))
+    document = {"kind": args.kind, "fit": rows}
+    show_result(args.format, document, lambda: show([table]), lambda: _csv(rows))
     return 0

@@ -8,9 +8,10 @@ from typing import Any
 
 from allocator.domain.schema.spot_columns import LIFETIMES, POINTS, SPEEDS
 from allocator.io.tables.one_table import read_numbers, read_table, require_sound
-from allocator.performance.fit.transient import fit_cap, fit_hazard, fit_line, fit_phases
+from allocator.performance.fit.transient import fit_cap, fit_hazard_of_places, fit_line, fit_phases
 
 Rows = list[dict[str, Any]]
+PLACE = ("region", "gpu_type")
 
 
 def fit_rows(kind: str, path: str, ages: Sequence[float]) -> Rows:
@@ -37,16 +38,21 @@ def _line(path: str, _ages: Sequence[float]) -> Rows:
 
 
 def _hazard(path: str, ages: Sequence[float]) -> Rows:
+    """Return a row for each piece, and where the file has places, for each of them."""
     table = require_sound(*read_table(path, LIFETIMES))
-    fit = fit_hazard(table["hours"], table["revoked"], ages)
+    places = list(zip(table["region"], table["gpu_type"], strict=True))
+    fits = fit_hazard_of_places(table["hours"], table["revoked"], places, ages)
+    names = [name for i, name in enumerate(PLACE) if any(p[i] for p in places)]
     return [
-        {
+        {name: text for name, text in zip(PLACE, place, strict=True) if name in names}
+        | {
             "from_h": float(a),
             "per_hour": float(h),
             "error": float(e),
             "revoked": int(d),
             "server_hours": float(t),
         }
+        for place, fit in fits.items()
         for a, h, e, d, t in zip(
             fit.hazard.start_h, fit.hazard.per_hour, fit.errors, fit.seen, fit.hours, strict=True
         )

@@ -1,4 +1,4 @@
-"""`allocator spot servers`: rows of rates.csv from measurements of another kind."""
+"""`allocator spot servers` and `spot hazards`: tables of a cluster from other measurements."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ from allocator.cli.parsing import add_format
 SERVERS_EXAMPLES = """
 allocator spot servers data/examples/servers/measured.csv
 allocator spot servers data/examples/servers/measured.csv --sizes 2,4,8 --format csv
+"""
+HAZARDS_EXAMPLES = """
+allocator spot hazards data/examples/regions/hazards.csv --pools data/examples/regions/pools.csv
 """
 COLUMNS = ("model", "gpu_type", "gpus", "work_per_s", "variant")
 
@@ -86,4 +89,43 @@ def call_servers(args: argparse.Namespace) -> int:
 
     document = {"fit": fitted, "rates": [dict(zip(COLUMNS, r, strict=True)) for r in rows]}
     show_result(args.format, document, tell, lambda: csv_text(COLUMNS, rows))
+    return 0
+
+
+def add_hazards(verbs: Any) -> None:
+    parser = verbs.add_parser(
+        "hazards",
+        examples=HAZARDS_EXAMPLES,
+        help="pools.csv with the revocations of a table by region, type and age",
+        description=(
+            "Write pools.csv with hazard_by_age of all spot pools whose region and GPU type the"
+            " table has (columns region, gpu_type, from_h, per_hour, as `spot fit hazard` writes"
+            " them; an empty cell holds for all)."
+        ),
+    )
+    parser.add_argument("file", metavar="FILE.csv", help="the table of hazards")
+    parser.add_argument("--pools", required=True, metavar="POOLS.csv", help="the pools")
+    add_format(parser, "csv", "json", about="csv is pools.csv")
+    parser.set_defaults(call=call_hazards)
+
+
+def call_hazards(args: argparse.Namespace) -> int:
+    from allocator.domain.schema.columns import TABLES
+    from allocator.domain.schema.spot_columns import HAZARDS
+    from allocator.io.tables.csv_table import csv_text
+    from allocator.io.tables.one_table import read_rows, read_table, require_sound
+    from allocator.market.hazards import choose_hazards, read_hazards
+
+    table, found = read_table(args.file, HAZARDS)
+    known = read_hazards(table, found)
+    require_sound(table, found)
+    pools = require_sound(*read_table(args.pools, TABLES["pools.csv"]))
+    rows = read_rows(args.pools)
+    for i, hazard in choose_hazards(known, pools).items():
+        if "revocations_per_gpu_hour" in rows[i]:
+            rows[i]["revocations_per_gpu_hour"] = ""
+        rows[i]["hazard_by_age"] = hazard
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    lines = [[row.get(name, "") for name in columns] for row in rows]
+    show_result(args.format, {"pools": rows}, str, lambda: csv_text(columns, lines))
     return 0

@@ -14,6 +14,7 @@ from allocator.domain.rules import price_rules, quota_rules, spread_rules
 from allocator.domain.rules.job_rules import primary_of_jobs
 from allocator.domain.schema.cells import parse_value
 from allocator.domain.schema.columns import CURVE_PARAMETERS
+from allocator.domain.schema.hazards import parse_hazard
 from allocator.domain.schema.names import Names
 from allocator.domain.settings import longrun_faults
 
@@ -123,6 +124,7 @@ def _pools(grids: Mapping[str, ParsedTable], names: Names, found: Findings) -> N
     pools = grids["pools.csv"]
     if pools.present and pools.whole and not len(pools):
         found.warn("pools.csv", None, "has no pools; every job waits")
+    _hazards(pools, found)
     if not names.complete or not names.rated_types:
         return
     unrated = np.fromiter(
@@ -140,6 +142,21 @@ def _pools(grids: Mapping[str, ParsedTable], names: Names, found: Findings) -> N
         ),
         "GPU types without any rate",
     )
+
+
+def _hazards(pools: ParsedTable, found: Findings) -> None:
+    """Check revocations by age."""
+    by_age = pools.given("hazard_by_age")
+    pools.faults(
+        found,
+        by_age & pools.given("revocations_per_gpu_hour"),
+        lambda i: "both revocations_per_gpu_hour and hazard_by_age are given; leave one empty",
+    )
+    for i in np.flatnonzero(by_age).tolist():
+        try:
+            parse_hazard(pools["hazard_by_age"][i])
+        except ValueError as why:
+            pools.fault(found, i, f"hazard_by_age {quote(pools['hazard_by_age'][i])} {why}")
 
 
 def _tenants(tenants: ParsedTable, found: Findings) -> None:

@@ -318,6 +318,11 @@ POOLS = TableSchema(
             low=0,
             high=1,
         ),
+        _text(
+            "hazard_by_age",
+            'revocations per GPU-hour by age of spot GPUs, "0:0.08|1:0.02": from hour 0 on 0.08,'
+            " from 1 on 0.02; in place of revocations_per_gpu_hour",
+        ),
         _number(
             "link_gb_s",
             "GB/s at which a worker exchanges volume_gb of rates.csv; default: it takes no time",

@@ -97,6 +97,10 @@ POINTS = TableSchema(
         _number("y", "seconds", required=True),
     ),
 )
+PLACE = (
+    Column("region", ColumnKind.TEXT, "where the server stands; empty: anywhere"),
+    Column("gpu_type", ColumnKind.TEXT, "of the server; empty: any"),
+)
 LIFETIMES = TableSchema(
     "lifetimes.csv",
     "how long servers lived",
@@ -110,6 +114,19 @@ LIFETIMES = TableSchema(
             "false: it was still there when last seen, or at its lifetime",
             required=True,
         ),
+        *PLACE,
+    ),
+)
+HAZARDS = TableSchema(
+    "hazards.csv",
+    "revocations of servers by region, type and age",
+    (
+        *PLACE,
+        _number("from_h", "age at which the hazard begins, hours", required=True, low=0),
+        _number("per_hour", "revocations of one server per hour", required=True, low=0),
+        _number("error", "its standard error", low=0),
+        _number("revoked", "servers that were revoked at such an age", low=0),
+        _number("server_hours", "hours that servers lived at such an age", low=0),
     ),
 )
 SPEEDS = TableSchema(

@@ -40,6 +40,14 @@ def read_numbers(path: str | os.PathLike[str]) -> tuple[ParsedTable, Findings]:
     return _grid(table, reading, TableSchema(table.file, "measurements", columns))
 
 
+def read_rows(path: str | os.PathLike[str]) -> list[dict[str, str]]:
+    """Return the cells of a table that `read_table` can read, as text, row by row."""
+    table, _ = _table(path)
+    names = list(table.columns)
+    cells = zip(*(table.texts(name) for name in names), strict=True)
+    return [dict(zip(names, row, strict=True)) for row in cells]
+
+
 def require_sound(grids: ParsedTable, found: Findings) -> ParsedTable:
     """Return the table if it has no fault and at least one row.
 

@@ -44,7 +44,7 @@ from allocator.domain.schema.columns import (
 from allocator.queue.database.values import sql_column
 
 # known schema versions, oldest first
-REVISIONS = tuple(f"{number:04d}" for number in range(1, 20))
+REVISIONS = tuple(f"{number:04d}" for number in range(1, 21))
 HEAD = REVISIONS[-1]
 
 DEFAULT_TENANT = "default"  # tenant of jobs that name no tenant
@@ -319,6 +319,7 @@ pools = Table(
             "link_gb_s",
             "isolation",
             "price_per_gb_hour",
+            "hazard_by_age",
         )
     ),
     CheckConstraint("gpus >= 0", name="pools_gpus"),

@@ -61,10 +61,10 @@ gnmt-5,gnmt,992,9,,blue,running,east,1,,1,,,,,,,,,,,,,,,,,,,,,,,2,,0.25,,,
         """\
 pool,gpu_type,gpus,gpus_per_node,market,price_per_gpu_hour,region,startup_s,\
 revocations_per_gpu_hour,memory_gb,lifetime_s,availability,min_billing_s,sharing,straggler_cv,\
-link_gb_s,isolation,price_per_gb_hour
-east,A100,8,4,spot,1.5,us-east,20,0.07,40,86400,0.6,60,tenant,0.3,12,1.2,0.02
-west,V100,4,2,on_demand,0.9,us-west,30,0.01,16,,,600,any,,,,
-north,V100,6,,,0.4,,,,16,,,,none,,,,
+link_gb_s,hazard_by_age,isolation,price_per_gb_hour
+east,A100,8,4,spot,1.5,us-east,20,0.07,40,86400,0.6,60,tenant,0.3,12,,1.2,0.02
+west,V100,4,2,on_demand,0.9,us-west,30,0.01,16,,,600,any,,,,,
+north,V100,6,,,0.4,,,,16,,,,none,,,0:0.1|2:0.03,,
 """
     ),
     "rates.csv": (

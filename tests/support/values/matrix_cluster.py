@@ -60,6 +60,14 @@ def lifetimes(rng: np.random.Generator, r: Tables) -> None:
         j["checkpoint_s"] = 4.0
 
 
+@feature("pools.csv: hazard_by_age", "jobs.csv: synchronous", acts=RISKY)
+def revocations_by_age(rng: np.random.Generator, r: Tables) -> None:
+    r.pools[1]["hazard_by_age"] = pick(rng, "0:8|0.5:0.4", "0:0.1|1:3")
+    r.jobs[1]["synchronous"] = False
+    for j in r.jobs:
+        j["checkpoint_s"] = 4.0
+
+
 @feature("pools.csv: availability", acts=("cost",))
 def rare_spot(rng: np.random.Generator, r: Tables) -> None:
     r.pools[1]["availability"] = pick(rng, 0.1, 0.9)

@@ -57,6 +57,7 @@ POOL: Row = {
     "sharing": "none",
     "straggler_cv": 0.0,
     "link_gb_s": math.inf,
+    "hazard_by_age": "",
     "isolation": math.inf,
     "price_per_gb_hour": 0.0,
 }

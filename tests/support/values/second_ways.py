@@ -13,6 +13,8 @@ import second_modes
 from second_reading import Option, Row, Rules
 from second_speeds import useful_rate
 
+from formulations.transient.revocations import Hazard, mean_hazard
+
 
 @dataclass(frozen=True)
 class Way:
@@ -74,13 +76,25 @@ class Ways(Rules):
         return self.share_in(self.mode(j, got)[0], j, got, rate)
 
     def share_in(self, mode: str, j: Row, got: Option, rate: float) -> float:
-        """phi in one mode."""
+        """phi in one mode; revocations by age count with their mean over the rest of the job."""
+        pool = self.at[got[0]]
+        if not pool["hazard_by_age"] or pool["market"] != "spot":
+            return self.share_at(mode, j, got, rate, pool["revocations_per_gpu_hour"])
+        start_h, per_hour = np.array(
+            [[float(x) for x in part.split(":")] for part in pool["hazard_by_age"].split("|")]
+        ).T
+        hours, share = j["remaining_work"] / rate / 3600, 1.0
+        for _ in range(2):
+            mean = mean_hazard(Hazard(per_hour, start_h), hours / max(share, 1e-3))
+            share = self.share_at(mode, j, got, rate, float(mean))
+        return share
+
+    def share_at(self, mode: str, j: Row, got: Option, rate: float, per_hour: float) -> float:
+        """phi in one mode, with so many revocations of one server per hour."""
         kind, _ = second_modes.read(mode)
         pool, delta, every = self.at[got[0]], j["checkpoint_s"], j["checkpoint_every_s"]
         spot = pool["market"] == "spot"
-        hazard, life = (
-            (pool["revocations_per_gpu_hour"] / 3600, pool["lifetime_s"]) if spot else (0.0, None)
-        )
+        hazard, life = (per_hour / 3600, pool["lifetime_s"]) if spot else (0.0, None)
         saving = every / (every + delta) if every else 1.0
         if not hazard and life is None:
             return saving
