@@ -178,7 +178,8 @@ class Pools:
     def is_lossy(self) -> Bools:
         """Whether GPUs of a pool can be taken back, (P,)."""
         hazardous = np.array([h.per_hour.max() > 0 for h in self.hazards], dtype=bool)
-        return hazardous | ((self.market == Market.SPOT) & np.isfinite(self.lifetime_s))
+        out: Bools = hazardous | ((self.market == Market.SPOT) & np.isfinite(self.lifetime_s))
+        return out
 
     @cached_property
     def zone(self) -> Ints:

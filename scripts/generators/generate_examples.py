@@ -189,11 +189,13 @@ def regions(chance: random.Random) -> dict[str, str]:
             e = chance.expovariate(1)
             age = e / early if e < early else 1 + (e - early) / late
             lives.append((f"{min(age, 24):.3f}", "yes" if age < 24 else "no", region, "V100"))
-    hours, revoked, place = zip(*((float(h), r == "yes", p) for h, r, p, _ in lives), strict=True)
+    hours, revoked, place = zip(
+        *((float(h), r == "yes", (p,)) for h, r, p, _ in lives), strict=True
+    )
     fits = fit_hazard_of_places(hours, revoked, place, (0.0, 1.0))
     found = [
         (place, "V100", f"{a:g}", f"{h:.5g}")
-        for place, fit in fits.items()
+        for (place,), fit in fits.items()
         for a, h in zip(fit.hazard.start_h, fit.hazard.per_hour, strict=True)
     ]
     pools = [(f"{name}-spot", "V100", 8, "spot", 0.9, name, 120) for name in hazards]

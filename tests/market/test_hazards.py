@@ -183,10 +183,10 @@ def test_places_lean_to_the_mean_of_all() -> None:
     """By hand: 3 of 4 servers revoked in 40 h in one place, none of 2 in 20 h in the other: 3 of
     60 h in all, so 1 in 20 h is added to each."""
     hours = [10.0] * 6
-    fits = fit_hazard_of_places(hours, [True] * 3 + [False] * 3, ["a"] * 4 + ["b"] * 2)
-    assert fits["a"].hazard.per_hour == pytest.approx([4 / 60])
-    assert fits["b"].hazard.per_hour == pytest.approx([1 / 40])
-    assert fits["b"].seen.tolist() == [0] and fits["b"].hours.tolist() == [20]
+    fits = fit_hazard_of_places(hours, [True] * 3 + [False] * 3, [("a",)] * 4 + [("b",)] * 2)
+    assert fits["a",].hazard.per_hour == pytest.approx([4 / 60])
+    assert fits["b",].hazard.per_hour == pytest.approx([1 / 40])
+    assert fits["b",].seen.tolist() == [0] and fits["b",].hours.tolist() == [20]
 
 
 def test_from_lifetimes_to_pools(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -85,7 +85,7 @@ def fit_servers(
     out = []
     for (name, kind, m), rows in sorted(groups.items()):
         try:
-            cap = fit_cap(workers[rows], speed[rows])
+            cap = fit_cap(workers[rows].astype(np.float64), speed[rows])
         except ValueError as why:
             raise ValueError(f"{name} on {kind} with {m} servers: {why}") from None
         n, place = np.unique(workers[rows].astype(np.float64), return_inverse=True)

@@ -163,9 +163,9 @@ def fit_hazard(
 def fit_hazard_of_places(
     hours: Floats | Sequence[float],
     revoked: Bools | Sequence[bool],
-    place: Sequence[object],
+    place: Sequence[tuple[str, ...]],
     edges_h: Sequence[float] = (0.0,),
-) -> dict[object, HazardFit]:
+) -> dict[tuple[str, ...], HazardFit]:
     """Fit a hazard to the servers of each place.
 
     A place with few servers leans to all servers together: to its d revocations in e server-hours
@@ -182,9 +182,10 @@ def fit_hazard_of_places(
 
     Examples
     --------
-    >>> fits = fit_hazard_of_places([10, 10, 10, 10], [1, 1, 0, 0], ["a", "a", "b", "b"])
+    >>> places = [("a",), ("a",), ("b",), ("b",)]
+    >>> fits = fit_hazard_of_places([10, 10, 10, 10], [1, 1, 0, 0], places)
     >>> {name: fit.hazard.per_hour.tolist() for name, fit in fits.items()}
-    {'a': [0.075], 'b': [0.025]}
+    {('a',): [0.075], ('b',): [0.025]}
     """
     age = np.asarray(hours, dtype=np.float64)
     lost = np.asarray(revoked, dtype=bool)
