@@ -149,7 +149,7 @@ def _hazards(pools: ParsedTable, found: Findings) -> None:
     by_age = pools.given("hazard_by_age")
     pools.faults(
         found,
-        by_age & pools.given("revocations_per_gpu_hour"),
+        by_age & (pools["revocations_per_gpu_hour"] > 0),
         lambda i: "both revocations_per_gpu_hour and hazard_by_age are given; leave one empty",
     )
     for i in np.flatnonzero(by_age).tolist():
