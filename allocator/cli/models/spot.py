@@ -9,6 +9,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from allocator.cli.models.spot_features import add_features
 from allocator.cli.models.spot_rates import add_hazards, add_servers
 from allocator.cli.output import SCHEMA_VERSION, show_result, warn
 from allocator.cli.parsing import add_format, duration, number
@@ -109,6 +110,7 @@ def add(commands: Any) -> None:
     fit.set_defaults(call=call_fit)
     add_servers(verbs)
     add_hazards(verbs)
+    add_features(verbs)
 
 
 def _ages(text: str) -> tuple[float, ...]:

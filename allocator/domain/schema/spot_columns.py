@@ -147,3 +147,13 @@ SERVER_SPEEDS = TableSchema(
         *SPEEDS.columns,
     ),
 )
+FEATURES = TableSchema(
+    "features.csv",
+    "measured speeds, and features of what was measured and of what was not",
+    (
+        Column("model", ColumnKind.TEXT, "as in jobs.csv", required=True),
+        Column("gpu_type", ColumnKind.TEXT, "as in pools.csv", required=True),
+        Column("gpus", ColumnKind.INTEGER, "how many of them", default=1, low=1),
+        _number("work_per_s", "measured speed; empty: to be predicted", above=0),
+    ),
+)

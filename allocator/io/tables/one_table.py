@@ -40,6 +40,20 @@ def read_numbers(path: str | os.PathLike[str]) -> tuple[ParsedTable, Findings]:
     return _grid(table, reading, TableSchema(table.file, "measurements", columns))
 
 
+def read_measurements(
+    path: str | os.PathLike[str], schema: TableSchema
+) -> tuple[ParsedTable, Findings]:
+    """Read a table with further columns of any name, features, that hold numbers above 0."""
+    table, reading = _table(path)
+    known = {c.name for c in schema.columns}
+    features = tuple(
+        Column(n, ColumnKind.NUMBER, "a feature", required=True, above=0)
+        for n in table.columns
+        if n not in known
+    )
+    return _grid(table, reading, TableSchema(table.file, schema.doc, (*schema.columns, *features)))
+
+
 def read_rows(path: str | os.PathLike[str]) -> list[dict[str, str]]:
     """Return the cells of a table that `read_table` can read, as text, row by row."""
     table, _ = _table(path)
