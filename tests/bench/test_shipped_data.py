@@ -150,6 +150,7 @@ def test_full_uses_every_column() -> None:
         "pools.csv: straggler_cv",
         "pools.csv: link_gb_s",
         "pools.csv: hazard_by_age",
+        "pools.csv: price_per_gb_hour",
         "pools.csv: isolation",
         "pools.csv: price_per_gb_hour",
         "jobs.csv: best_effort",
