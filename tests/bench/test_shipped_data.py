@@ -152,7 +152,6 @@ def test_full_uses_every_column() -> None:
         "pools.csv: hazard_by_age",
         "pools.csv: price_per_gb_hour",
         "pools.csv: isolation",
-        "pools.csv: price_per_gb_hour",
         "jobs.csv: best_effort",
         "rates.csv: compute_s",
         "rates.csv: codec_s",

@@ -68,11 +68,6 @@ def revocations_by_age(rng: np.random.Generator, r: Tables) -> None:
         j["checkpoint_s"] = 4.0
 
 
-@feature("pools.csv: price_per_gb_hour", acts=())
-def price_of_memory(rng: np.random.Generator, r: Tables) -> None:
-    r.pools[0]["price_per_gb_hour"] = pick(rng, 0.01, 0.2)
-
-
 @feature("pools.csv: availability", acts=("cost",))
 def rare_spot(rng: np.random.Generator, r: Tables) -> None:
     r.pools[1]["availability"] = pick(rng, 0.1, 0.9)
