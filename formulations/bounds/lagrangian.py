@@ -166,19 +166,31 @@ def minimise_dual(
     If no plan exists, the bound may fall without end; the search then stops somewhere, at a finite
     bound.
     """
-    best = _best_start(choices, start)
     rows = ScaledRows.of(choices)
-    if rows is None:
-        return best
     until = math.inf if deadline is None else deadline
+    if rows is None:
+        return _best_start(choices, start)
+    if start is not None and close > 0.0 and coldest == 0.0:
+        near = rows.split(project_prices(choices, start))
+        near, is_settled = find_nearby_prices(choices, rows, near, close, until)
+        start = spread_prices(choices, rows.join(near))
+        if is_settled:
+            return evaluate(choices, start)
+    return _minimise_everywhere(choices, rows, start, until, coldest, close)
+
+
+def _minimise_everywhere(
+    choices: Choices,
+    rows: ScaledRows,
+    start: Floats | None,
+    until: float,
+    coldest: float,
+    close: float,
+) -> Dual:
+    """Find prices among all prices, from the given ones or from those of a sample."""
+    best = _best_start(choices, start)
     warm = start is not None and bool(best.prices.any())
     p = rows.split(best.prices[choices.rows])
-    if warm and close > 0.0 and coldest == 0.0:
-        p, is_settled = find_nearby_prices(choices, rows, p, close, until)
-        new = evaluate(choices, spread_prices(choices, rows.join(p)))
-        best = min(best, new, key=lambda dual: dual.bound)
-        if is_settled:
-            return best
     whole: Smooth | None = None
     groups = len(choices.filled)
     is_sampled = groups > 1.5 * SAMPLE and not warm

@@ -35,14 +35,14 @@ def find_nearby_prices(
     Parameters
     ----------
     p : (R,)
-        Prices of the scaled rows, not all 0.
+        Prices of the scaled rows. If all of them are 0, none are near.
     close : float
         Relative improvement of the bound that does not matter.
     until : float
         Latest end (time.monotonic).
     """
     width = np.full(len(p), REACH)
-    for _ in range(BOXES):
+    for _ in range(BOXES if p.any() else 0):
         reach = width * np.maximum(p, FLOOR * p[p > 0].mean())
         smooth, taken = rows.smooth_near(choices, p, reach)
         if len(smooth.v) > MOST * choices.n:

@@ -76,7 +76,8 @@ class ScaledRows:
         """
         c = choices
         reduced = c.value - c.matrix @ self.join(p)
-        width = np.bincount(self.at, reach / self.unit * self.value_scale, minlength=self.R)
+        width: Floats = np.zeros(self.R)
+        np.add.at(width, self.at, reach / self.unit * self.value_scale)
         change = (c.matrix if (c.matrix.data >= 0).all() else abs(c.matrix)) @ width
         sure = np.zeros(c.J)
         sure[c.filled] = np.maximum.reduceat(reduced - change, c.start[c.filled])

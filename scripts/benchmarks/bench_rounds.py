@@ -18,6 +18,7 @@ import contextlib
 import os
 import platform
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -74,6 +75,12 @@ def _with_corrections(table: Table, column: str, count: int, rng: np.random.Gene
     return Table(table.file, {**table.columns, column: cells}, table.lines)
 
 
+def _without_cache(snapshot: Snapshot) -> Snapshot:
+    """Return the snapshot without the texts and the digest that were computed for it before."""
+    tables = {file: replace(table) for file, table in snapshot.tables.items()}
+    return replace(snapshot, tables=tables)
+
+
 def decide_rounds(
     family: str, jobs: int, seed: int, count: int
 ) -> Iterator[tuple[float, float, Plan]]:
@@ -88,7 +95,7 @@ def decide_rounds(
             begin = bench_tail.cpu_seconds()
             plan = rounds.solve(snapshot)
             middle = bench_tail.cpu_seconds()
-            cold = allocator.solve(snapshot, gap=gap)
+            cold = allocator.solve(_without_cache(snapshot), gap=gap)
             yield bench_tail.cpu_seconds() - middle, middle - begin, plan
             for a, b in ((plan, cold), (cold, plan)):
                 if a.bound < b.objective_value * (1 - 1e-9):
