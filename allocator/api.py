@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,7 +14,8 @@ from allocator.audit import Audit, audit as audit_allocation
 from allocator.audit.context import AuditContext
 from allocator.domain.allocation import Allocation
 from allocator.domain.plan import Plan
-from allocator.domain.problem import State
+from allocator.domain.problem import Ints, State
+from allocator.domain.schema.colocation import first_primary, split_names
 from allocator.domain.snapshot import Snapshot
 from allocator.engine.advice.trials import SolveCommand
 from allocator.engine.decision import decide, override_settings
@@ -266,7 +268,7 @@ def audit(
     allocation = _allocation(checked, plan)
     table = RateTable.of(checked)
     context = AuditContext(checked, allocation, repairs, table)
-    stated = Allocation(allocation.pool, allocation.gpus, context.row, allocation.primary)
+    stated = replace(allocation, row=context.row)
     return audit_allocation(checked, stated, repairs, table)
 
 
@@ -284,11 +286,18 @@ def _allocation(problem: CheckedProblem, plan: Plan | Mapping[str, tuple[str, in
         if place not in pools:
             raise UsageError(f'job "{name}": no pool "{place}" in the problem')
         pool[number[name]], gpus[number[name]] = pools[place], size
-    if isinstance(plan, Plan):
-        for one, other in _pairs(plan):
-            primary_number, secondary = _in_roles(problem, number[one], number[other])
-            primary[secondary] = primary_number
-    return Allocation(pool, gpus, np.full(len(number), -1), primary)
+    row = np.full(len(number), -1)
+    if not isinstance(plan, Plan):
+        return Allocation(pool, gpus, row, primary)
+    shared_by = np.full(len(number), -1)
+    for one, others in _colocations(plan):
+        for other in others:
+            h, g = _in_roles(problem, number[one], number[other], gpus)
+            shared_by[h] = g
+        if len(others) > 1:
+            shared_by[[number[other] for other in others]] = number[one]
+            shared_by[number[one]] = -1
+    return Allocation(pool, gpus, row, first_primary(shared_by), shared_by=shared_by)
 
 
 def _holdings(plan: Plan) -> dict[str, tuple[str, int]]:
@@ -297,15 +306,25 @@ def _holdings(plan: Plan) -> dict[str, tuple[str, int]]:
     return {job: (pool, gpus) for job, pool, gpus in rows if pool is not None}
 
 
-def _pairs(plan: Plan) -> Iterator[tuple[str, str]]:
-    """Jobs that run on the same GPUs, each pair once."""
-    for job, other in zip(plan.jobs["job_id"], plan.jobs["shared_with"], strict=True):
-        if other is not None and job < other:
-            yield job, other
+def _colocations(plan: Plan) -> Iterator[tuple[str, list[str]]]:
+    """Jobs with the jobs on their GPUs, those with several last, and of a pair one only."""
+    found = [
+        (job, split_names(cell))
+        for job, cell in zip(plan.jobs["job_id"], plan.jobs["shared_with"], strict=True)
+        if cell is not None
+    ]
+    for job, others in sorted(found, key=lambda row: len(row[1])):
+        if len(others) > 1 or job < others[0]:
+            yield job, others
 
 
-def _in_roles(problem: CheckedProblem, one: int, other: int) -> tuple[int, int]:
-    """(primary, secondary): the secondary job is the one that is so now, or that does not run."""
+def _in_roles(problem: CheckedProblem, one: int, other: int, gpus: Ints) -> tuple[int, int]:
+    """(primary, secondary): the secondary job is the larger one.
+
+    Of two jobs of one size it is the one that is so now, or that does not run.
+    """
+    if gpus[one] != gpus[other]:
+        return (one, other) if gpus[one] < gpus[other] else (other, one)
     jobs = problem.jobs
     is_second = jobs.primary[one] == other or jobs.state[one] != State.RUNNING
     return (other, one) if is_second and jobs.primary[other] != one else (one, other)

@@ -78,10 +78,11 @@ class PairChecker:
             return bool(self.problem.jobs.best_effort[b])
         return bool(rule == Isolation.ANY or (rule == Isolation.TENANT and tenant[a] == tenant[b]))
 
-    def can_share(self, a: int, b: int, pool: int, gpus: int) -> bool:
-        """Return whether the two jobs could share GPUs there in any two ways."""
+    def can_share(self, a: int, b: int, pool: int, gpus: int, gpus_b: int) -> bool:
+        """Return whether the two jobs could share the GPUs of job a there in any two ways."""
         gpu_memory_gb = float(self.problem.pools.memory_gb[pool]) * (1 + 1e-9)
-        needs = [[way[2] for way in self.ways(j, pool, gpus)] for j in (a, b)]
+        sizes = ((a, gpus), (b, gpus_b))
+        needs = [[way[2] for way in self.ways(j, pool, k)] for j, k in sizes]
         fits = any(x + y <= gpu_memory_gb for x in needs[0] for y in needs[1])
         return (
             fits
@@ -90,15 +91,15 @@ class PairChecker:
         )
 
     def speeds(
-        self, jobs: tuple[int, int], rows: tuple[int, int], pool: int, gpus: int
+        self, jobs: tuple[int, int], rows: tuple[int, int], pool: int, gpus: int, gpus_b: int
     ) -> tuple[float, float]:
         """Return the work per second of the two jobs next to each other in the ways of these rows.
 
-        It is nan where a row is no way of its job.
+        They share the GPUs of the first. It is nan where a row is no way of its job.
         """
         alone = [
-            next((w[1] for w in self.ways(j, pool, gpus) if w[0] == row), np.nan)
-            for j, row in zip(jobs, rows, strict=True)
+            next((w[1] for w in self.ways(j, pool, k) if w[0] == row), np.nan)
+            for j, row, k in zip(jobs, rows, (gpus, gpus_b), strict=True)
         ]
         slow = self.slowdowns(*jobs, pool, gpus)
         return alone[0] / slow[0], alone[1] / slow[1]

@@ -53,23 +53,24 @@ class AuditContext:
     def is_kept(self) -> Bools:
         """True where the plan gives a running job the GPUs it runs on.
 
-        A secondary job keeps its GPUs next to the same job. It also keeps them if the two change
-        roles, or if it stays alone because its primary job leaves.
+        A secondary job keeps its GPUs next to the same jobs. It also keeps them if the two of a
+        pair change roles, or if it holds those of a primary job that leaves.
         """
         jobs = self.problem.jobs
         is_kept: Bools = (
             self.has_gpus & self.running & (jobs.pool == self.pool) & (jobs.gpus == self.gpus)
         )
         is_kept &= self.nodes.on_same_nodes & ~self.nodes.must_leave
-        g = np.flatnonzero(self.is_secondary)
-        h = self.allocation.primary[g]
-        is_kept[g] &= (jobs.primary[g] == h) | (jobs.primary[h] == g)
-        # its primary job may still hold those GPUs
-        left = np.flatnonzero(is_kept & (jobs.primary >= 0) & ~self.is_secondary)
-        h = jobs.primary[left]
-        is_kept[left] = ~(
+        before = jobs.secondary
+        h, g = self.pairs
+        resized = (jobs.gpus[h] != self.gpus[h]) & (jobs.gpus[h] != jobs.gpus[g])
+        is_kept[g[((before[h] != g) & (before[g] != h)) | resized]] = False
+        # a primary job that it leaves may still hold those GPUs
+        holds = (
             self.has_gpus & ~self.is_secondary & (self.pool == jobs.pool) & (self.gpus == jobs.gpus)
-        )[h]
+        )
+        for j in np.flatnonzero((before >= 0) & holds).tolist():
+            is_kept[before[j]] &= bool(((h == j) & (g == before[j])).any())
         return is_kept
 
     @cached_property
@@ -85,16 +86,44 @@ class AuditContext:
         return is_secondary
 
     @cached_property
+    def pairs(self) -> tuple[Ints, Ints]:
+        """Primary jobs of the plan, and the secondary job of each, (k,) each."""
+        if self.allocation.shared_by is None:
+            g = np.flatnonzero(self.is_secondary)
+            return self.allocation.primary[g], g
+        second = self.allocation.shared_by
+        h = np.flatnonzero((second >= 0) & (second < len(second)))
+        h = h[self.has_gpus[second[h]]]
+        return h, second[h]
+
+    @cached_property
+    def primaries_of(self) -> dict[int, list[int]]:
+        """The primary jobs of each secondary job of the plan."""
+        found: dict[int, list[int]] = {}
+        for h, g in zip(*(jobs.tolist() for jobs in self.pairs), strict=True):
+            found.setdefault(g, []).append(h)
+        return found
+
+    def has_several(self, g: int) -> bool:
+        """Return whether secondary job g has several primary jobs, or GPUs besides theirs."""
+        primaries = self.primaries_of[g]
+        return len(primaries) > 1 or bool(self.gpus[primaries[0]] < self.gpus[g])
+
+    @cached_property
     def is_colocated(self) -> Bools:
         """True where the plan gives the job GPUs together with another job."""
-        is_colocated = self.is_secondary.copy()
-        is_colocated[self.allocation.primary[self.is_secondary]] = True
+        is_colocated = np.zeros(len(self.has_gpus), dtype=bool)
+        for jobs in self.pairs:
+            is_colocated[jobs] = True
         return is_colocated & self.has_gpus
 
     @cached_property
     def held(self) -> Ints:
         """GPUs of the plan that the job holds itself; those of a pair count once."""
-        return np.where(self.is_secondary, 0, self.gpus)
+        held = self.gpus.copy()
+        for g, primaries in self.primaries_of.items():
+            held[g] = max(0, held[g] - int(self.gpus[primaries].sum()))
+        return held
 
     @cached_property
     def pair_checker(self) -> PairChecker:
@@ -106,16 +135,25 @@ class AuditContext:
         """The job that stands for each job: two jobs on the same GPUs need them once.
 
         A running secondary job that could continue with its primary job is represented by the
-        primary job, every other job by itself.
+        primary job. Several primary jobs of one that could continue are represented by it, which
+        runs on all of their GPUs. Every other job is represented by itself.
         """
         jobs = self.problem.jobs
         unit = np.arange(len(self.problem.jobs))
         for g in np.flatnonzero(self.can_be_kept & (jobs.primary >= 0)).tolist():
-            h = int(jobs.primary[g])
-            if self.can_be_kept[h] and self.pair_checker.can_share(
-                h, g, int(jobs.pool[g]), int(jobs.gpus[g])
+            primaries = np.flatnonzero(jobs.secondary == g).tolist()
+            if not all(
+                self.can_be_kept[h]
+                and self.pair_checker.can_share(
+                    h, g, int(jobs.pool[g]), int(jobs.gpus[h]), int(jobs.gpus[g])
+                )
+                for h in primaries
             ):
-                unit[g] = h
+                continue
+            if len(primaries) > 1 or jobs.held[g] > 0:
+                unit[primaries] = g
+            else:
+                unit[g] = primaries[0]
         return unit
 
     @cached_property
@@ -148,13 +186,14 @@ class AuditContext:
             pools, jobs.model[j], pool, self.gpus[j], self.is_kept[j], self.nodes.given_on[j]
         )
         rate[j] *= self.pace[j]
-        for g in np.flatnonzero(self.is_secondary).tolist():
-            h = int(self.allocation.primary[g])
-            if self.has_gpus[h]:
+        for g, primaries in self.primaries_of.items():
+            for n, h in enumerate(h for h in primaries if self.has_gpus[h]):
                 rows = int(self.allocation.row[h]), int(self.allocation.row[g])
-                rate[h], rate[g] = self.pair_checker.speeds(
-                    (h, g), rows, int(self.pool[g]), int(self.gpus[g])
+                rate[h], together = self.pair_checker.speeds(
+                    (h, g), rows, int(self.pool[g]), int(self.gpus[h]), int(self.gpus[g])
                 )
+                # the slowest of its GPUs sets the speed of a job
+                rate[g] = together if n == 0 else np.minimum(rate[g], together)
         return rate, row
 
     @cached_property

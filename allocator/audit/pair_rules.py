@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from allocator.audit.context import AuditContext
-from allocator.domain.problem import Isolation
+from allocator.domain.problem import Isolation, Market
+from allocator.domain.schema.colocation import first_primary
 from allocator.performance.modes import is_plain
 
 
@@ -16,18 +17,22 @@ def faults(s: AuditContext) -> Iterator[str]:
     a = s.allocation
     jobs = s.problem.jobs
     pools = s.problem.pools
-    count = np.bincount(a.primary[s.is_secondary], minlength=len(jobs))
+    count = np.bincount(s.pairs[0], minlength=len(jobs))
     strange = np.flatnonzero(
         (a.primary >= len(jobs)) | (a.primary < -1) | ((a.primary >= 0) & ~s.has_gpus)
     )
     for j in strange.tolist():
         yield f"{s.name(j)} gets {s.planned(j)} on the GPUs of job number {a.primary[j]}"
-    for g in np.flatnonzero(s.is_secondary).tolist():
-        h = int(a.primary[g])
+    if a.shared_by is not None and (first_primary(a.shared_by) != a.primary).any():
+        yield "primary and secondary jobs of the plan contradict each other"
+    for g in s.primaries_of:
+        yield from _several_faults(s, g)
+    for h, g in zip(*(x.tolist() for x in s.pairs), strict=True):
         p = int(s.pool[g])
-        k = int(s.gpus[g])
+        k = int(s.gpus[h])
+        same = s.pool[h] == p and (k == s.gpus[g] or s.has_several(g))
         subject = f"{s.name(g)} gets {s.planned(g)} on the same GPUs as {s.name(h)}"
-        if h == g or not s.has_gpus[h] or s.is_secondary[h] or (s.pool[h], s.gpus[h]) != (p, k):
+        if h == g or not s.has_gpus[h] or s.is_secondary[h] or not same:
             yield f"{subject}, which gets {s.planned(h)}" + (
                 " on the GPUs of another job" if s.is_secondary[h] else ""
             )
@@ -41,8 +46,8 @@ def faults(s: AuditContext) -> Iterator[str]:
         if np.isnan(s.pair_checker.slowdowns(h, g, p, k)).any():
             yield f"{subject}: how much they slow each other down is not known"
         need = [
-            next((w[2] for w in s.pair_checker.ways(j, p, k) if w[0] == a.row[j]), None)
-            for j in (h, g)
+            next((w[2] for w in s.pair_checker.ways(j, p, n) if w[0] == a.row[j]), None)
+            for j, n in ((h, k), (g, int(s.gpus[g])))
         ]
         if need[0] is None or need[1] is None:
             yield f"{subject}: what they need of the GPU's memory is not known"
@@ -51,3 +56,25 @@ def faults(s: AuditContext) -> Iterator[str]:
                 f"{subject}: they need {need[0] + need[1]:g} GB of each GPU, it has"
                 f" {pools.memory_gb[p]:g}"
             )
+
+
+def _several_faults(s: AuditContext, g: int) -> Iterator[str]:
+    """Yield the rules that a secondary job breaks by several primary jobs, or GPUs besides theirs.
+
+    Such jobs may be moved, and run in pools without nodes that are not spot pools.
+    """
+    if not s.has_several(g):
+        return
+    primaries, p, most = s.primaries_of[g], int(s.pool[g]), s.problem.max_primaries
+    names = ", ".join(s.name(h) for h in primaries)
+    subject = f"{s.name(g)} gets {s.planned(g)} on the GPUs of {names}"
+    total = int(s.gpus[primaries].sum())
+    if most < 2 or len(primaries) > most:
+        yield f"{subject}: max_primaries is {most}"
+    if total > s.gpus[g]:
+        yield f"{subject}, which have {total}"
+    if s.problem.has_nodes[p] or s.problem.pools.market[p] == Market.SPOT:
+        yield f"{subject}: pools with nodes and spot pools have pairs of jobs of one size only"
+    for j in (g, *primaries):
+        if not s.problem.jobs.preemptible[j]:
+            yield f"{subject}: {s.name(j)} may not be moved, so it shares with a job of its size"

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from allocator.domain.problem import NO_PLACEMENTS, Placements
+from allocator.domain.schema.colocation import held_gpus, secondary_of
 
 Ints = NDArray[np.int64]
 
@@ -26,11 +27,14 @@ class Allocation:
         Row of Problem.rates that gives batch and variant, -1 = interpolated, by formula, or
         nothing.
     primary : (J,)
-        Of a secondary job, the index of the primary job on whose GPUs it runs; both have the same
-        pool and gpus, and the primary job is no secondary job itself. -1: the job holds its GPUs
-        itself, or nothing.
+        Of a secondary job, the index of the primary job on whose GPUs it runs, the first of
+        several; all have the same pool, and none is a secondary job itself. -1: the job holds its
+        GPUs itself, or nothing.
     places : Placements
         The nodes of each job in pools with nodes.
+    shared_by : (J,), optional
+        Of a primary job, the index of its secondary job, -1 = none. None: each secondary job has
+        one primary job.
     """
 
     pool: Ints
@@ -38,11 +42,17 @@ class Allocation:
     row: Ints
     primary: Ints
     places: Placements = NO_PLACEMENTS
+    shared_by: Ints | None = None
+
+    @property
+    def secondary(self) -> Ints:
+        """Of a primary job, the job that runs on its GPUs too, (J,), -1 = none."""
+        return secondary_of(self.primary) if self.shared_by is None else self.shared_by
 
     @property
     def held(self) -> Ints:
         """GPUs that each job holds itself, (J,): those that two jobs share count once."""
-        return np.where(self.primary < 0, self.gpus, 0)
+        return held_gpus(self.gpus, self.secondary)
 
 
 @dataclass(frozen=True)

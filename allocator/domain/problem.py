@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from allocator.domain.schema.colocation import first_primary, held_gpus, secondary_of
 from allocator.domain.schema.hazards import pool_hazard
 from formulations.compression import computing_share
 from formulations.transient.revocations import Hazard
@@ -106,9 +107,21 @@ class Jobs:
     host_memory_gb_per_gpu: Floats
     gpu_fraction: Floats  # nan = whole GPUs
     placement: tuple[str, ...]
+    # of a primary job: index of its secondary job, -1 = none; None = as `primary` says
+    shared_by: Ints | None = None
 
     def __len__(self) -> int:
         return len(self.job_id)
+
+    @property
+    def secondary(self) -> Ints:
+        """Of a primary job, the job that runs on its GPUs too, (J,), -1 = none."""
+        return secondary_of(self.primary) if self.shared_by is None else self.shared_by
+
+    @property
+    def held(self) -> Ints:
+        """GPUs that each job holds itself, (J,)."""
+        return held_gpus(self.gpus, self.secondary)
 
     def take(self, which: Ints, **columns: Any) -> Jobs:
         """Return the jobs with these numbers, in that order, and with some other columns.
@@ -118,7 +131,9 @@ class Jobs:
         if "primary" not in columns:
             place = np.full(len(self) + 1, -1)  # the last entry stands for -1
             place[which] = np.arange(len(which))
-            columns["primary"] = place[self.primary[which]]
+            columns["shared_by"] = place[self.secondary[which]]
+            columns["primary"] = first_primary(columns["shared_by"])
+        columns.setdefault("shared_by", None)
         picked = which.tolist()
         for name, column in vars(self).items():
             if name not in columns:
@@ -586,6 +601,7 @@ class Problem:
     type_sets: tuple[Bools, ...]  # each (T,)
     mode_sets: tuple[tuple[Mode, ...], ...]
     warnings: tuple[str, ...] = ()
+    max_primaries: int = 1  # on whose GPUs one secondary job may run
     sizes: str = "known"  # columns.SIZES
     # of predicted sizes: standard deviation of ln(true size / total_work)
     size_error: float = 0.5

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from allocator.domain.problem import Problem
+from allocator.domain.schema.colocation import join_names
 from allocator.domain.snapshot import Snapshot
 from allocator.engine.advice import VerifiedChange
 from allocator.engine.advice.limits import JobContext, list_searches
@@ -359,7 +360,7 @@ def _describe_options(
             "surplus": float(m.value[o] - usage_cost[o]),
             "cost_per_hour": float(m.cost[o]),
             "keep": bool(m.keep[o]),
-            "beside": problem.jobs.job_id[m.primary[o]] if m.primary[o] >= 0 else None,
+            "beside": join_names(problem.jobs.job_id[h] for h in m.primaries_of(int(o))) or None,
             "variant": problem.rates.variant[m.row[o]] or None if m.row[o] >= 0 else None,
             "mode": mode if problem.jobs.modes[j] >= 0 else None,
         }

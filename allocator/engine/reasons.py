@@ -135,7 +135,7 @@ class Prices:
         """Return the price of all that each option of the whole option table uses, (n,)."""
         m = round_.option_table
         q = round_.problem.jobs.tenant[round_.option_table.job]
-        held: Ints = np.where(m.primary < 0, m.gpus, 0)
+        held: Ints = m.held
         total = held * self.pool[m.pool] + m.cost * self.budget + m.keep * self.churn
         gpu = np.append(self.quota + self.guarantee, 0.0)
         dollar = np.append(self.tenant_budget, 0.0)
@@ -321,8 +321,7 @@ def _flag_codes(
     tenant = jobs.tenant[m.job]
     account = i.account_of(tenant, m.pool)
     on = chosen >= 0
-    own = on & (np.append(m.primary, -1)[chosen] < 0)
-    gpus = np.where(own, np.append(m.gpus, 0)[chosen], 0)
+    gpus = np.append(m.held, 0)[chosen]
     cost = np.append(m.cost, 0.0)[chosen]
     pool = np.append(m.pool, -1)[chosen]
 
@@ -331,7 +330,7 @@ def _flag_codes(
 
     # a job with a share of a GPU takes no more
     share = problem.gpu_share(m.job, m.pool)
-    load = np.append(m.gpus * share, 0.0)[chosen] * own
+    load = np.append(m.held * share, 0.0)[chosen]
     free = problem.pools.gpus - np.bincount(pool[on], load[on], minlength=len(pools))
     budget = left(np.array(problem.budget_per_hour), np.array(cost.sum()))
     dollars = m.cost - cost[m.job]
@@ -348,9 +347,7 @@ def _flag_codes(
 
     any_of_job = _any_option_of_job(J, m.job)
     some = any_of_job(better)
-    fixed = np.bincount(
-        jobs.pool[i.mandatory], (jobs.gpus * (jobs.primary < 0))[i.mandatory], minlength=len(pools)
-    )
+    fixed = np.bincount(jobs.pool[i.mandatory], jobs.held[i.mandatory], minlength=len(pools))
     movable = m.gpus <= pools.gpus[m.pool] - fixed[m.pool]
     gain = surplus - np.append(surplus, 0.0)[chosen][m.job]
     lost = round_.repairs.released | ((jobs.state == State.RUNNING) & ~jobs.preemptible)
@@ -379,7 +376,7 @@ def exceeded_quotas(round_: CompiledRound, chosen: Ints) -> Ints:
     at = chosen[on]
     gpus = np.zeros(len(chosen), dtype=np.int64)
     cost = np.zeros(len(chosen))
-    gpus[on] = np.where(m.primary[at] < 0, m.gpus[at], 0)
+    gpus[on] = m.held[at]
     cost[on] = m.cost[at]
     now = np.full((len(i.account), len(chosen)), -1)
     now[:, on] = i.account_of(owner[on], m.pool[at])
@@ -411,15 +408,14 @@ def _may_change(round_: CompiledRound, chosen: Ints) -> Bools:
     out = ~keeps | (np.count_nonzero(keeps) > i.least_kept)
     primary = np.append(m.primary, -1)[chosen]
     out[primary[primary >= 0]] = False
+    out[np.setdiff1d(m.several["job"][chosen[chosen >= 0]], -1)] = False
     return out
 
 
 def _headroom_usage(round_: CompiledRound) -> Headroom | None:
     """Return how much each option of the option table takes of the GPUs left to batch jobs."""
     m = round_.option_table
-    return headroom_of_options(
-        round_.problem, round_.instance.mandatory, m.job, np.where(m.primary < 0, m.gpus, 0)
-    )
+    return headroom_of_options(round_.problem, round_.instance.mandatory, m.job, m.held)
 
 
 def _fits_headroom(round_: CompiledRound, chosen: Ints) -> Bools:

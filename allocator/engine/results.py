@@ -21,6 +21,7 @@ from allocator.domain.plan import (
     TenantPlan,
 )
 from allocator.domain.problem import Bools, Ints, Placements, Problem, State
+from allocator.domain.schema.colocation import join_names, other_jobs
 from allocator.engine.causes import CauseSearch
 from allocator.engine.expected import PlannedRound, forecast, tell_columns
 from allocator.engine.placement.fragments import Fragments
@@ -154,23 +155,19 @@ def _jobs(
 ) -> dict[str, Sequence[object]]:
     jobs = problem.jobs
     pools = np.array([*problem.pools.pool, None], dtype=object)
-    names = np.array([*jobs.job_id, None], dtype=object)
     batch, passes = (
         [n if n > 0 else None for n in numbers.tolist()]
         if (numbers > 0).any()
         else [None] * len(jobs)
         for numbers in batches(problem, allocation)
     )
-    colocated_job = allocation.primary.copy()
-    secondary = np.flatnonzero(allocation.primary >= 0)
-    colocated_job[allocation.primary[secondary]] = secondary
     return {
         "job_id": list(jobs.job_id),
         "tenant": np.array(problem.tenants.tenant, dtype=object)[jobs.tenant].tolist(),
         "pool": pools[allocation.pool].tolist(),
         "gpus": allocation.gpus.tolist(),
         "batch_size": batch,
-        "shared_with": names[colocated_job].tolist(),
+        "shared_with": _shared_with(problem, allocation),
         "nodes": node_lists(problem, allocation.places),
         "previous_pool": pools[jobs.pool].tolist(),
         "previous_gpus": jobs.gpus.tolist(),
@@ -182,6 +179,19 @@ def _jobs(
         "variant": variants(problem, allocation),
         "mode": modes(problem, allocation),
     }
+
+
+def _shared_with(problem: Problem, allocation: Allocation) -> list[str | None]:
+    """Return the names of the jobs on the GPUs of each job, (J,), None = none."""
+    names = np.array([*problem.jobs.job_id, None], dtype=object)
+    if allocation.shared_by is None:
+        colocated_job = allocation.primary.copy()
+        secondary = np.flatnonzero(allocation.primary >= 0)
+        colocated_job[allocation.primary[secondary]] = secondary
+        shared: list[str | None] = names[colocated_job].tolist()
+        return shared
+    others = other_jobs(allocation.secondary)
+    return [join_names(names[them].tolist()) or None for them in others]
 
 
 def node_lists(problem: Problem, places: Placements) -> list[list[dict[str, object]] | None]:

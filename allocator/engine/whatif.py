@@ -283,6 +283,7 @@ def _carry_plan(decision: Decision, to: Problem) -> Allocation:
         values_by_name(plan.row, -1),
         jobs[values_by_name(plan.primary, -1)],
         _carry_places(here, plan.places, to, jobs[:-1]),
+        None if plan.shared_by is None else jobs[values_by_name(plan.shared_by, -1)],
     )
 
 

@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from allocator.domain.problem import Ints, Problem, State, usable_gpus
+from allocator.domain.problem import Ints, Jobs, Problem, State, usable_gpus
+from allocator.domain.schema.colocation import join_names, other_jobs
 from allocator.domain.schema.columns import JOBS, TABLES, Column, ColumnKind, TableSchema
 from allocator.domain.schema.modes import name_mode
 from allocator.domain.schema.texts import Cells, text_of
@@ -83,12 +84,20 @@ def jobs(problem: Problem) -> dict[str, Any]:
         "tenant": names_of_indices(problem.tenants.tenant, held.tenant),
         "pool": names_of_indices(problem.pools.pool, held.pool),
         "gpus": np.where(running, held.gpus, -1),
-        "shared_with": names_of_indices(held.job_id, held.primary),
+        "shared_with": _names_of_primaries(held),
         "sizes": [lists[k] if k >= 0 else () for k in held.sizes.tolist()],
         "gpu_types": [sets[k] if k >= 0 else () for k in held.gpu_types.tolist()],
         "modes": [modes[k] if k >= 0 else () for k in held.modes.tolist()],
     }
     return _fields(held, JOBS.file) | named_columns
+
+
+def _names_of_primaries(held: Jobs) -> list[str]:
+    """Return the names of the primary jobs of each job, "" = none."""
+    return [
+        join_names(held.job_id[h] for h in others) if first >= 0 else ""
+        for first, others in zip(held.primary.tolist(), other_jobs(held.secondary), strict=True)
+    ]
 
 
 def cluster_tables(problem: Problem) -> dict[str, Table]:
@@ -194,6 +203,7 @@ def config(problem: Problem) -> dict[str, Any]:
         "restart_s": problem.restart_s,
         **{k: v for k, v in limits.items() if v is not None},
         "objective": problem.objective,
+        **({"max_primaries": problem.max_primaries} if problem.max_primaries > 1 else {}),
         "spread_pauses": problem.spread_pauses,
         "dollar_price": problem.dollar_price,
         "sizes": problem.sizes,

@@ -47,3 +47,47 @@ def find_unmoved_jobs(jobs: Ints, keeps_pool_and_size: Bools, primary: Ints, hol
             target[h] = holder[i]  # the primary job comes to its secondary job
         target[i] = target[h]
     return np.asarray(keeps_pool_and_size & (target == holder))
+
+
+def find_unmoved_in_groups(
+    jobs: Ints,
+    keeps_pool_and_size: Bools,
+    primary: Ints,
+    holder: Ints,
+    secondary: Ints,
+    secondary_now: Ints,
+    groups: set[int],
+) -> Bools:
+    """Find the jobs that a plan leaves on the same GPUs, where a job may have several primary jobs.
+
+    A secondary job with several primary jobs, or with GPUs besides theirs, stays on its GPUs if the
+    plan gives it exactly those of its primary jobs that stay; it then holds the GPUs of the others.
+    A primary job of such a group does not stay as a secondary job.
+
+    Parameters
+    ----------
+    jobs, keeps_pool_and_size, primary, holder : (n,)
+        As of `find_unmoved_jobs`.
+    secondary, secondary_now : (n,)
+        The planned secondary job of each job, and the present one, -1 = none.
+    groups : set of int
+        The secondary jobs that have several primary jobs, or GPUs besides theirs, now or in the
+        plan.
+
+    Returns
+    -------
+    (n,)
+        True for the jobs that stay on the same GPUs.
+    """
+    in_group = np.isin(jobs, list(groups))
+    leaves = np.isin(secondary_now, jobs[in_group]) & (primary >= 0)
+    outside = ~in_group & ~np.isin(primary, jobs[in_group]) & ~leaves
+    unmoved = np.zeros(len(jobs), dtype=bool)
+    unmoved[outside] = find_unmoved_jobs(
+        jobs[outside], keeps_pool_and_size[outside], primary[outside], holder[outside]
+    )
+    for i in np.flatnonzero(in_group & keeps_pool_and_size).tolist():
+        j = int(jobs[i])
+        stay = (secondary_now == j) & unmoved & (primary < 0)
+        unmoved[i] = np.array_equal(stay, secondary == j)
+    return unmoved

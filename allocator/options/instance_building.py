@@ -18,6 +18,7 @@ import numpy as np
 
 from allocator.domain.allocation import Allocation, Repairs
 from allocator.domain.problem import Bools, Floats, Ints, Isolation, Problem, State
+from allocator.domain.schema.colocation import other_jobs, secondary_of
 from allocator.options.colocation.pairs import Colocations, find_colocations
 from allocator.options.colocation.running_pairs import list_candidate_pairs
 from allocator.options.colocation.secondary_jobs import (
@@ -26,6 +27,7 @@ from allocator.options.colocation.secondary_jobs import (
     add_colocated_options,
     option_at,
 )
+from allocator.options.colocation.several_primaries import Groups, list_groups
 from allocator.options.headroom import headroom_of_options
 from allocator.options.moves import merge_options, options_of_moves
 from allocator.options.option_table import OptionTable, option_table
@@ -42,6 +44,7 @@ from formulations.model.instance import Instance
 from formulations.model.linear import AT_MOST_ONE, COLOCATION, LinearModel
 from formulations.model.single_round import build_model
 
+MOST_SETS = 1 << 20  # numbers of sets of primary jobs
 LISTED = 4000  # largest number of pairs of options of which a round offers all
 # relative distance of the bound to the value at the prices that choose the first pairs
 ROUGH = 1e-2
@@ -90,7 +93,16 @@ class CompiledRound:
         primary = np.append(m.primary, -1)[o]
         secondary = np.flatnonzero(primary >= 0)
         row[primary[secondary]] = m.primary_row[o[secondary]]
-        return Allocation(np.append(m.pool, -1)[o], np.append(m.gpus, 0)[o], row, primary)
+        pool, gpus = np.append(m.pool, -1)[o], np.append(m.gpus, 0)[o]
+        several = np.flatnonzero(np.append(m.has_several, False)[o])
+        if not len(several):
+            return Allocation(pool, gpus, row, primary)
+        shared_by = secondary_of(primary)
+        for g in several.tolist():
+            members = m.several[o[g]]
+            members = members[members["job"] >= 0]
+            row[members["job"]], shared_by[members["job"]] = members["row"], g
+        return Allocation(pool, gpus, row, primary, shared_by=shared_by)
 
     def chosen(self, choice: Ints) -> Ints:
         """Return the choice (J,) as options of the whole option table, -1 = nothing."""
@@ -105,7 +117,9 @@ class CompiledRound:
         i = self.instance
         choice = np.full(len(self.problem.jobs), -1)
         kept = np.flatnonzero(i.keep)
-        present = np.append(i.job, -1)[i.primary[kept]] == self.problem.jobs.primary[i.job[kept]]
+        secondary, primary = i.colocations
+        same = self.problem.jobs.secondary[i.job[primary]] == i.job[secondary]
+        present = np.bincount(secondary[same], minlength=len(i.job))[kept]
         kept = kept[np.argsort(present, kind="stable")]  # the last option of a job counts
         choice[i.job[kept]] = kept
         return choice
@@ -128,7 +142,8 @@ class CompiledRound:
         if not len(own):
             return choice
         kept = np.flatnonzero(i.keep & (i.primary < 0) & np.isin(i.job, own))
-        free = kept[~np.isin(i.conflicting_option[kept], choice[choice >= 0])]
+        option, other = i.takeovers
+        free = kept[~np.isin(kept, option[np.isin(other, choice[choice >= 0])])]
         out = choice.copy()
         out[i.job[free]] = free
         return out
@@ -141,7 +156,7 @@ class CompiledRound:
         """
         problem = self.problem
         m = self.option_table
-        alone = np.setdiff1d(np.flatnonzero(self.instance.keep), self.instance.primary)
+        alone = np.setdiff1d(np.flatnonzero(self.instance.keep), self.instance.colocations[1])
         movable = np.zeros(len(problem.jobs), dtype=bool)
         movable[self.instance.job[alone]] = self.instance.primary[alone] < 0
         movable &= (problem.jobs.primary < 0) & ~Staying.of(problem).assumed
@@ -191,7 +206,8 @@ class CompiledRound:
         """Return the round in which `job` must get one of `columns`; nothing else changes."""
         i = self.instance
         stays = (i.job != job) | np.isin(np.arange(len(i.job)), columns)
-        stays[i.primary >= 0] &= stays[i.primary[i.primary >= 0]]  # pairs go together
+        secondary, primary = i.colocations
+        stays[secondary[~stays[primary]]] = False  # pairs go together
         mandatory = i.mandatory.copy()
         mandatory[job] = True
         forced = replace(i.take(np.flatnonzero(stays)), mandatory=mandatory)
@@ -215,6 +231,7 @@ class OmittedPairs:
     table: RateTable
     prunes: bool
     start: Floats | None = None
+    groups: Groups | None = None
 
     def prices(self, model: LinearModel) -> Floats | None:
         """Return the prices (m,) of the round without pairs, as a start."""
@@ -262,6 +279,7 @@ def compile_round(
     shares: PairOffer = PairOffer.PROFITABLE,
     also: PairArrays | None = None,
     previous: PreviousOptions | None = None,
+    groups: Groups | None = None,
 ) -> CompiledRound:
     """Build the round: option table, repairs, instance, model. Pure and deterministic.
 
@@ -276,6 +294,8 @@ def compile_round(
         Pairs that a large round must offer, for example those of a plan.
     previous : PreviousOptions, optional
         Options of the round before. The round is the same without them, and takes longer to build.
+    groups : Groups, optional
+        Sets of several primary jobs that the round must offer.
 
     Returns
     -------
@@ -291,13 +311,23 @@ def compile_round(
     if shares != PairOffer.PROFITABLE:
         pairs = list_candidate_pairs(problem, exclusive) if shares == PairOffer.ALL else none
         return replace(
-            _compile(problem, table, exclusive, prunes, shares, pairs), has_all_pairs=False
+            _compile(problem, table, exclusive, prunes, shares, pairs, groups=groups),
+            has_all_pairs=False,
         )
     whole = find_colocations(problem, exclusive, table)
-    omitted_pairs = OmittedPairs(whole, none[0], none[0], exclusive, table, prunes)
+    offered = list_groups(problem, exclusive)
+    if groups is not None:
+        offered = Groups.of(problem, [*offered.rows(), *groups.rows()])
+    omitted_pairs = OmittedPairs(whole, none[0], none[0], exclusive, table, prunes, groups=offered)
     if whole.count <= LISTED:
         return _compile(
-            problem, table, exclusive, prunes, shares, omitted_pairs.names(whole.listed())[1]
+            problem,
+            table,
+            exclusive,
+            prunes,
+            shares,
+            omitted_pairs.names(whole.listed())[1],
+            groups=offered,
         )
     alone = _compile(problem, table, exclusive, True, PairOffer.RUNNING, none, whole.primaries)
     dual = best_prices(choices(alone.model), close=ROUGH)
@@ -330,6 +360,7 @@ def with_pairs(round_: CompiledRound, primary: Ints, secondary: Ints) -> Compile
         PairOffer.PROFITABLE,
         pairs,
         omitted_pairs.pairs.primaries,
+        omitted_pairs.groups,
     )
     return replace(new, omitted_pairs=omitted_pairs)
 
@@ -360,11 +391,25 @@ def _identify_options(problem: Problem, *tables: OptionTable) -> list[Ints]:
         max(int(column.max(initial=0)) for column in columns) + 1
         for columns in ([m.gpus for m in tables], [m.nodes for m in tables])
     )
+    sets: dict[bytes, int] = {}
     return [
-        ((_number_sizes(m, pools, gpus) * nodes + m.nodes) * (jobs + 1) + m.primary + 1) * 2
-        + m.keep
+        (
+            ((_number_sizes(m, pools, gpus) * nodes + m.nodes) * (jobs + 1) + m.primary + 1) * 2
+            + m.keep
+        )
+        * MOST_SETS
+        + _number_sets(m, sets)
         for m in tables
     ]
+
+
+def _number_sets(m: OptionTable, sets: dict[bytes, int]) -> Ints:
+    """Return a number for the primary jobs of each option with several, (n,), else 0."""
+    out = np.zeros(len(m), dtype=np.int64)
+    for o in np.flatnonzero(m.has_several).tolist():
+        members = m.several[o][["job", "gpus"]].tobytes()
+        out[o] = sets.setdefault(members, len(sets) + 1)
+    return out
 
 
 def _number_sizes(m: OptionTable, pools: int, span: int) -> Ints:
@@ -387,9 +432,10 @@ def _compile(
     shares: PairOffer,
     pairs: PairArrays,
     primaries: Ints | None = None,
+    groups: Groups | None = None,
 ) -> CompiledRound:
     """Build the round; options `primaries` are never left out, as pairs may be added to them."""
-    full = add_colocated_options(problem, exclusive, table, shares, pairs)
+    full = add_colocated_options(problem, exclusive, table, shares, pairs, groups)
     mended = repairs(problem, full)
     whole = _instance(problem, full, mended)
     can_be_primary = np.zeros(len(full), dtype=bool)
@@ -425,6 +471,14 @@ def _instance(problem: Problem, full: OptionTable, mended: Repairs) -> Instance:
     conflicting_option[takeover] = option_at(
         full, jobs.primary[full.job[takeover]], full.pool[takeover], full.gpus[takeover]
     )
+    primaries = conflicts = None
+    if full.several.shape[1]:
+        primaries = _primary_options(full)
+        several = np.flatnonzero(full.has_several)
+        primary[several] = primaries[several, 0]
+        conflicts = _excluded_options(problem, full)
+        tied = conflicts[:, 0] >= 0
+        conflicting_option[tied] = conflicts[tied, 0]
     return Instance(
         value=full.value,
         start=full.start,
@@ -449,14 +503,40 @@ def _instance(problem: Problem, full: OptionTable, mended: Repairs) -> Instance:
         pools=problem.pools.pool,
         tenants=tenants.tenant,
         zones=problem.pools.zones,
-        headroom=headroom_of_options(
-            problem, mandatory, full.job, np.where(full.primary < 0, full.gpus, 0)
-        ),
+        headroom=headroom_of_options(problem, mandatory, full.job, full.held),
         share=_shares(problem, full),
         accounts=quotas.accounts,
         quotas=quotas.label,
         common=quotas.is_common,
+        primaries=primaries,
+        conflicts=conflicts,
     )
+
+
+def _primary_options(full: OptionTable) -> Ints:
+    """Return the options of the primary jobs of options with several, (n, M), -1 = none."""
+    out = np.full(full.several.shape, -1)
+    o, k = np.nonzero(full.several["job"] >= 0)
+    members = full.several[o, k]
+    out[o, k] = option_at(full, members["job"], full.pool[o], members["gpus"])
+    return out
+
+
+def _excluded_options(problem: Problem, full: OptionTable) -> Ints:
+    """Return what jobs exclude that keep GPUs of several primary jobs which leave them, (n, M).
+
+    That is, for each such option, what these primary jobs hold now.
+    """
+    jobs = problem.jobs
+    out = np.full(full.several.shape, -1)
+    others = other_jobs(jobs.secondary)
+    several = np.flatnonzero((jobs.primary >= 0) & ((jobs.held > 0) | [len(x) > 1 for x in others]))
+    for o in np.flatnonzero(full.keep & np.isin(full.job, several)).tolist():
+        left = np.setdiff1d(others[full.job[o]], full.several[o]["job"])
+        columns = option_at(full, left, jobs.pool[left], jobs.gpus[left])
+        columns = columns[columns >= 0]
+        out[o, : len(columns)] = columns
+    return out
 
 
 def _pad(usable: Ints, quotas: int) -> Ints:

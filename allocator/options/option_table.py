@@ -15,6 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from allocator.domain.problem import Bools, Floats, Ints, Market, Problem, State
 from allocator.domain.size_rule import EVERY_NODES, named_sizes, sizes_by_rule
@@ -28,6 +29,28 @@ from allocator.valuation import build_context, option_values
 from formulations.model.ragged import ragged, starts
 from formulations.objectives import interval
 from formulations.objectives.context import Offer
+
+Members = NDArray[np.void]
+PRIMARY = np.dtype([("job", "i8"), ("gpus", "i8"), ("row", "i8"), ("rate", "f8")])
+"""One primary job of several: its GPUs, its row of rates.csv, its work per second next to the
+secondary job."""
+
+
+def no_primaries(problem: Problem, options: int) -> Members:
+    """Return the entries of options without several primary jobs, (n, M)."""
+    width = problem.max_primaries if problem.max_primaries > 1 else 0
+    return np.full((options, width), np.array((-1, 0, -1, 0.0), dtype=PRIMARY))
+
+
+def has_several(several: Members) -> Bools:
+    """Return whether options have several primary jobs, or GPUs besides theirs, (n,)."""
+    return np.asarray((several["job"] >= 0).any(axis=1), dtype=np.bool_)
+
+
+def held_gpus(primary: Ints, gpus: Ints, several: Members) -> Ints:
+    """Return the GPUs that options take themselves, (n,)."""
+    shared = np.where(has_several(several), several["gpus"].sum(axis=1), gpus)
+    return np.where(primary < 0, gpus, gpus - shared)
 
 
 @dataclass(frozen=True)
@@ -60,6 +83,9 @@ class OptionTable:
     primary_rate, primary_row : (n,)
         Work per second of that job next to this one, and the row of rates.csv it comes from; 0 and
         -1 without such a job.
+    several : (n, M)
+        Of an option with several primary jobs, or with GPUs of its own besides theirs, all of them
+        (`PRIMARY`); the job -1 = none. M is `Problem.max_primaries`, 0 where that is 1.
     """
 
     start: Ints
@@ -76,6 +102,22 @@ class OptionTable:
     primary: Ints
     primary_rate: Floats
     primary_row: Ints
+    several: Members
+
+    @property
+    def held(self) -> Ints:
+        """GPUs that each option takes itself, (n,)."""
+        return held_gpus(self.primary, self.gpus, self.several)
+
+    @property
+    def has_several(self) -> Bools:
+        """Whether the option has several primary jobs, or GPUs besides theirs, (n,)."""
+        return has_several(self.several)
+
+    def primaries_of(self, o: int) -> list[int]:
+        """Return the jobs on whose GPUs the job of option o would run."""
+        several: list[int] = [h for h in self.several[o]["job"].tolist() if h >= 0]
+        return several or [h for h in [int(self.primary[o])] if h >= 0]
 
     def __len__(self) -> int:
         return len(self.job)
@@ -320,4 +362,5 @@ def value_options(problem: Problem, table: RateTable, listed: ListedOptions) -> 
         np.full(len(job), -1),
         np.zeros(len(job)),
         np.full(len(job), -1),
+        no_primaries(problem, len(job)),
     )

@@ -43,6 +43,7 @@ OTHER_COLUMNS = {
     "restarts",
     "largest_gpus",
     "primary",
+    "shared_by",
     "placement",
     "sizes",
     "gpu_types",

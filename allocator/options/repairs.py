@@ -86,11 +86,17 @@ def find_mandatory_jobs(problem: Problem, option_table: OptionTable, released: B
 def _units(problem: Problem, option_table: OptionTable) -> Ints:
     """Return the job that stands for each job, (J,): two jobs on the same GPUs need them once.
 
-    A running secondary job that may stay with its primary job is represented by the primary job,
-    every other job by itself.
+    A running secondary job that may stay with its primary job is represented by the primary job.
+    Several primary jobs are represented by the secondary job that may stay with all of them. Every
+    other job is represented by itself.
     """
     unit = np.arange(len(problem.jobs))
-    there = np.flatnonzero(option_table.keep & (option_table.primary >= 0))
+    several = option_table.has_several
+    for o in np.flatnonzero(option_table.keep & several).tolist():
+        primaries = np.setdiff1d(option_table.several[o]["job"], -1)
+        if len(primaries) == np.count_nonzero(problem.jobs.secondary == option_table.job[o]):
+            unit[primaries] = option_table.job[o]
+    there = np.flatnonzero(option_table.keep & (option_table.primary >= 0) & ~several)
     g = option_table.job[there]
     h = option_table.primary[there]
     unit[g] = np.where(problem.jobs.primary[g] == h, h, unit[g])

@@ -37,6 +37,9 @@ class ColocatedSpeeds:
         Passes per step, 0 = unknown.
     memory_gb : (n,)
         Memory of both jobs on a GPU, GB, nan where impossible.
+    alone_secondary, slowdown_secondary, memory_secondary : (n,)
+        Of the way of the secondary job: its work per second alone, its slowdown, and its memory on
+        a GPU, GB; nan where impossible.
     """
 
     rate_primary: Floats
@@ -46,6 +49,9 @@ class ColocatedSpeeds:
     accumulation_primary: Ints
     accumulation_secondary: Ints
     memory_gb: Floats
+    alone_secondary: Floats
+    slowdown_secondary: Floats
+    memory_secondary: Floats
 
     def __len__(self) -> int:
         return len(self.rate_primary)
@@ -105,6 +111,7 @@ def colocated_speeds(
     gpus: Ints,
     slowdowns: Slowdowns | None = None,
     headroom_gb: float = 0.0,
+    gpus_secondary: Ints | None = None,
 ) -> ColocatedSpeeds:
     """Return the speeds of pairs of jobs on the same GPUs.
 
@@ -118,11 +125,15 @@ def colocated_speeds(
         Default: the rows of sharing.csv.
     headroom_gb : float
         Memory of every GPU that has to stay free, GB.
+    gpus_secondary : (n,), optional
+        GPUs of the secondary job, if it has more than its primary job. Slowdowns are those at the
+        GPUs that the two share.
     """
     jobs, pools, n = problem.jobs, problem.pools, len(primary)
     slowdowns = MeasuredSlowdowns.of(problem) if slowdowns is None else slowdowns
     both, kind = np.concatenate([primary, secondary]), pools.gpu_type[pool]
-    model, places, sizes = jobs.model[both], np.tile(pool, 2), np.tile(gpus, 2)
+    model, places = jobs.model[both], np.tile(pool, 2)
+    sizes = np.append(gpus, gpus if gpus_secondary is None else gpus_secondary)
     usual, row = RateTable.of(problem).rate_in_pools(pools, model, places, sizes)
     w = find_footprints(problem, model, places, sizes, usual, row, jobs.memory_gb[both])
     xi = slowdowns.slowdown(model[:n], model[n:], kind, gpus)
@@ -151,7 +162,13 @@ def colocated_speeds(
     pair, i, j = pair[best], i[best], j[best]
     zeros, none = np.zeros(n, dtype=np.int64), np.full(n, -1)
     out = ColocatedSpeeds(
-        np.zeros(n), np.zeros(n), none, none.copy(), zeros, zeros.copy(), np.full(n, np.nan)
+        np.zeros(n),
+        np.zeros(n),
+        none,
+        none.copy(),
+        zeros,
+        zeros.copy(),
+        *(np.full(n, np.nan) for _ in range(4)),
     )
     out.rate_primary[pair] = w.rate[i] / xi_primary[pair]
     out.rate_secondary[pair] = w.rate[j] / xi_secondary[pair]
@@ -159,4 +176,61 @@ def colocated_speeds(
     out.accumulation_primary[pair] = w.accumulation[i]
     out.accumulation_secondary[pair] = w.accumulation[j]
     out.memory_gb[pair] = memory[best]
+    out.alone_secondary[pair], out.memory_secondary[pair] = w.rate[j], w.memory_gb[j]
+    out.slowdown_secondary[pair] = xi_secondary[pair]
     return out
+
+
+@dataclass(frozen=True)
+class SpeedsWithSeveral:
+    """Speeds of secondary jobs with several primary jobs, or with GPUs besides theirs, arrays (k,).
+
+    Attributes
+    ----------
+    rate, row : (k,)
+        Work per second of the secondary job, 0 where it can not run so, and its row of rates.csv.
+    pairs : ColocatedSpeeds
+        The pairs with each primary job, of which the sides of the primary jobs hold.
+    """
+
+    rate: Floats
+    row: Ints
+    pairs: ColocatedSpeeds
+
+
+def speeds_with_several(
+    problem: Problem,
+    group: Ints,
+    primary: Ints,
+    secondary: Ints,
+    pool: Ints,
+    gpus: Ints,
+    gpus_secondary: Ints,
+    slowdowns: Slowdowns | None = None,
+) -> SpeedsWithSeveral:
+    """Return the speed of secondary jobs that run on the GPUs of several primary jobs.
+
+    The slowest of its GPUs sets the speed of a job. It computes in as many passes as the pair needs
+    in which it has least memory, because all of its GPUs compute alike. A primary job is slowed by
+    its pair alone.
+
+    Parameters
+    ----------
+    group : (n,)
+        Numbers 0 to k - 1, ascending, of the secondary job's options that pairs belong to.
+    primary, secondary, pool, gpus, gpus_secondary : (n,)
+        The pairs, with the GPUs of the primary and of the secondary job.
+    slowdowns : Slowdowns, optional
+        Default: the rows of sharing.csv.
+    """
+    pairs = colocated_speeds(
+        problem, primary, secondary, pool, gpus, slowdowns, gpus_secondary=gpus_secondary
+    )
+    count = int(group[-1]) + 1 if len(group) else 0
+    order = np.lexsort((pairs.row_secondary, pairs.memory_secondary, group))
+    least = order[np.append(True, np.diff(group[order]) != 0)[: len(order)]]
+    slowest = np.ones(count)
+    np.maximum.at(slowest, group, np.nan_to_num(pairs.slowdown_secondary, nan=np.inf))
+    possible = np.bincount(group, ~pairs.possible, count) == 0
+    rate = np.where(possible, np.nan_to_num(pairs.alone_secondary[least]) / slowest, 0.0)
+    return SpeedsWithSeveral(rate, pairs.row_secondary[least], pairs)

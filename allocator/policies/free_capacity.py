@@ -20,6 +20,7 @@ from formulations.model.instance import Instance
 from formulations.model.linear import Floats, Ints
 
 ROUNDING = 1e-9  # GPUs that sums of shares may miss by
+_NONE: set[int] = set()
 
 
 class FreeCapacity:
@@ -215,6 +216,10 @@ class FreeCapacity:
         self._colocation.change(old, -1)
         return True
 
+    def has_secondary(self, o: int) -> bool:
+        """Return whether a job runs on the GPUs of option o of the plan."""
+        return self._colocation.has_secondary(o)
+
     def assign_first(self, j: int, options: Iterable[int]) -> bool:
         """Give job j the first of the options that fits; return False if none does."""
         return any(self.assign(j, o) for o in options)
@@ -232,11 +237,23 @@ class _ColocationRules:
         self._has_colocation = bool((i.primary >= 0).any() or (i.conflicting_option >= 0).any())
         if not self._has_colocation:
             return
-        self._primary = i.primary.tolist()
-        self._conflicting_option = i.conflicting_option.tolist()
-        self._conflicting_options = {r: o for o, r in enumerate(self._conflicting_option) if r >= 0}
+        self._primaries: dict[int, set[int]] = {}
+        for o, primary in zip(*(x.tolist() for x in i.colocations), strict=True):
+            self._primaries.setdefault(o, set()).add(primary)
+        self._excluded: dict[int, set[int]] = {}
+        for o, other in zip(*(x.tolist() for x in i.takeovers), strict=True):
+            self._excluded.setdefault(o, set()).add(other)
+            self._excluded.setdefault(other, set()).add(o)
         self._chosen = {int(o) for o in choice[choice >= 0]}
-        self._taken_primaries = {self._primary[o] for o in self._chosen if self._primary[o] >= 0}
+        self._taken_primaries = set[int]().union(*map(self._needed, self._chosen))
+
+    def has_secondary(self, o: int) -> bool:
+        """Return whether a job runs on the GPUs of option o of the plan."""
+        return self._has_colocation and o in self._taken_primaries
+
+    def _needed(self, o: int) -> set[int]:
+        """Return the options of primary jobs that an option needs."""
+        return self._primaries.get(o, _NONE)
 
     def copy(self) -> _ColocationRules:
         """Return the same rules with a plan of their own."""
@@ -249,24 +266,22 @@ class _ColocationRules:
         """Return whether a job may go from option old to o (-1 = nothing)."""
         if not self._has_colocation or o < 0:
             return not self._has_colocation or old not in self._taken_primaries
-        primary = self._primary[o]
+        primaries = self._needed(o)
         return (
             old not in self._taken_primaries
-            and (primary < 0 or (primary in self._chosen and primary not in self._taken_primaries))
-            and self._conflicting_option[o] not in self._chosen
-            and self._conflicting_options.get(o) not in self._chosen
+            and primaries <= self._chosen
+            and primaries.isdisjoint(self._taken_primaries)
+            and self._chosen.isdisjoint(self._excluded.get(o, _NONE))
         )
 
     def change(self, old: int, o: int) -> None:
         """Record that a job went from old to o (-1 = nothing)."""
         if self._has_colocation:
             self._chosen.discard(old)
-            if old >= 0:
-                self._taken_primaries.discard(self._primary[old])
+            self._taken_primaries -= self._needed(old)
             if o >= 0:
                 self._chosen.add(o)
-            if o >= 0 and self._primary[o] >= 0:
-                self._taken_primaries.add(self._primary[o])
+            self._taken_primaries |= self._needed(o)
 
 
 def _remaining_exposure(i: Instance, held: Ints) -> Floats:
@@ -293,15 +308,15 @@ def keeps_rules(i: Instance, choice: Ints, guarantees: bool = True) -> bool:
         return False
     gpus = i.usage(held, i.held[held])
     cost = i.cost[held]
-    primary = i.primary[held]
-    conflicting_option = i.conflicting_option[held]
-    if (primary >= 0).any() or (conflicting_option >= 0).any():
-        primary = primary[primary >= 0]
-        on = np.append(np.isin(np.arange(len(i.job)), held), False)
+    if (i.primary[held] >= 0).any() or (i.conflicting_option[held] >= 0).any():
+        on = np.isin(np.arange(len(i.job)), held)
+        secondary, primary = i.colocations
+        primary = primary[on[secondary]]
+        option, other = i.takeovers
         if (
             not on[primary].all()
             or len(np.unique(primary)) < len(primary)
-            or on[conflicting_option].any()
+            or (on[option] & on[other]).any()
         ):
             return False
     return bool(

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from allocator.options.colocation.several_primaries import groups_of_options
 from allocator.options.instance_building import (
     CompiledRound,
     compile_round,
@@ -75,8 +76,8 @@ def _add_pairs(
     place = same_columns(task.round, np.arange(len(task.round.option)), wider_round)
     inside = np.ones(len(wider_round.option), dtype=bool)
     inside[place] = search.inside
-    colocated = np.flatnonzero(inside & (wider_round.instance.primary >= 0))
-    inside[wider_round.instance.primary[colocated]] = True
+    secondary, primary = wider_round.instance.colocations
+    inside[primary[inside[secondary]]] = True
     search = Programmes(
         choices(wider_round.model), np.zeros(wider_round.model.m), until, inside=inside
     )
@@ -111,7 +112,9 @@ def bound_over_all_pairs(task: Task) -> float:
     It comes from the dual of a round that has all pairs.
     """
     if not task.round.has_all_pairs:
-        task = Task(compile_round(task.round.problem), task.limits, None, task.deadline)
+        groups = groups_of_options(task.round.problem, task.round.option_table)
+        whole = compile_round(task.round.problem, groups=groups)
+        task = Task(whole, task.limits, None, task.deadline)
     return (add_missing_pairs(task) if math.isinf(task.known_bound) else task).bound
 
 

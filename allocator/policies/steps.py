@@ -106,10 +106,10 @@ def serve_pinned(
     """Let the pinned jobs (J,) keep what they hold, with the primary jobs of their pairs first."""
     unchanged_choice = round_.unchanged_choice()
     i = round_.instance
-    # present option of each job, -1 = none
-    primary = np.append(i.job, -1)[np.append(i.primary, -1)[unchanged_choice]]
+    secondary, primary = i.colocations
+    needed = primary[np.isin(secondary, unchanged_choice[pinned])]
     first = np.zeros(len(unchanged_choice), dtype=bool)
-    first[primary[pinned & (primary >= 0)]] = True
+    first[i.job[needed]] = True
     for j in [*order[first[order]].tolist(), *order[pinned[order]].tolist()]:
         free_capacity.assign(j, int(unchanged_choice[j]))
 

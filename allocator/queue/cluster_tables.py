@@ -275,8 +275,18 @@ def set_config(connection: Connection, changes: Mapping[str, Any]) -> dict[str, 
                 )
     merged = {k: v for k, v in {**config(connection), **changes}.items() if v is not None}
     _validate_config(merged)
+    _refuse_several_primaries(merged)
     put_meta(connection, "config", json.dumps(merged, sort_keys=True))
     return merged
+
+
+def _refuse_several_primaries(given: Mapping[str, Any]) -> None:
+    """Raise UsageError for a setting that decisions and simulations have, and a queue has not."""
+    if int(given.get("max_primaries", 1)) > 1:
+        raise UsageError(
+            f"max_primaries is {given['max_primaries']}: in a queue a job runs as a second one on"
+            " the GPUs of one job of as many GPUs only (max_primaries = 1)"
+        )
 
 
 def _validate_config(given: Mapping[str, Any]) -> None:
@@ -334,6 +344,7 @@ def store_cluster(connection: Connection, snapshot: Snapshot, problem: Problem) 
     with_nodes = np.flatnonzero(problem.has_nodes).tolist()
     note_node_change(connection, (problem.pools.pool[p] for p in with_nodes))
     kept = {k: v for k, v in snapshot.config.items() if k != "now_s"}
+    _refuse_several_primaries(kept)
     put_meta(connection, "config", json.dumps(kept, sort_keys=True, default=str))
     put_meta(connection, "name", snapshot.name)
 

@@ -51,7 +51,7 @@ class TraceDrivenCluster:
         self._tick = 0  # number of the next tick
         # rounds in a row in which nothing ran
         self._idle = 0
-        self._pending: tuple[float, Ints, Ints, Ints, Ints, JobPlaces] | None = None
+        self._pending: tuple[float, Ints, Ints, Ints, Ints, JobPlaces, Ints | None] | None = None
         number = {name: j for j, name in enumerate(workload.problem.jobs.job_id)}
         self._after = {
             j: np.array([number[n] for n in names if n in number], dtype=np.int64)
@@ -100,10 +100,10 @@ class TraceDrivenCluster:
 
     def _advance(self, to: float) -> None:
         if self._pending is not None and self._pending[0] <= to:
-            at, jobs, pool, gpus, primary, places = self._pending
+            at, jobs, pool, gpus, primary, places, secondary = self._pending
             self._pending = None
             self.world.advance(at)
-            self.world.apply_allocation(jobs, pool, gpus, primary, places)
+            self.world.apply_allocation(jobs, pool, gpus, primary, places, secondary)
         self.world.advance(to)
 
     def observe(self) -> Problem:
@@ -129,6 +129,7 @@ class TraceDrivenCluster:
             restarts=np.maximum(0, w.starts[a] - 1),
             largest_gpus=w.largest[a],
             primary=np.where(w.primary[a] < 0, -1, np.searchsorted(a, w.primary[a])),
+            shared_by=np.where(w.secondary[a] < 0, -1, np.searchsorted(a, w.secondary[a])),
         )
         gpus, nodes, placed = w.capacity.copy(), p.nodes, p.placements
         if w.has_nodes.any():
@@ -231,11 +232,15 @@ class TraceDrivenCluster:
         jobs = w.active
         primary = np.where(plan.primary < 0, -1, jobs[plan.primary])
         places = {int(jobs[j]): tuple(sorted(at)) for j, at in by_job(plan.places).items()}
+        secondary = None
+        if plan.shared_by is not None:
+            secondary = np.where(plan.shared_by < 0, -1, jobs[plan.shared_by])
         late = o.latency_s + o.latency_factor * took_s
         if late > 0:
-            self._pending = (w.now + late, jobs, plan.pool, plan.gpus, primary, places)
-            return int(w.is_moved(jobs, plan.pool, plan.gpus, primary, places).sum())
-        return w.apply_allocation(jobs, plan.pool, plan.gpus, primary, places)
+            self._pending = (w.now + late, jobs, plan.pool, plan.gpus, primary, places, secondary)
+            moved = w.is_moved(jobs, plan.pool, plan.gpus, primary, places, secondary)
+            return int(moved.sum())
+        return w.apply_allocation(jobs, plan.pool, plan.gpus, primary, places, secondary)
 
     def _can_continue(self) -> bool:
         """Return whether anything can happen without another decision."""

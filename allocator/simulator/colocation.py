@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from allocator.domain.problem import Floats, Ints, Problem
-from allocator.performance.colocated_speed import colocated_speeds
+from allocator.performance.colocated_speed import colocated_speeds, speeds_with_several
 from allocator.performance.interference import MeasuredSlowdowns
 from allocator.performance.modes import choose_modes
 from allocator.performance.table import RateTable
@@ -61,3 +61,26 @@ def believed_rate(
         )
         rate[both] = np.where(secondary, found.rate_secondary, found.rate_primary)
     return rate
+
+
+def rates_in_group(
+    problem: Problem, slowdowns: Slowdowns, secondary: int, primaries: Ints, pool: int, gpus: Ints
+) -> dict[int, float]:
+    """Return the work per second of a secondary job and of all of its primary jobs.
+
+    gpus (N,) are those that each job of the workload gets.
+    """
+    n = len(primaries)
+    second, places = np.full(n, secondary), np.full(n, pool)
+    found = speeds_with_several(
+        problem,
+        np.zeros(n, dtype=np.int64),
+        primaries,
+        second,
+        places,
+        gpus[primaries],
+        gpus[second],
+        slowdowns,
+    )
+    rates = dict(zip(primaries.tolist(), found.pairs.rate_primary.tolist(), strict=True))
+    return rates | {secondary: float(found.rate[0])}

@@ -42,9 +42,16 @@ class Holdings:
     pool, gpus, rate
         What a job holds and its work per second; -1, 0 and 0 where it holds nothing.
     primary
-        The job on whose GPUs a secondary job runs, -1 = it holds its GPUs itself.
+        The job on whose GPUs a secondary job runs, the first of several, -1 = it holds its GPUs
+        itself.
     colocated_job
-        The other job on the same GPUs, -1 = none.
+        The other job on the same GPUs, the first of several, -1 = none.
+    secondary
+        Of a primary job, its secondary job, -1 = none.
+    own
+        GPUs that a job holds itself: all, but those of its primary jobs.
+    groups
+        The secondary jobs with several primary jobs, or with GPUs besides theirs.
     since_s, starts
         When a job got what it holds, and how often it got an allocation.
     received : (N, T)
@@ -103,7 +110,10 @@ class Holdings:
             np.zeros(n),
         )
         self.primary: Ints = np.full(n, -1)
-        self.colocated_job: Ints = np.full(n, -1)
+        self.colocated_job, self.secondary = np.full(n, -1), np.full(n, -1)
+        self.own: Ints = np.zeros(n, dtype=np.int64)
+        self.groups: set[int] = set()
+        self.primaries_of_span: dict[tuple[int, float], tuple[int, ...]] = {}
         self.ran, self.had_ran, self.speed_error, self.unsaved_work = (
             np.zeros(n),
             np.zeros(n),
@@ -150,9 +160,7 @@ class Holdings:
     def used_gpus(self) -> Ints:
         """GPUs held in each pool, (P,); shares of GPUs are added up, and the sum is rounded up."""
         r = self._holders()
-        held = np.bincount(
-            self.pool[r], self.gpus[r] * self._share(r), minlength=len(self.capacity)
-        )
+        held = np.bincount(self.pool[r], self.own[r] * self._share(r), minlength=len(self.capacity))
         used: Ints = np.ceil(held - ROUNDING).astype(np.int64)
         return used
 
@@ -164,13 +172,13 @@ class Holdings:
 
     def _holders(self) -> Ints:
         """Return the jobs that hold GPUs themselves."""
-        return self.active[(self.pool[self.active] >= 0) & (self.primary[self.active] < 0)]
+        return self.active[(self.pool[self.active] >= 0) & (self.own[self.active] > 0)]
 
     def _start_holding(
         self, jobs: Ints, pool: Ints, gpus: Ints, places: Mapping[int, tuple[Place, ...]]
     ) -> None:
         """Let jobs that hold nothing hold these GPUs, at their `places`, from now on."""
-        self.pool[jobs], self.gpus[jobs] = pool, gpus
+        self.pool[jobs], self.gpus[jobs], self.own[jobs] = pool, gpus, gpus
         if places:
             self.places.update({j: places[j] for j in jobs.tolist() if j in places})
         chosen = choose_modes(self.workload.problem, jobs, self.pool[jobs], self.gpus[jobs])
@@ -191,6 +199,8 @@ class Holdings:
 
     def _close_books(self, jobs: Ints, at: Floats) -> None:
         """End the span of what the jobs hold, or run on."""
+        for g in self.groups.intersection(jobs.tolist()) if self.groups else ():
+            self.primaries_of_span[g, float(self.since_s[g])] = tuple(self.primaries(g).tolist())
         self.spans.append(
             np.column_stack(
                 [jobs, self.pool[jobs], self.gpus[jobs], self.since_s[jobs], at, self.primary[jobs]]
@@ -209,15 +219,20 @@ class Holdings:
                 yield j, primary, since, until, self.places[j]
 
     def _colocate(self, secondaries: Ints, primaries: Ints) -> Ints:
-        """Let secondary jobs (n,) run on the GPUs of their primary jobs (n,), of the same size.
+        """Let secondary jobs (n,) run on the GPUs of their primary jobs (n,).
 
         Returns the jobs whose colocated job, or whose role, is another one than before.
         """
-        new = np.flatnonzero(self.primary[secondaries] != primaries)
+        new = np.flatnonzero(self.secondary[primaries] != secondaries)
         for g, h in zip(secondaries[new].tolist(), primaries[new].tolist(), strict=True):
             both = np.array([g, h])
             self._close_books(both, np.full(2, self.now))
-            self.primary[both], self.colocated_job[both] = (h, -1), (h, g)
+            self.secondary[both] = (-1, g)
+            self.own[both] = (self.own[g] - self.gpus[h], self.gpus[h])
+            first = int(self.primaries(g)[0])
+            self.primary[both], self.colocated_job[both] = (first, -1), (first, g)
+            if first != h or self.gpus[g] != self.gpus[h]:
+                self.groups.add(g)
             self._open_books(both, self.now)
             self._spot.hand_over(g, h)
             self.event_s[g] = np.inf
@@ -225,14 +240,53 @@ class Holdings:
                 self.ready_s[g] = max(self.ready_s[g], self._up_s(h, g))
         return np.concatenate([secondaries[new], primaries[new]])
 
+    def primaries(self, g: int) -> Ints:
+        """Return the primary jobs of a secondary job."""
+        return np.flatnonzero(self.secondary == g)
+
+    def _part_groups(self, jobs: Ints, at: Floats, gone: Ints) -> None:
+        """Let the others of groups go on without the jobs, which belong to them.
+
+        A secondary job holds the GPUs that its primary jobs leave. `gone` are all jobs that leave.
+        """
+        changed: dict[int, float] = {}
+        leaving = set(gone.tolist())
+        for j, end_s in zip(jobs.tolist(), at.tolist(), strict=True):
+            g = int(self.secondary[j])
+            if j in self.groups:
+                for h in self.primaries(j).tolist():
+                    self.secondary[h] = self.colocated_job[h] = -1
+                    changed |= {h: end_s} if h not in leaving else {}
+                self.groups.discard(j)
+            elif g >= 0 and g not in leaving:
+                self._close_books(np.array([g]), np.array([end_s]))
+                self.own[g] += self.gpus[j]
+                self.secondary[j] = -1
+                left = self.primaries(g)
+                self.primary[g] = self.colocated_job[g] = left[0] if len(left) else -1
+                if not len(left):
+                    self.groups.discard(g)
+                self._open_books(np.array([g]), end_s)
+                changed[g] = end_s
+        self.primary[jobs] = self.colocated_job[jobs] = self.secondary[jobs] = -1
+        for j, end_s in changed.items():
+            self._update_rates(np.array([j]), end_s)
+
+    def _is_in_group(self, jobs: Ints) -> Bools:
+        """Return whether the jobs share with jobs of other sizes, (n,)."""
+        groups = list(self.groups)
+        return np.isin(jobs, groups) | np.isin(self.secondary[jobs], groups)
+
     def _continue_alone(self, jobs: Ints, at: Floats) -> None:
         """Let the jobs, whose colocated jobs are gone, go on alone and hold the GPUs themselves."""
         secondary = self.primary[jobs] >= 0
         if secondary.any():
             self._close_books(jobs[secondary], at[secondary])
+            self.secondary[self.primary[jobs[secondary]]] = -1
             self.primary[jobs[secondary]] = -1
+            self.own[jobs[secondary]] = self.gpus[jobs[secondary]]
             self._open_books(jobs[secondary], at[secondary])
-        self.colocated_job[jobs] = -1
+        self.colocated_job[jobs] = self.secondary[jobs] = -1
         self._update_rates(jobs, at)
 
     def _release(self, jobs: Ints, at: Floats) -> None:
@@ -243,9 +297,13 @@ class Holdings:
             if behind.any():
                 behind &= ~np.isin(colocated_job, jobs)
             self._close_books(jobs, at)
+            grouped = self._is_in_group(jobs) if self.groups else np.zeros(len(jobs), dtype=bool)
             if self._least_billed:
-                ends = (self.primary[jobs] < 0) & ~behind
+                ends = (self.own[jobs] > 0) & (~behind | np.isin(jobs, list(self.groups)))
                 self._bill_minimum(jobs[ends], at[ends])
+            if grouped.any():
+                self._part_groups(jobs[grouped], at[grouped], jobs)
+                behind &= ~grouped
             for j, m in (
                 zip(jobs.tolist(), np.where(behind, colocated_job, -1).tolist(), strict=True)
                 if self._spot.servers
@@ -253,13 +311,14 @@ class Holdings:
             ):
                 self._spot.hand_over(j, m) if m >= 0 else self._spot.stop(j)
             self.event_s[jobs] = np.inf
-        self.pool[jobs], self.gpus[jobs], self.rate[jobs] = -1, 0, 0.0
+        self.pool[jobs], self.gpus[jobs], self.own[jobs], self.rate[jobs] = -1, 0, 0, 0.0
         if self.places:
             for j in jobs.tolist():
                 self.places.pop(j, None)
         if len(jobs) and (colocated_job >= 0).any():
-            self.primary[jobs], self.colocated_job[jobs] = -1, -1
+            self.primary[jobs] = self.colocated_job[jobs] = -1
             self._continue_alone(colocated_job[behind], at[behind])
+            self.secondary[jobs] = -1
 
     def _bill_minimum(self, jobs: Ints, at: Floats) -> None:
         """Bill the missing time of what was held for less than min_billing_s of the pool."""
@@ -267,7 +326,7 @@ class Holdings:
         short = np.maximum(
             0.0, self.workload.problem.pools.min_billing_s[pool] - (at - self.since_s[jobs])
         )
-        self._add_dollars(jobs, pool, short * self.gpus[jobs] * self.price[pool] / HOUR)
+        self._add_dollars(jobs, pool, short * self.own[jobs] * self.price[pool] / HOUR)
 
     def _add_dollars(self, jobs: Ints, pool: Ints, dollars: Floats) -> None:
         self.dollars[jobs] += dollars
@@ -364,8 +423,28 @@ class Holdings:
             self.colocated_job[jobs],
             self.count_nodes(jobs),
         )
+        if self.groups:
+            grouped = np.flatnonzero(self._is_in_group(jobs))
+            believed_rate[grouped] = self._rates_in_groups(jobs[grouped])
         growth = self.ground_truth.growth(self.gpus[jobs], self.share_done(jobs))
         return np.asarray(believed_rate * self.speed_error[jobs] * growth, dtype=np.float64)
+
+    def _rates_in_groups(self, jobs: Ints) -> Floats:
+        """Return the rates that the policy believes of jobs in groups, (n,)."""
+        out = np.zeros(len(jobs))
+        second = np.where(self.secondary[jobs] >= 0, self.secondary[jobs], jobs)
+        for g in np.unique(second).tolist():
+            rates = pairs.rates_in_group(
+                self.workload.problem,
+                self._slowdowns,
+                g,
+                self.primaries(g),
+                int(self.pool[g]),
+                self.gpus,
+            )
+            for i in np.flatnonzero(second == g).tolist():
+                out[i] = rates[int(jobs[i])]
+        return out
 
     def _unsaved_work(self, jobs: Ints, at: Floats) -> Floats:
         """Return the work that running jobs have done since their last checkpoint, (n,)."""

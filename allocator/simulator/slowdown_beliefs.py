@@ -48,6 +48,7 @@ class SlowdownBeliefs:
         w = self._world
         self._round += 1
         r = w.active[(w.pool[w.active] >= 0) & (w.primary[w.active] >= 0)]
+        r = r[~np.isin(r, list(w.groups))]
         r = r[(w.from_s[r] < w.now) & (w.from_s[w.primary[r]] < w.now)]
         if not len(r):
             return

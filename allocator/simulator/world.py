@@ -25,7 +25,7 @@ import numpy as np
 from allocator.domain.phases import find_phases, next_begin
 from allocator.domain.problem import Bools, Floats, Ints, Market
 from allocator.domain.workload import Workload
-from allocator.loop.gpu_places import find_unmoved_jobs
+from allocator.loop.gpu_places import find_unmoved_in_groups, find_unmoved_jobs
 from allocator.performance.pauses import restart_s
 from allocator.simulator import colocation as pairs, random_numbers
 from allocator.simulator.holdings import Holdings
@@ -121,15 +121,32 @@ class World(Holdings):
         self._update_rates(self.active[self.pool[self.active] >= 0], self.now)
 
     def is_moved(
-        self, jobs: Ints, pool: Ints, gpus: Ints, primary: Ints, places: JobPlaces
+        self,
+        jobs: Ints,
+        pool: Ints,
+        gpus: Ints,
+        primary: Ints,
+        places: JobPlaces,
+        secondary: Ints | None = None,
     ) -> Bools:
-        """Return which jobs would not stay on the same GPUs if they had this allocation, (n,)."""
+        """Return which jobs would not stay on the same GPUs if they had this allocation, (n,).
+
+        Parameters are those of `apply_allocation`.
+        """
         other: Bools = (self.pool[jobs] != pool) | (self.gpus[jobs] != gpus)
         if places:
             other |= self._changes_nodes(jobs, places)
         if (primary >= 0).any() or (self.primary[jobs] >= 0).any():
-            return ~find_unmoved_jobs(
-                jobs, ~other, primary, np.where(self.primary[jobs] < 0, jobs, self.primary[jobs])
+            holder = np.where(self.primary[jobs] < 0, jobs, self.primary[jobs])
+            if secondary is None and not self.groups:
+                return ~find_unmoved_jobs(jobs, ~other, primary, holder)
+            if secondary is None:
+                planned = np.full(len(self.secondary), -1)
+                planned[primary[primary >= 0]] = jobs[primary >= 0]
+                secondary = planned[jobs]
+            groups = self.groups | _planned_groups(jobs, gpus, secondary)
+            return ~find_unmoved_in_groups(
+                jobs, ~other, primary, holder, secondary, self.secondary[jobs], groups
             )
         return other
 
@@ -144,6 +161,7 @@ class World(Holdings):
         gpus: Ints,
         primary: Ints | None = None,
         places: JobPlaces = NOWHERE,
+        secondary: Ints | None = None,
     ) -> int:
         """Give the jobs this allocation from now on, and return how many change.
 
@@ -158,6 +176,9 @@ class World(Holdings):
             The primary jobs on whose GPUs they run (-1: their own GPUs).
         places : mapping of int to places, optional
             The nodes of each job that gets GPUs of a pool with nodes.
+        secondary : (n,), optional
+            The secondary jobs that run on their GPUs (-1: none), where one has several primary
+            jobs, or GPUs besides theirs.
 
         Returns
         -------
@@ -169,10 +190,9 @@ class World(Holdings):
         jobs = jobs[here]
         pool = pool[here]
         gpus = gpus[here]
-        primary = np.where((primary >= 0) & np.isnan(self.finished_s[primary]), primary, -1)
-        is_moved = self.is_moved(jobs, pool, gpus, primary, places)
-        secondaries = jobs[primary >= 0]
-        primaries = primary[primary >= 0]
+        secondary = None if secondary is None else secondary[here]
+        primary, secondary, secondaries, primaries = self._open_pairs(jobs, primary, secondary)
+        is_moved = self.is_moved(jobs, pool, gpus, primary, places, secondary)
         jobs = jobs[is_moved]
         pool = pool[is_moved]
         gpus = gpus[is_moved]
@@ -207,10 +227,8 @@ class World(Holdings):
             if one not in self._spot.servers:
                 self._spot.start(one, int(p[i]), int(k[i]), self.now)
                 self.ready_s[one] = self._up_s(one, one) + restart[i]
-                for secondary in self._colocation(one)[1:].tolist():
-                    self.ready_s[secondary] = max(
-                        self.ready_s[secondary], self._up_s(one, secondary)
-                    )
+                for second in self._colocation(one)[1:].tolist():
+                    self.ready_s[second] = max(self.ready_s[second], self._up_s(one, second))
             self._follow_servers(one, self.now)
         self._count_work_from(j, self.now)
         if len(colocation_changed):
@@ -225,6 +243,19 @@ class World(Holdings):
         if places:
             self._evict_from_nodes()
         return len(jobs)
+
+    def _open_pairs(
+        self, jobs: Ints, primary: Ints, secondary: Ints | None
+    ) -> tuple[Ints, Ints | None, Ints, Ints]:
+        """Return primary and secondary (n,) without done jobs, and both jobs of each pair."""
+        if secondary is None:
+            primary = np.where((primary >= 0) & np.isnan(self.finished_s[primary]), primary, -1)
+            return primary, None, jobs[primary >= 0], primary[primary >= 0]
+        secondary = np.where(np.isnan(self.finished_s[secondary]), secondary, -1)
+        primaries, secondaries = jobs[secondary >= 0], secondary[secondary >= 0]
+        primary = np.full(len(jobs), -1)
+        primary[np.searchsorted(jobs, secondaries[::-1])] = primaries[::-1]
+        return primary, secondary, secondaries, primaries
 
     def _run_jobs(self, begin: float, end: float) -> None:
         """Let jobs work from begin to end; some may finish or fail, and servers may die."""
@@ -258,7 +289,7 @@ class World(Holdings):
         held = last - begin
         self.remaining[r] = self.left[r] - self.rate[r] * np.maximum(0.0, last - self.from_s[r])
         since = last - self.since_s[r]
-        own = np.where(self.primary[r] < 0, k, 0)
+        own = self.own[r]
         self.attained[r] = self.had_gpu_s[r] + since * own * self._share(r)
         self.ran[r] = self.had_ran[r] + since * k
         self._add_dollars(r, p, held * own * self.price[p] / HOUR)
@@ -373,7 +404,7 @@ class World(Holdings):
                 else random_numbers.uniform(o.seed, random_numbers.VICTIM, here, self.changed)
             )
             order = here[np.lexsort((here, key))]
-            held = np.cumsum(self.gpus[order])
+            held = np.cumsum(self.own[order])
             lost = order[held > self.capacity[p]]
             if len(lost) and self._try_shrink(
                 lost[:1], self.gpus[lost[:1]] - held[held > self.capacity[p]][:1] + self.capacity[p]
@@ -381,7 +412,9 @@ class World(Holdings):
                 lost = lost[1:]
             spot = problem.pools.market[p] == Market.SPOT
             self.revocations[lost] += self.gpus[lost] if spot else 0
-            lost = np.concatenate([lost, self.colocated_job[lost[self.colocated_job[lost] >= 0]]])
+            second = np.where(np.isin(lost, list(self.groups)), -1, self.colocated_job[lost])
+            second = second[(second >= 0) & ~np.isin(second, lost)]
+            lost = np.append(lost, np.unique(second) if self.groups else second)
             now = np.full(len(lost), self.now)
             self._lose_unsaved_work(lost, now)
             self._release(lost, now)
@@ -421,3 +454,14 @@ class World(Holdings):
             self._follow_servers(int(job[0]), self.now)
         self._count_work_from(job, self.now)
         return True
+
+
+def _planned_groups(jobs: Ints, gpus: Ints, secondary: Ints) -> set[int]:
+    """Find the secondary jobs that get several primary jobs, or GPUs besides theirs."""
+    h = np.flatnonzero(secondary >= 0)
+    shared = np.zeros(int(jobs.max(initial=0)) + 1, dtype=np.int64)
+    count = np.zeros_like(shared)
+    np.add.at(shared, secondary[h], gpus[h])
+    np.add.at(count, secondary[h], 1)
+    some = (count[jobs] > 0) & ((count[jobs] > 1) | (shared[jobs] < gpus))
+    return set(jobs[some].tolist())

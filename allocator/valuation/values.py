@@ -39,7 +39,7 @@ def build_context(
     table: RateTable,
     offer: Offer,
     every: Callable[[], Offer] | None = None,
-    pays_for_gpus: Bools | bool = True,
+    pays_for_gpus: Floats | Bools | bool = True,
 ) -> Context:
     """Build the context in which an objective values options.
 

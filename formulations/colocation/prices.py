@@ -21,12 +21,21 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
 from formulations.bounds.lagrangian import Dual, evaluate, group_max, minimise_dual, spread_prices
 from formulations.model.choices import Choices, choices
-from formulations.model.linear import AT_MOST_ONE, COLOCATION, Bools, Floats, Ints, LinearModel
+from formulations.model.linear import (
+    AT_MOST_ONE,
+    CAPACITY,
+    COLOCATION,
+    Bools,
+    Floats,
+    Ints,
+    LinearModel,
+)
 
 Programme = Callable[[LinearModel, float], tuple[Floats, Floats] | None]
 """(model without whole numbers, seconds left) -> (values of the columns, prices of the rows).
@@ -58,6 +67,8 @@ class PairColumns:
         All other coupling rows.
     groups : (J,)
         Model row of each group.
+    uses_gpus : (k,)
+        Whether the secondary job takes GPUs besides those of its primary jobs.
     """
 
     secondary: Ints
@@ -65,6 +76,30 @@ class PairColumns:
     row: Ints
     other_rows: Ints
     groups: Ints
+    uses_gpus: Bools
+
+    def sum_of_column(self, amount: Floats) -> Floats:
+        """Return for each entry the sum of the amounts (k,) over all entries of its column."""
+        if not self.has_several:
+            return amount
+        _, number = np.unique(self.secondary, return_inverse=True)
+        return np.asarray(np.bincount(number, amount)[number], dtype=np.float64)
+
+    def paid_to_others(self, price: Floats) -> Floats | float:
+        """Return what each secondary job pays to its other primary jobs at prices (R,)."""
+        if not self.has_several:
+            return 0.0
+        return self.sum_of_column(price[self.row]) - price[self.row]
+
+    @cached_property
+    def has_several(self) -> bool:
+        """Whether any secondary job has several primary jobs."""
+        return len(np.unique(self.secondary)) < len(self.secondary)
+
+    @cached_property
+    def takes_more(self) -> Bools:
+        """Whether the column has several primary jobs, or uses GPUs of its own, (k,)."""
+        return self.uses_gpus | (np.bincount(self.secondary)[self.secondary] > 1)
 
     @classmethod
     def of(cls, c: Choices) -> PairColumns:
@@ -83,6 +118,7 @@ class PairColumns:
             row[colocated].astype(np.int64),
             np.flatnonzero(~is_secondary),
             np.flatnonzero(c.model.rows_of(AT_MOST_ONE)),
+            np.isin(column[colocated], owner[c.model.rows_of(CAPACITY)[c.rows][c.matrix.indices]]),
         )
 
 
@@ -215,7 +251,9 @@ class Programmes:
         u = found[1][g.groups]
         p[g.row] = 0.0
         wants = (c.value - c.matrix @ p)[g.secondary] - u[c.group[g.secondary]]
-        p[g.row] = np.maximum(found[1][c.rows], 0.0)[g.row]
+        known = np.maximum(found[1][c.rows], 0.0)
+        wants = wants - g.paid_to_others(known)
+        p[g.row] = known[g.row]
         np.maximum.at(p, g.row, wants)
         self.here, self.value = evaluate(c, spread_prices(c, p)), float(c.value @ self.x)
         self.best = min(self.best, self.here, key=lambda dual: dual.bound)
@@ -255,8 +293,11 @@ def _select_promising(c: Choices, g: PairColumns, reduced: Floats) -> Bools:
     short = (
         u[c.group[g.secondary]] + u[c.group[g.primary]] - reduced[g.secondary] - reduced[g.primary]
     )
+    if g.has_several:
+        lost = u[c.group[g.primary]] - reduced[g.primary]
+        short = u[c.group[g.secondary]] - reduced[g.secondary] + g.sum_of_column(lost)
     near = np.flatnonzero(short <= _least(short, NEAR * c.J))
-    inside[g.secondary[near]] = inside[g.primary[near]] = True
+    inside[g.secondary[near]] = True
     bound = np.isfinite(c.low)
     inside |= c.mandatory[c.group] | (np.asarray(c.matrix @ bound.astype(float)) != 0)
     colocated = inside[g.secondary]
@@ -281,7 +322,8 @@ def _find_missing(
     chosen = np.zeros(c.n, dtype=bool)
     chosen[worst] = True
     lacking = lacking[np.argsort(-surplus[g.primary[lacking]], kind="stable")[:MORE]]
-    chosen[g.secondary[lacking]] = chosen[g.primary[lacking]] = True
+    chosen[g.secondary[lacking]] = True
+    chosen[g.primary[chosen[g.secondary]]] = True
     return np.flatnonzero(chosen & ~inside)
 
 

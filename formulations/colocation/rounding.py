@@ -116,7 +116,12 @@ def improve_paired(c: Choices, plan: Ints, prices: Floats, until: float = math.i
         own = np.where(np.isin(plan, secondary), -1, plan)
         alone = repair(view, place[own], prices, until)
         if alone is None:
-            break
+            fixed = secondary[g.takes_more[np.isin(g.secondary, plan)]]
+            if not len(fixed):
+                break
+            plan = plan.copy()
+            plan[c.group[fixed]] = -1
+            continue
         alone = fill(view, alone, prices, until=until)
         now = np.append(columns, -1)[alone]
         stays = np.isin(primary, now)
@@ -166,9 +171,11 @@ def _merge_pairs(
     own[np.isin(c.group, c.group[secondary])] = False
     value = c.value.copy()
     mandatory = c.mandatory.copy()
-    value[primary] += c.value[secondary]
-    # a primary job whose secondary job must run may not leave it behind
-    bound = c.group[primary[mandatory[c.group[secondary]]]]
+    columns_, first = np.unique(secondary, return_index=True)
+    value[primary[first]] += c.value[columns_]
+    # a primary job whose secondary job must run may not leave it behind, nor may one of several
+    takes_more = g.takes_more[np.searchsorted(g.secondary, secondary)]
+    bound = c.group[primary[mandatory[c.group[secondary]] | takes_more]]
     mandatory[c.group[secondary]] = False
     own[np.isin(c.group, bound)] = False
     own[primary] = True
@@ -180,8 +187,9 @@ def _merge_pairs(
     tied = np.setdiff1d(c.rows, c.rows[g.other_rows])
     lower[tied], upper[tied] = -np.inf, np.inf
     lower[g.groups] = np.where(mandatory, 1.0, -np.inf)
-    # secondary jobs that keep their GPUs count as kept jobs
-    kept = np.bincount(c.matrix[secondary].indices, c.matrix[secondary].data, c.R)[g.other_rows]
+    # secondary jobs that keep their GPUs count as kept jobs; some have GPUs of their own
+    use = c.matrix[columns_]
+    kept = np.bincount(use.indices, use.data, c.R)[g.other_rows]
     lower[c.rows[g.other_rows]] -= kept
     upper[c.rows[g.other_rows]] -= kept
     return choices(replace(part, lower=lower, upper=upper)), columns
@@ -197,8 +205,23 @@ def _add_secondaries(c: Choices, g: PairColumns, plan: Ints) -> Ints:
         np.isin(g.primary, plan) & (plan[c.group[g.secondary]] < 0) & (c.value[g.secondary] > 0)
     )
     taken_primaries = set(g.primary[np.isin(g.secondary, plan)].tolist())
+    takes_more = g.takes_more
     for k in at[np.argsort(-c.value[g.secondary[at]], kind="stable")].tolist():
-        if g.primary[k] not in taken_primaries and plan[c.group[g.secondary[k]]] < 0:
-            plan[c.group[g.secondary[k]]] = g.secondary[k]
-            taken_primaries.add(int(g.primary[k]))
+        if g.primary[k] in taken_primaries or plan[c.group[g.secondary[k]]] >= 0:
+            continue
+        needed = [int(g.primary[k])]
+        if takes_more[k]:
+            needed = g.primary[g.secondary == g.secondary[k]].tolist()
+            if not taken_primaries.isdisjoint(needed) or not _fits(c, plan, int(g.secondary[k])):
+                continue
+        plan[c.group[g.secondary[k]]] = g.secondary[k]
+        taken_primaries.update(needed)
     return plan
+
+
+def _fits(c: Choices, plan: Ints, column: int) -> bool:
+    """Return whether the plan keeps all `at most` rows with one more column."""
+    row = slice(c.matrix.indptr[column], c.matrix.indptr[column + 1])
+    at = c.matrix.indices[row]
+    more: Bools = c.use_of(plan)[at] + c.matrix.data[row] <= c.high[at] + EPS
+    return bool(more.all())

@@ -50,11 +50,12 @@ def find_needed_options(instance: Instance, can_be_primary: Bools | None = None)
     primaries = (
         np.zeros(len(i.job), dtype=bool) if can_be_primary is None else can_be_primary.copy()
     )
-    primaries[i.primary[secondary & ~vain]] = True
+    needs, needed = i.colocations
+    primaries[needed[~vain[needs]]] = True
     stays = np.where(
         i.mandatory[i.job], True, fits & ~((vain | (open_ & _find_dominated(i, fits))) & ~primaries)
     )
-    stays[secondary] &= stays[i.primary[secondary]]
+    stays[needs[~stays[needed]]] = False
     return stays
 
 
@@ -89,7 +90,7 @@ def _find_dominated(i: Instance, fits: Bools) -> Bools:
     position = np.arange(n) - first
     # an option with a conflicting option, or that is one, may not be available
     tied = i.conflicting_option >= 0
-    tied[i.conflicting_option[tied]] = True
+    tied[i.takeovers[1]] = True
     best = np.where(fits & ~tied, i.value, -np.inf)
     # running maximum inside each (job, pool): one vectorised step per position, sizes per pool are
     # few

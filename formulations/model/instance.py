@@ -68,6 +68,13 @@ class Instance:
         Names of the quotas, where they are not those of tenants.
     common : (K,) or None
         True for quotas of all tenants together, None = there are none.
+    primaries : (n, M) or None
+        For an option of a secondary job with several primary jobs, or with GPUs of its own besides
+        theirs, the options of all of them, first that of `primary`; -1 = none. It takes the GPUs
+        that they lack. None: no option has any.
+    conflicts : (n, M) or None
+        Of an option with several conflicting options, all of them, first `conflicting_option`;
+        -1 = none. None: no option has several.
     """
 
     value: Floats
@@ -98,6 +105,18 @@ class Instance:
     accounts: Ints | None = None
     quotas: Sequence[str] = ()
     common: Bools | None = None
+    primaries: Ints | None = None
+    conflicts: Ints | None = None
+
+    @cached_property
+    def colocations(self) -> tuple[Ints, Ints]:
+        """Options of secondary jobs, and the option of a primary job that each needs, (k,) each."""
+        return _pairs(self.primary, self.primaries)
+
+    @cached_property
+    def takeovers(self) -> tuple[Ints, Ints]:
+        """Options and those of other jobs that exclude them, (k,) each."""
+        return _pairs(self.conflicting_option, self.conflicts)
 
     @property
     def quota_names(self) -> Sequence[str]:
@@ -152,7 +171,12 @@ class Instance:
 
         GPUs of two colocated jobs count once, for the primary job.
         """
-        return np.where(self.primary < 0, self.gpus, 0)
+        held = np.where(self.primary < 0, self.gpus, 0)
+        if self.primaries is not None:
+            several = self.primaries[:, 0] >= 0
+            shared = np.append(self.gpus, 0)[self.primaries].sum(axis=1)
+            held[several] = (self.gpus - shared)[several]
+        return held
 
     @cached_property
     def load(self) -> Ints | Floats:
@@ -163,6 +187,7 @@ class Instance:
         """Return the instance with only the given options, in the same order.
 
         The options of primary jobs that given options of secondary jobs need must be among them.
+        Conflicting options that are not given are forgotten.
         """
         # the last entry stands for -1
         job = self.job[option]
@@ -182,4 +207,19 @@ class Instance:
             keep=self.keep[option],
             primary=place[self.primary[option]],
             conflicting_option=place[self.conflicting_option[option]],
+            primaries=None if self.primaries is None else place[self.primaries[option]],
+            conflicts=None if self.conflicts is None else place[self.conflicts[option]],
         )
+
+
+def _pairs(first: Ints, all_of: Ints | None) -> tuple[Ints, Ints]:
+    """List the options with other options, and these; `all_of` (n, M) counts where it has any."""
+    one = np.flatnonzero(first >= 0)
+    if all_of is None:
+        return one, first[one]
+    one = np.flatnonzero((first >= 0) & (all_of[:, 0] < 0))
+    several, k = np.nonzero(all_of >= 0)
+    option = np.append(one, several)
+    other = np.append(first[one], all_of[several, k])
+    order = np.argsort(option, kind="stable")
+    return option[order], other[order]

@@ -165,10 +165,12 @@ def colocation(i: Instance) -> Block:
     colocated = i.primary >= 0
     if not colocated.any():
         return _no_rows(linear.COLOCATION)
-    primaries = np.unique(i.primary[colocated])
+    primaries = np.unique(i.colocations[1])
     number = np.full(len(i.job) + 1, -1)  # the last place is that of -1
     number[primaries] = np.arange(len(primaries))
     row = np.where(colocated, number[i.primary], number[:-1])
+    if i.primaries is not None:
+        row = np.vstack([row, number[i.primaries[:, 1:]].T])
     labels = [
         colocation_label(i.jobs[j], int(k), i.pools[p])
         for j, k, p in zip(
@@ -189,15 +191,22 @@ def colocation(i: Instance) -> Block:
 
 
 def takeover(i: Instance) -> Block:
-    """Build x_o + x_r <= 1 for every option o with a conflicting option r.
+    """Build sum_o x_o + x_r <= 1 for every option r, over the options o with which it conflicts.
 
-    A secondary job takes over the GPUs only where its primary job leaves them.
+    A secondary job takes over the GPUs only where its primary job leaves them. The options o are of
+    one secondary job.
     """
-    own = np.flatnonzero(i.conflicting_option >= 0)
-    if not len(own):
+    option, other = i.takeovers
+    if not len(option):
         return _no_rows(linear.TAKEOVER)
-    row = np.full(len(i.job), -1)
-    row[own] = row[i.conflicting_option[own]] = np.arange(len(own))
+    _, first, number = np.unique(other, return_index=True, return_inverse=True)
+    own = option[np.sort(first)]
+    # a row for each option of another job, in the order of the first option that it excludes
+    number = np.argsort(np.argsort(first, kind="stable"), kind="stable")[number]
+    layer = np.arange(len(option)) - np.searchsorted(option, option)
+    row = np.full((int(layer.max(initial=0)) + 1, len(i.job)), -1)
+    row[layer, option] = number
+    row[0, other] = number
     labels = [
         colocation_label(i.jobs[j], int(k), i.pools[p])
         for j, k, p in zip(
@@ -208,7 +217,7 @@ def takeover(i: Instance) -> Block:
         linear.TAKEOVER,
         labels,
         row,
-        np.ones(len(row)),
+        np.ones(len(i.job)),
         np.full(len(own), -np.inf),
         np.ones(len(own)),
     )

@@ -152,7 +152,7 @@ class Context:
     facts: Facts
     offer: Offer
     exclusive: Callable[[], Context] | None = None
-    pays_for_gpus: Bools | bool = True
+    pays_for_gpus: Floats | Bools | bool = True
     has_losses: bool = False
 
     @cached_property
@@ -166,7 +166,7 @@ class Context:
         exclusive = None if self.exclusive is None else lambda: self.everything.with_losses
         return replace(self, exclusive=exclusive, has_losses=True)
 
-    def for_offer(self, offer: Offer, pays_for_gpus: Bools | bool = True) -> Context:
+    def for_offer(self, offer: Offer, pays_for_gpus: Floats | Bools | bool = True) -> Context:
         """Return the context of other options; this one has all exclusive options of the round."""
         return Context(self.facts, offer, lambda: self, pays_for_gpus)
 

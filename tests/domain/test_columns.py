@@ -63,7 +63,7 @@ HOME: dict[str, tuple[type[Any], dict[str, str]]] = {
     "rates.csv": (Rates, {"work_per_s": "rate", "efficiency": "rate"}),
 }
 # fields that come from several tables
-DERIVED = {"rates.csv": {"nodes"}}
+DERIVED = {"rates.csv": {"nodes"}, "jobs.csv": {"shared_by"}}
 ALL = [(file, c) for file, schema in TABLES.items() for c in schema.columns]
 each_column = pytest.mark.parametrize(
     ("file", "column"), ALL, ids=[f"{f[:-4]}.{c.name}" for f, c in ALL]

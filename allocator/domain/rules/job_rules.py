@@ -18,7 +18,8 @@ from allocator.domain.findings import (
     suggest_names,
 )
 from allocator.domain.grid import ParsedTable
-from allocator.domain.problem import Bools, Ints, State
+from allocator.domain.problem import Bools, Ints, Market, State
+from allocator.domain.schema.colocation import BETWEEN_NAMES, first_primary, split_names
 from allocator.domain.schema.columns import ASSUMED_RATE
 from allocator.domain.schema.modes import parse_mode
 from allocator.domain.schema.names import Names
@@ -59,7 +60,7 @@ def check(
     _passed_over(jobs, grids["pools.csv"], found)
     _work(jobs, now_s, found)
     _holdings(jobs, grids["pools.csv"], names, found)
-    _check_colocated(jobs, names, found)
+    _check_colocated(grids, names, config, found)
     _models(jobs, grids, names, config.values.get("unknown_models", "refuse"), found)
     _types(jobs, grids, names, found)
     _tenants(jobs, grids["tenants.csv"], names, config["unknown_tenants"] == "refuse", found)
@@ -210,67 +211,122 @@ def _holdings(jobs: ParsedTable, pools: ParsedTable, names: Names, found: Findin
     jobs.refer(found, "pool", names.pools, among="is not in pools.csv", judge=pools.complete)
 
 
-def _check_colocated(jobs: ParsedTable, names: Names, found: Findings) -> None:
+def _check_colocated(
+    grids: Mapping[str, ParsedTable], names: Names, config: Settings, found: Findings
+) -> None:
     """Check that at most two running jobs share the same GPUs."""
+    jobs = grids["jobs.csv"]
     given = jobs.given("shared_with")
     if not given.any():
         return
-    other_job = jobs.refer(
-        found, "shared_with", names.jobs, among="is not in jobs.csv", judge=jobs.complete
-    )
     state, choices = jobs["state"], jobs.schema.column("state").choices
+    most = int(config["max_primaries"])
     taken: dict[int, int] = {}
 
-    def report_fault(i: int, words: str) -> None:
-        jobs.fault(found, i, f"shared_with {quote(jobs['shared_with'][i])} {words}")
+    def report_fault(i: int, name: str, words: str) -> None:
+        jobs.fault(found, i, f"shared_with {quote(name)} {words}")
 
     def where(i: int) -> str:
         return f"{jobs['gpus'][i]} GPUs of pool {quote(jobs['pool'][i])}"
 
-    for i in np.flatnonzero(
-        given & jobs.ok("state", "pool", "gpus", "shared_with") & (other_job >= 0)
-    ).tolist():
-        m = int(other_job[i])
+    def find_fault(i: int, m: int, has_others: bool) -> str | None:
+        """Say why job m can not be a primary job of job i, None = it can."""
         if m == i:
-            report_fault(i, "names the job itself")
-        elif state[i] != State.RUNNING:
-            report_fault(i, f"is given, but state is {choices[state[i]]}")
-        elif not jobs.ok("state", "pool", "gpus")[m]:
+            return "names the job itself"
+        if state[i] != State.RUNNING:
+            return f"is given, but state is {choices[state[i]]}"
+        if not jobs.ok("state", "pool", "gpus")[m]:
+            return None
+        if state[m] != State.RUNNING:
+            return f"is not running ({jobs.schema.file}:{jobs.lines[m]})"
+        if jobs["pool"][m] != jobs["pool"][i] or (
+            jobs["gpus"][m] != jobs["gpus"][i] and not has_others
+        ):
+            return f"holds {where(m)}, this job {where(i)}"
+        if given[m] and (named.get(m) != [i] or has_others):
+            other = quote(jobs["shared_with"][m])
+            return f"shares the GPUs of {other}; a GPU has two jobs at most"
+        if taken.setdefault(m, i) != i:
+            other = quote(jobs["job_id"][taken[m]])
+            return f"already shares its GPUs with {other}; a GPU has two jobs at most"
+        return None
+
+    named = _named_primaries(jobs, names, found)
+    for i in [i for i in named if jobs.ok("state", "pool", "gpus")[i]]:
+        others = named[i]
+        total = sum(int(jobs["gpus"][m]) for m in others if jobs.ok("gpus")[m])
+        has_others = len(others) > 1 or (
+            most > 1 and state[i] == State.RUNNING and total < jobs["gpus"][i]
+        )
+        cell = jobs["shared_with"][i]
+        if len(others) > most:
+            report_fault(i, cell, f"names {len(others)} jobs, max_primaries is {most}")
             continue
-        elif state[m] != State.RUNNING:
-            report_fault(i, f"is not running ({jobs.schema.file}:{jobs.lines[m]})")
-        elif where(i) != where(m):
-            report_fault(i, f"holds {where(m)}, this job {where(i)}")
-        elif given[m] and other_job[m] != i:
-            report_fault(
-                i, f"shares the GPUs of {quote(jobs['shared_with'][m])}; a GPU has two jobs at most"
-            )
-        elif taken.setdefault(m, i) != i:
-            report_fault(
-                i,
-                f"already shares its GPUs with {quote(jobs['job_id'][taken[m]])}; a GPU has two"
-                " jobs at most",
-            )
+        if has_others and (words := _why_one_of_its_size(grids, i, others)):
+            report_fault(i, cell, words)
+        elif has_others and total > jobs["gpus"][i]:
+            report_fault(i, cell, f"holds {total} GPUs, this job {where(i)}")
+        for m in others:
+            if fault := find_fault(i, m, has_others):
+                report_fault(i, jobs["job_id"][m], fault)
+
+
+def _named_primaries(jobs: ParsedTable, names: Names, found: Findings) -> dict[int, list[int]]:
+    """Return the jobs that each job of `shared_with` names; unknown names are faults."""
+    cells = {
+        cell: split_names(cell)
+        for cell in compress(jobs["shared_with"], jobs.given("shared_with").tolist())
+    }
+    known = {
+        cell: [names.jobs[name] for name in named]
+        for cell, named in cells.items()
+        if all(name in names.jobs for name in named)
+    }
+    listed = dict(names.jobs) | {
+        cell: places[0] for cell, places in known.items() if BETWEEN_NAMES in cell
+    }
+    jobs.refer(found, "shared_with", listed, among="is not in jobs.csv", judge=jobs.complete)
+    here = np.flatnonzero(jobs.given("shared_with") & jobs.ok("shared_with")).tolist()
+    return {i: known[cell] for i in here if (cell := jobs["shared_with"][i]) in known}
+
+
+def _why_one_of_its_size(grids: Mapping[str, ParsedTable], i: int, others: list[int]) -> str:
+    """Say why a job may only share with one job of its size, "" = it may share with others."""
+    jobs, pools, nodes = (grids[f] for f in ("jobs.csv", "pools.csv", "nodes.csv"))
+    for j in (i, *others):
+        if jobs.ok("preemptible")[j] and not jobs["preemptible"][j]:
+            name = quote(jobs["job_id"][j])
+            return f"must be one job of as many GPUs: preemptible is false for {name}"
+    pool = jobs["pool"][i]
+    if pool in nodes["pool"]:
+        return f"must be one job of as many GPUs: pool {quote(pool)} has nodes"
+    place = list(pools["pool"]).index(pool) if pool in pools["pool"] else -1
+    if place >= 0 and pools["market"][place] == Market.SPOT:
+        return f"must be one job of as many GPUs: pool {quote(pool)} is a spot pool"
+    return ""
 
 
 def primary_of_jobs(jobs: ParsedTable, names: Names) -> Ints:
-    """Return the job on whose GPUs each secondary job runs, (J,), -1 = none.
+    """Return the first job on whose GPUs each secondary job runs, (J,), -1 = none."""
+    return first_primary(secondary_of_jobs(jobs, names))
+
+
+def secondary_of_jobs(jobs: ParsedTable, names: Names) -> Ints:
+    """Return the job that runs on the GPUs of each primary job, (J,), -1 = none.
 
     If two jobs name each other, the primary job is the one submitted first, then the first by name.
     """
-    if not jobs.given("shared_with").any():
-        return np.full(len(jobs), -1)
-    other_job = np.fromiter(
-        (names.jobs.get(name, -1) if name else -1 for name in jobs["shared_with"]),
-        np.int64,
-        len(jobs),
-    )
-    for i in np.flatnonzero(other_job >= 0).tolist():
-        m = int(other_job[i])
-        if m >= 0 and other_job[m] == i:
-            first, _ = sorted((i, m), key=lambda j: (jobs["submitted_s"][j], jobs["job_id"][j]))
-            other_job[first] = -1
-    return other_job
+    secondary = np.full(len(jobs), -1)
+    for g, cell in enumerate(jobs["shared_with"] if jobs.given("shared_with").any() else ()):
+        for h in (names.jobs.get(name, -1) for name in split_names(cell or "")):
+            if h >= 0:
+                secondary[h] = g
+    for h in np.flatnonzero(secondary >= 0).tolist():
+        g = int(secondary[h])
+        if g >= 0 and secondary[g] == h:
+            first, _ = sorted((g, h), key=lambda j: (jobs["submitted_s"][j], jobs["job_id"][j]))
+            secondary[g + h - first] = -1
+    return secondary
 
 
 def _shown(jobs: ParsedTable, column: str, i: int) -> str:

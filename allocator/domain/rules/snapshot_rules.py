@@ -20,6 +20,7 @@ from allocator.domain.grid import ParsedTable, grids
 from allocator.domain.phases import present_models
 from allocator.domain.problem import Bools, Floats, Ints, Jobs, Market, Problem, State, Tenants
 from allocator.domain.rules import cluster_rules, job_rules
+from allocator.domain.schema.colocation import first_primary
 from allocator.domain.schema.columns import LONGRUN, TABLES
 from allocator.domain.schema.modes import parse_mode
 from allocator.domain.schema.names import Index, Names, names
@@ -131,6 +132,7 @@ def build_problem(
         budget_per_hour=math.inf if budget is None else float(budget),
         restart_s=float(config["restart_s"]),
         max_changes=-1 if changes is None else int(changes),
+        max_primaries=int(config["max_primaries"]),
         objective=str(config["objective"]),
         spread_pauses=config["spread_pauses"],
         ageing_s=math.inf if config["ageing_s"] is None else float(config["ageing_s"]),
@@ -196,6 +198,7 @@ def _jobs(
     jobs: ParsedTable, known: Names, restart_s: float, sizes: Ints, types: Ints, modes: Ints
 ) -> Jobs:
     running = jobs["state"] == State.RUNNING
+    secondary = job_rules.secondary_of_jobs(jobs, known)
 
     def default(column: str, otherwise: Any) -> Any:
         return np.where(jobs.given(column), jobs[column], otherwise)
@@ -238,7 +241,8 @@ def _jobs(
         attained_gpu_s=jobs["attained_gpu_s"],
         restarts=jobs["restarts"],
         largest_gpus=default("largest_gpus", np.where(running, jobs["gpus"], 0)),
-        primary=job_rules.primary_of_jobs(jobs, known),
+        primary=first_primary(secondary),
+        shared_by=secondary,
         cpus_per_gpu=jobs["cpus_per_gpu"],
         host_memory_gb_per_gpu=jobs["host_memory_gb_per_gpu"],
         gpu_fraction=jobs["gpu_fraction"],

@@ -219,7 +219,9 @@ JOBS = TableSchema(
             default=RULE,
         ),
         _text(
-            "shared_with", "running job on whose GPUs it runs as a second one; same pool and gpus"
+            "shared_with",
+            "running job on whose GPUs it runs as a second one; same pool and gpus. Several jobs,"
+            ' "a|b", where max_primaries allows it: all of their GPUs, and others of the pool',
         ),
         _number("cpus_per_gpu", "CPUs of the node that each of its GPUs needs", default=0.0, low=0),
         _number(
@@ -623,6 +625,15 @@ CONFIG: tuple[Column, ...] = (
         ColumnKind.INTEGER,
         "most running jobs whose allocation changes this round",
         low=0,
+    ),
+    Column(
+        "max_primaries",
+        ColumnKind.INTEGER,
+        "most jobs on whose GPUs, and idle ones, one job may run as a second one; 1: on those of a"
+        " job of as many GPUs",
+        default=1,
+        low=1,
+        high=4,
     ),
     _number(
         "ageing_s",

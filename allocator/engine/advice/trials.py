@@ -17,6 +17,7 @@ import numpy as np
 from allocator.domain.changes import changed, text_at
 from allocator.domain.problem import Problem
 from allocator.domain.rules.snapshot_rules import validate
+from allocator.domain.schema.colocation import join_names, other_jobs
 from allocator.domain.schema.columns import CONFIG, RULE, TABLES
 from allocator.domain.snapshot import Snapshot
 from allocator.engine.advice.change import BUDGET_OPTION
@@ -75,15 +76,12 @@ class JobOutcome:
         """Return what job number j gets."""
         problem = decision.round.problem
         got = decision.allocation
-        colocated = int(got.primary[j])
-        if colocated < 0:
-            others = np.flatnonzero(got.primary == j)
-            colocated = int(others[0]) if len(others) else -1
+        others = other_jobs(got.secondary)[j]
         pool = int(got.pool[j])
         return cls(
             int(got.gpus[j]),
             problem.pools.pool[pool] if pool >= 0 else "",
-            problem.jobs.job_id[colocated] if colocated >= 0 else None,
+            join_names(problem.jobs.job_id[i] for i in others) or None,
             float(decision.witness.rate[j]),
             float(decision.witness.value[j]),
         )

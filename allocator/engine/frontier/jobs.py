@@ -94,6 +94,8 @@ class JobsCase:
             keep=np.zeros(len(job), dtype=bool),
             primary=np.full(len(job), -1),
             conflicting_option=np.full(len(job), -1),
+            primaries=None,
+            conflicts=None,
             mandatory=mandatory,
             budget=budget,
             tenant_budget=np.full_like(i.tenant_budget, np.inf),

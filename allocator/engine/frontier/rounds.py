@@ -23,6 +23,7 @@ from allocator.engine.frontier.sweep import (
 )
 from allocator.engine.results import build_result
 from allocator.errors import AuditFailure, Infeasible, NoPlanInTime, Relaxation, UsageError
+from allocator.options.colocation.several_primaries import groups_of_plan
 from allocator.options.instance_building import CompiledRound, compile_round
 from allocator.policies.base import Task, relative_gap
 from allocator.policies.memory import Memory
@@ -309,16 +310,29 @@ def _build_result(problem: Problem, found: BudgetAnswer[Decision], case: RoundCa
     on = a.pool >= 0
     spent = float((a.held[on] * pools.price_per_gpu_hour[a.pool[on]]).sum())
     own = dataclasses.replace(problem, budget_per_hour=spent)
-    secondary = np.flatnonzero(a.primary >= 0)
+    groups = groups_of_plan(own, a)
+    secondary = np.setdiff1d(np.flatnonzero(a.primary >= 0), groups.secondary)
     whole = compile_round(
-        own, False, also=(a.primary[secondary], secondary, a.pool[secondary], a.gpus[secondary])
+        own,
+        False,
+        also=(a.primary[secondary], secondary, a.pool[secondary], a.gpus[secondary]),
+        groups=groups,
     )
     option_table = whole.option_table
     choice = np.full(len(problem.jobs), -1)
+    primaries = np.bincount(a.secondary[a.secondary >= 0], minlength=len(problem.jobs))
+    members = (option_table.several["job"] >= 0) & (
+        a.secondary[option_table.several["job"]] == option_table.job[:, None]
+    )
     mine = np.flatnonzero(
         (option_table.pool == a.pool[option_table.job])
         & (option_table.gpus == a.gpus[option_table.job])
         & (option_table.primary == a.primary[option_table.job])
+        & (
+            ~option_table.has_several
+            | (members.sum(axis=1) == primaries[option_table.job])
+            & (members.sum(axis=1) == (option_table.several["job"] >= 0).sum(axis=1))
+        )
     )
     choice[option_table.job[mine]] = mine
     witness = audit(whole.problem, a, whole.repairs)

@@ -26,8 +26,18 @@ import numpy as np
 
 from allocator.domain.problem import Bools, Ints, Problem, State
 from allocator.options.colocation.pairs import is_primary_interchangeable
+from allocator.options.colocation.several_primaries import (
+    Groups,
+    running_groups,
+    speeds_of_groups,
+)
 from allocator.options.moves import merge_options, options_of_moves
-from allocator.options.option_table import OptionTable, is_allowed_option
+from allocator.options.option_table import (
+    OptionTable,
+    held_gpus,
+    is_allowed_option,
+    no_primaries,
+)
 from allocator.performance.colocated_speed import colocated_speeds
 from allocator.performance.pauses import restart_s
 from allocator.performance.table import RateTable
@@ -54,6 +64,7 @@ def add_colocated_options(
     table: RateTable,
     offered: PairOffer,
     pairs: PairArrays,
+    groups: Groups | None = None,
 ) -> OptionTable:
     """Add options of secondary jobs to the option table.
 
@@ -66,11 +77,14 @@ def add_colocated_options(
     pairs : arrays (n,)
         Pairs to offer in addition to those that run now. Only those of positive value are offered,
         unless `offered` is `ALL`.
+    groups : Groups, optional
+        The same for secondary jobs with several primary jobs (several_primaries.py).
     """
+    grouped = _options_with_several(problem, exclusive, table, offered, groups)
     now = _running_pairs(problem)
     new = ~_already_colocated(problem, *pairs)
     primary, secondary, pool, gpus = (np.append(a, b[new]) for a, b in zip(now, pairs, strict=True))
-    if not len(primary):
+    if not len(primary) and not len(grouped):
         return exclusive
     whole = build_context(problem, table, exclusive.offer)
     at = option_at(exclusive, primary, pool, gpus)
@@ -124,16 +138,98 @@ def add_colocated_options(
         primary,
         found.rate_primary,
         found.row_primary,
+        no_primaries(problem, len(primary)),
     )
     separate = options_of_moves(problem, exclusive, table, problem.jobs.primary >= 0)
     some = {f.name: getattr(secondaries, f.name)[stays] for f in fields(OptionTable)[1:]}
-    return merge_options(problem, exclusive, separate, OptionTable(start=exclusive.start, **some))
+    secondaries = OptionTable(start=exclusive.start, **some)
+    return merge_options(problem, exclusive, separate, secondaries, grouped)
+
+
+def _options_with_several(
+    problem: Problem,
+    exclusive: OptionTable,
+    table: RateTable,
+    offered: PairOffer,
+    groups: Groups | None,
+) -> OptionTable:
+    """Build the options of secondary jobs with several primary jobs, or GPUs besides theirs."""
+    jobs = problem.jobs
+    running = running_groups(problem)
+    keeps = set(running.rows())
+    other = [] if groups is None else [row for row in groups.rows() if row not in keeps]
+    found = Groups.of(problem, [*running.rows(), *other])
+    keep = np.arange(len(found)) < len(running)
+    speeds = speeds_of_groups(problem, found)
+    at, member = np.nonzero(found.primary >= 0)
+    columns = np.full(found.primary.shape, -1)
+    columns[at, member] = option_at(
+        exclusive, found.primary[at, member], found.pool[at], found.primary_gpus[at, member]
+    )
+    known = (columns >= 0) | (found.primary < 0)
+    fine = np.flatnonzero((speeds.rate > 0) & known.all(axis=1))
+    found, keep, columns = found.take(fine), keep[fine], columns[fine]
+    several = no_primaries(problem, len(fine))
+    if len(fine):
+        several["job"], several["gpus"] = found.primary, found.primary_gpus
+        several["row"], several["rate"] = speeds.primary_row[fine], speeds.primary_rate[fine]
+    g, pool, gpus = found.secondary, found.pool, found.gpus
+    own = held_gpus(found.primary[:, 0] if len(fine) else g, gpus, several)
+    pause = interval.pause_s(
+        keep,
+        jobs.state[g] == State.RUNNING,
+        restart_s(problem, g, pool, gpus),
+        problem.pools.startup_s[pool],
+    )
+    whole = build_context(problem, table, exclusive.offer)
+    order = np.argsort(g, kind="stable")
+    value = np.empty(len(fine))
+    offer = _offer(problem, g, pool, gpus, speeds.rate[fine], pause, keep, order)
+    value[order] = option_values(problem, whole.for_offer(offer, (own / gpus)[order]))
+    at, member = np.nonzero(columns >= 0)
+    column = columns[at, member]
+    by_primary = np.argsort(exclusive.job[column], kind="stable")
+    slowed = _offer(
+        problem,
+        exclusive.job[column],
+        exclusive.pool[column],
+        exclusive.gpus[column],
+        several["rate"][at, member],
+        exclusive.pause_s[column],
+        exclusive.keep[column],
+        by_primary,
+    )
+    lost = exclusive.value[column]
+    lost[by_primary] -= option_values(problem, whole.for_offer(slowed))
+    np.subtract.at(value, at, lost)
+    stays = np.flatnonzero(keep | (value > 0) | (offered == PairOffer.ALL))
+    every = OptionTable(
+        exclusive.start,
+        g,
+        pool,
+        gpus,
+        speeds.row[fine],
+        speeds.rate[fine],
+        pause,
+        value,
+        own * problem.pools.price_per_gpu_hour[pool],
+        keep,
+        np.zeros(len(fine), dtype=np.int64),
+        several["job"].min(axis=1, initial=len(jobs), where=several["job"] >= 0),
+        np.zeros(len(fine)),
+        np.full(len(fine), -1),
+        several,
+    )
+    some = {f.name: getattr(every, f.name)[stays] for f in fields(OptionTable)[1:]}
+    return OptionTable(start=exclusive.start, **some)
 
 
 def _running_pairs(problem: Problem) -> PairArrays:
     """List the pairs that run, in both orders where the order makes a difference."""
     jobs = problem.jobs
-    secondary = np.flatnonzero(jobs.primary >= 0)
+    secondary = np.flatnonzero((jobs.primary >= 0) & (jobs.held == 0))
+    primary = jobs.primary[secondary]
+    secondary = secondary[jobs.gpus[primary] == jobs.gpus[secondary]]  # others are groups
     primary = jobs.primary[secondary]
     if not is_primary_interchangeable(problem):
         primary, secondary = np.append(primary, secondary), np.append(secondary, primary)
@@ -147,6 +243,7 @@ def _already_colocated(
     jobs = problem.jobs
     paired = (jobs.primary[secondary] == primary) | (jobs.primary[primary] == secondary)
     there: Bools = paired & (jobs.pool[secondary] == pool) & (jobs.gpus[secondary] == gpus)
+    there &= jobs.gpus[primary] == gpus
     return there
 
 

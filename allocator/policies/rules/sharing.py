@@ -11,10 +11,10 @@ the two is less together than one after the other (formulations/colocation/timin
 joins the one with the least mean. `ffs` joins any job it can, the first by submission. No job is
 ever paused, moved or resized, and at most two jobs share a GPU.
 
-Simplified: a job joins one other job that holds as many GPUs of the pool as it wants. The published
-policy may take GPUs of several others, together with idle ones. The effect is measured in
-docs/sharing.md (column "equal"). With several pools, idle GPUs of the fastest pool come first, and
-of the running jobs of all pools the best is joined.
+Where max_primaries is 1 a job joins one other job that holds as many GPUs of the pool as it wants.
+Otherwise it may join several, together with idle GPUs (policies/rules/several_primaries.py). The
+effect is measured in docs/sharing.md. With several pools, idle GPUs of the fastest pool come first,
+and of the running jobs of all pools the best is joined.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ import numpy as np
 from allocator.options.instance_building import CompiledRound
 from allocator.policies.base import Proposal, Task
 from allocator.policies.free_capacity import FreeCapacity
+from allocator.policies.rules.several_primaries import serve_with_several
 from allocator.policies.rules.srtf import order_by_remaining_time
 from allocator.policies.steps import (
     OptionRanking,
@@ -50,6 +51,11 @@ def bsbf(task: Task) -> Proposal:
     The mean is that of both completion times.
     """
     round_ = task.round
+    if round_.problem.max_primaries > 1:
+        return serve_with_several(
+            task,
+            lambda _, *pairs: (timing.should_share(*pairs), timing.mean_completion_shared(*pairs)),
+        )
     o, secondary_s, primary_s, xi_secondary, xi_primary = _colocation_candidates(round_)
     gains = timing.should_share(secondary_s, primary_s, xi_secondary, xi_primary)
     mean_s = timing.mean_completion_shared(secondary_s, primary_s, xi_secondary, xi_primary)
@@ -62,8 +68,12 @@ def ffs(task: Task) -> Proposal:
     Of these the job submitted first is joined.
     """
     round_ = task.round
-    o = _colocation_candidates(round_)[0]
     jobs = round_.problem.jobs
+    if round_.problem.max_primaries > 1:
+        return serve_with_several(
+            task, lambda primary, *_: (np.ones(len(primary), bool), jobs.submitted_s[primary])
+        )
+    o = _colocation_candidates(round_)[0]
     primary = round_.instance.job[round_.instance.primary[o]]
     return _serve_without_preemption(task, rank_options_by(round_, o, jobs.submitted_s[primary]))
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from allocator.domain.schema.colocation import join_names
 from allocator.loop.rounds import RoundOutcome
 from allocator.simulator.nodes import STATES
 from allocator.simulator.results.fragmentation import FRAGMENTATION, fragmentation_rows
@@ -154,6 +155,9 @@ def spans_frame(world: World) -> pd.DataFrame:
     rows = rows[rows[:, 4] > rows[:, 3]]
     names = world.workload.problem.jobs.job_id
     pools = world.workload.problem.pools.pool
+    several = world.primaries_of_span | {
+        (g, float(world.since_s[g])): tuple(world.primaries(g).tolist()) for g in world.groups
+    }
     return pd.DataFrame(
         {
             "job_id": [names[int(j)] for j in rows[:, 0]],
@@ -161,7 +165,12 @@ def spans_frame(world: World) -> pd.DataFrame:
             "gpus": rows[:, 2].astype(np.int64),
             "from_s": rows[:, 3],
             "to_s": rows[:, 4],
-            "shared_with": [names[int(h)] if h >= 0 else "" for h in rows[:, 5]],
+            "shared_with": [
+                join_names(names[h] for h in several.get((int(j), since), (int(first),)))
+                if first >= 0
+                else ""
+                for j, since, first in zip(rows[:, 0], rows[:, 3], rows[:, 5], strict=True)
+            ],
         }
     )
 

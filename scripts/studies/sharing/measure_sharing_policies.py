@@ -5,6 +5,9 @@
     # a part of it
     python scripts/studies/sharing/measure_sharing_policies.py --runs runs.jsonl \\
         --gpus 32 --loads 1.5
+    # jobs on the GPUs of up to four jobs, and idle ones, against jobs on those of one
+    python scripts/studies/sharing/measure_sharing_policies.py --runs runs.jsonl \\
+        --gpus 64 --loads 1.5 --seeds 3 --primaries 4
 
 bsbf, ffs and mip may colocate; las, sjf, srtf and mip may not. The workload is that of the
 generator `sharing` with 240 jobs, rounds of 150 s, and mean completion. Every simulation is a line
@@ -17,6 +20,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import itertools
 import json
 import platform
 from pathlib import Path
@@ -36,8 +40,9 @@ SHARED = ("ffs", "bsbf", "mip progress", "mip completion", "mip flow")
 class CompletionRuns:
     """Mean completions in minutes by case, kept in a file."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, primaries: int = 1) -> None:
         self.path = path
+        self.primaries = primaries
         lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
         self.known = {
             json.dumps(row["case"]): float(row["minutes"]) for row in map(json.loads, lines)
@@ -47,7 +52,9 @@ class CompletionRuns:
         self, gpus: int, load: float, slow: tuple[float, float], shares: bool, name: str, seed: int
     ) -> float:
         """Return the result of one simulation under a policy and, for mip, an objective."""
-        case = json.dumps([gpus, load, list(slow) if shares else None, name, seed])
+        most = self.primaries if shares else 1
+        key = [gpus, load, list(slow) if shares else None, name, seed]
+        case = json.dumps([*key, most] if most > 1 else key)
         if case not in self.known:
             w = sharing(seed=seed, load=load, jobs=240, gpus=gpus, slowdown=slow).workload()
             if not shares:
@@ -55,6 +62,7 @@ class CompletionRuns:
                     w.problem.pools, sharing=np.full(len(w.problem.pools), Isolation.NONE)
                 )
                 w = dataclasses.replace(w, problem=dataclasses.replace(w.problem, pools=pools))
+            w = dataclasses.replace(w, problem=dataclasses.replace(w.problem, max_primaries=most))
             policy, _, objective = name.partition(" ")
             done = simulate(
                 w,
@@ -75,6 +83,35 @@ def format_change(c: PairedComparison) -> str:
     return f"{c.change_percent:+.0f} % [{c.low:+.0f}, {c.high:+.0f}], {c.lower} of {c.n}"
 
 
+def compare_primaries(
+    args: argparse.Namespace, pairs: CompletionRuns, groups: CompletionRuns
+) -> None:
+    """Print the mean completion with one and with several primary jobs of a secondary job."""
+    print(
+        f"{platform.machine()}, Python {platform.python_version()}, seeds 0 to {args.seeds - 1},"
+        f" 240 jobs; mean completion in minutes with pairs, and with max_primaries ="
+        f" {groups.primaries}\n"
+    )
+    print(
+        "| GPUs | load | slowdowns | policy | pairs | several | against pairs"
+        " | against `bsbf` with pairs |\n" + "|---" * 8 + "|"
+    )
+    for gpus, load, slow in itertools.product(args.gpus, args.loads, SLOWDOWNS):
+        base = [pairs.minutes(gpus, load, slow, True, "bsbf", s) for s in range(args.seeds)]
+        for name in args.policies or SHARED:
+            one, several = (
+                [runs.minutes(gpus, load, slow, True, name, s) for s in range(args.seeds)]
+                for runs in (pairs, groups)
+            )
+            print(
+                f"| {gpus} | {load:g} | {slow[0]:g} to {slow[1]:g} | `{name}` |"
+                f" {np.mean(one):.1f} | {np.mean(several):.1f} |"
+                f" {format_change(compare(several, one))} |"
+                f" {format_change(compare(several, base))} |",
+                flush=True,
+            )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -88,8 +125,20 @@ def main() -> None:
     parser.add_argument(
         "--no-mip", action="store_true", help="only policies that decide without a solver"
     )
+    parser.add_argument(
+        "--primaries",
+        type=int,
+        default=1,
+        help="compare with max_primaries of so many, instead of with policies that do not share",
+    )
+    parser.add_argument(
+        "--policies", nargs="+", choices=SHARED, help="with --primaries: which of them"
+    )
     args = parser.parse_args()
     runs = CompletionRuns(args.runs)
+    if args.primaries > 1:
+        compare_primaries(args, runs, CompletionRuns(args.runs, args.primaries))
+        return
     print(
         f"{platform.machine()}, Python {platform.python_version()}, seeds 0 to {args.seeds - 1},"
         " 240 jobs; mean completion in minutes\n",

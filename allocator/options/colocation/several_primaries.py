@@ -1,0 +1,252 @@
+"""Options of a secondary job with several primary jobs, or with idle GPUs besides theirs.
+
+Such an option takes all GPUs of its primary jobs, which may hold fewer than it gets, and the others
+from the pool. Its speed is that on the slowest of its GPUs; each primary job is slowed by its pair
+(performance/colocated_speed.py). `config.toml` says by max_primaries how many primary jobs there
+may be. Pools with nodes, spot pools and jobs that may not be moved have no such options.
+
+A small round offers every set of primary jobs. In a large one each secondary job has, at each size,
+those sets whose primary jobs lose least for each of their GPUs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import combinations, pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from allocator.domain.allocation import Allocation
+from allocator.domain.problem import Bools, Floats, Ints, Isolation, Market, Problem, State
+from allocator.domain.schema.colocation import other_jobs
+from allocator.options.option_table import OptionTable, find_locked_jobs, is_allowed_option
+from allocator.performance.colocated_speed import colocated_speeds, speeds_with_several
+
+SMALL_SETS = 100_000  # sets of options, at most, of which a small round tries all
+MOST_PAIRS = 20_000  # pairs of options that a large round looks at
+MOST_SETS = 16  # sets of a secondary job at one size in a large round
+NEAREST = 6  # primary jobs that these sets are of
+
+
+Members = tuple[tuple[int, int], ...]
+"""Primary jobs with their GPUs, by ascending job."""
+Group = tuple[int, int, int, Members]
+"""A secondary job, its pool, its GPUs, and its primary jobs."""
+
+
+@dataclass(frozen=True)
+class Groups:
+    """k secondary jobs with their primary jobs.
+
+    Attributes
+    ----------
+    secondary, pool, gpus : (k,)
+        The secondary jobs, and what they get.
+    primary, primary_gpus : (k, M)
+        Their primary jobs and the GPUs of these; -1 and 0 = none.
+    """
+
+    secondary: Ints
+    pool: Ints
+    gpus: Ints
+    primary: Ints
+    primary_gpus: Ints
+
+    @classmethod
+    def of(cls, problem: Problem, rows: Iterable[Group]) -> Groups:
+        """Return the groups in rows; equal ones count once."""
+        rows = list(dict.fromkeys(rows))
+        width = problem.max_primaries
+        members = np.full((len(rows), width, 2), (-1, 0))
+        for at, row in enumerate(rows):
+            members[at, : len(row[3])] = row[3]
+        columns = np.array([row[:3] for row in rows], dtype=np.int64).reshape(-1, 3)
+        secondary, pool, gpus = columns.T
+        return cls(secondary, pool, gpus, members[:, :, 0], members[:, :, 1])
+
+    def __len__(self) -> int:
+        return len(self.secondary)
+
+    def take(self, which: Ints) -> Groups:
+        """Return some of the groups."""
+        return Groups(
+            self.secondary[which],
+            self.pool[which],
+            self.gpus[which],
+            self.primary[which],
+            self.primary_gpus[which],
+        )
+
+    def rows(self) -> list[Group]:
+        """List them as `of` takes them."""
+        return [
+            (g, p, k, tuple((h, n) for h, n in zip(jobs, gpus, strict=True) if h >= 0))
+            for g, p, k, jobs, gpus in zip(
+                *(
+                    x.tolist()
+                    for x in (
+                        self.secondary,
+                        self.pool,
+                        self.gpus,
+                        self.primary,
+                        self.primary_gpus,
+                    )
+                ),
+                strict=True,
+            )
+        ]
+
+
+def can_share_with_several(problem: Problem, job: Ints, pool: Ints) -> Bools:
+    """Find the jobs that may share with jobs of other sizes there, (n,)."""
+    pools = problem.pools
+    may: Bools = (
+        (pools.sharing[pool] != Isolation.NONE)
+        & ~problem.has_nodes[pool]
+        & (pools.market[pool] != Market.SPOT)
+        & problem.jobs.preemptible[job]
+    )
+    return may & (problem.max_primaries > 1)
+
+
+def running_groups(problem: Problem) -> Groups:
+    """List the groups that run, and what is left of them where primary jobs leave."""
+    jobs = problem.jobs
+    held = jobs.held
+    found: list[Group] = []
+    if problem.max_primaries > 1:
+        others = other_jobs(jobs.secondary)
+        for g in np.flatnonzero(jobs.primary >= 0).tolist():
+            if len(others[g]) == 1 and held[g] == 0:
+                continue
+            members = tuple((h, int(jobs.gpus[h])) for h in sorted(others[g]))
+            found += [
+                (g, int(jobs.pool[g]), int(jobs.gpus[g]), part)
+                for n in range(len(members), 0, -1)
+                for part in combinations(members, n)
+            ]
+    return Groups.of(problem, found)
+
+
+def list_groups(problem: Problem, m: OptionTable) -> Groups:
+    """List the sets of primary jobs that a round offers; m has only options of single jobs."""
+    if problem.max_primaries < 2:
+        return Groups.of(problem, ())
+    jobs = problem.jobs
+    own = np.arange(len(m))
+    second = own[
+        can_share_with_several(problem, m.job, m.pool)
+        & ~find_locked_jobs(problem)[m.job]
+        & is_allowed_option(problem, m.job, m.pool, m.gpus)
+        & (m.gpus > 1)
+    ]
+    first = own[np.isin(m.pool, m.pool[second]) & jobs.preemptible[m.job]]
+    is_small = len(second) * math.comb(len(first), problem.max_primaries) <= SMALL_SETS
+    if not is_small:
+        running = jobs.state == State.RUNNING
+        first = first[m.keep[first] & (jobs.primary[m.job[first]] < 0)]
+        asked = m.gpus[second] == jobs.requested_gpus[m.job[second]]
+        second = second[asked & ~running[m.job[second]]]
+        order = np.argsort(jobs.submitted_s[m.job[second]], kind="stable")
+        second = second[order][: MOST_PAIRS // max(1, len(first))]
+    h, g = (x.ravel() for x in np.meshgrid(first, second, indexing="ij"))
+    near = (
+        (m.pool[h] == m.pool[g])
+        & (m.gpus[h] <= m.gpus[g])
+        & (m.job[h] != m.job[g])
+        & (m.nodes[h] == 0)
+    )
+    h, g = h[near], g[near]
+    speeds = colocated_speeds(
+        problem, m.job[h], m.job[g], m.pool[h], m.gpus[h], gpus_secondary=m.gpus[g]
+    )
+    fine = speeds.possible
+    h, g, speeds = h[fine], g[fine], speeds.take(fine)
+    lost = m.value[h] * (1.0 - speeds.rate_primary / m.rate[h]) / m.gpus[h]
+    lost += m.value[g] / m.gpus[g] * (1.0 - 1.0 / speeds.slowdown_secondary)
+    order = np.lexsort((h, lost, g))
+    h, g = h[order], g[order]
+    start = np.flatnonzero(np.append(True, g[1:] != g[:-1])[: len(g)])
+    found: list[Group] = []
+    for begin, end in pairwise([*start.tolist(), len(g)]):
+        o = int(g[begin])
+        several = [
+            (int(m.job[x]), int(m.gpus[x]))
+            for x in h[begin : end if is_small else begin + NEAREST].tolist()
+        ]
+        sets = _sets(several, int(m.gpus[o]), problem.max_primaries)
+        for at, members in enumerate(sets):
+            if not is_small and at >= MOST_SETS:
+                break
+            found.append((int(m.job[o]), int(m.pool[o]), int(m.gpus[o]), members))
+    return Groups.of(problem, found)
+
+
+def _sets(several: list[tuple[int, int]], gpus: int, most: int) -> Iterator[Members]:
+    """Yield the sets of at most `most` primary jobs that have at most `gpus` GPUs together.
+
+    A single job of as many GPUs is left out.
+    """
+    for n in range(1, most + 1):
+        for members in combinations(several, n):
+            jobs = {job for job, _ in members}
+            total = sum(size for _, size in members)
+            if len(jobs) == n and total <= gpus and not (n == 1 and total == gpus):
+                yield tuple(sorted(members))
+
+
+@dataclass(frozen=True)
+class GroupSpeeds:
+    """Speeds of k groups: of the secondary jobs (k,), and of their primary jobs (k, M)."""
+
+    rate: Floats
+    row: Ints
+    primary_rate: Floats
+    primary_row: Ints
+
+
+def speeds_of_groups(problem: Problem, groups: Groups) -> GroupSpeeds:
+    """Return the speeds of groups, 0 where one is impossible."""
+    at, k = np.nonzero(groups.primary >= 0)
+    found = speeds_with_several(
+        problem,
+        at,
+        groups.primary[at, k],
+        groups.secondary[at],
+        groups.pool[at],
+        groups.primary_gpus[at, k],
+        groups.gpus[at],
+    )
+    rate, row = np.zeros(groups.primary.shape), np.full(groups.primary.shape, -1)
+    rate[at, k], row[at, k] = found.pairs.rate_primary, found.pairs.row_primary
+    return GroupSpeeds(found.rate, found.row, rate, row)
+
+
+def groups_of_options(problem: Problem, m: OptionTable) -> Groups:
+    """List the groups that are options of a round."""
+    return Groups.of(
+        problem,
+        (
+            (int(m.job[o]), int(m.pool[o]), int(m.gpus[o]), _members(m.several[o]))
+            for o in np.flatnonzero(m.has_several).tolist()
+        ),
+    )
+
+
+def _members(several: NDArray[np.void]) -> Members:
+    there = several[several["job"] >= 0]
+    return tuple(zip(there["job"].tolist(), there["gpus"].tolist(), strict=True))
+
+
+def groups_of_plan(problem: Problem, plan: Allocation) -> Groups:
+    """List the groups of a plan."""
+    held = plan.held
+    found = [
+        (g, int(plan.pool[g]), int(plan.gpus[g]), tuple((h, int(plan.gpus[h])) for h in others))
+        for g, others in enumerate(other_jobs(plan.secondary))
+        if plan.primary[g] >= 0 and (len(others) > 1 or held[g] > 0)
+    ]
+    return Groups.of(problem, found)

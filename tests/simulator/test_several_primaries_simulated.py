@@ -1,0 +1,135 @@
+"""A job on the GPUs of several jobs, and idle ones, in the simulated cluster: by hand, and over
+whole workloads.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+from worlds import workload
+
+from allocator.bench.workloads.sharing import sharing
+from allocator.domain.workload import Workload
+from allocator.simulator import SimulationOptions, simulate
+from allocator.simulator.results.records import spans_frame
+from allocator.simulator.world import World
+
+
+def three(**more: Any) -> Workload:
+    """Two jobs of one GPU and one of four GPUs, on four GPUs at 36 $/h. Next to n the jobs m are
+    half as fast, next to m the job n does 0.8."""
+    sizes = (("m", 400, 1), ("m", 100, 1), ("n", 1000, 4))
+    jobs = [
+        {"model": model, "memory_gb": 1, "total_work": work, "min_gpus": k, "max_gpus": k}
+        for model, work, k in sizes
+    ]
+    pool = {"pool": "p", "gpus": 4, "memory_gb": 10, "sharing": "any", "price_per_gpu_hour": 36}
+    rates = [
+        {"model": model, "gpu_type": "A", "gpus": k, "work_per_s": 1.0}
+        for model in "mn"
+        for k in (1, 4)
+    ]
+    slow = [
+        {"model_a": "m", "model_b": "n", "gpu_type": "A", "gpus": 1}
+        | {"slowdown_a": 2.0, "slowdown_b": 1.25}
+    ]
+    return workload(jobs, pools=[pool], rates=rates, sharing=slow, **more)
+
+
+def apply_allocation(world: World, *plan: tuple[int, int, int]) -> int:
+    """(pool, gpus, secondary job) of every job."""
+    pool, gpus, secondary = (np.array(column) for column in zip(*plan, strict=True))
+    return world.apply_allocation(np.arange(len(plan)), pool, gpus, secondary=secondary)
+
+
+TOGETHER = ((0, 1, 2), (0, 1, 2), (0, 4, -1))
+
+
+def test_it_goes_on_with_the_gpus_of_those_that_end() -> None:
+    """j1 has 100 units, done at 200; j0 400 units, done at 800. j2 does 0.8 a second until then,
+    640 units; the other 360 take 360 s. It pays for two GPUs, then for three, then for four."""
+    world = World(three(), SimulationOptions())
+    assert apply_allocation(world, *TOGETHER) == 3
+    assert world.used_gpus().tolist() == [4] and world.own.tolist() == [1, 1, 2]
+    world.advance(5000)
+    assert world.finished_s.tolist() == [800, 200, 1160]
+    assert world.attained.tolist() == [800, 200, 2 * 200 + 3 * 600 + 4 * 360]
+    assert world.dollars.tolist() == pytest.approx([8, 2, 36.4])
+    assert world.ran.tolist() == [800, 200, 4 * 1160]
+    assert spans_frame(world).values.tolist() == [
+        ["j0", "p", 1, 0, 800, ""],
+        ["j1", "p", 1, 0, 200, ""],
+        ["j2", "p", 4, 0, 200, "j0|j1"],
+        ["j2", "p", 4, 200, 800, "j0"],
+        ["j2", "p", 4, 800, 1160, ""],
+    ]
+
+
+def test_the_others_go_on_alone_when_it_is_paused() -> None:
+    """Paused at 100: j0 and j1 have done 50 units and go on at full speed."""
+    world = World(three(), SimulationOptions())
+    apply_allocation(world, *TOGETHER)
+    world.advance(100)
+    assert apply_allocation(world, (0, 1, -1), (0, 1, -1), (-1, 0, -1)) == 1
+    world.advance(5000)
+    assert world.finished_s[:2].tolist() == [450, 150]
+    assert world.used_gpus().tolist() == [0] and not world.groups
+
+
+def test_a_primary_job_that_leaves_lets_it_keep_the_gpus() -> None:
+    """At 100 j0 is paused; j2 stays next to j1 without a pause, and holds the GPU of j0. When j0
+    comes back, j2 has to start anew to have it as a primary job."""
+    world = World(three(), SimulationOptions())
+    apply_allocation(world, *TOGETHER)
+    world.advance(100)
+    assert apply_allocation(world, (-1, 0, -1), (0, 1, 2), (0, 4, -1)) == 1
+    assert world.own.tolist() == [0, 1, 3] and world.starts.tolist() == [1, 1, 1]
+    assert apply_allocation(world, *TOGETHER) == 2
+    assert world.own.tolist() == [1, 1, 2] and world.starts.tolist() == [2, 1, 2]
+
+
+def test_lost_gpus_take_its_own_part_first() -> None:
+    """One GPU less at 100: the job that began last loses, here j2 with its two GPUs."""
+    world = World(three(changes=[(100, 3, None)]), SimulationOptions())
+    apply_allocation(world, *TOGETHER)
+    world.advance(101)
+    assert world.pool.tolist() == [0, 0, -1] and world.used_gpus().tolist() == [2]
+
+
+@pytest.mark.parametrize("policy", ["bsbf", "ffs", "mip"])
+def test_whole_workloads(policy: str) -> None:
+    """Every job ends, every round passes the audit, groups run, and no pool gives more GPUs than it
+    has: those of a job less those of the jobs that its span names."""
+    w = sharing(seed=1, load=1.5, jobs=30, gpus=32).workload()
+    w = dataclasses.replace(w, problem=dataclasses.replace(w.problem, max_primaries=3))
+    done = simulate(w, policy=policy, options=SimulationOptions(prove_every=0))
+    assert not done.unfinished
+    spans = done.spans
+    groups = spans["shared_with"].str.contains("|", regex=False)
+    assert groups.any() or policy == "mip"
+    for at in np.unique(spans["from_s"]):
+        now = spans[(spans["from_s"] <= at) & (spans["to_s"] > at)]
+        gpus = dict(zip(now["job_id"], now["gpus"], strict=True))
+        named = [name for cell in now["shared_with"] if cell for name in cell.split("|")]
+        assert len(named) == len(set(named))
+        held = sum(gpus.values()) - sum(gpus[name] for name in named)
+        assert held <= 32
+
+
+def test_a_primary_job_that_becomes_a_secondary_one_leaves() -> None:
+    """j0 shall run on the GPU of j1: it moves, and j2 holds the GPU that it leaves."""
+    world = World(three(), SimulationOptions())
+    apply_allocation(world, *TOGETHER)
+    world.advance(10)
+    moved = world.is_moved(
+        np.arange(3),
+        np.zeros(3, dtype=np.int64),
+        np.array([1, 1, 4]),
+        np.array([1, -1, -1]),
+        {},
+        np.array([-1, 0, -1]),
+    )
+    assert moved.tolist() == [True, False, True]
