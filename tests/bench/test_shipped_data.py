@@ -188,7 +188,7 @@ def test_full_uses_every_column() -> None:
     assert set(folder.config) == (
         {c.name for c in CONFIG}
         - {"ageing_s", "dollar_price", "sizes", "size_error", "spread_pauses"}
-        - {"unknown_tenants", "unknown_models"}
+        - {"unknown_tenants", "unknown_models", "max_primaries"}
         | set(CONFIG_TABLES) - {"longrun", "profiling", "rental", "solver", "sharing", "topology"}
     )
     assert {j["state"] for j in folder.tables["jobs.csv"]} == {
