@@ -311,7 +311,8 @@ class KubernetesExecutor:
         if verdict.phase in ENDED:
             ending = {"phase": seen.phase.value, "work_done": seen.work_done, "at_s": seen.at_s}
             safe = verdict.work or base
-            write_json(one.folder / END, {**ending, "detail": seen.detail, "safe": safe})
+            told = {"detail": seen.detail, "reported": dict(seen.reported)}
+            write_json(one.folder / END, {**ending, **told, "safe": safe})
         return seen
 
     def _judge_allocation(
@@ -389,6 +390,7 @@ class KubernetesExecutor:
             Phase(found["phase"]),
             float(found["work_done"]),
             str(found["detail"]),
+            found.get("reported", {}),
         )
 
     def _delete(self, name: str, uid: str) -> None:

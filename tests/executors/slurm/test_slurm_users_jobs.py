@@ -354,5 +354,5 @@ def test_a_controller_that_dies_between_any_two_commands(
         except CrashHere:
             world.controller.cluster.lease_holder.release()  # as if it had expired
             world.start_controller()
-    assert sorted(world.states()) == sorted(idents) and crashes > 10
+    assert sorted(world.states()) == sorted(idents) and crashes > 5
     check(world, *(f"j{i}" for i in range(6)))
