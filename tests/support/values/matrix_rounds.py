@@ -130,6 +130,7 @@ BASE = frozenset(
         *of("rates.csv", "model", "gpu_type", "gpus", "work_per_s"),
         "config.toml: now_s",
         "config.toml: objective",
+        "config.toml: max_primaries",  # 1; several have an oracle of their own, group_rounds.py
     )
 )
 """In every round."""

@@ -288,12 +288,6 @@ def spread_pauses(rng: np.random.Generator, r: Tables) -> None:
     r.config |= {"spread_pauses": True}
 
 
-@feature("config.toml: max_primaries")
-def pairs_only(rng: np.random.Generator, r: Tables) -> None:
-    """The default; several primary jobs have an oracle of their own (group_rounds.py)."""
-    r.config |= {"max_primaries": 1}
-
-
 @feature("config.toml: max_changes")
 def no_changes(rng: np.random.Generator, r: Tables) -> None:
     r.jobs[0] |= {"gpus": 1}
