@@ -100,7 +100,8 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 def suggest_setting(name: str, known: Iterable[str]) -> str:
     """Return `did_you_mean` for names of columns and settings, which are compared by their parts.
 
-    For example "price" and "price_hour" suggest "price_per_gpu_hour".
+    For example "price" and "price_hour" suggest "price_per_gpu_hour". Of several names that have
+    these parts, it is the first.
     """
     candidates = list(known)
     near = did_you_mean(name, candidates)
@@ -108,7 +109,7 @@ def suggest_setting(name: str, known: Iterable[str]) -> str:
     holds = [other for other in candidates if words <= set(other.casefold().split("_"))]
     if near or not holds or len(name) > LONGEST_COMPARED:
         return near
-    return f"; did you mean {quote(min(holds, key=len))}?"
+    return f"; did you mean {quote(holds[0])}?"
 
 
 def suggest_names(names: Iterable[str], known: Iterable[str]) -> dict[str, str]:

@@ -117,9 +117,11 @@ class CompiledRound:
         i = self.instance
         choice = np.full(len(self.problem.jobs), -1)
         kept = np.flatnonzero(i.keep)
+        jobs = self.problem.jobs
         secondary, primary = i.colocations
-        same = self.problem.jobs.secondary[i.job[primary]] == i.job[secondary]
+        same = jobs.secondary[i.job[primary]] == i.job[secondary]
         present = np.bincount(secondary[same], minlength=len(i.job))[kept]
+        present += (i.primary[kept] < 0) & (jobs.primary[i.job[kept]] < 0)
         kept = kept[np.argsort(present, kind="stable")]  # the last option of a job counts
         choice[i.job[kept]] = kept
         return choice

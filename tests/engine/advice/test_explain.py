@@ -59,7 +59,7 @@ def test_price_weight_and_loser_by_hand() -> None:
     assert str(gpus) == 'gpus 2 of pool "p0" instead of 1: it would get 1 x p0'
     assert e.losers == (
         '"rich": 1 -> 0 GPUs',
-        'the plan as a whole: 0.25 of value less, with 1 GPUs for "poor"',
+        'the plan as a whole: 0.25 of value less, with 1 GPU for "poor"',
     )
 
 

@@ -112,6 +112,7 @@ class Said:
     detail, work_done = "", 0.0
 
     def __init__(self, job_id: str, generation: int, at_s: float, phase: str) -> None:
+        self.reported: dict[str, float] = {}
         self.job_id, self.generation, self.at_s, self.phase = job_id, generation, at_s, phase
 
 

@@ -11,9 +11,9 @@ import atexit
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -54,6 +54,7 @@ class Seen:
     phase: str
     work_done: float = 0.0
     detail: str = ""
+    reported: Mapping[str, float] = field(default_factory=dict)
 
 
 def cluster(jobs: str = "", **more: str) -> Snapshot:
