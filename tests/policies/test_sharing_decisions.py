@@ -18,6 +18,7 @@ from allocator.domain.rules.snapshot_rules import validate
 from allocator.engine.decision import decide, decide_round
 from allocator.engine.explain import explain
 from allocator.errors import Infeasible
+from allocator.options.colocation.secondary_jobs import PairOffer
 from allocator.options.instance_building import compile_round
 from allocator.policies.registry import POLICIES
 from allocator.solvers import registry
@@ -321,3 +322,20 @@ def test_policies_that_do_not_share_keep_the_rules_with_pairs(policy: str) -> No
             decide(p, policy=policy, limits=EXACT)
         except Infeasible:
             assert Sharing(folder.config, folder.tables).best() is None
+
+
+def test_a_round_that_changes_nothing_keeps_every_pair() -> None:
+    """In random rounds with running pairs, the unchanged choice is what the jobs hold: pool, GPUs,
+    and who runs on whose GPUs. The other order of a running pair is an option too."""
+    pairs = 0
+    for seed in range(30):
+        problem = validate(sharing_snapshot(seed, 3 + seed % 8).snapshot())
+        jobs = problem.jobs
+        round_ = compile_round(problem, prunes=False, shares=PairOffer.ALL)
+        held = round_.allocation(round_.unchanged_choice())
+        stays = held.gpus > 0  # others may not keep what they hold
+        assert (held.pool[stays] == jobs.pool[stays]).all(), seed
+        assert (held.gpus[stays] == jobs.gpus[stays]).all(), seed
+        assert (held.primary[stays] == jobs.primary[stays]).all(), seed
+        pairs += np.count_nonzero(held.primary >= 0)
+    assert pairs > 10
