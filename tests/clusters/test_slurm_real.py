@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import time
 from collections.abc import Iterator
 from importlib.resources import files
 from pathlib import Path
@@ -140,6 +141,7 @@ def test_running_jobs_shrink_move_grow_and_pause(slurm: SlurmCluster) -> None:
     )
     assert carry_out(slurm, first) == (0, "")
     wait_for(lambda: all(path.exists() for path in saved))  # then their traps are set
+    time.sleep(3.0)  # slurmstepd passes no signal to a step that it does not know to be running yet
     second = plan(
         slurm,
         PlannedJob(shrinks, "shrink", "a100", 2, {"n1": 2}, "a100", 4),
