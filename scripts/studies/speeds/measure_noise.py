@@ -61,7 +61,7 @@ class NoisyJob:
     def best_speed(self, share: float) -> tuple[float, int]:
         """Return the fastest speed of all sizes and batches, and its GPUs."""
         batches = np.arange(self.least, WIDTH * self.least + 1, 8)
-        return max((float(self.speed(k, batches, share).max()), k) for k in SIZES)  # type: ignore[arg-type,attr-defined]
+        return max((max(self.speed(k, b, share) for b in batches.tolist()), k) for k in SIZES)
 
 
 def draw_jobs(count: int) -> list[NoisyJob]:
