@@ -44,7 +44,7 @@ from formulations.model.instance import Instance
 from formulations.model.linear import AT_MOST_ONE, COLOCATION, LinearModel
 from formulations.model.single_round import build_model
 
-MOST_SETS = 1 << 20  # numbers of sets of primary jobs
+SET_NUMBERS = 1 << 20  # above the number of any set of primary jobs
 LISTED = 4000  # largest number of pairs of options of which a round offers all
 # relative distance of the bound to the value at the prices that choose the first pairs
 ROUGH = 1e-2
@@ -399,7 +399,7 @@ def _identify_options(problem: Problem, *tables: OptionTable) -> list[Ints]:
             ((_number_sizes(m, pools, gpus) * nodes + m.nodes) * (jobs + 1) + m.primary + 1) * 2
             + m.keep
         )
-        * MOST_SETS
+        * SET_NUMBERS
         + _number_sets(m, sets)
         for m in tables
     ]

@@ -18,7 +18,6 @@ from formulations.bounds.knapsacks import unit_of
 from formulations.model.choices import Choices
 from formulations.model.linear import Bools, Floats, Ints
 from formulations.model.ragged import ragged
-from formulations.model.sparse_rows import SparseRows
 
 NARROW = 0.34  # a row that concerns more than this share of the groups is not kept
 SLOTS = 3  # sums that one block counts at most
@@ -292,9 +291,9 @@ def _find_sums(c: Choices) -> list[Sum]:
     order = np.argsort(alike, kind="stable")
     found = []
     for marked in np.split(order, np.flatnonzero(np.diff(alike[order])) + 1):
-        columns, coef = _entries(a, marked[0])
+        columns, coef = a.entries_of(marked[0])
         # equal rows have equal marks, and different rows almost never
-        same = (all(map(np.array_equal, _entries(a, r), (columns, coef))) for r in marked)
+        same = (all(map(np.array_equal, a.entries_of(r), (columns, coef))) for r in marked)
         rows = marked[np.fromiter(same, dtype=bool)]
         most = np.zeros(c.J)
         np.maximum.at(most, c.group[columns], coef)
@@ -309,11 +308,6 @@ def _find_sums(c: Choices) -> list[Sum]:
             least, largest = int(max(low, -NO_LIMIT)), int(min(high, NO_LIMIT))
             found.append(Sum(rows, columns, size, groups, least, largest))
     return sorted(found, key=_count_units)
-
-
-def _entries(a: SparseRows, r: int) -> tuple[Ints, Floats]:
-    """Return columns and coefficients of a row."""
-    return a.indices[a.indptr[r] : a.indptr[r + 1]], a.data[a.indptr[r] : a.indptr[r + 1]]
 
 
 def _count_units(one: Sum) -> int:

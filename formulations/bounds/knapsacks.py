@@ -115,7 +115,7 @@ def _candidates(c: Choices, a: SparseRows, rent: Floats) -> list[_Block]:
     prints = a @ mark  # equal rows have equal fingerprints
     found = []
     for r in np.argsort(-rent, kind="stable"):
-        columns, k = _row(a, int(r))
+        columns, k = a.entries_of(int(r))
         if rent[r] <= 0:
             break
         unit = unit_of(k)
@@ -124,7 +124,8 @@ def _candidates(c: Choices, a: SparseRows, rent: Floats) -> list[_Block]:
                 int(s)
                 for s in np.flatnonzero(prints == prints[r])
                 if all(
-                    np.array_equal(x, y) for x, y in zip(_row(a, int(s)), (columns, k), strict=True)
+                    np.array_equal(x, y)
+                    for x, y in zip(a.entries_of(int(s)), (columns, k), strict=True)
                 )
             ]
             group = c.group[columns]
@@ -143,11 +144,6 @@ def unit_of(k: Floats) -> float:
 
 def _are_multiples(k: Floats, u: float) -> bool:
     return bool((np.abs(k / u - np.rint(k / u)) <= 1e-12 * k / u).all())
-
-
-def _row(a: SparseRows, r: int) -> tuple[Ints, Floats]:
-    """Return columns and coefficients of a row."""
-    return a.indices[a.indptr[r] : a.indptr[r + 1]], a.data[a.indptr[r] : a.indptr[r + 1]]
 
 
 def _blocks(c: Choices, rows: list[_Block], share: float) -> list[_Block]:
@@ -182,7 +178,7 @@ def _delta(
     cheap = np.flatnonzero(loss[columns] <= most)
     columns = columns[cheap]
     k = np.zeros(len(cheap))
-    touching, size = _row(a, b.row)
+    touching, size = a.entries_of(b.row)
     near = np.flatnonzero(loss[touching] <= most)
     k[np.searchsorted(columns, touching[near])] = np.rint(size[near] / b.unit)
     nothing = np.flatnonzero(~c.mandatory[b.groups] & (dual.reduced[b.groups] <= most))

@@ -221,7 +221,6 @@ def _add_secondaries(c: Choices, g: PairColumns, plan: Ints) -> Ints:
 
 def _fits(c: Choices, plan: Ints, column: int) -> bool:
     """Return whether the plan keeps all `at most` rows with one more column."""
-    row = slice(c.matrix.indptr[column], c.matrix.indptr[column + 1])
-    at = c.matrix.indices[row]
-    more: Bools = c.use_of(plan)[at] + c.matrix.data[row] <= c.high[at] + EPS
+    at, use = c.matrix.entries_of(column)
+    more: Bools = c.use_of(plan)[at] + use <= c.high[at] + EPS
     return bool(more.all())

@@ -83,6 +83,11 @@ class SparseRows:
             (len(rows), self.shape[1]),
         )
 
+    def entries_of(self, row: int) -> tuple[Ints, Floats]:
+        """Return the columns and the numbers of the entries of one row."""
+        at = slice(self.indptr[row], self.indptr[row + 1])
+        return self.indices[at], self.data[at]
+
     def __sub__(self, other: SparseRows) -> SparseRows:
         """Return the difference, columns in order, without the entries that cancel out."""
         R = self.shape[1]

@@ -1,4 +1,4 @@
-"""Measure one large snapshot: seconds and memory per job, cold and in the round after.
+"""Measure CPU seconds and memory of decisions on large snapshots, and of the whole command.
 
     OPENBLAS_NUM_THREADS=1 python scripts/benchmarks/measure_size.py [--jobs 100000,500000]
         [--seed 1] [--gap 1e-3] [--scratch FOLDER]

@@ -17,10 +17,11 @@ allow. The tables compare its response time with the least one in theory at the 
 with 95 % intervals over seeds (Student's t). Policies that solve models get a quarter of the
 arrivals.
 
-Third form: the policy starts without a price, and plans from the jobs that were submitted so far.
-The classes are first jobs of their own, then the two phases of each job. Theory is evaluated for
-the jobs as drawn: for their number of arrivals, their mean work, and the same budget; and at the
-GPUs that were rented in the mean, which the budget missed as estimates were wrong.
+Third form, `--live`: the policy is given no price. It plans the widths again and again, from the
+jobs that have arrived so far. This is done twice: with each class as jobs of its own, and with the
+classes as the two phases of each job. The table compares with theory for the drawn arrivals and
+work: at the given budget, and at the mean number of GPUs that was really rented. The two differ,
+because early plans know few jobs.
 
 Standard output is Markdown.
 """

@@ -25,10 +25,13 @@ from allocator.domain.schema.colocation import other_jobs
 from allocator.options.option_table import OptionTable, find_locked_jobs, is_allowed_option
 from allocator.performance.colocated_speed import colocated_speeds, speeds_with_several
 
-SMALL_SETS = 100_000  # sets of options, at most, of which a small round tries all
-MOST_PAIRS = 20_000  # pairs of options that a large round looks at
-MOST_SETS = 16  # sets of a secondary job at one size in a large round
-NEAREST = 6  # primary jobs that these sets are of
+# a round is small, and offers all sets of primary jobs, if it has at most so many
+SMALL_SETS = 100_000
+# a large round looks at so many pairs of options at most, and offers each secondary job at each
+# size at most so many sets, of so many primary jobs
+MOST_PAIRS = 20_000
+MOST_SETS = 16
+NEAREST = 6
 
 
 Members = tuple[tuple[int, int], ...]

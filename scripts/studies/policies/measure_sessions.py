@@ -33,7 +33,7 @@ ROUND_S = 60.0
 
 
 def draw(seed: int, by_cell: bool) -> GeneratedWorkload:
-    """Return the workload with sessions of cells, or the same ones that keep their GPUs."""
+    """Draw the workload: its sessions hold GPUs only while a cell runs, or from begin to end."""
     luck = np.random.default_rng(seed)
 
     def lengths(mean: float, sigma: float) -> np.ndarray:

@@ -237,7 +237,7 @@ def group_round(seed: int, jobs: int = 4) -> Groups:
 
 
 def _start(rng: np.random.Generator, rows: list[dict[str, Any]], pool: Row) -> None:
-    """Let the first job run on the GPUs of one or two others, and idle ones."""
+    """Let the first job run on the GPUs of the next one or two jobs, and on idle GPUs."""
     several = int(rng.integers(1, 3))
     size = 2 if pool["gpus"] < 4 else 4
     for n in range(several + 1):

@@ -1,4 +1,4 @@
-"""Revocations of a pool by the age of its GPUs."""
+"""Add the column of the revocations of a pool by the age of its GPUs."""
 
 from __future__ import annotations
 
