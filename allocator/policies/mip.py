@@ -24,6 +24,7 @@ from allocator.policies.fallback import find_fallback_plan, find_plan_by_solver
 from allocator.policies.pairs import FINE, add_missing_pairs, add_near_pairs
 from allocator.solvers.base import Solver, SolverResult, Termination, WarmStart
 from formulations.bounds.lagrangian import excludes_every_plan
+from formulations.colocation.prices import best_prices, has_pair_rows
 from formulations.colocation.rounding import fill_plan, round_pairs
 from formulations.model.linear import Ints
 from formulations.primal.closing import close_gap
@@ -47,6 +48,9 @@ def mip(task: Task) -> Proposal:
     if task.round.omitted_pairs is not None and not _is_proven(task, start):
         task = add_missing_pairs(task, FINE)
         unchanged_choice, stays, start = _find_starts(task)
+    is_warm = task.prices is not None and not has_pair_rows(task.round.model)
+    if is_warm and not _is_proven(task, start):
+        task, start = _search_anew(task, start)
     _report_start(task, start)
     if task.solver is None and start is not None and task.round.omitted_pairs is None:
         closer, start = _close_gap(task, start)
@@ -116,6 +120,36 @@ def _find_starts(task: Task) -> tuple[Ints, bool, Ints | None]:
     return unchanged_choice, stays, _best_known_plan(task, unchanged_choice if stays else None)
 
 
+def _search_anew(task: Task, start: Ints | None) -> tuple[Task, Ints | None]:
+    """Return the task and the best known plan, without the haste of a warm round.
+
+    The prices found near those of the round before are minimised to the end, then others from
+    nothing, and the plans of both are filled. It ends at the first proof, and takes less than a
+    cold decision, where the searches that follow can take a hundred times as long.
+    """
+    value = task.choices.value_of
+    for prices in (task.dual.prices, None):
+        anew = dataclasses.replace(task, prices=None, known_bound=task.bound)
+        until = task.share_of_time(0.5)
+        close = 0.0 if prices is not None else task.dual_tolerance
+        dual = best_prices(task.choices, prices, until, close)
+        vars(anew).update(choices=task.choices, dual=dual)
+        found = _best_known_plan(anew, None)
+        if start is None or (found is not None and value(found) > value(start)):
+            start = found
+        task = anew if dual.bound <= task.dual.bound else _with_bound(task, anew.bound)
+        if _is_proven(task, start):
+            break
+    return task, start
+
+
+def _with_bound(task: Task, bound: float) -> Task:
+    """Return the task with a known bound, and with its prices as they are."""
+    closer = dataclasses.replace(task, known_bound=min(task.known_bound, bound))
+    vars(closer).update(choices=task.choices, dual=task.dual)
+    return closer
+
+
 def _is_proven(task: Task, plan: Ints | None) -> bool:
     """Return whether the bound proves the gap of a plan without a solver."""
     enough = max(PRICED * task.limits.gap, EXACT)
@@ -128,8 +162,7 @@ def _close_gap(task: Task, start: Ints) -> tuple[Task, Ints]:
         return task, start
     until = task.share_of_time(0.5)
     plan, bound = close_gap(task.choices, task.dual, start, PRICED * task.limits.gap, until)
-    closer = dataclasses.replace(task, known_bound=min(task.known_bound, bound))
-    vars(closer).update(choices=task.choices, dual=task.dual)
+    closer = _with_bound(task, bound)
     if task.limits.watch is not None:
         task.limits.watch.improved(task.choices.value_of(plan), closer.bound)
         task.limits.watch.note(f"partial plans: gap {_proven_gap(closer, plan):.3g}, no solver")
