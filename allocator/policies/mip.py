@@ -28,6 +28,7 @@ from formulations.colocation.prices import best_prices, has_pair_rows
 from formulations.colocation.rounding import fill_plan, round_pairs
 from formulations.model.linear import Ints
 from formulations.primal.closing import close_gap
+from formulations.primal.rounding import BEYOND
 
 SHARE = 0.45  # share of the gap that the solver has to prove, see "Stability"
 PRICED = 0.9  # share of the gap that prices alone have to prove
@@ -200,8 +201,8 @@ def _best_known_plan(task: Task, unchanged_choice: Ints | None) -> Ints | None:
     ):
         return unchanged_choice
     enough = PRICED * task.limits.gap
-    is_warm = task.prices is not None
-    rounded = round_pairs(task.choices, task.dual, task.end_of_rounding, enough, fills=not is_warm)
+    beyond = BEYOND if task.prices is None else 0
+    rounded = round_pairs(task.choices, task.dual, task.end_of_rounding, enough, beyond)
     return (
         rounded
         if unchanged_choice is None

@@ -20,7 +20,7 @@ from formulations.bounds.lagrangian import Dual
 from formulations.colocation.prices import PairColumns, by_scipy, has_pair_rows
 from formulations.model.choices import Choices, choices
 from formulations.model.linear import Bools, Floats, Ints
-from formulations.primal.rounding import fill, repair, round_dual
+from formulations.primal.rounding import BEYOND, fill, repair, round_dual
 
 EPS = 1e-6
 TURNS = 24
@@ -29,13 +29,13 @@ STEPS = (10, 4, 40)  # for each dive: parts into which it divides the fractional
 
 
 def round_pairs(
-    c: Choices, dual: Dual, until: float = math.inf, enough: float = 0.0, fills: bool = True
+    c: Choices, dual: Dual, until: float = math.inf, enough: float = 0.0, beyond: int = BEYOND
 ) -> Ints | None:
     """Return the plan that the values of the programme suggest, repaired and filled.
 
     It is the best plan of some dives, or the first with a relative gap of at most `enough`. Without
     values, or if all dives fail, it is the plan of `rounding.round_dual`, which may be None. That
-    one is filled beyond the gap `enough` only if `fills` is True.
+    one is improved in `beyond` passes once its gap is at most `enough`.
     """
     best: Ints | None = None
     for steps in STEPS if dual.values is not None else ():
@@ -47,7 +47,7 @@ def round_pairs(
             best is not None and dual.bound - c.value_of(best) <= enough * abs(c.value_of(best))
         ):
             break
-    return round_dual(c, dual, until, enough, fills) if best is None else best
+    return round_dual(c, dual, until, enough, beyond) if best is None else best
 
 
 def _dive(c: Choices, x: Floats, steps: int, until: float) -> Ints:

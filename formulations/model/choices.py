@@ -19,7 +19,9 @@ import numpy as np
 
 from formulations.model.linear import AT_MOST_ONE, Bools, Floats, Ints, LinearModel
 from formulations.model.ragged import ragged, starts
-from formulations.model.sparse_rows import LARGE, SparseRows
+from formulations.model.sparse_rows import SparseRows
+
+MANY = 3_000_000  # entries whose places are short integers, which take half the memory
 
 
 class NotChoices(Exception):
@@ -248,7 +250,7 @@ def _coupling(
     plain = not shared.any() and bool(coupling[model.index[one]].all())
     entry = one if plain else coupling[model.index]
     # bincount wants long integers, scipy short ones
-    integer: Any = np.int32 if np.count_nonzero(entry) >= LARGE else np.int64
+    integer: Any = np.int32 if np.count_nonzero(entry) >= MANY else np.int64
     number = (np.cumsum(coupling) - 1).astype(integer)
     row = number[model.index[entry]]
     indptr = (

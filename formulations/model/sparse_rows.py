@@ -1,12 +1,14 @@
 """A sparse matrix by row, with the few operations that choices need.
 
-Products of small matrices are numpy sums, so that a small decision does not load scipy, which takes
-longer than the decision. Large ones are scipy's. Both add in the order of the entries, so the
-results are equal to the last bit.
+Products are numpy sums at first, because scipy takes longer to load than a small decision takes.
+They are scipy's, which is three times as fast, once it is loaded; it is loaded when the products so
+far have lost the time that this takes. Both add in the order of the entries, so the results are
+equal to the last bit.
 """
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -19,7 +21,21 @@ from formulations.model.ragged import ragged
 if TYPE_CHECKING:
     from scipy import sparse
 
-LARGE = 3_000_000  # entries from which on the faster products pay for loading scipy
+LOADING = 60_000_000  # entries: scipy multiplies so many faster by the time that it takes to load
+
+
+class _Products:
+    """Who multiplies in this process: numpy or scipy."""
+
+    entries = 0  # multiplied by numpy so far
+
+    @classmethod
+    def are_of_scipy(cls, entries: int) -> bool:
+        """Return whether scipy makes the next product, one of so many entries."""
+        if "scipy.sparse" in sys.modules:
+            return True
+        cls.entries += entries
+        return cls.entries > LOADING
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,12 +79,12 @@ class SparseRows:
         return sparse.csr_matrix((self.data, self.indices, self.indptr), shape=self.shape)
 
     def __matmul__(self, x: Floats | Ints) -> Floats:
-        if len(self.data) >= LARGE:
+        if _Products.are_of_scipy(len(self.data)):
             return np.asarray(self.in_scipy @ x, dtype=np.float64)
         return _sums(self.row, self.data * x[self.indices], self.shape[0])
 
     def __rmatmul__(self, x: Floats) -> Floats:
-        if len(self.data) >= LARGE:
+        if _Products.are_of_scipy(len(self.data)):
             return np.asarray(x @ self.in_scipy, dtype=np.float64)
         return _sums(self.indices, self.data * x[self.row], self.shape[1])
 

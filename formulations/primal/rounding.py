@@ -30,6 +30,7 @@ TRIALS = 400  # moves of one pass for which a second move is searched
 REPAIRS = 50_000  # moves considered in one pass of a repair
 SINGLES = 20_000  # single moves considered in one pass
 LARGEST_LOSS = 0.5  # of the gap that is enough: what a column of a first plan may lose
+BEYOND = 2  # passes that improve a first plan once it is good enough: later ones gain little
 CHUNK = 512  # pairs that are checked at once
 EPS = 1e-12
 
@@ -39,7 +40,7 @@ def round_dual(
     dual: Dual,
     until: float = math.inf,
     enough: float | None = None,
-    fills: bool = True,
+    beyond: int = BEYOND,
 ) -> Ints | None:
     """Return the plan that the prices suggest, repaired and filled.
 
@@ -51,27 +52,28 @@ def round_dual(
     enough : float, optional
         Relative gap that is enough. A first attempt uses no column that alone loses half of it, so
         that many small groups make way and not one large group.
-    fills : bool
-        Whether to improve a plan beyond that gap.
+    beyond : int
+        Passes that improve a plan beyond that gap.
     """
     if excludes_every_plan(choices, dual):
         return None
     if enough is None:
-        return _round(choices, dual, until, math.inf)
+        return _round(choices, dual, until, math.inf, beyond)
     enough_value = dual.bound / (1.0 + math.copysign(enough, dual.bound))
-    goal = math.inf if fills else enough_value
     most_loss = LARGEST_LOSS * (dual.bound - enough_value)
     ties = focus_on_near_ties(choices, dual.prices, most_loss)
-    plan = None if ties is None else _round_near_ties(choices, dual, ties, until, goal)
+    plan = None
+    if ties is not None:
+        plan = _round_near_ties(choices, dual, ties, until, enough_value, beyond)
     if plan is not None and choices.value_of(plan) >= enough_value:
         return plan
-    other = _round(choices, dual, until, goal)
+    other = _round(choices, dual, until, enough_value, beyond)
     plans = [found for found in (plan, other) if found is not None]
     return max(plans, key=choices.value_of, default=None)
 
 
 def _round_near_ties(
-    choices: Choices, dual: Dual, ties: NearTies, until: float, goal: float
+    choices: Choices, dual: Dual, ties: NearTies, until: float, enough_value: float, beyond: int
 ) -> Ints | None:
     """Return the plan that the prices suggest with near ties only, None if the repair fails."""
     focus = ties.around(dual.choice)
@@ -79,18 +81,36 @@ def _round_near_ties(
     if own is None:
         return None
     plan = focus.widen(own)
-    return fill(choices, plan, dual.prices, until=until, ties=ties, enough_value=goal)
+    return fill(
+        choices,
+        plan,
+        dual.prices,
+        until=until,
+        ties=ties,
+        enough_value=enough_value,
+        beyond=beyond,
+    )
 
 
-def _round(choices: Choices, dual: Dual, until: float, goal: float) -> Ints | None:
-    """Return the plan that the prices suggest, filled up to the value `goal`."""
+def _round(
+    choices: Choices, dual: Dual, until: float, enough_value: float, beyond: int
+) -> Ints | None:
+    """Return the plan that the prices suggest, filled."""
     prices = dual.prices
     ties = focus_on_near_ties(choices, dual.prices)
     for turn in range(8):
         start = dual.choice if turn == 0 else evaluate(choices, prices).choice
         plan = repair(choices, start, prices, until, ties if turn == 0 else None)
         if plan is not None:
-            return fill(choices, plan, dual.prices, until=until, ties=ties, enough_value=goal)
+            return fill(
+                choices,
+                plan,
+                dual.prices,
+                until=until,
+                ties=ties,
+                enough_value=enough_value,
+                beyond=beyond,
+            )
         prices = _sharpen(choices, start, prices, dual, turn)
     return None
 
@@ -169,6 +189,7 @@ def fill(
     until: float = math.inf,
     ties: NearTies | None = None,
     enough_value: float = math.inf,
+    beyond: int = 0,
 ) -> Ints:
     """Improve a feasible choice.
 
@@ -181,18 +202,20 @@ def fill(
     ties : NearTies, optional
         The near ties at the prices, if they are known.
     enough_value : float
-        Value at which no more moves are tried.
+        Value at which a choice is good enough.
+    beyond : int
+        Passes that improve a choice which is good enough.
     """
-    if choices.value_of(choice) >= enough_value:
+    if choices.value_of(choice) >= enough_value and not beyond:
         return choice
     ties = focus_on_near_ties(choices, prices) if ties is None else ties
     if ties is None:
-        filled = _fill(choices, choice, prices, passes, until, enough_value)
+        filled = _fill(choices, choice, prices, passes, until, enough_value, beyond)
     else:
         focus = ties.around(choice)
         own = focus.narrow(choice)
         enough_value += focus.view.value_of(own) - choices.value_of(choice)
-        own = _fill(focus.view, own, focus.prices, passes, until, enough_value)
+        own = _fill(focus.view, own, focus.prices, passes, until, enough_value, beyond)
         filled = focus.widen(own)
     better = choices.value_of(filled) > choices.value_of(choice)
     # the rounding of many sums breaks a row very rarely
@@ -205,12 +228,15 @@ def _fill(
     prices: Floats,
     passes: int,
     until: float,
-    enough_value: float = math.inf,
+    enough_value: float,
+    beyond: int,
 ) -> Ints:
     board = Board(choices, choice, project_prices(choices, prices))
     for _ in range(passes):
         if choices.value_of(board.choice) >= enough_value:
-            break
+            if not beyond:
+                break
+            beyond -= 1
         gained = improve_singly(board)
         board.refresh()
         if time.monotonic() >= until or (not gained and not improve_pairs(board)):
