@@ -4,8 +4,10 @@
     python scripts/studies/default/measure_learned.py run FILE --first 100 --seeds 10
     python scripts/studies/default/measure_learned.py run FILE \\
         --policies greedy,afs --first 100 --seeds 2
-    # one part left out at a time
+    # parts of the default left out, alone and changed, by their numbers in learned_parts.py
     python scripts/studies/default/measure_learned.py ablation FILE --first 100 --seeds 5
+    python scripts/studies/default/measure_learned.py ablation FILE --places 2,3 --parts 0,21 \\
+        --first 200 --seeds 5
     # Markdown for docs/learned.md
     python scripts/studies/default/measure_learned.py table FILE
     # CPU time of rounds with a thousand active jobs
@@ -21,26 +23,22 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from functools import partial
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from allocator.bench.machine import machine
-from allocator.bench.paired import compare
+from allocator.bench.paired import compare, compare_pooled
 from allocator.bench.workloads import generate
-from allocator.engine import decision
 from allocator.loop.rounds import RoundOutcome
-from allocator.performance import sizes as estimates
 from allocator.simulator import SimulationOptions, simulate
 from allocator.simulator.run import SimulationState
-from formulations.objectives import flow, response
-from formulations.objectives.context import Context
+from scripts.studies.default.learned_parts import DEFAULT, PARTS
 from scripts.studies.results import read_results
 
 BASELINES = (
@@ -87,102 +85,6 @@ PLACES = (
 )
 
 
-@dataclass(frozen=True)
-class Part:
-    """The default with one part changed; `without` is a patch that takes it out or changes it."""
-
-    name: str
-    objective: str = "flow"
-    options: Mapping[str, Any] = field(default_factory=dict)
-    without: Callable[[], Any] | None = None
-
-
-@contextmanager
-def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
-    """Replace an attribute for a while."""
-    kept = getattr(owner, name)
-    setattr(owner, name, value)
-    try:
-        yield
-    finally:
-        setattr(owner, name, kept)
-
-
-@contextmanager
-def unaudited() -> Iterator[None]:
-    """Accept plans for a while whose values are not those of the audit's own formulas."""
-    with (
-        replaced(decision, "_compare_accounts", lambda round_, choice, witness: ()),
-        replaced(decision, "check_bound", lambda bound, *_: bound),
-    ):
-        yield
-
-
-def guess_alone(model: Any, done: Any, least: Any, finished: Any) -> Any:
-    """Return what is expected of jobs that learn nothing from others."""
-    return done + least
-
-
-def guess_with_finished(model: Any, done: Any, least: Any, finished: Any) -> Any:
-    """Return what is expected of jobs that learn from finished jobs of their model only."""
-    own = np.arange(len(model))
-    alone = estimates.Finished(np.zeros(0, dtype=np.int64), np.zeros(0))
-    out = done + least
-    for m in np.unique(model).tolist():
-        work = finished.total_work[finished.model == m]
-        for j in own[model == m].tolist():
-            one = slice(j, j + 1)
-            known = alone if not len(work) else estimates.Finished(np.zeros(len(work), int), work)
-            out[one] = LEARN(np.zeros(1, dtype=np.int64), done[one], least[one], known)
-    return out
-
-
-LEARN = estimates.learned_remaining
-
-
-def hours_saved_if_certain(c: Context, work_price: Any) -> Any:
-    """Return the hours (n,) that options save if what is expected of sizes comes true."""
-    return response.hours_saved(c, work_price, c.lasting_work)
-
-
-PARTS = (
-    Part("the default: flow"),
-    Part(
-        "sizes: finished jobs only, not the unfinished ones of the model",
-        without=partial(replaced, estimates, "learned_remaining", guess_with_finished),
-    ),
-    Part(
-        "sizes: attained service only",
-        without=partial(replaced, estimates, "learned_remaining", guess_alone),
-    ),
-    Part(
-        "sizes: guessed, and the concave value",
-        without=partial(
-            replaced,
-            estimates,
-            "is_alone_in_model",
-            lambda model, finished: np.ones(len(model), dtype=bool),
-        ),
-    ),
-    Part(
-        "sizes: what is expected, as if it were certain",
-        without=partial(replaced, flow, "hours_saved", hours_saved_if_certain),
-    ),
-    Part("sizes: no luck in their order", without=partial(replaced, flow, "UNSURE", 0.0)),
-    Part("sizes: known", options={"sizes": "known"}),
-    Part(
-        "pauses count in one round only",
-        without=partial(replaced, Context, "lasting_work", Context.work_now),
-    ),
-    Part("objective utility", "utility"),
-    Part("objective completion", "completion"),
-    Part("speeds: known", options={"speeds": "known"}),
-    Part("speeds: noisy, wrong by 0%", options={"speeds": "noisy"}),
-    Part("speeds: noisy, wrong by 30%", options={"speeds": "noisy", "misjudged": 0.3}),
-    Part("speeds: noisy, wrong by 100%", options={"speeds": "noisy", "misjudged": 1.0}),
-)
-
-
 def main() -> None:
     """Run simulations or print tables."""
     parser = argparse.ArgumentParser(
@@ -191,7 +93,10 @@ def main() -> None:
     parser.add_argument("what", choices=("run", "ablation", "table", "time"))
     parser.add_argument("file", type=Path, nargs="?")
     parser.add_argument("--policies", default=f"{OURS},sia", help="with commas (default: mip,sia)")
-    parser.add_argument("--places", help="places by number, with commas (default: all)")
+    parser.add_argument(
+        "--places", help="places by number, with commas (default: all; of an ablation 2)"
+    )
+    parser.add_argument("--parts", help="of an ablation, by number, with commas (default: all)")
     parser.add_argument("--first", type=int, default=100, help="first seed (default: 100)")
     parser.add_argument("--seeds", type=int, default=10, help="how many (default: 10)")
     parser.add_argument("--workers", type=int, default=2, help="simulations at a time (default: 2)")
@@ -206,18 +111,24 @@ def main() -> None:
         table(rows)
         return
     seeds = range(args.first, args.first + args.seeds)
+    places = [PLACES[i] for i in numbers(args.places, range(len(PLACES)))]
+    tasks = [
+        (place, p, 0, seed) for seed in seeds for place in places for p in args.policies.split(",")
+    ]
     if args.what == "ablation":
-        tasks = [(HEAVY, OURS, part, seed) for seed in seeds for part in range(len(PARTS))]
-    else:
-        chosen = range(len(PLACES)) if args.places is None else map(int, args.places.split(","))
-        places = [PLACES[i] for i in chosen]
-        policies = args.policies.split(",")
-        tasks = [(place, p, 0, seed) for seed in seeds for place in places for p in policies]
+        places = [PLACES[i] for i in numbers(args.places, (PLACES.index(HEAVY),))]
+        parts = numbers(args.parts, range(len(PARTS)))
+        tasks = [(place, OURS, part, seed) for seed in seeds for place in places for part in parts]
     known = {(r["place"], r["policy"], r["part"], r["seed"]) for r in rows}
     tasks = [t for t in tasks if (t[0].name, t[1], PARTS[t[2]].name, t[3]) not in known]
     with ProcessPoolExecutor(args.workers) as pool, args.file.open("a") as out:
         for row in pool.map(measure, *zip(*tasks, strict=True)):
             print(json.dumps(row), file=out, flush=True)
+
+
+def numbers(given: str | None, otherwise: Sequence[int]) -> Sequence[int]:
+    """Return the numbers of an argument with commas."""
+    return otherwise if given is None else list(map(int, given.split(",")))
 
 
 def measure(place: Place, policy: str, part: int, seed: int) -> dict[str, Any]:
@@ -235,11 +146,8 @@ def measure(place: Place, policy: str, part: int, seed: int) -> dict[str, Any]:
     )
     options = replace(options, **p.options)
     begin = time.process_time()
-    if p.without is None:
+    with nullcontext() if p.patch is None else p.patch():
         found = simulate(workload, policy=policy, options=options)
-    else:
-        with p.without(), unaudited():
-            found = simulate(workload, policy=policy, options=options)
     m = found.metrics
     return {
         "place": place.name,
@@ -290,32 +198,45 @@ def table(rows: Sequence[Mapping[str, Any]]) -> None:
         " | CPU ms a round | mean of `mip` against it, % | p99, % |\n" + "|---" * 9 + "|"
     )
     for place in PLACES:
-        ours = _by_seed(rows, place.name, OURS, PARTS[0].name)
+        ours = _by_seed(rows, place.name, OURS, DEFAULT)
         for policy in (OURS, *BASELINES):
-            theirs = _by_seed(rows, place.name, policy, PARTS[0].name)
+            theirs = _by_seed(rows, place.name, policy, DEFAULT)
             common = sorted(set(ours) & set(theirs))
             if common:
                 pairs = [(ours[s], theirs[s]) for s in common]
                 print(f"| {place.name} | {policy} | {_cells(pairs, policy == OURS)} |")
-    print("\n| changed | seeds | mean, % | p99, % | restarts a job |\n" + "|---" * 5 + "|")
-    base = _by_seed(rows, HEAVY.name, OURS, PARTS[0].name)
-    for part in PARTS:
-        mine = _by_seed(rows, HEAVY.name, OURS, part.name)
-        common = sorted(set(base) & set(mine))
-        if common:
-            change = [
-                100.0
-                * (
-                    np.mean([mine[s][k] for s in common]) / np.mean([base[s][k] for s in common])
-                    - 1.0
-                )
-                for k in ("mean", "p99")
-            ]
-            restarts = np.mean([mine[s]["restarts"] for s in common])
-            print(
-                f"| {part.name} | {len(common)} | {change[0]:+.1f} | {change[1]:+.1f}"
-                f" | {restarts:.2f} |"
-            )
+    print(
+        "\n| workload, load, rounds | changed | seeds | mean, % | p99, % | restarts a job"
+        " | before |\n" + "|---" * 7 + "|"
+    )
+    for place in PLACES:
+        for part in PARTS:
+            base = _by_seed(rows, place.name, OURS, part.against)
+            mine = _by_seed(rows, place.name, OURS, part.name)
+            common = sorted(set(base) & set(mine))
+            if common and part.name != DEFAULT:
+                pairs = [(mine[s], base[s]) for s in common]
+                print(f"| {place.name} | {part.name} | {_cells_of_part(pairs)} |")
+    _print_pooled(rows)
+
+
+def _print_pooled(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Print the changes of parts that were measured at several places, over all of them."""
+    for part in PARTS[1:]:
+        pairs = [
+            (_by_seed(rows, p.name, OURS, part.name), _by_seed(rows, p.name, OURS, part.against))
+            for p in PLACES
+        ]
+        pairs = [(mine, base) for mine, base in pairs if mine and base]
+        common = sorted(set.intersection(*({*a} & {*b} for a, b in pairs))) if pairs else []
+        if len(pairs) < 2 or len(common) < 2:
+            continue
+        mine, base = ([[x[i][s]["mean"] for s in common] for x in pairs] for i in (0, 1))
+        x = compare_pooled(mine, base)
+        print(
+            f"\n{part.name}, {len(pairs)} places, {len(common)} seeds:"
+            f" mean {x.change_percent:+.2f} % ({x.low:+.2f} to {x.high:+.2f})"
+        )
 
 
 def _by_seed(
@@ -341,6 +262,23 @@ def _cells(pairs: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]], is_ours
         x = compare(ours["mean"].tolist(), theirs["mean"].tolist())
         spread = f" ({x.low:+.1f} to {x.high:+.1f})"
     return f"{own} | {change['mean']:+.1f}{spread} | {change['p99']:+.1f}"
+
+
+def _cells_of_part(pairs: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> str:
+    """Return the cells of a part; each pair has its row and that of its base."""
+    mine, base = (
+        {k: np.array([pair[i][k] for pair in pairs]) for k in ("mean", "p99", "restarts")}
+        for i in (0, 1)
+    )
+    mean, p99 = (100.0 * (mine[k].mean() / base[k].mean() - 1.0) for k in ("mean", "p99"))
+    spread = ""
+    if len(pairs) > 1:
+        x = compare(mine["mean"].tolist(), base["mean"].tolist())
+        spread = f" ({x.low:+.1f} to {x.high:+.1f})"
+    return (
+        f"{len(pairs)} | {mean:+.1f}{spread} | {p99:+.1f} | {mine['restarts'].mean():.2f}"
+        f" | {base['restarts'].mean():.2f}"
+    )
 
 
 if __name__ == "__main__":

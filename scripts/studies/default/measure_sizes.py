@@ -36,7 +36,8 @@ from allocator.simulator import SimulationOptions, simulate
 from allocator.simulator.cluster import TraceDrivenCluster
 from allocator.valuation import values
 from formulations.objectives.context import Facts
-from scripts.studies.default.measure_learned import Place, replaced
+from scripts.studies.default.measure_learned import Place
+from scripts.studies.default.replacing import replaced
 from scripts.studies.default.size_sources import FinishedOfTenants, estimate_with_groups
 from scripts.studies.results import read_results
 
