@@ -532,7 +532,7 @@ def _write_sentences(
     needs = needed.tolist()
     options = best.tolist()
     is_fitting = fits.tolist()
-    binding = _BindingQuotas(round_, chosen)
+    binding = _BindingQuotas(round_, chosen, found)
     present = set(jobs.job_id)
     stopped = set(problem.rates.model[problem.rates.rate == 0].tolist())
     out: list[str | None] = []
@@ -568,7 +568,7 @@ def _write_sentences(
                     "then": f"{found.gpus[j]} x {names[found.pool[j]]}",
                     "cost": then[j],
                     "left": left,
-                    "limits": binding.describe(code, j, options[j], found),
+                    "limits": binding.describe(code, j, options[j]),
                     "low": low[j],
                     "high": high[j],
                     "model": problem.models[models[j]],
@@ -580,9 +580,16 @@ def _write_sentences(
 class _BindingQuotas:
     """Names the quota that keeps a job from an option."""
 
-    def __init__(self, round_: CompiledRound, chosen: Ints) -> None:
+    def __init__(self, round_: CompiledRound, chosen: Ints, found: Causes) -> None:
         self._round = round_
         self._chosen = chosen
+        self._found = found
+
+    @cached_property
+    def _missed(self) -> Ints:
+        """Option that each job lacks because of a quota, (J,), -1 = none."""
+        job = np.arange(len(self._chosen))
+        return option_at(self._round.option_table, job, self._found.pool, self._found.gpus)
 
     @cached_property
     def _exceeded(self) -> Ints:
@@ -592,7 +599,7 @@ class _BindingQuotas:
     def _exceeded_alone(self) -> Ints:
         return exceeded_quotas(self._round, np.full_like(self._chosen, -1))
 
-    def describe(self, code: str, j: int, best: int, found: Causes) -> str:
+    def describe(self, code: str, j: int, best: int) -> str:
         """Describe the limits of which job j lacks its option.
 
         They are those of its tenant, unless only another quota has too little left.
@@ -604,10 +611,7 @@ class _BindingQuotas:
         q = int(jobs.tenant[j])
         is_alone = code == "exceeds_quota"
         exceeded = self._exceeded_alone if is_alone else self._exceeded
-        o = best
-        if not is_alone:
-            where = found.pool[[j]], found.gpus[[j]]
-            o = int(option_at(self._round.option_table, np.array([j]), *where)[0])
+        o = best if is_alone else int(self._missed[j])
         rows = exceeded[:, o] if o >= 0 else np.zeros(0, dtype=np.int64)
         rows = rows[rows >= 0]
         k = q if not len(rows) or q in rows else int(rows[0])
