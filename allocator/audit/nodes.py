@@ -90,7 +90,9 @@ class NodeChecker:
         J = len(self.problem.jobs)
         held = self.problem.placements
         given = self.allocation.places
-        most = 2 + max(int(x.max(initial=0)) for x in (held.gpus, given.gpus, held.gpu, given.gpu))
+        if not (len(held.job) and len(given.job)):
+            return np.ones(J, dtype=bool)
+        most = 2 + max(int(x.max()) for x in (held.gpus, given.gpus, held.gpu, given.gpu))
 
         def number(placed: Placements) -> Ints:
             """Return a number for each row; equal rows have equal numbers."""
@@ -129,6 +131,8 @@ class NodeChecker:
         nodes = self.problem.nodes
         held = self.problem.placements
         out = np.zeros(len(jobs), dtype=bool)
+        if not len(nodes):
+            return out
         out[held.job[held.gpu >= nodes.gpus[held.node]]] = True  # a GPU that is gone
         out[held.job[jobs.preemptible[held.job] & (nodes.state[held.node] != UP)]] = True
         for j in np.flatnonzero(self._must_be_near & jobs.preemptible).tolist():

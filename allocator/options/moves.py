@@ -51,9 +51,7 @@ def options_of_moves(
         nodes=exclusive.nodes[now],
     )
     now = now[rate > 0]
-    here = {
-        f.name: getattr(exclusive, f.name)[now] for f in fields(OptionTable) if f.name != "start"
-    }
+    here = exclusive.columns_of(now)
     job = here["job"]
     pool = here["pool"]
     gpus = here["gpus"]

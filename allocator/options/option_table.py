@@ -13,6 +13,7 @@ follow docs/reference/rules.md.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -113,6 +114,10 @@ class OptionTable:
     def has_several(self) -> Bools:
         """Whether the option has several primary jobs, or GPUs besides theirs, (n,)."""
         return has_several(self.several)
+
+    def columns_of(self, which: Ints) -> dict[str, Any]:
+        """Return all columns but `start` of some options (k,), by name."""
+        return {name: column[which] for name, column in vars(self).items() if name != "start"}
 
     def primaries_of(self, o: int) -> list[int]:
         """Return the jobs on whose GPUs the job of option o would run."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from allocator.domain.problem import Problem
@@ -18,12 +19,13 @@ from allocator.policies.registry import AnyPolicy
 from allocator.problem import Problem as UserProblem
 from allocator.simulator.cluster import TraceDrivenCluster
 from allocator.simulator.options import SimulationOptions
-from allocator.simulator.results.metrics import jobs_frame, metrics
+from allocator.simulator.results.metrics import jobs_table, metrics
 from allocator.simulator.results.records import (
+    ColumnTable,
     Recorder,
-    node_states_frame,
-    places_frame,
-    spans_frame,
+    node_states_table,
+    places_table,
+    spans_table,
 )
 from allocator.solvers.base import SolveLimits
 
@@ -60,11 +62,8 @@ class Simulation:
         The policy.
     metrics : dict
         Numbers of the whole run, as results.json has them.
-    jobs, timeline, rounds, spans : pandas.DataFrame
-        A row per job; per round and pool; per round; per span in which a job held GPUs.
-    places, node_states, fragmentation : pandas.DataFrame
-        A row per span in which a job ran on a node; per span of a node's state; per round and pool
-        with nodes. They are empty where no pool has nodes.
+    tables : mapping
+        The columns of the data frames below, by the name of the frame.
     unfinished : tuple of str
         Jobs that were submitted and never finished: nothing could run them, or time was up.
 
@@ -80,21 +79,55 @@ class Simulation:
 
     policy: str
     metrics: dict[str, Any]
-    jobs: pd.DataFrame
-    timeline: pd.DataFrame
-    rounds: pd.DataFrame
-    spans: pd.DataFrame
-    places: pd.DataFrame
-    node_states: pd.DataFrame
-    fragmentation: pd.DataFrame
+    tables: Mapping[str, ColumnTable]
     unfinished: tuple[str, ...]
 
     def __repr__(self) -> str:
         """Summarise the simulation on one line."""
         return (
-            f"Simulation({self.policy!r}, jobs={len(self.jobs)},"
-            f" finished={self.metrics['finished']}, rounds={len(self.rounds)})"
+            f"Simulation({self.policy!r}, jobs={self.metrics['jobs']},"
+            f" finished={self.metrics['finished']}, rounds={self.metrics['rounds']})"
         )
+
+    def _frame(self, name: str) -> pd.DataFrame:
+        import pandas as pd
+
+        return pd.DataFrame(dict(self.tables[name]))
+
+    @cached_property
+    def jobs(self) -> pd.DataFrame:
+        """A row per job."""
+        return self._frame("jobs")
+
+    @cached_property
+    def timeline(self) -> pd.DataFrame:
+        """A row per round and pool."""
+        return self._frame("timeline")
+
+    @cached_property
+    def rounds(self) -> pd.DataFrame:
+        """A row per round."""
+        return self._frame("rounds")
+
+    @cached_property
+    def spans(self) -> pd.DataFrame:
+        """A row per span in which a job held GPUs."""
+        return self._frame("spans")
+
+    @cached_property
+    def places(self) -> pd.DataFrame:
+        """A row per span in which a job ran on a node; empty where no pool has nodes."""
+        return self._frame("places").astype({"gpu": "Int64"})
+
+    @cached_property
+    def node_states(self) -> pd.DataFrame:
+        """A row per span of a node's state; empty where no pool has nodes."""
+        return self._frame("node_states")
+
+    @cached_property
+    def fragmentation(self) -> pd.DataFrame:
+        """A row per round and pool with nodes."""
+        return self._frame("fragmentation")
 
     def to_frame(self) -> pd.DataFrame:
         """Return the jobs as a data frame.
@@ -229,23 +262,21 @@ def continue_simulation(state: SimulationState, on_round: OnRound | None = None)
 
 def _result(state: SimulationState) -> Simulation:
     world = state.cluster.world
-    jobs = jobs_frame(world)
-    rounds = state.recorder.rounds_frame()
+    tables = {
+        "jobs": jobs_table(world),
+        "spans": spans_table(world),
+        "places": places_table(world),
+        "node_states": node_states_table(world),
+        **state.recorder.tables(),
+    }
     names = world.workload.problem.jobs.job_id
-    fragmentation = state.recorder.fragmentation_frame()
-    results = metrics(world, jobs, rounds, fragmentation)
+    results = metrics(world, tables)
     kept = state.cluster.report()
     if kept:
         results["longrun"] = kept
     return Simulation(
         policies.name_of(state.policy),
         results,
-        jobs,
-        state.recorder.timeline_frame(),
-        rounds,
-        spans_frame(world),
-        places_frame(world),
-        node_states_frame(world),
-        fragmentation,
+        tables,
         tuple(names[j] for j in world.active.tolist()),
     )

@@ -13,7 +13,7 @@ from worlds import workload
 from allocator.domain.workload import Workload
 from allocator.loop.gpu_places import find_unmoved_jobs
 from allocator.simulator import SimulationOptions
-from allocator.simulator.results.records import spans_frame
+from allocator.simulator.results.records import spans_table
 from allocator.simulator.world import World
 
 SLOW = [
@@ -76,7 +76,7 @@ def test_the_secondary_goes_on_alone_at_once_and_pays_from_then_on() -> None:
     assert world.dollars.tolist() == pytest.approx([8, 3.6])
     assert world.attained.tolist() == [800, 360] and world.ran.tolist() == [800, 1160]
     assert world.received[:, 0].tolist() == [800, 1160]
-    assert spans_frame(world).values.tolist() == [
+    assert list(map(list, zip(*spans_table(world).values(), strict=True))) == [
         ["j0", "p", 1, 0, 800, ""],
         ["j1", "p", 1, 0, 800, "j0"],
         ["j1", "p", 1, 800, 1160, ""],

@@ -14,7 +14,7 @@ from worlds import workload
 from allocator.bench.workloads.sharing import sharing
 from allocator.domain.workload import Workload
 from allocator.simulator import SimulationOptions, simulate
-from allocator.simulator.results.records import spans_frame
+from allocator.simulator.results.records import spans_table
 from allocator.simulator.world import World
 
 
@@ -59,7 +59,7 @@ def test_it_goes_on_with_the_gpus_of_those_that_end() -> None:
     assert world.attained.tolist() == [800, 200, 2 * 200 + 3 * 600 + 4 * 360]
     assert world.dollars.tolist() == pytest.approx([8, 2, 36.4])
     assert world.ran.tolist() == [800, 200, 4 * 1160]
-    assert spans_frame(world).values.tolist() == [
+    assert list(map(list, zip(*spans_table(world).values(), strict=True))) == [
         ["j0", "p", 1, 0, 800, ""],
         ["j1", "p", 1, 0, 200, ""],
         ["j2", "p", 4, 0, 200, "j0|j1"],

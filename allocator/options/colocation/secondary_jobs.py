@@ -19,7 +19,6 @@ primary job for other GPUs of the pool has changed.
 
 from __future__ import annotations
 
-from dataclasses import fields
 from enum import IntEnum
 
 import numpy as np
@@ -144,8 +143,7 @@ def add_colocated_options(
         no_primaries(problem, len(primary)),
     )
     separate = options_of_moves(problem, exclusive, table, problem.jobs.primary >= 0)
-    some = {f.name: getattr(secondaries, f.name)[stays] for f in fields(OptionTable)[1:]}
-    secondaries = OptionTable(start=exclusive.start, **some)
+    secondaries = OptionTable(start=exclusive.start, **secondaries.columns_of(stays))
     return merge_options(problem, exclusive, separate, secondaries, grouped)
 
 
@@ -162,6 +160,9 @@ def _options_with_several(
     keeps = set(running.rows())
     other = [] if groups is None else [row for row in groups.rows() if row not in keeps]
     found = Groups.of(problem, [*running.rows(), *other])
+    if not len(found):
+        nothing = np.zeros(0, dtype=np.int64)
+        return OptionTable(start=exclusive.start, **exclusive.columns_of(nothing))
     keep = np.arange(len(found)) < len(running)
     speeds = speeds_of_groups(problem, found)
     at, member = np.nonzero(found.primary >= 0)
@@ -223,8 +224,7 @@ def _options_with_several(
         np.full(len(fine), -1),
         several,
     )
-    some = {f.name: getattr(every, f.name)[stays] for f in fields(OptionTable)[1:]}
-    return OptionTable(start=exclusive.start, **some)
+    return OptionTable(start=exclusive.start, **every.columns_of(stays))
 
 
 def _running_pairs(problem: Problem) -> PairArrays:

@@ -8,20 +8,18 @@ if the free GPUs were together, these jobs could run on them. They count until t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
-from allocator.domain.problem import Floats, Problem
+from allocator.domain.problem import Problem
 from allocator.options.node_needs import NodeNeeds
 from allocator.options.option_table import find_blocked_jobs
 from allocator.performance.gpu_types import allowed_types
 from allocator.simulator.revocations import HOUR
 from allocator.simulator.world import World
 from formulations.placement.holes import Need
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 FRAGMENTATION = ("round", "at_s", "pool", "free", "largest", "unusable", "moves")
 
@@ -78,9 +76,10 @@ def _wanted(problem: Problem, world: World, needs: NodeNeeds, free: dict[int, in
     return wanted
 
 
-def unusable_gpu_hours(frame: pd.DataFrame, end_s: float) -> float:
-    """Return the GPU-hours that were free and unusable, by the rows of fragmentation.csv."""
-    times: Floats = np.append(np.unique(frame["at_s"]), end_s)
-    lasts = dict(zip(times.tolist(), np.diff(times).tolist(), strict=False))
-    hours = frame["at_s"].map(lasts) / HOUR
-    return float((hours * frame["unusable"]).sum())
+def unusable_gpu_hours(
+    columns: Mapping[str, Sequence[Any] | np.ndarray[Any, Any]], end_s: float
+) -> float:
+    """Return the GPU-hours that were free and unusable, by the columns of fragmentation.csv."""
+    times, row = np.unique(np.asarray(columns["at_s"], dtype=np.float64), return_inverse=True)
+    hours = np.diff(times, append=end_s)[row] / HOUR
+    return float((hours * np.asarray(columns["unusable"], dtype=np.float64)).sum())

@@ -1,10 +1,11 @@
-"""The results of a simulation: the frame of jobs.csv, and METRICS."""
+"""The results of a simulation: the table of jobs.csv, and METRICS."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -12,49 +13,41 @@ from allocator.domain.problem import Floats, Ints, Market, Problem
 from allocator.performance.gpu_types import allowed_types
 from allocator.performance.table import RateTable
 from allocator.simulator.results.fragmentation import unusable_gpu_hours
+from allocator.simulator.results.records import ColumnTable
 from allocator.simulator.revocations import HOUR
 from allocator.simulator.world import World
 
-if TYPE_CHECKING:
-    import pandas as pd
 
-
-def jobs_frame(world: World) -> pd.DataFrame:
+def jobs_table(world: World) -> ColumnTable:
     """Return one row per submitted job: times in seconds (nan = never), shares as numbers."""
-    import pandas as pd
-
     p = world.workload.problem
     n = world.arrived
     j = p.jobs
     started = world.started_s[:n]
     finished = world.finished_s[:n]
     asked = requested_s(p)[:n]
-    return pd.DataFrame(
-        {
-            "job_id": j.job_id[:n],
-            "model": [p.models[m] for m in j.model[:n]],
-            "tenant": [p.tenants.tenant[q] for q in j.tenant[:n]],
-            "submitted_s": j.submitted_s[:n],
-            "started_s": started,
-            "finished_s": finished,
-            "queue_s": started - j.submitted_s[:n],
-            "jct_s": finished - j.submitted_s[:n],
-            "efficiency": asked / (finished - started),
-            "ftf": (finished - j.submitted_s[:n]) / completion_alone_s(world)[:n],
-            "restarts": np.maximum(0, world.starts[:n] - 1),
-            "revocations": world.revocations[:n],
-            "gpu_hours": world.attained[:n] / HOUR,
-            "dollars": world.dollars[:n],
-            "requested_gpus": j.requested_gpus[:n],
-            "total_work": j.total_work[:n],
-        }
-    )
+    return {
+        "job_id": j.job_id[:n],
+        "model": [p.models[m] for m in j.model[:n]],
+        "tenant": [p.tenants.tenant[q] for q in j.tenant[:n]],
+        "submitted_s": j.submitted_s[:n],
+        "started_s": started,
+        "finished_s": finished,
+        "queue_s": started - j.submitted_s[:n],
+        "jct_s": finished - j.submitted_s[:n],
+        "efficiency": asked / (finished - started),
+        "ftf": (finished - j.submitted_s[:n]) / completion_alone_s(world)[:n],
+        "restarts": np.maximum(0, world.starts[:n] - 1),
+        "revocations": world.revocations[:n],
+        "gpu_hours": world.attained[:n] / HOUR,
+        "dollars": world.dollars[:n],
+        "requested_gpus": j.requested_gpus[:n],
+        "total_work": j.total_work[:n],
+    }
 
 
-def metrics(
-    world: World, jobs: pd.DataFrame, rounds: pd.DataFrame, fragmentation: pd.DataFrame
-) -> dict[str, Any]:
-    """Return METRICS over all jobs that were submitted.
+def metrics(world: World, tables: Mapping[str, ColumnTable]) -> dict[str, Any]:
+    """Return METRICS over all jobs that were submitted; `tables` are those of a simulation.
 
     queue_s is over the jobs that were started; jct_s, efficiency and ftf are over those that
     finished. Numbers that do not exist (no job finished, for example) are None.
@@ -73,16 +66,19 @@ def metrics(
         moves               how often a running job moved to other nodes of its pool
         unusable_gpu_hours  GPU-hours that were free and of no use (fragmentation.py)
     """
-    ends = jobs["finished_s"].dropna()
+    jobs, rounds = tables["jobs"], tables["rounds"]
+    count = len(jobs["job_id"])
+    finished_s = np.asarray(jobs["finished_s"])
+    ends = finished_s[~np.isnan(finished_s)]
     begin = world.workload.problem.now_s
-    end = float(ends.max()) if len(ends) == len(jobs) and len(ends) else world.now
+    end = float(ends.max()) if len(ends) == count and count else world.now
     there, paid = _totals_until(world, end)
-    out: dict[str, Any] = {"jobs": len(jobs), "finished": len(ends)}
+    out: dict[str, Any] = {"jobs": count, "finished": len(ends)}
     for name in ("queue_s", "jct_s"):
         out |= _summarise_column(name, jobs[name], mean=None, median=50, p99=99)
-    due = world.workload.problem.jobs.deadline_s[: len(jobs)]
+    due = world.workload.problem.jobs.deadline_s[:count]
     dated = ~np.isnan(due)
-    met = (jobs["finished_s"].to_numpy() <= due + 1e-6)[dated]
+    met = (finished_s <= due + 1e-6)[dated]
     held = float(world.attained.sum())
     out |= {
         "makespan_s": end - begin,
@@ -91,12 +87,12 @@ def metrics(
         "mean_gpus": held / (end - begin) if end > begin else None,
         "dollars": float(world.dollars.sum()),
         "bill_dollars": paid + float(world.rented.sum()),
-        "restarts": int(jobs["restarts"].sum()),
+        "restarts": int(np.sum(jobs["restarts"])),
         "failures": int(world.failures.sum()),
         "revocations": int(world.revocations.sum()),
         "deadlines_met": float(met.mean()) if len(met) else None,
         "utilisation": held / there if there > 0 else None,
-        "rounds": len(rounds),
+        "rounds": len(rounds["round"]),
         **_summarise_column("decision_s", rounds["decision_s"], mean=None, p99=99, max=100),
         **_summarise_column("gap", rounds["gap"], mean=None, max=100),
         **_summarise_column("ftf", jobs["ftf"], mean=None, max=100),
@@ -105,16 +101,14 @@ def metrics(
         out |= {
             "node_failures": int(world.nodes.failures.sum()),
             "moves": int(world.moves.sum()),
-            "unusable_gpu_hours": unusable_gpu_hours(fragmentation, world.now),
+            "unusable_gpu_hours": unusable_gpu_hours(tables["fragmentation"], world.now),
         }
     return out
 
 
-def _summarise_column(
-    name: str, column: pd.Series[Any], **parts: float | None
-) -> dict[str, float | None]:
+def _summarise_column(name: str, column: Any, **parts: float | None) -> dict[str, float | None]:
     """Return {name_part: percentile} of a column, or the mean if the part has None."""
-    values = column.dropna().to_numpy(dtype=np.float64)
+    values = np.asarray(column, dtype=np.float64)
     values = values[np.isfinite(values)]
     return {
         f"{name}_{part}": (
@@ -159,8 +153,10 @@ def completion_alone_s(world: World) -> Floats:
     numbers of GPUs the rate is a straight line. Below min_gpus it is proportional to s, as if the
     job took turns, and above max_gpus it is the rate at max_gpus.
 
-    References ---------- K. Mahajan et al., "Themis: Fair and efficient GPU cluster scheduling",
-    NSDI 2020, section 3. Here n is the contention that truly was.
+    References
+    ----------
+    K. Mahajan et al., "Themis: Fair and efficient GPU cluster scheduling", NSDI 2020, section 3.
+    Here n is the contention that truly was.
     """
     p = world.workload.problem
     a = p.jobs.submitted_s

@@ -1,8 +1,13 @@
-"""The records of a simulation: rows per round and pool, per round, and per span of a job."""
+"""The records of a simulation: rows per round and pool, per round, and per span of a job.
+
+Every table is a mapping from the names of its columns to their values. Data frames are made of them
+only when somebody reads one (`Simulation`), as pandas takes a third of a second to load.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -12,9 +17,8 @@ from allocator.simulator.nodes import STATES
 from allocator.simulator.results.fragmentation import FRAGMENTATION, fragmentation_rows
 from allocator.simulator.world import World
 
-if TYPE_CHECKING:
-    import pandas as pd
-
+ColumnTable = Mapping[str, Sequence[Any] | np.ndarray[Any, Any]]
+"""The columns of a table by name, each with a value for every row."""
 TIMELINE = ("round", "at_s", "pool", "gpus", "used", "running", "queued", "price_per_gpu_hour")
 ROUNDS = (
     "round",
@@ -34,7 +38,6 @@ ROUNDS = (
 )
 PLACES = ("job_id", "node", "gpus", "gpu", "from_s", "to_s", "shared_with")
 NODE_STATES = ("node", "pool", "gpus", "state", "from_s", "to_s")
-SPANS = ("job_id", "pool", "gpus", "from_s", "to_s", "shared_with")
 
 
 class Recorder:
@@ -101,23 +104,22 @@ class Recorder:
             )
         )
 
-    def timeline_frame(self) -> pd.DataFrame:
-        """Return timeline.csv without its column policy."""
-        import pandas as pd
+    def tables(self) -> dict[str, ColumnTable]:
+        """Return timeline.csv, rounds.csv and fragmentation.csv without their column policy.
 
-        return pd.DataFrame(self.timeline, columns=list(TIMELINE))
+        `rounds` is the only one with timings.
+        """
+        return {
+            "timeline": _to_columns(TIMELINE, self.timeline),
+            "rounds": _to_columns(ROUNDS, self.rounds),
+            "fragmentation": _to_columns(FRAGMENTATION, self.fragmentation),
+        }
 
-    def rounds_frame(self) -> pd.DataFrame:
-        """Return rounds.csv without its column policy; it is the only frame with timings."""
-        import pandas as pd
 
-        return pd.DataFrame(self.rounds, columns=list(ROUNDS))
-
-    def fragmentation_frame(self) -> pd.DataFrame:
-        """Return fragmentation.csv without its column policy."""
-        import pandas as pd
-
-        return pd.DataFrame(self.fragmentation, columns=list(FRAGMENTATION))
+def _to_columns(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> ColumnTable:
+    """Return rows as columns."""
+    columns = map(list, zip(*rows, strict=True)) if rows else ([] for _ in names)
+    return dict(zip(names, columns, strict=True))
 
 
 def _money(turn: RoundOutcome, world: World) -> tuple[float, float, float | None]:
@@ -131,14 +133,12 @@ def _money(turn: RoundOutcome, world: World) -> tuple[float, float, float | None
     return turn.problem.dollar_price, float(world.rented.sum()), balance
 
 
-def spans_frame(world: World) -> pd.DataFrame:
+def spans_table(world: World) -> ColumnTable:
     """Return spans.csv without its column policy, ordered by start and then by job.
 
     A span that still runs ends now. `shared_with` is the job that held the GPUs, "" if it is the
     job itself. Two jobs on the same GPUs are two rows, one of them with a primary job.
     """
-    import pandas as pd
-
     r = world.active[world.pool[world.active] >= 0]
     held = np.column_stack(
         [
@@ -158,31 +158,28 @@ def spans_frame(world: World) -> pd.DataFrame:
     several = world.primaries_of_span | {
         (g, float(world.since_s[g])): tuple(world.primaries(g).tolist()) for g in world.groups
     }
-    return pd.DataFrame(
-        {
-            "job_id": [names[int(j)] for j in rows[:, 0]],
-            "pool": [pools[int(p)] for p in rows[:, 1]],
-            "gpus": rows[:, 2].astype(np.int64),
-            "from_s": rows[:, 3],
-            "to_s": rows[:, 4],
-            "shared_with": [
-                join_names(names[h] for h in several.get((int(j), since), (int(first),)))
-                if first >= 0
-                else ""
-                for j, since, first in zip(rows[:, 0], rows[:, 3], rows[:, 5], strict=True)
-            ],
-        }
-    )
+    shared_with = [
+        join_names(names[h] for h in several.get((int(j), since), (int(first),)))
+        if first >= 0
+        else ""
+        for j, since, first in zip(rows[:, 0], rows[:, 3], rows[:, 5], strict=True)
+    ]
+    return {
+        "job_id": [names[int(j)] for j in rows[:, 0]],
+        "pool": [pools[int(p)] for p in rows[:, 1]],
+        "gpus": rows[:, 2].astype(np.int64),
+        "from_s": rows[:, 3],
+        "to_s": rows[:, 4],
+        "shared_with": shared_with,
+    }
 
 
-def places_frame(world: World) -> pd.DataFrame:
+def places_table(world: World) -> ColumnTable:
     """Return places.csv without its column policy: who ran on which node, by start and job.
 
     `gpu` is the GPU of which the job had a share, empty = whole GPUs. `shared_with` is the job that
     held the GPUs, "" if it is the job itself.
     """
-    import pandas as pd
-
     running = world.active[world.pool[world.active] >= 0]
     spans = [*world.place_spans, *world.spans_on_nodes(running, np.full(len(running), world.now))]
     problem = world.workload.problem
@@ -194,13 +191,11 @@ def places_frame(world: World) -> pd.DataFrame:
         for n, k, g in places
         if until > since
     ]
-    return pd.DataFrame(rows, columns=list(PLACES)).astype({"gpu": "Int64"})
+    return _to_columns(PLACES, rows)
 
 
-def node_states_frame(world: World) -> pd.DataFrame:
+def node_states_table(world: World) -> ColumnTable:
     """Return node_states.csv without its column policy: the states of each node over time."""
-    import pandas as pd
-
     problem = world.workload.problem
     nodes = problem.nodes
     pools = problem.pools.pool
@@ -209,4 +204,4 @@ def node_states_frame(world: World) -> pd.DataFrame:
         for n, state, since, until in world.nodes.spans(world.now)
         if until > since
     ]
-    return pd.DataFrame(rows, columns=list(NODE_STATES))
+    return _to_columns(NODE_STATES, rows)
