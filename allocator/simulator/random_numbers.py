@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtri
 
 from allocator.domain.problem import Floats, Ints
 
@@ -47,6 +46,9 @@ def lognormal(sigma: float, seed: int, stream: int, a: Ints, b: Ints | int = 0) 
     """Return factors with mean 1 whose logarithm has standard deviation `sigma`."""
     if sigma <= 0:
         return np.ones(a.shape)
+    # not above: this package takes longer to load than a short simulation takes without noise
+    from scipy.special import ndtri
+
     factors: Floats = np.exp(sigma * ndtri(uniform(seed, stream, a, b)) - sigma * sigma / 2)
     return factors
 
