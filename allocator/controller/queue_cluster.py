@@ -46,6 +46,7 @@ from allocator.domain.plan import Plan
 from allocator.domain.problem import Problem
 from allocator.domain.rules.snapshot_rules import validate
 from allocator.domain.schema.columns import INTERVAL_S
+from allocator.domain.schema.previous_cells import PreviousTables
 from allocator.domain.snapshot import Snapshot
 from allocator.engine.decision import Decision
 from allocator.executors.errors import NotNow
@@ -168,6 +169,7 @@ class QueueCluster:
             UsersJobs(store, executor, telemetry) if isinstance(executor, JobSource) else None
         )
         self._rental = LiveRental()
+        self._tables = PreviousTables()
         self.round_input: RoundInput | None = None
         # the rules of stability do not apply to the next round
         self.ignores_stability = False
@@ -481,7 +483,7 @@ class QueueCluster:
             built = replace(built, config={**built.config, "horizon": seen})
         built = limit_snapshot(built, self._read_capacity(), self._read_nodes())
         trials = None
-        problem = validate(built)
+        problem = validate(built, self._tables)
         if self.options.learn and profiling.is_enabled(problem.settings):
             with self.store.read() as connection:
                 known = profiling.read(connection)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -21,6 +20,7 @@ from allocator.domain.findings import (
 from allocator.domain.problem import Bools, Ints
 from allocator.domain.schema.cells import ParsedColumn, default_column, parse
 from allocator.domain.schema.columns import NODES, TABLES, Column, ColumnKind, TableSchema
+from allocator.domain.schema.previous_cells import PreviousCells, PreviousTables
 from allocator.domain.schema.texts import Cells, picked, text_of
 from allocator.domain.snapshot import Snapshot, Table
 
@@ -52,6 +52,15 @@ class ParsedTable:
     def given(self, column: str) -> Bools:
         """Return where the cell is not empty, (n,)."""
         return self.columns[column].given
+
+    def distinct(self, column: str) -> list[Any]:
+        """Return the distinct values of a column of names or lists, in order of appearance."""
+        return self.columns[column].factors[0]
+
+    def codes(self, column: str, known: Mapping[str, int]) -> Ints:
+        """Return the index of each name of a column among the known ones, (n,), -1 = none."""
+        distinct, number = self.columns[column].factors
+        return np.array([known.get(name, -1) for name in distinct], dtype=np.int64)[number]
 
     def ok(self, *columns: str) -> Bools:
         """Return where the cells of all these columns are valid, (n,)."""
@@ -121,7 +130,7 @@ class ParsedTable:
         Unknown names are faults if `judge` is True.
         """
         names = self[column]
-        code = np.fromiter(map(known.get, names, repeat(-1)), dtype=np.int64, count=len(self))
+        code = self.codes(column, known)
         unknown = (code < 0) & self.given(column) & self.ok(column)
         if judge and unknown.any():
             hint = suggest_names([names[i] for i in np.flatnonzero(unknown).tolist()], known)
@@ -131,10 +140,16 @@ class ParsedTable:
         return code
 
 
-def grid(schema: TableSchema, snapshot: Snapshot, found: Findings) -> ParsedTable:
+def grid(
+    schema: TableSchema,
+    snapshot: Snapshot,
+    found: Findings,
+    previous: PreviousCells | None = None,
+) -> ParsedTable:
     """Parse one table of a snapshot; an absent one has no rows.
 
-    Faults of headers, cells and keys are added to `found`.
+    Faults of headers, cells and keys are added to `found`. `previous` has the cells of the round
+    before and keeps those of this one.
     """
     readable = all(f.file != schema.file for f in snapshot.faults)
     present = schema.file in snapshot.tables
@@ -143,14 +158,19 @@ def grid(schema: TableSchema, snapshot: Snapshot, found: Findings) -> ParsedTabl
         _header(schema, table, found)
     elif schema.required and readable:
         found.fault(schema.file, None, f"is missing; it holds {schema.doc}")
-    columns: dict[str, ParsedColumn] = {}
-    complaints: list[tuple[int, str]] = []
-    for column in schema.columns:
-        if column.name in table.columns:
-            columns[column.name], wrong = parse(column, table.columns[column.name])
-            complaints += wrong
-        else:
-            columns[column.name] = default_column(column, len(table))
+    own = [column for column in schema.columns if column.name in table.columns]
+    read = (
+        {column.name: parse(column, table.columns[column.name]) for column in own}
+        if previous is None
+        else previous.read(own, schema.key, table.columns)
+    )
+    complaints = [complaint for _, wrong in read.values() for complaint in wrong]
+    columns = {
+        column.name: read[column.name][0]
+        if column.name in read
+        else default_column(column, len(table))
+        for column in schema.columns
+    }
     there = (
         all(c.name in table.columns for c in schema.columns if c.required)
         if present
@@ -169,10 +189,16 @@ def grids(
     found: Findings,
     levels: Sequence[str],
     schemas: Mapping[str, TableSchema] = TABLES,
+    previous: PreviousTables | None = None,
 ) -> dict[str, ParsedTable]:
     """Parse all tables of the schemas, by file name; nodes.csv has the `levels` of the topology."""
     return {
-        file: grid(_with_levels(schema, levels), snapshot, found)
+        file: grid(
+            _with_levels(schema, levels),
+            snapshot,
+            found,
+            None if previous is None else previous.of(file),
+        )
         for file, schema in schemas.items()
     }
 
@@ -210,6 +236,8 @@ def _header(schema: TableSchema, table: Table, found: Findings) -> None:
 def _keys(table: ParsedTable, found: Findings) -> None:
     """Add a fault for rows with the same key."""
     names = table.schema.key
+    if len(names) == 1 and len(table.index) == len(table):
+        return
     values = [v.tolist() if isinstance(v, np.ndarray) else v for v in (table[n] for n in names)]
     keys = values[0] if len(values) == 1 else list(zip(*values, strict=True))
     if len(set(keys)) == len(keys):

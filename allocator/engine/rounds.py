@@ -11,11 +11,13 @@ import math
 import time
 from typing import TYPE_CHECKING
 
+from allocator.domain.rules.snapshot_rules import validate
+from allocator.domain.schema.previous_cells import PreviousTables
 from allocator.engine.decision import decide_next_round
 from allocator.engine.heap import keep_freed_memory
 from allocator.options.previous_options import PreviousOptions
 from allocator.policies.registry import AnyPolicy, name_of
-from allocator.problem import Problem as UserProblem, as_problem
+from allocator.problem import Problem as UserProblem
 from allocator.solvers.base import SolveLimits
 from allocator.solvers.effort import GAP
 
@@ -69,6 +71,7 @@ class Rounds:
         self._solver = solver
         self._limits = SolveLimits(time_limit_s, gap, threads, seed)
         self._memory: Memory | None = None
+        self._tables = PreviousTables()
         self._previous = PreviousOptions()
         self.note = "no round yet"
 
@@ -101,7 +104,9 @@ class Rounds:
         'optimal'
         """
         begin = time.monotonic()
-        checked = as_problem(problem).checked
+        checked = (
+            problem.checked if isinstance(problem, UserProblem) else validate(problem, self._tables)
+        )
         return self.decide(checked, time.monotonic() - begin)
 
     def decide(self, problem: Problem, validate_s: float = 0.0) -> Plan:

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from allocator.domain.problem import Bools, Ints, Problem
+from allocator.domain.schema.previous_cells import find_rows_that_stay
 from allocator.options.option_table import (
     ListedOptions,
     OptionTable,
@@ -146,9 +147,7 @@ def _update_options(
     if not len(kept.problem.jobs):
         return None
     count = len(problem.jobs)
-    place = dict(zip(kept.problem.jobs.job_id, range(len(kept.problem.jobs)), strict=True))
-    found = map(place.get, problem.jobs.job_id, repeat(-1))
-    old = np.fromiter(found, dtype=np.int64, count=count)
+    old = _find_old_rows(kept.problem.jobs.job_id, problem.jobs.job_id)
     is_changed = old < 0
     for name, column in facts.items():
         is_changed |= _differ(column, kept.facts[name][old])
@@ -159,12 +158,24 @@ def _update_options(
     begin = np.where(is_changed, len(kept.listed) + first[:-1], kept.start[old])
     end = np.where(is_changed, len(kept.listed) + first[1:], kept.start[old + 1])
     job, source = ragged(begin, end)
-    columns = {
-        name: np.concatenate([column, getattr(new, name)])[source]
-        for name, column in vars(kept.listed).items()
-        if name != "job"
-    }
+    at = np.flatnonzero(source >= len(kept.listed))
+    source[at] = 0
+    columns = {}
+    for name, column in vars(kept.listed).items():
+        if name != "job":
+            columns[name] = np.take(column, source, mode="clip") if len(column) else column[:0]
+            columns[name][at] = getattr(new, name)
     return _look_up_corrected_rates(kept.problem, problem, table, ListedOptions(job=job, **columns))
+
+
+def _find_old_rows(before: Sequence[str], now: Sequence[str]) -> Ints:
+    """Return the row of each name in the round before, (n,), -1 = it is new."""
+    stays = find_rows_that_stay(before, now)
+    if stays is not None:
+        kept = np.flatnonzero(stays)
+        return np.append(kept, np.full(len(now) - len(kept), -1))
+    place = dict(zip(before, range(len(before)), strict=True))
+    return np.fromiter(map(place.get, now, repeat(-1)), dtype=np.int64, count=len(now))
 
 
 def _look_up_corrected_rates(

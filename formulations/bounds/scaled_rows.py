@@ -88,8 +88,7 @@ class ScaledRows:
         is_open = (count > 0) & (count + may_wait > 1)
         own = is_open[c.group[columns]]
         taken = columns[~own]
-        row, coef = c.slots
-        use = np.bincount(row[taken].ravel(), coef[taken].ravel(), c.R + 1)[self.at]
+        use = c.matrix.sum_of(taken)[self.at]
         smooth = Smooth(
             c.value[columns[own]] / self.value_scale,
             self._scale(c, c.matrix[columns[own]]),

@@ -111,21 +111,6 @@ class Choices:
         """Sum of the absolute values of all columns."""
         return float(np.abs(self.value).sum())
 
-    @cached_property
-    def slots(self) -> tuple[Ints, Floats]:
-        """Coupling entries as padded slots: row (n+1, d) and coef (n+1, d).
-
-        Padding has row R and coef 0. The last line belongs to "nothing", which is column -1.
-        """
-        a = self.matrix
-        width = np.diff(a.indptr)
-        d = max(1, self.most_entries)
-        row = np.full((self.n + 1, d), self.R, dtype=np.int64)
-        coef = np.zeros((self.n + 1, d))
-        at = np.arange(len(a.indices)) + np.repeat(np.arange(self.n) * d - a.indptr[:-1], width)
-        row.ravel()[at], coef.ravel()[at] = a.indices, a.data
-        return row, coef
-
     def columns_of(self, groups: Ints) -> Ints:
         """Return all columns of the given groups, group by group."""
         return ragged(self.start[groups], self.start[groups + 1])[1]
@@ -136,10 +121,7 @@ class Choices:
 
     def use_of(self, choice: Ints) -> Floats:
         """Return the activity of the coupling rows, (R,)."""
-        row, coef = self.slots
-        on = choice[choice >= 0]
-        use = np.bincount(row[on].ravel(), coef[on].ravel(), self.R + 1)
-        return np.asarray(use[: self.R], dtype=np.float64)
+        return self.matrix.sum_of(choice[choice >= 0])
 
     def feasible(self, choice: Ints) -> bool:
         """Return whether each group of the choice (J,) takes its own columns and all rows hold."""

@@ -35,7 +35,7 @@ def test_choices_reads_groups_must_and_coupling_rows():
     assert c.mandatory.tolist() == [False, True]
     assert c.rows.tolist() == [2]
     assert c.matrix.toarray().tolist() == [[1], [2], [2]]
-    assert c.slots[0].tolist() == [[0], [0], [0], [1]]
+    assert c.matrix.sum_of(np.array([1, 2])).tolist() == [4]
 
 
 def test_choice_helpers_value_use_feasible_x():

@@ -20,7 +20,7 @@ from allocator.domain.findings import (
 from allocator.domain.grid import ParsedTable
 from allocator.domain.problem import Bools, Ints, Market, State
 from allocator.domain.schema.colocation import BETWEEN_NAMES, first_primary, split_names
-from allocator.domain.schema.columns import ASSUMED_RATE
+from allocator.domain.schema.columns import ASSUMED_RATE, MOST_INTEGER
 from allocator.domain.schema.modes import parse_mode
 from allocator.domain.schema.names import Names
 from allocator.domain.settings import Settings
@@ -64,7 +64,7 @@ def check(
     _models(jobs, grids, names, config.values.get("unknown_models", "refuse"), found)
     _types(jobs, grids, names, found)
     _tenants(jobs, grids["tenants.csv"], names, config["unknown_tenants"] == "refuse", found)
-    _speeds(grids, found)
+    _speeds(grids, names, found)
     _predecessors(jobs, names, found)
 
 
@@ -132,8 +132,9 @@ def _check_places(jobs: ParsedTable, levels: Sequence[str], found: Findings) -> 
         ),
     )
     known = {"packed", "spread", *(f"{sort}_{name}" for name in levels for sort in NEAR)}
-    for i, name in enumerate(jobs["placement"]):
-        if name not in known and jobs.ok("placement")[i]:
+    unknown = {name for name in jobs.distinct("placement") if name not in known}
+    for i, name in enumerate(jobs["placement"] if unknown else ()):
+        if name in unknown and jobs.ok("placement")[i]:
             hint = did_you_mean(name, known) or f" (known: {', '.join(sorted(known))})"
             jobs.fault(found, i, f"placement {quote(name)} is not known{hint}")
 
@@ -364,10 +365,11 @@ def _models(
         jobs.refer(found, "model", known, among=among, judge=rated)
         return
     ok = jobs.ok("model")
+    unknown = {name for name in jobs.distinct("model") if name and name not in known}
     count = Counter(
         name
-        for name, fine in zip(jobs["model"], ok.tolist(), strict=True)
-        if fine and name and name not in known
+        for name, fine in zip(jobs["model"] if unknown else (), ok.tolist(), strict=bool(unknown))
+        if fine and name in unknown
     )
     if rule is None:
         near = {
@@ -420,7 +422,7 @@ def _types(
         return
     known = names.gpu_types
     # most jobs have one of a few lists
-    listed = {names_: set(names_) - known.keys() for names_ in set(jobs["gpu_types"])}
+    listed = {names_: set(names_) - known.keys() for names_ in jobs.distinct("gpu_types")}
     unknown = {
         (i, name)
         for i in np.flatnonzero(
@@ -446,8 +448,8 @@ def _tenants(
     """
     if not tenants.complete or not (tenants.present or refuses):
         return
-    known, busy = names.listed_tenants, set(jobs["tenant"])
-    others = [name for name in dict.fromkeys(jobs["tenant"]) if name and name not in known]
+    known, busy = names.listed_tenants, set(jobs.distinct("tenant"))
+    others = [name for name in jobs.distinct("tenant") if name and name not in known]
     hint = dict.fromkeys(others, "")
     for name in others[:HINTED]:
         near = find_near_miss(name, known, cutoff=0.6)
@@ -471,7 +473,35 @@ def _tenants(
         jobs.warnings(found, rows, words, "tenants that are not in tenants.csv")
 
 
-def _speeds(grids: Mapping[str, ParsedTable], found: Findings) -> None:
+def _find_unrated_holders(grids: Mapping[str, ParsedTable], names: Names) -> Bools:
+    """Find the running jobs at whose size and type their model, which has rates, has none, (J,)."""
+    jobs, pools, rates, curves = (
+        grids[f] for f in ("jobs.csv", "pools.csv", "rates.csv", "models.csv")
+    )
+    types = max(1, len(names.gpu_types))
+    places = len(names.models) * types
+
+    def place_of(table: ParsedTable) -> Ints:
+        model = table.codes("model", names.models)
+        return model * types + table.codes("gpu_type", names.gpu_types)
+
+    rated, fitted = place_of(rates), place_of(curves)
+    low, high = np.full(places, MOST_INTEGER), np.full(places, -1)
+    np.minimum.at(low, rated, rates["gpus"])
+    np.maximum.at(high, rated, rates["gpus"])
+    low[fitted], high[fitted] = 0, MOST_INTEGER
+    has_rates = (high >= 0).reshape(-1, types).any(axis=1)
+    kind = np.append(pools.codes("gpu_type", names.gpu_types), -1)[jobs.codes("pool", names.pools)]
+    model = jobs.codes("model", names.models)
+    place = model * types + kind
+    runs = (jobs["state"] == State.RUNNING) & (kind >= 0) & (model >= 0)
+    at = np.flatnonzero(runs & np.append(has_rates, False)[model])
+    out = np.zeros(len(jobs), dtype=bool)
+    out[at] = (jobs["gpus"][at] < low[place[at]]) | (jobs["gpus"][at] > high[place[at]])
+    return out
+
+
+def _speeds(grids: Mapping[str, ParsedTable], names: Names, found: Findings) -> None:
     """Warn of jobs that run where no speed is known, and of deadlines that no speed comes near."""
     jobs, pools, rates, curves = (
         grids[f] for f in ("jobs.csv", "pools.csv", "rates.csv", "models.csv")
@@ -481,31 +511,10 @@ def _speeds(grids: Mapping[str, ParsedTable], found: Findings) -> None:
         for t in (jobs, pools, rates, curves)
     ):
         return
-    sizes: dict[tuple[str, str], list[int]] = {}
-    for model, kind, k in zip(
-        rates["model"], rates["gpu_type"], rates["gpus"].tolist(), strict=True
-    ):
-        sizes.setdefault((model, kind), []).append(k)
-    fitted = set(zip(curves["model"], curves["gpu_type"], strict=True))
     kind_of = dict(zip(pools["pool"], pools["gpu_type"], strict=True))
-    known = {model for model, _ in (*sizes, *fitted)}
-
-    def cannot_stay(model: str, pool: str, gpus: int) -> bool:
-        place = model, kind_of.get(pool, "")
-        there = sizes.get(place, [])
-        inside = bool(there) and min(there) <= gpus <= max(there)
-        return model in known and place[1] != "" and place not in fitted and not inside
-
-    runs = jobs["state"] == State.RUNNING
-    places = zip(jobs["model"], jobs["pool"], jobs["gpus"].tolist(), strict=True)
-    held = list(compress(places, runs.tolist()))
-    # many jobs hold the same
-    verdict = {key: cannot_stay(*key) for key in set(held)}
-    unrated = np.zeros(len(jobs), dtype=bool)
-    unrated[runs] = [verdict[key] for key in held]
     jobs.warnings(
         found,
-        unrated,
+        _find_unrated_holders(grids, names),
         lambda i: (
             f"runs on {jobs['gpus'][i]} GPUs of type {quote(kind_of[jobs['pool'][i]])}, where"
             f" model {quote(jobs['model'][i])} has no rate: it cannot stay there"
@@ -524,7 +533,7 @@ def _speeds(grids: Mapping[str, ParsedTable], found: Findings) -> None:
         strict=True,
     ):
         fastest.setdefault(model, []).append((k, rate))
-    formulas, least_s = {model for model, _ in fitted}, np.zeros(len(jobs))
+    formulas, least_s = set(curves["model"]), np.zeros(len(jobs))
     work = np.where(jobs.given("total_work"), jobs["total_work"], jobs["remaining_work"])
     for i in np.flatnonzero(dated).tolist():
         best = max(

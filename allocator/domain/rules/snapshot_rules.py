@@ -8,7 +8,7 @@ the values in force (cluster.py).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -20,10 +20,12 @@ from allocator.domain.grid import ParsedTable, grids
 from allocator.domain.phases import present_models
 from allocator.domain.problem import Bools, Floats, Ints, Jobs, Market, Problem, State, Tenants
 from allocator.domain.rules import cluster_rules, job_rules
+from allocator.domain.schema.cells import ParsedColumn
 from allocator.domain.schema.colocation import first_primary
 from allocator.domain.schema.columns import LONGRUN, TABLES
 from allocator.domain.schema.modes import parse_mode
 from allocator.domain.schema.names import Index, Names, names
+from allocator.domain.schema.previous_cells import PreviousTables
 from allocator.domain.settings import Settings, now, settings
 from allocator.domain.snapshot import Snapshot
 from allocator.errors import InvalidInput
@@ -31,13 +33,16 @@ from allocator.errors import InvalidInput
 WINDOW_S = next(c for c in LONGRUN if c.name == "window_s").default
 
 
-def validate(snapshot: Snapshot) -> Problem:
+def validate(snapshot: Snapshot, previous: PreviousTables | None = None) -> Problem:
     """Check a snapshot against every rule, and return it as arrays.
 
     Parameters
     ----------
     snapshot : Snapshot
         Tables and settings as they were read.
+    previous : PreviousTables, optional
+        Cells of the round before. It keeps those of this one, so that the next round reads only
+        the cells that changed. The result does not depend on it.
 
     Returns
     -------
@@ -57,7 +62,7 @@ def validate(snapshot: Snapshot) -> Problem:
     """
     found = Findings(snapshot.faults)
     config = settings(snapshot, found)
-    tables = grids(snapshot, found, config.levels)
+    tables = grids(snapshot, found, config.levels, previous=previous)
     known = names(tables)
     now_s = now(config["now_s"], tables["jobs.csv"])
     job_rules.check(tables, known, config, now_s, found)
@@ -120,8 +125,8 @@ def build_problem(
     """
     asked, listed = _rigid(tables["jobs.csv"], tables["rates.csv"], known)
     sizes, size_lists = _encode_lists(listed)
-    types, type_lists = _encode_lists(tables["jobs.csv"]["gpu_types"], frozenset)
-    modes, mode_lists = _encode_lists(tables["jobs.csv"]["modes"])
+    types, type_lists = _encode_lists(tables["jobs.csv"].columns["gpu_types"], frozenset)
+    modes, mode_lists = _encode_lists(tables["jobs.csv"].columns["modes"])
     pools = cluster.pools(tables, known, now_s, found)
     budget, changes = config["budget_per_hour"], config["max_changes"]
     return Problem(
@@ -167,22 +172,23 @@ def build_problem(
     )
 
 
-def _rigid(
-    jobs: ParsedTable, rates: ParsedTable, known: Names
-) -> tuple[Ints, list[tuple[int, ...]]]:
-    """Return requested_gpus (J,), and the list of `sizes` of each job.
+def _rigid(jobs: ParsedTable, rates: ParsedTable, known: Names) -> tuple[Ints, ParsedColumn]:
+    """Return requested_gpus (J,), and the lists of `sizes` of the jobs.
 
     A job whose model has no given rate may run at the requested size and at observed sizes only. If
     its `sizes` lack the requested size, the next smaller one of them replaces it, or else the
     smallest.
     """
     asked = np.where(jobs.given("requested_gpus"), jobs["requested_gpus"], jobs["min_gpus"])
-    lists = list(jobs["sizes"])
+    given = jobs.columns["sizes"]
+    unrated = set(jobs.distinct("model")) - known.given_models.keys()
+    if not unrated:
+        return asked, given
+    lists = list(given.value)
     observed: dict[str, set[int]] = {}
     for i in np.flatnonzero(rates["observed"]).tolist():
         observed.setdefault(rates["model"][i], set()).add(int(rates["gpus"][i]))
-    unrated = set(jobs["model"]) - known.given_models.keys()
-    for i, model in enumerate(jobs["model"] if unrated else ()):
+    for i, model in enumerate(jobs["model"]):
         if model not in unrated:
             continue
         low, high = int(jobs["min_gpus"][i]), int(jobs["max_gpus"][i])
@@ -191,7 +197,7 @@ def _rigid(
             asked[i] = max((k for k in own if k < asked[i]), default=own[0])
         seen = {k for k in observed.get(model, ()) if low <= k <= high and (not own or k in own)}
         lists[i] = tuple(sorted({int(asked[i]), *seen}))
-    return asked, lists
+    return asked, replace(given, value=lists)
 
 
 def _jobs(
@@ -204,7 +210,7 @@ def _jobs(
         return np.where(jobs.given(column), jobs[column], otherwise)
 
     total_work = default("total_work", jobs["remaining_work"])
-    model = cluster.encode_names(jobs["model"], known.models)
+    model = jobs.codes("model", known.models)
     share_done = 1.0 - jobs["remaining_work"] / total_work
     return Jobs(
         job_id=tuple(jobs["job_id"]),
@@ -212,9 +218,9 @@ def _jobs(
         submitted_s=jobs["submitted_s"],
         remaining_work=jobs["remaining_work"],
         total_work=total_work,
-        tenant=cluster.encode_names(jobs["tenant"], known.tenants),
+        tenant=jobs.codes("tenant", known.tenants),
         state=jobs["state"],
-        pool=np.where(running, cluster.encode_names(jobs["pool"], known.pools), -1),
+        pool=np.where(running, jobs.codes("pool", known.pools), -1),
         gpus=np.where(running, jobs["gpus"], 0),
         min_gpus=jobs["min_gpus"],
         max_gpus=jobs["max_gpus"],
@@ -280,19 +286,18 @@ def _tenants(tenants: ParsedTable, known: Names) -> Tenants:
 
 
 def _encode_lists(
-    lists: Sequence[Any], alike: Callable[[Any], Any] = tuple
+    lists: ParsedColumn, alike: Callable[[Any], Any] = tuple
 ) -> tuple[Ints, list[Any]]:
     """Return the number of each job's list, (J,), -1 = not given, and the distinct lists.
 
     `alike` maps equal lists to the same key.
     """
-    distinct = {value: alike(value) for value in dict.fromkeys(lists)}
+    distinct, code = lists.factors
     number: dict[Any, int] = {alike(()): -1}
-    for value in distinct.values():
-        number.setdefault(value, len(number) - 1)
-    known = {value: number[same] for value, same in distinct.items()}
-    code = np.fromiter(map(known.__getitem__, lists), dtype=np.int64, count=len(lists))
-    return code, list(number)[1:]
+    for value in distinct:
+        number.setdefault(alike(value), len(number) - 1)
+    place = np.array([number[alike(value)] for value in distinct], dtype=np.int64)
+    return place[code], list(number)[1:]
 
 
 def _members(chosen: Iterable[str], known: Index) -> Bools:

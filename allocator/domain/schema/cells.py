@@ -15,7 +15,8 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
+from itertools import compress
 from numbers import Integral, Real
 from typing import Any
 
@@ -60,9 +61,46 @@ class ParsedColumn:
     given: Bools
     ok: Bools
 
+    @cached_property
+    def factors(self) -> tuple[list[Any], Ints]:
+        """Distinct values of a list in order of first appearance, and the number of each, (n,)."""
+        number = {value: i for i, value in enumerate(dict.fromkeys(self.value))}
+        codes = map(number.__getitem__, self.value)
+        return list(number), np.fromiter(codes, dtype=np.int64, count=len(self.value))
+
     def take(self, rows: Ints) -> ParsedColumn:
         """Return the column of these rows, in their order."""
         return ParsedColumn(picked(self.value, rows), self.given[rows], self.ok[rows])
+
+    def join(self, stays: Bools, new: ParsedColumn) -> ParsedColumn:
+        """Return the rows of this column that stay, (n,), and those of another one after them."""
+
+        def joined(a: Any, b: Any) -> Any:
+            if isinstance(a, np.ndarray):
+                return np.concatenate([a[stays], b])
+            return [*compress(a, stays.tolist()), *b]
+
+        out = ParsedColumn(
+            joined(self.value, new.value), joined(self.given, new.given), joined(self.ok, new.ok)
+        )
+        if "factors" in vars(self):
+            distinct, code = self.factors
+            number = dict(zip(distinct, range(len(distinct)), strict=True))
+            others, other = new.factors
+            place = np.array([number.setdefault(x, len(number)) for x in others], dtype=np.int64)
+            code = np.append(code[stays], place[other])
+            vars(out)["factors"] = _renumber(list(number), code)
+        return out
+
+
+def _renumber(distinct: list[Any], code: Ints) -> tuple[list[Any], Ints]:
+    """Return the values that occur in order of first appearance, and the number of each, (n,)."""
+    first = np.full(len(distinct), len(code))
+    first[code[::-1]] = np.arange(len(code))[::-1]  # reversed: the first one writes last
+    order = np.argsort(first, kind="stable")[: np.count_nonzero(first < len(code))]
+    number = np.zeros(len(distinct), dtype=np.int64)
+    number[order] = np.arange(len(order))
+    return [distinct[i] for i in order.tolist()], number[code]
 
 
 class _Misread(Exception):
@@ -125,11 +163,11 @@ def default_column(column: Column, rows: int) -> ParsedColumn:
     elif column.kind is ColumnKind.BOOLEAN:
         value = np.full(rows, _default(column), dtype=bool)
     else:
-        return ParsedColumn(
-            (_default(column),) * rows,
-            _constant(rows, False),
-            _constant(rows, not column.required),
-        )
+        value = (_default(column),) * rows
+        out = ParsedColumn(value, _constant(rows, False), _constant(rows, not column.required))
+        if rows and column.kind is not ColumnKind.JSON:
+            vars(out)["factors"] = [value[0]], np.zeros(rows, dtype=np.int64)
+        return out
     value.flags.writeable = False
     return ParsedColumn(value, _constant(rows, False), _constant(rows, not column.required))
 

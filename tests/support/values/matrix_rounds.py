@@ -21,6 +21,7 @@ from second_reading import Row
 from allocator.domain.problem import Problem
 from allocator.domain.rules.snapshot_rules import validate
 from allocator.domain.schema.columns import CONFIG, CONFIG_TABLES, TABLES
+from allocator.domain.snapshot import Snapshot
 from formulations.objectives import BUILT_IN as OBJECTIVES
 
 MIXED = (
@@ -47,6 +48,10 @@ class Tables:
 
     def problem(self) -> Problem:
         """The validated problem."""
+        return validate(self.snapshot())
+
+    def snapshot(self) -> Snapshot:
+        """The tables and settings."""
         further = {
             name: [
                 {k: json.dumps(v) if isinstance(v, dict) else v for k, v in row.items()}
@@ -54,15 +59,13 @@ class Tables:
             ]
             for name, rows in self.further.items()
         }
-        return validate(
-            snapshot(
-                self.jobs,
-                self.pools,
-                self.rates,
-                tenants=self.tenants or None,
-                config=self.config,
-                **further,
-            )
+        return snapshot(
+            self.jobs,
+            self.pools,
+            self.rates,
+            tenants=self.tenants or None,
+            config=self.config,
+            **further,
         )
 
 
