@@ -2,6 +2,8 @@
 
     rows of few groups -> near ties -> partial plans, more and more of them
 
+The gap that is enough is 0 where few groups are open, because that costs little then.
+
 1. The rows of few groups are kept, and the others priced again (formulations/bounds/blocks.py). The
    bound falls, its choice gives a plan, and the better both are, the fewer columns a still better
    plan can use. The bound of these few columns is lower again.
@@ -35,6 +37,7 @@ WIDTH = 20_000  # partial plans that a search keeps at once
 SEARCHES = ((40, 8_000), (80, 20_000))
 MOST = 200_000  # a search that kept more partial plans in all is the last one
 EXACT = 1e-9  # relative gap that counts as none
+LITTLE = 20  # with so few open groups the best plan is found, whatever gap is enough
 FEW = 200  # with more groups, near ties are looked at before rows are kept
 MANY = 15_000  # columns of a better plan from which on no rows are kept
 TURNS = 4  # of keeping rows
@@ -45,6 +48,8 @@ def close_gap(
     c: Choices, dual: Dual, plan: Ints, gap: float, until: float = math.inf
 ) -> tuple[Ints, float]:
     """Return the best plan that was found and a bound on the value of every plan.
+
+    Where few groups can change in a better plan, the best plan of all is found and proven.
 
     Parameters
     ----------
@@ -57,10 +62,15 @@ def close_gap(
     until : float
         Latest end (time.monotonic).
     """
+    if c.J > FEW and dual.bound - c.value_of(plan) <= gap * abs(c.value_of(plan)):
+        return plan, dual.bound  # to count the open groups would cost more than it may bring
     search = _Closing(c, dual, plan, gap, until)
-    if c.J <= FEW:
-        search.keep_rows()
-    search.search()
+    if search.has_few_open():
+        search.gap = 0.0
+    search.close()
+    if search.is_closed() and search.has_few_open():
+        search.gap = 0.0
+        search.close()
     return search.plan, max(search.bound, search.value)
 
 
@@ -82,6 +92,18 @@ class _Closing:
     def is_closed(self) -> bool:
         """Return whether the gap is proven."""
         return self.bound <= self.value + max(self.gap, EXACT) * abs(self.value)
+
+    def has_few_open(self) -> bool:
+        """Return whether few groups can change in a better plan."""
+        near, nothing = self.losses.leaves(self.value)
+        count = np.bincount(self.c.group[near], minlength=self.c.J) + nothing
+        return bool(np.count_nonzero(count > 1) <= LITTLE)
+
+    def close(self) -> None:
+        """Close the gap, as far as it can be closed."""
+        if self.c.J <= FEW:
+            self.keep_rows()
+        self.search()
 
     def offer(self, plan: Ints | None) -> None:
         """Take a plan if it is better."""

@@ -38,7 +38,7 @@ from allocator.performance.useful import useful_share
 from allocator.policies.registry import POLICIES
 from allocator.solvers.base import SolveLimits
 
-EXACT = SolveLimits(gap=0.0)
+GAPS = (0.0, 1e-3)  # asked in turn: the bound of a tiny round is exact whatever gap is asked
 SEEDS = 6  # at most so many rounds until a feature shows
 SOAK_SEEDS = 1
 
@@ -263,11 +263,13 @@ def judged(case: Case, objective: str) -> tuple[Values, float | None]:
 
 
 def decided(case: Case, objective: str, best: float | None, policy: str = "mip") -> None:
-    """The plan at gap 0 is the best of all, and its proof says so; the plan of another policy is
-    not above it."""
+    """The bound is the value of the best plan. The plan is the best one, or, where a gap is
+    asked, at most so much worse because it changes less; the plan of another policy is not above
+    it."""
     problem = dataclasses.replace(case.problem, objective=objective)
+    asked = GAPS[len(objective) % 2]
     try:
-        result = decide(problem, policy=policy, limits=EXACT)
+        result = decide(problem, policy=policy, limits=SolveLimits(gap=asked))
     except Infeasible:
         assert best is None or case.shares, (objective, policy, best, case.tables)
         return
@@ -289,13 +291,14 @@ def decided(case: Case, objective: str, best: float | None, policy: str = "mip")
     )
     assert result.bound >= best - gap, (objective, policy, result.bound, best, case.tables)
     if policy == "mip":
-        assert result.objective_value >= best - gap, (
+        assert result.objective_value >= best - gap - asked * abs(best), (
             objective,
             result.objective_value,
             best,
             case.tables,
         )
-        assert result.status == "optimal" and result.bound <= best + gap
+        assert result.bound <= best + gap
+        assert asked or result.status == "optimal"
     plan: dict[str, Option] = {
         str(name): (str(pool), int(str(gpus)))
         for name, pool, gpus in zip(
