@@ -160,7 +160,8 @@ def _is_proven(task: Task, plan: Ints | None) -> bool:
 def _close_gap(task: Task, start: Ints) -> tuple[Task, Ints]:
     """Return the task with the tightest bound, and the best plan, found without a solver."""
     until = task.share_of_time(0.5)
-    plan, bound = close_gap(task.choices, task.dual, start, PRICED * task.limits.gap, until)
+    enough = PRICED * task.limits.gap
+    plan, bound = close_gap(task.choices, task.dual, start, enough, until, task.bound)
     if bound >= task.bound and plan is start:
         return task, start
     closer = _with_bound(task, bound)

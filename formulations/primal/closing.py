@@ -45,7 +45,12 @@ PAYS = 0.1  # share of the gap that keeping rows has to close
 
 
 def close_gap(
-    c: Choices, dual: Dual, plan: Ints, gap: float, until: float = math.inf
+    c: Choices,
+    dual: Dual,
+    plan: Ints,
+    gap: float,
+    until: float = math.inf,
+    bound: float = math.inf,
 ) -> tuple[Ints, float]:
     """Return the best plan that was found and a bound on the value of every plan.
 
@@ -61,10 +66,14 @@ def close_gap(
         Relative gap that is enough.
     until : float
         Latest end (time.monotonic).
+    bound : float
+        No plan has a higher value, as known before.
     """
-    if c.J > FEW and dual.bound - c.value_of(plan) <= gap * abs(c.value_of(plan)):
-        return plan, dual.bound  # to count the open groups would cost more than it may bring
+    bound = min(bound, dual.bound)
+    if c.J > FEW and bound - c.value_of(plan) <= gap * abs(c.value_of(plan)):
+        return plan, bound  # to count the open groups would cost more than it may bring
     search = _Closing(c, dual, plan, gap, until)
+    search.bound = bound
     if search.has_few_open():
         search.gap = 0.0
     search.close()
