@@ -39,6 +39,8 @@ class Capabilities:
         A job runs on the nodes that the plan names.
     resizes_in_place : bool
         A running job can get another size without a stop and a start.
+    shares_with_several : bool
+        A job can run on the GPUs of several jobs, and on idle ones.
 
     Examples
     --------
@@ -49,6 +51,7 @@ class Capabilities:
     reports_progress: bool = False
     pins_nodes: bool = False
     resizes_in_place: bool = False
+    shares_with_several: bool = False
 
 
 @dataclass(frozen=True)

@@ -37,6 +37,7 @@ from allocator.queue import cluster_tables, lease, observations
 from allocator.queue.database import identity
 from allocator.queue.database.connection import QueueDatabase
 from allocator.queue.database.schema import allocations, jobs
+from allocator.queue.holdings import held, read_secondaries, write
 from allocator.queue.jobs import purged_names
 from allocator.queue.jobs.states import NOTHING, waiting_state
 from allocator.queue.node_space import format_parts
@@ -281,7 +282,7 @@ class _Adoption:
             return False
         if mark is not None and mark.generation == one.generation:
             return True
-        return one.generation > row.generation and order.get("beside") is None
+        return one.generation > row.generation and not order.get("beside")
 
     def _take_over(
         self, connection: Connection, row: Any, one: OpenAllocation, mark: RecordedAllocation | None
@@ -308,6 +309,7 @@ class _Adoption:
                 generation=one.generation,
                 pool=order["pool"],
                 gpus=order["gpus"],
+                held_gpus=order["gpus"],
                 gpu_type=order["gpu_type"],
                 phase=phase,
                 ordered_s=self.now_s,
@@ -381,17 +383,17 @@ class _Adoption:
     def _end_allocation(
         self, connection: Connection, row: Any, mark: RecordedAllocation, phase: str, at_s: float
     ) -> None:
+        # the secondary job, if there is one, holds the GPUs from now on
+        ended = held(connection, [row.job_id])
         connection.execute(
             sa.update(allocations)
             .where(allocations.c.job_id == row.job_id, allocations.c.generation == mark.generation)
             .values(phase=phase, ended_s=at_s, detail=LOST)
         )
-        # the colocated job, if there is one, holds the GPUs from now on
-        connection.execute(
-            sa.update(allocations)
-            .where(allocations.c.host == row.job_id, allocations.c.ended_s.is_(None))
-            .values(host="")
-        )
+        secondary = read_secondaries(connection).get(row.job_id, "")
+        for name, one in held(connection, [secondary]).items():
+            left = one.outlive(ended[row.job_id], at_s)
+            write(connection, {name: left}, [left.turn(at_s)])
 
     def _raise_generation(self, connection: Connection, row: Any, last: int, is_same: bool) -> None:
         """Raise the generation of the job above all that the state has seen of its name.

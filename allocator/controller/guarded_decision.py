@@ -23,13 +23,14 @@ import numpy as np
 from allocator.controller.options import GRACE_S
 from allocator.domain.allocation import Allocation
 from allocator.domain.plan import Plan
-from allocator.domain.problem import Placements, Problem, State
+from allocator.domain.problem import Bools, Placements, Problem, State
+from allocator.domain.schema.colocation import join_names, other_jobs
 from allocator.engine.decision import Decision, decide_round
 from allocator.engine.results import batches, build_result, modes, node_lists, variants
 from allocator.errors import AllocatorError, NoPlanInTime
 from allocator.io.plans import to_json
 from allocator.loop.executor import SETTINGS
-from allocator.loop.gpu_places import find_unmoved_jobs
+from allocator.loop.gpu_places import find_groups, find_unmoved_in_groups, find_unmoved_jobs
 from allocator.policies.memory import LookAheadPlans, Memory
 from allocator.queue.database.bulk import named_rows
 from allocator.queue.node_space import format_parts
@@ -129,32 +130,25 @@ def result(found: Decision, problem: Problem, *, policy: str, seed: int) -> Plan
 def compute_wants(problem: Problem, plan: Allocation) -> tuple[dict[str, Want], int]:
     """Return what a plan wants of jobs, by job_id, and how many jobs it changes.
 
-    A job that runs on GPUs of another job, and shall have as many GPUs of the same pool without it,
-    has to move, unless the other job does (loop/gpu_places.py). A job that keeps its GPUs and whose
-    nodes are unknown keeps unknown nodes.
+    A job that runs on GPUs of other jobs, and shall have as many GPUs of the same pool without one
+    of them, has to move, unless that job does (loop/gpu_places.py). A job that keeps its GPUs and
+    whose nodes are unknown keeps unknown nodes.
     """
     jobs = problem.jobs
-    all_jobs = np.arange(len(problem.jobs))
     keeps_pool_and_size = (plan.pool == jobs.pool) & (plan.gpus == jobs.gpus)
     stays = keeps_pool_and_size
     if (plan.primary >= 0).any() or (jobs.primary >= 0).any():
-        stays = find_unmoved_jobs(
-            all_jobs,
-            keeps_pool_and_size,
-            plan.primary,
-            np.where(jobs.primary < 0, all_jobs, jobs.primary),
-        )
+        stays = _find_unmoved_jobs(problem, plan, keeps_pool_and_size)
     has_to_move = keeps_pool_and_size & ~stays
     before = _node_texts(problem, problem.placements)
     nodes = _node_texts(problem, plan.places)
     for j in np.flatnonzero(stays & (jobs.state == State.RUNNING)).tolist():
         nodes[j] = nodes[j] if before[j] else ""
     has_other_nodes = np.array(before, dtype=object) != np.array(nodes, dtype=object)
-    names = np.array([*jobs.job_id, ""], dtype=object)
     columns = (
         np.array([*problem.pools.pool, ""], dtype=object)[plan.pool].tolist(),
         plan.gpus.tolist(),
-        names[plan.primary].tolist(),
+        _primary_names(problem, plan),
         has_to_move.tolist(),
         nodes,
         _environments(problem, plan),
@@ -165,6 +159,31 @@ def compute_wants(problem: Problem, plan: Allocation) -> tuple[dict[str, Want], 
     return wants, int((~stays | has_other_nodes).sum())
 
 
+def _find_unmoved_jobs(problem: Problem, plan: Allocation, keeps_pool_and_size: Bools) -> Bools:
+    """Return the jobs that a plan leaves on the same GPUs, (J,)."""
+    jobs = problem.jobs
+    all_jobs = np.arange(len(jobs))
+    now = jobs.secondary
+    holder = np.where(jobs.primary < 0, all_jobs, jobs.primary)
+    groups = find_groups(all_jobs, jobs.gpus, now) | find_groups(
+        all_jobs, plan.gpus, plan.secondary
+    )
+    if not groups:
+        return find_unmoved_jobs(all_jobs, keeps_pool_and_size, plan.primary, holder)
+    return find_unmoved_in_groups(
+        all_jobs, keeps_pool_and_size, plan.primary, holder, plan.secondary, now, groups
+    )
+
+
+def _primary_names(problem: Problem, plan: Allocation) -> list[str]:
+    """Return the primary jobs of each job as the queue stores them, (J,)."""
+    names: list[str] = [""] * len(problem.jobs)
+    for g, others in enumerate(other_jobs(plan.secondary)) if (plan.primary >= 0).any() else ():
+        if plan.primary[g] >= 0:
+            names[g] = join_names(problem.jobs.job_id[h] for h in others)
+    return names
+
+
 def _node_texts(problem: Problem, places: Placements) -> list[str]:
     """Return the nodes of each job as the queue stores them, (J,)."""
     return [format_parts(parts) if parts else "" for parts in node_lists(problem, places)]
@@ -173,9 +192,7 @@ def _node_texts(problem: Problem, places: Placements) -> list[str]:
 def _environments(problem: Problem, plan: Allocation) -> list[str]:
     """Return the variables that tell each job how to run, as the queue stores them, (J,)."""
     batch, passes = batches(problem, plan)
-    secondary = np.flatnonzero(plan.primary >= 0)
-    jobs_per_gpu = np.ones(len(plan.pool), dtype=np.int64)
-    jobs_per_gpu[secondary] = jobs_per_gpu[plan.primary[secondary]] = 2
+    jobs_per_gpu = np.where((plan.primary >= 0) | (plan.secondary >= 0), 2, 1)
     columns = (
         batch.tolist(),
         passes.tolist(),

@@ -1,7 +1,7 @@
 """Learn how much colocated jobs slow each other down, for the next snapshot.
 
 A round says how fast it believes each colocated job to be alone, with the passes of the
-colocation. Between two rounds every job that worked next to the same job all the time gives one
+colocation. Between two rounds every job that worked next to the same jobs all the time gives one
 sample of its slowdown. Estimates and corrected rows of sharing.csv are one value of the table meta.
 """
 
@@ -17,25 +17,30 @@ from sqlalchemy import Connection
 from allocator.controller.reporting.journal import dumps, loads
 from allocator.domain.allocation import Allocation
 from allocator.domain.problem import Bools, Floats, Problem, Sharing
+from allocator.domain.schema.colocation import join_names, other_jobs
 from allocator.performance.fit.feedback import Estimate
 from allocator.performance.fit.learned_slowdowns import LearnedSlowdowns, speeds_alone
 from allocator.queue import cluster_tables
 
 Beliefs = Mapping[str, tuple[str, float]]
-"""By colocated job: the other job, and the believed work per second alone."""
+"""By colocated job: the other jobs, as shared_with, and the believed work per second alone."""
 
 
 class Colocation(NamedTuple):
-    """The other job on the GPUs of a job, its believed speed alone, and since when both ran."""
+    """The other jobs on the GPUs of a job, its believed speed alone, and since when all ran."""
 
-    other: str
+    others: str
     alone: float
     since_s: float
 
 
 class Sample(NamedTuple):
-    """One observed slowdown of a model next to another one."""
+    """One observed slowdown of a model next to another one.
 
+    The pairs of a job with several primary jobs are one sample, with the same number.
+    """
+
+    number: int
     model: str
     other: str
     gpu_type: str
@@ -46,15 +51,17 @@ class Sample(NamedTuple):
 
 def compute_beliefs(problem: Problem, plan: Allocation) -> Beliefs:
     """Return what a round believes of the speeds of its colocated jobs."""
-    secondary = np.flatnonzero(plan.primary >= 0)
-    if not len(secondary):
+    primary = np.flatnonzero(plan.secondary >= 0)
+    if not len(primary):
         return {}
-    primary, names = plan.primary[secondary], problem.jobs.job_id
-    alone = speeds_alone(problem, primary, secondary, plan.pool[secondary], plan.gpus[secondary])
+    secondary, names = plan.secondary[primary], problem.jobs.job_id
+    alone = speeds_alone(problem, primary, secondary, plan.pool[primary], plan.gpus)
+    speeds = dict(zip(primary.tolist(), alone[0].tolist(), strict=True))
+    speeds |= dict(zip(secondary.tolist(), alone[1].tolist(), strict=True))
+    others = other_jobs(plan.secondary)
     return {
-        names[j]: (names[other], speed)
-        for ours, theirs, speeds in ((primary, secondary, alone[0]), (secondary, primary, alone[1]))
-        for j, other, speed in zip(ours.tolist(), theirs.tolist(), speeds.tolist(), strict=True)
+        names[j]: (join_names(sorted(names[k] for k in others[j])), speed)
+        for j, speed in speeds.items()
         if speed > 0
     }
 
@@ -62,7 +69,7 @@ def compute_beliefs(problem: Problem, plan: Allocation) -> Beliefs:
 def find_colocations(
     beliefs: Beliefs,
     before: Mapping[str, Colocation],
-    others: Mapping[str, str],
+    others: Mapping[str, Sequence[str]],
     known: Mapping[str, bool],
     at_s: Mapping[str, float],
 ) -> dict[str, Colocation]:
@@ -72,28 +79,29 @@ def find_colocations(
     ----------
     before : mapping
         The same, one round earlier.
-    others : mapping of str to str
-        The other job on the GPUs of each running job that has one.
+    others : mapping of str to sequence of str
+        The other jobs on the GPUs of each running job that has some, by name.
     known : mapping of str to bool
         Whether each running allocation ran one round earlier.
     at_s : mapping of str to float
         When each running job was observed, seconds.
     """
     out: dict[str, Colocation] = {}
-    for name, (other, alone) in beliefs.items():
-        if others.get(name) != other or name not in at_s or other not in at_s:
+    for name, (cell, alone) in beliefs.items():
+        all_jobs = (name, *others.get(name, ()))
+        if join_names(all_jobs[1:]) != cell or not at_s.keys() >= set(all_jobs):
             continue
         old = before.get(name)
-        goes_on = old is not None and old.other == other and known[name] and known[other]
-        since_s = old.since_s if old and goes_on else max(at_s[name], at_s[other])
-        out[name] = Colocation(other, alone, since_s)
+        goes_on = old is not None and old.others == cell and all(known[one] for one in all_jobs)
+        since_s = old.since_s if old and goes_on else max(at_s[one] for one in all_jobs)
+        out[name] = Colocation(cell, alone, since_s)
     return out
 
 
 def find_samples(
     before: Mapping[str, Colocation],
     names: Sequence[str],
-    others: Mapping[str, str],
+    others: Mapping[str, Sequence[str]],
     is_working: Bools,
     since_s: Floats,
 ) -> list[tuple[int, int, float]]:
@@ -105,8 +113,8 @@ def find_samples(
         Colocations of one round earlier.
     names : sequence of str
         The running jobs.
-    others : mapping of str to str
-        The other job on the GPUs of each running job that has one.
+    others : mapping of str to sequence of str
+        The other jobs on the GPUs of each running job that has some, by name.
     is_working : (n,)
         Whether the job has worked all the time since its sample began.
     since_s : (n,)
@@ -115,16 +123,18 @@ def find_samples(
     Returns
     -------
     list of (int, int, float)
-        Index of the job, index of the other job, and believed speed alone.
+        Index of the job, index of another job on its GPUs, and believed speed alone; of a job with
+        several primary jobs one for each of them.
     """
     place = {name: i for i, name in enumerate(names)} if before else {}
     out = []
     for name, one in before.items():
-        i, j = place.get(name), place.get(one.other)
-        if i is None or j is None or others.get(name) != one.other:
+        all_jobs = (name, *others.get(name, ()))
+        if join_names(all_jobs[1:]) != one.others or not place.keys() >= set(all_jobs):
             continue
-        if is_working[i] and is_working[j] and one.since_s <= since_s[i]:
-            out.append((i, j, one.alone))
+        i, *rest = (place[job] for job in all_jobs)
+        if is_working[[i, *rest]].all() and one.since_s <= since_s[i]:
+            out += [(i, j, one.alone) for j in rest]
     return out
 
 
@@ -161,6 +171,7 @@ def correct_slowdowns(connection: Connection, samples: Sequence[Sample], now_s: 
             np.array([s.alone for s in fine]),
             np.array([s.observed for s in fine]),
             now_s,
+            np.array([s.number for s in fine], dtype=np.int64),
         )
     found = learned.corrected(now_s)
     given_rows, rows = (

@@ -49,7 +49,7 @@ from allocator.performance.table import RateTable
 from allocator.queue import cluster_tables, lease
 from allocator.queue.database.bulk import execute_many, query
 from allocator.queue.database.schema import OPEN
-from allocator.queue.holdings import read_secondaries
+from allocator.queue.holdings import group_others, read_secondaries
 from allocator.queue.node_space import parse_parts
 
 PROGRESS_KEY = "progress"  # key of meta
@@ -130,8 +130,7 @@ def learn(
     known, work, since_s, quiet_s, was_colocated, looked_s, before = _load_progress(
         connection, names, generation, now_s
     )
-    others = read_secondaries(connection)
-    others |= {secondary: primary for primary, secondary in others.items()}
+    others = group_others(read_secondaries(connection))
     is_colocated = np.array([name in others for name in names], dtype=np.bool_)
     turned_s = _floats_or(turns_s, -np.inf)
     alone = ~is_colocated & (was_colocated == 0) & (turned_s <= since_s)
@@ -189,11 +188,14 @@ def learn(
             for j in range(len(names))
         ]
         samples, rate = samples[np.array(fits)[samples]], rate[np.array(fits)[samples]]
-        together = [one for one in together if fits[one[0]] and fits[one[1]]]
+        changed = {i for i, j, _ in together if not (fits[i] and fits[j])}
+        together = [one for one in together if one[0] not in changed]
         models = tuple(phase)
     if together:
         slowed = [
-            Sample(models[i], models[j], types[i], sizes[i], alone_per_s, speed[i])
+            Sample(
+                i, models[i], models[j], types[i], min(sizes[i], sizes[j]), alone_per_s, speed[i]
+            )
             for i, j, alone_per_s in together
         ]
         correct_slowdowns(connection, slowed, now_s)

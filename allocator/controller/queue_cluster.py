@@ -49,7 +49,7 @@ from allocator.domain.schema.columns import INTERVAL_S
 from allocator.domain.schema.previous_cells import PreviousTables
 from allocator.domain.snapshot import Snapshot
 from allocator.engine.decision import Decision
-from allocator.executors.errors import NotNow
+from allocator.executors.errors import NotNow, refuse_several_primaries
 from allocator.loop.executor import (
     JOBS_PER_GPU,
     Clock,
@@ -160,6 +160,7 @@ class QueueCluster:
         with store.read() as connection:
             self.interval_s = self._read_interval_s(connection)
             belonging.check(connection, store.name, executor)
+            refuse_several_primaries(executor, cluster_tables.read_max_primaries(connection))
         self.lease_holder = LeaseHolder(store, options.lease_s(self.interval_s), holder)
         # what the last round believes of the speeds of colocated jobs
         self.beliefs: Beliefs = {}
@@ -475,6 +476,7 @@ class QueueCluster:
                 if self.options.stability.has_rest_rules
                 else steadiness.NOTHING
             )
+        refuse_several_primaries(self.executor, int(built.config.get("max_primaries", 1)))
         built = replace(
             built, config={**built.config, "interval_s": self.interval_s, **snapshots.ACCEPTED}
         )
@@ -711,8 +713,7 @@ class QueueCluster:
         starts = [
             one
             for one in orders.starts
-            if one.colocated_job is None
-            or (one.colocated_job.job_id, one.colocated_job.generation) not in untold
+            if untold.isdisjoint((x.job_id, x.generation) for x in one.colocated_jobs)
         ]
         for start in starts:
             self._command_executor("start", self.executor.start, _build_order(start, token))
@@ -808,7 +809,7 @@ def _build_order(start: allocations.Start, token: int) -> Order:
         start.command,
         start.environment,
         start.workdir,
-        None if start.colocated_job is None else ColocatedAllocation(*start.colocated_job),
+        tuple(ColocatedAllocation(*one) for one in start.colocated_jobs),
         start.first_generation,
         tuple(NodePart(*part) for part in parse_parts(a.nodes)),
     )

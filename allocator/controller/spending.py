@@ -6,8 +6,8 @@ billed once, whatever crashes in between.
 
 An allocation is billed from its order to its recorded end, for min_billing_s at least, at the price
 of its pool at the end of the billed time. If its end is recorded late, it was held until then. GPUs
-of two colocated jobs are billed to the primary job. A secondary job pays from the moment at which
-it holds the GPUs, and a job that leaves them to it owes no minimum.
+of two colocated jobs are billed to the primary job. A secondary job pays for the GPUs that it holds
+itself, from the moment at which it holds them, and a job that leaves its own to it owes no minimum.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from allocator.domain.problem import Problem
+from allocator.domain.schema.colocation import split_names
 from allocator.domain.snapshot import Snapshot
 from allocator.loop.live_rental import LiveRental, add_terms
 from allocator.market import books
@@ -147,27 +148,30 @@ def measure_costs(connection: Connection, problem: Problem, since_s: float) -> d
     number = {name: p for p, name in enumerate(pools.pool)}
     changes = read_turns_since(connection, since_s - longest)
     left = {
-        (before, at_s)
+        (name, at_s)
         for known in changes.values()
-        for (_, before), (at_s, primary) in itertools.pairwise(known)
+        for (_, before, _), (at_s, after, _) in itertools.pairwise(known)
         # jobs that left their GPUs to their secondary job, with the time
-        if not primary
+        for name in set(split_names(before)).difference(split_names(after))
     }
     out: dict[str, float] = {}
     for job_id, generation, pool, gpus, ordered_s, ended_s, tenant in rows:
         p = number.get(pool, -1)
         if p < 0:
             continue
-        own = [
-            (begin, math.inf if end is None else end)
-            for begin, end, primary in split_by_holder(
-                ordered_s, ended_s, changes.get((job_id, generation), ())
+        held = [
+            (begin, math.inf if end is None else end, own)
+            for begin, end, own in split_by_holder(
+                gpus, ordered_s, ended_s, changes.get((job_id, generation), ())
             )
-            if not primary
+            if own
         ]
-        if own and own[-1][1] == ended_s and (job_id, ended_s) not in left:
-            own[-1] = own[-1][0], max(ended_s, own[-1][0] + float(pools.min_billing_s[p]))
-        held_s = math.fsum(max(0.0, min(end, now_s) - max(begin, since_s)) for begin, end in own)
+        if held and held[-1][1] == ended_s and (job_id, ended_s) not in left:
+            begin, _, own = held[-1]
+            held[-1] = begin, max(ended_s, begin + float(pools.min_billing_s[p])), own
+        gpu_s = math.fsum(
+            max(0.0, min(end, now_s) - max(begin, since_s)) * own for begin, end, own in held
+        )
         name = tenant or DEFAULT_TENANT
-        out[name] = out.get(name, 0.0) + held_s * gpus * float(pools.marginal_price[p]) / HOUR
+        out[name] = out.get(name, 0.0) + gpu_s * float(pools.marginal_price[p]) / HOUR
     return out

@@ -11,6 +11,7 @@ from sqlalchemy import Connection
 
 from allocator.domain.problem import Problem
 from allocator.engine.decision import Decision
+from allocator.loop.gpu_places import find_groups
 from allocator.loop.stability import (
     Stability,
     estimate_change_interval_s,
@@ -57,15 +58,20 @@ def read_allocation_starts(connection: Connection) -> AllocationStarts:
 
 
 def jobs_left_alone(problem: Problem, known: AllocationStarts, rules: Stability) -> frozenset[str]:
-    """Return the jobs that the cooldown and the minimum run time leave alone."""
+    """Return the jobs that the cooldown and the minimum run time leave alone.
+
+    Jobs that share with jobs of other sizes are not among them: these have to be preemptible.
+    """
     if not rules.has_rest_rules:
         return frozenset()
     names = problem.jobs.job_id
     at_s = np.array([known.at_s.get(name, -np.inf) for name in names], dtype=np.float64)
     changed = np.array([name in known.changed for name in names], dtype=np.bool_)
-    return frozenset(
-        names[j] for j in np.flatnonzero(find_resting_jobs(problem, at_s, changed, rules)).tolist()
-    )
+    resting = find_resting_jobs(problem, at_s, changed, rules)
+    secondary = problem.jobs.secondary
+    for g in find_groups(np.arange(len(names)), problem.jobs.gpus, secondary):
+        resting[g] = resting[secondary == g] = False
+    return frozenset(names[j] for j in np.flatnonzero(resting).tolist())
 
 
 def find_changes_to_hold_back(
@@ -93,8 +99,7 @@ def find_changes_to_hold_back(
     plan = decision.allocation
     judged = find_unpaid_changes(problem, plan.pool, plan.gpus, until_s)
     # `find_unpaid_changes` knows the speeds of jobs that run alone only
-    for primary in (plan.primary, problem.jobs.primary):
-        judged &= primary < 0
-        judged[primary[primary >= 0]] = False
+    for sharing in (plan, problem.jobs):
+        judged &= (sharing.primary < 0) & (sharing.secondary < 0)
     where = np.flatnonzero(judged)
     return frozenset(problem.jobs.job_id[j] for j in where.tolist())

@@ -14,7 +14,7 @@ class DryRunExecutor:
     """An executor without allocations that refuses every order, so that nothing can happen."""
 
     name = "dry-run"
-    capabilities = Capabilities()
+    capabilities = Capabilities(shares_with_several=True)
 
     def start(self, order: Order) -> NoReturn:
         """Raise AllocatorError."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from allocator.errors import AllocatorError
-from allocator.loop.executor import Order
+from collections.abc import Callable
+
+from allocator.errors import AllocatorError, UsageError
+from allocator.loop.executor import ColocatedAllocation, Executor, Order
 
 
 class NotNow(AllocatorError):
@@ -14,15 +16,29 @@ class NotNow(AllocatorError):
     """
 
 
-def starts_on_shared_gpus(order: Order, alive: bool) -> bool:
-    """Return whether the order starts on the GPUs of the allocation `order.beside`.
-
-    `alive`: that allocation was started and has not ended. Raises NotNow if the start has to wait
-    for it.
-    """
-    if order.beside is not None and order.beside.needed and not alive:
-        raise NotNow(
-            f'job "{order.job_id}": it shall run on the GPUs of job "{order.beside.job_id}", whose'
-            f" allocation {order.beside.generation} does not run"
+def refuse_several_primaries(executor: Executor, max_primaries: int) -> None:
+    """Raise UsageError if a queue wants more of the executor than jobs in pairs of one size."""
+    if max_primaries > 1 and not executor.capabilities.shares_with_several:
+        raise UsageError(
+            f'max_primaries is {max_primaries}: executor "{executor.name}" runs a job on the GPUs'
+            " of one job of as many GPUs only. Set it to 1 with `allocator queue config`, or use"
+            " another executor"
         )
-    return order.beside is not None and alive
+
+
+def find_shared(
+    order: Order, is_alive: Callable[[ColocatedAllocation], bool]
+) -> tuple[ColocatedAllocation, ...]:
+    """Return the allocations of `order.beside` on whose GPUs the order starts.
+
+    `is_alive` says whether an allocation was started and has not ended. Raises NotNow if the start
+    has to wait for one.
+    """
+    alive = tuple(one for one in order.beside if is_alive(one))
+    for one in order.beside:
+        if one.needed and one not in alive:
+            raise NotNow(
+                f'job "{order.job_id}": it shall run on the GPUs of job "{one.job_id}", whose'
+                f" allocation {one.generation} does not run"
+            )
+    return alive

@@ -22,7 +22,7 @@ from typing import Any
 
 from allocator.clusters.adapter import Capabilities
 from allocator.errors import UsageError
-from allocator.executors.errors import starts_on_shared_gpus
+from allocator.executors.errors import find_shared
 from allocator.executors.ledger import (
     ORDER,
     STOP,
@@ -52,7 +52,8 @@ class FilesExecutor:
     """An executor that writes files; an actor outside of this program starts and stops the jobs."""
 
     name = "files"
-    capabilities = Capabilities(pins_nodes=True)  # its actor reads the nodes in order.json
+    # its actor reads the nodes, and the allocations that it shares with, in order.json
+    capabilities = Capabilities(pins_nodes=True, shares_with_several=True)
 
     def __init__(self, folder: Path) -> None:
         self.ledger = Ledger(Path(folder), self.name)
@@ -74,10 +75,7 @@ class FilesExecutor:
         with self.ledger.hold_lock():
             self.ledger.fence.admit(order.token)
             if self.ledger.is_new_generation(order.job_id, order.generation):
-                shared = starts_on_shared_gpus(
-                    order, order.beside is not None and self._is_alive(order.beside)
-                )
-                order = order if shared else replace(order, beside=None)
+                order = replace(order, beside=find_shared(order, self._is_alive))
                 self.ledger.create(order, {SETTINGS_FILE: select_settings(order)})
 
     def stop(self, job_id: str, generation: int, token: int) -> None:

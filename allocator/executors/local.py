@@ -23,7 +23,7 @@ from typing import Any
 from allocator.clusters.adapter import Capabilities
 from allocator.errors import UsageError
 from allocator.executors.disk import is_locked, try_lock, write_json
-from allocator.executors.errors import NotNow, starts_on_shared_gpus
+from allocator.executors.errors import NotNow, find_shared
 from allocator.executors.ledger import OpenAllocation
 from allocator.executors.supervision import supervisor
 from allocator.executors.supervision.processes import Process, find_orphans, kill_all, read_boot_id
@@ -49,7 +49,7 @@ class LocalExecutor(SupervisedExecutor):
     """
 
     name = "local"
-    capabilities = Capabilities(reports_progress=True, pins_nodes=True)
+    capabilities = Capabilities(reports_progress=True, pins_nodes=True, shares_with_several=True)
 
     def __init__(
         self,
@@ -127,35 +127,31 @@ class LocalExecutor(SupervisedExecutor):
 
     def _choose_devices(self, order: Order, mine: Sequence[int]) -> list[int]:
         """Choose the GPU indices of a new allocation. Raises NotNow."""
-        taken: set[int] = set()
-        shared: list[int] | None = None
+        given: dict[tuple[str, int], list[int]] = {}
         for one in self._list_unended():
             if one.job_id == order.job_id:
                 raise NotNow(f'job "{order.job_id}": its allocation {one.generation} has not ended')
-            taken.update(one.order["devices"])
-            if order.beside is not None and (one.job_id, one.generation) == (
-                order.beside.job_id,
-                order.beside.generation,
-            ):
-                shared = list(one.order["devices"])
-        if starts_on_shared_gpus(order, shared is not None) and shared is not None:
-            if (
-                len(shared) != order.gpus
-                or sum(one.order["devices"] == shared for one in self._list_unended()) > 1
-            ):
-                raise NotNow(
-                    f'job "{order.job_id}": GPUs {shared} have two jobs, or are not {order.gpus}'
-                )
-            return shared
-        if order.nodes:
+            given[one.job_id, one.generation] = list(one.order["devices"])
+        taken = {d for devices in given.values() for d in devices}
+        neighbours = [
+            (one.job_id, one.generation)
+            for one in find_shared(order, lambda one: (one.job_id, one.generation) in given)
+        ]
+        shared = [d for key in neighbours for d in given[key]]
+        others = {d for key, devices in given.items() if key not in neighbours for d in devices}
+        if len(shared) > order.gpus or not others.isdisjoint(shared):
+            raise NotNow(
+                f'job "{order.job_id}": GPUs {shared} have two jobs, or are not {order.gpus}'
+            )
+        if order.nodes and not shared:
             return self._choose_on_nodes(order, taken)
         free = [d for d in mine if d not in taken]
-        if len(free) < order.gpus:
+        own = order.gpus - len(shared)
+        if len(free) < own:
             raise NotNow(
-                f'job "{order.job_id}": {len(free)} GPUs are free in pool "{order.pool}", not'
-                f" {order.gpus}"
+                f'job "{order.job_id}": {len(free)} GPUs are free in pool "{order.pool}", not {own}'
             )
-        return free[: order.gpus]
+        return shared + free[:own]
 
     def _choose_on_nodes(self, order: Order, taken: Collection[int]) -> list[int]:
         """Choose GPU indices of the nodes that the order names. Raises NotNow.

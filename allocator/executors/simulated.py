@@ -28,9 +28,9 @@ from dataclasses import dataclass, field
 
 from allocator.clusters.adapter import Capabilities
 from allocator.errors import UsageError
-from allocator.executors.errors import starts_on_shared_gpus
+from allocator.executors.errors import find_shared
 from allocator.executors.ledger import select_settings
-from allocator.loop.executor import Observation, Order, Phase, StaleOrder
+from allocator.loop.executor import ColocatedAllocation, Observation, Order, Phase, StaleOrder
 
 HOUR = 3600.0
 
@@ -85,7 +85,7 @@ class MachineBehaviour:
         rate(order) is the work per second.
     colocated_rate : callable, optional
         colocated_rate(order, other) is the work per second while the other job runs on the same
-        GPUs. None: as alone.
+        GPUs; of several other jobs the least counts. None: as alone.
     pause_s : callable
         pause_s(order, held) is the seconds from the start to the first work; `held` is the number
         of GPUs that the job held until this moment.
@@ -122,8 +122,7 @@ class _SimulatedAllocation:
 
     `rates` has (since when, work per second), the first from the end of the pause on. `fail_s` is
     when it fails by itself. `end_s` and `phase` say when and how it ends if nothing changes.
-    `stopped_s` is when it was ordered to stop. `colocated_key` is the other allocation on its GPUs
-    while both live.
+    `stopped_s` is when it was ordered to stop. `colocated` are the living allocations on its GPUs.
     """
 
     order: Order
@@ -137,7 +136,7 @@ class _SimulatedAllocation:
     stopped_s: float = math.inf
     is_over: bool = False
     calendar_entry: int = 0  # the valid entry of the cluster's calendar
-    colocated_key: Key | None = None
+    colocated: tuple[Key, ...] = ()
 
     def work(self, now_s: float) -> float:
         """Return the safe work since the start."""
@@ -214,7 +213,7 @@ class SimulatedMachines:
             return
         self.end_due_allocations()
         now = self.clock.now_s
-        other = self._find_colocated(order)
+        others = self._find_colocated(order)
         if (old := self._generation_holding_gpus.get(order.job_id)) is not None:
             self.breaches.append(
                 f'{now:g} s: job "{order.job_id}" starts again while its allocation {old} lives'
@@ -232,11 +231,12 @@ class SimulatedMachines:
         self.settings[key] = select_settings(order)
         self._newest[order.job_id] = order.generation
         self._generation_holding_gpus[order.job_id] = order.generation
-        if other is not None:
-            self._colocate(key, other)
-        else:
+        if others:
+            self._colocate(key, others)
+        own = self._own_gpus(run)
+        if own or not others:
             has = self.gpus.get(order.pool, 0)
-            self.used[order.pool] = self.used.get(order.pool, 0) + self._own_gpus(run)
+            self.used[order.pool] = self.used.get(order.pool, 0) + own
             self._check_nodes(order)
             if self.used[order.pool] > has:
                 self.breaches.append(
@@ -250,11 +250,11 @@ class SimulatedMachines:
         return [
             run
             for key, run in self._open.items()
-            if not run.is_over and (run.colocated_key is None or key < run.colocated_key)
+            if not run.is_over and all(key < other for other in run.colocated)
         ]
 
     def _own_gpus(self, run: _SimulatedAllocation) -> int:
-        """Return the GPUs that no other allocation has a share of."""
+        """Return the GPUs on which no other allocation is."""
         mine = {(part.node, part.gpu) for part in run.order.nodes if part.gpu is not None}
         is_shared = any(
             (part.node, part.gpu) in mine
@@ -262,7 +262,8 @@ class SimulatedMachines:
             for part in other.order.nodes
             if other is not run
         )
-        return 0 if is_shared else run.order.gpus
+        shared = sum(min(run.order.gpus, self._open[key].order.gpus) for key in run.colocated)
+        return 0 if is_shared else run.order.gpus - shared
 
     def _check_nodes(self, order: Order) -> None:
         """Write down the nodes of the order that give more than they have."""
@@ -281,43 +282,50 @@ class SimulatedMachines:
                     f" gives {used}, shares {shares}"
                 )
 
-    def _find_colocated(self, order: Order) -> Key | None:
-        """Return the living allocation on whose GPUs the order starts. Raises NotNow."""
-        if order.beside is None:
-            return None
-        key = (order.beside.job_id, order.beside.generation)
-        run = self._open.get(key)
-        return key if starts_on_shared_gpus(order, run is not None and not run.is_over) else None
+    def _find_colocated(self, order: Order) -> tuple[Key, ...]:
+        """Return the living allocations on whose GPUs the order starts. Raises NotNow."""
 
-    def _colocate(self, one: Key, other: Key) -> None:
-        """Let the two run on the same GPUs from now on."""
+        def is_alive(one: ColocatedAllocation) -> bool:
+            run = self._open.get((one.job_id, one.generation))
+            return run is not None and not run.is_over
+
+        return tuple((one.job_id, one.generation) for one in find_shared(order, is_alive))
+
+    def _colocate(self, one: Key, others: tuple[Key, ...]) -> None:
+        """Let an allocation run on the GPUs of the others from now on."""
         a = self._open[one]
-        b = self._open[other]
-        if b.colocated_key is not None or (a.order.pool, a.order.gpus) != (
-            b.order.pool,
-            b.order.gpus,
-        ):
-            self.breaches.append(
-                f'{self.clock.now_s:g} s: job "{one[0]}" starts on GPUs of "{other[0]}", which has '
-                f"{b.order.gpus} of {b.order.pool} and runs with {b.colocated_key}"
-            )
-        a.colocated_key, b.colocated_key = other, one
-        for run, other_run in ((a, b), (b, a)):
-            run.set_rate(self._rate(run, other_run), self.clock.now_s)
-        self._schedule_end(b)
+        left = a.order.gpus
+        for other in others:
+            b = self._open[other]
+            left -= b.order.gpus
+            if b.colocated or a.order.pool != b.order.pool or left < 0:
+                self.breaches.append(
+                    f'{self.clock.now_s:g} s: job "{one[0]}" starts with {a.order.gpus} GPUs of'
+                    f' {a.order.pool} on those of "{other[0]}", which has {b.order.gpus} of'
+                    f" {b.order.pool} and runs with {b.colocated}"
+                )
+            b.colocated = (one,)
+        a.colocated = others
+        for key in (one, *others):
+            self._follow_rate(self._open[key], self.clock.now_s)
 
-    def _rate(self, run: _SimulatedAllocation, other: _SimulatedAllocation | None) -> float:
-        if other is None or self.truth.colocated_rate is None:
+    def _follow_rate(self, run: _SimulatedAllocation, at_s: float) -> None:
+        """Let an allocation work from at_s on as fast as next to the others on its GPUs."""
+        run.set_rate(self._rate(run), at_s)
+        self._schedule_end(run)
+
+    def _rate(self, run: _SimulatedAllocation) -> float:
+        if not run.colocated or self.truth.colocated_rate is None:
             return self.truth.rate(run.order)
-        return self.truth.colocated_rate(run.order, other.order)
+        return min(
+            self.truth.colocated_rate(run.order, self._open[key].order) for key in run.colocated
+        )
 
     def update_rates(self) -> None:
         """Let all allocations work at their rates of now, where the truth changed."""
         self.end_due_allocations()
         for run in [one for one in self._open.values() if not one.is_over]:
-            other = self._open[run.colocated_key] if run.colocated_key is not None else None
-            run.set_rate(self._rate(run, other), self.clock.now_s)
-            self._schedule_end(run)
+            self._follow_rate(run, self.clock.now_s)
 
     def stop(self, job_id: str, generation: int, token: int) -> None:
         """Stop an allocation, as Executor.stop.
@@ -388,10 +396,9 @@ class SimulatedMachines:
         for run in sorted(here, key=lambda r: (r.started_s, r.order.job_id), reverse=True):
             if self.used[pool] <= gpus:
                 return
-            both = [run.order.job_id] + (
-                [] if run.colocated_key is None else [run.colocated_key[0]]
-            )
-            for job_id in both:
+            # the other job on its GPUs is lost too; a job with several loses its own GPUs first
+            both = run.colocated if self._own_gpus(run) == 0 else ()
+            for job_id in (run.order.job_id, *(key[0] for key in both)):
                 self.lose(job_id, "its machine is gone")
 
     def lose_node(self, node: str, why: str = "its node is gone") -> None:
@@ -451,13 +458,12 @@ class SimulatedMachines:
             if run is None or run.is_over or run.calendar_entry != entry:
                 continue
             run.is_over = True
-            if run.colocated_key is None:
-                self.used[run.order.pool] -= self._own_gpus(run)
-            else:  # the colocated job goes on alone on these GPUs
-                left = self._open[run.colocated_key]
-                run.colocated_key = left.colocated_key = None
-                left.set_rate(self._rate(left, None), end)
-                self._schedule_end(left)
+            self.used[run.order.pool] -= self._own_gpus(run)
+            for other in run.colocated:  # a colocated job goes on alone on these GPUs
+                left = self._open[other]
+                left.colocated = tuple(one for one in left.colocated if one != key)
+                self._follow_rate(left, end)
+            run.colocated = ()
             if self._generation_holding_gpus.get(key[0]) == key[1]:
                 del self._generation_holding_gpus[key[0]]
             self._last_release[key[0]] = end, run.order.gpus
@@ -496,7 +502,7 @@ class SimulatedExecutor:
     """An executor of the cluster; it keeps no state itself."""
 
     name = "simulated"
-    capabilities = Capabilities(reports_progress=True, pins_nodes=True)
+    capabilities = Capabilities(reports_progress=True, pins_nodes=True, shares_with_several=True)
 
     def __init__(self, cluster: SimulatedMachines) -> None:
         self.cluster = cluster

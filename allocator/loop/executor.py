@@ -137,8 +137,9 @@ class Order:
         Variables of the job.
     workdir : str
         Folder of the job.
-    beside : ColocatedAllocation, optional
-        Allocation on whose GPUs it runs; None: it has its own GPUs.
+    beside : tuple of ColocatedAllocation
+        Allocations on whose GPUs it runs; if they have fewer GPUs together, it gets the others for
+        itself. Empty: it has its own GPUs.
     first_generation : int
         First allocation of this job; earlier ones were of another job of the same name.
     nodes : tuple of NodePart
@@ -148,7 +149,7 @@ class Order:
     --------
     >>> order = Order("bert-1", 1, 7, "a100", 4, "A100", 90_000.0, ("python", "train.py"))
     >>> order.gpus, order.beside
-    (4, None)
+    (4, ())
     """
 
     job_id: str
@@ -161,7 +162,7 @@ class Order:
     command: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
     workdir: str = ""
-    beside: ColocatedAllocation | None = None
+    beside: tuple[ColocatedAllocation, ...] = ()
     first_generation: int = 1
     nodes: tuple[NodePart, ...] = ()
 

@@ -49,6 +49,25 @@ def find_unmoved_jobs(jobs: Ints, keeps_pool_and_size: Bools, primary: Ints, hol
     return np.asarray(keeps_pool_and_size & (target == holder))
 
 
+def find_groups(jobs: Ints, gpus: Ints, secondary: Ints) -> set[int]:
+    """Find the secondary jobs that have several primary jobs, or GPUs besides theirs.
+
+    Parameters
+    ----------
+    jobs, gpus : (n,)
+        Numbers of the jobs, and their GPUs.
+    secondary : (n,)
+        The number of the secondary job of each job, -1 = none.
+    """
+    h = np.flatnonzero(secondary >= 0)
+    shared = np.zeros(int(jobs.max(initial=0)) + 1, dtype=np.int64)
+    count = np.zeros_like(shared)
+    np.add.at(shared, secondary[h], gpus[h])
+    np.add.at(count, secondary[h], 1)
+    some = (count[jobs] > 0) & ((count[jobs] > 1) | (shared[jobs] < gpus))
+    return set(jobs[some].tolist())
+
+
 def find_unmoved_in_groups(
     jobs: Ints,
     keeps_pool_and_size: Bools,

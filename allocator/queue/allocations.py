@@ -27,7 +27,7 @@ from sqlalchemy import Connection
 from allocator.queue import cluster_tables, lease
 from allocator.queue.database.bulk import execute_many, query, query_of
 from allocator.queue.database.schema import OPEN
-from allocator.queue.holdings import read_secondaries
+from allocator.queue.holdings import group_others, read_secondaries
 from allocator.queue.node_space import NodeSpace, parse_parts
 from allocator.queue.pair_starts import (
     ColocatedJob,
@@ -41,10 +41,10 @@ from allocator.queue.pair_starts import (
 class Allocation(NamedTuple):
     """GPUs that were given to one job: one row of the table, known by (job_id, generation).
 
-    `host` names the primary job on whose GPUs this job runs; it is "" where the job holds its own
-    GPUs. `since_s` has the meaning of `Held.since_s` (holdings.py). `nodes` is the text of
-    node_space.py; "" where the pool has no nodes. Times are seconds on the clock
-    of the queue, and work is in the job's unit.
+    `host` names the primary jobs on whose GPUs this job runs, as shared_with of jobs.csv; it is ""
+    where the job holds its own GPUs. `since_s` has the meaning of `Held.since_s` (holdings.py).
+    `nodes` is the text of node_space.py; "" where the pool has no nodes. Times are seconds on the
+    clock of the queue, and work is in the job's unit.
     """
 
     job_id: str
@@ -119,15 +119,15 @@ class _WantingJob(NamedTuple):
 class Start:
     """An ordered allocation with everything that an executor needs to start it.
 
-    `colocated_job` is the other job on the same GPUs, or None. `first_generation` is the first
-    allocation of this job; earlier generations belong to a forgotten job of the same name.
+    `colocated_jobs` are the other jobs on its GPUs. `first_generation` is the first allocation of
+    this job; earlier generations belong to a forgotten job of the same name.
     """
 
     allocation: Allocation
     command: tuple[str, ...]
     environment: Mapping[str, str]
     workdir: str
-    colocated_job: ColocatedJob | None = None
+    colocated_jobs: tuple[ColocatedJob, ...] = ()
     first_generation: int = 1
 
 
@@ -154,7 +154,7 @@ def list_starts(connection: Connection, phase: str = "ordered") -> list[Start]:
             tuple(json.loads(command)),
             json.loads(environment) | json.loads(told or "{}"),
             workdir,
-            colocated_jobs.get(allocation.job_id),
+            colocated_jobs.get(allocation.job_id, ()),
             int(first),
         )
         for command, environment, told, workdir, first, *known in rows
@@ -173,16 +173,15 @@ def read_wanted_settings(connection: Connection) -> dict[tuple[str, int], Wanted
     """Return how every running job is wanted to run, by (job, generation).
 
     A job counts as colocated from the moment at which the start of the other job is ordered until
-    the end of one of the two is recorded. While the other job is stopping, nothing is returned: it
-    still needs the memory that the settings left to it.
+    the end of one of the two is recorded. While another job on its GPUs is stopping, nothing is
+    returned: that job still needs the memory that the settings left to it.
     """
-    secondaries = read_secondaries(connection)
-    other = secondaries | {secondary: primary for primary, secondary in secondaries.items()}
-    stopping = {row[0] for row in query(connection, _STOPPING)} if other else set[str]()
+    others = group_others(read_secondaries(connection))
+    stopping = {row[0] for row in query(connection, _STOPPING)} if others else set[str]()
     return {
-        (job_id, generation): WantedSettings(environment, job_id in other)
+        (job_id, generation): WantedSettings(environment, job_id in others)
         for job_id, generation, environment in query(connection, _SETTINGS)
-        if other.get(job_id) not in stopping
+        if stopping.isdisjoint(others.get(job_id, ()))
     }
 
 
@@ -286,19 +285,15 @@ def order_starts(
         gpu_types = cluster_tables.read_gpu_types(connection)
         jobs_to_start = []
         for job in sorted(rows, key=lambda job: job.want_host != ""):  # primary jobs first
-            placement = colocations.placement(job.job_id, job.want_host)
-            if placement is StartPlacement.WAIT or (
-                placement is StartPlacement.OWN_GPUS and not space.take(job)
-            ):
+            placement = colocations.placement(job.job_id, job.want_gpus, job.want_host)
+            if placement is None or not space.take(job, placement):
                 continue
-            if placement is StartPlacement.OWN_GPUS:
-                colocations.started.add(job.job_id)
+            if placement.primaries:
+                new_colocations.append((placement.primaries, job.job_id))
+            elif placement.secondary:
+                new_colocations.append(((job.job_id,), placement.secondary))
             else:
-                new_colocations.append(
-                    (job.want_host, job.job_id)
-                    if placement is StartPlacement.PRIMARY
-                    else (job.job_id, colocations.wanted_secondary[job.job_id])
-                )
+                colocations.started.add(job.job_id)
             jobs_to_start.append(job)
         _open_allocations(connection, jobs_to_start, gpu_types, now_s)
     join(connection, new_colocations, now_s)
@@ -312,17 +307,26 @@ class _FreeGpus:
         self._of_pools = count_free_gpus(connection, capacity)
         self._with_nodes = cluster_tables.read_pools_with_nodes(connection)
         self._of_nodes = NodeSpace(connection) if self._with_nodes else None
+        self._most_primaries = cluster_tables.read_max_primaries(connection)
 
-    def take(self, job: _WantingJob) -> bool:
-        """Take what the job wants if it is free; in a pool with nodes a round has to name them.
+    def take(self, job: _WantingJob, placement: StartPlacement) -> bool:
+        """Take the GPUs that the job would hold itself if they are free.
 
-        The shares of a GPU are counted by the nodes, as a job with a share adds no GPU to a pool
-        if another one has its GPU already.
+        In a pool with nodes a round has to name those of all GPUs that the job wants, and no job
+        runs on the GPUs of several jobs. The shares of a GPU are counted by the nodes, as a job
+        with a share adds no GPU to a pool if another one has its GPU already.
         """
+        gpus = placement.own_gpus
+        if placement.primaries:
+            needed = cluster_tables.count_needed_primaries(len(placement.primaries), gpus)
+            if needed > (1 if job.want_pool in self._with_nodes else self._most_primaries):
+                return False  # the settings changed since the round
+        if not gpus:
+            return True
         if job.want_pool not in self._with_nodes:
-            fits = job.want_gpus <= self._of_pools.get(job.want_pool, 0)
+            fits = gpus <= self._of_pools.get(job.want_pool, 0)
             if fits:
-                self._of_pools[job.want_pool] -= job.want_gpus
+                self._of_pools[job.want_pool] -= gpus
             return fits
         new = 0 if self._of_nodes is None else self._of_nodes.count_new_gpus(job.want_nodes)
         if (
@@ -366,7 +370,7 @@ def _open_allocations(
     execute_many(
         connection,
         "INSERT INTO allocations (job_id, generation, pool, gpus, gpu_type, phase, ordered_s, "
-        "work_at_start, nodes) VALUES (?, ?, ?, ?, ?, 'ordered', ?, ?, ?)",
+        "work_at_start, nodes, held_gpus) VALUES (?, ?, ?, ?, ?, 'ordered', ?, ?, ?, ?)",
         [
             (
                 job.job_id,
@@ -377,6 +381,7 @@ def _open_allocations(
                 now_s,
                 job.remaining_work,
                 job.want_nodes,
+                job.want_gpus,
             )
             for job in found
         ],

@@ -21,6 +21,7 @@ from sqlalchemy import Connection
 from allocator.domain.findings import did_you_mean, quote, suggest_setting
 from allocator.domain.problem import Bools, Problem
 from allocator.domain.rules.spread_rules import count_fewest_nodes, find_largest_nodes
+from allocator.domain.schema.colocation import split_names
 from allocator.domain.schema.columns import ASSUMED_RATE, CONFIG, CONFIG_TABLES, MOST_GPUS, TABLES
 from allocator.domain.settings import settings
 from allocator.domain.snapshot import Snapshot, Table
@@ -58,10 +59,13 @@ _QUERIES = {
     file: f"SELECT {', '.join(names)} FROM {HOME[file].name} ORDER BY position"
     for file, names in _NAMES.items()
 }
-_OWN = f"FROM allocations a WHERE a.phase IN {OPEN} AND a.host = ''"
+_OWN = f"FROM allocations a WHERE a.phase IN {OPEN} AND a.held_gpus > 0"
+_SHARING = (
+    f"SELECT job_id, pool, host, held_gpus FROM allocations WHERE phase IN {OPEN} AND host <> ''"
+)
 _OF_SHARE = "SELECT 1 FROM jobs j WHERE j.job_id = a.job_id AND j.gpu_fraction IS NOT NULL"
 _USED = (
-    f"SELECT a.pool, SUM(a.gpus) {_OWN} AND (a.nodes = '' OR NOT EXISTS ({_OF_SHARE})) "
+    f"SELECT a.pool, SUM(a.held_gpus) {_OWN} AND (a.nodes = '' OR NOT EXISTS ({_OF_SHARE})) "
     "GROUP BY a.pool ORDER BY a.pool"
 )
 _SHARES = f"SELECT a.pool, a.nodes {_OWN} AND a.nodes <> '' AND EXISTS ({_OF_SHARE})"
@@ -275,18 +279,42 @@ def set_config(connection: Connection, changes: Mapping[str, Any]) -> dict[str, 
                 )
     merged = {k: v for k, v in {**config(connection), **changes}.items() if v is not None}
     _validate_config(merged)
-    _refuse_several_primaries(merged)
+    _refuse_fewer_primaries(connection, merged)
     put_meta(connection, "config", json.dumps(merged, sort_keys=True))
     return merged
 
 
-def _refuse_several_primaries(given: Mapping[str, Any]) -> None:
-    """Raise UsageError for a setting that decisions and simulations have, and a queue has not."""
-    if int(given.get("max_primaries", 1)) > 1:
-        raise UsageError(
-            f"max_primaries is {given['max_primaries']}: in a queue a job runs as a second one on"
-            " the GPUs of one job of as many GPUs only (max_primaries = 1)"
-        )
+def count_needed_primaries(primaries: int, own_gpus: int) -> int:
+    """Return the least max_primaries at which a job may run on the GPUs of so many jobs."""
+    return max(primaries, 2 if own_gpus else 1)
+
+
+def read_max_primaries(connection: Connection) -> int:
+    """Return on the GPUs of how many jobs one job may run as a second one."""
+    return int(config(connection).get("max_primaries", 1))
+
+
+def find_groups(connection: Connection) -> list[tuple[str, str, int]]:
+    """Return the jobs that run on the GPUs of several jobs, or of one with fewer GPUs.
+
+    Each with its pool, and the least max_primaries at which it may run so.
+    """
+    found = [
+        (job_id, pool, count_needed_primaries(len(split_names(primaries)), own))
+        for job_id, pool, primaries, own in query(connection, _SHARING)
+    ]
+    return [one for one in found if one[2] > 1]
+
+
+def _refuse_fewer_primaries(connection: Connection, given: Mapping[str, Any]) -> None:
+    """Raise UsageError if jobs run on the GPUs of more jobs than the settings allow."""
+    most = int(given.get("max_primaries", 1))
+    for job_id, _, needed in find_groups(connection):
+        if needed > most:
+            raise UsageError(
+                f"max_primaries is {most}: job {quote(job_id)} runs on the GPUs of several jobs, or"
+                f" of one with fewer GPUs, and needs max_primaries = {needed}; hold the job first"
+            )
 
 
 def _validate_config(given: Mapping[str, Any]) -> None:
@@ -344,7 +372,6 @@ def store_cluster(connection: Connection, snapshot: Snapshot, problem: Problem) 
     with_nodes = np.flatnonzero(problem.has_nodes).tolist()
     note_node_change(connection, (problem.pools.pool[p] for p in with_nodes))
     kept = {k: v for k, v in snapshot.config.items() if k != "now_s"}
-    _refuse_several_primaries(kept)
     put_meta(connection, "config", json.dumps(kept, sort_keys=True, default=str))
     put_meta(connection, "name", snapshot.name)
 

@@ -31,9 +31,12 @@ _COLUMNS = (
 )
 _OPEN_SINCE = f"{_COLUMNS} (a.ended_s IS NULL OR a.ended_s > ?)"
 _OF_JOBS = f"{_COLUMNS} a.job_id IN ({{names}})"
-_TURNS = "SELECT job_id, generation, host, at_s FROM turns WHERE job_id IN ({names}) ORDER BY id"
+_TURNS = (
+    "SELECT job_id, generation, at_s, host, held_gpus FROM turns"
+    " WHERE job_id IN ({names}) ORDER BY id"
+)
 _TURNED = (
-    "SELECT t.job_id, t.generation, t.host, t.at_s FROM turns t JOIN allocations a"
+    "SELECT t.job_id, t.generation, t.at_s, t.host, t.held_gpus FROM turns t JOIN allocations a"
     " ON a.job_id = t.job_id AND a.generation = t.generation"
     " WHERE a.ended_s IS NULL OR a.ended_s > ? ORDER BY t.id"
 )
@@ -157,10 +160,10 @@ def _format_day(day: int) -> str:
     return datetime.fromtimestamp(day * DAY, UTC).strftime("%Y-%m-%d")
 
 
-def _group_turns(rows: Sequence[tuple[str, int, str, float]]) -> Turns:
-    out: dict[tuple[str, int], list[tuple[float, str]]] = defaultdict(list)
-    for job_id, generation, primary, at_s in rows:
-        out[job_id, generation].append((at_s, primary))
+def _group_turns(rows: Sequence[tuple[str, int, float, str, int]]) -> Turns:
+    out: dict[tuple[str, int], list[tuple[float, str, int]]] = defaultdict(list)
+    for job_id, generation, at_s, primaries, own in rows:
+        out[job_id, generation].append((at_s, primaries, own))
     return out
 
 
@@ -171,14 +174,14 @@ def _paid_spans(
 ) -> Iterator[_PaidSpan]:
     for job_id, generation, tenant, gpus, ordered_s, ended_s, price in rows:
         changes = turns.get((job_id, generation), ())
-        for begin_s, end_s, primary in split_by_holder(ordered_s, ended_s, changes):
-            if not primary:
+        for begin_s, end_s, own in split_by_holder(gpus, ordered_s, ended_s, changes):
+            if own:
                 until_s = now_s if end_s is None else end_s
                 yield _PaidSpan(
                     job_id,
                     tenant or DEFAULT_TENANT,
                     begin_s,
                     max(begin_s, until_s),
-                    gpus,
+                    own,
                     price or 0.0,
                 )

@@ -1,11 +1,12 @@
-"""Jobs with their open allocations, and which job holds the GPUs of two colocated jobs.
+"""Jobs with their open allocations, and which job holds the GPUs of colocated jobs.
 
 They are read together, changed as values, and written back together.
 
 Of two jobs on the same GPUs, the *primary job* holds the GPUs and is billed for them, and the
-*secondary job* runs on them. When one of the two allocations ends, the other job holds the GPUs
-from that moment on. Both are recorded in the same transaction, so exactly one open allocation holds
-the GPUs at any time. The table `turns` has every such change, for bills and histories.
+*secondary job* runs on them. A secondary job may have several primary jobs, and GPUs of its own
+besides theirs. When the allocation of one of two jobs ends, the other job holds the GPUs from that
+moment on. Both are recorded in the same transaction, so exactly one open allocation holds a GPU at
+any time. The table `turns` has every such change, for bills and histories.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import NamedTuple
 
 from sqlalchemy import Connection
 
+from allocator.domain.schema.colocation import join_names, split_names
 from allocator.queue.database.bulk import execute_many, query, query_of
 from allocator.queue.database.schema import OPEN
 
@@ -25,9 +27,10 @@ from allocator.queue.database.schema import OPEN
 class Held(NamedTuple):
     """A job and its open allocation.
 
-    `received` is a JSON object: seconds held by GPU type. `host` is the primary job on whose GPUs
-    the job runs, "" where it holds its own. `since_s` is the time up to which the job was credited
-    for what it holds; None means that nothing was credited yet, and it counts from `running_s`.
+    `received` is a JSON object: seconds held by GPU type. `host` names the primary jobs on whose
+    GPUs the job runs, as shared_with of jobs.csv, "" where it holds its own; `held_gpus` are those
+    that it holds itself. `since_s` is the time up to which the job was credited for what it holds;
+    None means that nothing was credited yet, and it counts from `running_s`.
     """
 
     job_id: str
@@ -43,6 +46,7 @@ class Held(NamedTuple):
     work_done: float
     detail: str
     host: str
+    held_gpus: int
     since_s: float | None
     state: str
     request: str
@@ -65,7 +69,7 @@ class Held(NamedTuple):
     def credit(self, to_s: float) -> Held:
         """Return the job with what it has received up to to_s.
 
-        It gets the seconds on its GPU type, and the GPU-seconds too if it holds the GPUs itself.
+        It gets the seconds on its GPU type, and the GPU-seconds of the GPUs that it holds itself.
         """
         since = self.running_s if self.since_s is None else self.since_s
         if since is None or to_s <= since:
@@ -75,14 +79,37 @@ class Held(NamedTuple):
         received = json.dumps(
             {**had, self.gpu_type: had.get(self.gpu_type, 0.0) + seconds}, sort_keys=True
         )
-        own = self.gpus if self.host == "" else 0
-        return self._replace(
-            attained_gpu_s=self.attained_gpu_s + seconds * own, received=received, since_s=to_s
+        attained = self.attained_gpu_s + seconds * self.held_gpus
+        return self._replace(attained_gpu_s=attained, received=received, since_s=to_s)
+
+    def join(self, primaries: Iterable[Held], at_s: float) -> Held:
+        """Return the job on the GPUs of these jobs from at_s on; none: it holds all GPUs itself."""
+        primaries = list(primaries)
+        return self.credit(at_s)._replace(
+            host=join_names(one.job_id for one in primaries),
+            held_gpus=self.gpus - sum(one.gpus for one in primaries),
         )
 
-    def move_to(self, primary: str, at_s: float) -> Held:
-        """Return the job on the GPUs of `primary` from at_s on ("": it holds the GPUs itself)."""
-        return self.credit(at_s)._replace(host=primary)
+    def outlive(self, primary: Held, at_s: float) -> Held:
+        """Return the job as it goes on from at_s on, when one of its primary jobs has ended."""
+        names = [name for name in split_names(self.host) if name != primary.job_id]
+        return self.credit(at_s)._replace(
+            host=join_names(names), held_gpus=self.held_gpus + primary.gpus
+        )
+
+    def turn(self, at_s: float) -> Turn:
+        """Return the row of `turns` that says who holds its GPUs from at_s on."""
+        return Turn(self.job_id, self.generation, at_s, self.host, self.held_gpus)
+
+
+class Turn(NamedTuple):
+    """A row of `turns`: the primary jobs of an allocation, and its own GPUs, from at_s on."""
+
+    job_id: str
+    generation: int
+    at_s: float
+    host: str
+    held_gpus: int
 
 
 _OF_ALLOCATION = (
@@ -93,6 +120,7 @@ _OF_ALLOCATION = (
     "work_done",
     "detail",
     "host",
+    "held_gpus",
     "since_s",
 )
 _OF_JOB = (
@@ -124,16 +152,32 @@ _HELD = (
 )
 # CROSS JOIN: SQLite begins with allocations, of which few are open, not with all turns ever
 _TURNS = (
-    "SELECT t.job_id, t.generation, t.at_s, t.host FROM allocations a CROSS JOIN turns t WHERE"
-    " t.job_id = a.job_id AND t.generation = a.generation AND (a.ended_s IS NULL OR a.ended_s > ?)"
-    " ORDER BY t.id"
+    "SELECT t.job_id, t.generation, t.at_s, t.host, t.held_gpus FROM allocations a"
+    " CROSS JOIN turns t WHERE t.job_id = a.job_id AND t.generation = a.generation"
+    " AND (a.ended_s IS NULL OR a.ended_s > ?) ORDER BY t.id"
 )
 _SECONDARIES = f"SELECT host, job_id FROM allocations WHERE phase IN {OPEN} AND host <> ''"
 
 
 def read_secondaries(connection: Connection) -> dict[str, str]:
     """Return the secondary job of every primary job whose GPUs are shared."""
-    return dict(tuple(row) for row in query(connection, _SECONDARIES))
+    return {
+        primary: secondary
+        for primaries, secondary in query(connection, _SECONDARIES)
+        for primary in split_names(primaries)
+    }
+
+
+def group_others(secondaries: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+    """Return the other jobs on the GPUs of each colocated job: its secondary or primary jobs.
+
+    `secondaries` is what `read_secondaries` returns. Primary jobs are in the order of their names.
+    """
+    out: dict[str, tuple[str, ...]] = {}
+    for primary, secondary in sorted(secondaries.items()):
+        out[primary] = (secondary,)
+        out[secondary] = (*out.get(secondary, ()), primary)
+    return out
 
 
 def held(connection: Connection, names: Collection[str]) -> dict[str, Held]:
@@ -141,17 +185,15 @@ def held(connection: Connection, names: Collection[str]) -> dict[str, Held]:
     return {row[0]: Held._make(row) for row in query_of(connection, _HELD, sorted(names))}
 
 
-def write(
-    connection: Connection, changed: Mapping[str, Held], move_to: Iterable[tuple[str, float]] = ()
-) -> None:
+def write(connection: Connection, changed: Mapping[str, Held], turns: Sequence[Turn] = ()) -> None:
     """Write all changes at once.
 
     Parameters
     ----------
     changed : mapping of str to Held
         The changed jobs by name.
-    move_to : iterable of (str, float)
-        Jobs whose allocation got another primary job, with the time of the change.
+    turns : sequence of Turn
+        Changes of primary jobs, in the order of time.
     """
     execute_many(
         connection,
@@ -165,8 +207,8 @@ def write(
     )
     execute_many(
         connection,
-        "INSERT INTO turns (job_id, generation, at_s, host) VALUES (?, ?, ?, ?)",
-        [(name, changed[name].generation, at_s, changed[name].host) for name, at_s in move_to],
+        f"INSERT INTO turns ({', '.join(Turn._fields)}) VALUES (?, ?, ?, ?, ?)",
+        turns,
     )
 
 
@@ -174,39 +216,42 @@ def _set(names: Sequence[str]) -> str:
     return ", ".join(f"{name} = ?" for name in names)
 
 
-Turns = Mapping[tuple[str, int], Sequence[tuple[float, str]]]
-"""By (job, generation): times and primary jobs in order; "" = its own GPUs from then on."""
+Turns = Mapping[tuple[str, int], Sequence[tuple[float, str, int]]]
+"""By (job, generation): times in order, and from then on the primary jobs and its own GPUs."""
 
 
 def read_turns_since(connection: Connection, after_s: float) -> Turns:
-    """Return the changes of primary job of all allocations that were open after a time."""
-    out: dict[tuple[str, int], list[tuple[float, str]]] = {}
-    for job_id, generation, at_s, primary in query(connection, _TURNS, after_s):
-        out.setdefault((job_id, generation), []).append((at_s, primary))
+    """Return the changes of primary jobs of all allocations that were open after a time."""
+    out: dict[tuple[str, int], list[tuple[float, str, int]]] = {}
+    for job_id, generation, *turn in query(connection, _TURNS, after_s):
+        at_s, primaries, own = turn
+        out.setdefault((job_id, generation), []).append((at_s, primaries, own))
     return out
 
 
 def split_by_holder(
-    ordered_s: float, ended_s: float | None, changes: Sequence[tuple[float, str]]
-) -> list[tuple[float, float | None, str]]:
-    """Split an allocation by the job that held its GPUs.
+    gpus: int, ordered_s: float, ended_s: float | None, changes: Sequence[tuple[float, str, int]]
+) -> list[tuple[float, float | None, int]]:
+    """Split an allocation by the GPUs that the job itself held.
 
     Parameters
     ----------
+    gpus : int
+        GPUs of the allocation.
     ordered_s, ended_s : float
         Begin and end of the allocation in seconds; ended_s None: it goes on.
-    changes : sequence of (float, str)
-        Changes of the primary job, in the order of time, as in `Turns`.
+    changes : sequence of (float, str, int)
+        Changes of who held its GPUs, in the order of time, as in `Turns`.
 
     Returns
     -------
-    list of (float, float or None, str)
-        (from, to, primary job) in the order of time; "" where the job held its own GPUs.
+    list of (float, float or None, int)
+        (from, to, GPUs that the job held itself) in the order of time.
     """
-    at = [(ordered_s, ""), *changes]
+    at = [(ordered_s, gpus), *((at_s, own) for at_s, _, own in changes)]
     ends = [*(max(begin, since) for (begin, _), (since, _) in itertools.pairwise(at)), ended_s]
     return [
-        (begin, end, primary)
-        for (begin, primary), end in zip(at, ends, strict=True)
+        (begin, end, own)
+        for (begin, own), end in zip(at, ends, strict=True)
         if end is None or end > begin
     ]

@@ -81,6 +81,12 @@ def add_nodes(connection: Connection, names: Sequence[str], values: Mapping[str,
         If a value is not valid, or a node of that name has other values.
     """
     row = _parse(connection, {"state": "up", **values})
+    for job_id, pool, _ in cluster_tables.find_groups(connection):
+        if pool == row["pool"]:
+            raise UsageError(
+                f"pool {quote(pool)} gets no nodes while job {quote(job_id)} runs on the GPUs of"
+                " several jobs there, or of one with fewer GPUs; hold the job first"
+            )
     known = {one.node: one for one in connection.execute(sa.select(nodes)).all()}
     new = []
     for name in dict.fromkeys(names):

@@ -21,7 +21,7 @@ from sqlalchemy import Connection
 from allocator.queue import lease
 from allocator.queue.database.bulk import PART, execute_many, named_rows, query, query_of
 from allocator.queue.database.schema import OPEN, jobs, observations
-from allocator.queue.holdings import Held, held, read_secondaries, write
+from allocator.queue.holdings import Held, Turn, held, read_secondaries, write
 from allocator.queue.jobs.states import Retries, state_after_end
 
 ENDED = ("stopped", "finished", "failed", "lost")
@@ -217,15 +217,10 @@ def _record_transitions(
     When one of two colocated jobs ends, the other one holds the GPUs from that moment on.
     """
     secondaries = read_secondaries(connection)
-    other_job = (
-        {**secondaries, **{secondary: primary for primary, secondary in secondaries.items()}}
-        if secondaries
-        else {}
-    )
-    before = held(connection, names | {other_job[name] for name in names if name in other_job})
+    before = held(connection, names | {secondaries[name] for name in names if name in secondaries})
     now = dict(before)
     recorded: dict[tuple[str, str], ObservationLike] = {}
-    turns: list[tuple[str, float]] = []
+    turns: list[Turn] = []
     # in the order of time: when one of two colocated jobs ends, the other one holds the GPUs
     for one in (
         sorted(given, key=lambda one: (one.at_s, one.job_id in secondaries))
@@ -239,12 +234,12 @@ def _record_transitions(
         updated = _delay_after_losses(connection, updated, retries)
         now[one.job_id] = updated
         recorded[one.job_id, str(one.phase)] = one
-        remaining = (
-            now.get(secondaries.get(one.job_id, "")) if updated.ended_s is not None else None
-        )
-        if remaining is not None and remaining.phase not in ENDED and updated.ended_s is not None:
-            now[remaining.job_id] = remaining.move_to("", updated.ended_s)
-            turns.append((remaining.job_id, updated.ended_s))
+        if updated.ended_s is None:
+            continue
+        secondary = now.get(secondaries.get(one.job_id, ""))
+        if secondary is not None and secondary.phase not in ENDED:
+            now[secondary.job_id] = secondary.outlive(updated, updated.ended_s)
+            turns.append(now[secondary.job_id].turn(updated.ended_s))
     changed = {name: known for name, known in now.items() if known is not before[name]}
     write(connection, changed, turns)
     execute_many(

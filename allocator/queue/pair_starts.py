@@ -1,18 +1,20 @@
 """Where colocated jobs start: on shared GPUs, on their own GPUs, or not yet.
 
-What is wanted of a job includes its primary job (`want_host`; "" means its own GPUs). Only these
-rules start two jobs together:
+What is wanted of a job includes its primary jobs (`want_host`; "" means its own GPUs). They may
+have fewer GPUs together than the secondary job, which holds the others itself. Only these rules
+start jobs together:
 
-    1. A secondary job starts on the GPUs of its primary job once the primary job runs where it is
-       wanted and no other job is on its GPUs.
+    1. A secondary job starts on the GPUs of its primary jobs once each of them runs where it is
+       wanted, no other job is on their GPUs, and the other GPUs that it wants are free.
     2. A primary job joins its secondary job on the GPUs where the secondary job already runs as
-       wanted. From then on the primary job holds these GPUs.
-    3. A secondary job whose primary job is not wanted in the same place gets its own GPUs, if
-       enough are free that no other job needs.
-    4. If both run and only their roles are to be exchanged, the two exchange roles and neither
+       wanted. From then on the primary job holds these GPUs. A secondary job with several primary
+       jobs, or with GPUs besides theirs, is joined by none: a round has to start it anew.
+    3. A secondary job gets its own GPUs in place of those of a primary job that is not wanted in
+       the same place, if enough are free that no other job needs.
+    4. If two jobs run and only their roles are to be exchanged, the two exchange roles and neither
        moves.
 
-When one of the two ends, the other one holds the GPUs (holdings.py). A want is met by an open
+When one of two jobs ends, the other one holds the GPUs (holdings.py). A want is met by an open
 allocation with that pool and size that is not older than `want_generation`. So a secondary job that
 has to leave for other GPUs of the same pool wants a newer allocation.
 """
@@ -21,14 +23,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import NamedTuple
 
 from sqlalchemy import Connection
 
+from allocator.domain.schema.colocation import split_names
 from allocator.queue.database.bulk import query, query_of
 from allocator.queue.database.schema import OPEN
-from allocator.queue.holdings import Held, held, read_secondaries, write
+from allocator.queue.holdings import Held, group_others, held, read_secondaries, write
 
 # CROSS JOIN: SQLite begins with the colocations, which are few
 _WANTED = "SELECT job_id, want_host FROM jobs WHERE want_host <> ''"
@@ -40,23 +42,25 @@ _MEMBERS = (
     " WHERE j.job_id IN ({names})"
 )
 _COLOCATED = (
-    "SELECT g.job_id, g.generation, g.phase, h.job_id, h.generation FROM allocations g CROSS JOIN"
-    f" allocations h WHERE g.phase IN {OPEN} AND g.host <> '' AND h.job_id = g.host AND h.phase IN"
-    f" {OPEN}"
+    "SELECT a.job_id, a.generation, a.phase, a.gpus, a.host <> '' FROM allocations a"
+    f" WHERE phase IN {OPEN} AND job_id IN ({{names}})"
 )
 
 
-class StartPlacement(Enum):
-    """Where a job may start."""
+class StartPlacement(NamedTuple):
+    """Where a job may start.
 
-    OWN_GPUS = "on GPUs of its own"
-    PRIMARY = "on those of its primary job"
-    SECONDARY = "on those of its secondary job"
-    WAIT = "not yet"
+    It holds `own_gpus` itself, and runs on the GPUs of `primaries`, or on those where its secondary
+    job runs already ("": there is none).
+    """
+
+    own_gpus: int
+    primaries: tuple[str, ...] = ()
+    secondary: str = ""
 
 
 class ColocatedJob(NamedTuple):
-    """The other allocation on the same GPUs. needed: the start has to wait for it."""
+    """Another allocation on the same GPUs. needed: the start has to wait for it."""
 
     job_id: str
     generation: int
@@ -82,18 +86,18 @@ class _ColocatedMember(NamedTuple):
     host: str
 
     @property
-    def wanted(self) -> tuple[str, int, str] | None:
-        """The pool, GPUs and nodes that are wanted of the job; None: nothing."""
+    def place(self) -> tuple[str, str] | None:
+        """The pool and the nodes that are wanted of the job; None: nothing is wanted."""
         fine = self.request == "" and self.state in ("queued", "paused", "running")
-        wanted = self.want_pool, self.want_gpus, self.want_nodes
-        return wanted if fine and self.want_gpus else None
+        return (self.want_pool, self.want_nodes) if fine and self.want_gpus else None
 
     @property
     def is_wanted(self) -> bool:
         """Whether the open allocation meets the want."""
         return (
             self.phase in ("ordered", "running")
-            and self.wanted == (self.pool, self.gpus, self.nodes)
+            and self.place == (self.pool, self.nodes)
+            and self.want_gpus == self.gpus
             and self.generation >= self.want_generation
         )
 
@@ -103,8 +107,8 @@ class Colocations:
     """All jobs that are wanted in a colocation.
 
     `wanted_secondary` has the wanted secondary job by primary job, and `secondary` the recorded one
-    of open allocations. `started` has the primary jobs whose start is being ordered now, on GPUs of
-    their own.
+    of open allocations. `started` has the jobs whose start is being ordered now, on GPUs of their
+    own.
     """
 
     members: dict[str, _ColocatedMember] = field(default_factory=dict)
@@ -115,7 +119,11 @@ class Colocations:
     @classmethod
     def of(cls, connection: Connection) -> Colocations:
         """Read the wanted and the open colocations from the database."""
-        wanted = {str(primary): str(secondary) for secondary, primary in query(connection, _WANTED)}
+        wanted = {
+            primary: str(secondary)
+            for secondary, primaries in query(connection, _WANTED)
+            for primary in split_names(primaries)
+        }
         if not wanted:
             return cls()
         members = {
@@ -124,86 +132,94 @@ class Colocations:
         }
         return cls(members, wanted, read_secondaries(connection))
 
-    def placement(self, job_id: str, want_host: str) -> StartPlacement:
-        """Return where a job that holds nothing may start."""
+    def placement(self, job_id: str, want_gpus: int, want_host: str) -> StartPlacement | None:
+        """Return where a job that holds nothing may start, None = not yet."""
         if want_host:
-            return self._place_secondary(job_id, want_host)
+            return self._place_secondary(self.members[job_id])
         secondary = self.members.get(self.wanted_secondary.get(job_id, ""))
         if secondary is None or not secondary.is_wanted:
-            return StartPlacement.OWN_GPUS
-        alone = (
-            secondary.phase == "running"
+            return StartPlacement(want_gpus)
+        can_join = (
+            secondary.want_gpus == want_gpus
+            and secondary.phase == "running"
             and not secondary.host
             and secondary.job_id not in self.secondary
         )
-        return StartPlacement.SECONDARY if alone else StartPlacement.WAIT
+        return StartPlacement(0, secondary=secondary.job_id) if can_join else None
 
-    def _place_secondary(self, job_id: str, want_host: str) -> StartPlacement:
-        me = self.members[job_id]
-        primary = self.members.get(want_host)
-        if primary is None or primary.wanted != me.wanted:
-            return StartPlacement.OWN_GPUS
-        if want_host in self.started:
-            return StartPlacement.PRIMARY
-        return (
-            StartPlacement.PRIMARY
-            if primary.is_wanted and not primary.host and want_host not in self.secondary
-            else StartPlacement.WAIT
-        )
+    def _place_secondary(self, me: _ColocatedMember) -> StartPlacement | None:
+        wanted = [self.members.get(name) for name in split_names(me.want_host)]
+        primaries = [one for one in wanted if one is not None and one.place == me.place]
+        if not all(
+            one.job_id in self.started
+            or (one.is_wanted and not one.host and one.job_id not in self.secondary)
+            for one in primaries
+        ):
+            return None
+        own_gpus = me.want_gpus - sum(one.want_gpus for one in primaries)
+        return StartPlacement(own_gpus, tuple(one.job_id for one in primaries))
 
-    def find_exchanges(self) -> list[tuple[str, str]]:
-        """Return the colocations that exchange roles, as (primary, secondary) afterwards."""
+    def find_exchanges(self) -> list[tuple[tuple[str, ...], str]]:
+        """Return the colocations that exchange roles, as (primary jobs, secondary) afterwards."""
         return [
-            (m.want_host, m.job_id)
+            ((m.want_host,), m.job_id)
             for m in self.members.values()
             if m.want_host
             and m.is_wanted
             and self.secondary.get(m.job_id) == m.want_host
             and self.members[m.want_host].is_wanted
+            and self.members[m.want_host].gpus == m.gpus
         ]
 
 
-def find_colocated_jobs(connection: Connection) -> dict[str, ColocatedJob]:
-    """Return the colocated job of every open allocation that has one, by job.
+def find_colocated_jobs(connection: Connection) -> dict[str, tuple[ColocatedJob, ...]]:
+    """Return the colocated jobs of every open allocation that has some, by job.
 
-    A secondary job always needs its primary job. A primary job has an entry only once its secondary
-    job was seen to run, and does not need it: until then the secondary job comes to the primary
+    A secondary job always needs its primary jobs. A primary job of as many GPUs has an entry only
+    once its secondary job was seen to run, and does not need it: until then the secondary job comes
+    to the primary job. Other primary jobs have none: they never start on GPUs of their secondary
     job.
     """
-    out: dict[str, ColocatedJob] = {}
-    for secondary, secondary_generation, phase, primary, primary_generation in query(
-        connection, _COLOCATED
-    ):
-        out[secondary] = ColocatedJob(primary, primary_generation, True)
-        if phase != "ordered":
-            out[primary] = ColocatedJob(secondary, secondary_generation, False)
+    others = group_others(read_secondaries(connection))
+    rows = query_of(connection, _COLOCATED, sorted(others)) if others else []
+    known = {job_id: tuple(rest) for job_id, *rest in rows}
+    out: dict[str, tuple[ColocatedJob, ...]] = {}
+    for job_id, (generation, phase, gpus, shared) in known.items():
+        if not shared:
+            continue
+        primaries = [name for name in others[job_id] if name in known]
+        out[job_id] = tuple(ColocatedJob(name, known[name][0], True) for name in primaries)
+        for name in primaries:
+            if phase != "ordered" and known[name][2] == gpus:
+                out[name] = (ColocatedJob(job_id, generation, False),)
     return out
 
 
-def join(connection: Connection, pairs: Sequence[tuple[str, str]], at_s: float) -> None:
-    """Let the secondary job of each pair run on the GPUs of the primary job from at_s on.
+def join(
+    connection: Connection, colocations: Sequence[tuple[Sequence[str], str]], at_s: float
+) -> None:
+    """Let secondary jobs run on the GPUs of their primary jobs from at_s on.
 
     Parameters
     ----------
-    pairs : sequence of (str, str)
-        Names of the primary and the secondary job. Both have an open allocation, or one that is
-        ordered in the same transaction.
+    colocations : sequence of (sequence of str, str)
+        Names of the primary jobs and of the secondary job. All have an open allocation, or one that
+        is ordered in the same transaction.
     at_s : float
         Time of the change in seconds.
     """
-    names = {name for pair in pairs for name in pair}
+    names = {name for primaries, secondary in colocations for name in (*primaries, secondary)}
     before: dict[str, Held] = held(connection, names) if names else {}
     now = dict(before)
-    for primary, secondary in pairs:
-        now[primary], now[secondary] = (
-            now[primary].move_to("", at_s),
-            now[secondary].move_to(primary, at_s),
-        )
+    for primaries, secondary in colocations:
+        for primary in primaries:
+            now[primary] = now[primary].join((), at_s)
+        now[secondary] = now[secondary].join([now[name] for name in primaries], at_s)
     # write primary jobs first: no job ever has two secondary jobs, not even for a moment
     first = [name for name in names if now[name].host == ""]
     for some in (first, [name for name in names if name not in first]):
         write(
             connection,
             {name: now[name] for name in some},
-            [(name, at_s) for name in some if now[name].host != before[name].host],
+            [now[name].turn(at_s) for name in some if now[name].host != before[name].host],
         )

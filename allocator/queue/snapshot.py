@@ -29,6 +29,7 @@ from sqlalchemy import Connection
 
 from allocator.domain.problem import Floats, Problem, State
 from allocator.domain.rules.snapshot_rules import validate
+from allocator.domain.schema.colocation import join_names, split_names
 from allocator.domain.schema.columns import (
     FINISHED,
     INTERACTIVE,
@@ -69,7 +70,7 @@ _STATE = (
     "submitted_s",
     "retry_at_s",
 )
-_HELD = ("pool", "gpus", "gpu_type", "phase", "running_s", "host", "since_s", "nodes")
+_HELD = ("pool", "gpus", "gpu_type", "phase", "running_s", "host", "since_s", "nodes", "held_gpus")
 _ACTIVE = (
     f"SELECT {', '.join(f'j.{n}' for n in _STATE)}, {', '.join(f'a.{n}' for n in _HELD)},"
     " COALESCE(a.work_at_start - a.work_done, j.remaining_work) FROM jobs j LEFT JOIN allocations"
@@ -123,8 +124,7 @@ def build_snapshot(connection: Connection, now_s: float) -> Snapshot:
     turned_s = _floats(c["since_s"])
     since_s = np.where(np.isnan(turned_s), _floats(c["running_s"]), turned_s)
     held_s = np.fmax(0.0, now_s - since_s)  # nan (never seen running) counts as 0
-    own = np.array([not primary for primary in c["host"]], dtype=np.bool_)
-    columns["attained_gpu_s"] = attained + held_s * np.where(own, np.nan_to_num(gpus), 0.0)
+    columns["attained_gpu_s"] = attained + held_s * np.nan_to_num(_floats(c["held_gpus"]))
     columns |= {name: _floats(c[name]) for name in ("restarts", "largest_gpus")}
     ordered = {one.name: columns[one.name] for one in JOBS.columns if one.name in columns}
     tables = {
@@ -172,13 +172,15 @@ def _read_owned_cells(
 
 
 def _primary_jobs(c: Mapping[str, Sequence[Any]], holds: Sequence[bool]) -> list[str]:
-    """Return the primary job of each job that holds GPUs, "" where it holds its own."""
+    """Return the primary jobs of each job that holds GPUs, "" where it holds its own."""
     if not any(c["host"]):
         return [""] * len(holds)
     here = set(compress(c["job_id"], holds))
     return [
-        primary if held and primary in here else ""
-        for primary, held in zip(c["host"], holds, strict=True)
+        join_names(name for name in split_names(primaries) if name in here)
+        if held and primaries
+        else ""
+        for primaries, held in zip(c["host"], holds, strict=True)
     ]
 
 
@@ -355,13 +357,13 @@ def load(
     last = purged_names.read_forgotten_generations(connection, problem.jobs.job_id)
     table = snapshot.tables["jobs.csv"]
     nothing = [""] * len(table)
-    placed = _placed_nodes(problem)
+    placed, primaries = _placed_nodes(problem), _primary_names(problem)
     owned = {name: to_sql(JOBS.column(name), table.columns.get(name, nothing)) for name in OWNED}
     for part in range(0, len(problem.jobs), PART):
         connection.execute(
             sa.insert(jobs),
             [
-                _job(owned, problem, j, shift, last, placed)
+                _job(owned, problem, j, shift, last, placed, primaries)
                 for j in range(part, min(part + PART, len(problem.jobs)))
             ],
         )
@@ -369,7 +371,7 @@ def load(
     if running:
         connection.execute(
             sa.insert(allocations),
-            [_allocation(problem, j, shift, last, placed) for j in running],
+            [_allocation(problem, j, shift, last, placed, primaries) for j in running],
         )
     secondaries = np.flatnonzero(problem.jobs.primary >= 0).tolist()
     if secondaries:
@@ -379,7 +381,8 @@ def load(
                 {
                     **_key(problem, j, last),
                     "at_s": problem.now_s + shift,
-                    "host": _primary_name(problem, j),
+                    "host": primaries[j],
+                    "held_gpus": int(problem.jobs.held[j]),
                 }
                 for j in secondaries
             ],
@@ -451,10 +454,13 @@ def describe_unkept(snapshot: Snapshot) -> tuple[str, ...]:
     )
 
 
-def _primary_name(problem: Problem, j: int) -> str:
-    """Return the job on whose GPUs job j runs, "" if it holds its own."""
-    primary = int(problem.jobs.primary[j])
-    return problem.jobs.job_id[primary] if primary >= 0 else ""
+def _primary_names(problem: Problem) -> dict[int, str]:
+    """Return the jobs on whose GPUs each secondary job runs, as the queue stores them."""
+    names: dict[int, list[str]] = {}
+    secondary = problem.jobs.secondary
+    for h in np.flatnonzero(secondary >= 0).tolist():
+        names.setdefault(int(secondary[h]), []).append(problem.jobs.job_id[h])
+    return {j: join_names(primaries) for j, primaries in names.items()}
 
 
 def _placed_nodes(problem: Problem) -> dict[int, str]:
@@ -483,6 +489,7 @@ def _job(
     shift: float,
     last: Mapping[str, int],
     nodes: Mapping[int, str],
+    primaries: Mapping[int, str],
 ) -> dict[str, Any]:
     held = problem.jobs
     submitted = float(held.submitted_s[j]) + shift
@@ -515,7 +522,7 @@ def _job(
         **known,
         "want_pool": pool,
         "want_gpus": int(held.gpus[j]) if runs else 0,
-        "want_host": _primary_name(problem, j),
+        "want_host": primaries.get(j, ""),
         "want_nodes": nodes.get(j, ""),
         "attained_gpu_s": float(held.attained_gpu_s[j]),
         "restarts": int(held.restarts[j]),
@@ -528,14 +535,20 @@ def _job(
 
 
 def _allocation(
-    problem: Problem, j: int, shift: float, last: Mapping[str, int], nodes: Mapping[int, str]
+    problem: Problem,
+    j: int,
+    shift: float,
+    last: Mapping[str, int],
+    nodes: Mapping[int, str],
+    primaries: Mapping[int, str],
 ) -> dict[str, Any]:
     held = problem.jobs
     pool = int(problem.jobs.pool[j])
     now = problem.now_s + shift
     return {
         **_key(problem, j, last),
-        "host": _primary_name(problem, j),
+        "host": primaries.get(j, ""),
+        "held_gpus": int(held.held[j]),
         "pool": problem.pools.pool[pool],
         "gpus": int(held.gpus[j]),
         "phase": "running",

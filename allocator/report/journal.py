@@ -41,6 +41,7 @@ _HELD = (
     "stop_ordered_s",
     "ended_s",
     "host",
+    "held_gpus",
     "since_s",
 )
 
@@ -49,7 +50,8 @@ _HELD = (
 class Holding:
     """An allocation: a job with GPUs of a pool, from ordered_s to ended_s (None: not ended).
 
-    Times are in unix seconds. `host` and `since_s` are those of Held in queue/holdings.py.
+    Times are in unix seconds. `host`, `held_gpus` and `since_s` are those of Held in
+    queue/holdings.py.
     """
 
     job_id: str
@@ -62,6 +64,7 @@ class Holding:
     stop_ordered_s: float | None
     ended_s: float | None
     host: str
+    held_gpus: int
     since_s: float | None
 
 
@@ -330,11 +333,11 @@ def study_of(journal: Journal) -> Study:
                 "gpus": float(h.gpus),
                 "from_s": clipped(since),
                 "to_s": clipped(to if to is not None else end),
-                "held": 0.0 if primary else float(h.gpus),
+                "held": float(own),
             }
             for h in journal.held
-            for since, to, primary in split_by_holder(
-                h.ordered_s, h.ended_s, journal.turns.get((h.job_id, h.generation), ())
+            for since, to, own in split_by_holder(
+                h.gpus, h.ordered_s, h.ended_s, journal.turns.get((h.job_id, h.generation), ())
             )
         ],
         columns=["job_id", "pool", "gpus", "from_s", "to_s", "held"],

@@ -307,7 +307,7 @@ def _job(
         if job.first_started_s is None or is_adopted
         else max(0.0, end - job.first_started_s - ran)
     )
-    gpu_s = job.attained_gpu_s + since * (held.gpus if held is not None and not held.host else 0)
+    gpu_s = job.attained_gpu_s + since * (0 if held is None else held.held_gpus)
     why = job.park_reason or expected[1]
     if job.state in ("queued", "paused") and job.retry_at_s is not None and job.retry_at_s > now:
         again = f"tried again at {format_time(job.retry_at_s)}"

@@ -47,15 +47,18 @@ class SlowdownBeliefs:
         """
         w = self._world
         self._round += 1
-        r = w.active[(w.pool[w.active] >= 0) & (w.primary[w.active] >= 0)]
-        r = r[~np.isin(r, list(w.groups))]
-        r = r[(w.from_s[r] < w.now) & (w.from_s[w.primary[r]] < w.now)]
-        if not len(r):
+        h = w.active[(w.pool[w.active] >= 0) & (w.secondary[w.active] >= 0)]
+        g = w.secondary[h]
+        works = w.from_s[h] < w.now
+        # a secondary job works next to all of its primary jobs, or gives no observation
+        is_idle = np.unique(g[~works | (w.from_s[g] >= w.now)])
+        h = h[works & ~np.isin(g, is_idle)]
+        if not len(h):
             return
-        h, pool, gpus = w.primary[r], w.pool[r], w.gpus[r]
+        g, pool, gpus = w.secondary[h], w.pool[h], w.gpus[h]
         view = dataclasses.replace(believed, sharing=self.sharing)
-        jobs, other = np.append(h, r), np.append(r, h)
-        alone = np.concatenate(speeds_alone(view, h, r, pool, gpus))
+        jobs, other = np.append(h, g), np.append(g, h)
+        alone = np.concatenate(speeds_alone(view, h, g, pool, w.gpus))
         observed = w.rate[jobs] * random_numbers.lognormal(
             OBSERVATION_NOISE, w.options.seed, random_numbers.OBSERVED, jobs, self._round
         )
@@ -69,5 +72,6 @@ class SlowdownBeliefs:
             alone[known],
             observed[known],
             w.now,
+            jobs[known],
         )
         self.sharing = self._learned.corrected(w.now)

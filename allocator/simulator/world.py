@@ -25,7 +25,7 @@ import numpy as np
 from allocator.domain.phases import find_phases, next_begin
 from allocator.domain.problem import Bools, Floats, Ints, Market
 from allocator.domain.workload import Workload
-from allocator.loop.gpu_places import find_unmoved_in_groups, find_unmoved_jobs
+from allocator.loop.gpu_places import find_groups, find_unmoved_in_groups, find_unmoved_jobs
 from allocator.performance.pauses import restart_s
 from allocator.simulator import colocation as pairs, random_numbers
 from allocator.simulator.holdings import Holdings
@@ -144,7 +144,7 @@ class World(Holdings):
                 planned = np.full(len(self.secondary), -1)
                 planned[primary[primary >= 0]] = jobs[primary >= 0]
                 secondary = planned[jobs]
-            groups = self.groups | _planned_groups(jobs, gpus, secondary)
+            groups = self.groups | find_groups(jobs, gpus, secondary)
             return ~find_unmoved_in_groups(
                 jobs, ~other, primary, holder, secondary, self.secondary[jobs], groups
             )
@@ -454,14 +454,3 @@ class World(Holdings):
             self._follow_servers(int(job[0]), self.now)
         self._count_work_from(job, self.now)
         return True
-
-
-def _planned_groups(jobs: Ints, gpus: Ints, secondary: Ints) -> set[int]:
-    """Find the secondary jobs that get several primary jobs, or GPUs besides theirs."""
-    h = np.flatnonzero(secondary >= 0)
-    shared = np.zeros(int(jobs.max(initial=0)) + 1, dtype=np.int64)
-    count = np.zeros_like(shared)
-    np.add.at(shared, secondary[h], gpus[h])
-    np.add.at(count, secondary[h], 1)
-    some = (count[jobs] > 0) & ((count[jobs] > 1) | (shared[jobs] < gpus))
-    return set(jobs[some].tolist())

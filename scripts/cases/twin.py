@@ -14,6 +14,7 @@ import numpy as np
 
 from allocator.controller.controller import Controller
 from allocator.controller.options import ControllerOptions as Options
+from allocator.domain.schema.colocation import join_names, other_jobs
 from allocator.domain.snapshot import Table
 from allocator.domain.workload import Workload
 from allocator.executors.simulated import (
@@ -41,17 +42,18 @@ Plan = tuple[float, dict[str, tuple[str, int, str]] | None]
 
 
 def plan_of_turn(turn: RoundOutcome) -> Plan:
-    """Return (time, pool, GPUs and primary job by job) of a round."""
+    """Return (time, pool, GPUs and primary jobs by job) of a round."""
     problem = turn.problem
     if turn.decision is None:
         return problem.now_s, None
     a = turn.decision.allocation
     names = problem.jobs.job_id
+    others = other_jobs(a.secondary)
     return problem.now_s, {
         names[j]: (
             problem.pools.pool[int(a.pool[j])],
             int(a.gpus[j]),
-            names[int(a.primary[j])] if a.primary[j] >= 0 else "",
+            join_names(names[k] for k in others[j]) if a.primary[j] >= 0 else "",
         )
         for j in np.flatnonzero(a.pool >= 0).tolist()
     }
@@ -184,7 +186,7 @@ def truth(workload: Workload) -> MachineBehaviour:
     kind = {name: t for t, name in enumerate(problem.gpu_types)}
     pool = {name: p for p, name in enumerate(problem.pools.pool)}
     known: dict[tuple[int, str, int], float] = {}
-    pairs: dict[tuple[str, str, str, int], tuple[float, float]] = {}
+    pairs: dict[tuple[str, str, str, int, int], tuple[float, float]] = {}
 
     def rate(order: Order) -> float:
         key = (int(problem.jobs.model[job[order.job_id]]), order.pool, order.gpus)
@@ -204,14 +206,21 @@ def truth(workload: Workload) -> MachineBehaviour:
         return start + (float(restart_s(problem, one, at, gpus, before)[0]) if held else 0.0)
 
     def colocation_slowdowns(order: Order, other: Order) -> float:
-        first, second = sorted((order, other), key=lambda one: job[one.job_id])
-        key = (first.job_id, second.job_id, order.pool, order.gpus)
+        # the job with fewer GPUs is a primary job; of two of one size it does not matter
+        first, second = sorted((order, other), key=lambda one: (one.gpus, job[one.job_id]))
+        key = (first.job_id, second.job_id, order.pool, first.gpus, second.gpus)
         if key not in pairs:
-            one, two, at, size = (
+            one, two, at, size, size_of_second = (
                 np.array([v])
-                for v in (job[first.job_id], job[second.job_id], pool[order.pool], order.gpus)
+                for v in (
+                    job[first.job_id],
+                    job[second.job_id],
+                    pool[order.pool],
+                    first.gpus,
+                    second.gpus,
+                )
             )
-            found = colocated_speeds(problem, one, two, at, size)
+            found = colocated_speeds(problem, one, two, at, size, gpus_secondary=size_of_second)
             pairs[key] = float(found.rate_primary[0]), float(found.rate_secondary[0])
         return pairs[key][order is second]
 

@@ -92,6 +92,33 @@ def test_two_jobs_on_the_same_gpus(policy: str, react_s: float, tmp_path: Path) 
     twin.queue.close()
 
 
+@pytest.mark.parametrize(
+    ("policy", "react_s", "seed"),
+    [("bsbf", math.inf, 1), ("ffs", 30.0, 2), pytest.param("mip", math.inf, 3)],
+)
+def test_jobs_on_the_gpus_of_several_jobs(
+    policy: str, react_s: float, seed: int, tmp_path: Path
+) -> None:
+    """Groups are made, parted and left by jobs that are done, between rounds too: the same GPUs and
+    the same primary jobs.
+    """
+    workload = sharing(seed=seed, load=4.0, jobs=16, gpus=16, slowdown=(1.05, 1.6)).workload()
+    workload = replace(workload, problem=replace(workload.problem, max_primaries=3))
+    expected = simulated(workload, policy, react_s=react_s, prove_every=0)
+    twin = Twin.of(workload, tmp_path, policy, react_s=react_s)
+    found = twin.run(len(expected))
+    assert len(found) == len(expected) and all(map(same_plans, found, expected))
+    groups = [
+        primaries
+        for _, plan in found
+        for _, gpus, primaries in (plan or {}).values()
+        if "|" in primaries or (primaries and (plan or {})[primaries][1] < gpus)
+    ]
+    assert len(groups) > 3
+    assert twin.machines.breaches == [] and twin.queue.counts()["done"] == 16
+    twin.queue.close()
+
+
 @pytest.mark.parametrize("policy", ["mip", "las"])
 def test_the_same_numbers(policy: str, tmp_path: Path) -> None:
     """Work that is left, GPU-seconds, seconds by type are the same to the last bit in every round,

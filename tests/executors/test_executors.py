@@ -180,7 +180,7 @@ def test_a_stop_that_comes_first_wins(rig: Rig) -> None:
 
 def place_next_to(order: Order, job: str, generation: int, needed: bool = True) -> Order:
     """The order on the GPUs of another allocation."""
-    return replace(order, beside=ColocatedAllocation(job, generation, needed))
+    return replace(order, beside=(ColocatedAllocation(job, generation, needed),))
 
 
 @pytest.mark.parametrize("rig", SHARING, indirect=True)
@@ -250,6 +250,47 @@ def test_gpus_of_two_jobs_are_free_when_both_have_ended(kind: str, tmp_path: Pat
         0,
         [],
     )
+
+
+@pytest.mark.parametrize("kind", ["local", "files", "simulated"])
+def test_a_job_runs_on_the_gpus_of_several_jobs_and_idle_ones(kind: str, tmp_path: Path) -> None:
+    """Four GPUs; h and i have one each, g runs on both and on the two others. It waits for i. When
+    h and i have ended, g still has all four; when g has ended too, another job has them."""
+    rig = RIGS[kind](tmp_path)
+    executor = rig.executor()
+    assert executor.capabilities.shares_with_several
+    both = (ColocatedAllocation("h", 1), ColocatedAllocation("i", 1))
+    order = replace(rig.order("g", 1, "endless", gpus=4), beside=both)
+    executor.start(rig.order("h", 1, "endless"))
+    with pytest.raises(NotNow, match='GPUs of job "i"'):
+        executor.start(order)
+    executor.start(rig.order("i", 1, "endless"))
+    executor.start(order)
+    rig.executor().start(order)
+    if kind != "simulated":
+        orders = [
+            read_json(tmp_path / "state" / "open" / name / "order.json") or {}
+            for name in ("h.1", "i.1", "g.1")
+        ]
+        told = [[one["job_id"], one["generation"]] for one in orders[2]["beside"]]
+        assert told == [["h", 1], ["i", 1]] and orders[0]["beside"] == []
+        if kind == "local":
+            assert [one["devices"] for one in orders] == [[0], [1], [0, 1, 2, 3]]
+    if kind == "local":  # files leave it to their actor, the simulated machines note a breach
+        with pytest.raises(NotNow, match="have two jobs"):
+            executor.start(place_next_to(rig.order("y", 1, "endless"), "h", 1))
+    for name in ("h", "i"):
+        wait(rig, executor, name, Phase.RUNNING)
+        end(rig, executor, name, 1)
+    if kind == "local":
+        with pytest.raises(NotNow, match="0 GPUs are free"):
+            executor.start(rig.order("x", 1, "endless"))
+    wait(rig, executor, "g", Phase.RUNNING)
+    end(rig, executor, "g", 1)
+    executor.start(rig.order("x", 1, "endless", gpus=4))
+    wait(rig, executor, "x", Phase.RUNNING)
+    end(rig, executor, "x", 1)
+    assert not isinstance(rig, SimulatedRig) or rig.cluster.breaches == []
 
 
 @pytest.mark.parametrize("rig", ["local", "files", "simulated"], indirect=True)

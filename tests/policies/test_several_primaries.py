@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,9 +11,8 @@ from group_rounds import group_round
 import allocator
 from allocator.domain.rules.snapshot_rules import validate
 from allocator.engine.decision import decide
-from allocator.errors import InvalidInput, UsageError
+from allocator.errors import InvalidInput
 from allocator.io.problem_tables import snapshot_folder
-from allocator.queue.queue import Queue
 from allocator.solvers.base import SolveLimits
 
 EXACT = SolveLimits(gap=0.0)
@@ -153,14 +151,3 @@ def test_a_snapshot_keeps_the_names() -> None:
     assert again.jobs.secondary.tolist() == p.jobs.secondary.tolist()
     assert again.jobs.held.tolist() == p.jobs.held.tolist()
     assert p.max_primaries == again.max_primaries == 3
-
-
-def test_a_queue_refuses_it(tmp_path: Path) -> None:
-    """The controller runs pairs of jobs of one size only, and says so."""
-    with (
-        Queue.create(tmp_path / "queue.db", snapshot_of_rows()) as queue,
-        pytest.raises(UsageError, match="max_primaries is 2"),
-    ):
-        queue.configure(max_primaries=2)
-    with pytest.raises(UsageError, match="max_primaries is 3"):
-        Queue.create(tmp_path / "other.db", group_round(1).snapshot())

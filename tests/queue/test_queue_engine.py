@@ -23,7 +23,7 @@ import sqlalchemy as sa
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from places import ROOT
-from queues import BACKENDS, cluster, fresh, place
+from queues import BACKENDS, NOW, cluster, fresh, place
 
 from allocator.controller.controller import Controller
 from allocator.controller.options import ControllerOptions
@@ -35,7 +35,8 @@ from allocator.executors.simulated import (
     SimulatedExecutor,
     SimulatedMachines,
 )
-from allocator.queue import lease
+from allocator.queue import cluster_tables, lease, snapshot as snapshots
+from allocator.queue.costs import read_job_costs
 from allocator.queue.database import schema
 from allocator.queue.database.connection import QueueDatabase, create_queue, open_queue
 from allocator.queue.errors import QueueUnavailable
@@ -121,7 +122,7 @@ def test_an_old_queue_is_upgraded_by_init_and_keeps_its_jobs(backend: str, tmp_p
         store.close()
         with pytest.raises(
             InvalidInput,
-            match='has schema 0001, this program needs 0020; upgrade it with "allocator',
+            match='has schema 0001, this program needs 0021; upgrade it with "allocator',
         ):
             open_queue(name)
         for _ in range(2):
@@ -157,6 +158,88 @@ def filled_as_before(store: QueueDatabase) -> dict[str, Any]:
                 following = f"setval(pg_get_serial_sequence('{table.name}', 'id'), MAX(id))"
                 connection.execute(sa.text(f"SELECT {following} FROM {table.name}"))
     return content
+
+
+PAIR = {
+    "pools.csv": "pool,gpu_type,gpus,memory_gb,sharing\na,A,2,40,any\nb,B,0,,\n",
+    "sharing.csv": "model_a,model_b,gpu_type,gpus,slowdown_a,slowdown_b\nm,m,A,1,1.25,1.25\n",
+}
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_queue_with_running_pairs_is_upgraded(backend: str, tmp_path: Path) -> None:
+    """A queue of schema 0020: h holds a GPU, g runs on it, and x ran on that of e until e ended.
+    With schema 0021 the holders hold what they held: two GPUs are used, g and h are a pair, and all
+    run to their end without a restart."""
+    with place(backend, tmp_path) as name:
+        store, _ = create_queue(name, revision="0020")
+        job = {"content": "", "model": "m", "total_work": 400.0, "remaining_work": 400.0}
+        job |= {"memory_gb": 4.0, "max_gpus": 1, "submitted_s": NOW, "updated_s": NOW}
+        pair = (("h", ""), ("g", "h"), ("x", ""), ("e", ""))
+        open_ones = {"pool": "a", "gpus": 1, "gpu_type": "A", "work_at_start": 400.0}
+        with store.write() as connection:
+            now = sa.MetaData()
+            now.reflect(connection)
+            for number, (job_id, primary) in enumerate(pair):
+                is_over = job_id == "e"
+                connection.execute(
+                    sa.insert(now.tables["jobs"]).values(
+                        **job,
+                        job_id=job_id,
+                        seq=number + 1,
+                        state="done" if is_over else "running",
+                        finished_s=NOW + 50 if is_over else None,
+                        generation=1,
+                        want_pool="" if is_over else "a",
+                        want_gpus=0 if is_over else 1,
+                        want_host=primary,
+                    )
+                )
+                connection.execute(
+                    sa.insert(now.tables["allocations"]).values(
+                        **open_ones,
+                        job_id=job_id,
+                        generation=1,
+                        phase="finished" if is_over else "running",
+                        ordered_s=NOW,
+                        running_s=NOW,
+                        ended_s=NOW + 50 if is_over else None,
+                        host=primary,
+                    )
+                )
+            for job_id, at_s, primary in (("g", NOW, "h"), ("x", NOW, "e"), ("x", NOW + 50, "")):
+                connection.execute(
+                    sa.insert(now.tables["turns"]).values(
+                        job_id=job_id, generation=1, at_s=at_s, host=primary
+                    )
+                )
+        store.close()
+        create_queue(name)[0].close()
+        clock = SimulatedClock(NOW + 100)
+        with Queue(name, clock=clock.now) as queue:
+            with queue.store.write() as connection:
+                snapshots.replace_cluster(connection, cluster(**PAIR), NOW)
+            with queue.store.read() as connection:
+                assert cluster_tables.used(connection)["a"] == 2
+                held = connection.execute(
+                    sa.select(schema.turns.c.host, schema.turns.c.held_gpus).order_by(
+                        schema.turns.c.id
+                    )
+                ).all()
+                assert [tuple(row) for row in held] == [("h", 0), ("e", 0), ("", 1)]
+                costs = read_job_costs(connection, ["h", "g", "x", "e"], NOW + 100)
+                hours = {job_id: cost.gpu_hours * 3600 for job_id, cost in costs.items()}
+            assert hours == pytest.approx({"h": 100, "x": 50, "e": 50})
+            table = queue.snapshot().tables["jobs.csv"]
+            assert list(table.texts("shared_with")) == ["", "h", ""]
+            machines = SimulatedMachines({"a": 2, "b": 0}, clock)
+            executor = SimulatedExecutor(machines)
+            controller = Controller(queue.store, executor, clock, ControllerOptions(every_s=60.0))
+            for _ in range(50):
+                controller.step()
+                clock.sleep(20.0)
+            assert {j.state for j in queue.jobs()} == {"done"} and machines.breaches == []
+            assert {j.generation for j in queue.jobs()} == {1}
 
 
 @pytest.mark.parametrize("part", [3, 1000])

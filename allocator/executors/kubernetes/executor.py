@@ -128,7 +128,7 @@ class KubernetesExecutor:
         If the cluster does not answer, the order is kept, and the Job is made at the next look.
         Raises StaleOrder. Raises NotNow for GPUs of another job: pods of Kubernetes share none.
         """
-        if order.beside is not None and order.beside.needed:
+        if any(one.needed for one in order.beside):
             raise NotNow(f'job "{order.job_id}": Kubernetes lets no two jobs share GPUs')
         with self.ledger.hold_lock():
             self.ledger.fence.admit(order.token)

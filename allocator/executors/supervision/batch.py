@@ -20,7 +20,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from allocator.errors import UsageError
 from allocator.executors.disk import try_lock, write_json
-from allocator.executors.errors import NotNow, starts_on_shared_gpus
+from allocator.executors.errors import NotNow, find_shared
 from allocator.executors.ledger import ORDER, STOP, OpenAllocation
 from allocator.executors.supervision import supervisor
 from allocator.executors.supervision.supervised import (
@@ -174,9 +174,14 @@ class BatchExecutor(SupervisedExecutor, Generic[BatchJob]):
         for job_id, generation in alive:
             if job_id == order.job_id:
                 raise NotNow(f'job "{job_id}": its allocation {generation} has not ended')
-        other = order.beside
-        primary = None if other is None else alive.get((other.job_id, other.generation))
-        if starts_on_shared_gpus(order, primary is not None) and primary is not None:
+        shared = find_shared(order, lambda one: (one.job_id, one.generation) in alive)
+        if shared:
+            primary = alive[shared[0].job_id, shared[0].generation]
+            if len(shared) > 1 or primary.order["gpus"] != order.gpus:
+                raise NotNow(
+                    f'job "{order.job_id}": a batch job runs on the GPUs of one job of as many GPUs'
+                    " only (max_primaries = 1)"
+                )
             holder = primary.order.get("holder") or primary.folder.name
             place = self._create_supervised(order, asked=[], holder=holder)
             write_json(place / f"on.{holder}", {})

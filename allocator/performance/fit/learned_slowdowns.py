@@ -2,8 +2,10 @@
 
 The learned quantity is x = log(slowdown / given slowdown) of one model next to another one, for
 each GPU type and size. One sample of the slowdown is the believed speed of a job alone over its
-observed speed in a colocation. What becomes of samples, and which corrections are applied, is the
-same as for speeds (feedback.py).
+observed speed in a colocation. A job with several primary jobs is as slow as next to the one that
+slows it down most: its sample corrects that pair, and every pair that is believed to be slower than
+it. What becomes of samples, and which corrections are applied, is the same as for speeds
+(feedback.py).
 """
 
 from __future__ import annotations
@@ -13,8 +15,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from allocator.domain.problem import Floats, Ints, Problem, Sharing
-from allocator.performance.colocated_speed import colocated_speeds
+from allocator.domain.problem import Bools, Floats, Ints, Problem, Sharing
+from allocator.performance.colocated_speed import speeds_with_several
 from allocator.performance.fit import feedback
 from allocator.performance.interference import MeasuredSlowdowns
 
@@ -42,6 +44,7 @@ class LearnedSlowdowns:
         estimates: Mapping[Key, feedback.Estimate] | None = None,
     ) -> None:
         self.given = given
+        self._counts = models, gpu_types
         self._prior = MeasuredSlowdowns(given, models, gpu_types)
         self.estimates = dict(estimates or {})
 
@@ -54,8 +57,9 @@ class LearnedSlowdowns:
         alone: Floats,
         observed: Floats,
         at_s: float,
+        sample: Ints | None = None,
     ) -> None:
-        """Take one sample of each job, arrays (n,); of jobs of one key the median counts.
+        """Take one sample of each pair, arrays (n,); of pairs of one key the median counts.
 
         Parameters
         ----------
@@ -68,13 +72,22 @@ class LearnedSlowdowns:
             both above 0.
         at_s : float
             Time of the samples, seconds.
+        sample : (n,), optional
+            The pairs of a job with several primary jobs are one sample, with the same number.
+            Default: each pair is a sample.
         """
+        if sample is not None and len(np.unique(sample)) < len(sample):
+            now = MeasuredSlowdowns(self.corrected(at_s), *self._counts)
+            believed, _ = now.slowdown(model, other, gpu_type, gpus)
+            which = find_limiting_pairs(sample, believed, alone / observed)
+            model, other, gpu_type, gpus = (x[which] for x in (model, other, gpu_type, gpus))
+            alone, observed = alone[which], observed[which]
         given, _ = self._prior.slowdown(model, other, gpu_type, gpus)
         samples: dict[Key, list[float]] = {}
-        columns = (
+        lists = (
             x.tolist() for x in (model, other, gpu_type, gpus, np.log(alone / observed / given))
         )
-        for *key, x in zip(*columns, strict=True):
+        for *key, x in zip(*lists, strict=True):
             a, b, kind, k = key
             samples.setdefault((a, b, kind, k), []).append(x)
         for where, seen in samples.items():
@@ -130,6 +143,24 @@ def _swap(key: Key) -> Key:
     return other, model, gpu_type, gpus
 
 
+def find_limiting_pairs(sample: Ints, believed: Floats, observed: Floats) -> Bools:
+    """Find the pairs that an observed slowdown corrects, (n,).
+
+    The slowdown of a job is the largest of its pairs. So the observed one is that of the pair that
+    is believed to be its slowest, and no other pair has more.
+
+    Parameters
+    ----------
+    sample : (n,)
+        Pairs of the same number belong to the same job.
+    believed, observed : (n,)
+        The believed slowdown of each pair, and the observed one of its job.
+    """
+    largest = np.full(int(sample.max(initial=-1)) + 1, -np.inf)
+    np.maximum.at(largest, sample, believed)
+    return np.asarray((believed == largest[sample]) | (believed > observed))
+
+
 def speeds_alone(
     problem: Problem, primary: Ints, secondary: Ints, pool: Ints, gpus: Ints
 ) -> tuple[Floats, Floats]:
@@ -138,9 +169,11 @@ def speeds_alone(
     Parameters
     ----------
     primary, secondary : (n,)
-        The jobs of each pair.
-    pool, gpus : (n,)
+        The jobs of each pair. A secondary job with several primary jobs has a pair with each.
+    pool : (n,)
         Where they run.
+    gpus : (J,)
+        GPUs of every job of the problem.
 
     Returns
     -------
@@ -148,9 +181,17 @@ def speeds_alone(
         Work per second of primary and of secondary jobs, nan where the pair is impossible.
     """
     slowdowns, model = MeasuredSlowdowns.of(problem), problem.jobs.model
-    found = colocated_speeds(problem, primary, secondary, pool, gpus, slowdowns)
-    xi_primary, xi_secondary = slowdowns.slowdown(
-        model[primary], model[secondary], problem.pools.gpu_type[pool], gpus
-    )
-    fine = np.where(found.possible, 1.0, np.nan)
-    return found.rate_primary * xi_primary * fine, found.rate_secondary * xi_secondary * fine
+    order = np.argsort(secondary, kind="stable")
+    h, g, p = primary[order], secondary[order], pool[order]
+    _, group = np.unique(g, return_inverse=True)
+    found = speeds_with_several(problem, group, h, g, p, gpus[h], gpus[g], slowdowns)
+    kind = problem.pools.gpu_type[p]
+    xi_primary, xi_secondary = slowdowns.slowdown(model[h], model[g], kind, gpus[h])
+    # the given slowdown of the pair that sets the speed, as that of a pair is without isolation
+    slowest = np.lexsort((np.nan_to_num(found.pairs.slowdown_secondary, nan=np.inf), group))
+    last = slowest[np.append(np.flatnonzero(np.diff(group)), len(g) - 1)] if len(g) else slowest
+    alone = np.full((2, len(order)), np.nan)
+    fine = (found.rate > 0)[group]
+    alone[0, order[fine]] = (found.pairs.rate_primary * xi_primary)[fine]
+    alone[1, order[fine]] = (found.rate * xi_secondary[last])[group][fine]
+    return alone[0], alone[1]

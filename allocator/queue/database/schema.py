@@ -44,7 +44,7 @@ from allocator.domain.schema.columns import (
 from allocator.queue.database.values import sql_column
 
 # known schema versions, oldest first
-REVISIONS = tuple(f"{number:04d}" for number in range(1, 21))
+REVISIONS = tuple(f"{number:04d}" for number in range(1, 22))
 HEAD = REVISIONS[-1]
 
 DEFAULT_TENANT = "default"  # tenant of jobs that name no tenant
@@ -148,7 +148,7 @@ jobs = Table(
     Column("number", Integer, nullable=False, server_default="1"),
     # when the next job of its series is due; NULL: never
     Column("next_s", Double),
-    # primary job that is wanted for it; empty: its own GPUs
+    # primary jobs that are wanted for it, as shared_with of jobs.csv; empty: its own GPUs
     _cell("want_host"),
     # nodes that are wanted for it, as allocations.nodes; empty: the pool has no nodes
     _cell("want_nodes"),
@@ -204,8 +204,10 @@ allocations = Table(
     Column("work_at_start", Double, nullable=False),
     _real("work_done"),
     _cell("detail"),
-    # primary job on whose GPUs it runs; empty: it holds its own GPUs
+    # primary jobs on whose GPUs it runs, as shared_with of jobs.csv; empty: it holds its own GPUs
     _cell("host"),
+    # of its GPUs those that it holds itself: all but those of its primary jobs
+    _whole("held_gpus"),
     # credited up to here; NULL: not credited yet, count from running_s
     Column("since_s", Double),
     # JSON list as `nodes` of a job in plan.json, sorted; empty: the pool has no nodes, or unknown
@@ -276,7 +278,7 @@ forgotten = Table(  # since 0008; names that no job of the queue has now
     Column("generation", Integer, nullable=False),
 )
 
-turns = Table(  # since 0007; when colocated allocations changed their primary job
+turns = Table(  # since 0007; when colocated allocations changed their primary jobs
     "turns",
     metadata,
     Column(
@@ -285,7 +287,8 @@ turns = Table(  # since 0007; when colocated allocations changed their primary j
     Column("job_id", Text, nullable=False),
     Column("generation", Integer, nullable=False),
     Column("at_s", Double, nullable=False),
-    _cell("host"),  # primary job from at_s on; empty: the job holds the GPUs
+    _cell("host"),  # primary jobs from at_s on; empty: the job holds the GPUs
+    _whole("held_gpus"),  # GPUs that the job holds itself from at_s on
     ForeignKeyConstraint(
         ["job_id", "generation"],
         ["allocations.job_id", "allocations.generation"],

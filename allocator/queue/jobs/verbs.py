@@ -284,9 +284,10 @@ def read_observations(connection: Connection, job_id: str) -> list[dict[str, Any
 
 
 def read_turns(connection: Connection, job_id: str) -> list[dict[str, Any]]:
-    """Return when allocations of the job changed their primary job, the oldest first.
+    """Return when allocations of the job changed their primary jobs, the oldest first.
 
-    `host` is the primary job from then on, "" where the job held the GPUs itself.
+    `host` names the primary jobs from then on, "" where the job held all of its GPUs itself, and
+    `held_gpus` are the GPUs that it held itself.
     """
     columns = [c for c in turns.c if c.name not in ("id", "job_id")]
     rows = connection.execute(

@@ -11,6 +11,7 @@ from fastapi import APIRouter, Query, Response
 from sqlalchemy import Connection
 
 from allocator.domain.findings import quote as show_name
+from allocator.domain.schema.colocation import join_names, split_names
 from allocator.domain.snapshot import Snapshot
 from allocator.errors import UsageError
 from allocator.queue.database.schema import ACTIVE
@@ -73,12 +74,15 @@ def show_to(connection: Connection, caller: Caller, rows: Sequence[JobRow]) -> l
     """Return jobs without what the caller may not see."""
     out = [row.to_dict() | ({} if caller.can_change(row.tenant) else HIDDEN) for row in rows]
     if caller.is_member:
-        names = [row[column] for row in out for column in NEIGHBOURS if row[column]]
+        cells = {row[column] for row in out for column in NEIGHBOURS if row[column]}
+        names = sorted({name for cell in cells for name in split_names(cell)})
         known = verbs.find_tenants(connection, names) if names else {}
         for row in out:
             for column in NEIGHBOURS:
-                if row[column] and not caller.can_see(known.get(row[column], "")):
-                    row[column] = OTHERS
+                row[column] = row[column] and join_names(
+                    name if caller.can_see(known.get(name, "")) else OTHERS
+                    for name in split_names(row[column])
+                )
     return out
 
 

@@ -15,8 +15,9 @@ from allocator.queue.nodes import read_nodes
 
 OTHERS = "another tenant's job"  # the name of jobs that may not be seen
 _HOLDERS = (
-    "SELECT a.job_id, j.tenant, a.pool, a.gpus, a.nodes FROM allocations a"
-    f" JOIN jobs j ON j.job_id = a.job_id WHERE a.phase IN {OPEN} AND a.host = '' ORDER BY j.seq"
+    "SELECT a.job_id, j.tenant, a.pool, a.held_gpus, a.nodes FROM allocations a"
+    f" JOIN jobs j ON j.job_id = a.job_id WHERE a.phase IN {OPEN} AND a.held_gpus > 0"
+    " ORDER BY j.seq"
 )
 
 

@@ -12,8 +12,8 @@ from allocator.queue.database.bulk import query
 
 SAMPLES = 49
 _HELD = (
-    "SELECT pool, gpus, ordered_s, ended_s FROM allocations"
-    " WHERE host = '' AND (ended_s IS NULL OR ended_s > ?)"
+    "SELECT pool, held_gpus, ordered_s, ended_s FROM allocations"
+    " WHERE held_gpus > 0 AND (ended_s IS NULL OR ended_s > ?)"
 )
 
 

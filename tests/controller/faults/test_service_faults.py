@@ -55,6 +55,16 @@ def test_faults_with_pairs(tmp_path: Path) -> None:
     assert joined > 8
 
 
+def test_faults_with_jobs_on_the_gpus_of_several(tmp_path: Path) -> None:
+    """The same while jobs run on the GPUs of several jobs and on idle ones: of every job the queue
+    knows which GPUs it holds itself, and they are billed once."""
+    joined = 0
+    for seed in range(6):
+        world = one("sqlite", tmp_path / str(seed), seed, seed % 6, groups=True)
+        joined += world.joined_several
+    assert joined >= 6
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_faults_with_nodes(backend: str, tmp_path: Path) -> None:
     """The same while nodes are drained, fail and come back: every GPU of a node once at every
@@ -76,7 +86,7 @@ def test_faults_that_were_found(seed: int, tmp_path: Path) -> None:
 @pytest.mark.soak
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_faults_by_seed_at_length(backend: str, tmp_path: Path) -> None:
-    """The same, two thousand times, a third of them with pairs, a third with nodes."""
+    """The same, two thousand times: a quarter of them with pairs, with groups, with nodes."""
     crashes, runs = 0, 2000 if backend == "sqlite" else 600
     for seed in range(1000, 1000 + runs):
         crashes += one(
@@ -84,7 +94,8 @@ def test_faults_by_seed_at_length(backend: str, tmp_path: Path) -> None:
             tmp_path / str(seed),
             seed,
             1 + seed % 12,
-            pairs=seed % 3 == 1,
-            nodes=seed % 3 == 2,
+            pairs=seed % 4 == 1,
+            nodes=seed % 4 == 2,
+            groups=seed % 4 == 3,
         ).crashes
     assert crashes > 2 * runs

@@ -266,8 +266,8 @@ def test_pods_share_no_gpus(rig: KubernetesRig) -> None:
     executor.start(rig.order("p", 1, "endless"))
     order = rig.order("s", 1, "endless")
     with pytest.raises(NotNow, match="no two jobs share GPUs"):
-        executor.start(replace(order, beside=ColocatedAllocation("p", 1)))
-    executor.start(replace(order, beside=ColocatedAllocation("p", 1, needed=False)))
+        executor.start(replace(order, beside=(ColocatedAllocation("p", 1),)))
+    executor.start(replace(order, beside=(ColocatedAllocation("p", 1, needed=False),)))
     assert len(rig.server.all("Job")) == 2
 
 

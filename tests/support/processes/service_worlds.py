@@ -64,6 +64,18 @@ SHARED = {
         "m,m,A,1,1.25,1.25\nm,n,A,1,1.25,1.25\nm,m,B,1,1.25,1.25\n"
     ),
 }
+GROUPED = {
+    **FILES,
+    "pools.csv": (
+        "pool,gpu_type,gpus,market,price_per_gpu_hour,memory_gb,sharing\n"
+        "a,A,5,on_demand,2.5,16,any\nb,B,1,on_demand,1,16,any\n"
+    ),
+    "sharing.csv": (
+        "model_a,model_b,gpu_type,gpus,slowdown_a,slowdown_b\n"
+        "m,m,A,1,1.25,1.25\nm,n,A,1,1.25,1.25\nm,m,B,1,1.25,1.25\n"
+    ),
+    "config.toml": "max_primaries = 3\n" + FILES["config.toml"],
+}
 PLACED = {
     **FILES,
     "nodes.csv": "node,pool,gpus\nn1,a,4\nn2,a,4\nn3,b,2\nn4,b,2\n",
@@ -195,8 +207,8 @@ def hash_of(order: Order, seed: int) -> int:
 class World:
     """A run of the controller from a queue with jobs until all are over, with faults. pairs: two
     jobs may run on the same GPUs, and policies that like that, and one that does not, decide in
-    turn. nodes: the
-    pools are on nodes, which are drained, fail and come back."""
+    turn. groups: also on the GPUs of several jobs, and idle ones. nodes: the pools are on nodes,
+    which are drained, fail and come back."""
 
     def __init__(
         self,
@@ -206,21 +218,24 @@ class World:
         faults: int,
         points: int = 320,
         pairs: bool = False,
+        groups: bool = False,
         nodes: bool = False,
     ) -> None:
         draw = random.Random(seed)
-        self.draw, self.seed, self.pairs, self.nodes = draw, seed, pairs, nodes
-        # allocations that ran on GPUs of another job
-        self.joined = 0
+        self.draw, self.seed, self.nodes = draw, seed, nodes
+        self.pairs, self.groups = pairs or groups, groups
+        # allocations that ran on GPUs of another job, and of jobs of other sizes
+        self.joined = self.joined_several = 0
         self.node_changes = 0
         self.clock = SimulatedClock(NOW)
         self.queue = Queue.create(
             queue_name,
-            cluster(**(SHARED if pairs else PLACED if nodes else FILES)),
+            cluster(**(GROUPED if groups else SHARED if pairs else PLACED if nodes else FILES)),
             clock=self.clock.now,
         )
+        self.gpus = 5 if groups else 2 if pairs else 8
         self.machines = SimulatedMachines(
-            {"a": 2, "b": 1} if pairs else {"a": 8, "b": 4},
+            {"a": self.gpus, "b": 1 if self.pairs else 4},
             self.clock,
             truth(seed, draw.choice((0.0, 0.0, 2.0))),
             nodes={"n1": 4, "n2": 4, "n3": 2, "n4": 2} if nodes else {},
@@ -276,7 +291,8 @@ class World:
                 )
             )
         if self.pairs:
-            effort["policy"] = self.draw.choice(("ffs", "ffs", "bsbf", "greedy", "srtf"))
+            some = ("ffs", "ffs", "ffs", "bsbf") if self.groups else ("ffs", "ffs", "bsbf")
+            effort["policy"] = self.draw.choice((*some, "greedy", "srtf"))
         return decide_round(problem, **effort)
 
     def another(self) -> None:
@@ -297,8 +313,17 @@ class World:
         """What users do, by the number of the look."""
         n, draw = self.looks, self.draw
         if n == 0:
-            for i in range(5):
-                self.submit(job_id=f"j{i}", model="m", total_work=60.0 + 40 * i, max_gpus=4)
+            for i, k in enumerate((1, 2, 1, 4, 4)):
+                self.submit(
+                    job_id=f"j{i}",
+                    model="m",
+                    total_work=(60.0 + 40 * i) * (2 * k if self.groups else 1),
+                    **(
+                        {"sizes": [k], "min_gpus": k, "max_gpus": k}
+                        if self.groups
+                        else {"max_gpus": 4}
+                    ),
+                )
             self.submit(job_id="endless", model="n", total_work=1e7, max_gpus=1)
         elif n == 3:
             self.submit(job_id="late", model="m", total_work=150.0, max_gpus=2, weight=3)
@@ -313,9 +338,9 @@ class World:
         elif self.nodes and n > 3:
             self.change_nodes()
         elif n in (12, 20) and draw.random() < 0.5:
-            self.machines.set_gpus("a", draw.choice((1, 2) if self.pairs else (4, 8)))
+            self.machines.set_gpus("a", draw.choice((self.gpus // 2, self.gpus)))
         elif n == 24:
-            self.machines.set_gpus("a", 2 if self.pairs else 8)
+            self.machines.set_gpus("a", self.gpus)
 
     def change_nodes(self) -> None:
         """What happens to nodes: they are drained, fail, and come back."""
@@ -364,11 +389,12 @@ class World:
         with self.queue.store.read() as connection:
             used = dict(
                 connection.execute(
-                    sa.select(allocations.c.pool, sa.func.sum(allocations.c.gpus))
-                    .where(allocations.c.phase.in_(OPEN), allocations.c.host == "")
+                    sa.select(allocations.c.pool, sa.func.sum(allocations.c.held_gpus))
+                    .where(allocations.c.phase.in_(OPEN), allocations.c.held_gpus > 0)
                     .group_by(allocations.c.pool)
                 ).all()
             )
+            self._check_holders(connection)
             most = dict(connection.execute(sa.select(pools.c.pool, pools.c.gpus)).all())
             numbers = list(
                 connection.execute(sa.select(rounds.c.number).order_by(rounds.c.number)).scalars()
@@ -387,6 +413,19 @@ class World:
             )
         self.least = left
 
+    def _check_holders(self, connection: Any) -> None:
+        """A job holds its GPUs but those of its primary jobs, which share them with it alone."""
+        t = allocations.c
+        columns = (t.job_id, t.pool, t.gpus, t.host, t.held_gpus)
+        rows = connection.execute(sa.select(*columns).where(t.phase.in_(OPEN))).all()
+        gpus = {r.job_id: r.gpus for r in rows if not r.host}
+        named = [(r.pool, name) for r in rows if r.host for name in r.host.split("|")]
+        assert len(set(named)) == len(named), self.story()
+        for row in rows:
+            primaries = row.host.split("|") if row.host else []
+            own = row.gpus - sum(gpus[name] for name in primaries)
+            assert row.held_gpus == own >= 0, self.story()
+
     def _check_books(self, connection: Any) -> None:
         """Every second of every allocation is billed once: the books have what GPUs were held for,
         up to the last round. An end that is observed late, or by a controller that was paused while
@@ -396,30 +435,24 @@ class World:
             return
         begin, self.booked_s = self.booked_s, kept["at_s"]
         t, begin = allocations.c, kept["account"]["opened_s"] if begin is None else begin
-        changes: dict[tuple[str, int], list[tuple[float, str]]] = {}
-        for name, generation, at_s, primary in connection.execute(
-            sa.select(turns.c.job_id, turns.c.generation, turns.c.at_s, turns.c.host).order_by(
-                turns.c.id
-            )
-        ):
-            changes.setdefault((name, generation), []).append((at_s, primary))
-        self.joined = len(changes)
+        changes: dict[tuple[str, int], list[tuple[float, int]]] = {}
+        several = set()
+        for r in connection.execute(sa.select(turns).order_by(turns.c.id)):
+            changes.setdefault((r.job_id, r.generation), []).append((r.at_s, r.held_gpus))
+            if r.host and ("|" in r.host or r.held_gpus):
+                several.add((r.job_id, r.generation))
+        self.joined, self.joined_several = len(changes), len(several)
         for name, generation, pool, gpus, ordered, ended in connection.execute(
             sa.select(t.job_id, t.generation, t.pool, t.gpus, t.ordered_s, t.ended_s)
         ).all():
             steps = [
-                (ordered, ""),
+                (ordered, gpus),
                 *changes.get((name, generation), []),
-                (ended or kept["at_s"], ""),
+                (ended or kept["at_s"], 0),
             ]
-            for (start, primary), (end, _) in itertools.pairwise(steps):
-                if not primary:
-                    self.costs_by_tenant += (
-                        gpus
-                        * PRICES[pool]
-                        / 3600
-                        * max(0.0, min(end, kept["at_s"]) - max(start, begin))
-                    )
+            for (start, own), (end, _) in itertools.pairwise(steps):
+                billed_s = max(0.0, min(end, kept["at_s"]) - max(start, begin))
+                self.costs_by_tenant += own * PRICES[pool] / 3600 * billed_s
         spent, late = kept["account"]["spent"], 10.0 if self.unreliable or self.held_up else 1e-6
         assert -1e-6 <= spent - self.costs_by_tenant <= late, (
             f"{spent} {self.costs_by_tenant}; {self.story()}"

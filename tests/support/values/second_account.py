@@ -86,13 +86,13 @@ class Ways:
     gpus: Ints
     rate: Floats
     kept: Bools
-    own: Bools  # it holds the GPUs itself, and pays for them
+    own: Ints  # GPUs that it holds itself, and pays for
 
     @classmethod
     def every(cls, s: AuditContext) -> Ways:
         """All options of all jobs."""
         job, pool, gpus, rate = s.options()
-        return cls(job, pool, gpus, rate, s.is_held_option, np.ones(len(job), dtype=bool))
+        return cls(job, pool, gpus, rate, s.is_held_option, gpus)
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ class Round:
             held = np.maximum(held, np.minimum(stretch, pause + left / rate))
         working = np.clip(1.0 - pause / held, 0.0, None)
         done = np.minimum(left, rate * problem.interval_s * working)
-        dollars = _price(s, w.pool) * w.gpus * w.own * billed / 3600.0
+        dollars = _price(s, w.pool) * w.own * billed / 3600.0
         works = np.maximum(0.0, problem.interval_s - pause)
         return cls(rate, done, busy, dollars, working, np.minimum(left, now), works)
 
@@ -150,7 +150,7 @@ def plan_values(s: AuditContext, rate: Floats) -> Floats:
     if not len(j):
         return value
     ranks = _ranks(s)
-    plan = Ways(j, s.pool[j], s.gpus[j], rate[j], s.is_kept[j], ~s.is_secondary[j])
+    plan = Ways(j, s.pool[j], s.gpus[j], rate[j], s.is_kept[j], _own_gpus(s)[j])
     alone = ~s.is_colocated[j]  # two jobs on the same GPUs do not teach how fast one is
     value[j] = _values(s, plan, ranks)
     if s.problem.settings.get("profiling", {}).get("share", 0.0) > 0:
@@ -162,6 +162,15 @@ def plan_values(s: AuditContext, rate: Floats) -> Floats:
             for key in zip(j.tolist(), kind.tolist(), plan.gpus.tolist(), strict=True)
         ] * alone
     return value
+
+
+def _own_gpus(s: AuditContext) -> Ints:
+    """GPUs of each job but for those of its primary jobs, (J,)."""
+    own = s.gpus.copy()
+    for h, g in enumerate(s.allocation.secondary.tolist()):
+        if g >= 0:
+            own[g] -= s.gpus[h]
+    return own
 
 
 Stated = Callable[[AuditContext, Floats], tuple[Floats, float]]

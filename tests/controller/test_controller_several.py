@@ -1,0 +1,581 @@
+"""A controller carries out jobs on the GPUs of several jobs, and idle ones: started, left by some
+of them, moved, billed once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from fakes.executor_faults import CrashHere
+from group_rounds import group_round
+from queues import BACKENDS, NOW, Clock, Controller, Seen, cluster, fresh
+from service_worlds import Fate
+from test_controller_pairs import Verbs, resumed, spent
+from test_service import Rig
+
+from allocator.cli.main import run as call
+from allocator.clusters.adapter import Capabilities
+from allocator.controller.controller import Controller as ServiceController
+from allocator.controller.guarded_decision import compute_wants
+from allocator.controller.options import ControllerOptions
+from allocator.controller.reporting.replay import replay
+from allocator.controller.reporting.status import format_status, status
+from allocator.controller.steadiness import jobs_left_alone, read_allocation_starts
+from allocator.domain.rules.snapshot_rules import validate
+from allocator.engine.decision import decide_round
+from allocator.errors import UsageError
+from allocator.executors.simulated import MachineBehaviour, SimulatedExecutor
+from allocator.loop.executor import Order
+from allocator.loop.stability import Stability
+from allocator.queue import cluster_tables, round_journal, snapshot as snapshots
+from allocator.queue.database.schema import turns
+from allocator.queue.queue import Queue
+
+POOLS = (
+    "pool,gpu_type,gpus,memory_gb,sharing,market,price_per_gpu_hour\n"
+    "a,A,4,40,any,on_demand,3600\nb,B,0,40,none,on_demand,1\n"
+)
+RATES = "model,gpu_type,gpus,work_per_s\nm,A,1,1\nm,A,4,1\nn,A,1,1\nn,A,4,1\n"
+SLOW = "model_a,model_b,gpu_type,gpus,slowdown_a,slowdown_b\nm,n,A,1,2,1.25\n"
+CONFIG = f"now_s = {NOW}\ninterval_s = 60\nmax_primaries = 3\n"
+BUDGET = "[longrun]\naverage_per_hour = 1000000\n"
+
+
+def fill(rig: Rig, rates: str = RATES, slow: str = SLOW) -> None:
+    files = {"pools.csv": POOLS, "rates.csv": rates, "sharing.csv": slow}
+    with rig.queue.store.write() as connection:
+        snapshots.replace_cluster(
+            connection, cluster(**files, **{"config.toml": CONFIG + BUDGET}), NOW
+        )
+
+
+def submit(rig: Rig, name: str, model: str, work: float, gpus: int) -> None:
+    rig.queue.submit(
+        job_id=name, model=model, total_work=work, memory_gb=4, min_gpus=gpus, max_gpus=gpus
+    )
+
+
+def grouped(folder: Path, policy: str = "ffs") -> Rig:
+    """Four GPUs at a dollar a second. Jobs one (400 units) and two (100) have one GPU each, job all
+    (1000) takes four. Next to all the others do 0.5 a second, and all does 0.8 next to them.
+    """
+    rig = Rig(folder, ControllerOptions(every_s=60.0, poll_s=10.0, policy=policy))
+    fill(rig)
+    rig.machines.set_gpus("a", 4)
+    rig.machines.set_gpus("b", 0)
+    rig.machines.truth = MachineBehaviour(
+        rate=lambda o: 1.0, colocated_rate=lambda o, other: 0.5 if o.gpus == 1 else 0.8
+    )
+    submit(rig, "one", "m", 400, 1)
+    submit(rig, "two", "m", 100, 1)
+    return rig
+
+
+def joined(folder: Path) -> Rig:
+    """After 60 s job all runs on the GPUs of both others and on two idle ones."""
+    rig = grouped(folder)
+    rig.steps(60)
+    submit(rig, "all", "n", 1000, 4)
+    rig.steps(20)
+    return rig
+
+
+def test_a_group_from_its_start_to_the_end_of_all(tmp_path: Path) -> None:
+    """One and two have done 60 units when all joins them at 60 s. Two is done at 140 s (40 units at
+    0.5), one at 740 s (340 units). All has done 544 by then, and the other 456 take 456 s alone. It
+    holds two GPUs for 80 s, three for 600 s, four for 456 s. Every round is decided again the same.
+    """
+    rig = joined(tmp_path)
+    table = rig.queue.snapshot().tables["jobs.csv"]
+    assert list(table.texts("shared_with")) == ["", "", "one|two"]
+    assert list(table.texts("gpus")) == ["1", "1", "4"]
+    assert rig.machines.used["a"] == 4
+    rig.steps(1200)
+    one, two, both = rig.queue.jobs()
+    ends = [job.finished_s - NOW for job in (one, two, both)]  # type: ignore[operator]
+    assert ends == [740, 140, 1196] and [j.generation for j in (one, two, both)] == [1, 1, 1]
+    held = 2 * 80 + 3 * 600 + 4 * 456
+    assert (one.attained_gpu_s, two.attained_gpu_s, both.attained_gpu_s) == (740, 140, held)
+    assert both.received == {"A": 1136.0}
+    assert rig.machines.breaches == [] and rig.machines.used["a"] == 0
+    # the last round is at 1140 s
+    assert spent(rig) == 740 + 140 + held - 4 * 56
+    for r in rig.queue.rounds():
+        again = replay(rig.queue.store, r.number)
+        assert again.same and again.is_digest_valid
+    rig.queue.close()
+
+
+@pytest.mark.parametrize("who", ["one", "two", "all"])
+def test_who_is_left_goes_on_without_a_pause(who: str, tmp_path: Path) -> None:
+    """One of the three is cancelled at 100 s: the others go on in the same allocations, and end as
+    without it from then on."""
+    rig = joined(tmp_path)
+    rig.steps(20)
+    rig.queue.cancel(who)
+    rig.steps(1400)
+    ends = {j.job_id: j.finished_s - NOW for j in rig.queue.jobs() if j.finished_s is not None}
+    assert {j.generation for j in rig.queue.jobs()} == {1}
+    # at 100 s one has done 80 units, two 80, all 32
+    expected = {
+        # two until 140, then alone: 80 s at 0.8 do 64
+        "one": {"two": 140, "all": 140 + 1000 - 64},
+        "two": {"one": 740, "all": 1196},
+        "all": {"one": 100 + 320, "two": 100 + 20},
+    }[who]
+    assert {name: ends[name] for name in expected} == expected
+    assert rig.machines.breaches == [] and rig.machines.used["a"] == 0
+    rig.queue.close()
+
+
+def test_a_primary_job_that_failed_comes_back_to_the_group(tmp_path: Path) -> None:
+    """One fails at 80 s: all goes on next to two without a pause and holds its GPU. One comes back
+    by a round, and all starts anew then to run on its GPU."""
+    rig = joined(tmp_path)
+    rig.machines.fail("one", "a test")
+    rig.steps(20)
+    table = rig.queue.snapshot().tables["jobs.csv"]
+    assert list(table.texts("shared_with")) == ["", "", "two"]
+    assert list(table.texts("state")) == ["held", "running", "running"]
+    rig.steps(2500)
+    assert rig.machines.breaches == [] and rig.queue.counts()["done"] == 3
+    rig.queue.close()
+
+
+def test_what_commands_say(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`queue list`, `queue show` and `status` name both primary jobs."""
+    rig = joined(tmp_path)
+    lines = format_status(status(rig.queue))
+    assert [line.split(maxsplit=1)[1] for line in lines if line.startswith("sharing")] == [
+        "all runs on the GPUs of one",
+        "all runs on the GPUs of two",
+    ]
+    path = str(rig.queue.store.name)
+    for words in (["queue", "list", path], ["queue", "show", path, "all"]):
+        assert call(words) == 0
+        assert "one|two" in capsys.readouterr().out
+    rig.queue.close()
+
+
+def test_jobs_are_told_of_who_joins_and_who_leaves(tmp_path: Path) -> None:
+    """A job of model m needs 30 of 40 GB in one pass and 15 in two, job all 20: one and two are
+    told to run in two passes before all starts, and in one pass again when it has ended."""
+    rig = grouped(tmp_path)
+    rates = (
+        "model,gpu_type,gpus,work_per_s,batch_size,accumulation,memory_gb\n"
+        "m,A,1,1,64,1,30\nm,A,1,0.95,64,2,15\nn,A,4,1,64,1,20\n"
+    )
+    fill(rig, rates=rates)
+    said: list[tuple[str, str, str]] = []
+
+    def note(name: str, settings: Mapping[str, str]) -> None:
+        passes = settings.get("ALLOCATOR_ACCUMULATION", "")
+        said.append((name, passes, settings.get("ALLOCATOR_JOBS_PER_GPU", "")))
+
+    class Noting(SimulatedExecutor):
+        def start(self, order: Order) -> None:
+            super().start(order)
+            note(f"start {order.job_id}", order.environment)
+
+        def write_settings(
+            self, job_id: str, generation: int, settings: Mapping[str, str], token: int
+        ) -> None:
+            super().write_settings(job_id, generation, settings, token)
+            note(f"tell {job_id}", settings)
+
+    rig.controller.stop()
+    rig.controller = ServiceController(
+        rig.queue.store, Noting(rig.machines), rig.clock, rig.options, holder="me"
+    )
+    rig.steps(60)
+    assert said[:2] == [("start one", "1", ""), ("start two", "1", "")]
+    submit(rig, "all", "n", 1000, 4)
+    said.clear()
+    rig.steps(20)
+    assert said == [
+        ("tell one", "2", "2"),
+        ("tell two", "2", "2"),
+        ("start all", "1", "2"),
+        ("tell all", "1", "2"),
+    ]
+    rig.queue.cancel("all")
+    rig.machines.truth = replace(rig.machines.truth, stop_s=lambda o: 30.0)
+    said.clear()
+    rig.controller.step()
+    assert said == []  # it still holds memory
+    rig.steps(100)
+    # its end is recorded before the next round wants one pass again
+    assert said == [
+        ("tell one", "2", ""),
+        ("tell two", "2", ""),
+        ("tell one", "1", ""),
+        ("tell two", "1", ""),
+    ]
+    rig.queue.close()
+
+
+def slowdowns(rig: Rig) -> list[tuple[str, ...]]:
+    """(model, model, slowdowns of both) as the next round reads them."""
+    table = rig.queue.snapshot().tables["sharing.csv"]
+    names = ("model_a", "model_b", "slowdown_a", "slowdown_b")
+    return list(zip(*(table.texts(name) for name in names), strict=True))
+
+
+def test_the_slowest_pair_is_corrected(tmp_path: Path) -> None:
+    """Next to k the job n is believed 1.25 times as slow, next to m 1.1. It is seen to be 2.5 times
+    as slow: the pair with k learns it, the pair with m does not. Both others learn theirs."""
+    rig = grouped(tmp_path)
+    rates = "model,gpu_type,gpus,work_per_s\nm,A,1,1\nk,A,1,1\nn,A,4,1\n"
+    slow = (
+        "model_a,model_b,gpu_type,gpus,slowdown_a,slowdown_b\nm,n,A,1,1.25,1.1\nk,n,A,1,1.25,1.25\n"
+    )
+    rig.queue.cancel("one")
+    rig.queue.cancel("two")
+    fill(rig, rates, slow)
+    rig.machines.truth = MachineBehaviour(rate=lambda o: 1.0, colocated_rate=lambda o, other: 0.4)
+    submit(rig, "m1", "m", 1e5, 1)
+    submit(rig, "k1", "k", 1e5, 1)
+    rig.steps(60)
+    submit(rig, "n4", "n", 1e5, 4)
+    rig.steps(480)
+    (_, _, m, n_of_m), (_, _, k, n_of_k) = slowdowns(rig)
+    assert [float(x) for x in (m, k, n_of_k)] == pytest.approx([2.5, 2.5, 2.5], rel=0.02)
+    assert float(n_of_m) == 1.1
+    assert all(replay(rig.queue.store, r.number).same for r in rig.queue.rounds())
+    rig.queue.close()
+
+
+def test_a_pair_believed_slower_than_seen_is_corrected_too(tmp_path: Path) -> None:
+    """Next to m and k the job n is believed 1.25 and 2 times as slow, and is seen to be 1.1 times
+    as slow: neither pair is slower than that."""
+    rig = grouped(tmp_path)
+    rates = "model,gpu_type,gpus,work_per_s\nm,A,1,1\nk,A,1,1\nn,A,4,1\n"
+    slow = (
+        "model_a,model_b,gpu_type,gpus,slowdown_a,slowdown_b\nm,n,A,1,1.25,1.25\nk,n,A,1,1.25,2\n"
+    )
+    rig.queue.cancel("one")
+    rig.queue.cancel("two")
+    fill(rig, rates, slow)
+    rig.machines.truth = MachineBehaviour(
+        rate=lambda o: 1.0, colocated_rate=lambda o, other: 0.8 if o.gpus == 1 else 1 / 1.1
+    )
+    submit(rig, "m1", "m", 1e5, 1)
+    submit(rig, "k1", "k", 1e5, 1)
+    rig.steps(60)
+    submit(rig, "n4", "n", 1e5, 4)
+    rig.steps(480)
+    (_, _, m, n_of_m), (_, _, k, n_of_k) = slowdowns(rig)
+    assert [float(x) for x in (m, k)] == [1.25, 1.25]
+    assert [float(x) for x in (n_of_m, n_of_k)] == pytest.approx([1.1, 1.1], rel=0.02)
+    rig.queue.close()
+
+
+# ---- the rules of starts, without a policy
+# ------------------------------------------------------------------------
+
+
+class Groups(Verbs):
+    """Of every open allocation the generation, primary jobs and GPUs of its own."""
+
+    def held(self) -> dict[str, tuple[int, str, int]]:
+        with self.queue.store.read() as connection:
+            rows = connection.execute(
+                sa.text(
+                    "SELECT job_id, generation, host, held_gpus FROM allocations"
+                    " WHERE ended_s IS NULL"
+                )
+            ).all()
+        return {name: (generation, host, own) for name, generation, host, own in rows}
+
+    def group(self) -> None:
+        """A group runs: g has four GPUs, one of h, one of i and two of its own."""
+        self.want(h=("a", 1), i=("a", 1), g=("a", 4, "h|i"))
+        assert self.starts() == [("h", 1), ("i", 1), ("g", 1)] == self.starts()
+        for name in ("h", "i", "g"):
+            self.say(name, "running")
+        assert self.held() == {"g": (1, "h|i", 2), "h": (1, "", 1), "i": (1, "", 1)}
+        assert self.used() == 4
+
+
+@pytest.fixture(params=BACKENDS)
+def verbs(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Groups]:
+    """Jobs g, h, i and x, submitted in this order; five GPUs in pool a."""
+    pools = "pool,gpu_type,gpus,memory_gb,sharing\na,A,5,40,any\nb,B,0,,\n"
+    source = cluster(**{"pools.csv": pools, "config.toml": CONFIG})
+    with fresh(request.param, tmp_path, source, Clock()) as queue:
+        for name in ("g", "h", "i", "x"):
+            queue.submit(job_id=name, model="m", total_work=100, max_gpus=4)
+        yield Groups(queue)
+
+
+def test_a_secondary_waits_for_all_of_its_primaries(verbs: Groups) -> None:
+    """Job i holds four GPUs and has to leave them first; h starts, g waits for both."""
+    verbs.want(i=("a", 4))
+    verbs.starts()
+    verbs.say("i", "running")
+    verbs.want(h=("a", 1), i=("a", 1), g=("a", 4, "h|i"))
+    assert verbs.stops() == [("i", 1)] and verbs.starts() == [("h", 1)]
+    verbs.say("h", "running")
+    verbs.say("i", "stopped")
+    assert verbs.starts() == [("i", 2), ("g", 1)]
+    assert verbs.held() == {"g": (1, "h|i", 2), "h": (1, "", 1), "i": (2, "", 1)}
+
+
+def test_a_secondary_waits_for_idle_gpus(verbs: Groups) -> None:
+    """Job x still stops on two of the five GPUs: one is idle, and g needs two of its own."""
+    verbs.want(x=("a", 2))
+    verbs.starts()
+    verbs.say("x", "running")
+    verbs.want(h=("a", 1), i=("a", 1), g=("a", 4, "h|i"))
+    assert verbs.stops() == [("x", 1)] and verbs.starts() == [("h", 1), ("i", 1)]
+    verbs.say("x", "stopped")
+    assert ("g", 1) in verbs.starts() and verbs.used() == 4
+
+
+def test_a_secondary_waits_for_the_secondary_of_one_of_its_primaries(verbs: Groups) -> None:
+    """Job x leaves the GPU of h first: never three jobs on one GPU."""
+    verbs.want(h=("a", 1), i=("a", 1), x=("a", 1, "h"))
+    verbs.starts()
+    for name in ("h", "i", "x"):
+        verbs.say(name, "running")
+    verbs.want(h=("a", 1), i=("a", 1), g=("a", 4, "h|i"))
+    assert verbs.stops() == [("x", 1)] and verbs.starts() == []
+    verbs.say("x", "stopped")
+    assert verbs.starts() == [("g", 1)] and verbs.held()["g"] == (1, "h|i", 2)
+
+
+def test_gpus_of_its_own_for_a_primary_that_is_wanted_nowhere(verbs: Groups) -> None:
+    """Job i is held before it starts: g takes one more idle GPU in its place."""
+    verbs.want(h=("a", 1), i=("a", 1), g=("a", 4, "h|i"))
+    verbs.queue.hold("i")
+    assert verbs.starts() == [("h", 1), ("g", 1)]
+    assert verbs.held() == {"g": (1, "h", 3), "h": (1, "", 1)} and verbs.used() == 4
+    for name in ("h", "g"):
+        verbs.say(name, "running")
+    # released between two rounds: it waits, as a round has to start g anew for it
+    verbs.queue.release("i")
+    assert verbs.starts() == [] and verbs.stops() == []
+
+
+def test_a_primary_leaves_and_the_secondary_keeps_its_gpus(verbs: Groups) -> None:
+    """Job h moves to two GPUs: it stops, and g holds its GPU from the recorded end on; next to i
+    nothing changes."""
+    verbs.group()
+    verbs.want(h=("a", 2), i=("a", 1), g=("a", 4, "i"))
+    assert verbs.stops() == [("h", 1)] and verbs.used() == 4
+    table = verbs.queue.snapshot().tables["jobs.csv"]
+    assert list(table.texts("shared_with")) == ["i", "", "", ""]
+    assert list(table.texts("state")) == ["running", "paused", "running", "queued"]
+    verbs.say("h", "stopped")
+    assert verbs.held() == {"g": (1, "i", 3), "i": (1, "", 1)} and verbs.used() == 4
+    assert verbs.starts() == []  # one GPU is free
+    verbs.say("g", "finished")
+    assert verbs.starts() == [("h", 2)] and verbs.used() == 3
+
+
+def test_a_primary_that_failed_comes_back_by_a_round_only(verbs: Groups) -> None:
+    """The round before still wants h in the group; g runs on, and h waits though GPUs are free. The
+    next round wants g anew: it stops, and starts after h."""
+    verbs.group()
+    verbs.say("h", "failed")
+    verbs.queue.clock.now += 100  # type: ignore[attr-defined]
+    assert verbs.held()["g"] == (1, "i", 3) and verbs.starts() == [] and verbs.stops() == []
+    verbs.want(h=("a", 1), i=("a", 1), g=("a", 4, "h|i", True))
+    assert verbs.stops() == [("g", 1)]
+    assert verbs.starts() == [("h", 2)]
+    verbs.say("h", "running")
+    verbs.say("g", "stopped")
+    assert verbs.starts() == [("g", 2)] and verbs.held()["g"] == (2, "h|i", 2)
+
+
+def test_a_secondary_moves_to_gpus_of_its_own(verbs: Groups) -> None:
+    """It stops and starts anew when enough are free; the primary jobs run on."""
+    verbs.group()
+    verbs.want(h=("a", 1), i=("a", 1), g=("a", 3))
+    assert verbs.stops() == [("g", 1)] == verbs.stops()
+    verbs.say("g", "stopped")
+    assert verbs.starts() == [("g", 2)] and verbs.stops() == [] and verbs.used() == 5
+    assert verbs.held() == {"g": (2, "", 3), "h": (1, "", 1), "i": (1, "", 1)}
+
+
+def test_machines_are_lost(verbs: Groups) -> None:
+    """All three are lost together; nothing is held."""
+    verbs.group()
+    verbs.see(*(Seen(name, 1, NOW + 5, "lost") for name in ("h", "g", "i")))
+    assert verbs.held() == {} and verbs.used() == 0
+
+
+def test_ends_in_any_order_and_every_turn_is_kept(verbs: Groups) -> None:
+    """The ends of both primary jobs are told in one look, the later one first."""
+    verbs.group()
+    verbs.see(
+        Seen("i", 1, NOW + 15, "finished"),
+        Seen("h", 1, NOW + 10, "finished"),
+        Seen("g", 1, NOW + 20, "finished"),
+    )
+    assert [verbs.queue.job(name).attained_gpu_s for name in "hig"] == [10, 15, 2 * 10 + 3 * 5 + 20]
+    with verbs.queue.store.read() as connection:
+        rows = connection.execute(
+            sa.select(turns.c.job_id, turns.c.at_s, turns.c.host, turns.c.held_gpus).order_by(
+                turns.c.id
+            )
+        ).all()
+    assert [tuple(r) for r in rows] == [
+        ("g", NOW, "h|i", 2),
+        ("g", NOW + 10, "i", 3),
+        ("g", NOW + 15, "", 4),
+    ]
+
+
+# ---- settings
+# ------------------------------------------------------------------------
+
+
+def test_settings_follow_what_runs(verbs: Groups) -> None:
+    """While a group runs max_primaries may not fall below it, and its pool gets no nodes."""
+    verbs.group()
+    for most in (1, None):
+        with pytest.raises(UsageError, match='max_primaries is 1: job "g" runs on the GPUs of'):
+            verbs.queue.configure(max_primaries=most)
+    verbs.queue.configure(max_primaries=2)
+    with pytest.raises(UsageError, match='gets no nodes while job "g" runs'):
+        verbs.queue.add_nodes("n1", pool="a", gpus=4)
+    verbs.say("i", "finished")
+    verbs.say("g", "finished")
+    verbs.queue.configure(max_primaries=1)
+    verbs.queue.add_nodes("n1", pool="a", gpus=4)
+
+
+def test_settings_that_change_before_a_group_starts(verbs: Groups) -> None:
+    """The round wants a group, and max_primaries is 1 when its primary jobs run: it waits for the
+    next round."""
+    verbs.want(h=("a", 1), i=("a", 1), g=("a", 4, "h|i"))
+    verbs.queue.configure(max_primaries=1)
+    assert verbs.starts() == [("h", 1), ("i", 1)]
+
+
+def test_executors_that_cannot(tmp_path: Path) -> None:
+    """A controller does not begin with an executor that shares pairs only; if the setting comes
+    later, the round fails and says which rule it is."""
+
+    class Pairs(SimulatedExecutor):
+        name = "pairs"
+        capabilities = Capabilities(reports_progress=True)
+
+    rig = grouped(tmp_path)
+    with pytest.raises(UsageError, match='max_primaries is 3: executor "pairs" runs a job on'):
+        ServiceController(rig.queue.store, Pairs(rig.machines), rig.clock, rig.options)
+    rig.queue.configure(max_primaries=1)
+    rig.controller = ServiceController(rig.queue.store, Pairs(rig.machines), rig.clock, rig.options)
+    rig.queue.configure(max_primaries=3)
+    rig.steps(10)
+    [entry] = rig.queue.rounds()
+    assert entry.outcome == "failed" and "max_primaries is 3" in entry.detail
+    rig.queue.close()
+
+
+def test_no_job_of_a_group_is_left_alone(tmp_path: Path) -> None:
+    """A job on the GPUs of several has to be preemptible, and so do these: the cooldown leaves only
+    other jobs alone."""
+    rig = joined(tmp_path)
+    with rig.queue.store.read() as connection:
+        known = read_allocation_starts(connection)
+    problem = validate(rig.queue.snapshot())
+    assert jobs_left_alone(problem, known, Stability(min_run_s=1e6)) == frozenset()
+    rig.queue.cancel("all")
+    rig.steps(20)
+    problem = validate(rig.queue.snapshot())
+    assert jobs_left_alone(problem, known, Stability(min_run_s=1e6)) == {"one", "two"}
+    rig.queue.close()
+
+
+# ---- random rounds
+# ------------------------------------------------------------------------
+
+
+def carry_out(verbs: Controller) -> None:
+    """Stop and start until nothing changes."""
+    while True:
+        stopped = [name for name, _ in verbs.stops()]
+        for name in stopped:
+            verbs.say(name, "stopped")
+        started = [name for name, _ in verbs.starts()]
+        for name in started:
+            verbs.say(name, "running")
+        if not stopped and not started:
+            return
+
+
+def describe(names: Sequence[str], held: Any) -> dict[str, tuple[int, int, str]]:
+    """Pool, GPUs and secondary job of each job in an allocation, or of jobs."""
+    secondary = [names[g] if g >= 0 else "" for g in held.secondary.tolist()]
+    columns = zip(names, held.pool.tolist(), held.gpus.tolist(), secondary, strict=True)
+    return {name: tuple(rest) for name, *rest in columns}  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_random_rounds_through_the_queue(seed: int, tmp_path: Path) -> None:
+    """A random round with groups is loaded, decided with its audit, and carried out: the queue then
+    holds what the plan says, with the same primary jobs, and so it does after the next rounds by
+    other policies."""
+    source = group_round(seed).snapshot()
+    with Queue.create(tmp_path / "queue.db", source, clock=lambda: 1e9) as queue:
+        loaded, given = validate(queue.snapshot()).jobs, validate(source).jobs
+        assert describe(loaded.job_id, loaded) == describe(given.job_id, given)
+        verbs = Controller(queue)
+        for policy in ("mip", "ffs", "las", "bsbf"):
+            problem = validate(queue.snapshot())
+            found = decide_round(problem, policy=policy)
+            assert found.witness.faults == ()
+            wants, _ = compute_wants(problem, found.allocation)
+            entry = round_journal.JournalRound(queue.clock(), "", None, policy, "optimal")
+            with queue.store.write() as connection:
+                round_journal.append(connection, verbs.lease.token, entry, wants)
+            carry_out(verbs)
+            after = validate(queue.snapshot()).jobs
+            assert describe(problem.jobs.job_id, found.allocation) == describe(after.job_id, after)
+            with queue.store.read() as connection:
+                used = cluster_tables.used(connection)
+            assert sum(used.values()) == int(found.allocation.held.sum())
+
+
+# ---- killed between two writes
+# ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("every", [4, pytest.param(1, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("at_s", [60, 140])
+def test_killed_at_any_write_or_call(at_s: int, every: int, tmp_path: Path) -> None:
+    """The step that starts job all on the GPUs of the others, and the one that sees the end of two:
+    the controller dies at every fourth or at each of its transactions, reads and calls in turn.
+    Whoever comes after it finishes what it began: nothing is started twice, four GPUs are held, and
+    the jobs end and are credited as if nothing had happened."""
+    before = grouped(tmp_path)
+    before.steps(60)
+    submit(before, "all", "n", 1000, 4)
+    before.steps(at_s - 60, 20.0)
+    before.controller.stop()
+    fate = Fate({})
+    resumed(tmp_path, before, fate).controller.step()
+    assert fate.points > 15
+    for point in range(1, fate.points + 1, every):
+        rig = resumed(tmp_path, before, Fate({point: "crash"}))
+        with pytest.raises(CrashHere):
+            rig.controller.step()
+        rig.controller = rig.new()
+        with rig.queue.store.write() as connection:  # its lease is over
+            connection.execute(sa.text("UPDATE lease SET expires_s = 0"))
+        rig.steps(1300 - at_s, 100.0)
+        assert rig.machines.breaches == [] and rig.machines.orders == 3, point
+        jobs = rig.queue.jobs()
+        ends = [job.finished_s - NOW for job in jobs]  # type: ignore[operator]
+        assert ends == [740, 140, 1196], point
+        assert [job.generation for job in jobs] == [1, 1, 1], point
+        assert jobs[1].attained_gpu_s == 140, point
+        rig.queue.close()
+    before.queue.close()
