@@ -492,8 +492,7 @@ class QueueCluster:
             trials = profiling.profile(built, problem, known, self.interval_s)
             built, problem = trials.snapshot, trials.problem
         with self.store.read() as connection:
-            built, problem = spending.apply_rental(connection, built, problem, self._rental)
-        built, problem, kept = spending.apply_longrun_budgets(self.store, built, problem)
+            built, problem, kept = spending.apply_budgets(connection, built, problem, self._rental)
         jobs_left_alone = (
             frozenset[str]()
             if self.ignores_stability

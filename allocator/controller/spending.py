@@ -24,11 +24,10 @@ from sqlalchemy import Connection
 from allocator.domain.problem import Problem
 from allocator.domain.schema.colocation import split_names
 from allocator.domain.snapshot import Snapshot
-from allocator.loop.live_rental import LiveRental, add_terms
+from allocator.loop.live_rental import LiveRental
 from allocator.market import books
 from allocator.market.history import History
 from allocator.queue import cluster_tables
-from allocator.queue.database.connection import QueueDatabase
 from allocator.queue.database.schema import DEFAULT_TENANT, allocations, jobs, meta
 from allocator.queue.holdings import read_turns_since, split_by_holder
 from allocator.queue.jobs.past import read_history
@@ -44,10 +43,12 @@ def _read_books(connection: Connection) -> dict[str, Any]:
     return found
 
 
-def apply_longrun_budgets(
-    store: QueueDatabase, snapshot: Snapshot, problem: Problem
+def apply_budgets(
+    connection: Connection, snapshot: Snapshot, problem: Problem, plans: LiveRental
 ) -> tuple[Snapshot, Problem, str | None]:
     """Apply the prices and limits of the long-run budgets to a snapshot and its problem.
+
+    Those of [rental] are planned from the jobs of the queue, in `plans`.
 
     Returns
     -------
@@ -57,54 +58,28 @@ def apply_longrun_budgets(
     """
     if not books.budgets(problem):
         return snapshot, problem, None
-    with store.read() as connection:
-        return _add_terms(connection, snapshot, problem)
 
+    def read_past(since_s: float) -> History:
+        return read_history(connection, snapshot.name, problem.models, since_s)[0]
 
-def add_longrun_terms(connection: Connection, snapshot: Snapshot, problem: Problem) -> Snapshot:
-    """Return a snapshot with the prices and limits that long-run budgets would set now."""
-    return _add_terms(connection, snapshot, problem)[0]
-
-
-def _add_terms(
-    connection: Connection, snapshot: Snapshot, problem: Problem
-) -> tuple[Snapshot, Problem, str | None]:
-    asked = books.budgets(problem)
-    if not asked:
-        return snapshot, problem, None
     found = _read_books(connection)
     since_s = found.get("at_s")
     spent = {} if since_s is None else measure_costs(connection, problem, since_s)
     now = books.update_books(books.from_json(found), problem, spent)
-    changed = books.apply_books(problem, now)
+    changed = books.apply_books(plans.apply(problem, read_past, now.total), now)
     snapshot_with_terms = books.snapshot_with_terms(snapshot, changed)
     text = {
         "at_s": problem.now_s if since_s is None else max(since_s, problem.now_s),
         **books.to_json(now),
-        "report": books.report(now, asked, problem.interval_s),
+        "report": books.report(now, changed),
     }
     # limits never fall below the cost of the reserved GPUs, so no rule has to be checked again
     changed = replace(changed, digest=snapshot_with_terms.digest)
     return snapshot_with_terms, changed, json.dumps(text, sort_keys=True)
 
 
-def apply_rental(
-    connection: Connection, snapshot: Snapshot, problem: Problem, plans: LiveRental
-) -> tuple[Snapshot, Problem]:
-    """Apply the terms of [rental] to a snapshot and its problem, planned from the queue's jobs."""
-
-    def read_past(since_s: float) -> History:
-        return read_history(connection, snapshot.name, problem.models, since_s)[0]
-
-    planned = plans.apply(problem, read_past)
-    if planned is problem:
-        return snapshot, problem
-    snapshot = add_terms(snapshot, planned)
-    return snapshot, replace(planned, digest=snapshot.digest)
-
-
 def write(connection: Connection, text: str | None) -> None:
-    """Keep the books of `apply_longrun_budgets`, in the transaction of their round.
+    """Keep the books of `apply_budgets`, in the transaction of their round.
 
     None: there are no long-run budgets, and the books are deleted.
     """

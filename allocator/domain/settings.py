@@ -70,7 +70,8 @@ def settings(snapshot: Snapshot, found: Findings, known: tuple[Column, ...] = CO
                 str(key), [k for k in (*columns, *tables) if k not in snapshot.config]
             )
             found.warn(FILE, line, f"{quote(str(key))} is not known and is ignored{hint}")
-    if tables["longrun"] and "average_per_hour" in tables["rental"]:
+    has_longrun = not {"average_per_hour", "amount"}.isdisjoint(tables["longrun"])
+    if has_longrun and "average_per_hour" in tables["rental"]:
         found.fault(
             FILE,
             snapshot.config_lines.get("rental"),

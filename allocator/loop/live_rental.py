@@ -3,8 +3,10 @@
 Every `every_s` seconds the jobs submitted in the last `hours` become classes, one per model, with
 the speeds as they are believed now (market/history.py). The plan of whole GPUs for the budget
 (formulations/rental) gives dollar_price and wider_share, which the policy `rental` carries out and
-the objective `response` follows. Until two jobs were submitted, the price of config.toml counts. A
-budget that keeps no widths stable gives the price NARROWEST, at which every job has its least cost.
+the objective `response` follows. What the books say was spent too much or too little corrects the
+budget of the plan (formulations/rental/repayment.py). Until two jobs were submitted, the price of
+config.toml counts. A budget that keeps no widths stable gives the price NARROWEST, at which every
+job has its least cost.
 """
 
 from __future__ import annotations
@@ -17,15 +19,16 @@ from typing import NamedTuple
 from allocator.domain.problem import Floats, Ints, Problem
 from allocator.domain.schema.columns import RENTAL
 from allocator.domain.size_rule import sizes_by_rule
-from allocator.domain.snapshot import Snapshot
 from allocator.errors import InvalidInput
+from allocator.market.books import ACCOUNT, RENTAL_TABLE as TABLE, budgets
 from allocator.market.classes import RentablePools, RentalClasses
 from allocator.market.history import HOUR, History, Sizes, estimate_classes, powers_of_two
+from allocator.market.longrun import BudgetAccount, to_json
 from allocator.market.rent import wider_share
 from allocator.performance.table import RateTable
+from formulations.rental.repayment import correct_budget, find_horizon_h, find_lag_h
 from formulations.rental.widths import BudgetTooSmall, plan, restrict_to_whole_gpus
 
-TABLE = "rental"  # of config.toml
 NARROWEST = 1e6  # weighted hours per dollar
 ReadHistory = Callable[[float], History]  # since when, seconds -> the jobs submitted since then
 
@@ -44,32 +47,46 @@ class LiveRental:
     planned_s: float = -math.inf
     terms: RentalTerms | None = None
 
-    def apply(self, problem: Problem, read_history: ReadHistory) -> Problem:
-        """Return the problem with the terms of the budget, planned anew if that is due."""
-        asked = {c.name: c.default for c in RENTAL} | dict(problem.settings.get(TABLE, {}))
-        if asked["average_per_hour"] is None:
+    def apply(
+        self, problem: Problem, read_history: ReadHistory, account: BudgetAccount | None
+    ) -> Problem:
+        """Return the problem with the terms of the budget, planned anew if that is due.
+
+        `account` has what was spent so far. It is in the settings of the result.
+        """
+        budget = budgets(problem).total
+        if budget is None or not budget.is_rental or account is None:
             return problem
+        asked = {c.name: c.default for c in RENTAL} | dict(problem.settings[TABLE])
         if not 0 <= problem.now_s - self.planned_s < asked["every_s"]:
             past = read_history(problem.now_s - asked["hours"] * HOUR)
-            self.terms = plan_terms(problem, past, asked["average_per_hour"]) or self.terms
+            repayment = Repayment(account.balance, asked["repay_hours"], asked["every_s"] / HOUR)
+            self.terms = plan_terms(problem, past, budget.average_per_hour, repayment) or self.terms
             self.planned_s = problem.now_s
-        if self.terms is None:
-            return problem
-        table = {**problem.settings.get(TABLE, {}), "wider_share": self.terms.wider_share}
-        return replace(
-            problem,
-            dollar_price=self.terms.dollar_price,
-            settings={**problem.settings, TABLE: table},
-        )
+        table = {**problem.settings[TABLE], ACCOUNT: to_json(account)}
+        price = problem.dollar_price
+        if self.terms is not None:
+            price, table["wider_share"] = self.terms
+        return replace(problem, dollar_price=price, settings={**problem.settings, TABLE: table})
 
 
-def add_terms(snapshot: Snapshot, problem: Problem) -> Snapshot:
-    """Return the snapshot with the terms of a problem; it gives the same decision."""
-    config = {"dollar_price": problem.dollar_price, TABLE: dict(problem.settings[TABLE])}
-    return replace(snapshot, config={**snapshot.config, **config})
+class Repayment(NamedTuple):
+    """Dollars that are left over (below 0: overspent), and hours: to repay, and between plans."""
+
+    balance: float = 0.0
+    repay_h: float = math.inf
+    every_h: float = 0.0
 
 
-def plan_terms(problem: Problem, past: History, average_per_hour: float) -> RentalTerms | None:
+NOTHING_OWED = Repayment()
+
+
+def plan_terms(
+    problem: Problem,
+    past: History,
+    average_per_hour: float,
+    repayment: Repayment = NOTHING_OWED,
+) -> RentalTerms | None:
     """Return the terms of a budget in dollars per hour, None while too little is known."""
     p = problem.pools
     types = tuple(problem.gpu_types[t] for t in p.gpu_type.tolist())
@@ -82,12 +99,21 @@ def plan_terms(problem: Problem, past: History, average_per_hour: float) -> Rent
 
     try:
         classes, _ = estimate(problem, past, None, pools, sizes)
-        found = plan(restrict_to_whole_gpus(classes.model(dollars=True)), average_per_hour)
     except InvalidInput:
         return None
-    except BudgetTooSmall:
-        return RentalTerms(NARROWEST, 0.0)
-    return RentalTerms(found.mu, wider_share(found))
+    model = restrict_to_whole_gpus(classes.model(dollars=True))
+    terms = RentalTerms(NARROWEST, 0.0)
+    lag_h = 0.0
+    for _ in range(2):  # the first plan tells how long jobs take
+        horizon_h = find_horizon_h(repayment.repay_h, lag_h, repayment.every_h)
+        budget = correct_budget(average_per_hour, repayment.balance, horizon_h)
+        try:
+            found = plan(model, budget)
+        except BudgetTooSmall:
+            return RentalTerms(NARROWEST, 0.0)
+        terms = RentalTerms(found.mu, wider_share(found))
+        lag_h = find_lag_h(found)
+    return terms
 
 
 def estimate(

@@ -1,6 +1,6 @@
 """The long-run budgets of a cluster and of its tenants, with their books.
 
-    config.toml [longrun], tenants.csv    ->  Budgets
+    config.toml [longrun] or [rental], tenants.csv    ->  Budgets
     Books, spending, running jobs         ->  Books                            update_books()
     Problem, Books                        ->  Problem with prices and limits   apply_books()
 
@@ -21,9 +21,10 @@ import numpy as np
 from allocator.domain.problem import Bools, Floats, Market, Problem, State
 from allocator.domain.snapshot import Snapshot
 from allocator.market import longrun
-from allocator.market.longrun import BudgetAccount, LongRunBudget
+from allocator.market.longrun import HOUR, BudgetAccount, LongRunBudget
 
 TABLE = "longrun"  # of config.toml
+RENTAL_TABLE = "rental"
 ACCOUNT, TENANTS = "account", "tenants"  # keys there that hold the books
 
 
@@ -49,6 +50,7 @@ class Books:
 def budgets(problem: Problem) -> Budgets:
     """Return the long-run budgets that a problem names."""
     given = problem.settings.get(TABLE, {})
+    rental = problem.settings.get(RENTAL_TABLE, {})
     window_s = float(given.get("window_s", longrun.WINDOW_S))
     t = problem.tenants
     rows = zip(
@@ -65,8 +67,13 @@ def budgets(problem: Problem) -> Budgets:
         float(given.get("until_s", math.inf)),
         window_s,
     )
+    if not (math.isnan(whole.average_per_hour) and math.isnan(whole.amount)):
+        return Budgets(whole, own)
+    if rental.get("average_per_hour") is None:
+        return Budgets(None, own)
+    repay_s = float(rental.get("repay_hours", longrun.WINDOW_S / HOUR)) * HOUR
     return Budgets(
-        None if math.isnan(whole.average_per_hour) and math.isnan(whole.amount) else whole, own
+        LongRunBudget(float(rental["average_per_hour"]), window_s=repay_s, is_rental=True), own
     )
 
 
@@ -123,7 +130,8 @@ def _update_one(
 def apply_books(problem: Problem, books: Books) -> Problem:
     """Return the problem with the prices and the limits on dollars of the books.
 
-    Prices become dollar_price. The books themselves are in the settings of the result.
+    Prices become dollar_price. The books themselves are in the settings of the result. The price of
+    a budget in [rental] is that of its plan (loop/live_rental.py).
     """
     asked = budgets(problem)
     t = problem.tenants
@@ -135,7 +143,10 @@ def apply_books(problem: Problem, books: Books) -> Problem:
     limits = t.budget_per_hour.copy()
     reserved = reserved_dollars(problem)
     least = _unavoidable_dollars(problem)
-    if asked.total is not None and books.total is not None:
+    table = {**problem.settings.get(TABLE, {}), **to_json(books)}
+    if asked.total is not None and asked.total.is_rental:
+        table.pop(ACCOUNT, None)  # it is in [rental]
+    elif asked.total is not None and books.total is not None:
         next_terms = longrun.next_terms(books.total, asked.total, problem.interval_s)
         price = next_terms.mu
         limit = min(limit, max(next_terms.per_hour + reserved, least.sum()))
@@ -146,7 +157,6 @@ def apply_books(problem: Problem, books: Books) -> Problem:
             )
             prices[q] = next_terms.mu
             limits[q] = min(limits[q], max(next_terms.per_hour + reserved, least[q]))
-    table = {**problem.settings.get(TABLE, {}), **to_json(books)}
     return replace(
         problem,
         dollar_price=float(price),
@@ -192,7 +202,7 @@ def snapshot_with_terms(snapshot: Snapshot, problem: Problem) -> Snapshot:
     config = {
         **snapshot.config,
         "dollar_price": problem.dollar_price,
-        TABLE: problem.settings[TABLE],
+        **{name: table for name in (TABLE, RENTAL_TABLE) if (table := problem.settings.get(name))},
     }
     if math.isfinite(problem.budget_per_hour):
         config["budget_per_hour"] = problem.budget_per_hour
@@ -228,14 +238,20 @@ def from_json(value: Mapping[str, Any] | None) -> Books:
     )
 
 
-def report(books: Books, asked: Budgets, interval_s: float) -> dict[str, dict[str, Any]]:
-    """Return the state of every budget as JSON values; "" is that of the whole cluster."""
+def report(books: Books, problem: Problem) -> dict[str, dict[str, Any]]:
+    """Return the state of every budget as JSON values; "" is that of the whole cluster.
+
+    The problem has the terms of these books.
+    """
+    asked = budgets(problem)
+    planned = {"dollar_price": problem.dollar_price, "most_per_hour": None}
     pairs = [
         ("", asked.total, books.total),
         *((n, b, books.tenants.get(n)) for n, b in asked.tenants.items()),
     ]
     return {
-        name: longrun.report(account, budget, interval_s)
+        name: longrun.report(account, budget, problem.interval_s)
+        | (planned if budget.is_rental else {})
         for name, budget, account in pairs
         if budget is not None and account is not None
     }

@@ -56,13 +56,15 @@ class LongRunBudget:
 
     Exactly one of average_per_hour (dollars, over windows of window_s) and amount (dollars until
     until_s) is a number, the other nan. until_s is inf for an average; window_s is not used for an
-    amount.
+    amount. Where `is_rental`, widths are planned for it (loop/live_rental.py) in place of the price
+    and the limit of this module.
     """
 
     average_per_hour: float = math.nan
     amount: float = math.nan
     until_s: float = math.inf
     window_s: float = WINDOW_S
+    is_rental: bool = False
 
     @property
     def has_end(self) -> bool:

@@ -162,7 +162,7 @@ class TraceDrivenCluster:
             self._slowdown_beliefs.observe(dataclasses.replace(problem, jobs=p.jobs))
             problem = dataclasses.replace(problem, sharing=self._slowdown_beliefs.sharing)
         self.update_books(problem)
-        problem = self._rental.apply(problem, self._read_history)
+        problem = self._rental.apply(problem, self._read_history, self.books.total)
         return books.apply_books(problem, self.books)
 
     def _read_history(self, since_s: float) -> History:
@@ -206,7 +206,9 @@ class TraceDrivenCluster:
             self._problem, now_s=self.world.now, jobs=self._problem.jobs.take(self.world.active)
         )
         self.update_books(problem)
-        return books.report(self.books, books.budgets(problem), problem.interval_s)
+        if self._rental.terms is not None:
+            problem = dataclasses.replace(problem, dollar_price=self._rental.terms.dollar_price)
+        return books.report(self.books, problem)
 
     def _waits_for_unsubmitted(self) -> Ints:
         """Return the places among the open jobs of those that come after an unsubmitted job."""

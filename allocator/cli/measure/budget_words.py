@@ -86,6 +86,8 @@ def _verdict(budget: Mapping[str, Any], window_s: float, why: str) -> str:
         return "kept" if over <= EXACT else f"not kept, {text(over)} $ too much: {why}"
     if budget["balance"] >= -EXACT:
         return "kept"
+    if budget["most_per_hour"] is None:  # of [rental]: no round has a limit
+        return f"{text(-budget['balance'])} $ overdrawn, which later plans would repay"
     passed = budget["at_s"] - budget["opened_s"]
     if passed < window_s:
         return (

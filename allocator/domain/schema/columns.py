@@ -760,6 +760,18 @@ RENTAL: tuple[Column, ...] = (
     _number("hours", "the jobs submitted in so many hours are planned for", default=168.0, above=0),
     _number("every_s", "seconds from one such plan to the next", default=300.0, above=0),
     _number(
+        "repay_hours",
+        "what was spent too much or too little is made good over about so many hours",
+        default=336.0,
+        above=0,
+    ),
+    Column(
+        "account",
+        ColumnKind.JSON,
+        "what was spent so far: written by controllers and simulations into "
+        "the snapshots of their rounds",
+    ),
+    _number(
         "wider_share",
         "share of jobs that take the wider of two widths that are equally good at dollar_price",
         default=0.0,

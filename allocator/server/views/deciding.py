@@ -24,7 +24,8 @@ from allocator.controller import profiling, spending
 from allocator.domain.rules.snapshot_rules import validate
 from allocator.domain.snapshot import Snapshot
 from allocator.errors import AllocatorError, NoPlanInTime, UsageError
-from allocator.loop.live_rental import TABLE as RENTAL, LiveRental
+from allocator.loop.live_rental import LiveRental
+from allocator.market.books import RENTAL_TABLE as RENTAL
 from allocator.queue import round_journal
 from allocator.queue.errors import QueueUnavailable
 from allocator.queue.snapshot import build_snapshot, pack_snapshot
@@ -130,11 +131,9 @@ def read_question(connection: Connection, now_s: float, limit_s: float) -> tuple
     snapshot = build_snapshot(connection, now_s)
     if profiling.is_enabled(snapshot.config):
         snapshot = profiling.use_fits(snapshot, profiling.read(connection))
-    if "average_per_hour" in snapshot.config.get(RENTAL, {}):
+    if "average_per_hour" in snapshot.config.get(RENTAL, {}) or spending.report(connection):
         problem = validate(snapshot)
-        snapshot, _ = spending.apply_rental(connection, snapshot, problem, LiveRental())
-    if spending.report(connection):
-        snapshot = spending.add_longrun_terms(connection, snapshot, validate(snapshot))
+        snapshot, _, _ = spending.apply_budgets(connection, snapshot, problem, LiveRental())
     last = round_journal.history(connection, limit=1)
     options: Mapping[str, Any] = last[0].options if last else {}
     return snapshot, Effort(

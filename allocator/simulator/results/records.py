@@ -128,7 +128,11 @@ def _money(turn: RoundOutcome, world: World) -> tuple[float, float, float | None
     The price is that of the round. The dollars are those spent before it on GPUs that are not
     reserved. The balance is that of the whole cluster.
     """
-    books = turn.problem.settings.get("longrun", {}).get("account")
+    settings = turn.problem.settings
+    books = next(
+        (one for name in ("longrun", "rental") if (one := settings.get(name, {}).get("account"))),
+        None,
+    )
     balance = None if books is None else books["income"] - books["spent"]
     return turn.problem.dollar_price, float(world.rented.sum()), balance
 

@@ -341,13 +341,16 @@ def exploring(rng: np.random.Generator, r: Tables) -> None:
     "config.toml: unknown_tenants",
     "[horizon]: rounds",
     *of("[profiling]", "gpu_hours", "trial_s"),
-    *of("[rental]", "wider_share", "average_per_hour", "hours", "every_s"),
+    *of(
+        "[rental]", "wider_share", "average_per_hour", "hours", "every_s", "repay_hours", "account"
+    ),
     acts=(),
 )
 def keys_outside_the_round(rng: np.random.Generator, r: Tables) -> None:
     r.config |= {"horizon": {"rounds": 3}, "solver": {"threads": 1}, "unknown_tenants": "warn"}
     r.config["profiling"] = {"gpu_hours": 2.0, "trial_s": 90.0}
     r.config["rental"] = {"wider_share": 0.5, "average_per_hour": 2.0, "hours": 9, "every_s": 60}
+    r.config["rental"] |= {"repay_hours": 99, "account": {"opened_s": 0.0, "at_s": 0.0}}
 
 
 @feature("[profiling]: share", "pools.csv: memory_gb", "rates.csv: memory_gb")
