@@ -350,6 +350,7 @@ def test_simulate_says_what_became_of_the_budget(capsys: Any) -> None:
         "spent": 510.0,
         "balance": -310.0,
         "until_s": None,
+        "most_per_hour": 5.0,
     }
     line, reserved = budget_lines(pools, None, {"greedy": {"longrun": {"": books}}})
     assert (
