@@ -163,7 +163,9 @@ def _update_options(
     columns = {}
     for name, column in vars(kept.listed).items():
         if name != "job":
-            columns[name] = np.take(column, source, mode="clip") if len(column) else column[:0]
+            columns[name] = (
+                np.take(column, source, mode="clip") if len(column) else column[:0].copy()
+            )
             columns[name][at] = getattr(new, name)
     return _look_up_corrected_rates(kept.problem, problem, table, ListedOptions(job=job, **columns))
 
