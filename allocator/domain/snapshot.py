@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -55,6 +56,10 @@ class Table:
 
     def joined(self, column: str) -> str:
         """Return the cells of a column as one text, with SEPARATOR between them."""
+        cells = self.columns.get(column)
+        if isinstance(cells, list):
+            with suppress(TypeError):  # cells that are no text
+                return SEPARATOR.join(cells)
         return SEPARATOR.join(self.texts(column))
 
     @cached_property

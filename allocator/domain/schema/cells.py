@@ -13,7 +13,7 @@ import json
 import math
 import re
 import unicodedata
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import compress
@@ -36,7 +36,7 @@ from allocator.domain.schema.columns import (
 from allocator.domain.schema.texts import Cells, picked, text_of, texts_of
 
 NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
-NOT_PLAIN = re.compile(r"[^0-9eE+.-]")
+PLAIN = b"0123456789eE+.-"  # characters of most numbers
 BOOLEANS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 Complaint = tuple[int, str]  # row, message
 
@@ -114,7 +114,7 @@ def parse(column: Column, cells: Cells) -> tuple[ParsedColumn, list[Complaint]]:
         number, given = (
             _typed(column, cells, wrong)
             if isinstance(cells, np.ndarray)
-            else _floats(column, texts_of(cells), wrong)
+            else _floats(column, cells, wrong)
         )
         value: Any = _numbers(column, cells, number, given, wrong)
     elif (
@@ -212,16 +212,21 @@ def _typed(column: Column, cells: Any, wrong: dict[int, str]) -> tuple[Floats, B
     return value, given
 
 
-def _floats(column: Column, cells: Sequence[str], wrong: dict[int, str]) -> tuple[Floats, Bools]:
-    """Return the numbers of texts, and where a text is not empty, (n,) each.
+def _floats(column: Column, cells: Cells, wrong: dict[int, str]) -> tuple[Floats, Bools]:
+    """Return the numbers of cells as text, and where a text is not empty, (n,) each.
 
     A number is nan where the text is empty or no number. Plain texts are converted at once, others
     one by one.
     """
+    try:
+        whole = "".join(cells)
+    except TypeError:
+        cells = texts_of(cells)
+        whole = "".join(cells)
     given = _given(cells)
     if not given.any():
         return np.full(len(cells), np.nan), given
-    if not NOT_PLAIN.search("".join(cells)):
+    if not whole.encode("utf-8", "surrogatepass").translate(None, PLAIN):
         try:
             texts = cells if given.all() else [c or "nan" for c in cells]
             return np.fromiter(map(float, texts), dtype=np.float64, count=len(cells)), given
