@@ -189,7 +189,10 @@ class _Closing:
         """Decide the groups nearest to a change again, and count knapsacks at the prices."""
         if self.is_closed():
             return
-        self.offer(improve_near_ties(self.c, self.losses, self.plan, groups, KEPT, self.until))
+        counts = self.c.J <= FEW
+        self.offer(
+            improve_near_ties(self.c, self.losses, self.plan, groups, KEPT, self.until, counts)
+        )
         if self.losses.prices is self.dual.prices and self.bound > self.enough:
             self._count_knapsacks()
 

@@ -130,15 +130,22 @@ def find_better_plan(
     is_open = np.bincount(c.group[near], minlength=c.J) + nothing > 1
     if np.count_nonzero(is_open) * c.R > largest:
         return Found(None, losses.bound, 0)
-    return _search(c, losses, value, near, nothing, width, until)
+    return _search(c, losses, value, near, nothing, width, until, counts=True)
 
 
 def improve_near_ties(
-    c: Choices, losses: Losses, plan: Ints, groups: int, width: int, until: float = math.inf
+    c: Choices,
+    losses: Losses,
+    plan: Ints,
+    groups: int,
+    width: int,
+    until: float = math.inf,
+    counts: bool = False,
 ) -> Ints:
     """Return the best plan that differs from a feasible plan in the groups nearest to a change.
 
     `groups` is the number of groups that may change. The plan itself is returned if none is better.
+    `counts` asks for rows to be counted exactly, which pays where most groups may change.
     """
     value = c.value_of(plan)
     held = np.zeros(c.n, dtype=bool)
@@ -151,7 +158,7 @@ def improve_near_ties(
     certain = float(lost[~moves].sum()) if losses.adds_up else 0.0
     near, nothing = losses.leaves(value + certain)
     near, nothing = held | (moves[c.group] & near), (plan < 0) | (moves & nothing)
-    found = _search(c, losses, value, near, nothing, width, until)
+    found = _search(c, losses, value, near, nothing, width, until, counts)
     return plan if found.plan is None else found.plan
 
 
@@ -163,10 +170,11 @@ def _search(
     nothing: Bools,
     width: int,
     until: float,
+    counts: bool,
 ) -> Found:
     """Search the plans above `value` in the columns `near` (n,) and in nothing (J,).
 
-    Rows are counted exactly only where few partial plans at once do not suffice.
+    Rows are counted exactly only if `counts`, where few partial plans at once do not suffice.
     """
     field = _Field.of(c, project_prices(c, losses.prices), near, nothing)
     if field is None:
@@ -174,7 +182,8 @@ def _search(
     if not field.can_hold:
         return Found(None, -math.inf, 0)
     rest = _Rest.of(field)
-    found = _search_field(c, field, rest, value, min(FEW, width), until, gives_up=True)
+    first = min(FEW, width) if counts else width
+    found = _search_field(c, field, rest, value, first, until, gives_up=counts)
     if found is None:
         tables = _Tables.of(field, rest)
         rest = replace(rest, tables=tables, margin=rest.margin * (2 + len(field.price)))
@@ -580,8 +589,9 @@ def _decide(
     at = np.flatnonzero(_can_be_completed(use, field, rest, k + 1))
     states, step = _States(value[at], use[at]), step.take(at)
     bound = np.full(len(at), np.inf)
-    for number in range(len(rest.prices) if rest.tables is None else 1):
-        bound = np.minimum(bound, _bounds_at(states, field, rest, k + 1, number))
+    # first the bound of one price, then those of all others
+    for prices in (slice(1), slice(1, None)) if rest.tables is None else (slice(1),):
+        bound = np.minimum(bound, _price_bounds(states, field, rest, k + 1, prices))
         at = np.flatnonzero(bound > floor)
         if len(at) < len(bound):
             states, step, bound = states.take(at), step.take(at), bound[at]
@@ -601,21 +611,17 @@ def _decide(
 
 def _can_be_completed(use: Floats, field: _Field, rest: _Rest, k: int) -> Bools:
     """Return whether the groups that are open after k decisions can keep each row, (K,)."""
-    fits = (use + rest.least[k] <= field.high) & (use + rest.most[k] >= field.low)
+    fits = (use <= field.high - rest.least[k]) & (use >= field.low - rest.most[k])
     return np.asarray(fits.all(axis=1))
 
 
-def _bounds_at(states: _States, field: _Field, rest: _Rest, k: int, number: int) -> Floats:
-    """Return the bounds on the completions of partial plans at one of the prices, (K,)."""
-    p, least, most = rest.prices[number], rest.least[k], rest.most[k]
-    used = (least != 0) | (most != 0)
-    up, down = np.flatnonzero(used & (p > 0)), np.flatnonzero(used & (p < 0))
-    bound: Floats = states.value + rest.best[k, number]
-    if len(up):
-        bound += np.minimum(field.high[up] - states.use[:, up], most[up]) @ p[up]
-    if len(down):
-        bound += np.maximum(field.low[down] - states.use[:, down], least[down]) @ p[down]
-    return bound
+def _price_bounds(states: _States, field: _Field, rest: _Rest, k: int, prices: slice) -> Floats:
+    """Return the least of the bounds of some prices on the completions of partial plans, (K,)."""
+    p = rest.prices[prices].T
+    left = np.minimum(field.high - states.use, rest.most[k])
+    needed = np.maximum(field.low - states.use, rest.least[k])
+    most = left @ np.maximum(p, 0.0) + needed @ np.minimum(p, 0.0) + rest.best[k, prices]
+    return np.asarray(states.value + most.min(axis=1, initial=np.inf))
 
 
 def _find_distinct(states: _States, rest: _Rest, k: int) -> Ints:
@@ -628,7 +634,15 @@ def _find_distinct(states: _States, rest: _Rest, k: int) -> Ints:
     key = np.rint(use / scale).astype(np.int64)
     weight = np.random.default_rng(0).integers(1, 2**62, key.shape[1])
     code = key @ weight  # equal keys have equal codes; it may overflow
-    order = np.lexsort((-states.value, code))
-    repeats = (np.diff(code[order]) == 0) & (np.diff(key[order], axis=0) == 0).all(axis=1)
-    is_first: Bools = np.append(True, ~repeats)[: len(order)]
-    return np.asarray(order[is_first], dtype=np.int64)
+    order = np.argsort(code)
+    key, value, is_first = (
+        key[order],
+        states.value[order],
+        np.append(True, np.diff(code[order]) != 0),
+    )
+    repeats = np.flatnonzero(~is_first)
+    is_first[repeats] = (key[repeats] != key[repeats - 1]).any(axis=1)
+    alike = np.cumsum(is_first) - 1
+    best = np.flatnonzero(value == np.maximum.reduceat(value, np.flatnonzero(is_first))[alike])
+    first = np.append(True, np.diff(alike[best]) != 0)
+    return np.asarray(order[best[first]], dtype=np.int64)
