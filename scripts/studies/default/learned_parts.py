@@ -26,7 +26,7 @@ from allocator.policies.base import Task
 from formulations.model.linear import Ints
 from formulations.objectives import flow, response
 from formulations.objectives.context import Context
-from scripts.studies.default.likely_gains import CERTAIN, EITHER_WAY, FASTER, likely_gains
+from scripts.studies.default.likely_gains import likely_gains
 from scripts.studies.default.replacing import replaced, unaudited
 
 DEFAULT = "the default"
@@ -124,9 +124,9 @@ def changed(owner: Any, name: str, value: Any) -> Iterator[None]:
 
 
 @contextmanager
-def spread_over_likely_time(form: str) -> Iterator[None]:
+def spread_over_likely_time() -> Iterator[None]:
     """Spread pauses over T times the probability that the change gains, without audits."""
-    with likely_gains(form), unaudited():
+    with likely_gains(), unaudited():
         yield
 
 
@@ -159,7 +159,5 @@ PARTS = (
         patch=partial(changed, feedback, "correct_model", correct_without_doubt),
         against=WRONG,
     ),
-    Part("pauses: likely gains", patch=partial(spread_over_likely_time, FASTER)),
-    Part("pauses: likely gains, either way", patch=partial(spread_over_likely_time, EITHER_WAY)),
-    Part("pauses: spread only to faster options", patch=partial(spread_over_likely_time, CERTAIN)),
+    Part("pauses: spread as far as gains are likely", patch=spread_over_likely_time),
 )

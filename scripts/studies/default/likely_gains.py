@@ -10,10 +10,7 @@ probability that the option is faster than what the job holds, h:
 
 Where both rest on the same observation, its error cancels: e_o^2 = SPREAD^2 |log2 k_o - log2 k_h| /
 REACH. The profiling run at the smallest size is an observation. SPREAD and REACH are those of
-`allocator.performance.fit.feedback`. Two more forms show what it is that makes a difference:
-
-    either way    P_o = Phi(|ln(r_o / r_h)| / e_o): a change to fewer GPUs is as real as to more
-    certain       P_o = 1 if r_o > r_h, else 0: without errors
+`allocator.performance.fit.feedback`.
 """
 
 from __future__ import annotations
@@ -36,7 +33,6 @@ from scripts.studies.default.replacing import replaced
 
 BUILD_FACTS = values.build_facts
 BELIEVED = SpeedBeliefs.believed
-FASTER, EITHER_WAY, CERTAIN = "faster", "either way", "certain"
 
 
 @dataclass(frozen=True)
@@ -80,7 +76,7 @@ class UncertainFacts(Facts):
     nearest: Nearest
 
 
-def chance_of_gain(c: Context, form: str) -> Floats:
+def chance_of_gain(c: Context) -> Floats:
     """Return P_o (n,), 1 for jobs that hold nothing."""
     f, every = c.facts, c.everything.offer
     if not isinstance(f, UncertainFacts):
@@ -94,9 +90,6 @@ def chance_of_gain(c: Context, form: str) -> Floats:
         return out
     h = held[c.job[o]]
     gain = np.log(c.rate[o] / every.rate[h])
-    if form == CERTAIN:
-        out[o] = gain > 0
-        return out
     model = f.model[c.job[o]]
     kinds = f.gpu_type[c.pool[o]], f.gpu_type[every.pool[h]]
     sizes = c.offer.gpus[o], every.gpus[h]
@@ -108,7 +101,7 @@ def chance_of_gain(c: Context, form: str) -> Floats:
     same = (kinds[0] == kinds[1]) & (at[0] == at[1])
     away = np.where(same, np.abs(k_o - k_h), np.abs(k_o - at[0]) + np.abs(k_h - at[1]))
     variance = feedback.SPREAD**2 * away / feedback.REACH + np.where(same, 0.0, sum(noise))
-    out[o] = normal_share((np.abs(gain) if form == EITHER_WAY else gain) / np.sqrt(variance))
+    out[o] = normal_share(gain / np.sqrt(variance))
     return out
 
 
@@ -120,7 +113,7 @@ def normal_share(z: Floats) -> Floats:
 
 
 @contextmanager
-def likely_gains(form: str) -> Iterator[None]:
+def likely_gains() -> Iterator[None]:
     """Spread pauses over T_o P_o for a while."""
     latest: list[SpeedBeliefs] = []
 
@@ -142,7 +135,7 @@ def likely_gains(form: str) -> Iterator[None]:
     def held_s(c: Context) -> Floats:
         to_the_end = c.offer.pause_s + c.remaining / c.rate
         likely = np.minimum(stretch_s(c.facts)[c.job], to_the_end)
-        return np.maximum(c.facts.interval_s, likely * chance_of_gain(c, form))
+        return np.maximum(c.facts.interval_s, likely * chance_of_gain(c))
 
     with ExitStack() as stack:
         stack.enter_context(replaced(SpeedBeliefs, "believed", believed))

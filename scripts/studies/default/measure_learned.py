@@ -38,7 +38,7 @@ from allocator.bench.workloads import generate
 from allocator.loop.rounds import RoundOutcome
 from allocator.simulator import SimulationOptions, simulate
 from allocator.simulator.run import SimulationState
-from scripts.studies.default.learned_parts import DEFAULT, PARTS
+from scripts.studies.default.learned_parts import DEFAULT, PARTS, Part
 from scripts.studies.results import read_results
 
 BASELINES = (
@@ -192,51 +192,47 @@ def time_crowd(seed: int, jobs: int = 1100, crowd: int = 900) -> None:
 def table(rows: Sequence[Mapping[str, Any]]) -> None:
     """Print the changes against every baseline, and the effect of each part."""
     seeds = sorted({r["seed"] for r in rows})
-    print(f"Machine: {machine()}; seeds {seeds[0]} to {seeds[-1]}.\n")
-    print(
-        "| workload, load, rounds | policy | seeds | mean, min | p99, min | restarts a job"
-        " | CPU ms a round | mean of `mip` against it, % | p99, % |\n" + "|---" * 9 + "|"
+    print(f"Machine: {machine()}; seeds {seeds[0]} to {seeds[-1]}.")
+    _print_rows(
+        "workload, load, rounds | seeds | mean of `mip`, min | `sia` | change, %"
+        " | p99 of `mip`, min | `sia` | change, % | restarts a job: `mip` | `sia`",
+        [(x.name, _cells_of_sia(pairs)) for x in PLACES if (pairs := _pairs(rows, x, "sia"))],
     )
-    for place in PLACES:
-        ours = _by_seed(rows, place.name, OURS, DEFAULT)
-        for policy in (OURS, *BASELINES):
-            theirs = _by_seed(rows, place.name, policy, DEFAULT)
-            common = sorted(set(ours) & set(theirs))
-            if common:
-                pairs = [(ours[s], theirs[s]) for s in common]
-                print(f"| {place.name} | {policy} | {_cells(pairs, policy == OURS)} |")
-    print(
-        "\n| workload, load, rounds | changed | seeds | mean, % | p99, % | restarts a job"
-        " | before |\n" + "|---" * 7 + "|"
+    places = [x for x in PLACES if any(_pairs(rows, x, p) for p in BASELINES if p != "sia")]
+    _print_rows(
+        f"mean of `mip` against it, % | {' | '.join(x.name for x in places)}",
+        [(p, " | ".join(_change(rows, x, p) for x in places)) for p in BASELINES if p != "sia"],
     )
-    for place in PLACES:
-        for part in PARTS:
-            base = _by_seed(rows, place.name, OURS, part.against)
-            mine = _by_seed(rows, place.name, OURS, part.name)
-            common = sorted(set(base) & set(mine))
-            if common and part.name != DEFAULT:
-                pairs = [(mine[s], base[s]) for s in common]
-                print(f"| {place.name} | {part.name} | {_cells_of_part(pairs)} |")
-    _print_pooled(rows)
-
-
-def _print_pooled(rows: Sequence[Mapping[str, Any]]) -> None:
-    """Print the changes of parts that were measured at several places, over all of them."""
+    _print_rows(
+        "changed | workload, load, rounds | seeds | mean, % | p99, % | restarts a job | before",
+        [
+            (part.name, f"{x.name} | {_cells_of_part(pairs)}")
+            for part in PARTS[1:]
+            for x in PLACES
+            if (pairs := _pairs_of_part(rows, x, part))
+        ],
+    )
     for part in PARTS[1:]:
-        pairs = [
-            (_by_seed(rows, p.name, OURS, part.name), _by_seed(rows, p.name, OURS, part.against))
-            for p in PLACES
-        ]
-        pairs = [(mine, base) for mine, base in pairs if mine and base]
-        common = sorted(set.intersection(*({*a} & {*b} for a, b in pairs))) if pairs else []
-        if len(pairs) < 2 or len(common) < 2:
-            continue
-        mine, base = ([[x[i][s]["mean"] for s in common] for x in pairs] for i in (0, 1))
-        x = compare_pooled(mine, base)
-        print(
-            f"\n{part.name}, {len(pairs)} places, {len(common)} seeds:"
-            f" mean {x.change_percent:+.2f} % ({x.low:+.2f} to {x.high:+.2f})"
-        )
+        found = [pairs for x in PLACES if (pairs := _pairs_of_part(rows, x, part))]
+        common = set.intersection(*({a["seed"] for a, _ in x} for x in found)) if found else set()
+        if len(found) > 1 and len(common) > 1:
+            mine, base = (
+                [[x[i]["mean"] for x in pairs if x[0]["seed"] in common] for pairs in found]
+                for i in (0, 1)
+            )
+            x = compare_pooled(mine, base)
+            print(
+                f"\n{part.name}, {len(found)} workloads, {len(common)} seeds:"
+                f" mean {x.change_percent:+.2f} % ({x.low:+.2f} to {x.high:+.2f})"
+            )
+
+
+def _print_rows(head: str, rows: Sequence[tuple[str, str]]) -> None:
+    """Print a table in Markdown if it has rows with any cells."""
+    if any(cells.strip(" |") for _, cells in rows):
+        print(f"\n| {head} |\n{'|---' * (head.count(' | ') + 1)}|")
+        for name, cells in rows:
+            print(f"| {name} | {cells} |")
 
 
 def _by_seed(
@@ -246,39 +242,60 @@ def _by_seed(
     return {r["seed"]: r for r in rows if (r["place"], r["policy"], r["part"]) == wanted}
 
 
-def _cells(pairs: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]], is_ours: bool) -> str:
-    """Return the cells of a policy: its own figures, and the change of ours against it."""
-    theirs = {k: np.array([b[k] for _, b in pairs]) for k in ("mean", "p99", "restarts", "cpu_s")}
-    ours = {k: np.array([a[k] for a, _ in pairs]) for k in ("mean", "p99")}
-    own = (
-        f"{len(pairs)} | {theirs['mean'].mean() / 60:.1f} | {theirs['p99'].mean() / 60:.0f}"
-        f" | {theirs['restarts'].mean():.2f} | {1e3 * theirs['cpu_s'].mean():.0f}"
-    )
-    if is_ours:
-        return f"{own} | | "
-    change = {k: 100.0 * (ours[k].mean() / theirs[k].mean() - 1.0) for k in ours}
-    spread = ""
-    if len(pairs) > 1:
-        x = compare(ours["mean"].tolist(), theirs["mean"].tolist())
-        spread = f" ({x.low:+.1f} to {x.high:+.1f})"
-    return f"{own} | {change['mean']:+.1f}{spread} | {change['p99']:+.1f}"
+def _pairs(
+    rows: Sequence[Mapping[str, Any]], place: Place, policy: str
+) -> list[tuple[Mapping[str, Any], Mapping[str, Any]]]:
+    """Return the rows of the default and of a policy at a place, seed by seed."""
+    ours = _by_seed(rows, place.name, OURS, DEFAULT)
+    theirs = _by_seed(rows, place.name, policy, DEFAULT)
+    return [(ours[s], theirs[s]) for s in sorted(set(ours) & set(theirs))]
+
+
+def _pairs_of_part(
+    rows: Sequence[Mapping[str, Any]], place: Place, part: Part
+) -> list[tuple[Mapping[str, Any], Mapping[str, Any]]]:
+    """Return the rows of a part and of its base at a place, seed by seed."""
+    mine, base = (_by_seed(rows, place.name, OURS, name) for name in (part.name, part.against))
+    return [(mine[s], base[s]) for s in sorted(set(mine) & set(base))]
+
+
+def _change(rows: Sequence[Mapping[str, Any]], place: Place, policy: str) -> str:
+    """Return the change of the mean of the default against a policy, and the number of seeds."""
+    pairs = _pairs(rows, place, policy)
+    if not pairs:
+        return ""
+    ours, theirs = (np.mean([pair[i]["mean"] for pair in pairs]) for i in (0, 1))
+    return f"{100.0 * (ours / theirs - 1.0):+.1f} ({len(pairs)})"
+
+
+def _cells_of_sia(pairs: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> str:
+    """Return means, p99, restarts of the default and of Sia, and the changes with intervals."""
+    cells = [str(len(pairs))]
+    for metric, digits in (("mean", 1), ("p99", 0)):
+        ours, theirs = ([pair[i][metric] for pair in pairs] for i in (0, 1))
+        cells += [f"{np.mean(x) / 60:.{digits}f}" for x in (ours, theirs)]
+        cells.append(_with_interval(ours, theirs))
+    cells += [f"{np.mean([pair[i]['restarts'] for pair in pairs]):.2f}" for i in (0, 1)]
+    return " | ".join(cells)
+
+
+def _with_interval(mine: Sequence[float], base: Sequence[float]) -> str:
+    """Return the change of the mean over seeds in %, and the 95 % interval of changes by seed."""
+    change = f"{100.0 * (np.mean(mine) / np.mean(base) - 1.0):+.1f}"
+    if len(mine) < 2:
+        return change
+    x = compare(mine, base)
+    return f"{change} ({x.low:+.1f} to {x.high:+.1f})"
 
 
 def _cells_of_part(pairs: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> str:
     """Return the cells of a part; each pair has its row and that of its base."""
     mine, base = (
-        {k: np.array([pair[i][k] for pair in pairs]) for k in ("mean", "p99", "restarts")}
-        for i in (0, 1)
+        {k: [pair[i][k] for pair in pairs] for k in ("mean", "p99", "restarts")} for i in (0, 1)
     )
-    mean, p99 = (100.0 * (mine[k].mean() / base[k].mean() - 1.0) for k in ("mean", "p99"))
-    spread = ""
-    if len(pairs) > 1:
-        x = compare(mine["mean"].tolist(), base["mean"].tolist())
-        spread = f" ({x.low:+.1f} to {x.high:+.1f})"
-    return (
-        f"{len(pairs)} | {mean:+.1f}{spread} | {p99:+.1f} | {mine['restarts'].mean():.2f}"
-        f" | {base['restarts'].mean():.2f}"
-    )
+    changes = " | ".join(_with_interval(mine[k], base[k]) for k in ("mean", "p99"))
+    restarts = (f"{np.mean(x['restarts']):.2f}" for x in (mine, base))
+    return f"{len(pairs)} | {changes} | {' | '.join(restarts)}"
 
 
 if __name__ == "__main__":
