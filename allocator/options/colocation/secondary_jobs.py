@@ -79,9 +79,6 @@ def add_colocated_options(
     groups : Groups, optional
         The same for secondary jobs with several primary jobs (several_primaries.py).
     """
-    offers_none = not len(pairs[0]) and (groups is None or not len(groups))
-    if offers_none and not (problem.jobs.primary >= 0).any():
-        return exclusive
     grouped = _options_with_several(problem, exclusive, table, offered, groups)
     now = _running_pairs(problem)
     new = ~_already_colocated(problem, *pairs)
