@@ -725,16 +725,16 @@ class QueueCluster:
         executor = self.executor
         if not isinstance(executor, SettingsWriter):
             return set()
+        changed = [key for key, settings in wanted.items() if self._settings.get(key) != settings]
         untold = {
             (job_id, generation)
-            for (job_id, generation), settings in wanted.items()
-            if self._settings.get((job_id, generation)) != settings
-            and not self._command_executor(
+            for job_id, generation in changed
+            if not self._command_executor(
                 "write_settings",
                 executor.write_settings,
                 job_id,
                 generation,
-                _build_settings(settings),
+                _build_settings(wanted[job_id, generation]),
                 self.lease_holder.token,
             )
         }

@@ -28,13 +28,14 @@ from allocator.loop.live_rental import LiveRental
 from allocator.market import books
 from allocator.market.history import History
 from allocator.queue import cluster_tables
-from allocator.queue.database.schema import DEFAULT_TENANT, allocations, jobs, meta
+from allocator.queue.database.bulk import execute_many
+from allocator.queue.database.schema import DEFAULT_TENANT, allocations, jobs
 from allocator.queue.holdings import read_turns_since, split_by_holder
 from allocator.queue.jobs.past import read_history
 
 KEY = "longrun"  # of the table meta
 HOUR = 3600.0
-_FORGET = sa.delete(meta).where(meta.c.key == KEY)
+_FORGET = "DELETE FROM meta WHERE key = ?"
 
 
 def _read_books(connection: Connection) -> dict[str, Any]:
@@ -84,7 +85,7 @@ def write(connection: Connection, text: str | None) -> None:
     None: there are no long-run budgets, and the books are deleted.
     """
     if text is None:
-        connection.execute(_FORGET)
+        execute_many(connection, _FORGET, [(KEY,)])
     else:
         cluster_tables.put_meta(connection, KEY, text)
 

@@ -25,7 +25,7 @@ from typing import NamedTuple
 from sqlalchemy import Connection
 
 from allocator.queue import cluster_tables, lease
-from allocator.queue.database.bulk import execute_many, query, query_of
+from allocator.queue.database.bulk import execute_many, named_rows, query, query_of
 from allocator.queue.database.schema import OPEN
 from allocator.queue.holdings import group_others, read_secondaries
 from allocator.queue.node_space import NodeSpace, parse_parts
@@ -177,12 +177,16 @@ def read_wanted_settings(connection: Connection) -> dict[tuple[str, int], Wanted
     returned: that job still needs the memory that the settings left to it.
     """
     others = group_others(read_secondaries(connection))
-    stopping = {row[0] for row in query(connection, _STOPPING)} if others else set[str]()
-    return {
-        (job_id, generation): WantedSettings(environment, job_id in others)
-        for job_id, generation, environment in query(connection, _SETTINGS)
-        if stopping.isdisjoint(others.get(job_id, ()))
-    }
+    rows = query(connection, _SETTINGS)
+    if others:
+        stopping = {row[0] for row in query(connection, _STOPPING)}
+        rows = [row for row in rows if stopping.isdisjoint(others.get(row[0], ()))]
+    if not rows:
+        return {}
+    names, generations, environments = zip(*rows, strict=True)
+    is_colocated = (name in others for name in names)
+    settings = named_rows(WantedSettings, zip(environments, is_colocated, strict=True))
+    return dict(zip(zip(names, generations, strict=True), settings, strict=True))
 
 
 def order_stops(connection: Connection, token: int, now_s: float) -> list[Allocation]:

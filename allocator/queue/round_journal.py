@@ -42,6 +42,10 @@ class JournalRound:
     token: int = 0
 
 
+_FIELDS = tuple(f.name for f in fields(JournalRound))
+_APPEND = f"INSERT INTO rounds ({', '.join(_FIELDS)}) VALUES ({', '.join('?' for _ in _FIELDS)})"
+
+
 class Want(NamedTuple):
     """What a job shall hold.
 
@@ -62,8 +66,7 @@ class Want(NamedTuple):
 
 NOTHING = Want("", 0)
 _JSON = ("options", "seconds")
-_NUMBER = sa.select(sa.func.coalesce(sa.func.max(rounds.c.number), 0))
-_APPEND = sa.insert(rounds)
+_NUMBER = "SELECT COALESCE(MAX(number), 0) FROM rounds"
 _WANTS = (
     "SELECT job_id, want_pool, want_gpus, want_host, want_generation, want_nodes, want_environment,"
     " generation, request FROM jobs WHERE state IN ('queued', 'paused', 'running')"
@@ -73,7 +76,7 @@ _LIGHT = [c for c in rounds.c if c.name not in ("snapshot", "plan")]
 
 def count_rounds(connection: Connection) -> int:
     """Return the number of the last round, 0 before the first one."""
-    return int(connection.execute(_NUMBER).scalar_one())
+    return int(query(connection, _NUMBER)[0][0])
 
 
 def append(
@@ -98,13 +101,9 @@ def append(
     """
     lease.check(connection, token)
     number = count_rounds(connection) + 1
-    values = {f.name: getattr(entry, f.name) for f in fields(entry)} | {
-        "number": number,
-        "token": token,
-    }
-    connection.execute(
-        _APPEND, values | {name: json.dumps(dict(values[name]), sort_keys=True) for name in _JSON}
-    )
+    values = vars(entry) | {"number": number, "token": token}
+    values |= {name: json.dumps(dict(values[name]), sort_keys=True) for name in _JSON}
+    execute_many(connection, _APPEND, [tuple(values[name] for name in _FIELDS)])
     if wants is not None:
         _write_wants(connection, wants, entry.at_s)
     return number

@@ -156,13 +156,15 @@ def _read_owned_cells(
     are not read again.
     """
     keys = list(zip(names, contents, strict=True))
-    new = [name for name, content in keys if (name, content) not in _known]
+    values = list(map(_known.get, keys))
+    missing = [i for i, known in enumerate(values) if known is None]
     kinds = [JOBS.column(name) for name in OWNED]
     read = {
         (job_id, content): tuple(map(value_of, kinds, stored))
-        for content, job_id, *stored in query_of(connection, _CELLS, new)
+        for content, job_id, *stored in query_of(connection, _CELLS, [names[i] for i in missing])
     }
-    values = [_known.get(key) or read[key] for key in keys]
+    for i in missing:
+        values[i] = read[keys[i]]
     # drop cells of jobs that are over, or of other queues
     if len(_known) > 2 * len(values) + MOST_KNOWN:
         _known.clear()
