@@ -42,6 +42,7 @@ from formulations.model.choices import choices
 from formulations.model.dominance import find_needed_options
 from formulations.model.instance import Instance
 from formulations.model.linear import AT_MOST_ONE, COLOCATION, LinearModel
+from formulations.model.ragged import begins_run
 from formulations.model.single_round import build_model
 
 SET_NUMBERS = 1 << 20  # above the number of any set of primary jobs
@@ -184,7 +185,7 @@ class CompiledRound:
         i = self.instance
         if not self.nodes.any():
             return self
-        others = np.append(True, np.any([np.diff(x) != 0 for x in (i.job, i.pool, i.gpus)], axis=0))
+        others = begins_run(i.job, i.pool, i.gpus)
         stays = np.flatnonzero((self.nodes == 0) | i.keep | others)
         return replace(self, instance=i.take(stays), option=self.option[stays], has_all_pairs=False)
 

@@ -18,7 +18,7 @@ from allocator.performance.footprint import find_footprints
 from allocator.performance.interference import MeasuredSlowdowns, Slowdowns
 from allocator.performance.modes import is_plain
 from allocator.performance.table import RateTable
-from formulations.model.ragged import ragged
+from formulations.model.ragged import begins_run, ragged
 
 MEMORY_TOLERANCE = 1e-12  # relative: memory may be over by the rounding of a sum
 
@@ -158,7 +158,7 @@ def colocated_speeds(
     # rounded, so that the last bit does not decide between equal speeds
     speed = np.round(1.0 / slow_primary + 1.0 / slow_secondary, 12)
     order = np.lexsort((memory, slow_primary, -speed, pair))
-    best = order[np.append(True, np.diff(pair[order]) != 0)[: len(order)]]
+    best = order[begins_run(pair[order])]
     pair, i, j = pair[best], i[best], j[best]
     zeros, none = np.zeros(n, dtype=np.int64), np.full(n, -1)
     out = ColocatedSpeeds(
@@ -228,7 +228,7 @@ def speeds_with_several(
     )
     count = int(group[-1]) + 1 if len(group) else 0
     order = np.lexsort((pairs.row_secondary, pairs.memory_secondary, group))
-    least = order[np.append(True, np.diff(group[order]) != 0)[: len(order)]]
+    least = order[begins_run(group[order])]
     slowest = np.ones(count)
     np.maximum.at(slowest, group, np.nan_to_num(pairs.slowdown_secondary, nan=np.inf))
     possible = np.bincount(group, ~pairs.possible, count) == 0

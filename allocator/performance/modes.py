@@ -18,6 +18,7 @@ import numpy as np
 
 from allocator.domain.problem import Bools, Floats, Ints, Market, Problem
 from allocator.domain.schema.modes import name_mode
+from formulations.model.ragged import begins_run
 from formulations.transient.lifetimes import useful_fraction
 from formulations.transient.revocations import (
     HOUR_S,
@@ -214,6 +215,6 @@ def _places(pool: Ints, gpus: Ints) -> Iterator[tuple[int, int, Ints]]:
     """Yield every pool and size with the options (k,) there."""
     key = pool * SIZES + gpus
     order = np.argsort(key, kind="stable")
-    first = np.flatnonzero(np.append(True, np.diff(key[order]) != 0)[: len(order)])
+    first = np.flatnonzero(begins_run(key[order]))
     for mine in np.split(order, first[1:]) if len(order) else ():
         yield int(pool[mine[0]]), int(gpus[mine[0]]), mine

@@ -17,7 +17,7 @@ import numpy as np
 from formulations.bounds.knapsacks import unit_of
 from formulations.model.choices import Choices
 from formulations.model.linear import Bools, Floats, Ints
-from formulations.model.ragged import ragged
+from formulations.model.ragged import begins_run, ragged
 
 NARROW = 0.34  # a row that concerns more than this share of the groups is not kept
 SLOTS = 3  # sums that one block counts at most
@@ -71,7 +71,7 @@ class Layer:
     @staticmethod
     def of(nodes: int, live: int, origin: Ints, to: Ints, sort: Ints) -> Layer:
         """Return a layer with these arcs."""
-        begin = np.flatnonzero(np.append(True, np.diff(origin) != 0)[: len(origin)])
+        begin = np.flatnonzero(begins_run(origin))
         return Layer(nodes, live, origin, to, sort, begin, origin[begin])
 
     def largest(self, reached: Floats) -> Floats:
@@ -116,7 +116,7 @@ class Sorts:
             size[one.columns, one.slot] = one.size
         order = np.lexsort((*size.T, owner))
         owner, size = owner[order], size[order]
-        new = np.append(True, (np.diff(owner) != 0) | (np.diff(size, axis=0) != 0).any(axis=1))
+        new = begins_run(owner, *size.T)
         first = np.flatnonzero(new)
         width = np.diff(np.append(first, len(owner)))
         start = np.searchsorted(owner[new], np.arange(c.J + 1))

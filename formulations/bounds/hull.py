@@ -11,6 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from formulations.model.linear import Floats, Ints
+from formulations.model.ragged import begins_run
 
 
 def front(group: Ints, x: Floats, y: Floats) -> Ints:
@@ -21,7 +22,7 @@ def front(group: Ints, x: Floats, y: Floats) -> Ints:
     """
     order = np.lexsort((y, x, group))
     before = np.append(np.inf, _least(group[order], y[order])[:-1])[: len(order)]
-    first = np.append(True, np.diff(group[order]) != 0)[: len(order)]
+    first = begins_run(group[order])
     return order[first | (y[order] < before)]
 
 

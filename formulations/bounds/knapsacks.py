@@ -24,6 +24,7 @@ import numpy as np
 from formulations.bounds.lagrangian import Dual, project_prices
 from formulations.model.choices import Choices
 from formulations.model.linear import Floats, Ints
+from formulations.model.ragged import begins_run
 from formulations.model.sparse_rows import SparseRows
 
 UNITS = (1.0, 0.5, 0.25, 0.1, 0.05, 0.01)
@@ -129,9 +130,7 @@ def _candidates(c: Choices, a: SparseRows, rent: Floats) -> list[_Block]:
                 )
             ]
             group = c.group[columns]
-            found.append(
-                _Block(int(r), np.array(alike), group[np.append(True, np.diff(group) != 0)], unit)
-            )
+            found.append(_Block(int(r), np.array(alike), group[begins_run(group)], unit))
     return found
 
 
@@ -223,7 +222,7 @@ class _Items:
     def tidy(self) -> _Items:
         """Sort by owner and size, and keep only the cheapest of equal sizes."""
         near = self.take(np.lexsort((self.cost, self.k, self.owner)))
-        return near.take(np.append(True, (np.diff(near.owner) != 0) | (np.diff(near.k) != 0)))
+        return near.take(np.flatnonzero(begins_run(near.owner, near.k)))
 
     def work(self, high: float) -> float:
         """Return columns x states of the knapsack."""
@@ -249,7 +248,7 @@ def _knapsack(items: _Items, high: int) -> tuple[Floats, list[_Stage]]:
     """
     if not len(items.owner):
         return np.append(0.0, np.full(high, np.inf)), []
-    first = np.flatnonzero(np.append(True, np.diff(items.owner) != 0))
+    first = np.flatnonzero(begins_run(items.owner))
     bounds = np.append(first, len(items.owner))
     single = np.diff(bounds) == 1
     alone = items.take(first[single])

@@ -20,6 +20,7 @@ from formulations.bounds.lagrangian import Dual
 from formulations.colocation.prices import PairColumns, by_scipy, has_pair_rows
 from formulations.model.choices import Choices, choices
 from formulations.model.linear import Bools, Floats, Ints
+from formulations.model.ragged import begins_run
 from formulations.primal.rounding import BEYOND, fill, repair, round_dual
 
 EPS = 1e-6
@@ -151,7 +152,7 @@ def _drop_orphaned_secondaries(c: Choices, g: PairColumns, plan: Ints) -> Ints:
     """Drop secondary jobs whose primary job is absent or has a better secondary job."""
     at = np.flatnonzero(np.isin(g.secondary, plan))
     at = at[np.lexsort((-c.value[g.secondary[at]], g.primary[at]))]
-    first = np.append(True, np.diff(g.primary[at]) != 0)[: len(at)]
+    first = begins_run(g.primary[at])
     gone = at[~(first & np.isin(g.primary[at], plan))]
     plan = plan.copy()
     plan[c.group[g.secondary[gone]]] = -1

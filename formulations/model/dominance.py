@@ -23,6 +23,7 @@ import numpy as np
 
 from formulations.model.instance import Instance
 from formulations.model.linear import Bools
+from formulations.model.ragged import begins_run
 
 
 def find_needed_options(instance: Instance, can_be_primary: Bools | None = None) -> Bools:
@@ -85,7 +86,7 @@ def _find_dominated(i: Instance, fits: Bools) -> Bools:
     beaten = np.zeros(n, dtype=bool)
     if n == 0:
         return beaten
-    new = np.append(True, (np.diff(i.job) != 0) | (np.diff(i.pool) != 0)) | (i.primary >= 0)
+    new = begins_run(i.job, i.pool) | (i.primary >= 0)
     first = np.maximum.accumulate(np.where(new, np.arange(n), 0))
     position = np.arange(n) - first
     # an option with a conflicting option, or that is one, may not be available

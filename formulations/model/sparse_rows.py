@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from formulations.model.linear import Floats, Ints
-from formulations.model.ragged import ragged
+from formulations.model.ragged import begins_run, ragged
 
 if TYPE_CHECKING:
     from scipy import sparse
@@ -118,7 +118,7 @@ class SparseRows:
         key = np.concatenate([self.row * R + self.indices, other.row * R + other.indices])
         order = np.argsort(key, kind="stable")
         key = key[order]
-        first = np.flatnonzero(np.append(True, np.diff(key) != 0)[: len(key)])
+        first = np.flatnonzero(begins_run(key))
         data = np.concatenate([self.data, -other.data])[order]
         total = np.add.reduceat(data, first) if len(first) else data
         first, total = first[total != 0], total[total != 0]

@@ -24,6 +24,7 @@ from __future__ import annotations
 import numpy as np
 
 from formulations.model.linear import Floats, Ints
+from formulations.model.ragged import begins_run
 from formulations.objectives import Objective
 from formulations.objectives.context import Context, measure_whole_jobs
 
@@ -94,7 +95,7 @@ def speed_on(share: Floats, start: Ints, gpus: Ints, rate: Floats) -> Floats:
     j = job[order]
     k = gpus[order]
     r = rate[order]
-    first_of_size = np.append(True, (np.diff(j) != 0) | (np.diff(k) != 0))[: len(j)]
+    first_of_size = begins_run(j, k)
     j = j[first_of_size]
     k = k[first_of_size].astype(np.float64)
     r = r[first_of_size]

@@ -22,6 +22,7 @@ from formulations.bounds.lagrangian import (
 )
 from formulations.model.choices import Choices
 from formulations.model.linear import Bools, Floats, Ints
+from formulations.model.ragged import begins_run
 from formulations.primal.moves import Board, Moves
 from formulations.primal.restriction import NearTies, focus_on_near_ties
 
@@ -258,7 +259,7 @@ def _fill_must(board: Board) -> bool:
         return False
     columns = c.columns_of(bare)
     order = columns[np.lexsort((columns, -board.reduced[columns], c.group[columns]))]
-    first = np.append(True, np.diff(c.group[order]) != 0)
+    first = begins_run(c.group[order])
     board.choice[bare] = order[first]
     board.refresh()
     return True

@@ -10,6 +10,7 @@ from typing import Protocol
 import numpy as np
 
 from allocator.domain.problem import Floats, Ints
+from formulations.model.ragged import begins_run
 
 
 @dataclass(frozen=True)
@@ -83,9 +84,9 @@ def step_function(at: Floats, value: Ints | Floats) -> tuple[Floats, Floats]:
     """
     order = np.argsort(at, kind="stable")
     at = at[order]
-    value = np.asarray(value, dtype=np.float64)[order]
+    given = np.asarray(value, dtype=np.float64)[order]
     last = np.append(np.diff(at) > 0, True) if len(at) else np.zeros(0, dtype=bool)
     at = at[last]
-    value = value[last]
-    moves = np.append(True, np.diff(value) != 0) if len(at) else last
-    return at[moves], value[moves]
+    steps = given[last]
+    moves = begins_run(steps)
+    return at[moves], steps[moves]

@@ -44,7 +44,7 @@ from allocator.performance.modes import is_plain
 from allocator.performance.pauses import restart_s
 from allocator.performance.table import RateTable
 from allocator.valuation import build_context, option_values
-from formulations.model.ragged import ragged
+from formulations.model.ragged import begins_run, ragged
 from formulations.objectives import interval
 from formulations.objectives.context import Offer
 
@@ -291,7 +291,7 @@ class Colocations:
         for side, at, pays in ((self.primary, h, pays_h), (self.secondary, g, pays_g)):
             option = side.option[at]
             order = np.lexsort((-pays, option))
-            first = np.flatnonzero(np.append(True, np.diff(option[order]) != 0)[: len(order)])
+            first = np.flatnonzero(begins_run(option[order]))
             rank = np.arange(len(order)) - np.repeat(first, np.diff(np.append(first, len(order))))
             out.append(at[order[rank < KINDS]])
         return out[0], out[1]
@@ -415,7 +415,7 @@ def _kinds(problem: Problem, m: OptionTable) -> tuple[Ints, Ints, Ints, Ints, Bo
     free = (counts[pool] & jobs.best_effort[job]).astype(np.int64)
     order = np.lexsort((free, memory, holds, tenant, jobs.model[job], place))
     kinds = np.stack([place, jobs.model[job], tenant, holds, memory, free])[:, order]
-    first = np.flatnonzero(np.append(True, (np.diff(kinds, axis=1) != 0).any(axis=0))[: len(o)])
+    first = np.flatnonzero(begins_run(*kinds))
     return o[order], np.append(first, len(o)), kinds[0, first], kinds[2, first], kinds[3, first] > 0
 
 

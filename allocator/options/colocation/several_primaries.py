@@ -24,6 +24,7 @@ from allocator.domain.problem import Bools, Floats, Ints, Isolation, Market, Pro
 from allocator.domain.schema.colocation import other_jobs
 from allocator.options.option_table import OptionTable, find_locked_jobs, is_allowed_option
 from allocator.performance.colocated_speed import colocated_speeds, speeds_with_several
+from formulations.model.ragged import begins_run
 
 # a round is small, and offers all sets of primary jobs, if it has at most so many
 SMALL_SETS = 100_000
@@ -172,7 +173,7 @@ def list_groups(problem: Problem, m: OptionTable) -> Groups:
     lost += m.value[g] / m.gpus[g] * (1.0 - 1.0 / speeds.slowdown_secondary)
     order = np.lexsort((h, lost, g))
     h, g = h[order], g[order]
-    start = np.flatnonzero(np.append(True, g[1:] != g[:-1])[: len(g)])
+    start = np.flatnonzero(begins_run(g))
     found: list[Group] = []
     for begin, end in pairwise([*start.tolist(), len(g)]):
         o = int(g[begin])

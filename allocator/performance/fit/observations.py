@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from allocator.domain.problem import Bools, Floats, Ints
+from formulations.model.ragged import begins_run
 
 
 @dataclass(frozen=True)
@@ -147,5 +148,5 @@ class Observations:
         All rows must be of one model and GPU type.
         """
         order = np.lexsort((-self.useful, self.gpus))
-        first = np.append(True, np.diff(self.gpus[order]) != 0)
+        first = begins_run(self.gpus[order])
         return np.asarray(order[first], dtype=np.int64)

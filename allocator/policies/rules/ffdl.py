@@ -31,6 +31,7 @@ from allocator.policies.base import Proposal, Task
 from allocator.policies.free_capacity import FreeCapacity
 from allocator.policies.steps import option_rates, order_by_submission, replan, serve_pinned
 from formulations.model.linear import Bools, Floats, Ints
+from formulations.model.ragged import begins_run
 
 Sizes = tuple[Ints, Floats]  # sizes of one job: GPUs (s,) ascending, and speed (s,) at each
 
@@ -109,11 +110,7 @@ class _Blocks:
         i = self._i = round_.instance
         n = len(i.job)
         self._home = round_.problem.jobs.pool
-        new = (
-            np.append(True, (np.diff(i.job) != 0) | (np.diff(i.pool) != 0))
-            if n
-            else np.zeros(0, dtype=bool)
-        )
+        new = begins_run(i.job, i.pool)
         self._first: Ints = np.flatnonzero(new)
         self._stop = np.append(self._first[1:], n)
         self._of_job = np.searchsorted(i.job[self._first], np.arange(len(i.mandatory) + 1)).tolist()

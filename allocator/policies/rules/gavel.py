@@ -62,6 +62,7 @@ from allocator.policies.steps import (
     serve_pinned,
 )
 from formulations.model.linear import Bools, Floats, Ints
+from formulations.model.ragged import begins_run
 
 LEASE_S = 360.0  # default of the original, whose rounds have the same length
 # relative: distance by which the second programme may fall below the level of the first
@@ -136,7 +137,7 @@ class ThroughputDemand:
         group = i.job * T + type_
         asked = jobs.requested_gpus[i.job]
         order = np.lexsort((i.gpus, np.abs(i.gpus - asked), group))
-        first = order[np.append(True, np.diff(group[order]) != 0)] if len(order) else order
+        first = order[begins_run(group[order])]
         size = np.zeros((len(jobs), T), dtype=np.int64)
         rate = np.zeros((len(jobs), T))
         size.reshape(-1)[group[first]] = i.gpus[first]

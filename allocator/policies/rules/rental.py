@@ -36,6 +36,7 @@ from allocator.policies.rules.static import serve_in_order
 from allocator.policies.steps import option_rates, rank_options
 from formulations.model.dominance import find_feasible_options
 from formulations.model.linear import Floats
+from formulations.model.ragged import begins_run
 from formulations.objectives import response
 
 EQUAL = 1e-6  # relative: widths whose cost differs by less are equally good
@@ -53,7 +54,7 @@ def rental(task: Task) -> Proposal:
     best = able[each[able] <= least[place[able]] * (1 + EQUAL)]
     width = np.where(_takes_wider(round_.problem)[i.job[best]], -i.gpus[best], i.gpus[best])
     best = best[np.lexsort((width, place[best]))]
-    widths = best[np.append(True, np.diff(place[best]) != 0)[: len(best)]]
+    widths = best[begins_run(place[best])]
     present = round_.unchanged_choice()
     changing = (present >= 0) & ~np.isin(present, widths) & ~i.mandatory
     changing &= _has_phases(round_.problem)

@@ -28,6 +28,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from allocator.domain.problem import Floats, Ints
+from formulations.model.ragged import begins_run
 
 HOUR = 3_600.0
 Mixture = tuple[tuple[float, float], ...]  # (share, mean hours) of each kind of stretch
@@ -147,5 +148,5 @@ def _sum(parts: list[StepFunction]) -> StepFunction:
 
 def _thin(at: Floats, value: Ints) -> StepFunction:
     """Drop steps that change nothing."""
-    moves = np.append(True, np.diff(value) != 0)
+    moves = begins_run(value)
     return StepFunction(at[moves], value[moves])
