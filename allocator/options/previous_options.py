@@ -144,7 +144,7 @@ def _update_options(
     kept: _Kept, facts: dict[str, Any], problem: Problem, table: RateTable
 ) -> ListedOptions | None:
     """Return the options of a round from those of the round before, None if too much changed."""
-    if not len(kept.problem.jobs):
+    if not len(kept.listed):
         return None
     count = len(problem.jobs)
     old = _find_old_rows(kept.problem.jobs.job_id, problem.jobs.job_id)
@@ -163,9 +163,7 @@ def _update_options(
     columns = {}
     for name, column in vars(kept.listed).items():
         if name != "job":
-            columns[name] = (
-                np.take(column, source, mode="clip") if len(column) else column[:0].copy()
-            )
+            columns[name] = np.take(column, source, mode="clip")
             columns[name][at] = getattr(new, name)
     return _look_up_corrected_rates(kept.problem, problem, table, ListedOptions(job=job, **columns))
 

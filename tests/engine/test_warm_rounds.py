@@ -169,6 +169,22 @@ def test_kept_options_of_random_rounds(seed: int, monkeypatch: pytest.MonkeyPatc
     assert max(listed[1:]) <= 4
 
 
+def test_kept_options_of_a_round_without_any() -> None:
+    """After a round in which all jobs are held, one of them is released and has options."""
+    tables = random_snapshot(np.random.default_rng(0), 6).tables
+    rounds = []
+    for released in (0, 1):
+        folder = random_snapshot(np.random.default_rng(0), 6)
+        rows = folder.tables["jobs.csv"] = deepcopy(tables["jobs.csv"])
+        for row in rows:
+            row.update(state="held", pool="", gpus="")
+        if released:
+            rows[0]["state"] = "queued"
+        rounds.append(validate(folder.snapshot()))
+    assert len(option_table(rounds[1], RateTable.of(rounds[1])))
+    check_kept_options(rounds)
+
+
 @pytest.mark.parametrize("name", FEATURES)
 def test_a_feature_in_an_objective(name: str) -> None:
     """Warm rounds reach the best value within the gap, and no plan exceeds their bounds."""
