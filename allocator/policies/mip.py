@@ -33,6 +33,7 @@ from formulations.primal.rounding import BEYOND
 SHARE = 0.45  # share of the gap that the solver has to prove, see "Stability"
 PRICED = 0.9  # share of the gap that prices alone have to prove
 EXACT = 1e-9  # relative gap that counts as none
+MANY = 1000  # jobs from which on a warm round that is not proven is searched anew
 TRUST = 1e-7  # relative: a claimed bound is wrong if it is below a known value by more
 
 
@@ -49,8 +50,7 @@ def mip(task: Task) -> Proposal:
     if task.round.omitted_pairs is not None and not _is_proven(task, start):
         task = add_missing_pairs(task, FINE)
         unchanged_choice, stays, start = _find_starts(task)
-    is_warm = task.prices is not None and not has_pair_rows(task.round.model)
-    if is_warm and not _is_proven(task, start):
+    if _can_search_anew(task) and not _is_proven(task, start):
         task, start = _search_anew(task, start)
     _report_start(task, start)
     if task.solver is None and start is not None and task.round.omitted_pairs is None:
@@ -119,6 +119,12 @@ def _find_starts(task: Task) -> tuple[Ints, bool, Ints | None]:
     unchanged_choice = task.round.unchanged_choice()
     stays = task.choices.feasible(unchanged_choice)
     return unchanged_choice, stays, _best_known_plan(task, unchanged_choice if stays else None)
+
+
+def _can_search_anew(task: Task) -> bool:
+    """Return whether a warm round is so large that searching anew costs less than what follows."""
+    is_large = task.choices.J >= MANY and not has_pair_rows(task.round.model)
+    return is_large and task.prices is not None
 
 
 def _search_anew(task: Task, start: Ints | None) -> tuple[Task, Ints | None]:
