@@ -91,9 +91,11 @@ def find_alike(problem: Problem, job: Ints, pool: Ints, gpus: Ints) -> tuple[Int
         Index into `first` of the option that is like each.
     """
     jobs = problem.jobs
-    facts = (jobs.modes, jobs.synchronous, jobs.checkpoint_s, jobs.restart_s)
-    every = np.nan_to_num(jobs.checkpoint_every_s, nan=-1.0)
-    kind = np.unique(np.stack([*facts, every]), axis=1, return_inverse=True)[1].reshape(-1)
+    every_s = np.nan_to_num(jobs.checkpoint_every_s, nan=-1.0)
+    facts = (jobs.modes, jobs.synchronous, jobs.checkpoint_s, jobs.restart_s, every_s)
+    order = np.lexsort(facts)
+    kind = np.empty(len(jobs), dtype=np.int64)
+    kind[order] = np.cumsum(begins_run(*(x[order] for x in facts)))
     key = (kind[job] * len(problem.pools) + pool) * SIZES + gpus
     first, same = np.unique(key, return_index=True, return_inverse=True)[1:]
     return first, same.reshape(-1)
