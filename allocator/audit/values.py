@@ -21,8 +21,10 @@ def plan_values(s: AuditContext, rate: Floats) -> tuple[Floats, float]:
 
     Parameters
     ----------
+    s : AuditContext
+        The plan and the problem, as the audit reads them.
     rate : (J,)
-        Work per second, 0 where nothing is known.
+        Work per second of each job under the plan, 0 where it is not known.
     """
     value = np.zeros(len(s.problem.jobs))
     problem = s.problem
@@ -36,7 +38,7 @@ def plan_values(s: AuditContext, rate: Floats) -> tuple[Floats, float]:
     if gpus_to_explore(problem) > 0:
         every = plan.everything.offer
         alone = option_values(problem, plan.everything.for_offer(every))
-        value += _taught(s, every, reward_exploring(problem, every, alone))
+        value += _exploring_rewards(s, every, reward_exploring(problem, every, alone))
     return value, bound_rounding(problem, plan, j)
 
 
@@ -46,18 +48,21 @@ def _every(s: AuditContext) -> Offer:
 
 
 def _offer(s: AuditContext, job: Ints, pool: Ints, gpus: Ints, rate: Floats, keep: Bools) -> Offer:
-    """Return options, by ascending job, with the seconds that they lose."""
+    """Return options (n,) in the order of their jobs, with the pause that each of them costs.
+
+    An option that a job keeps (`keep`) costs no pause.
+    """
     startup = s.problem.pools.startup_s[pool]
     pause = startup + np.where(s.running[job], restart_s(s, job, pool, gpus), 0.0)
     start = np.searchsorted(job, np.arange(len(s.problem.jobs) + 1))
     return Offer(start, job, pool, gpus, rate, np.where(keep, 0.0, pause), keep)
 
 
-def _taught(s: AuditContext, every: Offer, more: Floats) -> Floats:
-    """Return the reward for exploring of what the plan gives, (J,).
+def _exploring_rewards(s: AuditContext, every: Offer, more: Floats) -> Floats:
+    """Return the reward of each job for trying a size whose speed is not known well, (J,).
 
-    `more` (n,) is the reward of each option. Two jobs on the same GPUs do not teach how fast one of
-    them is.
+    `more` (n,) is the reward of each option in `every`. A job that shares GPUs gets no reward: its
+    speed does not show how fast it is alone.
     """
     given = (s.has_gpus & ~s.is_colocated)[every.job]
     given &= (s.pool[every.job] == every.pool) & (s.gpus[every.job] == every.gpus)

@@ -9,13 +9,21 @@ from typing import Any
 from allocator.clusters.ray.resources import NODE_ID
 from allocator.errors import UsageError
 
-GROUP = "ALLOCATOR_PLACEMENT_GROUP"
-NAMESPACE = "allocator"
+GROUP = "ALLOCATOR_PLACEMENT_GROUP"  # environment variable with the name of the group
+NAMESPACE = "allocator"  # of Ray: supervisors and workers find each other's groups in it
 
 
 def make_group(name: str, bundles: Sequence[tuple[str, int]]) -> Any:
-    """Connect to Ray and ask for GPUs on nodes, given by their ids; the group ends with this
-    process.
+    """Connect to Ray, and ask for a placement group with GPUs on certain nodes.
+
+    Ray ends the group when this process ends.
+
+    Parameters
+    ----------
+    name : str
+        Name of the group, by which the workers of the job find it.
+    bundles : sequence of (str, int)
+        Ray's id of each node, and the GPUs that are asked for there.
     """
     import ray
     from ray.util.placement_group import placement_group

@@ -19,9 +19,11 @@ class MarketOptions:
 
     Attributes
     ----------
-    gpus : GPUs of one machine. The default is what the format knows, else 1.
-    on_demand : dollars per GPU-hour on demand, with which spot prices are compared. The default is
-    what the format knows.
+    gpus : int, optional
+        GPUs of one machine. The default is what the format knows, else 1.
+    on_demand : float, optional
+        Dollars per GPU-hour on demand, with which spot prices are compared. The default is what the
+        format knows.
     """
 
     gpus: int | None = None
@@ -30,15 +32,23 @@ class MarketOptions:
 
 @dataclass(frozen=True)
 class PoolSeries:
-    """One pool over time, from its first row on.
+    """The GPUs of one pool and their price over time.
+
+    Times are seconds on the clock of the source: since 1970 if the source has dates, else since its
+    beginning.
 
     Attributes
     ----------
-    gpus_at, gpus : (s,) times in order, and the available GPUs from each time on. Times are seconds
-    on the clock of the source: since 1970 if it has dates, else from 0.
-    price_at, price : (r,) times in order, and dollars per GPU-hour from each time on.
-    on_demand : dollars per GPU-hour on demand; nan if unknown.
-    end : the last time of which anything is known.
+    pool, gpu_type : str
+        Name of the pool, and the type of its GPUs.
+    gpus_at, gpus : (s,)
+        Ascending times, and the number of available GPUs from each of them on.
+    price_at, price : (r,)
+        Ascending times, and the dollars per GPU-hour from each of them on.
+    on_demand : float
+        Dollars per GPU-hour on demand, nan if unknown.
+    end : float
+        The last time of which anything is known.
     """
 
     pool: str
@@ -52,7 +62,7 @@ class PoolSeries:
 
     @property
     def begin(self) -> float:
-        """Return the first time of the pool."""
+        """The first time of which anything is known; inf if the series is empty."""
         return float(
             min(
                 self.gpus_at[0] if len(self.gpus_at) else np.inf,
@@ -63,7 +73,17 @@ class PoolSeries:
 
 @dataclass(frozen=True)
 class MarketHistory:
-    """What `read` returns. notes: what the user should know; warnings: what looks wrong."""
+    """The history of a spot market, as a reader of one file format returns it.
+
+    Attributes
+    ----------
+    series : tuple of PoolSeries
+        A series for each pool.
+    notes : tuple of str
+        What the user should know about how the file was read.
+    warnings : tuple of str
+        What looks wrong in the file.
+    """
 
     series: tuple[PoolSeries, ...]
     notes: tuple[str, ...] = ()
@@ -71,16 +91,19 @@ class MarketHistory:
 
 
 class MarketFormat(Protocol):
-    """A module that reads one format."""
+    """A module that reads one file format.
+
+    `recognise` returns why a file is of another format, "" if it is of this one.
+    """
 
     recognise: Callable[[Path], str]
     read: Callable[[Path, MarketOptions], MarketHistory]
 
 
 def step_function(at: Floats, value: Ints | Floats) -> tuple[Floats, Floats]:
-    """Return the steps in order of time, without steps that change nothing.
+    """Return times and values of a step function in order of time, without steps to the same value.
 
-    Of several values at one time, the last one given counts.
+    Of several values (n,) at one time in `at` (n,), the last one counts.
     """
     order = np.argsort(at, kind="stable")
     at = at[order]

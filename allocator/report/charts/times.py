@@ -11,8 +11,8 @@ from allocator.report.charts.series import Floats, share_done
 from allocator.report.charts.style import colour, figure, legend, line, show_nothing
 from allocator.report.runs import SimulationRun, Study
 
-POINTS = 300  # of each line
-# marks of the time axis: always, and where the axis is short
+POINTS = 300  # number of points of each line
+# marks of the time axis: seconds and text
 MOMENTS = (
     (1.0, "1 s"),
     (10.0, "10 s"),
@@ -24,6 +24,7 @@ MOMENTS = (
     (864_000.0, "10 d"),
     (8_640_000.0, "100 d"),
 )
+# more marks, for an axis that is short enough to have space for them
 BETWEEN = (
     (3.0, "3 s"),
     (30.0, "30 s"),
@@ -36,6 +37,7 @@ BETWEEN = (
     (432_000.0, "5 d"),
     (2_592_000.0, "30 d"),
 )
+# column of jobs.csv, title of its panel, name of the vertical axis
 KINDS = (
     ("jct_s", "completion time: submission to completion", "share of jobs done"),
     ("queue_s", "queueing: submission to first start", "share of jobs started"),
@@ -43,9 +45,10 @@ KINDS = (
 
 
 def times(study: Study, workload: str) -> Any:
-    """Draw a row per load: completion and queueing times with a line and a band per policy.
+    """Draw the distributions of completion and queueing times, a row of panels for each load.
 
-    The band is the spread over the seeds.
+    A panel has a line for each policy. If there are several seeds, a band around the line shows the
+    range from the 10th to the 90th percentile of the seeds.
     """
     loads = study.loads(workload)
     drawn = figure(11.5, 0.7 + 2.9 * len(loads))
@@ -60,7 +63,7 @@ def times(study: Study, workload: str) -> Any:
 
 
 def _panel(panel: Any, study: Study, workload: str, load: str, column: str) -> None:
-    """Draw the distribution of a column of jobs.csv, a line for each policy."""
+    """Draw one panel: the distribution of a column of jobs.csv, with a line for each policy."""
     found = {
         p: [_values(study, r, column) for r in study.of(workload, load, p)]
         for p in study.policies(workload)
@@ -104,7 +107,10 @@ def _values(study: Study, run: SimulationRun, column: str) -> Floats:
 
 
 def _limits(known: Floats, least: float) -> tuple[float, float]:
-    """Return the ends of the time axis, at least `least` seconds and a factor of ten apart."""
+    """Return the first and the last second of the time axis for the known times (n,).
+
+    The last one is at least ten times the first one, and at least twice `least`.
+    """
     high = 1.1 * max(float(known.max()), 2 * least)
     low = max(least, 0.8 * float(np.percentile(known, 0.5)))
     return min(low, high / 10), high

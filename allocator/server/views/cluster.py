@@ -23,7 +23,10 @@ _HOLDERS = (
 
 @dataclass(frozen=True)
 class Holder:
-    """A job that holds GPUs of a pool; without nodes where they are not known."""
+    """A job that holds GPUs of a pool.
+
+    `nodes` is empty where the pool has no nodes, or where those of the job are not known.
+    """
 
     job_id: str
     tenant: str
@@ -33,7 +36,11 @@ class Holder:
 
 @dataclass(frozen=True)
 class NodeState:
-    """A node: its GPUs, GPUs in use, state (up, drain, down), and labels by level."""
+    """A node of a pool.
+
+    `used` are its GPUs in use. `state` is up, drain or down. `labels` are pairs of a level of the
+    network, such as rack, and the name of the domain of this level in which the node is.
+    """
 
     node: str
     gpus: int
@@ -44,7 +51,11 @@ class NodeState:
 
 @dataclass(frozen=True)
 class PoolState:
-    """A pool: its GPUs that may be used, GPUs in use, price, nodes and holders."""
+    """A pool of GPUs of one type.
+
+    `gpus` counts the GPUs that jobs may use, and `used` those that jobs hold. `holders` are these
+    jobs, in the order of their submission.
+    """
 
     pool: str
     gpu_type: str
@@ -58,14 +69,14 @@ class PoolState:
 
     @property
     def dollars_per_hour(self) -> float:
-        """What its GPUs in use cost."""
+        """US dollars per hour of the GPUs in use."""
         return self.used * self.price_per_gpu_hour
 
 
 def read_pools(connection: Connection, *, tenant: str | None = None) -> tuple[PoolState, ...]:
     """Return the pools with their nodes and the jobs on them.
 
-    With a tenant, the jobs of other tenants have the name OTHERS.
+    With `tenant`, the jobs of other tenants are listed without their names, as OTHERS.
     """
     stored = cluster_tables.read_stored_columns(connection, "pools.csv")
     used = cluster_tables.used(connection)
