@@ -122,9 +122,12 @@ class _Server:
     """What the process of the cluster does when it is asked."""
 
     def __init__(self, folder: Path) -> None:
+        from ray._common.utils import get_default_ray_temp_dir
         from ray.cluster_utils import Cluster
 
         self.folder = folder
+        # Ray writes the address of the cluster there, and does not make the folder
+        Path(get_default_ray_temp_dir()).mkdir(parents=True, exist_ok=True)
         head = {
             "num_cpus": 0,
             "include_dashboard": True,
