@@ -52,7 +52,7 @@ class FilesExecutor:
     """An executor that writes files; an actor outside of this program starts and stops the jobs."""
 
     name = "files"
-    # its actor reads the nodes, and the allocations that it shares with, in order.json
+    # order.json tells the actor the nodes, and the allocations with which this one shares GPUs
     capabilities = Capabilities(pins_nodes=True, shares_with_several=True)
 
     def __init__(self, folder: Path) -> None:

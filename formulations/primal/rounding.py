@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
@@ -59,43 +61,40 @@ def round_dual(
     if excludes_every_plan(choices, dual):
         return None
     if enough is None:
-        return _round(choices, dual, until, math.inf, beyond)
+        return _round(choices, dual, until, partial(fill, choices, prices=dual.prices, until=until))
     enough_value = dual.bound / (1.0 + math.copysign(enough, dual.bound))
+    improve = partial(
+        fill,
+        choices,
+        prices=dual.prices,
+        until=until,
+        enough_value=enough_value,
+        beyond=beyond,
+    )
     most_loss = LARGEST_LOSS * (dual.bound - enough_value)
     ties = focus_on_near_ties(choices, dual.prices, most_loss)
     plan = None
     if ties is not None:
-        plan = _round_near_ties(choices, dual, ties, until, enough_value, beyond)
+        plan = _round_near_ties(dual, ties, until, improve)
     if plan is not None and choices.value_of(plan) >= enough_value:
         return plan
-    other = _round(choices, dual, until, enough_value, beyond)
+    other = _round(choices, dual, until, improve)
     plans = [found for found in (plan, other) if found is not None]
     return max(plans, key=choices.value_of, default=None)
 
 
 def _round_near_ties(
-    choices: Choices, dual: Dual, ties: NearTies, until: float, enough_value: float, beyond: int
+    dual: Dual, ties: NearTies, until: float, improve: Callable[..., Ints]
 ) -> Ints | None:
     """Return the plan that the prices suggest with near ties only, None if the repair fails."""
     focus = ties.around(dual.choice)
     own = _repair(focus.view, focus.narrow(dual.choice), focus.prices, until)
     if own is None:
         return None
-    plan = focus.widen(own)
-    return fill(
-        choices,
-        plan,
-        dual.prices,
-        until=until,
-        ties=ties,
-        enough_value=enough_value,
-        beyond=beyond,
-    )
+    return improve(focus.widen(own), ties=ties)
 
 
-def _round(
-    choices: Choices, dual: Dual, until: float, enough_value: float, beyond: int
-) -> Ints | None:
+def _round(choices: Choices, dual: Dual, until: float, improve: Callable[..., Ints]) -> Ints | None:
     """Return the plan that the prices suggest, filled."""
     prices = dual.prices
     ties = focus_on_near_ties(choices, dual.prices)
@@ -103,15 +102,7 @@ def _round(
         start = dual.choice if turn == 0 else evaluate(choices, prices).choice
         plan = repair(choices, start, prices, until, ties if turn == 0 else None)
         if plan is not None:
-            return fill(
-                choices,
-                plan,
-                dual.prices,
-                until=until,
-                ties=ties,
-                enough_value=enough_value,
-                beyond=beyond,
-            )
+            return improve(plan, ties=ties)
         prices = _sharpen(choices, start, prices, dual, turn)
     return None
 

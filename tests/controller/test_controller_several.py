@@ -480,8 +480,8 @@ def test_executors_that_cannot(tmp_path: Path) -> None:
 
 
 def test_no_job_of_a_group_is_left_alone(tmp_path: Path) -> None:
-    """A job on the GPUs of several has to be preemptible, and so do these: the cooldown leaves only
-    other jobs alone."""
+    """The cooldown does not protect a job on the GPUs of several jobs, nor those jobs: all of
+    them have to stay preemptible."""
     rig = joined(tmp_path)
     with rig.queue.store.read() as connection:
         known = read_allocation_starts(connection)
