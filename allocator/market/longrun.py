@@ -13,19 +13,19 @@ The letters are:
 
 - b: the income per hour.
 - L: the hours left until the share CLOSE of the window, or of the time to the date, is over. It is
-  at least the share LEAST. So the books close early, and stay closed.
+  at least the share LEAST of the window. So the books are balanced before the window ends.
 - N: the weight of the running jobs, averaged over time. By Little's law the mean response time is N
   per unit of arrivals. N / b is the scale of the price in the theory of fixed widths (widths
   k = a / ((1 - a) mu) of power laws k^a cost N a / (1 - a) / mu dollars per hour; Li et al., EPEW
   2024).
 
-No number has to be tuned to a cluster: all others are shares of the window. The exponent of the
-price is limited to FLATTEST .. STEEPEST. The exponential is the multiplicative-weights form of the
-price (its logarithm follows the balance). Drift plus penalty, mu = Z / V (Neely 2010, chapter 4),
-was mostly slower (docs/budgets.md).
+No constant has to be tuned to a cluster: each of them is a share of the window, or a limit of the
+exponent of the price, FLATTEST to STEEPEST. The exponential is the multiplicative-weights form of
+the price: its logarithm follows the balance. Drift plus penalty, mu = Z / V (Neely 2010, chapter
+4), was mostly slower (docs/budgets.md).
 
-The permitted overdraft shrinks with the time that is left to pay it back. So the books close at the
-end of every window, whatever the load is. Money that no job can use is not spent.
+The permitted overdraft shrinks with the time that is left to pay it back. So the books balance at
+the end of every window, whatever the load is. Money that no job can use is not spent.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from typing import Any
 
 HOUR = 3600.0
 WINDOW_S = 14 * 24 * HOUR  # default window of an average
-CLOSE, LEAST = 0.95, 0.01  # the books close early: later savings could no longer be spent
+CLOSE, LEAST = 0.95, 0.01  # the books balance early: later savings could no longer be spent
 BETA = 0.5  # share of the income by which spending is reduced to pay an overdraft back
 THETA = 0.3  # a debt of this share of the credit raises the price by the factor e
 # the limit uses up balance and credit within the time left divided by this number
@@ -107,7 +107,7 @@ class BudgetAccount:
 
 @dataclass(frozen=True)
 class RoundTerms:
-    """Terms for the next round: mu, and the most that may be spent in it, dollars per hour."""
+    """Terms of the next round: the price mu, and the most that it may spend, dollars per hour."""
 
     mu: float
     per_hour: float
@@ -237,7 +237,7 @@ def _window_s(account: BudgetAccount, budget: LongRunBudget) -> float:
 
 
 def _mean(old: float, new: float, hours: float, memory_h: float) -> float:
-    """Return the average with exponential forgetting, after `hours` of `new`."""
+    """Return the average after `hours` of the value `new`, with exponential forgetting."""
     if hours <= 0:
         return old
     return old + (new - old) * (1.0 - math.exp(-hours / memory_h) if memory_h > hours else 1.0)

@@ -1,13 +1,13 @@
-"""Promises to several jobs: which deadlines can be kept together, one satisfactory share at a time.
+"""Promises to several jobs: which deadlines can be kept together.
 
 Source: Gu et al., ElasticFlow, ASPLOS 2023, algorithm 1 (admission control: earliest deadline
 first, each job gets its minimum satisfactory share of what earlier jobs leave). Additions here:
 several pools, and rows that limit more than GPUs (quotas, budgets) in every slot.
 
-A job that finds its share in what is left changes no other job's plan; that is tried first. A chain
-of promises is a plan: each job's sizes, slot by slot, within all rows. So all promises can be kept
-as long as speeds are right and no GPUs are lost. A deadline that is not promised may still be
-possible: see `formulations/deadlines/kept_bound.py`.
+A new job is first planned in what all earlier promises leave, so that no other job's plan changes.
+The promises together are a plan: the size of each job in each slot, within all rows. So all of them
+can be kept as long as speeds are right and no GPUs are lost. A deadline that is not promised may
+still be possible: see `formulations/deadlines/kept_bound.py`.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class CandidatePool:
     home: bool = False
 
     def free(self, left: Floats) -> Ints:
-        """Return the GPUs that the rows (R, T) leave to it, (T,)."""
+        """Return the GPUs that the job may use in each slot, (T,), of what is left, (R, T)."""
         gpus: Ints = np.floor((left[self.rows] / self.per_gpu[:, None]).min(axis=0) + 1e-9).astype(
             np.int64
         )
@@ -66,7 +66,7 @@ class Promise:
 
 
 class ReservationPlan:
-    """Promises made so far.
+    """The promises made so far, and what they leave of every row in every slot.
 
     Attributes
     ----------
@@ -126,7 +126,7 @@ class ReservationPlan:
         self._replan(0, list(self.jobs))
 
     def _replan(self, at: int, jobs: list[int]) -> bool:
-        """Plan these jobs in this order, from promise number `at` on; return False if that fails.
+        """Plan these jobs in this order, after the first `at` promises; return False if that fails.
 
         If it fails, nothing changes.
         """

@@ -17,7 +17,7 @@ from allocator.io.tables.csv_table import ReadingLog, parse_csv
 def read_table(path: str | os.PathLike[str], schema: TableSchema) -> tuple[ParsedTable, Findings]:
     """Read a table by its schema; return it with the faults found so far.
 
-    Messages name the file as the path does.
+    Messages name the file by the path that was given.
 
     Raises
     ------
@@ -31,7 +31,7 @@ def read_table(path: str | os.PathLike[str], schema: TableSchema) -> tuple[Parse
 def read_numbers(path: str | os.PathLike[str]) -> tuple[ParsedTable, Findings]:
     """Read a table whose columns may have any name and hold numbers of at least 0.
 
-    An example is the seconds of each phase of a start.
+    An example is a table of starts, with the seconds of each phase in a column of its own.
     """
     table, reading = _table(path)
     columns = tuple(
@@ -43,7 +43,10 @@ def read_numbers(path: str | os.PathLike[str]) -> tuple[ParsedTable, Findings]:
 def read_measurements(
     path: str | os.PathLike[str], schema: TableSchema
 ) -> tuple[ParsedTable, Findings]:
-    """Read a table with further columns of any name, features, that hold numbers above 0."""
+    """Read a table with the columns of its schema and any other columns, which are features.
+
+    A feature is a number above 0.
+    """
     table, reading = _table(path)
     known = {c.name for c in schema.columns}
     features = tuple(

@@ -21,6 +21,7 @@ from allocator.queue.jobs.verbs import Job, nodes_as_json
 OF_QUEUE = tuple(c.name for c in JOBS.columns if c.name not in SET)
 """Columns of jobs.csv that the queue determines itself; in a file they are ignored."""
 EXPORTED = (*(c.name for c in JOBS.columns), *EXTRA)
+"""Columns of `export_jobs`: those of jobs.csv, and what only the queue knows of a job."""
 FIELDS = (
     "job_id",
     "state",
@@ -54,8 +55,8 @@ def parse_submissions(content: bytes, file: str) -> tuple[list[Submission], tupl
     """Parse the jobs of a CSV file.
 
     The file has columns of workload.csv or jobs.csv, and may have key, command, environment (a JSON
-    object) and workdir. A command is a JSON list, or a line as for a shell. Where total_work is
-    empty, remaining_work is taken.
+    object) and workdir. A command is a JSON list, or a line as for a shell. A job without
+    total_work gets its remaining_work as total_work.
 
     Returns
     -------
@@ -65,7 +66,8 @@ def parse_submissions(content: bytes, file: str) -> tuple[list[Submission], tupl
     Raises
     ------
     InvalidInput
-        If the form of the file is wrong. `submit` checks everything else.
+        If the file is not a CSV table, or a cell cannot be read. `submit` checks whether the jobs
+        fit the models and pools of the queue.
     """
     reading = ReadingLog(file)
     table = parse_csv(content, reading)
@@ -139,8 +141,8 @@ def job_records(connection: Connection, jobs: Sequence[Job]) -> list[dict[str, A
     """Return each job as a flat record with the GPUs that it holds.
 
     Besides the fields of the job, a record has pool and gpus (None and 0 if it holds nothing),
-    shared_with (its primary job, None if it holds its own GPUs), the phase of its allocation, and
-    its nodes (None if the pool has none).
+    shared_with (the job whose GPUs it shares, None if it holds its own GPUs), the phase of its
+    allocation, and the nodes of its GPUs (None if the pool has no nodes).
     """
     held = {a.job_id: a for a in list_open_allocations(connection)}
     return [job_record(job, held.get(job.job_id)) for job in jobs]
