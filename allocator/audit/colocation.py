@@ -8,7 +8,7 @@ the rows that say which ways it uses.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -28,9 +28,17 @@ class PairChecker:
     problem: Problem
     table: RateTable
     known: MeasuredSlowdowns
+    _ways: dict[tuple[int, float, int, int], list[Way]] = field(default_factory=dict)
 
     def ways(self, job: int, pool: int, gpus: int) -> list[Way]:
         """List the ways of the job there whose memory is known."""
+        jobs = self.problem.jobs
+        place = int(jobs.model[job]), float(jobs.memory_gb[job]), pool, gpus
+        if place not in self._ways:
+            self._ways[place] = self._list_ways(job, pool, gpus)
+        return self._ways[place]
+
+    def _list_ways(self, job: int, pool: int, gpus: int) -> list[Way]:
         jobs, rates, kind = self.problem.jobs, self.problem.rates, self.problem.pools.gpu_type[pool]
         here = np.flatnonzero(
             (rates.model == jobs.model[job])

@@ -4,9 +4,8 @@
             -> Instance (dominated options removed) -> LinearModel
 
 Where jobs may share GPUs, a small round offers every pair. A large one begins with the pairs that
-have the best value at the prices of the round without pairs. It can price all other pairs
-(`CompiledRound.omitted_pairs`, options/colocation/pairs.py), and the policy adds those that are
-missing (policies/pairs.py).
+run. It can price all other pairs (`CompiledRound.omitted_pairs`, options/colocation/pairs.py), and
+the policy adds those that a good plan may need (policies/pairs.py).
 """
 
 from __future__ import annotations
@@ -37,8 +36,7 @@ from allocator.options.repairs import find_mandatory_jobs, repairs
 from allocator.options.staying import Staying
 from allocator.performance.sizes import estimate_sizes
 from allocator.performance.table import RateTable
-from formulations.colocation.prices import best_prices
-from formulations.model.choices import choices
+from formulations.colocation.kind_prices import Terms
 from formulations.model.dominance import find_needed_options
 from formulations.model.instance import Instance
 from formulations.model.linear import AT_MOST_ONE, COLOCATION, LinearModel
@@ -47,8 +45,6 @@ from formulations.model.single_round import build_model
 
 SET_NUMBERS = 1 << 20  # above the number of any set of primary jobs
 LISTED = 4000  # largest number of pairs of options of which a round offers all
-# relative distance of the bound to the value at the prices that choose the first pairs
-ROUGH = 1e-2
 
 
 @dataclass(frozen=True)
@@ -233,17 +229,7 @@ class OmittedPairs:
     exclusive: OptionTable
     table: RateTable
     prunes: bool
-    start: Floats | None = None
     groups: Groups | None = None
-
-    def prices(self, model: LinearModel) -> Floats | None:
-        """Return the prices (m,) of the round without pairs, as a start."""
-        if self.start is None:
-            return None
-        out = np.zeros(model.m)
-        shared = next(f.first for f in model.families if f.kind == COLOCATION)
-        out[:shared] = self.start[:shared]
-        return out
 
     def names(self, also: tuple[Ints, Ints]) -> tuple[OmittedPairs, PairArrays]:
         """Add these pairs, and return also all of them as (primary, secondary, pool, gpus)."""
@@ -259,6 +245,24 @@ class OmittedPairs:
             m.gpus[primary],
         )
 
+    def terms(self, round_: CompiledRound) -> tuple[Terms, Terms]:
+        """Return the terms of the two sides of all pairs in groups and columns of a round."""
+        job, column = self.exclusive.job, self.columns(round_)
+        first, second = self.pairs.primary, self.pairs.secondary
+        none = np.full(len(second.pair), -1)
+        primary = Terms(first.pair, job[first.option], first.term, column[first.option])
+        return (
+            primary.take(np.flatnonzero(primary.column >= 0)),
+            Terms(second.pair, job[second.option], second.term, none),
+        )
+
+    def columns(self, round_: CompiledRound) -> Ints:
+        """Return the column of each option with GPUs of its own, (n,), -1 = not in the round."""
+        m = self.exclusive
+        column = np.full(len(round_.option_table) + 1, -1)
+        column[round_.option] = np.arange(len(round_.option))
+        return column[option_at(round_.option_table, m.job, m.pool, m.gpus)]
+
     def reduced(self, round_: CompiledRound, prices: Floats) -> Floats:
         """Return the reduced values of the options with GPUs of their own, (n,).
 
@@ -268,11 +272,7 @@ class OmittedPairs:
         model = round_.model
         p = np.where(model.rows_of(AT_MOST_ONE, COLOCATION), 0.0, prices)
         own = np.bincount(model.entry_column, model.coef * p[model.index], minlength=model.n)
-        m = self.exclusive
-        at = option_at(round_.option_table, m.job, m.pool, m.gpus)
-        column = np.full(len(round_.option_table), -1)
-        column[round_.option] = np.arange(len(round_.option))
-        of_option: Floats = np.append(model.value - own, -np.inf)[column[at]]
+        of_option: Floats = np.append(model.value - own, -np.inf)[self.columns(round_)]
         return of_option
 
 
@@ -333,13 +333,7 @@ def compile_round(
             groups=offered,
         )
     alone = _compile(problem, table, exclusive, True, PairOffer.RUNNING, none, whole.primaries)
-    dual = best_prices(choices(alone.model), close=ROUGH)
-    best = whole.price(omitted_pairs.reduced(alone, dual.prices), dual.reduced)
-    round_ = with_pairs(
-        replace(alone, omitted_pairs=replace(omitted_pairs, start=dual.prices)),
-        best.primary,
-        best.secondary,
-    )
+    round_ = replace(alone, omitted_pairs=omitted_pairs)
     if also is None or not len(also[0]):
         return round_
     at = [option_at(exclusive, job, also[2], also[3]) for job in also[:2]]

@@ -18,10 +18,12 @@ import math
 
 import numpy as np
 
+from allocator.options.instance_building import same_columns
 from allocator.policies.base import Proposal, Task, relative_gap
 from allocator.policies.conflict import raise_if_infeasible
 from allocator.policies.fallback import find_fallback_plan, find_plan_by_solver
-from allocator.policies.pairs import FINE, add_missing_pairs, add_near_pairs
+from allocator.policies.memory import Memory
+from allocator.policies.pairs import TIGHT, add_missing_pairs, add_near_pairs, tighten_bound
 from allocator.solvers.base import Solver, SolverResult, Termination, WarmStart
 from formulations.bounds.lagrangian import excludes_every_plan
 from formulations.colocation.prices import best_prices, has_pair_rows
@@ -48,8 +50,8 @@ def mip(task: Task) -> Proposal:
     if start is None and excludes_every_plan(task.choices, task.dual):
         raise_if_infeasible(task.round, task.remaining())
     if task.round.omitted_pairs is not None and not _is_proven(task, start):
-        task = add_missing_pairs(task, FINE)
-        unchanged_choice, stays, start = _find_starts(task)
+        task, start = _search_longer(given, task, start)
+        unchanged_choice = task.round.unchanged_choice()
     if _can_search_anew(task) and not _is_proven(task, start):
         task, start = _search_anew(task, start)
     _report_start(task, start)
@@ -155,6 +157,27 @@ def _with_bound(task: Task, bound: float) -> Task:
     closer = dataclasses.replace(task, known_bound=min(task.known_bound, bound))
     vars(closer).update(choices=task.choices, dual=task.dual)
     return closer
+
+
+def _search_longer(given: Task, task: Task, start: Ints | None) -> tuple[Task, Ints | None]:
+    """Return a task with a tighter bound over all pairs, and the best plan known by then.
+
+    The bound comes from more turns of the search for prices, or else from a linear programme.
+    """
+    if task.limits.gap >= TIGHT:
+        memory = Memory.of(task.round.problem.objective, task.round.model, task.dual.prices)
+        prices = memory.row_prices(given.round.model)[0]
+        longer = add_missing_pairs(dataclasses.replace(given, prices=prices), missing=0.0)
+        better = _find_starts(longer)[2]
+        if _is_proven(longer, better):
+            return longer, better
+        task = dataclasses.replace(task, known_bound=min(task.known_bound, longer.known_bound))
+    wider = tighten_bound(task)
+    plans = [_find_starts(wider)[2]]
+    if start is not None:
+        plans.append(same_columns(task.round, start, wider.round))
+    known = [plan for plan in plans if plan is not None]
+    return wider, max(known, key=wider.choices.value_of, default=None)
 
 
 def _is_proven(task: Task, plan: Ints | None) -> bool:

@@ -1,16 +1,17 @@
-"""Pairs of jobs that a large round leaves out: good ones are added, the proof covers the others.
+"""Pairs of jobs that a large round leaves out: near ones are added, the proof covers the others.
 
-Every pair is priced at the prices of the dual (options/colocation/pairs.py). Pairs that break the
-dual are added, and the dual is found again, until nearly none does. The remaining violation is
-added to the bound, so that the bound holds for all pairs. A solver sees the pairs of the round
-only. Its proof holds for all plans if the omitted pairs lose enough at these prices, because a plan
-with a pair of loss d has at most the value bound - d.
+Every pair is priced at prices of rows and of pairs of kinds (options/colocation/pairs.py,
+formulations/colocation/kind_prices.py). What pairs still exceed these prices by is added to the
+bound, so that the bound holds for all pairs. The pairs that lose least at the prices are added to
+the round. A plan with a pair of loss d has at most the value bound - d, so a bound on the plans of
+the round holds for all plans if the pairs that are left out lose enough.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
+import time
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,86 +25,129 @@ from allocator.options.instance_building import (
 )
 from allocator.policies.base import Task
 from allocator.policies.memory import Memory
-from formulations.bounds.lagrangian import Dual, evaluate
-from formulations.colocation.prices import Programmes
-from formulations.model.choices import Choices, choices
+from formulations.bounds.lagrangian import evaluate, spread_prices
+from formulations.colocation.kind_prices import KindPrices, find_nearby_kind_prices
+from formulations.colocation.prices import (
+    prices_without_pairs,
+    solve_paired_dual,
+    with_pair_rows,
+)
+from formulations.model.choices import Choices
 from formulations.model.linear import Floats, Ints
 
-TURNS = 16
-MOST = 20_000  # largest number of pairs that are added for a solver
+TURNS = 8
+MOST = 20_000  # largest number of pairs that are added at once
 LEAST = 1e-7  # relative: gaps below this are rounding errors
-# shares of the asked gap that the bound over all pairs may exceed the linear programme by
-ROUGH = 0.6
-FINE = 0.1
+# share of the asked gap that another turn of the search for prices has to gain
+SHARE = 0.2
+TIGHT = 1e-4  # gap below which prices of kinds are not exact enough
+PROGRAMMES = 16
+FINE = 0.1  # share of the asked gap by which the bound may exceed the linear programme
 
 
-def add_missing_pairs(task: Task, share: float = ROUGH) -> Task:
-    """Return the task with the pairs that its dual lacks and a bound over all pairs.
+def add_missing_pairs(task: Task, missing: float = SHARE) -> Task:
+    """Return the task with the pairs that a good plan may need, and a bound over all pairs.
 
-    It is the given task if none are missing. `share` is the share of the gap by which the bound may
-    exceed the best one.
+    It is the given task if none are missing. The search for prices ends once pairs of kinds without
+    a known price add no more to the bound than the share `missing` of the asked gap, or if another
+    turn does not help.
     """
     if task.round.omitted_pairs is None:
         return task
-    enough = max(LEAST, share * task.limits.gap)
-    known_bound = task.known_bound
-    until = task.share_of_time(0.5)
-    start = (
-        task.round.omitted_pairs.prices(task.round.model) if task.prices is None else task.prices
-    )
-    search = Programmes(task.choices, start, until)
-    for _ in range(TURNS):
-        answered = search.turn()
-        here = _PairPrices.of(task.round, search.here)
-        known_bound = min(known_bound, here.bound)
-        if not answered or search.gap(known_bound) <= enough:
+    here = _find_prices(task, max(LEAST, SHARE * task.limits.gap), missing * task.limits.gap)
+    task = _with_near_pairs(task, here, max(LEAST, task.limits.gap) * abs(here.bound))
+    return tighten_bound(task) if task.limits.gap < TIGHT else task
+
+
+def tighten_bound(task: Task) -> Task:
+    """Return the task with the prices of a linear programme, and the pairs that it needs."""
+    enough, until = max(LEAST, FINE * task.limits.gap), task.share_of_time(0.5)
+    for _ in range(PROGRAMMES):
+        c = task.choices
+        dual = solve_paired_dual(c, task.prices, until, close=enough)
+        here = _PairPrices.of(task.round, c, dual.prices)
+        bound = min(task.known_bound, here.bound)
+        task = dataclasses.replace(task, known_bound=bound, bound_with_other_pairs=bound)
+        vars(task).update(choices=c, dual=dual)
+        value = -math.inf if dual.values is None else float(c.value @ dual.values)
+        assert task.round.omitted_pairs is not None
+        more = task.round.omitted_pairs.pairs.match(here.reduced, dual.reduced)
+        if bound - value <= enough * abs(bound) or not len(more[0]) or time.monotonic() >= until:
             break
-        grown = search.grow()
-        wider_round = with_pairs(task.round, here.primary, here.secondary)
-        if len(wider_round.option) > len(task.round.option):
-            search, task, grown = *_add_pairs(search, task, wider_round, until), True
-        if not grown:
-            break
-    task = dataclasses.replace(task, known_bound=known_bound, bound_with_other_pairs=known_bound)
-    vars(task).update(choices=search.c, dual=dataclasses.replace(search.here, values=search.x))
+        task = _widen(task, *more, here.prices)
     return task
 
 
-def _add_pairs(
-    search: Programmes, task: Task, wider_round: CompiledRound, until: float
-) -> tuple[Programmes, Task]:
-    """Return search and task of a round with more pairs, which enter the programme at once."""
-    place = same_columns(task.round, np.arange(len(task.round.option)), wider_round)
-    inside = np.ones(len(wider_round.option), dtype=bool)
-    inside[place] = search.inside
-    secondary, primary = wider_round.instance.colocations
-    inside[primary[inside[secondary]]] = True
-    search = Programmes(
-        choices(wider_round.model), np.zeros(wider_round.model.m), until, inside=inside
+def _find_prices(task: Task, enough: float, missing: float) -> _PairPrices:
+    """Return prices of a round with a low bound over all pairs.
+
+    `enough` is the relative improvement of the bound that does not matter, `missing` the share of
+    the bound that pairs of kinds without a known price may have.
+    """
+    c, until = task.choices, task.share_of_time(0.5)
+    prices = prices_without_pairs(c, until) if task.prices is None else task.prices
+    best = here = _PairPrices.of(task.round, c, prices)
+    assert task.round.omitted_pairs is not None
+    sides = task.round.omitted_pairs.terms(task.round)
+    for _ in range(TURNS):
+        at = KindPrices(here.prices[c.rows], here.right, here.u)
+        p, right, is_inside = find_nearby_kind_prices(c, *sides, at, enough, until)
+        here = _PairPrices.of(task.round, c, spread_prices(c, p), right)
+        gain = best.bound - here.bound
+        best = here if gain > 0 else best
+        is_settled = is_inside and here.missing < missing * abs(best.bound)
+        if gain <= enough * abs(best.bound) or is_settled or time.monotonic() >= until:
+            break
+    return best
+
+
+def _with_near_pairs(task: Task, here: _PairPrices, loss: float) -> Task:
+    """Return the task with the pairs that lose at most `loss` at these prices, MOST at most.
+
+    Those of a matching by gain are always among them.
+    """
+    assert task.round.omitted_pairs is not None
+    primary, secondary, least = task.round.omitted_pairs.pairs.within(
+        here.reduced, here.u, loss, MOST
     )
-    return search, dataclasses.replace(task, round=wider_round, prices=None)
+    also = task.round.omitted_pairs.pairs.match(here.reduced, here.alone)
+    primary, secondary = np.append(primary, also[0]), np.append(secondary, also[1])
+    wider = _widen(task, primary, secondary, here.prices)
+    wider = dataclasses.replace(
+        wider,
+        known_bound=min(task.known_bound, here.bound),
+        # a plan with a pair that is still left out loses more than `least`
+        bound_with_other_pairs=here.bound - least,
+    )
+    assert wider.prices is not None
+    dual = with_pair_rows(wider.choices, wider.prices, here.u)
+    # a plan is measured against the bound over all pairs
+    vars(wider).update(dual=dataclasses.replace(dual, bound=here.bound))
+    return wider
+
+
+def _widen(task: Task, primary: Ints, secondary: Ints, prices: Floats) -> Task:
+    """Return the task with more pairs, given by options, and with prices (m,) of its old rows."""
+    wider_round = with_pairs(task.round, primary, secondary)
+    memory = Memory.of(task.round.problem.objective, task.round.model, prices)
+    return dataclasses.replace(
+        task, round=wider_round, prices=memory.row_prices(wider_round.model)[0]
+    )
 
 
 def add_near_pairs(task: Task, plan: Ints | None) -> tuple[Task, Ints | None]:
     """Add up to MOST pairs that a better plan than a known one may need.
 
-    Return the task, and the known plan in its columns.
+    Return the task, whose prices come from a linear programme, and the known plan in its columns.
     """
     if task.round.omitted_pairs is None or plan is None:
         return task, plan
-    here = _PairPrices.of(task.round, task.dual)
-    loss = max(0.0, here.bound - task.choices.value_of(plan)) * (1 + 1e-9) + LEAST * abs(here.bound)
-    primary, secondary, least = task.round.omitted_pairs.pairs.within(
-        here.reduced, here.u, loss, MOST
-    )
-    wider_round = with_pairs(task.round, primary, secondary)
-    # a plan with a pair that is still left out loses more than `least`
-    moved = dataclasses.replace(
-        _move_task(task, wider_round),
-        known_bound=min(task.known_bound, here.bound),
-        bound_with_other_pairs=here.bound - least,
-    )
-    return moved, same_columns(task.round, plan, wider_round)
+    here = _PairPrices.of(task.round, task.choices, task.dual.prices)
+    bound = min(task.known_bound, here.bound)
+    loss = max(0.0, here.bound - task.choices.value_of(plan)) * (1 + 1e-9) + LEAST * abs(bound)
+    wider = _with_near_pairs(task, here, loss)
+    del vars(wider)["dual"]
+    return wider, same_columns(task.round, plan, wider.round)
 
 
 def bound_over_all_pairs(task: Task) -> float:
@@ -123,50 +167,63 @@ def bound_at_prices(round_: CompiledRound, c: Choices, prices: Floats) -> float:
 
     c is the round's model as choices.
     """
-    dual = evaluate(c, prices)
-    return dual.bound if round_.omitted_pairs is None else _PairPrices.of(round_, dual).bound
+    if round_.omitted_pairs is None:
+        return evaluate(c, prices).bound
+    return _PairPrices.of(round_, c, prices).bound
 
 
 @dataclass(frozen=True)
 class _PairPrices:
-    """All pairs at the prices of a dual.
+    """All pairs at the prices of a round.
 
     Attributes
     ----------
+    prices : (m,)
+        Prices of the rows.
     reduced : (n,)
         Reduced values of options/colocation/pairs.py.
+    alone : (J,)
+        Values of jobs with GPUs of their own.
     u : (J,)
         Values of jobs, raised so that no pair breaks the inequality.
+    right : (K,)
+        Prices of the right to a secondary job by pair of kinds, nan where none is known.
     bound : float
         Bound over all pairs.
-    primary, secondary
-        Options of the pairs that broke the inequality.
+    missing : float
+        The part of the bound that comes from pairs of kinds without a known price.
     """
 
+    prices: Floats
     reduced: Floats
+    alone: Floats
     u: Floats
+    right: Floats
     bound: float
-    primary: Ints
-    secondary: Ints
+    missing: float
 
     @staticmethod
-    def of(round_: CompiledRound, dual: Dual) -> _PairPrices:
+    def of(
+        round_: CompiledRound, c: Choices, prices: Floats, right: Floats | None = None
+    ) -> _PairPrices:
+        """Price all pairs; `right` (K,) are known prices of rights, or nan."""
         omitted_pairs = round_.omitted_pairs
         assert omitted_pairs is not None
+        dual = evaluate(c, prices)
         reduced = omitted_pairs.reduced(round_, dual.prices)
-        found = omitted_pairs.pairs.price(reduced, dual.reduced)
-        return _PairPrices(
-            reduced,
-            dual.reduced + found.least,
-            dual.bound + math.fsum(found.least.tolist()) * (1 + 1e-12),
-            found.primary,
-            found.secondary,
+        pairs = omitted_pairs.pairs
+        known = np.full(len(pairs.alike), np.nan) if right is None else right
+        paid = pairs.at_rights(reduced, dual.reduced, known)
+        found = pairs.price(reduced, dual.reduced + paid)
+        total, missing = (
+            math.fsum(x.tolist()) * (1 + 1e-12) for x in (paid + found.least, found.least)
         )
-
-
-def _move_task(task: Task, wider_round: CompiledRound) -> Task:
-    """Return the task for a round with more pairs, from the prices of its dual."""
-    memory = Memory.of(task.round.problem.objective, task.round.model, task.dual.prices)
-    return dataclasses.replace(
-        task, round=wider_round, prices=memory.row_prices(wider_round.model)[0]
-    )
+        return _PairPrices(
+            dual.prices,
+            reduced,
+            dual.reduced,
+            dual.reduced + paid + found.least,
+            np.where(np.isnan(known), found.right, known),
+            dual.bound + total,
+            missing,
+        )

@@ -55,7 +55,7 @@ class ScaledRows:
         own = choices.filled if groups is None else groups
         share = len(own) / len(choices.filled)
         columns = choices.columns_of(own)
-        A = self._scale(choices, choices.matrix if groups is None else choices.matrix[columns])
+        A = self.scale(choices, choices.matrix if groups is None else choices.matrix[columns])
         b = self.b * share
         # a sample of a feasible model may break its rows by chance, so they are relaxed a little
         if groups is not None:
@@ -91,14 +91,14 @@ class ScaledRows:
         use = c.matrix.sum_of(taken)[self.at]
         smooth = Smooth(
             c.value[columns[own]] / self.value_scale,
-            self._scale(c, c.matrix[columns[own]]),
+            self.scale(c, c.matrix[columns[own]]),
             count[is_open],
             may_wait[is_open],
             self.b - self.sign * use / self.unit,
         )
         return smooth, float(c.value[taken].sum()) / self.value_scale
 
-    def _scale(self, choices: Choices, matrix: SparseRows) -> SparseRows:
+    def scale(self, choices: Choices, matrix: SparseRows) -> SparseRows:
         """Return columns (k, R) of the choices in the scaled rows."""
         if len(self.at) != choices.R or (self.at != np.arange(choices.R)).any():
             matrix = matrix.take_columns(self.at)

@@ -25,7 +25,14 @@ from functools import cached_property
 
 import numpy as np
 
-from formulations.bounds.lagrangian import Dual, evaluate, group_max, minimise_dual, spread_prices
+from formulations.bounds.lagrangian import (
+    Dual,
+    evaluate,
+    group_max,
+    minimise_dual,
+    project_prices,
+    spread_prices,
+)
 from formulations.model.choices import Choices, choices
 from formulations.model.linear import (
     AT_MOST_ONE,
@@ -195,12 +202,10 @@ class Programmes:
         start: Floats | None,
         deadline: float | None,
         programme: Programme | None = None,
-        inside: Bools | None = None,
     ) -> None:
         """Choose the columns of the first programme; parameters as of `solve_paired_dual`.
 
-        `inside` (n,) marks the columns of the first programme, None = those that are promising at
-        the prices.
+        They are those that are promising at the prices.
         """
         self._solve = programme or by_scipy
         self._until = math.inf if deadline is None else deadline
@@ -209,15 +214,9 @@ class Programmes:
         self.here = self.best = evaluate(c, np.zeros(c.model.m) if start is None else start)
         self.x = np.zeros(c.n)
         self.value = -math.inf
-        if inside is None:
-            p = self.best.prices[c.rows]
-            if start is None:
-                other_rows = self._pair_columns.other_rows
-                p[other_rows] = minimise_dual(
-                    _without_pairs(c, self._pair_columns), deadline=deadline
-                ).prices[c.rows[other_rows]]
-            inside = _select_promising(c, self._pair_columns, c.value - c.matrix @ p)
-        self.inside = inside
+        prices = prices_without_pairs(c, deadline) if start is None else self.best.prices
+        reduced = c.value - c.matrix @ prices[c.rows]
+        self.inside = _select_promising(c, self._pair_columns, reduced)
         self._more = np.zeros(0, dtype=np.int64)
 
     def gap(self, bound: float) -> float:
@@ -249,12 +248,7 @@ class Programmes:
         self.x[columns] = found[0]
         p = found[1][c.rows]
         u = found[1][g.groups]
-        p[g.row] = 0.0
-        wants = (c.value - c.matrix @ p)[g.secondary] - u[c.group[g.secondary]]
-        known = np.maximum(found[1][c.rows], 0.0)
-        wants = wants - g.paid_to_others(known)
-        p[g.row] = known[g.row]
-        np.maximum.at(p, g.row, wants)
+        wants = _price_pair_rows(c, g, p, u)
         self.here, self.value = evaluate(c, spread_prices(c, p)), float(c.value @ self.x)
         self.best = min(self.best, self.here, key=lambda dual: dual.bound)
         self._more = _find_missing(c, g, (c.value - c.matrix @ p) - u[c.group], wants, self.inside)
@@ -264,6 +258,37 @@ class Programmes:
         """Add the columns that the last programme lacks; return False if it lacks none."""
         self.inside[self._more] = True
         return len(self._more) > 0
+
+
+def _price_pair_rows(c: Choices, g: PairColumns, p: Floats, u: Floats) -> Floats:
+    """Raise the prices (R,) of pair rows to what secondary jobs would pay at most.
+
+    u (J,) is what groups pay. Return what each secondary job would pay, (k,).
+    """
+    known = np.maximum(p, 0.0)
+    p[g.row] = 0.0
+    wants: Floats = (c.value - c.matrix @ p)[g.secondary] - u[c.group[g.secondary]]
+    wants -= g.paid_to_others(known)
+    p[g.row] = known[g.row]
+    np.maximum.at(p, g.row, wants)
+    return wants
+
+
+def with_pair_rows(c: Choices, prices: Floats, u: Floats) -> Dual:
+    """Return the dual at prices (m,) of all rows but those of pairs that the prices lack.
+
+    u (J,) is what groups pay.
+    """
+    p = project_prices(c, prices)
+    _price_pair_rows(c, PairColumns.of(c), p, u)
+    return evaluate(c, spread_prices(c, p))
+
+
+def prices_without_pairs(c: Choices, deadline: float | None = None) -> Floats:
+    """Return prices (m,) of the round without secondary jobs, 0 on rows that only they have."""
+    if has_pair_rows(c.model):
+        c = _without_pairs(c, PairColumns.of(c))
+    return minimise_dual(c, deadline=deadline).prices
 
 
 def _without_pairs(c: Choices, g: PairColumns) -> Choices:

@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
 
-from formulations.bounds.lagrangian import Dual
+from formulations.bounds.lagrangian import Dual, best_columns, minimise_dual, project_prices
 from formulations.colocation.prices import PairColumns, by_scipy, has_pair_rows
 from formulations.model.choices import Choices, choices
 from formulations.model.linear import Bools, Floats, Ints
@@ -25,8 +26,11 @@ from formulations.primal.rounding import BEYOND, fill, repair, round_dual
 
 EPS = 1e-6
 TURNS = 24
+CLOSE = 1e-4  # gap of the round without pairs that is small enough
 PASSES = 4  # of improvement, at most
 STEPS = (10, 4, 40)  # for each dive: parts into which it divides the fractional columns
+MATCHINGS = 4  # of jobs to pairs, at prices that follow from the matching before
+MIX = 0.5  # share of the old prices in these
 
 
 def round_pairs(
@@ -35,13 +39,16 @@ def round_pairs(
     """Return the plan that the values of the programme suggest, repaired and filled.
 
     It is the best plan of some dives, or the first with a relative gap of at most `enough`. Without
-    values, or if all dives fail, it is the plan of `rounding.round_dual`, which may be None. That
-    one is improved in `beyond` passes once its gap is at most `enough`.
+    values the pairs are matched at the prices. If all that fails, it is the plan of
+    `rounding.round_dual`, which may be None. That one is improved in `beyond` passes once its gap
+    is at most `enough`.
     """
     best: Ints | None = None
-    for steps in STEPS if dual.values is not None else ():
-        assert dual.values is not None
-        plan = improve_paired(c, _dive(c, dual.values, steps, until), dual.prices, until)
+    enough_value = dual.bound / (1.0 + math.copysign(enough, dual.bound))
+    for start in _starts(c, dual, until):
+        if not beyond and c.value_of(start) >= enough_value and c.feasible(start):
+            return start
+        plan = improve_paired(c, start, dual.prices, until)
         if plan is not None and (best is None or c.value_of(plan) > c.value_of(best)):
             best = plan
         if time.monotonic() >= until or (
@@ -49,6 +56,48 @@ def round_pairs(
         ):
             break
     return round_dual(c, dual, until, enough, beyond) if best is None else best
+
+
+def _starts(c: Choices, dual: Dual, until: float) -> Iterator[Ints]:
+    """Yield choices (J,) that are to be repaired."""
+    if dual.values is not None:
+        for steps in STEPS:
+            yield _dive(c, dual.values, steps, until)
+    elif has_pair_rows(c.model):
+        prices = dual.prices
+        for _ in range(MATCHINGS):
+            plan, there = _decide_others(c, _match_pairs(c, prices), prices, until)
+            yield plan
+            prices = MIX * prices + (1 - MIX) * there
+
+
+def _match_pairs(c: Choices, prices: Floats) -> Ints:
+    """Return the best choice (J,) at prices (m,), with pairs by descending gain.
+
+    The gain of a pair is what both jobs have more together than alone. No job is in two pairs.
+    """
+    g = PairColumns.of(c)
+    p = project_prices(c, prices)
+    p[g.row] = 0.0
+    reduced = c.value - c.matrix @ p
+    own = np.ones(c.n, dtype=bool)
+    own[g.secondary] = False
+    alone, choice = best_columns(c, np.where(own, reduced, -np.inf))
+    choice[~np.isfinite(alone)] = -1
+    one = np.flatnonzero(~g.takes_more)
+    primary, secondary = g.primary[one], g.secondary[one]
+    first, second = c.group[primary], c.group[secondary]
+    gain = reduced[primary] + reduced[secondary] - alone[first] - alone[second]
+    order = np.argsort(-gain, kind="stable")
+    order = order[gain[order] > 0]
+    free = np.ones(c.J, dtype=bool)
+    for h, g_, x, y in zip(
+        *(a[order].tolist() for a in (first, second, primary, secondary)), strict=True
+    ):
+        if free[h] and free[g_]:
+            free[h] = free[g_] = False
+            choice[h], choice[g_] = x, y
+    return choice
 
 
 def _dive(c: Choices, x: Floats, steps: int, until: float) -> Ints:
@@ -99,6 +148,24 @@ def _dive(c: Choices, x: Floats, steps: int, until: float) -> Ints:
         x = np.zeros(c.n)
         x[columns] = found[0]
     return plan
+
+
+def _decide_others(c: Choices, plan: Ints, prices: Floats, until: float) -> tuple[Ints, Floats]:
+    """Return the best known plan (J,) with no other pairs than those of the given one.
+
+    Also return prices (m,) of the round in which each pair is an option of its primary job.
+    """
+    g = PairColumns.of(c)
+    primary, secondary = _pairs_of_plan(g, plan)
+    view, columns = _merge_pairs(c, g, primary, secondary)
+    there = minimise_dual(view, prices, until, close=CLOSE)
+    alone = round_dual(view, there, until, CLOSE, beyond=0)
+    if alone is None:
+        return plan, there.prices
+    now = np.append(columns, -1)[alone]
+    stays = np.isin(primary, now)
+    now[c.group[secondary[stays]]] = secondary[stays]
+    return now, there.prices
 
 
 def improve_paired(c: Choices, plan: Ints, prices: Floats, until: float = math.inf) -> Ints | None:

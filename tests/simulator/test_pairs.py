@@ -346,8 +346,8 @@ def test_all_pairs_against_trying_everything(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_pricing_of_all_pairs_against_trying_everything(seed: int) -> None:
-    """At drawn prices: u is raised where a pair breaks the inequality, and then none does; what is
-    named does break it; `within` gives exactly the pairs of a small loss."""
+    """At drawn prices: u is raised where a pair breaks the inequality, then none does; a matching
+    takes the best pair first and no job twice; `within` gives exactly the pairs of a small loss."""
     p, rng = drawn(seed), np.random.default_rng(seed)
     c, m, pairs = whole(p)
     reduced = m.value - rng.uniform(0, 0.5) * float(np.abs(m.value).mean()) * m.gpus
@@ -361,8 +361,16 @@ def test_pricing_of_all_pairs_against_trying_everything(seed: int) -> None:
         key: raised[key[0]] + raised[key[1]] - reduced[o] - v for key, (o, _, v) in pairs.items()
     }
     assert min(loss.values()) >= -1e-12 * float(np.abs(u).sum())
-    for o, w in zip(found_.primary.tolist(), found_.secondary.tolist(), strict=True):
-        assert over[int(m.job[o]), int(m.job[w]), int(m.pool[o]), int(m.gpus[o])] > 0
+    # at the prices of rights that caused this, no pair is left that breaks it
+    paid = u + c.at_rights(reduced, u, found_.right)
+    assert c.price(reduced, np.maximum(raised, paid)).least.sum() == 0
+    matched = list(zip(*(x.tolist() for x in c.match(reduced, u)), strict=True))
+    each = [int(m.job[o]) for both in matched for o in both]
+    assert len(each) == len(set(each))
+    gains = [over[int(m.job[o]), int(m.job[w]), int(m.pool[o]), int(m.gpus[o])] for o, w in matched]
+    assert gains == sorted(gains, reverse=True) and all(gain > 0 for gain in gains)
+    assert bool(gains) == (max(over.values()) > 0)
+    assert not gains or gains[0] == pytest.approx(max(over.values()))
     limit = float(np.median(list(loss.values())))
     primary, secondary, least = c.within(reduced, raised, limit, len(pairs))
     near = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import cache
 from itertools import compress
 
 import numpy as np
@@ -535,11 +536,13 @@ def _speeds(grids: Mapping[str, ParsedTable], names: Names, found: Findings) -> 
         fastest.setdefault(model, []).append((k, rate))
     formulas, least_s = set(curves["model"]), np.zeros(len(jobs))
     work = np.where(jobs.given("total_work"), jobs["total_work"], jobs["remaining_work"])
+
+    @cache
+    def best_rate(model: str, most: int) -> float:
+        return max((r for k, r in fastest.get(model, ()) if k <= most), default=0.0)
+
     for i in np.flatnonzero(dated).tolist():
-        best = max(
-            (r for k, r in fastest.get(jobs["model"][i], ()) if k <= jobs["max_gpus"][i]),
-            default=0.0,
-        )
+        best = best_rate(jobs["model"][i], int(jobs["max_gpus"][i]))
         least_s[i] = work[i] / best if best > 0 and jobs["model"][i] not in formulas else 0.0
     given_s = np.where(dated, jobs["deadline_s"] - jobs["submitted_s"], np.inf)
     jobs.warnings(

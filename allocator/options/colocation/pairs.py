@@ -5,7 +5,7 @@ are known, and both fit the memory of a GPU (performance/colocated_speed.py). On
 primary job, pays for the GPUs. The other, the secondary job, may not be bound to GPUs of its own.
 The value of a pair is a sum of one term for each job. A term depends on the other job only through
 its kind: its model, its memory, whether it has a guarantee, and its tenant where the pool isolates
-tenants.
+tenants. Kinds that no speed tells apart count as one.
 
     value of secondary job g with primary job h = secondary_term(g, kind of h)
                                                 + primary_term(h, kind of g)
@@ -29,28 +29,28 @@ distinguishes the two.
 
 from __future__ import annotations
 
+import heapq
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from allocator.domain.objectives import parse_objectives
 from allocator.domain.problem import Bools, Floats, Ints, Isolation, Problem, State
 from allocator.options.option_table import OptionTable, find_locked_jobs, is_allowed_option
-from allocator.performance.colocated_speed import colocated_speeds
-from allocator.performance.footprint import SPAN
+from allocator.performance.colocated_speed import ColocatedSpeeds, colocated_speeds
 from allocator.performance.interference import MeasuredSlowdowns
 from allocator.performance.modes import is_plain
 from allocator.performance.pauses import restart_s
 from allocator.performance.table import RateTable
 from allocator.valuation import build_context, option_values
-from formulations.model.ragged import begins_run, ragged
+from formulations.model.ragged import ragged, starts
 from formulations.objectives import interval
-from formulations.objectives.context import Offer
+from formulations.objectives.context import Context, Offer
 
-# one pricing pairs an option with at most KINDS kinds, and with at most MATCHES jobs of each
-KINDS, MATCHES = 2, 2
-EPS = 1e-9  # relative to the mean value: a pair that gains less is not added
+HALVINGS = 40  # of a loss within which there are too many pairs
 
 
 @dataclass(frozen=True)
@@ -81,13 +81,12 @@ class PricedPairs:
     ----------
     least : (J,)
         Least increase of each job's u with which no pair breaks the inequality.
-    primary, secondary : (n,)
-        Options of the pairs that break it most, a few for each option.
+    right : (K,)
+        Price of the right to a secondary job of the pairs of kinds that caused it, nan for others.
     """
 
     least: Floats
-    primary: Ints
-    secondary: Ints
+    right: Floats
 
 
 @dataclass(frozen=True)
@@ -184,25 +183,73 @@ class Colocations:
             np.maximum.reduceat(x, s.start[:-1])
             for x, s in ((over_h, self.primary), (over_g, self.secondary))
         )
-        while True:
+        K = np.arange(len(self.alike))
+        for _ in range(HALVINGS):
             h = np.flatnonzero(over_h + top_g[self.primary.pair] >= -loss)
             g = np.flatnonzero(over_g + top_h[self.secondary.pair] >= -loss)
-            K = np.arange(len(self.alike))
             ends = [
                 np.searchsorted(pair, K, side=side)
                 for pair in (self.primary.pair[h], self.secondary.pair[g])
                 for side in ("left", "right")
             ]
             if int(((ends[1] - ends[0]) * (ends[3] - ends[2])).sum()) <= 8 * most:
-                i, j = self._product(K, *ends)
-                i, j = h[i], g[j]
-                near = over_h[i] + over_g[j] >= -loss
-                near &= self.job[self.primary.option[i]] != self.job[self.secondary.option[j]]
-                if int(near.sum()) <= most:
-                    return *self._without_duplicates(i[near], j[near]), loss
+                break
             loss *= 0.5
+        i, j = self._product(K, *ends)
+        i, j = h[i], g[j]
+        lost = -over_h[i] - over_g[j]
+        near = lost <= loss
+        near &= self.job[self.primary.option[i]] != self.job[self.secondary.option[j]]
+        i, j, lost = i[near], j[near], lost[near]
+        if len(lost) > most:
+            order = np.argpartition(lost, most)
+            loss = max(0.0, float(lost[order[most]]))
+            i, j = i[order[:most]], j[order[:most]]
+        return *self._without_duplicates(i, j), loss
 
-    def price(self, reduced: Floats, u: Floats, add: bool = True) -> PricedPairs:
+    def match(self, reduced: Floats, u: Floats) -> tuple[Ints, Ints]:
+        """Match jobs by descending gain, each at most once, and return the options of the pairs.
+
+        The gain is the reduced value of the pair less the u of both jobs. Parameters are those of
+        `price`.
+        """
+        over_h = self.primary.term + (reduced - u[self.job])[self.primary.option]
+        over_g = self.secondary.term - u[self.job[self.secondary.option]]
+        sides = []
+        for side, over, other in (
+            (self.primary, over_h, np.maximum.reduceat(over_g, self.secondary.start[:-1])),
+            (self.secondary, over_g, np.maximum.reduceat(over_h, self.primary.start[:-1])),
+        ):
+            at = np.flatnonzero(over + other[side.pair] > 0)
+            at = at[np.lexsort((-over[at], side.pair[at]))]
+            begin = np.searchsorted(side.pair[at], np.arange(len(self.alike) + 1)).tolist()
+            sides.append((begin, over[at].tolist(), side.option[at].tolist()))
+        (begin_h, gain_h, option_h), (begin_g, gain_g, option_g) = sides
+        job, free = self.job.tolist(), [True] * len(self.rank)
+        heap = [(-math.inf, k, *at) for k, at in enumerate(zip(begin_h, begin_g, strict=True))]
+        found = []
+        while heap:
+            loss, k, h, g = heapq.heappop(heap)
+            if k + 1 == len(begin_h):
+                continue
+            while h < begin_h[k + 1] and not free[job[option_h[h]]]:
+                h += 1
+            while (
+                h < begin_h[k + 1]
+                and g < begin_g[k + 1]
+                and (not free[job[option_g[g]]] or job[option_g[g]] == job[option_h[h]])
+            ):
+                g += 1
+            if h == begin_h[k + 1] or g == begin_g[k + 1] or gain_h[h] + gain_g[g] <= 0:
+                continue
+            if -gain_h[h] - gain_g[g] <= loss:
+                free[job[option_h[h]]] = free[job[option_g[g]]] = False
+                found.append((option_h[h], option_g[g]))
+            heapq.heappush(heap, (-gain_h[h] - gain_g[g], k, h, g))
+        primary, secondary = np.array(found, dtype=np.int64).reshape(-1, 2).T
+        return primary, secondary
+
+    def price(self, reduced: Floats, u: Floats) -> PricedPairs:
         """Price all pairs.
 
         Parameters
@@ -211,40 +258,39 @@ class Colocations:
             Value less prices of the options with GPUs of their own, -inf where one is excluded.
         u : (J,)
             Cost of each job's place in a plan.
-        add : bool
-            Whether to name pairs, or only how far u has to rise.
         """
-        jobs, least, none = self.job, np.zeros(len(self.rank)), np.zeros(0, np.int64)
+        least, right = np.zeros(len(self.rank)), np.full(len(self.alike), np.nan)
         if not len(self.alike):
-            return PricedPairs(least, none, none)
-        over_h = self.primary.term + (reduced - u[jobs])[self.primary.option]
-        over_g = self.secondary.term - u[jobs[self.secondary.option]]
-        eps = EPS * max(1e-300, float(np.abs(u).mean()))
+            return PricedPairs(least, right)
+        over_h = self.primary.term + (reduced - u[self.job])[self.primary.option]
+        over_g = self.secondary.term - u[self.job[self.secondary.option]]
         top_h, top_g = (
             np.maximum.reduceat(x, s.start[:-1])
             for x, s in ((over_h, self.primary), (over_g, self.secondary))
         )
         best = self._best_distinct_pairs(over_h, over_g, top_h, top_g)
         broken = np.flatnonzero(best > 0)
-        if not len(broken):
-            return PricedPairs(least, none, none)
         for k in broken[np.argsort(-best[broken], kind="stable")].tolist():
-            self._raise(least, k, over_h, over_g)
-        least *= 1 + 1e-12
-        if not add:
-            return PricedPairs(least, none, none)
-        is_broken = best > 0
-        h = np.flatnonzero(is_broken[self.primary.pair])
-        g = np.flatnonzero(is_broken[self.secondary.pair])
-        pays_h = over_h[h] + top_g[self.primary.pair[h]]
-        pays_g = over_g[g] + top_h[self.secondary.pair[g]]
-        wanted_h, wanted_g = self._select_violating_entries(
-            h[pays_h > eps], pays_h[pays_h > eps], g[pays_g > eps], pays_g[pays_g > eps]
-        )
-        return PricedPairs(least, *self._match_entries(wanted_h, wanted_g, over_h, over_g, eps))
+            right[k] = self._raise(least, k, over_h, over_g)
+        return PricedPairs(least * (1 + 1e-12), right)
 
-    def _raise(self, least: Floats, k: int, over_h: Floats, over_g: Floats) -> None:
-        """Raise u by as little as one pair of kinds needs.
+    def at_rights(self, reduced: Floats, u: Floats, right: Floats) -> Floats:
+        """Return by how much each job's u has to rise at prices t of some pairs of kinds, (J,).
+
+        A job is primary or secondary in such a pair where that is best for it. `right` (K,) is nan
+        for pairs of kinds whose price is not known; other parameters are those of `price`.
+        """
+        out = np.zeros(len(self.rank))
+        for side, sign in ((self.primary, 1.0), (self.secondary, -1.0)):
+            e = ragged(*(side.start[np.flatnonzero(~np.isnan(right)) + i] for i in (0, 1)))[1]
+            gain = side.term[e] + sign * right[side.pair[e]] - u[self.job[side.option[e]]]
+            if side is self.primary:
+                gain += reduced[side.option[e]]
+            np.maximum.at(out, self.job[side.option[e]], gain)
+        return out
+
+    def _raise(self, least: Floats, k: int, over_h: Floats, over_g: Floats) -> float:
+        """Raise u by as little as one pair of kinds needs, and return its price t, nan if none.
 
         For a price t of the right to a secondary job, u rises by the part of a primary job's entry
         above -t, and by the part of a secondary job's entry above t. The t of least total rise is
@@ -256,15 +302,16 @@ class Colocations:
         a, b = over_h[h] - least[job_h], over_g[g] - least[job_g]
         pays_a, pays_b = a + b.max() > 0, b + a.max() > 0
         if not pays_a.any():
-            return
+            return math.nan
         a, b, job_h, job_g = a[pays_a], b[pays_b], job_h[pays_a], job_g[pays_b]
         t = np.append(b, -a)
         cost = np.maximum(0.0, a + t[:, None]).sum(axis=1) + np.maximum(0.0, b - t[:, None]).sum(
             axis=1
         )
-        at = t[int(cost.argmin())]
+        at = float(t[int(cost.argmin())])
         np.maximum.at(least, job_h, least[job_h] + np.maximum(0.0, a + at))
         np.maximum.at(least, job_g, least[job_g] + np.maximum(0.0, b - at))
+        return at
 
     def _best_distinct_pairs(
         self, over_h: Floats, over_g: Floats, top_h: Floats, top_g: Floats
@@ -283,69 +330,21 @@ class Colocations:
                 )
         return best
 
-    def _select_violating_entries(
-        self, h: Ints, pays_h: Floats, g: Ints, pays_g: Floats
-    ) -> tuple[Ints, Ints]:
-        """Select the entries that break the inequality most, at most KINDS for each option."""
-        out = []
-        for side, at, pays in ((self.primary, h, pays_h), (self.secondary, g, pays_g)):
-            option = side.option[at]
-            order = np.lexsort((-pays, option))
-            first = np.flatnonzero(begins_run(option[order]))
-            rank = np.arange(len(order)) - np.repeat(first, np.diff(np.append(first, len(order))))
-            out.append(at[order[rank < KINDS]])
-        return out[0], out[1]
-
-    def _match_entries(
-        self, h: Ints, g: Ints, over_h: Floats, over_g: Floats, eps: float
-    ) -> tuple[Ints, Ints]:
-        """Match the wanted entries of both sides by rank: the first with the first, and so on.
-
-        The sum over a set of primary jobs and a set of secondary jobs of two kinds does not depend
-        on how they are matched.
-        """
-        K = len(self.alike)
-        start = []
-        for side, at, over in ((self.primary, h, over_h), (self.secondary, g, over_g)):
-            order = np.lexsort((-over[at], side.pair[at]))
-            at[:] = at[order]
-            start.append(np.searchsorted(side.pair[at], np.arange(K + 1)))
-        rank_h = np.arange(len(h)) - start[0][self.primary.pair[h]]
-        found = []
-        for shift in range(-(MATCHES // 2), MATCHES - MATCHES // 2):
-            k = self.primary.pair[h]
-            other = start[1][k] + rank_h + shift
-            inside = (other >= start[1][k]) & (other < start[1][k + 1])
-            one, two = h[inside], g[other[inside]]
-            gains = over_h[one] + over_g[two] > eps
-            found.append((one[gains], two[gains]))
-        one, two = (np.concatenate(part) for part in zip(*found, strict=True))
-        apart = self.job[self.primary.option[one]] != self.job[self.secondary.option[two]]
-        return self._without_duplicates(one[apart], two[apart])
-
 
 def find_colocations(problem: Problem, m: OptionTable, table: RateTable) -> Colocations:
     """Find the pairs of a round; the table m has only options with GPUs of their own."""
-    o, start, place, tenant, holds = _kinds(problem, m)
-    first = o[start[:-1]] if len(o) else o
-    u, v = ragged(
-        np.searchsorted(place, place, side="left"), np.searchsorted(place, place, side="right")
-    )
-    same = tenant[u] == tenant[v]
-    u, v = u[same], v[same]
-    job, pool, gpus = m.job[first], m.pool[first], m.gpus[first]
-    found = colocated_speeds(problem, job[u], job[v], pool[u], gpus[u])
+    o, start, u, v, found = _find_kinds(problem, m)
     # index of the same two kinds in the other order
-    back = np.searchsorted(u * len(place) + v, v * len(place) + u)
+    back = np.searchsorted(u * len(start) + v, v * len(start) + u)
     mirrored = (found.rate_primary == found.rate_secondary[back]) & (
         found.rate_secondary == found.rate_primary[back]
     )
-    either = mirrored & is_primary_interchangeable(problem) & ~holds[u] & ~holds[v]
-    can_be_secondary = (
-        np.maximum.reduceat(_can_be_secondary(problem, m, o).astype(np.int64), start[:-1]) > 0
-        if len(o)
-        else holds
+    holds, can_be_secondary = (
+        np.logical_or.reduceat(of_option, start[:-1]) if len(o) else of_option
+        for of_option in (m.keep[o], _can_be_secondary(problem, m, o))
     )
+    # a job that holds these GPUs now pauses less there (secondary_jobs.py)
+    either = mirrored & is_primary_interchangeable(problem) & ~holds[u] & ~holds[v]
     use = np.flatnonzero(
         found.possible
         & can_be_secondary[v]
@@ -353,9 +352,6 @@ def find_colocations(problem: Problem, m: OptionTable, table: RateTable) -> Colo
         & ~((u == v) & (np.diff(start)[u] == 1))
     )
     u, v, found, either = u[use], v[use], found.take(use), either[use]
-    hp, hi = ragged(start[u], start[u + 1])
-    gp, gi = ragged(start[v], start[v + 1])
-    primary, secondary = o[hi], o[gi]
     running = problem.jobs.state == State.RUNNING
     still = np.zeros(len(m), dtype=bool)
     pause = interval.pause_s(
@@ -364,29 +360,29 @@ def find_colocations(problem: Problem, m: OptionTable, table: RateTable) -> Colo
         restart_s(problem, m.job, m.pool, m.gpus),
         problem.pools.startup_s[m.pool],
     )
-    term_h = (
-        _values_at_speed(
-            problem, m, table, primary, found.rate_primary[hp], m.pause_s, m.keep, True
-        )
-        - m.value[primary]
-    )
-    term_g = _values_at_speed(
-        problem, m, table, secondary, found.rate_secondary[gp], pause, still, False
-    )
-    term_g[~_can_be_secondary(problem, m, secondary)] = -np.inf
-    K = len(u)
-    return Colocations(
-        PairSide(np.searchsorted(hp, np.arange(K + 1)), hp, primary, term_h),
-        PairSide(np.searchsorted(gp, np.arange(K + 1)), gp, secondary, term_g),
-        u == v,
-        either,
-        m.job,
-        _ranks(problem),
-    )
+    whole = build_context(problem, table, m.offer)
+
+    def value_side(kind: Ints, rate: Floats, pause: Floats, keep: Bools, pays: bool) -> PairSide:
+        # the jobs of a kind have the same terms next to all kinds that slow them down alike
+        owner = _number(kind, rate)
+        first = np.unique(owner, return_index=True)[1]
+        each, at = ragged(start[kind[first]], start[kind[first] + 1])
+        term = _values_at_speed(problem, m, whole, o[at], rate[first][each], pause, keep, pays)
+        begin = np.searchsorted(each, owner)
+        pair, entry = ragged(begin, begin + np.diff(start)[kind])
+        return PairSide(starts(pair, len(kind)), pair, o[at][entry], term[entry])
+
+    primary = value_side(u, found.rate_primary, m.pause_s, m.keep, True)
+    secondary = value_side(v, found.rate_secondary, pause, still, False)
+    primary.term[:] -= m.value[primary.option]
+    secondary.term[~_can_be_secondary(problem, m, secondary.option)] = -np.inf
+    return Colocations(primary, secondary, u == v, either, m.job, _ranks(problem))
 
 
-def _kinds(problem: Problem, m: OptionTable) -> tuple[Ints, Ints, Ints, Ints, Bools]:
+def _find_kinds(problem: Problem, m: OptionTable) -> tuple[Ints, Ints, Ints, Ints, ColocatedSpeeds]:
     """Group the options that may be shared by kind.
+
+    Jobs of different memory or models whose speeds do not differ next to any job are one kind.
 
     Returns
     -------
@@ -394,8 +390,10 @@ def _kinds(problem: Problem, m: OptionTable) -> tuple[Ints, Ints, Ints, Ints, Bo
         Options, kind by kind.
     start : (C+1,)
         First option of each kind.
-    place, tenant, holds : (C,)
-        Pool and size, tenant (-1 = any), and whether the jobs of the kind hold these GPUs now.
+    primary, secondary : (P,)
+        All ordered pairs of kinds of one pool and size, by the first kind, then by the second.
+    speeds : ColocatedSpeeds
+        Their speeds, (P,).
     """
     jobs, pools = problem.jobs, problem.pools
     use = MeasuredSlowdowns.of(problem).known(len(problem.models))[jobs.model[m.job]] & (m.rate > 0)
@@ -406,17 +404,56 @@ def _kinds(problem: Problem, m: OptionTable) -> tuple[Ints, Ints, Ints, Ints, Bo
     use[1:] &= (np.diff(m.job) != 0) | (np.diff(m.pool) != 0) | (np.diff(m.gpus) != 0)
     o = np.flatnonzero(use)
     job, pool = m.job[o], m.pool[o]
-    place = pool * SPAN + m.gpus[o]
-    memory = np.unique(jobs.memory_gb[job], return_inverse=True)[1].reshape(-1)
     tenant = np.where(pools.sharing[pool] == Isolation.TENANT, jobs.tenant[job], -1)
-    # a job that holds these GPUs now pauses less there (secondary_jobs.py): a separate kind
-    holds = m.keep[o].astype(np.int64)
     counts = (pools.sharing == Isolation.BEST_EFFORT) | np.isfinite(pools.isolation)
-    free = (counts[pool] & jobs.best_effort[job]).astype(np.int64)
-    order = np.lexsort((free, memory, holds, tenant, jobs.model[job], place))
-    kinds = np.stack([place, jobs.model[job], tenant, holds, memory, free])[:, order]
-    first = np.flatnonzero(begins_run(*kinds))
-    return o[order], np.append(first, len(o)), kinds[0, first], kinds[2, first], kinds[3, first] > 0
+    place = _number(pool, m.gpus[o], tenant)
+    memory = np.nan_to_num(jobs.memory_gb[job], nan=-1.0)
+    kind = _number(place, jobs.model[job], memory, counts[pool] & jobs.best_effort[job])
+    first = np.unique(kind, return_index=True)[1]
+    place, job, pool, gpus = place[first], job[first], pool[first], m.gpus[o[first]]
+    u, v = ragged(
+        np.searchsorted(place, place, side="left"), np.searchsorted(place, place, side="right")
+    )
+    found = colocated_speeds(problem, job[u], job[v], pool[u], gpus[u])
+    merged = _merge_kinds(np.bincount(place), found)
+    kind = merged[kind]
+    order = np.argsort(kind, kind="stable")
+    one = np.zeros(len(merged), dtype=bool)
+    one[np.unique(merged, return_index=True)[1]] = True
+    pairs = np.flatnonzero(one[u] & one[v])
+    pairs = pairs[np.lexsort((merged[v[pairs]], merged[u[pairs]]))]
+    return (
+        o[order],
+        starts(kind[order], int(one.sum())),
+        merged[u[pairs]],
+        merged[v[pairs]],
+        found.take(pairs),
+    )
+
+
+def _merge_kinds(many: Ints, speeds: ColocatedSpeeds) -> Ints:
+    """Return numbers of kinds (C,) that are the same where all speeds are.
+
+    There are many[q] kinds at place q; `speeds` has all pairs of kinds of each place.
+    """
+    number, seen, at = [np.zeros(0, np.int64)], 0, 0
+    for c in many.tolist():
+        both = [
+            x[at : at + c * c].reshape(c, c) for x in (speeds.rate_primary, speeds.rate_secondary)
+        ]
+        same = np.unique(np.hstack([*both, *(x.T for x in both)]), axis=0, return_inverse=True)[1]
+        number.append(seen + same.reshape(-1))
+        seen, at = int(number[-1].max()) + 1, at + c * c
+    return np.concatenate(number)
+
+
+def _number(*columns: NDArray[Any]) -> Ints:
+    """Number the rows of some columns in ascending order, equal rows alike, (n,)."""
+    order = np.lexsort(columns[::-1])
+    new = np.any([x[order][1:] != x[order][:-1] for x in columns], axis=0)
+    number = np.zeros(len(order), dtype=np.int64)
+    number[order[1:]] = np.cumsum(new)
+    return number
 
 
 def _ranks(problem: Problem) -> Ints:
@@ -458,7 +495,7 @@ def _can_be_secondary(problem: Problem, m: OptionTable, o: Ints) -> Bools:
 def _values_at_speed(
     problem: Problem,
     m: OptionTable,
-    table: RateTable,
+    whole: Context,
     o: Ints,
     rate: Floats,
     pause: Floats,
@@ -471,6 +508,5 @@ def _values_at_speed(
     start = np.searchsorted(m.job[at], np.arange(len(problem.jobs) + 1))
     offer = Offer(start, m.job[at], m.pool[at], m.gpus[at], rate[order], pause[at], keep[at])
     out = np.empty(len(o))
-    whole = build_context(problem, table, m.offer)
     out[order] = option_values(problem, whole.for_offer(offer, pays_for_gpus))
     return out
