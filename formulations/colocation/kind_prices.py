@@ -12,12 +12,13 @@ other rows
 
 is a bound for every t of either sign (formulations/bounds/lagrangian.py). It is the bound of a
 round of choices with few rows. Nearly all pairs of kinds are never wanted; only those for which the
-search knows a t_k are in it. Like prices near those of a similar round (nearby_prices.py) the
-search keeps to a box of prices, and to the columns that may be best there.
+search knows a t_k are in it. In a large round it keeps to a box of prices, like prices near those
+of a similar round (nearby_prices.py), and to the columns that may be best there.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,10 +30,12 @@ from formulations.model.choices import Choices
 from formulations.model.linear import COLOCATION, Floats, Ints
 from formulations.model.sparse_rows import SparseRows
 
+WARM = (0.06, 0.03)  # first temperatures, where prices may change much
 TEMPERATURES = (0.01, 0.003, 0.001)
 NEAR = 0.2  # what a column may lose, in mean values of a job
 REACH = 0.15  # of a price, up and down, relative
 FLOOR = 0.1  # prices below this share of the mean price count as so large
+SMALL = 100_000  # columns and terms up to which all are looked at, at any prices
 STEP = 0.7  # of NEAR: by how much a price of the right to a secondary job may change
 ENDS = 0.03  # share of the prices that may lie at an end
 TOLERANCE = 0.002  # share of `close` that a step has to gain
@@ -76,13 +79,6 @@ class KindPrices:
     group: Floats
 
 
-def best_terms(terms: Terms, gain: Floats, groups: int) -> Floats:
-    """Return the largest of the gains (e,) of the terms in each group, (J,), at least 0."""
-    top = np.zeros(groups)
-    np.maximum.at(top, terms.group, np.nan_to_num(gain, nan=0.0))
-    return top
-
-
 def find_nearby_kind_prices(
     c: Choices, primary: Terms, secondary: Terms, at: KindPrices, close: float, until: float
 ) -> tuple[Floats, Floats, bool]:
@@ -102,16 +98,21 @@ def find_nearby_kind_prices(
         return at.row, at.right, True
     p = rows.split(at.row)
     known = np.flatnonzero(~np.isnan(at.right))
-    near = NEAR * float(np.abs(at.group).mean())
-    smooth = _smooth_near(c, rows, (primary, secondary), at, known, near)
+    sides = [
+        side.take(np.flatnonzero(~np.isnan(at.right[side.kinds]))) for side in (primary, secondary)
+    ]
+    is_small = c.n + sum(len(side.term) for side in sides) <= SMALL
+    near = np.inf if is_small else NEAR * float(np.abs(at.group).mean())
+    smooth = _smooth_near(c, rows, sides, at, known, near)
     R = len(p)
-    reach = REACH * np.maximum(p, FLOOR * p[p > 0].mean() if p.any() else 0.0)
+    floor = FLOOR * p[p > 0].mean() if p.any() else 0.0
+    reach = np.full(R, np.inf) if is_small else REACH * np.maximum(p, floor)
     step = np.full(len(known), STEP * near / rows.value_scale)
     right = at.right[known] / rows.value_scale
     low = np.append(np.maximum(p - reach, 0.0), right - step)
     high = np.append(p + reach, right + step)
     q = np.append(p, right)
-    for mu in TEMPERATURES:
+    for mu in WARM + TEMPERATURES if is_small else TEMPERATURES:
         q = descend(smooth, q, mu, TOLERANCE * close, low, high, until)
     at_end = ((q <= low) & (low != 0.0)) | (q >= high)
     rights = at.right.copy()
@@ -122,7 +123,7 @@ def find_nearby_kind_prices(
 def _smooth_near(
     c: Choices,
     rows: ScaledRows,
-    sides: tuple[Terms, Terms],
+    sides: Sequence[Terms],
     at: KindPrices,
     known: Ints,
     near: float,
@@ -137,7 +138,6 @@ def _smooth_near(
     reduced = c.value - c.matrix @ np.where(is_shared, 0.0, at.row)
     taken = []
     for side, sign in zip(sides, (1.0, -1.0), strict=True):
-        # rights that are not known compare as False
         gain = side.term + sign * at.right[side.kinds] - at.group[side.group]
         gain[side.column >= 0] += reduced[side.column[side.column >= 0]]
         taken.append(side.take(np.flatnonzero(gain >= -near)))

@@ -29,8 +29,8 @@ TURNS = 24
 CLOSE = 1e-4  # gap of the round without pairs that is small enough
 PASSES = 4  # of improvement, at most
 STEPS = (10, 4, 40)  # for each dive: parts into which it divides the fractional columns
-MATCHINGS = 4  # of jobs to pairs, at prices that follow from the matching before
-MIX = 0.5  # share of the old prices in these
+CARES = (0.0, 10.0, 1e6)  # for each matching: weight of what a pair loses
+MIX = 0.5  # share of the given prices in those of the last matching
 
 
 def round_pairs(
@@ -64,20 +64,24 @@ def _starts(c: Choices, dual: Dual, until: float) -> Iterator[Ints]:
         for steps in STEPS:
             yield _dive(c, dual.values, steps, until)
     elif has_pair_rows(c.model):
-        prices = dual.prices
-        for _ in range(MATCHINGS):
-            plan, there = _decide_others(c, _match_pairs(c, prices), prices, until)
+        for care in CARES:
+            plan, there = _decide_others(c, _match_pairs(c, dual, care), dual.prices, until)
             yield plan
-            prices = MIX * prices + (1 - MIX) * there
+            if care == 0.0:
+                balanced = MIX * dual.prices + (1 - MIX) * there
+        yield _decide_others(
+            c, _match_pairs(c, replace(dual, prices=balanced), 0.0), balanced, until
+        )[0]
 
 
-def _match_pairs(c: Choices, prices: Floats) -> Ints:
-    """Return the best choice (J,) at prices (m,), with pairs by descending gain.
+def _match_pairs(c: Choices, dual: Dual, care: float) -> Ints:
+    """Return the best choice (J,) at the prices of a dual, with pairs by descending gain.
 
-    The gain of a pair is what both jobs have more together than alone. No job is in two pairs.
+    The gain of a pair is what both jobs have more together than alone, less `care` times what they
+    lose compared with what the dual promises to both. No job is in two pairs.
     """
     g = PairColumns.of(c)
-    p = project_prices(c, prices)
+    p = project_prices(c, dual.prices)
     p[g.row] = 0.0
     reduced = c.value - c.matrix @ p
     own = np.ones(c.n, dtype=bool)
@@ -87,8 +91,10 @@ def _match_pairs(c: Choices, prices: Floats) -> Ints:
     one = np.flatnonzero(~g.takes_more)
     primary, secondary = g.primary[one], g.secondary[one]
     first, second = c.group[primary], c.group[secondary]
-    gain = reduced[primary] + reduced[secondary] - alone[first] - alone[second]
-    order = np.argsort(-gain, kind="stable")
+    together = reduced[primary] + reduced[secondary]
+    gain = together - alone[first] - alone[second]
+    loss = dual.reduced[first] + dual.reduced[second] - together
+    order = np.argsort(care * loss - gain, kind="stable")
     order = order[gain[order] > 0]
     free = np.ones(c.J, dtype=bool)
     for h, g_, x, y in zip(
