@@ -18,7 +18,7 @@ STEPS = 60  # of one search, at most
 MEMORY = 8  # steps from which the curvature is known
 RENEWED = 10  # steps after which the diagonal is computed anew
 REACH = 100.0  # longest step of a price, in temperatures
-CUTS = 8  # of a step that goes too far
+CUTS = 16  # of a step that goes too far
 PROMISE = 1e-4  # share of the decrease of the slope that a step has to bring
 FLAT = 1e-3  # added to the diagonal, for each group of a mean row
 
@@ -52,7 +52,10 @@ def descend(
                 break
             step *= 0.4
         else:
-            break
+            if not steps:
+                break
+            steps = []  # what is known of the curvature does not hold along the ends of the box
+            continue
         change, bend = moved - p, new.g - at.g
         if change @ bend > 1e-12 * np.linalg.norm(change) * np.linalg.norm(bend):
             steps = [*steps[1 - MEMORY :], (change, bend)]

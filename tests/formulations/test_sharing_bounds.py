@@ -28,9 +28,11 @@ from allocator.engine.rounds import Rounds
 from allocator.errors import Infeasible
 from allocator.options.instance_building import compile_round
 from allocator.performance.table import RateTable
+from allocator.policies.pairs import _PairPrices
 from allocator.policies.registry import POLICIES
 from allocator.solvers import registry
 from allocator.solvers.base import SolveLimits
+from formulations.model.choices import choices
 from formulations.objectives import BUILT_IN as OBJECTIVES
 
 EXACT = SolveLimits(gap=0.0)
@@ -181,9 +183,10 @@ def test_a_primary_may_be_whoever_the_quota_allows() -> None:
     ]
 
 
-def tiny(seed: int) -> Problem:
+def tiny(seed: int, best_effort: bool = False) -> Problem:
     """Three jobs on one or two small pools, with rules, pauses, money, checkpoints and deadlines,
-    slowdowns up to 3; some run already, two of them together at times."""
+    slowdowns up to 3; some run already, two of them together at times. On request jobs that may be
+    moved are best-effort at times, next to whom others are isolated on some pools."""
     rng = np.random.default_rng([seed, 11])
     folder = sharing_snapshot(seed + 50_000, jobs=3, rules=bool(rng.random() < 0.8))
     tables, config = folder.tables, dict(folder.config)
@@ -212,6 +215,13 @@ def tiny(seed: int) -> Problem:
                 "checkpoint_s": float(rng.choice([5, 60])),
                 "checkpoint_every_s": float(rng.choice([100, 1000])),
             }
+    if best_effort:
+        for p in tables["pools.csv"]:
+            p["isolation"] = float(rng.choice([1.0, 1.2])) if rng.random() < 0.5 else None
+            if not any(j.get("shared_with") for j in tables["jobs.csv"]) and rng.random() < 0.5:
+                p["sharing"] = "best_effort"
+        for j in tables["jobs.csv"]:
+            j["best_effort"] = j.get("preemptible", True) and bool(rng.random() < 0.5)
     return validate(type(folder)("tiny", config, tables).snapshot())
 
 
@@ -318,6 +328,39 @@ def test_every_bound_against_every_plan_many_times(monkeypatch: pytest.MonkeyPat
         for seed in range(1_000, 1_000 + SOAK)
     ]
     assert seen.count("shared") > SOAK / 10
+
+
+def check_kinds(seed: int, patch: pytest.MonkeyPatch) -> str:
+    """One round that prices its pairs by kinds, for a gap that is not too small for that."""
+    patch.setattr(rounds, "LISTED", 0)
+    p, rng = tiny(seed, best_effort=True), np.random.default_rng([seed, 13])
+    best = best_of_all(p)
+    if best is None:
+        with pytest.raises(Infeasible):
+            decide(p, limits=SolveLimits(gap=0.02))
+        return "no plan"
+    near, where = 1e-6 * max(1e-3, abs(best)), (seed, p.objective, best)
+    round_ = compile_round(p)
+    if round_.omitted_pairs is not None:
+        c, size = choices(round_.model), max(1e-3, abs(best))
+        for _ in range(5):
+            prices = rng.uniform(0, size, c.model.m) * (rng.random(c.model.m) < 0.7)
+            right = rng.normal(0, size, len(round_.omitted_pairs.pairs.alike))
+            right[rng.random(len(right)) < 0.3] = np.nan
+            assert _PairPrices.of(round_, c, prices, right).bound >= best - near, where
+    result = decide(p, limits=SolveLimits(gap=0.02))
+    assert best + near >= result.objective_value >= best - 0.02 * abs(best) - near, where
+    assert result.bound >= best - near, where
+    if round_.omitted_pairs is None:
+        return "no pairs"
+    return "shared" if any(result.jobs["shared_with"]) else "apart"
+
+
+def test_bounds_from_kinds_against_every_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under every objective in turn, with best-effort jobs: at any prices of rows and of the right
+    to a secondary job no plan is above the bound, and a decision reaches its gap."""
+    seen = [check_kinds(seed, monkeypatch) for seed in range(count(8, 600))]
+    assert "shared" in seen and "apart" in seen
 
 
 @pytest.mark.parametrize("seed", [1976, 2318, 2338])

@@ -9,6 +9,7 @@ from builders import problem, snapshot as snapshot_of_rows
 from group_rounds import group_round
 
 import allocator
+import allocator.options.instance_building as rounds
 from allocator.domain.rules.snapshot_rules import validate
 from allocator.engine.decision import decide
 from allocator.errors import InvalidInput
@@ -28,11 +29,30 @@ def test_mip_is_the_best_of_all_plans(seed: int) -> None:
     assert plan.bound >= best - 1e-9
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_no_plan_is_above_the_bound_of_kinds(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same rounds, whose pairs are priced by kinds, while jobs with several primary jobs are
+    listed: the plan is within the gap of the best one, and the bound is not below that."""
+    monkeypatch.setattr(rounds, "LISTED", 0)
+    round_ = group_round(seed)
+    best = round_.best()
+    for gap in (0.0, 0.02):
+        plan = decide(validate(round_.snapshot()), limits=SolveLimits(gap=gap))
+        assert best * (1 - gap) - 1e-6 <= plan.objective_value <= best + 1e-6 <= plan.bound + 2e-6
+
+
 @pytest.mark.soak
 def test_mip_is_the_best_of_all_plans_many_times() -> None:
     """The same on 200 rounds more."""
     for seed in range(100, 300):
         test_mip_is_the_best_of_all_plans(seed)
+
+
+@pytest.mark.soak
+def test_no_plan_is_above_the_bound_of_kinds_many_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same on 100 rounds more."""
+    for seed in range(100, 200):
+        test_no_plan_is_above_the_bound_of_kinds(seed, monkeypatch)
 
 
 @pytest.mark.parametrize("seed", range(4))

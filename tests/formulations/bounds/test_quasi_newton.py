@@ -1,0 +1,103 @@
+"""Prices from gradients: against derivatives by hand, and against another package."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from examples import examples
+from hypothesis import given, strategies as st
+from scipy.optimize import minimize
+
+from formulations.bounds.quasi_newton import _times_inverse, descend
+from formulations.bounds.smoothing import Smooth
+from formulations.model.sparse_rows import SparseRows
+
+
+def one_job(capacity: float) -> Smooth:
+    """A job of value 1 that uses one unit of a row."""
+    matrix = SparseRows(np.ones(1), np.zeros(1, dtype=np.int64), np.array([0, 1]), (1, 1))
+    return Smooth(np.ones(1), matrix, np.array([1]), np.array([True]), np.array([capacity]))
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "best"),
+    [
+        (0.0, math.inf, 1 + 0.1 * math.log(3)),
+        (0.0, 1.0, 1.0),
+        (1.2, math.inf, 1.2),
+    ],
+)
+def test_one_price_by_hand(low: float, high: float, best: float) -> None:
+    """0.25 p + mu log(1 + exp((1 - p) / mu)) is least where the job runs with probability 1/4, at
+    p = 1 + mu log 3. It rises on both sides, so in a box that leaves this point out the least
+    value is at the end that is nearer."""
+    p = descend(
+        one_job(0.25), np.array([low]), 0.1, 1e-12, np.array([low]), np.array([high]), math.inf
+    )
+    assert p == pytest.approx([best], abs=1e-4)
+
+
+def test_steps_are_those_of_newton_where_the_curvature_is_known() -> None:
+    """The function is x^2 + xy + y^2. A step of (1, 0) bends the gradient by (2, 1). With this step
+    known, the inverse turns (2, 1) into (1, 0), whatever the diagonal. With a step of (1, -2) known
+    too, which bends the gradient by (0, -3) and so not along the first one, both are exact."""
+    curvature = np.array([[2.0, 1.0], [1.0, 2.0]])
+    changes = [np.array([1.0, 0.0]), np.array([1.0, -2.0])]
+    steps = [(change, curvature @ change) for change in changes]
+    for scale in (np.ones(2), np.array([0.1, 7.0])):
+        assert _times_inverse(steps[:1], scale, np.array([2.0, 1.0])) == pytest.approx([1, 0])
+        for slope in np.random.default_rng(0).normal(size=(5, 2)):
+            expected = np.linalg.solve(curvature, slope)
+            assert _times_inverse(steps, scale, slope) == pytest.approx(expected)
+    assert _times_inverse([], np.array([2.0, 4.0]), np.ones(2)) == pytest.approx([0.5, 0.25])
+
+
+@examples(20, 500)
+@given(seed=st.integers(0, 10**9))
+def test_the_least_value_is_found_and_the_box_is_kept(seed: int) -> None:
+    """Drawn groups, rows and boxes: not above the start, inside the box, and within 0.1 % of the
+    mean value of what scipy finds."""
+    rng = np.random.default_rng(seed)
+    groups, rows = int(rng.integers(1, 9)), int(rng.integers(1, 5))
+    size = rng.integers(1, 4, groups)
+    dense = rng.integers(0, 3, (size.sum(), rows)).astype(float)
+    free = rng.random(groups) < 0.8
+    dense[(np.cumsum(size) - size)[~free]] = 0.0  # what must run can, so there is a least value
+    where = np.nonzero(dense)
+    matrix = SparseRows(
+        dense[where],
+        where[1],
+        np.append(0, np.cumsum(np.count_nonzero(dense, axis=1))),
+        (len(dense), rows),
+    )
+    s = Smooth(
+        rng.uniform(0, 2, len(dense)),
+        matrix,
+        size,
+        free,
+        rng.uniform(0.5, 1.0, rows) * groups,
+    )
+    low = np.where(rng.random(rows) < 0.5, 0.0, rng.uniform(0, 0.5, rows))
+    high = np.where(rng.random(rows) < 0.5, np.inf, low + rng.uniform(0.1, 1.0, rows))
+    start = np.clip(rng.uniform(0, 1, rows), low, high)
+    for mu in (0.3, 0.1):
+        p = descend(s, start, mu, 1e-10, low, high, math.inf)
+        assert (p >= low).all() and (p <= high).all()
+        assert s.at(p, mu).f <= s.at(start, mu).f
+        other = minimize(
+            lambda q, mu=mu: (s.at(q, mu).f, s.at(q, mu).g),
+            start,
+            jac=True,
+            bounds=list(zip(low, high, strict=True)),
+            method="L-BFGS-B",
+        )
+        assert s.at(p, mu).f <= other.fun + 1e-3 * groups
+
+
+def test_it_ends_in_time() -> None:
+    """After the deadline one step is made, which does not raise the value."""
+    s, far = one_job(0.25), np.array([5.0])
+    p = descend(s, far, 0.1, 0.0, np.zeros(1), np.full(1, np.inf), -math.inf)
+    assert s.at(p, 0.1).f <= s.at(far, 0.1).f

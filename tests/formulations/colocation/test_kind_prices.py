@@ -1,0 +1,174 @@
+"""Prices of rows and of pairs of kinds: by hand, and against trying every plan."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from choice_models import model_of
+from examples import examples
+from hypothesis import given, strategies as st
+from scipy.optimize import linprog
+
+from formulations.colocation import kind_prices
+from formulations.colocation.kind_prices import KindPrices, Terms, find_nearby_kind_prices
+from formulations.model.choices import Choices, choices
+from formulations.model.linear import Floats
+
+SLACK = 1e-6  # rows of a model are wider by its tolerance
+
+Role = tuple[float, Floats, int, int]
+"""Value, use of the rows, pair of kinds (-1 = none), and 1 for a primary, -1 for a secondary job"""
+
+
+@dataclass(frozen=True)
+class Case:
+    """Jobs with columns of their own, and the terms of both sides of pairs of kinds."""
+
+    c: Choices
+    primary: Terms
+    secondary: Terms
+    kinds: int
+
+    def roles(self, job: int) -> list[Role]:
+        """What a job may be, nothing first unless it must run."""
+        c, use = self.c, self.c.matrix.toarray()
+        none: list[Role] = [] if c.mandatory[job] else [(0.0, np.zeros(c.R), -1, 0)]
+        own = [(float(c.value[o]), use[o], -1, 0) for o in range(c.start[job], c.start[job + 1])]
+        first = [
+            (
+                float(self.primary.term[e] + c.value[self.primary.column[e]]),
+                use[self.primary.column[e]],
+                int(self.primary.kinds[e]),
+                1,
+            )
+            for e in np.flatnonzero(self.primary.group == job)
+        ]
+        second = [
+            (float(self.secondary.term[e]), np.zeros(c.R), int(self.secondary.kinds[e]), -1)
+            for e in np.flatnonzero(self.secondary.group == job)
+        ]
+        return none + own + first + second
+
+    def best(self) -> float:
+        """Value of the best plan: in each pair of kinds as many jobs are primary as secondary."""
+        best = -math.inf
+        for plan in itertools.product(*(self.roles(j) for j in range(self.c.J))):
+            balance = np.zeros(self.kinds)
+            for _, _, k, sign in plan:
+                balance[k] += sign
+            if not balance.any() and (sum(use for _, use, _, _ in plan) <= self.c.high).all():
+                best = max(best, sum(value for value, _, _, _ in plan))
+        return best
+
+    def bound(self, p: Floats, t: Floats) -> tuple[float, Floats]:
+        """L(p, t) as the head of the module has it, and the part of each job."""
+        u = np.array(
+            [
+                max(value - use @ p + sign * t[k] for value, use, k, sign in self.roles(j))
+                for j in range(self.c.J)
+            ]
+        )
+        return float(self.c.high @ p + u.sum()), u
+
+    def relaxed(self) -> float:
+        """The least L(p, t), which is the value of the linear programme."""
+        roles = [(j, role) for j in range(self.c.J) for role in self.roles(j)]
+        once, balance = np.zeros((self.c.J, len(roles))), np.zeros((self.kinds, len(roles)))
+        for at, (job, (_, _, k, sign)) in enumerate(roles):
+            once[job, at], balance[k, at] = 1.0, sign
+        found = linprog(
+            [-value for _, (value, _, _, _) in roles],
+            A_ub=np.array([use for _, (_, use, _, _) in roles]).T,
+            b_ub=self.c.high,
+            A_eq=np.vstack([once, balance]),
+            b_eq=np.append(np.ones(self.c.J), np.zeros(self.kinds)),
+        )
+        return -float(found.fun)
+
+
+def case(rng: np.random.Generator, jobs: int) -> Case:
+    """Jobs of a few sizes on two pools; some of them may share GPUs."""
+    groups = [
+        [
+            (float(rng.uniform(0, 2)), {int(rng.integers(0, 2)): float(rng.integers(1, 4))})
+            for _ in range(int(rng.integers(1, 3)))
+        ]
+        for _ in range(jobs)
+    ]
+    c = choices(model_of(groups, [(-np.inf, float(rng.integers(2, 6))) for _ in range(2)]))
+    kinds = 3
+    first = np.flatnonzero(rng.random((kinds, c.n)).ravel() < 0.5)
+    second = np.flatnonzero(rng.random((kinds, jobs)).ravel() < 0.5)
+    column = first % c.n
+    return Case(
+        c,
+        Terms(first // c.n, c.group[column], -rng.uniform(0, 1, len(first)), column),
+        Terms(
+            second // jobs, second % jobs, rng.uniform(0, 2, len(second)), np.full(len(second), -1)
+        ),
+        kinds,
+    )
+
+
+def by_hand() -> Case:
+    """Two jobs for one GPU, of value 3 and 2. Together the first loses 1 and the second has 1.5."""
+    c = choices(model_of([[(3, {0: 1})], [(2, {0: 1})]], [(-np.inf, 1.0)]))
+    zero, one, none = np.zeros(1, np.int64), np.ones(1, np.int64), np.full(1, -1)
+    first = Terms(zero, zero, np.array([-1.0]), zero)
+    return Case(c, first, Terms(zero, one, np.array([1.5]), none), 1)
+
+
+def test_two_jobs_by_hand() -> None:
+    """Together they have 3.5, which no other plan has. At a GPU price of 2, where the second job
+    pays 1 to the first one, the first has 1 either way, the second 0.5, and 2 + 1 + 0.5 = 3.5."""
+    two = by_hand()
+    assert two.best() == pytest.approx(3.5)
+    assert two.bound(np.array([2.0]), np.array([1.0]))[0] == pytest.approx(3.5)
+    at = KindPrices(np.zeros(1), np.zeros(1), two.bound(np.zeros(1), np.zeros(1))[1])
+    p, t, _ = find_nearby_kind_prices(two.c, two.primary, two.secondary, at, 1e-4, math.inf)
+    assert two.bound(p, t)[0] == pytest.approx(3.5, rel=2e-3)
+
+
+@examples(20, 500)
+@given(seed=st.integers(0, 10**9))
+def test_any_prices_give_a_bound_and_the_search_ends_near_the_least(seed: int) -> None:
+    """Prices of rows from 0, prices of rights of either sign: no plan has more value than L(p, t).
+    The search ends within 1 % of the linear programme of it, and so near the least bound."""
+    rng = np.random.default_rng(seed)
+    drawn = case(rng, 4)
+    best, relaxed = drawn.best(), drawn.relaxed()
+    for _ in range(5):
+        p, t = rng.uniform(0, 1, drawn.c.R), rng.normal(0, 1, drawn.kinds)
+        bound, u = drawn.bound(p, t)
+        assert bound >= relaxed - SLACK >= best - 2 * SLACK
+    at = KindPrices(p, t, u)
+    p, t, _ = find_nearby_kind_prices(drawn.c, drawn.primary, drawn.secondary, at, 1e-4, math.inf)
+    found = drawn.bound(p, t)[0]
+    assert (p >= 0).all() and relaxed - SLACK <= found <= relaxed + 0.01 * max(1.0, relaxed)
+
+
+def test_rights_that_are_not_known_stay_so() -> None:
+    """Only pairs of kinds with a price are part of the search; L is then that of these."""
+    drawn = case(np.random.default_rng(3), 4)
+    t = np.array([0.2, np.nan, np.nan])
+    known = drawn.bound(np.ones(2), np.zeros(3))[1]
+    at = KindPrices(np.ones(2), t, known)
+    right = find_nearby_kind_prices(drawn.c, drawn.primary, drawn.secondary, at, 1e-4, math.inf)[1]
+    assert np.isnan(right).tolist() == [False, True, True]
+
+
+def test_a_large_round_keeps_to_a_box(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A GPU price of 20 falls by 15 %, which is the end of its box, and the search says so. The
+    bound falls by 3 GPU prices at least, and the best prices are further away."""
+    monkeypatch.setattr(kind_prices, "SMALL", 0)
+    two, at_p, at_t = by_hand(), np.array([20.0]), np.zeros(1)
+    before, u = two.bound(at_p, at_t)
+    p, t, is_inside = find_nearby_kind_prices(
+        two.c, two.primary, two.secondary, KindPrices(at_p, at_t, u), 1e-4, math.inf
+    )
+    assert p == pytest.approx([17.0]) and not is_inside
+    assert before == pytest.approx(21.5) and two.bound(p, t)[0] <= 18.5 + 1e-6
