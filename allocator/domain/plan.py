@@ -213,20 +213,19 @@ class NodePlan:
 JOB_FIELDS = tuple(field.name for field in fields(JobPlan))
 REASON_FIELDS = ("reason", "detail")
 EXPECTED_FIELDS = JOB_FIELDS[JOB_FIELDS.index("position") :]
+DECIDED_FIELDS = tuple(f for f in JOB_FIELDS if f not in REASON_FIELDS + EXPECTED_FIELDS)
 
 
 class Columns(Mapping[str, Sequence[Any]]):
     """The columns of JOB_FIELDS.
 
-    The columns that a function of `late` gives are computed when one of them is first read.
+    Those that a function of `late` gives are computed when one of them is first read.
     """
 
     def __init__(
-        self,
-        known: Mapping[str, Sequence[Any]],
-        late: Mapping[tuple[str, ...], Callable[[], Mapping[str, Sequence[Any]]]],
+        self, late: Mapping[tuple[str, ...], Callable[[], Mapping[str, Sequence[Any]]]]
     ) -> None:
-        self._known = dict(known)
+        self._known: dict[str, Sequence[Any]] = {}
         self._late = dict(late)
 
     def __getitem__(self, name: str) -> Sequence[Any]:
@@ -277,7 +276,8 @@ class Plan:
         Wall seconds by phase: read, validate, build, solve, total.
     jobs : mapping of str to sequence
         One sequence for each of JOB_FIELDS, with one entry per job. A waiting job has pool None
-        and gpus 0. Reasons and what is expected are computed when they are first read.
+        and gpus 0. What was decided, the reasons, and what is expected are each computed when
+        they are first read.
     pools, tenants : tuple of PoolPlan, tuple of TenantPlan
         GPUs and GPUs in use of each pool; GPUs and cost of each tenant.
     budget : BudgetPlan

@@ -11,6 +11,7 @@ import numpy as np
 from allocator.audit import Audit
 from allocator.domain.allocation import Allocation
 from allocator.domain.plan import (
+    DECIDED_FIELDS,
     EXPECTED_FIELDS,
     REASON_FIELDS,
     BudgetPlan,
@@ -56,7 +57,7 @@ def build_result(
 ) -> Plan:
     """Build the Plan with all that plan.json contains.
 
-    Reasons and what is expected of jobs are found when they are first read.
+    The columns of its jobs are made when they are first read.
 
     Parameters
     ----------
@@ -87,7 +88,10 @@ def build_result(
         plan = PlannedRound(estimated, dual.prices, proposal.choice, allocation, witness)
         return tell_columns(forecast(plan), problem.now_s)
 
-    kept = np.append(round_.instance.keep, False)[proposal.choice]
+    def describe_jobs() -> dict[str, Sequence[object]]:
+        kept = np.append(round_.instance.keep, False)[proposal.choice]
+        return _jobs(problem, witness, allocation, kept)
+
     notes = [*problem.warnings, *round_.repairs.messages]
     if proposal.detail and proposal.fallback:
         notes.append(f"fallback {proposal.fallback}: {proposal.detail}")
@@ -113,8 +117,11 @@ def build_result(
         bound_by=by,
         seconds={k: round(v, 6) for k, v in seconds.items()},
         jobs=Columns(
-            _jobs(problem, witness, allocation, kept),
-            {REASON_FIELDS: explain_actions, EXPECTED_FIELDS: forecast_jobs},
+            {
+                DECIDED_FIELDS: describe_jobs,
+                REASON_FIELDS: explain_actions,
+                EXPECTED_FIELDS: forecast_jobs,
+            }
         ),
         pools=_pools(problem, allocation, prices),
         tenants=_tenants(problem, witness, allocation),

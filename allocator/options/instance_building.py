@@ -543,5 +543,7 @@ def _pad(usable: Ints, quotas: int) -> Ints:
 
 def _shares(problem: Problem, full: OptionTable) -> Floats | None:
     """Return the share of each of its GPUs that an option takes, (n,), None = whole GPUs."""
+    if not (problem.jobs.gpu_fraction < 1).any():
+        return None
     share = problem.gpu_share(full.job, full.pool)
     return share if (share < 1).any() else None

@@ -227,14 +227,16 @@ def _coupling(
 ) -> tuple[Ints, Floats, Floats, SparseRows]:
     rows = np.flatnonzero(coupling)
     below, above = model.tolerance()
-    one = ~mine
+    entry = ~mine
+    index = model.index[entry]
     # in this case all entries of a column but one are coupling entries
-    plain = not shared.any() and bool(coupling[model.index[one]].all())
-    entry = one if plain else coupling[model.index]
+    plain = not shared.any() and bool(coupling[index].all())
+    if not plain:
+        entry = coupling[model.index]
+        index = model.index[entry]
     # bincount wants long integers, scipy short ones
-    integer: Any = np.int32 if np.count_nonzero(entry) >= MANY else np.int64
-    number = (np.cumsum(coupling) - 1).astype(integer)
-    row = number[model.index[entry]]
+    integer: Any = np.int32 if len(index) >= MANY else np.int64
+    row = (np.cumsum(coupling) - 1).astype(integer)[index]
     indptr = (
         model.start - np.arange(model.n + 1)
         if plain

@@ -86,9 +86,8 @@ def _find_dominated(i: Instance, fits: Bools) -> Bools:
     beaten = np.zeros(n, dtype=bool)
     if n == 0:
         return beaten
-    new = begins_run(i.job, i.pool) | (i.primary >= 0)
-    first = np.maximum.accumulate(np.where(new, np.arange(n), 0))
-    position = np.arange(n) - first
+    first = np.flatnonzero(begins_run(i.job, i.pool) | (i.primary >= 0))
+    position = np.arange(n) - np.repeat(first, np.diff(first, append=n))
     # an option with a conflicting option, or that is one, may not be available
     tied = i.conflicting_option >= 0
     tied[i.takeovers[1]] = True

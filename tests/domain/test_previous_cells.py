@@ -90,6 +90,31 @@ def test_only_new_rows_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
     assert values["job_id"][0].value == list("abde")
 
 
+def test_only_changed_cells_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of nine jobs one changes its GPUs and the first one ends: one cell is read."""
+    seen: list[list[str]] = []
+    monkeypatch.setattr(
+        previous_cells, "parse", lambda column, cells: seen.append(cells) or parse(column, cells)
+    )
+    kept, columns = PreviousCells(), [JOBS["job_id"], JOBS["gpus"], JOBS["tenant"]]
+    names, tenants = list("abcdefghi"), list("xyzzzzzzz")
+    kept.read(columns, ("job_id",), {"job_id": names, "gpus": ["1"] * 9, "tenant": tenants})
+    assert read_tenants(kept) == (["x", "y", "z"], [0, 1, 2, 2, 2, 2, 2, 2, 2])
+    seen.clear()
+    cells = {"job_id": names[1:], "gpus": [*"1111", "2", *"111"], "tenant": [*"yzzwzzzz"]}
+    values = kept.read(columns, ("job_id",), cells)
+    assert seen == [[], ["2"], ["w"]]
+    assert values["gpus"][0].value.tolist() == [1, 1, 1, 1, 2, 1, 1, 1]
+    assert values["tenant"][0].value == [*"yzzwzzzz"]
+    assert read_tenants(kept) == (["y", "z", "w"], [0, 1, 1, 2, 1, 1, 1, 1])
+
+
+def read_tenants(kept: PreviousCells) -> tuple[list[str], list[int]]:
+    """The distinct tenants of the last round, and the number of each job's."""
+    distinct, code = kept.columns[JOBS["tenant"]][1].factors
+    return distinct, code.tolist()
+
+
 def test_distinct_names_are_numbered_as_they_appear() -> None:
     """The first tenant ends, and the second one is then the first."""
     kept, columns = PreviousCells(), [JOBS["job_id"], JOBS["tenant"]]

@@ -16,7 +16,6 @@ import unicodedata
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from itertools import compress
 from numbers import Integral, Real
 from typing import Any
 
@@ -33,6 +32,7 @@ from allocator.domain.schema.columns import (
     Column,
     ColumnKind,
 )
+from allocator.domain.schema.staying_rows import StayingRows
 from allocator.domain.schema.texts import Cells, picked, text_of, texts_of
 
 NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
@@ -72,24 +72,31 @@ class ParsedColumn:
         """Return the column of these rows, in their order."""
         return ParsedColumn(picked(self.value, rows), self.given[rows], self.ok[rows])
 
-    def join(self, stays: Bools, new: ParsedColumn) -> ParsedColumn:
-        """Return the rows of this column that stay, (n,), and those of another one after them."""
+    def update(self, stays: StayingRows, changed: Ints, new: ParsedColumn) -> ParsedColumn:
+        """Return the rows that stay, and after them new ones.
 
-        def joined(a: Any, b: Any) -> Any:
+        The first rows of `new` replace the rows `changed` (k,) of those that stay.
+        """
+        k = len(changed)
+
+        def updated(a: Any, b: Any) -> Any:
+            out = stays.pick(a)
             if isinstance(a, np.ndarray):
-                return np.concatenate([a[stays], b])
-            return [*compress(a, stays.tolist()), *b]
+                out[changed] = b[:k]
+                return np.concatenate([out, b[k:]])
+            for i, value in zip(changed.tolist(), b, strict=False):
+                out[i] = value
+            return out + list(b[k:])
 
         out = ParsedColumn(
-            joined(self.value, new.value), joined(self.given, new.given), joined(self.ok, new.ok)
+            updated(self.value, new.value), updated(self.given, new.given), updated(self.ok, new.ok)
         )
         if "factors" in vars(self):
             distinct, code = self.factors
             number = dict(zip(distinct, range(len(distinct)), strict=True))
             others, other = new.factors
             place = np.array([number.setdefault(x, len(number)) for x in others], dtype=np.int64)
-            code = np.append(code[stays], place[other])
-            vars(out)["factors"] = _renumber(list(number), code)
+            vars(out)["factors"] = _renumber(list(number), updated(code, place[other]))
         return out
 
 

@@ -1,8 +1,9 @@
 """The cells of the round before: only cells that changed are read anew.
 
 Between two rounds most rows of a table stay as they are, some end, and new ones are appended. A
-column whose cells are those of the rows that stayed has their values; only the cells of new rows
-are read. Any other column is read whole. So the values are the same as without the round before.
+column in which few cells of the rows that stay changed keeps the values of the others; only the
+cells that changed, and those of new rows, are read. Any other column is read whole. So the values
+are the same as without the round before.
 Arrays of numbers are always read whole, which takes no time, because their owner may change them.
 """
 
@@ -11,16 +12,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import compress
+from operator import ne
 from typing import Any
 
 import numpy as np
 
-from allocator.domain.problem import Bools
 from allocator.domain.schema.cells import Complaint, ParsedColumn, parse
 from allocator.domain.schema.columns import Column, ColumnKind
+from allocator.domain.schema.staying_rows import StayingRows, find_rows_that_stay
 from allocator.domain.schema.texts import Cells, texts_of
 
 LISTS = (ColumnKind.TEXTS, ColumnKind.INTEGERS)  # their cells may be tuples
+MOST_CHANGED = 0.2  # largest share of changed cells that are read one by one
 Read = tuple[ParsedColumn, list[Complaint]]
 
 
@@ -45,7 +48,6 @@ class PreviousCells:
             Cells of this round.
         """
         stays = self._find_rows(columns, key, cells)
-        rows = np.array(stays, dtype=bool)
         before, self.columns = self.columns, {}
         out: dict[str, Read] = {}
         for column in columns:
@@ -56,9 +58,7 @@ class PreviousCells:
             parsed = None
             if stays is not None and column in before:
                 old, values = before[column]
-                kept = old if rows.all() else list(compress(old, stays))
-                if own[: len(kept)] == kept:
-                    parsed = _add_rows(column, values, rows, own[len(kept) :])
+                parsed = _update(column, values, stays, stays.pick(old), own)
             wrong: list[Complaint] = []
             if parsed is None:
                 parsed, wrong = parse(column, own)
@@ -73,24 +73,16 @@ class PreviousCells:
 
     def _find_rows(
         self, columns: Sequence[Column], key: Sequence[str], cells: Mapping[str, Cells]
-    ) -> list[bool] | None:
-        """Say which rows of the last round stayed, None if they do not come first, in order."""
+    ) -> StayingRows | None:
+        """Return which rows of the last round stayed, None if they do not come first, in order."""
         before = next((old for old, _ in self.columns.values()), None)
         named = next((column for column in columns if (column.name,) == tuple(key)), None)
         if before is None:
             return None
         if named is None or named not in self.columns:
             is_as_long = all(len(own) == len(before) for own in cells.values())
-            return [True] * len(before) if is_as_long else None
-        return find_rows_that_stay(self.columns[named][0], cells[named.name])
-
-
-def find_rows_that_stay(before: Sequence[str], now: Cells) -> list[bool] | None:
-    """Say which names are still there, None if they do not come first now, in the same order."""
-    present = set(now)
-    stays = list(map(present.__contains__, before))
-    kept = list(compress(before, stays))
-    return stays if kept == list(now[: len(kept)]) else None
+            return StayingRows.all_of(len(before)) if is_as_long else None
+        return find_rows_that_stay(self.columns[named][0], list(cells[named.name]))
 
 
 @dataclass
@@ -109,11 +101,23 @@ def _is_constant(column: Column, cells: list[Any]) -> bool:
     return column.kind in LISTS or texts_of(cells) is cells
 
 
-def _add_rows(
-    column: Column, values: ParsedColumn, stays: Bools, cells: list[Any]
+def _update(
+    column: Column, values: ParsedColumn, stays: StayingRows, kept: list[Any], own: list[Any]
 ) -> ParsedColumn | None:
-    """Return the values of the rows that stay, (n,), and of new cells, None if one has a fault."""
-    if not cells and stays.all():
+    """Return the values of the cells `own`, of which most are those of the rows that stay.
+
+    None if most of these changed, or if a cell that is read has a fault.
+    """
+    count = len(kept)
+    changed: list[int] = []
+    if own[:count] != kept:
+        changed = list(compress(range(count), map(ne, kept, own)))
+        if len(changed) > MOST_CHANGED * count:
+            return None
+    cells = [*map(own.__getitem__, changed), *own[count:]]
+    if not cells and stays.are_all:
         return values
     new, wrong = parse(column, cells)
-    return None if wrong or not _is_constant(column, cells) else values.join(stays, new)
+    if wrong or not _is_constant(column, cells):
+        return None
+    return values.update(stays, np.array(changed, dtype=np.int64), new)
