@@ -342,6 +342,8 @@ class Problem:
             restarts=nothing,
             largest_gpus=nothing,
             primary=nothing - 1,
+            loss_work=np.full(len(jobs), np.nan),
+            loss_error=np.full(len(jobs), np.nan),
         )
         start = dataclasses.replace(
             problem,

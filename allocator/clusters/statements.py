@@ -30,6 +30,7 @@ JOB_FIELDS = (  # columns of jobs.csv that a job may state
     "checkpoint_every_s",
     "synchronous",
     "placement",
+    "target_loss",
 )
 LEAST_SHARE = 1e-3  # of its work that a running job is taken to have left
 

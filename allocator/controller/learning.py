@@ -45,11 +45,13 @@ from allocator.domain.snapshot import SEPARATOR, Snapshot, Table
 from allocator.loop.executor import Observation, Phase
 from allocator.performance.fit import feedback
 from allocator.performance.fit.learned_noise import LearnedNoise
+from allocator.performance.fit.loss_curves import describe_fault
 from allocator.performance.table import RateTable
 from allocator.queue import cluster_tables, lease
 from allocator.queue.database.bulk import execute_many, query
 from allocator.queue.database.schema import OPEN
 from allocator.queue.holdings import group_others, read_secondaries
+from allocator.queue.jobs import losses
 from allocator.queue.node_space import parse_parts
 
 PROGRESS_KEY = "progress"  # key of meta
@@ -58,7 +60,7 @@ _RUNNING = (
     " a.since_s, a.nodes,"
     " j.modes IS NOT NULL"
     " OR a.pool IN (SELECT pool FROM pools WHERE straggler_cv > 0 OR link_gb_s IS NOT NULL),"
-    " a.work_at_start, j.total_work, a.reported "
+    " a.work_at_start, j.total_work, a.reported, j.target_loss "
     "FROM allocations a JOIN jobs j ON j.job_id = a.job_id "
     # both conditions: the index covers open allocations
     f"WHERE a.phase = 'running' AND a.phase IN {OPEN}"
@@ -122,9 +124,9 @@ def learn(
     """
     lease.check(connection, token)
     rows = query(connection, _RUNNING)
-    columns = list(zip(*rows, strict=True)) if rows else [()] * 13
+    columns = list(zip(*rows, strict=True)) if rows else [()] * 14
     names, generations, seen_s, works, types, sizes, models, turns_s, nodes = columns[:9]
-    uneven, starts, totals, reported = columns[9:]
+    uneven, starts, totals, reported, targets = columns[9:]
     generation, done = np.array(generations, dtype=np.int64), np.array(works, dtype=np.float64)
     at_s = _floats_or(seen_s, now_s)
     known, work, since_s, quiet_s, was_colocated, looked_s, before = _load_progress(
@@ -175,6 +177,7 @@ def learn(
     )
     if not corrects:
         return [names[j] for j in stuck], 0
+    _record_losses(connection, names, targets, np.array(totals) - starts + done, reported)
     profile = load_profile(connection)
     heard = [j for j in np.flatnonzero(moved).tolist() if reported[j]]
     if (profile.shapes or profile.has_phases) and (len(samples) or together or heard):
@@ -207,6 +210,23 @@ def learn(
         return [names[j] for j in stuck], 0
     found = _median_samples(keys, rate, at_s[samples])
     return [names[j] for j in stuck], correct(connection, profile, found, now_s)
+
+
+def _record_losses(
+    connection: Connection,
+    names: Sequence[str],
+    targets: Sequence[float | None],
+    done: Floats,
+    reported: Sequence[str],
+) -> None:
+    """Add what jobs with a target loss reported; `done` (n,) is the work they have done in all."""
+    heard = []
+    for name, target, work, text in zip(names, targets, done.tolist(), reported, strict=True):
+        said = json.loads(text) if target is not None and text else {}
+        at, loss = said.get("loss_at", work), said.get("loss", math.nan)
+        if at >= 0 and describe_fault(loss) is None:
+            heard.append(losses.Heard(name, float(target or 0.0), at, loss))
+    losses.record_losses(connection, heard)
 
 
 def _record_noise(

@@ -107,6 +107,9 @@ class Jobs:
     host_memory_gb_per_gpu: Floats
     gpu_fraction: Floats  # nan = whole GPUs
     placement: tuple[str, ...]
+    target_loss: Floats  # nan = none
+    loss_work: Floats  # whole work as its losses say, nan = they say nothing
+    loss_error: Floats  # of ln of the work left
     # of a primary job: index of its secondary job, -1 = none; None = as `primary` says
     shared_by: Ints | None = None
 
@@ -605,8 +608,9 @@ class Problem:
     sizes: str = "known"  # columns.SIZES
     # of predicted sizes: standard deviation of ln(true size / total_work)
     size_error: float = 0.5
-    # whether remaining_work is what is expected of predicted sizes
-    is_predicted: bool = False
+    # standard deviation of ln(true remaining_work / remaining_work), (J,): of predicted sizes, and
+    # of those that losses say; None: sizes are not estimated yet, or known
+    left_error: Floats | None = None
     # announced changes of the pools after now_s; the hard rules concern now only
     announced: Changes = NO_CHANGES
     # jobs that are done: what is expected of others where sizes are unknown

@@ -108,6 +108,11 @@ class Job(Record):
     placement : str
         "packed", "spread", "same_LEVEL" or "prefer_LEVEL", where LEVEL is "rack" or another level
         of the topology.
+    target_loss : float, optional
+        The job is done when its training loss is as low; `total_work` is the most that it does.
+    loss_work, loss_error : float, optional
+        Whole work until then, as the losses so far say (median), and the standard deviation of
+        ln(true / expected work left).
 
     Examples
     --------
@@ -155,6 +160,9 @@ class Job(Record):
     host_memory_gb_per_gpu: float = 0.0
     gpu_fraction: float | None = None
     placement: str = "packed"
+    target_loss: float | None = None
+    loss_work: float | None = None
+    loss_error: float | None = None
 
 
 @dataclass(frozen=True, repr=False)

@@ -27,7 +27,7 @@ import numpy as np
 from allocator.audit import Audit
 from allocator.domain.allocation import Allocation
 from allocator.domain.problem import Bools, Floats, Ints, State
-from allocator.engine.expected_ranges import KNOWN, LATER, RUN, Situation, spread
+from allocator.engine.expected_ranges import LATER, RUN, Situation, spread
 from allocator.engine.reasons import Prices, price_to_beat
 from allocator.options.headroom import headroom_in_force
 from allocator.options.instance_building import CompiledRound
@@ -145,9 +145,8 @@ def _with_ranges(
     asked = seconds_as_requested(plan.round)
     # where the size is not known, both times are wrong by one factor, and the speed by another
     speeds = [spread(of.done, of.with_known_sizes, run)[i] for i in (2, 1, 0)]
-    known = of.information == KNOWN
-    rest = [np.ones(len(run))] * 3 if known else [r / run for r in runs]
-    speeds = runs[::-1] if known else speeds
+    rest = [np.where(of.learned, r / run, 1.0) for r in runs]
+    speeds = [np.where(of.learned, a, b) for a, b in zip(speeds, runs[::-1], strict=True)]
     corners = [factor * (asked - r) for factor in rest for r in speeds]
     saved = [np.min(corners, axis=0), rest[1] * (asked - speeds[1]), np.max(corners, axis=0)]
     return Forecast(

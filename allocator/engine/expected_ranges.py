@@ -6,8 +6,8 @@ prints FACTORS). Each entry has the 5 %, 50 % and 95 % quantiles for what lies K
 between knots the logarithms are interpolated. docs/expected.md has the coverage on other seeds.
 
 The middle corrects what the model cannot know: among many jobs it sees no GPUs that later ends
-leave to others, and it takes the mean of unknown sizes. Predicted sizes have the factors of known
-ones, with a range that is wider by the error of the prediction.
+leave to others, and it takes the mean of unknown sizes. Predicted sizes, and those that losses say,
+have the factors of known ones, with a range that is wider by the error of the prediction.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import numpy as np
 
 from allocator.domain.allocation import Allocation
 from allocator.domain.problem import Bools, Floats, Problem
+from allocator.performance.sizes import COVERED
 
 FEW = "few"
 SOME = "some"
@@ -35,7 +36,6 @@ LEARNED = "learned"
 GUESSED = "guessed"
 """What is known of sizes: all; what other jobs of the model teach; nothing."""
 KNOTS = (1.0, 3.0, 10.0, 30.0, 100.0)
-COVERED = 1.645  # standard deviations on each side of a range of 90 %
 
 Factors = tuple[tuple[float, float, float], ...]
 FACTORS: Mapping[tuple[str, str], Factors] = {
@@ -189,21 +189,21 @@ class Situation:
 
     Attributes
     ----------
-    information : str
-        KNOWN or LEARNED.
+    learned : (J,)
+        Whether other jobs of the model, or nothing, say how much is left.
     guessed : (J,)
         Whether nothing but a job's own work so far says how much is left.
-    size_error : float
-        Standard deviation of the logarithm of predicted sizes, 0 = sizes are not predicted.
+    left_error : (J,)
+        Standard deviation of the logarithm of the work left, as predictions and losses have it.
     start, done : str
         FEW, SOME or MANY; DONE or CROWDED.
     interval_s : float
         Seconds of a round.
     """
 
-    information: str
+    learned: Bools
     guessed: Bools
-    size_error: float
+    left_error: Floats
     start: str
     done: str
     interval_s: float
@@ -211,19 +211,19 @@ class Situation:
     @property
     def with_known_sizes(self) -> Situation:
         """The same situation if sizes were known."""
-        return replace(
-            self, information=KNOWN, guessed=np.zeros(len(self.guessed), dtype=bool), size_error=0.0
-        )
+        no = np.zeros(len(self.guessed), dtype=bool)
+        return replace(self, learned=no, guessed=no, left_error=np.zeros(len(no)))
 
     @classmethod
     def of(cls, problem: Problem, plan: Allocation, waits: Bools) -> Situation:
         """Return the situation after a plan in which these jobs (J,) wait for GPUs."""
         guessed = problem.guessed
+        no = np.zeros(len(waits), dtype=bool)
         wanted = problem.jobs.requested_gpus[waits | (plan.pool >= 0)]
         return cls(
-            KNOWN if guessed is None else LEARNED,
-            np.zeros(len(waits), dtype=bool) if guessed is None else guessed,
-            problem.size_error if problem.is_predicted else 0.0,
+            no if guessed is None else np.isnan(problem.jobs.loss_work),
+            no if guessed is None else guessed,
+            np.zeros(len(waits)) if problem.left_error is None else problem.left_error,
             (FEW, SOME, MANY)[int(np.searchsorted([3, 8], waits.sum(), side="right"))],
             CROWDED if wanted.sum() > problem.pools.gpus.sum() else DONE,
             problem.interval_s,
@@ -232,13 +232,14 @@ class Situation:
 
 def spread(what: str, of: Situation, seconds: Floats) -> tuple[Floats, Floats, Floats]:
     """Return low end, middle and high end (J,) of what takes so many seconds (J,) by the model."""
-    low, middle, high = _factors(FACTORS[what, of.information], seconds / of.interval_s)
-    if of.guessed.any():
-        alone = _factors(FACTORS[what, GUESSED], seconds / of.interval_s)
-        low, middle, high = (
-            np.where(of.guessed, a, b) for a, b in zip(alone, (low, middle, high), strict=True)
-        )
-    wider = np.exp(COVERED * of.size_error)
+    low, middle, high = _factors(FACTORS[what, KNOWN], seconds / of.interval_s)
+    for information, here in ((LEARNED, of.learned), (GUESSED, of.guessed)):
+        if here.any():
+            other = _factors(FACTORS[what, information], seconds / of.interval_s)
+            low, middle, high = (
+                np.where(here, a, b) for a, b in zip(other, (low, middle, high), strict=True)
+            )
+    wider = np.exp(COVERED * of.left_error)
     return seconds * low / wider, seconds * middle, seconds * high * wider
 
 

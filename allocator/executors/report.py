@@ -9,7 +9,8 @@ replaced each time. After the two numbers there may be fields `name=value`, thos
 
     noise_scale                               gradient noise scale, in samples
     small_batch, small_norm2, batch, norm2    what it follows from: formulations/gradient_noise.py
-    loss                                      loss of the training
+    loss, loss_at                             loss of the training, and the work done in all at
+                                              which it was seen; default: the work done
 
 The settings are a JSON object in the file that $ALLOCATOR_SETTINGS names: those of the
 variables ALLOCATOR_BATCH_SIZE, ALLOCATOR_ACCUMULATION, ALLOCATOR_VARIANT, ALLOCATOR_MODE and
@@ -87,9 +88,23 @@ def read(path: Path) -> tuple[float, float] | None:
 def read_reported(path: Path) -> dict[str, float]:
     """Return the fields of the line in the file, {} if it has none."""
     try:
-        return parse_reported(read_start(path, MOST_BYTES).decode("ascii", "replace").split())
+        return parse_line(read_start(path, MOST_BYTES).decode("ascii", "replace"))
     except OSError:
         return {}
+
+
+def parse_line(line: str) -> dict[str, float]:
+    """Return the fields of a line of progress; a loss was seen at the work done.
+
+    Examples
+    --------
+    >>> parse_line("90 80 loss=2.5")
+    {'loss': 2.5, 'loss_at': 90.0}
+    """
+    words = line.split()
+    found = parse_reported(words)
+    done = parse_reported([f"loss_at={words[0]}"]) if "loss" in found else {}
+    return found | {name: x for name, x in done.items() if name not in found}
 
 
 def parse_reported(words: Iterable[str]) -> dict[str, float]:

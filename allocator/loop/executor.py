@@ -28,7 +28,7 @@ SETTINGS = (
 
 
 # what a job may report with its progress (executors/report.py)
-REPORTED = ("noise_scale", "small_batch", "small_norm2", "batch", "norm2", "loss")
+REPORTED = ("noise_scale", "small_batch", "small_norm2", "batch", "norm2", "loss", "loss_at")
 
 
 class Phase(StrEnum):

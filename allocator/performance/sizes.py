@@ -5,6 +5,11 @@
                 deviation of ln S is size_error
     unknown     learned from the other jobs of the same model, see below
 
+Where the losses of a job say more (loss_work F with loss_error e), they count instead:
+
+    of losses   max(F - a, LEAST_SHARE a) exp(e^2 / 2), the mean of a log-normal rest; where sizes
+                are known, at most the value of the column
+
 a = total_work - remaining_work is the work done so far, which is always known.
 
 Unknown sizes. Each job of the same model that is done, of work F_i, stands for a log-normal size
@@ -34,35 +39,45 @@ import dataclasses
 
 import numpy as np
 
-from allocator.domain.problem import Bools, Finished, Floats, Ints, Problem
+from allocator.domain.problem import Bools, Finished, Floats, Ints, Jobs, Problem
 from allocator.performance.table import RateTable
 
 LEAST = 1e-6  # share of the work done so far: no job is expected to end at once
 SIZES = 16  # sizes that stand for all finished jobs of a model
+COVERED = 1.645  # standard deviations on each side of a range of 90 %
+LEAST_SHARE = 0.01  # of the work done so far: what losses leave at least
 NARROWEST, FIRST = 0.1, 0.5  # deviation of ln S_i: the least; of a single finished job
 
 
 def estimate_sizes(problem: Problem) -> Problem:
     """Return the problem with its estimate of remaining_work.
 
-    total_work becomes the sum of the estimate and the work done. Known sizes are not changed.
+    total_work becomes the sum of the estimate and the work done. Known sizes are not changed, nor
+    is a problem that has its estimate.
     """
-    if problem.sizes == "known" or not len(problem.jobs):
-        return problem
     jobs = problem.jobs
+    by_loss = ~np.isnan(jobs.loss_work)
+    is_known = problem.sizes == "known" and not by_loss.any()
+    if is_known or problem.left_error is not None or not len(jobs):
+        return problem
     done = jobs.total_work - jobs.remaining_work
+    error = np.where(by_loss, jobs.loss_error, 0.0)
     guessed = None
+    left = jobs.remaining_work
     if problem.sizes == "predicted":
         left = expected_remaining(done, jobs.total_work, problem.size_error)
-    else:
+        error[~by_loss] = problem.size_error
+    elif problem.sizes == "unknown":
         left = learned_remaining(jobs.model, done, _least_work(problem), problem.finished)
-        guessed = is_alone_in_model(jobs.model, problem.finished)
+        guessed = is_alone_in_model(jobs.model, problem.finished) & ~by_loss
+    most = jobs.remaining_work if problem.sizes == "known" else np.inf
+    left = np.where(by_loss, np.minimum(remaining_by_loss(jobs, done), most), left)
     left = np.maximum(left, LEAST * done)
     return dataclasses.replace(
         problem,
         sizes="known",
         guessed=guessed,
-        is_predicted=problem.sizes == "predicted",
+        left_error=error,
         jobs=dataclasses.replace(jobs, remaining_work=left, total_work=done + left),
     )
 
@@ -86,6 +101,12 @@ def expected_remaining(done: Floats, predicted: Floats, error: float | Floats) -
     z = _deviations(done, predicted, error)
     share = np.where(done > 0, log_ndtr(error - z) - log_ndtr(-z), 0.0)
     return np.asarray(predicted * np.exp(0.5 * error**2 + share) - done, dtype=np.float64)
+
+
+def remaining_by_loss(jobs: Jobs, done: Floats) -> Floats:
+    """Return the work (J,) expected to be left as losses say, nan where they say nothing."""
+    left = np.maximum(jobs.loss_work - done, LEAST_SHARE * done)
+    return np.asarray(left * np.exp(0.5 * jobs.loss_error**2), dtype=np.float64)
 
 
 def learned_remaining(model: Ints, done: Floats, least: Floats, finished: Finished) -> Floats:
@@ -126,10 +147,18 @@ def learned_remaining(model: Ints, done: Floats, least: Floats, finished: Finish
 
 
 def describe_expected_work(problem: Problem, j: int) -> str | None:
-    """Return what is expected to be left of job j and why, None if its size is not unknown.
+    """Return what is expected to be left of job j and why, None if that is known or predicted.
 
     `problem` has the estimate of `estimate_sizes`.
     """
+    left = problem.jobs.remaining_work[j]
+    if problem.left_error is not None and not np.isnan(problem.jobs.loss_work[j]):
+        wider = np.exp(COVERED * problem.left_error[j])
+        middle = left / np.exp(0.5 * problem.left_error[j] ** 2)
+        return (
+            f"remaining work {left:.4g} ({middle / wider:.4g} to {middle * wider:.4g}), expected"
+            " from the losses that it reports"
+        )
     if problem.guessed is None:
         return None
     number = int((problem.finished.model == problem.jobs.model[j]).sum())
@@ -138,7 +167,7 @@ def describe_expected_work(problem: Problem, j: int) -> str | None:
         source = f"{number} finished job{'s' if number > 1 else ''} of its model"
     elif not problem.guessed[j]:
         source = "the work that unfinished jobs of its model have done"
-    return f"remaining work {problem.jobs.remaining_work[j]:.4g}, expected from {source}"
+    return f"remaining work {left:.4g}, expected from {source}"
 
 
 def is_alone_in_model(model: Ints, finished: Finished) -> Bools:

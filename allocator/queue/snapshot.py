@@ -71,11 +71,14 @@ _STATE = (
     "retry_at_s",
 )
 _HELD = ("pool", "gpus", "gpu_type", "phase", "running_s", "host", "since_s", "nodes", "held_gpus")
+_BY_LOSS = ("loss_work", "loss_error")
 _ACTIVE = (
     f"SELECT {', '.join(f'j.{n}' for n in _STATE)}, {', '.join(f'a.{n}' for n in _HELD)},"
-    " COALESCE(a.work_at_start - a.work_done, j.remaining_work) FROM jobs j LEFT JOIN allocations"
-    f" a ON a.job_id = j.job_id AND a.phase IN {OPEN} WHERE j.state IN {ACTIVE} AND j.request <>"
-    " 'cancel' AND j.submitted_s <= ? ORDER BY j.submitted_s, j.seq"
+    " COALESCE(a.work_at_start - a.work_done, j.remaining_work), l.loss_work, l.loss_error"
+    f" FROM jobs j LEFT JOIN allocations a ON a.job_id = j.job_id AND a.phase IN {OPEN}"
+    " LEFT JOIN losses l ON l.job_id = j.job_id"
+    f" WHERE j.state IN {ACTIVE} AND j.request <> 'cancel' AND j.submitted_s <= ?"
+    " ORDER BY j.submitted_s, j.seq"
 )
 _CELLS = f"SELECT content, job_id, {', '.join(OWNED)} FROM jobs WHERE job_id IN ({{names}})"
 MOST_FINISHED = 200  # latest finished jobs of a model that count
@@ -92,7 +95,7 @@ _OVER = "SELECT job_id FROM jobs WHERE state IN ('cancelled', 'failed') AND job_
 def build_snapshot(connection: Connection, now_s: float) -> Snapshot:
     """Return the snapshot of now; the same rows and now_s give the same snapshot, cell by cell."""
     rows = query(connection, _ACTIVE, now_s)
-    names = (*_STATE, *_HELD, "remaining_work")
+    names = (*_STATE, *_HELD, "remaining_work", *_BY_LOSS)
     # by column, not row by row, because there may be thousands of rows
     c: dict[str, Sequence[Any]] = dict(
         zip(names, zip(*rows, strict=True) if rows else ((),) * len(names), strict=True)
@@ -126,6 +129,7 @@ def build_snapshot(connection: Connection, now_s: float) -> Snapshot:
     held_s = np.fmax(0.0, now_s - since_s)  # nan (never seen running) counts as 0
     columns["attained_gpu_s"] = attained + held_s * np.nan_to_num(_floats(c["held_gpus"]))
     columns |= {name: _floats(c[name]) for name in ("restarts", "largest_gpus")}
+    columns |= {name: _floats(c[name]) for name in _BY_LOSS if any(c[name])}
     ordered = {one.name: columns[one.name] for one in JOBS.columns if one.name in columns}
     tables = {
         JOBS.file: Table.of(JOBS, ordered),

@@ -82,7 +82,7 @@ def test_a_report_is_read_back(tmp_path: Path) -> None:
     path = tmp_path / "progress"
     report.write(path, 9.0, 8.0, noise_scale=1200.0, loss=2.5)
     assert report.read(path) == (9.0, 8.0)
-    assert report.read_reported(path) == {"noise_scale": 1200.0, "loss": 2.5}
+    assert report.read_reported(path) == {"noise_scale": 1200.0, "loss": 2.5, "loss_at": 9.0}
     path.write_text("9 8 noise_scale=nan loss=1e999 colour=1 batch== norm2 \0 =3 batch=64\n")
     assert report.read(path) == (9.0, 8.0)
     assert report.read_reported(path) == {"batch": 64.0}

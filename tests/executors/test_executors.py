@@ -105,7 +105,7 @@ def test_work_is_counted_and_the_next_allocation_counts_from_zero(rig: Rig) -> N
     it reports besides its work is observed while it runs."""
     executor = rig.executor()
     executor.start(rig.order("j", 1, "endless"))
-    assert wait(rig, executor, "j", Phase.RUNNING, work=3.0).reported == {"loss": 2.5}
+    assert wait(rig, executor, "j", Phase.RUNNING, work=3.0).reported["loss"] == 2.5
     assert end(rig, executor, "j", 1).work_done >= 3.0
     executor.start(rig.order("j", 2, "endless", gpus=2))
     seen = wait(rig, executor, "j", Phase.RUNNING)

@@ -33,6 +33,7 @@ JOB_OPTIONS = (  # column of jobs.csv, metavar, help
     ("host_memory_gb_per_gpu", "GB", "memory of the node for each of its GPUs"),
     ("gpu_fraction", "X", "share of one GPU, in pools with nodes (max_gpus is then 1)"),
     ("placement", "WORD", "packed (default), spread, same_rack, prefer_rack ..."),
+    ("target_loss", "X", "done when its training loss is as low; --total-work is then the most"),
     ("submitted_s", "TIME", "from which on it counts, as for the deadline (default: now)"),
 )
 CHANGEABLE = ("weight", "min_gpus", "max_gpus", "requested_gpus", "sizes", "deadline_s")

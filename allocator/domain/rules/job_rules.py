@@ -58,6 +58,7 @@ def check(
     for i in np.flatnonzero(fixed).tolist():
         jobs.fault(found, i, "best_effort jobs may be paused at any time: preemptible is false")
     _check_places(jobs, config.levels, found)
+    _check_losses(jobs, found)
     _passed_over(jobs, grids["pools.csv"], found)
     _work(jobs, now_s, found)
     _holdings(jobs, grids["pools.csv"], names, found)
@@ -138,6 +139,24 @@ def _check_places(jobs: ParsedTable, levels: Sequence[str], found: Findings) -> 
         if name in unknown and jobs.ok("placement")[i]:
             hint = did_you_mean(name, known) or f" (known: {', '.join(sorted(known))})"
             jobs.fault(found, i, f"placement {quote(name)} is not known{hint}")
+
+
+def _check_losses(jobs: ParsedTable, found: Findings) -> None:
+    """Check that what losses say of a job's work is complete, and that it has a target."""
+    ok = jobs.ok("target_loss", "loss_work", "loss_error")
+    work, error = jobs.given("loss_work"), jobs.given("loss_error")
+    for here, name, other in (
+        (work & ~error, "loss_work", "loss_error"),
+        (error & ~work, "loss_error", "loss_work"),
+        (work & error & ~jobs.given("target_loss"), "loss_work", "target_loss"),
+    ):
+        jobs.faults(
+            found,
+            ok & here,
+            lambda i, name=name, other=other: (  # type: ignore[misc]
+                f"{name} {jobs.text(name, i)} needs {other}, which is empty"
+            ),
+        )
 
 
 def _passed_over(jobs: ParsedTable, pools: ParsedTable, found: Findings) -> None:

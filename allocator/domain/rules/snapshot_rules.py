@@ -253,6 +253,9 @@ def _jobs(
         host_memory_gb_per_gpu=jobs["host_memory_gb_per_gpu"],
         gpu_fraction=jobs["gpu_fraction"],
         placement=tuple(jobs["placement"]),
+        target_loss=jobs["target_loss"],
+        loss_work=jobs["loss_work"],
+        loss_error=jobs["loss_error"],
     )
 
 

@@ -243,6 +243,24 @@ JOBS = TableSchema(
             " all nodes in one rack; prefer_rack: if possible; or another level of [topology]",
             default="packed",
         ),
+        _number(
+            "target_loss",
+            "the job is done when its training loss is as low; what is left is then expected from"
+            " the losses that it reports, and total_work is the most that it does",
+            above=0,
+        ),
+        _number(
+            "loss_work",
+            "whole work of the job until target_loss, as the losses so far say: median; a"
+            " controller fills it in",
+            above=0,
+        ),
+        _number(
+            "loss_error",
+            "standard deviation of ln(true / expected work left) of loss_work",
+            low=0,
+            high=3,
+        ),
     ),
     key=("job_id",),
     required=True,
@@ -658,7 +676,8 @@ CONFIG: tuple[Column, ...] = (
         "sizes",
         ColumnKind.CHOICE,
         "what remaining_work and total_work say: sizes that are known, predicted, or unknown "
-        "(then the work done and other jobs of the model count)",
+        "(then the work done and other jobs of the model count); loss_work of a job counts"
+        " instead",
         default="known",
         choices=SIZES,
     ),

@@ -39,6 +39,8 @@ UNDER_WAY = (
     "restarts",
     "largest_gpus",
     "shared_with",
+    "loss_work",
+    "loss_error",
 )
 """Columns of jobs.csv that only a job which has started can have."""
 FIRST = ("job_id", "submitted_s", "model", "total_work", "requested_gpus", "min_gpus", "max_gpus")

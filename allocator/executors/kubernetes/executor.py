@@ -53,7 +53,7 @@ from allocator.executors.kubernetes.manifest import (
 )
 from allocator.executors.kubernetes.settings import Settings, read_settings
 from allocator.executors.ledger import ORDER, STOP, Ledger, OpenAllocation, summarise_ending
-from allocator.executors.report import parse_reported
+from allocator.executors.report import parse_line
 from allocator.io.progress_sources import LogPattern, Metric, read_source
 from allocator.io.tables.limited_reader import as_storable_text, read_json
 from allocator.loop.executor import (
@@ -365,7 +365,7 @@ class KubernetesExecutor:
             return 0.0
         if source is None:
             text = ask_text(self._reader.api, first, SIDECAR_LOG)
-            self._fields[one.folder.name] = parse_reported(text.split())
+            self._fields[one.folder.name] = parse_line(text)
             return read_progress(text)
         return (ask_pod(self._reader.api, first, source, CONTAINER) or (0.0, 0.0))[1]
 

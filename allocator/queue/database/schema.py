@@ -44,7 +44,7 @@ from allocator.domain.schema.columns import (
 from allocator.queue.database.values import sql_column
 
 # known schema versions, oldest first
-REVISIONS = tuple(f"{number:04d}" for number in range(1, 22))
+REVISIONS = tuple(f"{number:04d}" for number in range(1, 23))
 HEAD = REVISIONS[-1]
 
 DEFAULT_TENANT = "default"  # tenant of jobs that name no tenant
@@ -83,6 +83,7 @@ OWNED = (
     "host_memory_gb_per_gpu",
     "gpu_fraction",
     "placement",
+    "target_loss",
 )
 """Columns of jobs.csv that the owner of a job sets, besides job_id and submitted_s."""
 
@@ -242,6 +243,17 @@ allocations = Table(
         sqlite_where=text("phase IN ('ordered', 'running', 'stopping') AND host <> ''"),
         postgresql_where=text("phase IN ('ordered', 'running', 'stopping') AND host <> ''"),
     ),
+)
+
+losses = Table(  # since 0022; of jobs with target_loss that have reported a loss
+    "losses",
+    metadata,
+    Column("job_id", Text, ForeignKey("jobs.job_id", name="losses_job"), primary_key=True),
+    # JSON list of [work, loss], ascending: performance/fit/loss_curves.py
+    Column("points", Text, nullable=False),
+    # as in jobs.csv; NULL: its losses say nothing
+    Column("loss_work", Double),
+    Column("loss_error", Double),
 )
 
 IS_OPEN = text(f"allocations.phase IN {OPEN}")

@@ -26,6 +26,7 @@ from allocator.queue.database.schema import (
     STATES,
     allocations,
     jobs,
+    losses,
     observations,
     turns,
 )
@@ -320,7 +321,7 @@ def purge(connection: Connection, before_s: float) -> int:
     for part in range(0, len(gone), PART):
         names = gone[part : part + PART]
         purged_names.remember_jobs(connection, names)
-        for table in (observations, turns, allocations, jobs):
+        for table in (observations, turns, allocations, losses, jobs):
             connection.execute(sa.delete(table).where(table.c.job_id.in_(names)))
     return len(gone)
 

@@ -213,9 +213,9 @@ def retell(rows: Any, size_error: float) -> Any:
         here = (situations == key).all(axis=1)
         known, guessed, number, crowded, interval_s = key.tolist()
         of = Situation(
-            KNOWN if known else LEARNED,
+            np.full(here.sum(), not known),
             np.full(here.sum(), bool(guessed)),
-            size_error,
+            np.full(here.sum(), size_error),
             FEW if number < 3 else SOME if number < 8 else MANY,
             CROWDED if crowded else DONE,
             interval_s,

@@ -326,6 +326,20 @@ def learned_sizes(rng: np.random.Generator, r: Tables) -> None:
     ]
 
 
+@feature(
+    *of("jobs.csv", "target_loss", "loss_work", "loss_error", "total_work"),
+    "config.toml: sizes",
+    acts=EVERY - {"utility"},
+)
+def sizes_by_loss(rng: np.random.Generator, r: Tables) -> None:
+    r.config |= {"sizes": pick(rng, "known", "predicted", "unknown")}
+    for j in r.jobs[:2]:
+        j["total_work"] = 1.4 * j["remaining_work"]
+        j["target_loss"] = 0.5
+        j["loss_work"] = j["remaining_work"] * float(rng.uniform(0.2, 1.2))
+        j["loss_error"] = float(rng.uniform(0.0, 1.0))
+
+
 @feature("config.toml: dollar_price")
 def dollar_price(rng: np.random.Generator, r: Tables) -> None:
     r.config["dollar_price"] = pick(rng, 0.02, 0.3)

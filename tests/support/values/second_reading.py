@@ -42,6 +42,8 @@ JOB: Row = {
     "attained_gpu_s": 0.0,
     "restarts": 0,
     "shared_with": None,
+    "loss_work": None,
+    "loss_error": None,
 }
 POOL: Row = {
     "gpus_per_node": 8,
@@ -198,9 +200,12 @@ class Rules:
     def _believe(self, j: Row) -> None:
         """`sizes`: what is left as far as it is known."""
         done, how = j["total_work"] - j["remaining_work"], self.config["sizes"]
-        if how == "known":
+        if j["loss_work"] is not None:
+            rest = max(j["loss_work"] - done, 0.01 * done) * math.exp(j["loss_error"] ** 2 / 2)
+            left = min(rest, j["remaining_work"]) if how == "known" else rest
+        elif how == "known":
             return
-        if how == "unknown":
+        elif how == "unknown":
             types = {p["gpu_type"] for p in self.pools}
             asked = next(
                 rates

@@ -1,0 +1,152 @@
+"""Which losses of a job are kept, when they say something, and what rounds make of it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from builders import problem
+from hypothesis import given, strategies as st
+
+from allocator.domain.problem import Problem
+from allocator.errors import InvalidInput
+from allocator.performance.fit.loss_curves import (
+    LAW,
+    MOST_POINTS,
+    LossCurve,
+    describe_fault,
+    expect_work,
+)
+from allocator.performance.sizes import describe_expected_work, estimate_sizes
+
+HALF = 0.5 * 0.3**2  # of a log-normal rest with the error below the mean is exp(HALF) medians
+BY_LOSS = {"total_work": 1000, "remaining_work": 600, "target_loss": 1, "loss_error": 0.3}
+
+
+def curve(*works: float, target: float = 2000.0, noise: float = 0.0) -> LossCurve:
+    luck = np.random.default_rng(0)
+    made = LossCurve()
+    for k in works:
+        loss = 0.5 * (target + 100.0) / (k + 100.0) + 0.5
+        made = made.add(k, loss * float(np.exp(noise * luck.standard_normal())))
+    return made
+
+
+@given(st.lists(st.tuples(st.floats(0, 1e9), st.floats(1e-3, 1e3)), max_size=200))
+def test_losses_are_kept_as_they_were_reported(reports: list[tuple[float, float]]) -> None:
+    """At most MOST_POINTS, ascending, none that was not reported."""
+    made = LossCurve()
+    for work, loss in reports:
+        made = made.add(work, loss)
+    assert len(made.points) <= MOST_POINTS
+    assert set(made.points) <= set(reports)
+    assert sorted({k for k, _ in made.points}) == [k for k, _ in made.points]
+    assert bool(made.points) == bool(reports)
+
+
+def test_a_long_job_keeps_losses_of_all_its_work() -> None:
+    """After 1,000 reports between 32 and 64 are left, evenly spaced; work that is done again adds
+    nothing."""
+    made = curve(*range(10, 10_010, 10))
+    works = np.array([k for k, _ in made.points])
+    assert 32 <= len(works) <= 64
+    assert np.diff(works).max() <= 2.5 * np.diff(works).min()
+    assert made.add(5000.0, 99.0) is made
+
+
+@pytest.mark.parametrize(
+    ("loss", "words"),
+    [
+        (float("nan"), "loss nan: must be a finite number"),
+        (float("inf"), "loss inf: must be a finite number"),
+        (-1.0, "loss -1: must be above 0"),
+        (0.0, "loss 0: must be above 0"),
+    ],
+)
+def test_what_is_no_loss_is_refused(loss: float, words: str) -> None:
+    assert (describe_fault(loss) or "").startswith(words)
+    assert describe_fault(2.5) is None
+
+
+def test_what_losses_say() -> None:
+    """A clean curve says its end, and the error that all laws have. Too few, a rising one, a target
+    below its floor, and early losses with much noise say nothing."""
+    clean = curve(*range(50, 1050, 50))
+    rising = LossCurve(tuple((k, 5.0 - loss) for k, loss in clean.points))
+    early = curve(*range(10, 110, 10), noise=0.2)
+    curves = [clean, LossCurve(clean.points[:5]), rising, clean, early, LossCurve()]
+    work, error = expect_work(curves, np.array([1.0, 1.0, 1.0, 0.4, 1.0, 1.0]))
+    assert work[0] == pytest.approx(2000.0, rel=1e-3)
+    assert error[0] == pytest.approx(LAW, rel=1e-2)
+    assert np.isnan(work[1:]).all()
+    assert np.isnan(error[1:]).all()
+
+
+def made(sizes: str, **changes: float) -> Problem:
+    """A job of 1,000, of which 400 are done, and whose losses say something; another one of which
+    nothing is known."""
+    return problem(
+        jobs=[BY_LOSS | changes, {"model": "n", "total_work": 500, "remaining_work": 500}],
+        rates=[{"model": m, "gpu_type": "A", "gpus": 1, "work_per_s": 1.0} for m in ("m", "n")],
+        config={"sizes": sizes, "interval_s": 300},
+    )
+
+
+@pytest.mark.parametrize("sizes", ["known", "predicted", "unknown"])
+def test_losses_say_what_is_left(sizes: str) -> None:
+    """100 by the median, 100 exp(.045) in the mean, whatever else is known; the other job keeps
+    what `sizes` says of it."""
+    found = estimate_sizes(made(sizes, loss_work=500.0))
+    left = found.jobs.remaining_work
+    assert left[0] == pytest.approx(100 * np.exp(HALF))
+    assert found.jobs.total_work[0] == pytest.approx(400 + left[0])
+    other = {"known": 500.0, "predicted": 500 * np.exp(0.125), "unknown": 300.0}
+    assert left[1] == pytest.approx(other[sizes])
+    assert found.left_error is not None
+    assert found.left_error.tolist() == [0.3, 0.5 if sizes == "predicted" else 0.0]
+    assert estimate_sizes(found) is found
+    if sizes == "unknown":
+        assert found.guessed is not None
+        assert found.guessed.tolist() == [False, True]
+
+
+def test_known_total_work_is_the_most_that_a_job_does() -> None:
+    """Losses that say 5,000 leave the 600 of 1,000; where sizes are unknown they count."""
+    assert estimate_sizes(made("known", loss_work=5000.0)).jobs.remaining_work[0] == 600
+    assert estimate_sizes(made("unknown", loss_work=5000.0)).jobs.remaining_work[0] > 4600
+
+
+def test_a_job_that_has_done_more_than_its_losses_said_goes_on_for_a_little() -> None:
+    found = estimate_sizes(made("unknown", loss_work=300.0))
+    assert found.jobs.remaining_work[0] == pytest.approx(0.01 * 400 * np.exp(HALF))
+
+
+def test_explain_names_the_losses_and_a_range() -> None:
+    """Median 100, times and divided by exp(1.645 x 0.3)."""
+    found = estimate_sizes(made("unknown", loss_work=500.0))
+    assert describe_expected_work(found, 0) == (
+        "remaining work 104.6 (61.05 to 163.8), expected from the losses that it reports"
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"loss_work": 5.0, "loss_error": None}, "loss_work 5.0 needs loss_error, which is empty"),
+        ({"loss_error": 0.3}, "loss_error 0.3 needs loss_work, which is empty"),
+        (
+            {"loss_work": 5.0, "target_loss": None},
+            "loss_work 5.0 needs target_loss, which is empty",
+        ),
+        ({"loss_work": -5.0}, "loss_work"),
+        ({"loss_work": float("inf")}, "loss_work"),
+        ({"target_loss": float("nan")}, "target_loss"),
+        ({"target_loss": 0.0}, "target_loss"),
+        ({"loss_error": 9.0, "loss_work": 5.0}, "loss_error"),
+    ],
+)
+def test_faults_name_file_line_job_value_and_rule(changes: dict[str, object], words: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        made("unknown", **changes)  # type: ignore[arg-type]
+    [fault] = caught.value.faults
+    assert (fault.file, fault.line) == ("jobs.csv", 2)
+    assert words in fault.message
