@@ -11,7 +11,6 @@ from fastapi import APIRouter, Query, Response
 from sqlalchemy import Connection
 
 from allocator.domain.findings import quote as show_name
-from allocator.domain.schema.colocation import join_names, split_names
 from allocator.domain.snapshot import Snapshot
 from allocator.errors import UsageError
 from allocator.queue.database.schema import ACTIVE
@@ -32,7 +31,7 @@ from allocator.server.api.models import (
 )
 from allocator.server.caller import Caller
 from allocator.server.errors import Refusal
-from allocator.server.views.cluster import OTHERS
+from allocator.server.views.cluster import hide_names
 from allocator.server.views.deciding import Effort, read_question
 from allocator.server.views.explaining import explain_snapshot
 from allocator.server.views.jobs import (
@@ -73,16 +72,11 @@ def describe(connection: Connection, caller: Caller, now_s: float, job_id: str) 
 def show_to(connection: Connection, caller: Caller, rows: Sequence[JobRow]) -> list[dict[str, Any]]:
     """Return jobs without what the caller may not see."""
     out = [row.to_dict() | ({} if caller.can_change(row.tenant) else HIDDEN) for row in rows]
-    if caller.is_member:
+    if caller.only_tenant is not None:
         cells = {row[column] for row in out for column in NEIGHBOURS if row[column]}
-        names = sorted({name for cell in cells for name in split_names(cell)})
-        known = verbs.find_tenants(connection, names) if names else {}
+        told = hide_names(connection, cells, caller.only_tenant) if cells else {}
         for row in out:
-            for column in NEIGHBOURS:
-                row[column] = row[column] and join_names(
-                    name if caller.can_see(known.get(name, "")) else OTHERS
-                    for name in split_names(row[column])
-                )
+            row.update({name: told[row[name]] for name in NEIGHBOURS if row[name]})
     return out
 
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from sqlalchemy import Connection
 
+from allocator.domain.schema.colocation import join_names, split_names
 from allocator.queue import cluster_tables
 from allocator.queue.database.bulk import query
 from allocator.queue.database.schema import DEFAULT_TENANT, OPEN
+from allocator.queue.jobs.verbs import find_tenants
 from allocator.queue.node_space import Part, parse_parts
 from allocator.queue.nodes import read_nodes
 
@@ -125,3 +128,14 @@ def read_pools(connection: Connection, *, tenant: str | None = None) -> tuple[Po
             strict=True,
         )
     )
+
+
+def hide_names(connection: Connection, cells: Iterable[str], tenant: str) -> dict[str, str]:
+    """Return each list of names with OTHERS for jobs that a member of a tenant may not see."""
+    lists = {cell: split_names(cell) for cell in cells}
+    known = find_tenants(connection, [name for names in lists.values() for name in names])
+    own = {name for name, owner in known.items() if (owner or DEFAULT_TENANT) == tenant}
+    return {
+        cell: join_names(name if name in own else OTHERS for name in names)
+        for cell, names in lists.items()
+    }

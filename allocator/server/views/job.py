@@ -18,6 +18,7 @@ from allocator.queue.jobs.verbs import (
     unknown_job_error,
 )
 from allocator.queue.node_space import Part
+from allocator.server.views.cluster import hide_names
 from allocator.server.views.jobs import JobRow, read_rows
 from allocator.server.views.plans import RoundPlan, read_last_plan
 
@@ -114,7 +115,8 @@ def read_job(
     job_id : str
         The job.
     tenant : str, optional
-        Only jobs of this tenant can be seen; others are as if they were not there.
+        Only jobs of this tenant can be seen; others are as if they were not there, and jobs with
+        which this one shares GPUs have no name.
 
     Raises
     ------
@@ -131,7 +133,9 @@ def read_job(
     return JobView(
         row,
         _seconds_left(row, speeds),
-        tuple(sorted(_list_events(connection, row.job, allocations), key=_at))[-MOST_EVENTS:],
+        tuple(sorted(_list_events(connection, row.job, allocations, tenant), key=_at))[
+            -MOST_EVENTS:
+        ],
         tuple(_list_spans(allocations)),
         speeds,
     )
@@ -155,7 +159,7 @@ def _list_spans(allocations: Sequence[dict[str, Any]]) -> Iterator[HoldingSpan]:
 
 
 def _list_events(
-    connection: Connection, job: Job, allocations: Sequence[dict[str, Any]]
+    connection: Connection, job: Job, allocations: Sequence[dict[str, Any]], tenant: str | None
 ) -> Iterator[Event]:
     yield Event(job.submitted_s, "submitted")
     for one in allocations:
@@ -168,8 +172,14 @@ def _list_events(
             yield Event(one["stop_ordered_s"], f"stop ordered on {what}")
         if one["ended_s"] is not None:
             yield Event(one["ended_s"], f"{PHASES[one['phase']]} on {what}", one["detail"])
-    for turn in read_turns(connection, job.job_id):
-        where = f'on the GPUs of "{turn["host"]}"' if turn["host"] else "holds its GPUs itself"
+    turns = read_turns(connection, job.job_id)
+    names = {turn["host"]: turn["host"] for turn in turns if turn["host"]}
+    if tenant is not None:
+        names = hide_names(connection, names, tenant)
+    for turn in turns:
+        where = (
+            f'on the GPUs of "{names[turn["host"]]}"' if turn["host"] else "holds its GPUs itself"
+        )
         yield Event(turn["at_s"], where)
     for seen in read_observations(connection, job.job_id):
         if seen["kind"] == "running" and seen["work_done"] > 0:
