@@ -232,6 +232,102 @@ def test_a_queue_made_anew_takes_an_old_state(site: Site) -> None:
     assert site.ran() == ["a 1", "a 2"] and (site.state / "jobs" / "a" / "work.2").is_dir()
 
 
+GROUPED = {
+    "pools.csv": "pool,gpu_type,gpus,memory_gb,sharing\na,A,4,40,any\n",
+    "rates.csv": "model,gpu_type,gpus,work_per_s\nm,A,1,0.001\nn,A,4,0.001\n",
+    "sharing.csv": "model_a,model_b,gpu_type,gpus,slowdown_a,slowdown_b\nm,n,A,1,1.2,1.2\n",
+    "config.toml": "now_s = 0\ninterval_s = 60\nmax_primaries = 3\n",
+}
+
+
+def start_group(site: Site) -> Queue:
+    """One and two run on a GPU each. Job all, which is on hold, wants four: theirs and two idle
+    ones."""
+    site.queue.unlink()
+    queue = Queue.create(site.name, cluster(**GROUPED))
+    for name, model, gpus in (("one", "m", 1), ("two", "m", 1), ("all", "n", 4)):
+        script = f'echo "{name} $ALLOCATOR_GENERATION" >> {site.folder}/ran; ' + SCRIPT.format(
+            folder=site.folder
+        )
+        queue.submit(
+            job_id=name,
+            model=model,
+            total_work=100,
+            memory_gb=4,
+            min_gpus=gpus,
+            max_gpus=gpus,
+            command=["sh", "-c", script],
+        )
+    queue.hold("all")
+    return queue
+
+
+def group_of(queue: Queue) -> tuple[list[str], list[str]]:
+    """Who runs, and on whose GPUs."""
+    table = queue.snapshot().tables["jobs.csv"]
+    return list(table.texts("state")), list(table.texts("shared_with"))
+
+
+def adopted(site: Site) -> dict[str, list[str]]:
+    """What `queue adopt` says became of the jobs."""
+    code, out, err = call(site.capsys, "queue", "adopt", site.name, "--format", "json")
+    assert code == 0, err
+    told = json.loads(out)
+    return {key: sorted(told[key]) for key in ("running", "done", "stopped", "lost") if told[key]}
+
+
+def test_a_group_goes_on_without_the_job_that_ended_after_the_backup(site: Site) -> None:
+    """Job all runs on the GPUs of one and two when the backup is taken; then two ends. After
+    `queue adopt` all runs on the GPU of one, holds that of two itself, and nothing starts again."""
+    with start_group(site) as queue:
+        queue.release("all")
+        controller = site.run("--policy", "ffs")
+        wait_for(lambda: len(site.ran()) == 3 and _all_seen(queue))
+        assert group_of(queue) == (["running"] * 3, ["", "", "one|two"])
+        site.back_up()
+        (site.folder / "end-two").touch()
+        wait_for(lambda: site.states()["two"] == "done")
+    site.stop(controller)
+    site.restore()
+    assert adopted(site) == {"running": ["all", "one"], "done": ["two"]}
+    with Queue(site.name) as queue:
+        assert group_of(queue) == (["running", "running"], ["", "one"])
+        with queue.store.read() as connection:
+            held = connection.exec_driver_sql(
+                "SELECT job_id, held_gpus FROM allocations WHERE ended_s IS NULL ORDER BY job_id"
+            ).all()
+        assert [tuple(row) for row in held] == [("all", 3), ("one", 1)]
+    controller = site.run("--policy", "ffs")
+    (site.folder / "end").touch()
+    wait_for(lambda: set(site.states().values()) == {"done"})
+    site.stop(controller)
+    assert sorted(site.ran()) == ["all 1", "one 1", "two 1"]
+
+
+def test_a_job_that_joined_after_the_backup_is_stopped_and_joins_again(site: Site) -> None:
+    """The queue does not know on whose GPUs job all runs, as it joined one and two later. It is
+    stopped, the two go on, and the next round lets it join them as its second allocation."""
+    with start_group(site) as queue:
+        controller = site.run("--policy", "ffs")
+        wait_for(lambda: len(site.ran()) == 2 and _all_seen(queue))
+        site.back_up()
+        queue.release("all")
+        wait_for(lambda: len(site.ran()) == 3 and _all_seen(queue))
+        assert group_of(queue)[1] == ["", "", "one|two"]
+    site.stop(controller)
+    site.restore()
+    assert adopted(site) == {"running": ["one", "two"], "stopped": ["all"]}
+    with Queue(site.name) as queue:
+        queue.release("all")
+        controller = site.run("--policy", "ffs")
+        wait_for(lambda: len(site.ran()) == 4)
+        assert group_of(queue) == (["running"] * 3, ["", "", "one|two"])
+    (site.folder / "end").touch()
+    wait_for(lambda: set(site.states().values()) == {"done"})
+    site.stop(controller)
+    assert sorted(site.ran()) == ["all 1", "all 2", "one 1", "two 1"]
+
+
 def test_an_empty_state_is_taken_only_when_nothing_runs_under_the_old_one(site: Site) -> None:
     """While job `a` runs, the queue cannot go over to an empty folder, nor while a controller is
     leading. Once it has stopped, it can: the job counts as lost there and is started again under
