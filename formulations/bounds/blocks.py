@@ -48,11 +48,14 @@ class BlockBound:
         L(prices), safe against rounding.
     choice : (J,)
         The columns that attain it; -1 is nothing.
+    block : (Q,)
+        The largest value of a choice of each block at these prices.
     """
 
     prices: Floats
     bound: float
     choice: Ints
+    block: Floats
 
 
 def evaluate_blocks(c: Choices, diagrams: Diagrams, prices: Floats) -> BlockBound:
@@ -65,7 +68,18 @@ def evaluate_blocks(c: Choices, diagrams: Diagrams, prices: Floats) -> BlockBoun
     sums = c.most_entries + len(diagrams.layers) + 8 + math.log2(c.n + c.J + c.R + 2)
     margin = 4.0 * np.finfo(float).eps * sums * magnitude
     bound = float(rent.sum() + best[0].sum()) + margin
-    return BlockBound(spread_prices(c, p), bound, _trace(c, diagrams, entry, gain, best))
+    choice = _trace(c, diagrams, entry, gain, best)
+    return BlockBound(spread_prices(c, p), bound, choice, best[0])
+
+
+def bound_all_plans(diagrams: Diagrams, near: BlockBound) -> tuple[float, float]:
+    """Return a bound on all plans, and on the plans with a choice that is no path.
+
+    `near` is the bound of the paths at the prices for which the diagrams were built.
+    """
+    more = np.maximum(near.block, diagrams.left_out) - near.block
+    bound = near.bound + float(more.sum())
+    return bound, bound - float((near.block + more - diagrams.left_out).min(initial=np.inf))
 
 
 def _trace(c: Choices, diagrams: Diagrams, entry: Floats, gain: Floats, best: list[Floats]) -> Ints:

@@ -4,9 +4,10 @@
 
 The gap that is enough is 0 where few groups are open, because that costs little then.
 
-1. The rows of few groups are kept, and the others priced again (formulations/bounds/blocks.py). The
-   bound falls, its choice gives a plan, and the better both are, the fewer columns a still better
-   plan can use. The bound of these few columns is lower again.
+1. The rows of few groups are kept (formulations/bounds/blocks.py): first only those choices of a
+   block that lose little at the prices. The bound falls, and good choices of all blocks are put
+   together to a plan. If that is not enough, the other rows are priced again. The better bound and
+   plan are, the fewer columns a still better plan can use.
 2. The groups nearest to a change are decided again, all others keep their columns.
 3. All plans above the value that is enough are searched. Either there is none, which is the proof,
    or a better plan is found.
@@ -20,10 +21,16 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from formulations.bounds.blocks import evaluate_blocks, find_losses, minimise_block_bound
-from formulations.bounds.diagrams import Diagrams
+from formulations.bounds.blocks import (
+    BlockBound,
+    bound_all_plans,
+    evaluate_blocks,
+    find_losses,
+    minimise_block_bound,
+)
+from formulations.bounds.diagrams import Diagrams, Nearness, can_keep_price
 from formulations.bounds.knapsacks import tighten_bound
-from formulations.bounds.lagrangian import Dual
+from formulations.bounds.lagrangian import Dual, evaluate, project_prices
 from formulations.model.choices import Choices
 from formulations.model.linear import Bools, Floats, Ints
 from formulations.model.ragged import starts
@@ -38,10 +45,13 @@ SEARCHES = ((40, 8_000), (80, 20_000))
 MOST = 200_000  # a search that kept more partial plans in all is the last one
 EXACT = 1e-9  # relative gap that counts as none
 LITTLE = 20  # with so few open groups the best plan is found, whatever gap is enough
-FEW = 200  # with more groups, near ties are looked at before rows are kept
-MANY = 15_000  # columns of a better plan from which on no rows are kept
+FEW = 200  # with more groups, near ties come first where no row that can be kept has a price
+MANY = 40_000  # columns of a better plan from which on no rows are kept
 TURNS = 4  # of keeping rows
 PAYS = 0.1  # share of the gap that keeping rows has to close
+LITTLE_GAIN = 0.02  # share of the gap; a bound that fell by less gives no better plan
+WIDER = 0.3  # asked gaps that a choice of a block may lose more than the plan
+CLOSE = 1.5  # asked gaps from which on all choices are looked at
 
 
 def close_gap(
@@ -110,7 +120,7 @@ class _Closing:
 
     def close(self) -> None:
         """Close the gap, as far as it can be closed."""
-        if self.c.J <= FEW:
+        if self.c.J <= FEW or can_keep_price(self.c, self.dual.prices):
             self.keep_rows()
         self.search()
 
@@ -125,43 +135,91 @@ class _Closing:
             if self.is_closed() or time.monotonic() >= self.until:
                 return
             before = self.bound - self.value
-            enough = self.enough
-            near, nothing = self.losses.leaves(enough)
+            near, nothing = self.losses.leaves(self.enough)
             count = int(np.count_nonzero(near))
             if count > MANY or (turn == 0 and 2 * count > self._in_vain):
                 return
             if not (nothing | (np.bincount(self.c.group[near], minlength=self.c.J) > 0)).all():
-                self.bound = min(self.bound, enough)
+                self.bound = min(self.bound, self.enough)
                 return
-            few = _Columns.of(self.c, near, nothing)
-            diagrams = Diagrams.of(few.view)
+            few = _Columns.of(self.c, near, nothing, self.plan)
+            diagrams = Diagrams.of(few.view, self._nearness())
             if diagrams is None:
                 return
-            if not diagrams.has_paths:
-                self.bound = min(self.bound, enough)
+            if not diagrams.has_path.all():
+                if (diagrams.left_out[~diagrams.has_path] == -np.inf).any():
+                    self.bound = min(self.bound, self.enough)
                 return
-            prices = self.losses.prices
-            first = evaluate_blocks(few.view, diagrams, prices)
+            first = evaluate_blocks(few.view, diagrams, self.losses.prices)
+            bound, reserve = bound_all_plans(diagrams, first)
+            self.bound = min(self.bound, max(bound, self.enough))
+            gained = before - (self.bound - self.value)
             # the first time it is only tried
             is_trial = turn == 0 and self.c.J <= FEW and self._in_vain > self.c.n
-            if is_trial and self.bound - first.bound < PAYS * before:
+            if is_trial and gained < PAYS * before and not self.is_closed():
                 self._in_vain = count
                 return
-            best = minimise_block_bound(few.view, diagrams, prices, enough, self.until)
-            column, nothing_lost = find_losses(few.view, diagrams, best.prices)
-            prices = np.where(_rows_of(self.c, diagrams.kept), self.dual.prices, best.prices)
-            self.bound = min(self.bound, max(best.bound, enough))
-            own = Losses(prices, best.bound, few.spread(column), nothing_lost, False)
-            self.losses = self.losses.and_also(own)
+            certain = max(self.enough, reserve)
+            if gained > LITTLE_GAIN * before:
+                self._put_together(few, diagrams, first)
             if self.is_closed():
                 return
-            plan = find_block_plan(few.view, diagrams, best.prices, best.bound, self.until)
-            if plan is None:
-                plan = repair(few.view, best.choice, prices, self.until)
-            if plan is not None:
-                self.offer(few.widen(fill(few.view, plan, prices, until=self.until)))
+            best = minimise_block_bound(few.view, diagrams, first.prices, certain, self.until)
+            self._find_losses(few, diagrams, best, certain)
+            if not self.is_closed():
+                self._put_together(few, diagrams, best)
             if self.bound - self.value > 0.7 * before:
                 return
+
+    def _nearness(self) -> Nearness:
+        """Return which choices of blocks are looked at: those that lose little more than the plan.
+
+        Where the gap is almost closed these are all choices of a plan above the one that is enough.
+        """
+        c, prices = self.c, self.losses.prices
+        p, dual = project_prices(c, prices), evaluate(c, prices)
+        reduced = np.append(c.value - c.matrix @ p, 0.0)
+        edge = np.where(p > 0, c.high, np.where(p < 0, c.low, 0.0))
+        group = np.maximum(dual.reduced - reduced[self.plan], 0.0)
+        row = np.maximum(p * (edge - c.use_of(self.plan)), 0.0)
+        asked, most = self.gap * abs(self.value), max(0.0, dual.bound - self.enough)
+        return Nearness(prices, group, row, WIDER * asked if most > CLOSE * asked else most, most)
+
+    def _put_together(self, few: _Columns, diagrams: Diagrams, best: BlockBound) -> None:
+        """Put a plan together from good choices of blocks."""
+        prices = self._with_kept_prices(diagrams, best)
+        plan = find_block_plan(few.view, diagrams, best.prices, best.bound, self.until)
+        if plan is None:
+            plan = repair(few.view, best.choice, prices, self.until)
+        if plan is not None:
+            self.offer(few.widen(plan))
+            if not self.is_closed():
+                self.offer(few.widen(fill(few.view, plan, prices, until=self.until)))
+
+    def _find_losses(
+        self, few: _Columns, diagrams: Diagrams, best: BlockBound, certain: float
+    ) -> None:
+        """Take a bound, and what columns lose; all plans above `certain` are in the diagrams."""
+        column, nothing = find_losses(few.view, diagrams, best.prices)
+        bound = max(best.bound, certain)
+        more = bound - best.bound
+        # a plan that is not in the diagrams may use any column of the view
+        most = bound - certain if certain > self.enough else np.inf
+        own = Losses(
+            self._with_kept_prices(diagrams, best),
+            bound,
+            few.spread(np.minimum(column + more, most)),
+            np.minimum(nothing + more, most),
+            False,
+        )
+        self.bound = min(self.bound, bound)
+        self.losses = self.losses.and_also(own)
+
+    def _with_kept_prices(self, diagrams: Diagrams, best: BlockBound) -> Floats:
+        """Return the prices (m,) of a bound, and for rows that the diagrams keep those given."""
+        kept = np.zeros(self.c.model.m, dtype=bool)
+        kept[self.c.rows[diagrams.kept]] = True
+        return np.where(kept, self.dual.prices, best.prices)
 
     def search(self) -> None:
         """Search plans group by group, and keep rows again where that gave a better plan."""
@@ -218,8 +276,10 @@ class _Columns:
     n: int
 
     @staticmethod
-    def of(c: Choices, near: Bools, nothing: Bools) -> _Columns:
-        """Take the columns `near` (n,), and nothing only for the groups `nothing` (J,)."""
+    def of(c: Choices, near: Bools, nothing: Bools, plan: Ints) -> _Columns:
+        """Take the columns `near` (n,) and nothing for the groups `nothing` (J,), and a plan."""
+        near, nothing = near.copy(), nothing | (plan < 0)
+        near[plan[plan >= 0]] = True
         columns = np.flatnonzero(near)
         group = c.group[columns]
         view = replace(
@@ -241,10 +301,3 @@ class _Columns:
         whole = np.full(self.n, np.inf)
         whole[self.columns] = loss
         return whole
-
-
-def _rows_of(c: Choices, kept: Bools) -> Bools:
-    """Return the model rows (m,) of some coupling rows (R,)."""
-    rows = np.zeros(c.model.m, dtype=bool)
-    rows[c.rows[kept]] = True
-    return rows

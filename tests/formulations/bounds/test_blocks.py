@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from unittest import mock
 
 import numpy as np
@@ -13,8 +14,14 @@ from hypothesis import given, strategies as st
 from rounds import random_instance
 
 from formulations.bounds import diagrams as diagrams_module
-from formulations.bounds.blocks import evaluate_blocks, find_losses, minimise_block_bound
-from formulations.bounds.diagrams import Diagrams
+from formulations.bounds.blocks import (
+    BlockBound,
+    bound_all_plans,
+    evaluate_blocks,
+    find_losses,
+    minimise_block_bound,
+)
+from formulations.bounds.diagrams import Diagrams, Nearness, can_keep_price
 from formulations.bounds.lagrangian import evaluate, minimise_dual
 from formulations.model.choices import Choices, choices
 from formulations.model.single_round import build_model
@@ -52,7 +59,42 @@ def test_without_such_rows_there_is_no_diagram():
 def test_rows_that_exclude_every_plan():
     """A guarantee of 9 GPUs and jobs of 7 together."""
     c = view([[(1, {0: 4})], [(1, {0: 3})], *[[(1, {})]] * 4], [(9, np.inf)])
-    assert not Diagrams.of(c).has_paths
+    diagrams = Diagrams.of(c)
+    assert diagrams.has_path.tolist() == [False, True, True, True, True]
+    assert (diagrams.left_out == -np.inf).all()
+
+
+def test_choices_that_lose_much_are_left_out():
+    """At prices of 0 the first tenant can gain 4 + 3; its quota allows only 4, which loses 3.
+
+    A known plan that takes the 3 loses 4. Choices that lose at most 4 are kept, so one job is
+    kept, and none is not: it loses 7. Without any loss no choice of the block is left.
+    """
+    c = two_tenants()
+    group = np.append([4.0, 0.0], np.zeros(c.J - 2))
+    near = Nearness(np.zeros(c.model.m), group, np.zeros(c.R), 0.0, math.inf)
+    diagrams = Diagrams.of(c, near)
+    paths = sum(len(layer.to) for layer in diagrams.layers)
+    found = evaluate_blocks(c, diagrams, near.prices)
+    assert found.block[0] == pytest.approx(4)
+    assert diagrams.left_out[0] == pytest.approx(3)
+    assert paths < sum(len(layer.to) for layer in Diagrams.of(c).layers)
+    exact = Diagrams.of(c, replace(near, group=np.zeros(c.J)))
+    assert not exact.has_path[0]
+    assert exact.left_out[0] == pytest.approx(7)
+    proof = Diagrams.of(c, replace(near, group=np.zeros(c.J), most=0.0))
+    assert not proof.has_path[0]
+    assert proof.left_out[0] == -np.inf
+
+
+def test_only_narrow_rows_with_a_price_are_a_reason_to_keep_rows():
+    """The quotas of two tenants concern a quarter of the jobs each, the third row all others."""
+    c = two_tenants()
+    prices = np.zeros(c.model.m)
+    prices[c.rows[2]] = 1.0
+    assert not can_keep_price(c, prices)
+    prices[c.rows[1]] = 1.0
+    assert can_keep_price(c, prices)
 
 
 @examples(150, 1_000)
@@ -60,19 +102,21 @@ def test_rows_that_exclude_every_plan():
     seed=st.integers(0, 10**9),
     size=st.sampled_from([0.0, 0.3, 2.0]),
     narrow=st.sampled_from([0.34, 1.0]),
-    states=st.sampled_from([4, 300]),
+    states=st.sampled_from([3, 300]),
+    far=st.sampled_from([0.0, 0.1, 1.0, math.inf]),
 )
-def test_never_below_the_optimum(seed: int, size: float, narrow: float, states: int):
+def test_never_below_the_optimum(seed: int, size: float, narrow: float, states: int, far: float):
     """Rows of all kinds, any prices: the bound covers the best plan, and the losses each column.
 
-    With `narrow` of 1 all rows may be kept.
+    With `narrow` of 1 all rows may be kept. Choices that lose more than `far` may be left out, and
+    with 3 `states` many more; then the bounds hold for all plans above the reserve.
     """
     limits = {"NARROW": narrow, "STATES": states}
     with mock.patch.multiple(diagrams_module, **limits):
-        _check(np.random.default_rng(seed), size)
+        _check(np.random.default_rng(seed), size, far, states > 100)
 
 
-def _check(rng: np.random.Generator, size: float) -> None:
+def _check(rng: np.random.Generator, size: float, far: float, keeps_all: bool) -> None:
     model = (
         random_model(rng, jobs=6, rows=4)
         if rng.random() < 0.5
@@ -80,38 +124,52 @@ def _check(rng: np.random.Generator, size: float) -> None:
     )
     c = choices(model)
     best = best_choice(c)
-    diagrams = Diagrams.of(c)
-    if diagrams is None or best is None:
+    if best is None:
         return
-    assert diagrams.has_paths
     dual = minimise_dual(c)
     if size:
         noise = size * rng.normal(size=model.m) * (rng.random(model.m) < 0.5)
         dual = evaluate(c, dual.prices + noise)
+    # a plan with at most this value need not be covered
+    enough = best - rng.choice([0.0, 0.1, 1.0]) if rng.random() < 0.5 else -math.inf
+    near = Nearness(dual.prices, np.zeros(c.J), np.zeros(c.R), far, dual.bound - enough)
+    diagrams = Diagrams.of(c, near)
+    if diagrams is None:
+        return
     slack = 1e-9 * (1 + abs(best))
+    if not diagrams.has_path.all():
+        excludes = (diagrams.left_out[~diagrams.has_path] == -np.inf).any()
+        assert not excludes or best <= enough + slack
+        return
     first = evaluate_blocks(c, diagrams, dual.prices)
-    assert best - slack <= first.bound <= dual.bound + slack
+    bound, reserve = bound_all_plans(diagrams, first)
+    assert best - slack <= max(bound, enough) <= max(dual.bound, enough) + slack
+    reserve = max(reserve, enough)
+    if math.isinf(far) and keeps_all:
+        assert reserve == enough
     found = minimise_block_bound(c, diagrams, dual.prices, -math.inf)
-    assert best - slack <= found.bound <= first.bound + slack
+    assert found.bound <= first.bound + slack
+    assert best - slack <= max(found.bound, reserve)
     reduced = c.value - c.matrix @ first.prices[c.rows]
     again = np.append(reduced, 0.0)[first.choice].sum()
     p = first.prices[c.rows]
     rent = (p * np.where(p > 0, c.high, np.where(p < 0, c.low, 0.0))).sum()
     assert rent + again == pytest.approx(first.bound, abs=slack)
-    _check_losses(c, diagrams, found.prices, found.bound, slack)
+    _check_losses(c, diagrams, found, reserve, slack)
     plan = find_block_plan(c, diagrams, found.prices, found.bound)
     assert plan is None or c.feasible(plan)
 
 
 def _check_losses(
-    c: Choices, diagrams: Diagrams, prices: np.ndarray, bound: float, slack: float
+    c: Choices, diagrams: Diagrams, found: BlockBound, reserve: float, slack: float
 ) -> None:
-    """Every plan loses at least what each of its columns loses."""
-    loss, nothing = find_losses(c, diagrams, prices)
+    """Every plan above the reserve loses at least what each of its columns loses."""
+    loss, nothing = find_losses(c, diagrams, found.prices)
     assert ((loss >= 0).all(), (nothing >= 0).all()) == (True, True)
     for plan in every_plan(c):
-        lost = np.where(plan >= 0, np.append(loss, 0.0)[plan], nothing)
-        assert lost.max(initial=0.0) <= bound - c.value_of(plan) + slack
+        if c.value_of(plan) > reserve + slack:
+            lost = np.where(plan >= 0, np.append(loss, 0.0)[plan], nothing)
+            assert lost.max(initial=0.0) <= found.bound - c.value_of(plan) + slack
 
 
 def every_plan(c: Choices) -> list[np.ndarray]:
