@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from allocator.audit import all_jobs, each_job, headroom, pair_rules
+from allocator.audit import all_jobs, each_job, headroom, pair_rules, prices
 from allocator.audit.context import AuditContext
 from allocator.audit.values import plan_values
 from allocator.domain.allocation import Allocation, Repairs
@@ -70,12 +70,7 @@ def audit(
     if shape:
         nothing = np.zeros(len(problem.jobs))
         return Audit(shape, nothing, nothing, nothing, 0.0)
-    price = problem.pools.price_per_gpu_hour
-    cost = (
-        np.where(context.has_gpus, context.held * price[context.pool], 0.0)
-        if len(price)
-        else np.zeros(len(problem.jobs))
-    )
+    cost = prices.costs(context)
     rate = np.where(context.rate > 0, context.rate, 0.0)
     found = (
         *each_job.faults(context),

@@ -310,6 +310,7 @@ class _Adoption:
                 pool=order["pool"],
                 gpus=order["gpus"],
                 held_gpus=order["gpus"],
+                memory_gb=row.want_memory_gb if row.want_pool == order["pool"] else 0.0,
                 gpu_type=order["gpu_type"],
                 phase=phase,
                 ordered_s=self.now_s,

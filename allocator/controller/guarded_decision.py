@@ -23,7 +23,7 @@ import numpy as np
 from allocator.controller.options import GRACE_S
 from allocator.domain.allocation import Allocation
 from allocator.domain.plan import Plan
-from allocator.domain.problem import Bools, Placements, Problem, State
+from allocator.domain.problem import Bools, Floats, Placements, Problem, State
 from allocator.domain.schema.colocation import join_names, other_jobs
 from allocator.engine.decision import Decision, decide_round
 from allocator.engine.results import batches, build_result, modes, node_lists, variants
@@ -31,6 +31,7 @@ from allocator.errors import AllocatorError, NoPlanInTime
 from allocator.io.plans import to_json
 from allocator.loop.executor import SETTINGS
 from allocator.loop.gpu_places import find_groups, find_unmoved_in_groups, find_unmoved_jobs
+from allocator.performance.prices import way_memory_gb
 from allocator.policies.memory import LookAheadPlans, Memory
 from allocator.queue.database.bulk import named_rows
 from allocator.queue.node_space import format_parts
@@ -152,6 +153,7 @@ def compute_wants(problem: Problem, plan: Allocation) -> tuple[dict[str, Want], 
         has_to_move.tolist(),
         nodes,
         _environments(problem, plan),
+        _memory_gb(problem, plan).tolist(),
     )
     wants = dict(zip(jobs.job_id, named_rows(Want, zip(*columns, strict=True)), strict=True))
     for j in np.flatnonzero(plan.pool < 0).tolist():
@@ -201,6 +203,14 @@ def _environments(problem: Problem, plan: Allocation) -> list[str]:
         jobs_per_gpu.tolist(),
     )
     return list(map(_format_environment, *columns))
+
+
+def _memory_gb(problem: Problem, plan: Allocation) -> Floats:
+    """Return the memory of each GPU that jobs pay for, GB (J,)."""
+    on = np.flatnonzero(plan.pool >= 0)
+    out = np.zeros(len(problem.jobs))
+    out[on] = way_memory_gb(problem, on, plan.pool[on], plan.gpus[on])
+    return out
 
 
 @lru_cache(maxsize=1 << 12)

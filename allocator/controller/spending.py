@@ -5,9 +5,10 @@ next round bills the time from there to its own moment. So every second of every
 billed once, whatever crashes in between.
 
 An allocation is billed from its order to its recorded end, for min_billing_s at least, at the price
-of its pool at the end of the billed time. If its end is recorded late, it was held until then. GPUs
-of two colocated jobs are billed to the primary job. A secondary job pays for the GPUs that it holds
-itself, from the moment at which it holds them, and a job that leaves its own to it owes no minimum.
+of its pool at the end of the billed time, with the memory that the plan of its order gave. If its
+end is recorded late, it was held until then. GPUs of two colocated jobs are billed to the primary
+job. A secondary job pays for the GPUs that it holds itself, from the moment at which it holds them,
+and a job that leaves its own to it owes no minimum.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from allocator.domain.problem import Problem
+from allocator.domain.problem import Market, Problem
 from allocator.domain.schema.colocation import split_names
 from allocator.domain.snapshot import Snapshot
 from allocator.loop.live_rental import LiveRental
@@ -114,6 +115,7 @@ def measure_costs(connection: Connection, problem: Problem, since_s: float) -> d
             t.c.generation,
             t.c.pool,
             t.c.gpus,
+            t.c.memory_gb,
             t.c.ordered_s,
             t.c.ended_s,
             jobs.c.tenant,
@@ -131,7 +133,7 @@ def measure_costs(connection: Connection, problem: Problem, since_s: float) -> d
         for name in set(split_names(before)).difference(split_names(after))
     }
     out: dict[str, float] = {}
-    for job_id, generation, pool, gpus, ordered_s, ended_s, tenant in rows:
+    for job_id, generation, pool, gpus, memory_gb, ordered_s, ended_s, tenant in rows:
         p = number.get(pool, -1)
         if p < 0:
             continue
@@ -149,5 +151,7 @@ def measure_costs(connection: Connection, problem: Problem, since_s: float) -> d
             max(0.0, min(end, now_s) - max(begin, since_s)) * own for begin, end, own in held
         )
         name = tenant or DEFAULT_TENANT
-        out[name] = out.get(name, 0.0) + gpu_s * float(pools.marginal_price[p]) / HOUR
+        price = pools.price_per_gpu_hour[p] + pools.price_per_gb_hour[p] * memory_gb
+        added = 0.0 if pools.market[p] == Market.RESERVED else float(price)
+        out[name] = out.get(name, 0.0) + gpu_s * added / HOUR
     return out

@@ -222,6 +222,11 @@ class Pools:
         return tuple(self.region[first[z]] for z in range(len(first)))
 
     @cached_property
+    def prices_memory(self) -> bool:
+        """Whether any pool has a price of memory."""
+        return bool((self.price_per_gb_hour > 0).any())
+
+    @cached_property
     def marginal_price(self) -> Floats:
         """US dollars that using a GPU-hour of each pool adds to the bill, (P,).
 
@@ -633,6 +638,18 @@ class Problem:
         """
         share = np.nan_to_num(self.jobs.gpu_fraction[job], nan=1.0)
         return np.where(self.has_nodes[pool], share, 1.0) if len(self.pools) else share
+
+    @cached_property
+    def dearest_prices(self) -> Floats:
+        """US dollars per hour of a GPU of each pool at most, with the memory of any job, (P,)."""
+        by_curve = (
+            q.get("memory_gb", 0.0)
+            + q.get("memory_per_sample_gb", 0.0) * q.get("max_local", q.get("max_batch", 0.0))
+            for q in self.curves.parameters
+        )
+        given = (*self.jobs.memory_gb.tolist(), *self.rates.memory_gb.tolist(), *by_curve)
+        most_gb = max((gb for gb in given if gb > 0), default=0.0)
+        return self.pools.price_per_gpu_hour + self.pools.price_per_gb_hour * most_gb
 
     @property
     def weight(self) -> Floats:

@@ -207,7 +207,7 @@ class Pool(Record):
     link_gb_s : float, optional
         GB/s at which a worker exchanges what `Rate` says. Default: the exchange takes no time.
     price_per_gb_hour : float
-        US dollars for an hour of a GB of GPU memory that a job needs, for `configure`.
+        US dollars for an hour of a GB of GPU memory that a job needs, besides its GPUs.
     hazard_by_age : str, optional
         Revocations per GPU-hour by age of spot GPUs, such as "0:0.08|1:0.02" (hours and hazards),
         in place of `revocations_per_gpu_hour`.

@@ -51,6 +51,7 @@ from allocator.options.headroom import headroom_of_options
 from allocator.options.instance_building import CompiledRound
 from allocator.options.option_table import find_blocked_jobs
 from allocator.performance.gpu_types import allowed_types
+from allocator.performance.prices import gpu_prices
 from allocator.performance.table import RateTable
 from formulations.model import linear
 from formulations.model.headroom import Headroom
@@ -518,12 +519,14 @@ def _write_sentences(
     problem = round_.problem
     m = round_.option_table
     jobs = round_.problem.jobs
-    price = np.append(problem.pools.price_per_gpu_hour, 0.0)
     names = (*problem.pools.pool, "")
     gpus = np.append(m.gpus, 0)[best].tolist()
     pool = np.append(m.pool, -1)[best].tolist()
     nodes = np.append(m.nodes, 0)[best].tolist()
-    then = (found.gpus * price[found.pool]).tolist()
+    there = np.flatnonzero(found.pool >= 0)
+    then = np.zeros(len(jobs))
+    prices = gpu_prices(problem, there, found.pool[there], found.gpus[there])
+    then[there] = found.gpus[there] * prices
     left = max(0.0, problem.budget_per_hour - float(np.append(m.cost, 0.0)[chosen].sum()))
     models = jobs.model.tolist()
     low = jobs.min_gpus.tolist()
@@ -566,7 +569,7 @@ def _write_sentences(
             if code not in SHORT:
                 words |= {
                     "then": f"{found.gpus[j]} x {names[found.pool[j]]}",
-                    "cost": then[j],
+                    "cost": float(then[j]),
                     "left": left,
                     "limits": binding.describe(code, j, options[j]),
                     "low": low[j],

@@ -176,18 +176,19 @@ def _unavoidable_dollars(problem: Problem) -> Floats:
     """Return the dollars per hour that every round spends, (Q,).
 
     They are those of running jobs that may not be paused (all of them where changes are limited),
-    and of guaranteed GPUs at the highest price.
+    and of guaranteed GPUs at the highest price. Where memory has a price, each counts with the most
+    that a job may need.
     """
     jobs = problem.jobs
     pools = problem.pools
     t = problem.tenants
     stays: Bools = (jobs.state == State.RUNNING) & (~jobs.preemptible | (problem.max_changes >= 0))
     cost = (
-        np.where(stays, jobs.gpus * pools.price_per_gpu_hour[jobs.pool], 0.0)
+        np.where(stays, jobs.gpus * problem.dearest_prices[jobs.pool], 0.0)
         if len(pools)
         else np.zeros(len(jobs))
     )
-    dearest = float(pools.price_per_gpu_hour.max(initial=0.0))
+    dearest = float(problem.dearest_prices.max(initial=0.0))
     return np.asarray(
         np.bincount(jobs.tenant, cost, minlength=len(t)) + t.guaranteed_gpus * dearest,
         dtype=np.float64,

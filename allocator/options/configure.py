@@ -29,6 +29,7 @@ from allocator.performance import batched
 from allocator.performance.gpu_types import allowed_types
 from allocator.performance.knee import front, knee
 from allocator.performance.pauses import restart_s
+from allocator.performance.prices import known_memory_gb, or_of_job
 from allocator.performance.profiling import plan
 from allocator.performance.sizes import estimate_sizes
 from allocator.performance.speed import MEASURED, BelievedSpeeds, Configurations
@@ -188,7 +189,8 @@ def configure(problem: Problem, job_id: str) -> RunConfigurations:
         keeps, running, restart_s(problem, np.full(len(pool), j), pool, gpus), pools.startup_s[pool]
     )
     seconds = pause + jobs.remaining_work[j] / np.where(good, rate, 1.0)
-    memory_gb = _needed_memory(problem, j, pool, gpus, size, passes, row)
+    known_gb = known_memory_gb(problem, model, pools.gpu_type[pool], gpus, size, passes, row)
+    memory_gb = or_of_job(problem, np.full(len(pool), j), known_gb)
     dollars_per_gpu_hour = (
         pools.price_per_gpu_hour[pool] + pools.price_per_gb_hour[pool] * memory_gb
     )
@@ -214,24 +216,6 @@ def configure(problem: Problem, job_id: str) -> RunConfigurations:
         cost=cost[keep],
         front=front(cost[keep], seconds[keep]),
     )
-
-
-def _needed_memory(
-    problem: Problem, j: int, pool: Ints, gpus: Ints, batch: Ints, passes: Ints, row: Ints
-) -> Floats:
-    """Return the memory of each GPU that ways need, GB (n,), 0 where it is not known."""
-    model = np.full(len(pool), problem.jobs.model[j])
-    curve = RateTable.of(problem).curve(model, problem.pools.gpu_type[pool])
-    local = np.ceil(batch / (gpus * np.maximum(passes, 1)) - 1e-9)
-    by_row = np.append(problem.rates.memory_gb, np.nan)[row]
-    fixed, per_sample = (
-        np.array([q.get(name, 0.0) for q in problem.curves.parameters] + [0.0])[curve]
-        for name in ("memory_gb", "memory_per_sample_gb")
-    )
-    by_curve = np.where((batch > 0) & (row < 0), fixed + per_sample * local, np.nan)
-    known = np.where(np.isnan(by_row), by_curve, by_row)
-    known = np.where(known > 0, known, problem.jobs.memory_gb[j])
-    return np.nan_to_num(known)
 
 
 def _tried(problem: Problem, j: int) -> tuple[Ints, Ints, Ints, Ints]:

@@ -16,6 +16,7 @@ from allocator.domain.problem import Floats, Ints, State
 from allocator.options.announced_capacity import fixed_gpus, prices_ahead
 from allocator.options.instance_building import CompiledRound
 from allocator.performance.pauses import restart_s
+from allocator.performance.prices import added_prices
 from allocator.performance.table import RateTable
 from allocator.valuation import build_context
 from formulations.horizon.intervals import Horizon
@@ -72,7 +73,11 @@ def build_horizon(round_: CompiledRound, rows: Choices, gpus: Ints) -> Horizon:
     switch = startup + restart_s(problem, i.job, i.pool, i.gpus)
     gone = (jobs.state == State.RUNNING) & (current < 0)  # what the job holds is not an option
     o = round_.option
-    held_per_hour = i.gpus[:, None] * prices_ahead(problem, H).T[i.pool]
+    prices = prices_ahead(problem, H).T[i.pool]
+    if problem.pools.prices_memory:
+        added = added_prices(problem, i.job, i.pool, i.gpus)
+        prices = prices + (added - problem.pools.marginal_price[i.pool])[:, None]
+    held_per_hour = i.gpus[:, None] * prices
     return Horizon(
         start=i.start,
         rate=context.rate[o],

@@ -25,6 +25,7 @@ from allocator.options.staying import Staying
 from allocator.performance.gpu_types import allowed_types
 from allocator.performance.modes import choose_modes
 from allocator.performance.pauses import restart_s
+from allocator.performance.prices import gpu_prices
 from allocator.performance.table import RateTable
 from allocator.valuation import build_context, option_values
 from formulations.model.ragged import ragged, starts
@@ -361,7 +362,7 @@ def value_options(problem: Problem, table: RateTable, listed: ListedOptions) -> 
         listed.rate,
         pause,
         option_values(problem, build_context(problem, table, offer)),
-        gpus * pools.price_per_gpu_hour[pool],
+        gpus * gpu_prices(problem, job, pool, gpus),
         listed.keep,
         listed.nodes,
         np.full(len(job), -1),

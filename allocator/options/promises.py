@@ -141,6 +141,8 @@ def _places(
         rows = [pool]
         per = [1.0]
         price = float(i.cost[o[0]] / i.gpus[o[0]])
+        if p.pools.prices_memory:  # sizes may need different memory of a GPU
+            price = float((i.cost[o] / i.gpus[o]).max())
         quotas = i.account[:, o[0]]
         for row, limit, amount in (
             (len(i.capacity), i.budget, price),

@@ -91,7 +91,7 @@ _UNWANTED = (
 )
 _WANTING = (
     "SELECT job_id, generation, version, want_pool, want_gpus, want_host, want_nodes, "
-    "remaining_work, cpus_per_gpu, host_memory_gb_per_gpu FROM jobs "
+    "want_memory_gb, remaining_work, cpus_per_gpu, host_memory_gb_per_gpu FROM jobs "
     "WHERE state IN ('queued', 'paused') AND want_gpus > 0 "
     "AND (retry_at_s IS NULL OR retry_at_s <= ?) ORDER BY seq"
 )
@@ -110,6 +110,7 @@ class _WantingJob(NamedTuple):
     want_gpus: int
     want_host: str
     want_nodes: str
+    want_memory_gb: float
     remaining_work: float
     cpus_per_gpu: float | None
     host_memory_gb_per_gpu: float | None
@@ -374,7 +375,8 @@ def _open_allocations(
     execute_many(
         connection,
         "INSERT INTO allocations (job_id, generation, pool, gpus, gpu_type, phase, ordered_s, "
-        "work_at_start, nodes, held_gpus) VALUES (?, ?, ?, ?, ?, 'ordered', ?, ?, ?, ?)",
+        "work_at_start, nodes, held_gpus, memory_gb) "
+        "VALUES (?, ?, ?, ?, ?, 'ordered', ?, ?, ?, ?, ?)",
         [
             (
                 job.job_id,
@@ -386,6 +388,7 @@ def _open_allocations(
                 job.remaining_work,
                 job.want_nodes,
                 job.want_gpus,
+                job.want_memory_gb,
             )
             for job in found
         ],

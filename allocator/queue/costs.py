@@ -1,9 +1,10 @@
 """What jobs and tenants have cost so far: GPU-hours and US dollars, also by day.
 
 A job pays for the GPUs that it holds, from the order of an allocation to its recorded end, at the
-present price of the pool. GPUs of two colocated jobs are paid by the one that holds them. Reserved
-pools count at their price too: this is what a team used, not what a bill says (see
-allocator/controller/spending.py for the books of long-run budgets).
+present price of the pool, with the memory that the plan of its order gave. GPUs of two colocated
+jobs are paid by the one that holds them. Reserved pools count at their price too: this is what a
+team used, not what a bill says (see allocator/controller/spending.py for the books of long-run
+budgets).
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ DAY = 86_400.0
 RECENT_DAYS = 14  # for which the costs of tenants are shown
 _COLUMNS = (
     "SELECT a.job_id, a.generation, j.tenant, a.gpus, a.ordered_s, a.ended_s,"
-    " p.price_per_gpu_hour FROM allocations a JOIN jobs j ON j.job_id = a.job_id"
+    " COALESCE(p.price_per_gpu_hour, 0) + COALESCE(p.price_per_gb_hour, 0) * a.memory_gb"
+    " FROM allocations a JOIN jobs j ON j.job_id = a.job_id"
     " LEFT JOIN pools p ON p.pool = a.pool WHERE "
 )
 _OPEN_SINCE = f"{_COLUMNS} (a.ended_s IS NULL OR a.ended_s > ?)"
@@ -168,7 +170,7 @@ def _group_turns(rows: Sequence[tuple[str, int, float, str, int]]) -> Turns:
 
 
 def _paid_spans(
-    rows: Sequence[tuple[str, int, str, int, float, float | None, float | None]],
+    rows: Sequence[tuple[str, int, str, int, float, float | None, float]],
     turns: Turns,
     now_s: float,
 ) -> Iterator[_PaidSpan]:
@@ -183,5 +185,5 @@ def _paid_spans(
                     begin_s,
                     max(begin_s, until_s),
                     own,
-                    price or 0.0,
+                    price,
                 )

@@ -52,8 +52,9 @@ class Want(NamedTuple):
     `primary` is the job on whose GPUs it shall run, "" for its own GPUs. `has_to_move`: it shall
     have other GPUs than now, even if pool and size are the same. `nodes` is the text of
     node_space.py, "" where the pool has no nodes. `environment` is a JSON object of variables that
-    tell the job how to run, "" where there is nothing to tell. A job that runs is not started again
-    for another one.
+    tell the job how to run, "" where there is nothing to tell. `memory_gb` is what it pays for of
+    each GPU, 0 where the pool has no price of memory. A job that runs is not started again for
+    another of these two.
     """
 
     pool: str
@@ -62,6 +63,7 @@ class Want(NamedTuple):
     has_to_move: bool = False
     nodes: str = ""
     environment: str = ""
+    memory_gb: float = 0.0
 
 
 NOTHING = Want("", 0)
@@ -69,7 +71,7 @@ _JSON = ("options", "seconds")
 _NUMBER = "SELECT COALESCE(MAX(number), 0) FROM rounds"
 _WANTS = (
     "SELECT job_id, want_pool, want_gpus, want_host, want_generation, want_nodes, want_environment,"
-    " generation, request FROM jobs WHERE state IN ('queued', 'paused', 'running')"
+    " want_memory_gb, generation, request FROM jobs WHERE state IN ('queued', 'paused', 'running')"
 )
 _LIGHT = [c for c in rounds.c if c.name not in ("snapshot", "plan")]
 
@@ -119,14 +121,14 @@ def _write_wants(connection: Connection, wants: Mapping[str, Want], at_s: float)
         if want.gpus < 1:
             want = NOTHING
         newest = generation + 1 if want.has_to_move else 0
-        after = (want.pool, want.gpus, want.primary, newest, want.nodes, want.environment)
+        after = (want.pool, want.gpus, want.primary, newest, *want[4:])
         if after != row[1:-2]:
             changed.append((*after, at_s, job_id))
     execute_many(
         connection,
         "UPDATE jobs SET want_pool = ?, want_gpus = ?, want_host = ?, want_generation = ?, "
-        "want_nodes = ?, want_environment = ?, version = version + 1, updated_s = ? "
-        "WHERE job_id = ?",
+        "want_nodes = ?, want_environment = ?, want_memory_gb = ?, version = version + 1, "
+        "updated_s = ? WHERE job_id = ?",
         changed,
     )
 

@@ -16,6 +16,7 @@ from allocator.loop.ticks import latest_tick
 from allocator.market import books
 from allocator.market.history import History
 from allocator.options.node_needs import as_placements, by_job
+from allocator.performance.prices import way_memory_gb
 from allocator.simulator.options import SimulationOptions
 from allocator.simulator.slowdown_beliefs import SlowdownBeliefs
 from allocator.simulator.speed_beliefs import SpeedBeliefs
@@ -232,6 +233,10 @@ class TraceDrivenCluster:
         w, o = self.world, self.world.options
         plan = decision.allocation
         jobs = w.active
+        on = np.flatnonzero(plan.pool >= 0)
+        w.planned_gb[jobs[on]] = way_memory_gb(
+            decision.round.problem, on, plan.pool[on], plan.gpus[on]
+        )
         primary = np.where(plan.primary < 0, -1, jobs[plan.primary])
         places = {int(jobs[j]): tuple(sorted(at)) for j, at in by_job(plan.places).items()}
         secondary = None

@@ -74,8 +74,12 @@ class Holdings:
         many servers it lost.
     cycle_s
         Seconds from a checkpoint to the next, nan = none.
+    planned_gb, memory_gb
+        GB of each GPU that a job needs by the last plan, and by the plan in force; 0 where the pool
+        has no price for it.
     capacity, price : (P,)
-        GPUs and dollars per GPU-hour of the pools. `log` has their earlier values and times.
+        GPUs and dollars per GPU-hour of the pools, without memory. `log` has their earlier values
+        and times.
     places
         By job: the nodes where it runs, if its pool has nodes.
     modes
@@ -103,11 +107,8 @@ class Holdings:
         self.pool: Ints = np.full(n, -1)
         self.gpus: Ints = np.zeros(n, dtype=np.int64)
         self.rate, self.ready_s, self.since_s = np.zeros(n), np.zeros(n), np.zeros(n)
-        self.left, self.from_s, self.had_gpu_s, self.had_s = (
-            np.zeros(n),
-            np.zeros(n),
-            np.zeros(n),
-            np.zeros(n),
+        self.left, self.from_s, self.had_gpu_s, self.had_s, self.planned_gb, self.memory_gb = (
+            np.zeros((6, n))
         )
         self.primary: Ints = np.full(n, -1)
         self.colocated_job, self.secondary = np.full(n, -1), np.full(n, -1)
@@ -326,7 +327,12 @@ class Holdings:
         short = np.maximum(
             0.0, self.workload.problem.pools.min_billing_s[pool] - (at - self.since_s[jobs])
         )
-        self._add_dollars(jobs, pool, short * self.own[jobs] * self.price[pool] / HOUR)
+        self._add_dollars(jobs, pool, short * self.own[jobs] * self._gpu_price(jobs) / HOUR)
+
+    def _gpu_price(self, jobs: Ints) -> Floats:
+        """Return the dollars per hour of each GPU that the jobs hold, (n,)."""
+        per_gb = self.workload.problem.pools.price_per_gb_hour[self.pool[jobs]]
+        return self.price[self.pool[jobs]] + per_gb * self.memory_gb[jobs]
 
     def _add_dollars(self, jobs: Ints, pool: Ints, dollars: Floats) -> None:
         self.dollars[jobs] += dollars

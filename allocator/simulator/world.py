@@ -193,6 +193,7 @@ class World(Holdings):
         secondary = None if secondary is None else secondary[here]
         primary, secondary, secondaries, primaries = self._open_pairs(jobs, primary, secondary)
         is_moved = self.is_moved(jobs, pool, gpus, primary, places, secondary)
+        planned = jobs
         jobs = jobs[is_moved]
         pool = pool[is_moved]
         gpus = gpus[is_moved]
@@ -204,6 +205,7 @@ class World(Holdings):
             elsewhere = jobs[same][self._changes_nodes(jobs[same], places)]
             np.add.at(self.moves, self.pool[elsewhere], 1)
         self._release(jobs[running], np.full(int(running.sum()), self.now))
+        self.memory_gb[planned] = self.planned_gb[planned]
         j = jobs[starts]
         p = pool[starts]
         k = gpus[starts]
@@ -292,7 +294,7 @@ class World(Holdings):
         own = self.own[r]
         self.attained[r] = self.had_gpu_s[r] + since * own * self._share(r)
         self.ran[r] = self.had_ran[r] + since * k
-        self._add_dollars(r, p, held * own * self.price[p] / HOUR)
+        self._add_dollars(r, p, held * own * self._gpu_price(r) / HOUR)
         self.received[r, self.workload.problem.pools.gpu_type[p]] = self.had_s[r] + since
         done = (finish <= last) | (
             self.remaining[r] <= DONE * self.workload.problem.jobs.total_work[r]

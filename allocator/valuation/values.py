@@ -11,6 +11,7 @@ from allocator.domain.objectives import parse_sums
 from allocator.domain.problem import Bools, Floats, Ints, Market, Problem
 from allocator.performance.gpu_types import allowed_types
 from allocator.performance.pipelines import due_s
+from allocator.performance.prices import added_prices
 from allocator.performance.table import RateTable
 from allocator.performance.useful import useful_share
 from allocator.valuation import exploring
@@ -81,7 +82,7 @@ def build_facts(problem: Problem, table: RateTable) -> Facts:
         startup_s=pools.startup_s,
         min_billing_s=pools.min_billing_s,
         availability=pools.availability,
-        price_per_gpu_hour=pools.marginal_price,
+        price=lambda o: added_prices(problem, o.job, o.pool, o.gpus),
         on_demand=pools.market == Market.ON_DEMAND,
         reserved=pools.market == Market.RESERVED,
         spot=pools.market == Market.SPOT,

@@ -4,9 +4,9 @@ An option b is dropped in two cases.
 
   (a) It alone breaks a row: it needs more GPUs or dollars than the pool, the tenant or the
       budget has.
-  (b) Another option a of the same job in the same pool uses no more of any `at most` row and
-      has at least the value of b. Any plan with b stays feasible and loses nothing with a in
-      its place. Here a may also be "nothing".
+  (b) Another option a of the same job in the same pool uses no more of any `at most` row, neither
+      GPUs nor dollars, and has at least the value of b. Any plan with b stays feasible and loses
+      nothing with a in its place. Here a may also be "nothing".
 
 Some options are exempt from (b), because they count for a row of the `at least` kind: options of a
 tenant with a guarantee (more GPUs may be needed), `keep` options (they count for the limit on
@@ -86,7 +86,9 @@ def _find_dominated(i: Instance, fits: Bools) -> Bools:
     beaten = np.zeros(n, dtype=bool)
     if n == 0:
         return beaten
-    first = np.flatnonzero(begins_run(i.job, i.pool) | (i.primary >= 0))
+    new = begins_run(i.job, i.pool) | (i.primary >= 0)
+    new[1:] |= i.cost[1:] < i.cost[:-1]  # more GPUs may need less memory, and cost less
+    first = np.flatnonzero(new)
     position = np.arange(n) - np.repeat(first, np.diff(first, append=n))
     # an option with a conflicting option, or that is one, may not be available
     tied = i.conflicting_option >= 0

@@ -17,7 +17,8 @@ The dollars that the options of job j cost in the interval of length D reduce ev
 
     value = v_o - mu_j m_o B_o / 3600
     mu_j  = dollar_price + dollar_price of the tenant: objective per dollar, 0 unless given
-    m_o   = GPUs x price_per_gpu_hour; 0 in reserved pools, which are paid for in any case
+    m_o   = GPUs x (price_per_gpu_hour + price_per_gb_hour x GB of a GPU that the job needs);
+            0 in reserved pools, which are paid for in any case
     B_o   = b_o; at least min_billing_s where the option is not what the job holds
     b_o   = seconds of the interval in which the job holds the GPUs, at most D
 

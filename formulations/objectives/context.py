@@ -65,7 +65,7 @@ class Offer:
 class Facts:
     """What a round says about its jobs and pools, whatever the options.
 
-    The three functions are called only by objectives that need them.
+    The functions are called only by objectives that need them.
 
     Parameters
     ----------
@@ -92,10 +92,10 @@ class Facts:
     pool_gpus, startup_s, min_billing_s, availability : (P,)
         GPUs; seconds of a start; shortest bill in seconds; share of time in which GPUs are
         available.
-    price_per_gpu_hour : (P,)
-        Dollars that the use of a GPU adds to the bill.
     on_demand, reserved, spot : (P,)
         Whether the pool is of that market.
+    price : callable
+        Dollars (n,) that an hour of a GPU of the options of an offer adds to the bill.
     useful_share : callable
         Share (n,) of the speeds of an offer that revocations and checkpoints leave.
     requested_rate : callable
@@ -123,10 +123,10 @@ class Facts:
     startup_s: Floats
     min_billing_s: Floats
     availability: Floats
-    price_per_gpu_hour: Floats
     on_demand: Bools
     reserved: Bools
     spot: Bools
+    price: Callable[[Offer], Floats]
     useful_share: Callable[[Offer], Floats]
     requested_rate: Callable[[Callable[[], Offer]], Floats]
     due_in_s: Callable[[], Floats]
@@ -240,7 +240,7 @@ class Context:
     @cached_property
     def cost_per_hour(self) -> Floats:
         """m_o, the dollars per hour that the option adds to the bill, (n,)."""
-        return self.offer.gpus * self.facts.price_per_gpu_hour[self.pool] * self.pays_for_gpus
+        return self.offer.gpus * self.facts.price(self.offer) * self.pays_for_gpus
 
     @cached_property
     def dollars(self) -> Floats:

@@ -284,8 +284,7 @@ POOLS = TableSchema(
         _number("price_per_gpu_hour", "US dollars", default=0.0, low=0),
         _number(
             "price_per_gb_hour",
-            "US dollars for a GB of GPU memory that a job needs, besides the price of its GPUs;"
-            " for `allocator configure`",
+            "US dollars for a GB of GPU memory that a job needs, besides the price of its GPUs",
             default=0.0,
             low=0,
         ),

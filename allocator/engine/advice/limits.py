@@ -295,7 +295,7 @@ def _search_dollars(
     kind: str, place: str, limit: float, spent: float, s: JobContext
 ) -> Iterator[ChangeSearch]:
     """Search a budget raised by cents, up to the cost of all GPUs."""
-    whole = float((s.problem.pools.gpus * s.problem.pools.price_per_gpu_hour).sum())
+    whole = float((s.problem.pools.gpus * s.problem.dearest_prices).sum())
     if limit < whole:
         cents = math.ceil((whole - limit) * 100) + 1
         begin = _decimal_limit(limit)

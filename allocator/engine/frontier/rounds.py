@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from allocator.audit import audit
+from allocator.domain.allocation import Allocation
 from allocator.domain.plan import Plan
-from allocator.domain.problem import Problem
+from allocator.domain.problem import Market, Problem
 from allocator.engine.decision import Decision, check_bound, decide_round, override_settings
 from allocator.engine.frontier.sweep import (
     BudgetAnswer,
@@ -25,6 +27,7 @@ from allocator.engine.results import build_result
 from allocator.errors import AuditFailure, Infeasible, NoPlanInTime, Relaxation, UsageError
 from allocator.options.colocation.several_primaries import groups_of_plan
 from allocator.options.instance_building import CompiledRound, compile_round
+from allocator.performance.prices import added_prices, gpu_prices
 from allocator.policies.base import Task, relative_gap
 from allocator.policies.memory import Memory
 from allocator.policies.pairs import bound_over_all_pairs
@@ -194,7 +197,7 @@ def round_frontier(
         best,
         budget,
         solves.spent[best],
-        gpus @ pools.marginal_price,
+        np.array([_dollars_per_hour(case.problem, a, added_prices) for a in plans]),
         solves.value[best],
         solves.upper(budget),
         price,
@@ -306,9 +309,7 @@ def _build_result(problem: Problem, found: BudgetAnswer[Decision], case: RoundCa
     # the result is a plan of the round whose budget is the plan's listed spending, with the bound
     # of that round
     a = d.allocation
-    pools = problem.pools
-    on = a.pool >= 0
-    spent = float((a.held[on] * pools.price_per_gpu_hour[a.pool[on]]).sum())
+    spent = _dollars_per_hour(problem, a, gpu_prices)
     own = dataclasses.replace(problem, budget_per_hour=spent)
     groups = groups_of_plan(own, a)
     secondary = np.setdiff1d(np.flatnonzero(a.primary >= 0), groups.secondary)
@@ -355,6 +356,16 @@ def _build_result(problem: Problem, found: BudgetAnswer[Decision], case: RoundCa
     )
 
 
+def _dollars_per_hour(
+    problem: Problem,
+    plan: Allocation,
+    prices: Callable[[Problem, Ints, Ints, Ints], Floats],
+) -> float:
+    """Return what the GPUs of a plan cost per hour, at `gpu_prices` or at `added_prices`."""
+    on = np.flatnonzero(plan.pool >= 0)
+    return float((plan.held[on] * prices(problem, on, plan.pool[on], plan.gpus[on])).sum())
+
+
 def count_dollars(problem: Problem, dollars: str) -> Problem:
     """Return the problem whose budget counts `listed` prices, or only prices `added` to the bill.
 
@@ -375,5 +386,11 @@ def count_dollars(problem: Problem, dollars: str) -> Problem:
         )
     return dataclasses.replace(
         problem,
-        pools=dataclasses.replace(problem.pools, price_per_gpu_hour=problem.pools.marginal_price),
+        pools=dataclasses.replace(
+            problem.pools,
+            price_per_gpu_hour=problem.pools.marginal_price,
+            price_per_gb_hour=np.where(
+                problem.pools.market == Market.RESERVED, 0.0, problem.pools.price_per_gb_hour
+            ),
+        ),
     )

@@ -20,6 +20,7 @@ from allocator.domain.findings import find_nearest
 from allocator.domain.problem import Bools, Floats, Ints, Problem
 from allocator.errors import UsageError
 from allocator.options.option_table import find_blocked_jobs, option_table
+from allocator.performance.prices import added_prices, gpu_prices
 from allocator.performance.sizes import estimate_sizes
 from allocator.performance.table import RateTable
 from allocator.performance.useful import LEAST, useful_share
@@ -104,11 +105,11 @@ def job_ways(problem: Problem, names: Sequence[str], dollars: str = "listed") ->
     listed, added = (
         interval.dollars(
             m.keep[option],
-            gpus * price[pool],
+            gpus * prices(problem, m.job[option], pool, gpus),
             m.pause_s[option] + work_s,
             pools.min_billing_s[pool],
         )
-        for price in (pools.price_per_gpu_hour, pools.marginal_price)
+        for prices in (gpu_prices, added_prices)
     )
     cost = listed if dollars == "listed" else added
     best = np.zeros(len(job), dtype=bool)

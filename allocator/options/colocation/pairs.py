@@ -479,6 +479,8 @@ def is_primary_interchangeable(problem: Problem) -> bool:
     limited |= np.isfinite(tenants.exposure)
     counted = any(o.counts_dollars for o in parse_objectives(problem.objective))
     money = problem.money.any() or counted
+    # one of the two may need more memory, which counts for the budget
+    money |= problem.pools.prices_memory and np.isfinite(problem.budget_per_hour)
     return not (limited.any() or len(problem.quotas) or money or len(problem.interactive))
 
 

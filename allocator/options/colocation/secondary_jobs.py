@@ -39,6 +39,7 @@ from allocator.options.option_table import (
 )
 from allocator.performance.colocated_speed import colocated_speeds
 from allocator.performance.pauses import restart_s
+from allocator.performance.prices import gpu_prices
 from allocator.performance.table import RateTable
 from allocator.valuation import build_context, option_values
 from formulations.objectives import interval
@@ -213,7 +214,7 @@ def _options_with_several(
         speeds.rate[fine],
         pause,
         value,
-        own * problem.pools.price_per_gpu_hour[pool],
+        own * gpu_prices(problem, g, pool, gpus),
         keep,
         np.zeros(len(fine), dtype=np.int64),
         several["job"].min(axis=1, initial=len(jobs), where=several["job"] >= 0),

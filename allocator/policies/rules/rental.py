@@ -31,6 +31,7 @@ import numpy as np
 from allocator.domain.phases import find_phases
 from allocator.domain.problem import Bools, Problem
 from allocator.options.instance_building import CompiledRound
+from allocator.performance.prices import added_prices
 from allocator.policies.base import Proposal, Task
 from allocator.policies.rules.static import serve_in_order
 from allocator.policies.steps import option_rates, rank_options
@@ -85,7 +86,7 @@ def cost_of_work(round_: CompiledRound) -> Floats:
     """
     problem = round_.problem
     i = round_.instance
-    cost = i.gpus * problem.pools.marginal_price[i.pool]
+    cost = i.gpus * added_prices(problem, i.job, i.pool, i.gpus)
     return response.cost_of_work(
         problem.jobs.weight[i.job], problem.money[i.job], cost, option_rates(round_)
     )

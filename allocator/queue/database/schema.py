@@ -157,6 +157,8 @@ jobs = Table(
     _cell("want_environment"),
     # open allocations of an earlier generation are not wanted
     _whole("want_generation"),
+    # GB of each GPU that are wanted for it; 0: the pool has no price of memory
+    _real("want_memory_gb"),
     # earlier generations were of another job of this name
     Column("first_generation", Integer, nullable=False, server_default="1"),
     Column("updated_s", Double, nullable=False),
@@ -209,6 +211,8 @@ allocations = Table(
     _cell("host"),
     # of its GPUs those that it holds itself: all but those of its primary jobs
     _whole("held_gpus"),
+    # GB of each of its GPUs that it pays for
+    _real("memory_gb"),
     # credited up to here; NULL: not credited yet, count from running_s
     Column("since_s", Double),
     # JSON list as `nodes` of a job in plan.json, sorted; empty: the pool has no nodes, or unknown

@@ -18,7 +18,7 @@ from allocator.queue.nodes import read_nodes
 
 OTHERS = "another tenant's job"  # the name of jobs that may not be seen
 _HOLDERS = (
-    "SELECT a.job_id, j.tenant, a.pool, a.held_gpus, a.nodes FROM allocations a"
+    "SELECT a.job_id, j.tenant, a.pool, a.held_gpus, a.nodes, a.memory_gb FROM allocations a"
     f" JOIN jobs j ON j.job_id = a.job_id WHERE a.phase IN {OPEN} AND a.held_gpus > 0"
     " ORDER BY j.seq"
 )
@@ -57,7 +57,7 @@ class PoolState:
     """A pool of GPUs of one type.
 
     `gpus` counts the GPUs that jobs may use, and `used` those that jobs hold. `holders` are these
-    jobs, in the order of their submission.
+    jobs, in the order of their submission. `memory_per_hour` are the US dollars for their memory.
     """
 
     pool: str
@@ -67,13 +67,14 @@ class PoolState:
     used: int
     gpus_per_node: int
     price_per_gpu_hour: float
+    memory_per_hour: float
     nodes: tuple[NodeState, ...]
     holders: tuple[Holder, ...]
 
     @property
     def dollars_per_hour(self) -> float:
-        """US dollars per hour of the GPUs in use."""
-        return self.used * self.price_per_gpu_hour
+        """US dollars per hour of the GPUs in use, and of the memory on them."""
+        return self.used * self.price_per_gpu_hour + self.memory_per_hour
 
 
 def read_pools(connection: Connection, *, tenant: str | None = None) -> tuple[PoolState, ...]:
@@ -95,7 +96,9 @@ def read_pools(connection: Connection, *, tenant: str | None = None) -> tuple[Po
             )
         )
     holders: dict[str, list[Holder]] = defaultdict(list)
-    for job_id, owner, pool, gpus, parts in query(connection, _HOLDERS):
+    used_gb: dict[str, float] = defaultdict(float)
+    for job_id, owner, pool, gpus, parts, memory_gb in query(connection, _HOLDERS):
+        used_gb[pool] += gpus * memory_gb
         name = owner or DEFAULT_TENANT
         is_visible = tenant in (None, name)
         holders[pool].append(
@@ -115,16 +118,18 @@ def read_pools(connection: Connection, *, tenant: str | None = None) -> tuple[Po
             used[pool],
             int(per_node or 8),
             float(price or 0.0),
+            used_gb[pool] * float(per_gb or 0.0),
             tuple(nodes[pool]),
             tuple(holders[pool]),
         )
-        for pool, gpu_type, market, gpus, per_node, price in zip(
+        for pool, gpu_type, market, gpus, per_node, price, per_gb in zip(
             stored["pool"],
             stored["gpu_type"],
             stored["market"],
             stored["gpus"],
             stored["gpus_per_node"],
             stored["price_per_gpu_hour"],
+            stored["price_per_gb_hour"],
             strict=True,
         )
     )

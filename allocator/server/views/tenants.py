@@ -19,7 +19,8 @@ from allocator.queue.tenants import read_tenants
 DAYS = RECENT_DAYS
 _JOBS = f"SELECT tenant, state, COUNT(*) FROM jobs WHERE state IN {ACTIVE} GROUP BY tenant, state"
 _USE = (
-    "SELECT j.tenant, SUM(a.held_gpus), SUM(a.held_gpus * COALESCE(p.price_per_gpu_hour, 0))"
+    "SELECT j.tenant, SUM(a.held_gpus), SUM(a.held_gpus * (COALESCE(p.price_per_gpu_hour, 0)"
+    " + COALESCE(p.price_per_gb_hour, 0) * a.memory_gb))"
     " FROM allocations a JOIN jobs j ON j.job_id = a.job_id LEFT JOIN pools p ON p.pool = a.pool"
     f" WHERE a.phase IN {OPEN} AND a.held_gpus > 0 GROUP BY j.tenant"
 )

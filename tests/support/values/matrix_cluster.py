@@ -86,6 +86,25 @@ def little_memory(rng: np.random.Generator, r: Tables) -> None:
         row["memory_gb"] = pick(rng, 8.0, 12.0, 20.0) if row["gpus"] < 4 else None
 
 
+@feature("pools.csv: price_per_gb_hour", "jobs.csv: memory_gb", acts=("cost",))
+def priced_memory(rng: np.random.Generator, r: Tables) -> None:
+    """Jobs that ask for memory in a pool that prices it."""
+    r.pools[0]["price_per_gb_hour"] = pick(rng, 0.03, 0.2)
+    for j in r.jobs:
+        j["memory_gb"] = pick(rng, 10.0, 24.0)
+
+
+@feature("pools.csv: price_per_gb_hour", "rates.csv: memory_gb", "config.toml: dollar_price")
+def priced_memory_of_rows(rng: np.random.Generator, r: Tables) -> None:
+    """More GPUs need less memory of each, and may cost less; dollars count in every objective."""
+    r.config |= {"dollar_price": pick(rng, 0.02, 0.3), "budget_per_hour": pick(rng, 6.0, 12.0)}
+    for p in r.pools:
+        p |= {"price_per_gb_hour": pick(rng, 0.1, 0.4), "memory_gb": 40.0}
+    for row in r.rates:
+        row["memory_gb"] = pick(rng, 20.0, 30.0) / row["gpus"] ** pick(rng, 1, 2)
+    r.rates += [row | {"memory_gb": 50.0, "work_per_s": 2 * row["work_per_s"]} for row in r.rates]
+
+
 @feature(*of_jobs("synchronous", "checkpoint_s"), "pools.csv: revocations_per_gpu_hour", acts=RISKY)
 def asynchronous_on_spot(rng: np.random.Generator, r: Tables) -> None:
     revocations(rng, r)

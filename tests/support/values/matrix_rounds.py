@@ -154,7 +154,7 @@ def base(seed: int) -> Tables:
             "gpus": pick(rng, 3, 4),
             "market": "on_demand",
             "price_per_gpu_hour": 1.3,
-            "price_per_gb_hour": 0.7,  # no round counts it
+            "price_per_gb_hour": 0.7,  # counts where memory is known
         },
         {
             "pool": "p1",

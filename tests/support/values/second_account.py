@@ -48,8 +48,8 @@ In all but these two `rate` is what revocations and checkpoints leave of the spe
                 = most(v) + most(-v)
     money       dollar_price + dollar_price of the tenant; deducted from every objective: money x
                 dollars
-    dollars     price x gpus x busy / 3600, busy at least min_billing_s where the plan changes
-                something; GPUs of reserved pools are paid for anyway
+    dollars     (price + price of a GB x GB) x gpus x busy / 3600, busy at least min_billing_s where
+                the plan changes something; GPUs of reserved pools are paid for anyway
 """
 
 from __future__ import annotations
@@ -68,6 +68,7 @@ from allocator.audit.pauses import restart_s
 from allocator.domain.objectives import Terms, names, parse_levels
 from allocator.domain.problem import Bools, Floats, Ints, Market
 from allocator.performance.pipelines import due_s
+from allocator.performance.prices import added_prices
 from allocator.performance.profiling import LEAST, NOISE, REACH
 from allocator.performance.useful import useful_share
 from formulations.objectives import BUILT_IN
@@ -132,7 +133,7 @@ class Round:
             held = np.maximum(held, np.minimum(stretch, pause + left / rate))
         working = np.clip(1.0 - pause / held, 0.0, None)
         done = np.minimum(left, rate * problem.interval_s * working)
-        dollars = _price(s, w.pool) * w.own * billed / 3600.0
+        dollars = added_prices(problem, w.job, w.pool, w.gpus) * w.own * billed / 3600.0
         works = np.maximum(0.0, problem.interval_s - pause)
         return cls(rate, done, busy, dollars, working, np.minimum(left, now), works)
 
@@ -359,9 +360,11 @@ def _saving(s: AuditContext, w: Ways, r: Round) -> Floats:
     chosen, place = np.unique(w.job, return_inverse=True)
     owner, pool, gpus, rate = useful_options(s, chosen)
     rate = rate * 3600.0
-    price, market, round_h = _price(s, pool) * gpus, pools.market[pool], problem.interval_s / 3600.0
+    price = added_prices(problem, owner, pool, gpus) * gpus
+    market, round_h = pools.market[pool], problem.interval_s / 3600.0
     asked = _base_rate(s, chosen) * 3600.0
     out, dues = np.zeros(len(w.job)), due_s(problem)
+    paid = added_prices(problem, w.job, w.pool, w.gpus)
     first, last = (
         np.searchsorted(owner, chosen, side="left"),
         np.searchsorted(owner, chosen, side="right"),
@@ -404,7 +407,7 @@ def _saving(s: AuditContext, w: Ways, r: Round) -> Floats:
                 _over(left, rate[sure], start, due - again)
                 - _over(worst, rate[sure], np.where(stays, 0.0, start + again), after - again)
             )
-        if not w.own[i] or _price(s, w.pool[[i]])[0] == 0:
+        if not w.own[i] or paid[i] == 0:
             out[i] += 0.001 * late * min(round_h, r.done[i] / asked[c])
     return out
 
@@ -435,12 +438,6 @@ def _money(s: AuditContext, job: Ints) -> Floats:
     )
 
 
-def _price(s: AuditContext, pool: Ints) -> Floats:
-    """Dollars per GPU-hour that are not paid anyway."""
-    pools = s.problem.pools
-    return np.where(pools.market[pool] == Market.RESERVED, 0.0, pools.price_per_gpu_hour[pool])
-
-
 def _work_price(
     s: AuditContext, chosen: Ints, name: str, weight: Floats, among: Bools | None = None
 ) -> Floats:
@@ -448,9 +445,8 @@ def _work_price(
     `completion`. weight: (J,)."""
     job, pool, gpus, rate = useful_options(s, chosen)
     least = np.full(len(s.problem.jobs), np.inf)
-    np.minimum.at(
-        least, job, (weight[job] + _money(s, job) * _price(s, pool) * gpus) / (rate * 3600.0)
-    )
+    dollars = added_prices(s.problem, job, pool, gpus) * gpus
+    np.minimum.at(least, job, (weight[job] + _money(s, job) * dollars) / (rate * 3600.0))
     # no option: the plan is at fault anyway
     least = np.where(np.isfinite(least[chosen]), least[chosen], 0.0)
     return (

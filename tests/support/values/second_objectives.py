@@ -88,7 +88,7 @@ class Objectives(Ways):
         }
         mine = weight[j["job_id"]]
         least = min(
-            (mine + self.mu(j) * self.hourly(o)) / (3600 * r) for o, r in self.seen(j).items()
+            (mine + self.mu(j) * self.hourly(j, o)) / (3600 * r) for o, r in self.seen(j).items()
         )
         if name in ("completion", "flow", "tardiness"):
             length = {
@@ -276,7 +276,7 @@ class Objectives(Ways):
             or [o for o in options if self.at[o[0]]["market"] == "reserved"]
             or list(options)
         )
-        late = 10 * self.weight(j) * max(1.0, *(self.hourly(o) for o in options)) / 3600
+        late = 10 * self.weight(j) * max(1.0, *(self.hourly(j, o) for o in options)) / 3600
         own = self.due(j)
         pace, dated = self.base(j) / span, own is not None
         due = (left / pace if own is None else own - self.now) - span
@@ -287,7 +287,7 @@ class Objectives(Ways):
             best = math.inf
             for a, b in itertools.product(options, repeat=2):
                 ta, tb = (1 / options[o] / self.at[o[0]]["availability"] for o in (a, b))
-                ca, cb = (self.hourly(o) / 3600 / options[o] for o in (a, b))
+                ca, cb = (self.hourly(j, o) / 3600 / options[o] for o in (a, b))
                 just = (seconds - work * tb) / (work * (ta - tb)) if work > 0 and ta != tb else 0.0
                 for share in {0.0, 1.0, min(1.0, max(0.0, just))}:
                     over = work * (share * ta + (1 - share) * tb) - seconds
@@ -321,5 +321,5 @@ class Objectives(Ways):
             really = left - self.done(j, w, rate, lasts=span)
             worst = gone if self.at[w.got[0]]["market"] == "spot" else really
             value += late * (over(left, due, None) - over(worst, after, w.got))
-        free = not w.pays_for_gpus or self.hourly(w.got) == 0
+        free = not w.pays_for_gpus or self.hourly(j, w.got) == 0
         return value + (0.001 * late * min(span, done / pace) if free else 0.0)

@@ -105,11 +105,10 @@ def keeps_quotas(r: Rules, gets: Gets, released: set[str]) -> bool:
     every = rights(r)
     if any(not usable(r, right) <= use(r, gets, right) <= right.most for right in every):
         return False
-    price = {p["pool"]: p["price_per_gpu_hour"] for p in r.pools}
     for t in r.tenants:
         cost = sum(
-            k * price[q]
-            for n, (q, k) in gets.items()
+            o[1] * r.price(r.by[n], o)
+            for n, o in gets.items()
             if is_below(r, r.by[n]["tenant"], t["tenant"])
         )
         if cost > t["budget_per_hour"] + 1e-7:

@@ -233,6 +233,12 @@ class Rules:
         """Work per second on k GPUs of a pool, with its links, None where nothing is known."""
         return self.speeds.rate(model, p["gpu_type"], k, p["memory_gb"], p["link_gb_s"])
 
+    def price(self, j: Row, got: Option) -> float:
+        """Dollars per hour of each GPU of an option, with its memory."""
+        p = self.at[got[0]]
+        gb = self.speeds.memory(j["model"], p, got[1]) or j["memory_gb"] or 0.0
+        return float(p["price_per_gpu_hour"] + p["price_per_gb_hour"] * gb)
+
     def held(self, j: Row) -> Option | None:
         """What the job runs on."""
         return (j["pool"], j["gpus"]) if j["state"] == "running" else None
@@ -326,7 +332,6 @@ class Rules:
 
     def legal(self, gets: dict[str, Option], released: set[str]) -> bool:
         """Whether a plan, {job_id: (pool, GPUs)}, keeps every rule."""
-        price = {p["pool"]: p["price_per_gpu_hour"] for p in self.pools}
         if any(o not in self.options(self.by[n]) for n, o in gets.items()):
             return False
         for p in self.pools:
@@ -335,7 +340,8 @@ class Rules:
                 return False
             if sum(k for q, k in gets.values() if q == p["pool"]) > p["gpus"]:
                 return False
-        if sum(k * price[q] for q, k in gets.values()) > self.config["budget_per_hour"] + 1e-7:
+        dollars = sum(o[1] * self.price(self.by[n], o) for n, o in gets.items())
+        if dollars > self.config["budget_per_hour"] + 1e-7:
             return False
         if not keeps_quotas(self, gets, released):
             return False

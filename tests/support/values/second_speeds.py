@@ -58,6 +58,25 @@ class Speeds:
             return None
         return min(low + (high - low) * (k - a) / (b - a), low * k / a)
 
+    def memory(self, model: str, pool: Row, k: int) -> float:
+        """GB of each of k GPUs of a pool that the model needs, 0 where neither a row nor a line of
+        one batch says so."""
+        gb, gb_s = pool["memory_gb"] or math.inf, pool["link_gb_s"]
+        mine = [r for r in self.rates if (r["model"], r["gpu_type"]) == (model, pool["gpu_type"])]
+        here = [r for r in mine if r["gpus"] == k]
+        here = [r for r in here if (r["memory_gb"] or 0.0) <= gb] or here
+        if here:
+            return float(max(here, key=lambda r: useful_rate(r, gb_s))["memory_gb"] or 0.0)
+        sizes = [r["gpus"] for r in mine]
+        for line in self.lines if not (sizes and min(sizes) < k < max(sizes)) else ():
+            q = line["parameters"]
+            if (line["model"], line["gpu_type"]) == (model, pool["gpu_type"]):
+                batch = q.get("min_batch", q.get("batch_0", 0)) if "rate_1" not in q else 0
+                passes = math.ceil(math.ceil(batch / k) / q.get("max_local", math.inf)) or 1
+                each = q.get("memory_per_sample_gb", 0.0) * math.ceil(batch / (k * passes))
+                return float(q.get("memory_gb", 0.0) + each) if batch > 1 else 0.0
+        return 0.0
+
     def unrated(self, model: str) -> bool:
         """Whether nobody gave a rate of the model; a controller may have observed some."""
         given = any(r["model"] == model and not r["observed"] for r in self.rates)

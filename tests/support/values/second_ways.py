@@ -165,16 +165,16 @@ class Ways(Rules):
         """Seconds on GPUs."""
         return float(min(self.config["interval_s"], w.pause + j["remaining_work"] / rate))
 
-    def hourly(self, got: Option) -> float:
+    def hourly(self, j: Row, got: Option) -> float:
         """Dollars per hour that an option adds to the bill."""
-        pool = self.at[got[0]]
-        return 0.0 if pool["market"] == "reserved" else float(pool["price_per_gpu_hour"] * got[1])
+        reserved = self.at[got[0]]["market"] == "reserved"
+        return 0.0 if reserved else self.price(j, got) * got[1]
 
     def dollars(self, j: Row, w: Way, rate: float) -> float:
         """Of this round."""
         busy = self.busy(j, w, rate)
         billed = busy if w.kept else max(busy, self.at[w.got[0]]["min_billing_s"])
-        return self.hourly(w.got) * billed / 3600 * w.pays_for_gpus
+        return self.hourly(j, w.got) * billed / 3600 * w.pays_for_gpus
 
     def mu(self, j: Row) -> float:
         """Price of money."""
