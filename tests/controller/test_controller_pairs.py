@@ -1,5 +1,5 @@
 """A controller carries out pairs: two jobs on the same GPUs, started, moved, left by one of
-them, billed once.
+them, billed once; with the price of memory, as the plans said.
 """
 
 from __future__ import annotations
@@ -23,12 +23,18 @@ from test_service import RATES, Rig, submit
 from allocator.controller import spending
 from allocator.controller.controller import Controller as ServiceController
 from allocator.controller.options import ControllerOptions
+from allocator.controller.reporting.journal import read_plan
 from allocator.controller.reporting.replay import replay
 from allocator.controller.reporting.status import format_status, status
 from allocator.domain.rules.snapshot_rules import validate
 from allocator.executors.simulated import MachineBehaviour, SimulatedExecutor
 from allocator.loop.executor import Order
-from allocator.queue import cluster_tables as queue_cluster, snapshot as snapshots
+from allocator.queue import (
+    cluster_tables as queue_cluster,
+    round_journal,
+    snapshot as snapshots,
+)
+from allocator.queue.costs import read_job_costs
 from allocator.queue.database.schema import turns
 from allocator.queue.jobs import verbs as queue_jobs
 from allocator.queue.queue import Queue
@@ -41,7 +47,9 @@ SLOW = "model_a,model_b,gpu_type,gpus,slowdown_a,slowdown_b\nm,m,A,1,1.25,1.25\n
 BUDGET = f"now_s = {NOW}\ninterval_s = 60\n[longrun]\naverage_per_hour = 1000000\n"
 
 
-def paired(folder: Path, policy: str = "bsbf") -> Rig:
+def paired(
+    folder: Path, policy: str = "bsbf", pools: str = POOLS, memory_gb: tuple[float, float] = (4, 4)
+) -> Rig:
     """One GPU at a dollar a second, on which two jobs run at 0.8 each: jobs one (200 units) and
     two (500).
     """
@@ -49,7 +57,7 @@ def paired(folder: Path, policy: str = "bsbf") -> Rig:
     with rig.queue.store.write() as connection:
         snapshots.replace_cluster(
             connection,
-            cluster(**{"pools.csv": POOLS, "sharing.csv": SLOW, "config.toml": BUDGET}),
+            cluster(**{"pools.csv": pools, "sharing.csv": SLOW, "config.toml": BUDGET}),
             NOW,
         )
     rig.machines.set_gpus("a", 1)
@@ -58,8 +66,8 @@ def paired(folder: Path, policy: str = "bsbf") -> Rig:
         rate=lambda o: RATES[o.gpu_type, o.gpus],
         colocated_rate=lambda o, other: 0.8 * RATES[o.gpu_type, o.gpus],
     )
-    submit(rig, "one", work=200, memory_gb=4.0, max_gpus=1)
-    submit(rig, "two", work=500, memory_gb=4.0, max_gpus=1)
+    submit(rig, "one", work=200, memory_gb=memory_gb[0], max_gpus=1)
+    submit(rig, "two", work=500, memory_gb=memory_gb[1], max_gpus=1)
     return rig
 
 
@@ -576,3 +584,79 @@ def test_killed_at_any_write_or_call(at_s: int, every: int, tmp_path: Path) -> N
         assert spent(rig) == {0: 500.0, 250: 450.0}[at_s], point
         rig.queue.close()
     before.queue.close()
+
+
+PRICED = (
+    "pool,gpu_type,gpus,memory_gb,sharing,market,price_per_gpu_hour,price_per_gb_hour\n"
+    "a,A,2,40,any,on_demand,3600,360\nb,B,0,40,none,on_demand,1,\n"
+)
+
+
+def dollars(rig: Rig) -> dict[str, float]:
+    """What each job of the queue cost so far."""
+    with rig.queue.store.read() as connection:
+        names = [job.job_id for job in rig.queue.jobs()]
+        found = read_job_costs(connection, names, rig.clock.now())
+    return {name: cost.dollars for name, cost in found.items()}
+
+
+def test_bills_are_the_price_of_the_plan_times_time(tmp_path: Path) -> None:
+    """A GPU at one dollar a second, and a GB of it at a tenth: `small` needs 4 GB and pays 1.4 for
+    200 s, `large` needs 20 GB and pays 3 for 300 s. The plans say so, the jobs have cost so, and
+    the books of the long-run budget have it too."""
+    rig = Rig(tmp_path, ControllerOptions(every_s=60.0, poll_s=10.0))
+    with rig.queue.store.write() as connection:
+        tables = {"pools.csv": PRICED, "config.toml": BUDGET}
+        snapshots.replace_cluster(connection, cluster(**tables), NOW)
+    rig.machines.set_gpus("a", 2)
+    rig.machines.set_gpus("b", 0)
+    rig.machines.truth = MachineBehaviour(rate=lambda o: RATES[o.gpu_type, o.gpus])
+    submit(rig, "small", work=200, memory_gb=4.0, max_gpus=1)
+    submit(rig, "large", work=300, memory_gb=20.0, max_gpus=1)
+    rig.steps(30)
+    with rig.queue.store.read() as connection:
+        plan = read_plan(round_journal.read(connection, 1).plan or b"")
+    per_hour = {job["job_id"]: job["cost_per_hour"] for job in plan["jobs"]}
+    assert per_hour == {"small": 1.4 * 3600, "large": 3.0 * 3600}
+    assert plan["budget"]["spent_per_hour"] == pytest.approx(4.4 * 3600)
+    assert dollars(rig) == pytest.approx({"small": 30 * 1.4, "large": 30 * 3.0})
+    rig.steps(370)
+    held_s = {job.job_id: job.attained_gpu_s for job in rig.queue.jobs()}
+    assert held_s == {"small": 200, "large": 300}
+    paid = {name: per_hour[name] * held_s[name] / 3600 for name in held_s}
+    assert dollars(rig) == pytest.approx(paid)
+    assert dollars(rig) == pytest.approx({"small": 280, "large": 900})
+    assert spent(rig) == pytest.approx(280 + 240 * 3)  # up to the last round
+    rig.queue.close()
+
+
+def test_of_a_pair_the_holder_pays_for_its_own_memory(tmp_path: Path) -> None:
+    """The first job of a pair holds the GPU and pays 1.4 dollars a second for 250 s. The second one
+    pays from then on, for its 9 GB: 1.9 dollars a second for 300 s."""
+    rig = paired(tmp_path, "mip", PRICED.replace("a,A,2", "a,A,1"), (4.0, 9.0))
+    rig.steps(600)
+    one, two = rig.queue.jobs()
+    assert (one.finished_s, two.finished_s) == (NOW + 250, NOW + 550)
+    assert dollars(rig) == pytest.approx({"one": 250 * 1.4, "two": 300 * 1.9})
+    assert spent(rig) == pytest.approx(250 * 1.4 + 290 * 1.9)  # up to the last round
+    rig.queue.close()
+
+
+def test_a_price_that_comes_later_counts_from_the_next_order(tmp_path: Path) -> None:
+    """What runs when a pool gets its price of memory goes on at the price of its GPU alone."""
+    rig = Rig(tmp_path, ControllerOptions(every_s=60.0, poll_s=10.0))
+    submit(rig, "old", work=300, memory_gb=4.0, max_gpus=1)
+    rig.steps(30)
+    with rig.queue.store.write() as connection:
+        snapshots.replace_cluster(connection, cluster(**{"pools.csv": PRICED}), NOW)
+    submit(rig, "new", work=300, memory_gb=4.0, max_gpus=1)
+    rig.steps(60)
+    with rig.queue.store.read() as connection:
+        assert queue_cluster.used(connection)["a"] == 2
+    start_s = {job.job_id: job.first_started_s for job in rig.queue.jobs()}
+    now = rig.clock.now()
+    each = {"old": 1.0, "new": 1.4}
+    assert dollars(rig) == pytest.approx(
+        {name: (now - (start_s[name] or now)) * price for name, price in each.items()}
+    )
+    rig.queue.close()

@@ -602,3 +602,16 @@ def test_messages_stay_on_one_line_and_short() -> None:
     """Line ends are escaped, long values cut, whatever a cell holds."""
     found = faults([{"job_id": "a\nb" + "c" * 500, "state": "\u202e" + "x" * 500}])
     assert len(found) == 2 and all(len(f) < 300 and f.isprintable() for f in found), found
+
+
+@pytest.mark.parametrize(
+    ("value", "fault"),
+    [
+        (-0.1, "price_per_gb_hour -0.1 is below 0"),
+        ("nan", 'price_per_gb_hour "nan" is not a finite number'),
+        ("dear", 'price_per_gb_hour "dear" is not a number'),
+    ],
+)
+def test_prices_of_memory(value: Any, fault: str) -> None:
+    """The price of a GB is a number that is not negative."""
+    assert faults([{}], [{"price_per_gb_hour": value}]) == [f'pools.csv:2: {fault} (pool "p0")']

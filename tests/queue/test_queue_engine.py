@@ -242,6 +242,58 @@ def test_a_queue_with_running_pairs_is_upgraded(backend: str, tmp_path: Path) ->
             assert {j.generation for j in queue.jobs()} == {1}
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_queue_without_prices_of_memory_is_upgraded(backend: str, tmp_path: Path) -> None:
+    """A queue of schema 0021 in which a job runs: it goes on without a restart, and pays for its
+    GPU alone. The job that starts after the upgrade pays for its 4 GB as well."""
+    pools = "pool,gpu_type,gpus,market,price_per_gpu_hour,price_per_gb_hour\na,A,2,on_demand,36,9\n"
+    with place(backend, tmp_path) as name:
+        store, _ = create_queue(name, revision="0021")
+        job = {"content": "", "model": "m", "total_work": 400.0, "remaining_work": 400.0}
+        job |= {"memory_gb": 4.0, "max_gpus": 1, "submitted_s": NOW, "updated_s": NOW}
+        with store.write() as connection:
+            now = sa.MetaData()
+            now.reflect(connection)
+            runs = {"state": "running", "generation": 1, "want_pool": "a", "want_gpus": 1}
+            for number, (job_id, more) in enumerate({"old": runs, "new": {}}.items()):
+                connection.execute(
+                    sa.insert(now.tables["jobs"]).values(
+                        **job | more, job_id=job_id, seq=number + 1
+                    )
+                )
+            connection.execute(
+                sa.insert(now.tables["allocations"]).values(
+                    job_id="old",
+                    generation=1,
+                    pool="a",
+                    gpus=1,
+                    held_gpus=1,
+                    gpu_type="A",
+                    phase="running",
+                    work_at_start=400.0,
+                    ordered_s=NOW,
+                    running_s=NOW,
+                )
+            )
+        store.close()
+        create_queue(name)[0].close()
+        clock = SimulatedClock(NOW + 100)
+        with Queue(name, clock=clock.now) as queue:
+            with queue.store.write() as connection:
+                tables = {"pools.csv": pools}
+                snapshots.replace_cluster(connection, cluster(**tables), NOW)
+            machines = SimulatedMachines({"a": 2}, clock)
+            executor = SimulatedExecutor(machines)
+            controller = Controller(queue.store, executor, clock, ControllerOptions(every_s=60.0))
+            controller.step()
+            clock.sleep(100.0)
+            with queue.store.read() as connection:
+                costs = read_job_costs(connection, ["old", "new"], NOW + 200)
+            dollars = {job_id: cost.dollars for job_id, cost in costs.items()}
+            assert dollars == pytest.approx({"old": 200 * 0.01, "new": 100 * 0.02})
+            assert queue.job("old").generation == 1 and machines.breaches == []
+
+
 @pytest.mark.parametrize("part", [3, 1000])
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_queue_of_cells_becomes_one_of_values_while_its_jobs_run(
