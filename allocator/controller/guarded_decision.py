@@ -31,12 +31,12 @@ from allocator.errors import AllocatorError, NoPlanInTime
 from allocator.io.plans import to_json
 from allocator.loop.executor import SETTINGS
 from allocator.loop.gpu_places import find_groups, find_unmoved_in_groups, find_unmoved_jobs
-from allocator.performance.prices import way_memory_gb
 from allocator.policies.memory import LookAheadPlans, Memory
 from allocator.queue.database.bulk import named_rows
 from allocator.queue.node_space import format_parts
 from allocator.queue.round_journal import Want
 from allocator.solvers.base import SolveLimits
+from allocator.valuation.prices import way_memory_gb
 
 DecideRound = Callable[..., Decision]
 

@@ -51,8 +51,8 @@ from allocator.options.headroom import headroom_of_options
 from allocator.options.instance_building import CompiledRound
 from allocator.options.option_table import find_blocked_jobs
 from allocator.performance.gpu_types import allowed_types
-from allocator.performance.prices import gpu_prices
 from allocator.performance.table import RateTable
+from allocator.valuation.prices import gpu_prices
 from formulations.model import linear
 from formulations.model.headroom import Headroom
 from formulations.model.rows import exposure_label

@@ -29,11 +29,11 @@ from allocator.performance import batched
 from allocator.performance.gpu_types import allowed_types
 from allocator.performance.knee import front, knee
 from allocator.performance.pauses import restart_s
-from allocator.performance.prices import known_memory_gb, or_of_job
 from allocator.performance.profiling import plan
 from allocator.performance.sizes import estimate_sizes
 from allocator.performance.speed import MEASURED, BelievedSpeeds, Configurations
 from allocator.performance.table import RateTable
+from allocator.valuation.prices import known_memory_gb, or_of_job
 from formulations.objectives import interval
 
 SHOWN_BATCHES = 9  # batches of a curve that are shown at each size

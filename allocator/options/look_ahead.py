@@ -16,9 +16,9 @@ from allocator.domain.problem import Floats, Ints, State
 from allocator.options.announced_capacity import fixed_gpus, prices_ahead
 from allocator.options.instance_building import CompiledRound
 from allocator.performance.pauses import restart_s
-from allocator.performance.prices import added_prices
 from allocator.performance.table import RateTable
 from allocator.valuation import build_context
+from allocator.valuation.prices import added_prices
 from formulations.horizon.intervals import Horizon
 from formulations.model.choices import Choices
 from formulations.model.linear import CAPACITY

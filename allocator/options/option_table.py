@@ -25,9 +25,9 @@ from allocator.options.staying import Staying
 from allocator.performance.gpu_types import allowed_types
 from allocator.performance.modes import choose_modes
 from allocator.performance.pauses import restart_s
-from allocator.performance.prices import gpu_prices
 from allocator.performance.table import RateTable
 from allocator.valuation import build_context, option_values
+from allocator.valuation.prices import gpu_prices
 from formulations.model.ragged import ragged, starts
 from formulations.objectives import interval
 from formulations.objectives.context import Offer

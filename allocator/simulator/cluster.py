@@ -16,11 +16,11 @@ from allocator.loop.ticks import latest_tick
 from allocator.market import books
 from allocator.market.history import History
 from allocator.options.node_needs import as_placements, by_job
-from allocator.performance.prices import way_memory_gb
 from allocator.simulator.options import SimulationOptions
 from allocator.simulator.slowdown_beliefs import SlowdownBeliefs
 from allocator.simulator.speed_beliefs import SpeedBeliefs
 from allocator.simulator.world import JobPlaces, World
+from allocator.valuation.prices import way_memory_gb
 
 # rounds in a row without any running or coming job after which the run ends
 STALLED = 3

@@ -11,10 +11,10 @@ from allocator.domain.objectives import parse_sums
 from allocator.domain.problem import Bools, Floats, Ints, Market, Problem
 from allocator.performance.gpu_types import allowed_types
 from allocator.performance.pipelines import due_s
-from allocator.performance.prices import added_prices
 from allocator.performance.table import RateTable
 from allocator.performance.useful import useful_share
 from allocator.valuation import exploring
+from allocator.valuation.prices import added_prices
 from formulations.objectives import combination
 from formulations.objectives.context import Context, Facts, Offer
 

@@ -11,8 +11,8 @@ from builders import problem
 
 from allocator.engine.decision import decide
 from allocator.options.option_table import option_table
-from allocator.performance.prices import added_prices, gpu_prices
 from allocator.performance.table import RateTable
+from allocator.valuation.prices import added_prices, gpu_prices
 
 POOL = {"pool": "p", "gpu_type": "A", "gpus": 4, "memory_gb": 40.0, "market": "on_demand"}
 

@@ -20,10 +20,10 @@ from allocator.domain.findings import find_nearest
 from allocator.domain.problem import Bools, Floats, Ints, Problem
 from allocator.errors import UsageError
 from allocator.options.option_table import find_blocked_jobs, option_table
-from allocator.performance.prices import added_prices, gpu_prices
 from allocator.performance.sizes import estimate_sizes
 from allocator.performance.table import RateTable
 from allocator.performance.useful import LEAST, useful_share
+from allocator.valuation.prices import added_prices, gpu_prices
 from formulations.bounds.hull import front, hull
 from formulations.objectives import interval
 

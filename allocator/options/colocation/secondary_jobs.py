@@ -39,9 +39,9 @@ from allocator.options.option_table import (
 )
 from allocator.performance.colocated_speed import colocated_speeds
 from allocator.performance.pauses import restart_s
-from allocator.performance.prices import gpu_prices
 from allocator.performance.table import RateTable
 from allocator.valuation import build_context, option_values
+from allocator.valuation.prices import gpu_prices
 from formulations.objectives import interval
 from formulations.objectives.context import Offer
 

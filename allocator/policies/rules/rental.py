@@ -31,10 +31,10 @@ import numpy as np
 from allocator.domain.phases import find_phases
 from allocator.domain.problem import Bools, Problem
 from allocator.options.instance_building import CompiledRound
-from allocator.performance.prices import added_prices
 from allocator.policies.base import Proposal, Task
 from allocator.policies.rules.static import serve_in_order
 from allocator.policies.steps import option_rates, rank_options
+from allocator.valuation.prices import added_prices
 from formulations.model.dominance import find_feasible_options
 from formulations.model.linear import Floats
 from formulations.model.ragged import begins_run

@@ -68,9 +68,9 @@ from allocator.audit.pauses import restart_s
 from allocator.domain.objectives import Terms, names, parse_levels
 from allocator.domain.problem import Bools, Floats, Ints, Market
 from allocator.performance.pipelines import due_s
-from allocator.performance.prices import added_prices
 from allocator.performance.profiling import LEAST, NOISE, REACH
 from allocator.performance.useful import useful_share
+from allocator.valuation.prices import added_prices
 from formulations.objectives import BUILT_IN
 
 Ranks = Sequence[tuple[Terms, float]]
