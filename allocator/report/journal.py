@@ -25,7 +25,7 @@ from allocator.queue.database.schema import ACTIVE, OPEN, allocations, rounds
 from allocator.queue.holdings import Turns, read_turns_since, split_by_holder
 from allocator.queue.jobs.verbs import Job, list_jobs
 from allocator.queue.queue import Queue
-from allocator.report.runs import SimulationRun, Study
+from allocator.report.runs import MEMORY_PRICE, SimulationRun, Study
 
 SHORTEST_S = 1.0  # least time shown, because pictures need a length
 SIZES = 240  # kept snapshots from which the sizes of pools are read
@@ -42,6 +42,7 @@ _HELD = (
     "ended_s",
     "host",
     "held_gpus",
+    "memory_gb",
     "since_s",
 )
 
@@ -65,6 +66,7 @@ class Holding:
     ended_s: float | None
     host: str
     held_gpus: int
+    memory_gb: float
     since_s: float | None
 
 
@@ -76,6 +78,7 @@ class PoolSize:
     pool: str
     gpus: float
     price_per_gpu_hour: float
+    price_per_gb_hour: float
 
 
 @dataclass(frozen=True)
@@ -232,15 +235,13 @@ def _sizes(
 def _pool_sizes(at_s: float, table: Table) -> list[PoolSize]:
     """Return the pools of a table; an invalid price, which a database may hold, becomes 0."""
     nothing = [""] * len(table)
-    gpus, prices = (
-        parse(POOLS.column(name), table.columns.get(name, nothing))[0].value
-        for name in ("gpus", "price_per_gpu_hour")
+    columns = (
+        np.nan_to_num(parse(POOLS.column(name), table.columns.get(name, nothing))[0].value)
+        for name in ("gpus", "price_per_gpu_hour", "price_per_gb_hour")
     )
     return [
-        PoolSize(at_s, pool, float(n), price)
-        for pool, n, price in zip(
-            table.texts("pool"), gpus.tolist(), np.nan_to_num(prices).tolist(), strict=True
-        )
+        PoolSize(at_s, pool, float(n), float(price), float(per_gb))
+        for pool, n, price, per_gb in zip(table.texts("pool"), *columns, strict=True)
     ]
 
 
@@ -325,6 +326,7 @@ def study_of(journal: Journal) -> Study:
     )
     # a job that never started waited until it was over
     jobs["started_s"] = jobs["started_s"].fillna(jobs["finished_s"])
+    per_gb = {size.pool: size.price_per_gb_hour for size in journal.sizes}  # the latest one
     spans = pd.DataFrame(
         [
             {
@@ -334,13 +336,14 @@ def study_of(journal: Journal) -> Study:
                 "from_s": clipped(since),
                 "to_s": clipped(to if to is not None else end),
                 "held": float(own),
+                MEMORY_PRICE: h.memory_gb * per_gb.get(h.pool, 0.0),
             }
             for h in journal.held
             for since, to, own in split_by_holder(
                 h.gpus, h.ordered_s, h.ended_s, journal.turns.get((h.job_id, h.generation), ())
             )
         ],
-        columns=["job_id", "pool", "gpus", "from_s", "to_s", "held"],
+        columns=["job_id", "pool", "gpus", "from_s", "to_s", "held", MEMORY_PRICE],
     )
     spans["to_s"] = spans["to_s"].clip(lower=spans["from_s"])
     timeline = pd.DataFrame(

@@ -43,6 +43,8 @@ SHARED_WITH = "shared_with"
 
 Outputs of earlier versions do not have it.
 """
+MEMORY_PRICE = "memory_price"
+"""Column of spans: dollars per hour for the memory of each GPU, if any pool has a price of it."""
 TEXT = ("policy", "job_id", "pool", "node", "state", "fallback", SHARED_WITH)
 RESULTS_JSON = "results.json"
 RESULTS = "results.csv"
@@ -180,10 +182,11 @@ class Study:
             whole = read_frame(
                 run.folder / f"{name}.csv",
                 FILES.get(name) or OF_NODES[name],
-                (SHARED_WITH,) if name == "spans" else (),
+                (SHARED_WITH, MEMORY_PRICE) if name == "spans" else (),
             )
             if name == "spans":
                 whole["held"] = whole["gpus"].where(whole[SHARED_WITH].isna(), 0.0)
+                whole[MEMORY_PRICE] = whole[MEMORY_PRICE].astype("float64").fillna(0.0)
             self._frames.update(
                 {
                     (run.folder, name, str(p)): rows

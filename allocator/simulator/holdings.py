@@ -90,7 +90,7 @@ class Holdings:
         Dollars of each tenant for GPUs that are not reserved.
     spans
         Who held what and when: one array for every step, with the columns job, pool, gpus, from_s,
-        to_s, primary job.
+        to_s, primary job, dollars per hour for the memory of each GPU.
     place_spans
         The same for jobs on nodes: job, primary job, from_s, to_s, places.
     """
@@ -202,13 +202,18 @@ class Holdings:
         """End the span of what the jobs hold, or run on."""
         for g in self.groups.intersection(jobs.tolist()) if self.groups else ():
             self.primaries_of_span[g, float(self.since_s[g])] = tuple(self.primaries(g).tolist())
-        self.spans.append(
-            np.column_stack(
-                [jobs, self.pool[jobs], self.gpus[jobs], self.since_s[jobs], at, self.primary[jobs]]
-            )
-        )
+        self.spans.append(self.open_spans(jobs, at))
         if self.places:
             self.place_spans += self.spans_on_nodes(jobs, at)
+
+    def open_spans(self, jobs: Ints, at: Floats | float) -> Floats:
+        """Return the spans of what the jobs hold, or run on, as if they ended now, (n, 7)."""
+        until = np.broadcast_to(at, jobs.shape)
+        columns = [jobs, self.pool[jobs], self.gpus[jobs], self.since_s[jobs], until]
+        memory_price = self.workload.problem.pools.price_per_gb_hour[self.pool[jobs]]
+        return np.column_stack(
+            [*columns, self.primary[jobs], memory_price * self.memory_gb[jobs]]
+        ).astype(np.float64)
 
     def spans_on_nodes(
         self, jobs: Ints, at: Floats

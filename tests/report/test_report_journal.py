@@ -190,6 +190,15 @@ def test_use_of_gpus(journal: Journal) -> None:
     assert found.paid.sum() == pytest.approx(2.5 * found.held["a"].sum())
 
 
+def test_memory_is_drawn_with_its_dollars(journal: Journal) -> None:
+    """The same with 2 GB of each GPU at half a dollar an hour: 3.5 $/h."""
+    held = [replace(one, memory_gb=2.0) for one in journal.held]
+    sizes = [replace(one, price_per_gb_hour=0.5) for one in journal.sizes]
+    study = study_of(replace(journal, held=held, sizes=sizes))
+    found = series(study, study.runs[0], 600.0, 60)
+    assert found.paid.sum() == pytest.approx(3.5 * found.held["a"].sum())
+
+
 def test_dollars_by_job_and_tenant(queue: Queue) -> None:
     """GPU-seconds of test_use_of_gpus at 2.5 $/h; a budget is a line in the chart of dollars, and
     stands below the table of tenants."""

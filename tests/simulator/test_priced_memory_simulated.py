@@ -25,6 +25,7 @@ def test_memory_is_paid_while_gpus_are_held() -> None:
     )
     assert s.jobs["dollars"].tolist() == pytest.approx([1.5, 0.5])
     assert s.metrics["dollars"] == pytest.approx(2.0)
+    assert s.spans["memory_price"].tolist() == [2.0, 0.0]
 
 
 def random_workload(seed: int, objective: str) -> Any:

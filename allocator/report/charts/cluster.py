@@ -33,9 +33,9 @@ def collect(study: Study, workload: str, load: str, length_s: float) -> dict[str
 
 
 def priced(found: Mapping[str, Found]) -> bool:
-    """Return whether any GPU has a price."""
+    """Return whether any GPU has a price, or memory on it."""
     return any(
-        s.cost_of_all.any()
+        s.cost_of_all.any() or s.paid.any()
         for policies in found.values()
         for runs in policies.values()
         for s in runs

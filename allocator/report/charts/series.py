@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from allocator.report.measures import duration
-from allocator.report.runs import SimulationRun, Study
+from allocator.report.runs import MEMORY_PRICE, SimulationRun, Study
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -222,6 +222,10 @@ def series(study: Study, run: SimulationRun, length_s: float, bins: int = BINS) 
             for column in ("gpus", "price_per_gpu_hour")
         )
     paid, full = (_sum((price[n] * part[n] for n in names), bins) for part in (held, capacity))
+    memory = gpus * spans[MEMORY_PRICE].to_numpy()  # dollars per hour, besides those of the GPUs
+    paid = paid + bin_means(
+        np.concatenate([starts, stops]), np.concatenate([memory, -memory]), edges
+    )
     return RunSeries(edges, waiting, np.maximum(paused, 0.0), held, capacity, paid, full)
 
 

@@ -144,17 +144,7 @@ def spans_table(world: World) -> ColumnTable:
     job itself. Two jobs on the same GPUs are two rows, one of them with a primary job.
     """
     r = world.active[world.pool[world.active] >= 0]
-    held = np.column_stack(
-        [
-            r,
-            world.pool[r],
-            world.gpus[r],
-            world.since_s[r],
-            np.full(len(r), world.now),
-            world.primary[r],
-        ]
-    )
-    rows = np.concatenate([*world.spans, held])
+    rows = np.concatenate([*world.spans, world.open_spans(r, world.now)])
     rows = rows[np.lexsort((rows[:, 0], rows[:, 3]))]
     rows = rows[rows[:, 4] > rows[:, 3]]
     names = world.workload.problem.jobs.job_id
@@ -168,7 +158,7 @@ def spans_table(world: World) -> ColumnTable:
         else ""
         for j, since, first in zip(rows[:, 0], rows[:, 3], rows[:, 5], strict=True)
     ]
-    return {
+    table: ColumnTable = {
         "job_id": [names[int(j)] for j in rows[:, 0]],
         "pool": [pools[int(p)] for p in rows[:, 1]],
         "gpus": rows[:, 2].astype(np.int64),
@@ -176,6 +166,8 @@ def spans_table(world: World) -> ColumnTable:
         "to_s": rows[:, 4],
         "shared_with": shared_with,
     }
+    prices_memory = world.workload.problem.pools.prices_memory
+    return {**table, "memory_price": rows[:, 6]} if prices_memory else table
 
 
 def places_table(world: World) -> ColumnTable:
