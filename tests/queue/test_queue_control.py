@@ -538,7 +538,7 @@ def test_the_database_itself_refuses_two_open_allocations(queue: Queue) -> None:
         (
             "INSERT INTO allocations SELECT job_id, 9, pool, gpus, gpu_type, phase, ordered_s,"
             " running_s, stop_ordered_s, ended_s, observed_s, work_at_start, work_done, detail,"
-            " host, held_gpus, since_s, nodes, reported FROM allocations"
+            " host, held_gpus, memory_gb, since_s, nodes, reported FROM allocations"
         ),
         "UPDATE jobs SET state = 'both'",
         "UPDATE allocations SET phase = 'stopped'",
