@@ -122,7 +122,7 @@ def test_an_old_queue_is_upgraded_by_init_and_keeps_its_jobs(backend: str, tmp_p
         store.close()
         with pytest.raises(
             InvalidInput,
-            match='has schema 0001, this program needs 0022; upgrade it with "allocator',
+            match='has schema 0001, this program needs 0023; upgrade it with "allocator',
         ):
             open_queue(name)
         for _ in range(2):

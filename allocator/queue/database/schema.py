@@ -44,7 +44,7 @@ from allocator.domain.schema.columns import (
 from allocator.queue.database.values import sql_column
 
 # known schema versions, oldest first
-REVISIONS = tuple(f"{number:04d}" for number in range(1, 23))
+REVISIONS = tuple(f"{number:04d}" for number in range(1, 24))
 HEAD = REVISIONS[-1]
 
 DEFAULT_TENANT = "default"  # tenant of jobs that name no tenant
