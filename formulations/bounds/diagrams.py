@@ -398,12 +398,15 @@ class _Build:
         )
 
 
-def can_keep_price(c: Choices, prices: Floats) -> bool:
-    """Return whether diagrams may keep a row that has one of the prices (m,)."""
+def find_priced(c: Choices, prices: Floats) -> tuple[Bools, Bools]:
+    """Return the rows (R,) that diagrams may keep and that have a price, and their groups (J,)."""
     a, p = c.matrix.transpose(), project_prices(c, prices)
-    rows = np.flatnonzero(p).tolist()
-    groups = (np.count_nonzero(begins_run(c.group[a.entries_of(r)[0]])) for r in rows)
-    return any(1 < count <= min(NARROW * c.J, WIDEST) for count in groups)
+    rows, groups = np.zeros(c.R, dtype=bool), np.zeros(c.J, dtype=bool)
+    for r in np.flatnonzero(p).tolist():
+        own = c.group[a.entries_of(r)[0]]
+        if 1 < np.count_nonzero(begins_run(own)) <= min(NARROW * c.J, WIDEST):
+            rows[r], groups[own] = True, True
+    return rows, groups
 
 
 def _find_distinct(key: Ints, keys: int) -> tuple[Ints, Ints]:

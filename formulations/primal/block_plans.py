@@ -28,7 +28,12 @@ GROUPS, KEPT = 40, 200  # blocks that are decided again, and partial plans that 
 
 
 def find_block_plan(
-    c: Choices, diagrams: Diagrams, prices: Floats, bound: float, until: float = math.inf
+    c: Choices,
+    diagrams: Diagrams,
+    prices: Floats,
+    bound: float,
+    enough: float = math.inf,
+    until: float = math.inf,
 ) -> Ints | None:
     """Return a plan (J,) near the choice that attains the bound, None if none is found.
 
@@ -38,6 +43,8 @@ def find_block_plan(
         Prices with which the rows that no diagram keeps give the bound.
     bound : float
         The bound of these prices.
+    enough : float
+        Value at which a plan is good enough.
     until : float
         Latest end (time.monotonic).
     """
@@ -49,9 +56,10 @@ def find_block_plan(
     plan = repair(view, best, own, until)
     if plan is None:
         return None
-    plan = fill(view, plan, own, until=until)
-    losses = Losses(own, bound, paths.loss, np.full(view.J, np.inf), True)
-    plan = improve_near_ties(view, losses, plan, GROUPS, KEPT, until)
+    plan = fill(view, plan, own, until=until, enough_value=enough)
+    if view.value_of(plan) < enough:
+        losses = Losses(own, bound, paths.loss, np.full(view.J, np.inf), True)
+        plan = improve_near_ties(view, losses, plan, GROUPS, KEPT, until)
     choice = np.full(c.J, -1)
     is_taken = np.zeros(view.n, dtype=bool)
     is_taken[plan] = True

@@ -28,7 +28,7 @@ from formulations.bounds.blocks import (
     find_losses,
     minimise_block_bound,
 )
-from formulations.bounds.diagrams import Diagrams, Nearness, can_keep_price
+from formulations.bounds.diagrams import Diagrams, Nearness, find_priced
 from formulations.bounds.knapsacks import tighten_bound
 from formulations.bounds.lagrangian import Dual, evaluate, project_prices
 from formulations.model.choices import Choices
@@ -45,10 +45,11 @@ SEARCHES = ((40, 8_000), (80, 20_000))
 MOST = 200_000  # a search that kept more partial plans in all is the last one
 EXACT = 1e-9  # relative gap that counts as none
 LITTLE = 20  # with so few open groups the best plan is found, whatever gap is enough
-FEW = 200  # with more groups, near ties come first where no row that can be kept has a price
+FEW = 200  # with more groups, near ties come first where that loses little of the gap
 MANY = 40_000  # columns of a better plan from which on no rows are kept
 TURNS = 4  # of keeping rows
 PAYS = 0.1  # share of the gap that keeping rows has to close
+SHARE = 0.2  # of the gap, lost where rows can be kept, for which they are kept at once
 LITTLE_GAIN = 0.02  # share of the gap; a bound that fell by less gives no better plan
 WIDER = 0.3  # asked gaps that a choice of a block may lose more than the plan
 CLOSE = 1.5  # asked gaps from which on all choices are looked at
@@ -120,9 +121,16 @@ class _Closing:
 
     def close(self) -> None:
         """Close the gap, as far as it can be closed."""
-        if self.c.J <= FEW or can_keep_price(self.c, self.dual.prices):
+        if self.c.J <= FEW or self._is_lost_in_blocks():
             self.keep_rows()
         self.search()
+
+    def _is_lost_in_blocks(self) -> bool:
+        """Return whether the plan loses much of the gap where rows with a price can be kept."""
+        near = self._nearness()
+        rows, groups = find_priced(self.c, near.prices)
+        lost = near.row[rows].sum() + near.group[groups].sum()
+        return bool(lost > SHARE * (near.row.sum() + near.group.sum()))
 
     def offer(self, plan: Ints | None) -> None:
         """Take a plan if it is better."""
@@ -188,13 +196,13 @@ class _Closing:
     def _put_together(self, few: _Columns, diagrams: Diagrams, best: BlockBound) -> None:
         """Put a plan together from good choices of blocks."""
         prices = self._with_kept_prices(diagrams, best)
-        plan = find_block_plan(few.view, diagrams, best.prices, best.bound, self.until)
+        good = self.bound - self.gap * abs(self.value)
+        plan = find_block_plan(few.view, diagrams, best.prices, best.bound, good, self.until)
         if plan is None:
             plan = repair(few.view, best.choice, prices, self.until)
         if plan is not None:
-            self.offer(few.widen(plan))
-            if not self.is_closed():
-                self.offer(few.widen(fill(few.view, plan, prices, until=self.until)))
+            full = fill(few.view, plan, prices, until=self.until, enough_value=good)
+            self.offer(few.widen(full))
 
     def _find_losses(
         self, few: _Columns, diagrams: Diagrams, best: BlockBound, certain: float

@@ -21,7 +21,7 @@ from formulations.bounds.blocks import (
     find_losses,
     minimise_block_bound,
 )
-from formulations.bounds.diagrams import Diagrams, Nearness, can_keep_price
+from formulations.bounds.diagrams import Diagrams, Nearness, find_priced
 from formulations.bounds.lagrangian import evaluate, minimise_dual
 from formulations.model.choices import Choices, choices
 from formulations.model.single_round import build_model
@@ -87,14 +87,14 @@ def test_choices_that_lose_much_are_left_out():
     assert proof.left_out[0] == -np.inf
 
 
-def test_only_narrow_rows_with_a_price_are_a_reason_to_keep_rows():
-    """The quotas of two tenants concern a quarter of the jobs each, the third row all others."""
+def test_narrow_rows_with_a_price():
+    """The quotas of two tenants concern a quarter of the jobs each, the third row half of them."""
     c = two_tenants()
     prices = np.zeros(c.model.m)
-    prices[c.rows[2]] = 1.0
-    assert not can_keep_price(c, prices)
-    prices[c.rows[1]] = 1.0
-    assert can_keep_price(c, prices)
+    prices[c.rows[1:]] = 1.0
+    rows, groups = find_priced(c, prices)
+    assert np.flatnonzero(rows).tolist() == [1]
+    assert np.flatnonzero(groups).tolist() == [2, 3]
 
 
 @examples(150, 1_000)
