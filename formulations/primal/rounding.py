@@ -335,8 +335,8 @@ def _relieve_pair(board: Board) -> bool:
     c = board.choices
     touching = _relieving_moves(board, PAIRS // 4)
     counterparts = _all_moves(board, PAIRS)
-    reach = touching.delta.toarray()
-    D = counterparts.delta.toarray()
+    row, amount = counterparts.delta.indices, counterparts.delta.data
+    high, low, unit = c.high[row], c.low[row], board.unit[row]
     now = float(board.excess().sum())
     best = np.inf
     pair = None
@@ -345,9 +345,15 @@ def _relieve_pair(board: Board) -> bool:
         # no pair removes more than all of the violation
         if touching.loss[i] + least >= max(0.0, best * now):
             break
-        new = board.use + reach[i] + D
-        left = (np.maximum(np.maximum(new - c.high, c.low - new), 0.0) / board.unit).sum(axis=1)
-        violation_relief = np.where(counterparts.group == touching.group[i], -1.0, now - left)
+        own, change = touching.entries(int(i))
+        use = board.use.copy()
+        use[own] += change
+        excess = np.maximum(np.maximum(use - c.high, c.low - use), 0.0) / board.unit
+        new = use[row] + amount
+        after = np.maximum(np.maximum(new - high, low - new), 0.0) / unit
+        more = np.bincount(counterparts.delta.row, after - excess[row], len(counterparts))
+        relief = now - excess.sum() - more
+        violation_relief = np.where(counterparts.group == touching.group[i], -1.0, relief)
         score = np.where(
             violation_relief > 1e-9,
             (touching.loss[i] + counterparts.loss) / np.maximum(violation_relief, 1e-9),
