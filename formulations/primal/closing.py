@@ -182,7 +182,8 @@ class _Closing:
     def _nearness(self) -> Nearness:
         """Return which choices of blocks are looked at: those that lose little more than the plan.
 
-        Where the gap is almost closed these are all choices of a plan above the one that is enough.
+        With few groups, or a gap that is almost closed, these are all choices of a plan above the
+        one that is enough.
         """
         c, prices = self.c, self.losses.prices
         p, dual = project_prices(c, prices), evaluate(c, prices)
@@ -191,7 +192,8 @@ class _Closing:
         group = np.maximum(dual.reduced - reduced[self.plan], 0.0)
         row = np.maximum(p * (edge - c.use_of(self.plan)), 0.0)
         asked, most = self.gap * abs(self.value), max(0.0, dual.bound - self.enough)
-        return Nearness(prices, group, row, WIDER * asked if most > CLOSE * asked else most, most)
+        is_close = c.J <= FEW or most <= CLOSE * asked
+        return Nearness(prices, group, row, most if is_close else WIDER * asked, most)
 
     def _put_together(self, few: _Columns, diagrams: Diagrams, best: BlockBound) -> None:
         """Put a plan together from good choices of blocks."""
