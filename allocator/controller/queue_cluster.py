@@ -95,6 +95,7 @@ HISTORY_EVERY = 20
 JUMP_S = 1.0
 
 
+WITHOUT_SETTINGS = allocations.WantedSettings()
 # statements that run at every poll, built once
 # times of the first and the last round of the journal; NULL: there is none
 _ROUND_TIMES = (
@@ -137,7 +138,7 @@ class _Orders(NamedTuple):
 
     stops: list[allocations.Allocation]
     starts: list[allocations.Start]
-    settings: dict[tuple[str, int], allocations.WantedSettings]
+    settings: dict[tuple[str, int], allocations.WantedSettings | None]
 
 
 class QueueCluster:
@@ -164,12 +165,15 @@ class QueueCluster:
         self.lease_holder = LeaseHolder(store, options.lease_s(self.interval_s), holder)
         # what the last round believes of the speeds of colocated jobs
         self.beliefs: Beliefs = {}
-        # what running jobs were told under the present lease
+        # what running jobs were told under the present lease, but for those without settings
         self._settings: dict[tuple[str, int], allocations.WantedSettings] = {}
+        # jobs that may have to be told that they run without settings; None: all jobs
+        self._untold: set[str] | None = None
         self._users_jobs = (
             UsersJobs(store, executor, telemetry) if isinstance(executor, JobSource) else None
         )
         self._rental = LiveRental()
+        self._rows = snapshots.PreviousRows()
         self._tables = PreviousTables()
         self.round_input: RoundInput | None = None
         # the rules of stability do not apply to the next round
@@ -270,7 +274,7 @@ class QueueCluster:
     def _resume_last_round(self) -> None:
         """Take up the last round of an earlier controller if it was not carried out completely."""
         self._is_bound = False
-        self._settings = {}
+        self._settings, self._untold = {}, None
         with self.store.read() as connection:
             last = connection.execute(
                 sa.select(rounds.c.number, rounds.c.outcome, rounds.c.detail)
@@ -346,6 +350,8 @@ class QueueCluster:
         is_history = self._rounds_decided % HISTORY_EVERY == 0
         token, retries = self.lease_holder.token, self.options.retries
         changes = observations.record(connection, token, news, retries, is_history) if news else []
+        if self._untold is not None:
+            self._untold |= {one.job_id for one, mark in news if mark.running_s is None}
         self._refuse_unknown(connection, unknown)
         return _Recorded([one for one, _ in news], changes, unknown)
 
@@ -469,7 +475,7 @@ class QueueCluster:
         """Return the problem of now, exactly as the journal will keep it. Raises InvalidInput."""
         now = self.clock.now()
         with self.store.read() as connection:
-            built = snapshots.build_snapshot(connection, now)
+            built = snapshots.build_snapshot(connection, now, self._rows)
             stored = cluster_tables.get_meta(connection, MEMORY) if self.options.warm else None
             allocation_starts = (
                 steadiness.read_allocation_starts(connection)
@@ -694,7 +700,7 @@ class QueueCluster:
         free_gpus = allocations.count_free_gpus(connection, capacity) if starts else {}
         starts = [one for one in starts if free_gpus.get(one.allocation.pool, 0) >= 0]
         settings = (
-            allocations.read_wanted_settings(connection)
+            allocations.read_wanted_settings(connection, self._find_jobs_to_tell())
             if isinstance(self.executor, SettingsWriter)
             else {}
         )
@@ -718,27 +724,32 @@ class QueueCluster:
             self._command_executor("start", self.executor.start, _build_order(start, token))
         return {(a.job_id, a.generation) for a in (*orders.stops, *(s.allocation for s in starts))}
 
+    def _find_jobs_to_tell(self) -> set[str] | None:
+        """Return the jobs whose settings may have to be withdrawn; None: those of all jobs."""
+        if self._untold is None:
+            return None
+        return self._untold | {job_id for job_id, _ in self._settings}
+
     def _tell_jobs(
-        self, wanted: Mapping[tuple[str, int], allocations.WantedSettings]
+        self, wanted: Mapping[tuple[str, int], allocations.WantedSettings | None]
     ) -> set[tuple[str, int]]:
         """Tell running jobs how to run where that has changed; return those that were not told."""
         executor = self.executor
         if not isinstance(executor, SettingsWriter):
             return set()
-        changed = [key for key, settings in wanted.items() if self._settings.get(key) != settings]
-        untold = {
-            (job_id, generation)
-            for job_id, generation in changed
-            if not self._command_executor(
-                "write_settings",
-                executor.write_settings,
-                job_id,
-                generation,
-                _build_settings(wanted[job_id, generation]),
-                self.lease_holder.token,
-            )
-        }
-        self._settings = {key: one for key, one in wanted.items() if key not in untold}
+        untold, told = set[tuple[str, int]](), dict[tuple[str, int], allocations.WantedSettings]()
+        self._untold = {job_id for (job_id, _), settings in wanted.items() if settings is None}
+        for key, settings in wanted.items():
+            if settings is None:
+                continue
+            if self._settings.get(key) != settings:
+                order = (*key, _build_settings(settings), self.lease_holder.token)
+                if not self._command_executor("write_settings", executor.write_settings, *order):
+                    untold.add(key)
+                    self._untold.add(key[0])
+                    continue
+            told[key] = settings
+        self._settings = {key: one for key, one in told.items() if one != WITHOUT_SETTINGS}
         return untold
 
     @staticmethod

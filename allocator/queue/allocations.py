@@ -18,14 +18,14 @@ check the fencing token first.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from sqlalchemy import Connection
 
 from allocator.queue import cluster_tables, lease
-from allocator.queue.database.bulk import execute_many, named_rows, query, query_of
+from allocator.queue.database.bulk import execute_many, query, query_of
 from allocator.queue.database.schema import OPEN
 from allocator.queue.holdings import group_others, read_secondaries
 from allocator.queue.node_space import NodeSpace, parse_parts
@@ -82,6 +82,8 @@ _SETTINGS = (
     f"SELECT a.job_id, a.generation, j.want_environment {_JOINED} "
     f"WHERE a.phase IN {OPEN} AND a.phase = 'running'"
 )
+_OWN_SETTINGS = f"{_SETTINGS} AND j.want_environment <> ''"
+_SETTINGS_OF = f"{_SETTINGS} AND j.want_environment = '' AND a.job_id IN ({{names}})"
 _STOPPING = f"SELECT job_id FROM allocations WHERE phase IN {OPEN} AND phase = 'stopping'"
 _UNWANTED = (
     f"SELECT a.job_id, a.generation, j.want_pool <> '' AND j.request = '' {_JOINED} "
@@ -166,28 +168,38 @@ def list_starts(connection: Connection, phase: str = "ordered") -> list[Start]:
 class WantedSettings(NamedTuple):
     """How a running job is wanted to run, as JSON text, and whether another job is on its GPUs."""
 
-    environment: str
-    is_colocated: bool
+    environment: str = ""
+    is_colocated: bool = False
 
 
-def read_wanted_settings(connection: Connection) -> dict[tuple[str, int], WantedSettings]:
-    """Return how every running job is wanted to run, by (job, generation).
+def read_wanted_settings(
+    connection: Connection, names: Collection[str] | None = None
+) -> dict[tuple[str, int], WantedSettings | None]:
+    """Return how running jobs are wanted to run, by (job, generation).
 
     A job counts as colocated from the moment at which the start of the other job is ordered until
-    the end of one of the two is recorded. While another job on its GPUs is stopping, nothing is
-    returned: that job still needs the memory that the settings left to it.
+    the end of one of the two is recorded. While another job on its GPUs is stopping, its settings
+    are None: that job still needs the memory that the present settings leave to it.
+
+    Parameters
+    ----------
+    names : collection of str, optional
+        The running jobs that are returned in any case. Others are returned only if there is
+        something to tell them, because most jobs run without settings. None: all are returned.
     """
     others = group_others(read_secondaries(connection))
-    rows = query(connection, _SETTINGS)
-    if others:
-        stopping = {row[0] for row in query(connection, _STOPPING)}
-        rows = [row for row in rows if stopping.isdisjoint(others.get(row[0], ()))]
-    if not rows:
-        return {}
-    names, generations, environments = zip(*rows, strict=True)
-    is_colocated = (name in others for name in names)
-    settings = named_rows(WantedSettings, zip(environments, is_colocated, strict=True))
-    return dict(zip(zip(names, generations, strict=True), settings, strict=True))
+    if names is None:
+        rows = query(connection, _SETTINGS)
+    else:
+        rows = query(connection, _OWN_SETTINGS)
+        rows += query_of(connection, _SETTINGS_OF, sorted({*names, *others}))
+    stopping = {row[0] for row in query(connection, _STOPPING)} if others else set()
+    return {
+        (name, generation): WantedSettings(environment, name in others)
+        if stopping.isdisjoint(others.get(name, ()))
+        else None
+        for name, generation, environment in rows
+    }
 
 
 def order_stops(connection: Connection, token: int, now_s: float) -> list[Allocation]:

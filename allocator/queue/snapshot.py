@@ -45,21 +45,19 @@ from allocator.errors import UsageError
 from allocator.queue import cluster_tables
 from allocator.queue.database.bulk import PART, query, query_of
 from allocator.queue.database.schema import ACTIVE, OPEN, OWNED, allocations, jobs, turns
-from allocator.queue.database.values import to_cells, to_sql, value_of
+from allocator.queue.database.values import to_cells, to_sql, value_of, values_of
 from allocator.queue.jobs import purged_names, sessions
 from allocator.queue.jobs.submit import OF_JOBS, Submission, next_time
 from allocator.queue.node_space import format_parts, parse_parts
 
 LEAST_SHARE = 1e-6  # least share of its work that a job has left until it ends
 UNIX = 1e9  # times below this are not unix seconds
-MOST_KNOWN = 10_000  # number of jobs, besides twice the active ones, whose cells are cached
 ACCEPTED = {"unknown_tenants": "warn", "unknown_models": "assume"}
 """Settings of rounds: jobs in the queue were accepted, so no round fails because of them."""
 # level of zlib: level 6 takes three times as long and saves a tenth more
 SQUEEZE = 2
-_STATE = (
+_OF_JOB = (
     "job_id",
-    "content",
     "state",
     "request",
     "attained_gpu_s",
@@ -69,18 +67,24 @@ _STATE = (
     "received",
     "submitted_s",
     "retry_at_s",
+    *OWNED,
 )
 _HELD = ("pool", "gpus", "gpu_type", "phase", "running_s", "host", "since_s", "nodes", "held_gpus")
-_BY_LOSS = ("loss_work", "loss_error")
+_FROM = f"FROM jobs j LEFT JOIN allocations a ON a.job_id = j.job_id AND a.phase IN {OPEN}"
+# a job that was purged leaves its number to another one, of another time
+_MARK = "j.seq, j.version, j.updated_s, a.phase"
+# what changes without a change of the mark
+_PROGRESS = ("remaining_work", "loss_work", "loss_error")
 _ACTIVE = (
-    f"SELECT {', '.join(f'j.{n}' for n in _STATE)}, {', '.join(f'a.{n}' for n in _HELD)},"
-    " COALESCE(a.work_at_start - a.work_done, j.remaining_work), l.loss_work, l.loss_error"
-    f" FROM jobs j LEFT JOIN allocations a ON a.job_id = j.job_id AND a.phase IN {OPEN}"
-    " LEFT JOIN losses l ON l.job_id = j.job_id"
+    f"SELECT {_MARK}, COALESCE(a.work_at_start - a.work_done, j.remaining_work), l.loss_work,"
+    f" l.loss_error {_FROM} LEFT JOIN losses l ON l.job_id = j.job_id"
     f" WHERE j.state IN {ACTIVE} AND j.request <> 'cancel' AND j.submitted_s <= ?"
     " ORDER BY j.submitted_s, j.seq"
 )
-_CELLS = f"SELECT content, job_id, {', '.join(OWNED)} FROM jobs WHERE job_id IN ({{names}})"
+_ROWS = (
+    f"SELECT {_MARK}, {', '.join(f'j.{n}' for n in _OF_JOB)}, {', '.join(f'a.{n}' for n in _HELD)}"
+    f" {_FROM} WHERE j.seq IN ({{names}})"
+)
 MOST_FINISHED = 200  # latest finished jobs of a model that count
 _FINISHED = (
     "WITH m(model) AS (VALUES {models}), t AS MATERIALIZED (SELECT model, COALESCE((SELECT"
@@ -92,15 +96,61 @@ _FINISHED = (
 _OVER = "SELECT job_id FROM jobs WHERE state IN ('cancelled', 'failed') AND job_id IN ({names})"
 
 
-def build_snapshot(connection: Connection, now_s: float) -> Snapshot:
-    """Return the snapshot of now; the same rows and now_s give the same snapshot, cell by cell."""
-    rows = query(connection, _ACTIVE, now_s)
-    names = (*_STATE, *_HELD, "remaining_work", *_BY_LOSS)
-    # by column, not row by row, because there may be thousands of rows
-    c: dict[str, Sequence[Any]] = dict(
-        zip(names, zip(*rows, strict=True) if rows else ((),) * len(names), strict=True)
-    )
-    c |= _read_owned_cells(connection, c["job_id"], c["content"])
+class PreviousRows:
+    """Hold the rows of jobs of the last snapshot: only jobs that changed are read again.
+
+    Every change of a job raises its version. A change of its allocation does so too, or it changes
+    the phase, but for its progress, which is always read. So a snapshot is the same
+    without the rows of the one before, to the last cell, and takes longer to build. They are of one
+    queue.
+    """
+
+    def __init__(self) -> None:
+        self._rows: dict[tuple[Any, ...], tuple[Any, ...]] = {}
+
+    def read(self, connection: Connection, now_s: float) -> dict[str, Sequence[Any]]:
+        """Return the active jobs by column, in the order of submission, and keep them."""
+        active = query(connection, _ACTIVE, now_s)
+        if not active:
+            return dict.fromkeys((*_OF_JOB, *_HELD, *_PROGRESS), ())
+        *marks, remaining_work, loss_work, loss_error = zip(*active, strict=True)
+        keys = list(zip(*marks, strict=True))
+        rows = list(map(self._rows.get, keys))
+        missing = [i for i, row in enumerate(rows) if row is None]
+        if missing:
+            read = _read_rows(connection, [keys[i][0] for i in missing])
+            for i in missing:
+                rows[i] = read[keys[i]]
+        found: Any = rows
+        self._rows = dict(zip(keys, found, strict=True))
+        # by column, not row by row, because there may be thousands of rows
+        columns = zip(*found, strict=True)
+        progress = (remaining_work, loss_work, loss_error)
+        return dict(zip((*_OF_JOB, *_HELD, *_PROGRESS), (*columns, *progress), strict=True))
+
+
+def _read_rows(
+    connection: Connection, numbers: Sequence[Any]
+) -> dict[tuple[Any, ...], tuple[Any, ...]]:
+    """Return the rows of some jobs by their marks, with owned values as cells."""
+    rows = query_of(connection, _ROWS, numbers)
+    columns = list(zip(*rows, strict=True))
+    mark = _MARK.count(",") + 1
+    for i, name in enumerate(_OF_JOB, mark):
+        if name in OWNED:
+            columns[i] = tuple(values_of(JOBS.column(name), columns[i]))
+    return {row[:mark]: row[mark:] for row in zip(*columns, strict=True)}
+
+
+def build_snapshot(
+    connection: Connection, now_s: float, previous: PreviousRows | None = None
+) -> Snapshot:
+    """Return the snapshot of now; the same rows and now_s give the same snapshot, cell by cell.
+
+    `previous` has the rows of an earlier snapshot of this queue. The result does not depend on it.
+    """
+    # not `or`: an empty one is kept for the next snapshot
+    c = (PreviousRows() if previous is None else previous).read(connection, now_s)
     stuck = _find_blocked_jobs(connection, c)
     holds = [
         phase in ("ordered", "running") and request == ""
@@ -112,7 +162,7 @@ def build_snapshot(connection: Connection, now_s: float) -> Snapshot:
     columns: dict[str, Cells] = {
         name: to_cells(JOBS.column(name), c[name])
         for name in OWNED
-        if not rows or c[name].count(None) < len(rows)
+        if not len(c[name]) or c[name].count(None) < len(c[name])
     }
     columns["job_id"] = c["job_id"]
     columns["state"] = _states(c, holds, stuck, now_s)
@@ -146,35 +196,6 @@ def build_snapshot(connection: Connection, now_s: float) -> Snapshot:
             connection, tables[INTERACTIVE.file], now_s, interval_s
         )
     return Snapshot(cluster_tables.get_meta(connection, "name") or "queue", config, tables)
-
-
-_known: dict[tuple[str, str], tuple[Any, ...]] = {}
-
-
-def _read_owned_cells(
-    connection: Connection, names: Sequence[str], contents: Sequence[str]
-) -> dict[str, Sequence[Any]]:
-    """Return the values that owners set, by column.
-
-    The digest (content) covers all of them, and changes with them. So jobs of the last snapshots
-    are not read again.
-    """
-    keys = list(zip(names, contents, strict=True))
-    values = list(map(_known.get, keys))
-    missing = [i for i, known in enumerate(values) if known is None]
-    kinds = [JOBS.column(name) for name in OWNED]
-    read = {
-        (job_id, content): tuple(map(value_of, kinds, stored))
-        for content, job_id, *stored in query_of(connection, _CELLS, [names[i] for i in missing])
-    }
-    for i in missing:
-        values[i] = read[keys[i]]
-    # drop cells of jobs that are over, or of other queues
-    if len(_known) > 2 * len(values) + MOST_KNOWN:
-        _known.clear()
-    _known.update((key, known) for key, known in read.items() if key[1])
-    columns: Any = zip(*values, strict=True) if values else ((),) * len(OWNED)
-    return dict(zip(OWNED, columns, strict=True))
 
 
 def _primary_jobs(c: Mapping[str, Sequence[Any]], holds: Sequence[bool]) -> list[str]:

@@ -376,23 +376,36 @@ def test_the_snapshot_is_the_same_for_the_same_rows(queue: Queue) -> None:
     assert queue.snapshot(NOW + 1).digest != one.digest
 
 
-def test_cells_that_are_remembered_are_those_of_the_rows(queue: Queue) -> None:
-    """The snapshot of a process that has made one before and of one that has not: the same, also
-    where a name was given away again with other cells."""
+def test_rows_of_the_last_snapshot_are_those_of_the_queue(queue: Queue) -> None:
+    """The snapshot with the rows of the one before and without them is the same, also where a name
+    was given away again with other cells, and where only the phase or the progress changed.
+    """
+    rows = snapshots.PreviousRows()
 
-    def sizes() -> list[str]:
+    def texts(column: str) -> list[str]:
         with queue.store.read() as connection:
-            warm = snapshots.build_snapshot(connection, NOW + 100)
-            snapshots._known.clear()
+            warm = snapshots.build_snapshot(connection, NOW + 100, rows)
             assert warm == snapshots.build_snapshot(connection, NOW + 100)
-        return list(warm.tables["jobs.csv"].texts("max_gpus"))
+        return list(warm.tables["jobs.csv"].texts(column))
 
-    assert sizes() == sizes() == ["8", "8", "8"]
+    assert texts("max_gpus") == texts("max_gpus") == ["8", "8", "8"]
     queue.cancel("l")
     clock(queue).now += 1
     assert queue.purge(0) == 1
     queue.submit_many([{"job_id": "l", **JOB, "max_gpus": 4}])
-    assert sizes() == ["8", "8", "4"]
+    assert texts("max_gpus") == ["8", "8", "4"]
+    control = Controller(queue)
+    control.want(j=("a", 2))
+    control.starts()
+    assert texts("state") == ["running", "queued", "queued"]
+    control.say("j", "running")
+    left = texts("remaining_work")
+    clock(queue).now += 1
+    control.say("j", "running", work=1.0)
+    assert texts("remaining_work")[1:] == left[1:] and texts("remaining_work") != left
+    control.want()
+    control.stops()
+    assert texts("state") == ["paused", "queued", "queued"]
 
 
 def test_the_first_allocation_under_a_used_name_is_no_change(queue: Queue) -> None:

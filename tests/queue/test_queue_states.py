@@ -22,6 +22,7 @@ from allocator.queue import cluster_tables
 from allocator.queue.database.schema import OPEN, allocations
 from allocator.queue.errors import Refused
 from allocator.queue.jobs.states import VERBS, Retries, state_after_end
+from allocator.queue.snapshot import PreviousRows, build_snapshot
 
 JOBS = ("j0", "j1", "j2")
 PICK = st.sampled_from(JOBS)
@@ -106,6 +107,7 @@ class Life(RuleBasedStateMachine):
             [{"job_id": j, "model": "m", "total_work": WORK, "max_gpus": 8} for j in JOBS]
         )
         self.control = Controller(self.queue)
+        self.rows = PreviousRows()
         self.retries = Retries(most=2, first_s=0.0)
         self.model = {j: Model() for j in JOBS}
 
@@ -190,13 +192,15 @@ class Life(RuleBasedStateMachine):
     @invariant()
     def machines_and_snapshot(self) -> None:
         """No pool beyond its GPUs; open allocations are those of the model; the snapshot is
-        valid and says the same.
+        valid and says the same, also with the rows of the snapshot before.
         """
         with self.queue.store.read() as connection:
             used, capacity_by_pool = (
                 cluster_tables.used(connection),
                 cluster_tables.gpus(connection),
             )
+            warm = build_snapshot(connection, self.clock.now, self.rows)
+            assert warm == build_snapshot(connection, self.clock.now)
             held = {
                 row.job_id: (row.pool, row.gpus)
                 for row in connection.execute(
@@ -205,7 +209,7 @@ class Life(RuleBasedStateMachine):
             }
         assert all(used[pool] <= capacity_by_pool[pool] for pool in capacity_by_pool)
         assert held == {name: model.open for name, model in self.model.items() if model.open}
-        jobs = validate(self.queue.snapshot()).jobs
+        jobs = validate(warm).jobs
         assert set(jobs.job_id) == {
             name
             for name, model in self.model.items()

@@ -32,7 +32,7 @@ def query(connection: Connection, statement: str, *values: Any) -> list[tuple[An
     return rows
 
 
-def query_of(connection: Connection, statement: str, names: Sequence[str]) -> list[tuple[Any, ...]]:
+def query_of(connection: Connection, statement: str, names: Sequence[Any]) -> list[tuple[Any, ...]]:
     """Return the rows of a query about names, which replace {names} in it, PART names at a time."""
     out: list[tuple[Any, ...]] = []
     for part in range(0, len(names), PART):
