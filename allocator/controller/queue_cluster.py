@@ -126,11 +126,17 @@ class RoundInput:
 
 
 class _Recorded(NamedTuple):
-    """What was written of some observations: the news, their changes, and unknown allocations."""
+    """What was written of some observations.
 
-    news: list[Observation]
+    `ends` are those of ends, as they were recorded, and `changes` what all of them changed.
+    `unknown` are those of allocations that the queue does not know, and `over` those of all ends,
+    which the executor need not keep any longer.
+    """
+
+    ends: list[Observation]
     changes: list[StateChange]
     unknown: list[Observation]
+    over: list[Observation]
 
 
 class _Orders(NamedTuple):
@@ -291,7 +297,7 @@ class QueueCluster:
         """Write what was observed; mere progress only if `progress` is set, for a round."""
         with self.store.write() as connection:
             recorded = self._write_observations(connection, seen, progress)
-        self._acknowledge(seen, recorded)
+        self._acknowledge(recorded)
 
     def _take_users_jobs(self) -> None:
         assert self._users_jobs is not None
@@ -331,7 +337,7 @@ class QueueCluster:
         ends = [_end_on_down_node(one, seen, self.clock.now()) for one in told]
         with self.store.write() as connection:
             recorded = self._write_observations(connection, ends, False)
-        self._log_ended(recorded.changes, recorded.news)
+        self._log_ended(recorded)
 
     def _write_observations(
         self, connection: Connection, seen: Sequence[Observation], progress: bool
@@ -339,12 +345,17 @@ class QueueCluster:
         """Write what was observed in a transaction; see `_record_observations`."""
         news, unknown = [], list[Observation]()
         known = observations.read_open_allocations(connection, {one.job_id for one in seen})
+        ends, over = list[Observation](), list[Observation]()
         for one in seen:
             mark = known.get(one.job_id)
+            is_over = one.phase != "running"
+            if is_over:
+                over.append(one)
             if mark is None or mark.generation != one.generation:
                 unknown.append(one)
-            elif one.phase != "running":
-                news.append((learning.mark_stuck_as_failed(one, mark.detail), mark))
+            elif is_over:
+                ends.append(learning.mark_stuck_as_failed(one, mark.detail))
+                news.append((ends[-1], mark))
             elif progress or mark.phase == "ordered":
                 news.append((one, mark))
         is_history = self._rounds_decided % HISTORY_EVERY == 0
@@ -353,16 +364,15 @@ class QueueCluster:
         if self._untold is not None:
             self._untold |= {one.job_id for one, mark in news if mark.running_s is None}
         self._refuse_unknown(connection, unknown)
-        return _Recorded([one for one, _ in news], changes, unknown)
+        return _Recorded(ends, changes, unknown, over)
 
-    def _acknowledge(self, seen: Sequence[Observation], recorded: _Recorded) -> None:
+    def _acknowledge(self, recorded: _Recorded) -> None:
         """Acknowledge the recorded ends, and stop running allocations that nobody ordered."""
-        self._log_ended(recorded.changes, recorded.news)
-        for one in seen:
-            if one.phase != "running":
-                self._command_executor(
-                    "acknowledge", self.executor.acknowledge, one.job_id, one.generation
-                )
+        self._log_ended(recorded)
+        for one in recorded.over:
+            self._command_executor(
+                "acknowledge", self.executor.acknowledge, one.job_id, one.generation
+            )
         for one in recorded.unknown:
             if one.phase == "running":
                 self.log.event("stranger", job_id=one.job_id, generation=one.generation)
@@ -397,13 +407,13 @@ class QueueCluster:
                     )
                 )
 
-    def _log_ended(self, changes: Sequence[StateChange], seen: Sequence[Observation]) -> None:
+    def _log_ended(self, recorded: _Recorded) -> None:
         ended = [
             c
-            for c in changes
+            for c in recorded.changes
             if c.state != "running" or c.phase in ("finished", "failed", "lost", "stopped")
         ]
-        words = {(one.job_id, one.generation): one.detail for one in seen} if ended else {}
+        words = {(one.job_id, one.generation): one.detail for one in recorded.ends}
         for change in ended:
             # a stop that a round ordered is no event
             self._has_event |= change.phase != "stopped" or change.state not in (
@@ -649,7 +659,7 @@ class QueueCluster:
             with self.store.write() as connection:
                 recorded = self._write_observations(connection, seen, False)
                 orders = None if is_over else self._write_orders(connection, capacity)
-            self._acknowledge(seen, recorded)
+            self._acknowledge(recorded)
             if orders is None:
                 return
             ordered = self._give_orders(orders)

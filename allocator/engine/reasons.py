@@ -238,9 +238,9 @@ def find_reasons(
         "capacity": (alone == GPUS) & pays_price,
         "fragmented": blocked >= 0,
     }
-    names = [np.array(name, dtype=object) for name in cases]
-    code = np.select([*cases.values()], names, "outranked").tolist()
-    codes = [name if wanted else None for name, wanted in zip(code, wants.tolist(), strict=True)]
+    names = (None, *cases, "outranked")
+    number_of_code = np.select([*cases.values()], range(1, len(cases) + 1), len(cases) + 1)
+    codes = [names[n] for n in np.where(wants, number_of_code, 0).tolist()]
     sentences = _write_sentences(round_, codes, chosen, best, offered, needed, found, fits)
     if fragments is not None:
         for j in (j for j, name in enumerate(codes) if name == "fragmented"):

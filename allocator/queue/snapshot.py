@@ -179,7 +179,7 @@ def build_snapshot(
     held_s = np.fmax(0.0, now_s - since_s)  # nan (never seen running) counts as 0
     columns["attained_gpu_s"] = attained + held_s * np.nan_to_num(_floats(c["held_gpus"]))
     columns |= {name: _floats(c[name]) for name in ("restarts", "largest_gpus")}
-    columns |= {name: _floats(c[name]) for name in _BY_LOSS if any(c[name])}
+    columns |= {name: _floats(c[name]) for name in ("loss_work", "loss_error") if any(c[name])}
     ordered = {one.name: columns[one.name] for one in JOBS.columns if one.name in columns}
     tables = {
         JOBS.file: Table.of(JOBS, ordered),
