@@ -53,7 +53,11 @@ def write_document(fields: Mapping[str, Any], jobs: Mapping[str, Sequence[Any]])
 
 def to_csv(result: Plan) -> str:
     """Return the part `jobs` of the plan as CSV; an empty cell is null."""
-    return csv_text(JOB_FIELDS, zip(*(_cells(result.jobs[f]) for f in JOB_FIELDS), strict=True))
+    return _jobs_csv(result.jobs)
+
+
+def _jobs_csv(jobs: Mapping[str, Sequence[Any]]) -> str:
+    return csv_text(JOB_FIELDS, zip(*(_cells(jobs[f]) for f in JOB_FIELDS), strict=True))
 
 
 def placements_csv(result: Plan) -> str:
@@ -84,7 +88,8 @@ def write_plan(result: Plan, folder: Path | str) -> tuple[Path, Path]:
         If the files cannot be written.
     """
     # plan.json comes last: it announces a whole plan
-    texts = {PLAN_CSV: to_csv(result), PLAN_JSON: to_json(result)}
+    jobs = _with_numbers_as_text(result.jobs)
+    texts = {PLAN_CSV: _jobs_csv(jobs), PLAN_JSON: write_document(read_fields(result), jobs)}
     if result.placement is not None:
         texts = {PLACEMENTS.file: placements_csv(result), **texts}
     paths = write_files(Path(folder), texts)
@@ -162,6 +167,8 @@ def dumps(value: Any) -> str:
 
     Numpy numbers become plain ones.
     """
+    if type(value) is int:
+        return repr(value)
     try:
         return ENCODE(value)
     except (ValueError, TypeError):
@@ -197,18 +204,40 @@ def _jobs(jobs: Mapping[str, Sequence[Any]]) -> Iterable[str]:
     return map(form.__mod__, zip(*columns, strict=True))
 
 
+class NumberTexts(list[str | None]):
+    """The numbers of a column as JSON and CSV write them, None for no number."""
+
+    @classmethod
+    def of(cls, values: Sequence[Any]) -> NumberTexts | None:
+        """Return the texts of a column of finite floats and None, None for any other column."""
+        sorts = set(map(type, values))
+        if float not in sorts or not sorts <= {float, type(None)}:
+            return None
+        texts: list[str | None] = list(map(repr, values))
+        if len(sorts) == 1:
+            is_finite = math.isfinite(sum(values))
+        else:
+            texts = [None if text == "None" else text for text in texts]
+            is_finite = math.isfinite(sum([v for v in values if v is not None]))
+        return cls(texts) if is_finite else None
+
+
+def _with_numbers_as_text(jobs: Mapping[str, Sequence[Any]]) -> dict[str, Sequence[Any]]:
+    """Return the columns of jobs, in which numbers are written once for all files."""
+    return {name: NumberTexts.of(jobs[name]) or jobs[name] for name in JOB_FIELDS if name in jobs}
+
+
 def _column(values: Sequence[Any]) -> Sequence[str]:
     """Return each value of a column as JSON text."""
+    texts = values if isinstance(values, NumberTexts) else NumberTexts.of(values)
+    if texts is not None:
+        return ["null" if text is None else text for text in texts]
     sorts = set(map(type, values))
     if sorts == {str}:
         return list(map(encode_basestring, values))
     if sorts <= {str, int, type(None)}:  # names and whole numbers repeat often
         seen = {v: encode_basestring(v) if type(v) is str else dumps(v) for v in set(values)}
         return list(map(seen.__getitem__, values))
-    if sorts == {float} and math.isfinite(sum(values)):
-        return list(map(repr, values))
-    if sorts == {float, type(None)} and math.isfinite(sum(v for v in values if v is not None)):
-        return ["null" if v is None else repr(v) for v in values]
     return list(map(dumps, values))
 
 
