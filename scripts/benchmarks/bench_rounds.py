@@ -1,25 +1,33 @@
 """Measure rounds that follow each other: the first one cold, the others warm, the same ones cold.
 
-    OPENBLAS_NUM_THREADS=1 python scripts/benchmarks/bench_rounds.py [--jobs 100,500,2000,10000]
-        [--families one,20] [--seeds 5] [--rounds 4] > table.md
+    python scripts/benchmarks/bench_rounds.py [--jobs 100,500,2000,10000] [--families one,20]
+        [--seeds 5] [--rounds 4] [--base FOLDER] > table.md
 
 The families are those of bench_tail.py. Between two rounds the plan is carried out, jobs do at most
 2 % of the work that is left, one job in a hundred ends and one like it arrives, one rate in a
 hundred is corrected by up to 5 %, and so is the price of one pool. Every warm round is decided by
 `allocator.Rounds`. The same round is decided cold by `allocator.solve`. The value of neither plan
 may exceed the bound of the other. The CPU seconds of a decision are those of the process and its
-solver processes, from a snapshot in memory to the audited plan.
+solver processes on one thread, from a snapshot in memory to the audited plan and its columns.
+
+With `--base FOLDER`, a checkout of another commit, the code of FOLDER decides rounds of the same
+seeds, in turn with this code, seed by seed. Each seed has a process of its own, which has decided
+other rounds and loaded scipy before: a process loads scipy once, in whichever round its products
+have become many.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import os
 import platform
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from pathlib import Path
 
 import numpy as np
 
@@ -29,6 +37,7 @@ from allocator.domain.snapshot import Snapshot, Table
 from allocator.errors import Infeasible
 from scripts.benchmarks import bench_tail
 
+ROOT = Path(__file__).resolve().parents[2]
 GAPS = {**bench_tail.GAPS, 50_000: 1e-4, 500_000: 1e-3}
 CHANGED = 0.01  # share of the jobs that end, and of the rates that are corrected
 DONE = 0.02  # largest share of the remaining work of a job that an interval does
@@ -94,12 +103,30 @@ def decide_rounds(
             snapshot = next_snapshot(snapshot, plan, rng)
             begin = bench_tail.cpu_seconds()
             plan = rounds.solve(snapshot)
+            plan.jobs["pool"]
             middle = bench_tail.cpu_seconds()
             cold = allocator.solve(_without_cache(snapshot), gap=gap)
+            cold.jobs["pool"]
             yield bench_tail.cpu_seconds() - middle, middle - begin, plan
             for a, b in ((plan, cold), (cold, plan)):
                 if a.bound < b.objective_value * (1 - 1e-9):
                     raise SystemExit(f"a bound lies below a plan: {a.bound} {b.objective_value}")
+
+
+def measure_seed(folder: Path, family: str, jobs: int, seed: int, count: int) -> list[list[float]]:
+    """Return the CPU seconds, cold and warm, of each round with the code of a folder."""
+    words = [__file__, "--child", "--families", family, "--jobs", str(jobs)]
+    words += ["--first", str(seed), "--rounds", str(count)]
+    paths = {"PYTHONPATH": str(folder), "OPENBLAS_NUM_THREADS": "1"}
+    told = subprocess.run(
+        [sys.executable, *words],
+        env={**os.environ, **paths},
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    ).stdout
+    return [json.loads(line) for line in told.splitlines()]
 
 
 def describe(family: str, jobs: int, name: str, seconds: Sequence[float]) -> str:
@@ -121,27 +148,34 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=5, help="rounds of each (default 5)")
     parser.add_argument("--first", type=int, default=0, help="first seed (default 0)")
     parser.add_argument("--rounds", type=int, default=4, help="warm rounds of each (default 4)")
+    parser.add_argument("--base", type=Path, help="folder of a checkout of another commit")
+    parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
+    families = args.families.split(",")
+    if args.child:
+        import scipy.sparse  # noqa: F401
+
+        for _ in decide_rounds("one", 100, 999, 1):
+            pass
+        for cold, warm, _ in decide_rounds(families[0], int(args.jobs), args.first, args.rounds):
+            print(json.dumps([cold, warm]), flush=True)
+        return
+    folders = {"this": ROOT} | ({} if args.base is None else {"base": args.base.resolve()})
     print(f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}\n")
-    print(
-        "| jobs | family | round | rounds | median | p90 | worst |\n|---|---|---|---|---|---|---|"
-    )
-    for _ in decide_rounds("one", 100, 999, 1):
-        pass
+    print("| jobs | family | code, round | rounds | median | p90 | worst |")
+    print("|---|---|---|---|---|---|---|")
     for jobs in map(int, args.jobs.split(",")):
-        for family in args.families.split(","):
-            found: list[Any] = [
-                measured
-                for seed in range(args.first, args.first + args.seeds)
-                for measured in decide_rounds(family, jobs, seed, args.rounds)
-            ]
-            if not found:
-                continue
-            for name, seconds in (
-                ("cold", [cold for cold, _, _ in found]),
-                ("warm", [warm for _, warm, _ in found]),
-            ):
-                print(describe(family, jobs, name, seconds), flush=True)
+        for family in families:
+            found: dict[str, list[list[float]]] = {code: [] for code in folders}
+            for seed in range(args.first, args.first + args.seeds):
+                for code, folder in folders.items():
+                    found[code] += measure_seed(folder, family, jobs, seed, args.rounds)
+            for i, name in enumerate(("cold", "warm")):
+                for code, pairs in found.items():
+                    if pairs:
+                        seconds = [pair[i] for pair in pairs]
+                        print(describe(family, jobs, f"{code}, {name}", seconds), flush=True)
+    print(f"\nload of the machine at the end {os.getloadavg()[0]:.0f}")
 
 
 if __name__ == "__main__":
