@@ -37,6 +37,7 @@ from allocator.options.staying import Staying
 from allocator.performance.sizes import estimate_sizes
 from allocator.performance.table import RateTable
 from formulations.colocation.kind_prices import Terms
+from formulations.model.constant import constant
 from formulations.model.dominance import find_needed_options
 from formulations.model.instance import Instance
 from formulations.model.linear import AT_MOST_ONE, COLOCATION, LinearModel
@@ -458,19 +459,23 @@ def _instance(problem: Problem, full: OptionTable, mended: Repairs) -> Instance:
     running = int((jobs.state == State.RUNNING).sum())
     least_kept = 0 if mended.max_changes < 0 else max(0, running - mended.max_changes)
     mandatory = find_mandatory_jobs(problem, full, mended.released)
-    primary = np.full(len(full), -1)
+    primary = conflicting_option = constant(-1, len(full))
     secondary = np.flatnonzero(full.primary >= 0)
-    primary[secondary] = option_at(
-        full, full.primary[secondary], full.pool[secondary], full.gpus[secondary]
-    )
-    conflicting_option = np.full(len(full), -1)
-    takeover = np.flatnonzero(full.keep & (full.primary < 0) & (jobs.primary[full.job] >= 0))
-    conflicting_option[takeover] = option_at(
-        full, jobs.primary[full.job[takeover]], full.pool[takeover], full.gpus[takeover]
-    )
+    if len(secondary):
+        primary = primary.copy()
+        primary[secondary] = option_at(
+            full, full.primary[secondary], full.pool[secondary], full.gpus[secondary]
+        )
+    if (jobs.primary >= 0).any():
+        takeover = np.flatnonzero(full.keep & (full.primary < 0) & (jobs.primary[full.job] >= 0))
+        conflicting_option = conflicting_option.copy()
+        conflicting_option[takeover] = option_at(
+            full, jobs.primary[full.job[takeover]], full.pool[takeover], full.gpus[takeover]
+        )
     primaries = conflicts = None
     if full.several.shape[1]:
         primaries = _primary_options(full)
+        primary, conflicting_option = primary.copy(), conflicting_option.copy()
         several = np.flatnonzero(full.has_several)
         primary[several] = primaries[several, 0]
         conflicts = _excluded_options(problem, full)

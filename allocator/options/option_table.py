@@ -28,6 +28,7 @@ from allocator.performance.pauses import restart_s
 from allocator.performance.table import RateTable
 from allocator.valuation import build_context, option_values
 from allocator.valuation.prices import gpu_prices
+from formulations.model.constant import constant
 from formulations.model.ragged import ragged, starts
 from formulations.objectives import interval
 from formulations.objectives.context import Offer
@@ -365,8 +366,8 @@ def value_options(problem: Problem, table: RateTable, listed: ListedOptions) -> 
         gpus * gpu_prices(problem, job, pool, gpus),
         listed.keep,
         listed.nodes,
-        np.full(len(job), -1),
-        np.zeros(len(job)),
-        np.full(len(job), -1),
+        constant(-1, len(job)),
+        constant(0.0, len(job)),
+        constant(-1, len(job)),
         no_primaries(problem, len(job)),
     )

@@ -8,9 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
+from formulations.model.constant import constant
 from formulations.model.headroom import Headroom
 from formulations.model.linear import Bools, Floats, Ints
 from formulations.model.ragged import starts
@@ -189,10 +191,19 @@ class Instance:
         The options of primary jobs that given options of secondary jobs need must be among them.
         Conflicting options that are not given are forgotten.
         """
-        # the last entry stands for -1
         job = self.job[option]
-        place = np.full(len(self.job) + 1, -1)
-        place[option] = np.arange(len(option))
+
+        def numbers(others: Ints | None) -> Any:
+            """Return other options (n, ...) of the given ones, by their new numbers."""
+            if others is None:
+                return None
+            if others.ndim == 1 and not (others >= 0).any():
+                return constant(-1, len(option))
+            # the last entry stands for -1
+            place = np.full(len(self.job) + 1, -1)
+            place[option] = np.arange(len(option))
+            return place[others[option]]
+
         kept = None if self.headroom is None else self.headroom.take(option)
         return replace(
             self,
@@ -205,10 +216,10 @@ class Instance:
             gpus=self.gpus[option],
             cost=self.cost[option],
             keep=self.keep[option],
-            primary=place[self.primary[option]],
-            conflicting_option=place[self.conflicting_option[option]],
-            primaries=None if self.primaries is None else place[self.primaries[option]],
-            conflicts=None if self.conflicts is None else place[self.conflicts[option]],
+            primary=numbers(self.primary),
+            conflicting_option=numbers(self.conflicting_option),
+            primaries=numbers(self.primaries),
+            conflicts=numbers(self.conflicts),
         )
 
 

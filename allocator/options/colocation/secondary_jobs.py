@@ -253,8 +253,6 @@ def option_at(m: OptionTable, job: Ints, pool: Ints, gpus: Ints) -> Ints:
 
     It is what the job holds, or else the packed shape.
     """
-    if not len(job):
-        return np.full(0, -1)
     own = np.flatnonzero((m.primary < 0) & ((m.nodes == 0) | m.keep))
     if not len(own):
         return np.full(len(job), -1)
