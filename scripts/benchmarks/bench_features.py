@@ -13,6 +13,7 @@ budgets, running and paused jobs, types. Each feature changes it, by the same se
 - notebooks: a tenth of the jobs are interactive, a fifth can shrink; GPUs are kept for sessions
 - periodic: a tenth of the jobs come again; changes between prepared sizes have pauses of their own
 - ahead: prices and capacity are announced, jobs have deadlines, and a dollar has a price
+- memory: pools have a price of memory; jobs need some, and less of each GPU at larger sizes
 
 CPU seconds are those of the process and its solver processes on one thread, from a snapshot in
 memory to the plan.
@@ -133,6 +134,15 @@ def ahead(rng: Random, config: dict[str, Any], tables: Tables) -> None:
         job["deadline_s"] = config["now_s"] + int(rng.integers(3_600, 86_400))
 
 
+def memory(rng: Random, config: dict[str, Any], tables: Tables) -> None:
+    for pool in tables["pools.csv"]:
+        pool |= {"price_per_gb_hour": 0.02, "memory_gb": 80}
+    for row in tables["rates.csv"]:
+        row["memory_gb"] = round(4 + 30 / row["gpus"], 2)
+    for job in _some(rng, tables, 0.3):
+        job["memory_gb"] = int(rng.integers(4, 40))
+
+
 Feature = Callable[[Random, dict[str, Any], Tables], None]
 FEATURES: dict[str, Feature] = {
     "modes": modes,
@@ -143,6 +153,7 @@ FEATURES: dict[str, Feature] = {
     "notebooks": notebooks,
     "periodic": periodic,
     "ahead": ahead,
+    "memory": memory,
 }
 
 
