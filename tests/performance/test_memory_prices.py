@@ -8,8 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 from builders import problem
+from examples import seeds
 
+from allocator.audit import audit
+from allocator.domain.allocation import Allocation
+from allocator.domain.problem import Problem
 from allocator.engine.decision import decide
+from allocator.options.configure import configure
+from allocator.options.instance_building import compile_round
 from allocator.options.option_table import option_table
 from allocator.performance.table import RateTable
 from allocator.valuation.prices import added_prices, gpu_prices
@@ -61,15 +67,68 @@ def test_reserved_memory_adds_nothing_to_the_bill() -> None:
 MARKETS = ("reserved", "on_demand")
 
 
-def test_more_gpus_that_cost_less_are_kept_for_the_budget() -> None:
-    """One GPU with 30 GB costs 30 $/h and does as much as two with 5 GB each for 10 $/h. Of 35 $/h
-    both jobs run on two GPUs, though neither gains by its second GPU."""
+def two_jobs() -> Problem:
+    """One GPU does as much as two, which need less memory each; 35 $/h at most."""
     rates = [
         {"model": "m", "gpu_type": "A", "gpus": k, "work_per_s": 1.0, "memory_gb": gb}
         for k, gb in ((1, 30.0), (2, 5.0))
     ]
     pool = POOL | {"price_per_gb_hour": 1.0}
-    p = problem([{"max_gpus": 2}] * 2, [pool], rates, config={"budget_per_hour": 35})
-    found = decide(p)
+    return problem([{"max_gpus": 2}] * 2, [pool], rates, config={"budget_per_hour": 35})
+
+
+def test_more_gpus_that_cost_less_are_kept_for_the_budget() -> None:
+    """One GPU with 30 GB costs 30 $/h and does as much as two with 5 GB each for 10 $/h. Of 35 $/h
+    both jobs run on two GPUs, though neither gains by its second GPU."""
+    found = decide(two_jobs())
     assert found.jobs["gpus"] == [2, 2] and found.status == "optimal"
     assert found.budget.spent_per_hour == pytest.approx(20.0)
+
+
+def test_the_audit_counts_memory_by_itself() -> None:
+    """Both jobs of that round on one GPU each would cost 60 $/h: the audit says so, whoever made
+    the plan."""
+    p = two_jobs()
+    first = np.zeros(2, dtype=np.int64)
+    plan = Allocation(first, np.ones(2, dtype=np.int64), first, np.full(2, -1))
+    found = audit(p, plan, compile_round(p).repairs)
+    assert found.cost.tolist() == [30.0, 30.0]
+    assert found.faults == ("the plan costs 60 $/h, budget_per_hour is 35",)
+
+
+@pytest.mark.parametrize("seed", seeds(10, 200))
+def test_a_round_and_the_configuration_search_have_one_price(seed: int) -> None:
+    """The cost of an option is that of the way of `allocator configure` with its row."""
+    rng = np.random.default_rng(seed)
+    rates = [
+        {
+            "model": "m",
+            "gpu_type": kind,
+            "gpus": k,
+            "batch_size": 64 * n,
+            "work_per_s": float(k ** rng.uniform(0.5, 1.0) * rng.uniform(0.9, 1.1)),
+            "memory_gb": float(rng.uniform(10, 45)) if rng.random() < 0.8 else None,
+        }
+        for kind in "AB"
+        for k in (1, 2, 4)
+        for n in range(1, 3)
+    ]
+    pools = [
+        POOL
+        | {"pool": kind, "gpu_type": kind, "price_per_gpu_hour": float(rng.uniform(0, 3))}
+        | {"price_per_gb_hour": float(rng.choice([0.0, rng.uniform(0, 0.2)]))}
+        for kind in "AB"
+    ]
+    p = problem([{"max_gpus": 4, "memory_gb": 12}], pools, rates)
+    m = option_table(p, RateTable.of(p))
+    ways = configure(p, "j0")
+    speed = dict(
+        zip(
+            zip(ways.pool, ways.gpus.tolist(), ways.rate.tolist(), strict=True),
+            (ways.cost / ways.hours).tolist(),
+            strict=True,
+        )
+    )
+    for o in range(len(m)):
+        way = p.pools.pool[m.pool[o]], int(m.gpus[o]), float(m.rate[o])
+        assert m.cost[o] == pytest.approx(speed[way])
