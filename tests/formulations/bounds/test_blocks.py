@@ -25,6 +25,7 @@ from formulations.bounds.diagrams import Diagrams, Nearness, find_priced
 from formulations.bounds.lagrangian import evaluate, minimise_dual
 from formulations.model.choices import Choices, choices
 from formulations.model.single_round import build_model
+from formulations.primal import closing
 from formulations.primal.block_plans import find_block_plan
 
 
@@ -170,6 +171,36 @@ def _check_losses(
         if c.value_of(plan) > reserve + slack:
             lost = np.where(plan >= 0, np.append(loss, 0.0)[plan], nothing)
             assert lost.max(initial=0.0) <= found.bound - c.value_of(plan) + slack
+
+
+@examples(60, 600)
+@given(
+    seed=st.integers(0, 10**9),
+    gap=st.sampled_from([0.0, 1e-3, 0.05, 0.3]),
+    states=st.sampled_from([3, 300]),
+    wider=st.sampled_from([0.0, 0.3]),
+)
+def test_closing_excludes_no_better_plan(seed: int, gap: float, states: int, wider: float):
+    """Whatever choices of blocks are left out, the bound of the whole search covers the best plan.
+
+    The limits are those of large rounds; in small ones no choice would be left out.
+    """
+    rng = np.random.default_rng(seed)
+    c = choices(build_model(random_instance(rng, jobs=6, pools=2, tenants=3)))
+    best, dual = best_choice(c), minimise_dual(c)
+    plans = [] if best is None else every_plan(c)
+    if not plans:
+        return
+    plan = plans[int(rng.integers(len(plans)))]
+    with (
+        mock.patch.multiple(diagrams_module, NARROW=1.0, STATES=states),
+        mock.patch.multiple(closing, FEW=0, LITTLE=0, SHARE=0.0, WIDER=wider),
+    ):
+        found, bound = closing.close_gap(c, dual, plan, gap)
+    slack = 1e-9 * (1 + abs(best))
+    assert c.feasible(found)
+    assert c.value_of(plan) - slack <= c.value_of(found) <= best + slack
+    assert bound >= best - slack
 
 
 def every_plan(c: Choices) -> list[np.ndarray]:
