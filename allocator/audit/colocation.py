@@ -29,6 +29,7 @@ class PairChecker:
     table: RateTable
     known: MeasuredSlowdowns
     _ways: dict[tuple[int, float, int, int], list[Way]] = field(default_factory=dict)
+    _slow: dict[tuple[int, int, int, int], tuple[float, float]] = field(default_factory=dict)
 
     def ways(self, job: int, pool: int, gpus: int) -> list[Way]:
         """List the ways of the job there whose memory is known."""
@@ -61,8 +62,11 @@ class PairChecker:
     def slowdowns(self, a: int, b: int, pool: int, gpus: int) -> tuple[float, float]:
         """Return the slowdowns of job a next to job b, and of b next to a; nan where unknown."""
         model, kind = self.problem.jobs.model, self.problem.pools.gpu_type[[pool]]
-        slow = self.known.slowdown(model[[a]], model[[b]], kind, np.array([gpus]))
-        one, other = float(slow[0][0]), float(slow[1][0])
+        both = int(model[a]), int(model[b]), int(kind[0]), gpus
+        if both not in self._slow:
+            slow = self.known.slowdown(model[[a]], model[[b]], kind, np.array([gpus]))
+            self._slow[both] = float(slow[0][0]), float(slow[1][0])
+        one, other = self._slow[both]
         free, most = self.problem.jobs.best_effort, float(self.problem.pools.isolation[pool])
         if free[b] and not free[a]:
             return self._isolate(one, other, most)

@@ -4,8 +4,9 @@
             -> Instance (dominated options removed) -> LinearModel
 
 Where jobs may share GPUs, a small round offers every pair. A large one begins with the pairs that
-run. It can price all other pairs (`CompiledRound.omitted_pairs`, options/colocation/pairs.py), and
-the policy adds those that a good plan may need (policies/pairs.py).
+run, and with the sets of several primary jobs. It can price all other pairs
+(`CompiledRound.omitted_pairs`, options/colocation/pairs.py), and the policy adds those that a good
+plan may need (policies/pairs.py).
 """
 
 from __future__ import annotations
@@ -333,8 +334,8 @@ def compile_round(
             omitted_pairs.names(whole.listed())[1],
             groups=offered,
         )
-    alone = _compile(problem, table, exclusive, True, PairOffer.RUNNING, none, whole.primaries)
-    round_ = replace(alone, omitted_pairs=omitted_pairs)
+    few = _compile(problem, table, exclusive, prunes, shares, none, whole.primaries, offered)
+    round_ = replace(few, omitted_pairs=omitted_pairs)
     if also is None or not len(also[0]):
         return round_
     at = [option_at(exclusive, job, also[2], also[3]) for job in also[:2]]

@@ -29,7 +29,7 @@ def test_mip_is_the_best_of_all_plans(seed: int) -> None:
     assert plan.bound >= best - 1e-9
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", [*range(6), 101])
 def test_no_plan_is_above_the_bound_of_kinds(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same rounds, whose pairs are priced by kinds, while jobs with several primary jobs are
     listed: the plan is within the gap of the best one, and the bound is not below that."""
@@ -51,7 +51,7 @@ def test_mip_is_the_best_of_all_plans_many_times() -> None:
 @pytest.mark.soak
 def test_no_plan_is_above_the_bound_of_kinds_many_times(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same on 100 rounds more."""
-    for seed in range(100, 200):
+    for seed in range(102, 200):
         test_no_plan_is_above_the_bound_of_kinds(seed, monkeypatch)
 
 
