@@ -191,7 +191,8 @@ class Groups:
             return False
         same = {h for h in self.before[j] if plan[h] == ("own", pool, self.jobs[h]["gpus"])}
         if not sets[j]:
-            return not same
+            # who leaves its primary jobs for other GPUs of the pool, as many, has no second job
+            return None if same and j in second else not same
         if not sets[j] <= same:
             return False
         return True if sets[j] == same else None
