@@ -97,8 +97,11 @@ def find_alike(problem: Problem, job: Ints, pool: Ints, gpus: Ints) -> tuple[Int
     kind = np.empty(len(jobs), dtype=np.int64)
     kind[order] = np.cumsum(begins_run(*(x[order] for x in facts)))
     key = (kind[job] * len(problem.pools) + pool) * SIZES + gpus
-    first, same = np.unique(key, return_index=True, return_inverse=True)[1:]
-    return first, same.reshape(-1)
+    by_key = np.argsort(key, kind="stable")
+    begins = begins_run(key[by_key])
+    same = np.empty(len(key), dtype=np.int64)
+    same[by_key] = np.cumsum(begins) - 1
+    return by_key[begins], same
 
 
 def _choose(problem: Problem, job: Ints, pool: Ints, gpus: Ints) -> ChosenModes:

@@ -171,12 +171,11 @@ class Context:
         return Context(self.facts, offer, lambda: self, pays_for_gpus)
 
     def weighed(self, weight: Floats) -> Context:
-        """Return the context with other weights (J,)."""
-        facts = replace(self.facts, weight=weight)
-        exclusive = (
-            None if self.exclusive is None else lambda: replace(self.everything, facts=facts)
-        )
-        return replace(self, facts=facts, exclusive=exclusive)
+        """Return the context with other weights (J,), which change no speed."""
+        exclusive = None if self.exclusive is None else lambda: self.everything.weighed(weight)
+        found = replace(self, facts=replace(self.facts, weight=weight), exclusive=exclusive)
+        found.__dict__["rate"] = self.rate
+        return found
 
     @property
     def job(self) -> Ints:
