@@ -22,6 +22,7 @@ from allocator.queue import lease
 from allocator.queue.database.bulk import PART, execute_many, named_rows, query, query_of
 from allocator.queue.database.schema import OPEN, jobs, observations
 from allocator.queue.holdings import Held, Turn, held, read_secondaries, write
+from allocator.queue.jobs import losses
 from allocator.queue.jobs.states import Retries, state_after_end
 
 ENDED = ("stopped", "finished", "failed", "lost")
@@ -242,6 +243,7 @@ def _record_transitions(
             turns.append(now[secondary.job_id].turn(updated.ended_s))
     changed = {name: known for name, known in now.items() if known is not before[name]}
     write(connection, changed, turns)
+    _settle_work(connection, before, changed, recorded)
     execute_many(
         connection,
         "INSERT INTO observations (job_id, generation, at_s, kind, detail, work_done) "
@@ -268,6 +270,23 @@ def _record_transitions(
         )
         for name, known in changed.items()
     ]
+
+
+def _settle_work(
+    connection: Connection,
+    before: Mapping[str, Held],
+    changed: Mapping[str, Held],
+    recorded: Mapping[tuple[str, str], ObservationLike],
+) -> None:
+    """Note how much the jobs that are done have done in all, where a target loss ended them."""
+    left = {
+        name: known.work_at_start
+        - max(before[name].work_done, _work_said(recorded[name, "finished"]))
+        for name, known in changed.items()
+        if (name, "finished") in recorded
+    }
+    if left:
+        losses.settle_work(connection, left)
 
 
 def _delay_after_losses(connection: Connection, one: Held, retries: Retries) -> Held:
@@ -330,8 +349,12 @@ def _work_done(one: ObservationLike, known: Held) -> float:
     """Return the work done since the start, the greatest ever seen; nan counts as nothing."""
     if one.phase == "finished":
         return known.work_at_start
-    said = one.work_done if one.work_done == one.work_done else 0.0
-    return min(max(float(said), known.work_done), known.work_at_start)
+    return min(max(_work_said(one), known.work_done), known.work_at_start)
+
+
+def _work_said(one: ObservationLike) -> float:
+    """Return the work that an observation states; nan counts as nothing."""
+    return float(one.work_done) if one.work_done == one.work_done else 0.0
 
 
 def _start_time(phase: str, at_s: float, known: Held, work: float) -> float | None:

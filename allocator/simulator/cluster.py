@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from allocator.domain.problem import Finished, Ints, Problem, State, usable_gpus
+from allocator.domain.problem import Finished, Floats, Ints, Problem, State, usable_gpus
 from allocator.domain.workload import Workload
 from allocator.engine.decision import Decision
 from allocator.loop.live_rental import LiveRental
@@ -16,6 +16,7 @@ from allocator.loop.ticks import latest_tick
 from allocator.market import books
 from allocator.market.history import History
 from allocator.options.node_needs import as_placements, by_job
+from allocator.simulator.loss_beliefs import LossBeliefs
 from allocator.simulator.options import SimulationOptions
 from allocator.simulator.slowdown_beliefs import SlowdownBeliefs
 from allocator.simulator.speed_beliefs import SpeedBeliefs
@@ -42,6 +43,8 @@ class TraceDrivenCluster:
         self._slowdown_beliefs = (
             SlowdownBeliefs(self.world) if options.misjudged_slowdowns > 0 else None
         )
+        noise = options.loss_noise
+        self._loss_beliefs = None if noise is None else LossBeliefs(self.world, noise)
         self._problem = workload.problem
         self._start = self.last = workload.problem.now_s
         # books of the long-run budgets, as of the last round
@@ -116,6 +119,7 @@ class TraceDrivenCluster:
             np.where(np.isnan(w.started_s[a]), State.QUEUED, State.PAUSED),
         )
         state[self._waits_for_unsubmitted()] = State.HELD
+        by_loss = self._expect_by_loss()
         total, left = w.ground_truth.believed_sizes(a, w.remaining[a])
         jobs = p.jobs.take(
             a,
@@ -130,6 +134,7 @@ class TraceDrivenCluster:
             restarts=np.maximum(0, w.starts[a] - 1),
             largest_gpus=w.largest[a],
             primary=np.where(w.primary[a] < 0, -1, np.searchsorted(a, w.primary[a])),
+            **by_loss,
             shared_by=np.where(w.secondary[a] < 0, -1, np.searchsorted(a, w.secondary[a])),
         )
         gpus, nodes, placed = w.capacity.copy(), p.nodes, p.placements
@@ -165,6 +170,14 @@ class TraceDrivenCluster:
         self.update_books(problem)
         problem = self._rental.apply(problem, self._read_history, self.books.total)
         return books.apply_books(problem, self.books)
+
+    def _expect_by_loss(self) -> dict[str, Floats]:
+        """Return the columns of the open jobs that follow from the losses which they report."""
+        if self._loss_beliefs is None:
+            return {}
+        self._loss_beliefs.observe()
+        a = self.world.active
+        return {"loss_work": self._loss_beliefs.work[a], "loss_error": self._loss_beliefs.error[a]}
 
     def _read_history(self, since_s: float) -> History:
         """Return the jobs submitted since then, with their sizes as believed."""

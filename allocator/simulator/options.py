@@ -46,6 +46,10 @@ class SimulationOptions:
         Standard deviation of log(believed / true slowdown) of each two models on the same GPUs, on
         each GPU type; what is observed of colocated jobs corrects it. See
         simulator/slowdown_beliefs.py.
+    loss_noise : float, optional
+        Jobs report losses, on curves of their own, times a factor whose logarithm has this standard
+        deviation: what is left of them follows from these. Default: none. See
+        simulator/loss_beliefs.py.
     failures_per_gpu_hour : float
         Rate at which a running job fails and falls back to its last checkpoint.
     failures_per_node_hour, node_repair_s : float
@@ -113,6 +117,7 @@ class SimulationOptions:
     misjudged_sizes: float = 0.0
     misjudged_slowdowns: float = 0.0
     noise: float = 0.0
+    loss_noise: float | None = None
     failures_per_gpu_hour: float = 0.0
     failures_per_node_hour: float = 0.0
     node_repair_s: float = 3600.0
@@ -153,6 +158,8 @@ class SimulationOptions:
         ):
             if not getattr(self, name) >= 0:
                 raise UsageError(f"{name} {getattr(self, name)} must not be negative")
+        if self.loss_noise is not None and not 0 <= self.loss_noise < math.inf:
+            raise UsageError(f"loss_noise {self.loss_noise} must be a number of at least 0")
         for name in (
             "interval_s",
             "ageing_s",
@@ -194,6 +201,7 @@ class SimulationOptions:
             or self.misjudged_slowdowns > 0
             or self.speeds != "known"
             or self.noise > 0
+            or self.loss_noise is not None
             or self.failures_per_gpu_hour > 0
             or self.failures_per_node_hour > 0
             or self.startup_spread > 0

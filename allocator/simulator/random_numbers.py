@@ -26,7 +26,9 @@ from allocator.domain.problem import Floats, Ints
     OBSERVED,
     NODE,
     SLOWDOWN,
-) = range(1, 13)
+    CURVE,
+    LOSS,
+) = range(1, 15)
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 

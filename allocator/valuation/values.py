@@ -69,7 +69,7 @@ def build_facts(problem: Problem, table: RateTable) -> Facts:
         weight=weight,
         remaining_work=jobs.remaining_work,
         sizes_known=problem.guessed is None,
-        guessed=np.zeros(len(jobs), dtype=bool) if problem.guessed is None else problem.guessed,
+        guessed=_find_guessed(problem),
         total_work=jobs.total_work,
         age_s=np.maximum(0.0, problem.now_s - jobs.submitted_s),
         attained_gpu_s=jobs.attained_gpu_s,
@@ -90,6 +90,17 @@ def build_facts(problem: Problem, table: RateTable) -> Facts:
         requested_rate=lambda build_offer: requested_rate(problem, table, build_offer),
         due_in_s=lambda: due_s(problem) - problem.now_s,
     )
+
+
+def _find_guessed(problem: Problem) -> Bools:
+    """Return the jobs (J,) that are valued as guessed, none where losses say more of some job.
+
+    A value that is linear in work gives a job more GPUs than a logarithm does. Where losses say
+    what is left of jobs that have run for some time, the others would get too little next to them.
+    """
+    if problem.guessed is None or np.isfinite(problem.jobs.loss_work).any():
+        return np.zeros(len(problem.jobs), dtype=bool)
+    return problem.guessed
 
 
 def requested_rate(problem: Problem, table: RateTable, build_offer: Callable[[], Offer]) -> Floats:

@@ -80,7 +80,8 @@ class Facts:
     sizes_known : bool
         Whether remaining_work is given or predicted, and not learned from other jobs.
     guessed : (J,)
-        Whether nothing but a job's own work so far says how much is left.
+        Whether nothing but a job's own work so far says how much is left, and losses say nothing of
+        any job.
     attained_gpu_s, restarts : (J,)
         GPU-seconds held so far; starts after the first and changes.
     restart_s, checkpoint_every_s : (J,)

@@ -30,7 +30,7 @@ it assumes least (Jaynes, "Information theory and statistical mechanics", 1957).
 seems to be almost done may be not, and the value falls as an option does more than R_j: such
 options get fewer GPUs and change less often. All three were measured as in docs/learned.md. Where
 nothing but the job's own work so far says how much is left (no other job of its model is known),
-the value is
+and no losses say more of any job, the value is
 
     v_o = X v_o of `utility`, with spread pauses
     X   = sum of the values above / sum of the values of `utility`, both of the guessed jobs that

@@ -20,10 +20,12 @@ from allocator.executors.simulated import (
     SimulatedExecutor,
     SimulatedMachines,
 )
-from allocator.loop.executor import Order
+from allocator.loop.executor import Observation, Order, Phase
 from allocator.performance.fit.loss_curves import LossCurve, expect_work
 from allocator.performance.sizes import estimate_sizes
+from allocator.queue import observations
 from allocator.queue.jobs import losses
+from allocator.queue.jobs.verbs import list_jobs
 from allocator.queue.queue import Queue
 
 NOW = 1_000_000.0
@@ -157,6 +159,25 @@ def test_purged_jobs_leave_no_losses(tmp_path: Path) -> None:
     service.queue.purge(1.0)
     with service.queue.store.read() as connection:
         assert connection.execute(sa.text("SELECT COUNT(*) FROM losses")).scalar_one() == 0
+
+
+def test_a_job_that_ends_at_its_target_has_done_what_it_did(tmp_path: Path) -> None:
+    """It ends with 720 of at most a million done: others of its model learn 720, or the work of its
+    last loss where more was seen than is safe."""
+    for safe, done in ((720.0, 720.0), (100.0, None)):
+        (folder := tmp_path / str(safe)).mkdir()
+        service = Service(folder)
+        service.run(10)
+        last = service.curve().points[-1][0]
+        end = Observation("train", 1, service.clock.now(), Phase.FINISHED, safe)
+        with service.queue.store.write() as connection:
+            before = list_jobs(connection)[0]
+            connection.execute(sa.text("UPDATE allocations SET work_done = 0"))
+            token = service.controller.cluster.lease_holder.token
+            observations.observe(connection, token, [end])
+            job = list_jobs(connection)[0]
+        assert (before.values["total_work"], job.state) == (MOST, "done")
+        assert job.values["total_work"] == pytest.approx(max(done or 0.0, last))
 
 
 def test_expected_work_of_the_queue_is_that_of_its_curve(tmp_path: Path) -> None:

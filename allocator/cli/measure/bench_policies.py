@@ -143,6 +143,7 @@ def add(kinds: Any) -> None:
     )
     world.add_argument("--sizes", choices=SIZES)
     world.add_argument("--speeds", choices=SPEEDS, default="known")
+    world.add_argument("--losses", type=number(), metavar="SIGMA")
     for name, unit in (
         ("misjudged", "SIGMA"),
         ("misjudged-sizes", "SIGMA"),
@@ -251,6 +252,7 @@ def parse_tasks(args: argparse.Namespace) -> list[SweepTask]:
         misjudged_sizes=args.misjudged_sizes,
         misjudged_slowdowns=args.misjudged_slowdowns,
         sizes=args.sizes,
+        loss_noise=args.losses,
         noise=args.noise,
         failures_per_gpu_hour=args.failures,
         latency_s=args.latency,

@@ -152,6 +152,12 @@ def add(commands: Any) -> None:
         "--sizes", choices=SIZES, help="what is known of sizes, instead of what config.toml says"
     )
     world.add_argument(
+        "--losses",
+        type=number(),
+        metavar="SIGMA",
+        help="jobs report losses with this noise, and what is left of them follows from these",
+    )
+    world.add_argument(
         "--noise", type=number(), default=0.0, metavar="SIGMA", help="the same, anew at every start"
     )
     world.add_argument(
@@ -296,6 +302,7 @@ def call(args: argparse.Namespace) -> int:
         misjudged_sizes=args.misjudged_sizes,
         misjudged_slowdowns=args.misjudged_slowdowns,
         sizes=args.sizes,
+        loss_noise=args.losses,
         noise=args.noise,
         failures_per_gpu_hour=args.failures,
         failures_per_node_hour=args.node_failures,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -14,6 +14,10 @@ from allocator.performance.fit.loss_curves import LossCurve, expect_work
 from allocator.queue.database.bulk import execute_many, query_of
 
 _READ = "SELECT job_id, points FROM losses WHERE job_id IN ({names})"
+_SETTLE = (
+    "UPDATE jobs SET total_work = CASE WHEN total_work - ? > ? THEN total_work - ? ELSE ? END"
+    " WHERE job_id = ? AND target_loss IS NOT NULL AND every_s IS NULL AND total_work > ?"
+)
 
 
 class Heard(NamedTuple):
@@ -50,6 +54,22 @@ def record_losses(connection: Connection, heard: Iterable[Heard]) -> None:
             )
         ],
     )
+
+
+def settle_work(connection: Connection, left: Mapping[str, float]) -> None:
+    """Set the whole work of jobs that reached their target loss to what they did.
+
+    `left` has the work of jobs that are done which nobody saw. What was done is the rest, or the
+    work of the last loss if that is more. Jobs of the same model learn their size from it. A
+    periodic job keeps what its owner said, because the next one takes it over.
+    """
+    seen = {
+        name: curve.points[-1][0]
+        for name, curve in read_curves(connection, list(left)).items()
+        if curve.points and left[name] > 0
+    }
+    rows = [(left[name], k, left[name], k, name, k) for name, k in seen.items() if k > 0]
+    execute_many(connection, _SETTLE, rows)
 
 
 def read_curves(connection: Connection, names: list[str]) -> dict[str, LossCurve]:

@@ -266,8 +266,8 @@ def _single(s: AuditContext, w: Ways, name: str) -> Floats:
             done = _expected(left, r.rate * problem.interval_s * r.working)
             hours = weight * (r.works - _expected(left, r.rate * r.works) / r.rate) / 3600.0
         value = np.asarray(_work_price(s, some, name, weights)[place] * done + hours)
-        guessed = problem.guessed
-        if name == "flow" and guessed is not None and guessed[some].any():
+        guessed = _guessed(s)
+        if name == "flow" and guessed[some].any():
             concave = _hours_of_utility(s, weights) * utility(s, j, r.rate * r.working)
             value = np.where(guessed[j], concave, value)
         return value
@@ -287,12 +287,18 @@ def _expected(mean: Floats, work: Floats) -> Floats:
     return np.asarray(mean * (1.0 - np.exp(-work / mean)))
 
 
+def _guessed(s: AuditContext) -> Bools:
+    """Jobs of which nothing is known but their own work, none where losses say more of some."""
+    known = s.problem.guessed is None or any(x > 0 for x in s.problem.jobs.loss_work.tolist())
+    return np.zeros(len(s.problem.jobs), dtype=bool) if known else np.asarray(s.problem.guessed)
+
+
 def _hours_of_utility(s: AuditContext, weights: Floats) -> float:
     """Hours of `flow` for a unit of `utility`: an interval of all guessed jobs on their slowest."""
     problem, jobs = s.problem, s.problem.jobs
-    assert problem.guessed is not None
+    guessed = _guessed(s)
     owner, _, _, speed = useful_options(s)
-    chosen = np.array([i for i in np.unique(owner).tolist() if problem.guessed[i]], dtype=np.int64)
+    chosen = np.array([i for i in np.unique(owner).tolist() if guessed[i]], dtype=np.int64)
     slowest = np.array([speed[owner == i].min() for i in chosen.tolist()])
     work = np.minimum(slowest * problem.interval_s, jobs.remaining_work[chosen])
     hours = _work_price(s, chosen, "flow", weights) * work

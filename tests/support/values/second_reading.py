@@ -215,7 +215,8 @@ class Rules:
             )
             others = [i for i in self.jobs if i["model"] == j["model"]]
             sizes = [r["total_work"] for r in self.table("finished") if r["model"] == j["model"]]
-            j["guessed"] = len(others) == 1 and not sizes
+            by_loss = any(i["loss_work"] is not None for i in self.jobs)
+            j["guessed"] = len(others) == 1 and not sizes and not by_loss
             most = max(self.worked[i["job_id"]] for i in others)
             least = min(asked, default=1.0) * self.config["interval_s"]
             left = learned(sizes, done, least, 2 * max(done, most) - done + least)

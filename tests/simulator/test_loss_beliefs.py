@@ -1,0 +1,63 @@
+"""Losses of simulated jobs: what policies believe from them, and that the truth stays as it is."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from allocator.bench.workloads import generate
+from allocator.errors import UsageError
+from allocator.loop.rounds import RoundOutcome
+from allocator.simulator import SimulationOptions, simulate
+from allocator.simulator.loss_beliefs import true_loss
+from allocator.simulator.run import SimulationState
+
+WORKLOAD = generate("reproduction", seed=1, load=0.3, jobs=25).workload()
+
+
+def options(noise: float | None) -> SimulationOptions:
+    return SimulationOptions(seed=3, prove_every=0, sizes="unknown", loss_noise=noise)
+
+
+def test_losses_without_noise_say_the_true_work() -> None:
+    """Within 1 % of the work of each job that is long enough for six losses."""
+    told: dict[str, float] = {}
+
+    def note(state: SimulationState, turn: RoundOutcome) -> None:
+        jobs = state.cluster.observe().jobs
+        says = np.isfinite(jobs.loss_work)
+        told.update(zip(np.array(jobs.job_id)[says], jobs.loss_work[says], strict=True))
+
+    simulate(WORKLOAD, policy="greedy", options=options(0.0), on_round=note)
+    true = dict(zip(WORKLOAD.problem.jobs.job_id, WORKLOAD.problem.jobs.total_work, strict=True))
+    assert len(told) >= 5
+    for name, work in told.items():
+        assert work == pytest.approx(true[name], rel=0.01)
+
+
+def test_losses_change_what_is_believed_and_not_what_is_true() -> None:
+    """`greedy` does not look at sizes and does the same; `mip` plans otherwise; the same seed gives
+    the same again."""
+
+    def mean(policy: str, noise: float | None) -> float:
+        found = simulate(WORKLOAD, policy=policy, options=options(noise)).metrics
+        assert found["finished"] == 25
+        return float(found["jct_s_mean"])
+
+    assert mean("greedy", 0.02) == mean("greedy", None)
+    assert mean("mip", 0.02) != mean("mip", None)
+    assert mean("mip", 0.02) == mean("mip", 0.02)
+
+
+def test_every_curve_falls_to_its_target() -> None:
+    share = np.linspace(0.0, 1.0, 11)
+    for job in range(20):
+        loss = true_loss(5, np.full(11, job), share)
+        assert (np.diff(loss) < 0).all()
+        assert loss[-1] == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("noise", [-0.1, float("nan"), float("inf")])
+def test_noise_that_makes_no_sense_is_refused(noise: float) -> None:
+    with pytest.raises(UsageError, match="loss_noise"):
+        options(noise)
