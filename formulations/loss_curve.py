@@ -43,6 +43,7 @@ PASSES = 3  # fits, each without the outliers of the one before
 FIRST = 0.01  # least weight of a loss, relative to the latest one
 NEXT = 0.01  # of the work so far: at least so much is left of a job that goes on
 EXACT = 1e-9  # residuals below this, relative to the curve, are none
+BLOCK = 64  # curves that are fitted at once: their arrays stay in the cache
 NODES, NODE_WEIGHTS = np.polynomial.hermite_e.hermegauss(5)
 
 
@@ -108,9 +109,12 @@ def predict_reach(work: Floats, loss: Floats, target: Floats) -> Reach:
     scale = np.where(here, loss[able], 0.0).max(axis=1)
     x = np.where(here, work[able] / most[:, None], 0.0)
     y = np.where(here, loss[able] / scale[:, None], 1.0)
-    found = _predict(x, y, here, target[able] / scale)
-    for whole, part in zip(out, found, strict=True):
-        whole[able] = part
+    goal = target[able] / scale
+    for first in range(0, len(able), BLOCK):
+        some = slice(first, first + BLOCK)
+        found = _predict(x[some], y[some], here[some], goal[some])
+        for whole, part in zip(out, found, strict=True):
+            whole[able[some]] = part
     out.left[able] *= most
     return out
 

@@ -12,7 +12,7 @@ with unknown sizes, with sizes by losses, and with known sizes, over the same jo
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from itertools import product
 
@@ -100,13 +100,13 @@ def tell_completion(workload: str | None, first: int, seeds: int, workers: int) 
     print(f"| {head} |")
     print("|---" * 7 + "|")
     for place in (one for one in PLACES if workload in (None, one[0])):
-        base: Sequence[float] = ()
+        base = np.zeros(0)
         for world in WORLDS:
             cases = [(place, world, first + seed) for seed in range(seeds)]
             with ProcessPoolExecutor(workers) as pool:
                 rows = list(pool.map(run, *zip(*cases, strict=True)))
             mean, p99, restarts = np.array(rows).T
-            base = base if base else mean
+            base = mean if world == "unknown" else base
             change = 100 * (mean / base - 1)
             print(
                 f"| {place[0]}, {place[1]:g} | {world} | {mean.mean():.1f} |"
