@@ -41,6 +41,7 @@ from allocator.domain.objectives import parse_objectives
 from allocator.domain.problem import Bools, Floats, Ints, Isolation, Problem, State
 from allocator.options.option_table import OptionTable, find_locked_jobs, is_allowed_option
 from allocator.performance.colocated_speed import ColocatedSpeeds, colocated_speeds
+from allocator.performance.footprint import SPAN
 from allocator.performance.interference import MeasuredSlowdowns
 from allocator.performance.modes import is_plain
 from allocator.performance.pauses import restart_s
@@ -408,6 +409,12 @@ def _find_kinds(problem: Problem, m: OptionTable) -> tuple[Ints, Ints, Ints, Int
     counts = (pools.sharing == Isolation.BEST_EFFORT) | np.isfinite(pools.isolation)
     place = _number(pool, m.gpus[o], tenant)
     memory = np.nan_to_num(jobs.memory_gb[job], nan=-1.0)
+    # where the memory of a model was measured, that of the job does not matter (footprint.py)
+    rates, types = problem.rates, len(problem.gpu_types)
+    is_measured = (rates.memory_gb > 0) & (rates.rate > 0) & (rates.nodes == 0)
+    known = ((rates.model * types + rates.gpu_type) * SPAN + rates.gpus)[is_measured]
+    here = (jobs.model[job] * types + pools.gpu_type[pool]) * SPAN + m.gpus[o]
+    memory[np.isin(here, known)] = -1.0
     kind = _number(place, jobs.model[job], memory, counts[pool] & jobs.best_effort[job])
     first = np.unique(kind, return_index=True)[1]
     place, job, pool, gpus = place[first], job[first], pool[first], m.gpus[o[first]]
