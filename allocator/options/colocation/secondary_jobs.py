@@ -84,7 +84,8 @@ def add_colocated_options(
     now = _running_pairs(problem)
     new = ~_already_colocated(problem, *pairs)
     primary, secondary, pool, gpus = (np.append(a, b[new]) for a, b in zip(now, pairs, strict=True))
-    if not len(primary) and not len(grouped):
+    # a secondary job that may not share any more may move to as many other GPUs of its pool
+    if not len(primary) and not len(grouped) and not (problem.jobs.primary >= 0).any():
         return exclusive
     whole = build_context(problem, table, exclusive.offer)
     at = option_at(exclusive, primary, pool, gpus)
