@@ -24,12 +24,13 @@ from allocator.policies.conflict import raise_if_infeasible
 from allocator.policies.fallback import find_fallback_plan, find_plan_by_solver
 from allocator.policies.memory import Memory
 from allocator.policies.pairs import TIGHT, add_missing_pairs, add_near_pairs, tighten_bound
-from allocator.solvers.base import Solver, SolverResult, Termination, WarmStart
+from allocator.solvers.base import SolveLimits, Solver, SolverResult, Termination, WarmStart
+from allocator.solvers.registry import BRANCH_AND_CUT_JOBS
 from formulations.bounds.lagrangian import excludes_every_plan
 from formulations.colocation.prices import best_prices, has_pair_rows
 from formulations.colocation.rounding import fill_plan, round_pairs
 from formulations.model.linear import Ints
-from formulations.primal.closing import close_gap
+from formulations.primal.closing import close_gap, find_columns_of_better_plans
 from formulations.primal.rounding import BEYOND
 
 SHARE = 0.45  # share of the gap that the solver has to prove, see "Stability"
@@ -259,9 +260,32 @@ def _termination(answer: SolverResult, fallback: str | None, proven: bool) -> st
 
 
 def _call_solver(task: Task, engine: Solver, start: Ints | None) -> SolverResult:
-    values = None if start is None else task.choices.to_x(start)
     limits = dataclasses.replace(task.remaining(), gap=SHARE * task.limits.gap)
+    is_small = task.choices.J <= BRANCH_AND_CUT_JOBS
+    if task.solver is None and start is not None and task.round.omitted_pairs is None and is_small:
+        return _ask_about_better_plans(task, engine, start, limits)
+    values = None if start is None else task.choices.to_x(start)
     return engine.solve(task.round.model, limits, WarmStart(values, task.dual.prices))
+
+
+def _ask_about_better_plans(
+    task: Task, engine: Solver, start: Ints, limits: SolveLimits
+) -> SolverResult:
+    """Ask the solver about the columns of the start and of all better plans.
+
+    No other plan is better than the start, so the solver's bound holds for all plans.
+    """
+    choices = task.choices
+    until = task.share_of_time(0.25)
+    start, columns = find_columns_of_better_plans(choices, task.dual, start, until)
+    limits = dataclasses.replace(limits, time_s=task.remaining().time_s)
+    hint = WarmStart(choices.to_x(start)[columns], task.dual.prices)
+    answer = engine.solve(task.round.model.take(columns), limits, hint)
+    if answer.values is None:
+        return answer
+    values = np.zeros(choices.n)
+    values[columns] = answer.values
+    return dataclasses.replace(answer, values=values)
 
 
 def _verify_answer(

@@ -94,6 +94,20 @@ def close_gap(
     return search.plan, max(search.bound, search.value)
 
 
+def find_columns_of_better_plans(
+    c: Choices, dual: Dual, plan: Ints, until: float = math.inf
+) -> tuple[Ints, Ints]:
+    """Return a plan that is not worse, and its columns and all that a still better one may use.
+
+    Rows of few groups are kept for that. The parameters are those of `close_gap`.
+    """
+    search = _Closing(c, dual, plan, 0.0, until)
+    search.keep_rows()
+    near, _ = search.losses.leaves(search.value - EXACT * abs(search.value))
+    near[search.plan[search.plan >= 0]] = True
+    return search.plan, np.flatnonzero(near)
+
+
 class _Closing:
     """The best plan, the bound on all plans, and what columns lose against it."""
 

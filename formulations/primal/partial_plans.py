@@ -210,7 +210,8 @@ def _search_field(
     for k in range(field.count):
         if time.monotonic() >= until:
             return Found(None, math.inf, kept)
-        states, step, lost = _decide(states, field, rest, k, value - rest.margin, width)
+        floor = value - rest.margin
+        states, step, lost = _decide(states, field, rest, k, floor, width, narrow)
         steps.append(step)
         dropped, kept = max(dropped, lost), kept + len(states.value)
         if lost > -math.inf:
@@ -575,11 +576,12 @@ class _Step:
 
 
 def _decide(
-    states: _States, field: _Field, rest: _Rest, k: int, floor: float, width: int
+    states: _States, field: _Field, rest: _Rest, k: int, floor: float, width: int, narrow: int
 ) -> tuple[_States, _Step, float]:
     """Decide group number k in all partial plans, and keep those that may exceed `floor`.
 
-    The last result is the highest bound of those that were dropped because of the width.
+    If they are more than `width`, at most `narrow` of them are kept. The last result is the highest
+    bound of those that were dropped for that.
     """
     first, end = field.start[k], field.start[k + 1]
     value = (states.value[:, None] + field.gain[first:end]).ravel()
@@ -603,6 +605,7 @@ def _decide(
     at = _find_distinct(states, rest, k + 1) if len(at) > 8 else np.arange(len(at))
     dropped = -math.inf
     if len(at) > width:
+        width = min(width, narrow)
         at = at[np.argpartition(-bound[at], width)]
         dropped = float(bound[at[width:]].max())
         at = np.sort(at[:width])

@@ -13,6 +13,7 @@ import functools
 import json
 import math
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -27,6 +28,7 @@ from allocator.domain.rules.snapshot_rules import validate
 from allocator.engine import decision
 from allocator.engine.decision import decide
 from allocator.errors import Infeasible, NoPlanInTime
+from allocator.policies import mip
 from allocator.policies.registry import POLICIES
 from allocator.solvers.base import SolveLimits
 from scripts.cases.folders import Folder
@@ -338,3 +340,19 @@ def test_time_limits_are_kept(policy: str) -> None:
     for p in rounds(5, 800):
         with in_time(1.0), contextlib.suppress(Infeasible, NoPlanInTime):
             assert decide(p, policy=policy, limits=SolveLimits(time_s=0.0)).bound < np.inf
+
+
+def test_a_solver_asked_about_better_plans_alone_finds_the_best_one() -> None:
+    """`auto` without its own search leaves columns out; value and bound are those of all."""
+    asked = 0
+    for round_ in rounds(count(12, 40), 900):
+        try:
+            whole = decide(round_, limits=SolveLimits(gap=0.0), solver="highs")
+        except Infeasible:
+            continue
+        with mock.patch.object(mip, "_close_gap", lambda task, start: (task, start)):
+            plan = decide(round_, limits=SolveLimits(gap=0.0))
+        assert plan.objective_value == pytest.approx(whole.objective_value, abs=1e-6)
+        assert plan.bound == pytest.approx(whole.objective_value, abs=1e-6)
+        asked += plan.solver == "highs"
+    assert asked >= 4

@@ -197,10 +197,15 @@ def test_closing_excludes_no_better_plan(seed: int, gap: float, states: int, wid
         mock.patch.multiple(closing, FEW=0, LITTLE=0, SHARE=0.0, WIDER=wider),
     ):
         found, bound = closing.close_gap(c, dual, plan, gap)
+        start, columns = closing.find_columns_of_better_plans(c, dual, plan)
     slack = 1e-9 * (1 + abs(best))
     assert c.feasible(found)
     assert c.value_of(plan) - slack <= c.value_of(found) <= best + slack
     assert bound >= best - slack
+    assert c.feasible(start)
+    assert c.value_of(plan) <= c.value_of(start)
+    for better in [start, *(x for x in plans if c.value_of(x) > c.value_of(start) + slack)]:
+        assert np.isin(better[better >= 0], columns).all()
 
 
 def every_plan(c: Choices) -> list[np.ndarray]:
