@@ -23,6 +23,8 @@ from formulations.model.sparse_rows import SparseRows
 DENSE_ROWS = 48  # largest number of rows for which E'E is a dense matrix product
 EVALUATIONS = 30  # largest number of evaluations of one search
 REACH = 20.0  # first reach of a Newton step, in temperatures
+# systems with more rows, of which at most this share of the entries differs from 0, are sparse
+SPARSE_ROWS, SPARSE_SHARE = 300, 0.3
 
 
 @dataclass(frozen=True)
@@ -326,7 +328,33 @@ def box_step(g: Floats, H: Floats, low: Floats, high: Floats) -> Floats:
 
 
 def _solve(H: Floats, rhs: Floats) -> Any:
+    """Solve H d = rhs; of many solutions the smallest one.
+
+    Rows of different tenants share no job. So a large H is sparse, and is factored as such.
+    """
+    if len(rhs) > SPARSE_ROWS and np.count_nonzero(H) < SPARSE_SHARE * H.size:
+        d = _solve_sparse(H, rhs)
+        if d is not None:
+            return d
     try:
         return np.linalg.solve(H, rhs)
     except np.linalg.LinAlgError:
         return np.linalg.lstsq(H, rhs, rcond=None)[0]
+
+
+def _solve_sparse(H: Floats, rhs: Floats) -> Floats | None:
+    """Solve H d = rhs by a sparse factorisation of the symmetric H; None if H is singular."""
+    from scipy.sparse import csc_array
+    from scipy.sparse.linalg import splu
+
+    try:
+        factors = splu(
+            csc_array(H),
+            permc_spec="MMD_AT_PLUS_A",
+            diag_pivot_thresh=0.0,
+            options={"SymmetricMode": True},
+        )
+    except RuntimeError:
+        return None
+    d = factors.solve(rhs)
+    return np.asarray(d, dtype=np.float64) if np.isfinite(d).all() else None

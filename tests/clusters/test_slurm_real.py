@@ -7,7 +7,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import time
 from collections.abc import Iterator
 from importlib.resources import files
 from pathlib import Path
@@ -28,7 +27,10 @@ from allocator.clusters.slurm.script import write_script
 PLUGIN = files("allocator.clusters.slurm").joinpath("job_submit.lua").read_text(encoding="utf-8")
 SAID = {"model": "bert", "min_gpus": 1, "max_gpus": 8, "total_work": 9000}
 ELASTIC = f"--comment={json.dumps({'allocator': SAID})}"
-KEEPS_CHECKPOINTS = "trap 'echo saved >> {name}; exit 143' TERM; : >> {name}; sleep 600 & wait"
+KEEPS_CHECKPOINTS = (
+    "trap 'echo saved >> {name}; exit 143' TERM; trap ': > {name}.hears' USR1; : >> {name};"
+    " sleep 600 & while kill -0 $! 2>/dev/null; do wait $!; done"
+)
 RATES = """\
 model,gpu_type,gpus,work_per_s
 bert,a100,1,1
@@ -116,11 +118,18 @@ def test_a_waiting_job_starts_where_the_plan_says(
     assert [job["action"] for job in decided] == ["keep"]
 
 
+def hears_signals(slurm: SlurmCluster, job: str, path: Path) -> bool:
+    """Send a signal to a job and return whether one has arrived."""
+    slurm.call("scancel", "--signal=USR1", "--batch", job, user="nobody")
+    return path.with_name(f"{path.name}.hears").exists()
+
+
 def test_running_jobs_shrink_move_grow_and_pause(slurm: SlurmCluster) -> None:
     """Each writes its checkpoint, keeps its id, and gets the GPUs and nodes that the plan says."""
     saved = [slurm.folder / "work" / name for name in ("shrinks", "moves", "grows", "pauses")]
     for path in saved:
         path.unlink(missing_ok=True)
+        path.with_name(f"{path.name}.hears").unlink(missing_ok=True)
     shrinks, moves, grows, pauses = (
         slurm.submit(
             f"--gres=gpu:{gpus}",
@@ -141,7 +150,9 @@ def test_running_jobs_shrink_move_grow_and_pause(slurm: SlurmCluster) -> None:
     )
     assert carry_out(slurm, first) == (0, "")
     wait_for(lambda: all(path.exists() for path in saved))  # then their traps are set
-    time.sleep(3.0)  # slurmstepd passes no signal to a step that it does not know to be running yet
+    # slurmstepd passes no signal to a step that it does not know to be running yet
+    for job, path in zip((shrinks, moves, grows, pauses), saved, strict=True):
+        wait_for(lambda job=job, path=path: hears_signals(slurm, job, path))
     second = plan(
         slurm,
         PlannedJob(shrinks, "shrink", "a100", 2, {"n1": 2}, "a100", 4),
