@@ -9,8 +9,9 @@ from allocator.performance.modes import choose_modes, find_alike, mode_share
 
 # smallest share, because work and money are divided by it
 LEAST = 1e-9
-KEPT = 16  # number of latest results that are kept
-# what phi depends on besides pool and GPUs, where it does not depend on the work left
+KEPT = 16  # the number of results that are kept, the latest ones
+# Columns of jobs and of pools that determine the useful share phi of an option, together with its
+# number of GPUs, in pools where the work left does not matter.
 JOB_FACTS = ("modes", "synchronous", "checkpoint_s", "checkpoint_every_s", "restart_s")
 POOL_FACTS = ("market", "startup_s", "straggler_cv", "revocations_per_gpu_hour")
 

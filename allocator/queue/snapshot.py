@@ -71,9 +71,10 @@ _OF_JOB = (
 )
 _HELD = ("pool", "gpus", "gpu_type", "phase", "running_s", "host", "since_s", "nodes", "held_gpus")
 _FROM = f"FROM jobs j LEFT JOIN allocations a ON a.job_id = j.job_id AND a.phase IN {OPEN}"
-# a job that was purged leaves its number to another one, of another time
+# A row is read again if its mark has changed. The number of a purged job may be given to a new
+# job, so the time of the last change is a part of the mark.
 _MARK = "j.seq, j.version, j.updated_s, a.phase"
-# what changes without a change of the mark
+# columns that may change while the mark stays the same
 _PROGRESS = ("remaining_work", "loss_work", "loss_error")
 _ACTIVE = (
     f"SELECT {_MARK}, COALESCE(a.work_at_start - a.work_done, j.remaining_work), l.loss_work,"

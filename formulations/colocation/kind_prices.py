@@ -32,11 +32,11 @@ from formulations.model.sparse_rows import SparseRows
 
 WARM = (0.06, 0.03)  # first temperatures, where prices may change much
 TEMPERATURES = (0.01, 0.003, 0.001)
-NEAR = 0.2  # what a column may lose, in mean values of a job
-REACH = 0.15  # of a price, up and down, relative
-FLOOR = 0.1  # prices below this share of the mean price count as so large
-SMALL = 100_000  # columns and terms up to which all are looked at, at any prices
-STEP = 0.7  # of NEAR: by how much a price of the right to a secondary job may change
+NEAR = 0.2  # a column may lose so much at the prices, as a multiple of the mean value of a job
+REACH = 0.15  # a price may rise or fall by this share of itself
+FLOOR = 0.1  # smaller prices count as this share of the mean price
+SMALL = 100_000  # with at most so many columns and terms, all of them are considered
+STEP = 0.7  # share of NEAR by which the price of the right to a secondary job may change
 ENDS = 0.03  # share of the prices that may lie at an end
 TOLERANCE = 0.002  # share of `close` that a step has to gain
 

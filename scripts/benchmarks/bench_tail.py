@@ -125,7 +125,7 @@ def cpu_seconds() -> float:
 
 @dataclass(frozen=True)
 class Results:
-    """Decisions that were made, by code and round; they are also in a file, if there is one."""
+    """The decisions made so far, by code and round. With a file, each of them is written to it."""
 
     file: Path | None
     runs: dict[tuple[str, str, int, int], dict[str, Any]]
@@ -177,7 +177,7 @@ class Results:
 def describe(code: str, family: str, jobs: int, runs: list[dict[str, Any]]) -> str:
     """Return a row of the table."""
     if not runs:
-        return f"| {jobs:,} | {family} | {code} | 0 | – | – | – | – | – | – | – | – |"
+        return f"| {jobs:,} | {family} | {code} | 0 |" + " - |" * 8
     cpu = np.array([run["cpu_s"] for run in runs])
     above = sum(cpu > ASKED_S.get(jobs, math.inf))
     solvers = sum(run["solver"] is not None for run in runs)

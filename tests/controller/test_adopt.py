@@ -241,8 +241,10 @@ GROUPED = {
 
 
 def start_group(site: Site) -> Queue:
-    """One and two run on a GPU each. Job all, which is on hold, wants four: theirs and two idle
-    ones."""
+    """Start the jobs "one" and "two" on a GPU each, and submit the job "all" on hold.
+
+    The job "all" needs four GPUs: those of the other two jobs, and two idle ones.
+    """
     site.queue.unlink()
     queue = Queue.create(site.name, cluster(**GROUPED))
     for name, model, gpus in (("one", "m", 1), ("two", "m", 1), ("all", "n", 4)):
@@ -277,8 +279,12 @@ def adopted(site: Site) -> dict[str, list[str]]:
 
 
 def test_a_group_goes_on_without_the_job_that_ended_after_the_backup(site: Site) -> None:
-    """Job all runs on the GPUs of one and two when the backup is taken; then two ends. After
-    `queue adopt` all runs on the GPU of one, holds that of two itself, and nothing starts again."""
+    """A secondary job keeps running if one of its two primary jobs ends after the backup.
+
+    When the backup is taken, job "all" runs on the GPUs of the jobs "one" and "two". Then "two"
+    ends. After `queue adopt` the job "all" still runs on the GPU of "one", holds the GPU of "two"
+    itself, and no job starts again.
+    """
     with start_group(site) as queue:
         queue.release("all")
         controller = site.run("--policy", "ffs")

@@ -32,7 +32,7 @@ def test_a_column_of_numbers(values: list[float | None]) -> None:
 
 @given(st.lists(st.integers() | st.text() | st.booleans()))
 def test_other_columns(values: list[Any]) -> None:
-    """Names, whole numbers and truth values are as the JSON encoder has them."""
+    """A column of names, whole numbers or truth values is written as JSON and reads back equal."""
     assert plans.NumberTexts.of(values) is None
     assert list(map(json.loads, plans._column(values))) == values
 

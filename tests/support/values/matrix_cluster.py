@@ -88,7 +88,7 @@ def little_memory(rng: np.random.Generator, r: Tables) -> None:
 
 @feature("pools.csv: price_per_gb_hour", "jobs.csv: memory_gb", acts=("cost",))
 def priced_memory(rng: np.random.Generator, r: Tables) -> None:
-    """Jobs that ask for memory in a pool that prices it."""
+    """The first pool has a price of memory, and all jobs need memory."""
     r.pools[0]["price_per_gb_hour"] = pick(rng, 0.03, 0.2)
     for j in r.jobs:
         j["memory_gb"] = pick(rng, 10.0, 24.0)
