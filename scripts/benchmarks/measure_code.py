@@ -56,6 +56,8 @@ def complexities(root: Path) -> list[int]:
     command = [sys.executable, "-m", "ruff", "check", "--isolated", "--select", "C901"]
     command += ["--config", "lint.mccabe.max-complexity=0", "--output-format", "json", *SOURCE]
     run = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+    if not run.stdout:
+        raise SystemExit(f"ruff is needed; ./scripts/test installs it ({run.stderr.strip()})")
     return [int(re.search(r"\((\d+) >", m["message"]).group(1)) for m in json.loads(run.stdout)]
 
 
