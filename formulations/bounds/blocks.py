@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from formulations.bounds.diagrams import Diagrams
+from formulations.bounds.diagrams import Diagrams, count_nodes_after
 from formulations.bounds.lagrangian import project_prices, spread_prices
 from formulations.bounds.scaled_rows import ScaledRows
 from formulations.bounds.smoothing import REACH, Smooth, box_step
@@ -65,11 +65,13 @@ def evaluate_blocks(c: Choices, diagrams: Diagrams, prices: Floats) -> BlockBoun
     best = diagrams.longest(gain)
     rent = p * np.where(p > 0, c.high, np.where(p < 0, c.low, 0.0))
     magnitude = float(np.abs(rent).sum() + np.abs(p) @ c.total) + c.total_value
-    sums = c.most_entries + len(diagrams.layers) + 8 + math.log2(c.n + c.J + c.R + 2)
+    longest = int(np.bincount(diagrams.block).max())
+    sums = c.most_entries + longest + 8 + math.log2(c.n + c.J + c.R + 2)
     margin = 4.0 * np.finfo(float).eps * sums * magnitude
-    bound = float(rent.sum() + best[0].sum()) + margin
+    block = diagrams.block_values(gain, best)
+    bound = float(rent.sum() + block.sum()) + margin
     choice = _trace(c, diagrams, entry, gain, best)
-    return BlockBound(spread_prices(c, p), bound, choice, best[0])
+    return BlockBound(spread_prices(c, p), bound, choice, block)
 
 
 def bound_all_plans(diagrams: Diagrams, near: BlockBound) -> tuple[float, float]:
@@ -89,13 +91,15 @@ def _trace(c: Choices, diagrams: Diagrams, entry: Floats, gain: Floats, best: li
     column = np.empty(len(gain), dtype=np.int64)
     column[np.repeat(np.arange(len(gain)), sorts.width)[longest]] = sorts.column[longest]
     choice = np.full(c.J, -1)
+    choice[sorts.owner[diagrams.settled]] = column[diagrams.settled]
     node = np.arange(len(best[0]))
     for layer, here, after in zip(diagrams.layers, best, best[1:], strict=False):
         reached = gain[layer.sort] + after[layer.to]
         arcs = np.flatnonzero(reached >= here[layer.origin])[::-1]
         arc = np.full(layer.nodes, -1)
         arc[layer.origin[arcs]] = arcs
-        taken = arc[node[node < layer.live]]
+        taken = arc[node]
+        taken = taken[taken >= 0]
         choice[sorts.owner[layer.sort[taken]]] = column[layer.sort[taken]]
         node = layer.to[taken]
     return choice
@@ -108,6 +112,7 @@ def find_losses(c: Choices, diagrams: Diagrams, prices: Floats) -> tuple[Floats,
     entry, gain = diagrams.gains(c.value - c.matrix @ p)
     best = diagrams.longest(gain)
     top = np.full(len(gain), -np.inf)
+    top[diagrams.settled] = 0.0
     # the longest path to each node, less the longest of its block
     reached = -best[0]
     for layer, after in zip(diagrams.layers, best[1:], strict=True):
@@ -155,14 +160,17 @@ class _SmoothBlocks:
             best[layer.open] = top
             shares.append(own)
         taken: Floats = np.zeros(len(gain))
+        taken[self.diagrams.settled] = 1.0
         arrived: Floats = np.ones(len(best))
-        for layer, own in zip(layers, reversed(shares), strict=True):
+        after = count_nodes_after(layers, self.diagrams.ends)
+        for layer, nodes, own in zip(layers, after, reversed(shares), strict=True):
             flow = own * arrived[layer.origin]
             taken += np.bincount(layer.sort, flow, len(gain))
-            arrived = np.bincount(layer.to, flow).astype(np.float64)
+            arrived = np.bincount(layer.to, flow, nodes).astype(np.float64)
         entries = share * sorts.spread(taken)
         x: Floats = np.bincount(sorts.column + 1, entries, len(self.s.v) + 1)[1:].astype(np.float64)
-        return _Point(float(self.s.b @ p + mu * best.sum()), self.s.b - x @ self.s.A)
+        total = best.sum() + gain[self.diagrams.settled].sum()
+        return _Point(float(self.s.b @ p + mu * total), self.s.b - x @ self.s.A)
 
 
 def _soften(x: Floats, first: Ints) -> tuple[Floats, Floats]:

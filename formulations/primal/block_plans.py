@@ -50,17 +50,18 @@ def find_block_plan(
     """
     paths = _list_paths(c, diagrams, project_prices(c, prices))
     view = _as_choices(c, diagrams, paths)
+    before = c.value_of(paths.settled)
     own = np.zeros(view.model.m)
     own[view.rows] = prices[c.rows[~diagrams.kept]]
     _, best = np.unique(paths.block, return_index=True)
     plan = repair(view, best, own, until)
     if plan is None:
         return None
-    plan = fill(view, plan, own, until=until, enough_value=enough)
-    if view.value_of(plan) < enough:
-        losses = Losses(own, bound, paths.loss, np.full(view.J, np.inf), True)
+    plan = fill(view, plan, own, until=until, enough_value=enough - before)
+    if view.value_of(plan) < enough - before:
+        losses = Losses(own, bound - before, paths.loss, np.full(view.J, np.inf), True)
         plan = improve_near_ties(view, losses, plan, GROUPS, KEPT, until)
-    choice = np.full(c.J, -1)
+    choice = paths.settled.copy()
     is_taken = np.zeros(view.n, dtype=bool)
     is_taken[plan] = True
     on = is_taken[paths.path]
@@ -74,12 +75,15 @@ class _Paths:
 
     Attributes
     ----------
+    settled : (J,)
+        The columns that all paths have, -1 for the other groups.
     block, loss : (K,)
         Block of each path, and by how much it is shorter than the longest one.
     path, group, column : (i,)
         The decisions: a path decides that a group takes a column, -1 is nothing.
     """
 
+    settled: Ints
     block: Ints
     loss: Floats
     path: Ints
@@ -92,7 +96,8 @@ def _list_paths(c: Choices, diagrams: Diagrams, p: Floats) -> _Paths:
     sorts, layers = diagrams.sorts, diagrams.layers
     entry, gain = diagrams.gains(c.value - c.matrix @ np.where(diagrams.kept, 0.0, p))
     best = diagrams.longest(gain)
-    reached, top = -best[0], np.full(len(gain), -np.inf)
+    Q, reached, top = diagrams.Q, -best[0], np.full(len(gain), -np.inf)
+    top[diagrams.settled] = 0.0
     ahead, back, through = [], [], []
     for layer, here, after in zip(layers, best, best[1:], strict=False):
         ahead.append(_arcs_of(layer.origin, gain[layer.sort] + after[layer.to], here))
@@ -103,26 +108,36 @@ def _list_paths(c: Choices, diagrams: Diagrams, p: Floats) -> _Paths:
         through.append(length + after[layer.to])
         np.maximum.at(top, layer.sort, through[-1])
     limit = -np.sort(-top[top < 0])[:OPTIONS].max(initial=0.0)
-    # the longest paths begin with the first arcs of the roots
-    layer_of, arc = [np.zeros(len(best[0]), dtype=np.int64)], [ahead[0]]
+    # the longest paths begin with the first arcs of the roots, where they have any
+    layer_of, arc = [np.zeros(Q, dtype=np.int64)], [ahead[0] if layers else np.full(Q, -1)]
     for number, (layer, length) in enumerate(zip(layers, through, strict=True)):
         first = _arcs_of(layer.sort, length, top)
         wanted = first[(first >= 0) & (top < 0) & (top >= limit)]
         layer_of.append(np.full(len(wanted), number))
         arc.append(wanted)
     at, arcs = np.concatenate(layer_of), np.concatenate(arc)
-    loss = np.concatenate([-length[own] for length, own in zip(through, arc[1:], strict=True)])
+    loss = [-length[own] for length, own in zip(through, arc[1:], strict=True)]
+    none = np.zeros(0, dtype=np.int64)
     steps = [*_walk_ahead(layers, ahead, at, arcs), *_walk_back(layers, back, at, arcs)]
-    path = np.concatenate([step[0] for step in steps])
-    sort = np.concatenate([step[1] for step in steps])
-    block = np.empty(len(at), dtype=np.int64)
+    path = np.concatenate([none, *(step[0] for step in steps)])
+    sort = np.concatenate([none, *(step[1] for step in steps)])
+    block = np.append(np.arange(Q), np.empty(len(at) - Q, dtype=np.int64))
     block[path] = diagrams.block[sorts.owner[sort]]
     order = np.argsort(block, kind="stable")
     rank = np.empty(len(order), dtype=np.int64)
     rank[order] = np.arange(len(order))
-    loss = np.append(np.zeros(len(best[0])), loss)[order]
+    lost = np.concatenate([np.zeros(Q), *loss])[order]
     column = sorts.column[_arcs_of(np.repeat(np.arange(len(gain)), sorts.width), entry, gain)]
-    return _Paths(block[order], np.maximum(loss, 0.0), rank[path], sorts.owner[sort], column[sort])
+    settled = np.full(c.J, -1)
+    settled[sorts.owner[diagrams.settled]] = column[diagrams.settled]
+    return _Paths(
+        settled,
+        block[order],
+        np.maximum(lost, 0.0),
+        rank[path],
+        sorts.owner[sort],
+        column[sort],
+    )
 
 
 def _arcs_of(owner: Ints, x: Floats, best: Floats) -> Ints:
@@ -172,12 +187,13 @@ def _as_choices(c: Choices, diagrams: Diagrams, paths: _Paths) -> Choices:
     on = np.flatnonzero(paths.column >= 0)
     path, column = paths.path[on], paths.column[on]
     part = c.matrix[column].take_columns(others)
-    use = np.bincount(path[part.row] * R + part.indices, part.data, K * R).reshape(K, R)
-    row, index = np.nonzero(use)
+    used = np.bincount(path[part.row] * R + part.indices, part.data, K * R).reshape(K, R)
+    row, index = np.nonzero(used)
     matrix = SparseRows(
-        np.asarray(use[row, index], dtype=np.float64), index, starts(row, K), (K, R)
+        np.asarray(used[row, index], dtype=np.float64), index, starts(row, K), (K, R)
     )
-    low, high = c.low[others], c.high[others]
+    use = c.use_of(paths.settled)[others]
+    low, high = c.low[others] - use, c.high[others] - use
     model = LinearModel(
         np.bincount(path, c.value[column], K).astype(np.float64),
         np.zeros(K),

@@ -28,7 +28,9 @@ from formulations.bounds.blocks import (
     find_losses,
     minimise_block_bound,
 )
-from formulations.bounds.diagrams import Diagrams, Nearness, find_priced
+from formulations.bounds.diagram_building import Nearness, build_diagrams
+from formulations.bounds.diagrams import Diagrams
+from formulations.bounds.kept_rows import find_priced
 from formulations.bounds.knapsacks import tighten_bound
 from formulations.bounds.lagrangian import Dual, evaluate, project_prices
 from formulations.model.choices import Choices
@@ -44,6 +46,7 @@ WIDTH = 20_000  # partial plans that a search keeps at once
 SEARCHES = ((40, 8_000), (80, 20_000))
 MOST = 200_000  # a search that kept more partial plans in all is the last one
 EXACT = 1e-9  # relative gap that counts as none
+MORE = 1 + 1e-9  # times the difference to a value: what a plan above this value does not lose
 LITTLE = 20  # with so few open groups the best plan is found, whatever gap is enough
 FEW = 200  # with more groups, near ties come first where that loses little of the gap
 MANY = 40_000  # columns of a better plan from which on no rows are kept
@@ -51,7 +54,8 @@ TURNS = 4  # of keeping rows
 PAYS = 0.1  # share of the gap that keeping rows has to close
 SHARE = 0.2  # of the gap, lost where rows can be kept, for which they are kept at once
 LITTLE_GAIN = 0.02  # share of the gap; a bound that fell by less gives no better plan
-WIDER = 0.3  # asked gaps that a choice of a block may lose more than the plan
+WIDER = 0.3  # asked gaps that a choice of a block may lose at the prices ...
+LEAST = 0.02  # ... or this share of the gap, where no gap is asked for
 CLOSE = 1.5  # asked gaps from which on all choices are looked at
 
 
@@ -141,10 +145,15 @@ class _Closing:
 
     def _is_lost_in_blocks(self) -> bool:
         """Return whether the plan loses much of the gap where rows with a price can be kept."""
-        near = self._nearness()
-        rows, groups = find_priced(self.c, near.prices)
-        lost = near.row[rows].sum() + near.group[groups].sum()
-        return bool(lost > SHARE * (near.row.sum() + near.group.sum()))
+        c, prices = self.c, self.losses.prices
+        p, dual = project_prices(c, prices), evaluate(c, prices)
+        reduced = np.append(c.value - c.matrix @ p, 0.0)
+        edge = np.where(p > 0, c.high, np.where(p < 0, c.low, 0.0))
+        group = np.maximum(dual.reduced - reduced[self.plan], 0.0)
+        row = np.maximum(p * (edge - c.use_of(self.plan)), 0.0)
+        rows, groups = find_priced(c, prices)
+        lost = row[rows].sum() + group[groups].sum()
+        return bool(lost > SHARE * (row.sum() + group.sum()))
 
     def offer(self, plan: Ints | None) -> None:
         """Take a plan if it is better."""
@@ -156,8 +165,8 @@ class _Closing:
         for turn in range(TURNS):
             if self.is_closed() or time.monotonic() >= self.until:
                 return
-            before = self.bound - self.value
-            near, nothing = self.losses.leaves(self.enough)
+            before, enough = self.bound - self.value, self.enough
+            near, nothing = self.losses.leaves(enough)
             count = int(np.count_nonzero(near))
             if count > MANY or (turn == 0 and 2 * count > self._in_vain):
                 return
@@ -165,7 +174,7 @@ class _Closing:
                 self.bound = min(self.bound, self.enough)
                 return
             few = _Columns.of(self.c, near, nothing, self.plan)
-            diagrams = Diagrams.of(few.view, self._nearness())
+            diagrams = build_diagrams(few.view, self._nearness())
             if diagrams is None:
                 return
             if not diagrams.has_path.all():
@@ -181,33 +190,29 @@ class _Closing:
             if is_trial and gained < PAYS * before and not self.is_closed():
                 self._in_vain = count
                 return
-            certain = max(self.enough, reserve)
+            certain = max(enough, reserve)
             if gained > LITTLE_GAIN * before:
                 self._put_together(few, diagrams, first)
             if self.is_closed():
                 return
             best = minimise_block_bound(few.view, diagrams, first.prices, certain, self.until)
-            self._find_losses(few, diagrams, best, certain)
+            self._find_losses(few, diagrams, best, enough, certain)
             if not self.is_closed():
                 self._put_together(few, diagrams, best)
             if self.bound - self.value > 0.7 * before:
                 return
 
     def _nearness(self) -> Nearness:
-        """Return which choices of blocks are looked at: those that lose little more than the plan.
+        """Return which choices of blocks are looked at: those that lose little at the prices.
 
         With few groups, or a gap that is almost closed, these are all choices of a plan above the
         one that is enough.
         """
-        c, prices = self.c, self.losses.prices
-        p, dual = project_prices(c, prices), evaluate(c, prices)
-        reduced = np.append(c.value - c.matrix @ p, 0.0)
-        edge = np.where(p > 0, c.high, np.where(p < 0, c.low, 0.0))
-        group = np.maximum(dual.reduced - reduced[self.plan], 0.0)
-        row = np.maximum(p * (edge - c.use_of(self.plan)), 0.0)
-        asked, most = self.gap * abs(self.value), max(0.0, dual.bound - self.enough)
-        is_close = c.J <= FEW or most <= CLOSE * asked
-        return Nearness(prices, group, row, most if is_close else WIDER * asked, most)
+        prices = self.losses.prices
+        most = max(0.0, evaluate(self.c, prices).bound - self.enough)
+        asked = self.gap * abs(self.value)
+        is_close = self.c.J <= FEW or most <= CLOSE * asked
+        return Nearness(prices, most if is_close else max(WIDER * asked, LEAST * most), most)
 
     def _put_together(self, few: _Columns, diagrams: Diagrams, best: BlockBound) -> None:
         """Put a plan together from good choices of blocks."""
@@ -221,18 +226,22 @@ class _Closing:
             self.offer(few.widen(full))
 
     def _find_losses(
-        self, few: _Columns, diagrams: Diagrams, best: BlockBound, certain: float
+        self, few: _Columns, diagrams: Diagrams, best: BlockBound, enough: float, certain: float
     ) -> None:
-        """Take a bound, and what columns lose; all plans above `certain` are in the diagrams."""
+        """Take a bound, and what columns lose.
+
+        All plans above `enough` have only columns of the view, and those above `certain` are in the
+        diagrams.
+        """
         column, nothing = find_losses(few.view, diagrams, best.prices)
         bound = max(best.bound, certain)
         more = bound - best.bound
-        # a plan that is not in the diagrams may use any column of the view
-        most = bound - certain if certain > self.enough else np.inf
+        # a plan that is not in the diagrams may use any column of the view, and loses this
+        most = (bound - certain) * MORE
         own = Losses(
             self._with_kept_prices(diagrams, best),
             bound,
-            few.spread(np.minimum(column + more, most)),
+            few.spread(np.minimum(column + more, most), (bound - enough) * MORE),
             np.minimum(nothing + more, most),
             False,
         )
@@ -320,8 +329,8 @@ class _Columns:
         """Translate a choice (J,) of the view to the whole model."""
         return np.append(self.columns, -1)[choice]
 
-    def spread(self, loss: Floats) -> Floats:
-        """Translate losses (k,) to the columns of the whole model, (n,)."""
-        whole = np.full(self.n, np.inf)
+    def spread(self, loss: Floats, other: float) -> Floats:
+        """Translate losses (k,) to all columns, (n,), of which the others lose `other`."""
+        whole = np.full(self.n, other)
         whole[self.columns] = loss
         return whole
