@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -27,12 +27,49 @@ from allocator.domain.snapshot import Snapshot, Table
 HEADER = 1  # line of the header
 
 
+class Rows(Mapping[str, int]):
+    """The row of each name, the first one where several have it; found when it is first asked.
+
+    Parameters
+    ----------
+    names : sequence of str
+        Name of each row, "" = none.
+    are_distinct : bool
+        Whether all of them are known to be different, and none to be "".
+    """
+
+    def __init__(self, names: Sequence[str], are_distinct: bool) -> None:
+        self._names = names
+        self._are_distinct = are_distinct
+
+    @cached_property
+    def _row(self) -> dict[str, int]:
+        names = self._names
+        out = dict(zip(reversed(names), range(len(names) - 1, -1, -1), strict=True))
+        out.pop("", None)
+        return out
+
+    def __getitem__(self, name: str) -> int:
+        return self._row[name]
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """Return the row of a name, or the default."""
+        return self._row.get(name, default)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._row)
+
+    def __len__(self) -> int:
+        return len(self._names if self._are_distinct else self._row)
+
+
 @dataclass(frozen=True)
 class ParsedTable:
     """One table of n rows.
 
     `present` says whether the snapshot has the file, `whole` whether nothing of it was lost while
-    reading.
+    reading, `has_distinct_names` whether the rows are known to have names of one column that are
+    all different.
     """
 
     schema: TableSchema
@@ -41,6 +78,7 @@ class ParsedTable:
     columns: Mapping[str, ParsedColumn]
     present: bool
     whole: bool
+    has_distinct_names: bool = False
 
     def __len__(self) -> int:
         return len(self.lines)
@@ -76,12 +114,9 @@ class ParsedTable:
         return f"{self[column][row]:g}"
 
     @cached_property
-    def index(self) -> dict[str, int]:
+    def index(self) -> Mapping[str, int]:
         """Row of each name in the key column, for tables with one key column."""
-        names = self[self.schema.key[0]]
-        out = dict(zip(reversed(names), range(len(names) - 1, -1, -1), strict=True))
-        out.pop("", None)
-        return out
+        return Rows(self[self.schema.key[0]], self.has_distinct_names)
 
     @cached_property
     def complete(self) -> bool:
@@ -176,7 +211,15 @@ def grid(
         if present
         else not schema.required
     )
-    out = ParsedTable(schema, table.lines, table.columns, columns, present, readable and there)
+    out = ParsedTable(
+        schema,
+        table.lines,
+        table.columns,
+        columns,
+        present,
+        readable and there,
+        previous is not None and previous.has_distinct_names,
+    )
     for row, message in complaints:
         out.fault(found, row, message)
     if schema.key and out.ok(*schema.key).any():

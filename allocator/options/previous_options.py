@@ -10,7 +10,7 @@ one that is built from nothing.
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from itertools import repeat
 from typing import Any
 
@@ -165,7 +165,10 @@ def _update_options(
         if name != "job":
             columns[name] = np.take(column, source, mode="clip")
             columns[name][at] = getattr(new, name)
-    return _look_up_corrected_rates(kept.problem, problem, table, ListedOptions(job=job, **columns))
+    listed = ListedOptions(job=job, **columns)
+    start = np.append(0, np.cumsum(end - begin))
+    _look_up_corrected_rates(kept.problem, problem, table, listed, start)
+    return listed
 
 
 def _find_old_rows(before: Sequence[str], now: Sequence[str]) -> Ints:
@@ -178,26 +181,28 @@ def _find_old_rows(before: Sequence[str], now: Sequence[str]) -> Ints:
 
 
 def _look_up_corrected_rates(
-    old: Problem, problem: Problem, table: RateTable, listed: ListedOptions
-) -> ListedOptions:
-    """Return the options with the speeds of this round."""
+    old: Problem, problem: Problem, table: RateTable, listed: ListedOptions, start: Ints
+) -> None:
+    """Give the options, those of job j at start[j] .. start[j+1], the speeds of this round."""
     rates = problem.rates
     corrected = np.flatnonzero(rates.rate != old.rates.rate)
     if not len(corrected):
-        return listed
-    model = problem.jobs.model[listed.job]
+        return
     is_corrected = np.zeros((len(problem.models), len(problem.gpu_types)), dtype=bool)
     is_corrected[rates.model[corrected], rates.gpu_type[corrected]] = True
-    is_corrected |= (table.unrated & is_corrected.any(axis=1))[:, None]  # by any type's speed
-    at = np.flatnonzero(is_corrected[model, problem.pools.gpu_type[listed.pool]])
-    rate, row = listed.rate.copy(), listed.row.copy()
-    rate[at], row[at] = table.rate_in_pools(
+    of_model = np.asarray(is_corrected.any(axis=1))
+    is_corrected |= (table.unrated & of_model)[:, None]  # by any type's speed
+    at = np.flatnonzero(np.repeat(of_model[problem.jobs.model], np.diff(start)))
+    model = problem.jobs.model[listed.job[at]]
+    stays = is_corrected[model, problem.pools.gpu_type[listed.pool[at]]]
+    at, model = at[stays], model[stays]
+    rate, row = table.rate_in_pools(
         problem.pools,
-        model[at],
+        model,
         listed.pool[at],
         listed.gpus[at],
         listed.keep[at],
         listed.nodes[at],
     )
-    rate[at] *= listed.pace[at]
-    return replace(listed, rate=rate, row=row)
+    listed.rate[at] = rate * listed.pace[at]
+    listed.row[at] = row

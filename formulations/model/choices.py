@@ -10,14 +10,14 @@ groups, R coupling rows, a_c the coupling entries of column c.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from formulations.model.exact_sum import exact_sum
-from formulations.model.linear import AT_MOST_ONE, Bools, Floats, Ints, LinearModel
+from formulations.model.linear import AT_MOST_ONE, Bools, Floats, Ints, LinearModel, RowFamily
 from formulations.model.ragged import ragged, starts
 from formulations.model.sparse_rows import SparseRows
 
@@ -30,6 +30,90 @@ class NotChoices(Exception):
     def __init__(self, reason: str) -> None:
         self.reason = reason
         super().__init__(reason)
+
+
+class ChoiceModel(LinearModel):
+    """A model that was made as choices, of binaries in at-most-one rows that come first.
+
+    Its columns and its matrix are put together when they are first read, which searches without a
+    solver never do.
+    """
+
+    _parts: tuple[Ints, Ints, Bools, Ints, Floats, Floats, SparseRows]
+    _LATE = frozenset({"col_lower", "col_upper", "integer", "start", "index", "coef"})
+
+    @staticmethod
+    def of(
+        value: Floats,
+        lower: Floats,
+        upper: Floats,
+        families: tuple[RowFamily, ...],
+        start: Ints,
+        group: Ints,
+        matrix: SparseRows,
+    ) -> ChoiceModel:
+        """Return the model of columns in groups.
+
+        Parameters
+        ----------
+        value : (n,)
+            Value of each column.
+        lower, upper : (J + R,)
+            Bounds of the rows. The first J are those of the groups; each of the others has one.
+        families : tuple of RowFamily
+            Names of the rows.
+        start, group : (J+1,) and (n,)
+            Group j owns the columns start[j] .. start[j+1].
+        matrix : (n, R)
+            Entries in the other rows by column.
+        """
+        model = object.__new__(ChoiceModel)
+        vars(model).update(value=value, lower=lower, upper=upper, families=families)
+        J = len(start) - 1
+        rows = np.arange(J, len(lower))
+        below, above = model.tolerance()
+        vars(model)["_parts"] = (
+            start,
+            group,
+            lower[:J] == 1,
+            rows,
+            (lower - below)[rows],
+            (upper + above)[rows],
+            matrix,
+        )
+        return model
+
+    def __getattr__(self, name: str) -> Any:
+        """Put together what was not read before."""
+        if name not in self._LATE:
+            raise AttributeError(name)
+        _, group, _, rows, _, _, matrix = self._parts
+        n = len(group)
+        start = matrix.indptr.astype(np.int64) + np.arange(n + 1)
+        index = np.empty(start[-1], dtype=np.int64)
+        coef = np.ones(start[-1])
+        is_coupling = np.ones(start[-1], dtype=bool)
+        is_coupling[start[:-1]] = False
+        index[start[:-1]] = group
+        index[is_coupling] = rows[matrix.indices]
+        coef[is_coupling] = matrix.data
+        vars(self).update(
+            col_lower=np.zeros(n),
+            col_upper=np.ones(n),
+            integer=np.ones(n, dtype=bool),
+            start=start,
+            index=index,
+            coef=coef,
+        )
+        return vars(self)[name]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return LinearModel, tuple(getattr(self, field.name) for field in fields(LinearModel))
+
+    @property
+    def view(self) -> Choices:
+        """The model as choices."""
+        return Choices(self, *self._parts)
 
 
 @dataclass(frozen=True)
@@ -163,6 +247,9 @@ def choices(model: LinearModel) -> Choices:
         A column is continuous or general integer, a column belongs to no at-most-one row, or the
         columns of a group are not contiguous.
     """
+    if "_parts" in vars(model):
+        assert isinstance(model, ChoiceModel)
+        return model.view
     _only_binaries(model)
     one = model.rows_of(AT_MOST_ONE)
     low = model.lower[one]
@@ -180,6 +267,14 @@ def choices(model: LinearModel) -> Choices:
     # a shared row counts as a coupling row, with both of its bounds
     mandatory = (model.lower[one] == 1) & ~shared[one]
     return Choices(model, start, group, mandatory, *_coupling(model, coupling, mine, shared))
+
+
+def integers(entries: int) -> Any:
+    """Return the type of the places of so many entries.
+
+    bincount wants long integers, scipy short ones.
+    """
+    return np.int32 if entries >= MANY else np.int64
 
 
 def _owners(model: LinearModel, one: Bools, mine: Bools) -> tuple[Ints, Bools]:
@@ -234,8 +329,7 @@ def _coupling(
     if not plain:
         entry = coupling[model.index]
         index = model.index[entry]
-    # bincount wants long integers, scipy short ones
-    integer: Any = np.int32 if len(index) >= MANY else np.int64
+    integer = integers(len(index))
     row = (np.cumsum(coupling) - 1).astype(integer)[index]
     indptr = (
         model.start - np.arange(model.n + 1)

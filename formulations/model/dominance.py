@@ -65,9 +65,10 @@ def find_feasible_options(instance: Instance) -> Bools:
     i = instance
     tenant = i.tenant[i.job]
     fits = (i.held <= i.capacity[i.pool]) & (i.cost <= i.budget * (1 + 1e-9) + 1e-9)
-    for row in i.account:
-        fits &= i.held <= np.append(i.quota, np.inf)[row]
-        fits &= i.cost <= np.append(i.tenant_budget, np.inf)[row] * (1 + 1e-9) + 1e-9
+    if np.isfinite(i.quota).any() or np.isfinite(i.tenant_budget).any():
+        for row in i.account:
+            fits &= i.held <= np.append(i.quota, np.inf)[row]
+            fits &= i.cost <= np.append(i.tenant_budget * (1 + 1e-9) + 1e-9, np.inf)[row]
     if i.zones:
         fits &= (i.exposed < 0) | (i.held <= i.exposure[tenant])
     if i.headroom is not None:
@@ -91,17 +92,17 @@ def _find_dominated(i: Instance, fits: Bools) -> Bools:
     first = np.flatnonzero(new)
     position = np.arange(n) - np.repeat(first, np.diff(first, append=n))
     # an option with a conflicting option, or that is one, may not be available
-    tied = i.conflicting_option >= 0
-    tied[i.takeovers[1]] = True
-    best = np.where(fits & ~tied, i.value, -np.inf)
-    # running maximum inside each (job, pool): one vectorised step per position, sizes per pool are
-    # few
-    bounds = np.cumsum(np.bincount(position))
-    # numbers of 16 bits are sorted in one pass
-    kind = np.uint16 if len(bounds) < 1 << 16 else np.int64
-    by_position = np.argsort(position.astype(kind), kind="stable")
-    for p in range(1, len(bounds)):
-        at = by_position[bounds[p - 1] : bounds[p]]
-        beaten[at] = best[at - 1] >= i.value[at]
-        best[at] = np.maximum(best[at], best[at - 1])
+    counts = fits
+    option, other = i.takeovers
+    if len(option):
+        counts = fits.copy()
+        counts[option] = counts[other] = False
+    # the running maximum inside each (job, pool), of twice as many options in each step
+    best = np.where(counts, i.value, -np.inf)
+    step, last = 1, int(position.max())
+    while step <= last:
+        before = np.where(position[step:] >= step, best[:-step], -np.inf)
+        np.maximum(best[step:], before, out=best[step:])
+        step *= 2
+    beaten[1:] = (position[1:] > 0) & (best[:-1] >= i.value[1:])
     return beaten

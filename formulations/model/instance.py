@@ -147,6 +147,8 @@ class Instance:
     @cached_property
     def is_guaranteed(self) -> Bools:
         """True for options that count for a guarantee, (n,)."""
+        if not (self.guarantee > 0).any():
+            return np.zeros(len(self.job), dtype=bool)
         return np.asarray(np.append(self.guarantee > 0, False)[self.account].any(axis=0))
 
     def usage(self, option: Ints, amount: Ints | Floats) -> Floats:

@@ -16,8 +16,9 @@ def ragged(begin: Ints, end: Ints) -> tuple[Ints, Ints]:
     """
     length = end - begin
     owner = np.repeat(np.arange(len(begin)), length)
-    offset = np.arange(len(owner)) - np.repeat(np.cumsum(length) - length, length)
-    return owner, begin[owner] + offset
+    integer = np.repeat(begin - np.cumsum(length) + length, length)
+    integer += np.arange(len(owner))
+    return owner, integer
 
 
 def starts(owner: Ints, count: int) -> Ints:

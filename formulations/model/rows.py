@@ -60,11 +60,10 @@ def capacity(i: Instance) -> Block:
 
 def budget(i: Instance) -> Block:
     """Build sum_o c_o x_o <= budget; no row without a budget."""
+    if not np.isfinite(i.budget):
+        return _no_rows(linear.BUDGET)
     row = np.where(i.cost > 0, 0, -1)
-    return _drop_unused_rows(
-        Block(linear.BUDGET, ("",), row, i.cost, np.array([-np.inf]), np.array([i.budget])),
-        np.array([np.isfinite(i.budget)]),
-    )
+    return Block(linear.BUDGET, ("",), row, i.cost, np.array([-np.inf]), np.array([i.budget]))
 
 
 def quota(i: Instance) -> Block:
@@ -81,7 +80,10 @@ def _is_common(i: Instance) -> Bools:
     return np.zeros(len(i.quota), dtype=bool) if i.common is None else i.common
 
 
-def _quota_block(kind: str, i: Instance, use: Bools) -> Block:
+def _quota_block(kind: str, i: Instance, common: Bools) -> Block:
+    use = common & np.isfinite(i.quota)
+    if not use.any():
+        return _no_rows(kind)
     block = Block(
         kind,
         i.quota_names,
@@ -90,11 +92,13 @@ def _quota_block(kind: str, i: Instance, use: Bools) -> Block:
         np.full(len(i.quota), -np.inf),
         i.quota,
     )
-    return _drop_unused_rows(block, use & np.isfinite(i.quota))
+    return _drop_unused_rows(block, use)
 
 
 def tenant_budget(i: Instance) -> Block:
     """Build sum_{o of q} c_o x_o <= budget_per_hour_q for every quota q that has one."""
+    if not np.isfinite(i.tenant_budget).any():
+        return _no_rows(linear.TENANT_BUDGET)
     block = Block(
         linear.TENANT_BUDGET,
         i.quota_names,
@@ -111,6 +115,8 @@ def guarantee(i: Instance) -> Block:
 
     u_q is the usable part of the guarantee (formulations/model/guarantee.py).
     """
+    if not (i.guarantee > 0).any():
+        return _no_rows(linear.GUARANTEE)
     block = Block(
         linear.GUARANTEE,
         i.quota_names,
@@ -124,20 +130,22 @@ def guarantee(i: Instance) -> Block:
 
 def churn(i: Instance) -> Block:
     """Build sum_{o keeps} x_o >= running jobs - max_changes; no row where every job may change."""
-    row = np.where(i.keep, 0, -1)
-    block = Block(
+    if i.least_kept <= 0:
+        return _no_rows(linear.CHURN)
+    return Block(
         linear.CHURN,
         ("",),
-        row,
-        np.ones(len(row)),
+        np.where(i.keep, 0, -1),
+        np.ones(len(i.keep)),
         np.array([float(i.least_kept)]),
         np.array([np.inf]),
     )
-    return _drop_unused_rows(block, np.array([i.least_kept > 0]))
 
 
 def exposure(i: Instance) -> Block:
     """Build sum_{o of q in z} k_o x_o <= exposure_q for tenants q with a limit and zones z."""
+    if not i.zones or not np.isfinite(i.exposure).any():
+        return _no_rows(linear.EXPOSURE)
     zones = len(i.zones)
     limit = np.repeat(i.exposure, zones)
     labels = [exposure_label(name, zone) for name in i.tenants for zone in i.zones]

@@ -15,50 +15,69 @@ docs/reference/rules.md.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
+from formulations.model.choices import ChoiceModel, integers
 from formulations.model.instance import Instance
-from formulations.model.linear import Bools, Floats, Ints, LinearModel, RowFamily
+from formulations.model.linear import Bools, Floats, Ints, RowFamily
 from formulations.model.rows import FAMILIES, Block
+from formulations.model.sparse_rows import SparseRows
 
 
-def build_model(instance: Instance) -> LinearModel:
-    """Build the LinearModel of an instance; column o is option o of the instance."""
+def build_model(instance: Instance) -> ChoiceModel:
+    """Build the model of an instance; column o is option o of the instance."""
     n = len(instance.value)
     blocks = [family(instance) for family in FAMILIES]
     first = np.concatenate([[0], np.cumsum([len(b.upper) for b in blocks])]).astype(np.int64)
-    layers = [layer for b, f in zip(blocks, first, strict=False) for layer in _layers(b, int(f))]
-    width = np.zeros(n, dtype=np.int64)
-    for _, _, used in layers:
-        width += True if used is None else used
-    start = np.zeros(n + 1, dtype=np.int64)
-    np.cumsum(width, out=start[1:])
-    index = np.empty(start[-1], dtype=np.int64)
-    coef = np.empty(start[-1])
-    at = start[:-1].copy()
-    for row, entry, used in layers:
-        where = at if used is None else at[used]
-        index[where], coef[where] = row, entry
-        at += True if used is None else used
+    groups = len(instance.mandatory)
+    layers = [
+        layer
+        for b, f in zip(blocks[1:], first[1:-1].tolist(), strict=True)
+        for layer in _layers(b, f - groups)
+    ]
     named = tuple(RowFamily(b.kind, int(f), b.labels) for b, f in zip(blocks, first, strict=False))
-    return LinearModel(
-        value=instance.value,
-        col_lower=np.zeros(n),
-        col_upper=np.ones(n),
-        integer=np.ones(n, dtype=bool),
-        start=start,
-        index=index,
-        coef=coef,
-        lower=np.concatenate([b.lower for b in blocks]),
-        upper=np.concatenate([b.upper for b in blocks]),
-        families=named,
+    return ChoiceModel.of(
+        instance.value,
+        np.concatenate([b.lower for b in blocks]),
+        np.concatenate([b.upper for b in blocks]),
+        named,
+        instance.start,
+        instance.job,
+        _matrix(layers, n, int(first[-1]) - groups),
     )
 
 
+def _matrix(layers: Sequence[tuple[Ints, Floats, Bools | None]], n: int, rows: int) -> SparseRows:
+    """Return the entries of all layers by option, (n, rows)."""
+    shared = sum(used is None for _, _, used in layers)
+    if shared == len(layers):
+        entries = n * shared
+        indptr = np.arange(n + 1, dtype=integers(entries)) * shared
+    else:
+        width = np.full(n, shared)
+        for _, _, used in layers:
+            if used is not None:
+                width += used
+        entries = int(width.sum())
+        indptr = np.zeros(n + 1, dtype=integers(entries))
+        np.cumsum(width, out=indptr[1:])
+    index = np.empty(entries, dtype=indptr.dtype)
+    coef = np.empty(entries)
+    at = indptr[:-1].copy()
+    for k, (row, entry, used) in enumerate(layers):
+        where: Any = at if used is None else at[used]
+        if shared == len(layers):
+            where = slice(k, None, shared)
+        index[where], coef[where] = row, entry
+        at += True if used is None else used
+    return SparseRows(coef, index, indptr, (n, rows))
+
+
 def _layers(b: Block, first: int) -> Iterator[tuple[Ints, Floats, Bools | None]]:
-    """List the model rows and entries (k,) of a block, and the options that have them, (n,).
+    """List the coupling rows and entries (k,) of a block, and the options that have them, (n,).
 
     None stands for all options. A block may have several entries of an option.
     """

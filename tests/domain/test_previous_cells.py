@@ -134,6 +134,18 @@ def test_a_list_that_its_owner_changes_is_read_again() -> None:
     assert kept.read(columns, ("job_id",), cells)["gpus"][0].value.tolist() == [1, 4]
 
 
+def test_a_new_row_may_not_have_the_name_of_one_that_stays() -> None:
+    """Names that stay are known to be different; a new one is compared with all of them."""
+    previous, folder = PreviousTables(), random_snapshot(np.random.default_rng(3), 30)
+    rows = folder.tables["jobs.csv"]
+    for taken in (None, 0, None, 1, 2):  # the row whose name the new one has, if any
+        new = {**rows[-1], "job_id": "new" if taken is None else rows[taken]["job_id"]}
+        folder.tables["jobs.csv"] = [*rows, new]
+        found = read(folder.snapshot(), previous)
+        assert found == read(folder.snapshot())
+        assert (taken is None) == isinstance(found, dict)
+
+
 def test_an_object_that_its_owner_changes_is_read_again() -> None:
     """A cell may be a mapping, which is not kept."""
     column = next(c for c in TABLES["models.csv"].columns if c.name == "parameters")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import replace
+from copy import deepcopy
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import given, settings, strategies as st
 from rounds import best, random_instance
 
 from formulations.model import linear
+from formulations.model.choices import choices
 from formulations.model.dominance import find_needed_options
 from formulations.model.guarantee import usable_guarantee
 from formulations.model.instance import Instance
@@ -224,6 +226,23 @@ def test_dominance_never_changes_the_optimum(seed: int) -> None:
     whole, less = best(build_model(i), i.start), best(build_model(pruned), pruned.start)
     assert (whole is None) == (less is None)
     assert whole is None or less == pytest.approx(whole, abs=1e-12)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_round_is_the_same_choices_as_its_rows(seed: int) -> None:
+    """The choices of a round, made with it, are those that are read from the rows of its model;
+    copies of the model have the same rows."""
+    model = build_model(random_instance(np.random.default_rng(seed), secondaries=3 * (seed % 2)))
+    columns = {field.name: getattr(model, field.name) for field in fields(linear.LinearModel)}
+    found, read = vars(choices(model)), vars(choices(linear.LinearModel(**columns)))
+    for name in ("start", "group", "mandatory", "rows", "low", "high"):
+        assert found[name].tolist() == read[name].tolist(), name
+    for name in ("data", "indices", "indptr", "shape"):
+        a, b = getattr(found["matrix"], name), getattr(read["matrix"], name)
+        assert np.array_equal(a, b), name
+    for copied in (replace(model), deepcopy(model), model.take(np.arange(model.n))):
+        assert copied.index.tolist() == model.index.tolist()
+        assert copied.coef.tolist() == model.coef.tolist()
 
 
 def test_dominance_removes_something() -> None:

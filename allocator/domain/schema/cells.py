@@ -78,12 +78,18 @@ class ParsedColumn:
         The first rows of `new` replace the rows `changed` (k,) of those that stay.
         """
         k = len(changed)
+        size = len(stays.rows) + len(new.given) - k
 
         def updated(a: Any, b: Any) -> Any:
-            out = stays.pick(a)
             if isinstance(a, np.ndarray):
+                if a.dtype == np.bool_ and a.all() and b.all():
+                    return all_true(size)
+                out = np.empty(size, a.dtype)
+                np.take(a, stays.rows, out=out[: len(stays.rows)], mode="clip")
                 out[changed] = b[:k]
-                return np.concatenate([out, b[k:]])
+                out[len(stays.rows) :] = b[k:]
+                return out
+            out = stays.pick(a)
             for i, value in zip(changed.tolist(), b, strict=False):
                 out[i] = value
             return out + list(b[k:])
@@ -140,15 +146,17 @@ def parse(column: Column, cells: Cells) -> tuple[ParsedColumn, list[Complaint]]:
         given = _given(read)
     if column.required:
         wrong |= {int(i): f"{column.name} is empty" for i in np.flatnonzero(~given)}
-    ok = np.ones(len(cells), dtype=bool)
-    ok[list(wrong)] = False
+    ok = all_true(len(cells))
+    if wrong:
+        ok = ok.copy()
+        ok[list(wrong)] = False
     return ParsedColumn(value, given, ok), sorted(wrong.items())
 
 
 def _given(cells: Cells) -> Bools:
     """Return where a cell is not empty, (n,)."""
     if all(cells):
-        return np.ones(len(cells), dtype=bool)
+        return all_true(len(cells))
     return np.fromiter(map(bool, cells), dtype=bool, count=len(cells))
 
 
@@ -171,16 +179,24 @@ def default_column(column: Column, rows: int) -> ParsedColumn:
         value = np.full(rows, _default(column), dtype=bool)
     else:
         value = (_default(column),) * rows
-        out = ParsedColumn(value, _constant(rows, False), _constant(rows, not column.required))
+        out = ParsedColumn(value, *_flags_of_default(column, rows))
         if rows and column.kind is not ColumnKind.JSON:
             vars(out)["factors"] = [value[0]], np.zeros(rows, dtype=np.int64)
         return out
     value.flags.writeable = False
-    return ParsedColumn(value, _constant(rows, False), _constant(rows, not column.required))
+    return ParsedColumn(value, *_flags_of_default(column, rows))
 
 
-def _constant(rows: int, value: bool) -> Bools:
-    out = np.full(rows, value)
+def _flags_of_default(column: Column, rows: int) -> tuple[Bools, Bools]:
+    none = ~all_true(rows)
+    none.flags.writeable = False
+    return none, none if column.required else all_true(rows)
+
+
+@lru_cache(maxsize=16)
+def all_true(rows: int) -> Bools:
+    """Return flags that are all true, (rows,); they are shared, so they cannot be written to."""
+    out = np.ones(rows, dtype=bool)
     out.flags.writeable = False
     return out
 

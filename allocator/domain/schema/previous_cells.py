@@ -24,6 +24,7 @@ from allocator.domain.schema.texts import Cells, texts_of
 
 LISTS = (ColumnKind.TEXTS, ColumnKind.INTEGERS)  # their cells may be tuples
 MOST_CHANGED = 0.2  # largest share of changed cells that are read one by one
+SAMPLE, MANY_CHANGED = 400, 0.3  # cells that are compared first, and share of them from which on
 Read = tuple[ParsedColumn, list[Complaint]]
 
 
@@ -32,6 +33,7 @@ class PreviousCells:
     """Hold the cells of one table in the last round, without faults, and their values."""
 
     columns: dict[Column, tuple[list[Any], ParsedColumn]] = field(default_factory=dict)
+    _names: set[str] | None = None
 
     def read(
         self, columns: Sequence[Column], key: Sequence[str], cells: Mapping[str, Cells]
@@ -47,7 +49,8 @@ class PreviousCells:
         cells : mapping of str to Cells
             Cells of this round.
         """
-        stays = self._find_rows(columns, key, cells)
+        named = next((column for column in columns if (column.name,) == tuple(key)), None)
+        stays = self._find_rows(named, cells)
         before, self.columns = self.columns, {}
         out: dict[str, Read] = {}
         for column in columns:
@@ -69,14 +72,37 @@ class PreviousCells:
                 parsed.value.flags.writeable = False
             self.columns[column] = own.copy(), parsed
             out[column.name] = parsed, wrong
+        self._find_names(stays, before, named)
         return out
 
-    def _find_rows(
-        self, columns: Sequence[Column], key: Sequence[str], cells: Mapping[str, Cells]
-    ) -> StayingRows | None:
+    @property
+    def has_distinct_names(self) -> bool:
+        """Whether rows are named by one column, whose names are valid and all different."""
+        return self._names is not None
+
+    def _find_names(
+        self,
+        stays: StayingRows | None,
+        before: Mapping[Column, tuple[list[Any], ParsedColumn]],
+        named: Column | None,
+    ) -> None:
+        """Hold the names of the rows if all are different; only what changed is looked at."""
+        names, self._names = self._names, None
+        if named is None or named not in self.columns:
+            return
+        own = self.columns[named][1].value
+        if names is None or stays is None or named not in before:
+            names = set(own)
+        else:
+            old = before[named][1].value
+            names.difference_update([old[i] for i in np.flatnonzero(~stays.stays).tolist()])
+            names.update(own[len(stays.rows) :])
+        if len(names) == len(own):
+            self._names = names
+
+    def _find_rows(self, named: Column | None, cells: Mapping[str, Cells]) -> StayingRows | None:
         """Return which rows of the last round stayed, None if they do not come first, in order."""
         before = next((old for old, _ in self.columns.values()), None)
-        named = next((column for column in columns if (column.name,) == tuple(key)), None)
         if before is None:
             return None
         if named is None or named not in self.columns:
@@ -111,6 +137,10 @@ def _update(
     count = len(kept)
     changed: list[int] = []
     if own[:count] != kept:
+        step = max(1, count // SAMPLE)
+        sample = kept[::step]
+        if sum(map(ne, sample, own[:count:step])) > MANY_CHANGED * len(sample) >= 1:
+            return None
         changed = list(compress(range(count), map(ne, kept, own)))
         if len(changed) > MOST_CHANGED * count:
             return None

@@ -9,11 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from operator import eq
 from typing import Any
 
 import numpy as np
 
 from allocator.domain.problem import Bools, Ints
+
+STEP = 32  # names of the first slice that is compared
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,19 +49,19 @@ class StayingRows:
     def pick(self, cells: Any) -> Any:
         """Return the entries of a list or an array (n,) that stay."""
         if isinstance(cells, np.ndarray):
-            return cells[self.stays]
+            return cells if self.are_all else cells[self.rows]
         if self.are_all:
             return list(cells)
         out: list[Any] = []
-        for begin, end in self._runs:
+        for begin, end in zip(*self._runs, strict=True):
             out += cells[begin:end]
         return out
 
     @cached_property
-    def _runs(self) -> list[tuple[int, int]]:
-        """The ranges of rows that stay."""
+    def _runs(self) -> tuple[list[int], list[int]]:
+        """Where the ranges of rows that stay begin and end."""
         edge = np.flatnonzero(np.diff(np.r_[False, self.stays, False].astype(np.int8)))
-        return list(zip(edge[::2].tolist(), edge[1::2].tolist(), strict=True))
+        return edge[::2].tolist(), edge[1::2].tolist()
 
 
 def find_rows_that_stay(before: Sequence[str], now: Sequence[str]) -> StayingRows | None:
@@ -66,20 +69,28 @@ def find_rows_that_stay(before: Sequence[str], now: Sequence[str]) -> StayingRow
 
     The names of the round before are distinct.
     """
-    kept = 0
-    gone: list[int] = []
-    old = iter(enumerate(before))
-    for name in now:
-        for i, known in old:
-            if known == name:
-                break
-            gone.append(i)
-        else:
-            break
-        kept += 1
-    gone += [i for i, _ in old]
-    if not {before[i] for i in gone}.isdisjoint(now[kept:]):
-        return None
-    stays = np.ones(len(before), dtype=bool)
-    stays[gone] = False
-    return StayingRows(stays)
+    if type(before) is not type(now):
+        before, now = list(before), list(now)
+    stays = np.zeros(len(before), dtype=bool)
+    row = kept = 0
+    while row < len(before) and kept < len(now):
+        alike = _count_alike(before, row, now, kept)
+        stays[row : row + alike] = True
+        kept += alike
+        row += alike + 1  # the row after those that are alike is gone
+    gone = np.flatnonzero(~stays).tolist()
+    return StayingRows(stays) if {before[i] for i in gone}.isdisjoint(now[kept:]) else None
+
+
+def _count_alike(a: Sequence[str], i: int, b: Sequence[str], k: int) -> int:
+    """Return how many names from a[i] on are those from b[k] on.
+
+    They are compared in slices that grow, of which only the last one is looked through.
+    """
+    first, step = i, STEP
+    while True:
+        names, others = a[i : i + step], b[k : k + step]
+        if names != others or not names:
+            is_same = [*map(eq, names, others), False]
+            return i + is_same.index(False) - first
+        i, k, step = i + step, k + step, 2 * step
