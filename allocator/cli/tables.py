@@ -11,13 +11,32 @@ import sys
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import repeat
-from typing import Any, Literal
+from typing import Any, Literal, overload
 
 from allocator.domain.plan import Plan
 from allocator.engine.expected_words import describe_next_of_jobs
+from allocator.io.tables.joined_rows import map_distinct
 
 LONG = 500  # rows above which a terminal gets plain text too, because rich would take seconds
+
+
+class Rows(Sequence[tuple[str, ...]]):
+    """The rows of a table that is kept by its columns, because there may be thousands."""
+
+    def __init__(self, columns: Sequence[Sequence[str]]) -> None:
+        self.columns = columns
+
+    def __len__(self) -> int:
+        return len(self.columns[0])
+
+    @overload
+    def __getitem__(self, at: int) -> tuple[str, ...]: ...
+    @overload
+    def __getitem__(self, at: slice) -> Rows: ...
+    def __getitem__(self, at: int | slice) -> tuple[str, ...] | Rows:
+        if isinstance(at, slice):
+            return Rows([column[at] for column in self.columns])
+        return tuple(column[at] for column in self.columns)
 
 
 @dataclass(frozen=True)
@@ -68,7 +87,7 @@ def texts(values: Iterable[Any]) -> list[str]:
     cells = list(values)
     sorts = set(map(type, cells))
     if sorts == {float}:
-        return [f"{cell:.4g}" if abs(cell) < 10_000 else f"{cell:.0f}" for cell in cells]
+        return [("%.4g" if abs(cell) < 10_000 else "%.0f") % cell for cell in cells]
     if sorts <= {str, type(None)}:
         said = ["-" if cell is None else cell for cell in cells]
         if "".join(said).isprintable():
@@ -100,8 +119,11 @@ def choose_widths(table: Table, width: int) -> list[int] | None:
     return widths
 
 
-def _cells(table: Table) -> Iterable[tuple[str, ...]]:
+def _cells(table: Table) -> Iterable[Sequence[str]]:
     """Return the cells of each column, its name first."""
+    if isinstance(table.rows, Rows):
+        named = zip(table.columns, table.rows.columns, strict=True)
+        return ([name, *cells] for name, cells in named)
     return zip(table.columns, *table.rows, strict=True)
 
 
@@ -153,12 +175,16 @@ def _rich(table: Table, widths: Sequence[int]) -> None:
 
 
 def _plain(table: Table) -> None:
-    columns = []
+    columns: list[Sequence[str]] = []
     for name, cells in zip(table.columns, _cells(table), strict=True):
-        width = max(map(len, cells))
-        pad = str.rjust if name in table.numbers else str.ljust
-        columns.append(list(map(pad, cells, repeat(width))))
-    print(table.title, *("  ".join(row).rstrip() for row in zip(*columns, strict=True)), sep="\n")
+        is_number = name in table.numbers
+        if len(columns) == len(table.columns) - 1 and not is_number:
+            columns.append(cells)  # what would be added is stripped again
+            continue
+        form = f"%{'' if is_number else '-'}{max(map(len, cells))}s"
+        columns.append(map_distinct(form.__mod__, cells))
+    rows = map("  ".join, zip(*columns, strict=True))
+    print("\n".join([table.title, *map(str.rstrip, rows)]))
 
 
 def percent(gap: float) -> str:
@@ -211,53 +237,37 @@ def log_lines(result: Plan, notes: Sequence[str]) -> list[str]:
     ]
 
 
-def decision(result: Plan) -> list[Table]:
-    """Return the jobs, pools and tenants of a plan."""
-    j = result.jobs
-    jobs = list(
-        zip(
-            *map(
-                texts,
-                (
-                    j["job_id"],
-                    j["tenant"],
-                    j["action"],
-                    map(_place, j["pool"], j["gpus"], j["shared_with"], j["variant"], j["mode"]),
-                    map(_place, j["previous_pool"], j["previous_gpus"]),
-                    j["value"],
-                    j["cost_per_hour"],
-                    describe_next_of_jobs(j, result.now_s),
-                    map(_why, j["reason"], j["detail"]),
-                ),
-            ),
-            strict=True,
-        )
+def jobs_table(jobs: Mapping[str, Sequence[Any]], now_s: float) -> Table:
+    """Return the jobs of a plan, given by their columns."""
+    places = ("pool", "gpus", "shared_with", "variant", "mode")
+    columns: tuple[Iterable[Any], ...] = (
+        jobs["job_id"],
+        jobs["tenant"],
+        jobs["action"],
+        _places(*(jobs[name] for name in places)),
+        _places(jobs["previous_pool"], jobs["previous_gpus"]),
+        jobs["value"],
+        jobs["cost_per_hour"],
+        describe_next_of_jobs(jobs, now_s),
+        map(_why, jobs["reason"], jobs["detail"]),
     )
-    pools = [[text(v) for v in (p.pool, p.gpus, p.used, p.marginal_value)] for p in result.pools]
-    tenants = [
-        [text(v) for v in (t.tenant, t.gpus, t.guaranteed, t.max_gpus, t.cost_per_hour)]
-        for t in result.tenants
-    ]
-    return [
-        Table(
-            "jobs",
-            ("job", "tenant", "action", "gets", "held", "value", "$/h", "expected", "reason"),
-            jobs,
-            frozenset({"value", "$/h"}),
-        ),
-        Table(
-            "pools (price: value of one GPU more)",
-            ("pool", "GPUs", "used", "price"),
-            pools,
-            frozenset({"GPUs", "used", "price"}),
-        ),
-        Table(
-            "tenants",
-            ("tenant", "GPUs", "guaranteed", "at most", "$/h"),
-            tenants,
-            frozenset({"GPUs", "guaranteed", "at most", "$/h"}),
-        ),
-    ]
+    return Table(
+        "jobs",
+        ("job", "tenant", "action", "gets", "held", "value", "$/h", "expected", "reason"),
+        Rows(list(map(texts, columns))),
+        frozenset({"value", "$/h"}),
+    )
+
+
+def pools_table(result: Plan) -> Table:
+    """Return the pools of a plan."""
+    rows = [[text(v) for v in (p.pool, p.gpus, p.used, p.marginal_value)] for p in result.pools]
+    return Table(
+        "pools (price: value of one GPU more)",
+        ("pool", "GPUs", "used", "price"),
+        rows,
+        frozenset({"GPUs", "used", "price"}),
+    )
 
 
 def describe_allocation(job: dict[str, Any]) -> str:
@@ -289,15 +299,20 @@ def plans(named: Mapping[str, Plan], title: str = "policy") -> Table:
     )
 
 
+def _places(*columns: Sequence[Any]) -> list[str]:
+    """Return what jobs hold, "-" for nothing."""
+    return map_distinct(lambda held: _place(*held), list(zip(*columns, strict=True)))
+
+
 def _place(
     pool: str | None,
     gpus: int,
     colocated_job: str | None = None,
     variant: str | None = None,
     mode: str | None = None,
-) -> str | None:
+) -> str:
     if pool is None:
-        return None
+        return "-"
     return (
         f"{gpus} x {pool}"
         + "".join(f", {how}" for how in (variant, mode) if how)

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-NEXT_FIELDS = (
-    "position",
-    "expected_start_s",
-    "expected_start_low_s",
-    "expected_start_high_s",
-    "expected_done_s",
-    "expected_done_low_s",
-    "expected_done_high_s",
-)
+UNITS = "min", "h", "days"
+UNIT_S = 60.0, 3600.0, 86_400.0
+UNIT_FROM_S = 5400.0, 2 * 86_400.0  # from which on the second and the third unit are used
 
 
 def describe_expected(row: Mapping[str, Any], now_s: float) -> Iterator[str]:
@@ -52,25 +47,38 @@ def describe_estimate(row: Mapping[str, Any], name: str, now_s: float = 0.0) -> 
 
 def describe_next(row: Mapping[str, Any], now_s: float) -> str:
     """Return when a job starts, if it waits, or else when it is done; "-" if nothing is known."""
-    return describe_next_of_jobs({name: [row.get(name)] for name in NEXT_FIELDS}, now_s)[0]
+    waits = row.get("position") is not None
+    said = describe_estimate(row, "expected_start" if waits else "expected_done", now_s)
+    return said if said == "-" else f"{'starts' if waits else 'done'} in {said}"
 
 
 def describe_next_of_jobs(jobs: Mapping[str, Sequence[Any]], now_s: float) -> list[str]:
-    """Return the sentences of `describe_next` for columns of jobs."""
-    told = []
-    for place, *estimates in zip(*(jobs[name] for name in NEXT_FIELDS), strict=True):
-        waits = place is not None
-        middle, low, high = estimates[:3] if waits else estimates[3:]
-        if middle is None or low is None or high is None:
-            told.append("-")
-            continue
-        said = _describe_range(
-            format_duration(max(0.0, middle - now_s)),
-            format_duration(max(0.0, low - now_s)),
-            format_duration(max(0.0, high - now_s)),
+    """Return the sentences of `describe_next` for columns of jobs.
+
+    The sentences of jobs whose times have the same units are written together.
+    """
+    import numpy as np  # help, which loads no numpy, imports this module
+
+    waits = np.array([place is not None for place in jobs["position"]], dtype=bool)
+    ends = ("_s", "_low_s", "_high_s")
+    starts, dones = (
+        [np.array(jobs[f"{name}{end}"], dtype=np.float64) for end in ends]
+        for name in ("expected_start", "expected_done")
+    )
+    seconds = np.maximum(0.0, np.where(waits, starts, dones) - now_s)
+    unit = np.searchsorted(UNIT_FROM_S, seconds, side="right")
+    number = seconds / np.array(UNIT_S)[unit]
+    number = np.where(unit == 0, np.maximum(1.0, np.rint(number)), number)
+    sort = np.where(np.isnan(seconds).any(axis=0), -1, waits + 2 * (np.array([9, 3, 1]) @ unit))
+    told = np.full(len(waits), "-", dtype=object)
+    for one in np.unique(sort[sort >= 0]).tolist():
+        at = np.flatnonzero(sort == one)
+        middle, low, high = (
+            f"{'%.1f' if u else '%.0f'} {UNITS[u]}" for u in unit[:, at[0]].tolist()
         )
-        told.append(f"{'starts' if waits else 'done'} in {said}")
-    return told
+        form = f"{'starts' if one % 2 else 'done'} in {_describe_range(middle, low, high)}"
+        told[at] = list(map(form.__mod__, zip(*number[:, at].tolist(), strict=True)))
+    return list(told.tolist())
 
 
 def _describe_range(middle: str, low: str, high: str) -> str:
@@ -89,6 +97,6 @@ def _tell(seconds: float, is_time: bool) -> str:
 
 def format_duration(seconds: float) -> str:
     """Return seconds in words: 35 min, 3.5 h, 2.1 days."""
-    if seconds < 5400:
-        return f"{max(1, round(seconds / 60))} min"
-    return f"{seconds / 3600:.1f} h" if seconds < 2 * 86_400 else f"{seconds / 86_400:.1f} days"
+    unit = bisect_right(UNIT_FROM_S, seconds)
+    number = seconds / UNIT_S[unit]
+    return f"{number:.1f} {UNITS[unit]}" if unit else f"{max(1, round(number))} min"

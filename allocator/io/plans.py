@@ -10,9 +10,10 @@ import errno
 import json
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from itertools import chain
 from json.encoder import encode_basestring
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from allocator.domain.plan import JOB_FIELDS, Plan
 from allocator.domain.schema.columns import PLACEMENTS
 from allocator.errors import AllocatorError, UsageError
 from allocator.io.tables.csv_table import csv_text
+from allocator.io.tables.joined_rows import is_constant, join_rows, map_distinct, quote_cells
 
 ENCODE = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
 PLAN_JSON = "plan.json"
@@ -39,25 +41,37 @@ def read_fields(result: Plan) -> dict[str, Any]:
 
 def write_document(fields: Mapping[str, Any], jobs: Mapping[str, Sequence[Any]]) -> str:
     """Return the text of plan.json from its other fields and the columns of its jobs."""
-    lines = []
+    return "".join(_document(fields, _in_json(jobs)))
+
+
+def _document(fields: Mapping[str, Any], jobs: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    """Return the text of plan.json in pieces; the columns of the jobs are texts."""
+    begin = "{\n"
+    parts: list[Iterable[str]] = []
     for name, value in fields.items():
+        head = f"{begin} {dumps(name)}: "
         if name == "jobs":
-            text = _list(_jobs(jobs))
+            parts += [[head], _list(_jobs(jobs))]
         elif isinstance(value, (list, tuple)):
-            text = _list(dumps(item) for item in value)
+            parts += [[head], _list([",\n  ".join(map(dumps, value))] if value else [])]
         else:
-            text = dumps(value)
-        lines.append(f" {dumps(name)}: {text}")
-    return "{\n" + ",\n".join(lines) + "\n}\n"
+            parts += [[head, dumps(value)]]
+        begin = ",\n"
+    return chain(*parts, ["\n}\n"])
 
 
 def to_csv(result: Plan) -> str:
     """Return the part `jobs` of the plan as CSV; an empty cell is null."""
-    return _jobs_csv(result.jobs)
+    return "".join(_jobs_csv(result.jobs, {}))
 
 
-def _jobs_csv(jobs: Mapping[str, Sequence[Any]]) -> str:
-    return csv_text(JOB_FIELDS, zip(*(_cells(jobs[f]) for f in JOB_FIELDS), strict=True))
+def _jobs_csv(
+    jobs: Mapping[str, Sequence[Any]], in_json: Mapping[str, Sequence[str]]
+) -> Iterator[str]:
+    """Return the jobs as CSV in pieces; numbers that are known as JSON are not written again."""
+    columns = [_cells(jobs[f], in_json.get(f)) for f in JOB_FIELDS]
+    rows = join_rows(columns, ["", *[","] * (len(columns) - 1), "\n"], "")
+    return chain([csv_text(JOB_FIELDS, ())], rows)
 
 
 def placements_csv(result: Plan) -> str:
@@ -88,8 +102,11 @@ def write_plan(result: Plan, folder: Path | str) -> tuple[Path, Path]:
         If the files cannot be written.
     """
     # plan.json comes last: it announces a whole plan
-    jobs = _with_numbers_as_text(result.jobs)
-    texts = {PLAN_CSV: _jobs_csv(jobs), PLAN_JSON: write_document(read_fields(result), jobs)}
+    in_json = _in_json(result.jobs)
+    texts: dict[str, str | Iterable[str]] = {
+        PLAN_CSV: _jobs_csv(result.jobs, in_json),
+        PLAN_JSON: _document(read_fields(result), in_json),
+    }
     if result.placement is not None:
         texts = {PLACEMENTS.file: placements_csv(result), **texts}
     paths = write_files(Path(folder), texts)
@@ -167,6 +184,10 @@ def dumps(value: Any) -> str:
 
     Numpy numbers become plain ones.
     """
+    if type(value) is str:
+        return encode_basestring(value)
+    if value is None:
+        return "null"
     if type(value) is int:
         return repr(value)
     try:
@@ -188,67 +209,75 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _list(items: Iterable[str]) -> str:
-    body = ",\n  ".join(items)
-    return f"[\n  {body}\n ]" if body else "[]"
+def _list(items: Iterable[str]) -> Iterator[str]:
+    """Yield a JSON list in pieces; `items` is the text of its items, one for each line."""
+    begin = "[\n  "
+    for text in items:
+        yield begin + text
+        begin = ""
+    yield "[]" if begin else "\n ]"
 
 
-def _jobs(jobs: Mapping[str, Sequence[Any]]) -> Iterable[str]:
-    """Yield one JSON object per job.
-
-    Whole columns are encoded at once, which makes 50,000 jobs quick.
-    """
-    fields = [f for f in JOB_FIELDS if f in jobs]
-    columns = [_column(jobs[f]) for f in fields]
-    form = "{" + ", ".join(f'"{f}": %s' for f in fields) + "}"
-    return map(form.__mod__, zip(*columns, strict=True))
+def _jobs(columns: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    """Return the text of one JSON object per job, in pieces of many jobs."""
+    names = [f'"{name}": ' for name in columns]
+    around = ["{" + names[0], *(f", {name}" for name in names[1:]), "}"]
+    return join_rows(list(columns.values()), around, ",\n  ")
 
 
-class NumberTexts(list[str | None]):
-    """The numbers of a column as JSON and CSV write them, None for no number."""
-
-    @classmethod
-    def of(cls, values: Sequence[Any]) -> NumberTexts | None:
-        """Return the texts of a column of finite floats and None, None for any other column."""
-        sorts = set(map(type, values))
-        if float not in sorts or not sorts <= {float, type(None)}:
-            return None
-        texts: list[str | None] = list(map(repr, values))
-        if len(sorts) == 1:
-            is_finite = math.isfinite(sum(values))
-        else:
-            texts = [None if text == "None" else text for text in texts]
-            is_finite = math.isfinite(sum([v for v in values if v is not None]))
-        return cls(texts) if is_finite else None
+def _in_json(jobs: Mapping[str, Sequence[Any]]) -> dict[str, Sequence[str]]:
+    """Return the columns of jobs as JSON texts, in their order in a plan."""
+    return {name: _column(jobs[name]) for name in JOB_FIELDS if name in jobs}
 
 
-def _with_numbers_as_text(jobs: Mapping[str, Sequence[Any]]) -> dict[str, Sequence[Any]]:
-    """Return the columns of jobs, in which numbers are written once for all files."""
-    return {name: NumberTexts.of(jobs[name]) or jobs[name] for name in JOB_FIELDS if name in jobs}
+class NumberTexts(list[str]):
+    """The finite numbers of a column as JSON writes them, "null" for None."""
 
 
 def _column(values: Sequence[Any]) -> Sequence[str]:
     """Return each value of a column as JSON text."""
-    texts = values if isinstance(values, NumberTexts) else NumberTexts.of(values)
-    if texts is not None:
-        return ["null" if text is None else text for text in texts]
+    if is_constant(values, None):
+        return ["null"] * len(values)
     sorts = set(map(type, values))
-    if sorts == {str}:
-        return list(map(encode_basestring, values))
-    if sorts <= {str, int, type(None)}:  # names and whole numbers repeat often
-        seen = {v: encode_basestring(v) if type(v) is str else dumps(v) for v in set(values)}
-        return list(map(seen.__getitem__, values))
-    return list(map(dumps, values))
+    if float in sorts and sorts <= {float, type(None)}:
+        numbers = values if len(sorts) == 1 else [v for v in values if v is not None]
+        if math.isfinite(sum(numbers)):
+            texts = map(repr, values)
+            if len(sorts) == 1:
+                return NumberTexts(texts)
+            return NumberTexts(["null" if text == "None" else text for text in texts])
+    return _texts(values, sorts, dumps)
 
 
-def _cells(values: Sequence[Any]) -> Sequence[Any]:
-    """Return each value of a column as a CSV cell; the items of a list have bars between them.
+def _cells(values: Sequence[Any], in_json: Sequence[str] | None = None) -> Sequence[str]:
+    """Return each value of a column as a CSV cell, None as an empty one.
+
+    `in_json` is the column as JSON.
+    """
+    if is_constant(values, None):
+        return [""] * len(values)
+    if isinstance(in_json, NumberTexts):
+        return ["" if text == "null" else text for text in in_json]
+    return quote_cells(_texts(values, set(map(type, values)), _cell))
+
+
+def _texts(values: Sequence[Any], sorts: set[type], write: Callable[[Any], str]) -> Sequence[str]:
+    """Return the text of each value; names and whole numbers that repeat are written once."""
+    if sorts <= {str, int, type(None)}:
+        return map_distinct(write, values)
+    return list(map(write, values))
+
+
+def _cell(value: Any) -> str:
+    """Return a value as a CSV cell; the items of a list have bars between them.
 
     A node is written as node:gpus, a share of a GPU as node:fraction@gpu.
     """
-    if not any(issubclass(sort, (list, tuple)) for sort in set(map(type, values))):
-        return values
-    return ["|".join(map(_item, v)) if isinstance(v, (list, tuple)) else v for v in values]
+    if type(value) is str:
+        return value
+    if isinstance(value, (list, tuple)):
+        return "|".join(map(_item, value))
+    return "" if value is None else str(value)
 
 
 def _item(value: Any) -> str:

@@ -16,7 +16,12 @@ from allocator.domain.problem import Problem
 from allocator.engine import expected, expected_ranges
 from allocator.engine.decision import decide, decide_round
 from allocator.engine.expected import Forecast, PlannedRound, forecast
-from allocator.engine.expected_words import describe_estimate, describe_expected
+from allocator.engine.expected_words import (
+    describe_estimate,
+    describe_expected,
+    describe_next,
+    describe_next_of_jobs,
+)
 from allocator.simulator import SimulationOptions, simulate
 from allocator.simulator.run import SimulationState
 from formulations.lookahead.list_schedule import Uses, list_schedule
@@ -257,3 +262,17 @@ def test_estimates_in_words() -> None:
         "running time saved against its request: -10 min (-2.0 h to 0 min)",
     ]
     assert describe_estimate(row, "expected_done") == "-"
+
+
+AT_A_BORDER = [0.0, 29.9, 89.0, 90.0, 5399.9, 5400.0, 9000.0, 172_799.9, 172_800.0, 237_600.0, 1e7]
+EXPECTED_ENDS = [f"{n}{end}_s" for n in ("start", "done") for end in ("", "_low", "_high")]
+A_TIME = st.none() | st.sampled_from(AT_A_BORDER) | st.floats(0, 1e6).map(lambda s: round(s, 1))
+
+
+@given(st.lists(st.tuples(st.none() | st.integers(1, 9), *[A_TIME] * 6), max_size=30))
+def test_words_of_many_jobs(rows: list[tuple[float | None, ...]]) -> None:
+    """The sentences that are written for all jobs together are those of each job alone."""
+    names = ["position", *(f"expected_{name}" for name in EXPECTED_ENDS)]
+    columns = {name: [row[i] for row in rows] for i, name in enumerate(names)}
+    alone = [describe_next(dict(zip(names, row, strict=True)), 60.0) for row in rows]
+    assert describe_next_of_jobs(columns, 60.0) == alone

@@ -7,9 +7,9 @@ import sys
 import textwrap
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import replace
 
-from allocator.cli.tables import Table, decision, headline, show, text
+from allocator.cli.tables import Table, headline, jobs_table, pools_table, show, text
 from allocator.domain.plan import Plan
 
 LEAST_ROWS = 12  # jobs that are shown on the smallest terminal
@@ -39,29 +39,18 @@ def show_plan(result: Plan, has_reasons: bool = False, head: Sequence[str] = ())
     head: lines to print before the plan.
     """
     on_terminal = sys.stdout.isatty()
-    jobs, pools, _ = decision(result)
-    first = [by_action(result), by_reason(result), pools, by_tenant(result)]
+    first = [by_action(result), by_reason(result), pools_table(result), by_tenant(result)]
     first = [table for table in first if table.rows]
     lines = [*head, *headline(result)]
     show(first, lines)
     if not on_terminal:
-        show([jobs])
+        show([jobs_table(result.jobs, result.now_s)])
         return
     used = len(lines) + sum(len(table.rows) + 4 for table in first)
     space = max(LEAST_ROWS, shutil.get_terminal_size().lines - used - 6)
-    rows = rows_by_action(result)
-    hidden = 0 if has_reasons else max(0, len(rows) - space)
-    show(
-        [
-            Table(
-                "jobs",
-                jobs.columns,
-                rows[: len(rows) - hidden],
-                jobs.numbers,
-                ("held", "$/h", "tenant", "value"),
-            )
-        ]
-    )
+    count = len(result.jobs["job_id"])
+    hidden = 0 if has_reasons else max(0, count - space)
+    show([jobs_by_action(result, count - hidden)])
     if hidden:
         _say(
             f"{hidden} more jobs are not shown: --reasons shows all, --format csv is for programs."
@@ -88,10 +77,11 @@ def show_reasons(result: Plan) -> None:
 def by_action(result: Plan) -> Table:
     """Return jobs, GPUs, value and cost of every action that the plan takes."""
     columns = [result.jobs[name] for name in ("gpus", "value", "cost_per_hour")]
-    actions = result.jobs["action"]
+    of_action: dict[str, list[int]] = {action: [] for action in ACTIONS}
+    for j, action in enumerate(result.jobs["action"]):
+        of_action[action].append(j)
     rows = []
-    for action in ACTIONS:
-        mine = [j for j, a in enumerate(actions) if a == action]
+    for action, mine in of_action.items():
         if mine:
             gpus, value, cost = (sum(map(column.__getitem__, mine)) for column in columns)
             rows.append([action, str(len(mine)), text(gpus), text(float(value)), text(float(cost))])
@@ -152,19 +142,20 @@ def by_tenant(result: Plan) -> Table:
     )
 
 
-def rows_by_action(result: Plan) -> list[list[str]]:
-    """Return a row per job, without the text of its reason.
+def jobs_by_action(result: Plan, count: int) -> Table:
+    """Return the first jobs in the order of ACTIONS, without the text of their reasons.
 
-    Rows are in the order of ACTIONS, with the highest value of an action first.
+    The highest value of an action comes first.
     """
     jobs = result.jobs
-    whole = decision(result)[0].rows
-    rank: list[Any] = [
+    rank = [
         (ACTIONS.index(action), -value)
         for action, value in zip(jobs["action"], jobs["value"], strict=True)
     ]
-    order = sorted(range(len(whole)), key=rank.__getitem__)
-    return [[*whole[j][:-1], text(jobs["reason"][j] or "")] for j in order]
+    first = sorted(range(len(rank)), key=rank.__getitem__)[:count]
+    shown = {name: [column[j] for j in first] for name, column in jobs.items()}
+    table = jobs_table(shown | {"detail": [None] * len(first)}, result.now_s)
+    return replace(table, droppable=("held", "$/h", "tenant", "value"))
 
 
 def _say(said: str, indent: str = "") -> None:

@@ -117,7 +117,10 @@ def _show(values: dict[str, str], after: Plan, comparison: Comparison | None) ->
         f"with {tables.text(said)}"
     ]
     if comparison is None:
-        tables.show([tables.plans({"with it": after}, "plan"), *tables.decision(after)[:1]], head)
+        tables.show(
+            [tables.plans({"with it": after}, "plan"), tables.jobs_table(after.jobs, after.now_s)],
+            head,
+        )
         return
     totals = _totals(comparison)
     tables.show([totals, _differences(comparison, after)] if comparison.jobs else [totals], head)
