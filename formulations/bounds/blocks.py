@@ -22,6 +22,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from formulations.bounds.arrow import ArrowMatrix
 from formulations.bounds.diagrams import Diagrams, count_nodes_after
 from formulations.bounds.lagrangian import project_prices, spread_prices
 from formulations.bounds.scaled_rows import ScaledRows
@@ -240,7 +241,7 @@ def _descend(
     reach = REACH * mu
     for _ in range(STEPS):
         damping = (1e-9 + 0.1 * np.abs(at.g).max(initial=0.0) / reach) * np.eye(s.R)
-        step = box_step(at.g, H + damping, -p, CAP - p)
+        step = box_step(at.g, ArrowMatrix.of(H + damping), -p, CAP - p)
         promise = -float(at.g @ step + 0.5 * step @ H @ step)
         if not promise > PROMISE * abs(at.f) or time.monotonic() >= until:
             break

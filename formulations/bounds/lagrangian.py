@@ -19,20 +19,21 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from formulations.bounds.nearby_prices import find_nearby_prices
+from formulations.bounds.nearby_prices import cool, find_nearby_prices
 from formulations.bounds.scaled_rows import ScaledRows
-from formulations.bounds.smoothing import Smooth, newton
+from formulations.bounds.smoothing import CAP, Smooth, newton
 from formulations.model.choices import Choices
 from formulations.model.linear import Bools, Floats, Ints
 
-SAMPLE = 3000  # groups of the first phase where there are many
-# least number of groups whose Hessian is used where there are many more
-SHAPE = 2500
-SHAPE_PER_ROW = 38
-WARM_SHAPE, WARM_SHAPE_PER_ROW = 1000, 10  # the same if there are prices to begin from
+SAMPLE, SAMPLE_PER_ROW = 3000, 20  # groups of the first phase where there are many more
+SAMPLE_CAP = 10.0  # highest price in the sample, in mean values per mean use
+FIRST = (0.06, 0.015)  # temperatures of the first phase
+FIRST_TOLERANCE = 1e-4
+SECOND = (0.004, 0.001, 2.5e-4, 6e-5, 1.5e-5)  # temperatures of the second phase, in boxes
+WARM = 0.001  # warmest temperature if there are prices to begin from
 TOLERANCE = 0.2  # share of `close` that a step or a temperature has to gain
 LEAST_GAIN = 2e-6  # the search ends if a colder temperature improves the bound by less, relative
-SAMPLE_CAP = 10.0  # highest price in the sample, in mean values per mean use
+PATIENT = 20_000  # with more columns it ends the first time, else the second
 
 
 @dataclass(frozen=True)
@@ -191,49 +192,53 @@ def _minimise_everywhere(
     best = _best_start(choices, start)
     warm = start is not None and bool(best.prices.any())
     p = rows.split(best.prices[choices.rows])
-    whole: Smooth | None = None
-    groups = len(choices.filled)
-    is_sampled = groups > 1.5 * SAMPLE and not warm
-    if is_sampled:
-        part = rows.smooth(choices, _sample(choices, SAMPLE))
-        p = _first_prices(part)
-        for mu in (0.06, 0.015, 0.004):
-            p, _ = newton(part, p, mu, 1e-4, until if mu < 0.06 else math.inf, SAMPLE_CAP)
+    if not warm:
+        p = _find_first_prices(choices, rows, until, coldest, best.bound)
         # if time runs out now, these prices are better than none
-        best = min(
-            best,
-            evaluate(choices, spread_prices(choices, rows.join(p))),
-            key=lambda dual: dual.bound,
-        )
-        if time.monotonic() >= until:
-            return best
-    whole = rows.smooth(choices, None)
-    few = (
-        max(WARM_SHAPE, WARM_SHAPE_PER_ROW * choices.R)
-        if warm
-        else max(SHAPE, SHAPE_PER_ROW * choices.R)
-    )
-    shape = rows.smooth(choices, _sample(choices, few)) if few < groups / 1.5 else None
-    if not warm and (not is_sampled or whole.exact(p) * rows.value_scale > best.bound * (1 + 1e-9)):
-        p, is_sampled = _first_prices(whole), False  # no sample, or a misleading one
+        best = _lower(best, evaluate(choices, spread_prices(choices, rows.join(p))))
     stale = 0
-    patience = 1 if choices.n > 20_000 else 2
-    for mu in _temperatures(is_sampled, warm):
+    for mu in SECOND:
         if mu < coldest or time.monotonic() >= until:
             break
-        tolerance = max(1e-7, min(1e-4, mu * 1e-2), TOLERANCE * close if warm else 0.0)
-        p, _ = newton(whole, p, mu, tolerance, until, shape=shape)
+        if warm and mu > WARM:
+            continue
+        tolerance = TOLERANCE * close if warm else 0.0
+        p = cool(choices, rows, p, mu, tolerance, until)
         new = evaluate(choices, spread_prices(choices, rows.join(p)))
         gain = best.bound - new.bound
-        if gain > 0:
-            best = new
+        best = _lower(best, new)
         if warm and gain < 0:  # still too smooth to improve on the prices of the last round
             continue
-        least = max(LEAST_GAIN, TOLERANCE * close if warm else 0.0)
-        stale = stale + 1 if gain < least * abs(best.bound) and mu < 0.01 else 0
-        if stale >= patience:
+        least = max(LEAST_GAIN, tolerance) * abs(best.bound)
+        stale = stale + 1 if gain < least and mu < 0.004 else 0
+        if stale >= (1 if choices.n > PATIENT else 2):
             break
     return best
+
+
+def _lower(one: Dual, other: Dual) -> Dual:
+    return other if other.bound < one.bound else one
+
+
+def _find_first_prices(
+    choices: Choices, rows: ScaledRows, until: float, coldest: float, known: float
+) -> Floats:
+    """Return prices (R,) of the scaled rows at warm temperatures, from a sample of many groups.
+
+    Prices of a sample that do not improve on the bound `known` are not used.
+    """
+    # a sample with few groups of a row says little about its price
+    few = max(SAMPLE, SAMPLE_PER_ROW * choices.R)
+    for size in [few, None] if len(choices.filled) > 1.5 * few else [None]:
+        part = rows.smooth(choices, None if size is None else _sample(choices, size))
+        p = _first_prices(part)
+        for mu in FIRST if size is None else (*FIRST, SECOND[0]):
+            if mu >= coldest:
+                cap = CAP if size is None else SAMPLE_CAP
+                p, _ = newton(part, p, mu, FIRST_TOLERANCE, until, cap)
+        if evaluate(choices, spread_prices(choices, rows.join(p))).bound < known:
+            break
+    return p
 
 
 def _best_start(choices: Choices, start: Floats | None) -> Dual:
@@ -271,11 +276,6 @@ def _sample(choices: Choices, size: int) -> Ints:
     """Draw groups among those that have columns, because the others say nothing about prices."""
     drawn = np.random.default_rng(0).choice(len(choices.filled), size, replace=False)
     return choices.filled[np.sort(drawn)]
-
-
-def _temperatures(is_sampled: bool, warm: bool) -> tuple[float, ...]:
-    all_ = (0.06, 0.015, 0.004, 0.001, 2.5e-4, 6e-5, 1.5e-5)
-    return all_[3:] if warm else all_[2:] if is_sampled else all_
 
 
 def _first_prices(s: Smooth) -> Floats:

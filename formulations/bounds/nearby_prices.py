@@ -15,7 +15,7 @@ import time
 import numpy as np
 
 from formulations.bounds.scaled_rows import ScaledRows
-from formulations.bounds.smoothing import newton
+from formulations.bounds.smoothing import CAP, newton
 from formulations.model.choices import Choices
 from formulations.model.linear import Floats
 
@@ -25,6 +25,10 @@ BOXES = 6  # at most
 MOST = 0.25  # largest share of the columns for which a box takes less time than the whole dual
 TEMPERATURES = (1e-3, 1e-4)
 TOLERANCE = 0.2  # share of `close` that a step has to gain
+# reach of a box at a temperature, in temperatures; of prices at its ends it grows by a factor
+WIDTH, WIDER = 20.0, 4.0
+BOXES_OF_ONE = 4  # boxes of one temperature, at most
+FINE = 3e-3  # a step gains more than this share of the temperature, relative
 
 
 def find_nearby_prices(
@@ -65,3 +69,32 @@ def find_nearby_prices(
             break
         width = np.where(at_end, 2.0 * width, width)
     return p, False
+
+
+def cool(
+    choices: Choices, rows: ScaledRows, p: Floats, mu: float, tolerance: float, until: float
+) -> Floats:
+    """Return prices (R,) of the scaled rows near p, at which the dual of temperature mu is low.
+
+    Parameters
+    ----------
+    tolerance : float
+        Share of the dual that a step has to gain, if not less is asked at this temperature.
+    until : float
+        Latest end (time.monotonic).
+    """
+    width = np.full(len(p), WIDTH)
+    for _ in range(BOXES_OF_ONE):
+        reach = width * mu * (1.0 + p)
+        smooth, taken = rows.smooth_near(choices, p, reach)
+        if not len(smooth.v):
+            break
+        low, high = np.maximum(p - reach, 0.0), np.minimum(p + reach, CAP)
+        value = smooth.exact(p)
+        least = max(1e-7, FINE * mu, tolerance) * abs(value + taken) / max(abs(value), 1e-12)
+        p, _ = newton(smooth, p, mu, least, until, cap=high, low=low)
+        at_end = ((p <= low) & (low > 0.0)) | ((p >= high) & (high < CAP))
+        if not at_end.any() or time.monotonic() >= until:
+            break
+        width = np.where(at_end, WIDER * width, width)
+    return p
