@@ -24,6 +24,7 @@ from allocator.domain.plan import Plan
 from allocator.domain.problem import Problem
 from allocator.domain.settings import checked_horizon
 from allocator.engine.causes import FEW, CauseSearch, DecisionSearch
+from allocator.engine.heap import prepare_heap
 from allocator.engine.placement.place import PlacePlan, place_plan
 from allocator.engine.results import build_result
 from allocator.errors import AllocatorError, AuditFailure, UsageError
@@ -304,6 +305,7 @@ def decide_round(
     keeps those of this one. Errors are those of `decide`.
     """
     begin = time.monotonic()
+    prepare_heap()
     entry = policies.policy(policy)
     engine = solvers.find(solver) if isinstance(solver, str) else solver
     round_ = compile_round(problem, entry.prunes, entry.shares, previous=previous)

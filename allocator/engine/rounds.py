@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from allocator.domain.rules.snapshot_rules import validate
 from allocator.domain.schema.previous_cells import PreviousTables
 from allocator.engine.decision import decide_next_round
-from allocator.engine.heap import keep_freed_memory
 from allocator.options.previous_options import PreviousOptions
 from allocator.policies.registry import AnyPolicy, name_of
 from allocator.problem import Problem as UserProblem
@@ -66,7 +65,6 @@ class Rounds:
         seed: int = 0,
         threads: int = 1,
     ) -> None:
-        keep_freed_memory()
         self._policy = policy
         self._solver = solver
         self._limits = SolveLimits(time_limit_s, gap, threads, seed)

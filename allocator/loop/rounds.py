@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 from allocator.domain.problem import Problem
 from allocator.engine.decision import Decision
-from allocator.engine.heap import keep_freed_memory
 from allocator.errors import AllocatorError, Infeasible, NoPlanInTime
 from allocator.loop.ports import ControlledCluster
 
@@ -43,7 +42,6 @@ def run_rounds(
     Rounds are numbered from `first`. A round without a plan changes nothing and is yielded too. Any
     other error of `decide` ends the loop.
     """
-    keep_freed_memory()
     number = first
     while cluster.wait():
         problem = cluster.observe()

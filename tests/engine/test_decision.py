@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from builders import LINEAR, problem
+from places import ROOT
 
 from allocator.audit import Audit, audit
 from allocator.domain.problem import Problem
@@ -358,3 +361,22 @@ def test_extreme_numbers_are_no_audit_failure(extreme: dict[str, float], objecti
     )
     r = decide(p)
     assert math.isfinite(r.objective_value) and r.objective_value <= r.bound < math.inf
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the heap is prepared on Linux only")
+def test_arrays_after_a_decision_use_memory_that_was_freed() -> None:
+    """The second array of 80 MB takes no new pages from the system, and none are of 2 MB."""
+    code = """
+import numpy as np, resource, allocator
+allocator.solve(allocator.Problem.read("data/snapshots/demo"))
+np.ones(10**7)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+np.ones(10**7)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+print(*[line for line in open("/proc/self/status") if line.startswith("THP_enabled")])
+"""
+    told = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT
+    ).stdout.split()
+    assert int(told[0]) < 100
+    assert told[1:] in (["THP_enabled:", "0"], [])
