@@ -22,7 +22,7 @@ import numpy as np
 
 from formulations.model.choices import Choices
 from formulations.model.linear import Bools, Floats, Ints
-from formulations.model.ragged import begins_run
+from formulations.model.ragged import begins_run, ragged
 
 
 @dataclass(frozen=True)
@@ -108,6 +108,10 @@ class Sorts:
             np.concatenate([part.size for part in parts]),
         )
 
+    def entries_of(self, sorts: Ints) -> tuple[Ints, Ints]:
+        """Return (i, place in `column`) for all columns of the sorts (i,)."""
+        return ragged(self.first[sorts], self.first[sorts] + self.width[sorts])
+
     def take(self, which: Bools) -> Sorts:
         """Return some of the sorts, `which` (s,)."""
         width = self.width[which]
@@ -151,6 +155,15 @@ class Diagrams:
     ends: int
     has_path: Bools
     left_out: Floats
+
+    @staticmethod
+    def without_rows(c: Choices) -> Diagrams:
+        """Return those that keep no row: every group is settled."""
+        sizes = np.zeros((c.n + 1, 0), dtype=np.int64)
+        sorts = Sorts.of(c, sizes, np.arange(c.n), np.flatnonzero(~c.mandatory))
+        block, has_path = np.arange(c.J), np.ones(c.J, dtype=bool)
+        left_out = np.full(c.J, -np.inf)
+        return Diagrams(np.zeros(c.R, dtype=bool), block, sorts, block, (), c.J, has_path, left_out)
 
     @property
     def Q(self) -> int:

@@ -48,8 +48,11 @@ def find_priced(c: Choices, prices: Floats) -> tuple[Bools, Bools]:
     return rows, groups
 
 
-def find_sums(c: Choices) -> list[Sum]:
-    """List the sums of rows of few groups that can break, those of few units first."""
+def find_sums(c: Choices, wanted: Bools | None = None) -> list[Sum]:
+    """List the sums of rows of few groups that can break, those of few units first.
+
+    With `wanted` (R,) each sum has one of these rows.
+    """
     a = c.matrix.transpose()
     mark = np.random.default_rng(0).random(c.n)
     _, alike = np.unique(a @ mark, return_inverse=True)
@@ -60,6 +63,8 @@ def find_sums(c: Choices) -> list[Sum]:
         # equal rows have equal marks, and different rows almost never
         same = (all(map(np.array_equal, a.entries_of(r), (columns, coef))) for r in marked)
         rows = marked[np.fromiter(same, dtype=bool)]
+        if wanted is not None and not wanted[rows].any():
+            continue
         most = np.zeros(c.J)
         np.maximum.at(most, c.group[columns], coef)
         low, high = c.low[rows].max(), c.high[rows].min()

@@ -4,13 +4,16 @@
 
 The gap that is enough is 0 where few groups are open, because that costs little then.
 
-1. The rows of few groups are kept (formulations/bounds/blocks.py): first only those choices of a
+1. Where few rows have a price, all plans are searched at once, with exact counts of these rows
+   (formulations/primal/path_search.py). Either there is none above the value that is enough, which
+   is the proof, or a better plan is found.
+2. The rows of few groups are kept (formulations/bounds/blocks.py): first only those choices of a
    block that lose little at the prices. The bound falls, and good choices of all blocks are put
    together to a plan. If that is not enough, the other rows are priced again. The better bound and
-   plan are, the fewer columns a still better plan can use.
-2. The groups nearest to a change are decided again, all others keep their columns.
-3. All plans above the value that is enough are searched. Either there is none, which is the proof,
-   or a better plan is found.
+   plan are, the fewer columns a still better plan can use. At last all choices of blocks that a
+   better plan may have are searched together, as in step 1.
+3. The groups nearest to a change are decided again, all others keep their columns.
+4. With few groups, all plans are searched with exact counts of all rows.
 """
 
 from __future__ import annotations
@@ -38,8 +41,10 @@ from formulations.model.linear import Bools, Floats, Ints
 from formulations.model.ragged import starts
 from formulations.primal.block_plans import find_block_plan
 from formulations.primal.partial_plans import Losses, find_better_plan, improve_near_ties
+from formulations.primal.path_search import find_path_plan
 from formulations.primal.rounding import fill, repair
 
+COUNTED = 6  # rows with a price that are counted at once
 KEPT = 200  # partial plans that are kept at once to improve a plan
 WIDTH = 20_000  # partial plans that a search keeps at once
 # groups that may change before a search, and the most open groups x rows of the search
@@ -50,7 +55,7 @@ MORE = 1 + 1e-9  # times the difference to a value: what a plan above this value
 LITTLE = 20  # with so few open groups the best plan is found, whatever gap is enough
 FEW = 200  # with more groups, near ties come first where that loses little of the gap
 MANY = 40_000  # columns of a better plan from which on no rows are kept
-TURNS = 4  # of keeping rows
+TURNS = 6  # of keeping rows
 PAYS = 0.1  # share of the gap that keeping rows has to close
 SHARE = 0.2  # of the gap, lost where rows can be kept, for which they are kept at once
 LITTLE_GAIN = 0.02  # share of the gap; a bound that fell by less gives no better plan
@@ -120,6 +125,7 @@ class _Closing:
         self.value = c.value_of(plan)
         self.bound = dual.bound
         self.priced = self.losses = Losses.of(c, dual)  # `priced` are those of the given prices
+        self._is_wide = c.J <= FEW
         self._in_vain = 2 * c.n  # columns for which keeping rows did not pay
 
     @property
@@ -139,9 +145,24 @@ class _Closing:
 
     def close(self) -> None:
         """Close the gap, as far as it can be closed."""
+        if self.c.J > FEW and np.count_nonzero(self.dual.prices) <= COUNTED:
+            self._improve(SEARCHES[0][0])
+            self._count_rows()
         if self.c.J <= FEW or self._is_lost_in_blocks():
             self.keep_rows()
         self.search()
+
+    def _count_rows(self) -> None:
+        """Search all plans, and count every row with a price."""
+        for _ in range(TURNS):
+            before, few = self.value, self._take_open()
+            if few is None:
+                return
+            diagrams = Diagrams.without_rows(few.view)
+            best = evaluate_blocks(few.view, diagrams, self.dual.prices)
+            self._search_paths(few, diagrams, best, self.enough)
+            if self.value == before:
+                return
 
     def _is_lost_in_blocks(self) -> bool:
         """Return whether the plan loses much of the gap where rows with a price can be kept."""
@@ -163,43 +184,94 @@ class _Closing:
     def keep_rows(self) -> None:
         """Keep rows of few groups as long as that closes a good part of the gap."""
         for turn in range(TURNS):
-            if self.is_closed() or time.monotonic() >= self.until:
-                return
             before, enough = self.bound - self.value, self.enough
-            near, nothing = self.losses.leaves(enough)
-            count = int(np.count_nonzero(near))
-            if count > MANY or (turn == 0 and 2 * count > self._in_vain):
+            few = self._take_open()
+            if few is None or (turn == 0 and 2 * len(few.columns) > self._in_vain):
                 return
-            if not (nothing | (np.bincount(self.c.group[near], minlength=self.c.J) > 0)).all():
-                self.bound = min(self.bound, self.enough)
-                return
-            few = _Columns.of(self.c, near, nothing, self.plan)
-            diagrams = build_diagrams(few.view, self._nearness())
+            near = self._nearness()
+            is_wide, self._is_wide = near.more >= near.most, True
+            diagrams = self._build(few.view, near)
             if diagrams is None:
                 return
-            if not diagrams.has_path.all():
-                if (diagrams.left_out[~diagrams.has_path] == -np.inf).any():
-                    self.bound = min(self.bound, self.enough)
-                return
-            first = evaluate_blocks(few.view, diagrams, self.losses.prices)
+            first = evaluate_blocks(few.view, diagrams, self.dual.prices)
             bound, reserve = bound_all_plans(diagrams, first)
             self.bound = min(self.bound, max(bound, self.enough))
             gained = before - (self.bound - self.value)
             # the first time it is only tried
             is_trial = turn == 0 and self.c.J <= FEW and self._in_vain > self.c.n
             if is_trial and gained < PAYS * before and not self.is_closed():
-                self._in_vain = count
+                self._in_vain = len(few.columns)
                 return
             certain = max(enough, reserve)
-            if gained > LITTLE_GAIN * before:
+            puts = turn == 0 or self.c.J <= FEW
+            if puts and gained > LITTLE_GAIN * before:
                 self._put_together(few, diagrams, first)
             if self.is_closed():
                 return
             best = minimise_block_bound(few.view, diagrams, first.prices, certain, self.until)
             self._find_losses(few, diagrams, best, enough, certain)
-            if not self.is_closed():
+            if puts and not self.is_closed():
                 self._put_together(few, diagrams, best)
-            if self.bound - self.value > 0.7 * before:
+            if is_wide:
+                self._search_paths(few, diagrams, best, certain)
+                if self.bound - self.value > 0.7 * before:
+                    return
+
+    def _take_open(self) -> _Columns | None:
+        """Return the columns of plans above the value that is enough.
+
+        None stands for no such plan, for too many columns, and for an end of the search.
+        """
+        near, nothing = self.losses.leaves(self.enough)
+        is_over = self.is_closed() or time.monotonic() >= self.until
+        if is_over or np.count_nonzero(near) > MANY:
+            return None
+        if not (nothing | (np.bincount(self.c.group[near], minlength=self.c.J) > 0)).all():
+            self.bound = min(self.bound, self.enough)
+            return None
+        return _Columns.of(self.c, near, nothing, self.plan)
+
+    def _build(self, view: Choices, near: Nearness) -> Diagrams | None:
+        """Return diagrams, None if they are of no use.
+
+        Rows without a price make the search of all paths longer, so they are not kept for it.
+        """
+        is_wide = near.more >= near.most and self.c.J > FEW
+        wanted = self.dual.prices[self.c.rows] != 0 if is_wide else None
+        diagrams = build_diagrams(view, near, wanted)
+        if diagrams is None or diagrams.has_path.all():
+            return diagrams
+        if (diagrams.left_out[~diagrams.has_path] == -np.inf).any():
+            self.bound = min(self.bound, self.enough)
+        return None
+
+    def _search_paths(
+        self, few: _Columns, diagrams: Diagrams, best: BlockBound, certain: float
+    ) -> None:
+        """Search the paths of diagrams (formulations/primal/path_search.py).
+
+        Where they are too many a better plan is looked for, because above it there are fewer.
+        """
+        view, is_small = few.view, self.c.J <= FEW
+        # first only plans that would close the gap at once
+        target = self.enough if is_small else best.bound - self.gap * abs(self.value)
+        for _ in range(TURNS):
+            if self.is_closed() or time.monotonic() >= self.until:
+                return
+            before, least = self.value, max(self.enough, certain)
+            target = max(target, least)
+            if best.bound > target:
+                found = find_path_plan(view, diagrams, best, target, WIDTH, self.until)
+                self.offer(None if found.plan is None else few.widen(found.plan))
+                self.bound = min(self.bound, max(found.bound, target))
+                if found.bound <= target > least and not self.is_closed():
+                    target = least
+                    continue
+            target = least
+            if not self.is_closed() and not is_small:
+                found = find_path_plan(view, diagrams, best, self.value, KEPT, self.until)
+                self.offer(None if found.plan is None else few.widen(found.plan))
+            if self.value == before:
                 return
 
     def _nearness(self) -> Nearness:
@@ -208,10 +280,10 @@ class _Closing:
         With few groups, or a gap that is almost closed, these are all choices of a plan above the
         one that is enough.
         """
-        prices = self.losses.prices
+        prices = self.dual.prices
         most = max(0.0, evaluate(self.c, prices).bound - self.enough)
         asked = self.gap * abs(self.value)
-        is_close = self.c.J <= FEW or most <= CLOSE * asked
+        is_close = self._is_wide or most <= CLOSE * asked
         return Nearness(prices, most if is_close else max(WIDER * asked, LEAST * most), most)
 
     def _put_together(self, few: _Columns, diagrams: Diagrams, best: BlockBound) -> None:
@@ -261,14 +333,13 @@ class _Closing:
                 return
             before = self.value, self.bound
             self._improve(groups)
-            if self.c.J > FEW and groups == SEARCHES[-1][0]:
-                self.keep_rows()
-                self._improve(groups)
-            elif self.c.J <= FEW and self.value > before[0]:
+            if self.c.J > FEW or self.value > before[0]:
                 self.keep_rows()
             is_stuck = (self.value, self.bound) == before and groups > SEARCHES[0][0]
             if self.is_closed() or is_stuck:
                 return
+            if self.c.J > FEW:
+                continue
             enough = self.enough
             found = find_better_plan(self.c, self.losses, enough, WIDTH, self.until, largest)
             self.bound = min(self.bound, max(found.bound, enough))
