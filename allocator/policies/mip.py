@@ -30,6 +30,7 @@ from formulations.bounds.lagrangian import excludes_every_plan
 from formulations.colocation.prices import best_prices, has_pair_rows
 from formulations.colocation.rounding import fill_plan, round_pairs
 from formulations.model.linear import Ints
+from formulations.primal.block_plans import loses_in_blocks, round_blocks
 from formulations.primal.closing import close_gap, find_columns_of_better_plans
 from formulations.primal.rounding import BEYOND
 
@@ -47,7 +48,8 @@ def mip(task: Task) -> Proposal:
     """
     given = task
     task = add_missing_pairs(task)
-    unchanged_choice, stays, start = _find_starts(task)
+    closer, unchanged_choice, stays, start = _find_starts(task)
+    given, task = closer if task is given else given, closer
     if start is None and excludes_every_plan(task.choices, task.dual):
         raise_if_infeasible(task.round, task.remaining())
     if task.round.omitted_pairs is not None and not _is_proven(task, start):
@@ -117,11 +119,15 @@ def _task_if_changed(task: Task, given: Task) -> Task | None:
     return None if task is given else task
 
 
-def _find_starts(task: Task) -> tuple[Ints, bool, Ints | None]:
-    """Return the choice that changes nothing, whether it is legal, and the best known plan."""
+def _find_starts(task: Task) -> tuple[Task, Ints, bool, Ints | None]:
+    """Return the choice that changes nothing, whether it is legal, and the best known plan.
+
+    The task comes first, with the bound that the search for the plan has proven.
+    """
     unchanged_choice = task.round.unchanged_choice()
     stays = task.choices.feasible(unchanged_choice)
-    return unchanged_choice, stays, _best_known_plan(task, unchanged_choice if stays else None)
+    task, plan = _best_known_plan(task, unchanged_choice if stays else None)
+    return task, unchanged_choice, stays, plan
 
 
 def _can_search_anew(task: Task) -> bool:
@@ -144,7 +150,7 @@ def _search_anew(task: Task, start: Ints | None) -> tuple[Task, Ints | None]:
         close = 0.0 if prices is not None else task.dual_tolerance
         dual = best_prices(task.choices, prices, until, close)
         vars(anew).update(choices=task.choices, dual=dual)
-        found = _best_known_plan(anew, None)
+        anew, found = _best_known_plan(anew, None)
         if start is None or (found is not None and value(found) > value(start)):
             start = found
         task = anew if dual.bound <= task.dual.bound else _with_bound(task, anew.bound)
@@ -169,12 +175,12 @@ def _search_longer(given: Task, task: Task, start: Ints | None) -> tuple[Task, I
         memory = Memory.of(task.round.problem.objective, task.round.model, task.dual.prices)
         prices = memory.row_prices(given.round.model)[0]
         longer = add_missing_pairs(dataclasses.replace(given, prices=prices), missing=0.0)
-        better = _find_starts(longer)[2]
+        better = _find_starts(longer)[-1]
         if _is_proven(longer, better):
             return longer, better
         task = dataclasses.replace(task, known_bound=min(task.known_bound, longer.known_bound))
     wider = tighten_bound(task)
-    plans = [_find_starts(wider)[2]]
+    plans = [_find_starts(wider)[-1]]
     if start is not None:
         plans.append(same_columns(task.round, start, wider.round))
     known = [plan for plan in plans if plan is not None]
@@ -220,26 +226,25 @@ def _report_start(task: Task, start: Ints | None) -> None:
     )
 
 
-def _best_known_plan(task: Task, unchanged_choice: Ints | None) -> Ints | None:
-    """Return the best plan known without a solver.
+def _best_known_plan(task: Task, unchanged_choice: Ints | None) -> tuple[Task, Ints | None]:
+    """Return the task with the bound that is proven, and the best plan known without a solver.
 
-    It is the plan that changes nothing, or the rounded prices if that is not good enough.
+    It is the plan that changes nothing, or if that is not good enough the one put together from
+    choices of tenants, or the rounded prices.
     """
-    value = task.choices.value_of
-    if (
-        unchanged_choice is not None
-        and _proven_gap(task, unchanged_choice) <= PRICED * task.limits.gap
-    ):
-        return unchanged_choice
+    c = task.choices
     enough = PRICED * task.limits.gap
-    beyond = BEYOND if task.prices is None else 0
-    rounded = round_pairs(task.choices, task.dual, task.end_of_rounding, enough, beyond)
-    return (
-        rounded
-        if unchanged_choice is None
-        or (rounded is not None and value(rounded) > value(unchanged_choice))
-        else unchanged_choice
-    )
+    if unchanged_choice is not None and _proven_gap(task, unchanged_choice) <= enough:
+        return task, unchanged_choice
+    plan = None
+    if not has_pair_rows(task.round.model) and loses_in_blocks(c, task.dual, enough):
+        plan, bound = round_blocks(c, task.dual, enough, task.end_of_rounding)
+        task = _with_bound(task, bound)
+    if plan is None:
+        beyond = BEYOND if task.prices is None else 0
+        plan = round_pairs(c, task.dual, task.end_of_rounding, enough, beyond)
+    known = [choice for choice in (unchanged_choice, plan) if choice is not None]
+    return task, max(known, key=c.value_of, default=None)
 
 
 def _proven_gap(task: Task, choice: Ints) -> float:

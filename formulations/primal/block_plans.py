@@ -5,6 +5,9 @@ of column that a better plan may use, the longest path through it (formulations/
 becomes one option of its block. All rows of the block hold in each option; what is left is a small
 model of blocks and of the rows that no diagram keeps, which is rounded like every other one. This
 is the restricted master programme of column generation (Dantzig and Wolfe 1960) in whole numbers.
+
+With hundreds of tenants a plan that keeps all their rows is also a better first plan than prices
+rounded job by job, and found sooner.
 """
 
 from __future__ import annotations
@@ -14,8 +17,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from formulations.bounds.blocks import bound_all_plans, evaluate_blocks
+from formulations.bounds.diagram_building import Nearness, build_diagrams
 from formulations.bounds.diagrams import Diagrams, Layer
-from formulations.bounds.lagrangian import project_prices
+from formulations.bounds.kept_rows import find_priced
+from formulations.bounds.lagrangian import Dual, group_max, project_prices
 from formulations.model.choices import Choices
 from formulations.model.linear import Floats, Ints, LinearModel
 from formulations.model.ragged import starts
@@ -25,6 +31,54 @@ from formulations.primal.rounding import fill, repair
 
 OPTIONS = 3_000  # of all blocks together, besides the best one of each
 GROUPS, KEPT = 40, 200  # blocks that are decided again, and partial plans that are kept for it
+WINDOW = 0.1  # of the mean value of a job: what a choice of a block may lose at the prices
+# of it, too: what the price of a row is likely to cost; where that is more than the gap that is
+# enough, blocks come first
+LIKELY = 0.1
+
+
+def loses_in_blocks(c: Choices, dual: Dual, gap: float) -> bool:
+    """Return whether rows of few groups are likely to cost more than a relative gap.
+
+    A row with a price is seldom used to its last unit, and costs a share of the value of a job.
+    """
+    rows = int(np.count_nonzero(find_priced(c, dual.prices)[0]))
+    return rows > 0 and LIKELY * rows * _mean_value(c) > gap * abs(dual.bound)
+
+
+def round_blocks(
+    c: Choices, dual: Dual, gap: float, until: float = math.inf
+) -> tuple[Ints | None, float]:
+    """Return a plan (J,) put together from good choices of blocks, and a bound on every plan.
+
+    The plan is None if none is found.
+
+    Parameters
+    ----------
+    gap : float
+        Relative gap at which a plan is good enough.
+    until : float
+        Latest end (time.monotonic) of the search for a plan.
+    """
+    if (c.mandatory & (np.diff(c.start) == 0)).any():
+        return None, dual.bound
+    diagrams = build_diagrams(c, Nearness(dual.prices, WINDOW * _mean_value(c), math.inf))
+    if diagrams is None or not diagrams.has_path.all():
+        return None, dual.bound
+    blocks = evaluate_blocks(c, diagrams, dual.prices)
+    bound, _ = bound_all_plans(diagrams, blocks)
+    enough = bound / (1.0 + math.copysign(gap, bound))
+    plan = find_block_plan(c, diagrams, blocks.prices, blocks.bound, enough, until)
+    if plan is None or not c.feasible(plan):
+        plan = repair(c, blocks.choice, dual.prices, until)
+    if plan is not None:
+        plan = fill(c, plan, dual.prices, until=until, enough_value=enough)
+    return plan, min(bound, dual.bound)
+
+
+def _mean_value(c: Choices) -> float:
+    """Return the mean over groups with columns of the largest size of a value."""
+    return float(group_max(c, np.abs(c.value), 0.0).sum()) / max(1, len(c.filled))
 
 
 def find_block_plan(

@@ -79,9 +79,10 @@ def hours_saved_if_certain(c: Context, work_price: Any) -> Any:
     return response.hours_saved(c, work_price, c.lasting_work)
 
 
-def find_starts_afresh(task: Task) -> tuple[Ints, bool, Ints | None]:
+def find_starts_afresh(task: Task) -> tuple[Task, Ints, bool, Ints | None]:
     """Return the starts of `mip` as if the plan that changes nothing were not allowed."""
-    return task.round.unchanged_choice(), False, mip._best_known_plan(task, None)
+    task, plan = mip._best_known_plan(task, None)
+    return task, task.round.unchanged_choice(), False, plan
 
 
 def correct_without_doubt(seen: Any, offered: Any, now_s: float) -> Any:

@@ -26,8 +26,8 @@ from formulations.bounds.kept_rows import find_priced
 from formulations.bounds.lagrangian import evaluate, minimise_dual
 from formulations.model.choices import Choices, choices
 from formulations.model.single_round import build_model
-from formulations.primal import closing
-from formulations.primal.block_plans import find_block_plan
+from formulations.primal import block_plans, closing
+from formulations.primal.block_plans import find_block_plan, loses_in_blocks, round_blocks
 
 
 def two_tenants() -> Choices:
@@ -258,6 +258,63 @@ def test_closing_excludes_no_better_plan(seed: int, gap: float, states: int, wid
     assert c.value_of(plan) <= c.value_of(start)
     for better in [start, *(x for x in plans if c.value_of(x) > c.value_of(start) + slack)]:
         assert np.isin(better[better >= 0], columns).all()
+
+
+def test_a_first_plan_of_tenants_by_hand():
+    """The quota of 5 holds a job of 4 GPUs, that of 3 one of 2, and the wide row three jobs of 1.
+
+    At a price of 1 for a unit of each row the bound is 11. Two units cannot be used, so no plan
+    has more than 9, and the plan of tenants has that.
+    """
+    c = two_tenants()
+    dual = evaluate(c, np.ones(c.model.m))
+    assert dual.bound == pytest.approx(11)
+    plan, bound = round_blocks(c, dual, 0.0)
+    assert bound == pytest.approx(9)
+    assert plan is not None and c.feasible(plan) and c.value_of(plan) == pytest.approx(9)
+    assert loses_in_blocks(c, dual, 0.01)
+    assert not loses_in_blocks(c, dual, 0.1)
+    assert not loses_in_blocks(c, evaluate(c, np.zeros(c.model.m)), 0.0)
+
+
+def test_no_first_plan_where_a_job_that_must_run_has_no_option():
+    """A mandatory job without a column leaves no plan and no tighter bound."""
+    c = view([[], [(1, {0: 1})], [(1, {0: 1})]], [(-np.inf, 1)], mandatory={0})
+    dual = evaluate(c, np.ones(c.model.m))
+    assert round_blocks(c, dual, 0.0) == (None, dual.bound)
+
+
+@examples(150, 1_000)
+@given(
+    seed=st.integers(0, 10**9),
+    size=st.sampled_from([0.0, 0.3, 3.0]),
+    narrow=st.sampled_from([kept_rows.NARROW, 1.0]),
+    states=st.sampled_from([2, 300]),
+    window=st.sampled_from([0.0, 0.1, 1.0, math.inf]),
+)
+def test_a_first_plan_keeps_all_rows_and_its_bound_covers_every_plan(
+    seed: int, size: float, narrow: float, states: int, window: float
+):
+    """Rows of all kinds, good prices and bad ones, windows from none to all choices."""
+    rng = np.random.default_rng(seed)
+    model = (
+        random_model(rng, jobs=6, rows=4)
+        if rng.random() < 0.5
+        else build_model(random_instance(rng, jobs=6, pools=2, tenants=3))
+    )
+    c = choices(model)
+    best = best_choice(c)
+    dual = evaluate(c, minimise_dual(c).prices + size * rng.normal(size=model.m))
+    with (
+        mock.patch.multiple(kept_rows, NARROW=narrow),
+        mock.patch.multiple(diagram_building, STATES=states),
+        mock.patch.multiple(block_plans, WINDOW=window),
+    ):
+        plan, bound = round_blocks(c, dual, float(rng.choice([0.0, 0.01, 0.3])))
+    if best is not None:
+        assert best - 1e-9 * (1 + abs(best)) <= bound <= dual.bound
+    assert plan is None or c.feasible(plan)
+    assert plan is None or best is not None
 
 
 def every_plan(c: Choices) -> list[np.ndarray]:
