@@ -17,6 +17,8 @@ answers at once.
 
 from __future__ import annotations
 
+import atexit
+import gc
 import os
 import signal
 import sys
@@ -79,6 +81,10 @@ def parser() -> Parser:
 
 def run(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code and never raises for anything a user can do."""
+    if argv is None:
+        atexit.register(
+            gc.freeze
+        )  # the process ends: nobody needs the search for cycles at its end
     words = list(sys.argv[1:] if argv is None else argv)
     own = words[: words.index("--")] if "--" in words else words
     set_mode(is_json="--json" in own)  # a wrong command line is reported as JSON too

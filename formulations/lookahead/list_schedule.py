@@ -16,9 +16,10 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from operator import itemgetter
 
 import numpy as np
 
@@ -78,72 +79,102 @@ def list_schedule(
     interval_s : float
         Starts are at multiples of these seconds, the first of them at one.
     """
-    queues = _fill_queues(free, running, end_s)
-    total: Floats = np.maximum(free, 0.0)
-    total = total + np.bincount(running.row, running.amount, len(free))
-    is_possible = _fits(candidates, total)
-    head = [queue[0][0] if queue else math.inf for queue in queues]
+    known = _list_known(free, running, end_s)
+    new: list[list[Part]] = [[] for _ in known]
+    head = [parts[-1][0] if parts else math.inf for parts in known]
+    possible = _find_possible(free, running, candidates)
+    find_heads = _getters(candidates, possible, len(head))
+    head.append(0.0)  # of no row
+    first = np.searchsorted(possible, first)
+    take_s = seconds[possible].tolist()
+    number = possible.tolist()
     begin, row, amount = (a.tolist() for a in (candidates.first, candidates.row, candidates.amount))
-    rows = [row[u:v] for u, v in pairwise(begin)]
-    took = seconds.tolist()
-    firsts = first.tolist()
-    start = [np.inf] * (len(first) - 1)
-    chosen = [-1] * (len(first) - 1)
-    for i in range(len(start)):
-        c = -1
-        earliest = math.inf
-        for k in range(firsts[i], firsts[i + 1]):
-            if is_possible[k]:
-                end = max(map(head.__getitem__, rows[k]), default=0.0) + took[k]
-                if c < 0 or end < earliest:
-                    c, earliest = k, end
-        if c < 0:
+    start = [math.inf] * (len(first) - 1)
+    chosen = [-1] * len(start)
+    for i, (here, end) in enumerate(pairwise(first.tolist())):
+        if here == end:
             continue
+        ends = [max(find_heads[k](head)) + take_s[k] for k in range(here, end)]
+        best = here + ends.index(min(ends))
+        c = number[best]
+        rows = row[begin[c] : begin[c + 1]]
         needs = amount[begin[c] : begin[c + 1]]
-        at = max(
-            [_take(queues[r], need) for r, need in zip(rows[c], needs, strict=True)], default=0.0
-        )
+        at = 0.0
+        for r, need in zip(rows, needs, strict=True):
+            at = max(at, _take(known[r], new[r], need))
         start[i] = interval_s * max(1, math.ceil(at / interval_s * (1.0 - ROUNDING)))
         chosen[i] = c
-        for r, need in zip(rows[c], needs, strict=True):
-            heapq.heappush(queues[r], (start[i] + took[c], need))
-            head[r] = queues[r][0][0]
+        done = start[i] + take_s[best]
+        for r, need in zip(rows, needs, strict=True):
+            heapq.heappush(new[r], (done, need))
+            next_s = new[r][0][0]
+            head[r] = min(known[r][-1][0], next_s) if known[r] else next_s
     return np.array(start), np.array(chosen, dtype=np.int64)
 
 
-Queue = list[tuple[float, float]]  # heap of (seconds from now, what becomes free then)
+Getter = Callable[[list[float]], tuple[float, ...]]
+Part = tuple[float, float]  # seconds from now, and what becomes free then
 
 
-def _fill_queues(free: Floats, running: Uses, end_s: Floats) -> list[Queue]:
-    queues: list[Queue] = [[(0.0, f)] if f > 0 else [] for f in free.tolist()]
+def _list_known(free: Floats, running: Uses, end_s: Floats) -> list[list[Part]]:
+    """Return what each row has now and what running jobs leave, the last of it first."""
+    now = np.flatnonzero(free > 0)
     owner = np.repeat(np.arange(len(end_s)), np.diff(running.first))
-    for row, at, amount in zip(
-        running.row.tolist(), end_s[owner].tolist(), running.amount.tolist(), strict=True
-    ):
-        queues[row].append((at, amount))
-    for queue in queues:
-        heapq.heapify(queue)
-    return queues
+    row = np.concatenate([now, running.row])
+    at = np.concatenate([np.zeros(len(now)), end_s[owner]])
+    amount = np.concatenate([free[now], running.amount])
+    order = np.lexsort((-amount, -at, row))
+    parts = list(zip(at[order].tolist(), amount[order].tolist(), strict=True))
+    first = np.searchsorted(row[order], np.arange(len(free) + 1)).tolist()
+    return [parts[begin:end] for begin, end in pairwise(first)]
 
 
-def _fits(candidates: Uses, total: Floats) -> list[bool]:
-    """Return for each candidate whether all rows together ever have what it needs."""
+def _find_possible(free: Floats, running: Uses, candidates: Uses) -> Ints:
+    """Return the candidates of which all rows together ever have what they need."""
+    total: Floats = np.maximum(free, 0.0)
+    total = total + np.bincount(running.row, running.amount, len(free))
     lacks = candidates.amount > total[candidates.row] * (1.0 + ROUNDING)
     owner = np.repeat(np.arange(len(candidates.first) - 1), np.diff(candidates.first))
     fits = np.ones(len(candidates.first) - 1, dtype=bool)
     fits[owner[lacks]] = False
-    return list(fits.tolist())
+    return np.flatnonzero(fits)
 
 
-def _take(queue: Queue, amount: float) -> float:
-    """Take an amount from a queue, what is free first; return when the last of it is free."""
+def _getters(uses: Uses, which: Ints, none: int) -> list[Getter]:
+    """Return for some things a function from a list to its items at the rows that the thing uses.
+
+    All have as many items, at least two. The item at `none` stands for each row less.
+    """
+    width = np.diff(uses.first)
+    owner = np.repeat(np.arange(len(width)), width)
+    rows = np.full((max(2, int(width.max(initial=0))), len(width)), none)
+    rows[np.arange(len(owner)) - uses.first[owner], owner] = uses.row
+    keys = list(zip(*rows[:, which].tolist(), strict=True))
+    getters: dict[tuple[int, ...], Getter] = {key: itemgetter(*key) for key in set(keys)}
+    return list(map(getters.__getitem__, keys))
+
+
+def _take(known: list[Part], new: list[Part], amount: float) -> float:
+    """Take an amount from a row, what is free first; return when the last of it is free.
+
+    `known` has the last part first, `new` is a heap.
+    """
     needed = amount * (1.0 - ROUNDING)
     at = 0.0
-    while needed > 0 and queue:
-        at, there = queue[0]
-        if there > needed:
-            queue[0] = (at, there - needed)  # the least entry becomes less, and stays the first
+    while needed > 0:
+        if known and not (new and new[0] < known[-1]):
+            at, there = known[-1]
+            if there > needed:
+                known[-1] = (at, there - needed)  # it becomes less, and stays the first
+                break
+            known.pop()
+        elif new:
+            at, there = new[0]
+            if there > needed:
+                new[0] = (at, there - needed)
+                break
+            heapq.heappop(new)
+        else:
             break
         needed -= there
-        heapq.heappop(queue)
     return at

@@ -21,7 +21,7 @@ from formulations.model.ragged import begins_run, ragged
 if TYPE_CHECKING:
     from scipy import sparse
 
-LOADING = 60_000_000  # entries whose products cost numpy as much extra time as scipy takes to load
+LOADING = 90_000_000  # entries whose products cost numpy as much extra time as scipy takes to load
 
 
 class _Products:

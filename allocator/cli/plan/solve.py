@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +22,7 @@ allocator solve data/snapshots/demo
 allocator solve data/snapshots/demo --solver highs --time-limit 1 --out plans --format json
 allocator solve snapshots/* --jobs 2 --out plans          a batch: plans/NAME/plan.json, a line each
 """
+OBJECTS = 100_000  # new objects that may be in cycles after which these are searched for
 ABOUT = """\
 Decide which job gets what. Several folders are a batch: a summary line each (JSON lines with
 --format json), one failure does not stop the others, and the exit code is the gravest: 1, then 2,
@@ -87,13 +91,28 @@ def call(args: argparse.Namespace) -> int:
 
         check_format(args.write_model)
     if len(args.snapshots) == 1:
-        return _one(args, request)
+        with _rare_collections():
+            return _one(args, request)
     from allocator.cli.plan.batch import batch
 
     for option, given in (("--log", args.log), ("--write-model", args.write_model)):
         if given:
             raise UsageError(f"{option} takes one snapshot, this is a batch")
     return batch(args.snapshots, request, args.out, args.format, args.jobs)
+
+
+@contextmanager
+def _rare_collections() -> Iterator[None]:
+    """Search for cycles among objects rarely: every search visits all cells of a snapshot.
+
+    A decision makes hardly any cycles, and the process ends soon.
+    """
+    before = gc.get_threshold()
+    gc.set_threshold(OBJECTS, *before[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
 
 
 def _one(args: argparse.Namespace, request: Request) -> int:
