@@ -2,8 +2,8 @@
 
 Products are numpy sums at first, because scipy takes longer to load than a small decision takes.
 They are scipy's, which is three times as fast, once it is loaded; it is loaded when the products so
-far have lost the time that this takes. Both add in the order of the entries, so the results are
-equal to the last bit.
+far have lost the time that this takes, or when those of a large matrix will. Both add in the order
+of the entries, so the results are equal to the last bit.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from scipy import sparse
 
 LOADING = 90_000_000  # entries whose products cost numpy as much extra time as scipy takes to load
+PRODUCTS = 25  # at least so many has a large matrix in a decision
 
 
 class _Products:
@@ -35,7 +36,7 @@ class _Products:
         if "scipy.sparse" in sys.modules:
             return True
         cls.entries += entries
-        return cls.entries > LOADING
+        return max(cls.entries, PRODUCTS * entries) > LOADING
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,12 +82,12 @@ class SparseRows:
     def __matmul__(self, x: Floats | Ints) -> Floats:
         if _Products.are_of_scipy(len(self.data)):
             return np.asarray(self.in_scipy @ x, dtype=np.float64)
-        return _sums(self.row, self.data * x[self.indices], self.shape[0])
+        return _sums(self.row, self.data * np.take(x, self.indices), self.shape[0])
 
     def __rmatmul__(self, x: Floats) -> Floats:
         if _Products.are_of_scipy(len(self.data)):
             return np.asarray(x @ self.in_scipy, dtype=np.float64)
-        return _sums(self.indices, self.data * x[self.row], self.shape[1])
+        return _sums(self.indices, self.data * np.take(x, self.row), self.shape[1])
 
     def __getitem__(self, rows: Ints) -> SparseRows:
         """Return some rows, in the given order."""

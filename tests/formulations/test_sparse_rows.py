@@ -16,6 +16,7 @@ import sys
 import numpy as np
 from formulations.model import sparse_rows
 sparse_rows.LOADING = 2 * 3  # a matrix of three entries: the third product is scipy's
+sparse_rows.PRODUCTS = int(sys.argv[1])  # foreseen of a matrix
 a = sparse_rows.SparseRows(
     np.array([1.0, 2.0, 3.0]), np.array([0, 1, 0]), np.array([0, 2, 3]), (2, 2)
 )
@@ -47,10 +48,13 @@ def test_both_give_the_same_bits(seed, monkeypatch):
         assert by_numpy.any()
 
 
-def test_scipy_is_loaded_once_it_pays():
-    """Scipy is loaded by the product at which numpy's have lost the time that loading takes."""
+@pytest.mark.parametrize(("foreseen", "first"), [(1, 2), (2, 2), (3, 0)])
+def test_scipy_is_loaded_once_it_pays(foreseen, first):
+    """Scipy is loaded by the product at which numpy's have lost the time that loading takes.
+
+    It is loaded at once if the products that are foreseen of the matrix would lose that time.
+    """
     done = subprocess.run(
-        [sys.executable, "-c", PRODUCTS], capture_output=True, text=True, check=True
+        [sys.executable, "-c", PRODUCTS, str(foreseen)], capture_output=True, text=True, check=True
     )
-    row = "[12.0, 30.0]"
-    assert done.stdout.splitlines() == [f"{row} False", f"{row} False", f"{row} True"]
+    assert done.stdout.splitlines() == [f"[12.0, 30.0] {i >= first}" for i in range(3)]
