@@ -500,6 +500,7 @@ SHORT = ("protected", "capacity", "not_evaluated")
 """Codes whose sentences have no words but `want` and `value`."""
 NOTHING = "it would do no work in this round, or cost more than its value"
 HELPLESS = "this policy does not give it more, whatever limit is lifted"
+PRICES = "value per GPU-hour: {:.4g} offered, {:.4g} needed".format
 OTHERS = "others together make more of what {want} needs"
 LACKS = "; it lacks "
 TOGETHER = " together"
@@ -542,6 +543,10 @@ def _write_sentences(
     for j, code in enumerate(codes):
         if code is None:
             out.append(None)
+        elif code == "outranked" and options[j] >= 0:
+            want = name_shape(gpus[j], names[pool[j]], nodes[j])
+            said = OTHERS.format(want=want) if offers[j] > needs[j] else PRICES(offers[j], needs[j])
+            out.append(f"{want}: {said}{_describe_lacks(found.limits[j])}")
         elif code == "held":
             waits = [a for a in jobs.after[j] if a in present]
             on_hold = not waits or jobs.state[j] == State.HELD
@@ -553,19 +558,13 @@ def _write_sentences(
                 f'the speed of model "{problem.models[models[j]]}" is 0 in rates.csv at every '
                 "size on the GPU types it may use: it would never end there"
             )
-        elif code == "outranked" and options[j] < 0:
+        elif code == "outranked":
             out.append(NOTHING)
         elif code == "not_evaluated" and not is_fitting[j]:
             out.append(f"{name_shape(gpus[j], names[pool[j]], nodes[j])}: {HELPLESS}")
         else:
             want = name_shape(gpus[j], names[pool[j]], nodes[j])
-            value = f"value per GPU-hour: {offers[j]:.4g} offered, {needs[j]:.4g} needed"
-            if code == "outranked":
-                if offers[j] > needs[j]:
-                    value = OTHERS.format(want=want)
-                out.append(f"{want}: {value}{_describe_lacks(found.limits[j])}")
-                continue
-            words: dict[str, object] = {"want": want, "value": value}
+            words: dict[str, object] = {"want": want, "value": PRICES(offers[j], needs[j])}
             if code not in SHORT:
                 words |= {
                     "then": f"{found.gpus[j]} x {names[found.pool[j]]}",

@@ -188,6 +188,15 @@ def test_slices_join_seamlessly(monkeypatch: pytest.MonkeyPatch) -> None:
     assert rows(content) == whole == [(f"p{i}", f"A{i % 3}", str(i)) for i in range(25)]
 
 
+def test_every_blank_around_a_cell_is_no_part_of_it() -> None:
+    """Each character that counts as blank is stripped, also where no other blank is in the file."""
+    blanks = [chr(i) for i in range(0x3001) if chr(i).isspace() and chr(i) not in "\r\n"]
+    assert len(blanks) > 20
+    for blank in blanks:
+        content = HEAD + f"{blank}p,A{blank},8\n".encode()
+        assert rows(content) == rows(content.replace(b"\n", b"\r\n")) == [("p", "A", "8")], blank
+
+
 @pytest.mark.parametrize(
     ("text", "fault"),
     [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 
@@ -96,6 +97,7 @@ class Fragments:
         return math.inf if jobs.state[j] == State.RUNNING and locked else 0.0
 
 
+@lru_cache(maxsize=4096)
 def name_shape(gpus: int, pool: str, nodes: int) -> str:
     """Return the words for GPUs of a pool, with the number of nodes of a spread shape."""
     return f"{gpus} x {pool}" + (f" on {nodes} nodes" if nodes else "")

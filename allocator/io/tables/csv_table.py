@@ -19,6 +19,7 @@ from allocator.errors import Fault
 
 LINE_END = re.compile(rb"\r\n|\r|\n")
 SEPARATORS = (";", "\t", "|")
+BLANKS = " \t\v\f\x1c\x1d\x1e\x1f"  # of ASCII, besides the ends of lines
 SLICE = 500  # rows
 FEW = 2_000  # different texts of a column
 MOST_CELLS = 10_000  # of a row: a line of commas takes a hundred times its size in memory
@@ -118,10 +119,11 @@ def _below_header(rows: int) -> Sequence[int]:
 def _split_regular(text: str) -> tuple[list[str], list[list[str]]] | None:
     """Return header and stripped columns of a file with one row per line, all of one length.
 
-    None for any other file. Two things make this and all later steps faster: the text is split in
-    slices of a few hundred rows, so that few temporary rows exist at once, and equal texts of a
-    column with few different ones share one object.
+    None for any other file. Three things make this and all later steps faster: the text is split in
+    slices of a few hundred rows, so that few temporary rows exist at once, equal texts of a column
+    with few different ones share one object, and cells are stripped only if the text has blanks.
     """
+    has_blanks = not text.isascii() or any(blank in text for blank in BLANKS)
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     try:
         header = next(reader, [])
@@ -131,7 +133,7 @@ def _split_regular(text: str) -> tuple[list[str], list[list[str]]] | None:
             if set(map(len, rows)) != {len(header)}:
                 return None
             for column, known, cells in zip(columns, seen, zip(*rows, strict=True), strict=True):
-                texts = list(map(str.strip, cells))
+                texts: Sequence[str] = list(map(str.strip, cells)) if has_blanks else cells
                 column.extend(map(known.setdefault, texts, texts) if len(known) < FEW else texts)
     except csv.Error:
         return None
