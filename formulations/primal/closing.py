@@ -40,12 +40,13 @@ from formulations.model.choices import Choices
 from formulations.model.linear import Bools, Floats, Ints
 from formulations.model.ragged import starts
 from formulations.primal.block_plans import find_block_plan
-from formulations.primal.partial_plans import Losses, find_better_plan, improve_near_ties
+from formulations.primal.partial_plans import Found, Losses, find_better_plan, improve_near_ties
 from formulations.primal.path_search import find_path_plan
 from formulations.primal.rounding import fill, repair
 
 COUNTED = 6  # rows with a price that are counted at once
 KEPT = 200  # partial plans that are kept at once to improve a plan
+DENSE = 5_000  # states of a search from which on a better plan is looked for first
 WIDTH = 20_000  # partial plans that a search keeps at once
 # groups that may change before a search, and the most open groups x rows of the search
 SEARCHES = ((40, 8_000), (80, 20_000))
@@ -184,7 +185,7 @@ class _Closing:
     def keep_rows(self) -> None:
         """Keep rows of few groups as long as that closes a good part of the gap."""
         for turn in range(TURNS):
-            before, enough = self.bound - self.value, self.enough
+            before, enough, value = self.bound - self.value, self.enough, self.value
             few = self._take_open()
             if few is None or (turn == 0 and 2 * len(few.columns) > self._in_vain):
                 return
@@ -214,7 +215,7 @@ class _Closing:
                 self._put_together(few, diagrams, best)
             if is_wide:
                 self._search_paths(few, diagrams, best, certain)
-                if self.bound - self.value > 0.7 * before:
+                if self.bound - self.value > 0.7 * before and self.value == value:
                     return
 
     def _take_open(self) -> _Columns | None:
@@ -252,27 +253,27 @@ class _Closing:
 
         Where they are too many a better plan is looked for, because above it there are fewer.
         """
-        view, is_small = few.view, self.c.J <= FEW
+        before, least = self.value, max(self.enough, certain)
         # first only plans that would close the gap at once
-        target = self.enough if is_small else best.bound - self.gap * abs(self.value)
-        for _ in range(TURNS):
-            if self.is_closed() or time.monotonic() >= self.until:
-                return
-            before, least = self.value, max(self.enough, certain)
-            target = max(target, least)
-            if best.bound > target:
-                found = find_path_plan(view, diagrams, best, target, WIDTH, self.until)
-                self.offer(None if found.plan is None else few.widen(found.plan))
+        first = best.bound - self.gap * abs(self.value)
+        targets = [least] if self.c.J <= FEW or first <= least else [first, least]
+        for target in targets:
+            if self.bound > target:
+                found = self._find_path_plan(few, diagrams, best, target, WIDTH)
                 self.bound = min(self.bound, max(found.bound, target))
-                if found.bound <= target > least and not self.is_closed():
-                    target = least
-                    continue
-            target = least
-            if not self.is_closed() and not is_small:
-                found = find_path_plan(view, diagrams, best, self.value, KEPT, self.until)
-                self.offer(None if found.plan is None else few.widen(found.plan))
-            if self.value == before:
+                is_hard = found.bound > target or (target > least and found.kept > DENSE)
+                if is_hard and self.value == before and self.c.J > FEW:
+                    self._find_path_plan(few, diagrams, best, self.value, KEPT)
+            if self.is_closed() or self.value > before:
                 return
+
+    def _find_path_plan(
+        self, few: _Columns, diagrams: Diagrams, best: BlockBound, value: float, width: int
+    ) -> Found:
+        """Search the paths of plans above a value, and take the best plan."""
+        found = find_path_plan(few.view, diagrams, best, value, width, self.until)
+        self.offer(None if found.plan is None else few.widen(found.plan))
+        return found
 
     def _nearness(self) -> Nearness:
         """Return which choices of blocks are looked at: those that lose little at the prices.
