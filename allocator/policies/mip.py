@@ -230,7 +230,7 @@ def _best_known_plan(task: Task, unchanged_choice: Ints | None) -> tuple[Task, I
     """Return the task with the bound that is proven, and the best plan known without a solver.
 
     It is the plan that changes nothing, or if that is not good enough the one put together from
-    choices of tenants, or the rounded prices.
+    choices of tenants, or else the rounded prices.
     """
     c = task.choices
     enough = PRICED * task.limits.gap
@@ -240,10 +240,11 @@ def _best_known_plan(task: Task, unchanged_choice: Ints | None) -> tuple[Task, I
     if not has_pair_rows(task.round.model) and loses_in_blocks(c, task.dual, enough):
         plan, bound = round_blocks(c, task.dual, enough, task.end_of_rounding)
         task = _with_bound(task, bound)
-    if plan is None:
+    rounded = None
+    if not _is_proven(task, plan):
         beyond = BEYOND if task.prices is None else 0
-        plan = round_pairs(c, task.dual, task.end_of_rounding, enough, beyond)
-    known = [choice for choice in (unchanged_choice, plan) if choice is not None]
+        rounded = round_pairs(c, task.dual, task.end_of_rounding, enough, beyond)
+    known = [choice for choice in (unchanged_choice, plan, rounded) if choice is not None]
     return task, max(known, key=c.value_of, default=None)
 
 

@@ -35,14 +35,16 @@ WINDOW = 0.1  # of the mean value of a job: what a choice of a block may lose at
 # of it, too: what the price of a row is likely to cost; where that is more than the gap that is
 # enough, blocks come first
 LIKELY = 0.1
+FEW = 200  # with at most so many groups all choices are looked at later
 
 
 def loses_in_blocks(c: Choices, dual: Dual, gap: float) -> bool:
     """Return whether rows of few groups are likely to cost more than a relative gap.
 
-    A row with a price is seldom used to its last unit, and costs a share of the value of a job.
+    A row with a price is seldom used to its last unit, and costs a share of the value of a job. Few
+    groups lose nothing here.
     """
-    rows = int(np.count_nonzero(find_priced(c, dual.prices)[0]))
+    rows = int(np.count_nonzero(find_priced(c, dual.prices)[0])) if c.J > FEW else 0
     return rows > 0 and LIKELY * rows * _mean_value(c) > gap * abs(dual.bound)
 
 
