@@ -61,7 +61,8 @@ PAYS = 0.1  # share of the gap that keeping rows has to close
 SHARE = 0.2  # of the gap, lost where rows can be kept, for which they are kept at once
 LITTLE_GAIN = 0.02  # share of the gap; a bound that fell by less gives no better plan
 WIDER = 0.3  # asked gaps that a choice of a block may lose at the prices ...
-LEAST = 0.02  # ... or this share of the gap, where no gap is asked for
+LEAST = 0.02  # ... or this share of the gap, where no gap is asked for ...
+COLUMNS = 3  # ... or as much as so many columns of each group, on average, lose at most
 CLOSE = 1.5  # asked gaps from which on all choices are looked at
 
 
@@ -285,7 +286,13 @@ class _Closing:
         most = max(0.0, evaluate(self.c, prices).bound - self.enough)
         asked = self.gap * abs(self.value)
         is_close = self._is_wide or most <= CLOSE * asked
-        return Nearness(prices, most if is_close else max(WIDER * asked, LEAST * most), most)
+        more = max(WIDER * asked, LEAST * most, self._loss_of(COLUMNS * self.c.J))
+        return Nearness(prices, most if is_close else more, most)
+
+    def _loss_of(self, count: int) -> float:
+        """Return the loss that so many columns have at most, and one more has at least."""
+        loss = self.priced.column
+        return float(np.partition(loss, count)[count]) if count < len(loss) else np.inf
 
     def _put_together(self, few: _Columns, diagrams: Diagrams, best: BlockBound) -> None:
         """Put a plan together from good choices of blocks."""

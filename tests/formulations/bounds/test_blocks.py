@@ -228,10 +228,13 @@ def _check_losses(
     gap=st.sampled_from([0.0, 1e-3, 0.05, 0.3]),
     states=st.sampled_from([3, 300]),
     wider=st.sampled_from([0.0, 0.3]),
+    columns=st.sampled_from([0, 2, 3]),
 )
 # the plan of a turn was so good that what the diagrams left out looked excluded
-@example(seed=754, gap=0.3, states=3, wider=0.0)
-def test_closing_excludes_no_better_plan(seed: int, gap: float, states: int, wider: float):
+@example(seed=754, gap=0.3, states=3, wider=0.0, columns=0)
+def test_closing_excludes_no_better_plan(
+    seed: int, gap: float, states: int, wider: float, columns: int
+):
     """Whatever choices of blocks are left out, the bound of the whole search covers the best plan.
 
     The limits are those of large rounds; in small ones no choice would be left out.
@@ -246,7 +249,7 @@ def test_closing_excludes_no_better_plan(seed: int, gap: float, states: int, wid
     with (
         mock.patch.multiple(kept_rows, NARROW=1.0),
         mock.patch.multiple(diagram_building, STATES=states),
-        mock.patch.multiple(closing, FEW=0, LITTLE=0, SHARE=0.0, WIDER=wider),
+        mock.patch.multiple(closing, FEW=0, LITTLE=0, SHARE=0.0, WIDER=wider, COLUMNS=columns),
     ):
         found, bound = closing.close_gap(c, dual, plan, gap)
         start, columns = closing.find_columns_of_better_plans(c, dual, plan)
