@@ -13,6 +13,7 @@ from examples import examples
 from hypothesis import given, strategies as st
 from rounds import random_instance
 
+from formulations.bounds import lagrangian
 from formulations.bounds.lagrangian import (
     bound_at,
     evaluate,
@@ -22,6 +23,7 @@ from formulations.bounds.lagrangian import (
 )
 from formulations.bounds.nearby_prices import find_nearby_prices
 from formulations.bounds.scaled_rows import ScaledRows
+from formulations.bounds.smoothing import Smooth
 from formulations.model.choices import Choices, NotChoices, choices
 from formulations.model.linear import AT_MOST_ONE, RowFamily
 from formulations.model.single_round import build_model
@@ -196,6 +198,47 @@ def test_many_sparse_rows():
         groups, [(-np.inf, 500), *[(-np.inf, float(q)) for q in rng.integers(1, 9, 200)]]
     )
     assert minimise_dual(choices(model)).bound == pytest.approx(lp_bound(model), rel=1e-4)
+
+
+@pytest.mark.parametrize("sample", [20, 3000])
+def test_many_tenants_with_guarantees(sample: int, monkeypatch: pytest.MonkeyPatch):
+    """60 tenants with a guarantee, every third with a budget, on two pools: within 1e-4 of the LP.
+
+    It does not matter whether the first prices come from a sample with a job of every third tenant.
+    """
+    monkeypatch.setattr(lagrangian, "SAMPLE", sample)
+    monkeypatch.setattr(lagrangian, "SAMPLE_PER_ROW", 0)
+    rng = np.random.default_rng(5)
+
+    def use(pool: int, tenant: int, gpus: int) -> dict[int, float]:
+        budget = {} if tenant % 3 else {62 + tenant // 3: 2.0 * gpus}
+        return {pool: gpus, 2 + tenant: gpus, **budget}
+
+    groups = [
+        [
+            (float(v), use(p, q, k))
+            for p in (0, 1)
+            for k, v in zip((1, 2, 4), np.cumsum(rng.random(3)), strict=True)
+        ]
+        for q in np.repeat(np.arange(60), 5).tolist()
+    ]
+    rows = [(-np.inf, 300.0), (-np.inf, 250.0)]
+    rows += [(float(u), np.inf) for u in rng.integers(4, 14, 60)]
+    rows += [(-np.inf, float(b)) for b in rng.integers(28, 40, 20)]
+    model = model_of(groups, rows)
+    lp = lp_bound(model)
+    assert lp is not None
+    assert minimise_dual(choices(model)).bound == pytest.approx(lp, rel=1e-4)
+
+
+def test_no_temperature_runs_after_the_deadline(monkeypatch: pytest.MonkeyPatch):
+    """After the deadline every search for prices ends at its first point."""
+    looks = []
+    at = Smooth.at
+    monkeypatch.setattr(Smooth, "at", lambda s, p, mu: looks.append(mu) or at(s, p, mu))
+    c = view([[(float(j % 7 + 1), {0: 1 + j % 3})] for j in range(50)], [(-np.inf, 20)])
+    assert np.isfinite(minimise_dual(c, deadline=time.monotonic() - 1).bound)
+    assert len(looks) == len(set(looks))
 
 
 def test_no_coupling_rows_no_options_no_groups():

@@ -26,7 +26,7 @@ ENOUGH = 10_000  # states
 
 
 def three_jobs() -> Choices:
-    """Jobs of 3, 3 and 2 GPUs on 5 GPUs, worth 3 each of the large ones and 1.8 the small one."""
+    """Jobs of 3, 3 and 2 GPUs on 5 GPUs; the values are 3, 3 and 1.8."""
     return view([[(3.0, {0: 3})], [(3.0, {0: 3})], [(1.8, {0: 2})]], [(-np.inf, 5)])
 
 
@@ -80,7 +80,7 @@ def test_a_row_with_a_lower_bound():
 def test_columns_of_one_sort_lose_differently():
     """A tenant with a quota of 3 has jobs of 2, 1 and 1 GPUs, another one a job of 2.
 
-    The jobs of 2 GPUs gain 3 each in the first pool, which has room for one of them, at a price of
+    The jobs of 2 GPUs gain 3 each in the first pool, where only one of them fits, at a price of
     0.1. The tenant's one gains 2.7 in the second pool: it loses 0.1, and the best plan is 6.6.
     """
     c = view(
