@@ -7,13 +7,17 @@ from collections.abc import Sequence
 from types import FunctionType, ModuleType
 from typing import Any
 
+INNER: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, "_nrt": False}
+
 
 def has_numba() -> bool:
     """Return whether numba is installed, without loading it."""
     return importlib.util.find_spec("numba") is not None
 
 
-def compile_functions(module: ModuleType, names: Sequence[str]) -> dict[str, Any]:
+def compile_functions(
+    module: ModuleType, names: Sequence[str], inner: Sequence[str] = ()
+) -> dict[str, Any]:
     """Return the functions of a module, compiled by numba and linked to each other.
 
     They are compiled at the first call and kept on disk for later processes.
@@ -24,15 +28,18 @@ def compile_functions(module: ModuleType, names: Sequence[str]) -> dict[str, Any
         Its functions are plain Python over arrays.
     names : sequence of str
         The functions to compile. A function comes after those that it calls.
+    inner : sequence of str
+        Those of them that make no arrays and are called by the others only. They compile faster.
     """
     import numba
 
     linked = dict(module.__dict__)
     for name in names:
         own = FunctionType(linked[name].__code__, linked, name)
+        options: dict[str, Any] = INNER if name in inner else {}
         try:
-            linked[name] = numba.njit(cache=True)(own)
+            linked[name] = numba.njit(cache=True, **options)(own)
         # There is no folder for the cache, so every process compiles it again.
         except RuntimeError:
-            linked[name] = numba.njit(own)
+            linked[name] = numba.njit(**options)(own)
     return {name: linked[name] for name in names}

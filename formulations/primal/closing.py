@@ -1,8 +1,11 @@
 """Close the gap between a plan and the bound of the prices, without a solver.
 
-    rows of few groups -> near ties -> partial plans, more and more of them
+    branch and bound
+    rows of few groups -> near ties -> partial plans, more and more of them -> branch and bound
 
-The gap that is enough is 0 where few groups are open, because that costs little then.
+With few groups the first line comes first (formulations/branching/branch_and_bound.py), unless very
+few of them are open: then the second is faster, and the gap that is enough is 0. It is also the way
+of many groups, and where numba is missing.
 
 1. Where few rows have a price, all plans are searched at once, with exact counts of these rows
    (formulations/primal/path_search.py). Either there is none above the value that is enough, which
@@ -36,6 +39,8 @@ from formulations.bounds.diagrams import Diagrams
 from formulations.bounds.kept_rows import find_priced
 from formulations.bounds.knapsacks import tighten_bound
 from formulations.bounds.lagrangian import Dual, evaluate, project_prices
+from formulations.branching.branch_and_bound import search_plans
+from formulations.compilation import has_numba
 from formulations.model.choices import Choices
 from formulations.model.linear import Bools, Floats, Ints
 from formulations.model.ragged import starts
@@ -64,6 +69,8 @@ WIDER = 0.3  # asked gaps that a choice of a block may lose at the prices ...
 LEAST = 0.02  # ... or this share of the gap, where no gap is asked for ...
 COLUMNS = 3  # ... or as much as so many columns of each group, on average, lose at most
 CLOSE = 1.5  # asked gaps from which on all choices are looked at
+FIRST_STEPS, STEPS = 10_000, 30_000  # of branch and bound, at first and at last
+COMPILATION = 30.0  # seconds that must be left for branch and bound, which is compiled once
 
 
 def close_gap(
@@ -128,6 +135,7 @@ class _Closing:
         self.bound = dual.bound
         self.priced = self.losses = Losses.of(c, dual)  # `priced` are those of the given prices
         self._is_wide = c.J <= FEW
+        self._is_loaded = False  # whether branch and bound was used before
         self._in_vain = 2 * c.n  # columns for which keeping rows did not pay
 
     @property
@@ -137,7 +145,7 @@ class _Closing:
 
     def is_closed(self) -> bool:
         """Return whether the gap is proven."""
-        return self.bound <= self.value + max(self.gap, EXACT) * abs(self.value)
+        return self.bound <= self.value + max(self.gap * (1 + EXACT), EXACT) * abs(self.value)
 
     def has_few_open(self) -> bool:
         """Return whether few groups can change in a better plan."""
@@ -147,12 +155,28 @@ class _Closing:
 
     def close(self) -> None:
         """Close the gap, as far as it can be closed."""
-        if self.c.J > FEW and np.count_nonzero(self.dual.prices) <= COUNTED:
+        is_small = self.c.J <= FEW
+        if is_small and (self._is_loaded or not self.has_few_open()):
+            self.branch_and_bound(FIRST_STEPS)
+        if not is_small and np.count_nonzero(self.dual.prices) <= COUNTED:
             self._improve(SEARCHES[0][0])
             self._count_rows()
-        if self.c.J <= FEW or self._is_lost_in_blocks():
+        if is_small or self._is_lost_in_blocks():
             self.keep_rows()
         self.search()
+        self.branch_and_bound(STEPS)
+
+    def branch_and_bound(self, steps: int) -> None:
+        """Search all better plans by branch and bound, if there is time to compile it."""
+        if self.is_closed() or not has_numba() or self.until - time.monotonic() < COMPILATION:
+            return
+        self._is_loaded = True
+        near, nothing = self.losses.leaves(self.enough)
+        prices = self.losses.prices
+        found = search_plans(self.c, near, nothing, self.value, self.gap, prices, steps)
+        if found is not None:
+            self.bound = min(self.bound, max(found.bound, self.enough))
+            self.offer(found.plan)
 
     def _count_rows(self) -> None:
         """Search all plans, and count every row with a price."""

@@ -1,0 +1,310 @@
+"""Find plans above a value by branch and bound, or prove that there is none.
+
+The linear relaxation of every node is solved by the dual simplex method, where the parts of a group
+cost no row (formulations/branching/loops.py). A node is branched on a column, or on the use of a
+row that all plans use in whole units: where ten tenants use 14.9 GPUs of a pool in all, no single
+column tells that this is 14 or 15.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from formulations.bounds.knapsacks import unit_of
+from formulations.branching import loops
+from formulations.compilation import compile_functions
+from formulations.model.choices import Choices
+from formulations.model.linear import Bools, Floats, Ints
+from formulations.model.ragged import starts
+
+NAMES = (
+    "fill_basis",
+    "invert",
+    "find_levels",
+    "find_prices",
+    "find_rest",
+    "bound_plans",
+    "replace_keys",
+    "fill_key_row",
+    "lack_of",
+    "choose_leaving",
+    "swap_key",
+    "find_least_ratio",
+    "fill_column",
+    "exchange",
+    "begin_anew",
+    "bound_along",
+    "reoptimise",
+    "find_uses",
+    "ban_columns",
+    "ban_losses",
+    "take_plan",
+    "find_branches",
+    "branch",
+    "copy_node",
+    "activity_of",
+    "probe",
+    "choose_branch",
+    "let_wait",
+    "take_node",
+    "visit",
+    "search",
+)
+WAITING = 20_000  # nodes that wait at once
+LARGEST = 400_000  # columns times rows of a field that is searched
+FINEST = 0.25  # finest unit of a row that is branched on: a share of a GPU, but no cents
+
+
+@dataclass(frozen=True)
+class Found:
+    """Result of a search.
+
+    Attributes
+    ----------
+    plan : (J,) or None
+        The best plan above the given value, None if none was found.
+    bound : float
+        No plan of the searched columns has a value above it.
+    steps : int
+        Steps of the simplex method.
+    """
+
+    plan: Ints | None
+    bound: float
+    steps: int
+
+
+def search_plans(
+    c: Choices,
+    near: Bools,
+    nothing: Bools,
+    value: float,
+    gap: float,
+    prices: Floats,
+    steps: int,
+    compiled: bool = True,
+) -> Found | None:
+    """Search the plans above a value; None if there are too many columns and rows.
+
+    Parameters
+    ----------
+    near, nothing : (n,), (J,)
+        The columns that are searched, and the groups that may go without one.
+    value : float
+        Plans that are not above it do not count.
+    gap : float
+        Relative gap of the best value that is enough.
+    steps : int
+        Most steps of the simplex method.
+    compiled : bool
+        Whether numba compiles the loops.
+    """
+    open_field = _Open.of(c, near, nothing, prices)
+    if not open_field.has_plans:
+        return Found(None, value, 0)
+    k, R = len(open_field.column), len(open_field.low)
+    if k * (R + 1) > LARGEST:
+        return None
+    if not len(open_field.groups):
+        only = open_field.settled
+        return Found(only if c.value_of(only) > value else None, max(value, c.value_of(only)), 0)
+    best, bound, plan, done = open_field.search(value, gap, steps, kernel(compiled))
+    if best <= value or not c.feasible(plan) or c.value_of(plan) <= value:
+        return Found(None, bound, done)
+    return Found(plan, bound, done)
+
+
+@dataclass(frozen=True)
+class _Open:
+    """The groups with a choice, and what all others leave of the rows that can bind.
+
+    Attributes
+    ----------
+    settled : (J,)
+        Columns of the other groups.
+    groups : (G,)
+        The groups with a choice.
+    column : (k,)
+        Their columns, group by group; -1 is nothing.
+    field : loops.Field
+    low, high : (R,)
+        What is left of the rows.
+    has_plans : bool
+        False if the other groups alone, or a group without columns, leave no plan.
+    """
+
+    settled: Ints
+    groups: Ints
+    column: Ints
+    field: loops.Field
+    low: Floats
+    high: Floats
+    has_plans: bool
+
+    @staticmethod
+    def of(c: Choices, near: Bools, nothing: Bools, prices: Floats) -> _Open:
+        """Return the field of the columns `near` (n,) and of nothing (J,), with prices (m,)."""
+        count = np.bincount(c.group[near], minlength=c.J) + nothing
+        is_open = count > 1
+        alone = np.flatnonzero(near & ~is_open[c.group])
+        settled = np.full(c.J, -1)
+        settled[c.group[alone]] = alone
+        columns, idle = np.flatnonzero(near & is_open[c.group]), np.flatnonzero(nothing & is_open)
+        group = np.append(c.group[columns], idle)
+        place = np.argsort(group, kind="stable")
+        column = np.append(columns, np.full(len(idle), -1))[place]
+        groups = np.flatnonzero(is_open)
+        owner = np.searchsorted(groups, group[place])
+        use = c.use_of(settled)
+        low, high = c.low - use, c.high - use
+        part = c.matrix[columns]
+        uses = np.zeros((len(column), c.R))
+        uses[column >= 0] = part.toarray()
+        first = starts(owner, len(groups))
+        least, most = np.zeros(c.R), np.zeros(c.R)
+        if len(groups):
+            least = np.minimum.reduceat(uses, first[:-1]).sum(axis=0)
+            most = np.maximum.reduceat(uses, first[:-1]).sum(axis=0)
+        can_hold = (count > 0).all() and (least <= high).all() and (most >= low).all()
+        rows = np.flatnonzero((most > high) | (least < low))
+        uses, low, high = uses[:, rows], low[rows], high[rows]
+        parts = _parts_of_rows(uses, prices[c.rows[rows]])
+        uses = np.column_stack([uses, parts])
+        low = np.append(low, np.full(parts.shape[1], -np.inf))
+        high = np.append(high, np.full(parts.shape[1], np.inf))
+        has_entry = uses != 0
+        field = loops.Field(
+            c.value_of(settled),
+            first,
+            owner,
+            np.append(c.value, 0.0)[column],
+            np.append(0, np.cumsum(has_entry.sum(axis=1))),
+            np.nonzero(has_entry)[1],
+            uses[has_entry],
+            np.array([_whole_unit(uses[:, r]) for r in range(len(low))]),
+        )
+        return _Open(settled, groups, column, field, low, high, bool(can_hold))
+
+    def search(
+        self, value: float, gap: float, steps: int, search: Callable[..., Any]
+    ) -> tuple[float, float, Ints, int]:
+        """Return the best value, the bound, the plan (J,) of the best value, and the steps."""
+        k, R, G = len(self.column), len(self.low), len(self.groups)
+        plan, trial = np.zeros(G, dtype=np.int64), np.zeros(G, dtype=np.int64)
+        spare = _spare(k, R, G)
+        best, bound = search(
+            self.field,
+            _root(self.field, self.low, self.high),
+            _root(self.field, self.low, self.high),
+            spare,
+            _branches(k, R, G),
+            _waiting(k, R, G),
+            plan,
+            trial,
+            value,
+            gap,
+            float(steps),
+        )
+        chosen = self.settled.copy()
+        if best > value:
+            chosen[self.groups] = self.column[plan]
+        return best, bound, chosen, int(spare.tally[0])
+
+
+@functools.cache
+def kernel(compiled: bool) -> Callable[..., Any]:
+    """Return the search, compiled by numba or as it is."""
+    if not compiled:
+        return loops.search
+    search: Callable[..., Any] = compile_functions(loops, NAMES, NAMES[:-1])["search"]
+    return search
+
+
+def _parts_of_rows(uses: Floats, price: Floats) -> Floats:
+    """Return what the groups of a row in no whole units use of rows in whole units, (k, parts).
+
+    These are further rows, without bounds, on which a node can be branched: the GPUs of every pool
+    that a tenant with a tight budget holds. `price` (R,) are the prices of the rows.
+    """
+    is_whole = np.array([_whole_unit(uses[:, r]) > 0 for r in range(len(price))], dtype=bool)
+    whole = uses[:, is_whole]
+    parts = [np.zeros((len(uses), 0))]
+    for r in np.flatnonzero(~is_whole & (price != 0)):
+        part = whole * (uses[:, [r]] != 0)
+        parts.append(part[:, (part != 0).any(axis=0) & (part != whole).any(axis=0)])
+    return np.unique(np.column_stack(parts), axis=1)
+
+
+def _whole_unit(uses: Floats) -> float:
+    """Return the unit of all uses (k,) of a row, 0 if it has none or too fine a one, as cents."""
+    unit = unit_of(uses[uses != 0])
+    return unit if unit >= FINEST else 0.0
+
+
+def _root(field: loops.Field, low: Floats, high: Floats) -> loops.Node:
+    """Return the node of all columns: the best of each group is its key, all rows are basic."""
+    k, R = len(field.group), len(low)
+    order = np.lexsort((-field.value, field.group))
+    key = order[field.first[:-1]]
+    place = np.full(k, -1)
+    place[key] = -2
+    return loops.Node(
+        low.copy(),
+        high.copy(),
+        np.zeros(k, dtype=np.bool_),
+        k + np.arange(R),
+        key,
+        np.zeros(R, dtype=np.int64),
+        place,
+        np.zeros((R, R)),
+        np.zeros(R),
+        np.zeros(R),
+    )
+
+
+def _spare(k: int, R: int, G: int) -> loops.Spare:
+    return loops.Spare(
+        np.zeros(R),
+        np.zeros(R),
+        np.zeros((R, R)),
+        np.zeros(R),
+        np.zeros(R),
+        np.zeros(R),
+        np.zeros(k),
+        np.zeros(G),
+        np.zeros(G),
+        np.zeros(G, dtype=np.int64),
+        np.zeros((G + 1, R)),
+        np.zeros((G + 1, R)),
+        np.zeros(2),
+    )
+
+
+def _branches(k: int, R: int, G: int) -> loops.Branches:
+    return loops.Branches(
+        np.zeros(R + G, dtype=np.int64),
+        np.zeros(R + G),
+        np.zeros((2, R + G)),
+        np.zeros((2, k + R)),
+        np.zeros((2, k + R)),
+    )
+
+
+def _waiting(k: int, R: int, G: int) -> loops.Waiting:
+    return loops.Waiting(
+        np.zeros(WAITING, dtype=np.int64),
+        np.arange(WAITING),
+        np.array([0, WAITING]),
+        np.zeros(WAITING),
+        np.zeros((WAITING, R)),
+        np.zeros((WAITING, R)),
+        np.zeros((WAITING, k), dtype=np.bool_),
+        np.zeros((WAITING, R), dtype=np.int32),
+        np.zeros((WAITING, G), dtype=np.int32),
+        np.zeros((WAITING, R), dtype=np.int8),
+    )

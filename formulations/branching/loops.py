@@ -1,0 +1,911 @@
+"""Branch and bound in plain loops; numba compiles them where it is installed.
+
+Every group takes exactly one of its columns; nothing is a column without entries:
+
+    max sum_c v_c x_c   s.t.  sum_{c of g} x_c = 1,   y_r = sum_c a_rc x_c,   low_r <= y_r <= high_r
+
+The rows of the groups are kept implicitly, as by Dantzig and van Slyke (1967, "Generalized upper
+bounding techniques"): one column of every group is its key, and x_key = 1 - the others. The basis
+then has a row for each coupling row only. A basic variable is a column c that is not a key, or the
+activity y_r of a row, which is written k + r. A node of the tree is a set of banned columns and the
+bounds of the rows.
+
+A node is closed by no number of the simplex method itself. For any prices p no plan of the node has
+a value above
+
+    sum_r p_r (high_r if p_r > 0 else low_r) + sum_g max_c (v_c - a_c'p)
+
+and this is computed anew from the prices of every step, with more than its rounding errors. Faults
+of the simplex method therefore cost time and prove nothing wrong.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+PIVOT = 1e-7  # smaller entries of a simplex row count as 0
+SINGULAR = 1e-11
+FEASIBLE = 1e-8  # a variable may exceed its bounds by so much
+WHOLE = 1e-6  # a value is whole if it is so close to a whole number
+SLACK = 1e-9  # relative: by how much columns may exceed a row before they are banned
+UNIT_SLACK = 1e-8  # by how much an activity may differ from whole units
+ROUNDING = 1e-13  # relative to the sum of all terms of a bound
+# Numbers that are passed are no whole ones: numba compiles a function anew for each whole constant.
+STEPS = 60.0  # of the simplex method, until the basis is inverted anew
+ROOT, INNER, PROBE = 4000.0, 400.0, 15.0  # most steps at the root, at other nodes, and of a probe
+LOOKS, VAIN, RELIABLE = 8, 4, 4  # branches that are probed, how many in vain, how often each
+LITTLE = 1e-6  # share of the gap that every branch is taken to gain
+PASSES = 4  # of banning columns
+# what becomes of a node
+CLOSED, OPTIMAL, UNCLEAR, BRANCHED = 0, 1, 2, 3
+
+
+class Field(NamedTuple):
+    """The columns of G groups; group g owns first[g] .. first[g+1].
+
+    `start`, `index`, `entry` are the entries of the columns. All entries of row r are whole
+    multiples of unit[r], or it is 0. `base` is added to the value of every plan.
+    """
+
+    base: Any
+    first: Any
+    group: Any
+    value: Any
+    start: Any
+    index: Any
+    entry: Any
+    unit: Any
+
+
+class Node(NamedTuple):
+    """A node of the tree: bounds of the rows, banned columns, and a basis.
+
+    side[r] is 1 if y_r is at its upper bound, -1 at the lower one, and 0 if it is basic. place[c]
+    is the place of c in `basic`, -1 if it is not basic, and -2 if it is a key.
+    """
+
+    low: Any
+    high: Any
+    banned: Any
+    basic: Any
+    key: Any
+    side: Any
+    place: Any
+    inverse: Any
+    level: Any
+    price: Any
+
+
+class Spare(NamedTuple):
+    """Memory of single steps. `low`, `high` are the rows of the root; `tally`: steps, nodes."""
+
+    low: Any
+    high: Any
+    square: Any
+    row: Any
+    column: Any
+    other: Any
+    reduced: Any
+    best: Any
+    rest: Any
+    others: Any
+    least: Any
+    most: Any
+    tally: Any
+
+
+class Branches(NamedTuple):
+    """Variables on which a node can be branched, and what branching on each has gained so far."""
+
+    what: Any
+    part: Any
+    gain: Any
+    seen: Any
+    total: Any
+
+
+class Waiting(NamedTuple):
+    """Nodes that wait, as a heap by their bounds; `count` is: nodes that wait, free places."""
+
+    heap: Any
+    free: Any
+    count: Any
+    bound: Any
+    low: Any
+    high: Any
+    banned: Any
+    basic: Any
+    key: Any
+    side: Any
+
+
+def fill_basis(field: Any, node: Any, square: Any) -> None:
+    """Fill the columns of the basic variables, each less the key of its group."""
+    R, k = len(node.basic), len(field.group)
+    for r in range(R):
+        for i in range(R):
+            square[r, i] = 0.0
+    for i in range(R):
+        c = node.basic[i]
+        if c >= k:
+            square[c - k, i] = -1.0
+            continue
+        for e in range(field.start[c], field.start[c + 1]):
+            square[field.index[e], i] += field.entry[e]
+        q = node.key[field.group[c]]
+        for e in range(field.start[q], field.start[q + 1]):
+            square[field.index[e], i] -= field.entry[e]
+
+
+def invert(square: Any, inverse: Any) -> bool:
+    """Fill the inverse of a matrix, which is overwritten; False if it is singular."""
+    R = len(square)
+    for r in range(R):
+        for i in range(R):
+            inverse[r, i] = 1.0 if r == i else 0.0
+    for i in range(R):
+        at = i
+        for r in range(i + 1, R):
+            if abs(square[r, i]) > abs(square[at, i]):
+                at = r
+        if abs(square[at, i]) < SINGULAR:
+            return False
+        for s in range(R):
+            square[i, s], square[at, s] = square[at, s], square[i, s]
+            inverse[i, s], inverse[at, s] = inverse[at, s], inverse[i, s]
+        one = 1.0 / square[i, i]
+        for s in range(R):
+            square[i, s] *= one
+            inverse[i, s] *= one
+        for r in range(R):
+            factor = square[r, i]
+            if r != i and factor != 0.0:
+                for s in range(R):
+                    square[r, s] -= factor * square[i, s]
+                    inverse[r, s] -= factor * inverse[i, s]
+    return True
+
+
+def find_levels(field: Any, node: Any, spare: Any) -> None:
+    """Fill the values of the basic variables."""
+    R = len(node.basic)
+    for r in range(R):
+        spare.other[r] = 0.0
+        if node.side[r] > 0:
+            spare.other[r] = node.high[r]
+        elif node.side[r] < 0:
+            spare.other[r] = node.low[r]
+    for g in range(len(node.key)):
+        q = node.key[g]
+        for e in range(field.start[q], field.start[q + 1]):
+            spare.other[field.index[e]] -= field.entry[e]
+    for i in range(R):
+        total = 0.0
+        for r in range(R):
+            total += node.inverse[i, r] * spare.other[r]
+        node.level[i] = total
+
+
+def find_prices(field: Any, node: Any) -> None:
+    """Fill the prices of the basis."""
+    R, k = len(node.basic), len(field.group)
+    for r in range(R):
+        node.price[r] = 0.0
+    for i in range(R):
+        c = node.basic[i]
+        if c < k:
+            more = field.value[c] - field.value[node.key[field.group[c]]]
+            for r in range(R):
+                node.price[r] += more * node.inverse[i, r]
+
+
+def find_rest(field: Any, node: Any, spare: Any) -> None:
+    """Fill the value of every key, and the number of the other basic columns of its group."""
+    for g in range(len(node.key)):
+        spare.rest[g] = 1.0
+        spare.others[g] = 0
+    for i in range(len(node.basic)):
+        c = node.basic[i]
+        if c < len(field.group):
+            spare.rest[field.group[c]] -= node.level[i]
+            spare.others[field.group[c]] += 1
+
+
+def bound_plans(field: Any, node: Any, price: Any, spare: Any) -> float:
+    """Return a value that no plan of the node exceeds; fill reduced values and the best ones."""
+    bound, size = field.base, abs(field.base)
+    for r in range(len(price)):
+        edge = 0.0
+        if price[r] > 0.0:
+            edge = node.high[r]
+        elif price[r] < 0.0:
+            edge = node.low[r]
+        if math.isinf(edge):  # the row has no bound on this side
+            price[r], edge = 0.0, 0.0
+        bound += price[r] * edge
+        size += abs(price[r] * edge)
+    for g in range(len(node.key)):
+        best, most = -np.inf, 0.0
+        for c in range(field.first[g], field.first[g + 1]):
+            if not node.banned[c]:
+                own, absolute = field.value[c], abs(field.value[c])
+                for e in range(field.start[c], field.start[c + 1]):
+                    cost = field.entry[e] * price[field.index[e]]
+                    own -= cost
+                    absolute += abs(cost)
+                spare.reduced[c] = own
+                best = max(best, own)
+                most = max(most, absolute)
+        if best == -np.inf:
+            return -np.inf
+        spare.best[g] = best
+        bound += best
+        size += most
+    return float(bound + ROUNDING * size)
+
+
+def replace_keys(field: Any, node: Any, spare: Any) -> bool:
+    """Replace banned keys of groups without other basic columns; return whether one was."""
+    changed = False
+    for g in range(len(node.key)):
+        if spare.others[g] == 0 and node.banned[node.key[g]]:
+            at = -1
+            for c in range(field.first[g], field.first[g + 1]):
+                if not node.banned[c] and (at < 0 or spare.reduced[c] > spare.reduced[at]):
+                    at = c
+            node.place[node.key[g]] = -1
+            node.place[at] = -2
+            node.key[g] = at
+            changed = True
+    return changed
+
+
+def fill_key_row(field: Any, node: Any, g: int, row: Any) -> int:
+    """Fill the simplex row of the key of group g; return a place of the group in the basis."""
+    R, at = len(node.basic), -1
+    for r in range(R):
+        row[r] = 0.0
+    for i in range(R):
+        c = node.basic[i]
+        if c < len(field.group) and field.group[c] == g:
+            at = i
+            for r in range(R):
+                row[r] -= node.inverse[i, r]
+    return at
+
+
+def lack_of(field: Any, node: Any, place: int) -> float:
+    """Return by how much a basic variable has to grow to keep its bounds, less than 0 to shrink."""
+    c, level = node.basic[place], node.level[place]
+    r = c - len(field.group)
+    lack = 0.0
+    if r >= 0:
+        slack = FEASIBLE * (1.0 + abs(level))
+        if level < node.low[r] - slack:
+            lack = node.low[r] - level
+        elif level > node.high[r] + slack:
+            lack = node.high[r] - level
+    elif level < -FEASIBLE or (node.banned[c] and level > FEASIBLE):
+        lack = -level
+    return lack
+
+
+def choose_leaving(field: Any, node: Any, spare: Any) -> tuple[int, int, float]:
+    """Return the place that leaves the basis, and 1 if it has to grow or -1; place -1 if none.
+
+    The group is that of the key that leaves, or -1. The variable breaks its bounds most, relative
+    to the length of its row.
+    """
+    R = len(node.basic)
+    most, place, group, sign = 0.0, -1, -1, 1.0
+    for i in range(R):
+        lack = lack_of(field, node, i)
+        if lack != 0.0:
+            length = 1e-12
+            for r in range(R):
+                length += node.inverse[i, r] ** 2
+            if lack * lack > most * length:
+                most, place, group = lack * lack / length, i, -1
+                sign = 1.0 if lack > 0 else -1.0
+    for g in range(len(node.key)):
+        rest = spare.rest[g]
+        lacks = rest < -FEASIBLE or (node.banned[node.key[g]] and rest > FEASIBLE)
+        if lacks and spare.others[g] > 0:
+            at = fill_key_row(field, node, g, spare.row)
+            length = 1e-12
+            for r in range(R):
+                length += spare.row[r] ** 2
+            if rest * rest > most * length:
+                most, place, group = rest * rest / length, at, g
+                sign = 1.0 if rest < 0 else -1.0
+    return place, group, sign
+
+
+def swap_key(field: Any, node: Any, spare: Any, g: int, place: int) -> None:
+    """Exchange the key of a group with its column at a place of the basis."""
+    fill_key_row(field, node, g, spare.row)
+    for r in range(len(node.basic)):
+        node.inverse[place, r] = spare.row[r]
+    old, new = node.key[g], node.basic[place]
+    node.key[g], node.basic[place] = new, old
+    node.place[new], node.place[old] = -2, place
+    node.level[place] = spare.rest[g]
+
+
+def find_least_ratio(
+    field: Any, node: Any, spare: Any, row: Any, own: int, sign: float
+) -> tuple[float, int]:
+    """Return how much of the bound a unit of the variable costs, and which variable enters.
+
+    `row` (R,) is the simplex row of the variable, `sign` is 1 if it has to grow, and `own` its
+    group if it is a key, or -1. The variable is -1 if none can enter.
+    """
+    R, k = len(node.basic), len(field.group)
+    least, enter, pivot = np.inf, -1, 0.0
+    for g in range(len(node.key)):
+        q = node.key[g]
+        base = -1.0 if g == own else 0.0
+        price = field.value[q]
+        for e in range(field.start[q], field.start[q + 1]):
+            base += field.entry[e] * row[field.index[e]]
+            price -= field.entry[e] * node.price[field.index[e]]
+        for c in range(field.first[g], field.first[g + 1]):
+            if node.banned[c] or node.place[c] != -1:
+                continue
+            a = -base
+            for e in range(field.start[c], field.start[c + 1]):
+                a += field.entry[e] * row[field.index[e]]
+            if sign * a < -PIVOT:
+                ratio = max(0.0, price - spare.reduced[c]) / abs(a)
+                if ratio < least or (ratio == least and abs(a) > pivot):
+                    least, enter, pivot = ratio, c, abs(a)
+    for r in range(R):
+        a = -row[r]
+        if node.side[r] * sign * a > PIVOT and node.low[r] < node.high[r]:
+            ratio = abs(node.price[r]) / abs(a)
+            if ratio < least or (ratio == least and abs(a) > pivot):
+                least, enter, pivot = ratio, k + r, abs(a)
+    return least, enter
+
+
+def fill_column(field: Any, node: Any, enter: int, column: Any) -> None:
+    """Fill the simplex column of a variable that is not basic."""
+    R, k = len(node.basic), len(field.group)
+    for i in range(R):
+        column[i] = -node.inverse[i, enter - k] if enter >= k else 0.0
+    if enter >= k:
+        return
+    for e in range(field.start[enter], field.start[enter + 1]):
+        for i in range(R):
+            column[i] += field.entry[e] * node.inverse[i, field.index[e]]
+    q = node.key[field.group[enter]]
+    for e in range(field.start[q], field.start[q + 1]):
+        for i in range(R):
+            column[i] -= field.entry[e] * node.inverse[i, field.index[e]]
+
+
+def exchange(field: Any, node: Any, spare: Any, place: int, enter: int, sign: float) -> None:
+    """Exchange the variable at a place of the basis with one that enters."""
+    R, k = len(node.basic), len(field.group)
+    leave, column = node.basic[place], spare.column
+    goal, now = 0.0, 0.0
+    if leave >= k:
+        goal = node.low[leave - k] if sign > 0 else node.high[leave - k]
+        node.side[leave - k] = -1 if sign > 0 else 1
+    else:
+        node.place[leave] = -1
+    if enter >= k:
+        now = node.high[enter - k] if node.side[enter - k] > 0 else node.low[enter - k]
+        node.side[enter - k] = 0
+    else:
+        node.place[enter] = place
+    move = (node.level[place] - goal) / column[place]
+    for i in range(R):
+        node.level[i] -= move * column[i]
+    node.level[place] = now + move
+    node.basic[place] = enter
+    one = 1.0 / column[place]
+    for r in range(R):
+        node.inverse[place, r] *= one
+    for i in range(R):
+        factor = column[i]
+        if i != place and factor != 0.0:
+            for r in range(R):
+                node.inverse[i, r] -= factor * node.inverse[place, r]
+
+
+def begin_anew(field: Any, node: Any, spare: Any) -> bool:
+    """Invert the basis, and fill values and prices; False if it is singular."""
+    fill_basis(field, node, spare.square)
+    if not invert(spare.square, node.inverse):
+        return False
+    find_levels(field, node, spare)
+    find_prices(field, node)
+    return True
+
+
+def bound_along(
+    field: Any, node: Any, spare: Any, place: int, sign: float, bound: float, enough: float
+) -> float:
+    """Return the bound far along a row that no variable can enter: no plan keeps its bounds."""
+    c = node.basic[place]
+    r = c - len(field.group)
+    goal = 0.0
+    if r >= 0:
+        goal = node.low[r] if sign > 0 else node.high[r]
+    far = 2.0 * (bound - enough) / abs(node.level[place] - goal)
+    for s in range(len(node.basic)):
+        spare.other[s] = node.price[s] + sign * far * spare.row[s]
+    return bound_plans(field, node, spare.other, spare)
+
+
+def reoptimise(
+    field: Any, node: Any, spare: Any, enough: float, most: float, age: float
+) -> tuple[int, float]:
+    """Solve the relaxation of a node by the dual simplex method; return what it is and its bound.
+
+    It is CLOSED as soon as its bound is at most `enough`, and UNCLEAR after `most` steps. `age` is
+    the number of steps since the basis was inverted.
+    """
+    R = len(node.basic)
+    lowest, steps = np.inf, 0.0
+    while True:
+        if age >= STEPS:
+            age = 0.0
+            if not begin_anew(field, node, spare):
+                return UNCLEAR, lowest
+        bound = bound_plans(field, node, node.price, spare)
+        lowest = min(lowest, bound)
+        if bound <= enough:
+            return CLOSED, lowest
+        find_rest(field, node, spare)
+        if replace_keys(field, node, spare):
+            find_levels(field, node, spare)
+            find_rest(field, node, spare)
+        place, group, sign = choose_leaving(field, node, spare)
+        if place < 0:
+            return OPTIMAL, lowest
+        if steps >= most:
+            return UNCLEAR, lowest
+        steps += 1.0
+        age += 1.0
+        spare.tally[0] += 1.0
+        if group >= 0:
+            swap_key(field, node, spare, group, place)
+            group = -1
+        for r in range(R):
+            spare.row[r] = node.inverse[place, r]
+        ratio, enter = find_least_ratio(field, node, spare, spare.row, group, sign)
+        if enter < 0:
+            bound = bound_along(field, node, spare, place, sign, bound, enough)
+            return (CLOSED if bound <= enough else UNCLEAR), min(lowest, bound)
+        fill_column(field, node, enter, spare.column)
+        for r in range(R):
+            node.price[r] += sign * ratio * spare.row[r]
+        if abs(spare.column[place]) < 0.1 * PIVOT:
+            return UNCLEAR, lowest
+        exchange(field, node, spare, place, enter, sign)
+
+
+def find_uses(field: Any, node: Any, spare: Any) -> bool:
+    """Fill the least and the most use of every row by every group, and by all; False if none can.
+
+    `least` and `most` are (G+1, R), and the last line is that of all groups.
+    """
+    R, G = len(node.low), len(node.key)
+    least, most = spare.least, spare.most
+    for r in range(R):
+        least[G, r], most[G, r] = 0.0, 0.0
+    for g in range(G):
+        count = 0
+        for r in range(R):
+            least[g, r], most[g, r], spare.row[r] = np.inf, -np.inf, 0.0
+        for c in range(field.first[g], field.first[g + 1]):
+            if node.banned[c]:
+                continue
+            count += 1
+            for e in range(field.start[c], field.start[c + 1]):
+                r = field.index[e]
+                least[g, r] = min(least[g, r], field.entry[e])
+                most[g, r] = max(most[g, r], field.entry[e])
+                spare.row[r] += 1.0
+        if count == 0:
+            return False
+        for r in range(R):
+            if spare.row[r] < count:  # a column does not use the row
+                least[g, r] = min(least[g, r], 0.0)
+                most[g, r] = max(most[g, r], 0.0)
+            least[G, r] += least[g, r]
+            most[G, r] += most[g, r]
+    return True
+
+
+def ban_columns(field: Any, node: Any, spare: Any) -> bool:
+    """Ban the columns that fit with no columns of the other groups; False if no plan is left."""
+    R, G = len(node.low), len(node.key)
+    least, most = spare.least, spare.most
+    changed = True
+    for _ in range(PASSES):
+        if not changed:
+            break
+        changed = False
+        if not find_uses(field, node, spare):
+            return False
+        for r in range(R):
+            over = least[G, r] - node.high[r] > SLACK * (1.0 + abs(node.high[r]))
+            under = node.low[r] - most[G, r] > SLACK * (1.0 + abs(node.low[r]))
+            if over or under or node.low[r] > node.high[r]:
+                return False
+        for c in range(len(field.group)):
+            if node.banned[c]:
+                continue
+            g = field.group[c]
+            for e in range(field.start[c], field.start[c + 1]):
+                r = field.index[e]
+                more = least[G, r] - least[g, r] + field.entry[e] - node.high[r]
+                if more > SLACK * (1.0 + abs(node.high[r])):
+                    node.banned[c] = True
+                    changed = True
+                    break
+    return True
+
+
+def ban_losses(field: Any, node: Any, spare: Any, enough: float) -> float:
+    """Ban the columns of no plan above `enough`; return the bound of the node at its prices."""
+    bound = bound_plans(field, node, node.price, spare)
+    for c in range(len(field.group)):
+        if node.banned[c] or node.place[c] != -1:
+            continue
+        if bound + spare.reduced[c] - spare.best[field.group[c]] <= enough:
+            node.banned[c] = True
+    return bound
+
+
+def take_plan(field: Any, node: Any, spare: Any, low: Any, high: Any, plan: Any) -> float:
+    """Fill the plan (G,) of a relaxation without parts, and return its value.
+
+    It is NaN if a group has parts of several columns, and -inf if the plan breaks a row.
+    """
+    k = len(field.group)
+    for g in range(len(node.key)):
+        if min(spare.rest[g], 1.0 - spare.rest[g]) > WHOLE:
+            return np.nan
+        plan[g] = node.key[g]
+    for i in range(len(node.basic)):
+        c = node.basic[i]
+        if c < k:
+            if min(node.level[i], 1.0 - node.level[i]) > WHOLE:
+                return np.nan
+            if node.level[i] > 0.5:
+                plan[field.group[c]] = c
+    value = field.base
+    for r in range(len(low)):
+        spare.other[r] = 0.0
+    for g in range(len(node.key)):
+        c = plan[g]
+        value += field.value[c]
+        for e in range(field.start[c], field.start[c + 1]):
+            spare.other[field.index[e]] += field.entry[e]
+    for r in range(len(low)):
+        if spare.other[r] > high[r] or spare.other[r] < low[r]:
+            return -np.inf
+    return float(value)
+
+
+def find_branches(field: Any, node: Any, spare: Any, branches: Any, slack: float) -> int:
+    """Fill the variables that have parts, with estimates of what branching gains; return the count.
+
+    A step of the dual simplex method is a lower estimate (Driebeek 1966, "An algorithm for the
+    solution of mixed integer programming problems").
+    """
+    R, G, k = len(node.basic), len(node.key), len(field.group)
+    count = 0
+    for t in range(R + G):
+        own, size = -1, 1.0
+        if t < R:
+            what = node.basic[t]
+            if what >= k:
+                size = field.unit[what - k]
+                if size == 0.0:
+                    continue
+            part = node.level[t] / size
+            part -= math.floor(part)
+        else:
+            own = t - R
+            if spare.others[own] == 0:
+                continue
+            what, part = node.key[own], spare.rest[own]
+        if part <= WHOLE or part >= 1.0 - WHOLE:
+            continue
+        if own >= 0:
+            fill_key_row(field, node, own, spare.row)
+        else:
+            for r in range(R):
+                spare.row[r] = node.inverse[t, r]
+        branches.what[count], branches.part[count] = what, part
+        for way in range(2):  # down, up
+            far = 1.0 - part if way else part
+            sign = 1.0 if way else -1.0
+            ratio = find_least_ratio(field, node, spare, spare.row, own, sign)[0]
+            gain = far * size * ratio
+            if branches.seen[way, what] > 0.0:
+                gain = max(gain, far * branches.total[way, what] / branches.seen[way, what])
+            branches.gain[way, count] = min(gain, slack)
+        count += 1
+    return count
+
+
+def branch(field: Any, low: Any, high: Any, banned: Any, what: int, part: float, way: int) -> None:
+    """Restrict a node to a branch: a variable at most (way 0) or at least a whole number.
+
+    `part` is the value of an activity in its units. A column can only be 0 or 1.
+    """
+    k = len(field.group)
+    if what >= k:
+        r = what - k
+        unit = field.unit[r]
+        if way:
+            low[r] = max(low[r], (math.ceil(part) - UNIT_SLACK) * unit)
+        else:
+            high[r] = min(high[r], (math.floor(part) + UNIT_SLACK) * unit)
+    elif way:
+        g = field.group[what]
+        for c in range(field.first[g], field.first[g + 1]):
+            if c != what:
+                banned[c] = True
+    else:
+        banned[what] = True
+
+
+def copy_node(to: Any, node: Any) -> None:
+    """Copy a node into another one."""
+    for r in range(len(node.low)):
+        to.low[r], to.high[r] = node.low[r], node.high[r]
+        to.basic[r], to.side[r] = node.basic[r], node.side[r]
+        to.level[r], to.price[r] = node.level[r], node.price[r]
+        for s in range(len(node.low)):
+            to.inverse[r, s] = node.inverse[r, s]
+    for c in range(len(node.banned)):
+        to.banned[c], to.place[c] = node.banned[c], node.place[c]
+    for g in range(len(node.key)):
+        to.key[g] = node.key[g]
+
+
+def activity_of(field: Any, node: Any, what: int) -> float:
+    """Return the value of a basic activity in its units, 0 for a column."""
+    k = len(field.group)
+    if what >= k:
+        for i in range(len(node.basic)):
+            if node.basic[i] == what:
+                return float(node.level[i] / field.unit[what - k])
+    return 0.0
+
+
+def probe(
+    field: Any,
+    node: Any,
+    kept: Any,
+    spare: Any,
+    branches: Any,
+    at: int,
+    what: int,
+    activity: float,
+    bound: float,
+    enough: float,
+) -> int:
+    """Fill what some steps gain if variable number `at` is branched on; return what is closed.
+
+    It is 0 for neither way, 1 for down, 2 for up and 3 for both.
+    """
+    slack, closed = bound - enough, 0
+    for way in range(2):
+        branch(field, node.low, node.high, node.banned, what, activity, way)
+        status, found = reoptimise(field, node, spare, enough, PROBE, 0.0)
+        copy_node(node, kept)
+        part = branches.part[at]
+        gain = max(0.0, min(bound - found, slack))
+        if status == CLOSED:
+            gain = slack
+            closed += 1 + way
+        branches.gain[way, at] = gain
+        branches.seen[way, what] += 1.0
+        branches.total[way, what] += gain / (1.0 - part if way else part)
+    return closed
+
+
+def choose_branch(
+    field: Any,
+    node: Any,
+    kept: Any,
+    spare: Any,
+    branches: Any,
+    count: int,
+    bound: float,
+    enough: float,
+) -> tuple[int, int, float]:
+    """Return the variable to branch on, the better way, and its activity; `kept` is the node.
+
+    The variable is -1 if one way was closed: then the node itself was restricted to the other. Few
+    of the variables are probed by some steps in both ways, until enough is known of each
+    (Achterberg, Koch and Martin 2005, "Branching rules revisited").
+    """
+    slack = bound - enough
+    least = LITTLE * slack
+    best, vain = -1.0, 0
+    pick, pick_way, pick_activity = -1, 0, 0.0
+    copy_node(kept, node)
+    for _ in range(min(count, LOOKS)):
+        at, score = -1, -1.0
+        for i in range(count):
+            if branches.what[i] >= 0:
+                own = max(branches.gain[0, i], least) * max(branches.gain[1, i], least)
+                if own > score:
+                    at, score = i, own
+        what = branches.what[at]
+        branches.what[at] = -1
+        activity = activity_of(field, node, what)
+        if min(branches.seen[0, what], branches.seen[1, what]) < RELIABLE:
+            closed = probe(field, node, kept, spare, branches, at, what, activity, bound, enough)
+            if closed:
+                for way in range(2):
+                    if closed != 1 + way:
+                        branch(field, node.low, node.high, node.banned, what, activity, way)
+                return -1, 0, 0.0
+            score = max(branches.gain[0, at], least) * max(branches.gain[1, at], least)
+        if score > best:
+            best, vain = score, 0
+            pick, pick_activity = what, activity
+            pick_way = 1 if branches.gain[1, at] <= branches.gain[0, at] else 0
+        else:
+            vain += 1
+            if vain >= VAIN:
+                break
+    return pick, pick_way, pick_activity
+
+
+def let_wait(node: Any, waiting: Any, bound: float) -> int:
+    """Keep a node for later; return its place."""
+    heap, count = waiting.heap, waiting.count
+    count[1] -= 1
+    s = waiting.free[count[1]]
+    waiting.bound[s] = bound
+    for c in range(len(node.banned)):
+        waiting.banned[s, c] = node.banned[c]
+    for r in range(len(node.low)):
+        waiting.low[s, r], waiting.high[s, r] = node.low[r], node.high[r]
+        waiting.basic[s, r], waiting.side[s, r] = node.basic[r], node.side[r]
+    for g in range(len(node.key)):
+        waiting.key[s, g] = node.key[g]
+    i = count[0]
+    count[0] += 1
+    while i > 0 and waiting.bound[heap[(i - 1) // 2]] < bound:
+        heap[i] = heap[(i - 1) // 2]
+        i = (i - 1) // 2
+    heap[i] = s
+    return int(s)
+
+
+def take_node(field: Any, node: Any, waiting: Any) -> float:
+    """Go on with the node of the highest bound; return its bound."""
+    heap, count = waiting.heap, waiting.count
+    s = heap[0]
+    count[0] -= 1
+    n = count[0]
+    last = heap[n]
+    i = 0
+    while 2 * i + 1 < n:
+        child = 2 * i + 1
+        if child + 1 < n and waiting.bound[heap[child + 1]] > waiting.bound[heap[child]]:
+            child += 1
+        if waiting.bound[last] >= waiting.bound[heap[child]]:
+            break
+        heap[i] = heap[child]
+        i = child
+    heap[i] = last
+    waiting.free[count[1]] = s
+    count[1] += 1
+    for c in range(len(node.banned)):
+        node.banned[c], node.place[c] = waiting.banned[s, c], -1
+    for r in range(len(node.low)):
+        node.low[r], node.high[r] = waiting.low[s, r], waiting.high[s, r]
+        node.basic[r], node.side[r] = waiting.basic[s, r], waiting.side[s, r]
+        if node.basic[r] < len(field.group):
+            node.place[node.basic[r]] = r
+    for g in range(len(node.key)):
+        node.key[g] = waiting.key[s, g]
+        node.place[node.key[g]] = -2
+    return float(waiting.bound[s])
+
+
+def visit(
+    field: Any,
+    node: Any,
+    kept: Any,
+    spare: Any,
+    branches: Any,
+    waiting: Any,
+    low: Any,
+    high: Any,
+    plan: Any,
+    enough: float,
+    above: float,
+    age: float,
+) -> tuple[int, float, float]:
+    """Look at a node; return what it is, its bound, and the value of the plan found, -inf if none.
+
+    If it is BRANCHED, the node is its better branch, and the other one waits. `above` is the bound
+    of the node before, and `plan` is overwritten.
+    """
+    spare.tally[1] += 1.0
+    if not ban_columns(field, node, spare):
+        return CLOSED, -np.inf, -np.inf
+    most = ROOT if above == np.inf else INNER
+    status, bound = reoptimise(field, node, spare, enough, most, age)
+    bound = min(bound, above)
+    if status != OPTIMAL:
+        return status, bound, -np.inf
+    value = take_plan(field, node, spare, low, high, plan)
+    if value == -np.inf:
+        return UNCLEAR, bound, value
+    if not math.isnan(value):
+        return CLOSED, bound, value
+    here = ban_losses(field, node, spare, enough)
+    if here <= enough:
+        return CLOSED, bound, -np.inf
+    count = find_branches(field, node, spare, branches, here - enough)
+    if count == 0 or waiting.count[1] == 0:
+        return UNCLEAR, bound, -np.inf
+    what, way, activity = choose_branch(field, node, kept, spare, branches, count, here, enough)
+    if what >= 0:
+        s = let_wait(node, waiting, bound)
+        branch(field, waiting.low[s], waiting.high[s], waiting.banned[s], what, activity, 1 - way)
+        branch(field, node.low, node.high, node.banned, what, activity, way)
+    return BRANCHED, bound, -np.inf
+
+
+def search(
+    field: Any,
+    node: Any,
+    kept: Any,
+    spare: Any,
+    branches: Any,
+    waiting: Any,
+    plan: Any,
+    trial: Any,
+    value: float,
+    gap: float,
+    steps: float,
+) -> tuple[float, float]:
+    """Search all plans of a node; return the best value and a bound on all plans of the node.
+
+    `plan` (G,) is overwritten by every better plan. The search ends after so many steps.
+    """
+    low, high = spare.low, spare.high
+    for r in range(len(low)):
+        low[r], high[r] = node.low[r], node.high[r]
+    unclear, above, age = -np.inf, np.inf, STEPS
+    while True:
+        enough = value + gap * abs(value)
+        status, bound, found = visit(
+            field, node, kept, spare, branches, waiting, low, high, trial, enough, above, age
+        )
+        if status == UNCLEAR:
+            unclear = max(unclear, bound)
+        if found > value:
+            value = found
+            enough = value + gap * abs(value)
+            for g in range(len(plan)):
+                plan[g] = trial[g]
+        if status == BRANCHED:
+            above, age = bound, 0.0
+        elif waiting.count[0] == 0 or waiting.bound[waiting.heap[0]] <= enough:
+            return value, max(unclear, enough)
+        else:
+            above, age = take_node(field, node, waiting), STEPS
+        if spare.tally[0] >= steps:
+            if waiting.count[0] > 0:
+                above = max(above, waiting.bound[waiting.heap[0]])
+            return value, max(unclear, above, enough)

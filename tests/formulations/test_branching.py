@@ -1,0 +1,181 @@
+"""Branch and bound: against exhaustive search, and by hand."""
+
+from __future__ import annotations
+
+from unittest import mock
+
+import numpy as np
+import pytest
+from choice_models import best_choice, random_model, view
+from examples import examples
+from hypothesis import given, strategies as st
+from rounds import random_instance
+
+from formulations.bounds.lagrangian import minimise_dual
+from formulations.branching import branch_and_bound
+from formulations.branching.branch_and_bound import search_plans
+from formulations.compilation import has_numba
+from formulations.model.choices import Choices, choices
+from formulations.model.linear import Bools
+from formulations.model.single_round import build_model
+from formulations.primal import closing
+
+FORMS = (False, True) if has_numba() else (False,)
+
+
+def everything(c: Choices) -> tuple[Bools, Bools]:
+    """All columns, and nothing for every group that may go without one."""
+    return np.ones(c.n, dtype=bool), ~c.mandatory
+
+
+def search(
+    c: Choices, value: float, gap: float = 0.0, steps: int = 100_000, compiled: bool = False
+) -> branch_and_bound.Found:
+    """Search all plans of a model."""
+    near, nothing = everything(c)
+    prices = np.zeros(c.model.m)
+    found = search_plans(c, near, nothing, value, gap, prices, steps, compiled)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("compiled", FORMS)
+def test_the_best_plan_is_found_and_proven(compiled: bool):
+    """A pool of 10 GPUs and jobs of 6, 5 and 5: the smaller ones are best, value 10.
+
+    Above 10 there is no plan, which is the proof.
+    """
+    c = view([[(6.7, {0: 6})], [(5, {0: 5})], [(5, {0: 5})]], [(-np.inf, 10)])
+    found = search(c, 6.7, compiled=compiled)
+    assert found.plan is not None
+    assert found.plan.tolist() == [-1, 1, 2]
+    assert found.bound == pytest.approx(10)
+    assert search(c, 10.0, compiled=compiled).plan is None
+    assert search(c, 10.0, compiled=compiled).bound == pytest.approx(10)
+
+
+@pytest.mark.parametrize("compiled", FORMS)
+def test_a_gap_that_is_enough_ends_the_search(compiled: bool):
+    """No plan is more than 60 % above 6.7, so none is looked for, and the bound says so."""
+    c = view([[(6.7, {0: 6})], [(5, {0: 5})], [(5, {0: 5})]], [(-np.inf, 10)])
+    found = search(c, 6.7, gap=0.7, compiled=compiled)
+    assert found.plan is None
+    assert found.bound == pytest.approx(6.7 * 1.7)
+
+
+def test_a_node_is_branched_on_the_use_of_a_pool():
+    """Thirty equal jobs of one GPU for 2 dollars, 19 dollars: all pay for 9.5 of them.
+
+    No job tells that only nine can run; the number of GPUs does, in one branch.
+    """
+    jobs = [[(1.0 + 1e-3 * j, {0: 1, 1: 2.003})] for j in range(30)]
+    c = view(jobs, [(-np.inf, 29), (-np.inf, 19)])
+    best = sum(1.0 + 1e-3 * j for j in range(21, 30))
+    found = search(c, best - 1e-6)
+    assert found.plan is not None
+    assert c.value_of(found.plan) == pytest.approx(best)
+    assert found.bound == pytest.approx(best)
+    assert found.steps < 100
+    with mock.patch.object(branch_and_bound, "FINEST", 2.0):
+        assert search(c, best - 1e-6, steps=2_000).bound > best + 0.1
+
+
+def test_a_node_is_branched_on_what_a_tenant_holds_of_a_pool():
+    """The same jobs of one tenant with a budget, next to a job of another tenant in the pool.
+
+    The use of the whole pool is 10.5; that of the tenant is a row without bounds.
+    """
+    jobs = [[(1.0 + 1e-3 * j, {0: 1, 1: 2.003})] for j in range(30)] + [[(9.0, {0: 1})]]
+    c = view(jobs, [(-np.inf, 30), (-np.inf, 19)])
+    best = 9.0 + sum(1.0 + 1e-3 * j for j in range(21, 30))
+    prices = np.append(np.zeros(32), 1.0)
+    found = search_plans(c, *everything(c), best - 1e-6, 0.0, prices, 1_000, False)
+    assert found is not None
+    assert found.bound == pytest.approx(best)
+    assert found.steps < 100
+
+
+def test_columns_that_are_not_near_are_not_searched():
+    """Without the columns of the jobs of 5 GPUs the job of 6 is the best plan."""
+    c = view([[(6.7, {0: 6})], [(5, {0: 5})], [(5, {0: 5})]], [(-np.inf, 10)])
+    near = np.array([True, False, False])
+    found = search_plans(c, near, ~c.mandatory, 1.0, 0.0, np.zeros(4), 1_000, False)
+    assert found is not None
+    assert found.plan is not None
+    assert found.plan.tolist() == [0, -1, -1]
+    assert found.bound == pytest.approx(6.7)
+
+
+def test_no_plan_is_a_proof():
+    """A job that must run and fits in no way, and a job that must run and has no columns."""
+    c = view([[(1, {0: 6})], [(1, {0: 1})]], [(-np.inf, 5)], {0})
+    assert search(c, -1.0).bound == -1.0
+    c = view([[(1, {0: 6})], [(1, {0: 1})]], [(-np.inf, 9)], {0})
+    found = search_plans(
+        c, np.array([False, True]), ~c.mandatory, -1.0, 0.0, np.zeros(3), 1_000, False
+    )
+    assert found is not None
+    assert found.bound == -1.0
+
+
+@examples(60, 400)
+@given(
+    seed=st.integers(0, 10**9),
+    steps=st.sampled_from([0, 3, 10, 100_000]),
+    waiting=st.sampled_from([1, 2, 20_000]),
+    compiled=st.sampled_from(FORMS),
+)
+def test_the_best_plan_is_never_excluded(seed: int, steps: int, waiting: int, compiled: bool):
+    """Rows of all kinds: the bound covers the best plan, however early the search ends.
+
+    A search to the end finds the best plan and proves it.
+    """
+    rng = np.random.default_rng(seed)
+    model = (
+        random_model(rng, jobs=7, rows=4)
+        if seed % 2
+        else build_model(random_instance(rng, jobs=6, pools=2, tenants=3))
+    )
+    c = choices(model)
+    best = best_choice(c)
+    if best is None:
+        assert search(c, -100.0, compiled=compiled).plan is None
+        return
+    slack = 1e-9 * (1 + abs(best))
+    value = best - float(rng.choice([0.0, 1e-6, 1.0, 100.0]))
+    gap = float(rng.choice([0.0, 1e-3, 0.5]))
+    with mock.patch.object(branch_and_bound, "WAITING", waiting):
+        near, nothing = everything(c)
+        prices = rng.normal(size=model.m) * (rng.random(model.m) < 0.5)
+        found = search_plans(c, near, nothing, value, gap, prices, steps, compiled)
+    assert found is not None
+    assert found.bound >= best - slack
+    known = value
+    if found.plan is not None:
+        assert c.feasible(found.plan)
+        known = c.value_of(found.plan)
+        assert value < known <= best + slack
+    if steps == 100_000 and waiting == 20_000:
+        assert found.bound <= known + gap * abs(known) + slack
+        if gap == 0:
+            assert known >= best - slack
+
+
+@examples(20, 100)
+@given(seed=st.integers(0, 10**9), few=st.sampled_from([0, 100]))
+def test_closing_by_branch_and_bound_agrees_with_the_best_plan(seed: int, few: int):
+    """As the first search of small rounds, and as the last one of large rounds."""
+    rng = np.random.default_rng(seed)
+    c = choices(build_model(random_instance(rng, jobs=6, pools=2, tenants=3)))
+    best, plan = best_choice(c), np.full(c.J, -1)
+    if best is None or not c.feasible(plan):
+        return
+    with (
+        mock.patch.multiple(closing, FEW=few, LITTLE=0, COMPILATION=0.0, SEARCHES=()),
+        mock.patch.object(closing, "has_numba", lambda: True),
+    ):
+        found, bound = closing.close_gap(c, minimise_dual(c), plan, 0.0)
+    slack = 1e-8 * (1 + abs(best))
+    assert c.feasible(found)
+    assert c.value_of(found) == pytest.approx(best, abs=slack)
+    assert best - slack <= bound <= best + slack
