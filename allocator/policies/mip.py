@@ -203,7 +203,9 @@ def _close_gap(task: Task, start: Ints) -> tuple[Task, Ints]:
     closer = _with_bound(task, bound)
     if task.limits.watch is not None:
         task.limits.watch.improved(task.choices.value_of(plan), closer.bound)
-        task.limits.watch.note(f"partial plans: gap {_proven_gap(closer, plan):.3g}, no solver")
+        task.limits.watch.note(
+            f"search of better plans: gap {_proven_gap(closer, plan):.3g}, no solver"
+        )
     return closer, plan
 
 
