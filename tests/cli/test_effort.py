@@ -148,7 +148,10 @@ def test_values_of_other_questions_are_not_shown() -> None:
             ["medium", "--objective", "flow"],
             ["prices: no plan has a value above", "proven from prices"],
         ),
-        (["medium"], ["prices: no plan", "search of better plans: gap", "proven from prices"]),
+        (
+            ["medium", "--gap", "5e-4"],
+            ["prices: no plan", "search of better plans: gap", "proven from prices"],
+        ),
         (["medium", "--solver", "decomposition"], ["decomposition highs", "knapsacks", "dive"]),
         (["demo", "--solver", "cpsat", "--gap", "0"], ["cpsat 9", "CpSolverResponse"]),
     ],
