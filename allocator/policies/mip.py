@@ -32,10 +32,13 @@ from formulations.colocation.rounding import fill_plan, round_pairs
 from formulations.model.linear import Ints
 from formulations.primal.block_plans import loses_in_blocks, round_blocks
 from formulations.primal.closing import close_gap, find_columns_of_better_plans
-from formulations.primal.rounding import BEYOND
+from formulations.primal.rounding import BEYOND, round_dual_otherwise
 
 SHARE = 0.45  # share of the gap that the solver has to prove, see "Stability"
 PRICED = 0.9  # share of the gap that prices alone have to prove
+# searches anew: the share of the first distance to the best prices, None = from nothing, and the
+# share of the gap that a column may lose
+SEARCHES = ((0.1, 0.2), (0.005, 1.0), (None, 0.0))
 EXACT = 1e-9  # relative gap that counts as none
 MANY = 1000  # jobs from which on a warm round that is not proven is searched anew
 TRUST = 1e-7  # relative: a claimed bound is wrong if it is below a known value by more
@@ -139,18 +142,25 @@ def _can_search_anew(task: Task) -> bool:
 def _search_anew(task: Task, start: Ints | None) -> tuple[Task, Ints | None]:
     """Return the task and the best known plan, without the haste of a warm round.
 
-    The prices found near those of the round before are minimised to the end, then others from
-    nothing, and the plans of both are filled. It ends at the first proof, and takes less than a
-    cold decision, where the searches that follow can take a hundred times as long.
+    Prices nearer and nearer to the best ones around those of the round before come first, then
+    others from nothing. Slightly different prices, or other columns, often give a much better plan.
+    It ends at the first proof, and takes less than a cold decision, where the searches that follow
+    can take a hundred times as long.
     """
     value = task.choices.value_of
-    for prices in (task.dual.prices, None):
+    enough = PRICED * task.limits.gap
+    for share, largest_loss in SEARCHES:
+        prices = None if share is None else task.dual.prices
         anew = dataclasses.replace(task, prices=None, known_bound=task.bound)
         until = task.share_of_time(0.5)
-        close = 0.0 if prices is not None else task.dual_tolerance
+        close = task.dual_tolerance * (share or 1.0)
         dual = best_prices(task.choices, prices, until, close)
         vars(anew).update(choices=task.choices, dual=dual)
-        anew, found = _best_known_plan(anew, None)
+        if share is None:
+            anew, found = _best_known_plan(anew, None)
+        else:
+            end = anew.end_of_rounding
+            found = round_dual_otherwise(task.choices, dual, end, enough, largest_loss)
         if start is None or (found is not None and value(found) > value(start)):
             start = found
         task = anew if dual.bound <= task.dual.bound else _with_bound(task, anew.bound)
@@ -232,20 +242,23 @@ def _best_known_plan(task: Task, unchanged_choice: Ints | None) -> tuple[Task, I
     """Return the task with the bound that is proven, and the best plan known without a solver.
 
     It is the plan that changes nothing, or if that is not good enough the one put together from
-    choices of tenants, or else the rounded prices.
+    choices of tenants, or else the rounded prices. A round that can be searched anew only rounds
+    them.
     """
     c = task.choices
     enough = PRICED * task.limits.gap
     if unchanged_choice is not None and _proven_gap(task, unchanged_choice) <= enough:
         return task, unchanged_choice
     plan = None
-    if not has_pair_rows(task.round.model) and loses_in_blocks(c, task.dual, enough):
+    is_hasty = _can_search_anew(task)
+    is_paired = has_pair_rows(task.round.model)
+    if not is_hasty and not is_paired and loses_in_blocks(c, task.dual, enough):
         plan, bound = round_blocks(c, task.dual, enough, task.end_of_rounding)
         task = _with_bound(task, bound)
     rounded = None
     if not _is_proven(task, plan):
         beyond = BEYOND if task.prices is None else 0
-        rounded = round_pairs(c, task.dual, task.end_of_rounding, enough, beyond)
+        rounded = round_pairs(c, task.dual, task.end_of_rounding, enough, beyond, not is_hasty)
     known = [choice for choice in (unchanged_choice, plan, rounded) if choice is not None]
     return task, max(known, key=c.value_of, default=None)
 

@@ -23,7 +23,7 @@ REACH = 0.15  # of a price, up and down, relative
 FLOOR = 0.1  # prices below this share of the mean price count as so large
 BOXES = 6  # at most
 MOST = 0.25  # largest share of the columns for which a box takes less time than the whole dual
-TEMPERATURES = (1e-3, 1e-4)
+TEMPERATURES = (1e-3, 1e-4, 1e-5, 1e-6)  # those from the third on are not below `close`
 TOLERANCE = 0.2  # share of `close` that a step has to gain
 # reach of a box at a temperature, in temperatures; of prices at its ends it grows by a factor
 WIDTH, WIDER = 20.0, 4.0
@@ -46,6 +46,7 @@ def find_nearby_prices(
         Latest end (time.monotonic).
     """
     width = np.full(len(p), REACH)
+    temperatures = [mu for mu in TEMPERATURES if mu >= min(close, TEMPERATURES[1])]
     for _ in range(BOXES if p.any() else 0):
         reach = width * np.maximum(p, FLOOR * p[p > 0].mean())
         smooth, taken = rows.smooth_near(choices, p, reach)
@@ -55,7 +56,7 @@ def find_nearby_prices(
         high = p + reach
         lowest = smooth.exact(p)
         trial = p
-        for mu in TEMPERATURES:
+        for mu in temperatures:
             tolerance = max(1e-7, min(1e-4, mu * 1e-2), TOLERANCE * close)
             tolerance *= abs(lowest + taken) / max(abs(lowest), 1e-12)
             trial, _ = newton(smooth, trial, mu, tolerance, until, cap=high, low=low)

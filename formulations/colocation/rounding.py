@@ -34,14 +34,19 @@ MIX = 0.5  # share of the given prices in those of the last matching
 
 
 def round_pairs(
-    c: Choices, dual: Dual, until: float = math.inf, enough: float = 0.0, beyond: int = BEYOND
+    c: Choices,
+    dual: Dual,
+    until: float = math.inf,
+    enough: float = 0.0,
+    beyond: int = BEYOND,
+    tries_again: bool = True,
 ) -> Ints | None:
     """Return the plan that the values of the programme suggest, repaired and filled.
 
     It is the best plan of some dives, or the first with a relative gap of at most `enough`. Without
     values the pairs are matched at the prices. If all that fails, it is the plan of
     `rounding.round_dual`, which may be None. That one is improved in `beyond` passes once its gap
-    is at most `enough`.
+    is at most `enough`, and another one is searched (`tries_again`) if it is more.
     """
     best: Ints | None = None
     enough_value = dual.bound / (1.0 + math.copysign(enough, dual.bound))
@@ -55,7 +60,9 @@ def round_pairs(
             best is not None and dual.bound - c.value_of(best) <= enough * abs(c.value_of(best))
         ):
             break
-    return round_dual(c, dual, until, enough, beyond) if best is None else best
+    if best is not None:
+        return best
+    return round_dual(c, dual, until, enough, beyond, tries_again=tries_again)
 
 
 def _starts(c: Choices, dual: Dual, until: float) -> Iterator[Ints]:

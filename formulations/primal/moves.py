@@ -79,15 +79,15 @@ class Board:
         c = self.choices
         return np.maximum(np.maximum(self.use - c.high, c.low - self.use), 0.0) / self.unit
 
-    def rent(self) -> float:
-        """Return the price of the units that the choice leaves unused or misses.
+    def rent(self) -> Floats:
+        """Return the price of the units of each row, (R,), that the choice leaves unused or misses.
 
         It has a meaning only if the choice keeps the rows.
         """
         c = self.choices
         p = self.p
         edge = np.where(p > 0, c.high, np.where(p < 0, c.low, self.use))
-        return float((p * (edge - self.use)).sum())
+        return p * (edge - self.use)
 
     def moves(self, columns: Ints, leave: Ints) -> Moves:
         """Return the moves of groups to their `columns`, and of the groups `leave` to nothing."""

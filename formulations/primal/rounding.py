@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import numpy as np
@@ -33,6 +33,7 @@ TRIALS = 400  # moves of one pass for which a second move is searched
 REPAIRS = 50_000  # moves considered in one pass of a repair
 SINGLES = 20_000  # single moves considered in one pass
 LARGEST_LOSS = 0.5  # of the gap that is enough: what a column of a first plan may lose
+IDLE = 1.0  # of the gap that is enough: the price of idle units for which all columns are tried
 BEYOND = 2  # passes that improve a first plan once it is good enough: later ones gain little
 CHUNK = 512  # pairs that are checked at once
 EPS = 1e-12
@@ -44,6 +45,7 @@ def round_dual(
     until: float = math.inf,
     enough: float | None = None,
     beyond: int = BEYOND,
+    tries_again: bool = True,
 ) -> Ints | None:
     """Return the plan that the prices suggest, repaired and filled.
 
@@ -57,6 +59,8 @@ def round_dual(
         that many small groups make way and not one large group.
     beyond : int
         Passes that improve a plan beyond that gap.
+    tries_again : bool
+        Whether columns may lose more if the plan is not good enough.
     """
     if excludes_every_plan(choices, dual):
         return None
@@ -73,25 +77,65 @@ def round_dual(
     )
     most_loss = LARGEST_LOSS * (dual.bound - enough_value)
     ties = focus_on_near_ties(choices, dual.prices, most_loss)
-    plan = None
-    if ties is not None:
-        plan = _round_near_ties(dual, ties, until, improve)
-    if plan is not None and choices.value_of(plan) >= enough_value:
-        return plan
-    other = _round(choices, dual, until, improve)
-    plans = [found for found in (plan, other) if found is not None]
-    return max(plans, key=choices.value_of, default=None)
+    best: Ints | None = None
+    most_idle = IDLE * (dual.bound - enough_value)
+    for found in _attempts(choices, dual, ties, until, improve, tries_again, most_idle):
+        if best is None or choices.value_of(found) > choices.value_of(best):
+            best = found
+        if choices.value_of(best) >= enough_value:
+            break
+    return best
 
 
-def _round_near_ties(
-    dual: Dual, ties: NearTies, until: float, improve: Callable[..., Ints]
+def round_dual_otherwise(
+    choices: Choices, dual: Dual, until: float, enough: float, largest_loss: float
 ) -> Ints | None:
-    """Return the plan that the prices suggest with near ties only, None if the repair fails."""
-    focus = ties.around(dual.choice)
-    own = _repair(focus.view, focus.narrow(dual.choice), focus.prices, until)
-    if own is None:
+    """Return another plan that the prices suggest than `round_dual`, None if the repair fails.
+
+    Any column may take what the repair left idle before the near ties are filled.
+
+    Parameters
+    ----------
+    enough : float
+        Relative gap that is enough.
+    largest_loss : float
+        The share of that gap that a column of the repair may lose.
+    """
+    enough_value = dual.bound / (1.0 + math.copysign(enough, dual.bound))
+    ties = focus_on_near_ties(choices, dual.prices, largest_loss * (dual.bound - enough_value))
+    plan = repair(choices, dual.choice, dual.prices, until, ties)
+    if plan is None:
         return None
-    return improve(focus.widen(own), ties=ties)
+    plan = _fill_singly(choices, plan, dual.prices)
+    return fill(choices, plan, dual.prices, until=until, ties=ties, enough_value=enough_value)
+
+
+def _attempts(
+    choices: Choices,
+    dual: Dual,
+    ties: NearTies | None,
+    until: float,
+    improve: Callable[..., Ints],
+    tries_again: bool,
+    most_idle: float,
+) -> Iterator[Ints]:
+    """Yield plans that the prices suggest: with near ties only, with other columns, and others.
+
+    Where the repair left units of a row idle whose price is more than `most_idle`, any column may
+    take them first: a scarce unit is often not needed by any near tie.
+    """
+    board = None
+    if ties is not None:
+        focus = ties.around(dual.choice)
+        board = _repair(focus.view, focus.narrow(dual.choice), focus.prices, until)
+        if board is not None:
+            yield improve(focus.widen(board.choice), ties=ties)
+    if board is None or tries_again:
+        plan = _round(choices, dual, until, improve)
+        if plan is not None:
+            yield plan
+    if board is not None and board.rent().max(initial=0.0) > most_idle:
+        yield improve(_fill_singly(choices, focus.widen(board.choice), dual.prices), ties=ties)
 
 
 def _round(choices: Choices, dual: Dual, until: float, improve: Callable[..., Ints]) -> Ints | None:
@@ -156,11 +200,12 @@ def repair(
         focus = ties.around(choice)
         own = _repair(focus.view, focus.narrow(choice), focus.prices, until)
         if own is not None:
-            return focus.widen(own)
-    return _repair(choices, choice, prices, until)
+            return focus.widen(own.choice)
+    board = _repair(choices, choice, prices, until)
+    return None if board is None else board.choice
 
 
-def _repair(choices: Choices, choice: Ints, prices: Floats, until: float) -> Ints | None:
+def _repair(choices: Choices, choice: Ints, prices: Floats, until: float) -> Board | None:
     board = Board(choices, choice, project_prices(choices, prices))
     if not _fill_must(board):
         return None
@@ -170,7 +215,7 @@ def _repair(choices: Choices, choice: Ints, prices: Floats, until: float) -> Int
         if time.monotonic() >= until or (not _relieve(board) and not _relieve_pair(board)):
             return None
         board.refresh()
-    return board.choice if choices.feasible(board.choice) else None
+    return board if choices.feasible(board.choice) else None
 
 
 def fill(
@@ -235,6 +280,13 @@ def _fill(
             break
         board.refresh()
     return board.choice
+
+
+def _fill_singly(choices: Choices, choice: Ints, prices: Floats) -> Ints:
+    """Return a feasible choice with what single moves gain, also those that are no near ties."""
+    board = Board(choices, choice, project_prices(choices, prices))
+    improve_singly(board)
+    return board.choice if choices.feasible(board.choice) else choice
 
 
 def _fill_must(board: Board) -> bool:
@@ -380,7 +432,7 @@ def improve_singly(board: Board) -> bool:
     better = np.flatnonzero(c.value > now[c.group] + EPS)
     loss = np.append(board.reduced, 0.0)[board.choice][c.group[better]] - board.reduced[better]
     # a move gains at most the rent of unused units less its loss
-    near = loss < board.rent() + EPS
+    near = loss < float(board.rent().sum()) + EPS
     better = better[near]
     loss = loss[near]
     if len(better) > SINGLES:
@@ -446,7 +498,9 @@ def _pairs(board: Board, moves: Moves, D: Floats) -> tuple[Ints, Ints]:
     if c.R == 0 or not len(moves.gain):
         return none, none
     # together they gain at most the rent of unused units less their losses
-    fine = (moves.gain > EPS) & (moves.loss < board.rent() - moves.loss.min(initial=0.0) + EPS)
+    fine = (moves.gain > EPS) & (
+        moves.loss < float(board.rent().sum()) - moves.loss.min(initial=0.0) + EPS
+    )
     trial = np.flatnonzero(fine)
     trial = trial[np.lexsort((moves.column[trial], moves.loss[trial]))][:TRIALS]
     new = board.use + D[trial]

@@ -9,10 +9,10 @@ from examples import examples
 from hypothesis import given, strategies as st
 from rounds import random_instance
 
-from formulations.bounds.lagrangian import minimise_dual
+from formulations.bounds.lagrangian import evaluate, minimise_dual
 from formulations.model.choices import choices
 from formulations.model.single_round import build_model
-from formulations.primal.rounding import fill, repair, round_dual
+from formulations.primal.rounding import fill, repair, round_dual, round_dual_otherwise
 
 
 def test_repair_gives_up_the_least_value_per_gpu():
@@ -68,6 +68,32 @@ def test_fill_never_breaks_a_rule_or_loses_value():
     """At the optimum nothing moves."""
     c = view([[(3, {0: 1}), (5, {0: 2})], [(4, {0: 2})]], [(-np.inf, 2)])
     assert fill(c, np.array([1, -1]), np.zeros(3)).tolist() == [1, -1]
+
+
+def test_idle_scarce_units_go_to_a_column_that_is_no_near_tie():
+    """4,000 large jobs of 2 GPUs and 2,501 small ones of 1 share 10,502 GPUs: a price of 0.5 leaves
+    one GPU idle that only a third kind of job can use, whose loss of 0.2 is no near tie.
+    """
+    large, small, third = [(2.0, {0: 2})], [(0.5 + 1e-6, {0: 1})], [(0.3, {0: 1})]
+    c = view([large] * 4_000 + [small] * 2_501 + [third], [(-np.inf, 10_502)])
+    prices = np.append(np.zeros(c.J), 0.5)
+    dual = evaluate(c, prices)
+    assert c.use_of(dual.choice).tolist() == [10_501]
+    gap = 0.25 / dual.bound  # less than the GPU that is left idle
+    for plan in (round_dual_otherwise(c, dual, np.inf, gap, 0.1), round_dual(c, dual, enough=gap)):
+        assert c.feasible(plan) and c.use_of(plan).tolist() == [10_502]
+
+
+@examples(50, 100)
+@given(seed=st.integers(0, 10**9))
+def test_another_plan_keeps_all_rows(seed):
+    """Plans of another try keep all rows and are no better than the best one."""
+    c = choices(random_model(np.random.default_rng(seed)))
+    plan, best = round_dual_otherwise(c, minimise_dual(c), np.inf, 1e-3, 0.2), best_choice(c)
+    if plan is not None:
+        assert c.feasible(plan)
+        assert best is not None
+        assert c.value_of(plan) <= best + 1e-9
 
 
 @examples(50, 100)
