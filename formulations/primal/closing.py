@@ -69,7 +69,8 @@ WIDER = 0.3  # asked gaps that a choice of a block may lose at the prices ...
 LEAST = 0.02  # ... or this share of the gap, where no gap is asked for ...
 COLUMNS = 3  # ... or as much as so many columns of each group, on average, lose at most
 CLOSE = 1.5  # asked gaps from which on all choices are looked at
-FIRST_STEPS, STEPS = 10_000, 30_000  # of branch and bound, at first and at last
+# steps of branch and bound: with many groups, at first with few, and at last
+QUICK_STEPS, FIRST_STEPS, STEPS = 3_000, 10_000, 30_000
 COMPILATION = 30.0  # seconds that must be left for branch and bound, which is compiled once
 
 
@@ -160,6 +161,7 @@ class _Closing:
             self.branch_and_bound(FIRST_STEPS)
         if not is_small and np.count_nonzero(self.dual.prices) <= COUNTED:
             self._improve(SEARCHES[0][0])
+            self.branch_and_bound(QUICK_STEPS)
             self._count_rows()
         if is_small or self._is_lost_in_blocks():
             self.keep_rows()
