@@ -225,6 +225,11 @@ def kernel(compiled: bool) -> Callable[..., Any]:
     return search
 
 
+def is_loaded() -> bool:
+    """Return whether this process has compiled the search, or loaded it."""
+    return kernel.cache_info().currsize > 0
+
+
 def _parts_of_rows(uses: Floats, price: Floats) -> Floats:
     """Return what the groups of a row in no whole units use of rows in whole units, (k, parts).
 

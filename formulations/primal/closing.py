@@ -39,7 +39,7 @@ from formulations.bounds.diagrams import Diagrams
 from formulations.bounds.kept_rows import find_priced
 from formulations.bounds.knapsacks import tighten_bound
 from formulations.bounds.lagrangian import Dual, evaluate, project_prices
-from formulations.branching.branch_and_bound import search_plans
+from formulations.branching.branch_and_bound import is_loaded, search_plans
 from formulations.compilation import has_numba
 from formulations.model.choices import Choices
 from formulations.model.linear import Bools, Floats, Ints
@@ -71,7 +71,7 @@ COLUMNS = 3  # ... or as much as so many columns of each group, on average, lose
 CLOSE = 1.5  # asked gaps from which on all choices are looked at
 # steps of branch and bound: with many groups, at first with few, and at last
 QUICK_STEPS, FIRST_STEPS, STEPS = 3_000, 10_000, 30_000
-COMPILATION = 30.0  # seconds that must be left for branch and bound, which is compiled once
+COMPILATION = 30.0  # seconds that must be left where branch and bound may have to be compiled
 
 
 def close_gap(
@@ -170,7 +170,8 @@ class _Closing:
 
     def branch_and_bound(self, steps: int) -> None:
         """Search all better plans by branch and bound, if there is time to compile it."""
-        if self.is_closed() or not has_numba() or self.until - time.monotonic() < COMPILATION:
+        needed = 0.0 if is_loaded() else COMPILATION
+        if self.is_closed() or not has_numba() or self.until - time.monotonic() <= needed:
             return
         self._is_loaded = True
         near, nothing = self.losses.leaves(self.enough)
