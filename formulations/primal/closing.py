@@ -70,7 +70,7 @@ LEAST = 0.02  # ... or this share of the gap, where no gap is asked for ...
 COLUMNS = 3  # ... or as much as so many columns of each group, on average, lose at most
 CLOSE = 1.5  # asked gaps from which on all choices are looked at
 # steps of branch and bound: with many groups, at first with few, and at last
-QUICK_STEPS, FIRST_STEPS, STEPS = 3_000, 10_000, 30_000
+QUICK_STEPS, FIRST_STEPS, STEPS = 3_000, 5_000, 30_000
 COMPILATION = 30.0  # seconds that must be left where branch and bound may have to be compiled
 
 
@@ -157,7 +157,7 @@ class _Closing:
     def close(self) -> None:
         """Close the gap, as far as it can be closed."""
         is_small = self.c.J <= FEW
-        if is_small and (self._is_loaded or not self.has_few_open()):
+        if self._is_to_branch():
             self.branch_and_bound(FIRST_STEPS)
         if not is_small and np.count_nonzero(self.dual.prices) <= COUNTED:
             self._improve(SEARCHES[0][0])
@@ -167,6 +167,13 @@ class _Closing:
             self.keep_rows()
         self.search()
         self.branch_and_bound(STEPS)
+
+    def _is_to_branch(self) -> bool:
+        """Return whether branch and bound comes before other searches.
+
+        With few open groups these take less time than to load it.
+        """
+        return self.c.J <= FEW and (self._is_loaded or not self.has_few_open())
 
     def branch_and_bound(self, steps: int) -> None:
         """Search all better plans by branch and bound, if there is time to compile it."""
@@ -370,6 +377,8 @@ class _Closing:
             self._improve(groups)
             if self.c.J > FEW or self.value > before[0]:
                 self.keep_rows()
+            if self._is_to_branch():
+                self.branch_and_bound(STEPS)
             is_stuck = (self.value, self.bound) == before and groups > SEARCHES[0][0]
             if self.is_closed() or is_stuck:
                 return
