@@ -50,6 +50,7 @@ from formulations.primal.path_search import find_path_plan
 from formulations.primal.rounding import fill, repair
 
 COUNTED = 6  # rows with a price that are counted at once
+BRANCHED = 15  # rows with a price with which branch and bound comes at once
 KEPT = 200  # partial plans that are kept at once to improve a plan
 DENSE = 5_000  # states of a search from which on a better plan is looked for first
 WIDTH = 20_000  # partial plans that a search keeps at once
@@ -159,9 +160,11 @@ class _Closing:
         is_small = self.c.J <= FEW
         if self._is_to_branch():
             self.branch_and_bound(FIRST_STEPS)
-        if not is_small and np.count_nonzero(self.dual.prices) <= COUNTED:
+        priced = np.count_nonzero(self.dual.prices)
+        if not is_small and priced <= BRANCHED:
             self._improve(SEARCHES[0][0])
             self.branch_and_bound(QUICK_STEPS)
+        if not is_small and priced <= COUNTED:
             self._count_rows()
         if is_small or self._is_lost_in_blocks():
             self.keep_rows()

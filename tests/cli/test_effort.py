@@ -149,7 +149,7 @@ def test_values_of_other_questions_are_not_shown() -> None:
             ["prices: no plan has a value above", "proven from prices"],
         ),
         (
-            ["medium", "--gap", "5e-4"],
+            ["medium", "--gap", "1e-4"],
             ["prices: no plan", "search of better plans: gap", "proven from prices"],
         ),
         (["medium", "--solver", "decomposition"], ["decomposition highs", "knapsacks", "dive"]),
