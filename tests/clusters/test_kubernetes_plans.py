@@ -218,7 +218,7 @@ def test_kueue_is_asked_and_never_told() -> None:
     assert (answer["name"], answer["state"]) == ("gpus", "Ready")
     assert answer["podSetUpdates"][0]["nodeSelector"] == {"kubernetes.io/hostname": "n1"}
     assert "insufficient unused quota" in texts["3-start.yaml"]
-    assert "Evicted=True, Preempted: its GPUs go to others" in texts["1-stop.yaml"]
+    assert "its GPUs go to others (outranked: others gain more)" in texts["1-stop.yaml"]
     assert not any("admission:" in line for text in texts.values() for line in text.split("\n"))
     made = applied(server, ready, is_status=True)
     assert made["status"]["conditions"][0]["type"] == "QuotaReserved"
@@ -470,6 +470,7 @@ def test_the_check_is_answered_over_the_official_client(tmp_path: Path) -> None:
     the two statuses is written; a second round changes nothing."""
     server = kueue_server()
     before = json.dumps(server.all("Job"))
+    reserved = server.one("Workload", "job-checked")["status"]["admission"]
     with server.serve() as address:
         command = ["admit", "--once", "--kubeconfig", str(kubeconfig(tmp_path, address))]
         assert run(command) == 0
@@ -478,7 +479,7 @@ def test_the_check_is_answered_over_the_official_client(tmp_path: Path) -> None:
         (answer,) = checked["status"]["admissionChecks"]
         assert answer["state"] == "Ready"
         assert answer["podSetUpdates"][0]["nodeSelector"]["kubernetes.io/hostname"] in ("n1", "n2")
-        assert "admission" not in checked["status"]
+        assert checked["status"]["admission"] == reserved
         (active,) = server.one("AdmissionCheck", "gpus")["status"]["conditions"]
         assert (active["type"], active["status"]) == ("Active", "True")
         writes = {one for one in server.requests if one[0] not in ("get", "list")}

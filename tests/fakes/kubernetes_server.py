@@ -354,6 +354,8 @@ class FakeServer:
             self._check_job(old, new)
         if place.kind == "JobSet":
             self._check_job_set(old, new)
+        if place.kind == "Workload":
+            self._check_workload(old, new)
         for path in immutable_fields(new["apiVersion"], place.kind) if old is not None else ():
             if get(old, *path) != get(new, *path):
                 raise Refused(422, f"{'.'.join(path)}: field is immutable")
@@ -407,6 +409,15 @@ class FakeServer:
                 template["spec"].pop(name, None)
         if before != after:
             raise Refused(422, "spec.replicatedJobs: field is immutable")
+
+    def _check_workload(self, old: Object | None, new: Object) -> None:
+        """Refuse what the webhook of Kueue refuses: an answer that stays "Ready" stays as it is."""
+        for one in get(old, "status", "admissionChecks") or ():
+            after = get(new, "status", "admissionChecks", f"name={one['name']}")
+            if one["state"] == get(after, "state") == "Ready" and (
+                one.get("podSetUpdates") != get(after, "podSetUpdates")
+            ):
+                raise Refused(422, "status.admissionChecks.podSetUpdates: field is immutable")
 
     def _delete(self, place: Place, options: Object) -> Object:
         found = self._find(place)

@@ -19,8 +19,8 @@ allocator admit --every 60 --objective completion
 """
 ABOUT = """\
 Answer the admission checks whose controllerName is allocator.example/gpu-allocator: decide a round
-for the cluster as it is, let the workloads start that the plan starts, on its nodes, and send back
-those that it pauses. Quota stays with Kueue."""
+for the jobs that Kueue has reserved quota for, let the workloads start that the plan starts, on its
+nodes, and send back those that it pauses. Quota stays with Kueue."""
 
 
 def add(commands: Any) -> None:
@@ -48,7 +48,7 @@ def call(args: argparse.Namespace) -> int:
     reader = Reader(ClientApi(args.context, args.kubeconfig))
     while True:
         try:
-            lines = answer_checks(reader, lambda view: _decide(view, args.objective), time.time())
+            lines = answer_checks(reader, lambda view: decide(view, args.objective), time.time())
         except ClusterUnreachable as error:
             if args.once:
                 raise
@@ -61,7 +61,7 @@ def call(args: argparse.Namespace) -> int:
         time.sleep(args.every)
 
 
-def _decide(view: ClusterView, objective: str | None) -> Sequence[PlannedJob]:
+def decide(view: ClusterView, objective: str | None) -> Sequence[PlannedJob]:
     """Return what a plan for the cluster gives every job."""
     from allocator.api import solve
     from allocator.clusters.folder import build_snapshot, plan_jobs

@@ -1,12 +1,14 @@
 """The controller of an admission check of Kueue: it says which workloads may start, and where.
 
-Kueue reserves quota first, and then waits for this answer. "Ready" lets a workload start; "Retry"
-evicts one that runs. Nothing but the answer is written: status.admission belongs to Kueue.
+Kueue reserves quota first, and then waits for this answer. "Ready" lets a workload start, "Pending"
+takes that back, "Retry" evicts one that was let in. Nothing but the answer is written:
+status.admission belongs to Kueue.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from allocator.clusters.adapter import ClusterView, PlannedJob
@@ -21,7 +23,7 @@ from allocator.clusters.kubernetes.objects import (
 )
 from allocator.clusters.kubernetes.observe import CONTROLLER, observe
 from allocator.clusters.kubernetes.progress import ask_jobs
-from allocator.clusters.kubernetes.suggestions.suggest import OF_STATUS, list_changes
+from allocator.clusters.kubernetes.suggestions.suggest import OF_STATUS, list_changes, our_check
 
 Decide = Callable[[ClusterView], Sequence[PlannedJob]]
 
@@ -48,7 +50,7 @@ def answer_checks(reader: Reader, decide: Decide, now_s: float) -> list[str]:
     """
     objects = Objects(reader.read_everything())
     lines = [_activate(reader, one, now_s) for one in objects.of_kind("AdmissionCheck")]
-    view = observe(objects, now_s, ask_jobs(reader.api, objects))
+    view = _limit_to_answers(observe(objects, now_s, ask_jobs(reader.api, objects)))
     for change in list_changes(decide(view), view.details):
         if change.document is None or change.file not in OF_STATUS:
             continue
@@ -63,9 +65,33 @@ def answer_checks(reader: Reader, decide: Decide, now_s: float) -> list[str]:
     return [one for one in lines if one]
 
 
+def _limit_to_answers(view: ClusterView) -> ClusterView:
+    """Return a view whose plan needs nothing but answers.
+
+    No answer changes a size. A waiting job starts by an answer only if its quota is reserved, and a
+    running job stops by one only if it has a check of ours. GPUs that a plan moved between other
+    jobs would stay idle.
+    """
+    rows = []
+    for row in view.tables["jobs.csv"]:
+        workload = view.details["jobs"][row["job_id"]]["workload"]
+        is_ours = our_check(workload, view.details) is not None
+        size = row.get("gpus") or row["requested_gpus"]
+        limits: dict[str, Any] = {"min_gpus": size, "max_gpus": size, "sizes": [size]}
+        if row["state"] == "running":
+            limits["preemptible"] = row["preemptible"] and is_ours
+        elif not (is_ours and is_true(workload, "QuotaReserved")):
+            limits["state"] = "held"
+        rows.append(row | limits)
+    return replace(view, tables={**view.tables, "jobs.csv": rows})
+
+
 def _differs(wanted: Object, answers: Sequence[Object]) -> bool:
     """Return whether an answer is not among those that the server has."""
-    return not any(all(one.get(key) == value for key, value in wanted.items()) for one in answers)
+    return not any(
+        all((one.get(key) or None) == (value or None) for key, value in wanted.items())
+        for one in answers
+    )
 
 
 def _apply_status(reader: Reader, document: Object) -> dict[str, Any] | str:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field as empty
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field as empty, replace
 from functools import cached_property
 from typing import Any
 
@@ -19,7 +19,7 @@ from allocator.clusters.kubernetes.objects import (
     quantity,
 )
 from allocator.clusters.kubernetes.workloads.constraints import admits, placement_rules
-from allocator.clusters.kubernetes.workloads.jobs import FoundJob
+from allocator.clusters.kubernetes.workloads.jobs import FoundJob, PodSet
 
 NEVER = "Never"
 STOPPED = ("Hold", "HoldAndDrain")
@@ -188,6 +188,38 @@ class Kueue:
     def workload(self, job: FoundJob) -> Object | None:
         """Return the workload of a job."""
         return self._workloads.get(job.uid)
+
+    def constrain(self, job: FoundJob) -> FoundJob:
+        """Return a job whose pods ask for the nodes that Kueue lets them have.
+
+        These are the nodes of the template in the workload, to which nothing was added to start it,
+        and of the flavors in which its quota is reserved.
+        """
+        workload = self.workload(job)
+        if workload is None:
+            return job
+        templates = {
+            one["name"]: field(one, "template", "spec")
+            for one in field(workload, "spec", "podSets") or ()
+        }
+        reserved = {
+            one["name"]: set((one.get("flavors") or {}).values())
+            for one in field(workload, "status", "admission", "podSetAssignments") or ()
+        }
+        sets = (
+            self._constrain_pods(one, templates.get(one.name, one.pod), reserved.get(one.name, ()))
+            for one in job.pod_sets
+        )
+        return replace(job, pod_sets=tuple(sets))
+
+    def _constrain_pods(self, pods: PodSet, template: Object, names: Collection[str]) -> PodSet:
+        selector = dict(field(template, "nodeSelector") or {})
+        tolerations = [*(field(template, "tolerations") or ())]
+        for flavor in self.objects.of_kind("ResourceFlavor"):
+            if name_of(flavor) in names:
+                selector |= field(flavor, "spec", "nodeLabels") or {}
+                tolerations += field(flavor, "spec", "tolerations") or ()
+        return replace(pods, pod={**pods.pod, "nodeSelector": selector, "tolerations": tolerations})
 
     def flavors_of_nodes(self, nodes: Sequence[GpuNode]) -> dict[str, set[str]]:
         """Return the names of the nodes of each flavor: those with all of its labels.

@@ -77,7 +77,7 @@ def observe(
     """
     nodes = read_nodes(objects.of_kind("Node"))
     kueue = Kueue(objects)
-    jobs = find_jobs(objects)
+    jobs = [kueue.constrain(job) for job in find_jobs(objects)]
     flavors = kueue.flavors_of_nodes(nodes)
     pools = group_nodes(nodes, jobs, flavors)
     use = _read_use(objects, nodes, jobs)

@@ -49,6 +49,7 @@ def read_limits(
                 )
                 continue
             quotas.append({"tenant": node.name, **place, **_queue_limits(node, one)})
+        quotas.extend(_unlisted_rows(node, pools, flavors))
     for cohort in kueue.cohorts.values():
         quotas.extend(_cohort_rows(cohort, kueue, pools, flavors))
     tenants = [
@@ -88,6 +89,17 @@ def _place(one: Quota, pools: Pools, flavors: Mapping[str, set[str]]) -> dict[st
     if len(types) == 1 and all(covers(nodes) for nodes in whole):
         return {"gpu_type": next(iter(types)), "pool": None}
     return None
+
+
+def _unlisted_rows(
+    queue: QuotaNode, pools: Pools, flavors: Mapping[str, set[str]]
+) -> Iterator[dict[str, Any]]:
+    """Yield a quota of 0 for each pool that no flavor of a cluster queue has a node of."""
+    listed = {(name, one.resource) for one in queue.quotas for name in flavors.get(one.flavor, ())}
+    for pool, nodes in pools.nodes.items():
+        if not any((node.name, node.resource) in listed for node in nodes):
+            limits = {"guaranteed_gpus": 0, "max_gpus": 0, "lend_gpus": None}
+            yield {"tenant": queue.name, "gpu_type": None, "pool": pool, **limits}
 
 
 def _queue_limits(node: QuotaNode, one: Quota) -> dict[str, Any]:

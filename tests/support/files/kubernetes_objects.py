@@ -276,7 +276,12 @@ def workload(
     checks: Mapping[str, str] = {},
     is_active: bool = True,
 ) -> Object:
-    """The workload of a job, with conditions (type, status, reason, message)."""
+    """The workload of a job, with conditions (type, status, reason, message). Quota that is
+    reserved is of the flavor a100.
+    """
+    conditions = list(conditions)
+    is_reserved = any(one[:2] == ("QuotaReserved", "True") for one in conditions)
+    given = {"name": "main", "flavors": {GPU: "a100"}, "count": pods}
     reference = {
         "apiVersion": owner["apiVersion"],
         "kind": owner["kind"],
@@ -302,6 +307,7 @@ def workload(
                 {"name": name, "state": state, "message": "", "lastTransitionTime": NOW}
                 for name, state in checks.items()
             ],
+            **({"admission": {"podSetAssignments": [given]}} if is_reserved else {}),
         },
     }
 

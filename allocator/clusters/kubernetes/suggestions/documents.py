@@ -160,7 +160,7 @@ def check_answer(
     check : str
         Name of the check.
     state : str
-        "Ready" lets it start; "Retry" evicts it and gives its quota back.
+        "Ready" lets it start, "Pending" takes that back, "Retry" evicts it and frees its quota.
     message : str
         The reason, for people.
     now_s : float
@@ -173,11 +173,13 @@ def check_answer(
         "state": state,
         "message": message[:LONGEST_MESSAGE],
         "lastTransitionTime": timestamp(now_s),
-    }
-    if state == "Ready" and len(hostnames) == 1:
-        answer["podSetUpdates"] = [
+        # an empty list is written, too: Kueue owns the field as well, so that one that is left out
+        # would stay
+        "podSetUpdates": [
             {"name": one["name"], "nodeSelector": {HOSTNAME: hostnames[0]}}
             for one in field(workload, "spec", "podSets") or ()
-        ]
+            if len(hostnames) == 1
+        ],
+    }
     document = _identity(workload["apiVersion"], "Workload", workload["metadata"])
     return document | {"status": {"admissionChecks": [answer]}}

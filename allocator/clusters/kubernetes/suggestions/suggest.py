@@ -12,7 +12,7 @@ from allocator.clusters.adapter import PlannedJob
 from allocator.clusters.kubernetes.api import MANAGER
 from allocator.clusters.kubernetes.details import restore_job
 from allocator.clusters.kubernetes.kueue import state_in_words
-from allocator.clusters.kubernetes.objects import Object, field
+from allocator.clusters.kubernetes.objects import Object, field, is_true
 from allocator.clusters.kubernetes.suggestions.documents import (
     check_answer,
     job_document,
@@ -28,7 +28,7 @@ START = "3-start.yaml"
 READY = "4-ready.yaml"
 ABOUT = {
     STOP: "what stops, shrinks or moves",
-    EVICT: "workloads of Kueue that go back into their queue",
+    EVICT: "workloads of Kueue that may not start any more, or go back into their queue",
     START: "what starts, when the pods of what stops are gone",
     READY: "workloads of Kueue that may start",
 }
@@ -93,7 +93,7 @@ def list_changes(jobs: Sequence[PlannedJob], details: Mapping[str, Any]) -> list
     changes = [
         change
         for planned in jobs
-        if planned.action not in ("keep", "wait")
+        if planned.action != "keep"
         for change in _changes_of_job(planned, details)
     ]
     return [one for file in ABOUT for one in changes if one.file == file]
@@ -102,7 +102,6 @@ def list_changes(jobs: Sequence[PlannedJob], details: Mapping[str, Any]) -> list
 def _changes_of_job(planned: PlannedJob, details: Mapping[str, Any]) -> list[Change]:
     about = details["jobs"][planned.job_id]
     job = restore_job(about)
-    workload = about["workload"]
     target = resize(job, planned.gpus) if planned.gpus else job
     comment = (_summary(planned), explain_in_words(planned))
     if target is None:
@@ -110,8 +109,13 @@ def _changes_of_job(planned: PlannedJob, details: Mapping[str, Any]) -> list[Cha
     hostnames, note = _choose_hostnames(planned, target, details)
     selector, remark = _choose_selector(planned, target, details)
     note += remark
-    if workload is not None:
-        return _with_kueue(planned, target, workload, hostnames, details, (*comment, *note))
+    if about["workload"] is not None:
+        return _with_kueue(planned, target, hostnames, details, (*comment, *note))
+    if planned.action == "wait":
+        return []
+    if job.queue is not None:
+        words = "left to Kueue: it is in a queue of it and has no workload there"
+        return [Change(START, None, (*comment, words))]
     changes = []
     is_unsuspended = not job.is_suspended
     if is_unsuspended:
@@ -133,14 +137,14 @@ def _changes_of_job(planned: PlannedJob, details: Mapping[str, Any]) -> list[Cha
 def _with_kueue(
     planned: PlannedJob,
     target: FoundJob,
-    workload: Object,
     hostnames: Sequence[str],
     details: Mapping[str, Any],
     comment: tuple[str, ...],
 ) -> list[Change]:
     """Return the changes of a job that Kueue admits: it has the last word, and is asked here."""
-    job = restore_job(details["jobs"][planned.job_id])
-    check = _our_check(workload, details)
+    about = details["jobs"][planned.job_id]
+    job, workload = restore_job(about), about["workload"]
+    check = our_check(workload, details)
     is_active = field(workload, "spec", "active") is not False
     changes = []
     is_resized = target.gpus != job.gpus
@@ -157,35 +161,55 @@ def _with_kueue(
         place = EVICT if check else STOP
         changes.append(Change(place, stop, comment, after=(_wait_for_pods(job),)))
         is_active = is_active and bool(check)
-    if not planned.gpus:
-        return changes
     if is_resized:
         changes.append(Change(START, job_document(target, True, (), is_paused=False), comment))
-    if check and not is_resized and not planned.previous_gpus:
-        if _state_of_check(workload, check) == "Ready":
-            words = "its check is ready already: Kueue starts it"
-            return [*changes, Change(START, None, (*comment, words))]
-        message = f"{_summary(planned)}"
-        ready = check_answer(workload, check, "Ready", message, details["now_s"], hostnames)
-        changes.append(Change(READY, ready, comment))
-    elif not is_active:
+    if planned.gpus and not is_active:
         changes.append(Change(START, workload_activity(workload, True), comment))
-    elif not changes:
+    elif check and not planned.previous_gpus:
+        may_start = bool(planned.gpus) and not is_resized
+        changes += _answer(planned, workload, check, hostnames, details, comment, may_start)
+    if planned.gpus and not changes:
         words = state_in_words(workload) or "Kueue has not said anything about it yet"
         changes.append(Change(START, None, (*comment, f"left to Kueue, which says: {words}")))
     return changes
 
 
-def _our_check(workload: Object, details: Mapping[str, Any]) -> str | None:
+def _answer(
+    planned: PlannedJob,
+    workload: Object,
+    check: str,
+    hostnames: Sequence[str],
+    details: Mapping[str, Any],
+    comment: tuple[str, ...],
+    may_start: bool,
+) -> list[Change]:
+    """Return how the answer about a workload without GPUs changes: nothing while it is right.
+
+    "Ready" needs reserved quota. Kueue refuses other nodes in an answer that is "Ready", so that it
+    becomes "Pending" first. A workload that is admitted goes back into its queue instead.
+    """
+    found = next(one for one in workload["status"]["admissionChecks"] if one["name"] == check)
+    may_start = may_start and is_true(workload, "QuotaReserved")
+
+    def answer(state: str, *nodes: str) -> dict[str, Any]:
+        return check_answer(workload, check, state, _summary(planned), details["now_s"], nodes)
+
+    ready = answer("Ready", *hostnames)
+    if found["state"] == "Pending" and may_start:
+        return [Change(READY, ready, comment)]
+    (wanted,) = ready["status"]["admissionChecks"]
+    is_elsewhere = found.get("podSetUpdates") and found["podSetUpdates"] != wanted["podSetUpdates"]
+    if found["state"] == "Ready" and (is_elsewhere or not may_start):
+        state = "Retry" if is_true(workload, "Admitted") else "Pending"
+        return [Change(EVICT, answer(state), comment)]
+    return []
+
+
+def our_check(workload: Object | None, details: Mapping[str, Any]) -> str | None:
     """Return the admission check of a workload that the allocator answers."""
     ours = set(details.get("checks", ()))
     found = (str(one["name"]) for one in field(workload, "status", "admissionChecks") or ())
     return next((name for name in found if name in ours), None)
-
-
-def _state_of_check(workload: Object, check: str) -> str:
-    answers = field(workload, "status", "admissionChecks") or ()
-    return next((str(one["state"]) for one in answers if one["name"] == check), "")
 
 
 def _choose_hostnames(
