@@ -453,11 +453,16 @@ def test_the_commands_of_advise_are_followed(
 
 
 def test_rights_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    """Each manifest as the package has it, valid by its schema."""
+    """Each manifest as the package has it, valid by its schema. A role has a namespace, or needs
+    none: it would land in whatever namespace the context names.
+    """
     for name in ("advise", "run", "check", "progress"):
         assert run(["rbac", name]) == 0
         documents = list(yaml.safe_load_all(capsys.readouterr().out))
         assert all(check(one)["rules"] for one in documents)
+        assert all(
+            one["kind"] == "ClusterRole" or "namespace" in one["metadata"] for one in documents
+        )
 
 
 def kueue_server() -> FakeServer:

@@ -8,11 +8,11 @@ from typing import Any
 from allocator.cli.output import show_result
 
 EXAMPLES = """
-allocator rbac advise              then: kubectl apply -f -
-allocator rbac run                 then: kubectl apply -n training -f -
+allocator rbac run | kubectl apply -f -
 """
 ABOUT = """\
-Print the roles of Kubernetes for a way of use. They allow what it does, and nothing else."""
+Print the roles of Kubernetes for a way of use, and the commands that bind them. They allow what it
+does, and nothing else."""
 USES = {
     "advise": "observe kubernetes",
     "run": "run QUEUE --executor kubernetes",

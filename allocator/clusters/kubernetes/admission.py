@@ -82,7 +82,7 @@ def _limit_to_answers(view: ClusterView) -> ClusterView:
             limits["preemptible"] = row["preemptible"] and is_ours
         elif not (is_ours and is_true(workload, "QuotaReserved")):
             limits["state"] = "held"
-        rows.append(row | limits)
+        rows.append({**row, **limits})
     return replace(view, tables={**view.tables, "jobs.csv": rows})
 
 
