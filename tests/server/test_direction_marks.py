@@ -6,6 +6,7 @@ import html
 from pathlib import Path
 
 import pytest
+from commands import Output, call
 from queues import cluster
 from servers import add_tokens, decide_rounds, serving
 
@@ -57,3 +58,9 @@ def test_page_of_a_report(path: Path, tmp_path: Path) -> None:
 def test_other_characters_stay() -> None:
     """Letters of any script, line breaks and tabs are not touched; an escape character is shown."""
     assert show_hidden("Zürich שלום\n\t–\x1b[31m") == "Zürich שלום\n\t–\\u001b[31m"
+
+
+def test_lines_of_a_terminal(path: Path, capsys: Output) -> None:
+    """`allocator status` names the tenant in the line of its cost."""
+    code, out, _ = call(capsys, "status", str(path))
+    assert code == 0 and r"vis\u2066ion: " in out and "\u2066" not in out
