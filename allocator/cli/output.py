@@ -23,6 +23,7 @@ from allocator.errors import (
     NoPlanInTime,
     UsageError,
 )
+from allocator.report.visible import show_hidden
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -85,9 +86,9 @@ def print_json(document: Mapping[str, Any]) -> None:
 
 
 def print_lines(lines: Iterable[str]) -> None:
-    """Print lines of a result."""
+    """Print lines of a result, with control characters visible."""
     for line in lines:
-        print(line)
+        print(show_hidden(line))
 
 
 def note(*lines: str) -> None:

@@ -14,6 +14,7 @@ that has seen a later token than the queue ever gave out, because the queue was 
 from __future__ import annotations
 
 import socket
+from pathlib import Path
 
 from sqlalchemy import Connection
 
@@ -30,10 +31,21 @@ def check(connection: Connection, name: str, executor: Executor) -> None:
     `name` is the name of the queue, for messages.
     """
     if isinstance(executor, Durable):
-        held = lease.read_current(connection)
-        _refuse_foreign_state(
-            connection, name, executor.identity(), 0 if held is None else held.token
-        )
+        _refuse_foreign_state(connection, name, executor.identity(), _read_token(connection))
+
+
+def check_new_state(connection: Connection, name: str, kind: str, folder: Path) -> None:
+    """Raise WrongState if a state that is still to be made in the folder cannot be this queue's.
+
+    So a refusal leaves no folder behind.
+    """
+    mine = Identity(kind, "", "", -1, str(folder.absolute()))
+    _refuse_foreign_state(connection, name, mine, _read_token(connection))
+
+
+def _read_token(connection: Connection) -> int:
+    held = lease.read_current(connection)
+    return 0 if held is None else held.token
 
 
 def link_state(store: QueueDatabase, executor: Executor, token: int) -> str:

@@ -8,7 +8,7 @@ from allocator.errors import UsageError
 from allocator.io.plans import PLAN_JSON
 from allocator.report.journal_page import LAST, write_queue_report
 from allocator.report.nodes.plan_page import write_plan_report
-from allocator.report.policies import write_policy_report, write_simulation_report
+from allocator.report.policies import REPORT, write_policy_report, write_simulation_report
 from allocator.report.runs import RESULTS, RESULTS_JSON
 from allocator.report.solvers.page import write_solver_report
 
@@ -27,7 +27,8 @@ def write_report(
     ----------
     source : the folder of a simulation or of a benchmark of policies or solvers, or the path or URL
     of a queue.
-    out : the HTML file. The default is report.html in the folder, or in QUEUE.report.
+    out : the HTML file, NAME.html, or a folder for report.html. The default is the folder of the
+    source, or QUEUE.report.
     last : how many rounds of a queue to show.
     snapshot : the snapshot of a plan on nodes, if it is not in the folder of the plan.
 
@@ -37,6 +38,8 @@ def write_report(
         If the source is none of these.
     """
     folder = Path(source)
+    if out is not None and Path(out).suffix.lower() not in (".html", ".htm"):
+        out = Path(out) / REPORT
     if "://" in str(source) or folder.is_file():
         return write_queue_report(str(source), out, LAST if last is None else last)
     if not folder.is_dir():

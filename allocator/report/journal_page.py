@@ -58,7 +58,7 @@ def write_queue_report(name: str, out: Path | str | None = None, last: int = LAS
         If a queue on a server has no `out`; also the errors of Queue.
     """
     if out is None and "://" in name:
-        raise UsageError("a queue on a database server needs --out FILE for the page")
+        raise UsageError("a queue on a database server needs --out OUT for the page")
     target = Path(out) if out is not None else Path(f"{name}.report") / "report.html"
     with Queue(name) as queue:
         journal = read_journal(queue, last)

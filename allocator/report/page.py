@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from allocator.io.plans import write_files
 from allocator.report.charts.style import available, bytes_of, colour, report_style
+from allocator.report.visible import show_hidden
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -72,7 +73,8 @@ def write_page(out: Path, template: str, pictures: Sequence[Picture] = (), **val
     }
     if files:
         write_files(out.parent / "pictures", files)
-    write_files(out.parent, {out.name: render(template, pictures=pictures, **values)})
+    page = show_hidden(render(template, pictures=pictures, **values))
+    write_files(out.parent, {out.name: page})
     return out
 
 

@@ -219,6 +219,22 @@ def test_wrong_calls(name: str, capsys: Output, argv: list[str], words: str) -> 
         assert queue.rounds() == []
 
 
+@pytest.mark.parametrize("argv", [("slurm",), ("files", "--state", "elsewhere")])
+def test_a_refusal_writes_nothing(
+    name: str, tmp_path: Path, capsys: Output, argv: tuple[str, ...]
+) -> None:
+    """A queue of executor "files" is not run by another one, and not with another folder. No file
+    and no folder is made for the state or the log, and what is there stays as it is."""
+    assert call(capsys, "run", name, *FILES)[0] == 0
+    before = contents(tmp_path), sorted(tmp_path.rglob("*"))
+    more = [str(tmp_path / word) if word == "elsewhere" else word for word in argv]
+    code, out, err = call(
+        capsys, "run", name, "--once", "--log", str(tmp_path / "log"), "--executor", *more
+    )
+    assert (code, out) == (2, "") and 'are run by executor "files"' in err
+    assert (contents(tmp_path), sorted(tmp_path.rglob("*"))) == before
+
+
 def test_no_queue(tmp_path: Path, capsys: Output) -> None:
     """Every command says that there is none, with exit code 3."""
     for argv in (["run"], ["history"], ["replay"], ["status"]):

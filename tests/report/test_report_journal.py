@@ -260,6 +260,15 @@ def test_page(backend: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert (out.parent / "pictures" / "rounds.svg").stat().st_size > 1000
 
 
+@pytest.mark.parametrize("out", ["week-47", "week-47.d", "page.html", "PAGE.HTM"])
+def test_place_of_the_page(place: Path, tmp_path: Path, out: str) -> None:
+    """`--out NAME.html` is the page; any other name is a folder, as of `simulate --out`."""
+    assert run(["report", str(place), "--out", str(tmp_path / out)]) == 0
+    page = tmp_path / out
+    page = page if out.lower().startswith("page") else page / "report.html"
+    assert "10 rounds" in page.read_text() and (page.parent / "pictures").is_dir()
+
+
 @pytest.fixture
 def adopted(tmp_path: Path) -> Journal:
     """One round of a queue made from a snapshot in which "old" has run for nine hours and "new"

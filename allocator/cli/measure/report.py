@@ -36,8 +36,8 @@ def add(commands: Any) -> None:
     add_folder_or_queue(parser, "DIR|QUEUE", "folder of the results")
     parser.add_argument(
         "--out",
-        metavar="FILE",
-        help="the HTML file (default: DIR/report.html, QUEUE.report/report.html)",
+        metavar="OUT",
+        help="the page NAME.html, or the folder for report.html (default: DIR, QUEUE.report)",
     )
     parser.add_argument(
         "--last",

@@ -256,14 +256,20 @@ def _show_preview(store: QueueDatabase, options: ControllerOptions, form: str) -
 def _serve(
     args: argparse.Namespace, store: QueueDatabase, options: ControllerOptions, stack: ExitStack
 ) -> int:
+    from allocator.controller import belonging
     from allocator.controller.clock import WallClock
     from allocator.controller.controller import Controller
     from allocator.controller.reporting.telemetry import Telemetry, open_log, serve
+    from allocator.executors.registry import EXECUTORS
 
     clock = WallClock()
+    folder = choose_state_folder(args.executor, store, args.state)
+    if args.executor in EXECUTORS and not folder.exists():
+        with store.read() as connection:
+            belonging.check_new_state(connection, store.name, args.executor, folder)
+    executor = make_executor(args.executor, store, args.state, args.grace, args.devices)
     log = sys.stderr if args.log is None else stack.enter_context(open_log(Path(args.log)))
     telemetry = Telemetry(clock.now, log, Path(args.metrics) if args.metrics else None)
-    executor = make_executor(args.executor, store, args.state, args.grace, args.devices)
     controller = Controller(store, executor, clock, options, telemetry=telemetry)
     if args.port is not None:
         server = serve(telemetry.metrics, args.port)
@@ -296,6 +302,19 @@ def make_executor(
     from allocator.executors import registry as executors
     from allocator.queue import cluster_tables
 
+    folder = choose_state_folder(name, store, state)
+    with store.read() as connection:
+        gpus = cluster_tables.gpus(connection)
+        nodes = cluster_tables.read_node_sizes(connection)
+    site = executors.ExecutorSite(folder, gpus, grace_s, devices, nodes)
+    return executors.make_executor(name, site)
+
+
+def choose_state_folder(name: str, store: QueueDatabase, state: str | None) -> Path:
+    """Return the folder for the state of an executor; nothing is written. Raises UsageError.
+
+    `state` is as for `make_executor`.
+    """
     path = store.engine.url.database if store.engine.url.get_backend_name() == "sqlite" else None
     if state is None and path is None:
         raise UsageError(
@@ -307,11 +326,7 @@ def make_executor(
             f'the executor keeps its state in a folder, and "{folder}" is none; name another with'
             " --state"
         )
-    with store.read() as connection:
-        gpus = cluster_tables.gpus(connection)
-        nodes = cluster_tables.read_node_sizes(connection)
-    site = executors.ExecutorSite(folder, gpus, grace_s, devices, nodes)
-    return executors.make_executor(name, site)
+    return folder
 
 
 @contextmanager

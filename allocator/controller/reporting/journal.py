@@ -63,8 +63,10 @@ def _unpack(content: bytes) -> tuple[dict[str, Any], dict[str, Sequence[Any]]]:
     document = json.loads(_decompress_text(content[start:end]))
     columns = document["columns"]
     numbers = document["numbers"]
-    doubles = np.frombuffer(content, dtype="<f8", offset=end).reshape(len(numbers), -1)
-    for name, column in zip(numbers, doubles.tolist(), strict=True):
+    doubles = np.frombuffer(content, dtype="<f8", offset=end)
+    # without jobs no column is one of numbers
+    shape = len(numbers), doubles.size // max(len(numbers), 1)
+    for name, column in zip(numbers, doubles.reshape(shape).tolist(), strict=True):
         columns[name] = [x if math.isfinite(x) else None for x in column]
     return document["fields"], columns
 

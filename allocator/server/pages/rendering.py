@@ -10,11 +10,12 @@ from urllib.parse import quote, urlencode
 
 from fastapi import Request
 from fastapi.responses import HTMLResponse
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from allocator.controller.reporting.status import format_time
 from allocator.engine.expected_words import format_duration
 from allocator.report.measures import number
+from allocator.report.visible import show_hidden
 from allocator.server.caller import Caller
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ def render_page(
             stamp=stamp_static(),
         )
     )
-    return HTMLResponse(text, status, {"Cache-Control": "no-store"})
+    return HTMLResponse(show_hidden(text), status, {"Cache-Control": "no-store"})
 
 
 @cache
@@ -94,6 +95,7 @@ def _templates() -> Environment:
         "money": format_money,
         "number": format_number,
         "signed": format_signed,
+        "exact": write_exactly,
         "zip": zip,
         "twice": lambda value: (value, value),
         "link": lambda name: quote(str(name), safe=""),
@@ -108,6 +110,11 @@ def mark_time(at_s: float | None) -> Markup:
         return Markup(DASH)
     text = format_time(at_s)
     return Markup('<time datetime="{}Z">{}</time>').format(text.replace(" ", "T"), text[:16])
+
+
+def write_exactly(value: object) -> Markup:
+    """Return a value that a form sends back: `show_hidden` leaves its characters as they are."""
+    return Markup(escape(value).encode("ascii", "xmlcharrefreplace").decode())
 
 
 def format_since(at_s: float | None, now_s: float) -> str:
