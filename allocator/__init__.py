@@ -173,6 +173,11 @@ def __getattr__(name: str) -> Any:
     return getattr(importlib.import_module(_PLACES[name]), name)
 
 
+def __dir__() -> list[str]:
+    """List the public names, which exist from their first use on."""
+    return __all__
+
+
 class _Package(ModuleType):
     """Keep submodules from hiding the public functions of the same name."""
 

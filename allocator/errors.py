@@ -19,6 +19,18 @@ EQUAL = 5
 NAMED = 3  # subjects, and ranges of lines, that a merged line names
 
 
+# packages that only some features need, as the extras of pyproject.toml ask for them
+OPTIONAL = ("kubernetes>=31", "matplotlib>=3.8", "psycopg[binary]>=3.1", "distributed>=2024.8")
+
+
+def install_command(package: str) -> str:
+    """Return the command that installs an optional package.
+
+    It names that package: this project is on no index, so its extras cannot be installed by name.
+    """
+    return f"pip install '{next(one for one in OPTIONAL if one.startswith(package))}'"
+
+
 @dataclass(frozen=True, order=True)
 class Fault:
     """State one fault of the input.

@@ -36,7 +36,6 @@ from allocator.domain.snapshot import Snapshot
 from allocator.domain.workload import Workload
 from allocator.errors import UsageError
 from allocator.io.snapshots import read_snapshot, write_snapshot
-from allocator.performance.table import RateTable
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -306,17 +305,13 @@ class Problem:
         """Return the workload in which every job of the problem starts anew.
 
         Every job is submitted at its `submitted_s` with its `remaining_work`, and holds nothing.
-        Announced changes of the pools are the changes of the workload.
+        Announced changes of the pools are the changes of the workload. A job of a model without
+        any rate runs at requested_gpus, at an assumed speed, as in a plan of the problem.
 
         Returns
         -------
         Workload
             What `simulate` runs.
-
-        Raises
-        ------
-        UsageError
-            If no speed of a job's model is known.
 
         Examples
         --------
@@ -326,10 +321,6 @@ class Problem:
         12
         """
         problem = self.checked
-        unrated = RateTable.of(problem).unrated[problem.jobs.model]
-        if unrated.any():
-            name = problem.jobs.job_id[int(np.argmax(unrated))]
-            raise UsageError(f"no speed of the model of job {quote(name)} is known")
         jobs = problem.jobs.take(np.argsort(problem.jobs.submitted_s, kind="stable"))
         nothing = np.zeros(len(jobs), dtype=np.int64)
         queued = dataclasses.replace(
@@ -389,7 +380,13 @@ def as_problem(problem: Problem | Snapshot) -> Problem:
 
     Raises
     ------
+    TypeError
+        For any other object.
     InvalidInput
         If the tables of a snapshot break rules.
     """
+    if not isinstance(problem, Problem | Snapshot):
+        raise TypeError(
+            f"a problem is a Problem or a Snapshot, not {problem!r}; Problem.read(FOLDER) reads one"
+        )
     return problem if isinstance(problem, Problem) else Problem(problem)

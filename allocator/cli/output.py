@@ -22,6 +22,7 @@ from allocator.errors import (
     InvalidInput,
     NoPlanInTime,
     UsageError,
+    install_command,
 )
 from allocator.report.visible import show_hidden
 
@@ -131,7 +132,7 @@ def write_results(
     if style.available():
         made[picture] = draw()
     else:
-        note(f"no {picture}: pictures need matplotlib, the extra `plots`")
+        note(f"no {picture}: pictures need matplotlib: {install_command('matplotlib')}")
     write_files(Path(folder), made)
     note(f"written to {folder}: {', '.join(made)}")
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
+from html import escape
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -329,6 +330,14 @@ class Plan:
             f" value={self.objective_value:.6g}, gap={self.gap:.4f},"
             f" jobs={len(self.jobs['job_id'])})"
         )
+
+    def _repr_html_(self) -> str:
+        """Show the line of `repr`, and the jobs as a table, in a notebook."""
+        import pandas as pd
+
+        columns = ("job_id", "tenant", "pool", "gpus", "previous_gpus", "action", "reason")
+        shown = pd.DataFrame({name: list(self.jobs[name]) for name in columns})
+        return f"<p>{escape(repr(self))}</p>{shown.to_html(index=False, na_rep='', max_rows=40)}"
 
     def job(self, job_id: str) -> JobPlan:
         """Return what one job gets.

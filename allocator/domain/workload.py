@@ -40,6 +40,8 @@ class Workload:
         Changes of the pools after that.
     node_events : NodeEvents
         States of nodes after that.
+    assumed : str
+        What is assumed of the jobs because their log does not say it; also in `problem.warnings`.
 
     Examples
     --------
@@ -51,6 +53,7 @@ class Workload:
     problem: Problem
     changes: Changes
     node_events: NodeEvents = NO_NODE_EVENTS
+    assumed: str = ""
 
     def __repr__(self) -> str:
         """Summarise the workload on one line."""

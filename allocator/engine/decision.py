@@ -347,6 +347,9 @@ def run_policy(
         )
     )
     proposal = policy(task)
+    if not isinstance(proposal, Proposal):
+        name = getattr(policy, "__name__", type(policy).__name__)
+        raise TypeError(f'policy "{name}" has to return a Proposal, and returned {proposal!r}')
     task = proposal.task or task
     choice = task.round.with_kept_gpus(proposal.choice)
     task, proposal = place(task, dataclasses.replace(proposal, choice=choice))

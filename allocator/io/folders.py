@@ -23,6 +23,7 @@ from allocator.domain.snapshot import Snapshot, Table
 from allocator.errors import Fault, InvalidInput, UsageError
 from allocator.io.config_toml import format_toml, parse_config
 from allocator.io.plans import write_files
+from allocator.io.shipped import describe_copy
 from allocator.io.tables.csv_table import ReadingLog, parse_csv
 
 MOST_BYTES = 1 << 28  # of one file; a larger one is a mistake, and would fill the memory
@@ -185,7 +186,7 @@ def _why_no_folder(folder: str, error: OSError | ValueError, sort: FolderKind) -
     if isinstance(error, NotADirectoryError):
         return f"is a file; {sort.what} is a folder with {sort.main}, pools.csv, rates.csv"
     if isinstance(error, FileNotFoundError):
-        return f"there is no such folder{_sibling(folder)}"
+        return f"there is no such folder{describe_copy(folder) or _sibling(folder)}"
     return _in_words(error)
 
 
@@ -222,7 +223,10 @@ def read_content(folder: str, reading: ReadingLog) -> bytes | None:
     except FileNotFoundError:
         linked = os.path.islink(path)
         reading.fault(
-            None, "is a link to a file that is not there" if linked else "there is no such file"
+            None,
+            "is a link to a file that is not there"
+            if linked
+            else f"there is no such file{describe_copy(path)}",
         )
     except (OSError, ValueError) as error:
         reading.fault(None, _in_words(error))

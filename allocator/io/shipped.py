@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tomllib
 from collections.abc import Iterable
@@ -59,6 +60,19 @@ def list_examples() -> dict[str, Example]:
         )
         for name, entry in listed.items()
     }
+
+
+def describe_copy(path: str | os.PathLike[str]) -> str:
+    """Return which command brings a path below `data` that is not there; empty for another path."""
+    first, *rest = Path(path).parts or ("",)
+    if first != "data" or not rest:
+        return ""
+    place = find_shipped(".").joinpath(*rest)
+    for example in list_examples().values():
+        if example.source is not None and place.is_relative_to(example.source):
+            copy = Path(example.name) / place.relative_to(example.source)
+            return f'; "allocator examples {example.name} --out ." brings it, as "{copy}"'
+    return ""
 
 
 def copy_examples(examples: Iterable[Example], folder: Path) -> None:

@@ -34,8 +34,8 @@ FOLDER = FolderKind(
     WORKLOAD_TABLES,
     {
         "jobs.csv": (
-            ', but a jobs.csv: this is a snapshot, not a workload; decide it with "allocator'
-            ' solve", or give its jobs a total_work and call the file workload.csv'
+            ", but a jobs.csv: this is a snapshot, not a workload; allocator solve decides it,"
+            " allocator simulate and Problem.to_workload start its jobs anew"
         )
     },
     foreign=("jobs.csv", "placements.csv", "received.csv"),
@@ -158,7 +158,10 @@ def _raw(workload: Workload) -> Snapshot:
         names = names_of_indices(problem.nodes.node, events.node)
         columns = {"at_s": events.at_s, "node": names, "state": events.state}
         tables[NODE_EVENTS.file] = build_table(NODE_EVENTS, columns)
-    return Snapshot(problem.name, config(problem), tables)
+    settings = config(problem) | ({"assumed": workload.assumed} if workload.assumed else {})
+    if not np.isin(problem.jobs.model, [*problem.rates.model, *problem.curves.model]).all():
+        settings["unknown_models"] = "assume"
+    return Snapshot(problem.name, settings, tables)
 
 
 def _moves(file: str, changes: Changes, rows: Bools, pools: tuple[str, ...]) -> dict[str, Any]:

@@ -295,7 +295,8 @@ def read_simulation(folder: Path) -> Study:
         if r.policy != baseline
         for key in BY_KEY
     ]
-    study = Study(workload, True, baseline, runs, changes, _unfinished(runs))
+    notes = (*map(str, document.get("warnings") or ()), *_unfinished(runs))
+    study = Study(workload, True, baseline, runs, changes, notes)
     for name in FILES:
         study.frame(runs[0], name)
     return study

@@ -177,6 +177,8 @@ def simulate(
 
     Raises
     ------
+    TypeError
+        If it is neither a Workload nor a Problem.
     UsageError
         For names and values that make no sense.
 
@@ -189,6 +191,11 @@ def simulate(
     """
     if isinstance(workload, UserProblem):
         workload = workload.to_workload()
+    if not isinstance(workload, Workload):
+        raise TypeError(
+            f"a workload is a Workload or a Problem, not {workload!r}; read_workload(FOLDER) reads"
+            " one"
+        )
     return continue_simulation(
         initial_state(workload, policy, options or SimulationOptions()), on_round
     )

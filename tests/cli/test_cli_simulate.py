@@ -204,7 +204,7 @@ def test_wrong_calls(capsys: Output, tmp_path: Path, argv: list[str], code: int,
 
 
 def test_wrong_folders(capsys: Output, tmp_path: Path) -> None:
-    """No folder, a snapshot instead of a workload, a faulty one: exit code 3 and lines that name
+    """No folder, a faulty one: exit code 3 and lines that name
     files.
     """
     bad = tmp_path / "bad"
@@ -214,7 +214,6 @@ def test_wrong_folders(capsys: Output, tmp_path: Path) -> None:
     for folder, says in (
         (tmp_path / "no", "no such folder"),
         (bad, 'workload.csv:4: submitted_s "soon"'),
-        (ROOT / "data" / "snapshots" / "demo", "this is a snapshot"),
     ):
         code, out, err = call(capsys, "simulate", folder, "--out", tmp_path / "o")
         assert (code, out) == (3, "") and says in err

@@ -77,7 +77,7 @@ def test_a_report_without_pictures_says_why(
         lambda name: None if name == "matplotlib" else find(name),
     )
     code, out, err = call(capsys, "report", folder)
-    assert (code, out) == (0, f"{folder / 'report.html'}\n") and "plots" in err
+    assert (code, out) == (0, f"{folder / 'report.html'}\n") and "pip install 'matplotlib" in err
 
 
 def test_the_line_for_the_accounting_of_slurm(capsys: Output, tmp_path: Path) -> None:

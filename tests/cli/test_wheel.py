@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import site
 import subprocess
@@ -23,6 +24,24 @@ from allocator.io.shipped import list_examples
 
 # those of `allocator examples` that take a second or less
 QUICK = ("lost-gpus", "deadlines", "rental", "spot", "slurm")
+
+# of the documentation, which names data as it lies in the repository
+DOCUMENTED = (
+    "allocator demo",
+    "allocator doctor",
+    "allocator solve data/snapshots/demo",
+    "allocator solve data/snapshots/full --policy greedy --out plan",
+    "allocator validate data/snapshots/medium",
+    "allocator explain data/snapshots/demo pretrain",
+    "allocator whatif data/snapshots/demo --set pools.a100.gpus=12",
+    "allocator frontier data/snapshots/demo --jobs pretrain",
+    "allocator simulate data/workloads/demo --policy greedy,srtf --out results",
+    "allocator report results",
+    "allocator fit data/examples/observations.csv --out fitted",
+    "allocator rent data/rental/classes.csv --pools data/rental/pools.csv --budget 50",
+    "allocator queue init cluster.db --from data/snapshots/demo",
+    "allocator queue list cluster.db",
+)
 
 
 @pytest.fixture(scope="module")
@@ -83,6 +102,21 @@ def test_demo_and_examples(installed: Path, tmp_path: Path) -> None:
     for name in QUICK:
         for line in examples[name]:
             call(installed, tmp_path, line)
+
+
+def test_documented_commands_in_an_empty_folder(installed: Path, tmp_path: Path) -> None:
+    """Each works, or says which command brings the data that it names, and works with that."""
+    for documented in DOCUMENTED:
+        line = documented
+        while "data/" in line:
+            said = call(installed, tmp_path, line, code=3).stderr
+            found = re.search(r'(data/\S+): .*"(allocator examples .*)" brings it, as "(.*)"', said)
+            assert found is not None, said
+            path, command, copy = found.groups()
+            if not (tmp_path / copy).exists():
+                call(installed, tmp_path, command)
+            line = line.replace(path, copy)
+        call(installed, tmp_path, line)
 
 
 def test_serve_an_example(installed: Path, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from allocator import read_snapshot
+from allocator import Problem, read_snapshot, read_workload, simulate, write_workload
 from allocator.cli.main import run
 from allocator.clusters.adapter import (
     Capabilities,
@@ -165,3 +165,23 @@ def test_an_unknown_cluster_lists_all(capsys: pytest.CaptureFixture[str]) -> Non
     assert run(["observe", "smal", "--out", "x"]) == 2
     assert 'did you mean "small"' in capsys.readouterr().err
     assert "small" in REGISTRY.names()
+
+
+def test_an_observed_cluster_can_be_simulated(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without rates, too: 900 s and 90 s of work at 1 work/s on GPUs that are free take 900 s. What
+    is assumed is said, with the results, too, and the workload is the same when it is read again.
+    """
+    look, out = tmp_path / "look", tmp_path / "results"
+    assert run(["observe", "small", "--out", str(look)]) == 0
+    assert run(["simulate", str(look), "--policy", "static", "--out", str(out)]) == 0
+    said = capsys.readouterr().err
+    assert "is a snapshot: each of its jobs starts anew" in said
+    assert "not known" not in said
+    results = json.loads((out / "results.json").read_text(encoding="utf-8"))
+    assert results["policies"]["static"]["makespan_s"] == 900
+    assert "at an assumed speed of 1 work/s" in results["warnings"][0]
+    workload = Problem.read(look).to_workload()
+    again = read_workload(write_workload(tmp_path / "again", workload))
+    assert simulate(again, policy="static").metrics["makespan_s"] == 900

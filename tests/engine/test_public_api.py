@@ -268,3 +268,36 @@ def test_a_problem_is_simulated_from_the_start() -> None:
     )
     whole, built = (allocator.simulate(w, policy="srtf") for w in (workload, problem))
     assert np.allclose(whole.to_frame()["finished_s"], built.to_frame()["finished_s"])
+
+
+def test_dir_shows_the_public_names() -> None:
+    """All of them, before any was used, and nothing else."""
+    call = [sys.executable, "-c", "import allocator; print(*dir(allocator))"]
+    shown = subprocess.run(call, check=True, capture_output=True, text=True).stdout.split()
+    assert shown == sorted(allocator.__all__)
+
+
+def test_first_mistakes_say_what_is_meant() -> None:
+    """A name in place of a problem or of a workload, and a policy that returns nothing."""
+
+    def forgetful(task: allocator.Task) -> None: ...
+
+    for call, says in (
+        (lambda: allocator.solve("demo"), r"not 'demo'; Problem.read\(FOLDER\) reads one"),
+        (lambda: allocator.explain("demo", "a"), "a problem is a Problem or a Snapshot"),
+        (lambda: allocator.simulate("trace"), r"not 'trace'; read_workload\(FOLDER\) reads one"),
+        (
+            lambda: allocator.solve(allocator.Problem.read(DEMO), policy=forgetful),
+            'policy "forgetful" has to return a Proposal, and returned None',
+        ),
+    ):
+        with pytest.raises(TypeError, match=says):
+            call()
+
+
+def test_a_notebook_shows_a_plan_as_a_table() -> None:
+    """The line of its repr, and a row for each job; names are escaped."""
+    plan = allocator.solve(allocator.Problem.read(DEMO))
+    page = dataclasses.replace(plan, snapshot="<b>")._repr_html_()
+    assert page.startswith("<p>Plan(&#x27;&lt;b&gt;&#x27;, policy=")
+    assert page.count("<tr") == 1 + len(plan.jobs["job_id"])

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from allocator.io.traces import assemble, curves, gavel, openb, philly, plain, s
 from allocator.io.traces.base import TraceOptions, TracePool
 from allocator.io.traces.run import import_trace
 from allocator.io.traces.selection import select_jobs
+from allocator.io.workloads import read_workload, write_workload
 from scripts.cases.traces import SAMPLES
 
 
@@ -74,7 +76,53 @@ def test_sizes(tmp_path: Path) -> None:
         ("1", "2", "8", ""),
     ]
     assert {r["sizes"] for r in rows("philly", tmp_path, rigid=True)} == {"1", "2", "3", "8"}
-    assert "sizes" not in rows("philly", tmp_path, rule_sizes=True)[0]
+    assert "sizes" not in rows("philly", tmp_path, max_factor=4.0, rule_sizes=True)[0]
+
+
+def test_nothing_is_invented_unless_asked_for(tmp_path: Path) -> None:
+    """A log without speeds: jobs run at the size asked for, work is GPU-seconds; curves and the
+    size rule need --max-factor. A trace with speeds keeps its range.
+    """
+    source, extra = SAMPLES["csv"](tmp_path)
+    cells = import_trace("csv", source, TraceOptions(extra=extra))[0].files["workload.csv"]
+    for name in ("min_gpus", "max_gpus", "sizes"):
+        assert cells[name] == cells["requested_gpus"] == ["1", "4", "2", "2"]
+    assert cells["total_work"] == ["100", "4000", "400", "20"]
+    for options in ({"curves": (0.1,)}, {"rule_sizes": True}):
+        with pytest.raises(UsageError, match="that takes --max-factor"):
+            rows("philly", tmp_path, **options)
+    assert any(r["min_gpus"] < r["max_gpus"] for r in rows("gavel", tmp_path))
+
+
+def test_what_is_assumed_is_said_everywhere(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By the import, in the folder, when it is read and written again, with the results, and in
+    their report.
+    """
+    source, out, results = (str(tmp_path / name) for name in ("log.csv", "out", "results"))
+    Path(source).write_text("submitted_s,duration_s,gpus\n0,600,2\n5,900,4\n", encoding="utf-8")
+
+    def said(*words: str) -> tuple[str, str]:
+        assert main.run(list(words)) == 0
+        return capsys.readouterr()
+
+    for asked, assumed in (
+        ([], "each job runs at the GPUs it asked for, or not at all; every job may be paused"),
+        (["--max-factor", "2"], "each job may run at 1 to 2 times the GPUs it asked for"),
+    ):
+        assert assumed in said("import", "csv", source, *asked, "--gpus", "8", "--out", out)[1]
+        workload = read_workload(out)
+        assert assumed in workload.assumed
+        assert any(assumed in warning for warning in workload.problem.warnings)
+        again = read_workload(write_workload(tmp_path / "again", workload))
+        assert again.assumed == workload.assumed
+        table, warnings = said("simulate", out, "--policy", "static", "--out", results)
+        assert assumed in table and assumed in warnings
+        document = json.loads((tmp_path / "results" / "results.json").read_text(encoding="utf-8"))
+        assert any(assumed in warning for warning in document["warnings"])
+        page = Path(said("report", results)[0].strip())
+        assert assumed in page.read_text(encoding="utf-8")
 
 
 def test_jobs_too_large_for_the_cluster_are_dropped(tmp_path: Path) -> None:
@@ -302,15 +350,16 @@ def test_curve_and_its_draw() -> None:
     assert curves.rate(np.array([0.1, 0.1]), np.array([1, 8])).tolist() == pytest.approx(
         [1.0, 8 / 1.7]
     )
-    drawn = curves.draw_curves(6000, TraceOptions(seed=4))
+    options = TraceOptions(seed=4, max_factor=4.0)
+    drawn = curves.draw_curves(6000, options)
     assert (
         drawn
-        == curves.draw_curves(6000, TraceOptions(seed=4))
-        != curves.draw_curves(6000, TraceOptions(seed=5))
+        == curves.draw_curves(6000, options)
+        != curves.draw_curves(6000, replace(options, seed=5))
     )
     counts = [drawn.count(name) for name in sorted(set(drawn))]
     assert len(counts) == 6 and min(counts) > 850
-    assert len(set(curves.draw_by_model(["a", "b", "a"], TraceOptions()))) == 2
+    assert len(set(curves.draw_by_model(["a", "b", "a"], options))) == 2
 
 
 def test_cluster_of_another_size_keeps_its_shares() -> None:
@@ -360,9 +409,8 @@ def test_thinning_keeps_times_and_draws(many: Path) -> None:
     """
 
     def read(**options: object) -> set[tuple[str, ...]]:
-        cells = import_trace("csv", many, TraceOptions(hours=24, gpus=64, **options))[0].files[
-            "workload.csv"
-        ]  # type: ignore[arg-type]
+        given = TraceOptions(hours=24, gpus=64, max_factor=4.0, **options)  # type: ignore[arg-type]
+        cells = import_trace("csv", many, given)[0].files["workload.csv"]
         return set(zip(cells["job_id"], cells["submitted_s"], cells["total_work"], strict=True))
 
     assert read(load=0.1) < read()
@@ -404,6 +452,7 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     said = capsys.readouterr()
     assert said.out == "" and "philly: 6 jobs read, 2 dropped: 1 repeat another row" in said.err
     assert sorted(p.name for p in (tmp_path / "out").iterdir()) == [
+        "config.toml",
         "pools.csv",
         "rates.csv",
         "workload.csv",

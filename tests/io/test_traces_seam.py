@@ -75,16 +75,19 @@ def test_raw_jobs_are_whole(name: str, tmp_path: Path) -> None:
 
 
 @every_format
-@pytest.mark.parametrize("rigid", [False, True])
-def test_workload_is_valid(name: str, rigid: bool, tmp_path: Path) -> None:
-    """What is written reads back without fault or warning, jobs in order of submission, request
-    within the range.
+@pytest.mark.parametrize(("rigid", "factor"), [(False, None), (False, 2.0), (True, None)])
+def test_workload_is_valid(name: str, rigid: bool, factor: float | None, tmp_path: Path) -> None:
+    """What is written reads back without fault, jobs in order of submission, request within the
+    range. The only warning is what is assumed of jobs without speeds.
     """
     source, extra = SAMPLES[name](tmp_path / "in")
-    tables, summary = import_trace(name, source, TraceOptions(rigid=rigid, extra=extra))
+    options = TraceOptions(rigid=rigid, max_factor=factor, extra=extra)
+    tables, summary = import_trace(name, source, options)
     problem = read_workload(write_tables(tables, tmp_path / "out")).problem
     jobs = problem.jobs
-    assert problem.warnings == ()
+    assumed = tables.config.get("assumed")
+    assert problem.warnings == (() if assumed is None else (f"config.toml:1: assumed: {assumed}",))
+    assert (assumed is None) == (registry.load(name).read(source, options).speeds is not None)
     assert len(jobs) == summary.jobs > 0
     assert (np.diff(jobs.submitted_s) >= 0).all()
     assert ((jobs.min_gpus <= jobs.requested_gpus) & (jobs.requested_gpus <= jobs.max_gpus)).all()
@@ -106,7 +109,8 @@ def test_gzip_and_seed_change_nothing(name: str, tmp_path: Path) -> None:
 
 
 @every_format
-def test_traced_run_time_comes_back(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("factor", [None, 4.0])
+def test_traced_run_time_comes_back(name: str, factor: float | None, tmp_path: Path) -> None:
     """Traces without speeds: alone at the size asked for, on its slowest type, a job runs exactly
     as long as traced.
 
@@ -114,7 +118,9 @@ def test_traced_run_time_comes_back(name: str, tmp_path: Path) -> None:
     GPUs.
     """
     source, options, trace = sample(name, tmp_path / "in")
-    tables, _ = import_trace(name, source, TraceOptions(max_hours=np.inf, extra=options.extra))
+    tables, _ = import_trace(
+        name, source, TraceOptions(max_hours=np.inf, max_factor=factor, extra=options.extra)
+    )
     problem = read_workload(write_tables(tables, tmp_path / "out")).problem
     jobs, pools, rates = problem.jobs, problem.pools, RateTable.of(problem)
     traced = dict(zip(trace.jobs.job_id, trace.jobs.duration_s.tolist(), strict=True))

@@ -223,8 +223,8 @@ def test_wrong_sort_of_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert is_workload(work) and not is_workload(snap) and not is_workload(tmp_path / "none")
     assert [str(f) for f in _refused(lambda: read_workload(snap))] == [
         f'workload.csv: there is no such file in "{snap}", but a jobs.csv: this is a snapshot, not'
-        ' a workload; decide it with "allocator solve", or give its jobs a total_work and call the'
-        " file workload.csv"
+        " a workload; allocator solve decides it, allocator simulate and Problem.to_workload start"
+        " its jobs anew"
     ]
     assert [
         str(f) for f in _refused(lambda: allocator.validate(allocator.read_snapshot(work)))

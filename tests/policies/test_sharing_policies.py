@@ -193,7 +193,7 @@ def test_rounds_with_pairs_are_snapshots(tmp_path: Path) -> None:
     again = validate(snapshot_folder(p))
     assert again.jobs.primary.tolist() == p.jobs.primary.tolist()
     assert decide(again, policy="bsbf").jobs == decide(p, policy="bsbf").jobs
-    write_simulations(tmp_path, "sharing", 0, [s])
+    write_simulations(tmp_path, w.problem, 0, [s])
     study = read_simulation(tmp_path)
     shown = series(study, study.runs[0], float(s.metrics["makespan_s"]))
     assert shown.held["gpus"].max() <= 32 + 1e-9

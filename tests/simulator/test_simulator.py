@@ -209,11 +209,12 @@ def test_what_can_never_run_ends_the_simulation() -> None:
     """A job larger than the cluster is reported, not waited for; numbers that do not exist are
     None.
     """
-    s = simulate(workload([{"min_gpus": 4, "max_gpus": 4}]), policy="mip")
+    too_large = workload([{"min_gpus": 4, "max_gpus": 4}])
+    s = simulate(too_large, policy="mip")
     assert (
         s.unfinished == ("j0",) and s.metrics["finished"] == 0 and s.metrics["jct_s_mean"] is None
     )
-    assert '"jct_s_mean": null' in results_json("w", 0, {"mip": s.metrics})
+    assert '"jct_s_mean": null' in results_json(too_large.problem, 0, {"mip": s.metrics})
     assert simulate(
         workload([{}]), policy="mip", options=SimulationOptions(until_s=100)
     ).unfinished == ("j0",)

@@ -17,7 +17,7 @@ from typing import Any
 from allocator.bench.sweep.executors import Finished
 from allocator.bench.sweep.process import RUNNER, TaskOutcome, perform
 from allocator.bench.sweep.tasks import SweepTask, contents, digest
-from allocator.errors import UsageError
+from allocator.errors import UsageError, install_command
 from allocator.solvers.isolation.scratch_folders import scratch_folder
 
 CONNECT_S = 10.0
@@ -148,7 +148,7 @@ def _connect(address: str, quiet: bool) -> Any:
         from distributed import Client as Connected
     except ImportError:
         raise UsageError(
-            'Dask is not installed: it comes with the extra "dask" of this project'
+            f"Dask is not installed; here and on every worker: {install_command('distributed')}"
         ) from None
     if quiet:
         logging.getLogger("distributed.client").setLevel(logging.CRITICAL + 1)

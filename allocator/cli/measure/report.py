@@ -54,6 +54,7 @@ def add(commands: Any) -> None:
 
 
 def call(args: argparse.Namespace) -> int:
+    from allocator.errors import install_command
     from allocator.report.folders import write_report
 
     folder_or_queue = args.folder_or_queue
@@ -62,5 +63,5 @@ def call(args: argparse.Namespace) -> int:
     page = write_report(folder_or_queue, args.out, args.last, args.snapshot)
     show_result(args.format, {"report": str(page)}, lambda: print(page))
     if find_spec("matplotlib") is None:
-        note('no pictures: they need matplotlib (pip install matplotlib, or the extra "plots")')
+        note(f"no pictures: they need matplotlib: {install_command('matplotlib')}")
     return 0

@@ -47,7 +47,7 @@ def add(commands: Any) -> None:
         "workload",
         metavar="WORKLOAD",
         nargs="?",
-        help="folder with workload.csv, pools.csv, rates.csv ...",
+        help="folder with workload.csv, pools.csv, rates.csv ...; or a snapshot",
     )
     parser.add_argument(
         "--policy",
@@ -321,19 +321,18 @@ def call(args: argparse.Namespace) -> int:
         until_s=args.until,
         prove_every=args.prove,
     )
-    from allocator import read_workload
 
     out = Path(args.out) if args.out else None
     # reported now, not after a long simulation
     if out is not None and out.exists() and not out.is_dir():
         raise UsageError(f'cannot write to "{out}": a file of that name is in the way')
-    workload = read_workload(folder)
+    workload = _read(folder)
     warn(workload.problem.warnings)
     done = run_all(workload, chosen, options, out, args.keep_snapshots, args.checkpoint)
     if args.out:
         from allocator.simulator.results.files import write_simulations
 
-        write_simulations(Path(args.out), workload.problem.name, options.seed, done)
+        write_simulations(Path(args.out), workload.problem, options.seed, done)
         _remove_checkpoints(Path(args.out))
         if args.keep_snapshots:
             _tell_how_to_decide_again(Path(args.out), chosen, options)
@@ -344,6 +343,18 @@ def call(args: argparse.Namespace) -> int:
             warn([f"{s.policy}: {jobs} never done: {some}"])
     _show(workload, done, options, args.format)
     return 0
+
+
+def _read(folder: str) -> Workload:
+    """Return the workload of a folder, or the one in which the jobs of a snapshot start anew."""
+    from os.path import exists, join
+
+    from allocator import Problem, read_workload
+
+    if exists(join(folder, "workload.csv")) or not exists(join(folder, "jobs.csv")):
+        return read_workload(folder)
+    note(f'"{folder}" is a snapshot: each of its jobs starts anew with the work that it has left')
+    return Problem.read(folder).to_workload()
 
 
 def _folder_and_policies(
@@ -498,7 +509,7 @@ def _show(
 
     if how == "json":
         sys.stdout.write(
-            results_json(workload.problem.name, options.seed, {s.policy: s.metrics for s in done})
+            results_json(workload.problem, options.seed, {s.policy: s.metrics for s in done})
         )
         return
     p = workload.problem
@@ -508,6 +519,6 @@ def _show(
         f" rounds of {options.interval_s or p.interval_s:g} s, objective"
         f" {options.objective or p.objective}"
     ]
-    tables.show([comparison(done)], head)
+    tables.show([comparison(done)], [*head, *(f"note: {warning}" for warning in p.warnings)])
     lines = list(budget_lines(p, options.budget_window_s, {s.policy: s.metrics for s in done}))
     tables.show([], ["", *lines] if lines else [])

@@ -113,7 +113,10 @@ def _format(formats: Any, name: str, entry: TraceFormatEntry) -> None:
         "--max-factor",
         type=number(1, infinite=True),
         metavar="F",
-        help="max_gpus = F times the GPUs asked for (default: 4; sia: inf)",
+        help=(
+            "max_gpus = F times the GPUs asked for, min_gpus = 1 (default: 4 for gavel, inf for"
+            " sia; the other formats say nothing of other sizes, and jobs run as asked for)"
+        ),
     )
     group.add_argument(
         "--max-gpus",
@@ -135,7 +138,7 @@ def _format(formats: Any, name: str, entry: TraceFormatEntry) -> None:
         type=_numbers,
         metavar="C,C",
         help=(
-            "overheads per further GPU to draw from, for traces without speeds "
+            "overheads per further GPU to draw from, for traces without speeds and --max-factor "
             "(default: 0.005,0.01,0.02,0.04,0.08,0.15)"
         ),
     )

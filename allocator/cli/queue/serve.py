@@ -6,7 +6,6 @@ import argparse
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +81,6 @@ def add(commands: Any) -> None:
 
 
 def call(args: argparse.Namespace) -> int:
-    require_extra()
     from allocator.controller.reporting.telemetry import open_log
     from allocator.server.options import ServerOptions
     from allocator.server.serving import serve
@@ -120,16 +118,6 @@ def call(args: argparse.Namespace) -> int:
     return 0
 
 
-def require_extra() -> None:
-    """Raise UsageError if the packages of the service are not installed."""
-    for name in ("fastapi", "uvicorn"):
-        if find_spec(name) is None:
-            raise UsageError(
-                f"the service needs the package {name}; install the extra server: "
-                'pip install "elastic-gpu-allocator[server]"'
-            )
-
-
 @contextmanager
 def served(queue: str, listen: str) -> Iterator[None]:
     """Serve a queue in a process of its own, which ends with this one, however that ends.
@@ -138,7 +126,6 @@ def served(queue: str, listen: str) -> Iterator[None]:
     """
     import subprocess  # help is quick without it
 
-    require_extra()
     parse_address(listen)
     command = (sys.executable, "-m", "allocator", "serve", queue, "--listen", listen)
     child = subprocess.Popen((*command, "--ends-with-input"), stdin=subprocess.PIPE)

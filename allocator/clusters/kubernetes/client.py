@@ -9,7 +9,7 @@ from typing import Any
 
 from allocator.clusters.adapter import ClusterUnreachable
 from allocator.clusters.kubernetes.api import Refused, Request
-from allocator.errors import UsageError
+from allocator.errors import UsageError, install_command
 
 MOST_TEXT = 1 << 20  # bytes of an answer that is text
 
@@ -36,8 +36,8 @@ class ClientApi:
             from kubernetes import client, config
         except ImportError as error:
             raise UsageError(
-                "the official client of Kubernetes is not installed:"
-                " pip install 'elastic-gpu-allocator[kubernetes]'"
+                "the official client of Kubernetes is not installed: "
+                + install_command("kubernetes")
             ) from error
         configuration = client.Configuration()
         try:

@@ -63,7 +63,7 @@ def check(
     _work(jobs, now_s, found)
     _holdings(jobs, grids["pools.csv"], names, found)
     _check_colocated(grids, names, config, found)
-    _models(jobs, grids, names, config.values.get("unknown_models", "refuse"), found)
+    _models(jobs, grids, names, config["unknown_models"], found)
     _types(jobs, grids, names, found)
     _tenants(jobs, grids["tenants.csv"], names, config["unknown_tenants"] == "refuse", found)
     _speeds(grids, names, found)

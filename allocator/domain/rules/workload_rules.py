@@ -76,6 +76,8 @@ def validate_workload(raw: Snapshot) -> Workload:
         found, "node", known.nodes, among="is not in nodes.csv", judge=tables["nodes.csv"].complete
     )
     _warn_of_missing_predecessors(tables["jobs.csv"], known, found)
+    if config["assumed"]:
+        found.warn(CONFIG_FILE, raw.config_lines.get("assumed"), f"assumed: {config['assumed']}")
     if found.faults:
         raise InvalidInput(found.faults, (*raw.warnings, *found.warnings))
     check_settings(config, tables, found)
@@ -85,7 +87,9 @@ def validate_workload(raw: Snapshot) -> Workload:
     _warn_of_counts(tables, start, found)
     problem = build_problem(raw, config, tables, known, start, found)
     later = NodeEvents(events.at_s[~is_early], events.node[~is_early], events.state[~is_early])
-    return Workload(replace(problem, announced=NO_CHANGES), problem.announced, later)
+    return Workload(
+        replace(problem, announced=NO_CHANGES), problem.announced, later, config["assumed"]
+    )
 
 
 def _read_node_events(table: ParsedTable, known: Names) -> NodeEvents:

@@ -143,8 +143,21 @@ WORKLOAD_TABLES: Mapping[str, TableSchema] = {
 START = "when the workload starts; default, and at the latest, the earliest submitted_s"
 _OTHERWISE: Mapping[str, Mapping[str, Any]] = {
     "now_s": {"doc": START},
+    # a simulation has to know how fast jobs run, unless its user says that it need not
+    "unknown_models": {
+        "doc": "a job of a model without any rate: assume, it runs at requested_gpus at an assumed"
+        " speed; refuse, it is a fault",
+        "default": "refuse",
+    },
     **{name: {"default": value} for name, value in OVER_TIME.items()},
 }
-WORKLOAD_CONFIG: tuple[Column, ...] = tuple(
-    replace(c, **_OTHERWISE.get(c.name, {})) for c in CONFIG if c.name != "unknown_models"
-)  # a simulation has to know how fast jobs run
+WORKLOAD_CONFIG: tuple[Column, ...] = (
+    *(replace(c, **_OTHERWISE.get(c.name, {})) for c in CONFIG),
+    Column(
+        "assumed",
+        ColumnKind.TEXT,
+        "what is assumed of the jobs because their log does not say it; every result of the"
+        " workload repeats it (`allocator import` writes it)",
+        default="",
+    ),
+)

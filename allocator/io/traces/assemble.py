@@ -6,6 +6,7 @@ The files are workload.csv, pools.csv, rates.csv and config.toml.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from allocator.domain.size_rule import sizes_by_rule
 from allocator.errors import UsageError
 from allocator.io.traces import curves
 from allocator.io.traces.base import (
+    CURVES,
     Cells,
     MeasuredSpeeds,
     Trace,
@@ -33,10 +35,19 @@ def workload(trace: Trace, options: TraceOptions) -> WorkloadText:
     requested size if sizes are rigid. `max_gpus` is max_factor times
     the requested size, at most `most_gpus`, and at least the requested size. It is also at most
     what the largest allowed pool and the measured speeds hold. With `rigid`, `requested_gpus` is
-    the only size. If the size rule (docs/reference/rules.md, R6) does not offer the requested size
-    of a job, that size is added to the `sizes` of the job, unless `rule_sizes` is set.
+    the only size; so it is for a trace without speeds, unless `max_factor` is given. What is
+    assumed of such a trace is in the config. If the size rule (docs/reference/rules.md, R6) does
+    not offer the requested size of a job, that size is added to the `sizes` of the job, unless
+    `rule_sizes` is set.
     """
     jobs = trace.jobs
+    if trace.speeds is None:
+        options = replace(options, rigid=not options.invents)
+    if options.rigid and (options.rule_sizes or options.curves != CURVES):
+        raise UsageError(
+            "--rule-sizes and --curves are for jobs that may run at other sizes than asked for;"
+            " that takes --max-factor, and no --rigid"
+        )
     most = _largest_sizes(trace, jobs, options)
     speeds = trace.speeds
     if speeds is None:
@@ -46,9 +57,12 @@ def workload(trace: Trace, options: TraceOptions) -> WorkloadText:
         "pools.csv": _pools(trace.pools),
         "rates.csv": _rates(speeds, trace.pools, set(jobs.model)),
     }
-    return WorkloadText(
-        files, {} if np.isnan(trace.interval_s) else {"interval_s": trace.interval_s}
-    )
+    config: dict[str, object] = {}
+    if not np.isnan(trace.interval_s):
+        config["interval_s"] = trace.interval_s
+    if trace.speeds is None:
+        config["assumed"] = _assumptions(trace.pools, options)
+    return WorkloadText(files, config)
 
 
 def scale_pools(pools: Sequence[TracePool], gpus: int | None) -> tuple[TracePool, ...]:
@@ -139,6 +153,20 @@ def seconds_at_request(
 def rule_sizes(pools: Sequence[TracePool], largest: int) -> set[int]:
     """Return the sizes that the size rule (docs/reference/rules.md, R6) offers in any pool."""
     return {k for p in pools for k in sizes_by_rule(p.gpus_per_node, largest).tolist()}
+
+
+def _assumptions(pools: Sequence[TracePool], options: TraceOptions) -> str:
+    """Describe what the workload of a trace without speeds has that the trace does not say."""
+    sizes = (
+        "each job runs at the GPUs it asked for, or not at all"
+        if options.rigid
+        else f"each job may run at 1 to {options.max_factor:g} times the GPUs it asked for"
+        f" (--max-factor, --max-gpus {options.most_gpus}), at k / (1 + c (k - 1)) times the speed"
+        f" of one GPU, where c is drawn from {', '.join(f'{c:g}' for c in options.curves)}"
+    )
+    types = {p.gpu_type: f"{p.gpu_type} {p.speed:g}" for p in pools}
+    of_types = f"; speeds of GPU types are {', '.join(types.values())}" if len(types) > 1 else ""
+    return f"{sizes}; every job may be paused{of_types}"
 
 
 def _largest_sizes(trace: Trace, jobs: TraceJobs, options: TraceOptions) -> Ints:

@@ -35,7 +35,8 @@ class TraceOptions:
     load : offered load, GPU-seconds asked for / GPU-seconds available.
     gpus, gpus_per_node : size of the cluster.
     max_factor : `max_gpus` of a job is this factor times `requested_gpus`, at most `most_gpus`.
-    rigid : every job runs at its requested size or not at all.
+    rigid : every job runs at its requested size or not at all. So does every job of a trace
+    without speeds, unless `max_factor` is given.
     rule_sizes : only sizes of the size rule (docs/reference/rules.md, R6) are used.
     curves : speed curves, one of which is drawn for each job.
     extra : options of one format (registry.ExtraOption) by name, each with all values given.
@@ -55,6 +56,11 @@ class TraceOptions:
     curves: tuple[float, ...] = CURVES
     seed: int = 0
     extra: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    @property
+    def invents(self) -> bool:
+        """Return whether jobs of a trace without speeds may run at other sizes than asked for."""
+        return self.max_factor is not None and not self.rigid
 
     def extra_value(self, name: str, default: str = "") -> str:
         """Return the last value that was given for an extra option."""

@@ -1,6 +1,6 @@
 """Give jobs a speed curve where a trace has no speeds.
 
-Each job gets one of a few measured forms:
+If its size may change (TraceOptions.invents), each job gets one of a few measured forms:
 
     rate(k) = speed k / (1 + c (k - 1))
 
@@ -9,7 +9,8 @@ further GPU costs all the others. Published scaling within a machine gives c fro
 models, fast links) to 0.15 (translation models), see docs/traces.md. Six values, evenly spaced in
 log c, are drawn with equal chance. The work of a job is its duration in the trace times its rate at
 the requested size on the slowest type that it may use. On that type and at that size it therefore
-runs exactly as long as in the trace, and it runs faster on faster types.
+runs exactly as long as in the trace, and it runs faster on faster types. For a job that only runs
+at the requested size c does not matter and is 0.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ def draw_curves(n: int, options: TraceOptions) -> tuple[str, ...]:
 
     The result depends on the seed only: a later selection of jobs does not change it.
     """
+    if not options.invents:
+        return (name(0),) * n
     names = [name(c) for c in _check_curves(options.curves)]
     return tuple(names[i] for i in _stream(options).integers(0, len(names), n).tolist())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 from allocator.domain.findings import did_you_mean
@@ -41,7 +42,10 @@ def import_trace(
         )
     form = registry.load(chosen)
     trace, summary = select_jobs(form.read(path, options), options, chosen)
-    return form.workload(trace, options), summary
+    tables = form.workload(trace, options)
+    if "assumed" in tables.config:
+        summary = replace(summary, notes=(*summary.notes, f"assumed: {tables.config['assumed']}"))
+    return tables, summary
 
 
 def recognise_format(path: Path) -> str:

@@ -22,6 +22,7 @@ from allocator.domain.schema.cells import parse
 from allocator.domain.schema.columns import Column, ColumnKind
 from allocator.domain.times import parse_date
 from allocator.errors import Fault, InvalidInput
+from allocator.io.shipped import describe_copy
 from allocator.io.tables.csv_table import ReadingLog, parse_csv
 
 MOST_BYTES = 1 << 30  # of one file, unpacked
@@ -84,7 +85,9 @@ def content(path: Path) -> bytes:
                 if len(raw) > most:
                     raise input_error(path, f"unpacks to more than {MOST_RATIO} times its size")
     except FileNotFoundError:
-        raise input_error(path, f"there is no such file{_sibling(path)}") from None
+        raise input_error(
+            path, f"there is no such file{describe_copy(path) or _sibling(path)}"
+        ) from None
     except IsADirectoryError:
         raise input_error(path, "is a folder, not a file") from None
     except (gzip.BadGzipFile, zlib.error, EOFError) as error:

@@ -27,7 +27,7 @@ from sqlalchemy import Connection, Engine, event
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 
-from allocator.errors import Fault, InvalidInput, UsageError
+from allocator.errors import Fault, InvalidInput, UsageError, install_command
 from allocator.queue import lease
 from allocator.queue.database import identity
 from allocator.queue.database.schema import HEAD, REVISIONS, metadata
@@ -277,8 +277,7 @@ def _connect_database(
         ) from None
     except ModuleNotFoundError as error:
         raise UsageError(
-            f"PostgreSQL needs the package {error.name}; install the extra postgres: "
-            'pip install "elastic-gpu-allocator[postgres]"'
+            f"PostgreSQL needs the package {error.name}: {install_command('psycopg')}"
         ) from None
     _install_listeners(engine, url, wait_s, reads_only)
     return QueueDatabase(

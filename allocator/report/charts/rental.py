@@ -11,7 +11,7 @@ BEST, WIDTHS, SPEND = "#0072b2", "#d55e00", "#999933"
 def picture(rent: RentResult) -> bytes:
     """Return the picture of a rent with its curve as SVG.
 
-    Raises UsageError without matplotlib (extra `plots`).
+    Raises UsageError without matplotlib.
     """
     rows = rent.curve_rows()
     unit = "dollars per hour" if rent.unit == "dollars_per_hour" else "GPUs"

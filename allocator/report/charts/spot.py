@@ -15,7 +15,7 @@ MOST_NAMES = 30
 def picture(seen: Sequence[RunForecast], choice: ClusterChoice, cost: float | None = None) -> bytes:
     """Return the forecasts as SVG, numbered by time and named in a legend.
 
-    Raises UsageError without matplotlib (extra `plots`).
+    Raises UsageError without matplotlib.
     """
     ends = sorted(
         (i for i, o in enumerate(seen) if math.isfinite(o.seconds)), key=lambda i: seen[i].seconds

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from allocator.errors import UsageError
+from allocator.errors import UsageError, install_command
 
 COLOURS = {
     "mip": "#0072b2",
@@ -145,7 +145,7 @@ def order_policies(policies: Iterable[str], baseline: str = "") -> list[str]:
 
 
 def available() -> bool:
-    """Return whether matplotlib (extra `plots`) is installed."""
+    """Return whether matplotlib is installed."""
     from importlib.util import find_spec
 
     return find_spec("matplotlib") is not None
@@ -155,7 +155,7 @@ def available() -> bool:
 def report_style() -> Iterator[None]:
     """Draw the figures inside the block in this style. Raises UsageError without matplotlib."""
     if not available():
-        raise UsageError("pictures need matplotlib: install the extra `plots`")
+        raise UsageError(f"pictures need matplotlib: {install_command('matplotlib')}")
     import matplotlib as mpl
 
     settings: Any = SETTINGS

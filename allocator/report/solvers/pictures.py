@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from allocator.errors import UsageError
+from allocator.errors import UsageError, install_command
 from allocator.report.solvers.results import (
     RULES,
     TITLES,
@@ -43,7 +43,7 @@ MARKS = {
 def draw(results: Results, folder: Path | str) -> list[Path]:
     """Write curves-RULES.png and sizes-RULES.png for every rule set; return the files.
 
-    Raises UsageError without matplotlib (extra `plots`).
+    Raises UsageError without matplotlib .
     """
     written = []
     for name, _, figure in figures(results):
@@ -55,12 +55,12 @@ def draw(results: Results, folder: Path | str) -> list[Path]:
 def figures(results: Results) -> Iterator[tuple[str, str, Any]]:
     """Yield (name, title, figure) of every picture.
 
-    Raises UsageError without matplotlib (extra `plots`).
+    Raises UsageError without matplotlib .
     """
     try:
         import matplotlib
     except ImportError as error:
-        raise UsageError("pictures need matplotlib: install the extra `plots`") from error
+        raise UsageError(f"pictures need matplotlib: {install_command('matplotlib')}") from error
     matplotlib.use("Agg")
     for rules, turn in sorted({(r.rules, r.round) for r in results.rows}):
         rows = [r for r in results.rows if (r.rules, r.round) == (rules, turn)]

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from allocator.domain.problem import Problem
 from allocator.io.plans import write_files
 from allocator.simulator.run import Simulation
 
@@ -22,12 +23,16 @@ OF_NODES = ("places", "node_states", "fragmentation")  # only where pools have n
 SCHEMA_VERSION = 1
 
 
-def results_json(workload: str, seed: int, metrics: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return results.json: METRICS by policy; a number that does not exist is null."""
+def results_json(problem: Problem, seed: int, metrics: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return results.json: METRICS by policy; a number that does not exist is null.
+
+    `warnings` are those of the workload, with what is assumed of its jobs.
+    """
     document = {
         "schema_version": SCHEMA_VERSION,
-        "workload": workload,
+        "workload": problem.name,
         "seed": seed,
+        "warnings": problem.warnings,
         "policies": metrics,
     }
     return json.dumps(document, indent=1, allow_nan=False) + "\n"
@@ -64,13 +69,13 @@ def texts_of(simulations: Sequence[Simulation]) -> dict[str, str]:
 
 
 def write_simulations(
-    folder: Path, workload: str, seed: int, simulations: Sequence[Simulation]
+    folder: Path, problem: Problem, seed: int, simulations: Sequence[Simulation]
 ) -> dict[str, Path]:
     """Write all files into the folder, results.json last, and return their paths.
 
     Each file is written completely or not at all.
     """
     texts = texts_of(simulations) | {
-        RESULTS: results_json(workload, seed, {s.policy: s.metrics for s in simulations})
+        RESULTS: results_json(problem, seed, {s.policy: s.metrics for s in simulations})
     }
     return write_files(folder, texts)
