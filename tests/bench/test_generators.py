@@ -12,6 +12,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from cases import statistics as st
+from cases.calibration import SECTIONS, gpus_demanded, markdown
 from places import ROOT
 
 from allocator.bench.workloads import GENERATORS, generate
@@ -22,8 +24,6 @@ from allocator.bench.workloads.parts.tables import GeneratedWorkload
 from allocator.cli import main
 from allocator.domain.schema.workload_columns import WORKLOAD
 from allocator.errors import UsageError
-from scripts.cases import statistics as st
-from scripts.cases.calibration import SECTIONS, gpus_demanded, markdown
 
 MANY = 40_000
 # theirs count jobs

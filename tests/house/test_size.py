@@ -1,0 +1,54 @@
+"""The repository does not grow: each part keeps within its budget."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+from scripts.benchmarks.measure_size import count_tokens, measure
+
+# Budgets only go down. `python scripts/benchmarks/measure_size.py --budgets` prints this table for
+# the present state.
+BUDGETS = {}
+
+
+def test_each_part_keeps_within_its_budget() -> None:
+    """A package or a part that has no budget has none to spend."""
+    above = {
+        name: f"{count:,}, and the budget is {BUDGETS.get(name, 0):,}"
+        for name, count in measure().items()
+        if count > BUDGETS.get(name, 0)
+    }
+    assert above == {}
+
+
+def test_every_budget_is_of_something() -> None:
+    """A budget of what is gone goes."""
+    assert set(BUDGETS) - set(measure()) == set()
+
+
+def test_counts_by_hand(tmp_path: Path) -> None:
+    """A docstring, x, =, 1 and the end are five tokens; comments, lines and files that git does not
+    know count nothing; a script without a suffix counts."""
+    text = '"""Two words."""\n\n# a comment\nx = 1\n'
+    names = ("allocator/__init__.py", "allocator/io/a.py", "scripts/tool.py", "tests/new.py")
+    for name in names:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    (tmp_path / "scripts" / "check").write_text(f"#!/usr/bin/env python3\n{text}")
+    (tmp_path / "scripts" / "test").write_text("#!/usr/bin/env bash\necho x = 1\n")
+    for name in ("docs/reference/rules.md", "docs/limits.md", "docs/more.md"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("# Three words\n")
+    for words in (["init", "-q"], ["add", ".", ":!tests"]):
+        subprocess.run(["git", *words], cwd=tmp_path, check=True)
+    assert count_tokens(tmp_path / "tests" / "new.py") == 5
+    assert measure(tmp_path) == {
+        "allocator, tokens": 5,
+        "allocator/io, tokens": 5,
+        "docs, pages": 2,
+        "docs, words": 6,
+        "docs/reference, pages": 1,
+        "docs/reference, words": 3,
+        "scripts, tokens": 10,
+    }
