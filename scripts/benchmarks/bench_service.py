@@ -1,6 +1,6 @@
 """Put load on the HTTP service next to a controller, and measure what becomes of both.
 
-    python scripts/benchmarks/load_server.py [--minutes 10] [--alone 10] [--jobs 1000] > table.md
+    python scripts/benchmarks/bench_service.py [--minutes 10] [--alone 10] [--jobs 1000] > table.md
 
 A controller decides rounds of a queue whose jobs all run on simulated machines, on the real clock:
 first alone, then next to `allocator serve` with 200 clients that follow the events and read, and 20

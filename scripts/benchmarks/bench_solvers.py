@@ -1,12 +1,12 @@
 """Run the full solver benchmark: every engine, size and rule set, five seeds, cold and warm.
 
     # measure what is missing, then write tables and pictures
-    python scripts/benchmarks/solving/bench_solvers.py --out results
-    python scripts/benchmarks/solving/bench_solvers.py --out results --sizes XL --engines highs
+    python scripts/benchmarks/bench_solvers.py --out results
+    python scripts/benchmarks/bench_solvers.py --out results --sizes XL --engines highs
 
 It takes hours, and can be stopped and continued. The gap asked for is that of the project's table
 of targets (TARGETS in allocator/bench/solvers/run.py), or 0.1 % if the table has none. `allocator
-bench solvers` does the same with one gap for all. docs/benchmarks-solvers.md explains the results.
+bench solvers` does the same with one gap for all.
 """
 
 from __future__ import annotations

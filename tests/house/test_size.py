@@ -9,7 +9,46 @@ from scripts.benchmarks.measure_size import count_tokens, measure
 
 # Budgets only go down. `python scripts/benchmarks/measure_size.py --budgets` prints this table for
 # the present state.
-BUDGETS = {}
+BUDGETS = {
+    "allocator, tokens": 4_675,
+    "allocator/audit, tokens": 16_151,
+    "allocator/bench, tokens": 30_965,
+    "allocator/cli, tokens": 52_850,
+    "allocator/clusters, tokens": 38_252,
+    "allocator/controller, tokens": 31_151,
+    "allocator/domain, tokens": 43_753,
+    "allocator/engine, tokens": 46_652,
+    "allocator/executors, tokens": 36_408,
+    "allocator/io, tokens": 41_406,
+    "allocator/loop, tokens": 3_138,
+    "allocator/market, tokens": 10_489,
+    "allocator/options, tokens": 33_185,
+    "allocator/performance, tokens": 32_430,
+    "allocator/policies, tokens": 26_255,
+    "allocator/queue, tokens": 43_391,
+    "allocator/report, tokens": 34_393,
+    "allocator/server, tokens": 33_256,
+    "allocator/simulator, tokens": 25_553,
+    "allocator/solvers, tokens": 24_907,
+    "allocator/valuation, tokens": 2_415,
+    "docs, pages": 53,
+    "docs, words": 137_392,
+    "formulations, tokens": 2_750,
+    "formulations/bounds, tokens": 22_290,
+    "formulations/branching, tokens": 9_546,
+    "formulations/colocation, tokens": 6_755,
+    "formulations/deadlines, tokens": 3_189,
+    "formulations/horizon, tokens": 7_280,
+    "formulations/lookahead, tokens": 1_344,
+    "formulations/model, tokens": 11_399,
+    "formulations/objectives, tokens": 7_692,
+    "formulations/placement, tokens": 4_953,
+    "formulations/primal, tokens": 21_050,
+    "formulations/rental, tokens": 5_045,
+    "formulations/transient, tokens": 6_900,
+    "scripts, tokens": 27_766,
+    "tests, tokens": 551_409,
+}
 
 
 def test_each_part_keeps_within_its_budget() -> None:
@@ -48,7 +87,5 @@ def test_counts_by_hand(tmp_path: Path) -> None:
         "allocator/io, tokens": 5,
         "docs, pages": 2,
         "docs, words": 6,
-        "docs/reference, pages": 1,
-        "docs/reference, words": 3,
         "scripts, tokens": 10,
     }
