@@ -151,10 +151,14 @@ class InvalidInput(AllocatorError):
     --------
     >>> import allocator
     >>> try:
-    ...     allocator.Problem.read("data/snapshots/fault-min-above-max")
+    ...     allocator.Problem.build(
+    ...         jobs=[allocator.Job("bert", "m", 9000, 4, min_gpus=8)],
+    ...         pools=[allocator.Pool("a", "A100", 8)],
+    ...         rates=[allocator.Rate("m", "A100", 1, 1.0)],
+    ...     )
     ... except allocator.InvalidInput as error:
     ...     print(error)
-    jobs.csv:3: max_gpus 4 is below min_gpus 8 (job "bert-2")
+    jobs.csv:2: max_gpus 4 is below min_gpus 8 (job "bert")
     """
 
     exit_code = 3
@@ -210,12 +214,19 @@ class Infeasible(AllocatorError):
     Examples
     --------
     >>> import allocator
-    >>> problem = allocator.Problem.read("data/snapshots/infeasible-fixed-above-budget")
+    >>> job = allocator.Job(
+    ...     "bert", "m", 9000, 4, state="running", pool="a", gpus=4, preemptible=False
+    ... )
+    >>> problem = allocator.Problem.build(
+    ...     jobs=[job],
+    ...     pools=[allocator.Pool("a", "A100", 8, price_per_gpu_hour=2)],
+    ...     rates=[allocator.Rate("m", "A100", 4, 1.0)],
+    ... )
     >>> try:
-    ...     allocator.solve(problem)
+    ...     allocator.solve(problem, budget=6)
     ... except allocator.Infeasible as error:
     ...     print(error.relaxations[0])
-    budget_per_hour: 6 would have to be 8.5
+    budget_per_hour: 6 would have to be 8
     """
 
     exit_code = 4

@@ -14,6 +14,7 @@ import io
 import json
 import math
 import random
+import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -21,14 +22,17 @@ from typing import Any
 
 import numpy as np
 
-from allocator.executors.example_job import steps_per_second
-from allocator.performance.fit.servers import fit_servers, list_rates
-from allocator.performance.fit.transient import fit_hazard_of_places
-from formulations.transient.parameter_servers import capped
-from scripts.cases.markets import SAMPLES as MARKETS
-from scripts.cases.traces import SAMPLES as TRACES
-
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.append(str(ROOT / "tests"))
+
+from cases.markets import SAMPLES as MARKETS  # noqa: E402
+from cases.traces import SAMPLES as TRACES  # noqa: E402
+
+from allocator.executors.example_job import steps_per_second  # noqa: E402
+from allocator.performance.fit.servers import fit_servers, list_rates  # noqa: E402
+from allocator.performance.fit.transient import fit_hazard_of_places  # noqa: E402
+from formulations.transient.parameter_servers import capped  # noqa: E402
+
 SEED = 1
 NOISE = 0.03  # standard deviation of the logarithm of a measurement
 README = """\

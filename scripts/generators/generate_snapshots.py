@@ -1,4 +1,4 @@
-"""Write the shipped snapshots, by default into data/snapshots.
+"""Write the shipped snapshots demo, medium and full, by default into data/snapshots.
 
     python scripts/generators/generate_snapshots.py [FOLDER]
 
@@ -10,15 +10,11 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from scripts.cases.shipped import write_all
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.append(str(ROOT / "tests"))
+
+from cases.shipped import shipped_folders  # noqa: E402
 
 if __name__ == "__main__":
-    target = (
-        Path(sys.argv[1])
-        if len(sys.argv) > 1
-        else Path(__file__).resolve().parents[2] / "data" / "snapshots"
-    )
-    for path in write_all(target):
-        print(
-            f"{path.name}: {sum(f.stat().st_size for f in path.iterdir())} bytes", file=sys.stderr
-        )
+    for folder in shipped_folders():
+        folder.write(Path(*sys.argv[1:2] or [ROOT / "data" / "snapshots"]))

@@ -12,17 +12,13 @@ import shutil
 import sys
 from pathlib import Path
 
-from scripts.cases.small import shipped_folders
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.append(str(ROOT / "tests"))
+
+from cases.small import shipped_folders  # noqa: E402
 
 if __name__ == "__main__":
-    target = (
-        Path(sys.argv[1])
-        if len(sys.argv) > 1
-        else Path(__file__).resolve().parents[2] / "data" / "workloads"
-    )
+    target = Path(*sys.argv[1:2] or [ROOT / "data" / "workloads"])
     for made in shipped_folders():
         shutil.rmtree(target / made.name, ignore_errors=True)
-        path = made.write(target / made.name)
-        print(
-            f"{path.name}: {sum(f.stat().st_size for f in path.iterdir())} bytes", file=sys.stderr
-        )
+        made.write(target / made.name)

@@ -16,7 +16,7 @@ import matplotlib
 
 ROOT = Path(__file__).resolve().parents[2]
 OUT = ROOT / "docs" / "pictures" / "architecture.svg"
-sys.path.insert(0, str(ROOT / "tests" / "house"))
+sys.path += [str(ROOT / "tests" / "house"), str(ROOT / "tests" / "support" / "files")]
 
 WIDTH, HEIGHT, GAP = 2.3, 0.62, 0.45  # size of a box, and gap between layers
 Graph = dict[str, set[str]]

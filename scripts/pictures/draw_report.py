@@ -1,4 +1,4 @@
-"""Draw the pictures of docs/reports.md.
+"""Draw the pictures of reports in the documentation.
 
     # a few minutes; needs the extra "plots" (matplotlib)
     python scripts/pictures/draw_report.py

@@ -1,9 +1,9 @@
-"""Take the screenshots of docs/live-page.md: the pages of `allocator serve` in a real browser.
+"""Take the screenshots of the documentation: the pages of `allocator serve` in a real browser.
 
     python scripts/pictures/draw_server.py                    about a minute of CPU
     python scripts/pictures/draw_server.py --all OUT          every page and size, to look at
 
-Needs the extra "test" (playwright) and chromium. The queue is that of scripts/cases/served.py.
+Needs the extra "test" (playwright) and chromium. The queue is that of tests/cases/served.py.
 """
 
 from __future__ import annotations
@@ -20,11 +20,10 @@ from PIL import Image
 from playwright.sync_api import Browser, sync_playwright
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "support" / "processes")]
+sys.path += [str(ROOT / "tests"), str(ROOT / "tests" / "support" / "processes")]
 
+from cases.served import build_served_queue  # noqa: E402
 from servers import Server, add_tokens, serving  # noqa: E402
-
-from scripts.cases.served import build_served_queue  # noqa: E402
 
 PICTURES = ROOT / "docs" / "pictures"
 ROUNDS = 60

@@ -1,12 +1,9 @@
 """Reproduce the published result: MIP against greedy on the workload `reproduction`.
 
-    # print the tables
-    python scripts/reproductions/reproduce_paper.py --out results
-    # write the tables between the marks of the page
-    python scripts/reproductions/reproduce_paper.py --out results --page docs/reproduction.md
+    python scripts/reproductions/reproduce_paper.py --out results > tables.md
 
-The script can be stopped and continued like every sweep (docs/benchmark-policies.md). The page
-explains the comparison.
+The published system is the elastic MIP allocator (Hu et al. 2021). The script can be stopped and
+continued like every sweep of `allocator bench policies`.
 """
 
 from __future__ import annotations
@@ -14,10 +11,8 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 import numpy as np
-from page import put
 
 from allocator.bench.machine import machine
 from allocator.bench.paired import PairedComparison, compare
@@ -31,7 +26,6 @@ from allocator.simulator import SimulationOptions
 LOADS = (0.24, 0.30, 0.36)
 POLICIES = ("greedy", "static", "greedy-naive", "mip")
 JOBS = 250
-BEGIN, END = "<!-- tables: scripts/reproductions/reproduce_paper.py -->", "<!-- end of tables -->"
 COLUMNS = (  # heading, metric, unit, digits
     ("queueing, min", "queue_s_mean", 60, 1),
     ("completion, min", "jct_s_mean", 60, 1),
@@ -60,7 +54,7 @@ Metrics = Mapping[SweepTask, Mapping[str, object]]
 
 
 def main() -> None:
-    """Run what is missing, then print or write the tables."""
+    """Run what is missing, then print the tables."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -72,7 +66,6 @@ def main() -> None:
         "--jobs", type=int, default=JOBS, help=f"jobs per simulation (default: {JOBS})"
     )
     parser.add_argument("--workers", type=int, help="simulations at a time (default: the cores)")
-    parser.add_argument("--page", type=Path, help="page whose tables are replaced")
     args = parser.parse_args()
     tasks = grid(
         [WorkloadSource("reproduction", LOADS, args.jobs)],
@@ -87,11 +80,11 @@ def main() -> None:
             sys.exit(f"{len(swept.failed)} tasks failed: {store.failed}")
         write_tables(store, tasks, POLICIES[0])
         text = tables({task: store.metrics(task) for task in tasks}, args.seeds, args.jobs)
-    put(text, args.page, BEGIN, END)
+    print(text)
 
 
 def tables(metrics: Metrics, seeds: int, jobs: int) -> str:
-    """Return the generated part of the page."""
+    """Return the tables."""
     return "\n".join(
         (
             (

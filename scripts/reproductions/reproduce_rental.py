@@ -2,9 +2,6 @@
 
     python scripts/reproductions/reproduce_rental.py [--arrivals 200000]
         [--laws exponential,deterministic,heavy-tailed] [--seed 1] [--budget 2] [--phases]
-    python scripts/reproductions/reproduce_rental.py --others [--arrivals 1000] [--seeds 5]
-        [--policies greedy,mip:response]
-
     python scripts/reproductions/reproduce_rental.py --live [--arrivals 4000] [--every-hours 4]
         [--seeds 1]
 
@@ -13,12 +10,7 @@ First form: policy `rental` decides at every arrival, at the mu of the budget in
 response time, and mean and standard deviation of the rented GPUs, with theory, with 95 % sampling
 errors.
 
-Second form: every policy has a pool in which it rents as close to 2 GPUs in the mean as whole GPUs
-allow. The tables compare its response time with the least one in theory at the mean that it rented,
-with 95 % intervals over seeds (Student's t). Policies that solve models get a quarter of the
-arrivals.
-
-Third form, `--live`: the policy is given no price. It plans the widths again and again, from the
+Second form, `--live`: the policy is given no price. It plans the widths again and again, from the
 jobs that have arrived so far. This is done twice: with each class as jobs of its own, and with the
 classes as the two phases of each job. The table compares with theory for the drawn arrivals and
 work: at the given budget, and at the mean number of GPUs that was really rented. With --seeds N the
@@ -38,27 +30,23 @@ from pathlib import Path
 
 import numpy as np
 
-from allocator.bench.machine import machine
-from allocator.cli.models.rent_source import from_file
-from allocator.domain.phases import find_phases
-from allocator.domain.problem import Floats
-from allocator.domain.workload import Workload
-from allocator.market.rent import rent
-from allocator.policies.registry import POLICIES
-from allocator.simulator import Simulation, SimulationOptions, simulate
-from formulations.rental.widths import RentalPlan
-from scripts.cases import rental as case
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.append(str(ROOT / "tests"))
 
-# interval of the policies that look one interval ahead
-AHEAD_S = dict.fromkeys(("mip", "marginal", "sia"), 600.0)
-COSTLY = ("mip", "marginal", "sia", "horizon", "maxmin")
-NARROW = ("equal", "greedy", "afs", "ffdl", "mip", "marginal", "sia", "greedy-naive")
-EXAMPLE = Path(__file__).parents[2] / "data" / "rental" / "example.csv"
+from cases import rental as case  # noqa: E402
+
+from allocator.bench.machine import machine  # noqa: E402
+from allocator.cli.models.rent_source import from_file  # noqa: E402
+from allocator.domain.phases import find_phases  # noqa: E402
+from allocator.domain.workload import Workload  # noqa: E402
+from allocator.market.rent import rent  # noqa: E402
+from allocator.simulator import Simulation, SimulationOptions, simulate  # noqa: E402
+from formulations.rental.widths import RentalPlan  # noqa: E402
+
+EXAMPLE = ROOT / "data" / "rental" / "example.csv"
 AT_ONCE = SimulationOptions(react_s=1e-6, prove_every=0)
 BUDGET = 2.0
 WRONG = 0.3  # standard deviation of log(true / known speed) of a job
-# 97.5 % quantiles of t by number of values
-STUDENT = {2: 12.71, 3: 4.30, 4: 3.18, 5: 2.78, 6: 2.57}
 
 
 def measured(done: Simulation) -> tuple[float, float, float]:
@@ -190,130 +178,26 @@ def theory_as_drawn(work: Workload, done: Simulation, budget: float) -> float:
     return float(rent(one, budget, whole=True).plan.jobs.sum()) * hours / len(jobs)
 
 
-def sized(
-    policy: str, arrivals: int, seed: int, objective: str | None
-) -> tuple[int, tuple[int, int]]:
-    """Return a pool and requested sizes with which a policy rents about 2 GPUs in the mean.
-
-    The pool is the one that comes closest. Policies that use the request get an ample pool, and the
-    width nearest to the best equal one.
-    """
-    if policy == "rental" or objective == "response":
-        return 400, (1, 1)
-    if policy not in NARROW:
-        return 400, (7, 7)
-    low, high = 2, 64  # mean K grows with the pool
-    trial = {}
-    for _ in range(6):
-        middle = (low + high) // 2
-        work = case.workload(
-            arrivals,
-            seed=seed,
-            gpus=middle,
-            mu=0.0,
-            market="reserved",
-            interval_s=AHEAD_S.get(policy, 1e9),
-        )
-        trial[middle] = simulate(work, policy=policy, options=AT_ONCE).metrics["mean_gpus"]
-        low, high = (middle + 1, high) if trial[middle] < BUDGET else (low, middle)
-        if low >= high:
-            break
-    return min(trial, key=lambda g: abs(trial[g] - BUDGET)), (1, 1)
-
-
-def played(
-    name: str, objective: str | None, gpus: int, asked: tuple[int, int], arrivals: int, seeds: int
-) -> Floats:
-    """Return an array (seeds, 3).
-
-    It has the mean response time in hours, the mean GPUs, and the response time over the least one
-    at that many GPUs.
-    """
-    priced = name == "rental" or objective is not None
-    options = SimulationOptions(react_s=1e-6, prove_every=0, objective=objective)
-    rows = []
-    for seed in range(seeds):
-        work = case.workload(
-            arrivals,
-            seed=seed,
-            gpus=gpus,
-            requested=asked,
-            mu=1 / 9 if priced else 0.0,
-            market="on_demand" if priced else "reserved",
-            interval_s=1e9 if priced else AHEAD_S.get(name, 1e9),
-        )
-        t, k, _ = measured(simulate(work, policy=name, options=options))
-        rows.append((t, k, t / case.optimum(k).response_h))
-    return np.array(rows)
-
-
-def others(arrivals: int, seeds: int, chosen: list[str]) -> None:
-    """Compare every policy with theory and with `rental`.
-
-    Theory gives the least response time at the GPUs that the policy rented. `rental` has the same
-    jobs.
-    """
-    print(
-        "| policy | arrivals | pool | asks for | mean K | E[T], h | least E[T] at that K | E[T] /"
-        f" least | that of `rental` |\n|{'---|' * 9}",
-        flush=True,
-    )
-    reference: dict[int, Floats] = {}
-    for label in chosen:
-        name, _, objective = label.partition(":")
-        count = arrivals // 4 if name in COSTLY else arrivals
-        if count not in reference:
-            reference[count] = played("rental", None, 400, (1, 1), count, seeds)
-        gpus, asked = sized(name, min(count, 300), 99, objective or None)
-        rows = (
-            reference[count]
-            if name == "rental"
-            else played(name, objective or None, gpus, asked, count, seeds)
-        )
-        t, k, ratio = rows.mean(axis=0)
-        relative = rows[:, 2] / reference[count][:, 2]
-        half = (
-            STUDENT.get(seeds, 1.96) * relative.std(ddof=1) / np.sqrt(seeds)
-            if seeds > 1
-            else np.nan
-        )
-        told = f", objective {objective}" if objective else ""
-        print(
-            f"| `{name}`{told} | {count:,} | {gpus} | {asked[0]}, {asked[1]} | {k:.2f} | {t:.3f} |"
-            f" {t / ratio:.3f} | {ratio:.3f} | {relative.mean():.3f} +- {half:.3f} |",
-            flush=True,
-        )
-
-
 def main() -> int:
     """Print the tables."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--arrivals", type=int, help="default: 200,000; with --others 1,000")
+    parser.add_argument("--arrivals", type=int, help="default: 200,000; with --live 4,000")
     parser.add_argument("--laws", default=",".join(case.LAWS))
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--budget", type=float, default=BUDGET, help="GPUs in the mean")
     parser.add_argument("--phases", action="store_true", help="the classes are phases of each job")
     parser.add_argument("--live", action="store_true", help="plan from the jobs submitted so far")
     parser.add_argument("--every-hours", type=float, default=4.0, help="of --live: between plans")
-    parser.add_argument("--others", action="store_true", help="all policies instead")
-    parser.add_argument("--seeds", type=int, help="of --others: 0 to N - 1, default 5; of --live")
-    parser.add_argument("--policies", help="of --others, as NAME or NAME:OBJECTIVE; default: all")
+    parser.add_argument("--seeds", type=int, default=1, help="of --live, from --seed on")
     args = parser.parse_args()
     print(machine() + "\n")
-    if args.others:
-        every = ["rental", "mip:response", *(name for name in POLICIES if name != "rental")]
-        others(
-            args.arrivals or 1000,
-            args.seeds or 5,
-            args.policies.split(",") if args.policies else every,
-        )
-    elif args.live:
+    if args.live:
         compare_live_plans(
             args.arrivals or 4000,
             args.laws.split(",")[0],
-            [args.seed + n for n in range(args.seeds or 1)],
+            [args.seed + n for n in range(args.seeds)],
             args.budget,
             args.every_hours,
         )

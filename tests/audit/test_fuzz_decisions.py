@@ -10,6 +10,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from cases.demo import demo
+from cases.shipped import full
 from examples import count
 from fakes.random_rounds import random_snapshot
 from mutations import mutate
@@ -19,8 +21,6 @@ from allocator.engine.decision import decide
 from allocator.errors import Infeasible, InvalidInput, NoPlanInTime
 from allocator.io.snapshots import read_snapshot
 from allocator.solvers.base import SolveLimits
-from scripts.cases.demo import demo
-from scripts.cases.shipped import full
 
 POLICIES = ("mip", "mip", "greedy", "greedy-naive", "marginal")
 

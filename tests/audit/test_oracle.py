@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
+from cases.folders import Folder
 from examples import count
 from fakes.random_rounds import random_snapshot
 from oracle import Oracle, knapsack
 
 import allocator
-from scripts.cases.folders import Folder
 
 SOLVERS = ("highs", "cpsat", "pulp")
 TINY_ROUNDS = count(120, 220)

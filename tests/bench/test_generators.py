@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from places import ROOT
+from cases import statistics as st
 
 from allocator.bench.workloads import GENERATORS, generate
 from allocator.bench.workloads.bursty import bursty
@@ -22,8 +22,6 @@ from allocator.bench.workloads.parts.tables import GeneratedWorkload
 from allocator.cli import main
 from allocator.domain.schema.workload_columns import WORKLOAD
 from allocator.errors import UsageError
-from scripts.cases import statistics as st
-from scripts.cases.calibration import SECTIONS, gpus_demanded, markdown
 
 MANY = 40_000
 # theirs count jobs
@@ -344,43 +342,6 @@ def test_readme_tells_how_to_make_it_again(tmp_path: Path) -> None:
     command = first.about.split("`")[1].split()
     assert main.run([*command[1:], "--out", str(tmp_path / "again")]) == 0
     assert {p.name: p.read_bytes() for p in (tmp_path / "again").iterdir()} == first.files()
-
-
-@pytest.mark.parametrize("name", SECTIONS)
-def test_page_shows_what_the_generators_give(name: str) -> None:
-    """The tables of docs/workloads.md are those that scripts/pictures/draw_workloads.py writes
-    today.
-    """
-    page = (ROOT / "docs" / "workloads.md").read_text(encoding="utf-8")
-    assert f"<!-- {name} -->\n{markdown(name)}\n<!-- end -->" in page
-
-
-def test_demand_over_time_by_hand() -> None:
-    """Two jobs of 2 and 1 GPUs, 100 s each, from 0 and 50 s: 2, 3, 1, 0 GPUs every 50 s."""
-    curves = {
-        "model": ["m"],
-        "gpu_type": ["V100"],
-        "kind": ["power"],
-        "parameters": [{"rate_1": 1.0, "exponent": 0.0}],
-    }
-    tables = GeneratedWorkload(
-        "hand",
-        {},
-        {
-            "workload.csv": {
-                "job_id": ["a", "b"],
-                "submitted_s": [0, 50],
-                "model": ["m", "m"],
-                "total_work": [100, 100],
-                "requested_gpus": [2, 1],
-            },
-            "pools.csv": {"pool": ["p"], "gpu_type": ["V100"], "gpus": [4]},
-            "models.csv": curves,
-        },
-        window_s=100.0,
-    )
-    at, gpus = gpus_demanded(tables, 50.0)
-    assert (at[:4].tolist(), gpus[:4].tolist()) == ([0, 50, 100, 150], [2, 3, 1, 0])
 
 
 def test_gpus_on_nodes_in_racks(tmp_path: Path) -> None:

@@ -2,32 +2,30 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
+from cases.clusters import generate
+from cases.folders import Folder
+from cases.shipped import MEDIUM, MEDIUM_SEED, full, shipped_folders
 from fakes.random_rounds import random_snapshot
 from folders import content
-from places import ROOT
+from places import FAULTY, ROOT
 
 import allocator
 from allocator.domain.schema.columns import CONFIG, CONFIG_TABLES, TABLES
-from scripts.cases.clusters import generate
-from scripts.cases.faulty import FAULTS, INFEASIBLE, REPAIRED
-from scripts.cases.shipped import MEDIUM, MEDIUM_SEED, full, write_all
 
 DATA = ROOT / "data" / "snapshots"
+FAULTS = sorted(path.name for path in FAULTY.glob("fault-*"))
 POLICIES = ("mip", "greedy", "greedy-naive", "marginal")
 
 
-def test_regenerating_changes_no_byte(tmp_path: Path) -> None:
-    """The generator writes exactly the committed folders, expected.txt of the faulty ones
-    included.
-    """
-    write_all(tmp_path)
-    made, committed = content(tmp_path), content(DATA)
-    assert sorted(made) == sorted(committed)
-    assert [name for name in made if made[name] != committed[name]] == []
+@pytest.mark.parametrize("folder", shipped_folders(), ids=lambda folder: folder.name)
+def test_regenerating_changes_no_byte(folder: Folder, tmp_path: Path) -> None:
+    """The generator writes exactly the committed folder."""
+    assert content(folder.write(tmp_path)) == content(DATA / folder.name)
 
 
 def test_shipped_data_is_small() -> None:
@@ -38,7 +36,7 @@ def test_shipped_data_is_small() -> None:
 @pytest.mark.parametrize("name", FAULTS)
 def test_faulty_folder_is_refused_as_expected(name: str) -> None:
     """Reading and validating reports the lines of expected.txt, each with its file."""
-    folder = DATA / f"fault-{name}"
+    folder = FAULTY / name
     with pytest.raises(allocator.InvalidInput) as caught:
         allocator.validate(allocator.read_snapshot(folder))
     lines = (folder / "expected.txt").read_text(encoding="utf-8").splitlines()
@@ -46,10 +44,18 @@ def test_faulty_folder_is_refused_as_expected(name: str) -> None:
     assert all(line.split(":")[0] in {*TABLES, "config.toml"} for line in lines)
 
 
+def test_every_fixture_is_tested_and_described() -> None:
+    """The page of the fixtures has a line for each folder."""
+    names = {path.name for path in FAULTY.iterdir() if path.is_dir()}
+    assert len(FAULTS) == 30 and names == {*FAULTS, *CULPRITS}
+    page = (FAULTY / "README.md").read_text(encoding="utf-8")
+    assert sorted(names) == re.findall(r"^\| `([\w-]+)` \|", page, re.MULTILINE)
+
+
 def test_several_faults_are_reported_at_once() -> None:
     """Seven faults in four files: one line each."""
     lines = (
-        (DATA / "fault-several-at-once" / "expected.txt").read_text(encoding="utf-8").splitlines()
+        (FAULTY / "fault-several-at-once" / "expected.txt").read_text(encoding="utf-8").splitlines()
     )
     assert len(lines) == 7
     assert {line.split(":")[0] for line in lines} == {
@@ -61,30 +67,31 @@ def test_several_faults_are_reported_at_once() -> None:
 
 
 CULPRITS = {
-    "guarantees-above-capacity": "guarantee",
-    "fixed-above-budget": "budget",
-    "guarantee-above-quota": "guarantee",
-    "quota-cut-without-changes": "max_changes",
+    "infeasible-guarantees-above-capacity": "guarantee",
+    "infeasible-fixed-above-budget": "budget",
+    "infeasible-guarantee-above-quota": "guarantee",
+    "infeasible-quota-cut-without-changes": "max_changes",
 }
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("name", INFEASIBLE)
+@pytest.mark.parametrize("name", CULPRITS)
 def test_infeasible_folder_names_the_rule(name: str, policy: str) -> None:
     """Sound input, no plan, whatever the policy: the rule that stands in the way is named with a
     relaxation.
     """
     with pytest.raises(allocator.Infeasible) as caught:
-        allocator.solve(allocator.read_snapshot(DATA / f"infeasible-{name}"), policy=policy)
+        allocator.solve(allocator.read_snapshot(FAULTY / name), policy=policy)
     assert caught.value.relaxations
     assert CULPRITS[name] in str(caught.value)
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("name", REPAIRED)
-def test_repaired_folder_gets_a_plan_and_a_warning(name: str, policy: str) -> None:
+def test_repaired_folder_gets_a_plan_and_a_warning(policy: str) -> None:
     """A plan within what is left of the pool, and a warning that names the pool or the job."""
-    result = allocator.solve(allocator.read_snapshot(DATA / f"repaired-{name}"), policy=policy)
+    result = allocator.solve(
+        allocator.read_snapshot(DATA / "repaired-drained-under-fixed"), policy=policy
+    )
     big = next(p for p in result.pools if p.pool == "big")
     assert big.used <= big.gpus == 2
     assert any("bert-1" in w or '"big"' in w for w in result.warnings), result.warnings

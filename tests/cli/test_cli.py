@@ -18,7 +18,7 @@ from builders import snapshot, write_folder
 from commands import Output, call
 from examples import examples
 from hypothesis import given, strategies as st
-from places import ROOT
+from places import FAULTY, ROOT
 
 from allocator.cli import doctor, main, tables
 from allocator.errors import NoPlanInTime
@@ -242,8 +242,8 @@ def test_warnings_come_before_faults(capsys: Output, tmp_path: Path) -> None:
     )
     missing = 'jobs.csv:1: column remaining_work is missing; did you mean "remaning_work"?'
     for command in ("validate", "solve", "promise"):
-        assert call(capsys, command, SHIPPED / name) == (3, "", f"warning: {ignored}\n{missing}\n")
-    _, _, err = call(capsys, "solve", SHIPPED / name, SHIPPED / "demo")
+        assert call(capsys, command, FAULTY / name) == (3, "", f"warning: {ignored}\n{missing}\n")
+    _, _, err = call(capsys, "solve", FAULTY / name, SHIPPED / "demo")
     assert err.splitlines() == [f"{name}: warning: {ignored}", f"{name}: {missing}"]
     (tmp_path / "classes.csv").write_text("name,lod\nx,1\n")
     code, _, err = call(capsys, "rent", tmp_path / "classes.csv", "--budget", 1)
@@ -297,7 +297,7 @@ def test_validate_counts_what_is_there(capsys: Output, folder: Path) -> None:
 
 def test_infeasible_is_4(capsys: Output) -> None:
     """Rules that clash are named with the smallest relaxation."""
-    code, out, err = call(capsys, "solve", SHIPPED / "infeasible-guarantees-above-capacity")
+    code, out, err = call(capsys, "solve", FAULTY / "infeasible-guarantees-above-capacity")
     assert (code, out) == (4, "") and "in conflict" in err and "smallest relaxation" in err
 
 
@@ -333,7 +333,7 @@ def test_batch_goes_on_after_a_failure(capsys: Output, folder: Path, tmp_path: P
     than 4).
     """
     bad = write_folder(snapshot([{"max_gpus": 0}]), tmp_path / "bad")
-    stuck = SHIPPED / "infeasible-fixed-above-budget"
+    stuck = FAULTY / "infeasible-fixed-above-budget"
     code, out, err = call(capsys, "solve", stuck, bad, folder, "--out", tmp_path / "plans")
     assert code == 3
     assert [line.split()[:2] for line in out.splitlines()] == [

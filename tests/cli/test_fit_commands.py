@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -54,24 +53,19 @@ def test_a_batch_that_goes_with_the_size_may_be_left_out() -> None:
     assert found.form == "power"
 
 
-def script(name: str, *args: str) -> subprocess.CompletedProcess[str]:
-    """Run one of the scripts."""
-    return subprocess.run(
-        [sys.executable, str(ROOT / "scripts" / "studies" / "speeds" / name), *args],
-        check=False,
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        timeout=120,
-    )
-
-
 def test_from_profile_to_choice() -> None:
     """Five drawn jobs of each truth through configure --profile, fit and configure, 2 % noise: for
     noise and epochs the form is right and the batch named for all, believed times are within 4 % in
     the mean, and what is chosen is within 2 % of the best; the batch is named for the other
     truth."""
-    done = script("measure_configure.py", "--jobs", "5", "--noise", "0.02")
+    script = ROOT / "scripts" / "reproductions" / "reproduce_configuration.py"
+    done = subprocess.run(
+        [sys.executable, str(script), "--jobs", "5", "--noise", "0.02"],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
     assert done.returncode == 0 and done.stderr == ""
     table = [
         [cell.strip().removesuffix(" %") for cell in line.split("|")[1:-1]]
@@ -88,11 +82,3 @@ def test_from_profile_to_choice() -> None:
     assert (first["measured"], first["form"], first["batch"]) == ("3.0", "100.0", "100.0")
     assert float(first["wrong"]) < 4 and float(table[0][9]) < 2 and float(table[0][11]) < 2
     assert table[2][0] == "goodput" and table[2][5] == "100.0"
-
-
-def test_a_missing_folder_of_profiles_is_named(tmp_path: Path) -> None:
-    """scripts/studies/speeds/measure_fits.py says which files are missing, and ends with 2."""
-    for folder, words in ((tmp_path / "none", "is not a folder"), (tmp_path, "does not have")):
-        done = script("measure_fits.py", str(folder))
-        assert done.returncode == 2 and words in done.stderr and "Traceback" not in done.stderr
-        assert "sia/profiles" in done.stderr and done.stdout == ""

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from commands import Output, call
-from places import ROOT
+from places import FAULTY, ROOT
 
 from allocator.cli import main
 from allocator.cli.parsing import find_commands
@@ -172,7 +172,7 @@ def test_a_wrong_call_is_json(command: str, capsys: Output) -> None:
 
 def test_faults_of_the_input_are_json(capsys: Output) -> None:
     """Each fault has its file and its line; warnings are in the same document."""
-    name = ROOT / "data" / "snapshots" / "fault-column-misspelt"
+    name = FAULTY / "fault-column-misspelt"
     code, out, err = call(capsys, "solve", name, "--json")
     document = json.loads(err)
     assert (code, out, document["schema_version"]) == (3, "", 1)
@@ -186,7 +186,7 @@ def test_infeasible_and_internal_errors_are_json(
     capsys: Output, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each kind of error has a code for programs."""
-    stuck = ROOT / "data" / "snapshots" / "infeasible-fixed-above-budget"
+    stuck = FAULTY / "infeasible-fixed-above-budget"
     code, _, err = call(capsys, "solve", stuck, "--json")
     assert (code, json.loads(err)["error"]["code"]) == (4, "infeasible")
 

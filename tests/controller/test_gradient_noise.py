@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from cases.profiled_job import ProfiledJob
 
 from allocator.controller.reporting.status import format_status, status
 from allocator.executors import report
@@ -14,7 +15,6 @@ from allocator.performance.fit.learned_noise import LearnedNoise
 from allocator.performance.fit.observations import Observations
 from allocator.queue.jobs import verbs
 from formulations.gradient_noise import estimate_noise
-from scripts.cases.profiled_job import ProfiledJob
 
 COMPUTE, SYNC = 0.02, 0.4
 LEAST, MOST = 256, 4096

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cases.profiled_job import ProfiledJob
 
 from allocator.controller import profiling
 from allocator.controller.reporting.replay import replay
@@ -14,7 +15,6 @@ from allocator.controller.reporting.status import format_status, status
 from allocator.domain.rules.snapshot_rules import validate
 from allocator.options.configure import configure
 from allocator.server.views.deciding import read_question
-from scripts.cases.profiled_job import ProfiledJob
 
 # the truth: alpha, beta, and the noise u of the epochs (1 + u / sqrt B) / (1 + u / sqrt B0)
 COMPUTE, SYNC, NOISE = 0.02, 0.4, -9.0

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from cases.twin import Twin, same_plans, simulated
 from places import ROOT
 
 from allocator.bench.workloads.sharing import sharing
@@ -18,7 +19,6 @@ from allocator.io.workloads import read_workload
 from allocator.loop.ticks import latest_tick
 from allocator.simulator import simulate
 from allocator.simulator.options import SimulationOptions
-from scripts.cases.twin import Twin, same_plans, simulated
 
 
 @pytest.mark.parametrize(

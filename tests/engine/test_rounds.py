@@ -16,7 +16,7 @@ from allocator.errors import Infeasible
 from allocator.options.instance_building import compile_round
 from allocator.policies.memory import Memory
 from allocator.solvers.base import SolveLimits
-from scripts.benchmarks import bench_rounds, bench_tail
+from scripts.benchmarks import bench_rounds
 
 
 def drifting(seed: int, rounds: int = 4) -> list[Problem]:
@@ -77,7 +77,7 @@ def test_a_warm_round_that_is_not_proven_is_searched_anew() -> None:
 
     Prices from nothing prove 0.01 %; 0.02 % are asked for.
     """
-    snapshot = bench_tail.make_snapshot("one", 2_000, 3)
+    snapshot = bench_rounds.make_snapshot("one", 2_000, 3)
     handle = Rounds(gap=2e-4)
     plan = handle.solve(snapshot)
     plan = handle.solve(bench_rounds.next_snapshot(snapshot, plan, np.random.default_rng(3)))

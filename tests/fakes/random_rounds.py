@@ -11,8 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-
-from scripts.cases.folders import Folder
+from cases.folders import Folder
 
 NODE_SIZES = (4, 8, 6)
 MEASURED = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)

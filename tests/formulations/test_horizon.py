@@ -9,6 +9,7 @@ import dataclasses
 import horizons
 import numpy as np
 import pytest
+from cases.horizons import horizon
 from fakes.random_rounds import random_snapshot
 from scipy import sparse
 
@@ -18,14 +19,12 @@ from allocator.engine.decision import decide
 from allocator.errors import Infeasible
 from allocator.options.instance_building import CompiledRound, compile_round
 from allocator.solvers import registry
-from allocator.solvers.base import SolveLimits, Termination
+from allocator.solvers.base import SolveLimits
 from allocator.solvers.horizon import HorizonStart, look_ahead
 from formulations.compilation import has_numba
 from formulations.horizon.intervals import Horizon, feasible, follow, plan_model, shift_plan, use
-from formulations.horizon.monolithic import build_monolithic_model, plans
 from formulations.horizon.pricing import Pricing
 from formulations.model.choices import choices
-from scripts.cases.horizons import horizon
 
 # so much time, as the first pricing of a process may have to compile its code on a busy machine
 EXACT = SolveLimits(time_s=300.0, gap=1e-9)
@@ -78,21 +77,12 @@ def test_pauses_longer_than_the_interval_go_on() -> None:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_all_ways_find_the_best_plans(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Trying all, the monolithic model, the choice among all plans (HiGHS and CP-SAT) and the
-    look ahead agree.
-    """
+    """Trying all, the choice among all plans (HiGHS and CP-SAT) and the look ahead agree."""
     x = horizons.random_horizon(np.random.default_rng(seed), rules=seed % 2 == 1)
     truth = horizons.best(x)
-    whole = registry.get("highs").solve(build_monolithic_model(x), EXACT)
     if truth is None:
-        assert whole.termination is Termination.INFEASIBLE
         assert look_ahead(x, EXACT).plan is None
         return
-    assert whole.values is not None
-    assert whole.objective == pytest.approx(truth, abs=1e-6)
-    chosen = plans(x, whole.values)
-    assert feasible(x, chosen)
-    assert follow(x, np.arange(x.J), chosen).gain.sum() == pytest.approx(truth, abs=1e-6)
     listed = [(j, value, held) for j in range(x.J) for value, held in horizons.plans(x, j)]
     job, value, held = (np.array(part) for part in zip(*listed, strict=True))
     assert follow(x, job, held).gain == pytest.approx(value)
@@ -256,8 +246,6 @@ def test_arrays_that_do_not_fit_are_refused() -> None:
             slope=np.ones((1, 3)),
             finish=500 * np.arange(3.0)[None, :] - 400,
         )
-    with pytest.raises(ValueError, match="startup_s <= switch_s <= interval_s"):
-        build_monolithic_model(dataclasses.replace(x, switch_s=np.array([10.0, 50.0])))
 
 
 def single_round(problem: Problem, round_: CompiledRound) -> Horizon:

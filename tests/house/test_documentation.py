@@ -9,8 +9,6 @@ import ast
 import importlib
 import re
 import shlex
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -212,25 +210,3 @@ def test_the_simulation_from_python(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(done["mip"].jobs) == 24 and done["mip"].metrics["queue_s_mean"] >= 0
     for frame, column in (("timeline", "queued"), ("rounds", "gap"), ("spans", "to_s")):
         assert column in getattr(done["mip"], frame).columns
-
-
-def test_the_simulator_costs_what_its_page_says() -> None:
-    """scripts/benchmarks/bench_simulator.py runs, and with 2,000 active jobs the simulator itself
-    stays below 1 ms of CPU time per round and 1,000 active jobs (the page says less than half of
-    that)."""
-    script = [sys.executable, str(ROOT / "scripts" / "benchmarks" / "bench_simulator.py")]
-    done = subprocess.run(
-        [*script, "--active", "2000", "--rounds", "10", "--whole", "60"],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        timeout=120,
-        check=True,
-    )
-    rows = [
-        line.strip("| ").split(" | ")
-        for line in done.stdout.splitlines()
-        if re.match(r"\| \d", line)
-    ]
-    assert len(rows) == 3 and [len(r) for r in rows] == [8, 9, 9]
-    assert float(rows[0][-1].strip("*")) < 1.0, done.stdout

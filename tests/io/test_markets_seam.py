@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from cases.markets import SAMPLES
 from places import ROOT
 
 from allocator.bench.workloads import generate
@@ -27,7 +28,6 @@ from allocator.io.markets.run import (
 )
 from allocator.io.workloads import read_workload
 from allocator.simulator import SimulationOptions as Simulated, simulate
-from scripts.cases.markets import SAMPLES
 
 EXPECTED = {  # pool, GPUs over time, prices over time
     "spot-counts": ("east-a-v100x4", [(0, 4), (120, 0), (180, 8), (300, 0)], []),

@@ -1,5 +1,5 @@
 """Readers of traces, format by format, on samples that can be checked by hand
-(scripts/cases/traces.py).
+(tests/cases/traces.py).
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from cases.traces import SAMPLES
 
 from allocator.cli import main
 from allocator.errors import InvalidInput, UsageError
@@ -18,7 +19,6 @@ from allocator.io.traces.base import TraceOptions, TracePool
 from allocator.io.traces.run import import_trace
 from allocator.io.traces.selection import select_jobs
 from allocator.io.workloads import read_workload, write_workload
-from scripts.cases.traces import SAMPLES
 
 
 def rows(name: str, folder: Path, **options: object) -> list[dict[str, str]]:

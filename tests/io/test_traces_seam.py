@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from cases.traces import SAMPLES
 from places import ROOT
 
 from allocator.errors import AllocatorError, InvalidInput
@@ -18,7 +19,6 @@ from allocator.io.traces.base import Trace, TraceOptions
 from allocator.io.traces.run import import_trace, recognise_format, write_tables
 from allocator.io.workloads import read_workload
 from allocator.performance.table import RateTable
-from scripts.cases.traces import SAMPLES
 
 FORMATS = tuple(registry.FORMATS)
 TORN = gzip.compress(b"x,y\n1,2\n" * 99, mtime=0)[:40]

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from builders import problem
+from cases.transient import simulate_runs
 from test_spot import one
 
 from allocator.engine.decision import decide
@@ -17,7 +18,6 @@ from allocator.market.spot import forecast_run
 from allocator.performance.useful import useful_share
 from formulations.transient.lifetimes import event_rate, lifetime_seconds, useful_fraction
 from formulations.transient.revocations import HOUR_S, Hazard as Law, losses
-from scripts.cases.transient.clusters import simulate_runs
 
 RUNS = 30
 

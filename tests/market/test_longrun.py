@@ -277,8 +277,9 @@ def test_bad_budgets_of_tenants_are_refused() -> None:
 def test_the_simulated_books_are_the_bill(tmp_path: Path) -> None:
     """The account has what the GPUs cost, its rows in rounds.csv too; the amount is kept, the cap
     of 4 times never broken; the same books however often it is interrupted."""
+    from cases import rental as rental_case
+
     from allocator.simulator import SimulationOptions, simulate
-    from scripts.cases import rental as rental_case
 
     w = rental_case.workload(150, interval_s=1800.0)
     w = dataclasses.replace(w, problem=dataclasses.replace(w.problem, objective="response"))

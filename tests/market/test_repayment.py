@@ -7,6 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 from builders import problem
+from cases import rental as case
 from hypothesis import given, settings, strategies as st
 
 from allocator.cli.measure.budget_words import budget_lines
@@ -15,7 +16,6 @@ from allocator.simulator import Simulation, SimulationOptions, simulate
 from formulations.rental.repayment import correct_budget, find_horizon_h, find_lag_h
 from formulations.rental.speed_curves import POWER, speed_ups
 from formulations.rental.widths import JobClasses, plan, restrict_to_whole_gpus
-from scripts.cases import rental as case
 
 AT_ONCE = SimulationOptions(react_s=1e-6, prove_every=0)
 

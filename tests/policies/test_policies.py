@@ -18,6 +18,7 @@ from unittest import mock
 import numpy as np
 import pytest
 from builders import problem, snapshot
+from cases.folders import Folder
 from examples import count
 from fakes.random_rounds import random_snapshot
 from waiting import in_time
@@ -31,7 +32,6 @@ from allocator.errors import Infeasible, NoPlanInTime
 from allocator.policies import mip
 from allocator.policies.registry import POLICIES
 from allocator.solvers.base import SolveLimits
-from scripts.cases.folders import Folder
 
 every_policy = pytest.mark.parametrize("policy", POLICIES)
 SEARCHES = {

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from builders import problem
+from cases import rental as case
 from places import ROOT
 
 from allocator import Job, Pool, Problem, Rate
@@ -30,7 +31,6 @@ from allocator.queue import cluster_tables, round_journal, snapshot as snapshots
 from allocator.queue.queue import Queue
 from allocator.server.views.deciding import read_question
 from allocator.simulator import SimulationOptions, simulate
-from scripts.cases import rental as case
 
 EXAMPLE = ROOT / "data" / "rental" / "example.csv"
 AT_ONCE = SimulationOptions(react_s=1e-6, prove_every=0)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from builders import problem
+from cases import rental as case
 from places import ROOT
 from worlds import workload
 
@@ -17,7 +18,6 @@ from allocator.cli.models.rent_source import from_file
 from allocator.engine.decision import decide
 from allocator.market.rent import rent
 from allocator.simulator import SimulationOptions, simulate
-from scripts.cases import rental as case
 
 EXAMPLE = ROOT / "data" / "rental" / "example.csv"
 AT_ONCE = SimulationOptions(react_s=1e-6, prove_every=0)

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cases.served import build_served_queue
 from commands import Output, call
 
 from allocator.queue.jobs.verbs import history
 from allocator.queue.queue import Queue
-from scripts.cases.served import build_served_queue
 
 PRICES = {"h100": 4.1, "a100": 1.9, "l4": 0.4}
 

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from cases.served import build_served_queue
 from playwright.sync_api import Browser, Page, sync_playwright
 from servers import Server, add_tokens, serving
 
 from allocator.queue.queue import Queue
-from scripts.cases.served import build_served_queue
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 EVIL = "<img src=x onerror=alert(1)>'\"&"

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from cases.served import build_served_queue
 from waiting import PATIENCE_S
 
 from allocator.errors import NoPlanInTime, UsageError
@@ -26,7 +27,6 @@ from allocator.server.views.jobs import JobFilter, list_jobs
 from allocator.server.views.overview import read_overview
 from allocator.server.views.rounds import compare_rounds, list_rounds, read_round
 from allocator.server.views.tenants import format_showback, read_tenants_view
-from scripts.cases.served import build_served_queue
 
 NOW = 1_790_000_000.0
 PRICES = {"h100": 4.1, "a100": 1.9, "l4": 0.4}

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from advice_rounds import try_rounds
 from builders import snapshot
+from cases.folders import Folder
 from commands import Output, call
 from places import ROOT
 
@@ -21,7 +22,6 @@ from allocator.engine.decision import Decision
 from allocator.engine.explain import Explanation, explain
 from allocator.errors import UsageError
 from allocator.solvers.base import SolveLimits
-from scripts.cases.folders import Folder
 
 EXACT = SolveLimits(gap=0.0)
 SHIPPED = ROOT / "data" / "snapshots"

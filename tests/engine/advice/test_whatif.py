@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from builders import snapshot
 from commands import Output, call
-from places import ROOT
+from places import FAULTY, ROOT
 
 import allocator
 from allocator.domain.changes import changed
@@ -178,7 +178,7 @@ def test_plans_are_carried_by_name() -> None:
 def test_a_round_without_plan_may_have_one_with_other_values(capsys: Output) -> None:
     """That is what somebody asks for whose rules clash; and a change after which rules clash is
     exit code 4."""
-    clash = SHIPPED / "infeasible-guarantee-above-quota"
+    clash = FAULTY / "infeasible-guarantee-above-quota"
     code, out, err = call(capsys, "whatif", clash, "--set", "tenants.red.max_gpus=6")
     assert (
         code == 0 and err.startswith("as it is: no plan keeps all hard rules") and "with it" in out

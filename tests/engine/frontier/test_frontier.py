@@ -15,7 +15,7 @@ import pytest
 from builders import problem, snapshot, write_folder
 from commands import Output, call
 from oracle import Oracle
-from places import ROOT
+from places import FAULTY, ROOT
 
 from allocator.domain.problem import Problem
 from allocator.domain.rules.snapshot_rules import validate
@@ -451,8 +451,8 @@ def test_bad_calls(capsys: Output, tmp_path: Path) -> None:
         assert (code, out) == (2, "") and str(wrong[1]) in err
     code, _, err = call(capsys, "frontier", demo, "--keep", 99)
     assert code == 4 and "7.44" in err
-    assert call(capsys, "frontier", SHIPPED / "fault-negative-price")[0] == 3
-    assert call(capsys, "frontier", SHIPPED / "infeasible-guarantee-above-quota")[0] == 4
+    assert call(capsys, "frontier", FAULTY / "fault-negative-price")[0] == 3
+    assert call(capsys, "frontier", FAULTY / "infeasible-guarantee-above-quota")[0] == 4
     two = [
         {"job_id": "a", "min_gpus": 8},
         {"job_id": "b", "min_gpus": 8},

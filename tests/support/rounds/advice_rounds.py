@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from cases.folders import Folder
 from fakes.random_rounds import random_snapshot
 
 from allocator.cli import main
 from formulations.objectives import BUILT_IN as OBJECTIVES
-from scripts.cases.folders import Folder
 
 RANKED = (
     "progress=2,response=0.5",

@@ -1,7 +1,7 @@
 """An oracle for tiny rounds, written from docs/reference/rules.md alone: it tries every plan and
 shares no code with the product.
 
-It reads the rows of a generated folder (scripts/cases/folders.py) and covers objective `progress`
+It reads the rows of a generated folder (tests/cases/folders.py) and covers objective `progress`
 with every hard rule, without nodes, sharing, curves, prices over time and
 efficiency.
 """

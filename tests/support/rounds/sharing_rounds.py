@@ -14,10 +14,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from cases.folders import Folder
 from fakes.random_rounds import random_snapshot
 from oracle import Choice, Oracle, Row
-
-from scripts.cases.folders import Folder
 
 
 @dataclass(frozen=True)
