@@ -1,4 +1,4 @@
-"""Print the tables of docs/tenants.md, with CPU times, and draw its pictures into docs/pictures.
+"""Print the tables of docs/frontier.md, with CPU times, and draw its pictures into docs/pictures.
 
     # needs the extra "plots" (matplotlib)
     python scripts/pictures/draw_frontier.py

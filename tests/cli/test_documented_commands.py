@@ -202,7 +202,7 @@ def test_the_lists_are_not_stale() -> None:
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("page", ["README.md", "docs/tenants.md", "docs/tenants.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/tenants.md"])
 def test_long_commands_run_as_they_stand(page: str, template: Path, tmp_path: Path) -> None:
     """./scripts/test -m soak -k as_they_stand: nothing shortened, in a shell; some minutes."""
     folder = tmp_path / "here"

@@ -1,6 +1,6 @@
 """Compare long-run budgets with the same dollars as a hard hourly cap, over 14 days.
 
-    # print the tables of docs/tenants.md
+    # print the tables of docs/budgets.md
     python scripts/studies/money/measure_longrun.py --seeds 3 --out longrun
     python scripts/studies/money/measure_longrun.py --seeds 3 --out longrun --cases price-only,laws
 
