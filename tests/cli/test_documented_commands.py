@@ -16,6 +16,7 @@ import shutil
 import subprocess
 import sys
 import time
+from itertools import filterfalse
 from pathlib import Path
 
 import pytest
@@ -144,10 +145,17 @@ def _run(command: str, folder: Path, capsys: Output) -> tuple[int, str, str]:
     if command.startswith(CHECKED):
         tasks = parse_tasks(main.parser().parse_args(shlex.split(command)[1:]))
         return 0 if tasks else 1, f"{len(tasks)} tasks", ""
-    if command.startswith((PICTURES, WAITING, *OWN)) or READING.match(command):
-        if command in ONCE:
-            return 0, "the same was run for another page", ""
+    if command in ONCE:
+        return 0, "the same was run for another page", ""
+    done = _run_anew(command, folder, capsys)
+    # one that failed runs again when pytest runs its test again
+    once = command.startswith((PICTURES, WAITING, *OWN)) or READING.match(command)
+    if once and not done[0] and not BAD.search(done[1] + done[2]):
         ONCE.add(command)
+    return done
+
+
+def _run_anew(command: str, folder: Path, capsys: Output) -> tuple[int, str, str]:
     if command.startswith(("allocator queue init cluster.db", "allocator run cluster.db --once")):
         renew(folder)
         if "run" in command.split():
@@ -165,7 +173,7 @@ def _run(command: str, folder: Path, capsys: Output) -> tuple[int, str, str]:
         shutil.copytree(RESULTS[command], out)
         return 0, "the same was run for another page", ""
     done = call(capsys, *shlex.split(command)[1:])
-    if out.is_dir() and out != folder:
+    if not done[0] and out.is_dir() and out != folder:
         RESULTS[command] = out
     return done
 
@@ -202,14 +210,14 @@ def test_the_lists_are_not_stale() -> None:
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("page", ["README.md", "docs/frontier.md", "docs/budgets.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/tenants.md"])
 def test_long_commands_run_as_they_stand(page: str, template: Path, tmp_path: Path) -> None:
     """./scripts/test -m soak -k as_they_stand: nothing shortened, in a shell; some minutes."""
     folder = tmp_path / "here"
     shutil.copytree(template, folder, symlinks=True)
     renew(folder)
     environment = {**os.environ, "PATH": f"{folder / 'bin'}:{os.environ['PATH']}"}
-    for command in PAGES[page]:
+    for command in filterfalse(needed, PAGES[page]):
         done = subprocess.run(
             ["bash", "-c", command],
             cwd=folder,

@@ -1,7 +1,7 @@
 """The tables of a sweep: results.csv, comparison.csv and comparison.md.
 
 results.csv has a row per finished task. The other two compare every policy with a baseline.
-docs/benchmark-policies.md explains the columns.
+docs/policies.md explains the columns.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ ABOUT = """\
 What money buys. Of a snapshot: the round at a series of budgets, each plan with the bound that none
 beats, the price of a dollar, and the curve that bounds all plans in between. With --jobs: every way
 (pool, size) to run these jobs to their end, starting now, and for several the sum of weighted hours
-against the sum of dollars. docs/frontier.md."""
+against the sum of dollars. docs/tenants.md."""
 
 
 def add(commands: Any) -> None:

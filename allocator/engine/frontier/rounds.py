@@ -103,7 +103,7 @@ class RoundFrontier:
         return np.array([relative_gap(b, v) for b, v in zip(self.bound, self.value, strict=True)])
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return one row per plan, with the columns of docs/frontier.md."""
+        """Return one row per plan, with the columns of docs/tenants.md."""
         return [
             {
                 "budget_per_hour": None if math.isinf(b) else b,

@@ -65,7 +65,6 @@ SHORTER = (  # (what is documented, what is run, why): regular expressions on th
         "no controller has acted on the queue of the help",
     ),
     (r" bert-1 bert-2", " bert-1", "one of them is submitted before"),
-    (r"--policies P ", "--policies las,mip ", "a placeholder"),
     (r"path/to/folder", "data/workloads/demo", "a placeholder"),
     (
         r"--set pools.h100.gpu_type=H100",
