@@ -3,7 +3,7 @@
 What happened, divided by what the model of expected.py says, was collected over simulations of the
 default under several families and loads (scripts/studies/expected/measure_expected.py, whose `fit`
 prints FACTORS). Each entry has the 5 %, 50 % and 95 % quantiles for what lies KNOTS rounds ahead;
-between knots the logarithms are interpolated. docs/expected.md has the coverage on other seeds.
+between knots the logarithms are interpolated. docs/results.md has the coverage on other seeds.
 
 The middle corrects what the model cannot know: among many jobs it sees no GPUs that later ends
 leave to others, and it takes the mean of unknown sizes. Predicted sizes, and those that losses say,

@@ -1,4 +1,4 @@
-"""Take the screenshots of docs/live-page.md: the pages of `allocator serve` in a real browser.
+"""Take the screenshots of docs/service.md: the pages of `allocator serve` in a real browser.
 
     python scripts/pictures/draw_server.py                    about a minute of CPU
     python scripts/pictures/draw_server.py --all OUT          every page and size, to look at
