@@ -8,7 +8,7 @@
                                fields of REPORTED; replace it in one step (rename)
 
 An actor reconciles: every job in open/ without a stop.json shall run, and no other job. See
-docs/executors.md and ledger.py.
+docs/local.md and ledger.py.
 """
 
 from __future__ import annotations

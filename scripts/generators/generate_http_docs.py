@@ -18,7 +18,7 @@ from allocator.server.openapi import build_document
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "http.md"
 HEAD = """# HTTP API
 
-The calls of [the service](../server.md). `scripts/generators/generate_http_docs.py` writes this
+The calls of [the service](../service.md). `scripts/generators/generate_http_docs.py` writes this
 page from the OpenAPI document, which a running service shows at `/api/v1/openapi.json`. Every call
 needs a token. Every answer has `schema_version`; later versions may add fields. Errors are
 `{"schema_version": 1, "error": {"code", "message", "faults"}}`.

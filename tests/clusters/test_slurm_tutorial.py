@@ -1,4 +1,4 @@
-"""The tutorial docs/slurm.md, followed on a real Slurm: its commands, its settings, its blocks."""
+"""docs/slurm.md up to Run, followed on a real Slurm: its commands, its settings, its blocks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from slurm_cluster import SlurmCluster
 
 from allocator.clusters.slurm.submit import read_plugin
 
-PAGE = (ROOT / "docs" / "slurm.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "slurm.md").read_text(encoding="utf-8").partition("\n## Run\n")[0]
 COMMANDS = [line.strip() for line in re.findall(r"^    (?:allocator|sbatch) .*$", PAGE, re.M)]
 TRAIN = "#!/bin/sh\ntrap 'exit 143' TERM\nsleep 600 & wait\n"
 RATES = """\

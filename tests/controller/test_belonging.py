@@ -43,12 +43,12 @@ def first_commands(page: str) -> list[list[str]]:
 
 
 def test_the_first_commands_of_the_page_are_safe(tmp_path: Path) -> None:
-    """Whoever tries what docs/controller.md begins with starts no job and stops none: nobody acts,
+    """Whoever tries what docs/operating.md begins with starts no job and stops none: nobody acts,
     and a dry run changes nothing. The demo, which is real, has a folder and a queue of its own
     (test_private_folders.py)."""
     (tmp_path / "data").symlink_to(ROOT / "data")
     commands = [
-        words for words in first_commands("controller.md") if words[:2] != ["allocator", "demo"]
+        words for words in first_commands("operating.md") if words[:2] != ["allocator", "demo"]
     ]
     assert len(commands) >= 2
     for words in commands:

@@ -393,11 +393,11 @@ def test_a_running_job_reads_new_settings(rig: Rig) -> None:
 
 
 def test_documented_capabilities_are_declared(rig: Rig) -> None:
-    """The table of docs/executors.md says what each executor can do."""
+    """The table of docs/local.md says what each executor can do."""
     executor = rig.executor()
-    text = (ROOT / "docs" / "executors.md").read_text()
-    rows = [line.split("|") for line in text.splitlines() if line.count("|") == 5]
-    [cells] = [row[2:5] for row in rows if row[1].strip() == f"`{executor.name}`"]
+    text = (ROOT / "docs" / "local.md").read_text()
+    rows = [line.split("|") for line in text.splitlines() if line.count("|") == 6]
+    [cells] = [row[3:6] for row in rows if row[1].strip() == f"`{executor.name}`"]
     can = executor.capabilities
     assert [cell.strip().startswith("yes") for cell in cells] == [
         can.reports_progress,

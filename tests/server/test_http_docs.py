@@ -21,7 +21,7 @@ from allocator.io.snapshots import read_snapshot
 from allocator.server.openapi import build_document
 
 DEMO = ROOT / "data" / "snapshots" / "demo"
-PAGE = (ROOT / "docs" / "server.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "service.md").read_text(encoding="utf-8")
 WITH_CURL, _, WITH_A_CLIENT = PAGE.partition("## A client from the document")
 EXAMPLES = [line for line in WITH_CURL.splitlines() if line.startswith("curl ")]
 

@@ -24,7 +24,6 @@ WORDS = {  # placeholders, as words of a command, and what stands for them
     "SNAPSHOT": "data/snapshots/demo",
     "WORKLOAD": "data/workloads/demo",
     "JOB": "llm-tune",
-    "QUEUE": "cluster.db",
     "my-cluster": "data/snapshots/demo",
     "my-workload": "data/workloads/demo",
     "bert-3": "llm-tune",
