@@ -7,7 +7,7 @@ lies KNOTS rounds ahead; between knots the logarithms are interpolated.
 =======
 default under several families and loads (scripts/studies/expected/measure_expected.py, whose `fit`
 prints FACTORS). Each entry has the 5 %, 50 % and 95 % quantiles for what lies KNOTS rounds ahead;
-between knots the logarithms are interpolated. docs/results.md has the coverage on other seeds.
+between knots the logarithms are interpolated. docs/default.md has the coverage on other seeds.
 >>>>>>> D2
 
 The middle corrects what the model cannot know: among many jobs it sees no GPUs that later ends

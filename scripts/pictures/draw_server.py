@@ -1,8 +1,4 @@
-<<<<<<< HEAD
 """Take the screenshots of the documentation: the pages of `allocator serve` in a real browser.
-=======
-"""Take the screenshots of docs/service.md: the pages of `allocator serve` in a real browser.
->>>>>>> D2
 
     python scripts/pictures/draw_server.py                    about a minute of CPU
     python scripts/pictures/draw_server.py --all OUT          every page and size, to look at

@@ -32,7 +32,7 @@ from allocator.cli.main import parser as command_line
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs", "formulations")
 API = "docs/reference/api.md"
-COMMANDS = "docs/reference/commands.md"
+COMMANDS = "docs/reference/command-line.md"
 # pages that docs/README.md does not list: they stand at the ends of the navigation
 FIRST = {"Start": "README.md", "Documentation": "docs/README.md"}
 LAST = {"Contributing": "CONTRIBUTING.md", "Changes": "CHANGELOG.md"}
