@@ -1,6 +1,5 @@
 """Write docs/reference/http.md from the OpenAPI document of the service.
 
-    # needs the extra "server"
     python scripts/generators/generate_http_docs.py
 
 A test holds the page against the code.

@@ -17,8 +17,7 @@ MOST_JOBS = 6
 def of_round(found: RoundFrontier) -> bytes:
     """Draw the value of plans and the bound over dollars per hour; return SVG.
 
-        A panel below has the value of one more dollar per hour. Raises UsageError without matplotlib
-    .
+    A panel below has the value of one more dollar per hour. Raises UsageError without matplotlib.
     """
     x, upper = found.curve(400)
     with style.report_style():

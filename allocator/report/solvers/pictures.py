@@ -43,7 +43,7 @@ MARKS = {
 def draw(results: Results, folder: Path | str) -> list[Path]:
     """Write curves-RULES.png and sizes-RULES.png for every rule set; return the files.
 
-    Raises UsageError without matplotlib .
+    Raises UsageError without matplotlib.
     """
     written = []
     for name, _, figure in figures(results):
@@ -55,7 +55,7 @@ def draw(results: Results, folder: Path | str) -> list[Path]:
 def figures(results: Results) -> Iterator[tuple[str, str, Any]]:
     """Yield (name, title, figure) of every picture.
 
-    Raises UsageError without matplotlib .
+    Raises UsageError without matplotlib.
     """
     try:
         import matplotlib
