@@ -97,6 +97,19 @@ def test_failed_solvers_leave_a_plan_with_a_true_bound_and_a_named_fallback(
     assert any("fallback marginal" in w for w in r.warnings)
 
 
+def test_a_tie_is_no_fallback() -> None:
+    """One GPU, two jobs of which one is worth 1e-9 less: a solver that gives it the GPU has not
+    failed, and the better plan is kept. Giving it to neither is a failure.
+    """
+    jobs = [{"remaining_work": 600.0 + 6e-7 * j, "max_gpus": 1} for j in range(2)]
+    p = problem(jobs, [{"gpus": 1}], LINEAR)
+    for x, fallback in (([0.0, 1.0], None), ([0.0, 0.0], "marginal")):
+        answer = SolverResult(Termination.GAP, np.array(x), 0.5, 0.5)
+        r = decide(p, solver=Scripted(answer), limits=EXACT)
+        assert r.jobs["gpus"] == [1, 0]
+        assert r.fallback == fallback
+
+
 def test_everything_to_everyone_is_refused(truth: float) -> None:
     """A claimed plan that breaks rules (all columns at once) is not used, whatever value it
     claims.
