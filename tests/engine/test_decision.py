@@ -98,16 +98,15 @@ def test_failed_solvers_leave_a_plan_with_a_true_bound_and_a_named_fallback(
 
 
 def test_a_tie_is_no_fallback() -> None:
-    """One GPU, two jobs of which one is worth 1e-9 less: a solver that gives it the GPU has not
-    failed, and the better plan is kept. Giving it to neither is a failure.
+    """Two GPUs: two jobs on one each are worth 1e-9 less than the third on both. A solver that
+    takes the two has not failed, and the better plan is kept.
     """
-    jobs = [{"remaining_work": 600.0 + 6e-7 * j, "max_gpus": 1} for j in range(2)]
-    p = problem(jobs, [{"gpus": 1}], LINEAR)
-    for x, fallback in (([0.0, 1.0], None), ([0.0, 0.0], "marginal")):
-        answer = SolverResult(Termination.GAP, np.array(x), 0.5, 0.5)
-        r = decide(p, solver=Scripted(answer), limits=EXACT)
-        assert r.jobs["gpus"] == [1, 0]
-        assert r.fallback == fallback
+    jobs = [{"remaining_work": 600 + 6e-7, "max_gpus": 1} for _ in range(2)]
+    p = problem([*jobs, {"remaining_work": 600, "min_gpus": 2}], [{"gpus": 2}], LINEAR)
+    answer = SolverResult(Termination.GAP, np.array([1.0, 1.0, 0.0]), 1.0, 1.0)
+    r = decide(p, solver=Scripted(answer), limits=EXACT)
+    assert r.jobs["gpus"] == [0, 0, 2]
+    assert r.fallback is None
 
 
 def test_everything_to_everyone_is_refused(truth: float) -> None:
