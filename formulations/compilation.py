@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 from collections.abc import Sequence
+from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
@@ -43,3 +45,14 @@ def compile_functions(
         except RuntimeError:
             linked[name] = numba.njit(**options)(own)
     return {name: linked[name] for name in names}
+
+
+def is_kept(function: Any) -> bool:
+    """Return whether a function of `compile_functions` is kept on disk, newer than its source."""
+    folder = getattr(getattr(function, "stats", None), "cache_path", None)
+    if folder is None:
+        return False
+    source = Path(function.py_func.__code__.co_filename)
+    version = f"py{sys.version_info.major}{sys.version_info.minor}"
+    kept = Path(folder).glob(f"{source.stem}.{function.__name__}-*.{version}*.nbi")
+    return any(file.stat().st_mtime >= source.stat().st_mtime for file in kept)

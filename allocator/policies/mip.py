@@ -93,7 +93,7 @@ def mip(task: Task) -> Proposal:
     if (
         fallback is None
         and math.isfinite(answer.bound)
-        and answer.bound < value(best) * (1 - TRUST) - TRUST
+        and answer.bound < value(best) - _rounding(value(best))
     ):
         fallback = "marginal"
         detail = f"{engine.name} claimed a bound below a plan that exists"
@@ -314,8 +314,10 @@ def _verify_answer(
 ) -> tuple[Ints | None, str | None, str]:
     """Return the best known plan, the name of the fallback, and the reason.
 
-    The solver's plan counts if it keeps the rules and is not worse than the start. The fallback is
-    "incumbent" for the last plan of a solver that failed afterwards, and "marginal" for the start.
+    The solver's plan counts if it keeps the rules and is not worse than the start. If it is worse by
+    no more than the gap that was asked for, with rounding, the solver has not failed, and the start
+    is the better of two good plans. The fallback is "incumbent" for the last plan of a solver that
+    failed afterwards, and "marginal" for the start.
     """
     choices = task.choices
     x = answer.values
@@ -327,6 +329,11 @@ def _verify_answer(
         if start is None or choices.value_of(plan) >= choices.value_of(start):
             failed = answer.termination is Termination.FAILED
             return plan, "incumbent" if failed else None, answer.detail if failed else ""
+        value = choices.value_of(start)
+        lost = value - choices.value_of(plan)
+        enough = SHARE * task.limits.gap * abs(value) + _rounding(value)
+        if answer.termination is Termination.GAP and lost <= enough:
+            return start, None, ""
         late = answer.termination is Termination.TIME_LIMIT
         return (
             start,
@@ -346,10 +353,15 @@ def _tighter_bound(task: Task, answer: SolverResult, value: float) -> tuple[floa
     A solver's bound below an existing plan is ignored. The value that plans with pairs unknown to
     the solver may have counts for both.
     """
-    is_credible = answer.bound >= value - TRUST * max(1.0, abs(value))
+    is_credible = answer.bound >= value - _rounding(value)
     if is_credible and max(answer.bound, task.bound_with_other_pairs) < task.bound:
         return max(answer.bound, task.bound_with_other_pairs, value), answer.solver
     return max(task.bound, value), "lagrangian"
+
+
+def _rounding(value: float) -> float:
+    """Return by how much the value of a plan may differ in the accounts of a solver."""
+    return TRUST * max(1.0, abs(value))
 
 
 def marginal(task: Task) -> Proposal:

@@ -9,6 +9,8 @@ column tells that this is 14 or 15.
 from __future__ import annotations
 
 import functools
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +19,7 @@ import numpy as np
 
 from formulations.bounds.knapsacks import unit_of
 from formulations.branching import loops
-from formulations.compilation import compile_functions
+from formulations.compilation import compile_functions, has_numba, is_kept
 from formulations.model.choices import Choices
 from formulations.model.linear import Bools, Floats, Ints
 from formulations.model.ragged import starts
@@ -225,9 +227,43 @@ def kernel(compiled: bool) -> Callable[..., Any]:
     return search
 
 
-def is_loaded() -> bool:
-    """Return whether this process has compiled the search, or loaded it."""
-    return kernel.cache_info().currsize > 0
+def is_ready() -> bool:
+    """Return whether the search is compiled; where it is not, another process begins to do it.
+
+    To compile it takes longer than most rounds. So nobody waits for it: until it is kept on disk,
+    and where numba is missing or nothing can be kept, rounds are decided without this search.
+    """
+    if not has_numba():
+        return False
+    search = kernel(compiled=True)
+    if search.signatures or is_kept(search):  # type: ignore[attr-defined]
+        return True
+    _compile_elsewhere()
+    return False
+
+
+@functools.cache
+def _compile_elsewhere() -> subprocess.Popen[bytes]:
+    """Start a process that compiles the search, once in a process."""
+    code = f"import os; os.nice(19); from {__name__} import compile_search; compile_search()"
+    return subprocess.Popen(
+        [sys.executable, "-c", code],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+
+
+def compile_search() -> None:
+    """Compile the search by searching a field of one group with one column."""
+    one, two = np.zeros(1), np.zeros(2, dtype=np.int64)
+    first = np.array([0, 2])
+    start, index = np.array([0, 0, 1]), np.zeros(1, dtype=np.int64)
+    field = loops.Field(0.0, first, two, np.zeros(2), start, index, np.ones(1), np.ones(1))
+    low = np.array([-np.inf])
+    smallest = _Open(np.array([-1]), index, np.array([-1, 0]), field, low, one, True)
+    smallest.search(0.0, 0.0, 1, kernel(compiled=True))
 
 
 def _parts_of_rows(uses: Floats, price: Floats) -> Floats:

@@ -5,7 +5,7 @@
 
 With few groups the first line comes first (formulations/branching/branch_and_bound.py), unless very
 few of them are open: then the second is faster, and the gap that is enough is 0. It is also the way
-of many groups, and where numba is missing.
+of many groups, and where branch and bound is not compiled.
 
 1. Where few rows have a price, all plans are searched at once, with exact counts of these rows
    (formulations/primal/path_search.py). Either there is none above the value that is enough, which
@@ -39,8 +39,7 @@ from formulations.bounds.diagrams import Diagrams
 from formulations.bounds.kept_rows import find_priced
 from formulations.bounds.knapsacks import tighten_bound
 from formulations.bounds.lagrangian import Dual, evaluate, project_prices
-from formulations.branching.branch_and_bound import is_loaded, search_plans
-from formulations.compilation import has_numba
+from formulations.branching.branch_and_bound import is_ready, search_plans
 from formulations.model.choices import Choices
 from formulations.model.linear import Bools, Floats, Ints
 from formulations.model.ragged import starts
@@ -72,7 +71,6 @@ COLUMNS = 3  # ... or as much as so many columns of each group, on average, lose
 CLOSE = 1.5  # asked gaps from which on all choices are looked at
 # steps of branch and bound: with many groups, at first with few, and at last
 QUICK_STEPS, FIRST_STEPS, STEPS = 3_000, 5_000, 30_000
-COMPILATION = 30.0  # seconds that must be left where branch and bound may have to be compiled
 
 
 def close_gap(
@@ -179,9 +177,8 @@ class _Closing:
         return self.c.J <= FEW and (self._is_loaded or not self.has_few_open())
 
     def branch_and_bound(self, steps: int) -> None:
-        """Search all better plans by branch and bound, if there is time to compile it."""
-        needed = 0.0 if is_loaded() else COMPILATION
-        if self.is_closed() or not has_numba() or self.until - time.monotonic() <= needed:
+        """Search all better plans by branch and bound, if it is compiled."""
+        if self.is_closed() or time.monotonic() >= self.until or not is_ready():
             return
         self._is_loaded = True
         near, nothing = self.losses.leaves(self.enough)

@@ -97,6 +97,18 @@ def test_failed_solvers_leave_a_plan_with_a_true_bound_and_a_named_fallback(
     assert any("fallback marginal" in w for w in r.warnings)
 
 
+def test_a_tie_is_no_fallback() -> None:
+    """Two GPUs: two jobs on one each are worth 1e-9 less than the third on both. A solver that
+    takes the two has not failed, and the better plan is kept.
+    """
+    jobs = [{"remaining_work": 600 + 6e-7, "max_gpus": 1} for _ in range(2)]
+    p = problem([*jobs, {"remaining_work": 600, "min_gpus": 2}], [{"gpus": 2}], LINEAR)
+    answer = SolverResult(Termination.GAP, np.array([1.0, 1.0, 0.0]), 1.0, 1.0)
+    r = decide(p, solver=Scripted(answer), limits=EXACT)
+    assert r.jobs["gpus"] == [0, 0, 2]
+    assert r.fallback is None
+
+
 def test_everything_to_everyone_is_refused(truth: float) -> None:
     """A claimed plan that breaks rules (all columns at once) is not used, whatever value it
     claims.

@@ -175,11 +175,12 @@ def test_no_time_is_enough_for_a_plan() -> None:
     assert kept.gain >= ahead.gain - 1e-9
 
 
-def test_jobs_that_must_run_do_not_cost_the_plan() -> None:
+@pytest.mark.parametrize("seed", [2, 3, 4, 5])
+def test_jobs_that_must_run_do_not_cost_the_plan(seed: int) -> None:
     """Plans that start later are none for a job that must run: what the rounding finds can be
-    carried out, and is.
+    carried out, and is. Where such plans are offered, gaps are from 0.04 to 0.07.
     """
-    x = horizon((60, 64, 3), 1, 6)
+    x = horizon((60, 64, 3), seed, 6)
     mandatory = np.zeros(x.J, dtype=bool)
     mandatory[np.flatnonzero(x.current >= 0)[:4]] = True
     ahead = look_ahead(

@@ -171,8 +171,7 @@ def test_closing_by_branch_and_bound_agrees_with_the_best_plan(seed: int, few: i
     if best is None or not c.feasible(plan):
         return
     with (
-        mock.patch.multiple(closing, FEW=few, LITTLE=0, COMPILATION=0.0, SEARCHES=()),
-        mock.patch.object(closing, "has_numba", lambda: True),
+        mock.patch.multiple(closing, FEW=few, LITTLE=0, SEARCHES=(), is_ready=lambda: True),
     ):
         found, bound = closing.close_gap(c, minimise_dual(c), plan, 0.0)
     slack = 1e-8 * (1 + abs(best))
