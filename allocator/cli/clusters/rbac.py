@@ -8,7 +8,7 @@ from typing import Any
 from allocator.cli.output import show_result
 
 EXAMPLES = """
-allocator rbac run | kubectl apply -f -
+allocator rbac run > allocator-run.yaml
 """
 ABOUT = """\
 Print the roles of Kubernetes for a way of use, and the commands that bind them. They allow what it
