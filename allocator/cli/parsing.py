@@ -207,7 +207,7 @@ def add_settings(parser: argparse._ActionsContainer, whose: str, *names: str) ->
     `whose` says in the help whose settings they are, such as "the workload's".
     """
     known = {
-        "budget": (number(), "USD", f"US dollars per hour, instead of {whose}"),
+        "budget": (number(), "USD", f"US dollars per hour for all GPUs, instead of {whose}"),
         "interval": (
             duration(1e-3),
             "TIME",

@@ -196,7 +196,7 @@ def headline(result: Plan) -> list[str]:
     """Return what was decided, how good it is, and which solver proved it."""
     limit = result.budget.per_hour
     spent = f"cost {text(result.budget.spent_per_hour)} $/h" + (
-        "" if limit is None else f" of {text(limit)} $/h"
+        "" if limit is None else f" of {text(limit)} $/h for all GPUs"
     )
     if result.placement is not None:
         p = result.placement

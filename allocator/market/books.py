@@ -166,6 +166,10 @@ def apply_books(problem: Problem, books: Books) -> Problem:
     )
 
 
+RENTED = "for GPUs that are not reserved"
+"""What a long-run budget counts, in words. A budget of rounds counts all GPUs."""
+
+
 def reserved_dollars(problem: Problem) -> float:
     """Return the dollars per hour of all reserved GPUs, used or not."""
     pools = problem.pools

@@ -108,7 +108,7 @@ def figures(journal: Journal) -> Iterator[tuple[str, str, str, Any]]:
         "use",
         "GPUs in use, and what they cost" if cluster.priced(series) else "GPUs in use",
         "The space below the black line shows idle GPUs. Dollars count at the prices of that time;"
-        " a dashed line is the present budget per hour.",
+        " a dashed line is the present budget per hour for all GPUs.",
         cluster.use(study, series, journal.budget_per_hour),
     )
 

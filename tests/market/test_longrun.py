@@ -318,7 +318,7 @@ def test_the_controller_keeps_books(tmp_path: Path) -> None:
             found = status(world.queue)
             assert 0 < found["longrun"][""]["spent"] == pytest.approx(world.costs_by_tenant)
             assert any(
-                line.startswith("budget      1000 $/h on average: ")
+                line.startswith("budget      1000 $/h on average for GPUs that are not reserved: ")
                 for line in format_status(found)
             )
             assert "allocator_longrun_spent_dollars" in world.controller.log.metrics.text()
@@ -355,8 +355,8 @@ def test_simulate_says_what_became_of_the_budget(capsys: Any) -> None:
     }
     line, reserved = budget_lines(pools, None, {"greedy": {"longrun": {"": books}}})
     assert (
-        "greedy: 20 $/h on average asked, 51 $/h spent over 10 h (510 $): 310 $ overdrawn so far"
-        in line
+        "greedy: 20 $/h on average asked for GPUs that are not reserved, 51 $/h spent over 10 h"
+        " (510 $): 310 $ overdrawn so far" in line
     )
     assert "windows of 336 h" in line and "--budget-window 36000" in line and "46.8 $/h" in reserved
     line, _ = budget_lines(pools, 3600.0, {"greedy": {"longrun": {"": books}}})
@@ -367,4 +367,4 @@ def test_simulate_says_what_became_of_the_budget(capsys: Any) -> None:
     code, out, _ = call(
         capsys, "simulate", DATA / "demo", "--policy", "greedy", "--budget-average", "20"
     )
-    assert code == 0 and "budget, greedy: 20 $/h on average asked, 0 $/h spent" in out
+    assert code == 0 and "average asked for GPUs that are not reserved, 0 $/h spent" in out

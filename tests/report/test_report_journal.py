@@ -210,7 +210,7 @@ def test_dollars_by_job_and_tenant(queue: Queue) -> None:
     assert dollars == {"&lt;two&gt;": "0.22", "three": "0.42", "one": "0.07"}
     table = tenants_table(journal)
     assert plain(table)[1] == ["default", number(1010 / 3600), "0.70", "0.70"]
-    assert "0.70 of the budget of 144.00 a day" in table
+    assert "0.70 of the budget of 144.00 a day for all GPUs" in table
     study = study_of(journal)
     found = {"": collect(study, "journal", "", 600.0)}
     with style.report_style():

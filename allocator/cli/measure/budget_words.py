@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from allocator.cli.tables import text
-from allocator.market.books import reserved_dollars
+from allocator.market.books import RENTED, reserved_dollars
 from allocator.market.longrun import WINDOW_S
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def _line(policy: str, tenant: str, budget: Mapping[str, Any], window_s: float, 
         f" ({text(budget['spent'])} $)"
     )
     whose = f"budget of {tenant}" if tenant else "budget"
-    return f"{whose}, {policy}: {asked} asked, {spent}: {_verdict(budget, window_s, why)}."
+    return f"{whose}, {policy}: {asked} asked {RENTED}, {spent}: {_verdict(budget, window_s, why)}."
 
 
 def _verdict(budget: Mapping[str, Any], window_s: float, why: str) -> str:

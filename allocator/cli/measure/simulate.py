@@ -63,13 +63,13 @@ def add(commands: Any) -> None:
         "--budget-average",
         type=number(),
         metavar="USD",
-        help="US dollars per hour on average, instead of config.toml's [longrun]",
+        help="US dollars per hour on average, reserved GPUs not counted, instead of [longrun]",
     )
     parser.add_argument(
         "--budget-amount",
         type=number(),
         metavar="USD",
-        help="US dollars until the time of --until, instead of config.toml's [longrun]",
+        help="US dollars until --until, reserved GPUs not counted, instead of [longrun]",
     )
     parser.add_argument(
         "--budget-window",

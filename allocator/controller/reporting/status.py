@@ -9,6 +9,7 @@ from allocator.controller import profiling, spending
 from allocator.controller.learning import STUCK
 from allocator.controller.reporting.expected import first_to_start, read_expected
 from allocator.engine.expected_words import describe_next
+from allocator.market.books import RENTED
 from allocator.queue import cluster_tables, lease, nodes, round_journal
 from allocator.queue.costs import RECENT_DAYS, read_tenant_costs
 from allocator.queue.holdings import read_secondaries
@@ -198,7 +199,7 @@ def _format_budget(tenant: str, b: dict[str, Any]) -> str:
         else f"; at {b['recent_per_hour']:.2f} $/h it is gone {format_time(b['runs_out_s'])}"
     )
     return (
-        f"{f'{tenant}: ' if tenant else ''}{what}: {b['spent']:.2f} $ spent, {saved}, "
+        f"{f'{tenant}: ' if tenant else ''}{what} {RENTED}: {b['spent']:.2f} $ spent, {saved}, "
         f"{b['remaining']:.2f} $ left, the price of a dollar is {b['dollar_price']:.3g} h{gone}"
     )
 

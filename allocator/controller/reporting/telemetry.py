@@ -47,7 +47,8 @@ HELP = {
     "learned_rates": ("gauge", "Rates corrected by what was observed."),
     "longrun_spent_dollars": (
         "gauge",
-        "Dollars booked on a long-run budget; no tenant: that of the whole cluster.",
+        "Dollars booked on a long-run budget, reserved GPUs not counted; no tenant: that of the"
+        " whole cluster.",
     ),
     "longrun_balance_dollars": ("gauge", "Its income minus what was booked."),
     "longrun_remaining_dollars": (
