@@ -149,10 +149,6 @@ class Telemetry:
         row = {"at": _format_time(at_s), "at_s": round(at_s, 3), "event": name, **fields}
         if name == "ended":
             self.metrics.add("ended_total", phase=str(fields.get("phase", "")))
-        elif name in ("executor_failed", "not_now", "stale_order"):
-            self.metrics.add("executor_faults_total", kind=name)
-        elif name == "database_unavailable":
-            self.metrics.add("database_faults_total")
         elif name == "lease_lost":
             self.metrics.add("lease_lost_total")
         if self.on_event is not None:
@@ -161,6 +157,13 @@ class Telemetry:
             with suppress(OSError, ValueError):
                 self.log.write(json.dumps(row, default=str) + "\n")
                 self.log.flush()
+
+    def count(self, fault: str) -> None:
+        """Count a fault, of which not each is an event."""
+        if fault in ("executor_failed", "not_now", "stale_order"):
+            self.metrics.add("executor_faults_total", kind=fault)
+        elif fault == "database_unavailable":
+            self.metrics.add("database_faults_total")
 
     def round(self, number: int, problem: Problem, told: Plan, took_s: float, changes: int) -> None:
         """Report a round that has a plan."""
