@@ -13,7 +13,6 @@ is no plan, and the next round tries again.
 from __future__ import annotations
 
 import math
-import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -41,8 +40,7 @@ from allocator.queue.jobs import verbs
 from allocator.queue.round_journal import Want
 from allocator.solvers.base import SolveLimits
 
-AWAY = ("not_now", "database_unavailable")  # faults after which it asks less and less often
-LONGEST_PAUSE_S = 10.0
+LONGEST_PAUSE_S = 10.0  # between two looks while something outside is away
 PRUNE_EVERY = 20  # number of rounds after which old rounds and observations are dropped
 
 
@@ -90,7 +88,6 @@ class Controller:
         self.deciding = False
         self._decide_function = decide or partial(decide_round, previous=PreviousOptions())
         self._rounds = 0
-        self._fault, self._fault_text, self._fault_s = "", "", 0.0  # since when it cannot go on
 
     # ---- one step
     # ----------------------------------------------------------------------------------------------
@@ -259,18 +256,18 @@ class Controller:
         """
         rounds, wait_s = 0, self.options.poll_interval_s(self.cluster.interval_s)
         # a third of its length leaves the lease time to be renewed
-        lease_s = self.options.lease_s(self.cluster.interval_s)
-        longest_s, pause_s = max(wait_s, min(LONGEST_PAUSE_S, lease_s / 3)), wait_s
+        third_s = self.options.lease_s(self.cluster.interval_s) / 3
+        longest_s, pause_s = max(wait_s, min(LONGEST_PAUSE_S, third_s)), wait_s
         self.cluster.is_round_forced = once
         try:
             while not self.stopping:
                 turn = self.try_step(once)
-                pause_s = min(2 * pause_s, longest_s) if self._fault in AWAY else wait_s
                 rounds += turn is not None
                 if once:
                     if turn is not None:
                         self._await_pending_round(wait_s)
                     break
+                pause_s = min(2 * pause_s, longest_s) if self.log.is_away() else wait_s
                 if not self.stopping:
                     self.clock.sleep(pause_s)
         except WrongState as error:
@@ -287,7 +284,7 @@ class Controller:
                 if self.cluster.wait():
                     self.cluster.carry_out()
             except NotNow as error:
-                self._note("not_now", error)
+                self.log.fault("not_now", str(error))
             except (Standby, LeaseLost) as error:
                 self.log.event("lease_lost", detail=str(error))
                 self.cluster.lease_holder.drop()
@@ -301,47 +298,32 @@ class Controller:
     def try_step(self, once: bool = False) -> RoundOutcome | None:
         """Make one step; log a fault from outside and return None, as a later step tries again.
 
-        A fault is logged once until it changes, and so is its end, with how long it was there. With `once`, QueueUnavailable and NotNow are raised.
+        A fault that goes on is logged once, and its end with how long it lasted. With `once`,
+        QueueUnavailable and NotNow are raised.
         """
         try:
             turn = self.step()
         except guarded_decision.Stopped:
             return None
         except Standby as error:
-            self._note("standby", error)
+            self.log.fault("standby", str(error))
             self.log.metrics.set("in_charge", 0)
         except LeaseLost as error:
             self.log.event("lease_lost", detail=str(error))
             self.log.metrics.set("in_charge", 0)
         except QueueUnavailable as error:
-            self._note("database_unavailable", error)
+            self.log.fault("database_unavailable", str(error))
             if once:
                 raise
         except NotNow as error:
-            self._note("not_now", error)
+            self.log.fault("not_now", str(error))
             if once:
                 raise
         else:
-            self._note("")
             return turn
+        finally:
+            self.log.end_faults()
         return None
-
-    def _note(self, fault: str, error: Exception | None = None) -> None:
-        """Count a fault that keeps a step from being made, and log it if it is another one.
-
-        The end of a fault is "".
-        """
-        text = re.sub("0x[0-9a-f]+", "", str(error))  # addresses of objects are new each time
-        if self._fault in AWAY and fault != self._fault:
-            lasted_s = round(self.clock.now() - self._fault_s, 1)
-            self.log.event("answers_again", after=self._fault, lasted_s=lasted_s)
-        if fault != self._fault:
-            self._fault_s = self.clock.now()
-        if fault:
-            self.log.count(fault)
-            if (fault, text) != (self._fault, self._fault_text):
-                self.log.event(fault, detail=str(error))
-        self._fault, self._fault_text = fault, text
 
     def stop(self) -> None:
         """Give the lease back; jobs go on running."""

@@ -788,7 +788,7 @@ class QueueCluster:
             verb(*arguments)
             return True
         except NotNow as error:
-            self.log.event("not_now", call=name, detail=str(error))
+            self.log.fault("not_now", str(error), call=name)
         except StaleOrder as error:
             with self.store.read() as connection:
                 # raises LeaseLost if this controller is out of date

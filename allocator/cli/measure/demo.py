@@ -139,7 +139,8 @@ def _head(folder: Path, mip: Plan) -> list[str]:
     return [
         f"{_relative_path(folder)}: {len(mip.jobs['job_id'])} jobs, "
         f"{gpus} GPUs in {len(mip.pools)} pools, "
-        f"rounds of {mip.interval_s:g} s" + ("" if limit is None else f", at most {limit:g} $/h for all GPUs"),
+        f"rounds of {mip.interval_s:g} s"
+        + ("" if limit is None else f", at most {limit:g} $/h for all GPUs"),
         (
             "A job's value is the share of its remaining work that this round completes, times its"
             " weight."

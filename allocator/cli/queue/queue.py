@@ -357,7 +357,9 @@ def _tenants(verbs: Any) -> None:
     one.add_argument("tenant", metavar="TENANT")
     one.add_argument("--parent", metavar="TENANT", help='the tenant above it; "" removes it')
     one.add_argument("--weight", metavar="W", help="share in fairness objectives")
-    one.add_argument("--budget-per-hour", metavar="USD", help="of all GPUs of its jobs and of those below it")
+    one.add_argument(
+        "--budget-per-hour", metavar="USD", help="of all GPUs of its jobs and of those below it"
+    )
     one.add_argument("--type", dest="gpu_type", metavar="TYPE", help="the GPUs of this type only")
     one.add_argument("--pool", metavar="POOL", help="the GPUs of this pool only")
     one.add_argument("--max-gpus", metavar="N", help='most GPUs at once; "" for no limit')

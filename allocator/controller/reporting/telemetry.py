@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from allocator.domain.problem import Problem
 
 PREFIX = "allocator_"
+AWAY = ("not_now", "database_unavailable")  # what is asked less and less often while it lasts
+MAX_TEXTS = 20
 # upper limits of the histogram of decision times, in seconds
 BUCKETS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
 HELP = {
@@ -128,6 +131,15 @@ class Metrics:
 
 
 @dataclass
+class _Fault:
+    """Something outside that goes on not to answer."""
+
+    since_s: float
+    texts: set[str] = field(default_factory=set)
+    is_seen: bool = True  # in this step
+
+
+@dataclass
 class Telemetry:
     """Events and metrics of one controller.
 
@@ -142,6 +154,7 @@ class Telemetry:
 
     def __post_init__(self) -> None:
         self.metrics = Metrics()
+        self._faults: dict[tuple[str, str], _Fault] = {}  # by name and call
 
     def event(self, name: str, **fields: Any) -> None:
         """Write one event as a JSON line; a full disk or a closed pipe is ignored."""
@@ -149,8 +162,7 @@ class Telemetry:
         row = {"at": _format_time(at_s), "at_s": round(at_s, 3), "event": name, **fields}
         if name == "ended":
             self.metrics.add("ended_total", phase=str(fields.get("phase", "")))
-        elif name == "lease_lost":
-            self.metrics.add("lease_lost_total")
+        self.count(name)
         if self.on_event is not None:
             self.on_event(row)
         if self.log is not None:
@@ -159,11 +171,41 @@ class Telemetry:
                 self.log.flush()
 
     def count(self, fault: str) -> None:
-        """Count a fault, of which not each is an event."""
+        """Count a fault; one that goes on is counted each time."""
         if fault in ("executor_failed", "not_now", "stale_order"):
             self.metrics.add("executor_faults_total", kind=fault)
         elif fault == "database_unavailable":
             self.metrics.add("database_faults_total")
+        elif fault == "lease_lost":
+            self.metrics.add("lease_lost_total")
+
+    def fault(self, name: str, detail: str, call: str = "") -> None:
+        """Report that something outside keeps a step, or a call of it, from being made.
+
+        While it goes on, each new text of it is one event, and at most MAX_TEXTS of them.
+        """
+        # addresses of objects are new each time
+        text = re.sub("0x[0-9a-f]+", "", detail)
+        fault = self._faults.setdefault((name, call), _Fault(self.clock()))
+        fault.is_seen = True
+        if text in fault.texts or len(fault.texts) == MAX_TEXTS:
+            self.count(name)
+        else:
+            fault.texts.add(text)
+            self.event(name, **({"call": call} if call else {}), detail=detail)
+
+    def end_faults(self) -> None:
+        """Report the end of each fault that was not seen since the last call of this."""
+        for (name, call), fault in list(self._faults.items()):
+            if not fault.is_seen:
+                del self._faults[name, call]
+                lasted_s = round(self.clock() - fault.since_s, 1)
+                self.event("over", of=name, **({"call": call} if call else {}), lasted_s=lasted_s)
+            fault.is_seen = False
+
+    def is_away(self) -> bool:
+        """Return whether the last step met an executor or a database that does not answer."""
+        return any(name in AWAY for name, _ in self._faults)
 
     def round(self, number: int, problem: Problem, told: Plan, took_s: float, changes: int) -> None:
         """Report a round that has a plan."""

@@ -45,7 +45,9 @@ def draw_spending(
     for tenant in tenants:
         chart.add(tenant, [round(spent.get((day, tenant), 0.0), 2) for day in days])
     words = f"US dollars by day and tenant; today {tops[-1]:,.2f}"
-    return _render(chart, words + ("" if budget is None else f"; budget {budget:,.0f} a day for all GPUs"))
+    return _render(
+        chart, words + ("" if budget is None else f"; budget {budget:,.0f} a day for all GPUs")
+    )
 
 
 def draw_use(use: UseOverTime) -> Markup:

@@ -90,6 +90,7 @@ async def show_overview(request: Request, caller: Reader, served: Served) -> Res
             caller,
             "overview.html",
             view=view,
+            rented=RENTED,
             words=REASONS,
             pools=[(pool, draw_pool(pool)) for pool in view.pools],
             spending=charts.draw_spending(tenants.days, tenants.daily, view.budget_per_hour),
