@@ -307,43 +307,36 @@ def test_warnings_reach_solve_and_simulate(tmp_path: Path, capsys: Output) -> No
     assert code == 0 and 'warning: workload.csv:2: tenant "rde" is not in tenants.csv' in err
 
 
-def test_queues_warn_and_refuse_where_a_job_comes_in(tmp_path: Path, capsys: Output) -> None:
-    """Submission and import tell of a tenant that is not listed, at its line; refused, it does not
-    come in, while what was accepted before goes on. Unknown keys of tables are no settings."""
+def test_queues_refuse_a_tenant_that_is_not_listed_unless_asked(
+    tmp_path: Path, capsys: Output
+) -> None:
+    """Submission and import refuse a misspelt tenant, at its line, and take it with a warning once
+    the queue is told to; what was accepted goes on when it is refused again. Unknown keys of tables
+    are no settings."""
     name = str(tmp_path / "q.db")
     Queue.create(name, cluster()).close()
-    job = (
-        "queue",
-        "submit",
-        name,
-        "--model",
-        "m",
-        "--total-work",
-        9,
-        "--max-gpus",
-        1,
-        "--tenant",
-        "rde",
-        "--job-id",
-    )
-    code, out, err = call(capsys, *job, "a")
-    assert (code, out) == (
-        0,
-        "a\n",
-    ) and err == (
-        'warning: submission: tenant "rde" is not in tenants.csv,'
-        ' whose limits do not hold for it; did you mean "red", which has no jobs? (job "a")\n'
-    )
+    job = ["queue", "submit", name, "--model", "m", "--total-work", 9, "--max-gpus", 1]
+    job += ["--tenant", "rde", "--job-id", "a"]
     (tmp_path / "jobs.csv").write_text(
         "job_id,model,total_work,max_gpus,tenant\nb,m,9,1,blue\nc,m,9,1,rde\n"
     )
-    code, _, err = call(capsys, "queue", "import-csv", name, tmp_path / "jobs.csv")
-    assert code == 0 and err.startswith('warning: jobs.csv:3: tenant "rde" is not in tenants.csv')
-    assert call(capsys, "queue", "config", name, "--set", "unknown_tenants=refuse")[0] == 0
-    code, _, err = call(capsys, *job, "d")
-    assert code == 3 and err.startswith(
-        'submission: tenant "rde" is not in tenants.csv; did you mean "red"'
+    table = ("queue", "import-csv", name, tmp_path / "jobs.csv")
+    refused = (
+        'tenant "rde" is not in tenants.csv, and the queue takes it without limits only after'
+        ' `queue config --set unknown_tenants=warn`; did you mean "red"?'
     )
+    warned = 'tenant "rde" is not in tenants.csv, whose limits do not hold for it'
+
+    def set_to(value: str) -> None:
+        assert call(capsys, "queue", "config", name, "--set", f"unknown_tenants={value}")[0] == 0
+
+    for command, where in ((job, "submission"), (table, "jobs.csv:3")):
+        code, _, err = call(capsys, *command)
+        assert code == 3 and err.startswith(f"{where}: {refused}")
+        set_to("warn")
+        code, _, err = call(capsys, *command)
+        assert code == 0 and err.startswith(f'warning: {where}: {warned}; did you mean "red"')
+        assert call(capsys, "queue", "config", name, "--set", "unknown_tenants=")[0] == 0
     with Queue(name, clock=lambda: NOW) as queue:
         clock = SimulatedClock(NOW + 1e9)
         machines = SimulatedMachines({"a": 8, "b": 4}, clock, MachineBehaviour(rate=lambda _: 1.0))

@@ -19,7 +19,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from allocator.domain.findings import did_you_mean, quote
+from allocator.domain.findings import did_you_mean, quote, suggest_names
 from allocator.domain.rules.snapshot_rules import validate
 from allocator.domain.schema.columns import JOBS, ColumnKind
 from allocator.domain.schema.texts import text_of
@@ -273,6 +273,24 @@ def _name_new(connection: Connection, new: Sequence[Submission]) -> tuple[list[S
     return out, seq
 
 
+def _find_unknown_tenants(
+    new: Sequence[Submission], tenants: Iterable[str], file: str
+) -> list[Fault]:
+    """Find the tenants that submissions name and the queue has not: they would have no limits."""
+    known = set(tenants)
+    named = [(s, name) for s in new if (name := s.text("tenant")) and name not in known]
+    hint = suggest_names([name for _, name in named], known)
+    return [
+        Fault(
+            file,
+            s.line,
+            f"tenant {quote(name)} is not in tenants.csv, and the queue takes it without limits "
+            f"only after `queue config --set unknown_tenants=warn`{hint[name]}",
+        )
+        for s, name in named
+    ]
+
+
 def check_submissions(
     connection: Connection, new: Sequence[Submission], now_s: float, file: str
 ) -> tuple[list[Mapping[str, Any]], list[Fault], tuple[str, ...]]:
@@ -311,9 +329,12 @@ def check_submissions(
     around = cluster_tables.tables(connection)
     lined = all(s.line is not None for s in new)
     lines = [s.line or 0 for s in new] if lined else range(len(new))
+    config = cluster_tables.config(connection)
+    if "tenants.csv" in around and "unknown_tenants" not in config:
+        faults += _find_unknown_tenants(new, around["tenants.csv"].columns["tenant"], file)
     raw = Snapshot(
         "queue",
-        cluster_tables.config(connection),
+        config,
         {**around, "jobs.csv": Table("jobs.csv", columns, lines)},
     )
 

@@ -10,6 +10,7 @@ from pydantic import Field
 from sqlalchemy import Connection
 
 from allocator.errors import AllocatorError, UsageError
+from allocator.market.books import RENTED
 from allocator.queue.cluster_tables import config
 from allocator.queue.database.schema import DEFAULT_TENANT
 from allocator.queue.jobs.verbs import Job

@@ -70,6 +70,8 @@ def make_queue(
     """
     path = folder / "queue.db"
     with Queue.create(path, source if source is not None else cluster()) as queue:
+        if extras:
+            queue.configure(unknown_tenants="warn")
         for tenant in ("vision", "speech") if extras else ():
             queue.submit(
                 job_id=f"{tenant}-1",
