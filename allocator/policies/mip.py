@@ -314,10 +314,10 @@ def _verify_answer(
 ) -> tuple[Ints | None, str | None, str]:
     """Return the best known plan, the name of the fallback, and the reason.
 
-    The solver's plan counts if it keeps the rules and is not worse than the start. If it is worse by
-    no more than the gap that was asked for, with rounding, the solver has not failed, and the start
-    is the better of two good plans. The fallback is "incumbent" for the last plan of a solver that
-    failed afterwards, and "marginal" for the start.
+    The solver's plan counts if it keeps the rules and is not worse than the start. If it is worse
+    by no more than the gap that was asked for, with rounding, the solver has not failed, and the
+    start is the better of two good plans. The fallback is "incumbent" for the last plan of a
+    solver that failed afterwards, and "marginal" for the start.
     """
     choices = task.choices
     x = answer.values
