@@ -13,6 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fakes.simulated_executor import (
+    MachineBehaviour,
+    SimulatedClock,
+    SimulatedExecutor,
+    SimulatedMachines,
+)
 from queues import NOW, cluster
 from waiting import in_time
 
@@ -27,12 +33,6 @@ from allocator.controller.reporting.status import format_status, status
 from allocator.controller.reporting.telemetry import Metrics, Telemetry
 from allocator.engine.decision import Decision, decide_round
 from allocator.errors import AuditFailure, Infeasible, NoPlanInTime, UsageError
-from allocator.executors.simulated import (
-    MachineBehaviour,
-    SimulatedClock,
-    SimulatedExecutor,
-    SimulatedMachines,
-)
 from allocator.loop.stability import Stability
 from allocator.queue import cluster_tables as queue_cluster, round_journal
 from allocator.queue.jobs.states import Retries

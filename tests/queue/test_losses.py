@@ -9,17 +9,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 import sqlalchemy as sa
-
-from allocator import Job, Pool, Problem, Rate
-from allocator.controller.controller import Controller, ControllerOptions
-from allocator.domain.rules.snapshot_rules import validate
-from allocator.executors import report
-from allocator.executors.simulated import (
+from fakes.simulated_executor import (
     MachineBehaviour,
     SimulatedClock,
     SimulatedExecutor,
     SimulatedMachines,
 )
+
+from allocator import Job, Pool, Problem, Rate
+from allocator.controller.controller import Controller, ControllerOptions
+from allocator.domain.rules.snapshot_rules import validate
+from allocator.executors import report
 from allocator.loop.executor import Observation, Order, Phase
 from allocator.performance.fit.loss_curves import LossCurve, expect_work
 from allocator.performance.sizes import estimate_sizes

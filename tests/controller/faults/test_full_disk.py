@@ -4,6 +4,7 @@ nothing runs twice.
 
 from __future__ import annotations
 
+import io
 import os
 import random
 import signal
@@ -17,6 +18,7 @@ from pathlib import Path
 
 import pytest
 from executor_rigs import LocalRig, cleaned_up, ended, find_supervisor, wait
+from fakes.simulated_executor import SimulatedClock, SimulatedExecutor, SimulatedMachines
 from queues import build_command, cluster
 from waiting import PATIENCE_S, wait_for
 
@@ -25,7 +27,6 @@ from allocator.controller.options import ControllerOptions
 from allocator.controller.reporting.telemetry import Telemetry
 from allocator.executors import local
 from allocator.executors.errors import NotNow
-from allocator.executors.simulated import SimulatedClock, SimulatedExecutor, SimulatedMachines
 from allocator.executors.supervision import supervisor
 from allocator.io.tables.limited_reader import read_json
 from allocator.loop.executor import Phase
@@ -111,7 +112,7 @@ def test_a_controller_outlives_an_executor_without_an_answer(tmp_path: Path) -> 
     name, clock = str(tmp_path / "queue.db"), SimulatedClock(NOW)
     queue = Queue.create(name, cluster(), clock=clock.now)
     queue.submit(job_id="one", model="m", total_work=1e6, max_gpus=4)
-    events: list[str] = []
+    log = io.StringIO()
     executor = _FullDisk(SimulatedMachines({"a": 8, "b": 4}, clock))
     store = open_queue(name)
     controller = Controller(
@@ -119,14 +120,14 @@ def test_a_controller_outlives_an_executor_without_an_answer(tmp_path: Path) -> 
         executor,
         clock,
         ControllerOptions(every_s=60.0, policy="greedy"),
-        telemetry=Telemetry(clock.now, on_event=lambda row: events.append(str(row["event"]))),
+        telemetry=Telemetry(clock.now, log),
     )
     assert controller.try_step() is not None
     executor.is_full = True
     for _ in range(3):
         clock.sleep(60.0)
         assert controller.try_step() is None
-    assert events.count("not_now") == 3 and len(queue.rounds()) == 1
+    assert log.getvalue().count('"event": "not_now"') == 3 and len(queue.rounds()) == 1
     with pytest.raises(NotNow, match="No space left"):
         controller.try_step(once=True)
     executor.is_full = False
