@@ -97,7 +97,7 @@ def adopt(store: QueueDatabase, executor: LedgerExecutor, now_s: float) -> Adopt
     """
     mine = executor.identity()
     with store.write() as connection:
-        queue = identity.ensure_id(connection)
+        queue = identity.queue_id(connection)
         known = identity.state(connection)
         held = lease.read_current(connection)
     if held is not None and held.is_held(now_s):
@@ -293,7 +293,7 @@ class _Adoption:
         order = one.order
         given = [
             {name: value for name, value in part.items() if value is not None}
-            for part in order.get("nodes", ())
+            for part in order["nodes"]
         ]
         nodes = format_parts(given)
         phase = (

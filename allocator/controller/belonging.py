@@ -83,7 +83,7 @@ def link_state(store: QueueDatabase, executor: Executor, token: int) -> str:
         before = identity.state(connection)
         if before != here:
             identity.remember_state(connection, here)
-        queue = identity.ensure_id(connection)
+        queue = identity.queue_id(connection)
     executor.claim(queue)
     if before is not None and mine.queue:
         return ""

@@ -64,7 +64,7 @@ class Controller:
     holder : str, optional
         Name of this controller in the lease.
     decide : callable, optional
-        The function that decides a round (for tests).
+        The function that decides a round.
     """
 
     def __init__(

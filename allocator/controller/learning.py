@@ -275,18 +275,14 @@ def _load_progress(
     The arrays hold: whether the allocation is known, the work done, since when, the seconds without
     progress, and whether it was colocated (0 or 1).
     """
-    old = loads(cluster_tables.get_meta(connection, PROGRESS_KEY)) or {}
-    if not isinstance(old.get("work"), str):  # written by an earlier version: begin anew
-        old = {
-            "looked_s": now_s,
-            "job_id": [],
-            "generation": [],
-            **dict.fromkeys(("work", "since_s", "quiet_s", "company"), ""),
-        }
-    stored = old["job_id"]
-    if isinstance(stored, str):  # earlier versions wrote a list
-        stored = stored.split(SEPARATOR)
-    place = dict(zip(stored, count()))
+    old = loads(cluster_tables.get_meta(connection, PROGRESS_KEY)) or {
+        "looked_s": now_s,
+        "job_id": "",
+        "generation": [],
+        **dict.fromkeys(("work", "since_s", "quiet_s", "company"), ""),
+        "colocations": {},
+    }
+    place = dict(zip(old["job_id"].split(SEPARATOR), count()))
     at = np.array(list(map(place.get, names, repeat(-1))), dtype=np.int64)
     known = at >= 0
     known[known] = np.array(old["generation"], dtype=np.int64)[at[known]] == generation[known]
@@ -303,7 +299,7 @@ def _load_progress(
         column("quiet_s"),
         column("company"),
         float(old["looked_s"]),
-        {name: Colocation(*one) for name, one in old.get("colocations", {}).items()},
+        {name: Colocation(*one) for name, one in old["colocations"].items()},
     )
 
 

@@ -100,14 +100,13 @@ class Trials:
         """Return the trials of a stored text."""
         if text is None:
             return cls()
-        speeds, gpu_s, trials, skips, *noise = json.loads(text)
+        speeds, gpu_s, trials, skips, noise = json.loads(text)
         return cls(
             {Configuration(*row[:4]): (row[4], row[5]) for row in speeds},
             gpu_s,
             tuple(Trial(**(one | {"at": Configuration(*one["at"])})) for one in trials),
             frozenset(skips),
-            # earlier versions wrote none
-            {Configuration(*row[:4]): row[4] for rows in noise for row in rows},
+            {Configuration(*row[:4]): row[4] for row in noise},
         )
 
     def report(self) -> dict[str, dict[str, Any]]:

@@ -1,14 +1,8 @@
 """Ranges of 90 % around what is expected of jobs: factors that were measured in simulations.
 
 What happened, divided by what the model of expected.py says, was collected over simulations of the
-<<<<<<< HEAD
 default under several families and loads. Each entry has the 5 %, 50 % and 95 % quantiles for what
 lies KNOTS rounds ahead; between knots the logarithms are interpolated.
-=======
-default under several families and loads (scripts/studies/expected/measure_expected.py, whose `fit`
-prints FACTORS). Each entry has the 5 %, 50 % and 95 % quantiles for what lies KNOTS rounds ahead;
-between knots the logarithms are interpolated. docs/default.md has the coverage on other seeds.
->>>>>>> D2
 
 The middle corrects what the model cannot know: among many jobs it sees no GPUs that later ends
 leave to others, and it takes the mean of unknown sizes. Predicted sizes, and those that losses say,

@@ -9,7 +9,7 @@ The file fence.json has these keys:
     adopting   id of a queue that has begun to adopt the folder and has not ended, "" = none
     was        during an adoption, the queue that the folder belonged to before
 
-Files of earlier versions have the token only. All functions run inside the lock of the ledger.
+All functions run inside the lock of the ledger.
 """
 
 from __future__ import annotations

@@ -122,13 +122,7 @@ class Ledger:
 
     def place(self, job_id: str, generation: int) -> Path:
         """Return the folder of an open allocation."""
-        name = file_name(job_id)
-        if name.startswith("="):
-            # older versions named these folders without "=", and such a job may still run in one
-            old = self.folder / "open" / f"{name[1:]}.{generation}"
-            if (read_json(old / ORDER) or {}).get("job_id") == job_id:
-                return old
-        return self.folder / "open" / f"{name}.{generation}"
+        return self.folder / "open" / f"{file_name(job_id)}.{generation}"
 
     def job_folder(self, job_id: str) -> Path:
         """Return the folder of a job, which outlives its allocations."""
@@ -208,8 +202,6 @@ class Ledger:
         self._remove(self.place(job_id, generation))
 
     def _generations(self, job_id: str) -> list[int]:
-        if file_name(job_id).startswith("="):
-            return [one.generation for one in self.known() if one.job_id == job_id]
         start = file_name(job_id) + "."
         return [
             int(name[len(start) :])
@@ -248,7 +240,7 @@ def summarise_ending(order: Mapping[str, Any], seen: Observation) -> dict[str, A
     return {
         "phase": str(seen.phase),
         "at_s": seen.at_s,
-        "first_generation": int(order.get("first_generation", 1)),
+        "first_generation": int(order["first_generation"]),
         "left": max(0.0, float(order["remaining_work"]) - seen.work_done) if known else None,
     }
 

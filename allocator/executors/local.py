@@ -184,7 +184,7 @@ class LocalExecutor(SupervisedExecutor):
         """Return the index and the taken share of each GPU of which allocations have shares."""
         out: dict[tuple[str, int | None], tuple[int, float]] = {}
         for one in self._list_unended():
-            for part in one.order.get("nodes", ()):
+            for part in one.order["nodes"]:
                 if part["gpu"] is not None:
                     key = part["node"], part["gpu"]
                     used = out[key][1] if key in out else 0.0

@@ -71,7 +71,7 @@ class Queue:
         wait_s: float = WAIT_S,
         clock: Callable[[], float] = time.time,
     ) -> Queue:
-        """Make a queue or upgrade an existing one, and load a snapshot into it.
+        """Make a queue or open an existing one, and load a snapshot into it.
 
         Parameters
         ----------

@@ -336,7 +336,7 @@ def _pack_column(table: Table, name: str) -> str | list[str]:
 
 
 def unpack_snapshot(content: bytes) -> Snapshot:
-    """Return the snapshot that was packed, by this version or an earlier one."""
+    """Return the snapshot that was packed."""
     document = json.loads(zlib.decompress(content))
     tables = {}
     for file, packed in document["tables"].items():

@@ -39,10 +39,7 @@ OF_NODES: Mapping[str, tuple[str, ...]] = {
 }
 """The same of files that only simulations with nodes have."""
 SHARED_WITH = "shared_with"
-"""Column of spans: the primary job that held the GPUs; empty for the job itself.
-
-Outputs of earlier versions do not have it.
-"""
+"""Column of spans: the primary job that held the GPUs; empty for the job itself."""
 MEMORY_PRICE = "memory_price"
 """Column of spans: dollars per hour for the memory of each GPU, if any pool has a price of it."""
 TEXT = ("policy", "job_id", "pool", "node", "state", "fallback", SHARED_WITH)

@@ -30,15 +30,18 @@ from allocator.controller.controller import Controller
 from allocator.controller.options import ControllerOptions
 from allocator.controller.reporting import journal
 from allocator.engine import decision
-from allocator.executors.simulated import (
+from allocator.io.snapshots import parse_snapshot
+from allocator.queue import observations, round_journal, snapshot as snapshots
+from allocator.queue.queue import Queue
+
+sys.path.append(str(Path(__file__).resolve().parents[2] / "tests"))
+
+from fakes.simulated_executor import (
     MachineBehaviour,
     SimulatedClock,
     SimulatedExecutor,
     SimulatedMachines,
 )
-from allocator.io.snapshots import parse_snapshot
-from allocator.queue import observations, round_journal, snapshot as snapshots
-from allocator.queue.queue import Queue
 
 EVERY_S = 300.0
 MACHINES = "simulated machines"

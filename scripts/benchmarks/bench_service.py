@@ -100,12 +100,10 @@ def run_controller(path: str, jobs: int, every_s: float) -> None:
     """Decide rounds for ever, and print the times of each, in a process of its own."""
     from allocator.controller.controller import Controller
     from allocator.controller.options import ControllerOptions
-    from allocator.executors.simulated import (
-        MachineBehaviour,
-        SimulatedExecutor,
-        SimulatedMachines,
-    )
     from allocator.queue.queue import Queue
+
+    sys.path.append(str(Path(__file__).resolve().parents[2] / "tests"))
+    from fakes.simulated_executor import MachineBehaviour, SimulatedExecutor, SimulatedMachines
 
     clock: Any = RealClock()
     queue = Queue(path)

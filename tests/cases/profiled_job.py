@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from allocator import Job, Pool, Problem, SpeedModel
-from allocator.controller import profiling
-from allocator.controller.controller import Controller, ControllerOptions
-from allocator.domain.rules.snapshot_rules import validate
-from allocator.executors.simulated import (
+from fakes.simulated_executor import (
     MachineBehaviour,
     SimulatedClock,
     SimulatedExecutor,
     SimulatedMachines,
 )
+
+from allocator import Job, Pool, Problem, SpeedModel
+from allocator.controller import profiling
+from allocator.controller.controller import Controller, ControllerOptions
+from allocator.domain.rules.snapshot_rules import validate
 from allocator.loop.executor import Order
 from allocator.options.configure import RunConfigurations, configure
 from allocator.queue import cluster_tables

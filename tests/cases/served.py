@@ -12,15 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-
-from allocator.controller.controller import Controller
-from allocator.controller.options import ControllerOptions
-from allocator.executors.simulated import (
+from fakes.simulated_executor import (
     MachineBehaviour,
     SimulatedClock,
     SimulatedExecutor,
     SimulatedMachines,
 )
+
+from allocator.controller.controller import Controller
+from allocator.controller.options import ControllerOptions
 from allocator.io.snapshots import parse_snapshot
 from allocator.queue.queue import Queue
 

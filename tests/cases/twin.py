@@ -11,18 +11,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from fakes.simulated_executor import (
+    MachineBehaviour,
+    SimulatedClock,
+    SimulatedExecutor,
+    SimulatedMachines,
+)
 
 from allocator.controller.controller import Controller
 from allocator.controller.options import ControllerOptions as Options
 from allocator.domain.schema.colocation import join_names, other_jobs
 from allocator.domain.snapshot import Table
 from allocator.domain.workload import Workload
-from allocator.executors.simulated import (
-    MachineBehaviour,
-    SimulatedClock,
-    SimulatedExecutor,
-    SimulatedMachines,
-)
 from allocator.io.problem_tables import snapshot_folder
 from allocator.loop.executor import Order
 from allocator.loop.rounds import RoundOutcome

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from commands import Output, call
+from fakes.simulated_executor import SimulatedExecutor, SimulatedMachines
 from queues import BACKENDS, cluster, fresh
 from waiting import PATIENCE_S, in_time
 
@@ -26,7 +27,6 @@ from allocator.controller.reporting.preview import preview
 from allocator.controller.reporting.telemetry import Metrics, serve
 from allocator.executors.files import FilesExecutor
 from allocator.executors.local import LocalExecutor
-from allocator.executors.simulated import SimulatedExecutor, SimulatedMachines
 from allocator.io.snapshots import read_snapshot
 from allocator.queue import allocations, lease
 from allocator.queue.database.connection import open_queue

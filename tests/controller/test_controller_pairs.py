@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 from fakes.executor_faults import CrashHere
+from fakes.simulated_executor import MachineBehaviour, SimulatedExecutor
 from queues import BACKENDS, NOW, Clock, Controller, Seen, cluster, fresh
 from service_worlds import Fate, FaultyExecutor, FaultyStore
 from test_service import RATES, Rig, submit
@@ -27,7 +28,6 @@ from allocator.controller.reporting.journal import read_plan
 from allocator.controller.reporting.replay import replay
 from allocator.controller.reporting.status import format_status, status
 from allocator.domain.rules.snapshot_rules import validate
-from allocator.executors.simulated import MachineBehaviour, SimulatedExecutor
 from allocator.loop.executor import Order
 from allocator.queue import (
     cluster_tables as queue_cluster,

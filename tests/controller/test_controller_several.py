@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 from fakes.executor_faults import CrashHere
+from fakes.simulated_executor import MachineBehaviour, SimulatedExecutor
 from group_rounds import group_round
 from queues import BACKENDS, NOW, Clock, Controller, Seen, cluster, fresh
 from service_worlds import Fate
@@ -29,7 +30,6 @@ from allocator.controller.steadiness import jobs_left_alone, read_allocation_sta
 from allocator.domain.rules.snapshot_rules import validate
 from allocator.engine.decision import decide_round
 from allocator.errors import UsageError
-from allocator.executors.simulated import MachineBehaviour, SimulatedExecutor
 from allocator.loop.executor import Order
 from allocator.loop.stability import Stability
 from allocator.queue import cluster_tables, round_journal, snapshot as snapshots

@@ -5,16 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
-from allocator import Job, Node, Pool, Problem, Rate
-from allocator.controller.controller import Controller, ControllerOptions
-from allocator.domain.rules.snapshot_rules import validate
-from allocator.executors.simulated import (
+from fakes.simulated_executor import (
     MachineBehaviour,
     SimulatedClock,
     SimulatedExecutor,
     SimulatedMachines,
 )
+
+from allocator import Job, Node, Pool, Problem, Rate
+from allocator.controller.controller import Controller, ControllerOptions
+from allocator.domain.rules.snapshot_rules import validate
 from allocator.queue import cluster_tables
 from allocator.queue.queue import Queue
 

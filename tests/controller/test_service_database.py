@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from fakes.simulated_executor import SimulatedClock, SimulatedExecutor, SimulatedMachines
 from queues import cluster, empty
 
 from allocator.controller.controller import Controller
 from allocator.controller.options import ControllerOptions
-from allocator.executors.simulated import SimulatedClock, SimulatedExecutor, SimulatedMachines
 from allocator.queue.database.connection import open_queue
 from allocator.queue.errors import QueueUnavailable
 from allocator.queue.queue import Queue

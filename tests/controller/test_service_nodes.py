@@ -6,6 +6,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
+from fakes.simulated_executor import (
+    MachineBehaviour,
+    SimulatedClock,
+    SimulatedExecutor,
+    SimulatedMachines,
+)
 from queues import BACKENDS, NOW, cluster, copy_empty_queue, fresh
 from service_worlds import LOOK_S, PLACED, World
 
@@ -15,12 +21,6 @@ from allocator.controller.options import ControllerOptions
 from allocator.controller.reporting.preview import preview
 from allocator.controller.reporting.status import format_status, status
 from allocator.executors.files import FilesExecutor
-from allocator.executors.simulated import (
-    MachineBehaviour,
-    SimulatedClock,
-    SimulatedExecutor,
-    SimulatedMachines,
-)
 from allocator.loop.executor import NodeStatus
 from allocator.queue.jobs.verbs import history
 from allocator.queue.queue import Queue

@@ -492,19 +492,3 @@ def test_a_name_like_the_digest_of_a_long_one_has_its_own_folder(tmp_path: Path)
     ledger = Ledger(tmp_path)
     assert ledger.place(long, 1) != ledger.place(digest, 1)
     assert ledger.job_folder(long) != ledger.job_folder(digest)
-
-
-def test_a_long_name_in_a_folder_of_an_older_version_is_found(tmp_path: Path) -> None:
-    """Folders of long names had no "=" once: an allocation that is open in one stays known and
-    can end.
-    """
-    long = "x" * 300
-    executor = RIGS["files"](tmp_path).executor()
-    executor.start(RIGS["simulated"](tmp_path).order(long, 1, "endless"))
-    ledger = Ledger(tmp_path / "state")
-    place = ledger.place(long, 1)
-    old = place.with_name(place.name.removeprefix("="))
-    place.rename(old)
-    assert Ledger(tmp_path / "state").place(long, 1) == old
-    ledger.stop(long, 1, {})
-    assert (old / "stop.json").exists()

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from fakes.simulated_executor import SimulatedClock
 from queues import BACKENDS, cluster, place
 from waiting import PATIENCE_S
 
@@ -21,7 +22,6 @@ from allocator.controller.controller import Controller
 from allocator.controller.options import ControllerOptions
 from allocator.executors import report
 from allocator.executors.files import OBSERVATION, FilesExecutor
-from allocator.executors.simulated import SimulatedClock
 from allocator.executors.supervision.supervisor import EXIT, read_ending
 from allocator.io.tables.limited_reader import (
     as_storable_text,

@@ -7,13 +7,13 @@ from itertools import pairwise
 
 import pytest
 from fakes.executor_faults import CrashHere, Crashing, Point, Unreliable
-
-from allocator.executors.simulated import (
+from fakes.simulated_executor import (
     HOUR,
     MachineBehaviour,
     SimulatedExecutor,
     SimulatedMachines,
 )
+
 from allocator.loop.executor import ENDED, Executor, Observation, Order, Phase
 
 

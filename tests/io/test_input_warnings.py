@@ -11,6 +11,12 @@ from typing import Any
 import pytest
 from builders import problem, snapshot, write_folder
 from commands import Output, call
+from fakes.simulated_executor import (
+    MachineBehaviour,
+    SimulatedClock,
+    SimulatedExecutor,
+    SimulatedMachines,
+)
 from queues import NOW, cluster
 
 from allocator.controller.options import ControllerOptions
@@ -20,12 +26,6 @@ from allocator.domain.rules.snapshot_rules import validate
 from allocator.domain.schema.columns import CONFIG, CONFIG_TABLES, Column, ColumnKind
 from allocator.domain.snapshot import Snapshot
 from allocator.errors import Fault, InvalidInput, UsageError, folded
-from allocator.executors.simulated import (
-    MachineBehaviour,
-    SimulatedClock,
-    SimulatedExecutor,
-    SimulatedMachines,
-)
 from allocator.io.json_schema import snapshot_schema
 from allocator.io.snapshots import parse_snapshot
 from allocator.queue.queue import Queue

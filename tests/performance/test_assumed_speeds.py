@@ -14,6 +14,12 @@ import numpy as np
 import pandas as pd
 import pytest
 from builders import problem, snapshot
+from fakes.simulated_executor import (
+    MachineBehaviour,
+    SimulatedClock,
+    SimulatedExecutor,
+    SimulatedMachines,
+)
 from queues import NOW, cluster
 from waiting import PATIENCE_S
 
@@ -33,12 +39,6 @@ from allocator.engine.promises import promise
 from allocator.errors import InvalidInput
 from allocator.executors.devices import device_numbers
 from allocator.executors.local import LocalExecutor
-from allocator.executors.simulated import (
-    MachineBehaviour,
-    SimulatedClock,
-    SimulatedExecutor,
-    SimulatedMachines,
-)
 from allocator.io.snapshots import parse_snapshot
 from allocator.io.workloads import parse_workload
 from allocator.options.instance_building import compile_round

@@ -9,6 +9,12 @@ import numpy as np
 import pytest
 from builders import problem
 from cases import rental as case
+from fakes.simulated_executor import (
+    MachineBehaviour,
+    SimulatedClock,
+    SimulatedExecutor,
+    SimulatedMachines,
+)
 from places import ROOT
 
 from allocator import Job, Pool, Problem, Rate
@@ -18,12 +24,6 @@ from allocator.controller.reporting.replay import replay
 from allocator.domain.phases import find_phases, next_begin, present_models
 from allocator.domain.rules.snapshot_rules import validate
 from allocator.errors import InvalidInput
-from allocator.executors.simulated import (
-    MachineBehaviour,
-    SimulatedClock,
-    SimulatedExecutor,
-    SimulatedMachines,
-)
 from allocator.loop.live_rental import NARROWEST, plan_terms
 from allocator.market.history import History
 from allocator.market.rent import rent

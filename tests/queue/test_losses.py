@@ -9,23 +9,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 import sqlalchemy as sa
-from queues import BACKENDS, NOW as THEN, cluster, place
-
-from allocator import Job, Pool, Problem, Rate
-from allocator.controller.controller import Controller, ControllerOptions
-from allocator.domain.rules.snapshot_rules import validate
-from allocator.executors import report
-from allocator.executors.simulated import (
+from fakes.simulated_executor import (
     MachineBehaviour,
     SimulatedClock,
     SimulatedExecutor,
     SimulatedMachines,
 )
+
+from allocator import Job, Pool, Problem, Rate
+from allocator.controller.controller import Controller, ControllerOptions
+from allocator.domain.rules.snapshot_rules import validate
+from allocator.executors import report
 from allocator.loop.executor import Observation, Order, Phase
 from allocator.performance.fit.loss_curves import LossCurve, expect_work
 from allocator.performance.sizes import estimate_sizes
-from allocator.queue import observations, snapshot as snapshots
-from allocator.queue.database.connection import create_queue
+from allocator.queue import observations
 from allocator.queue.jobs import losses
 from allocator.queue.jobs.verbs import list_jobs
 from allocator.queue.queue import Queue
@@ -188,61 +186,3 @@ def test_expected_work_of_the_queue_is_that_of_its_curve(tmp_path: Path) -> None
     work, error = expect_work([service.curve()], np.array([1.0]))
     jobs = validate(service.queue.snapshot()).jobs
     assert (jobs.loss_work[0], jobs.loss_error[0]) == (work[0], error[0])
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_a_queue_of_jobs_without_a_target_loss_is_upgraded(backend: str, tmp_path: Path) -> None:
-    """A queue of schema 0021 with a running job: with schema 0022 it has no target, its losses say
-    nothing, and it runs on in its first allocation; a new job may have a target, and the queue
-    keeps what its losses say."""
-    with place(backend, tmp_path) as name:
-        store, _ = create_queue(name, revision="0021")
-        job = {"content": "", "model": "m", "total_work": 400.0, "remaining_work": 400.0}
-        with store.write() as connection:
-            old = sa.MetaData()
-            old.reflect(connection)
-            connection.execute(
-                sa.insert(old.tables["jobs"]).values(
-                    **job,
-                    job_id="old",
-                    seq=1,
-                    max_gpus=1,
-                    state="running",
-                    generation=1,
-                    want_pool="a",
-                    want_gpus=1,
-                    submitted_s=THEN,
-                    updated_s=THEN,
-                )
-            )
-            connection.execute(
-                sa.insert(old.tables["allocations"]).values(
-                    job_id="old",
-                    generation=1,
-                    pool="a",
-                    gpus=1,
-                    held_gpus=1,
-                    gpu_type="A",
-                    phase="running",
-                    ordered_s=THEN,
-                    running_s=THEN,
-                    work_at_start=400.0,
-                    reported='{"loss": 2.5}',
-                )
-            )
-        store.close()
-        create_queue(name)[0].close()
-        with Queue(name, clock=lambda: THEN + 100) as queue:
-            with queue.store.write() as connection:
-                snapshots.replace_cluster(connection, cluster(), THEN)
-            table = queue.snapshot().tables["jobs.csv"]
-            assert "loss_work" not in table.columns
-            assert "target_loss" not in table.columns
-            assert queue.job("old").generation == 1
-            queue.submit(job_id="new", model="m", total_work=900, max_gpus=1, target_loss=1.0)
-            with queue.store.write() as connection:
-                for k in range(100, 800, 100):
-                    heard = losses.Heard("new", 1.0, k, 0.5 + 500 / k)
-                    losses.record_losses(connection, [heard])
-            found = validate(queue.snapshot()).jobs
-            assert found.loss_work[list(found.job_id).index("new")] == pytest.approx(1000, rel=0.01)

@@ -10,6 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fakes.simulated_executor import (
+    MachineBehaviour,
+    SimulatedClock,
+    SimulatedExecutor,
+    SimulatedMachines,
+)
 from queues import BACKENDS, NOW, cluster, empty
 from test_report import Page, check_alone
 
@@ -18,12 +24,6 @@ from allocator.controller.controller import Controller
 from allocator.controller.options import ControllerOptions
 from allocator.engine.decision import Decision, decide_round
 from allocator.errors import InvalidInput, NoPlanInTime, UsageError
-from allocator.executors.simulated import (
-    MachineBehaviour,
-    SimulatedClock,
-    SimulatedExecutor,
-    SimulatedMachines,
-)
 from allocator.queue import cluster_tables, round_journal
 from allocator.queue.jobs.states import Retries
 from allocator.queue.queue import Queue

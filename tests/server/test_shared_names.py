@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from queues import NOW, cluster
-from servers import Server, add_tokens, serving
-
-from allocator.controller.controller import Controller
-from allocator.controller.options import ControllerOptions
-from allocator.executors.simulated import (
+from fakes.simulated_executor import (
     MachineBehaviour,
     SimulatedClock,
     SimulatedExecutor,
     SimulatedMachines,
 )
+from queues import NOW, cluster
+from servers import Server, add_tokens, serving
+
+from allocator.controller.controller import Controller
+from allocator.controller.options import ControllerOptions
 from allocator.queue.queue import Queue
 
 FILES = {

@@ -116,7 +116,7 @@ def _init(verbs: Any) -> None:
     parser = _verb(
         verbs,
         "init",
-        "make a queue, or bring an older one to the schema of this program",
+        "make a queue",
         "allocator queue init cluster.db --from data/snapshots/demo\n"
         "allocator queue init postgresql://me@db/cluster --from my-cluster",
         (),

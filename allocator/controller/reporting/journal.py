@@ -2,8 +2,7 @@
 
 A plan is kept by columns, because text of every number takes longer than most other parts of a
 round. Its bytes are a mark, the length of a compressed JSON document, the document, and the columns
-of numbers as doubles. Earlier versions kept the compressed text of plan.json, which is read as
-well.
+of numbers as doubles.
 """
 
 from __future__ import annotations
@@ -42,8 +41,6 @@ def pack_plan(plan: Plan) -> bytes:
 
 def read_plan(content: bytes) -> dict[str, Any]:
     """Return the document of plan.json of a plan that the journal keeps."""
-    if not content.startswith(MARK):
-        return dict(json.loads(_decompress_text(content)))
     fields, columns = _unpack(content)
     rows = zip(*columns.values(), strict=True)
     return {**fields, "jobs": [dict(zip(columns, row, strict=True)) for row in rows]}
@@ -51,8 +48,6 @@ def read_plan(content: bytes) -> dict[str, Any]:
 
 def read_plan_text(content: bytes) -> str:
     """Return the text of plan.json of a plan that the journal keeps."""
-    if not content.startswith(MARK):
-        return _decompress_text(content)
     return write_document(*_unpack(content))
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from allocator.controller import guarded_decision
@@ -20,10 +20,8 @@ from allocator.errors import UsageError
 from allocator.queue import round_journal, snapshot as snapshots
 from allocator.queue.database.connection import QueueDatabase
 from allocator.solvers.base import SolveLimits
-from allocator.solvers.effort import GAP
 
-# how a plan was found and proven, which another version of this program or of a solver may do
-# in another way
+# how a plan was found and proven, which another version of a solver may do in another way
 SEARCH_FIELDS = ("solver", "solver_version", "solver_choice", "status", "bound", "gap", "bound_by")
 
 
@@ -82,26 +80,19 @@ def replay(store: QueueDatabase, number: int | None = None) -> Replay:
     options = entry.options
     # a round that no time limit ended is decided without one, so that a slow machine finds the
     # same plan
-    limit = math.inf if entry.plan is not None else options.get("time_limit_s") or math.inf
+    limit = math.inf if entry.plan is not None else options["time_limit_s"] or math.inf
     problem = validate(snapshot)
     found = decide_round(
         problem,
         policy=entry.policy,
-        solver=options.get("solver", "auto"),
-        limits=SolveLimits(
-            limit, options.get("gap", GAP), options.get("threads", 1), options.get("seed", 0)
-        ),
-        memory=guarded_decision.memory_from_json(options.get("memory")),
+        solver=options["solver"],
+        limits=SolveLimits(limit, options["gap"], options["threads"], options["seed"]),
+        memory=guarded_decision.memory_from_json(options["memory"]),
     )
     before = None if entry.plan is None else journal.read_plan_text(entry.plan)
-    decided = guarded_decision.result(
-        found, problem, policy=entry.policy, seed=options.get("seed", 0)
+    plan = guarded_decision.format_plan(
+        guarded_decision.result(found, problem, policy=entry.policy, seed=options["seed"])
     )
-    plan = guarded_decision.format_plan(decided)
-    new_fields = set() if before is None else _list_job_fields(plan) - _list_job_fields(before)
-    if new_fields:  # plans of an earlier version do not have them
-        kept = {name: decided.jobs[name] for name in decided.jobs if name not in new_fields}
-        plan = guarded_decision.format_plan(replace(decided, jobs=kept))
     first = None if before is None or before == plan else _first_difference(before, plan)
     is_same_decision = None if before is None else _drop_search(before) == _drop_search(plan)
     note = ""
@@ -119,11 +110,6 @@ def replay(store: QueueDatabase, number: int | None = None) -> Replay:
         plan,
         note,
     )
-
-
-def _list_job_fields(plan: str) -> set[str]:
-    """Return the names of the fields that a plan has of its jobs."""
-    return {name for job in json.loads(plan)["jobs"] for name in job}
 
 
 def _drop_search(plan: str) -> dict[str, Any]:

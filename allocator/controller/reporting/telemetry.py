@@ -144,7 +144,7 @@ class Telemetry:
     """Events and metrics of one controller.
 
     `log` is where JSON lines go, None for nowhere. `path` is the text file with metrics. `clock`
-    returns unix seconds. `on_event` is called with every event, for tests and live tables.
+    returns unix seconds. `on_event` is called with every event.
     """
 
     clock: Callable[[], float]

@@ -467,5 +467,5 @@ def _restore_order(order: Mapping[str, Any]) -> Order:
         tuple(order["command"]),
         dict(order["environment"]),
         str(order["workdir"]),
-        nodes=tuple(NodePart(one["node"], one["gpus"]) for one in order.get("nodes", ())),
+        nodes=tuple(NodePart(one["node"], one["gpus"]) for one in order["nodes"]),
     )

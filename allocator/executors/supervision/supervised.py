@@ -190,7 +190,7 @@ def _compute_safe_work(
     `before` is the content of acknowledged.json so far.
     """
     generation = int(order["generation"])
-    first = int(order.get("first_generation", 1))
+    first = int(order["first_generation"])
     if int(order["gpus"]) < 1 and generation > first:
         return _read_safe_work(before)  # it was stopped before it was ordered
     known = (_find_safe_work(before, first), end.get("safe"), 0.0 if generation <= first else None)

@@ -246,7 +246,7 @@ def remember_base(folder: Path, order: dict[str, Any]) -> None:
 def build_environment(folder: Path, order: dict[str, Any]) -> tuple[dict[str, str], str]:
     """Return (environment, working folder) of the job."""
     # a new job under the name of a forgotten one begins without work
-    first = int(order.get("first_generation", 1))
+    first = int(order["first_generation"])
     place = folder.parent.parent / "jobs" / folder.name.rpartition(".")[0]
     workdir = order["workdir"] or str(place / ("work" if first <= 1 else f"work.{first}"))
     kept = {
@@ -258,7 +258,7 @@ def build_environment(folder: Path, order: dict[str, Any]) -> tuple[dict[str, st
         "ALLOCATOR_JOB": order["job_id"],
         "ALLOCATOR_GPUS": str(order["gpus"]),
         "ALLOCATOR_POOL": order["pool"],
-        "ALLOCATOR_NODES": "|".join(str(NodePart(**part)) for part in order.get("nodes", ())),
+        "ALLOCATOR_NODES": "|".join(str(NodePart(**part)) for part in order["nodes"]),
         "ALLOCATOR_GPU_TYPE": order["gpu_type"],
         "ALLOCATOR_GENERATION": str(order["generation"]),
         "ALLOCATOR_REMAINING_WORK": repr(order["remaining_work"]),

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import os
 import sqlite3
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -28,9 +27,9 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 
 from allocator.errors import Fault, InvalidInput, UsageError, install_command
-from allocator.queue import lease
+from allocator.queue.cluster_tables import get_meta, put_meta
 from allocator.queue.database import identity
-from allocator.queue.database.schema import HEAD, REVISIONS, metadata
+from allocator.queue.database.schema import SCHEMA, SCHEMA_KEY, metadata
 from allocator.queue.errors import QueueUnavailable
 
 WAIT_S = 30.0  # seconds that a transaction waits for another writer
@@ -39,11 +38,6 @@ READER_CACHE_KIB = 2048  # the same of one that only reads, of which a service h
 CONNECTIONS = 4  # that are kept open; more are closed after their transaction
 WRITERS = 7_305_862_291  # key of the advisory lock, for all queues of a PostgreSQL database
 SYNCHRONOUS = "FULL"  # SQLite: a commit is on the disk when it returns
-# as Alembic makes it
-_CREATE_VERSION = (
-    "CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL,"
-    " CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num))"
-)
 INIT = 'make one with "allocator queue init"'
 
 
@@ -116,7 +110,7 @@ def open_queue(
     Raises
     ------
     InvalidInput
-        If there is no queue, it is not a queue, or its schema is newer or older.
+        If there is no queue, it is not a queue, or it has another schema.
     UsageError
         For a malformed URL.
     QueueUnavailable
@@ -128,18 +122,10 @@ def open_queue(
         if path is not None and not path.exists():
             raise _translate_fault(store, f"there is no such queue; {INIT}")
         with store.read() as connection:
-            found = _revision(connection, store)
-        if found is None:
-            raise _translate_fault(
-                store, f"is no queue; {INIT}" if path is not None else f"has no queue; {INIT}"
-            )
-        _refuse_newer(found, store)
-        if found != HEAD:
-            raise _translate_fault(
-                store,
-                f'has schema {found}, this program needs {HEAD}; upgrade it with "allocator queue '
-                'init"',
-            )
+            if not _has_tables(connection, store):
+                raise _translate_fault(
+                    store, f"is no queue; {INIT}" if path is not None else f"has no queue; {INIT}"
+                )
         return replace(store, file=None if path is None else _file_identity(path))
     except BaseException:
         store.close()
@@ -147,9 +133,9 @@ def open_queue(
 
 
 def create_queue(
-    queue: str | os.PathLike[str], *, wait_s: float = WAIT_S, revision: str = HEAD
+    queue: str | os.PathLike[str], *, wait_s: float = WAIT_S
 ) -> tuple[QueueDatabase, bool]:
-    """Make a queue, or upgrade the one that exists.
+    """Make a queue, or open the one that exists.
 
     A new SQLite file can be read and written by its owner only. Raises the errors of `open_queue`.
 
@@ -159,8 +145,6 @@ def create_queue(
         Path (SQLite) or URL (postgresql://...).
     wait_s : float
         Seconds that a transaction waits for a locked database.
-    revision : str
-        Schema version to stop at (for tests).
 
     Returns
     -------
@@ -174,36 +158,17 @@ def create_queue(
         if path is not None:
             _enable_wal(store)
         with store.write() as connection:
-            found = _revision(connection, store)
-            if found is None and sa.inspect(connection).get_table_names():
-                raise _translate_fault(
-                    store, "is a database of something else; a queue needs one of its own"
-                )
-            _refuse_newer(found, store)
-            if found is None and revision == HEAD:
-                _create_tables(connection)
-            elif found != revision:
-                if found is not None:
-                    _refuse_running_controller(connection, store)
-                _migrate(connection, revision)
-            identity.ensure_id(connection)
-        return replace(store, file=None if path is None else _file_identity(path)), found is None
+            is_new = not _has_tables(connection, store)
+            if is_new:
+                metadata.create_all(connection, checkfirst=False)
+                put_meta(connection, SCHEMA_KEY, SCHEMA)
+                identity.make_id(connection)
+        return replace(store, file=None if path is None else _file_identity(path)), is_new
     except BaseException:
         store.close()
         if made and path is not None and path.exists() and path.stat().st_size == 0:
             path.unlink(missing_ok=True)
         raise
-
-
-def _refuse_running_controller(connection: Connection, store: QueueDatabase) -> None:
-    """Raise InvalidInput while a controller of an older version runs."""
-    found = lease.read_current(connection)
-    if found is not None and found.is_held(time.time()):
-        raise _translate_fault(
-            store,
-            f'cannot be upgraded while the controller "{found.holder}" of an older version runs;'
-            " stop it, and start the new one after the upgrade",
-        )
 
 
 def _file_identity(path: Path) -> tuple[int, int] | None:
@@ -215,46 +180,32 @@ def _file_identity(path: Path) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
-def _create_tables(connection: Connection) -> None:
-    """Make the tables of a new queue at once; the migrations would take twenty times as long."""
-    metadata.create_all(connection, checkfirst=False)
-    for statement in (_CREATE_VERSION, f"INSERT INTO alembic_version VALUES ('{HEAD}')"):
-        connection.execute(sa.text(statement))
+def _has_tables(connection: Connection, store: QueueDatabase) -> bool:
+    """Return whether the database has the tables of a queue, False if it has no tables at all.
 
-
-def _migrate(connection: Connection, revision: str) -> None:
-    """Bring a queue of an earlier version to a revision."""
-    from alembic import command
-    from alembic.config import Config
-
-    config = Config()
-    config.set_main_option(
-        "script_location",
-        str(Path(__file__).resolve().parents[1] / "migrations").replace("%", "%%"),
-    )
-    config.attributes["connection"] = connection
-    command.upgrade(config, revision)
-
-
-def _revision(connection: Connection, store: QueueDatabase) -> str | None:
-    """Return the schema version of the database, or None if it has no tables of a queue."""
-    if not sa.inspect(connection).has_table("alembic_version"):
-        return None
-    row = connection.execute(sa.text("SELECT version_num FROM alembic_version")).first()
-    if row is None or (row[0] in REVISIONS and not sa.inspect(connection).has_table("jobs")):
+    Raises InvalidInput if they are those of something else, or have another schema.
+    """
+    tables = sa.inspect(connection).get_table_names()
+    if not tables:
+        return False
+    if not {"meta", "jobs"} <= set(tables):
         raise _translate_fault(
             store, "is a database of something else; a queue needs one of its own"
         )
-    return str(row[0])
-
-
-def _refuse_newer(found: str | None, store: QueueDatabase) -> None:
-    if found is not None and found not in REVISIONS:
+    found = get_meta(connection, SCHEMA_KEY)
+    if found is None:
         raise _translate_fault(
             store,
-            f"has schema {found}, which this program does not know (the newest it knows is {HEAD});"
-            " it was made by a newer version: use that one",
+            "was made before the first release, whose tables are others: make a new queue with"
+            ' "allocator queue init NEW --from FOLDER", where FOLDER is what "allocator queue'
+            ' export" of the version that made this one writes',
         )
+    if found != SCHEMA:
+        raise _translate_fault(
+            store,
+            f"has schema {found}, this program needs {SCHEMA}: use the version that made it",
+        )
+    return True
 
 
 def _connect_database(

@@ -35,16 +35,13 @@ class State:
 
 
 def queue_id(connection: Connection) -> str:
-    """Return the random name of the queue, or "" if it has none yet."""
+    """Return the random name of the queue."""
     return get_meta(connection, ID) or ""
 
 
-def ensure_id(connection: Connection) -> str:
-    """Return the random name of the queue, and make one if it has none."""
-    if not (found := queue_id(connection)):
-        found = secrets.token_hex(16)
-        put_meta(connection, ID, found)
-    return found
+def make_id(connection: Connection) -> None:
+    """Give a new queue its random name."""
+    put_meta(connection, ID, secrets.token_hex(16))
 
 
 def state(connection: Connection) -> State | None:

@@ -1,7 +1,5 @@
 """The tables of a queue.
 
-The migrations (migrations/versions) build exactly these tables; a test compares the two.
-
 Columns that the CSV files of a snapshot have follow the schema of those files
 (domain/schema/columns.py), with the types of values.py. NULL or "" is an empty cell, so a snapshot
 that is built from them has what its owner gave. Times are seconds on one clock (unix time, unless a
@@ -43,9 +41,8 @@ from allocator.domain.schema.columns import (
 )
 from allocator.queue.database.values import sql_column
 
-# known schema versions, oldest first
-REVISIONS = tuple(f"{number:04d}" for number in range(1, 24))
-HEAD = REVISIONS[-1]
+SCHEMA = "r0001"  # revision of these tables
+SCHEMA_KEY = "schema"  # the row of `meta` that has the revision
 
 DEFAULT_TENANT = "default"  # tenant of jobs that name no tenant
 STATES = ("queued", "running", "paused", "held", "done", "cancelled", "failed")
@@ -249,7 +246,7 @@ allocations = Table(
     ),
 )
 
-losses = Table(  # since 0022; of jobs with target_loss that have reported a loss
+losses = Table(  # of jobs with target_loss that have reported a loss
     "losses",
     metadata,
     Column("job_id", Text, ForeignKey("jobs.job_id", name="losses_job"), primary_key=True),
@@ -286,7 +283,7 @@ observations = Table(
     Index("observations_by_allocation", "job_id", "generation", "id"),
 )
 
-forgotten = Table(  # since 0008; names that no job of the queue has now
+forgotten = Table(  # names that no job of the queue has now
     "forgotten",
     metadata,
     Column("job_id", Text, primary_key=True),
@@ -294,7 +291,7 @@ forgotten = Table(  # since 0008; names that no job of the queue has now
     Column("generation", Integer, nullable=False),
 )
 
-turns = Table(  # since 0007; when colocated allocations changed their primary jobs
+turns = Table(  # when colocated allocations changed their primary jobs
     "turns",
     metadata,
     Column(
@@ -344,7 +341,7 @@ pools = Table(
     CheckConstraint("gpus >= 0", name="pools_gpus"),
 )
 
-nodes = Table(  # since 0012
+nodes = Table(
     "nodes",
     metadata,
     Column("node", Text, primary_key=True),
@@ -407,7 +404,7 @@ lease = Table(
     Column("expires_s", Double, nullable=False),
 )
 
-learned = Table(  # since 0002
+learned = Table(
     "learned",
     metadata,
     Column("model", Text, nullable=False),
@@ -422,7 +419,7 @@ learned = Table(  # since 0002
     CheckConstraint("gpus > 0", name="learned_gpus"),
 )
 
-tokens = Table(  # since 0014
+tokens = Table(
     "tokens",
     metadata,
     Column(

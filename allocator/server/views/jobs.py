@@ -280,7 +280,9 @@ def read_rows(
     for job in (known[name] for name in names if name in known):
         entry = None if plan is None else plan.jobs.get(job.job_id)
         is_waiting = job.state in GROUPS["waiting"]
-        expected = {} if entry is None or job.state not in ACTIVE else _read_expected(entry)
+        expected: dict[str, Any] = {}
+        if entry is not None and job.state in ACTIVE:
+            expected = {name: entry[name] for name in EXPECTED_FIELDS}
         place = expected.get("position") or bisect.bisect_left(waiting, job.seq) + 1
         out.append(
             JobRow(
@@ -295,11 +297,6 @@ def read_rows(
             )
         )
     return tuple(out)
-
-
-def _read_expected(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """Return EXPECTED_FIELDS of an entry of a plan; plans of earlier versions have none."""
-    return {name: entry[name] for name in EXPECTED_FIELDS if name in entry}
 
 
 def describe_job(job: Job, held: Held | None, plan: RoundPlan | None, now_s: float) -> str:

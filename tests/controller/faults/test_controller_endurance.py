@@ -4,6 +4,7 @@ SIGTERM at any moment.
 
 from __future__ import annotations
 
+import io
 import os
 import random
 import signal
@@ -18,6 +19,7 @@ from pathlib import Path
 
 import pytest
 from commands import Output, call
+from fakes.simulated_executor import SimulatedClock
 from queues import build_command, cluster
 from waiting import PATIENCE_S, wait_for
 
@@ -32,7 +34,6 @@ from allocator.executors import disk
 from allocator.executors.disk import try_lock
 from allocator.executors.errors import NotNow
 from allocator.executors.files import FilesExecutor
-from allocator.executors.simulated import SimulatedClock
 from allocator.queue.database.connection import open_queue
 from allocator.queue.queue import Queue
 
@@ -135,8 +136,8 @@ def test_a_lock_that_stays_is_waited_for_at_the_next_look(
     monkeypatch.setattr(
         executor.ledger, "hold_lock", lambda: disk.hold_lock(tmp_path / "state" / "lock", 0.05)
     )
-    events: list[str] = []
-    log = telemetry.Telemetry(clock.now, on_event=lambda row: events.append(str(row["event"])))
+    events = io.StringIO()
+    log = telemetry.Telemetry(clock.now, events)
     store = open_queue(name)
     controller = Controller(
         store, executor, clock, ControllerOptions(every_s=60.0, policy="greedy"), telemetry=log
@@ -146,7 +147,7 @@ def test_a_lock_that_stays_is_waited_for_at_the_next_look(
     for _ in range(2):
         clock.sleep(60.0)
         controller.try_step()
-    assert "not_now" in events and not list(executor.ledger.known())
+    assert '"event": "not_now"' in events.getvalue() and not list(executor.ledger.known())
     os.close(held)
     clock.sleep(60.0)
     controller.try_step()

@@ -4,6 +4,8 @@ nothing runs twice.
 
 from __future__ import annotations
 
+import io
+import json
 import os
 import random
 import signal
@@ -17,6 +19,7 @@ from pathlib import Path
 
 import pytest
 from executor_rigs import LocalRig, cleaned_up, ended, find_supervisor, wait
+from fakes.simulated_executor import SimulatedClock, SimulatedExecutor, SimulatedMachines
 from queues import build_command, cluster
 from waiting import PATIENCE_S, wait_for
 
@@ -25,7 +28,6 @@ from allocator.controller.options import ControllerOptions
 from allocator.controller.reporting.telemetry import Telemetry
 from allocator.executors import local
 from allocator.executors.errors import NotNow
-from allocator.executors.simulated import SimulatedClock, SimulatedExecutor, SimulatedMachines
 from allocator.executors.supervision import supervisor
 from allocator.io.tables.limited_reader import read_json
 from allocator.loop.executor import Phase
@@ -113,7 +115,7 @@ def test_a_controller_outlives_an_executor_without_an_answer(tmp_path: Path) -> 
     name, clock = str(tmp_path / "queue.db"), SimulatedClock(NOW)
     queue = Queue.create(name, cluster(), clock=clock.now)
     queue.submit(job_id="one", model="m", total_work=1e6, max_gpus=4)
-    events: list[str] = []
+    log = io.StringIO()
     executor = _FullDisk(SimulatedMachines({"a": 8, "b": 4}, clock))
     store = open_queue(name)
     controller = Controller(
@@ -121,7 +123,7 @@ def test_a_controller_outlives_an_executor_without_an_answer(tmp_path: Path) -> 
         executor,
         clock,
         ControllerOptions(every_s=60.0, policy="greedy"),
-        telemetry=Telemetry(clock.now, on_event=lambda row: events.append(str(row["event"]))),
+        telemetry=Telemetry(clock.now, log),
     )
 
     def sleep(seconds: float) -> None:
@@ -131,6 +133,7 @@ def test_a_controller_outlives_an_executor_without_an_answer(tmp_path: Path) -> 
 
     clock.sleep = sleep  # type: ignore[method-assign]
     assert controller.run() > 1
+    events = [str(json.loads(line)["event"]) for line in log.getvalue().splitlines()]
     assert events.count("not_now") == events.count("over") == 1
     assert events.index("not_now") < events.index("over") < len(events) - 1
     assert executor.looks < 370 + 120 / controller.options.poll_interval_s(60.0)

@@ -15,6 +15,7 @@ from typing import Protocol
 
 from example_actor import Actor
 from fakes.kubernetes_server import FakeServer
+from fakes.simulated_executor import MachineBehaviour, SimulatedExecutor, SimulatedMachines
 from kubernetes_objects import node
 from ray_cluster import shared_ray
 from slurm_cluster import FakeNodes, SlurmCluster
@@ -26,7 +27,6 @@ from allocator.executors.files import FilesExecutor
 from allocator.executors.kubernetes.executor import KubernetesExecutor
 from allocator.executors.local import LocalExecutor
 from allocator.executors.ray.executor import RayExecutor
-from allocator.executors.simulated import MachineBehaviour, SimulatedExecutor, SimulatedMachines
 from allocator.executors.slurm.executor import SlurmExecutor
 from allocator.executors.supervision.processes import Process, processes
 from allocator.io.tables.limited_reader import read_json

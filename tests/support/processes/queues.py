@@ -22,9 +22,10 @@ import postgres_server
 from waiting import wait_for
 
 from allocator.domain.snapshot import Snapshot
-from allocator.queue import allocations, lease, observations, round_journal
+from allocator.queue import allocations, cluster_tables, lease, observations, round_journal
+from allocator.queue.database import identity
 from allocator.queue.database.connection import create_queue, open_queue
-from allocator.queue.database.schema import metadata
+from allocator.queue.database.schema import SCHEMA, SCHEMA_KEY, metadata
 from allocator.queue.queue import Queue
 
 if TYPE_CHECKING:
@@ -125,6 +126,8 @@ def empty(backend: str, folder: Path) -> Iterator[str]:
     with store.write() as connection:
         for table in reversed(metadata.sorted_tables):
             connection.execute(table.delete())
+        cluster_tables.put_meta(connection, SCHEMA_KEY, SCHEMA)
+        identity.make_id(connection)
     store.close()
     yield _shared()
 

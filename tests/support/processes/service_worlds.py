@@ -18,6 +18,12 @@ from typing import Any
 
 import sqlalchemy as sa
 from fakes.executor_faults import CrashHere, Unreliable
+from fakes.simulated_executor import (
+    MachineBehaviour,
+    SimulatedClock,
+    SimulatedExecutor,
+    SimulatedMachines,
+)
 from queues import NOW, cluster
 
 from allocator.controller.controller import Controller
@@ -27,12 +33,6 @@ from allocator.controller.reporting.replay import replay
 from allocator.engine.decision import Decision, decide_round
 from allocator.errors import AuditFailure, Infeasible, NoPlanInTime
 from allocator.executors.errors import NotNow
-from allocator.executors.simulated import (
-    MachineBehaviour,
-    SimulatedClock,
-    SimulatedExecutor,
-    SimulatedMachines,
-)
 from allocator.loop.executor import Observation, Order
 from allocator.queue import snapshot as snapshots
 from allocator.queue.cluster_tables import get_meta

@@ -1,1 +1,0 @@
-"""Schema versions of the queue; Alembic runs their migrations inside one transaction."""
