@@ -168,6 +168,13 @@ def test_pages_name_what_the_code_holds(page: str) -> None:
         )
 
 
+@pytest.mark.parametrize("page", ["command", "format", "http"])
+def test_generated_pages_are_current(page: str) -> None:
+    """Each generator of docs/reference writes its page again as it stands."""
+    generator = importlib.import_module(f"scripts.generators.generate_{page}_docs")
+    assert generator.PAGE.read_text(encoding="utf-8") == generator.write_page()
+
+
 def test_cited_rules_exist() -> None:
     """Rules are numbered R1, R2 ... in order; code, tests and pages cite no other numbers."""
     text = (ROOT / "docs" / "reference" / "rules.md").read_text(encoding="utf-8")
