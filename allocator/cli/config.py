@@ -15,7 +15,7 @@ allocator config --json
 """
 ABOUT = f"""\
 Show the values that options have if the command line does not give them: those of {FILE} in the
-working folder, else of allocator/config.toml below $XDG_CONFIG_HOME (~/.config), and of
+working folder, else of $XDG_CONFIG_HOME/allocator/config.toml (~/.config/allocator), and of
 ALLOCATOR_QUEUE. The command line counts before the environment, and that before the file."""
 
 

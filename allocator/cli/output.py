@@ -1,6 +1,6 @@
 """What commands print: results on standard output, messages on standard error.
 
-Every command has --json, --quiet and --verbose (docs/reference/command-line.md). What they choose
+Every command has --json, --quiet and --verbose (docs/reference/commands.md). What they choose
 is kept here for the whole process, because a command line is one process.
 """
 

@@ -314,7 +314,7 @@ class SpeedModel(Record):
     kind : str
         Formula: "amdahl", "power", "overhead", "capped", "iteration" or "goodput".
     parameters : mapping of str to float
-        Parameters of the formula, as docs/snapshot-format.md lists them.
+        Parameters of the formula, as docs/reference/formats.md lists them.
 
     Examples
     --------

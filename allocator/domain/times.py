@@ -1,6 +1,6 @@
 """Durations and times as people write them: `90min`, `2h`, an ISO date, plain seconds.
 
-Options, columns of a submission and the HTTP API read them here (docs/reference/command-line.md).
+Options, columns of a submission and the HTTP API read them here (docs/reference/commands.md).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Write linear models as MPS, LP or a neutral file of plain arrays (docs/model-files.md).
+"""Write linear models as MPS, LP or a neutral file of plain arrays (docs/reference/formats.md).
 
 The neutral file is a numpy archive (.npz) of the fields of LinearModel, with the row families as
 three arrays. It holds every number exactly, and the solver benchmarks read it.

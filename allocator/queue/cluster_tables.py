@@ -1,6 +1,6 @@
 """The cluster of a queue: pools, tenants, speeds, sharing and settings.
 
-They are stored as the tables of a snapshot (docs/snapshot-format.md). Rates that a controller
+They are stored as the tables of a snapshot (docs/reference/formats.md). Rates that a controller
 learned are stored apart from the rates that the owner gave, and are merged when a snapshot is
 built.
 """

@@ -5,15 +5,13 @@
 
 The pages are those of the repository, at their own paths, so that every link works in both. The
 navigation is the list of docs/README.md, with its sections and their parts. The reference of the
-commands is their own help, and that of the Python names their docstrings. A dead link, a dead
-anchor or a page without a link is an error.
+Python names is their docstrings. A dead link, a dead anchor or a page without a link is an error.
 """
 
 from __future__ import annotations
 
 import argparse
 import logging
-import os
 import re
 import shutil
 import sys
@@ -27,12 +25,10 @@ from mkdocs.commands import build as mkdocs_build, serve as mkdocs_serve
 from mkdocs.config import load_config
 
 import allocator
-from allocator.cli.main import parser as command_line
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs", "formulations")
 API = "docs/reference/api.md"
-COMMANDS = "docs/reference/command-line.md"
 # pages that docs/README.md does not list: they stand at the ends of the navigation
 FIRST = {"Start": "README.md", "Documentation": "docs/README.md"}
 LAST = {"Contributing": "CONTRIBUTING.md", "Changes": "CHANGELOG.md"}
@@ -64,7 +60,7 @@ def main() -> int:
 
 
 def copy_pages(pages: Path) -> None:
-    """Copy what the site shows, and write the pages that come from the code."""
+    """Copy what the site shows, and write the page that comes from the code."""
     for name in SOURCES:
         source, target = ROOT / name, pages / name
         if source.is_dir():
@@ -73,7 +69,6 @@ def copy_pages(pages: Path) -> None:
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(source, target)
     (pages / API).write_text(api_page(), encoding="utf-8")
-    (pages / COMMANDS).write_text(commands_page(), encoding="utf-8")
 
 
 def api_page() -> str:
@@ -87,28 +82,6 @@ def api_page() -> str:
     return "\n".join(lines)
 
 
-def commands_page() -> str:
-    """Return the page of the commands, one section each, with the help that they print."""
-    os.environ["COLUMNS"] = "100"  # the width for which argparse breaks lines
-    lines = ["# Commands", "", "What `allocator COMMAND --help` says.", ""]
-    for words, command in _commands(command_line()):
-        level = "#" * min(1 + max(1, len(words)), 4)
-        lines += [f"{level} {' '.join(('allocator', *words))}", ""]
-        lines += ["```text", command.format_help().rstrip(), "```", ""]
-    return "\n".join(lines)
-
-
-def _commands(
-    parser: argparse.ArgumentParser, words: tuple[str, ...] = ()
-) -> Iterator[tuple[tuple[str, ...], argparse.ArgumentParser]]:
-    """Yield every command with the words that call it, a command before its subcommands."""
-    yield words, parser
-    for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            for name, below in action.choices.items():
-                yield from _commands(below, (*words, name))
-
-
 def navigation(pages: Path) -> list[dict[str, Any]]:
     """Return the navigation: a tab for each section of docs/README.md, with its parts and pages."""
     out: list[dict[str, Any]] = [{title: page} for title, page in FIRST.items()]
@@ -120,7 +93,7 @@ def navigation(pages: Path) -> list[dict[str, Any]]:
         entries = _entries(before, seen)
         entries += [{part.splitlines()[0].strip(): _entries(part, seen)} for part in parts]
         if title == "Look up":
-            entries += [{"Commands": COMMANDS}, {"Python API": API}]
+            entries += [{"Python API": API}]
         if entries:
             out.append({title: entries})
     return [*out, *({title: page} for title, page in LAST.items())]

@@ -385,14 +385,3 @@ def test_rule_sees_what_breaks_it(
     (tmp_path / file).write_text(text, encoding="utf-8")
     faults = rule(tmp_path)
     assert any(says in fault for fault in faults), faults
-
-
-def test_the_architecture_page_has_the_floors() -> None:
-    """The table of docs/architecture.md is FLOORS, from the highest floor down, and the picture
-    has every package."""
-    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| (\d+) \| (`[^|]*`) \|", text, re.MULTILINE)
-    found = [(int(level), set(re.findall(r"`([^`]+)`", names))) for level, names in rows]
-    assert found == [(level, FLOORS[level]) for level in reversed(range(len(FLOORS)))]
-    picture = (ROOT / "docs" / "pictures" / "architecture.svg").read_text(encoding="utf-8")
-    assert set(re.findall(r">((?:allocator|formulations)[\w.]*)<", picture)) == set(FLOOR)

@@ -16,7 +16,6 @@ from allocator.queue.queue import Queue
 
 ELSEWHERE = {  # page: why its blocks do not run here, and what runs them
     "docs/extending.md": "they are files of a package; tests/engine/test_plugins.py",
-    "docs/python.md": "tests/engine/test_public_api.py",
     "docs/service.md": "it needs a service; tests/server/test_http_docs.py",
     "docs/ray.md": "it needs a Ray; tests/executors/ray/test_ray_training.py",
 }

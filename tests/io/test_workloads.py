@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +10,6 @@ import pytest
 from everything_workload import EVERY_WORKLOAD, WORKLOAD_TEXTS, workload_content
 from examples import examples
 from hypothesis import given, strategies as st
-from places import ROOT
 from test_schema import breaches, typed
 from waiting import in_time
 
@@ -494,18 +492,3 @@ def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert 'run it with "allocator simulate"' in capsys.readouterr().err
     assert main.run(["schema", "workload"]) == 0
     assert '"capacity.csv"' in capsys.readouterr().out
-
-
-def test_pages_are_as_generated() -> None:
-    """docs/snapshot-format.md and docs/workload-format.md are what
-    scripts/generators/generate_format_docs.py writes.
-    """
-    root = ROOT
-    place = importlib.util.spec_from_file_location(
-        "format_docs", root / "scripts" / "generators" / "generate_format_docs.py"
-    )
-    assert place is not None and place.loader is not None
-    script = importlib.util.module_from_spec(place)
-    place.loader.exec_module(script)
-    for name, text in script.pages().items():
-        assert (root / "docs" / name).read_text(encoding="utf-8") == text, name

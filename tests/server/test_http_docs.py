@@ -7,7 +7,6 @@ import os
 import re
 import subprocess
 import sys
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
 
@@ -91,17 +90,6 @@ def test_a_generated_client_submits_lists_and_shows_a_job(
         assert (names["shown"].model, names["shown"].state) == ("bert", "queued")
         with server.client("operator") as client:
             assert client.get("/api/v1/jobs/bert-8").status_code == 200
-
-
-def test_the_page_of_the_reference_is_current() -> None:
-    """scripts/generators/generate_http_docs.py writes the same page again."""
-    script = ROOT / "scripts" / "generators" / "generate_http_docs.py"
-    spec = spec_from_file_location("http_docs", script)
-    assert spec is not None and spec.loader is not None
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    page = ROOT / "docs" / "reference" / "http.md"
-    assert page.read_text(encoding="utf-8") == module.write_page()
 
 
 def test_the_examples_with_curl_run(tmp_path: Path) -> None:

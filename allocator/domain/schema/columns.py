@@ -408,14 +408,14 @@ MODELS = TableSchema(
         Column(
             "kind",
             ColumnKind.CHOICE,
-            "form of the speed curve, see performance/curves",
+            "form of the speed curve",
             required=True,
             choices=("amdahl", "power", "overhead", "capped", "iteration", "goodput"),
         ),
         Column(
             "parameters",
             ColumnKind.JSON,
-            "parameters of that form, a JSON object; see CURVE_PARAMETERS",
+            "parameters of that form, a JSON object",
             required=True,
         ),
     ),
