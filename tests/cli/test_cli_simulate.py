@@ -130,7 +130,7 @@ def test_the_table_has_a_column_per_policy(capsys: Output) -> None:
     """For people: jobs done, times, money; data on standard output, nothing else on standard
     error.
     """
-    code, out, err = call(capsys, "simulate", DEMO, "--policy", "greedy,static")
+    code, out, err = call(capsys, f"simulate {DEMO} --policy greedy,static")
     assert (code, err) == (0, "")
     table = {
         line.split("  ")[0]: line.split("  ", 1)[1].split()
@@ -171,7 +171,7 @@ def test_warnings_go_to_standard_error(capsys: Output, tmp_path: Path) -> None:
     folder = write_workload(
         tmp_path / "w", workload([{"min_gpus": 8, "max_gpus": 8, "requested_gpus": 8}], gpus=4)
     )
-    code, out, err = call(capsys, "simulate", folder, "--policy", "greedy", "--format", "json")
+    code, out, err = call(capsys, f"simulate {folder} --policy greedy --format json")
     assert code == 0 and json.loads(out)["policies"]["greedy"]["jct_s_mean"] is None
     assert err.splitlines() == ["warning: greedy: 1 job was never done: j0"]
 
@@ -215,7 +215,7 @@ def test_wrong_folders(capsys: Output, tmp_path: Path) -> None:
         (tmp_path / "no", "no such folder"),
         (bad, 'workload.csv:4: submitted_s "soon"'),
     ):
-        code, out, err = call(capsys, "simulate", folder, "--out", tmp_path / "o")
+        code, out, err = call(capsys, f"simulate {folder} --out {tmp_path / 'o'}")
         assert (code, out) == (3, "") and says in err
     assert not (tmp_path / "o").exists()
 
@@ -512,8 +512,8 @@ def test_a_full_disk(capsys: Output, tmp_path: Path) -> None:
         assert (done.returncode, done.stdout) == (1, "") and "no space left" in done.stderr, done
         assert ("the same command starts anew" in done.stderr) == (policies != "greedy")
         assert [p for p in out.rglob("*") if p.is_file()] == []
-        assert call(capsys, "simulate", DEMO, "--policy", policies, "--out", out)[0] == 0
-        assert call(capsys, "simulate", DEMO, "--policy", policies, "--out", whole)[0] == 0
+        assert call(capsys, f"simulate {DEMO} --policy {policies} --out {out}")[0] == 0
+        assert call(capsys, f"simulate {DEMO} --policy {policies} --out {whole}")[0] == 0
         assert bytes_of(out) == bytes_of(whole)
         shutil.rmtree(out)
 

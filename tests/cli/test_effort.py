@@ -37,7 +37,7 @@ def test_the_commands_that_decide_once_have_one_gap_and_one_time_limit(
     """solve, explain and whatif: the same defaults, and the help says them."""
     args = main.parser().parse_args([command, *NAMES[command]])
     assert (args.gap, args.time_limit) == (GAP, TIME_LIMIT_S)
-    _, out, _ = call(capsys, command, "--help")
+    _, out, _ = call(capsys, f"{command} --help")
     said = " ".join(out.split())
     assert f"(default: {GAP:g};" in said and f"(default: {TIME_LIMIT_S:g}; inf: none)" in said
 
@@ -71,7 +71,7 @@ def test_the_last_digits_are_not_searched_for_unasked(objective: str) -> None:
 
 def test_gap_0_is_exact(capsys: Output) -> None:
     """--gap 0 on the demo round: proven optimal."""
-    _, out, _ = call(capsys, "solve", SHIPPED / "demo", "--gap", "0", "--format", "json")
+    _, out, _ = call(capsys, f"solve {SHIPPED / 'demo'} --gap 0 --format json")
     plan = json.loads(out)
     assert plan["status"] == "optimal" and plan["termination"] == "gap" and plan["gap"] <= 1e-6
 

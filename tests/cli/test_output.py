@@ -173,7 +173,7 @@ def test_a_wrong_call_is_json(command: str, capsys: Output) -> None:
 def test_faults_of_the_input_are_json(capsys: Output) -> None:
     """Each fault has its file and its line; warnings are in the same document."""
     name = FAULTY / "fault-column-misspelt"
-    code, out, err = call(capsys, "solve", name, "--json")
+    code, out, err = call(capsys, f"solve {name} --json")
     document = json.loads(err)
     assert (code, out, document["schema_version"]) == (3, "", 1)
     error = document["error"]
@@ -187,59 +187,57 @@ def test_infeasible_and_internal_errors_are_json(
 ) -> None:
     """Each kind of error has a code for programs."""
     stuck = FAULTY / "infeasible-fixed-above-budget"
-    code, _, err = call(capsys, "solve", stuck, "--json")
+    code, _, err = call(capsys, f"solve {stuck} --json")
     assert (code, json.loads(err)["error"]["code"]) == (4, "infeasible")
 
     def fail(*_: Any, **__: Any) -> None:
         raise ZeroDivisionError("1 / 0")
 
     monkeypatch.setattr("allocator.engine.decision.decide", fail)
-    code, _, err = call(capsys, "solve", ROOT / DEMO, "--json")
+    code, _, err = call(capsys, f"solve {ROOT / DEMO} --json")
     error = json.loads(err)["error"]
     assert (code, error["code"]) == (1, "internal") and "ZeroDivisionError" in error["message"]
 
 
 def test_format_json_leaves_errors_as_text(capsys: Output) -> None:
     """--format json is about the result alone, as ever."""
-    _, _, err = call(capsys, "solve", ROOT / "data" / "nowhere", "--format", "json")
+    _, _, err = call(capsys, f"solve {ROOT / 'data' / 'nowhere'} --format json")
     assert not err.startswith("{")
 
 
 def test_a_command_after_two_dashes_is_left_alone(capsys: Output, tmp_path: Path) -> None:
     """The options of a job's command are not those of the allocator."""
     name = str(tmp_path / "q.db")
-    call(capsys, "queue", "init", name, "--from", ROOT / DEMO)
+    call(capsys, f"queue init {name} --from {ROOT / DEMO}")
     code, out, _ = call(
-        capsys, "queue", "submit", name, "--job-id", "j", "--model", "bert", "--total-work", "9",
-        "--max-gpus", "1", "--", "train", "--json", "--quiet",
-    )  # fmt: skip
+        capsys, f"queue submit {name} --job-id j --model bert --total-work 9 --max-gpus 1 -- train --json --quiet")  # fmt: skip
     assert (code, out) == (0, "j\n")
 
 
 def test_a_batch_is_a_document_a_line(capsys: Output) -> None:
     """Several snapshots: JSON lines, each with its version."""
-    _, out, _ = call(capsys, "solve", ROOT / DEMO, ROOT / DEMO, "--json")
+    _, out, _ = call(capsys, f"solve {ROOT / DEMO} {ROOT / DEMO} --json")
     assert [json.loads(line)["schema_version"] for line in out.splitlines()] == [1, 1]
 
 
 def test_quiet_leaves_the_result_and_warnings(capsys: Output, tmp_path: Path) -> None:
     """What was done and what could be done next goes; a warning stays."""
     name = tmp_path / "q.db"
-    assert call(capsys, "queue", "init", name, "--from", ROOT / DEMO, "-q") == (0, "", "")
-    assert "jobs" in call(capsys, "queue", "list", name, "--quiet")[1]
-    _, out, err = call(capsys, "run", name, "--quiet")
+    assert call(capsys, f"queue init {name} --from {ROOT / DEMO} -q") == (0, "", "")
+    assert "jobs" in call(capsys, f"queue list {name} --quiet")[1]
+    _, out, err = call(capsys, f"run {name} --quiet")
     assert out and not err
-    _, _, err = call(capsys, "solve", ROOT / "data" / "snapshots" / "full", "--quiet")
+    _, _, err = call(capsys, f"solve {ROOT / 'data' / 'snapshots' / 'full'} --quiet")
     assert err and all(line.startswith("warning: ") for line in err.splitlines())
 
 
 def test_verbose_tells_what_was_read_and_how_long_it_took(capsys: Output) -> None:
     """Reading, deciding, and the end; standard output is the same."""
-    plain = call(capsys, "promise", ROOT / DEMO)
-    code, out, err = call(capsys, "promise", ROOT / DEMO, "--verbose")
+    plain = call(capsys, f"promise {ROOT / DEMO}")
+    code, out, err = call(capsys, f"promise {ROOT / DEMO} --verbose")
     assert (code, out) == plain[:2]
     assert "read " in err and "12 jobs, 2 pools, 16 GPUs" in err and "exit code 0 after" in err
-    assert "seconds: " in call(capsys, "solve", ROOT / DEMO, "-v")[2]
+    assert "seconds: " in call(capsys, f"solve {ROOT / DEMO} -v")[2]
 
 
 @pytest.mark.parametrize(
