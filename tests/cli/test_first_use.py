@@ -12,25 +12,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from commands import Output, call
 from places import ROOT
 
 from allocator import read_workload
-from allocator.cli import main
-
-Output = pytest.CaptureFixture[str]
-
-
-def call(capsys: Output, *argv: object) -> tuple[int, str, str]:
-    """Exit code, standard output and standard error of one command."""
-    code = main.run([str(a) for a in argv])
-    said = capsys.readouterr()
-    return code, said.out, said.err
-
-
-@pytest.mark.parametrize("option", [["--sabotage"], ["--dir", "x"]])
-def test_options_of_the_live_demo_need_it(capsys: Output, option: list[str]) -> None:
-    """They were ignored, and the other demo ran."""
-    assert call(capsys, "demo", *option) == (2, "", f"{option[0]} needs --live\n")
 
 
 def test_a_file_in_place_of_a_folder(capsys: Output, tmp_path: Path) -> None:
@@ -141,8 +126,5 @@ def test_promises_where_no_job_has_a_deadline(capsys: Output) -> None:
 def test_a_log_that_is_no_csv(capsys: Output, tmp_path: Path, content: bytes, says: str) -> None:
     """The reason, not that a column is missing."""
     (tmp_path / "log.csv").write_bytes(content)
-    code, _, err = call(
-        capsys,
-        f"import csv {tmp_path / 'log.csv'} --map submitted_s=submitted_s --out {tmp_path / 'out'}",
-    )
+    code, _, err = call(capsys, f"import csv {tmp_path}/log.csv --out {tmp_path}/out")
     assert code == 3 and says in err and not (tmp_path / "out").exists()
