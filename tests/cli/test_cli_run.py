@@ -76,7 +76,7 @@ def test_a_dry_run_changes_nothing(name: str, tmp_path: Path, capsys: Output) ->
     before = contents(tmp_path)
     assert {path.name for path in before} == {"queue.db", "queue.db-wal", "queue.db-shm"}
     assert before[tmp_path / "queue.db-wal"]
-    assert call(capsys, "run", name)[0] == 0
+    assert call(capsys, f"run {name}")[0] == 0
     after = contents(tmp_path)
     shared = tmp_path / "queue.db-shm"  # SQLite's locks: no part of what is stored
     assert {**after, shared: b""} == {**before, shared: b""}
@@ -117,10 +117,10 @@ def test_a_dry_run_says_what_is_stopped(name: str, tmp_path: Path, capsys: Outpu
         with Queue(name) as queue:
             queue.cancel(f"j{i}")
     assert call(capsys, "run", name, *FILES)[0] == 0
-    assert call(capsys, "run", name)[1] == ""
+    assert call(capsys, f"run {name}")[1] == ""
     with Queue(name) as queue:
         queue.hold("j0")
-    assert call(capsys, "run", name)[1] == 'would stop job "j0": 4 GPUs of pool "a"\n'
+    assert call(capsys, f"run {name}")[1] == 'would stop job "j0": 4 GPUs of pool "a"\n'
 
 
 def test_a_dry_run_that_finds_no_plan(name: str, tmp_path: Path, capsys: Output) -> None:
@@ -130,11 +130,11 @@ def test_a_dry_run_that_finds_no_plan(name: str, tmp_path: Path, capsys: Output)
     with Queue(name) as queue, queue.store.write() as connection:
         connection.exec_driver_sql("UPDATE rates SET work_per_s = 'x'")
     before = contents(tmp_path)
-    code, out, err = call(capsys, "run", name)
+    code, out, err = call(capsys, f"run {name}")
     assert (code, out) == (3, "") and "work_per_s" in err
     for option in ("--state", "--log", "--metrics", "--port"):
         value = "0" if option == "--port" else tmp_path / "x"
-        code, out, err = call(capsys, "run", name, option, value)
+        code, out, err = call(capsys, f"run {name} {option} {value}")
         assert (code, out) == (2, "") and f"{option} needs an executor" in err
     assert contents(tmp_path) == before
 
@@ -174,19 +174,17 @@ def test_once_then_look_at_it(name: str, tmp_path: Path, capsys: Output) -> None
     assert "hunter2" not in log.read_text() and mode(log) == 0o640 and mode(metrics) == 0o644
     assert 'allocator_jobs{state="running"}' in metrics.read_text()
 
-    code, out, _ = call(capsys, "history", name)
+    code, out, _ = call(capsys, f"history {name}")
     assert code == 0 and "mip" in out and "decided" in out
-    code, out, _ = call(capsys, "history", name, "--format", "json")
+    code, out, _ = call(capsys, f"history {name} --format json")
     assert [json.loads(line)["number"] for line in out.splitlines()] == [1]
-    code, out, err = call(capsys, "replay", name, 1, "--out", tmp_path / "round")
+    code, out, err = call(capsys, f"replay {name} 1 --out {tmp_path / 'round'}")
     assert (code, out, err) == (0, "round 1: the same plan, byte by byte\n", "")
     assert len(read_snapshot(tmp_path / "round").tables["jobs.csv"]) == 3
-    assert call(capsys, "solve", tmp_path / "round")[0] == 0
-    code, out, _ = call(capsys, "status", name)
+    assert call(capsys, f"solve {tmp_path / 'round'}")[0] == 0
+    code, out, _ = call(capsys, f"status {name}")
     assert code == 0 and "no controller leads" in out and "3 running" in out
-    assert (
-        json.loads(call(capsys, "status", name, "--format", "json")[1])["last_round"]["number"] == 1
-    )
+    assert json.loads(call(capsys, f"status {name} --format json")[1])["last_round"]["number"] == 1
 
 
 def test_once_again_goes_on(name: str, capsys: Output) -> None:
@@ -241,9 +239,9 @@ def test_no_queue(tmp_path: Path, capsys: Output) -> None:
         code, out, err = call(capsys, *argv, tmp_path / "none.db")
         assert code == 3 and out == "" and "there is no such queue" in err
     Queue.create(tmp_path / "empty.db", cluster()).close()
-    assert call(capsys, "replay", tmp_path / "empty.db")[0] == 2
-    assert "none yet" in call(capsys, "status", tmp_path / "empty.db")[1]
-    assert call(capsys, "run", tmp_path / "empty.db")[0] == 0
+    assert call(capsys, f"replay {tmp_path / 'empty.db'}")[0] == 2
+    assert "none yet" in call(capsys, f"status {tmp_path / 'empty.db'}")[1]
+    assert call(capsys, f"run {tmp_path / 'empty.db'}")[0] == 0
     assert call(capsys, "run", tmp_path / "empty.db", *FILES)[0] == 0
 
 
@@ -258,7 +256,7 @@ def test_a_failed_round_of_once(name: str, capsys: Output) -> None:
     with Queue(name) as queue, queue.store.write() as connection:
         connection.exec_driver_sql("UPDATE rates SET work_per_s = 'x'")
     assert call(capsys, "run", name, *FILES)[0] == 1
-    assert "work_per_s" in call(capsys, "history", name)[1]
+    assert "work_per_s" in call(capsys, f"history {name}")[1]
 
 
 def test_metrics_port() -> None:

@@ -3,19 +3,19 @@ examples of all `--help`.
 
 The commands of a page run one after the other in a folder of their own, as a reader would call
 them. tests/support/files/documented.py says which of them run shortened, and which need something
-that a test has not. SHOW_COMMANDS=FILE keeps what they print, to be looked at.
+that a test has not.
 """
 
 from __future__ import annotations
 
-import importlib.util
+import contextlib
 import os
 import re
+import runpy
 import shlex
 import shutil
 import subprocess
 import sys
-import time
 from itertools import filterfalse
 from pathlib import Path
 
@@ -27,7 +27,7 @@ from allocator.cli import main
 from allocator.cli.measure.bench_policies import parse_tasks
 
 PAGES = documented()
-QUEUE = ["queue", "init", "cluster.db", "--from", "data/snapshots/demo"]
+QUEUE = "queue init cluster.db --from data/snapshots/demo"
 ONCE: set[str] = set()  # what need not run for a second page of this process
 RESULTS: dict[str, Path] = {}  # what a command of WRITING left, for the next page that has it
 PICTURES = "allocator report"
@@ -55,47 +55,15 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
         f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec "{sys.executable}" -P -m allocator "$@"\n'
     )
     program.chmod(0o755)
-    before = Path.cwd()
-    os.chdir(folder)
-    try:
-        assert main.run(QUEUE) == 0
-        for job in ("bert-1", "bert-2"):
-            assert (
-                main.run(
-                    [
-                        "queue",
-                        "submit",
-                        "cluster.db",
-                        "--job-id",
-                        job,
-                        "--model",
-                        "bert",
-                        "--total-work",
-                        "9e6",
-                        "--max-gpus",
-                        "8",
-                    ]
-                )
-                == 0
-            )
-        assert (
-            main.run(
-                [
-                    "run",
-                    "cluster.db",
-                    "--once",
-                    "--executor",
-                    "files",
-                    "--state",
-                    "actor",
-                    "--grace",
-                    "0",
-                ]
-            )
-            == 0
-        )
-    finally:
-        os.chdir(before)
+    job = "--model bert --total-work 9e6 --max-gpus 8 --job-id"
+    with contextlib.chdir(folder):
+        for line in (
+            QUEUE,
+            f"queue submit cluster.db {job} bert-1",
+            f"queue submit cluster.db {job} bert-2",
+            "run cluster.db --once --executor files --state actor --grace 0",
+        ):
+            assert main.run(line.split()) == 0
     return folder
 
 
@@ -109,7 +77,6 @@ def test_commands_of_a_page_run(
     folder = tmp_path / "here"
     shutil.copytree(template, folder, symlinks=True)
     monkeypatch.chdir(folder)
-    monkeypatch.setenv("PATH", f"{folder / 'bin'}:{os.environ['PATH']}")
     faults = []
     for command in PAGES[page]:
         if not needed(command):
@@ -127,21 +94,6 @@ def state(folder: Path) -> dict[Path, int]:
 
 def run(command: str, folder: Path, capsys: Output) -> tuple[int, str, str]:
     """(exit code, output, errors): in this process where no shell is needed."""
-    if os.environ.get("SHOW_COMMANDS"):
-        begin = time.process_time()
-        done = _run(command, folder, capsys)
-        with open(os.environ["SHOW_COMMANDS"], "a") as log:
-            print(
-                f"$ {command}   [{done[0]}, {time.process_time() - begin:.2f} s]",
-                *done[1:],
-                sep="\n",
-                file=log,
-            )
-        return done
-    return _run(command, folder, capsys)
-
-
-def _run(command: str, folder: Path, capsys: Output) -> tuple[int, str, str]:
     if command.startswith(CHECKED):
         tasks = parse_tasks(main.parser().parse_args(shlex.split(command)[1:]))
         return 0 if tasks else 1, f"{len(tasks)} tasks", ""
@@ -159,23 +111,33 @@ def _run_anew(command: str, folder: Path, capsys: Output) -> tuple[int, str, str
     if command.startswith(("allocator queue init cluster.db", "allocator run cluster.db --once")):
         renew(folder)
         if "run" in command.split():
-            call(capsys, *QUEUE)
+            call(capsys, QUEUE)
     if re.search(r"[|&>*\[](?=(?:[^\"']*[\"'][^\"']*[\"'])*[^\"']*$)", command):
-        done = subprocess.run(
-            ["bash", "-c", command], cwd=folder, capture_output=True, text=True, check=False
-        )
-        return done.returncode, done.stdout, done.stderr
+        return in_shell(command, folder)
     if not (found := WRITING.match(command)):
-        return call(capsys, *shlex.split(command)[1:])
+        return call(capsys, command.removeprefix("allocator "))
     out = folder / found["out"]
     if command in RESULTS:
         shutil.rmtree(out, ignore_errors=True)
         shutil.copytree(RESULTS[command], out)
         return 0, "the same was run for another page", ""
-    done = call(capsys, *shlex.split(command)[1:])
+    done = call(capsys, command.removeprefix("allocator "))
     if not done[0] and out.is_dir() and out != folder:
         RESULTS[command] = out
     return done
+
+
+def in_shell(command: str, folder: Path) -> tuple[int, str, str]:
+    """(exit code, output, errors) of what a reader types."""
+    done = subprocess.run(
+        ["bash", "-c", command],
+        cwd=folder,
+        env={**os.environ, "PATH": f"{folder / 'bin'}:{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.returncode, done.stdout, done.stderr
 
 
 def renew(folder: Path) -> None:
@@ -189,24 +151,17 @@ def renew(folder: Path) -> None:
 def test_the_lists_are_not_stale() -> None:
     """Every placeholder, shortcut and need is of a command that is documented."""
     every = [command for said in PAGES.values() for command in said]
-    assert [
-        begin for begin in NEEDS if not any(command.startswith(begin) for command in every)
-    ] == []
-    assert [word for word in WORDS if not any(word in command.split() for command in every)] == []
     named = [" ".join(WORDS.get(word, word) for word in command.split(" ")) for command in every]
-    assert [
-        pattern
-        for pattern, _, _ in SHORTER
-        if not any(re.search(pattern, command) for command in named)
-    ] == []
-    assert all(Path(ROOT, why.rpartition("; ")[2]).is_file() for why in NEEDS.values())
-    assert len(every) > 150
-    outside = [
-        command
-        for command in every
-        if not needed(command) and re.search(r"[\s=]/\w", runnable(command))
+    run = [runnable(command) for command in every if not needed(command)]
+    stale = [
+        *(begin for begin in NEEDS if not any(one.startswith(begin) for one in every)),
+        *(word for word in WORDS if not any(word in one.split() for one in every)),
+        *(shorter[0] for shorter in SHORTER if not any(re.search(shorter[0], n) for n in named)),
+        *(why for why in NEEDS.values() if not Path(ROOT, why.rpartition("; ")[2]).is_file()),
+        # a test writes nothing outside its own folder
+        *(command for command in run if re.search(r"[\s=]/\w", command)),
     ]
-    assert outside == []  # a test writes nothing outside its own folder
+    assert stale == [] and len(every) > 150
 
 
 @pytest.mark.soak
@@ -216,34 +171,20 @@ def test_long_commands_run_as_they_stand(page: str, template: Path, tmp_path: Pa
     folder = tmp_path / "here"
     shutil.copytree(template, folder, symlinks=True)
     renew(folder)
-    environment = {**os.environ, "PATH": f"{folder / 'bin'}:{os.environ['PATH']}"}
     for command in filterfalse(needed, PAGES[page]):
-        done = subprocess.run(
-            ["bash", "-c", command],
-            cwd=folder,
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0 and not BAD.search(done.stdout + done.stderr), (
-            f"{command}\n{done.stderr}"
-        )
+        code, out, err = in_shell(command, folder)
+        assert code == 0 and not BAD.search(out + err), f"{command}\n{err}"
 
 
 def test_the_examples_are_as_generated() -> None:
     """data/examples is what scripts/generators/generate_examples.py writes, byte for byte, and
     nothing else.
     """
-    spec = importlib.util.spec_from_file_location(
-        "generate_examples", ROOT / "scripts" / "generators" / "generate_examples.py"
-    )
-    assert spec is not None and spec.loader is not None
-    script = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(script)
+    script = runpy.run_path(str(ROOT / "scripts" / "generators" / "generate_examples.py"))
+    folder = ROOT / "data" / "examples"
     shipped = {
-        str(path.relative_to(ROOT / "data" / "examples")): path.read_text(encoding="utf-8")
-        for path in (ROOT / "data" / "examples").rglob("*")
+        str(path.relative_to(folder)): path.read_text(encoding="utf-8")
+        for path in folder.rglob("*")
         if path.is_file()
     }
-    assert shipped == script.files()
+    assert shipped == script["files"]()

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import argparse
-import csv
-import dataclasses
 import inspect
 import io
 import json
 import math
-import re
 import sys
 import threading
 from pathlib import Path
@@ -17,46 +13,37 @@ from pathlib import Path
 import pytest
 from commands import Output, call
 from places import ROOT
-from test_cli_process import hanging, start  # noqa: F401 - hanging is a fixture
 
 import allocator
-from allocator import SimulationOptions
+from allocator import SimulationOptions, read_snapshot, validate
 from allocator.cli import main, progress
-from allocator.controller.options import ControllerOptions as ServiceOptions
+from allocator.controller.options import ControllerOptions
+from allocator.engine.decision import decide
 from allocator.solvers.base import SolveLimits
 from allocator.solvers.effort import GAP, TIME_LIMIT_S
 
 SHIPPED = ROOT / "data" / "snapshots"
-NAMES = {"solve": ["x"], "explain": ["x", "j"], "whatif": ["x", "--set", "a=1"]}
 
 
-@pytest.mark.parametrize("command", NAMES)
-def test_the_commands_that_decide_once_have_one_gap_and_one_time_limit(
-    command: str, capsys: Output
-) -> None:
-    """solve, explain and whatif: the same defaults, and the help says them."""
-    args = main.parser().parse_args([command, *NAMES[command]])
-    assert (args.gap, args.time_limit) == (GAP, TIME_LIMIT_S)
-    _, out, _ = call(capsys, command, "--help")
-    said = " ".join(out.split())
-    assert f"(default: {GAP:g};" in said and f"(default: {TIME_LIMIT_S:g}; inf: none)" in said
-
-
-def test_every_other_gap_is_the_same() -> None:
-    """The controller, the simulator, the benchmark of policies and the Python calls ask for the
-    same gap.
+def test_the_commands_and_calls_have_one_gap_and_one_time_limit(capsys: Output) -> None:
+    """Every command that decides, the controller, the simulator, the benchmark of policies and the
+    Python calls ask for the same gap; those that decide once have one time limit. The help says
+    them, `run` its own limit in its description, and `simulate` has none.
     """
-    parse = main.parser().parse_args
-    assert (
-        parse(["run", "q"]).gap
-        == parse(["simulate", "w"]).gap
-        == parse(["frontier", "s"]).gap
-        == GAP
-    )
-    assert parse(["bench", "policies"]).gap == GAP
-    assert inspect.signature(allocator.solve).parameters["gap"].default == GAP
-    assert inspect.signature(allocator.Rounds).parameters["gap"].default == GAP
-    assert SolveLimits().gap == SimulationOptions().gap == ServiceOptions().gap == GAP
+    once = ("solve x", "explain x j", "whatif x --set a=1")
+    for line in (*once, "run q", "simulate w", "frontier s", "bench policies"):
+        args = main.parser().parse_args(line.split())
+        assert args.gap == GAP
+        said = " ".join(call(capsys, f"{line.split()[0]} --help")[1].split())
+        if line in once:
+            assert args.time_limit == TIME_LIMIT_S
+            assert f"(default: {GAP:g};" in said and f"(default: {TIME_LIMIT_S:g}; inf: n" in said
+        other = {"run": "half of the interval", "simulate": "(default: none)"}
+        assert other.get(line.split()[0], "") in said
+    for made in (allocator.solve, allocator.Rounds):
+        assert inspect.signature(made).parameters["gap"].default == GAP
+    for options in (SolveLimits(), SimulationOptions(), ControllerOptions()):
+        assert options.gap == GAP
 
 
 @pytest.mark.parametrize("objective", ["throughput", "flow"])
@@ -64,29 +51,9 @@ def test_the_last_digits_are_not_searched_for_unasked(objective: str) -> None:
     """The shipped round of 500 jobs, at the defaults: prices alone prove the plan, and it is not
     called optimal.
     """
-    result = allocator.solve(allocator.read_snapshot(SHIPPED / "medium"), objective=objective)
+    result = allocator.solve(read_snapshot(SHIPPED / "medium"), objective=objective)
     assert result.solver is None and result.termination == "gap"
     assert 1e-6 < result.gap <= GAP and result.status == "feasible"
-
-
-def test_gap_0_is_exact(capsys: Output) -> None:
-    """--gap 0 on the demo round: proven optimal."""
-    _, out, _ = call(capsys, "solve", SHIPPED / "demo", "--gap", "0", "--format", "json")
-    plan = json.loads(out)
-    assert plan["status"] == "optimal" and plan["termination"] == "gap" and plan["gap"] <= 1e-6
-
-
-def test_progress_of_a_decision_that_waits_for_its_solver(hanging: Path) -> None:  # noqa: F811
-    """A solver that never answers: standard error says seconds, best value, bound and gap,
-    standard output is data.
-    """
-    child = start(
-        hanging, str(SHIPPED / "demo"), "--solver", "highs", "--time-limit", "6", "--format", "csv"
-    )
-    out, err = child.communicate(timeout=120)
-    assert child.returncode == 0 and len(list(csv.reader(io.StringIO(out)))) == 13
-    line = next(line for line in err.splitlines() if line.startswith("solve: "))
-    assert re.fullmatch(r"solve: \d+ s, best value 7\.14, at most 7\.14\d*, gap [\d.e-]+ %", line)
 
 
 class Screen(io.StringIO):
@@ -107,9 +74,13 @@ class Screen(io.StringIO):
 
 @pytest.mark.parametrize("is_terminal", [True, False])
 def test_a_live_line_or_sparse_lines(is_terminal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a terminal the line is rewritten and empty in the end; elsewhere every line stays."""
+    """On a terminal the line is rewritten and empty in the end; elsewhere every line stays. What
+    ends before the first line is due leaves no trace."""
     screen = Screen(is_terminal)
     monkeypatch.setattr(sys, "stderr", screen)
+    with progress.Progress().shown("solve"):
+        pass
+    assert screen.getvalue() == ""
     for name in ("FIRST_S", "FIRST_LINE_S", "LIVE_S"):
         monkeypatch.setattr(progress, name, 0.01)
     watch = progress.Progress()
@@ -119,18 +90,8 @@ def test_a_live_line_or_sparse_lines(is_terminal: bool, monkeypatch: pytest.Monk
         assert screen.written.wait(60)
     said = screen.getvalue()
     assert "best value 2, at most 2.1, gap 5 %" in said
-    assert (
-        said.endswith(progress.CLEAR) if is_terminal else said.endswith("\n") and "\r" not in said
-    )
-
-
-def test_quick_decisions_show_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What ends before the first line is due leaves no trace."""
-    screen = Screen(True)
-    monkeypatch.setattr(sys, "stderr", screen)
-    with progress.Progress().shown("solve"):
-        pass
-    assert screen.getvalue() == ""
+    assert said.endswith(progress.CLEAR if is_terminal else "\n")
+    assert is_terminal or "\r" not in said
 
 
 def test_values_of_other_questions_are_not_shown() -> None:
@@ -141,63 +102,41 @@ def test_values_of_other_questions_are_not_shown() -> None:
 
 
 @pytest.mark.parametrize(
-    ("argv", "says"),
+    ("words", "says"),
     [
-        (["demo", "--policy", "greedy"], ["no solver", "none was asked", "proven by lagrangian"]),
+        ("demo --policy greedy", ["no solver", "none was asked", "proven by lagrangian"]),
         (
-            ["medium", "--objective", "flow"],
+            "medium --objective flow",
             ["prices: no plan has a value above", "proven from prices"],
         ),
         (
-            ["medium", "--gap", "1e-4"],
+            "medium --gap 1e-4",
             ["prices: no plan", "search of better plans: gap", "proven from prices"],
         ),
-        (["medium", "--solver", "decomposition"], ["decomposition highs", "knapsacks", "dive"]),
-        (["demo", "--solver", "cpsat", "--gap", "0"], ["cpsat 9", "CpSolverResponse"]),
+        ("medium --solver decomposition", ["decomposition highs", "knapsacks", "dive"]),
+        ("demo --solver cpsat --gap 0", ["cpsat 9", "CpSolverResponse"]),
     ],
 )
 def test_the_log_says_what_was_done(
-    argv: list[str], says: list[str], capsys: Output, tmp_path: Path
+    words: str, says: list[str], capsys: Output, tmp_path: Path
 ) -> None:
-    """Also where no solver is asked; and the decision is the one that is made without a log."""
-    words = ["solve", SHIPPED / argv[0], *argv[1:], "--format", "json"]
-    _, plain, _ = call(capsys, *words)
-    code, out, _ = call(capsys, *words, "--log", tmp_path / "log")
+    """Also where no solver is asked; the decision is the one that is made without a log, and
+    proven optimal with --gap 0."""
+    line = f"solve {SHIPPED}/{words} --json"
+    plans = [json.loads(call(capsys, f"{line}{log}")[1]) for log in ("", f" --log {tmp_path}/log")]
     told = (tmp_path / "log").read_text()
-    assert code == 0 and all(word in told for word in says), told
-    assert without_seconds(out) == without_seconds(plain)
-
-
-def without_seconds(text: str) -> dict[str, object]:
-    plan = json.loads(text)
-    del plan["seconds"]
-    return dict(plan)
+    assert all(word in told for word in says), told
+    one, other = ({**plan, "seconds": None} for plan in plans)
+    assert one == other
+    if "--gap 0" in words:
+        assert (one["status"], one["termination"]) == ("optimal", "gap") and one["gap"] <= 1e-6
 
 
 def test_watching_stays_in_this_process() -> None:
     """Whoever watches need not travel to the worker: a watch that cannot be pickled is no fault."""
-
-    class Unpicklable(progress.Progress):
-        lock = threading.Lock()
-
-    watch = Unpicklable()
+    watch = progress.Progress()
     watch.guard = threading.Lock()  # type: ignore[attr-defined]
-    from allocator import read_snapshot, validate
-    from allocator.engine.decision import decide
-
-    result = decide(
-        validate(read_snapshot(SHIPPED / "demo")),
-        solver="highs",
-        limits=SolveLimits(gap=0.0, watch=watch),
-    )
+    demo = validate(read_snapshot(SHIPPED / "demo"))
+    result = decide(demo, solver="highs", limits=SolveLimits(gap=0.0, watch=watch))
     assert result.status == "optimal" and any("highs" in note for note in watch.notes)
-    assert math.isclose(watch._value, result.objective_value) and dataclasses.is_dataclass(result)
-
-
-def test_help_says_where_time_goes() -> None:
-    """`run` says its own default in its description, `simulate` has none."""
-    commands = next(
-        a for a in main.parser()._actions if isinstance(a, argparse._SubParsersAction)
-    ).choices
-    assert "half of the interval" in " ".join(commands["run"].format_help().split())
-    assert "(default: none)" in " ".join(commands["simulate"].format_help().split())
+    assert math.isclose(watch._value, result.objective_value)

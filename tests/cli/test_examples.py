@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import shlex
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from commands import Output, call
 
 from allocator.cli import main
+from allocator.cli.parsing import find_commands
 from allocator.io.shipped import find_shipped, list_examples
 
 NOT_RUN = {  # command: why not here, and where it is tested
@@ -23,17 +22,7 @@ NOT_RUN = {  # command: why not here, and where it is tested
 }
 
 
-def leaves(parser: argparse.ArgumentParser, words: tuple[str, ...] = ()) -> Iterator[str]:
-    """Yield every command that has no commands below it."""
-    below = [a for a in parser._actions if isinstance(a, argparse._SubParsersAction)]
-    if not below:
-        yield " ".join(words)
-    for action in below:
-        for name, inner in action.choices.items():
-            yield from leaves(inner, (*words, name))
-
-
-COMMANDS = tuple(leaves(main.parser()))
+COMMANDS = tuple(" ".join(words) for words, _ in find_commands(main.parser()))
 LISTED = list_examples()
 
 
@@ -59,15 +48,18 @@ def test_every_command_has_an_example() -> None:
 def test_commands_of_an_example_run(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Output
 ) -> None:
-    """Each command ends with exit code 0 in the folder that has nothing but the copy."""
+    """Each command ends with exit code 0 in the folder that has nothing but the copy. Simulations
+    end after an hour of theirs.
+    """
     monkeypatch.chdir(tmp_path)
-    assert call(capsys, "examples", name, "--out", ".")[0] == 0
-    code, out, err = call(capsys, "examples", name)
+    assert call(capsys, f"examples {name} --out .")[0] == 0
+    code, out, err = call(capsys, f"examples {name}")
     assert (code, err) == (0, "") and LISTED[name].about in out
     for line in LISTED[name].commands:
         assert line in out
         if name_command(line) not in NOT_RUN:
-            code, said, err = call(capsys, *shlex.split(line)[1:])
+            end = " --until 3600" if "simulate" in line else ""
+            code, said, err = call(capsys, line.removeprefix("allocator ") + end)
             assert code == 0, f"{line}\n{said[-500:]}{err[-500:]}"
 
 
@@ -78,7 +70,7 @@ def test_the_list_names_every_example_and_its_first_command(capsys: Output) -> N
     for one in LISTED.values():
         assert f"{one.name:<18}{one.about}\n{'':<18}  {one.commands[0]}\n" in out
     assert max(map(len, out.splitlines())) <= 80
-    document = json.loads(call(capsys, "examples", "--format", "json")[1])
+    document = json.loads(call(capsys, "examples --format json")[1])
     assert [row["name"] for row in document["examples"]] == list(LISTED)
     assert document["examples"][0]["commands"] == list(LISTED["demo"].commands)
 
@@ -86,7 +78,7 @@ def test_the_list_names_every_example_and_its_first_command(capsys: Output) -> N
 def test_nothing_is_overwritten(tmp_path: Path, capsys: Output) -> None:
     """A copy that is in the way stays, and none of the others is written."""
     (tmp_path / "team").write_text("mine")
-    code, out, err = call(capsys, "examples", "demo", "team", "--out", tmp_path)
+    code, out, err = call(capsys, f"examples demo team --out {tmp_path}")
     assert (code, out) == (2, "")
     assert err == f'"{tmp_path / "team"}" exists already; nothing was copied\n'
     assert [path.name for path in tmp_path.iterdir()] == ["team"]
@@ -94,14 +86,10 @@ def test_nothing_is_overwritten(tmp_path: Path, capsys: Output) -> None:
 
 
 def test_all_are_copied_without_a_name(tmp_path: Path, capsys: Output) -> None:
-    """Every example that has files."""
-    assert call(capsys, "examples", "--out", tmp_path / "all")[0] == 0
+    """Every example that has files. One that is unknown is answered with those that there are."""
+    assert call(capsys, f"examples --out {tmp_path / 'all'}")[0] == 0
     copied = {path.name for path in (tmp_path / "all").iterdir()}
     assert copied == {one.name for one in LISTED.values() if one.source is not None}
-
-
-def test_an_unknown_example_is_named(capsys: Output) -> None:
-    """With those that there are."""
-    code, out, err = call(capsys, "examples", "nothing")
+    code, out, err = call(capsys, "examples nothing")
     assert (code, out) == (2, "")
     assert err.startswith('there is no example "nothing"; there are demo, ')

@@ -12,25 +12,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from commands import Output, call
 from places import ROOT
 
 from allocator import read_workload
-from allocator.cli import main
-
-Output = pytest.CaptureFixture[str]
-
-
-def call(capsys: Output, *argv: object) -> tuple[int, str, str]:
-    """Exit code, standard output and standard error of one command."""
-    code = main.run([str(a) for a in argv])
-    said = capsys.readouterr()
-    return code, said.out, said.err
-
-
-@pytest.mark.parametrize("option", [["--sabotage"], ["--dir", "x"]])
-def test_options_of_the_live_demo_need_it(capsys: Output, option: list[str]) -> None:
-    """They were ignored, and the other demo ran."""
-    assert call(capsys, "demo", *option) == (2, "", f"{option[0]} needs --live\n")
 
 
 def test_a_file_in_place_of_a_folder(capsys: Output, tmp_path: Path) -> None:
@@ -38,25 +23,25 @@ def test_a_file_in_place_of_a_folder(capsys: Output, tmp_path: Path) -> None:
     file = tmp_path / "notes.txt"
     file.write_text("mine")
     code, out, err = call(
-        capsys, "simulate", ROOT / "data/workloads/demo", "--policy", "greedy", "--out", file
+        capsys, f"simulate {ROOT / 'data/workloads/demo'} --policy greedy --out {file}"
     )
     assert (code, out) == (
         2,
         "",
     ) and err == f'cannot write to "{file}": a file of that name is in the way\n'
     queue = tmp_path / "q.db"
-    assert call(capsys, "queue", "init", queue, "--from", ROOT / "data/snapshots/demo")[0] == 0
-    code, out, err = call(capsys, "run", queue, "--once", "--executor", "files", "--state", file)
+    assert call(capsys, f"queue init {queue} --from {ROOT / 'data/snapshots/demo'}")[0] == 0
+    code, out, err = call(capsys, f"run {queue} --once --executor files --state {file}")
     assert (code, out) == (2, "") and "--state" in err and file.read_text() == "mine"
-    code, _, err = call(capsys, "queue", "init", tmp_path)
+    code, _, err = call(capsys, f"queue init {tmp_path}")
     assert code == 1 and "it is a folder" in err
 
 
 def test_missing_files_have_one_name(capsys: Output, tmp_path: Path) -> None:
     """The system's own words, with an error number, reach nobody."""
-    code, _, err = call(capsys, "rent", tmp_path / "none.csv", "--budget", 1)
+    code, _, err = call(capsys, f"rent {tmp_path / 'none.csv'} --budget 1")
     assert code == 3 and err.endswith("none.csv: there is no such file\n")
-    code, _, err = call(capsys, "bench", "solvers", "report", "--out", tmp_path)
+    code, _, err = call(capsys, f"bench solvers report --out {tmp_path}")
     assert code == 2 and err.endswith("runs.csv is missing\n") and "Errno" not in err
 
 
@@ -66,17 +51,14 @@ def test_a_report_without_pictures_says_why(
     """On standard error; the path of the page is still the only thing on standard output."""
     folder = tmp_path / "results"
     workload = ROOT / "data/workloads/demo"
-    assert (
-        call(capsys, "simulate", workload, "--policy", "greedy", "--until", 900, "--out", folder)[0]
-        == 0
-    )
+    assert call(capsys, f"simulate {workload} --policy greedy --until 900 --out {folder}")[0] == 0
     find = importlib.util.find_spec
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     monkeypatch.setattr(
         "allocator.cli.measure.report.find_spec",
         lambda name: None if name == "matplotlib" else find(name),
     )
-    code, out, err = call(capsys, "report", folder)
+    code, out, err = call(capsys, f"report {folder}")
     assert (code, out) == (0, f"{folder / 'report.html'}\n") and "pip install 'matplotlib" in err
 
 
@@ -101,9 +83,7 @@ def test_the_line_for_the_accounting_of_slurm(capsys: Output, tmp_path: Path) ->
     ).stdout
     (tmp_path / "jobs.csv").write_text(said)
     assert (
-        call(
-            capsys, "import", "csv", tmp_path / "jobs.csv", "--gpus", 64, "--out", tmp_path / "mine"
-        )[0]
+        call(capsys, f"import csv {tmp_path / 'jobs.csv'} --gpus 64 --out {tmp_path / 'mine'}")[0]
         == 0
     )
     jobs = read_workload(tmp_path / "mine").problem.jobs
@@ -118,17 +98,17 @@ def test_two_snapshots_are_never_mixed(capsys: Output, tmp_path: Path) -> None:
     shutil.copytree(ROOT / "data/snapshots/full", tmp_path / "now")
     before = (tmp_path / "now" / "jobs.csv").read_text()
     queue = tmp_path / "q.db"
-    assert call(capsys, "queue", "init", queue, "--from", ROOT / "data/snapshots/demo")[0] == 0
-    code, out, err = call(capsys, "queue", "export", queue, tmp_path / "now")
+    assert call(capsys, f"queue init {queue} --from {ROOT / 'data/snapshots/demo'}")[0] == 0
+    code, out, err = call(capsys, f"queue export {queue} {tmp_path / 'now'}")
     assert (code, out) == (2, "") and "nodes.csv" in err and "which this snapshot has not" in err
     assert (tmp_path / "now" / "jobs.csv").read_text() == before
     for _ in range(2):
-        assert call(capsys, "queue", "export", queue, tmp_path / "new")[0] == 0
+        assert call(capsys, f"queue export {queue} {tmp_path / 'new'}")[0] == 0
 
 
 def test_promises_where_no_job_has_a_deadline(capsys: Output) -> None:
     """It said 0 of 0, above an empty table."""
-    code, out, err = call(capsys, "promise", ROOT / "data/snapshots/demo")
+    code, out, err = call(capsys, f"promise {ROOT / 'data/snapshots/demo'}")
     assert (
         (code, err) == (0, "") and out.startswith("no job has a deadline") and out.count("\n") == 1
     )
@@ -146,14 +126,5 @@ def test_promises_where_no_job_has_a_deadline(capsys: Output) -> None:
 def test_a_log_that_is_no_csv(capsys: Output, tmp_path: Path, content: bytes, says: str) -> None:
     """The reason, not that a column is missing."""
     (tmp_path / "log.csv").write_bytes(content)
-    code, _, err = call(
-        capsys,
-        "import",
-        "csv",
-        tmp_path / "log.csv",
-        "--map",
-        "submitted_s=submitted_s",
-        "--out",
-        tmp_path / "out",
-    )
+    code, _, err = call(capsys, f"import csv {tmp_path}/log.csv --out {tmp_path}/out")
     assert code == 3 and says in err and not (tmp_path / "out").exists()

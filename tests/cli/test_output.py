@@ -89,21 +89,12 @@ RUNS = {  # command: its words in the folder of the test
     "bench policies": "--workloads data/workloads/demo --policies greedy --seeds 1 --out sweep",
     "report": f"{QUEUE} --last 1",
 }
-ELSEWHERE = {  # command: why it is not run here
-    "serve": "it runs until it is ended and prints no result",
-    **dict.fromkeys(
-        (f"import {name}" for name in ("auto", "philly", "sia", "alibaba-openb", "gavel")),
-        "the function of `import csv`",
-    ),
-    **dict.fromkeys(
-        (
-            f"import {name}"
-            for name in ("spot-counts", "spot-held", "spot-prices", "spot-log", "catalog")
-        ),
-        "the function of `import spot-events`",
-    ),
+SAME = {  # imports: one that is run, and those with the same function
+    "csv": "auto philly sia alibaba-openb gavel",
+    "spot-events": "spot-counts spot-held spot-prices spot-log catalog",
 }
-PROGRAMS = [" ".join(words) for words, _ in find_commands(main.parser())]
+COMMANDS = [*find_commands(main.parser())]
+PROGRAMS = [" ".join(words) for words, _ in COMMANDS]
 
 
 @pytest.fixture(scope="module")
@@ -127,19 +118,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 def test_every_command_is_run() -> None:
-    """The lists hold every command of the parser and no other."""
-    assert sorted([*RUNS, *ELSEWHERE]) == sorted(PROGRAMS)
-    calls = {
-        " ".join(words): one.get_default("call") for words, one in find_commands(main.parser())
-    }
-    for name, why in ELSEWHERE.items():
-        if why.startswith("the function of"):
-            assert calls[name] is calls[why.split("`")[1]]
-
-
-def run(capsys: Output, command: str, *options: str) -> tuple[int, str, str]:
-    words = [*command.split(), *options, *RUNS[command].split()]
-    return call(capsys, *words)
+    """The lists hold every command of the parser and no other. `serve` runs until it is ended and
+    prints no result.
+    """
+    calls = {" ".join(words): one.get_default("call") for words, one in COMMANDS}
+    for one, others in SAME.items():
+        for name in others.split():
+            assert calls.pop(f"import {name}") is calls[f"import {one}"]
+    assert {*RUNS, "serve"} == {*calls}
 
 
 def test_results_are_json_with_their_version(folder: Path, capsys: Output) -> None:
@@ -147,8 +133,8 @@ def test_results_are_json_with_their_version(folder: Path, capsys: Output) -> No
     order, as one needs what another wrote.
     """
     capsys.readouterr()
-    for command in RUNS:
-        code, out, err = run(capsys, command, "--json")
+    for command, words in RUNS.items():
+        code, out, err = call(capsys, f"{command} --json {words}")
         assert code == 0, (command, err)
         for document in documents(out):
             assert document["schema_version"] == 1, command
@@ -162,18 +148,18 @@ def documents(out: str) -> list[dict[str, Any]]:
         return [json.loads(line) for line in out.splitlines()]
 
 
-@pytest.mark.parametrize("command", PROGRAMS)
-def test_a_wrong_call_is_json(command: str, capsys: Output) -> None:
-    """A wrong command line is an error in the same form on standard error."""
-    code, out, err = call(capsys, *command.split(), "--json", "--quite")
-    error = json.loads(err)["error"]
-    assert (code, out, error["code"], error["exit_code"]) == (2, "", "usage", 2)
+def test_a_wrong_call_is_json(capsys: Output) -> None:
+    """A wrong command line of any command is an error in the same form on standard error."""
+    for command in PROGRAMS:
+        code, out, err = call(capsys, f"{command} --json --quite")
+        error = json.loads(err)["error"]
+        assert (code, out, error["code"], error["exit_code"]) == (2, "", "usage", 2)
 
 
 def test_faults_of_the_input_are_json(capsys: Output) -> None:
     """Each fault has its file and its line; warnings are in the same document."""
     name = FAULTY / "fault-column-misspelt"
-    code, out, err = call(capsys, "solve", name, "--json")
+    code, out, err = call(capsys, f"solve {name} --json")
     document = json.loads(err)
     assert (code, out, document["schema_version"]) == (3, "", 1)
     error = document["error"]
@@ -187,77 +173,44 @@ def test_infeasible_and_internal_errors_are_json(
 ) -> None:
     """Each kind of error has a code for programs."""
     stuck = FAULTY / "infeasible-fixed-above-budget"
-    code, _, err = call(capsys, "solve", stuck, "--json")
+    code, _, err = call(capsys, f"solve {stuck} --json")
     assert (code, json.loads(err)["error"]["code"]) == (4, "infeasible")
 
     def fail(*_: Any, **__: Any) -> None:
         raise ZeroDivisionError("1 / 0")
 
     monkeypatch.setattr("allocator.engine.decision.decide", fail)
-    code, _, err = call(capsys, "solve", ROOT / DEMO, "--json")
+    code, _, err = call(capsys, f"solve {ROOT / DEMO} --json")
     error = json.loads(err)["error"]
     assert (code, error["code"]) == (1, "internal") and "ZeroDivisionError" in error["message"]
 
 
-def test_format_json_leaves_errors_as_text(capsys: Output) -> None:
-    """--format json is about the result alone, as ever."""
-    _, _, err = call(capsys, "solve", ROOT / "data" / "nowhere", "--format", "json")
+def test_what_is_not_json(capsys: Output, tmp_path: Path) -> None:
+    """--format json is about the result alone, as ever. The options of a job's command are not
+    those of the allocator."""
+    _, _, err = call(capsys, f"solve {ROOT / 'data' / 'nowhere'} --format json")
     assert not err.startswith("{")
-
-
-def test_a_command_after_two_dashes_is_left_alone(capsys: Output, tmp_path: Path) -> None:
-    """The options of a job's command are not those of the allocator."""
-    name = str(tmp_path / "q.db")
-    call(capsys, "queue", "init", name, "--from", ROOT / DEMO)
-    code, out, _ = call(
-        capsys, "queue", "submit", name, "--job-id", "j", "--model", "bert", "--total-work", "9",
-        "--max-gpus", "1", "--", "train", "--json", "--quiet",
-    )  # fmt: skip
+    job = "--job-id j --model bert --total-work 9 --max-gpus 1 -- train --json --quiet"
+    call(capsys, f"queue init {tmp_path / 'q.db'} --from {ROOT / DEMO}")
+    code, out, _ = call(capsys, f"queue submit {tmp_path / 'q.db'} {job}")
     assert (code, out) == (0, "j\n")
-
-
-def test_a_batch_is_a_document_a_line(capsys: Output) -> None:
-    """Several snapshots: JSON lines, each with its version."""
-    _, out, _ = call(capsys, "solve", ROOT / DEMO, ROOT / DEMO, "--json")
-    assert [json.loads(line)["schema_version"] for line in out.splitlines()] == [1, 1]
 
 
 def test_quiet_leaves_the_result_and_warnings(capsys: Output, tmp_path: Path) -> None:
     """What was done and what could be done next goes; a warning stays."""
     name = tmp_path / "q.db"
-    assert call(capsys, "queue", "init", name, "--from", ROOT / DEMO, "-q") == (0, "", "")
-    assert "jobs" in call(capsys, "queue", "list", name, "--quiet")[1]
-    _, out, err = call(capsys, "run", name, "--quiet")
+    assert call(capsys, f"queue init {name} --from {ROOT / DEMO} -q") == (0, "", "")
+    assert "jobs" in call(capsys, f"queue list {name} --quiet")[1]
+    _, out, err = call(capsys, f"run {name} --quiet")
     assert out and not err
-    _, _, err = call(capsys, "solve", ROOT / "data" / "snapshots" / "full", "--quiet")
+    _, _, err = call(capsys, f"solve {ROOT / 'data' / 'snapshots' / 'full'} --quiet")
     assert err and all(line.startswith("warning: ") for line in err.splitlines())
 
 
 def test_verbose_tells_what_was_read_and_how_long_it_took(capsys: Output) -> None:
     """Reading, deciding, and the end; standard output is the same."""
-    plain = call(capsys, "promise", ROOT / DEMO)
-    code, out, err = call(capsys, "promise", ROOT / DEMO, "--verbose")
+    plain = call(capsys, f"promise {ROOT / DEMO}")
+    code, out, err = call(capsys, f"promise {ROOT / DEMO} --verbose")
     assert (code, out) == plain[:2]
     assert "read " in err and "12 jobs, 2 pools, 16 GPUs" in err and "exit code 0 after" in err
-    assert "seconds: " in call(capsys, "solve", ROOT / DEMO, "-v")[2]
-
-
-@pytest.mark.parametrize(
-    ("words", "meant"),
-    [
-        (["slove", "x"], "solve"),
-        (["queue", "lst", "x"], "list"),
-        (["queue", "node", "drian", "x"], "drain"),
-        (["solve", "x", "--tim-limit", "3"], "--time-limit"),
-        (["solve", "x", "--tim-limit=3"], "--time-limit"),
-        (["queue", "submit", "x", "--max-gpu", "3"], "--max-gpus"),
-        (["simulate", "x", "--victims", "yongest"], "youngest"),
-        (["solve", "x", "--format", "jsn"], "json"),
-    ],
-)
-def test_misspelt_words_are_answered_with_the_nearest(
-    words: list[str], meant: str, capsys: Output
-) -> None:
-    """Commands, subcommands, options and choices."""
-    code, out, err = call(capsys, *words)
-    assert (code, out) == (2, "") and f'did you mean "{meant}"?' in err
+    assert "seconds: " in call(capsys, f"solve {ROOT / DEMO} -v")[2]

@@ -85,11 +85,11 @@ def test_wrong_durations_are_wrong_calls(capsys: Output) -> None:
 def test_jobs_have_times_as_people_write_them(capsys: Output, tmp_path: Path) -> None:
     """Submitted by an option, by a file and from Python; changed; refused with the job's name."""
     name = str(tmp_path / "q.db")
-    call(capsys, "queue", "init", name, "--from", DEMO)
+    call(capsys, f"queue init {name} --from {DEMO}")
     words = ["queue", "submit", name, "--job-id", "a", *JOB, "--restart-s", "2min"]
     assert call(capsys, *words, "--deadline-s", "2100-01-01")[0] == 0
     assert call(capsys, *words, "--deadline-s", "2100-01-01")[0] == 0  # the same again
-    row = json.loads(call(capsys, "queue", "show", name, "a", "--json")[1])
+    row = json.loads(call(capsys, f"queue show {name} a --json")[1])
     assert (row["restart_s"], row["deadline_s"]) == (120, 4102444800)
     with Queue(name) as queue:
         now = queue.clock()
@@ -97,8 +97,8 @@ def test_jobs_have_times_as_people_write_them(capsys: Output, tmp_path: Path) ->
     (tmp_path / "c.csv").write_text(
         "job_id,model,total_work,max_gpus,deadline_s\nc,bert,9e6,2,1d\n"
     )
-    assert call(capsys, "queue", "import-csv", name, tmp_path / "c.csv")[0] == 0
-    assert call(capsys, "queue", "change", name, "a", "--deadline-s", "3h")[0] == 0
+    assert call(capsys, f"queue import-csv {name} {tmp_path / 'c.csv'}")[0] == 0
+    assert call(capsys, f"queue change {name} a --deadline-s 3h")[0] == 0
     with Queue(name) as queue:
         due = {
             job.job_id: job.values["deadline_s"] - now
@@ -107,5 +107,5 @@ def test_jobs_have_times_as_people_write_them(capsys: Output, tmp_path: Path) ->
         }
     assert due["b"] == pytest.approx(7200, abs=60) and due["c"] == pytest.approx(86400, abs=300)
     assert due["a"] == pytest.approx(10800, abs=300)
-    code, _, err = call(capsys, "queue", "change", name, "a", "--deadline-s", "soon")
+    code, _, err = call(capsys, f"queue change {name} a --deadline-s soon")
     assert code == 3 and 'deadline_s "soon" is no time: write a date' in err and 'job "a"' in err

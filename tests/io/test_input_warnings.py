@@ -268,7 +268,7 @@ def test_validate_folds_on_the_screen_and_lists_all_as_json(tmp_path: Path, caps
             'jobs.csv:2-31: max_gpus -1 is below 1 (30 jobs: "j0", "j1", "j2" ...)',
             'jobs.csv:32: weight 0 must be above 0 (job "j30")',
         ]
-    code, out, err = call(capsys, "validate", folder, "--format", "json")
+    code, out, err = call(capsys, f"validate {folder} --format json")
     told = json.loads(out)
     assert (code, told["valid"], len(told["faults"]), len(err.splitlines())) == (3, False, 31, 2)
     assert told["faults"][0] == {
@@ -278,7 +278,7 @@ def test_validate_folds_on_the_screen_and_lists_all_as_json(tmp_path: Path, caps
         "subject": 'job "j0"',
     }
     sound = write_folder(snapshot([{"tenant": "rde"}], tenants=LISTED), tmp_path / "sound")
-    code, out, err = call(capsys, "validate", sound, "--format", "json")
+    code, out, err = call(capsys, f"validate {sound} --format json")
     told = json.loads(out)
     assert (
         code == 0
@@ -291,7 +291,7 @@ def test_validate_folds_on_the_screen_and_lists_all_as_json(tmp_path: Path, caps
 def test_warnings_reach_solve_and_simulate(tmp_path: Path, capsys: Output) -> None:
     """On standard error and in plan.json."""
     folder = write_folder(snapshot([{"tenant": "rde"}], tenants=LISTED), tmp_path / "s")
-    code, out, err = call(capsys, "solve", folder, "--format", "json", "--policy", "greedy")
+    code, out, err = call(capsys, f"solve {folder} --format json --policy greedy")
     assert code == 0 and 'tenant "rde" is not in tenants.csv' in err
     assert [f"warning: {w}" for w in json.loads(out)["warnings"]] == err.splitlines()
     plain = snapshot([], tenants=LISTED)
@@ -303,7 +303,7 @@ def test_warnings_reach_solve_and_simulate(tmp_path: Path, capsys: Output) -> No
     (tmp_path / "w" / "workload.csv").write_text(
         "job_id,submitted_s,model,total_work,max_gpus,tenant\na,0,m,100,2,rde\n"
     )
-    code, _, err = call(capsys, "simulate", tmp_path / "w", "--policy", "greedy")
+    code, _, err = call(capsys, f"simulate {tmp_path / 'w'} --policy greedy")
     assert code == 0 and 'warning: workload.csv:2: tenant "rde" is not in tenants.csv' in err
 
 
@@ -315,7 +315,7 @@ def test_queues_refuse_a_tenant_that_is_not_listed_unless_asked(
     are no settings."""
     name = str(tmp_path / "q.db")
     Queue.create(name, cluster()).close()
-    job = ["queue", "submit", name, "--model", "m", "--total-work", 9, "--max-gpus", 1]
+    job = ["queue", "submit", name, *"--model m --total-work 9 --max-gpus 1".split()]
     job += ["--tenant", "rde", "--job-id", "a"]
     (tmp_path / "jobs.csv").write_text(
         "job_id,model,total_work,max_gpus,tenant\nb,m,9,1,blue\nc,m,9,1,rde\n"

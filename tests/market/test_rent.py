@@ -45,7 +45,7 @@ def write(path: Path, content: str) -> Path:
 
 def test_the_document(file: Path, capsys: Output) -> None:
     """b = 2: mu 1/9, E[T] 1/3, widths 6 and 9, and what the two other rules give."""
-    code, out, err = call(capsys, "rent", file, "--budget", 2, "--format", "json")
+    code, out, err = call(capsys, f"rent {file} --budget 2 --format json")
     found = json.loads(out)
     assert (code, err, found["schema_version"], found["budget"]) == (0, "", 1, 2)
     assert [found[k] for k in ("mu", "mean_response_h", "mean_gpus", "sd_gpus")] == pytest.approx(
@@ -64,20 +64,20 @@ def test_the_document(file: Path, capsys: Output) -> None:
 
 
 def test_table_and_csv_say_the_same(file: Path, capsys: Output) -> None:
-    _, out, _ = call(capsys, "rent", file, "--budget", 2, "--curve")
+    _, out, _ = call(capsys, f"rent {file} --budget 2 --curve")
     assert (
         "mean response time 0.3333 h" in out and "+4.1 %" in out and "what other budgets buy" in out
     )
-    _, out, _ = call(capsys, "rent", file, "--budget", 2, "--format", "csv")
+    _, out, _ = call(capsys, f"rent {file} --budget 2 --format csv")
     assert [row["class_id"] for row in csv.DictReader(io.StringIO(out))] == ["amdahl", "root"]
-    _, out, _ = call(capsys, "rent", file, "--budget", 2, "--format", "csv", "--curve")
+    _, out, _ = call(capsys, f"rent {file} --budget 2 --format csv --curve")
     curve = list(csv.DictReader(io.StringIO(out)))
     assert len(curve) > 50 and float(curve[0]["budget"]) == pytest.approx(0.8)
 
 
 def test_files_of_out(file: Path, tmp_path: Path, capsys: Output) -> None:
     """rent.json, the curve as numbers and as a picture, and the classes as they were understood."""
-    code, _, _ = call(capsys, "rent", file, "--budget", 2, "--whole", "--out", tmp_path / "out")
+    code, _, _ = call(capsys, f"rent {file} --budget 2 --whole --out {tmp_path / 'out'}")
     assert code == 0
     files = sorted(p.name for p in (tmp_path / "out").iterdir())
     assert files == ["classes.csv", "curve.csv", "curve.svg", "rent.json"]
@@ -96,17 +96,7 @@ def test_dollars_choose_the_cheaper_pool_and_type(tmp_path: Path, capsys: Output
     )
     pools = write(tmp_path / "pools.csv", POOLS)
     _, out, _ = call(
-        capsys,
-        "rent",
-        classes,
-        "--pools",
-        pools,
-        "--budget",
-        2.5,
-        "--dollars",
-        "--whole",
-        "--format",
-        "json",
+        capsys, f"rent {classes} --pools {pools} --budget 2.5 --dollars --whole --format json"
     )
     found = json.loads(out)
     assert {o["pool"]: o["share"] for o in found["classes"][0]["options"]} == pytest.approx(
@@ -122,17 +112,15 @@ def test_a_budget_that_is_too_small_names_one_that_would_do(
     file: Path, capsys: Output, budget: float
 ) -> None:
     """Exit code 4; the budget that is named works as it is written, and buys what is said."""
-    code, out, err = call(capsys, "rent", file, "--budget", budget)
+    code, out, err = call(capsys, f"rent {file} --budget {budget}")
     assert (code, out) == (4, "") and "0.800001 GPUs give a mean response time of 1 h" in err
-    code, out, _ = call(capsys, "rent", file, "--budget", 0.800001, "--format", "json")
+    code, out, _ = call(capsys, f"rent {file} --budget 0.800001 --format json")
     assert code == 0 and json.loads(out)["mean_response_h"] == pytest.approx(1, abs=1e-4)
 
 
 def test_the_smallest_budget_in_dollars(file: Path, tmp_path: Path, capsys: Output) -> None:
     pools = write(tmp_path / "pools.csv", POOLS)
-    code, _, err = call(
-        capsys, "rent", file, "--pools", pools, "--dollars", "--budget", 0.1, "--whole"
-    )
+    code, _, err = call(capsys, f"rent {file} --pools {pools} --dollars --budget 0.1 --whole")
     assert code == 4 and "budget: 0.1 would have to be 0.800001" in err
 
 
@@ -158,7 +146,7 @@ def test_all_faults_at_once_with_file_and_line(tmp_path: Path, capsys: Output) -
         POOLS.splitlines()[0] + "\nfree,A100,0\nbelow,V100,-1\neuro,T4,2 EUR\n",
     )
     code, out, err = call(
-        capsys, "rent", classes, "--pools", write(tmp_path / "p.csv", POOLS), "--budget", 5
+        capsys, f"rent {classes} --pools {write(tmp_path / 'p.csv', POOLS)} --budget 5"
     )
     assert (code, out) == (3, "")
     assert all(line.startswith(f"{classes}:") for line in err.splitlines()), (
@@ -184,7 +172,7 @@ def test_all_faults_at_once_with_file_and_line(tmp_path: Path, capsys: Output) -
         "is already in line 10",
     ):
         assert said in err, said
-    code, _, err = call(capsys, "rent", classes, "--pools", pools, "--budget", 5, "--dollars")
+    code, _, err = call(capsys, f"rent {classes} --pools {pools} --budget 5 --dollars")
     for said in (
         "pools.csv:2: price_per_gpu_hour 0",
         "pools.csv:3: price_per_gpu_hour -1 is below 0",
@@ -222,7 +210,7 @@ def test_wrong_calls(
 
 
 def test_an_empty_table(tmp_path: Path, capsys: Output) -> None:
-    code, _, err = call(capsys, "rent", write(tmp_path / "classes.csv", HEAD), "--budget", 1)
+    code, _, err = call(capsys, f"rent {write(tmp_path / 'classes.csv', HEAD)} --budget 1")
     assert code == 3 and "has no rows" in err
 
 
@@ -277,12 +265,10 @@ def test_a_workload_gives_classes_that_can_be_read_again(tmp_path: Path, capsys:
     workload.
     """
     workload = str(ROOT / "data" / "workloads" / "demo")
-    code, out, _ = call(capsys, "rent", "--from-workload", workload)
+    code, out, _ = call(capsys, f"rent --from-workload {workload}")
     classes = write(tmp_path / "classes.csv", out)
-    _, direct, _ = call(
-        capsys, "rent", "--from-workload", workload, "--budget", 20, "--format", "json"
-    )
-    _, read, _ = call(capsys, "rent", classes, "--budget", 20, "--format", "json")
+    _, direct, _ = call(capsys, f"rent --from-workload {workload} --budget 20 --format json")
+    _, read, _ = call(capsys, f"rent {classes} --budget 20 --format json")
     a, b = json.loads(direct), json.loads(read)
     assert code == 0 and (a["mu"], a["mean_response_h"]) == pytest.approx(
         (b["mu"], b["mean_response_h"])
@@ -309,7 +295,7 @@ def test_a_queue_gives_the_classes_of_its_jobs(tmp_path: Path, capsys: Output) -
                     "want_pool = '', want_gpus = 0"
                 )
             )
-    code, out, err = call(capsys, "rent", "--from-queue", tmp_path / "cluster.db", "--hours", 4)
+    code, out, err = call(capsys, f"rent --from-queue {tmp_path / 'cluster.db'} --hours 4")
     rows = list(csv.DictReader(io.StringIO(out)))
     per_model = {r["class_id"]: float(r["arrivals_per_hour"]) for r in rows}
     assert code == 0, err
@@ -330,15 +316,7 @@ def test_the_shipped_classes(capsys: Output) -> None:
     data = ROOT / "data" / "rental"
     code, out, _ = call(
         capsys,
-        "rent",
-        data / "classes.csv",
-        "--pools",
-        data / "pools.csv",
-        "--budget",
-        50,
-        "--dollars",
-        "--format",
-        "json",
+        f"rent {data / 'classes.csv'} --pools {data / 'pools.csv'} --budget 50 --dollars --format json",
     )
     found = json.loads(out)
     more = [
@@ -356,13 +334,13 @@ def test_free_pools_cost_nothing(file: Path, tmp_path: Path, capsys: Output) -> 
     head = "pool,gpu_type,price_per_gpu_hour,gpus\n"
     pools = write(tmp_path / "pools.csv", head + "free,A100,0,4\nspot,V100,2,8\n")
     code, out, err = call(
-        capsys, "rent", classes, "--pools", pools, "--dollars", "--budget", 2, "--format", "json"
+        capsys, f"rent {classes} --pools {pools} --dollars --budget 2 --format json"
     )
     told = {row["class_id"]: row for row in json.loads(out)["classes"]}
     assert code == 0 and told["own"]["width"] == 4 and told["own"]["spend"] == 0
     assert told["rented"]["spend"] == pytest.approx(2) and err == ""  # 2 x 0.4 x 4 = 3.2 GPUs
     few = write(tmp_path / "few.csv", head + "free,A100,0,3\nspot,V100,2,8\n")
-    assert call(capsys, "rent", classes, "--pools", few, "--dollars", "--budget", 2)[0] == 0
+    assert call(capsys, f"rent {classes} --pools {few} --dollars --budget 2")[0] == 0
     code, _, err = call(
         capsys,
         "rent",
@@ -375,5 +353,5 @@ def test_free_pools_cost_nothing(file: Path, tmp_path: Path, capsys: Output) -> 
     )
     assert code == 0 and 'pool "free" is free and has 4 GPUs; the plan keeps 28.8' in err
     none = write(tmp_path / "none.csv", head + "free,A100,0,\nspot,V100,2,8\n")
-    code, _, err = call(capsys, "rent", classes, "--pools", none, "--dollars", "--budget", 2)
+    code, _, err = call(capsys, f"rent {classes} --pools {none} --dollars --budget 2")
     assert code == 3 and "price_per_gpu_hour 0 without gpus" in err

@@ -272,7 +272,7 @@ def test_every_fault_at_once(tmp_path: Path, capsys: Output) -> None:
         "d,T,1,1,1,spot,,1:1,5\nd,U,1,1,1,spot,,,6\n",
         encoding="utf-8",
     )
-    code, out, err = call(capsys, "spot", "plan", path, "--work", 10)
+    code, out, err = call(capsys, f"spot plan {path} --work 10")
     assert (code, out) == (3, "")
     lines = err.splitlines()
     assert [x.removeprefix(f"{path}:")[0] for x in lines] == ["2", "3", "3", "4", "5"]
@@ -310,8 +310,8 @@ def test_formats_and_files(tmp_path: Path, capsys: Output) -> None:
     assert code == 0 and "bottleneck" in out and "fastest within cost" in out
     code, out, err = call(capsys, *base[:-1], 0)
     assert code == 4 and not out and "cost: 0 would have to be 0.8445" in err
-    assert call(capsys, "spot", "plan", SHIPPED, "--work", "0")[0] == 2
-    assert call(capsys, "spot", "plan", tmp_path / "none.csv", "--work", 1)[0] == 3
+    assert call(capsys, f"spot plan {SHIPPED} --work 0")[0] == 2
+    assert call(capsys, f"spot plan {tmp_path / 'none.csv'} --work 1")[0] == 3
 
 
 @pytest.mark.parametrize(
@@ -336,20 +336,20 @@ def test_fits(tmp_path: Path, capsys: Output, kind: str, text: str, first: dict[
     missing.
     """
     (tmp_path / "m.csv").write_text(text, encoding="utf-8")
-    code, out, _ = call(capsys, "spot", "fit", kind, tmp_path / "m.csv", "--format", "json")
+    code, out, _ = call(capsys, f"spot fit {kind} {tmp_path / 'm.csv'} --format json")
     row = json.loads(out)["fit"][0]
     assert code == 0 and {k: row[k] for k in first} == pytest.approx(first)
-    assert call(capsys, "spot", "fit", kind, tmp_path / "m.csv")[0] == 0
+    assert call(capsys, f"spot fit {kind} {tmp_path / 'm.csv'}")[0] == 0
     if kind != "startup":
         (tmp_path / "m.csv").write_text("a,b\n1,2\n", encoding="utf-8")
-        code, _, err = call(capsys, "spot", "fit", kind, tmp_path / "m.csv")
+        code, _, err = call(capsys, f"spot fit {kind} {tmp_path / 'm.csv'}")
         assert code == 3 and "is missing" in err
         (tmp_path / "m.csv").write_text("\n".join(text.splitlines()[:1]) + "\n", encoding="utf-8")
-        assert call(capsys, "spot", "fit", kind, tmp_path / "m.csv")[0] == 3
+        assert call(capsys, f"spot fit {kind} {tmp_path / 'm.csv'}")[0] == 3
 
 
 def test_a_fit_that_cannot_be_made(tmp_path: Path, capsys: Output) -> None:
     """Two points are no line: usage error with the reason."""
     (tmp_path / "m.csv").write_text("x,y\n0,1\n1,3\n", encoding="utf-8")
-    code, _, err = call(capsys, "spot", "fit", "line", tmp_path / "m.csv")
+    code, _, err = call(capsys, f"spot fit line {tmp_path / 'm.csv'}")
     assert code == 2 and "three points" in err

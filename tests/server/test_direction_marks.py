@@ -62,5 +62,5 @@ def test_other_characters_stay() -> None:
 
 def test_lines_of_a_terminal(path: Path, capsys: Output) -> None:
     """`allocator status` names the tenant in the line of its cost."""
-    code, out, _ = call(capsys, "status", str(path))
+    code, out, _ = call(capsys, f"status {path}")
     assert code == 0 and r"vis\u2066ion: " in out and "\u2066" not in out

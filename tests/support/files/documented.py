@@ -31,6 +31,11 @@ WORDS = {  # placeholders, as words of a command, and what stands for them
 SHORTER = (  # (what is documented, what is run, why): regular expressions on the whole command
     (r"simulate data/workloads/(bursty|mixed)", "simulate data/workloads/demo", "the small trace"),
     (
+        r"simulate (data/(?:workloads|examples)/[^&|>]*)(?<!--until 90000)$",
+        r"simulate \1 --until 3600",
+        "one hour of the workload",
+    ),
+    (
         r"simulate (shared|shop) --policy .*?( --out \S+)?$",
         r"validate \1",
         "hundreds of jobs: checked only",
