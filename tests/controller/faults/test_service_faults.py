@@ -51,16 +51,11 @@ def test_faults_by_seed(backend: str, kind: str, tmp_path: Path) -> None:
     """
     counted, *runs, least = KINDS[kind]
     few = runs[BACKENDS.index(backend)]
-    number = count(few, 3 * few)
-    total = sum(
-        getattr(
-            one(
-                backend, tmp_path / str(seed), seed, 1 + seed % 6, **({kind: True} if kind else {})
-            ),
-            counted,
-        )
-        for seed in range(number)
-    )
+    more = {kind: True} if kind else {}
+    total = 0
+    for seed in range(number := count(few, 3 * few)):
+        world = one(backend, tmp_path / str(seed), seed, 1 + seed % 6, **more)
+        total += getattr(world, counted)
     assert total >= least * number // max(runs)
 
 
