@@ -16,7 +16,7 @@ import sqlalchemy as sa
 from examples import seeds
 from fakes.executor_faults import CrashHere
 from group_rounds import group_round
-from queues import BACKENDS, NOW, Clock, Controller, Seen, cluster, fresh
+from queues import BACKENDS, NOW, Clock, Controller, Seen, Story, cluster, fresh
 from service_worlds import Fate, FaultyExecutor, FaultyStore
 from test_controller_pairs import spent
 from test_service import Rig
@@ -263,39 +263,34 @@ def test_the_pair_that_explains_the_speed_is_corrected(
 # ------------------------------------------------------------------------
 
 
-GROUP = {"h": ("a", 1), "i": ("a", 1), "g": ("a", 4, "h|i")}
+GROUP = "want h=a/1 i=a/1 g=a/4/h|i"
 
 
-class Groups(Controller):
-    """Of every open allocation the generation, primary jobs and GPUs of its own."""
+class Groups(Story):
+    """A story of groups: `held` is generation, primary jobs and GPUs of its own of each job."""
 
-    def held(self) -> dict[str, tuple[int, str, int]]:
+    def _carry_out(self, verb: str, *words: str) -> list[str]:
+        if verb != "held":
+            return super()._carry_out(verb, *words)
         columns = "job_id, generation, host, held_gpus"
         with self.queue.store.read() as connection:
             rows = connection.execute(
-                sa.text(f"SELECT {columns} FROM allocations WHERE ended_s IS NULL")
-            ).all()
-        return {name: (generation, host, own) for name, generation, host, own in rows}
-
-    def used(self) -> int:
-        with self.queue.store.read() as connection:
-            return cluster_tables.used(connection)["a"]
-
-    def run(self, **wanted: Sequence[Any]) -> None:
-        """These jobs are wanted and run."""
-        self.want(**wanted)
-        self.starts()
-        for name in wanted:
-            self.say(name, "running")
+                sa.text(f"SELECT {columns} FROM allocations WHERE ended_s IS NULL ORDER BY job_id")
+            )
+            return [f"{name}.{number}/{host}/{own}" for name, number, host, own in rows]
 
     def group(self) -> None:
         """A group runs: g has four GPUs, one of h, one of i and two of its own."""
-        self.want(**GROUP)
-        assert self.starts() == [("h", 1), ("i", 1), ("g", 1)] == self.starts()
-        for name in GROUP:
-            self.say(name, "running")
-        assert self.held() == {"g": (1, "h|i", 2), "h": (1, "", 1), "i": (1, "", 1)}
-        assert self.used() == 4
+        self.play(f"""
+            {GROUP}
+            starts -> h.1 i.1 g.1
+            starts -> h.1 i.1 g.1
+            say h running
+            say i running
+            say g running
+            held -> g.1/h|i/2 h.1//1 i.1//1
+            used -> 4 0
+        """)
 
 
 @pytest.fixture(params=BACKENDS)
@@ -309,125 +304,153 @@ def verbs(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Groups]:
         yield Groups(queue)
 
 
-@pytest.mark.parametrize(
-    ("first", "leaves", "before", "after", "held"),
-    [
-        (
-            {"i": ("a", 4)},
-            "i",
-            [("h", 1)],
-            [("i", 2), ("g", 1)],
-            {"g": (1, "h|i", 2), "h": (1, "", 1), "i": (2, "", 1)},
-        ),
-        (
-            {"x": ("a", 2)},
-            "x",
-            [("h", 1), ("i", 1)],
-            [("g", 1)],
-            {"g": (1, "h|i", 2), "h": (1, "", 1), "i": (1, "", 1)},
-        ),
-        (
-            {"h": ("a", 1), "i": ("a", 1), "x": ("a", 1, "h")},
-            "x",
-            [],
-            [("g", 1)],
-            {"g": (1, "h|i", 2), "h": (1, "", 1), "i": (1, "", 1)},
-        ),
-    ],
-    ids=["a primary", "idle GPUs", "the secondary of a primary"],
-)
-def test_a_secondary_waits(
-    first: dict[str, Sequence[Any]],
-    leaves: str,
-    before: list[Any],
-    after: list[Any],
-    held: dict[str, Any],
-    verbs: Groups,
-) -> None:
-    """Primary job i leaves four other GPUs first; job x leaves two of the five GPUs, of which g
-    needs two of its own; job x leaves the GPU of h: never three jobs on one GPU."""
-    verbs.run(**first)
-    verbs.want(**GROUP)
-    assert verbs.stops() == [(leaves, 1)] and verbs.starts() == before
-    for name, _ in before:
-        verbs.say(name, "running")
-    verbs.say(leaves, "stopped")
-    assert verbs.starts() == after and verbs.held() == held and verbs.used() == 4
+def test_a_secondary_waits_for_all_of_its_primaries(verbs: Groups) -> None:
+    """Job i holds four GPUs and has to leave them first; h starts, g waits for both."""
+    verbs.play(f"""
+        want i=a/4
+        starts -> i.1
+        say i running
+        {GROUP}
+        stops -> i.1
+        starts -> h.1
+        say h running
+        say i stopped
+        starts -> i.2 g.1
+        held -> g.1/h|i/2 h.1//1 i.2//1
+    """)
+
+
+def test_a_secondary_waits_for_idle_gpus(verbs: Groups) -> None:
+    """Job x still stops on two of the five GPUs: one is idle, and g needs two of its own."""
+    verbs.play(f"""
+        want x=a/2
+        starts -> x.1
+        say x running
+        {GROUP}
+        stops -> x.1
+        starts -> h.1 i.1
+        say x stopped
+        starts -> h.1 i.1 g.1
+        used -> 4 0
+    """)
+
+
+def test_a_secondary_waits_for_the_secondary_of_one_of_its_primaries(verbs: Groups) -> None:
+    """Job x leaves the GPU of h first: never three jobs on one GPU."""
+    verbs.play(f"""
+        want h=a/1 i=a/1 x=a/1/h
+        starts -> h.1 i.1 x.1
+        say h running
+        say i running
+        say x running
+        {GROUP}
+        stops -> x.1
+        starts ->
+        say x stopped
+        starts -> g.1
+        held -> g.1/h|i/2 h.1//1 i.1//1
+    """)
 
 
 def test_gpus_of_its_own_for_a_primary_that_is_wanted_nowhere(verbs: Groups) -> None:
     """Job i is held before it starts: g takes one more idle GPU in its place. Released between two
     rounds it waits, as a round has to start g anew for it."""
-    verbs.want(**GROUP)
-    verbs.queue.hold("i")
-    assert verbs.starts() == [("h", 1), ("g", 1)]
-    assert verbs.held() == {"g": (1, "h", 3), "h": (1, "", 1)} and verbs.used() == 4
-    for name in ("h", "g"):
-        verbs.say(name, "running")
-    verbs.queue.release("i")
-    assert verbs.starts() == [] and verbs.stops() == []
+    verbs.play(f"""
+        {GROUP}
+        hold i
+        starts -> h.1 g.1
+        held -> g.1/h/3 h.1//1
+        used -> 4 0
+        say h running
+        say g running
+        release i
+        starts ->
+        stops ->
+    """)
 
 
 def test_a_primary_leaves_and_the_secondary_keeps_its_gpus(verbs: Groups) -> None:
     """Job h moves to two GPUs: it stops, and g holds its GPU from the recorded end on; next to i
     nothing changes, and h has to wait until two GPUs are free."""
     verbs.group()
-    verbs.want(h=("a", 2), i=("a", 1), g=("a", 4, "i"))
-    assert verbs.stops() == [("h", 1)] and verbs.used() == 4
+    verbs.play("""
+        want h=a/2 i=a/1 g=a/4/i
+        stops -> h.1
+        used -> 4 0
+    """)
     table = verbs.queue.snapshot().tables["jobs.csv"]
     assert list(table.texts("shared_with")) == ["i", "", "", ""]
     assert list(table.texts("state")) == ["running", "paused", "running", "queued"]
-    verbs.say("h", "stopped")
-    assert verbs.held() == {"g": (1, "i", 3), "i": (1, "", 1)} and verbs.used() == 4
-    assert verbs.starts() == []
-    verbs.say("g", "finished")
-    assert verbs.starts() == [("h", 2)] and verbs.used() == 3
+    verbs.play("""
+        say h stopped
+        held -> g.1/i/3 i.1//1
+        used -> 4 0
+        starts ->
+        say g finished
+        starts -> h.2
+        used -> 3 0
+    """)
 
 
 def test_a_primary_that_failed_comes_back_by_a_round_only(verbs: Groups) -> None:
     """The round before still wants h in the group; g runs on, and h waits though GPUs are free. The
     next round wants g anew: it stops, and starts after h."""
     verbs.group()
-    verbs.say("h", "failed")
-    verbs.queue.clock.now += 100  # type: ignore[attr-defined]
-    assert verbs.held()["g"] == (1, "i", 3) and verbs.starts() == [] and verbs.stops() == []
-    verbs.want(**GROUP | {"g": ("a", 4, "h|i", True)})
-    assert verbs.stops() == [("g", 1)] and verbs.starts() == [("h", 2)]
-    verbs.say("h", "running")
-    verbs.say("g", "stopped")
-    assert verbs.starts() == [("g", 2)] and verbs.held()["g"] == (2, "h|i", 2)
+    verbs.play(f"""
+        say h failed
+        wait 100
+        held -> g.1/i/3 i.1//1
+        starts ->
+        stops ->
+        {GROUP}/anew
+        stops -> g.1
+        starts -> h.2
+        say h running
+        say g stopped
+        starts -> g.2
+        held -> g.2/h|i/2 h.2//1 i.1//1
+    """)
 
 
 def test_a_secondary_moves_to_gpus_of_its_own(verbs: Groups) -> None:
     """It stops and starts anew when enough are free; the primary jobs run on."""
     verbs.group()
-    verbs.want(h=("a", 1), i=("a", 1), g=("a", 3))
-    assert verbs.stops() == [("g", 1)] == verbs.stops()
-    verbs.say("g", "stopped")
-    assert verbs.starts() == [("g", 2)] and verbs.stops() == [] and verbs.used() == 5
-    assert verbs.held() == {"g": (2, "", 3), "h": (1, "", 1), "i": (1, "", 1)}
+    verbs.play("""
+        want h=a/1 i=a/1 g=a/3
+        stops -> g.1
+        stops -> g.1
+        say g stopped
+        starts -> g.2
+        stops ->
+        held -> g.2//3 h.1//1 i.1//1
+    """)
 
 
 def test_a_primary_comes_and_changes_places_with_its_secondary(verbs: Groups) -> None:
     """Job g runs alone for 10 s; h comes to its GPU and holds it from then on, and g does not
     pause. After 10 s more both change places: nobody stops, and g holds the GPU again."""
-    verbs.run(g=("a", 1))
-    verbs.queue.clock.now += 10  # type: ignore[attr-defined]
-    pair = {"h": ("a", 1), "g": ("a", 1, "h")}
-    verbs.want(**pair)
-    assert verbs.stops() == [] and verbs.starts() == [("h", 1)] and verbs.used() == 1
-    assert verbs.held() == {"g": (1, "h", 0), "h": (1, "", 1)}
-    verbs.say("h", "running")
-    verbs.queue.clock.now += 10  # type: ignore[attr-defined]
-    verbs.want(g=("a", 1), h=("a", 1, "g"))
-    assert verbs.stops() == [] == verbs.starts()
-    assert verbs.held() == {"h": (1, "g", 0), "g": (1, "", 1)}
+    verbs.play("""
+        want g=a/1
+        starts -> g.1
+        say g running
+        wait 10
+        want h=a/1 g=a/1/h
+        stops ->
+        starts -> h.1
+        held -> g.1/h/0 h.1//1
+        say h running
+        wait 10
+        want g=a/1 h=a/1/g
+        stops ->
+        starts ->
+        held -> g.1//1 h.1/g/0
+    """)
     assert [verbs.queue.job(name).attained_gpu_s for name in "gh"] == [10, 10]
 
 
 def test_the_database_itself_refuses_a_second_secondary(verbs: Groups) -> None:
     """The last line of defence."""
-    verbs.run(h=("a", 1), g=("a", 1, "h"), x=("a", 1))
+    verbs.play("want h=a/1 g=a/1/h x=a/1\nstarts -> h.1 x.1 g.1")
     with pytest.raises(sa.exc.IntegrityError), verbs.queue.store.write() as connection:
         connection.execute(sa.text("UPDATE allocations SET host = 'h' WHERE job_id = 'x'"))
 
@@ -445,13 +468,6 @@ def test_ends_in_any_order_and_every_turn_is_kept(verbs: Groups) -> None:
         ).all()
     expected = [("g", NOW, "h|i", 2), ("g", NOW + 10, "i", 3), ("g", NOW + 15, "", 4)]
     assert [tuple(r) for r in rows] == expected
-
-
-def test_machines_are_lost(verbs: Groups) -> None:
-    """All three are lost together; nothing is held."""
-    verbs.group()
-    verbs.see(*(Seen(name, 1, NOW + 5, "lost") for name in ("h", "g", "i")))
-    assert verbs.held() == {} and verbs.used() == 0
 
 
 # ---- settings
@@ -476,9 +492,9 @@ def test_settings_follow_what_runs(verbs: Groups) -> None:
 def test_settings_that_change_before_a_group_starts(verbs: Groups) -> None:
     """The round wants a group, and max_primaries is 1 when its primary jobs run: it waits for the
     next round."""
-    verbs.want(**GROUP)
+    verbs.play(GROUP)
     verbs.queue.configure(max_primaries=1)
-    assert verbs.starts() == [("h", 1), ("i", 1)]
+    verbs.play("starts -> h.1 i.1")
 
 
 def test_executors_that_cannot(tmp_path: Path) -> None:
