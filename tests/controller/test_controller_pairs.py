@@ -4,21 +4,15 @@ them, billed once; with the price of memory, as the plans said.
 
 from __future__ import annotations
 
-import copy
 import itertools
 import json
-import shutil
-from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-import sqlalchemy as sa
-from fakes.executor_faults import CrashHere
 from fakes.simulated_executor import MachineBehaviour, SimulatedExecutor
-from queues import BACKENDS, NOW, Clock, Controller, Seen, cluster, fresh
-from service_worlds import Fate, FaultyExecutor, FaultyStore
+from queues import NOW, Clock, Controller, Seen, cluster, fresh
 from test_service import RATES, Rig, submit
 
 from allocator.controller import spending
@@ -35,7 +29,6 @@ from allocator.queue import (
     snapshot as snapshots,
 )
 from allocator.queue.costs import read_job_costs
-from allocator.queue.database.schema import turns
 from allocator.queue.jobs import verbs as queue_jobs
 from allocator.queue.queue import Queue
 
@@ -99,24 +92,6 @@ def test_a_pair_from_its_start_to_the_end_of_both(tmp_path: Path) -> None:
     for r in rig.queue.rounds():
         again = replay(rig.queue.store, r.number)
         assert again.same and again.is_digest_valid
-    rig.queue.close()
-
-
-@pytest.mark.parametrize("who", ["one", "two"])
-def test_who_is_left_goes_on_without_a_pause(who: str, tmp_path: Path) -> None:
-    """One of the two is cancelled after 100 s, with 80 units done: the other does one a second from
-    then on, on the same GPU and in the same allocation; its GPU-seconds are its own from then on,
-    whoever held the GPU before."""
-    rig = paired(tmp_path)
-    rig.steps(100)
-    rig.queue.cancel(who)
-    rig.steps(600)
-    left = next(j for j in rig.queue.jobs() if j.job_id != who)
-    assert left.finished_s == NOW + 100 + (left.total_work - 80) and left.generation == 1
-    assert left.attained_gpu_s == (
-        left.finished_s - NOW - 100 if who == "one" else left.finished_s - NOW
-    )
-    assert rig.machines.breaches == [] and rig.machines.used["a"] == 0
     rig.queue.close()
 
 
@@ -234,66 +209,6 @@ def test_jobs_are_told_how_to_run(tmp_path: Path) -> None:
     rig.queue.close()
 
 
-def test_a_running_job_is_told_of_who_joins_and_who_leaves(tmp_path: Path) -> None:
-    """A batch in one pass needs 30 of 40 GB, in two passes 15. A job that runs alone in one pass
-    is told to run in two passes next to another job, before that one starts. The other job is
-    stopped: nothing changes while it still holds memory. A new controller repeats what holds.
-    """
-    rig = paired(tmp_path, "mip")
-    rates = (
-        "model,gpu_type,gpus,work_per_s,batch_size,accumulation,memory_gb\n"
-        "m,A,1,1,64,1,30\nm,A,1,0.95,64,2,15\n"
-    )
-    files = {"pools.csv": POOLS, "sharing.csv": SLOW, "config.toml": BUDGET, "rates.csv": rates}
-    with rig.queue.store.write() as connection:
-        snapshots.replace_cluster(connection, cluster(**files), NOW)
-    rig.queue.cancel("one")
-    said: list[tuple[str, str, str]] = []
-
-    def note(name: str, settings: Mapping[str, str]) -> None:
-        passes = settings.get("ALLOCATOR_ACCUMULATION", "")
-        said.append((name, passes, settings.get("ALLOCATOR_JOBS_PER_GPU", "")))
-
-    class Noting(SimulatedExecutor):
-        def start(self, order: Order) -> None:
-            super().start(order)
-            note(f"start {order.job_id}", order.environment)
-
-        def write_settings(
-            self, job_id: str, generation: int, settings: Mapping[str, str], token: int
-        ) -> None:
-            super().write_settings(job_id, generation, settings, token)
-            note(f"tell {job_id}", settings)
-
-    def run(executor: SimulatedExecutor, seconds: float) -> list[tuple[str, str, str]]:
-        said.clear()
-        rig.controller.stop()
-        rig.controller = ServiceController(
-            rig.queue.store, executor, rig.clock, rig.options, holder="me"
-        )
-        rig.steps(seconds)
-        return list(said)
-
-    noting = Noting(rig.machines)
-    assert run(noting, 60) == [("start two", "1", ""), ("tell two", "1", "")]
-    submit(rig, "three", work=500, memory_gb=4.0, max_gpus=1)
-    assert run(noting, 60)[-3:] == [
-        ("tell two", "2", "2"),
-        ("start three", "2", "2"),
-        ("tell three", "2", "2"),
-    ]
-    rig.queue.cancel("three")
-    rig.machines.truth = replace(rig.machines.truth, stop_s=lambda o: 30.0)
-    rig.controller.step()
-    assert rig.machines.settings["two", 1]["ALLOCATOR_ACCUMULATION"] == "2"
-    rig.steps(60)
-    assert run(noting, 60) == [("tell two", "1", "")]
-    assert rig.machines.settings == {
-        ("two", 1): {"ALLOCATOR_BATCH_SIZE": "64", "ALLOCATOR_ACCUMULATION": "1"}
-    }
-    rig.queue.close()
-
-
 def test_no_job_joins_one_that_could_not_be_told(tmp_path: Path) -> None:
     """While the executor cannot tell the running job, the other one does not start."""
     rig = paired(tmp_path)
@@ -336,159 +251,6 @@ def test_a_secondary_of_a_snapshot_is_a_secondary_in_the_queue(tmp_path: Path) -
             assert [a["host"] for a in queue_jobs.history(connection, "s")] == ["p"]
 
 
-# ---- the rules of starts, without a policy
-# ------------------------------------------------------------------------
-
-
-class Verbs(Controller):
-    """The verbs of a controller, and what there is: for every open allocation its generation,
-    phase and primary job.
-    """
-
-    def there(self) -> dict[str, tuple[int, str, str]]:
-        with self.queue.store.read() as connection:
-            found = [queue_jobs.history(connection, j.job_id) for j in self.queue.jobs()]
-        return {
-            a["job_id"]: (a["generation"], a["phase"], a["host"])
-            for rows in found
-            for a in rows
-            if a["ended_s"] is None
-        }
-
-    def used(self) -> int:
-        with self.queue.store.read() as connection:
-            return queue_cluster.used(connection)["a"]
-
-    def both(self, **first: Any) -> None:
-        """A pair runs: h holds a GPU of pool a, g runs on it."""
-        self.want(**{"h": ("a", 1), "g": ("a", 1, "h"), **first})
-        self.starts()
-        for name in ("h", "g", *first):
-            self.say(name, "running")
-
-
-@pytest.fixture(params=BACKENDS)
-def verbs(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Verbs]:
-    """Jobs g, h and x, submitted in this order; two GPUs in pool a."""
-    source = cluster(
-        **{"pools.csv": "pool,gpu_type,gpus,memory_gb,sharing\na,A,2,40,any\nb,B,0,,\n"}
-    )
-    with fresh(request.param, tmp_path, source, Clock()) as queue:
-        for name in ("g", "h", "x"):
-            queue.submit(job_id=name, model="m", total_work=100, max_gpus=2)
-        yield Verbs(queue)
-
-
-def test_primaries_start_before_their_secondaries(verbs: Verbs) -> None:
-    """In one step, the primary job first though it was submitted later; said again until they are
-    seen; one GPU.
-    """
-    verbs.want(h=("a", 1), g=("a", 1, "h"))
-    assert verbs.starts() == [("h", 1), ("g", 1)] == verbs.starts()
-    assert (
-        verbs.there() == {"h": (1, "ordered", ""), "g": (1, "ordered", "h")} and verbs.used() == 1
-    )
-
-
-def test_a_secondary_waits_for_its_primary(verbs: Verbs) -> None:
-    """The primary job holds other GPUs and has to leave them first; then both start."""
-    verbs.want(h=("a", 2))
-    verbs.starts()
-    verbs.say("h", "running")
-    verbs.want(h=("a", 1), g=("a", 1, "h"))
-    assert verbs.stops() == [("h", 1)] and verbs.starts() == []
-    verbs.say("h", "stopped")
-    assert verbs.starts() == [("h", 2), ("g", 1)] and verbs.used() == 1
-
-
-def test_a_secondary_waits_for_the_secondary_before_it(verbs: Verbs) -> None:
-    """g is to leave and x to come: never three jobs on one GPU, whatever takes long to stop."""
-    verbs.both()
-    verbs.want(h=("a", 1), x=("a", 1, "h"))
-    assert verbs.stops() == [("g", 1)] and verbs.starts() == []
-    verbs.say("g", "stopped")
-    assert verbs.starts() == [("x", 1)] and verbs.there()["x"][2] == "h" and verbs.used() == 1
-
-
-def test_a_secondary_whose_primary_is_wanted_nowhere_gets_gpus_of_its_own(verbs: Verbs) -> None:
-    """The primary job was held before it started: the secondary job need not wait for the next
-    round."""
-    verbs.want(h=("a", 1), g=("a", 1, "h"))
-    verbs.queue.hold("h")
-    assert verbs.starts() == [("g", 1)] and verbs.there() == {"g": (1, "ordered", "")}
-
-
-def test_the_primary_leaves_and_its_secondary_keeps_the_gpus(verbs: Verbs) -> None:
-    """h moves to two GPUs: it stops, g holds the GPU from the recorded end on, h has to wait
-    until there are two.
-    """
-    verbs.both()
-    verbs.want(h=("a", 2), g=("a", 1))
-    assert (
-        verbs.stops() == [("h", 1)]
-        and verbs.used() == 1
-        and verbs.there()["g"] == (1, "running", "h")
-    )
-    assert verbs.queue.snapshot().tables["jobs.csv"].columns["state"] == [
-        "running",
-        "paused",
-        "queued",
-    ]
-    verbs.say("h", "stopped")
-    assert verbs.there() == {"g": (1, "running", "")} and verbs.used() == 1
-    assert verbs.stops() == [] and verbs.starts() == []
-    verbs.say("g", "finished")
-    assert verbs.starts() == [("h", 2)]
-
-
-def test_a_secondary_moves_to_other_gpus_of_the_same_pool(verbs: Verbs) -> None:
-    """Pool and size stay the same, the primary job stays: it has to stop and to start anew,
-    once."""
-    verbs.both()
-    verbs.want(h=("a", 1), g=("a", 1, "", True))
-    assert verbs.stops() == [("g", 1)] == verbs.stops()
-    verbs.say("g", "stopped")
-    assert verbs.starts() == [("g", 2)] and verbs.stops() == [] and verbs.used() == 2
-    assert verbs.there() == {"h": (1, "running", ""), "g": (2, "ordered", "")}
-
-
-def test_the_primary_comes_to_its_secondary(verbs: Verbs) -> None:
-    """g runs alone; h comes to its GPU and holds it from then on, and g does not pause."""
-    verbs.want(g=("a", 1))
-    verbs.starts()
-    verbs.say("g", "running")
-    verbs.queue.clock.now += 10  # type: ignore[attr-defined]
-    verbs.want(h=("a", 1), g=("a", 1, "h"))
-    assert verbs.stops() == [] and verbs.starts() == [("h", 1)] and verbs.used() == 1
-    assert verbs.there() == {"g": (1, "running", "h"), "h": (1, "ordered", "")}
-    assert verbs.queue.job("g").attained_gpu_s == 10
-
-
-def test_primary_and_secondary_change_places(verbs: Verbs) -> None:
-    """Nobody stops; from then on the GPU-seconds are those of g."""
-    verbs.both()
-    verbs.queue.clock.now += 10  # type: ignore[attr-defined]
-    verbs.want(g=("a", 1), h=("a", 1, "g"))
-    assert verbs.stops() == [] and verbs.starts() == []
-    assert verbs.there() == {"h": (1, "running", "g"), "g": (1, "running", "")}
-    assert verbs.queue.job("h").attained_gpu_s == 10 and verbs.queue.job("g").attained_gpu_s == 0
-
-
-def test_both_ends_in_any_order_and_every_turn_is_kept(verbs: Verbs) -> None:
-    """The end of the primary job is told after that of its secondary job, though it was before: g
-    held the GPU for the 5 s between.
-    """
-    verbs.both()
-    verbs.see(Seen("g", 1, NOW + 15, "finished"), Seen("h", 1, NOW + 10, "finished"))
-    assert (verbs.queue.job("h").attained_gpu_s, verbs.queue.job("g").attained_gpu_s) == (10, 5)
-    assert verbs.used() == 0 and verbs.there() == {}
-    with verbs.queue.store.read() as connection:
-        rows = connection.execute(
-            sa.select(turns.c.job_id, turns.c.at_s, turns.c.host).order_by(turns.c.id)
-        ).all()
-    assert [tuple(r) for r in rows] == [("g", NOW, "h"), ("g", NOW + 10, "")]
-
-
 def test_what_a_pair_costs(tmp_path: Path) -> None:
     """A dollar a second, at least 60 s. The primary job is done after 10 s and leaves the GPU to
     its secondary job: 10 dollars. That one is done after 10 s more: 60. Stretches between two books
@@ -503,8 +265,11 @@ def test_what_a_pair_costs(tmp_path: Path) -> None:
     with fresh("sqlite", tmp_path, source, Clock()) as queue:
         for name, tenant in (("g", "red"), ("h", "blue"), ("x", "red")):
             queue.submit(job_id=name, model="m", total_work=100, max_gpus=1, tenant=tenant)
-        verbs = Verbs(queue)
-        verbs.both()
+        verbs = Controller(queue)
+        verbs.want(h=("a", 1), g=("a", 1, "h"))
+        verbs.starts()
+        for name in "hg":
+            verbs.say(name, "running")
         verbs.see(Seen("h", 1, NOW + 10, "finished"), Seen("g", 1, NOW + 20, "finished"))
 
         def cost(since_s: float, now_s: float) -> dict[str, float]:
@@ -516,74 +281,6 @@ def test_what_a_pair_costs(tmp_path: Path) -> None:
         assert sum(
             sum(cost(a, b).values()) for a, b in itertools.pairwise((0, 7, 10, 15, 33, 70, 99))
         ) == pytest.approx(70)
-
-
-def test_the_database_itself_refuses_a_second_secondary(verbs: Verbs) -> None:
-    """The last line of defence."""
-    verbs.both(x=("a", 1))
-    with pytest.raises(sa.exc.IntegrityError), verbs.queue.store.write() as connection:
-        connection.execute(sa.text("UPDATE allocations SET host = 'h' WHERE job_id = 'x'"))
-
-
-# ---- killed between two writes
-# --------------------------------------------------------------------------------------
-
-
-COPIES = itertools.count()
-
-
-def resumed(folder: Path, before: Rig, fate: Fate) -> Rig:
-    """The queue and the machines of a rig, copied, under a controller to which things happen."""
-    rig = copy.copy(before)
-    before.queue.store.engine.dispose()
-    path = folder / f"{next(COPIES)}.db"
-    shutil.copy(before.queue.store.name, path)
-    rig.machines = copy.deepcopy(before.machines)
-    rig.clock = rig.machines.clock
-    rig.queue = Queue(path, clock=rig.clock.now)
-    fate.quiet = True
-    rig.controller = ServiceController(
-        FaultyStore(rig.queue.store, fate),
-        FaultyExecutor(SimulatedExecutor(rig.machines), fate),  # type: ignore[arg-type]
-        rig.clock,
-        before.options,
-        holder="me",
-    )
-    fate.quiet = False
-    return rig
-
-
-@pytest.mark.parametrize("every", [3, pytest.param(1, marks=pytest.mark.soak)])
-@pytest.mark.parametrize("at_s", [0, 250])
-def test_killed_at_any_write_or_call(at_s: int, every: int, tmp_path: Path) -> None:
-    """The step that starts the pair, and the one that sees the end of the primary job: the
-    controller dies at every third or at each of its transactions, reads and calls in turn. Whoever
-    comes after it finishes what it began: nothing is started twice, one GPU is held, and the jobs
-    end and are credited as if nothing had happened."""
-    before = paired(tmp_path)
-    before.steps(at_s, 50.0)
-    before.controller.stop()
-    fate = Fate({})
-    resumed(tmp_path, before, fate).controller.step()
-    assert fate.points > 15
-    for point in range(1, fate.points + 1, every):
-        rig = resumed(tmp_path, before, Fate({point: "crash"}))
-        with pytest.raises(CrashHere):
-            rig.controller.step()
-        rig.controller = rig.new()
-        with rig.queue.store.write() as connection:  # its lease is over
-            connection.execute(sa.text("UPDATE lease SET expires_s = 0"))
-        rig.steps(650 - at_s, 100.0)
-        assert rig.machines.breaches == [] and rig.machines.orders == 2, point
-        one, two = rig.queue.jobs()
-        assert (one.finished_s, two.finished_s) == (NOW + 250, NOW + 550), point
-        assert (two.attained_gpu_s, one.generation, two.generation) == (300, 1, 1), point
-        # counted from the look that sees it run
-        assert one.attained_gpu_s in (250, 150), point
-        # up to the last round that there was
-        assert spent(rig) == {0: 500.0, 250: 450.0}[at_s], point
-        rig.queue.close()
-    before.queue.close()
 
 
 PRICED = (

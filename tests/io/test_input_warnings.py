@@ -315,7 +315,7 @@ def test_queues_refuse_a_tenant_that_is_not_listed_unless_asked(
     are no settings."""
     name = str(tmp_path / "q.db")
     Queue.create(name, cluster()).close()
-    job = ["queue", "submit", name, *"--model m --total-work 9 --max-gpus 1".split()]
+    job = ["queue", "submit", name, *["--model", "m", "--total-work", "9", "--max-gpus", "1"]]
     job += ["--tenant", "rde", "--job-id", "a"]
     (tmp_path / "jobs.csv").write_text(
         "job_id,model,total_work,max_gpus,tenant\nb,m,9,1,blue\nc,m,9,1,rde\n"

@@ -316,7 +316,8 @@ def test_the_shipped_classes(capsys: Output) -> None:
     data = ROOT / "data" / "rental"
     code, out, _ = call(
         capsys,
-        f"rent {data / 'classes.csv'} --pools {data / 'pools.csv'} --budget 50 --dollars --format json",
+        f"rent {data / 'classes.csv'} --pools {data / 'pools.csv'} --budget 50 --dollars"
+        " --format json",
     )
     found = json.loads(out)
     more = [

@@ -6,12 +6,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import sqlalchemy as sa
-from queues import BACKENDS, NOW, Clock, Controller, Seen, cluster, fresh
+from queues import BACKENDS, NOW, Clock, Controller, Seen, Story, cluster, fresh
 
 from allocator.controller import steadiness
 from allocator.domain.rules.snapshot_rules import validate
@@ -44,11 +46,6 @@ def queue(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Queue]:
 def clock(queue: Queue) -> Clock:
     assert isinstance(queue.clock, Clock)
     return queue.clock
-
-
-def used(queue: Queue) -> dict[str, int]:
-    with queue.store.read() as connection:
-        return cluster_.used(connection)
 
 
 def test_the_lease_has_one_holder(queue: Queue) -> None:
@@ -126,37 +123,24 @@ def test_a_round_keeps_what_it_was_given(queue: Queue) -> None:
     """Bytes, numbers and settings come back; the outcome can be told later; old ones lose their
     bytes only.
     """
-    control = Controller(queue)
+    token = Controller(queue).lease.token
+    made = round_journal.JournalRound(
+        NOW, "d", b"\0snapshot", "mip", "feasible", value=1.5, bound=2.0, gap=1 / 3, plan=b"plan"
+    )
     for n in range(3):
-        entry = round_journal.JournalRound(
-            NOW + n,
-            f"d{n}",
-            b"\0snapshot",
-            "mip",
-            "feasible",
-            options={"seed": n},
-            value=1.5,
-            bound=2.0,
-            gap=1 / 3,
-            plan=b"plan",
-            seconds={"solve": 0.1},
-        )
+        entry = replace(made, at_s=NOW + n, options={"seed": n}, seconds={"solve": 0.1})
         with queue.store.write() as connection:
-            round_journal.append(connection, control.lease.token, entry, None)
+            round_journal.append(connection, token, entry, None)
     with queue.store.write() as connection:
-        round_journal.mark(connection, control.lease.token, 3, "applied", seconds={"apply": 0.2})
-        assert round_journal.prune(connection, control.lease.token, 2) == 1
+        round_journal.mark(connection, token, 3, "applied", seconds={"apply": 0.2})
+        assert round_journal.prune(connection, token, 2) == 1
         last, first = round_journal.read(connection), round_journal.read(connection, 1)
         with pytest.raises(UsageError, match="no round 4"):
             round_journal.read(connection, 4)
-    assert (last.number, last.outcome, last.seconds) == (3, "applied", {"solve": 0.1, "apply": 0.2})
-    assert (last.snapshot, last.plan, last.gap, last.options) == (
-        b"\0snapshot",
-        b"plan",
-        1 / 3,
-        {"seed": 2},
-    )
-    assert (first.snapshot, first.plan, first.snapshot_digest) == (None, None, "d0")
+    kept = {"number": 3, "outcome": "applied", "seconds": {"solve": 0.1, "apply": 0.2}}
+    kept |= {"snapshot": b"\0snapshot", "plan": b"plan", "gap": 1 / 3, "options": {"seed": 2}}
+    assert vars(last) | kept == vars(last)
+    assert (first.snapshot, first.plan, first.snapshot_digest) == (None, None, "d")
     assert [r.number for r in queue.rounds(limit=2)] == [2, 3]
 
 
@@ -164,31 +148,36 @@ def test_wants_of_jobs_that_moved_on(queue: Queue) -> None:
     """Between a snapshot and its plan owners may hold and cancel: the plan's word for those jobs
     is not taken.
     """
-    control = Controller(queue)
-    queue.hold("j")
-    queue.cancel("k")
-    control.want(j=("a", 1), k=("a", 1), l=("a", 1), ghost=("a", 1))
-    assert [j.want_gpus for j in queue.jobs()] == [0, 0, 1]
-    control.starts()
-    queue.hold("l")
-    control.want(l=("a", 1))
-    assert queue.job("l").want_gpus == 0
+    story = Story(queue)
+    story.play("""
+        hold j
+        cancel k
+        want j=a/1 k=a/1 l=a/1 ghost=a/1
+        starts -> l.1
+        hold l
+        want l=a/1
+    """)
+    assert [j.want_gpus for j in queue.jobs()] == [0, 0, 0]
 
 
 def test_starts_fit_next_to_what_has_not_ended(queue: Queue) -> None:
     """8 GPUs: j holds 4, k shall have 6. k starts when the end of j is known, not when its stop
-    is ordered.
+    is ordered. Orders are said again until what they order is seen.
     """
-    control = Controller(queue)
-    control.want(j=("a", 4))
-    assert control.starts() == [("j", 1)] == control.starts()
-    control.want(k=("a", 6), l=("b", 4))
-    # those to be given to the executor (again)
-    assert control.starts() == [("j", 1), ("l", 1)]
-    assert control.stops() == [("j", 1)] == control.stops()
-    assert control.starts() == [("l", 1)] and used(queue) == {"a": 4, "b": 4}
-    control.say("j", "stopped")
-    assert control.starts() == [("k", 1), ("l", 1)] and used(queue) == {"a": 6, "b": 4}
+    Story(queue).play("""
+        want j=a/4
+        starts -> j.1
+        starts -> j.1
+        want k=a/6 l=b/4
+        starts -> j.1 l.1
+        stops -> j.1
+        stops -> j.1
+        starts -> l.1
+        used -> 4 4
+        say j stopped
+        starts -> k.1 l.1
+        used -> 6 4
+    """)
 
 
 def test_machines_that_are_gone_take_no_starts(queue: Queue) -> None:
@@ -206,22 +195,27 @@ def test_a_resize_is_a_stop_and_a_start_of_the_next_generation(queue: Queue) -> 
     """Work goes on from the checkpoint; the change is counted as restart and as resize, time by
     GPU type.
     """
-    control = Controller(queue)
-    control.want(j=("a", 2))
-    control.starts()
-    control.say("j", "running")
-    clock(queue).now += 10
-    control.say("j", "running", 15)
-    control.want(j=("b", 4))
-    control.stops()
-    clock(queue).now += 2
-    control.say("j", "stopped", 20)
-    assert (queue.job("j").state, queue.job("j").remaining_work) == ("paused", 80.0)
-    assert control.starts() == [("j", 2)]
-    clock(queue).now += 3
-    control.say("j", "running")
-    clock(queue).now += 5
-    control.say("j", "finished", 1e9)
+    story = Story(queue)
+    story.play("""
+        want j=a/2
+        starts -> j.1
+        say j running
+        wait 10
+        say j running 15
+        want j=b/4
+        stops -> j.1
+        wait 2
+        say j stopped 20
+        states -> paused queued queued
+    """)
+    assert queue.job("j").remaining_work == 80
+    story.play("""
+        starts -> j.2
+        wait 3
+        say j running
+        wait 5
+        say j finished 1e9
+    """)
     job = queue.job("j")
     assert (job.state, job.restarts, job.resizes, job.largest_gpus) == ("done", 1, 1, 4)
     assert job.received == {"A": 12.0, "B": 5.0} and job.attained_gpu_s == 12 * 2 + 5 * 4
@@ -267,63 +261,63 @@ def test_failures_wait_longer_and_longer_and_end_parked(queue: Queue) -> None:
     """30, 60 s, then parked with the reason; retry begins anew. Lost machines count as no
     failure.
     """
-    control, most = Controller(queue), Retries(most=3)
+    story = Story(queue)
+
+    def fails() -> verbs.Job:
+        story.play("want j=a/2\nstarts")
+        seen = Seen("j", queue.job("j").generation, clock(queue).now, "failed", 0, "exit 1")
+        story.see(seen, retries=Retries(most=3))
+        return queue.job("j")
+
     for pause in (30.0, 60.0):
-        control.want(j=("a", 2))
-        control.starts()
-        control.say("j", "failed", detail="exit 1")
-        control.see(Seen("j", queue.job("j").generation, NOW, "failed"), retries=most)
-        job = queue.job("j")
-        assert (
-            job.state == "paused"
-            and job.retry_at_s == clock(queue).now + pause
-            and control.starts() == []
-        )
+        job = fails()
+        assert (job.state, job.retry_at_s) == ("paused", clock(queue).now + pause)
+        story.play("starts ->")
         # held until then
         assert validate(queue.snapshot()).jobs.state.tolist() == [3, 0, 0]
         clock(queue).now += pause
-    control.want(j=("a", 2))
-    control.starts()
-    control.say("j", "lost")
+    story.play("want j=a/2\nstarts -> j.3\nsay j lost")
     assert (queue.job("j").failures, queue.job("j").retry_at_s) == (2, None)
-    control.starts()
-    control.see(
-        Seen("j", queue.job("j").generation, clock(queue).now, "failed", 0, "exit 1"), retries=most
-    )
-    job = queue.job("j")
+    job = fails()
     assert (job.state, job.park_reason) == (
         "failed",
         "failed 3 times in a row; the last time: exit 1",
     )
-    assert [r.job_id for r in queue.jobs(states=["active"])] == ["k", "l"] and used(queue)["a"] == 0
+    assert [r.job_id for r in queue.jobs(states=["active"])] == ["k", "l"]
+    story.play("used -> 0 0")
     assert queue.retry("j")[0].failures == 0 and queue.job("j").state == "paused"
 
 
 def test_losses_soon_after_the_start_are_retried_later_and_later(queue: Queue) -> None:
     """A job that kills its own supervisor after ten seconds: at once the first time, then after 30,
     60, 120 s, and it is never parked. A loss after ten minutes costs no time."""
-    control, waits = Controller(queue), []
-    for lived in (10.0, 10.0, 10.0, 10.0, 600.0):
-        control.want(j=("a", 2))
+    story, waits = Story(queue), []
+    for lived in (10, 10, 10, 10, 600):
+        story.play("want j=a/2")
         clock(queue).now = max(clock(queue).now, queue.job("j").retry_at_s or 0.0)
-        assert control.starts()
-        control.say("j", "running")
-        clock(queue).now += lived
-        control.say("j", "lost")
+        assert story.starts()
+        story.play(f"""
+            say j running
+            wait {lived}
+            say j lost
+            states -> paused queued queued
+        """)
         job = queue.job("j")
-        assert job.state == "paused" and job.failures == 0
+        assert job.failures == 0
         waits.append(0.0 if job.retry_at_s is None else job.retry_at_s - clock(queue).now)
     assert waits == [0.0, 30.0, 60.0, 120.0, 0.0]
 
 
 def test_work_done_in_order_ends_a_row_of_failures(queue: Queue) -> None:
     """A job that failed, and then ran and stopped well, is as good as new."""
-    control = Controller(queue)
-    for phase, work in (("failed", 0.0), ("stopped", 5.0)):
-        control.want(j=("a", 2))
-        control.starts()
-        control.say("j", phase, work)
-        clock(queue).now += 40
+    Story(queue).play("""
+        want j=a/2
+        starts
+        say j failed
+        wait 40
+        starts -> j.2
+        say j stopped 5
+    """)
     assert queue.job("j").failures == 0
 
 
@@ -332,28 +326,37 @@ def test_the_snapshot_says_what_jobs_hold_and_had(queue: Queue) -> None:
     now.
     """
     queue.submit(job_id="late", submitted_s=NOW + 1000, after="j", resizes_left=3, **JOB)
-    control = Controller(queue)
-    control.want(j=("a", 2), k=("a", 4), l=("b", 1))
-    control.starts()
-    control.say("j", "running")
-    control.say("k", "running")
-    clock(queue).now += 10
-    control.say("j", "running", 40)
-    control.want(j=("a", 2), l=("b", 1))
-    control.stops()
+    story = Story(queue)
+    story.play("""
+        want j=a/2 k=a/4 l=b/1
+        starts
+        say j running
+        say k running
+        wait 10
+        say j running 40
+        want j=a/2 l=b/1
+        stops -> k.1
+    """)
     problem = validate(queue.snapshot())
-    held = problem.jobs
-    assert (
-        problem.now_s == NOW + 10
-        and held.job_id == ("j", "k", "l")
-        and held.state.tolist() == [1, 2, 1]
+    found = pd.DataFrame(
+        {
+            name: getattr(problem.jobs, name)
+            for name in ("job_id", "state", "gpus", "remaining_work", "attained_gpu_s")
+        }
     )
-    assert held.gpus.tolist() == [2, 0, 1] and held.remaining_work.tolist() == [60, 100, 100]
-    assert held.attained_gpu_s.tolist() == [20, 40, 0] and held.largest_gpus.tolist() == [2, 4, 0]
+    assert found.to_csv(index=False).split() == [
+        "job_id,state,gpus,remaining_work,attained_gpu_s",
+        "j,1,2,60.0,20.0",
+        "k,2,0,100.0,40.0",
+        "l,1,1,100.0,0.0",
+    ]
+    assert problem.now_s == NOW + 10 and problem.jobs.largest_gpus.tolist() == [2, 4, 0]
     assert problem.received[:2, problem.gpu_types.index("A")].tolist() == [10, 10]
-    queue.cancel("k")
-    control.say("j", "finished")
-    clock(queue).now += 1000
+    story.play("""
+        cancel k
+        say j finished
+        wait 1000
+    """)
     assert validate(queue.snapshot()).jobs.job_id == ("l", "late")
 
 
@@ -362,10 +365,9 @@ def test_jobs_behind_one_that_will_not_end_are_held(queue: Queue) -> None:
     start for that.
     """
     queue.submit(job_id="next", after="j", **JOB)
-    queue.cancel("j")
-    assert validate(queue.snapshot()).jobs.state.tolist() == [0, 0, 3]
-    queue.retry("j")
-    assert validate(queue.snapshot()).jobs.state.tolist() == [0, 0, 0, 0]
+    for verb, states in (("cancel", [0, 0, 3]), ("retry", [0, 0, 0, 0])):
+        getattr(queue, verb)("j")
+        assert validate(queue.snapshot()).jobs.state.tolist() == states
 
 
 def test_the_snapshot_is_the_same_for_the_same_rows(queue: Queue) -> None:
@@ -380,32 +382,27 @@ def test_rows_of_the_last_snapshot_are_those_of_the_queue(queue: Queue) -> None:
     """The snapshot with the rows of the one before and without them is the same, also where a name
     was given away again with other cells, and where only the phase or the progress changed.
     """
-    rows = snapshots.PreviousRows()
+    rows, story = snapshots.PreviousRows(), Story(queue)
 
-    def texts(column: str) -> list[str]:
+    def texts(column: str) -> str:
         with queue.store.read() as connection:
             warm = snapshots.build_snapshot(connection, NOW + 100, rows)
             assert warm == snapshots.build_snapshot(connection, NOW + 100)
-        return list(warm.tables["jobs.csv"].texts(column))
+        return " ".join(warm.tables["jobs.csv"].texts(column))
 
-    assert texts("max_gpus") == texts("max_gpus") == ["8", "8", "8"]
-    queue.cancel("l")
-    clock(queue).now += 1
+    assert texts("max_gpus") == texts("max_gpus") == "8 8 8"
+    story.play("cancel l\nwait 1")
     assert queue.purge(0) == 1
     queue.submit_many([{"job_id": "l", **JOB, "max_gpus": 4}])
-    assert texts("max_gpus") == ["8", "8", "4"]
-    control = Controller(queue)
-    control.want(j=("a", 2))
-    control.starts()
-    assert texts("state") == ["running", "queued", "queued"]
-    control.say("j", "running")
-    left = texts("remaining_work")
-    clock(queue).now += 1
-    control.say("j", "running", work=1.0)
-    assert texts("remaining_work")[1:] == left[1:] and texts("remaining_work") != left
-    control.want()
-    control.stops()
-    assert texts("state") == ["paused", "queued", "queued"]
+    assert texts("max_gpus") == "8 8 4"
+    story.play("want j=a/2\nstarts -> j.1")
+    assert texts("state") == "running queued queued"
+    story.play("say j running")
+    assert texts("remaining_work") == "100 100 100"
+    story.play("wait 1\nsay j running 1")
+    assert texts("remaining_work") == "99 100 100"
+    story.play("want\nstops -> j.1")
+    assert texts("state") == "paused queued queued"
 
 
 def test_the_first_allocation_under_a_used_name_is_no_change(queue: Queue) -> None:
@@ -413,25 +410,26 @@ def test_the_first_allocation_under_a_used_name_is_no_change(queue: Queue) -> No
     changed. Its next allocation is a change.
     """
 
-    def changed() -> frozenset[str]:
+    def changed() -> set[str]:
         with queue.store.read() as connection:
-            return steadiness.read_allocation_starts(connection).changed
+            return {*steadiness.read_allocation_starts(connection).changed}
 
-    control = Controller(queue)
-    control.want(l=("a", 2))
-    assert control.starts() == [("l", 1)] and changed() == frozenset()
-    control.say("l", "running", 10)
-    control.say("l", "finished", 90)
-    clock(queue).now += 1
+    story = Story(queue)
+    story.play("want l=a/2\nstarts -> l.1")
+    assert changed() == set()
+    story.play("say l running 10\nsay l finished 90\nwait 1")
     assert queue.purge(0) == 1
     queue.submit_many([{"job_id": "l", **JOB}])
-    control.want(l=("a", 2))
-    assert control.starts() == [("l", 2)] and changed() == frozenset()
-    control.say("l", "running", 10)
-    control.want(l=("a", 4))
-    assert control.stops() == [("l", 2)]
-    control.say("l", "stopped", 20)
-    assert control.starts() == [("l", 3)] and changed() == {"l"}
+    story.play("want l=a/2\nstarts -> l.2")
+    assert changed() == set()
+    story.play("""
+        say l running 10
+        want l=a/4
+        stops -> l.2
+        say l stopped 20
+        starts -> l.3
+    """)
+    assert changed() == {"l"}
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -574,21 +572,21 @@ def test_jobs_that_are_done_teach_the_sizes_of_others(
     monkeypatch.setattr(snapshots, "_FINISHED", snapshots._FINISHED.replace("199", "1"))
     one = {"pools.csv": "pool,gpu_type,gpus\na,A,1\n"}
     with fresh(backend, tmp_path, cluster(**one)) as queue:
-        control = Controller(queue)
-        early = [("m1", "m", 2e6), ("m2", "m", 9e5), ("n1", "n", 70), ("n2", "n", 90)]
-        early += [("m3", "m", 8e5), ("o", "o", 3)]
-        for name, model, work in early:
-            queue.submit(job_id=name, model=model, total_work=work, max_gpus=1)
-            control.want(**{name: ("a", 1)})
-            control.starts()
-            control.say(name, "running")
-            control.say(name, "finished", work)
-            clock(queue).now += 10
-        queue.submit(job_id="n3", model="n", total_work=1e9, max_gpus=1)
+        story = Story(queue)
+        for row in ("m1 m 2e6", "m2 m 9e5", "n1 n 70", "n2 n 90", "m3 m 8e5", "o o 3"):
+            name, model, work = row.split()
+            queue.submit(job_id=name, model=model, total_work=float(work), max_gpus=1)
+            story.play(f"""
+                want {name}=a/1
+                starts
+                say {name} running
+                say {name} finished {work}
+                wait 10
+            """)
+        for name, model in (("n3", "n"), ("long", "m"), ("short", "n")):
+            queue.submit(job_id=name, model=model, total_work=1000, max_gpus=1)
+            story.play("wait 1")
         queue.cancel("n3")
-        queue.submit(job_id="long", model="m", total_work=1000, max_gpus=1)
-        clock(queue).now += 1
-        queue.submit(job_id="short", model="n", total_work=1000, max_gpus=1)
         assert "finished.csv" not in queue.snapshot().tables
         queue.configure(sizes="unknown")
         made = queue.snapshot()

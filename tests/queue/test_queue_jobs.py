@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from queues import BACKENDS, NOW, Controller, cluster, fresh
+from queues import BACKENDS, NOW, Story, cluster, fresh
 
 import allocator
 from allocator.errors import InvalidInput, UsageError
@@ -35,12 +35,8 @@ def test_what_is_submitted_is_there(queue: Queue) -> None:
         workdir="runs/j",
     ).new
     job = queue.job("j")
-    assert (job.state, job.remaining_work, job.total_work, job.submitted_s) == (
-        "queued",
-        100.0,
-        100.0,
-        NOW,
-    )
+    assert (job.state, job.remaining_work, job.total_work) == ("queued", 100.0, 100.0)
+    assert job.submitted_s == NOW
     assert (job.cells["sizes"], job.cells["tenant"], job.cells["weight"]) == ("1|2", "red", "")
     assert (job.command, job.environment, job.workdir) == (
         ("python", "a b.py"),
@@ -195,17 +191,21 @@ def test_verbs_of_a_waiting_job(queue: Queue) -> None:
     is refused in words.
     """
     queue.submit(**ONE)
-    assert queue.hold("j")[0].state == "held" == queue.hold("j")[0].state
-    with pytest.raises(Refused, match="it is held"):
-        queue.retry("j")
-    assert queue.release("j")[0].state == "queued" == queue.release("j")[0].state
-    cancelled = queue.cancel("j")[0]
-    assert (cancelled.state, cancelled.finished_s) == ("cancelled", NOW) and queue.cancel("j")[
-        0
-    ] == cancelled
-    with pytest.raises(Refused, match='cannot be held: it is cancelled; "retry" brings it back'):
-        queue.hold("j")
-    assert queue.retry("j")[0].state == "queued" and queue.job("j").finished_s is None
+    story = Story(queue)
+    for verb, state, refused, words in (
+        ("hold", "held", "retry", "it is held"),
+        ("release", "queued", "", ""),
+        ("cancel", "cancelled", "hold", 'held: it is cancelled; "retry" brings it back'),
+        ("retry", "queued", "", ""),
+    ):
+        story.play(f"{verb} j")
+        before = queue.job("j")
+        story.play(f"{verb} j\nstates -> {state}")
+        assert queue.job("j") == before
+        assert before.finished_s == (NOW if state == "cancelled" else None)
+        if refused:
+            with pytest.raises(Refused, match=words):
+                story.play(f"{refused} j")
     with pytest.raises(UsageError, match='no job "jj"; did you mean "j"'):
         queue.hold("jj")
 
@@ -224,45 +224,51 @@ def test_running_jobs_are_stopped_before_they_are_held_or_cancelled(queue: Queue
     request comes true.
     """
     queue.submit_many([ONE, ONE | {"job_id": "k"}])
-    control = Controller(queue)
-    control.want(j=("a", 2), k=("a", 4))
-    control.starts()
-    control.say("j", "running", 10)
-    queue.hold("j")
-    queue.cancel("k")
-    assert [(job.state, job.request) for job in queue.jobs()] == [
-        ("running", "hold"),
-        ("running", "cancel"),
-    ]
-    assert control.stops() == [("j", 1), ("k", 1)]
-    control.say("j", "stopped", 30)
-    control.say("k", "stopped")
-    j, k = queue.jobs()
-    assert (j.state, j.request, j.remaining_work, k.state) == ("held", "", 70.0, "cancelled")
-    assert queue.release("j")[0].state == "paused" and queue.retry("k")[0].state == "queued"
+    story = Story(queue)
+    story.play("""
+        want j=a/2 k=a/4
+        starts
+        say j running 10
+        hold j
+        cancel k
+        states -> running running
+    """)
+    assert [job.request for job in queue.jobs()] == ["hold", "cancel"]
+    story.play("""
+        stops -> j.1 k.1
+        say j stopped 30
+        say k stopped
+        states -> held cancelled
+    """)
+    assert (queue.job("j").request, queue.job("j").remaining_work) == ("", 70.0)
+    story.play("release j\nretry k\nstates -> paused queued")
 
 
 def test_release_before_the_stop_takes_the_wish_back(queue: Queue) -> None:
     """hold, then release, before the controller looked: nothing happens to the job."""
     queue.submit(**ONE)
-    control = Controller(queue)
-    control.want(j=("a", 2))
-    control.starts()
-    queue.hold("j")
-    queue.release("j")
-    assert control.stops() == [] and queue.job("j").state == "running"
+    Story(queue).play("""
+        want j=a/2
+        starts -> j.1
+        hold j
+        release j
+        stops ->
+        states -> running
+    """)
 
 
 def test_a_job_that_finishes_while_it_is_cancelled_is_done(queue: Queue) -> None:
     """What really happened wins over what was wished."""
     queue.submit(**ONE)
-    control = Controller(queue)
-    control.want(j=("a", 2))
-    control.starts()
-    queue.cancel("j")
-    control.stops()
-    control.say("j", "finished")
-    assert (queue.job("j").state, queue.job("j").remaining_work) == ("done", 0.0)
+    Story(queue).play("""
+        want j=a/2
+        starts -> j.1
+        cancel j
+        stops -> j.1
+        say j finished
+        states -> done
+    """)
+    assert queue.job("j").remaining_work == 0.0
     with pytest.raises(Refused, match="it is done"):
         queue.cancel("j")
 
@@ -271,20 +277,17 @@ def test_purge_forgets_what_is_over(queue: Queue) -> None:
     """Done and cancelled jobs that ended before, but those that others come after; the name is
     free then.
     """
-    queue.submit_many(
-        [
-            ONE | {"job_id": name, **more}
-            for name, more in (("j", {}), ("k", {}), ("l", {"after": "k"}), ("n", {}))
-        ]
-    )
-    control = Controller(queue)
-    control.want(j=("a", 2))
-    control.starts()
-    control.say("j", "running", 1)
-    control.say("j", "finished")
-    queue.cancel("k", "n")
+    queue.submit_many([ONE | {"job_id": name, "after": "k" * (name == "l")} for name in "jkln"])
+    story = Story(queue)
+    story.play("""
+        want j=a/2
+        starts -> j.1
+        say j running 1
+        say j finished
+        cancel k n
+    """)
     assert queue.purge(0) == 0
-    queue.clock.now += 10  # type: ignore[attr-defined]
+    story.play("wait 10")
     assert queue.purge(5) == 2 and [job.job_id for job in queue.jobs()] == ["k", "l"]
     assert queue.submit(**ONE).new
     assert queue.snapshot().tables["jobs.csv"].columns["state"] == ["held", "queued"]

@@ -1,4 +1,4 @@
-"""Readers of published job traces; each turns one format into a workload (docs/reference/formats.md).
+"""Readers of published job traces; each turns one format into a workload (docs/traces.md).
 
 To add a format, write a module with three functions, and add one line to `registry.FORMATS`:
 

@@ -253,3 +253,49 @@ class Controller:
         """One observation of the job's last allocation, now."""
         number = self.queue.job(job_id).generation if generation is None else generation
         return self.see(Seen(job_id, number, self.queue.clock(), phase, work, detail))
+
+
+class Story(Controller):
+    """A controller and the owners of jobs, told in lines of words:
+
+    want j=a/4 k=a/2      a round that wants this: pool/GPUs/primary jobs/anew
+    starts -> j.1 k.1     job and generation of each start; also `stops`
+    say j running 15      phase and work of its last allocation, now
+    wait 10               seconds
+    states -> running queued
+    used -> 6 0           GPUs of each pool
+    hold j                or another verb of the queue
+    """
+
+    def play(self, text: str) -> None:
+        """Carry out the lines, and compare what each gives with what is behind its arrow."""
+        for line in filter(str.strip, text.splitlines()):
+            words, arrow, expected = line.partition("->")
+            found = self._carry_out(*words.split())
+            assert not arrow or found == expected.split(), f"{line.strip()}: {found}"
+
+    def _carry_out(self, verb: str, *words: str) -> list[str]:
+        match verb:
+            case "want":
+                named = (word.split("=") for word in words)
+                self.want(**{name: as_want(text) for name, text in named})
+            case "starts" | "stops":
+                return [f"{name}.{number}" for name, number in getattr(self, verb)()]
+            case "say":
+                self.say(*words[:2], *map(float, words[2:]))  # type: ignore[arg-type]
+            case "wait":
+                self.queue.clock.now += float(words[0])  # type: ignore[attr-defined]
+            case "states":
+                return [job.state for job in self.queue.jobs()]
+            case "used":
+                with self.queue.store.read() as connection:
+                    return [*map(str, cluster_tables.used(connection).values())]
+            case _:
+                getattr(self.queue, verb)(*words)
+        return []
+
+
+def as_want(text: str) -> tuple[Any, ...]:
+    """A want, of pool/GPUs/primary jobs/anew."""
+    pool, gpus, *more = text.split("/")
+    return pool, int(gpus), *more[:1], *(part == "anew" for part in more[1:])
