@@ -31,24 +31,14 @@ AIMS = (*CROSSED, "completion,progress=0.1")
 SOAK = 60 * len(AIMS)  # rounds of the long run
 
 
-@pytest.mark.parametrize("seed", seeds(4, 200))
-def test_mip_is_the_best_of_all_plans(seed: int) -> None:
-    """Four jobs, every set of primary jobs with idle GPUs, sub-batches, groups that run."""
+@pytest.mark.parametrize("seed", [101, *seeds(3, 100)])
+def test_mip_is_the_best_of_all_plans(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four jobs, every set of primary jobs with idle GPUs, sub-batches, groups that run; with pairs
+    listed, and priced by kinds while jobs with several primary jobs are listed."""
     round_ = group_round(seed)
     best = round_.best()
-    plan = decide(validate(round_.snapshot()), limits=EXACT)
-    assert plan.objective_value == pytest.approx(best, rel=1e-6)
-    assert plan.bound >= best - 1e-9
-
-
-@pytest.mark.parametrize("seed", [101, *seeds(2, 100)])
-def test_no_plan_is_above_the_bound_of_kinds(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same rounds, whose pairs are priced by kinds, while jobs with several primary jobs are
-    listed: the plan is within the gap of the best one, and the bound is not below that."""
-    monkeypatch.setattr(rounds, "LISTED", 0)
-    round_ = group_round(seed)
-    best = round_.best()
-    for gap in (0.0, 0.02):
+    for listed, gap in ((LISTED, 0.0), (0, 0.0), (0, 0.02)):
+        monkeypatch.setattr(rounds, "LISTED", listed)
         plan = decide(validate(round_.snapshot()), limits=SolveLimits(gap=gap))
         assert best * (1 - gap) - 1e-6 <= plan.objective_value <= best + 1e-6 <= plan.bound + 2e-6
 
@@ -103,7 +93,7 @@ def test_every_objective_against_every_plan(monkeypatch: pytest.MonkeyPatch) -> 
     priced by kinds."""
     seen = [
         check(seed, (tuple(POLICIES)[seed % len(POLICIES)],), monkeypatch)
-        for seed in range(count(len(AIMS), SOAK))
+        for seed in range(0, count(len(AIMS), SOAK), count(3, 1))
     ]
     assert "several" in seen and "apart" in seen
 
@@ -113,15 +103,6 @@ def test_every_objective_against_every_plan_many_times(monkeypatch: pytest.Monke
     """The same on many rounds, with more policies on each."""
     for seed in range(1_000, 1_000 + SOAK):
         check(seed, ("ffs", "bsbf", "marginal", tuple(POLICIES)[seed % len(POLICIES)]), monkeypatch)
-
-
-def test_every_policy_keeps_the_rules() -> None:
-    """The audit, which every decision has to pass, finds no fault in rounds where groups run."""
-    for seed, policy in enumerate(
-        ("bsbf", "ffs", "sjf", "las", "srtf", "equal", "greedy", "marginal")
-    ):
-        p = validate(group_round(seed % 4, jobs=5).snapshot())
-        assert decide(p, policy=policy).gap >= 0
 
 
 JOB = {"memory_gb": 4.0, "remaining_work": 1000}
