@@ -7,19 +7,19 @@ have), a second account over arrays (second_account.py) and a reading of the for
 
     pytest -s -m soak tests/audit/test_value_matrix.py
 
-crosses features with each other too; SOAK_SEEDS rounds for each feature and objective.
+crosses features with each other. By default each feature meets a third of the objectives.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 import second_account
+from examples import count, seeds
 from matrix import BASE, CROSSED, EVERY, FEATURES, Tables, base, made, schema
 from second_reading import Option
 from second_values import Reading
@@ -40,7 +40,6 @@ from allocator.solvers.base import SolveLimits
 
 GAPS = (0.0, 1e-3)  # asked in turn: the bound of a tiny round is exact whatever gap is asked
 SEEDS = 6  # at most so many rounds until a feature shows
-SOAK_SEEDS = 1
 
 
 def test_every_column_is_in_the_matrix() -> None:
@@ -242,14 +241,8 @@ def judged(case: Case, objective: str) -> tuple[Values, float | None]:
     for account, found in zip(("options", "audit", "second account"), others, strict=True):
         assert found.keys() == by_reading.keys()
         for key, value in by_reading.items():
-            assert close(value, found[key], scale), (
-                objective,
-                key,
-                account,
-                found[key],
-                value,
-                case.tables,
-            )
+            where = (objective, key, account, found[key], value, case.tables)
+            assert close(value, found[key], scale), where
     values = {key: v for key, v in by_reading.items() if len(key) == 3}  # of jobs alone
     best = max(
         (
@@ -267,38 +260,21 @@ def decided(case: Case, objective: str, best: float | None, policy: str = "mip")
     asked, at most so much worse because it changes less; the plan of another policy is not above
     it."""
     problem = dataclasses.replace(case.problem, objective=objective)
-    asked = GAPS[len(objective) % 2]
+    asked, where = GAPS[len(objective) % 2], (objective, policy, best, case.tables)
     try:
         result = decide(problem, policy=policy, limits=SolveLimits(gap=asked))
     except Infeasible:
-        assert best is None or case.shares, (objective, policy, best, case.tables)
+        assert best is None or case.shares, where
         return
     if case.shares:
-        assert case.paired or best is None or result.bound >= best - tolerance(best), (
-            objective,
-            policy,
-            case.tables,
-        )
+        assert case.paired or best is None or result.bound >= best - tolerance(best), where
         return
-    assert best is not None, (objective, policy, case.tables)
-    gap = tolerance(best)
-    assert result.objective_value <= best + gap, (
-        objective,
-        policy,
-        result.objective_value,
-        best,
-        case.tables,
-    )
-    assert result.bound >= best - gap, (objective, policy, result.bound, best, case.tables)
+    assert best is not None, where
+    gap, value, bound = tolerance(best), result.objective_value, result.bound
+    assert value <= best + gap and bound >= best - gap, (value, bound, where)
     if policy == "mip":
-        assert result.objective_value >= best - gap - asked * abs(best), (
-            objective,
-            result.objective_value,
-            best,
-            case.tables,
-        )
-        assert result.bound <= best + gap
-        assert asked or result.status == "optimal"
+        assert value >= best - gap - asked * abs(best), (value, where)
+        assert bound <= best + gap and (asked or result.status == "optimal")
     plan: dict[str, Option] = {
         str(name): (str(pool), int(str(gpus)))
         for name, pool, gpus in zip(
@@ -344,10 +320,9 @@ def test_all_objectives(
     """Options, audit and reading agree about every option, and a plan is the best of all; the
     feature shows in every objective that is said to look at it, and in no other."""
     shown: Counter[str] = Counter()
+    asked = CROSSED[list(FEATURES).index(name) % 3 :: 3] if count(1, 0) else CROSSED
     for seed in range(SEEDS):
-        left = [o for o in CROSSED if not shown[o]] if seed else list(CROSSED)
-        if not left:
-            break
+        left = [o for o in asked if not shown[o]]
         case = Case.of(made(name, seed))
         for n, objective in enumerate(left):
             if seed and not acts(name, objective):
@@ -358,7 +333,7 @@ def test_all_objectives(
             shown[objective] += differs(plain[seed, objective], found)
             if (n + seed + len(name)) % 6 == 0:
                 decided(case, objective, found[1])
-    assert {o for o in CROSSED if shown[o]} == {o for o in CROSSED if acts(name, o)}
+    assert {o for o in asked if shown[o]} == {o for o in asked if acts(name, o)}
 
 
 def onto(name: str, seed: int, tables: Tables) -> Tables:
@@ -371,7 +346,7 @@ def onto(name: str, seed: int, tables: Tables) -> Tables:
     return more
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", seeds(1, 3))
 def test_spread_pauses_in_every_objective(seed: int) -> None:
     """With pauses as long as a round the best of all plans is found in every objective. Its value
     is at least that with the whole pause in one round."""
@@ -385,42 +360,20 @@ def test_spread_pauses_in_every_objective(seed: int) -> None:
         assert best >= before - tolerance(before) or ">" in objective
 
 
-@pytest.fixture(scope="module")
-def counted() -> Iterator[Counter[str]]:
-    """Rounds by objective; told at the end."""
-    rounds: Counter[str] = Counter()
-    yield rounds
-    print(f"\n{rounds.total()} rounds: {dict(rounds)}")
-
-
 @pytest.mark.soak
 @pytest.mark.parametrize("name", FEATURES)
-def test_every_feature_with_every_other(name: str, counted: Counter[str]) -> None:
-    """Two features at once, in an objective in turn."""
+def test_features_together(name: str) -> None:
+    """The feature with each other one in an objective in turn, and on a round in which three others
+    are active under every objective; each against enumeration, with another policy in turn."""
     for n, other in enumerate(FEATURES):
-        objective = CROSSED[(n + len(name)) % len(CROSSED)]
         case = Case.of(onto(other, n, made(name, n)))
+        objective = CROSSED[(n + len(name)) % len(CROSSED)]
+        decided(case, objective, judged(case, objective)[1])
+    mixed = made(name, 100)
+    for other in np.random.default_rng([*name.encode()]).choice(list(FEATURES), 3):
+        mixed = onto(str(other), 100, mixed)
+    case, policies = Case.of(mixed), list(POLICIES)
+    for n, objective in enumerate(CROSSED):
         _, best = judged(case, objective)
-        counted[objective] += 1
         decided(case, objective, best)
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("name", FEATURES)
-def test_all_objectives_many_times(name: str, counted: Counter[str]) -> None:
-    """Every objective on SOAK_SEEDS rounds with the feature, and on as many in which others are
-    active as well; each against enumeration, with another policy in turn."""
-    others, policies = list(FEATURES), list(POLICIES)
-    for seed in range(100, 100 + SOAK_SEEDS):
-        rng = np.random.default_rng([seed, *name.encode()])
-        tables = made(name, seed)
-        mixed = tables
-        for other in rng.choice(others, 3):
-            mixed = onto(str(other), seed, mixed)
-        for each in (tables, mixed):
-            case = Case.of(each)
-            for n, objective in enumerate(CROSSED):
-                _, best = judged(case, objective)
-                counted[objective] += 1
-                decided(case, objective, best)
-                decided(case, objective, best, policies[(n + seed) % len(policies)])
+        decided(case, objective, best, policies[n % len(policies)])

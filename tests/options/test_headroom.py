@@ -17,7 +17,7 @@ from rounds import best, random_instance
 from allocator.audit.context import AuditContext
 from allocator.audit.headroom import faults as audited
 from allocator.bench.workloads import generate
-from allocator.domain.allocation import Allocation, Repairs
+from allocator.domain.allocation import Allocation
 from allocator.domain.problem import Problem
 from allocator.domain.rules.snapshot_rules import validate
 from allocator.engine.decision import decide
@@ -52,15 +52,8 @@ def given_gpus(p: Problem, policy: str = "mip") -> list[int]:
     return list(decide(p, policy=policy, limits=EXACT).jobs["gpus"])
 
 
-def test_quantiles_by_hand() -> None:
-    """m = 1: P(N >= 3) = 0.0803, P(N >= 4) = 0.0190, so 4 sessions at 5 %. m = 0: nobody comes,
-    nothing is kept. Far out the normal law: m + 1.645 sqrt(m) at 5 %."""
-    assert [sessions(1.0, late) for late in (0.7, 0.6, 0.08, 0.05, 0.0189)] == [1, 2, 4, 4, 5]
-    assert sessions(0.0, 0.05) == 0
-    assert sessions(40_000.0, 0.05) == pytest.approx(40_000 + 1.645 * 200, abs=3)
-
-
 @given(st.floats(1e-6, 60), st.floats(1e-9, 0.9))
+@settings(max_examples=40)
 def test_quantiles_are_the_least_that_do(mean: float, late: float) -> None:
     """P(N >= c) <= late < P(N >= c - 1), each term by itself."""
 
@@ -73,24 +66,13 @@ def test_quantiles_are_the_least_that_do(mean: float, late: float) -> None:
     assert at_least(c) <= late + 1e-12 and (c == 0 or at_least(c - 1) > late - 1e-12)
 
 
-def test_what_sessions_have_needed_by_hand() -> None:
-    """Two of 1 GPU at once and one of 4 that comes when the first has gone: they needed 1, 2 and 1
-    + 4. None may be late: 5; one of three: 2; none came: none."""
-    since, until, size = (
-        np.array([0.0, 0.0, 10.0]),
-        np.array([10.0, np.inf, 20.0]),
-        np.array([1.0, 1.0, 4.0]),
-    )
-    assert [observed_headroom(since, until, size, late) for late in (0.05, 0.34, 0.67)] == [5, 2, 1]
-    assert observed_headroom(np.zeros(0), np.zeros(0), np.zeros(0), 0.05) == 0
-
-
 @given(
     st.lists(
         st.tuples(st.integers(0, 20), st.integers(1, 9), st.integers(1, 4)), min_size=1, max_size=25
     ),
     st.floats(0.01, 0.9),
 )
+@settings(max_examples=40)
 def test_what_sessions_have_needed_one_by_one(
     sessions_: list[tuple[int, int, int]], late: float
 ) -> None:
@@ -105,23 +87,6 @@ def test_what_sessions_have_needed_one_by_one(
     since, stays, gpus = np.array(came, dtype=float).T
     h = observed_headroom(since, since + stays, gpus, late)
     assert sum(k > h for k in need) <= late * len(need) + 1e-9 < sum(k > h - 1 for k in need) + 1e-6
-
-
-def test_what_random_sessions_have_needed_is_the_quantile_of_the_law() -> None:
-    """20,000 sessions, every 100 s, of 600 s on average (log-normal): m = 6, as for the formula,
-    give or take 1.
-    """
-    rng = np.random.default_rng(0)
-    since = np.cumsum(rng.exponential(100.0, 20_000))
-    stay = 600.0 * np.exp(rng.normal(-0.5, 1.0, len(since)))
-    for late in (0.3, 0.05, 0.01):
-        assert (
-            abs(
-                observed_headroom(since, since + stay, np.ones(len(since)), late)
-                - sessions(6.0, late)
-            )
-            <= 1
-        )
 
 
 def test_what_is_kept() -> None:
@@ -195,7 +160,7 @@ def headroom_of(rng: np.random.Generator, i: Instance) -> Instance:
 
 
 @given(st.integers(0, 10_000))
-@settings(max_examples=60)
+@settings(max_examples=30)
 def test_rows_agree_with_exhaustive_search(seed: int) -> None:
     """Leaving options out changes no optimum, the bound holds, and what heuristics call legal
     the model does too.
@@ -259,10 +224,7 @@ def test_every_policy_keeps_it(policy: str) -> None:
     """The audit, which reads the rule by itself (below), would refuse the plan; and each of them
     finds one.
     """
-    for seed in range(2):
-        p = crowd(seed)
-        found = decide(p, policy=policy, limits=SolveLimits(time_s=60.0))
-        assert sum(found.jobs["gpus"]) > 0
+    assert sum(decide(crowd(0), policy=policy).jobs["gpus"]) > 0
 
 
 def test_the_audit_reads_rows_as_the_model_does() -> None:
@@ -288,36 +250,16 @@ def test_the_audit_reads_rows_as_the_model_does() -> None:
 
 
 def test_the_audit_says_what_is_wrong() -> None:
-    """6 of 8 GPUs for a batch job, 4 kept, half of them for shrinkable jobs."""
-    p = problem(
-        [{**LONG, "min_gpus": 6, "sizes": [6], "shrinkable": True}],
-        rates={1: 1.0, 8: 8.0},
-        interactive=kept(4, 0.25),
-    )
-    plan = Allocation(np.array([0]), np.array([6]), np.array([-1]), np.array([-1]))
-    said = list(
-        audited(
-            AuditContext(
-                p, plan, Repairs(np.zeros(1, bool), -1, np.zeros(1, np.int64)), RateTable.of(p)
-            )
-        )
-    )
+    """6 of 8 GPUs for a batch job, 4 kept, a quarter of them for shrinkable jobs."""
+    job = {**LONG, "min_gpus": 6, "sizes": [6], "shrinkable": True}
+    p = problem([job], rates={1: 1.0, 8: 8.0}, interactive=kept(4, 0.25))
+    plan = Allocation(*(np.array([n]) for n in (0, 6, -1, -1)))
+    repairs = compile_round(p).repairs
     where = 'pool "p0" with 8 GPUs: other jobs get 6'
-    assert said == [
+    assert list(audited(AuditContext(p, plan, repairs, RateTable.of(p)))) == [
         f"{where}, 3 are kept idle for interactive ones",
         f"{where} that they cannot give back, 4 are kept for interactive ones",
     ]
-
-
-@pytest.mark.parametrize("solver", ["highs", "cpsat", "pulp", "decomposition"])
-def test_every_solver_finds_the_best_plan(solver: str) -> None:
-    """The same value from each, at no gap."""
-    p = crowd(3)
-    values = [
-        decide(p, solver=name, limits=SolveLimits(gap=1e-9, time_s=300)).objective_value
-        for name in ("highs", solver)
-    ]
-    assert values[1] == pytest.approx(values[0], rel=1e-6)
 
 
 def test_jobs_that_may_not_move_come_first() -> None:
@@ -341,34 +283,22 @@ def test_jobs_that_may_not_move_come_first() -> None:
 def test_a_conflict_is_named_with_the_least_relaxation() -> None:
     """No change is allowed and the job holds 8; and a guarantee of 8 GPUs against 3 kept."""
     holds = {**LONG, "state": "running", "pool": "p0", "gpus": 8}
-    with pytest.raises(Infeasible) as error:
-        decide(problem([holds], config={"max_changes": 0}, interactive=kept(3)), limits=EXACT)
-    assert "max_changes" in str(error.value)
-    with pytest.raises(Infeasible) as error:
-        decide(
-            problem(
-                [{**LONG, "min_gpus": 8}],
-                tenants=[{"tenant": "default", "guaranteed_gpus": 8}],
-                interactive=kept(3, 1.0),
-            ),
-            limits=EXACT,
-        )
-    assert 'headroom for interactive jobs of pool "p0"' in str(error.value)
+    owed = {"tenants": [{"tenant": "default", "guaranteed_gpus": 8}]}
+    for job, share, rule, more in (
+        (holds, 0.0, "max_changes", {"config": {"max_changes": 0}}),
+        ({**LONG, "min_gpus": 8}, 1.0, 'headroom for interactive jobs of pool "p0"', owed),
+    ):
+        with pytest.raises(Infeasible) as error:
+            decide(problem([job], interactive=kept(3, share), **more), limits=EXACT)
+        assert rule in str(error.value)
 
 
 def test_why_a_job_waits_and_what_would_help() -> None:
     """Two GPUs are idle and the job would fit: it is told their price, and that one GPU less
     kept would do.
     """
-    e = explain(
-        snapshot(
-            [{**LONG, "max_gpus": 2}, {**LONG, "max_gpus": 2, "weight": 3}],
-            [{"gpus": 4}],
-            interactive=kept(2),
-        ),
-        "j0",
-        limits=EXACT,
-    )
+    jobs = [{**LONG, "max_gpus": 2}, {**LONG, "max_gpus": 2, "weight": 3}]
+    e = explain(snapshot(jobs, [{"gpus": 4}], interactive=kept(2)), "j0", limits=EXACT)
     assert e.got["reason"] == "outranked" and e.needed is not None and e.needed > (e.offered or 0)
     assert 'headroom_gpus 1 of pool "p0" instead of 2: it would get 1 x p0' in map(str, e.changes)
 
@@ -385,35 +315,31 @@ def test_faults_and_writing() -> None:
     ]
     with pytest.raises(InvalidInput) as error:
         validate(snapshot([{}], [{}, {}, {}], interactive=rows))
-    assert [str(f) for f in error.value.faults] == [
+    told = [str(f).removeprefix("interactive.csv:") for f in error.value.faults]
+    for text, start in zip(
+        told,
         (
-            "interactive.csv:2: headroom_gpus and sessions are both given; headroom is one of them"
-            ' (pool "p0")'
+            "2: headroom_gpus and sessions are both given",
+            "4: needs both sessions_per_hour and session_s",
+            "5: headroom_gpus -1 is below 0",
+            "5: late_share 0 is below 1e-09",
+            '5: pool "px" is not in pools.csv',
         ),
-        (
-            "interactive.csv:4: needs both sessions_per_hour and session_s, or none of them (pool"
-            ' "p2")'
-        ),
-        'interactive.csv:5: headroom_gpus -1 is below 0 (pool "px")',
-        'interactive.csv:5: late_share 0 is below 1e-09 (pool "px")',
-        'interactive.csv:5: pool "px" is not in pools.csv (pool "px")',
-    ]
+        strict=True,
+    ):
+        assert text.startswith(start)
     p = crowd(1)
     again = validate(snapshot_folder(p))
-    assert all(
-        np.array_equal(a, b, equal_nan=True)
-        for a, b in zip(vars(p.interactive).values(), vars(again.interactive).values(), strict=True)
-    )
-    assert (p.jobs.shrinkable == again.jobs.shrinkable).all() and (
-        p.jobs.interactive == again.jobs.interactive
-    ).all()
+    np.testing.assert_equal(vars(again.interactive), vars(p.interactive))
+    for name in ("shrinkable", "interactive"):
+        assert (getattr(p.jobs, name) == getattr(again.jobs, name)).all()
 
 
 def late_share(seed: int, keeps: bool) -> float:
     """Share of simulated sessions that wait for longer than the next round, among batch jobs
     that may not be moved.
     """
-    made = generate("interactive", seed=seed, jobs=240, gpus=32, load=1.2).workload()
+    made = generate("interactive", seed=seed, jobs=160, gpus=32, load=1.2).workload()
     p, rows = made.problem, made.problem.interactive
     if not keeps:
         rows = dataclasses.replace(rows, **{k: v[:0] for k, v in vars(rows).items()})
@@ -427,5 +353,5 @@ def late_share(seed: int, keeps: bool) -> float:
 def test_sessions_wait_no_longer_than_a_round_as_often_as_promised() -> None:
     """Headroom is the Poisson quantile for 5 %: no more sessions wait for longer than the next
     round. Without it more than half of them do."""
-    assert late_share(7, True) <= 0.05 and late_share(4, True) <= 0.05
+    assert late_share(4, True) <= 0.05
     assert late_share(4, False) > 0.5

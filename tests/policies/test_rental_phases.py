@@ -21,7 +21,6 @@ from allocator import Job, Pool, Problem, Rate
 from allocator.cli.models.rent_source import from_file
 from allocator.controller.controller import Controller, ControllerOptions
 from allocator.controller.reporting.replay import replay
-from allocator.domain.phases import find_phases, next_begin, present_models
 from allocator.domain.rules.snapshot_rules import validate
 from allocator.errors import InvalidInput
 from allocator.loop.live_rental import NARROWEST, plan_terms
@@ -35,30 +34,6 @@ from allocator.simulator import SimulationOptions, simulate
 EXAMPLE = ROOT / "data" / "rental" / "example.csv"
 AT_ONCE = SimulationOptions(react_s=1e-6, prove_every=0)
 MODELS = ("net", "other", "net@0.5", "net@0.25", "net@1", "gone@0.5", "net@x")
-
-
-def test_phases_are_found_by_their_names() -> None:
-    """net has phases from a quarter and from half of its work; the others are plain models."""
-    assert [tuple(one) for one in find_phases(MODELS)] == [(0, 0.25, 3), (0, 0.5, 2)]
-    model, done = np.array([0, 0, 0, 0, 1]), np.array([0.0, 0.25, 0.4, 0.9, 0.9])
-    assert present_models(MODELS, model, done).tolist() == [0, 3, 3, 2, 1]
-    assert next_begin(MODELS, model, done).tolist() == [0.25, 0.5, 0.5, 1.0, 1.0]
-
-
-def test_a_snapshot_has_the_speeds_of_the_phase() -> None:
-    """Of two jobs with 10 units of work the one that has done 6 of them is in its second phase."""
-    p = problem(
-        [
-            {"model": "net", "remaining_work": left, "total_work": 10.0, "max_gpus": 2}
-            for left in (9.0, 4.0)
-        ],
-        [{"pool": "p", "gpus": 4}],
-        [
-            {"model": m, "gpu_type": "A", "gpus": 1, "work_per_s": r}
-            for m, r in (("net", 1.0), ("net@0.5", 3.0))
-        ],
-    )
-    assert [p.models[m] for m in p.jobs.model.tolist()] == ["net", "net@0.5"]
 
 
 def test_every_phase_has_its_width() -> None:
@@ -115,17 +90,6 @@ def test_terms_from_arrivals() -> None:
     narrow = plan_terms(p, _example_history(0.1, 40), 2.0)
     assert narrow is not None and narrow.dollar_price == NARROWEST
     assert plan_terms(p, _example_history(1.0, 1), 2.0) is None
-
-
-def test_phases_are_classes() -> None:
-    """A job of both phases every 2.5 h is as much work as a job of one class every 1.25 h: the best
-    widths of the phases are those of the classes.
-    """
-    p = case.phased_workload(2).problem
-    jobs = dataclasses.replace(_example_history(2.5, 40), model=np.zeros(40, dtype=np.int64))
-    jobs = dataclasses.replace(jobs, total_work=2 * jobs.total_work)
-    found = plan_terms(p, jobs, 2.0)
-    assert found is not None and _best_widths(found.dollar_price) == [6, 9]
 
 
 def test_the_budget_is_kept_without_a_price() -> None:

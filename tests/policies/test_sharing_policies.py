@@ -91,22 +91,6 @@ def test_the_rule_of_the_paper(b: float, a: float, xi: tuple[float, float], toge
     assert primaries(p, "sjf") == {"B": ""}
 
 
-def test_idle_gpus_first_and_nobody_is_paused() -> None:
-    """Two GPUs, one idle: the shortest takes it; the next joins; the third finds nobody that
-    runs alone who gains.
-    """
-    jobs = [
-        RUNS | {"job_id": "B", "model": "b", "remaining_work": 1000},
-        {"job_id": "x", "remaining_work": 30},
-        {"job_id": "y", "remaining_work": 20},
-        {"job_id": "z", "remaining_work": 10},
-    ]
-    p = round_(jobs, {"ba": (1.1, 1.1), "aa": (2.5, 2.5)}, gpus=2)
-    assert primaries(p, "bsbf") == {"B": "", "z": "", "y": "B"}
-    assert primaries(p, "ffs") == {"B": "", "z": "", "y": "B", "x": "z"}
-    assert primaries(p, "sjf") == {"B": "", "z": ""}
-
-
 def test_the_best_pair() -> None:
     """A of 10 next to B of 40 (1.5 each) or C of 40 (1.1 each): with C the mean is less. `ffs`
     takes who came first.
@@ -124,15 +108,15 @@ def test_the_best_pair() -> None:
     }
 
 
-@pytest.mark.parametrize("policy", ["bsbf", "ffs"])
-@pytest.mark.parametrize("case", [{"isolation": "none"}, {"memory_gb": 7}, {"isolation": "tenant"}])
-def test_what_forbids_sharing(policy: str, case: dict[str, Any]) -> None:
+def test_what_forbids_sharing() -> None:
     """The pool's isolation, other tenants, memory."""
     jobs = [
         RUNS | {"job_id": "B", "model": "b", "remaining_work": 40},
         {"job_id": "A", "tenant": "other"},
     ]
-    assert primaries(round_(jobs, {"ba": (1.1, 1.1)}, **case), policy) == {"B": ""}
+    for case in ({"isolation": "none"}, {"isolation": "tenant"}, {"memory_gb": 7.0}):
+        p = round_(jobs, {"ba": (1.1, 1.1)}, **case)  # type: ignore[arg-type]
+        assert primaries(p, "bsbf") == primaries(p, "ffs") == {"B": ""}
 
 
 def test_a_pair_that_runs_stays_and_a_gpu_has_two_at_most() -> None:
@@ -157,7 +141,7 @@ def test_laws_of_a_shared_cluster(policy: str) -> None:
     """Over a whole workload: GPUs held never exceed the cluster; a secondary job's span lies in its
     primary job's; who shares, shares two by two; all that was held was paid for once; every job
     ends. `bsbf` and `ffs` never restart anybody."""
-    w = sharing(seed=2, load=1.5, jobs=30, slowdown=(1.05, 1.6)).workload()
+    w = sharing(seed=2, load=1.5, jobs=24, slowdown=(1.05, 1.6)).workload()
     s = simulate(
         w,
         policy=policy,

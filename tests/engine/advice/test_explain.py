@@ -4,14 +4,13 @@ lose."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 from advice_rounds import try_rounds
-from builders import snapshot
-from cases.folders import Folder
+from builders import snapshot, write_folder
 from commands import Output, call
+from examples import count
 from places import ROOT
 
 import allocator
@@ -24,6 +23,7 @@ from allocator.errors import UsageError
 from allocator.solvers.base import SolveLimits
 
 EXACT = SolveLimits(gap=0.0)
+FIRM = {"state": "running", "pool": "p0", "preemptible": False}
 SHIPPED = ROOT / "data" / "snapshots"
 
 
@@ -100,15 +100,7 @@ def test_size_type_and_quota_that_would_admit() -> None:
 
 def test_a_list_of_sizes_is_part_of_the_advice() -> None:
     """Sizes 4 and 8, two GPUs free: min_gpus alone would leave the list as it is."""
-    fixed = {
-        "min_gpus": 6,
-        "max_gpus": 6,
-        "sizes": [6],
-        "state": "running",
-        "pool": "p0",
-        "gpus": 6,
-        "preemptible": False,
-    }
+    fixed = {"min_gpus": 6, "max_gpus": 6, "sizes": [6], "gpus": 6, **FIRM}
     e = why(snapshot([fixed, {"min_gpus": 4, "max_gpus": 8, "sizes": [4, 8]}]), "j1")
     assert "min_gpus 2 instead of 4 and sizes 2|4|8 instead of 4|8: it would get 2 x p0" in said(e)
 
@@ -116,17 +108,10 @@ def test_a_list_of_sizes_is_part_of_the_advice() -> None:
 def test_what_it_has_already_is_no_advice() -> None:
     """On 1 of 2 GPUs, under an objective whose values grow with the weight: each change gives it
     both."""
+    jobs = [{"max_gpus": 2, "remaining_work": 900, "weight": w} for w in (1, 1.2)]
+    made = snapshot(jobs, [{"gpus": 2}], {1: 1.0, 2: 1.4})
     for objective in ("flow", "progress"):
-        e = explain(
-            snapshot(
-                [{"max_gpus": 2, "remaining_work": 900, "weight": w} for w in (1, 1.2)],
-                [{"gpus": 2}],
-                {1: 1.0, 2: 1.4},
-            ),
-            "j0",
-            objective=objective,
-            limits=EXACT,
-        )
+        e = explain(made, "j0", objective=objective, limits=EXACT)
         assert e.got["gpus"] == 1 and e.changes and all(change.gpus == 2 for change in e.changes)
 
 
@@ -137,8 +122,7 @@ def test_satisfied_held_and_impossible_jobs() -> None:
     assert why(p, "j0").changes == () and "  nothing: it has all it can use" in why(p, "j0").lines()
     assert said(why(p, "j1")) == ["state queued instead of held: it would get 4 x p0"]
     assert said(why(p, "j2")) == ["after none instead of j0: it would get 4 x p0"]
-    fixed = {"state": "running", "pool": "p0", "gpus": 8, "preemptible": False}
-    blocked = why(snapshot([fixed, {}]), "j1")
+    blocked = why(snapshot([FIRM | {"gpus": 8}, {}]), "j1")
     assert blocked.got["reason"] == "protected"
     assert said(blocked)[0] == 'preemptible true of job "j0" instead of false: it would get 4 x p0'
     assert blocked.losers == ("it cannot get more while every rule holds",)
@@ -177,27 +161,13 @@ def test_a_queue_is_explained_as_a_folder_is(capsys: Output, tmp_path: Path) -> 
     ]
 
 
-def verdicts(seen: Mapping[tuple[str, str], int]) -> Counter[str]:
-    """How often advice was true, false, or gave what was there."""
-    out = Counter[str]()
-    for (_, verdict), n in seen.items():
-        out[verdict] += n
-    return out
-
-
 def test_advice_comes_true_when_it_is_taken(tmp_path: Path) -> None:
     """Every objective, features drawn: each change is written into the files, and `solve` gives
     what was said."""
-    seen = verdicts(try_rounds(6, 3, tmp_path, explained=1))
-    assert seen["true"] > 5 and not seen["false"] and not seen["no-op"], seen
-
-
-@pytest.mark.soak
-def test_advice_comes_true_soak(tmp_path: Path) -> None:
-    """500 rounds with another seed, two jobs each; measured: see the documentation of `explain`."""
-    seen = verdicts(try_rounds(500, 4, tmp_path))
-    print(seen)
-    assert seen["true"] > 500 and not seen["false"] and not seen["no-op"], seen
+    seen = Counter[str]()
+    for (_, verdict), n in try_rounds(count(2, 200), 3, tmp_path, explained=1).items():
+        seen[verdict] += n
+    assert seen["true"] > 1 and not seen["false"] and not seen["no-op"], seen
 
 
 def test_few_decisions_in_a_large_round(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -217,26 +187,9 @@ def test_few_decisions_in_a_large_round(monkeypatch: pytest.MonkeyPatch) -> None
 def test_warnings_of_a_folder_are_told_once(capsys: Output, tmp_path: Path) -> None:
     """Values out of place are warned of on standard error; standard output has the explanation
     alone."""
-    round_ = Folder(
-        "slip",
-        {"now_s": 0},
-        {
-            "jobs.csv": [
-                {
-                    "job_id": "a",
-                    "model": "m",
-                    "submitted_s": 0,
-                    "remaining_work": 9,
-                    "max_gpus": 1,
-                    "colour": 1,
-                }
-            ],
-            "pools.csv": [{"pool": "p", "gpu_type": "G", "gpus": 0}],
-            "rates.csv": [{"model": "m", "gpu_type": "G", "gpus": 1, "work_per_s": 1}],
-        },
-    )
-    code, out, err = call(capsys, "explain", round_.write(tmp_path), "a")
-    assert code == 0 and out.startswith("a waits: ") and err.count("colour") == 1
+    folder = write_folder(snapshot([{"colour": 1}], [{"gpus": 0}]), tmp_path)
+    code, out, err = call(capsys, "explain", folder, "j0")
+    assert code == 0 and out.startswith("j0 waits: ") and err.count("colour") == 1
 
 
 def test_an_unknown_size_says_where_it_is_expected_from() -> None:

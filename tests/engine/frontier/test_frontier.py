@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from builders import problem, snapshot, write_folder
 from commands import Output, call
+from examples import seeds
 from oracle import Oracle
 from places import FAULTY, ROOT
 
@@ -25,8 +26,7 @@ from allocator.engine.frontier.sweep import Effort
 from allocator.engine.frontier.ways import job_ways
 from allocator.errors import Infeasible, UsageError
 from allocator.solvers.base import SolveLimits
-from formulations.bounds.budget_curve import SolvedBudgets, open_intervals
-from formulations.rental.time_cost import together
+from formulations.bounds.budget_curve import open_intervals
 
 EXACT = Effort(SolveLimits(gap=0.0), None, 500)
 SHIPPED = ROOT / "data" / "snapshots"
@@ -87,7 +87,7 @@ def best(plans: list[tuple[float, float]], budget: float) -> float:
     return max((value for cost, value in plans if cost <= budget + 1e-9), default=-math.inf)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", seeds(4, 40))
 def test_the_frontier_is_that_of_all_plans(seed: int) -> None:
     """At every sum that some plan costs, and just below it, the frontier has the best plan's
     value; it ends proven.
@@ -106,7 +106,7 @@ def test_the_frontier_is_that_of_all_plans(seed: int) -> None:
     assert found.found.open_share <= 1e-6 and not open_intervals(solves)
 
 
-@pytest.mark.parametrize("seed", range(12, 16))
+@pytest.mark.parametrize("seed", [12, 13])
 def test_with_few_points_it_is_still_a_bound(seed: int) -> None:
     """Five solves: values and bounds rise, and nothing that exists lies above the bound."""
     made, plans = tiny(seed)
@@ -138,7 +138,7 @@ def test_the_largest_budget_is_the_end() -> None:
         round_frontier(fixed, EXACT, max_budget=5)
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", seeds(2, 20))
 def test_keep_is_the_cheapest_of_all_plans(seed: int) -> None:
     """No plan that reaches the target is cheaper, for every value that some plan has (and a little
     less).
@@ -266,7 +266,7 @@ def test_a_running_job_pays_for_changing_only() -> None:
     assert ways.dollars.tolist() == pytest.approx([0.5, 2 * 2.0])
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", seeds(2, 20))
 def test_jobs_together_are_the_best_of_all_combinations(seed: int) -> None:
     """Two or three jobs: every sum of dollars of every combination within the pools; corners
     without limits lie on the lower hull of all combinations."""
@@ -303,164 +303,88 @@ def test_jobs_together_are_the_best_of_all_combinations(seed: int) -> None:
     assert all(row["bound"] <= row["weighted_hours"] for row in found.plans())
 
 
-def test_corners_step_by_slope() -> None:
-    """Job 0 saves 4 h for 1 $, job 1 3 h for 1 $ and then 1 h for 2 $; a way above the hull is
-    never a corner.
-    """
-    job, x, y = (
-        np.array([0, 0, 1, 1, 1, 1]),
-        np.array([1.0, 2, 1, 2, 3, 4]),
-        np.array([9.0, 5, 8, 5, 4.9, 4]),
-    )
-    found = together(job, x, y)
-    assert found.way.tolist() == [[0, 2], [1, 2], [1, 3], [1, 5]]
-    assert found.dollars.tolist() == [2, 3, 4, 6] and found.hours.tolist() == [17, 13, 10, 9]
-    assert found.mu.tolist() == [math.inf, 4, 3, 0.5]
-    assert found.mixed(np.array([1.9, 2.5, 5.0, 9.0])).tolist() == [math.inf, 15, 9.5, 9]
+DEMO = SHIPPED / "demo"
 
 
-def test_the_next_budget_halves_what_is_open() -> None:
-    """Plans (0, 0) and (8, 8) below the line b: asked is the budget that is sure to take a quarter
-    of the area away; when nothing is found there, the edge of the step."""
-    two = SolvedBudgets(*np.array([[math.inf, 8, 8, 8, 8, 0], [0, 0, 0, 0, 0, 1.0]]).T)
-    (piece,) = open_intervals(two)
-    assert (piece.left, piece.right) == (0, 8) and piece.area == pytest.approx(32, rel=1e-3)
-    assert 4 < piece.next < 6
-    three = SolvedBudgets(
-        *np.array([[math.inf, 8, 8, 8, 8, 0], [0, 0, 0, 0, 0, 1.0], [5, 0, 0, 0, 0, 1]]).T
-    )
-    (piece,) = open_intervals(three)
-    assert piece.left == 5 and piece.next == pytest.approx(8) and piece.next < 8
+def table(out: str) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(out)))
+
+
+def written(folder: Path) -> set[str]:
+    return {file.name for file in folder.iterdir()}
 
 
 def test_command(capsys: Output, tmp_path: Path) -> None:
     """Table, CSV, JSON and files of a round; the plan of --keep is a plan folder like any other."""
-    demo = SHIPPED / "demo"
-    code, out, err = call(capsys, "frontier", demo, "--points", 8)
-    assert (code, err) == (0, "") and "listed prices" in out and "least" not in err
-    code, out, _ = call(
-        capsys, "frontier", demo, "--points", 8, "--format", "csv", "--out", tmp_path / "curve"
-    )
-    rows = list(csv.DictReader(io.StringIO(out)))
-    assert (
-        code == 0
-        and float(rows[-1]["value"]) == pytest.approx(7.44)
-        and rows[0]["gpus:a100"] == "0"
-    )
-    assert {p.name for p in (tmp_path / "curve").iterdir()} == {
-        "frontier.csv",
-        "frontier.json",
-        "frontier.svg",
-    }
-    assert ">budget of the snapshot</text>" in (tmp_path / "curve" / "frontier.svg").read_text()
-    document = json.loads((tmp_path / "curve" / "frontier.json").read_text())
+    curve, kept = tmp_path / "curve", tmp_path / "kept"
+    code, out, err = call(capsys, "frontier", DEMO, "--points", 4)
+    assert (code, err) == (0, "") and "listed prices" in out
+    code, out, _ = call(capsys, "frontier", DEMO, "--points", 8, "--format", "csv", "--out", curve)
+    rows = table(out)
+    assert float(rows[-1]["value"]) == pytest.approx(7.44) and rows[0]["gpus:a100"] == "0"
+    assert written(curve) == {"frontier.csv", "frontier.json", "frontier.svg"}
+    assert ">budget of the snapshot</text>" in (curve / "frontier.svg").read_text()
+    document = json.loads((curve / "frontier.json").read_text())
     assert len(document["plans"]) == len(rows) and document["solves"] == 8
     code, out, err = call(
-        capsys, "frontier", demo, "--keep", "95%", "--format", "json", "--out", tmp_path / "kept"
+        capsys, "frontier", DEMO, "--keep", "95%", "--format", "json", "--out", kept
     )
-    plan = json.loads((tmp_path / "kept" / "plan.json").read_text())
+    plan = json.loads((kept / "plan.json").read_text())
     assert code == 0 and plan == json.loads(out) and "no plan that keeps it spends less than" in err
     assert plan["objective_value"] >= 0.95 * 7.44 and plan["budget"]["spent_per_hour"] == 18
-    assert json.loads((tmp_path / "kept" / "keep.json").read_text())["spent_per_hour"] == 18
+    assert json.loads((kept / "keep.json").read_text())["spent_per_hour"] == 18
 
 
 def test_command_for_jobs(capsys: Output, tmp_path: Path) -> None:
     """One job: its ways; two: what they take together, a column per job; the ways in a file of
     their own.
     """
-    code, out, _ = call(
-        capsys,
-        "frontier",
-        SHIPPED / "demo",
-        "--jobs",
-        "pretrain",
-        "--format",
-        "csv",
-        "--out",
-        tmp_path / "one",
-    )
-    rows = list(csv.DictReader(io.StringIO(out)))
-    assert (
-        code == 0
-        and [r["gpus"] for r in rows] == ["1", "2", "4", "8"]
-        and rows[2]["hours"] == "10.0"
-    )
-    code, out, _ = call(
-        capsys,
-        "frontier",
-        SHIPPED / "demo",
-        "--jobs",
-        "pretrain,llm-tune",
-        "--format",
-        "csv",
-        "--out",
-        tmp_path / "two",
-    )
-    rows = list(csv.DictReader(io.StringIO(out)))
+    rows = table(call(capsys, "frontier", DEMO, "--jobs", "pretrain", "--format", "csv")[1])
+    assert [r["gpus"] for r in rows] == ["1", "2", "4", "8"] and rows[2]["hours"] == "10.0"
+    two, both = ("frontier", DEMO, "--jobs", "pretrain,llm-tune"), tmp_path / "two"
+    rows = table(call(capsys, *two, "--format", "csv", "--out", both)[1])
     assert rows[0]["jobs:pretrain"] == "1 x a100"
-    assert {p.name for p in (tmp_path / "two").iterdir()} == {
-        "frontier.csv",
-        "ways.csv",
-        "frontier.json",
-        "frontier.svg",
-    }
-    code, out, _ = call(
-        capsys, "frontier", SHIPPED / "demo", "--jobs", "pretrain,llm-tune", "--format", "json"
-    )
-    assert code == 0 and len(json.loads(out)["corners"]) == 6
-    assert call(capsys, "frontier", SHIPPED / "demo", "--jobs", "pretrain,llm-tune")[0] == 0
+    assert written(both) == {"frontier.csv", "ways.csv", "frontier.json", "frontier.svg"}
+    assert len(json.loads((both / "frontier.json").read_text())["corners"]) == 6
+    assert call(capsys, *two)[0] == 0
 
 
-def test_bad_calls(capsys: Output, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (
+            "--jobs pretrian,nothing-like-it,nightly,nightly",
+            2,
+            ['did you mean "pretrain"', "nothing-like-it", "twice"],
+        ),
+        (
+            "--jobs pretrain --keep 5 --max-budget 3 --objective cost",
+            2,
+            ["--keep", "--max-budget", "--objective"],
+        ),
+        *((f"--keep={wrong}", 2, [wrong]) for wrong in ("120%", "-1%", "much", "nan", "inf", "%")),
+        ("--points 1", 2, ["1"]),
+        ("--objective speed", 2, ["speed"]),
+        ("--solver gurobi", 2, ["gurobi"]),
+        ("--max-budget -1", 2, ["-1"]),
+        ("--dollars real", 2, ["real"]),
+        ("--jobs ,", 2, [","]),
+        ("--keep 99", 4, ["7.44"]),
+    ],
+)
+def test_bad_calls(words: str, code: int, said: list[str], capsys: Output) -> None:
     """All faults at once, each with the right exit code, never a traceback."""
-    demo = SHIPPED / "demo"
-    code, _, err = call(
-        capsys, "frontier", demo, "--jobs", "pretrian,nothing-like-it,nightly,nightly"
-    )
-    assert (
-        code == 2
-        and 'did you mean "pretrain"' in err
-        and "nothing-like-it" in err
-        and "twice" in err
-    )
-    code, _, err = call(
-        capsys,
-        "frontier",
-        demo,
-        "--jobs",
-        "pretrain",
-        "--keep",
-        "5",
-        "--max-budget",
-        3,
-        "--objective",
-        "cost",
-    )
-    assert code == 2 and all(name in err for name in ("--keep", "--max-budget", "--objective"))
-    for wrong in ("120%", "-1%", "much", "nan", "inf", "%"):
-        assert call(capsys, "frontier", demo, f"--keep={wrong}")[0] == 2
-    for wrong in (
-        ("--points", 1),
-        ("--objective", "speed"),
-        ("--solver", "gurobi"),
-        ("--max-budget", -1),
-        ("--dollars", "real"),
-        ("--jobs", ","),
-    ):
-        code, out, err = call(capsys, "frontier", demo, *wrong)
-        assert (code, out) == (2, "") and str(wrong[1]) in err
-    code, _, err = call(capsys, "frontier", demo, "--keep", 99)
-    assert code == 4 and "7.44" in err
+    found, out, err = call(capsys, "frontier", DEMO, *words.split())
+    assert (found, out) == (code, "") and all(text in err for text in said)
+
+
+def test_bad_rounds(capsys: Output, tmp_path: Path) -> None:
+    """Faults in files, rules that clash, jobs that do not fit together or may not start."""
     assert call(capsys, "frontier", FAULTY / "fault-negative-price")[0] == 3
     assert call(capsys, "frontier", FAULTY / "infeasible-guarantee-above-quota")[0] == 4
-    two = [
-        {"job_id": "a", "min_gpus": 8},
-        {"job_id": "b", "min_gpus": 8},
-        {"job_id": "c", "state": "held"},
-        {"job_id": "d", "gpu_types": ["A"], "min_gpus": 8, "max_gpus": 8, "sizes": [8]},
-    ]
+    two = [{"min_gpus": 8}, {"min_gpus": 8}, {"state": "held"}]
     folder = write_folder(snapshot(two), tmp_path / "two")
-    code, _, err = call(capsys, "frontier", folder, "--jobs", "a,b")
+    code, _, err = call(capsys, "frontier", folder, "--jobs", "j0,j1")
     assert code == 4 and "all 2 jobs at the same time" in err
-    code, _, err = call(capsys, "frontier", folder, "--jobs", "a,c")
-    assert code == 2 and '"c" cannot start now' in err
+    code, _, err = call(capsys, "frontier", folder, "--jobs", "j0,j2")
+    assert code == 2 and '"j2" cannot start now' in err

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from best_on_nodes import best_value
+from examples import count
 from node_rounds import node_round, node_snapshot
 from second_nodes import node_faults
 
@@ -99,7 +100,7 @@ def node_snapshot_with(snapshot: Any, plan: allocator.Plan) -> Any:
 @pytest.mark.parametrize("policy", sorted(POLICIES))
 def test_every_policy_is_placed(policy: str) -> None:
     """The same seam for all policies."""
-    plans = [check(node_snapshot(seed, jobs=12), policy) for seed in range(8)]
+    plans = [check(node_snapshot(seed, jobs=12), policy) for seed in range(count(2, 8))]
     assert any(plan is not None and any(plan.jobs["nodes"]) for plan in plans)
 
 
@@ -125,32 +126,6 @@ def test_a_hole_is_opened_by_the_cheapest_move() -> None:
     assert plan.placement is not None and (plan.placement.moved, plan.placement.reduced) == (1, 0)
 
 
-def test_a_job_on_several_nodes_moves_and_a_gpu_opens_for_a_share() -> None:
-    """A job with one GPU on each of two nodes moves to one of them, so that a job of 4 fits.
-
-    A job with a share of a GPU moves to another GPU, so that a larger share fits.
-    """
-    jobs = [job("x", 2, "p", restart_s=0), job("firm", 1, "p", preemptible=False), job("big", 4)]
-    placed = {"x": {"n0": 1, "n1": 1}, "firm": {"n0": 1}}
-    plan = allocator.solve(problem(jobs, [4, 4], placed))
-    assert nodes_of(plan) == {"x": {"n0": 2}, "firm": {"n0": 1}, "big": {"n1": 4}}
-    shares = [
-        Job(f"s{i}", "m", 10_000, 1, gpu_fraction=f, state="running", pool="p", gpus=1, restart_s=0)
-        for i, f in enumerate((0.3, 0.3, 0.6))
-    ]
-    waits = Job("w", "m", 10_000, 1, gpu_fraction=0.5)
-    round_ = Problem.build(
-        jobs=[*shares, waits],
-        pools=[Pool("p", "A", 2)],
-        rates=RATES,
-        nodes=[Node("n0", "p", 2)],
-        placements=[Placement(f"s{i}", "n0", 1, gpu=g) for i, g in enumerate((0, 0, 1))],
-    )
-    plan = allocator.solve(round_)
-    assert plan.job("w").action == "start"
-    assert sorted(plan.jobs["action"]) == ["keep", "keep", "move", "start"]
-
-
 MOVE = re.compile(r'"(\w+)" \((\d+) GPUs\) from [^ ]+ to ([^ ,;]+)')
 
 
@@ -159,7 +134,7 @@ def test_a_move_that_a_reason_names_opens_the_hole(monkeypatch: pytest.MonkeyPat
     gets its GPUs."""
     monkeypatch.setattr("allocator.engine.placement.fragments.NAMED", 99)
     tried = 0
-    for seed in range(120):
+    for seed in range(40):
         rng = np.random.default_rng(seed)
         sizes, free = [8] * 3, [8] * 3
         placed: dict[str, dict[str, int]] = {}
@@ -183,7 +158,7 @@ def test_a_move_that_a_reason_names_opens_the_hole(monkeypatch: pytest.MonkeyPat
             placed[name] = {part[0]: int(part[1] if part[1:] else gpus) for part in parts}
         again = allocator.solve(problem(jobs, sizes, placed, max_changes=0))
         assert again.job("big").action == "start", (seed, detail)
-    assert tried > 20
+    assert tried > 6
 
 
 def test_jobs_that_may_not_move_leave_the_hole_closed() -> None:
@@ -199,14 +174,6 @@ def test_jobs_that_may_not_move_leave_the_hole_closed() -> None:
     assert plan.status == "optimal" and plan.bound_by == "placement"
     assert plan.placement is not None and plan.placement.reduced == 1
     assert plan.placement.lost == pytest.approx(4**0.9 * 300 / 10_000)
-
-
-def test_a_job_of_less_value_makes_way() -> None:
-    """Without resizes left nobody moves; one job of 2 is paused for the job of 4."""
-    jobs = [*(job(name, 2, "p", resizes_left=0) for name in "xy"), job("big", 4)]
-    plan = allocator.solve(problem(jobs, [4, 4], {"x": {"n0": 2}, "y": {"n1": 2}}))
-    assert sorted(plan.jobs["action"]) == ["keep", "pause", "start"]
-    assert plan.job("big").gpus == 4
 
 
 def test_max_changes_forbids_moves_and_the_reason_names_the_move() -> None:
@@ -311,18 +278,11 @@ def test_a_guarantee_that_no_nodes_hold() -> None:
     assert any('guaranteed to tenant "t": it is owed 0' in text for text in plan.warnings)
 
 
-def test_rounds_without_nodes_have_no_places() -> None:
-    """plan.json is as before."""
-    plan = allocator.solve(Problem.read("data/snapshots/demo"))
-    assert plan.placement is None and set(plan.jobs["nodes"]) == {None}
-    assert "placement" not in plan.to_dict()
-
-
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_tiny_rounds_against_every_plan(objective: str) -> None:
     """All options of all jobs on all nodes: with gap 0 the plan is the best, and proven to be."""
-    rounds = 0
-    for seed in range(12):
+    rounds, tried = 0, count(3, 12)
+    for seed in range(tried):
         problem_ = override_settings(node_round(seed, jobs=5, nodes=3, pools=2), objective, None)
         try:
             decision = decide_round(problem_, limits=allocator.SolveLimits(gap=0.0))
@@ -333,14 +293,14 @@ def test_tiny_rounds_against_every_plan(objective: str) -> None:
         assert decision.value == pytest.approx(best, rel=1e-7, abs=1e-9), seed
         assert decision.proof[2] <= 1e-6, seed
         rounds += 1
-    assert rounds >= 10
+    assert rounds >= tried - 2
 
 
 def test_large_rounds_are_not_searched(monkeypatch: pytest.MonkeyPatch) -> None:
     """Then the bound is that of the counts: it says by how much the plan may be short."""
     monkeypatch.setattr("allocator.engine.placement.search.SMALL_AT_0", 0)
     short = 0
-    for seed in range(12):
+    for seed in range(6):
         problem_ = node_round(seed, jobs=5, nodes=3, pools=2)
         try:
             decision = decide_round(problem_, limits=allocator.SolveLimits(gap=0.0))
@@ -357,14 +317,6 @@ def test_a_guarantee_of_any_policy_is_met_where_nodes_hold_it() -> None:
     for seed, policy in ((487, "greedy"), (465, "ffdl"), (832, "maxmin")):
         plan = allocator.solve(Problem(node_snapshot(seed)), policy=policy)
         assert not any("it is owed" in text for text in plan.warnings)
-
-
-def test_whatif_values_plans_on_nodes() -> None:
-    """More GPUs on a node: the present plan is legal there, too, so its value is comparable."""
-    round_ = problem([job("a", 4, "p"), job("b", 8)], [4, 4], {"a": {"n0": 4}})
-    more = allocator.whatif(round_, {"nodes.n1.gpus": 8})
-    assert more.scale == "with the other values" and more.gpus == (4, 12)
-    assert more.value[1] > more.value[0] > 0
 
 
 def test_explain_on_nodes() -> None:
