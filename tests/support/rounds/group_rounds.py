@@ -305,7 +305,7 @@ def group_round(seed: int, jobs: int = 4) -> Groups:
     """A random tiny round; in most a job runs on the GPUs of one or two others and idle ones."""
     rng = np.random.default_rng(seed)
     pool = {"gpus": int(rng.integers(3, 7)), "memory_gb": 10.0, "sharing": "any"}
-    pool |= {"pool": "p0", "price_per_gpu_hour": 1.0}
+    pool |= {"pool": "p0", "gpu_type": "A", "price_per_gpu_hour": 1.0}
     speeds = {m: float(rng.uniform(0.5, 2.0)) for m in "mn"}
     needs = {m: float(rng.uniform(3.0, 7.0)) for m in "mn"}
     rates = [

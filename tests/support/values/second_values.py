@@ -47,11 +47,9 @@ class Reading(Objectives):
     ) -> float:
         """Of two jobs on the same GPUs at these speeds; keeps: who changes nothing."""
         total = 0.0
-        for j, rate, kept, pays_for_gpus in zip(
-            (primary, secondary), rates, keeps, (True, False), strict=True
-        ):
+        for j, rate, kept, paid in zip((primary, secondary), rates, keeps, (1.0, 0.0), strict=True):
             pause = 0.0 if kept else self.lost(j, got)
-            total += self.valued(j, Way(got, rate, pause, kept, pays_for_gpus))
+            total += self.valued(j, Way(got, rate, pause, kept, paid))
         return total
 
     def valued(self, j: Row, w: Way) -> float:
