@@ -61,7 +61,9 @@ def best_of_all(round_: Groups, p: Problem, rng: np.random.Generator) -> float:
     (second_values.py), and a fault in what the oracle does not let pass.
     """
     t = round_.tables
-    reading = Reading(t["jobs"], t["pools"], t["rates"], [], dict(round_.config), t)
+    reading = Reading(
+        t["jobs"], t["pools"], t["rates"], t.get("tenants", []), dict(round_.config), t
+    )
     table, mended, best = RateTable.of(p), compile_round(p, prunes=False).repairs, -np.inf
     for plan, sets in round_.drafts():
         given = round_.given(plan, sets)
