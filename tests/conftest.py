@@ -1,5 +1,6 @@
 """What holds for every test: default signals, a time limit, no wait for the disk, no warning of a
-library, in child processes either, and the same random examples in every run.
+library, in child processes either, the same random examples in every run, and a word about what was
+not tested.
 """
 
 from __future__ import annotations
@@ -8,12 +9,15 @@ import gc
 import os
 import signal
 import sys
+from collections import Counter
 from collections.abc import Generator, Iterator
 from functools import cache
+from itertools import chain, groupby
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
+from machine import NOT_TESTED
 from places import ROOT
 
 if TYPE_CHECKING:
@@ -59,18 +63,6 @@ def _no_wait_for_the_disk() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True, scope="session")
-def _second_account_of_values() -> Iterator[None]:
-    """Hold every value that the audit states against a second account of all objectives."""
-    from second_account import compared
-
-    from allocator.audit import check
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(check, "plan_values", compared(check.plan_values))
-        yield
-
-
-@pytest.fixture(autouse=True, scope="session")
 def _one_parser() -> Iterator[None]:
     """Build the parser of all commands once, and anew where settings change its defaults."""
     from allocator.cli import configuration, main
@@ -109,14 +101,43 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give the long runs their own time limit, and a test of real processes a second try.
+    """Give the long runs their own time limit, and a test of real processes a second try; deal the
+    files out to the workers.
 
     The closing lines name every test that took its second try. A fault that is not a matter of
     chance fails twice. The long runs have one try.
+
+    Each worker of xdist begins with its part of the list. All parts have about as many tests, those
+    of real processes first: they take longest, and what is stolen towards the end is short.
     """
     for item in items:
-        if REAL & {*item.path.parents} and not item.get_closest_marker("soak"):
+        if item.get_closest_marker("soak"):
+            if not item.get_closest_marker("timeout"):
+                item.add_marker(pytest.mark.timeout(SOAK_LIMIT_S))
+        elif is_real(item):
             item.add_marker(pytest.mark.flaky(reruns=1))
-        if item.get_closest_marker("soak") and not item.get_closest_marker("timeout"):
-            item.add_marker(pytest.mark.timeout(SOAK_LIMIT_S))
+    files = [list(tests) for _, tests in groupby(items, key=lambda item: item.path)]
+    parts: list[list[pytest.Item]] = [
+        [] for _ in range(int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")))
+    ]
+    for tests in sorted(files, key=lambda tests: not is_real(tests[0])):
+        min(parts, key=len).extend(tests)
+    items[:] = chain.from_iterable(parts)
+
+
+def is_real(item: pytest.Item) -> bool:
+    """Return whether a test is in one of the folders REAL."""
+    return bool(REAL & {*item.path.parents})
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Name what was not tested, as this machine lacks something."""
+    missing = Counter(
+        (report.fspath, report.longrepr[2].partition(NOT_TESTED)[2])
+        for report in terminalreporter.stats.get("skipped", ())
+        if NOT_TESTED in report.longrepr[2]
+    )
+    for (file, why), count in sorted(missing.items()):
+        terminalreporter.write_line(f"{NOT_TESTED}{count} of {file}: {why}", yellow=True)

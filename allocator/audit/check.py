@@ -2,7 +2,7 @@
 
 The rules and the options of a job are read independently of allocator/options, so that a mistake
 there does not hide itself here. Values come from the one definition of the objective; the tests
-hold a second account of them (tests/support/values/second_account.py).
+hold a second account of them (tests/support/values/second_values.py).
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Every objective on every column: the value of options, by four accounts, and the best plan, by
+"""Every objective on every column: the value of options, by three accounts, and the best plan, by
 trying all.
 
 The accounts are that of the options (what policies maximise), that of the audit (what plans
-have), a second account over arrays (second_account.py) and a reading of the formulas on plain rows
-(second_values.py). tests/support/values/matrix.py has the features. The long run,
+have) and a reading of the formulas on plain rows (second_values.py).
+tests/support/values/matrix.py has the features. The long run,
 
     pytest -s -m soak tests/audit/test_value_matrix.py
 
@@ -18,14 +18,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-import second_account
 from examples import count, seeds
 from matrix import BASE, CROSSED, EVERY, FEATURES, Tables, base, made, schema
 from second_reading import Option
 from second_values import Reading
 
-from allocator.audit import audit, check, values
-from allocator.audit.context import AuditContext
+from allocator.audit import audit
 from allocator.domain.allocation import Allocation
 from allocator.domain.objectives import names
 from allocator.domain.problem import Problem
@@ -101,18 +99,17 @@ def with_lifetime(problem: Problem) -> Any:
 
 
 Values = dict[tuple[Any, ...], float]
-Accounts = tuple[Values, Values, Values, Values]
+Accounts = tuple[Values, Values, Values]
 
 
 def told(case: Case, objective: str) -> Accounts:
     """The value of every option: {(job, pool, GPUs): value}, of pairs {(primary job, secondary job,
-    pool, GPUs, ...): of both}; by the options, the audit, the second account, the second
-    reading."""
+    pool, GPUs, ...): of both}; by the options, the audit, the second reading."""
     problem = dataclasses.replace(case.problem, objective=objective)
     round_ = compile_round(problem, prunes=False, shares=PairOffer.ALL)
     r = reading(case.tables, round_.problem, objective)
     option_table = round_.option_table
-    out: Accounts = ({}, {}, {}, {})
+    out: Accounts = ({}, {}, {})
     names_ = problem.jobs.job_id
     secondary = problem.jobs.primary[option_table.job] >= 0
     own = np.flatnonzero((option_table.primary < 0) & ~secondary)
@@ -127,11 +124,8 @@ def told(case: Case, objective: str) -> Accounts:
                 (problem.pools.pool[option_table.pool[o]], int(option_table.gpus[o])),
             )
             key = (names_[j], *place)
-            out[0][key], (out[1][key], out[2][key]) = (
-                float(option_table.value[o]),
-                seen[:, j].tolist(),
-            )
-            out[3][key] = r.option_value(r.by[names_[j]], place)
+            out[0][key], out[1][key] = float(option_table.value[o]), float(seen[j])
+            out[2][key] = r.option_value(r.by[names_[j]], place)
     for o in np.flatnonzero((option_table.primary < 0) & secondary).tolist():
         alone(round_, r, o, out)
     for o in np.flatnonzero(option_table.primary >= 0).tolist():
@@ -153,14 +147,14 @@ def alone(round_: CompiledRound, r: Reading, o: int, out: Accounts) -> None:
     )
     key = (p.jobs.job_id[j], *place, moves)
     out[0][key] = float(m.value[o])
-    out[1][key], out[2][key] = audited(round_, np.array([o, *stays]))[:, j].tolist()
+    out[1][key] = float(audited(round_, np.array([o, *stays]))[j])
     change = (
         r.valued(job, dataclasses.replace(r.way(job, place), pause=r.lost(job, place), kept=False))
         - r.valued(job, r.way(job, place))
         if moves
         else 0.0
     )
-    out[3][key] = r.option_value(job, place) + change
+    out[2][key] = r.option_value(job, place) + change
 
 
 def apart(round_: CompiledRound, o: int) -> bool:
@@ -177,7 +171,7 @@ def apart(round_: CompiledRound, o: int) -> bool:
 
 
 def audited(round_: CompiledRound, options: Any) -> Any:
-    """(2, J) values of the jobs that get these options, by the audit and by the second account."""
+    """(J,) values of the jobs that get these options, by the audit."""
     J, m = len(round_.problem.jobs), round_.option_table
     pool, gpus, row, primary = (
         np.full(J, -1),
@@ -194,13 +188,8 @@ def audited(round_: CompiledRound, options: Any) -> Any:
     )
     for o in options[m.primary[options] >= 0].tolist():
         row[m.primary[o]] = m.primary_row[o]
-    plan, table = Allocation(pool, gpus, row, primary), RateTable.of(round_.problem)
-    s = AuditContext(round_.problem, plan, round_.repairs, table)
-    rate = np.where(s.rate > 0, s.rate, 0.0)
-    with pytest.MonkeyPatch.context() as patch:  # the second account is asked once, below
-        patch.setattr(check, "plan_values", values.plan_values)
-        found = audit(round_.problem, plan, round_.repairs, table).value
-    return np.stack([found, second_account.plan_values(s, rate)])
+    plan = Allocation(pool, gpus, row, primary)
+    return audit(round_.problem, plan, round_.repairs, RateTable.of(round_.problem)).value
 
 
 def pair(round_: CompiledRound, r: Reading, o: int, out: Accounts) -> None:
@@ -216,7 +205,7 @@ def pair(round_: CompiledRound, r: Reading, o: int, out: Accounts) -> None:
     key = (jobs.job_id[h], jobs.job_id[g], *place)
     out[0][key] = float(m.value[o] + m.value[primaries])
     seen = audited(round_, np.array([primaries, o]))
-    out[1][key], out[2][key] = (seen[:, h] + seen[:, g]).tolist()
+    out[1][key] = float(seen[h] + seen[g])
     primary, secondary = r.by[jobs.job_id[h]], r.by[jobs.job_id[g]]
     rates = r.colocated_rates(primary, secondary, place)
     assert rates is not None
@@ -224,7 +213,7 @@ def pair(round_: CompiledRound, r: Reading, o: int, out: Accounts) -> None:
         r.held(primary) == place,
         r.together(primary, secondary) and r.held(secondary) == place,
     )
-    out[3][key] = r.pair(primary, secondary, place, rates, keeps)
+    out[2][key] = r.pair(primary, secondary, place, rates, keeps)
 
 
 def close(a: float, b: float, scale: float) -> bool:
@@ -238,7 +227,7 @@ def judged(case: Case, objective: str) -> tuple[Values, float | None]:
     compared."""
     *others, by_reading = told(case, objective)
     scale = max((abs(v) for v in by_reading.values()), default=1.0) + 100.0 * ("cost" in objective)
-    for account, found in zip(("options", "audit", "second account"), others, strict=True):
+    for account, found in zip(("options", "audit"), others, strict=True):
         assert found.keys() == by_reading.keys()
         for key, value in by_reading.items():
             where = (objective, key, account, found[key], value, case.tables)

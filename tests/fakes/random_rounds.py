@@ -1,7 +1,7 @@
 """Small random snapshots that use every rule, for comparing solvers, policies
 and oracles.
 
-They use only what the oracle and the second reading both know: no nodes, prices over time, fitted
+They use only what the second reading knows: no nodes, prices over time, fitted
 curves, efficiency or predecessors. Most are feasible; some already break a quota, a budget or a
 drained pool.
 """

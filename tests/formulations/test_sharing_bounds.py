@@ -9,25 +9,21 @@ pytest -m soak tests/formulations/test_sharing_bounds.py.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 from builders import problem
 from examples import count
-from sharing_rounds import sharing_snapshot
+from sharing_rounds import best_of_all, sharing_snapshot
 
 import allocator.options.instance_building as rounds
-from allocator.audit import audit
-from allocator.domain.allocation import Allocation
 from allocator.domain.problem import Problem
 from allocator.domain.rules.snapshot_rules import validate
 from allocator.engine.decision import decide
 from allocator.engine.rounds import Rounds
 from allocator.errors import Infeasible
 from allocator.options.instance_building import compile_round
-from allocator.performance.table import RateTable
 from allocator.policies.pairs import _PairPrices
 from allocator.policies.registry import POLICIES
 from allocator.solvers import registry
@@ -223,49 +219,6 @@ def tiny(seed: int, best_effort: bool = False) -> Problem:
         for j in tables["jobs.csv"]:
             j["best_effort"] = j.get("preemptible", True) and bool(rng.random() < 0.5)
     return validate(type(folder)("tiny", config, tables).snapshot())
-
-
-def plans(p: Problem) -> Iterator[Allocation]:
-    """Everything that might be a plan: whatever each job may hold by itself, and each pair with
-    either as primary job. (Two pairs need four jobs.)"""
-    table, J = RateTable.of(p), len(p.jobs)
-    places = [(q, k) for q in range(len(p.pools)) for k in range(1, int(p.pools.gpus[q]) + 1)]
-    row: dict[tuple[int, int, int], int] = {}
-    for j, (q, k) in itertools.product(range(J), places):
-        holds = np.array(
-            [bool(p.jobs.state[j] == 1 and (p.jobs.pool[j], p.jobs.gpus[j]) == (q, k))]
-        )
-        rate, at = table.rate(
-            p.jobs.model[[j]], p.pools.gpu_type[[q]], np.array([k]), p.pools.memory_gb[[q]], holds
-        )
-        if rate[0] > 0:
-            row[j, q, k] = int(at[0])
-    choices = [[None, *(place for place in places if (j, *place) in row)] for j in range(J)]
-    pairs: list[tuple[int, int] | None] = [None, *itertools.permutations(range(J), 2)]
-    for pair in pairs:
-        for got in itertools.product(
-            *([None] if pair and pair[1] == j else choices[j] for j in range(J))
-        ):
-            a = Allocation(np.full(J, -1), np.zeros(J, np.int64), np.full(J, -1), np.full(J, -1))
-            for j, place in enumerate(got):
-                if place:
-                    a.pool[j], a.gpus[j], a.row[j] = *place, row[j, place[0], place[1]]
-            if pair:
-                h, g = pair
-                if a.pool[h] < 0 or (g, int(a.pool[h]), int(a.gpus[h])) not in row:
-                    continue
-                a.pool[g], a.gpus[g], a.primary[g] = a.pool[h], a.gpus[h], h
-                a.row[g] = row[g, int(a.pool[h]), int(a.gpus[h])]
-            on = a.pool >= 0
-            if (np.bincount(a.pool[on], a.held[on], len(p.pools)) <= p.pools.gpus).all():
-                yield a
-
-
-def best_of_all(p: Problem) -> float | None:
-    """Value of the best plan that the audit accepts, None if there is none."""
-    mended = compile_round(p, prunes=False).repairs
-    judged = (audit(p, a, mended) for a in plans(p))
-    return max((j.objective_value for j in judged if not j.faults), default=None)
 
 
 def check(

@@ -27,11 +27,12 @@ os.execv(sys.executable, [sys.executable, "-m", "pytest", "-n", "0", "-p", "no:c
 MANY = 200
 
 
-def pytest_under_nohup(*argv: str) -> subprocess.CompletedProcess[str]:
+def pytest_under_nohup(*argv: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """The test runner in a process that ignores SIGINT."""
     return subprocess.run(
         [sys.executable, "-c", IGNORING, *argv],
         cwd=HERE.parents[2],
+        env={**os.environ, **environment},
         capture_output=True,
         text=True,
         timeout=300,
@@ -67,6 +68,14 @@ def test_a_test_that_hangs_is_ended_and_named(tmp_path: Path, pytestconfig: pyte
     )
     assert done.returncode == 1
     assert "test_waits_for_ever" in done.stdout and "Timeout" in done.stdout
+
+
+def test_a_run_names_what_it_did_not_test(tmp_path: Path) -> None:
+    """Where no browser is on the PATH the run passes, and says which tests needed one."""
+    test = "tests/report/test_report.py"
+    done = pytest_under_nohup(test, "-k", "chromium_has_nothing", PATH=str(tmp_path))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"NOT TESTED: 1 of {test}: a browser needs chromium" in done.stdout
 
 
 def test_what_numpy_warns_about_is_an_error() -> None:

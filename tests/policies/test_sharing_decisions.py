@@ -1,5 +1,7 @@
-"""Decisions in which jobs share GPUs: by hand, against trying every plan, for every solver, and
-their properties.
+"""Decisions in which jobs share GPUs: by hand, for every solver, and their properties.
+
+tests/formulations/test_sharing_bounds.py holds `mip` against every plan with pairs under every
+rule.
 """
 
 from __future__ import annotations
@@ -10,9 +12,10 @@ import numpy as np
 import pytest
 from builders import problem, snapshot
 from examples import seeds
-from sharing_rounds import Sharing, sharing_snapshot
+from sharing_rounds import best_of_all, sharing_snapshot
 
 from allocator.domain.plan import Plan
+from allocator.domain.problem import Problem
 from allocator.domain.rules.snapshot_rules import validate
 from allocator.engine.decision import decide
 from allocator.engine.explain import explain
@@ -38,35 +41,23 @@ POOL = {"gpus": 1, "memory_gb": 10.0, "sharing": "any"}
 ONE = {"remaining_work": 1000, "max_gpus": 1, "memory_gb": 4.0}
 
 
-@pytest.mark.parametrize("seed", seeds(6, 100))
-def test_mip_is_the_best_of_all_plans(seed: int) -> None:
-    """Four jobs, two pools, every rule, pairs that run and pairs that may be: what the oracle
-    finds, and no less than without sharing."""
-    folder = sharing_snapshot(seed)
-    p, best = validate(folder.snapshot()), Sharing(folder.config, folder.tables).best()
-    if best is None:
-        with pytest.raises(Infeasible):
-            decide(p, limits=EXACT)
-        return
-    result = decide(p, limits=EXACT)
-    assert (
-        result.objective_value == pytest.approx(best, rel=1e-6, abs=1e-9)
-        and result.bound >= best - 1e-9
-    )
+@pytest.fixture(scope="module")
+def bests() -> list[tuple[Problem, float | None]]:
+    """Six rounds, and the value of the best plan."""
+    made = [validate(sharing_snapshot(seed, jobs=3).snapshot()) for seed in range(1, 7)]
+    return [(p, best_of_all(p)) for p in made]
 
 
 @pytest.mark.parametrize("name", list(registry.SOLVERS))
-def test_every_solver_finds_the_best_pairs(name: str) -> None:
-    """The models of six such rounds, solved as they are to optimality by each solver: what the
-    oracle finds.
+def test_every_solver_finds_the_best_pairs(
+    name: str, bests: list[tuple[Problem, float | None]]
+) -> None:
+    """The models of six such rounds, solved as they are to optimality by each solver: the best of
+    all plans.
     """
     solver: Solver = registry.get(name)
-    for seed in range(1, 5):
-        folder = sharing_snapshot(seed)
-        model, best = (
-            compile_round(validate(folder.snapshot())).model,
-            Sharing(folder.config, folder.tables).best(),
-        )
+    for p, best in bests:
+        model = compile_round(p).model
         if not model.n:
             continue  # nothing to solve
         answer = solver.solve(model, EXACT)
@@ -207,7 +198,7 @@ def test_names_and_order_change_nothing_and_sharing_never_hurts(seed: int) -> No
 SHARED = [
     s
     for s in range(20)
-    if any(j.get("shared_with") for j in sharing_snapshot(s).tables["jobs.csv"])
+    if any(j.get("shared_with") for j in sharing_snapshot(s, jobs=3).tables["jobs.csv"])
 ]
 
 
@@ -215,12 +206,11 @@ SHARED = [
 def test_policies_that_do_not_share_keep_the_rules_with_pairs(policy: str) -> None:
     """Every policy finds a plan that the audit accepts wherever pairs run and there is one."""
     for seed in SHARED[:2]:
-        folder = sharing_snapshot(seed)
-        p = validate(folder.snapshot())
+        p = validate(sharing_snapshot(seed, jobs=3).snapshot())
         try:
             decide(p, policy=policy, limits=EXACT)
         except Infeasible:
-            assert Sharing(folder.config, folder.tables).best() is None
+            assert best_of_all(p) is None
 
 
 def test_a_round_that_changes_nothing_keeps_every_pair() -> None:

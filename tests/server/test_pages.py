@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -10,12 +9,12 @@ from pathlib import Path
 
 import pytest
 from cases.served import build_served_queue
+from machine import find_chromium
 from playwright.sync_api import Browser, Page, sync_playwright
 from servers import Server, add_tokens, serving
 
 from allocator.queue.queue import Queue
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 EVIL = "<img src=x onerror=alert(1)>'\"&"
 HELD = "on-hold-1"  # its explanation is quick
 PATHS = (
@@ -59,9 +58,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     """One Chromium for all tests."""
-    assert CHROMIUM, "install chromium, as .ci/run does"
+    path = find_chromium()
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
         yield browser
         browser.close()
 
@@ -97,7 +96,7 @@ class Visit:
 
 
 @pytest.fixture
-def visit(server: Server, browser: Browser, request: pytest.FixtureRequest) -> Iterator[Visit]:
+def visit(browser: Browser, server: Server, request: pytest.FixtureRequest) -> Iterator[Visit]:
     """A visit as the role that the test asks for; nothing strange may happen in it."""
     role, has_script = request.param
     context = browser.new_context(java_script_enabled=has_script)

@@ -15,8 +15,8 @@ import pytest
 from builders import problem, snapshot, write_folder
 from commands import Output, call
 from examples import seeds
-from oracle import Oracle
 from places import FAULTY, ROOT
+from second_values import Reading
 
 from allocator.domain.problem import Problem
 from allocator.domain.rules.snapshot_rules import validate
@@ -74,11 +74,10 @@ def tiny(seed: int) -> tuple[Problem, list[tuple[float, float]]]:
         for t, s in (("A", 1.0), ("B", 0.7))
         for k, r in RATES.items()
     ]
-    oracle = Oracle({}, {"jobs.csv": jobs, "pools.csv": pools, "rates.csv": rates})
+    r = Reading(jobs, pools, rates, [], {})
     plans = [
-        (sum(c.cost for c in plan), sum(c.value for c in plan))
-        for plan in itertools.product(*oracle.choices)
-        if oracle._allowed(plan)
+        (sum(k * r.price(r.by[name], (p, k)) for name, (p, k) in gets.items()), r.value_of(gets))
+        for gets in r.plans()
     ]
     return validate(snapshot(jobs, pools, rates)), plans
 

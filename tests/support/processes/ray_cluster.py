@@ -33,6 +33,7 @@ from pathlib import Path
 from queue import Empty, Queue
 from typing import Any
 
+from machine import need_packages
 from waiting import PATIENCE_S, gone, wait_for
 
 from allocator.clusters.ray.api import RayApi, RayRefused, RayUnreachable
@@ -296,6 +297,7 @@ def _serve(folder: Path) -> None:
 
 def shared_ray() -> RayCluster:
     """The cluster of this run of the tests, which its processes share, one test at a time."""
+    need_packages("ray")
     made = _connect()
     made.keep()
     return made

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
-import pytest
+from machine import PATH, find_program, lack
 from waiting import PATIENCE_S, gone, wait_for
 
 REQUIRED_PACKAGES = ("slurmctld", "slurmd", "slurm-client")
@@ -96,8 +96,7 @@ SMALL = (FakeNodes("a100", "n", 4, "a100", 4), FakeNodes("v100", "v", 2, "v100",
 
 def missing_programs() -> list[str]:
     """The programs that a cluster needs and this machine has not; not to be root counts as one."""
-    path = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
-    missing = [name for name in PROGRAMS if shutil.which(name, path=path) is None]
+    missing = [name for name in PROGRAMS if find_program(name) is None]
     return missing + ["the superuser"] * (os.geteuid() != 0)
 
 
@@ -115,18 +114,16 @@ class SlurmCluster:
         config: str = "",
         slurmd_timeout_s: int = 30,
     ) -> None:
-        missing = missing_programs()
-        if missing:
-            pytest.skip(
-                f"a real Slurm needs {', '.join(missing)}; as root: apt-get install"
-                f" {' '.join(REQUIRED_PACKAGES)}"
+        if missing := missing_programs():
+            lack(
+                f"a real Slurm needs {', '.join(missing)} (as root: apt-get install"
+                f" {' '.join(REQUIRED_PACKAGES)})"
             )
         self.nodes = nodes
         self.folder = Path(tempfile.mkdtemp(prefix="slurm-", dir="/tmp"))
         self.folder.chmod(0o755)
-        path = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
         # in which Slurm's commands speak to this cluster
-        self.environment = {**os.environ, "SLURM_CONF": str(self.conf), "PATH": path}
+        self.environment = {**os.environ, "SLURM_CONF": str(self.conf), "PATH": PATH}
         self.node_names = [name for group in nodes for name in group.names]
         self._lua, self._config, self._timeout_s = lua, config, slurmd_timeout_s
         self._daemons: dict[str, subprocess.Popen[bytes]] = {}

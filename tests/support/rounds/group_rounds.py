@@ -195,6 +195,7 @@ class Groups:
         second = {h: g for g, members in enumerate(sets) for h in members}
         used: dict[str, int] = dict.fromkeys(self.pools, 0)
         out = Given(plan, sets, [], [], [], [])
+        own: list[int] = []
         for j, role in enumerate(plan):
             held, way, speed, stays = 0, None, 0.0, False
             cost = 0.0
@@ -212,13 +213,22 @@ class Groups:
                     return None
                 (way, speed), stays = found, offered
                 cost = held * self._price(j, k, pool)
+            own.append(held)
             out.ways.append(way)
             out.speed.append(speed)
             out.cost.append(cost)
             out.stays.append(stays)
         changed = sum(self._runs(j) and not stays for j, stays in enumerate(out.stays))
         dear = sum(out.cost) > self.config.get("budget_per_hour", np.inf) + 1e-9
-        return None if dear or changed > self.config.get("max_changes", np.inf) else out
+        if dear or changed > self.config.get("max_changes", np.inf):
+            return None
+        for t in self.tables.get("tenants", ()):
+            mine = [j for j, job in enumerate(self.jobs) if job["tenant"] == t["tenant"]]
+            if sum(own[j] for j in mine) > t.get("max_gpus", np.inf):
+                return None
+            if sum(out.cost[j] for j in mine) > t.get("budget_per_hour", np.inf) + 1e-9:
+                return None
+        return out
 
     def forbidden(self, plan: tuple[Any, ...], sets: Sets) -> Allocation | None:
         """A plan that `given` refuses, in the words of the product; each job in its fastest way.
@@ -305,7 +315,7 @@ def group_round(seed: int, jobs: int = 4) -> Groups:
     """A random tiny round; in most a job runs on the GPUs of one or two others and idle ones."""
     rng = np.random.default_rng(seed)
     pool = {"gpus": int(rng.integers(3, 7)), "memory_gb": 10.0, "sharing": "any"}
-    pool |= {"pool": "p0", "price_per_gpu_hour": 1.0}
+    pool |= {"pool": "p0", "gpu_type": "A", "price_per_gpu_hour": 1.0}
     speeds = {m: float(rng.uniform(0.5, 2.0)) for m in "mn"}
     needs = {m: float(rng.uniform(3.0, 7.0)) for m in "mn"}
     rates = [
@@ -342,8 +352,8 @@ def group_round(seed: int, jobs: int = 4) -> Groups:
 
 def crossed_round(seed: int, objective: str, jobs: int = 3) -> Groups:
     """Such a round under an objective, with larger slowdowns, best-effort jobs, isolation, little
-    memory, prices of memory, money in the objective, deadlines, ages, and at times a second pool
-    that may not share."""
+    memory, prices of memory, money in the objective, deadlines, ages, limits of tenants, and at
+    times a second pool that may not share."""
     round_ = group_round(seed, jobs)
     rng = np.random.default_rng([seed, 17])
     config, (pool, *_) = dict(round_.config), round_.tables["pools"]
@@ -376,6 +386,11 @@ def crossed_round(seed: int, objective: str, jobs: int = 3) -> Groups:
         for r in round_.tables["sharing"]
     ]
     tables = {"jobs": rows, "pools": pools, "rates": round_.tables["rates"], "sharing": slow}
+    if "max_changes" not in config and rng.random() < 0.5:
+        tables["tenants"] = [{"tenant": "x", "max_gpus": int(rng.integers(0, 5))}]
+        tables["tenants"] += [{"tenant": "y", "budget_per_hour": float(rng.integers(1, 6))}]
+        for j in rows:
+            j["tenant"] = str(rng.choice(["x", "y"]))
     return Groups(config, tables)
 
 

@@ -321,5 +321,5 @@ class Objectives(Ways):
             really = left - self.done(j, w, rate, lasts=span)
             worst = gone if self.at[w.got[0]]["market"] == "spot" else really
             value += late * (over(left, due, None) - over(worst, after, w.got))
-        free = not w.pays_for_gpus or self.hourly(j, w.got) == 0
+        free = not w.paid or self.hourly(j, w.got) == 0
         return value + (0.001 * late * min(span, done / pace) if free else 0.0)

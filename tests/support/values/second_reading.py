@@ -396,24 +396,34 @@ class Rules:
             sessions += 1
         return min(size, sessions * int(row.get("session_gpus") or 1))
 
-    def plans(self) -> Iterator[dict[str, Option]]:
-        """Every plan that keeps the rules, one after the other."""
-        released = self.released()
+    def plans(
+        self, worth: Callable[[int, dict[str, Option]], bool] = lambda n, gets: True
+    ) -> Iterator[dict[str, Option]]:
+        """Every plan that keeps the rules, one after the other, fast options first. worth(n, plan
+        of the first n jobs): whether to go on with it."""
+        released, limit = self.released(), self.config["budget_per_hour"] + 1e-7
+        bound = {j["job_id"] for p in self.pools for j in self.fixed(p["pool"])} - released
 
         def further(
-            n: int, gets: dict[str, Option], left: dict[str, int]
+            n: int, gets: dict[str, Option], left: dict[str, int], dollars: float
         ) -> Iterator[dict[str, Option]]:
+            if dollars > limit or not worth(n, gets):
+                return
             if n == len(self.jobs):
                 if self.legal(gets, released):
                     yield gets
                 return
-            yield from further(n + 1, gets, left)
-            for pool, k in self.options(self.jobs[n]):
-                if k <= left[pool]:
+            job, name = self.jobs[n], self.jobs[n]["job_id"]
+            options = self.options(job)
+            for pool, k in sorted(options, key=lambda o: -options[o]):
+                if k <= left[pool] and (name not in bound or self.held(job) == (pool, k)):
                     yield from further(
                         n + 1,
-                        gets | {self.jobs[n]["job_id"]: (pool, k)},
+                        gets | {name: (pool, k)},
                         left | {pool: left[pool] - k},
+                        dollars + k * self.price(job, (pool, k)),
                     )
+            if name not in bound:
+                yield from further(n + 1, gets, left, dollars)
 
-        yield from further(0, {}, {p["pool"]: p["gpus"] for p in self.pools})
+        yield from further(0, {}, {p["pool"]: p["gpus"] for p in self.pools}, 0.0)

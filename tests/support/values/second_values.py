@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,13 +22,30 @@ Levels = list[list[tuple[str, float]]]
 class Reading(Objectives):
     """A round with the value of its plans."""
 
+    @classmethod
+    def of(cls, config: Row, tables: Mapping[str, Sequence[Row]]) -> Reading:
+        """Return the round of a folder (tests/cases/folders.py)."""
+        names = ("jobs.csv", "pools.csv", "rates.csv", "tenants.csv")
+        return cls(*(list(tables.get(name, ())) for name in names), dict(config))
+
     def value_of(self, gets: dict[str, Option]) -> float:
         """Of a plan in which nobody shares GPUs."""
         return sum(self.option_value(self.by[name], got) for name, got in gets.items())
 
     def best(self) -> float | None:
         """The largest value of all plans that keep the rules, None without one."""
-        return max((self.value_of(gets) for gets in self.plans()), default=None)
+        most = [
+            max((self.option_value(j, o) for o in self.options(j)), default=0) for j in self.jobs
+        ]
+        found: list[float] = []
+
+        def worth(n: int, gets: dict[str, Option]) -> bool:
+            hope = self.value_of(gets) + sum(max(0.0, value) for value in most[n:])
+            return not found or hope > max(found)
+
+        for gets in self.plans(worth):
+            found.append(self.value_of(gets))
+        return max(found, default=None)
 
     def option_value(self, j: Row, got: Option) -> float:
         """Of an option with which a job holds GPUs alone."""
@@ -47,11 +65,9 @@ class Reading(Objectives):
     ) -> float:
         """Of two jobs on the same GPUs at these speeds; keeps: who changes nothing."""
         total = 0.0
-        for j, rate, kept, pays_for_gpus in zip(
-            (primary, secondary), rates, keeps, (True, False), strict=True
-        ):
+        for j, rate, kept, paid in zip((primary, secondary), rates, keeps, (1.0, 0.0), strict=True):
             pause = 0.0 if kept else self.lost(j, got)
-            total += self.valued(j, Way(got, rate, pause, kept, pays_for_gpus))
+            total += self.valued(j, Way(got, rate, pause, kept, paid))
         return total
 
     def valued(self, j: Row, w: Way) -> float:

@@ -19,13 +19,13 @@ from formulations.transient.revocations import Hazard, mean_hazard
 @dataclass(frozen=True)
 class Way:
     """What a job is given: place, speed, seconds lost at first; whether it changes nothing, and
-    whether it pays."""
+    the share of its GPUs that it pays for."""
 
     got: Option
     rate: float
     pause: float
     kept: bool
-    pays_for_gpus: bool = True
+    paid: float = 1.0
 
 
 @dataclass
@@ -174,7 +174,7 @@ class Ways(Rules):
         """Of this round."""
         busy = self.busy(j, w, rate)
         billed = busy if w.kept else max(busy, self.at[w.got[0]]["min_billing_s"])
-        return self.hourly(j, w.got) * billed / 3600 * w.pays_for_gpus
+        return self.hourly(j, w.got) * billed / 3600 * w.paid
 
     def mu(self, j: Row) -> float:
         """Price of money."""
