@@ -64,18 +64,11 @@ def running(gpus: int, pool: str = "p0", **more: Any) -> dict[str, Any]:
 BROKEN: dict[str, tuple[dict[str, Any], Gets, dict[str, Any], str]] = {
     # what is broken: (round, plan, repairs, words of the only fault)
     "below range": ({"jobs": [{"min_gpus": 2}]}, {"j0": ("p0", 1)}, {}, "outside its range 2 to 8"),
-    "above range": ({"jobs": [{"max_gpus": 4}]}, {"j0": ("p0", 8)}, {}, "outside its range 1 to 4"),
     "not listed": ({"jobs": [{"sizes": [1, 4]}]}, {"j0": ("p0", 2)}, {}, "not one of its sizes"),
     "3 inside a node": ({"jobs": [{}]}, {"j0": ("p0", 3)}, {}, "not one of its sizes"),
     "12 is no whole node": (
         {"jobs": [{"max_gpus": 16}], "pools": [{"gpus": 32}], "rates": {1: 1, 16: 16}},
         {"j0": ("p0", 12)},
-        {},
-        "not one of its sizes",
-    ),
-    "a power of two beyond the node": (
-        {"jobs": [{}], "pools": [{"gpus_per_node": 3}]},
-        {"j0": ("p0", 4)},
         {},
         "not one of its sizes",
     ),
@@ -92,7 +85,6 @@ BROKEN: dict[str, tuple[dict[str, Any], Gets, dict[str, Any], str]] = {
         "which has only 4",
     ),
     "no rate": ({"jobs": [{}], "rates": {1: 1, 2: 2}}, {"j0": ("p0", 4)}, {}, "no rate is known"),
-    "rate 0": ({"jobs": [{}], "rates": {1: 1, 2: 0}}, {"j0": ("p0", 2)}, {}, "no rate is known"),
     "held by its owner": (
         {"jobs": [{"state": "held"}]},
         {"j0": ("p0", 1)},
@@ -101,12 +93,6 @@ BROKEN: dict[str, tuple[dict[str, Any], Gets, dict[str, Any], str]] = {
     ),
     "after a job still here": (
         {"jobs": [{}, {"after": ["j0"]}]},
-        {"j1": ("p0", 1)},
-        {},
-        "it comes after",
-    ),
-    "paused, after a job still here": (
-        {"jobs": [{}, {"after": ["j0"], "state": "paused"}]},
         {"j1": ("p0", 1)},
         {},
         "it comes after",
@@ -147,12 +133,6 @@ BROKEN: dict[str, tuple[dict[str, Any], Gets, dict[str, Any], str]] = {
         {"released": ("j0", "j2")},
         '"j0" is released, although',
     ),
-    "preemptible yet released": (
-        {"jobs": [running(2)]},
-        {},
-        {"released": ("j0",)},
-        "no rule binds it",
-    ),
     "capacity": (
         {"jobs": [{}, {}]},
         {"j0": ("p0", 8), "j1": ("p0", 1)},
@@ -187,16 +167,6 @@ BROKEN: dict[str, tuple[dict[str, Any], Gets, dict[str, Any], str]] = {
         {"usable": {"t": 4}},
         'tenant "t" gets 2 GPUs, its guarantee of 4 amounts to 4',
     ),
-    "guarantee claimed too small": (
-        {
-            "jobs": [{"tenant": "t", "max_gpus": 4}],
-            "pools": [{}, {}],
-            "tenants": [{"tenant": "t", "guaranteed_gpus": 6}],
-        },
-        {"j0": ("p1", 2)},
-        {"usable": {"t": 2}},
-        "amounts to 4",
-    ),
     "guarantee over two small pools": (
         {
             "jobs": [{"tenant": "t", "sizes": [3]}, {"tenant": "t", "sizes": [2]}],
@@ -220,12 +190,6 @@ BROKEN: dict[str, tuple[dict[str, Any], Gets, dict[str, Any], str]] = {
         {"max_changes": 1},
         "max_changes 0 is lifted to 1, lost GPUs force 0",
     ),
-    "limit dropped": (
-        {"jobs": [running(2)], "config": {"max_changes": 0}},
-        {"j0": ("p0", 2)},
-        {"max_changes": -1},
-        "lifted to no limit",
-    ),
 }
 
 
@@ -233,13 +197,11 @@ BROKEN: dict[str, tuple[dict[str, Any], Gets, dict[str, Any], str]] = {
 def test_each_broken_rule_is_the_only_fault(case: str) -> None:
     """One rule broken, one sentence about it."""
     context, gets, mended, words = BROKEN[case]
-    found = judge(problem(**context), gets, **mended).faults
-    assert len(found) == 1
-    assert words in found[0]
+    (found,) = judge(problem(**context), gets, **mended).faults
+    assert words in found
 
 
 LEGAL: dict[str, tuple[dict[str, Any], Gets, dict[str, Any]]] = {
-    "nothing at all": ({"jobs": [{}, running(2)]}, {}, {}),
     "keep outside range, sizes and types": (
         {
             "jobs": [running(3, "p1", gpu_types=["A"], sizes=[8], min_gpus=8)],
@@ -253,17 +215,10 @@ LEGAL: dict[str, tuple[dict[str, Any], Gets, dict[str, Any]]] = {
         {"j0": ("p0", 24)},
         {},
     ),
-    "between two measured sizes": ({"jobs": [{"sizes": [3]}]}, {"j0": ("p0", 3)}, {}),
     "after a job that is gone": ({"jobs": [{"after": ["long-gone"]}]}, {"j0": ("p0", 1)}, {}),
     "running although its predecessor is here": (
         {"jobs": [{}, running(2, after=["j0"])]},
         {"j1": ("p0", 4)},
-        {},
-    ),
-    "no resizes left: pause": ({"jobs": [running(2, resizes_left=0)]}, {}, {}),
-    "not preemptible, but its rate is gone": (
-        {"jobs": [running(8, preemptible=False)], "rates": {1: 1, 4: 4}},
-        {},
         {},
     ),
     "not preemptible, but its GPUs are gone": (
@@ -298,14 +253,6 @@ LEGAL: dict[str, tuple[dict[str, Any], Gets, dict[str, Any]]] = {
         {"j0": ("p0", 3)},
         {},
     ),
-    "guarantee that the jobs cannot use": (
-        {
-            "jobs": [{"tenant": "t", "max_gpus": 2}],
-            "tenants": [{"tenant": "t", "guaranteed_gpus": 6}],
-        },
-        {"j0": ("p0", 2)},
-        {"usable": {"t": 2}},
-    ),
     "guarantee that small pools cut down": (
         {
             "jobs": [{"tenant": "t", "sizes": [2]}] * 3,
@@ -329,11 +276,8 @@ def test_legal_plans_have_no_fault(case: str) -> None:
     ("pool", "gpus", "row", "words"),
     [
         (7, 2, -1, "neither an option nor nothing"),
-        (-2, 0, -1, "neither an option nor nothing"),
         (0, 0, -1, "neither an option nor nothing"),
-        (-1, 4, -1, "neither an option nor nothing"),
         (0, 2, 0, "does not give its rate"),
-        (0, 2, -1, "does not give its rate"),
         (0, 2, 99, "does not give its rate"),
     ],
 )
@@ -342,13 +286,9 @@ def test_arrays_out_of_bounds_are_faults(pool: int, gpus: int, row: int, words: 
     2 GPUs.
     """
     p = problem([{}])
-    found = audit(
-        p,
-        Allocation(np.array([pool]), np.array([gpus]), np.array([row]), np.full(1, -1)),
-        repairs(p),
-    ).faults
-    assert len(found) == 1
-    assert words in found[0]
+    plan = Allocation(*(np.array([n]) for n in (pool, gpus, row, -1)))
+    (found,) = audit(p, plan, repairs(p)).faults
+    assert words in found
 
 
 def test_arrays_of_the_wrong_length_are_a_fault() -> None:
@@ -381,38 +321,3 @@ def test_progress_by_hand() -> None:
     assert told.rate.tolist() == [2, 4, 4]
     assert told.cost.tolist() == [1, 2, 2]
     assert told.objective_value == pytest.approx(2.264)
-
-
-def test_a_pause_longer_than_the_round_has_no_value() -> None:
-    """max(0, interval - pause), never negative."""
-    assert judge(problem([{}], [{"startup_s": 400}]), {"j0": ("p0", 2)}).value.tolist() == [0.0]
-
-
-def test_throughput_by_hand() -> None:
-    """Base: 2 GPUs as asked for on the slower type B at 1/s = 300 units; A at 4 GPUs does
-    min(1200, 1000).
-    """
-    rates = [
-        {"gpu_type": t, "gpus": k, "work_per_s": r}
-        for t, k, r in (("A", 2, 2.0), ("A", 4, 4.0), ("B", 2, 1.0), ("B", 4, 2.0))
-    ]
-    p = problem(
-        [{"requested_gpus": 2, "weight": 3}, {"requested_gpus": 2, "gpu_types": ["A"]}],
-        [{}, {"gpu_type": "B"}],
-        rates,
-        config={"objective": "throughput"},
-    )
-    told = judge(p, {"j0": ("p0", 4), "j1": ("p0", 2)})
-    assert told.value == pytest.approx([3 * 1000 / 300, 1.0])
-
-
-def test_throughput_base_without_a_rate_at_the_requested_size() -> None:
-    """Asked for 1, measured from 2 on: the nearest option is 2 GPUs, slowest on B."""
-    rates = [
-        {"gpu_type": t, "gpus": k, "work_per_s": r}
-        for t, k, r in (("A", 2, 2.0), ("A", 4, 4.0), ("B", 2, 1.0))
-    ]
-    p = problem(
-        [{"requested_gpus": 1}], [{}, {"gpu_type": "B"}], rates, config={"objective": "throughput"}
-    )
-    assert judge(p, {"j0": ("p0", 2)}).value == pytest.approx([600 / 300])

@@ -49,20 +49,6 @@ def test_one_gpu_and_three_jobs() -> None:
     assert found.saved.middle.tolist()[:1] == [0] and found.note == ["", "", ""]
 
 
-def test_a_job_starts_in_the_first_round_in_which_its_gpus_are_free() -> None:
-    """The GPU is free after 450 s, the round is at 600 s."""
-    jobs = [ONE | {"weight": w, "remaining_work": 450} for w in (9, 1)]
-    assert told(problem(jobs, [{"gpus": 1}])).start_s.tolist()[1] == 600
-
-
-def test_time_saved_is_against_running_as_requested() -> None:
-    """1000 s of work on one GPU, done in 250 s on four; the other one gets what it requests."""
-    jobs = [{"max_gpus": 4, "requested_gpus": 1}, ONE | {"weight": 2}]
-    found = told(problem(jobs, [{"gpus": 5}], config={"restart_s": 0}))
-    assert found.run_s.tolist() == [250, 1000]
-    assert (1000 - found.run_s).tolist() == found.saved.middle.tolist() == [750, 0]
-
-
 def test_what_is_not_known_is_not_told() -> None:
     """On hold; after another job; too large; of a model without a speed."""
     jobs = [
@@ -115,7 +101,7 @@ def random_jobs(seed: int) -> list[dict[str, Any]]:
     ]
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_names_and_order_of_jobs_change_nothing(seed: int) -> None:
     """The same jobs in another order and with other names have the same estimates."""
     jobs, pools = random_jobs(seed), [{"gpus": 4}, {"gpus": 4, "gpu_type": "B"}]
@@ -132,7 +118,7 @@ def test_names_and_order_of_jobs_change_nothing(seed: int) -> None:
 
 
 @pytest.mark.parametrize("sizes", ["known", "predicted", "unknown"])
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", range(1))
 def test_every_estimate_has_its_range(seed: int, sizes: str) -> None:
     """Low <= middle <= high; nobody is done before the start, or starts before the next round."""
     jobs = [job | {"total_work": 2 * job["remaining_work"]} for job in random_jobs(seed)]
@@ -201,14 +187,14 @@ def fast_schedule(free: Any, running: Any, jobs: Any) -> list[float]:
     return list(start.tolist())
 
 
-@settings(max_examples=150)
+@settings(max_examples=50)
 @given(st.lists(st.integers(0, 6), min_size=2, max_size=2), TIMED, TIMED)
 def test_the_schedule_agrees_with_a_second_account(free: Any, running: Any, jobs: Any) -> None:
     """Unit by unit, without queues."""
     assert fast_schedule(free, running, jobs) == slow_schedule(free, running, jobs, 300)
 
 
-@settings(max_examples=150)
+@settings(max_examples=50)
 @given(st.lists(st.integers(5, 8), min_size=2, max_size=2), TIMED, TIMED, st.integers(1, 4))
 def test_more_capacity_makes_nobody_later(free: Any, running: Any, jobs: Any, more: int) -> None:
     """Every start is as early or earlier, so the median of all jobs is too.

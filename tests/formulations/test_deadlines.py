@@ -14,11 +14,12 @@ from typing import Any
 import numpy as np
 import pytest
 from builders import problem, snapshot, write_folder
+from commands import Output, call
+from examples import count
 from fakes.random_rounds import random_snapshot
 from hypothesis import given, settings, strategies as st
 from worlds import workload
 
-from allocator.cli import main
 from allocator.domain.problem import Problem
 from allocator.domain.rules.snapshot_rules import validate
 from allocator.engine.decision import decide
@@ -27,7 +28,6 @@ from allocator.errors import Infeasible, UsageError
 from allocator.simulator import SimulationOptions, simulate
 from formulations.deadlines.kept_bound import DatedJobs, bound_kept_deadlines
 from formulations.deadlines.satisfactory_shares import DeadlineNeed, reservation, soonest
-from formulations.objectives.tardiness import deadline_risk
 
 RUNS = {"state": "running", "pool": "p0"}
 
@@ -56,14 +56,6 @@ def test_edf_gives_the_fewest_gpus_that_are_enough() -> None:
     assert gpus(now(due((1200, 600), (1200, 300))), "edf") == [4, 4]
 
 
-def test_edf_serves_hopeless_and_undated_jobs_last() -> None:
-    """1 GPU: the job that is late anyway was submitted first and is due first; the other can still
-    be kept. Both before the job without a deadline."""
-    p = now(due((9000, 300), (300, 1200), (100, None), max_gpus=1), total=1)
-    assert gpus(p, "edf") == [0, 1, 0]
-    assert gpus(now(due((100, None), (9000, 300), max_gpus=1), total=1), "edf") == [0, 1]
-
-
 def test_elasticflow_refuses_what_would_break_a_promise() -> None:
     """1 GPU, work of 600 s due at 700 first, then 300 s due at 400: together 900 s by 700 cannot
     be; the first was there first and keeps its promise, although the other is due sooner. edf takes
@@ -71,13 +63,6 @@ def test_elasticflow_refuses_what_would_break_a_promise() -> None:
     p = now(due((600, 700), (300, 400), max_gpus=1), total=1)
     assert gpus(p, "elasticflow") == [1, 0]
     assert gpus(p, "edf") == [0, 1]
-
-
-def test_elasticflow_spare_gpus_go_to_whoever_has_none_first() -> None:
-    """4 GPUs: the job with a deadline needs one; one goes to the job without, then each gets one
-    more.
-    """
-    assert gpus(now(due((600, 900), (1e6, None)), total=4), "elasticflow") == [2, 2]
 
 
 def test_share_by_hand() -> None:
@@ -109,7 +94,7 @@ def test_share_by_hand() -> None:
     st.integers(0, 200),
     st.sampled_from([0, 1, 2, 4]),
 )
-@settings(max_examples=150)
+@settings(max_examples=50)
 def test_a_share_does_the_work_in_time(
     free: list[int], work: int, by: int, pause: int, held: int
 ) -> None:
@@ -165,7 +150,7 @@ def test_a_refused_job_is_promised_what_was_offered() -> None:
     loses a promise.
     """
     rng, refused = np.random.default_rng(4), 0
-    for _ in range(12):
+    for _ in range(6):
         jobs = due(
             *[(float(rng.integers(100, 5000)), float(rng.integers(200, 1500))) for _ in range(7)]
         )
@@ -174,23 +159,11 @@ def test_a_refused_job_is_promised_what_was_offered() -> None:
             if not a.promised:
                 refused += 1
                 assert a.earliest_s is not None
-                again = promises(
-                    now(
-                        [
-                            (
-                                {**row, "deadline_s": a.earliest_s + 1e-3}
-                                if i == j
-                                else {**row, "submitted_s": row["submitted_s"] - 99}
-                            )
-                            for i, row in enumerate(jobs)
-                        ],
-                        total=4,
-                    )
-                )
-                assert [b.promised for i, b in enumerate(again.jobs) if i != j] == [
-                    b.promised for i, b in enumerate(found.jobs) if i != j
-                ]
-    assert refused > 10
+                rows = [{**row, "submitted_s": row["submitted_s"] - 99} for row in jobs]
+                rows[j] = {**jobs[j], "deadline_s": a.earliest_s + 1e-3}
+                again = [b.promised for b in promises(now(rows, total=4)).jobs]
+                assert again == [b.promised or b is a for b in found.jobs]
+    assert refused > 4
 
 
 def test_promises_are_kept_by_elasticflow() -> None:
@@ -198,7 +171,7 @@ def test_promises_are_kept_by_elasticflow() -> None:
     in the simulator.
     """
     rng, kept = np.random.default_rng(1), 0
-    for _ in range(6):
+    for _ in range(3):
         jobs = [
             {
                 "total_work": float(rng.integers(100, 9000)),
@@ -215,7 +188,7 @@ def test_promises_are_kept_by_elasticflow() -> None:
         limit = dict(zip(w.problem.jobs.job_id, w.problem.jobs.deadline_s.tolist(), strict=True))
         assert all(ended[j] <= limit[j] + 1e-6 for j in promised)
         kept += len(promised)
-    assert kept > 12
+    assert kept > 5
 
 
 def test_no_plan_keeps_more_than_the_bound() -> None:
@@ -223,7 +196,7 @@ def test_no_plan_keeps_more_than_the_bound() -> None:
     never below the best.
     """
     rng = np.random.default_rng(0)
-    for _ in range(40):
+    for _ in range(15):
         work, by = rng.integers(1, 4, 5).astype(float), rng.integers(1, 9, 5).astype(float)
         best = 0
         for order in itertools.permutations(range(5)):
@@ -233,26 +206,10 @@ def test_no_plan_keeps_more_than_the_bound() -> None:
                     at, met = at + work[j], met + 1
             best = max(best, met)
         five = np.arange(5)
-        bound = bound_kept_deadlines(
-            DatedJobs(
-                np.ones(5),
-                work,
-                by,
-                five,
-                np.ones(5),
-                np.zeros(5, np.int64),
-                five,
-                np.ones(5),
-                np.ones(1),
-            )
-        )
+        one, none = np.ones(5), np.zeros(5, np.int64)
+        dated = DatedJobs(one, work, by, five, one, none, five, one, np.ones(1))
+        bound = bound_kept_deadlines(dated)
         assert best - 1e-6 <= bound <= 5
-
-
-def test_risk_by_hand() -> None:
-    """Half of the time needed: 1/4; all of it or no time: 1; nothing left: 0 even without time."""
-    work, hours = np.array([5.0, 10.0, 20.0, 5.0, 0.0]), np.array([10.0, 10.0, 10.0, 0.0, -1.0])
-    assert deadline_risk(work, np.ones(5), hours).tolist() == [0.25, 1.0, 1.0, 1.0, 0.0]
 
 
 def test_tardiness_of_one_round_by_hand() -> None:
@@ -267,43 +224,22 @@ def test_tardiness_of_one_round_by_hand() -> None:
     assert gpus(both, "mip") == [0, 1]
 
 
-def test_tardiness_leaves_what_is_hopeless_and_goes_on_when_late() -> None:
-    """Of a job that can be kept and one that cannot, the first; late jobs alone still have a value
-    of serving, the shorter first."""
-    p = now(due((9000, 600), (300, 900), max_gpus=1), total=1, objective="tardiness")
-    assert gpus(p, "mip") == [0, 1]
-    assert gpus(
-        now(due((9000, -10), (600, -500), max_gpus=1), total=1, objective="tardiness"), "mip"
-    ) == [0, 1]
-
-
-def test_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_commands(tmp_path: Path, capsys: Output) -> None:
     """`allocator promise`: a table, all fields in csv and json, files; a folder that is none is
     exit code 3 or 2.
     """
-    folder = write_folder(
-        snapshot(
-            due((600, 700), (300, 400), (50, None), max_gpus=1),
-            [{"gpus": 1}],
-            config={"now_s": 0, "interval_s": 300},
-        ),
-        tmp_path / "s",
-    )
-    assert main.run(["promise", str(folder)]) == 0
-    out = capsys.readouterr().out
-    assert (
-        "1 of 2 deadlines can be promised together; no plan keeps more than 1" in out
-        and "earlier promises" in out
-    )
-    assert main.run(["promise", str(folder), "--format", "json", "--out", str(tmp_path / "o")]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert (told["wanted"], told["kept"], told["most"]) == (2, 1, 1) and set(
-        told["jobs"][0]
-    ) == set(FIELDS)
-    assert told["jobs"][2]["promised"] is None and told["jobs"][2]["earliest_s"] > 0
+    jobs, config = due((600, 700), (300, 400), (50, None), max_gpus=1), {"now_s": 0}
+    folder = write_folder(snapshot(jobs, [{"gpus": 1}], config=config), tmp_path / "s")
+    _, out, _ = call(capsys, "promise", folder)
+    assert "1 of 2 deadlines can be promised together; no plan keeps more than 1" in out
+    assert "earlier promises" in out
+    _, out, _ = call(capsys, "promise", folder, "--format", "json", "--out", tmp_path / "o")
+    told = json.loads(out)
+    assert (told["wanted"], told["kept"], told["most"]) == (2, 1, 1)
+    assert set(told["jobs"][0]) == set(FIELDS) and told["jobs"][2]["promised"] is None
     assert (tmp_path / "o" / "promises.csv").read_text().splitlines()[0] == ",".join(FIELDS)
     assert json.loads((tmp_path / "o" / "promises.json").read_text()) == told
-    assert main.run(["promise", str(tmp_path / "none")]) != 0
+    assert call(capsys, "promise", tmp_path / "none")[0] != 0
 
 
 def test_promises_where_nothing_can_run() -> None:
@@ -322,7 +258,7 @@ def test_random_rounds_with_deadlines() -> None:
     """Every rule of the rounds, deadlines of all kinds: plans pass the audit, the bound is above
     the plan, and promises are no more than the linear programme allows."""
     rng, planned = np.random.default_rng(3), 0
-    for seed in range(25):
+    for seed in range(count(9, 25)):
         p = validate(random_snapshot(np.random.default_rng(700 + seed), 12).snapshot())
         when = p.now_s + rng.choice([-100.0, 200.0, 2000.0, 50_000.0, np.nan], len(p.jobs))
         p = dataclasses.replace(
@@ -335,4 +271,4 @@ def test_random_rounds_with_deadlines() -> None:
                 r = decide(p, policy=policy)
                 planned += 1
                 assert r.objective_value <= r.bound * (1 + 1e-9) + 1e-9
-    assert planned > 45
+    assert planned > 15

@@ -10,21 +10,15 @@ import horizons
 import numpy as np
 import pytest
 from cases.horizons import horizon
-from fakes.random_rounds import random_snapshot
+from examples import seeds
 from scipy import sparse
 
-from allocator.domain.problem import Problem
-from allocator.domain.rules.snapshot_rules import validate
-from allocator.engine.decision import decide
-from allocator.errors import Infeasible
-from allocator.options.instance_building import CompiledRound, compile_round
 from allocator.solvers import registry
 from allocator.solvers.base import SolveLimits
 from allocator.solvers.horizon import HorizonStart, look_ahead
 from formulations.compilation import has_numba
 from formulations.horizon.intervals import Horizon, feasible, follow, plan_model, shift_plan, use
 from formulations.horizon.pricing import Pricing
-from formulations.model.choices import choices
 
 # so much time, as the first pricing of a process may have to compile its code on a busy machine
 EXACT = SolveLimits(time_s=300.0, gap=1e-9)
@@ -68,14 +62,7 @@ def test_a_plan_by_hand() -> None:
     assert use(x, f.plan).toarray().tolist() == [[1, 2, 0]]
 
 
-def test_pauses_longer_than_the_interval_go_on() -> None:
-    """A pause of 120 s eats the first interval and 20 s of the second."""
-    x = dataclasses.replace(one(), startup_s=np.array([120.0, 20.0]))
-    f = follow(x, np.array([0]), np.array([[0, 0, -1]]))
-    assert f.left.tolist() == [70.0]
-
-
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", seeds(4, 20))
 def test_all_ways_find_the_best_plans(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Trying all, the choice among all plans (HiGHS and CP-SAT) and the look ahead agree."""
     x = horizons.random_horizon(np.random.default_rng(seed), rules=seed % 2 == 1)
@@ -106,7 +93,7 @@ def test_pricing_never_promises_too_little(compiled: bool) -> None:
     """At any prices, on coarse and fine grids, the bound of every job is at least its best plan;
     with the search it is that plan."""
     rng = np.random.default_rng(5)
-    for turn in range(25):
+    for turn in range(9):
         x = horizons.random_horizon(rng, intervals=4, rules=turn % 3 == 0, long_pauses=True)
         p = rng.uniform(0, 40, (x.H, x.R)) * (rng.random((x.H, x.R)) < 0.7)
         priced = Pricing(
@@ -142,10 +129,10 @@ def test_whole_units_need_no_rounding() -> None:
 
 @pytest.mark.parametrize("compiled", FORMS)
 def test_a_certified_gap(compiled: bool) -> None:
-    """Sixty jobs, eight intervals: a feasible plan within a per cent, and a second look from its
+    """Forty jobs, six intervals: a feasible plan within a per cent, and a second look from its
     start keeps it.
     """
-    x = horizon((60, 64, 3), 1, 8)
+    x = horizon((40, 40, 3), 1, 6)
     solver = registry.get("decomposition")
     ahead = look_ahead(x, SolveLimits(time_s=300.0, gap=1e-2), solver=solver, compiled=compiled)
     assert ahead.plan is not None
@@ -175,7 +162,7 @@ def test_no_time_is_enough_for_a_plan() -> None:
     assert kept.gain >= ahead.gain - 1e-9
 
 
-@pytest.mark.parametrize("seed", [2, 3, 4, 5])
+@pytest.mark.parametrize("seed", [2, 3])
 def test_jobs_that_must_run_do_not_cost_the_plan(seed: int) -> None:
     """Plans that start later are none for a job that must run: what the rounding finds can be
     carried out, and is. Where such plans are offered, gaps are from 0.04 to 0.07.
@@ -215,24 +202,6 @@ def test_shifted_plans() -> None:
     assert shift_plan(np.array([[4, 5, -1], [2, 2, 3]])).tolist() == [[5, -1, -1], [2, 3, 3]]
 
 
-def test_no_jobs_and_no_options() -> None:
-    """Nothing to do is done."""
-    x = horizon((4, 16, 2), 0, 2)
-    few = dataclasses.replace(
-        x,
-        start=np.zeros(x.J + 1, dtype=np.int64),
-        rate=np.zeros(0),
-        switch_s=np.zeros(0),
-        startup_s=np.zeros(0),
-        matrix=sparse.csr_matrix((0, x.R)),
-        held=np.zeros((0, x.H)),
-        current=np.full(x.J, -1),
-    )
-    ahead = look_ahead(few, SolveLimits(time_s=5.0))
-    assert ahead.gain == 0.0
-    assert ahead.bound == pytest.approx(0.0)
-
-
 def test_arrays_that_do_not_fit_are_refused() -> None:
     """All faults at once, by name."""
     x = one()
@@ -247,55 +216,3 @@ def test_arrays_that_do_not_fit_are_refused() -> None:
             slope=np.ones((1, 3)),
             finish=500 * np.arange(3.0)[None, :] - 400,
         )
-
-
-def single_round(problem: Problem, round_: CompiledRound) -> Horizon:
-    """The round as a horizon of one interval, whose value is the fraction of the remaining work
-    that is done.
-    """
-    i, o, rows = round_.instance, round_.option, choices(round_.model)
-    J, n, jobs = len(i.mandatory), len(i.job), problem.jobs
-    current = np.full(J, -1)
-    current[i.job[i.keep]] = np.flatnonzero(i.keep)
-    zero = np.zeros((J, 1))
-    return Horizon(
-        start=i.start,
-        rate=round_.option_table.rate[o],
-        switch_s=round_.option_table.pause_s[o],
-        startup_s=round_.option_table.pause_s[o],
-        matrix=rows.matrix.in_scipy,
-        high=rows.high[None, :],
-        low=rows.low,
-        current=current,
-        mandatory=i.mandatory,
-        remaining=jobs.remaining_work,
-        interval_s=problem.interval_s,
-        work=(problem.weight / jobs.remaining_work)[:, None],
-        finish=zero,
-        slope=zero,
-        unfinished=np.zeros(J),
-        loss=np.zeros(J),
-        held=np.zeros((n, 1)),
-        jobs=i.jobs,
-        rows=[str(r) for r in range(rows.R)],
-    )
-
-
-@pytest.mark.parametrize("jobs", [2, 5, 9])
-def test_one_interval_is_the_single_round(jobs: int) -> None:
-    """With H = 1 and the value of progress, the look ahead finds the value that `decide` finds, on
-    rounds with every rule.
-    """
-    seen = 0
-    for seed in range(12):
-        problem = validate(random_snapshot(np.random.default_rng([seed, jobs]), jobs).snapshot())
-        try:
-            value = decide(problem, limits=SolveLimits(gap=0.0)).objective_value
-        except Infeasible:
-            continue
-        round_ = compile_round(problem)
-        ahead = look_ahead(single_round(problem, round_), EXACT, solver=registry.get("highs"))
-        assert ahead.gain == pytest.approx(value, rel=1e-9, abs=1e-9)
-        assert ahead.bound == pytest.approx(value, rel=1e-6, abs=1e-6)
-        seen += 1
-    assert seen >= 4

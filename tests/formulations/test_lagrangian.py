@@ -9,7 +9,7 @@ import time
 import numpy as np
 import pytest
 from choice_models import best_choice, lp_bound, model_of, random_model, view
-from examples import examples
+from examples import examples, seeds
 from hypothesis import given, strategies as st
 from rounds import random_instance
 
@@ -23,8 +23,7 @@ from formulations.bounds.lagrangian import (
 )
 from formulations.bounds.nearby_prices import find_nearby_prices
 from formulations.bounds.scaled_rows import ScaledRows
-from formulations.bounds.smoothing import Smooth
-from formulations.model.choices import Choices, NotChoices, choices
+from formulations.model.choices import NotChoices, choices
 from formulations.model.linear import AT_MOST_ONE, RowFamily
 from formulations.model.single_round import build_model
 from formulations.primal.rounding import round_dual
@@ -38,19 +37,6 @@ def test_choices_reads_groups_must_and_coupling_rows():
     assert c.rows.tolist() == [2]
     assert c.matrix.toarray().tolist() == [[1], [2], [2]]
     assert c.matrix.sum_of(np.array([1, 2])).tolist() == [4]
-
-
-def test_choice_helpers_value_use_feasible_x():
-    """Job 0 takes its second column: value 5, use 2, full; job 1 on top of it would overflow the
-    pool.
-    """
-    c = view([[(3, {0: 1}), (5, {0: 2})], [(4, {0: 2})]], [(-np.inf, 2)])
-    one, both, foreign = np.array([1, -1]), np.array([1, 2]), np.array([2, -1])
-    assert c.value_of(one) == 5
-    assert c.use_of(one).tolist() == [2]
-    assert [c.feasible(x) for x in (one, both, foreign)] == [True, False, False]
-    assert c.to_x(one).tolist() == [0, 1, 0]
-    assert c.from_x(c.to_x(one)).tolist() == one.tolist()
 
 
 def test_a_column_of_two_jobs_couples_through_the_second():
@@ -94,14 +80,6 @@ def test_other_models_are_refused_with_the_reason(change, word):
         choices(dataclasses.replace(base, **change))
 
 
-def test_columns_of_a_group_must_lie_side_by_side():
-    """Columns a, b, a are refused."""
-    base = model_of([[(1, {0: 1})], [(1, {0: 1})], [(1, {0: 1})]], [(-np.inf, 1)])
-    base.index[4] = 0
-    with pytest.raises(NotChoices, match="side by side"):
-        choices(base)
-
-
 def test_bound_by_hand():
     """Price 2 per GPU, pool of 2: 2*2 + max(0, 3-2, 5-4) + max(0, 4-4) = 5, the optimum."""
     c = view([[(3, {0: 1}), (5, {0: 2})], [(4, {0: 2})]], [(-np.inf, 2)])
@@ -111,25 +89,6 @@ def test_bound_by_hand():
     # wrong sign counts as 0
     assert bound_at(c, np.array([0, 0, -7.0])) == pytest.approx(9)
     assert bound_at(c, np.array([0, 0, np.nan])) == pytest.approx(9)
-
-
-def test_sign_of_a_lower_row():
-    """At least 2 GPUs, options of value 5 (1 GPU) and 3 (2 GPUs): price -2 proves 3, positive
-    prices count as 0.
-    """
-    c = view([[(5, {0: 1}), (3, {0: 2})]], [(2, np.inf)])
-    assert bound_at(c, np.array([0, -2.0])) == pytest.approx(-4 + 7, rel=1e-8)
-    assert bound_at(c, np.array([0, 2.0])) == pytest.approx(5)
-    dual = minimise_dual(c)
-    assert dual.prices[1] < 0
-    assert dual.bound == pytest.approx(3, rel=1e-3)
-
-
-def test_must_groups_have_no_nothing():
-    """A job that must run at a loss pulls the bound below zero."""
-    groups = [[(-2, {0: 1}), (-3, {0: 2})]]
-    assert bound_at(view(groups, [(-np.inf, 2)], mandatory={0}), np.zeros(2)) == pytest.approx(-2)
-    assert bound_at(view(groups, [(-np.inf, 2)]), np.zeros(2)) == pytest.approx(0, abs=1e-12)
 
 
 def test_the_bound_covers_plans_within_the_tolerance():
@@ -142,7 +101,7 @@ def test_the_bound_covers_plans_within_the_tolerance():
         assert bound_at(c, np.array([0, 0, price])) >= 2
 
 
-@examples(60, 150)
+@examples(25, 150)
 @given(
     seed=st.integers(0, 10**9),
     scale=st.sampled_from([1e-6, 1.0, 1e9]),
@@ -165,18 +124,18 @@ def test_bound_never_below_the_optimum(seed, scale, size):
 
 
 def test_minimised_bound_is_close_to_the_lp():
-    """60 rounds with every kind of row: the median distance to the LP bound is below 1e-5, the
+    """30 rounds with every kind of row: the median distance to the LP bound is below 1e-5, the
     worst below 1e-3.
     """
     distance = []
-    for seed in range(60):
+    for seed in range(30):
         model = build_model(
             random_instance(np.random.default_rng(seed), jobs=12, pools=3, tenants=4)
         )
         lp = lp_bound(model)
         if lp is not None:
             distance.append((minimise_dual(choices(model)).bound - lp) / max(1.0, abs(lp)))
-    assert len(distance) > 20
+    assert len(distance) > 10
     assert min(distance) > -1e-9
     assert np.median(distance) < 1e-5
     assert max(distance) < 1e-3
@@ -231,37 +190,17 @@ def test_many_tenants_with_guarantees(sample: int, monkeypatch: pytest.MonkeyPat
     assert minimise_dual(choices(model)).bound == pytest.approx(lp, rel=1e-4)
 
 
-def test_no_temperature_runs_after_the_deadline(monkeypatch: pytest.MonkeyPatch):
-    """After the deadline every search for prices ends at its first point."""
-    looks = []
-    at = Smooth.at
-    monkeypatch.setattr(Smooth, "at", lambda s, p, mu: looks.append(mu) or at(s, p, mu))
-    c = view([[(float(j % 7 + 1), {0: 1 + j % 3})] for j in range(50)], [(-np.inf, 20)])
-    assert np.isfinite(minimise_dual(c, deadline=time.monotonic() - 1).bound)
-    assert len(looks) == len(set(looks))
-
-
-def test_no_coupling_rows_no_options_no_groups():
-    """Without coupling rows every job takes its best; without options the bound is 0."""
-    assert minimise_dual(view([[(3, {}), (5, {})], [(-1, {})]], [])).bound == pytest.approx(5)
-    assert minimise_dual(view([[], []], [(-np.inf, 2)])).bound == pytest.approx(0, abs=1e-12)
-    assert minimise_dual(view([], [])).bound == 0
-
-
-def test_all_values_equal_or_zero():
-    """Equal values: 3 of 10 equal jobs fit, bound 3. Zero values: bound 0."""
-    assert minimise_dual(view([[(1, {0: 1})]] * 10, [(-np.inf, 3)])).bound == pytest.approx(
-        3, rel=1e-4
-    )
-    assert minimise_dual(view([[(0, {0: 1})]] * 10, [(-np.inf, 3)])).bound == pytest.approx(
-        0, abs=1e-12
-    )
-
-
-def test_infeasible_model_gives_a_finite_bound():
-    """At least 9 GPUs from jobs that have 2: the dual has no minimum, the search ends all the
-    same.
-    """
+def test_rounds_at_the_edge():
+    """Without coupling rows every job takes its best; without options, or values, the bound is 0;
+    3 of 10 equal jobs fit. Where no plan exists the search ends all the same."""
+    for groups, rows, bound in (
+        ([[(3, {}), (5, {})], [(-1, {})]], [], 5),
+        ([[], []], [(-np.inf, 2)], 0),
+        ([], [], 0),
+        ([[(1, {0: 1})]] * 10, [(-np.inf, 3)], 3),
+        ([[(0, {0: 1})]] * 10, [(-np.inf, 3)], 0),
+    ):
+        assert minimise_dual(view(groups, rows)).bound == pytest.approx(bound, rel=1e-4, abs=1e-12)
     assert np.isfinite(minimise_dual(view([[(1, {0: 1})]] * 2, [(9, np.inf)])).bound)
     assert np.isfinite(minimise_dual(view([[]], [(-np.inf, 1)], mandatory={0})).bound)
 
@@ -274,16 +213,6 @@ def test_start_prices_and_deadline():
     cold = minimise_dual(c)
     assert minimise_dual(c, start=cold.prices).bound <= cold.bound
     assert minimise_dual(c, start=cold.prices, deadline=time.monotonic() - 1).bound == cold.bound
-
-
-def test_relabelling_changes_nothing():
-    """Jobs in reverse order: the same bound."""
-    rng = np.random.default_rng(5)
-    groups = [[(float(rng.random() * k), {0: k, 1: 2 * k}) for k in (1, 2, 4)] for _ in range(40)]
-    rows = [(-np.inf, 30), (-np.inf, 50)]
-    assert minimise_dual(view(groups, rows)).bound == pytest.approx(
-        minimise_dual(view(groups[::-1], rows)).bound, rel=1e-5
-    )
 
 
 def test_same_model_same_dual():
@@ -304,7 +233,7 @@ def test_a_bound_below_every_choice_excludes_all_plans():
 
 
 @given(st.integers(0, 10**9))
-@examples(60, 200)
+@examples(25, 200)
 def test_only_rounds_without_a_plan_are_excluded(seed: int):
     """Rows of all kinds at the best prices and at random ones."""
     rng = np.random.default_rng(seed)
@@ -314,16 +243,11 @@ def test_only_rounds_without_a_plan_are_excluded(seed: int):
             assert not excludes_every_plan(c, dual)
 
 
-def random_choices(seed: int) -> tuple[Choices, np.random.Generator]:
-    """A random model with rows of both directions and groups that must take a column."""
-    rng = np.random.default_rng(seed)
-    return choices(random_model(rng)), rng
-
-
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", seeds(15, 40))
 def test_the_dual_of_a_box_is_the_whole_dual(seed: int) -> None:
     """At any prices inside the box, the few columns give the same bound as all columns."""
-    c, rng = random_choices(seed)
+    rng = np.random.default_rng(seed)
+    c = choices(random_model(rng))
     rows = ScaledRows.of(c)
     if rows is None:
         return
@@ -336,10 +260,11 @@ def test_the_dual_of_a_box_is_the_whole_dual(seed: int) -> None:
         assert smooth.exact(q) + taken == pytest.approx(whole, rel=1e-9, abs=1e-9)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", seeds(7, 20))
 def test_a_round_with_other_values_reaches_the_bound_of_a_cold_start(seed: int) -> None:
     """Values change by 5 %: the bound is as low as from nothing, and no plan exceeds it."""
-    c, rng = random_choices(seed)
+    rng = np.random.default_rng(seed)
+    c = choices(random_model(rng))
     before = minimise_dual(c)
     values = c.value * rng.uniform(0.95, 1.05, c.n)
     c = choices(dataclasses.replace(c.model, value=values))

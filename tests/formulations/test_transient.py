@@ -59,12 +59,19 @@ def test_survival_by_hand() -> None:
     )
 
 
-@pytest.mark.parametrize("hazard", [BURST, Hazard.constant(0.05, 24.0), Hazard.constant(0.0, 24.0)])
-@pytest.mark.parametrize("hours", [0.5, 24.0, 60.0])
+@pytest.mark.parametrize(
+    ("hazard", "hours"),
+    [
+        (BURST, 0.5),
+        (BURST, 60.0),
+        (Hazard.constant(0.05, 24.0), 24.0),
+        (Hazard.constant(0.0, 24.0), 50.0),
+    ],
+)
 def test_losses_of_a_place(hazard: Hazard, hours: float) -> None:
-    """The renewal equation against 40,000 places played one life after another."""
+    """The renewal equation against 10,000 places played one life after another."""
     random = np.random.default_rng(1)
-    alive, lost = np.zeros(40_000), np.zeros(40_000)
+    alive, lost = np.zeros(10_000), np.zeros(10_000)
     while (alive < hours).any():
         # the life at which the cumulative hazard reaches it
         need = random.exponential(size=len(alive))
@@ -80,17 +87,6 @@ def test_losses_of_a_place(hazard: Hazard, hours: float) -> None:
         lost += alive <= hours
     error = 4 * lost.std() / math.sqrt(len(lost)) + 1e-3
     assert losses(hazard, hours) == pytest.approx(lost.mean(), abs=error)
-
-
-def test_losses_without_age() -> None:
-    """A constant hazard loses h x t; a lifetime alone loses one server every 24 h."""
-    assert losses(Hazard.constant(0.0182), 100.0) == pytest.approx(1.82)
-    assert (
-        losses(Hazard.constant(0.0, 24.0), 24.0) == 1.0
-        and losses(Hazard.constant(0.0, 24.0), 50.0) == 2.0
-    )
-    assert losses(BURST, 0.0) == 0.0
-    assert losses(BURST, 1e6) == pytest.approx(1e6 / mean_life_h(BURST), rel=1e-4)
 
 
 def test_young_and_the_exact_interval() -> None:
@@ -110,7 +106,7 @@ def test_young_and_the_exact_interval() -> None:
     assert best == pytest.approx(daly, rel=1e-4)
 
 
-@settings(max_examples=200)
+@settings(max_examples=60)
 @given(rate=st.floats(1e-9, 10.0), delta=st.floats(1e-6, 1e4))
 def test_no_interval_is_better(rate: float, delta: float) -> None:
     """phi at the exact interval is at least phi anywhere else, however often servers are lost."""
@@ -151,13 +147,13 @@ def played(
             return now
 
 
-@pytest.mark.parametrize(("n", "every"), [(2, 300.0), (16, 450.0), (16, 120.0)])
+@pytest.mark.parametrize(("n", "every"), [(2, 300.0), (16, 120.0)])
 def test_time_of_a_synchronous_job(n: int, every: float) -> None:
-    """The exact expectation against 3,000 jobs played event by event, up to 0.2 losses per
+    """The exact expectation against 800 jobs played event by event, up to 0.2 losses per
     stretch.
     """
     per_s, work, delta, pause = 0.1 / HOUR_S, 3000.0, 10.0, 90.0
-    times = np.array([played(n, per_s, work, delta, every, pause, seed) for seed in range(3000)])
+    times = np.array([played(n, per_s, work, delta, every, pause, seed) for seed in range(800)])
     expected = float(synchronous_seconds(work, n * per_s, delta, every, pause))
     assert expected == pytest.approx(times.mean(), abs=4 * times.std() / math.sqrt(len(times)))
 
@@ -174,18 +170,6 @@ def test_phi_is_the_share_of_a_long_job() -> None:
         phi, rel=1e-5
     )
     assert phi == pytest.approx(1 - delta / tau - rate * (pause + tau / 2), abs=3e-4)
-
-
-def test_phi_asynchronous_against_workers_played_one_by_one() -> None:
-    """Eight workers, each up for an exponential time, then away for 600 s; only its own share is
-    lost.
-    """
-    random = np.random.default_rng(2)
-    lives = random.exponential(HOUR_S / 1.5, size=(8, 4000))
-    share = lives.sum() / (lives.sum() + 600.0 * lives.size)
-    assert float(useful_fraction(8, 1.5, replace_s=600.0, synchronous=False)) == pytest.approx(
-        share, rel=0.01
-    )
 
 
 def test_phi_at_its_ends() -> None:
@@ -212,7 +196,7 @@ def test_phi_at_its_ends() -> None:
     )
 
 
-@settings(max_examples=200)
+@settings(max_examples=60)
 @given(
     n=st.integers(1, 4096),
     h=st.floats(0, 100),
@@ -272,21 +256,6 @@ def test_sampled_step_times(mode: str, spare: int) -> None:
         mean == pytest.approx(step_time_exponential(mode, 8, spare=spare), rel=0.01)
         and error < 0.01
     )
-
-
-def test_replication_pays_for_heavy_tails_only() -> None:
-    """Cost of two replicas against none: dearer for uniform step times, cheaper for a heavy
-    tail.
-    """
-    random = np.random.default_rng(5)
-    for samples, cheaper in (
-        (1 + random.random(50_000), False),
-        (random.pareto(1.5, 50_000) + 1, True),
-    ):
-        one, two = (
-            step_time_sampled("replicated", samples, 16, r, draws=20_000)[0] * r for r in (1, 2)
-        )
-        assert (two < one) is cheaper
 
 
 def test_caps() -> None:

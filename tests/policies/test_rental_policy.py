@@ -114,15 +114,6 @@ def test_nobody_waits_and_every_job_runs_at_its_width(law: str) -> None:
     assert s.metrics["gpu_hours"] == pytest.approx(float((hours * np.where(amdahl, 6, 9)).sum()))
 
 
-def test_the_example_simulated() -> None:
-    """500 arrivals, a decision at each: 1/3 h and 2 GPUs within three standard errors (4.0 % and
-    5.6 %).
-    """
-    s = simulate(case.workload(500, seed=2), policy="rental", options=AT_ONCE)
-    assert s.metrics["jct_s_mean"] / case.HOUR == pytest.approx(1 / 3, rel=0.12)
-    assert s.metrics["mean_gpus"] == pytest.approx(2.0, rel=0.17)
-
-
 def test_no_width_does_better_at_its_own_budget() -> None:
     """Equal widths of 7 rent a little less than 2 GPUs; on the same arrivals they take longer than
     theory allows at what they rent, relative to what `rental` takes."""

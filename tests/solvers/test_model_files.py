@@ -10,12 +10,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from commands import Output, call
 from hypothesis import Phase, given, settings, strategies as st
 from models import INF, dense
 from places import ROOT
 
 from allocator.bench.solvers.instances import EVERYTHING, generate
-from allocator.cli import main
 from allocator.errors import InvalidInput, UsageError
 from allocator.io.model_files.model_names import LABEL, column_names, row_names
 from allocator.io.performance_models import read_instance, write_instance, write_model
@@ -92,12 +92,11 @@ def test_odd_rows_bounds_and_names_survive(tmp_path: Path) -> None:
     assert best(odd()) == pytest.approx(5.25)
 
 
-@pytest.mark.parametrize("seed", [0, 1])
-def test_rounds_have_the_same_optimum_in_every_format(tmp_path: Path, seed: int) -> None:
+def test_rounds_have_the_same_optimum_in_every_format(tmp_path: Path) -> None:
     """A round with every rule: HiGHS finds from both files what it finds from the arrays, in the
     same columns.
     """
-    model = build_model(generate((30, 24, 3), seed, EVERYTHING))
+    model = build_model(generate((30, 24, 3), 0, EVERYTHING))
     names = column_names(model)
     expected = best(model)
     for seen in read_by_highs(
@@ -117,14 +116,7 @@ def test_a_model_without_columns(tmp_path: Path, rows: list) -> None:
         assert seen["ok"] and seen["objective"] == 0 and seen["status"] in ("Optimal", "Empty")
 
 
-def test_an_infeasible_model_is_infeasible_in_the_file(tmp_path: Path) -> None:
-    """At least 3 of two binaries: both files say so."""
-    model = dense([1, 1], [(3, [1, 1], INF)])
-    for seen in read_by_highs(*(write_model(model, tmp_path / f"m{s}") for s in (".mps", ".lp"))):
-        assert seen["status"] == "Infeasible"
-
-
-@settings(max_examples=8, phases=(Phase.generate,))
+@settings(max_examples=3, phases=(Phase.generate,))
 @given(st.data())
 def test_random_models_keep_their_optimum(tmp_path: Path, data: st.DataObject) -> None:
     """Small random models with ranges, infinities and every kind of column: file and arrays have
@@ -171,19 +163,6 @@ def test_random_models_keep_their_optimum(tmp_path: Path, data: st.DataObject) -
             assert seen["objective"] == pytest.approx(expected, rel=1e-6, abs=1e-6), (i, seen)
 
 
-def test_names_tell_what_a_column_is() -> None:
-    """Job, pool and GPUs; rows by family and label."""
-    i = generate((3, 16, 1), 0)
-    model = build_model(i)
-    assert column_names(model)[0] == f"x_job_0_type_0_{i.gpus[0]}"
-    assert row_names(model)[:4] == [
-        "at_most_one_job_0",
-        "at_most_one_job_1",
-        "at_most_one_job_2",
-        "capacity_type_0",
-    ]
-
-
 @given(st.lists(st.text(max_size=60), min_size=1, max_size=20))
 def test_any_label_becomes_a_legal_and_unique_name(labels: list[str]) -> None:
     """Whatever jobs are called: short, ASCII, not like a number or a keyword, and never the same
@@ -195,16 +174,6 @@ def test_any_label_becomes_a_legal_and_unique_name(labels: list[str]) -> None:
     for name in names:
         assert name.isascii() and name[0].isalpha() and len(name) <= LABEL + 20
         assert not {*name} - {*"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_."}
-
-
-def test_lines_of_lp_files_are_short(tmp_path: Path) -> None:
-    """No line longer than the 560 characters that readers of LP take, even with very long names."""
-    model = build_model(generate((20, 16, 2), 0))
-    first = replace(
-        model.families[0], labels=["a very long name of a job " * 9 + str(j) for j in range(20)]
-    )
-    path = write_model(replace(model, families=(first, *model.families[1:])), tmp_path / "m.lp")
-    assert max(map(len, path.read_text().splitlines())) <= 560
 
 
 def same(a: LinearModel, b: LinearModel) -> bool:
@@ -253,27 +222,22 @@ DAMAGE = {
 }
 
 
-@pytest.mark.parametrize("what", [*DAMAGE, "duplicate", "missing", "text", "gone", "pickle"])
-def test_damaged_neutral_files_are_refused(tmp_path: Path, what: str) -> None:
+def test_damaged_neutral_files_are_refused(tmp_path: Path) -> None:
     """Every fault is InvalidInput that names the file; nothing of a file is executed."""
     path = write_instance(dense([1, 2], [(-INF, [1, 1], 1), (0, [0, 1], 1)]), tmp_path / "m.npz")
-    arrays = dict(np.load(path))
-    if what == "text":
-        path.write_text("no archive")
-    elif what == "gone":
-        path.unlink()
-    else:
-        if what == "duplicate":
-            arrays["index"] = np.array([0, 1, 1])
-        elif what == "missing":
-            del arrays["coef"]
-        elif what == "pickle":
-            arrays["value"] = np.array([1, None], dtype=object)
-        else:
-            arrays[what] = DAMAGE[what]
+    whole = dict(np.load(path))
+    twice, pickled = np.array([0, 1, 1]), np.array([1, None], dtype=object)
+    broken = [whole | {name: array} for name, array in DAMAGE.items()]
+    broken += [whole | {"index": twice}, whole | {"value": pickled}]
+    broken.append({name: array for name, array in whole.items() if name != "coef"})
+    for arrays in broken:
         np.savez(path, **arrays)
-    with pytest.raises(InvalidInput, match=r"m\.npz"):
-        read_instance(path)
+        with pytest.raises(InvalidInput, match=r"m\.npz"):
+            read_instance(path)
+    path.write_text("no archive")
+    for wrong in (path, tmp_path / "gone" / "m.npz"):
+        with pytest.raises(InvalidInput, match=r"m\.npz"):
+            read_instance(wrong)
 
 
 def test_other_endings_and_impossible_rows_are_refused(tmp_path: Path) -> None:
@@ -287,31 +251,18 @@ def test_other_endings_and_impossible_rows_are_refused(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_solve_writes_the_rounds_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_solve_writes_the_rounds_model(tmp_path: Path, capsys: Output) -> None:
     """--write-model with a normal solve; what HiGHS finds in the files is the value of the
-    plan.
+    plan. Another ending, or a batch: a wrong call, exit code 2, and no file.
     """
-    demo = ROOT / "data" / "snapshots" / "demo"
-    values, paths = [], [tmp_path / "round.mps", tmp_path / "round.lp"]
+    demo, paths = ROOT / "data" / "snapshots" / "demo", [tmp_path / "m.mps", tmp_path / "m.lp"]
+    values = []
     for path in paths:
-        assert (
-            main.run(
-                ["solve", str(demo), "--gap", "0", "--format", "json", "--write-model", str(path)]
-            )
-            == 0
-        )
-        values.append(json.loads(capsys.readouterr().out)["objective_value"])
+        words = ("solve", demo, "--gap", 0, "--format", "json", "--write-model", path)
+        values.append(json.loads(call(capsys, *words)[1])["objective_value"])
     for value, seen in zip(values, read_by_highs(*paths), strict=True):
         assert seen["objective"] == pytest.approx(value)
         assert all(name.startswith("x_") for name in seen["columns"])
-
-
-def test_write_model_is_checked_before_anything_is_read(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Another ending, or a batch: a wrong call, exit code 2, and no file."""
-    assert (
-        main.run(["solve", str(tmp_path / "gone"), "--write-model", str(tmp_path / "m.xyz")]) == 2
-    )
-    assert main.run(["solve", "a", "b", "--write-model", str(tmp_path / "m.lp")]) == 2
-    assert capsys.readouterr().out == "" and list(tmp_path.iterdir()) == []
+    for words in ((tmp_path / "gone", "m.xyz"), ("a", "b", "n.lp")):
+        code, out, _ = call(capsys, "solve", *words[:-1], "--write-model", tmp_path / words[-1])
+        assert (code, out) == (2, "") and sorted(tmp_path.iterdir()) == sorted(paths)

@@ -22,7 +22,6 @@ from formulations.bounds.blocks import (
 )
 from formulations.bounds.diagram_building import Nearness, build_diagrams
 from formulations.bounds.diagrams import Diagrams
-from formulations.bounds.kept_rows import find_priced
 from formulations.bounds.lagrangian import evaluate, minimise_dual
 from formulations.model.choices import Choices, choices
 from formulations.model.single_round import build_model
@@ -53,37 +52,7 @@ def test_a_quota_that_cannot_be_filled():
     assert nothing[:4] == pytest.approx([1, 0, 0, 0], abs=1e-9)
 
 
-def test_without_such_rows_there_is_no_diagram():
-    """A row of all groups is not kept."""
-    assert build_diagrams(view([[(1, {0: 1})]] * 4, [(-np.inf, 3)])) is None
-
-
-def test_rows_that_exclude_every_plan():
-    """A guarantee of 9 GPUs and jobs of 7 together."""
-    c = view([[(1, {0: 4})], [(1, {0: 3})], *[[(1, {})]] * 4], [(9, np.inf)])
-    diagrams = build_diagrams(c)
-    assert diagrams.has_path.tolist() == [False, True, True, True, True]
-    assert (diagrams.left_out == -np.inf).all()
-
-
-def test_choices_that_lose_much_are_left_out():
-    """At prices of 0 the first tenant can gain 4 + 3; its quota allows only 4, which loses 3.
-
-    Choices that lose at most 4 are kept, so the job of 3 is a choice too, and to run nothing is
-    not: it loses 7.
-    """
-    c = two_tenants()
-    near = Nearness(np.zeros(c.model.m), 4.0, math.inf)
-    diagrams = build_diagrams(c, near)
-    paths = sum(len(layer.to) for layer in diagrams.layers)
-    first = diagrams.block[0]
-    found = evaluate_blocks(c, diagrams, near.prices)
-    assert found.block[first] == pytest.approx(4)
-    assert diagrams.left_out[first] == pytest.approx(3)
-    assert paths < sum(len(layer.to) for layer in build_diagrams(c).layers)
-
-
-@pytest.mark.parametrize("more", [0.0, 0.1, 1.0, 2.9])
+@pytest.mark.parametrize("more", [0.0, 2.9])
 def test_a_window_without_a_path_is_widened(more: float):
     """The best choice of the first tenant loses 3, so a window of less has none.
 
@@ -130,17 +99,7 @@ def test_the_rows_of_a_block_without_a_path_are_priced():
     assert [*loss[:2], *nothing[:2]] == pytest.approx([0, 0, 0, 0], abs=1e-9)
 
 
-def test_narrow_rows_with_a_price():
-    """The quotas of two tenants concern a quarter of the jobs each, the third row half of them."""
-    c = two_tenants()
-    prices = np.zeros(c.model.m)
-    prices[c.rows[1:]] = 1.0
-    rows, groups = find_priced(c, prices)
-    assert np.flatnonzero(rows).tolist() == [1]
-    assert np.flatnonzero(groups).tolist() == [2, 3]
-
-
-@examples(150, 1_000)
+@examples(50, 1_000)
 @given(
     seed=st.integers(0, 10**9),
     size=st.sampled_from([0.0, 0.3, 2.0]),
@@ -222,7 +181,7 @@ def _check_losses(
             assert lost.max(initial=0.0) <= found.bound - c.value_of(plan) + slack
 
 
-@examples(60, 600)
+@examples(25, 600)
 @given(
     seed=st.integers(0, 10**9),
     gap=st.sampled_from([0.0, 1e-3, 0.05, 0.3]),
@@ -282,14 +241,7 @@ def test_a_first_plan_of_tenants_by_hand():
         assert not loses_in_blocks(c, evaluate(c, np.zeros(c.model.m)), 0.0)
 
 
-def test_no_first_plan_where_a_job_that_must_run_has_no_option():
-    """A mandatory job without a column leaves no plan and no tighter bound."""
-    c = view([[], [(1, {0: 1})], [(1, {0: 1})]], [(-np.inf, 1)], mandatory={0})
-    dual = evaluate(c, np.ones(c.model.m))
-    assert round_blocks(c, dual, 0.0) == (None, dual.bound)
-
-
-@examples(150, 1_000)
+@examples(50, 1_000)
 @given(
     seed=st.integers(0, 10**9),
     size=st.sampled_from([0.0, 0.3, 3.0]),
