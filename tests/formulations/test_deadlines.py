@@ -4,27 +4,21 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import itertools
-import json
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from builders import problem, snapshot, write_folder
-from commands import Output, call
-from examples import count
-from fakes.random_rounds import random_snapshot
+from builders import problem, snapshot
 from hypothesis import given, settings, strategies as st
 from worlds import workload
 
 from allocator.domain.problem import Problem
 from allocator.domain.rules.snapshot_rules import validate
 from allocator.engine.decision import decide
-from allocator.engine.promises import FIELDS, promise, promises
-from allocator.errors import Infeasible, UsageError
+from allocator.engine.promises import promise, promises
+from allocator.errors import UsageError
 from allocator.simulator import SimulationOptions, simulate
 from formulations.deadlines.kept_bound import DatedJobs, bound_kept_deadlines
 from formulations.deadlines.satisfactory_shares import DeadlineNeed, reservation, soonest
@@ -212,36 +206,6 @@ def test_no_plan_keeps_more_than_the_bound() -> None:
         assert best - 1e-6 <= bound <= 5
 
 
-def test_tardiness_of_one_round_by_hand() -> None:
-    """1 GPU, rate 1, rounds of 300 s, W 1. The urgent job: 600 work in 900 s; after a round of
-    waiting 600 / 600, after a round of work 300 / 600: 168 (1 - 1/4) = 126. The job without
-    deadline: 300 work, alone in its queue, ends at 300: V D = 300 / 3600."""
-    p = now(due((600, 900), max_gpus=1), total=1, objective="tardiness")
-    assert decide(p).objective_value == pytest.approx(126)
-    p = now(due((300, None), max_gpus=1), total=1, objective="tardiness")
-    assert decide(p).objective_value == pytest.approx(300 / 3600)
-    both = now(due((300, None), (600, 900), max_gpus=1), total=1, objective="tardiness")
-    assert gpus(both, "mip") == [0, 1]
-
-
-def test_commands(tmp_path: Path, capsys: Output) -> None:
-    """`allocator promise`: a table, all fields in csv and json, files; a folder that is none is
-    exit code 3 or 2.
-    """
-    jobs, config = due((600, 700), (300, 400), (50, None), max_gpus=1), {"now_s": 0}
-    folder = write_folder(snapshot(jobs, [{"gpus": 1}], config=config), tmp_path / "s")
-    _, out, _ = call(capsys, "promise", folder)
-    assert "1 of 2 deadlines can be promised together; no plan keeps more than 1" in out
-    assert "earlier promises" in out
-    _, out, _ = call(capsys, "promise", folder, "--format", "json", "--out", tmp_path / "o")
-    told = json.loads(out)
-    assert (told["wanted"], told["kept"], told["most"]) == (2, 1, 1)
-    assert set(told["jobs"][0]) == set(FIELDS) and told["jobs"][2]["promised"] is None
-    assert (tmp_path / "o" / "promises.csv").read_text().splitlines()[0] == ",".join(FIELDS)
-    assert json.loads((tmp_path / "o" / "promises.json").read_text()) == told
-    assert call(capsys, "promise", tmp_path / "none")[0] != 0
-
-
 def test_promises_where_nothing_can_run() -> None:
     """No jobs; a held job; a job that must keep too little to be in time: each said so."""
     assert promises(validate(snapshot([]))).jobs == ()
@@ -252,23 +216,3 @@ def test_promises_where_nothing_can_run() -> None:
     assert [a.promised for a in found.jobs] == [False, False, True]
     assert "keeps what it holds" in found.jobs[0].reason and "held" in found.jobs[1].reason
     assert found.jobs[0].earliest_s == 600
-
-
-def test_random_rounds_with_deadlines() -> None:
-    """Every rule of the rounds, deadlines of all kinds: plans pass the audit, the bound is above
-    the plan, and promises are no more than the linear programme allows."""
-    rng, planned = np.random.default_rng(3), 0
-    for seed in range(count(9, 25)):
-        p = validate(random_snapshot(np.random.default_rng(700 + seed), 12).snapshot())
-        when = p.now_s + rng.choice([-100.0, 200.0, 2000.0, 50_000.0, np.nan], len(p.jobs))
-        p = dataclasses.replace(
-            p, objective="tardiness", jobs=dataclasses.replace(p.jobs, deadline_s=when)
-        )
-        found = promises(p)
-        assert found.kept <= found.most <= found.wanted == int((~np.isnan(when)).sum())
-        for policy in ("edf", "elasticflow", "mip"):
-            with contextlib.suppress(Infeasible):
-                r = decide(p, policy=policy)
-                planned += 1
-                assert r.objective_value <= r.bound * (1 + 1e-9) + 1e-9
-    assert planned > 15

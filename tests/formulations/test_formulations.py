@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import itertools
 from copy import deepcopy
 from dataclasses import fields, replace
 
 import numpy as np
 import pytest
 from examples import seeds
-from hypothesis import given, settings, strategies as st
 from rounds import best, random_instance
 
 from formulations.model import linear
 from formulations.model.choices import choices
 from formulations.model.dominance import find_needed_options
-from formulations.model.guarantee import usable_guarantee
 from formulations.model.instance import Instance
-from formulations.model.relaxed_rules import build_elastic_model, soft_rows
+from formulations.model.relaxed_rules import soft_rows
 from formulations.model.single_round import build_model
 
 INF = np.inf
@@ -97,31 +94,6 @@ def test_every_rule_is_the_row_it_should_be() -> None:
     assert model.row_name(5) == 'quota of "y"' and model.row_name(8) == "churn"
 
 
-def test_a_secondary_takes_nothing_but_needs_its_primary() -> None:
-    """Option 2 of b runs on the 2 GPUs that a holds by its option 1: it is in no row but that of
-    its job, of kept jobs, and of its primary job, whose row has no label for options without
-    secondary jobs. Without option 1 it is gone, too."""
-    i = two_jobs(
-        primary=np.array([-1, -1, 1, -1]),
-        cost=np.array([2.0, 4.0, 0.0, 0.0]),
-        keep=np.array([True, False, True, False]),
-    )
-    a, model = dense(i)
-    assert a[:, 2].tolist() == [0, 1, 0, 0, 0, 0, 0, 0, 1, 0, 1] and model.upper[10] == 0
-    assert (
-        a[10].tolist() == [0, -1, 1, 0]
-        and model.row_name(10) == 'colocation of "a" on 2 GPUs of "p"'
-    )
-    assert model.feasible(np.array([0.0, 1, 1, 0])) is False and model.feasible(
-        np.array([1.0, 0, 0, 1])
-    )
-    free = dense(replace(i, tenant_budget=np.full(2, INF), guarantee=np.zeros(2, dtype=np.int64)))[
-        1
-    ]
-    assert free.feasible(np.array([0.0, 1, 1, 0])) and not free.feasible(np.array([1.0, 0, 1, 0]))
-    assert i.take(np.array([1, 2])).primary.tolist() == [-1, 0]
-
-
 @pytest.mark.parametrize("seed", seeds(40, 150))
 def test_dominance_never_changes_the_optimum(seed: int) -> None:
     """Exhaustive search finds the same best value, or the same infeasibility, with and without
@@ -149,47 +121,6 @@ def test_a_round_is_the_same_choices_as_its_rows(seed: int) -> None:
     for copied in (replace(model), deepcopy(model), model.take(np.arange(model.n))):
         assert copied.index.tolist() == model.index.tolist()
         assert copied.coef.tolist() == model.coef.tolist()
-
-
-def brute_usable(g: int, jobs: list[list[tuple[int, int]]], capacity: list[int]) -> int:
-    top = 0
-    for pick in itertools.product(*[[None, *options] for options in jobs]):
-        chosen = [o for o in pick if o]
-        used = [sum(k for p, k in chosen if p == q) for q in range(len(capacity))]
-        if all(u <= c for u, c in zip(used, capacity, strict=True)) and sum(used) <= g:
-            top = max(top, sum(used))
-    return top
-
-
-@settings(max_examples=100)
-@given(
-    st.integers(0, 12),
-    st.lists(st.lists(st.tuples(st.integers(0, 2), st.integers(1, 6)), max_size=4), max_size=4),
-    st.lists(st.integers(0, 8), min_size=3, max_size=3),
-)
-def test_usable_guarantee_equals_exhaustive_search(
-    g: int, jobs: list[list[tuple[int, int]]], capacity: list[int]
-) -> None:
-    """u is the largest sum not above g that the tenant's options can hold alone, pools
-    respected.
-    """
-    jobs = [[(p, k) for p, k in options if k <= capacity[p]] for options in jobs]
-    assert usable_guarantee(g, jobs, capacity) == brute_usable(g, jobs, capacity)
-
-
-@pytest.mark.parametrize("seed", range(10))
-def test_elastic_programme_allows_exactly_what_the_rules_allow(seed: int) -> None:
-    """With all slacks at zero, a 0/1 vector is feasible in the elastic programme if and only if
-    it is in the model.
-    """
-    rng = np.random.default_rng(seed)
-    model = build_model(random_instance(rng, jobs=3))
-    soft = build_elastic_model(model)
-    for _ in range(20):
-        x = (rng.random(model.n) < 0.3).astype(float)
-        assert soft.model.feasible(
-            np.concatenate([x, np.zeros(2 * len(soft.rows))])
-        ) == model.feasible(x)
 
 
 def test_elastic_programme_bends_rules_but_not_physics() -> None:

@@ -43,14 +43,6 @@ def test_cents_become_whole_numbers() -> None:
     assert whole.scale == 1.0 and whole.error < 1e-14
 
 
-def test_numbers_that_are_no_decimals_get_a_fine_scale() -> None:
-    """A third of a dollar: the coefficient is rounded down, by less than the row's tolerance."""
-    (row,) = integer_model(dense([1.0], [(-INF, [1 / 3], 1.0)])).rows
-    assert row.coef.tolist() == [2**34 // 3]
-    # 17.18 is the tolerance, 1e-9 of the bound
-    assert row.upper == 2**34 + 17
-
-
 def test_choice_rows_become_groups() -> None:
     """A row "at most one" is a group; with lower bound 1 exactly one; a capacity row of ones
     stays a row.
@@ -72,16 +64,6 @@ def test_a_column_in_two_choice_rows_is_bounded_by_both() -> None:
         False,
         False,
     ]
-
-
-def test_error_counts_one_option_of_each_job() -> None:
-    """Thirds as values: the error is that of one option per choice row, and below 2^-30 of the
-    largest sum.
-    """
-    model = dense([1 / 3, 2 / 3, 1 / 7], [(-INF, [1, 1, 0], 1)], choices=1)
-    whole = integer_model(model)
-    assert 0 < whole.error <= 2.0**-30 * (2 / 3 + 1 / 7)
-    assert whole.bound(float(whole.value[1])) >= 2 / 3
 
 
 @pytest.mark.parametrize(

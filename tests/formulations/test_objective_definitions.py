@@ -5,20 +5,15 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
-from matrix import FEATURES, made
+from matrix import FEATURES
 from places import ROOT
 
 import allocator
 from allocator.domain.objectives import REGISTRY
-from allocator.options.look_ahead import linear_objective
-from allocator.options.option_table import option_table
-from allocator.performance.table import RateTable
-from allocator.valuation import build_context
 from formulations.objectives import BUILT_IN, Objective, get_objective
 from formulations.objectives.context import Context
 
@@ -48,24 +43,6 @@ def test_what_objectives_say_of_deadlines_dollars_and_losses_is_true() -> None:
     assert {n for n in BUILT_IN if get_objective(n).counts_dollars} == {"cost"}
     plain = {n for n in BUILT_IN if not get_objective(n).counts_losses}
     assert plain == {"progress", "throughput"}
-
-
-@pytest.mark.parametrize("name", [n for n in BUILT_IN if get_objective(n).linear])
-def test_linear_objectives_are_linear(name: str) -> None:
-    """Of an option that loses no time and ends no job, the value is its work times a unit's."""
-    objective, seen = get_objective(name), 0
-    assert linear_objective(name) == objective and linear_objective(f"{name}=2") is None
-    assert objective.linear is not None
-    for seed in range(3):
-        p = made("deadlines", seed).problem()
-        m = option_table(replace(p, objective=name), RateTable.of(p))
-        c = build_context(p, RateTable.of(p), m.offer)
-        c = c.with_losses if objective.counts_losses else c
-        of_work, _ = objective.linear(c)
-        inside = np.flatnonzero((c.offer.pause_s == 0) & (c.done < c.remaining))
-        assert objective.value(c)[inside] == pytest.approx((of_work[c.job] * c.done)[inside])
-        seen += len(inside)
-    assert seen > 3
 
 
 @pytest.fixture

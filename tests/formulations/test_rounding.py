@@ -14,60 +14,48 @@ from formulations.model.choices import choices
 from formulations.model.single_round import build_model
 from formulations.primal.rounding import fill, repair, round_dual, round_dual_otherwise
 
-
-def test_repair_gives_up_the_least_value_per_gpu():
-    """Pool of 4, jobs of 4 GPUs (value 3) and 2 GPUs (value 2 each): the large one goes, 3/4 <
-    2/2.
-    """
-    c = view([[(3, {0: 4})], [(2, {0: 2})], [(2, {0: 2})]], [(-np.inf, 4)])
-    assert repair(c, np.array([0, 1, 2]), np.zeros(4)).tolist() == [-1, 1, 2]
+INF = np.inf
+WIDE = [[(3, {0: 1}), (5, {0: 2})], [(4, {0: 2})]]
 
 
-def test_repair_raises_a_guarantee():
-    """At least 3 GPUs: the job that loses least by growing grows."""
-    c = view([[(3, {0: 1}), (1, {0: 2})], [(3, {0: 1}), (2, {0: 2})]], [(3, np.inf)])
-    assert repair(c, np.array([0, 2]), np.zeros(3)).tolist() == [0, 3]
+@pytest.mark.parametrize(
+    ("groups", "rows", "mandatory", "choice", "repaired"),
+    [
+        # 4 GPUs: the large job of 3/4 a GPU leaves, not one of 2/2
+        ([[(3, {0: 4})], [(2, {0: 2})], [(2, {0: 2})]], [(-INF, 4)], (), [0, 1, 2], [-1, 1, 2]),
+        # at least 3 GPUs: the job grows that loses least by it
+        ([[(3, {0: 1}), (1, {0: 2})], [(3, {0: 1}), (2, {0: 2})]], [(3, INF)], (), [0, 2], [0, 3]),
+        # exactly 3 units: the 2 leave as the 3 enter; no single move helps
+        ([[(5, {0: 2})], [(1, {0: 3})]], [(3, 3)], (), [0, -1], [-1, 1]),
+        # who must run is put in; two that must and do not fit have no plan
+        ([[(1, {0: 1})]] * 2, [(-INF, 1)], {0}, [-1, 1], [0, -1]),
+        ([[(1, {0: 1})]] * 2, [(-INF, 1)], {0, 1}, [0, 1], None),
+        ([[]], [], {0}, [-1], None),
+    ],
+)
+def test_repair_by_hand(groups, rows, mandatory, choice, repaired):
+    """What the comment of each case says."""
+    c = view(groups, rows, mandatory)
+    found = repair(c, np.array(choice), np.zeros(c.model.m))
+    assert (None if found is None else found.tolist()) == repaired
 
 
-def test_repair_needs_a_pair():
-    """Exactly 3 units from columns of 2 and 3: the 2 must leave as the 3 enters, no single move
-    helps.
-    """
-    c = view([[(5, {0: 2})], [(1, {0: 3})]], [(3, 3)])
-    assert repair(c, np.array([0, -1]), np.zeros(3)).tolist() == [-1, 1]
-
-
-def test_repair_starts_must_groups_and_reports_when_stuck():
-    """A must-group left out is put in; two must-groups that do not fit together give None."""
-    c = view([[(1, {0: 1})], [(1, {0: 1})]], [(-np.inf, 1)], mandatory={0})
-    assert repair(c, np.array([-1, 1]), np.zeros(3)).tolist() == [0, -1]
-    stuck = view([[(1, {0: 1})], [(1, {0: 1})]], [(-np.inf, 1)], mandatory={0, 1})
-    assert repair(stuck, np.array([0, 1]), np.zeros(3)) is None
-    assert repair(view([[]], [], mandatory={0}), np.array([-1]), np.zeros(1)) is None
-
-
-def test_fill_uses_what_is_left():
-    """Pool of 5 with 2 in use: the better of the growths that fit is taken."""
-    c = view([[(3, {0: 2}), (5, {0: 4})], [(1, {0: 1})]], [(-np.inf, 5)])
-    assert fill(c, np.array([0, -1]), np.zeros(3)).tolist() == [1, 2]
-
-
-def test_fill_swaps():
-    """A full pool: a job of value 5 enters as a job of value 3 of the same size leaves."""
-    c = view([[(3, {0: 2})], [(5, {0: 2})]], [(-np.inf, 2)])
-    assert fill(c, np.array([0, -1]), np.zeros(3)).tolist() == [-1, 1]
-
-
-def test_fill_without_coupling_rows():
-    """Nothing couples: everyone takes the best; no groups at all: the empty choice."""
-    assert fill(view([[(3, {}), (5, {})]], []), np.array([0]), np.zeros(1)).tolist() == [1]
-    assert fill(view([], []), np.zeros(0, dtype=int), np.zeros(0)).tolist() == []
-
-
-def test_fill_never_breaks_a_rule_or_loses_value():
-    """At the optimum nothing moves."""
-    c = view([[(3, {0: 1}), (5, {0: 2})], [(4, {0: 2})]], [(-np.inf, 2)])
-    assert fill(c, np.array([1, -1]), np.zeros(3)).tolist() == [1, -1]
+@pytest.mark.parametrize(
+    ("groups", "rows", "choice", "filled"),
+    [
+        # 5 GPUs, 2 in use: the better of the growths that fit
+        ([[(3, {0: 2}), (5, {0: 4})], [(1, {0: 1})]], [(-INF, 5)], [0, -1], [1, 2]),
+        # a full pool: 5 enters as 3 of the same size leaves
+        ([[(3, {0: 2})], [(5, {0: 2})]], [(-INF, 2)], [0, -1], [-1, 1]),
+        ([[(3, {}), (5, {})]], [], [0], [1]),  # nothing couples
+        ([], [], [], []),
+        (WIDE, [(-INF, 2)], [1, -1], [1, -1]),  # the best plan stays
+    ],
+)
+def test_fill_by_hand(groups, rows, choice, filled):
+    """What the comment of each case says."""
+    c = view(groups, rows)
+    assert fill(c, np.array(choice, dtype=int), np.zeros(c.model.m)).tolist() == filled
 
 
 def test_idle_scarce_units_go_to_a_column_that_is_no_near_tie():
@@ -86,39 +74,24 @@ def test_idle_scarce_units_go_to_a_column_that_is_no_near_tie():
 
 @examples(50, 100)
 @given(seed=st.integers(0, 10**9))
-def test_another_plan_keeps_all_rows(seed):
-    """Plans of another try keep all rows and are no better than the best one."""
-    c = choices(random_model(np.random.default_rng(seed)))
-    plan, best = round_dual_otherwise(c, minimise_dual(c), np.inf, 1e-3, 0.2), best_choice(c)
-    if plan is not None:
-        assert c.feasible(plan)
-        assert best is not None
-        assert c.value_of(plan) <= best + 1e-9
-
-
-@examples(50, 100)
-@given(seed=st.integers(0, 10**9))
 def test_rounded_plans_keep_all_rows(seed):
     """Whatever the rows: a plan that comes out is feasible and below the bound; none comes where
     none exists.
     """
     c = choices(random_model(np.random.default_rng(seed)))
     dual = minimise_dual(c)
-    plan, best = round_dual(c, dual), best_choice(c)
-    if plan is not None:
-        assert c.feasible(plan)
-        assert c.model.feasible(c.to_x(plan))
-        assert best is not None
-        assert c.value_of(plan) <= best + 1e-9 <= dual.bound + 2e-9
-    assert best is not None or plan is None
+    best = best_choice(c)
+    for plan in (round_dual(c, dual), round_dual_otherwise(c, dual, np.inf, 1e-3, 0.2)):
+        if plan is not None:
+            assert c.feasible(plan) and c.model.feasible(c.to_x(plan))
+            assert best is not None
+            assert c.value_of(plan) <= best + 1e-9 <= dual.bound + 2e-9
 
 
 def test_rounds_with_every_rule():
-    """120 random rounds: a plan wherever one exists (374 of 374 measured on other seeds), within
-    2 % on average.
-    """
+    """60 random rounds: a plan wherever one exists, within 2 % on average."""
     lost, missed = [], 0
-    for seed in range(2000, 2120):
+    for seed in range(2000, 2060):
         c = choices(
             build_model(random_instance(np.random.default_rng(seed), jobs=5, pools=2, tenants=3))
         )
@@ -129,25 +102,6 @@ def test_rounds_with_every_rule():
         missed += plan is None
         if plan is not None:
             lost.append((best - c.value_of(plan)) / max(best, 1e-9))
-    assert len(lost) > 40
+    assert len(lost) > 20
     assert missed == 0
     assert np.mean(lost) < 0.02
-
-
-def test_relabelled_jobs_get_a_plan_of_the_same_value():
-    """Jobs in reverse order: the same value up to a little."""
-    rng = np.random.default_rng(8)
-    groups = [[(float(rng.random() * k), {0: k, 1: 2 * k}) for k in (1, 2, 4)] for _ in range(60)]
-    rows = [(-np.inf, 40), (-np.inf, 60)]
-    a, b = (view(g, rows) for g in (groups, groups[::-1]))
-    assert a.value_of(round_dual(a, minimise_dual(a))) == pytest.approx(
-        b.value_of(round_dual(b, minimise_dual(b))), rel=0.01
-    )
-
-
-def test_same_dual_same_plan():
-    """Two calls give the same plan."""
-    c = choices(build_model(random_instance(np.random.default_rng(1), jobs=30, pools=2, tenants=3)))
-    dual = minimise_dual(c)
-    a, b = round_dual(c, dual), round_dual(c, dual)
-    assert (a is None and b is None) or a.tolist() == b.tolist()

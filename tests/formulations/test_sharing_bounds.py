@@ -8,12 +8,8 @@ and lets the audit, which has code of its own, judge and value each (`best_of_al
 
 from __future__ import annotations
 
-import itertools
-from typing import Any
-
 import numpy as np
 import pytest
-from builders import problem
 from examples import count, seeds
 from sharing_rounds import best_of_all, sharing_snapshot
 
@@ -36,72 +32,6 @@ SOAK = 2_000  # rounds of the long run: about half an hour of one core
 AIMS = (*OBJECTIVES, "completion > progress", "progress=2,utility=0.5", "cost > completion")
 SOLVERS = ("auto", *registry.SOLVERS)
 LISTED = rounds.LISTED
-GANG: dict[str, Any] = {"remaining_work": 4000, "min_gpus": 4, "max_gpus": 4, "memory_gb": 10.0}
-ONE: dict[str, Any] = {
-    "max_gpus": 1,
-    "memory_gb": 4.0,
-    "state": "running",
-    "pool": "p0",
-    "gpus": 1,
-}
-BOX: dict[str, Any] = {"gpus": 4, "memory_gb": 48.0, "sharing": "any"}
-
-
-def slow(xi: float, gpus: int = 4) -> list[dict[str, Any]]:
-    """Two of model m slow each other down by xi."""
-    both = {"model_a": "m", "model_b": "m", "slowdown_a": xi, "slowdown_b": xi}
-    return [both | {"gpu_type": "A", "gpus": gpus}]
-
-
-def test_no_policy_beats_the_bound_of_a_pair_that_loses_time(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """4 work per second for 300 s are 0.3 of what one job has left; on the same GPUs, 1.6 times as
-    slow, both do 0.1875. The second would end sooner after the first than together with it, but the
-    round has value 0.375, whatever a policy does: `mip` finds it, and nobody is called optimal at
-    0.3."""
-    jobs = [GANG | {"state": "running", "pool": "p0", "gpus": 4}, GANG]
-    p = problem(jobs, [BOX], {4: 4.0}, sharing=slow(1.6))
-    for n, policy in enumerate(("mip", *POLICIES)):
-        monkeypatch.setattr(rounds, "LISTED", LISTED if n % 2 else 0)
-        result = decide(p, policy=policy, limits=EXACT)
-        assert result.bound == pytest.approx(0.375) and result.bound >= 0.375 - 1e-12
-        best = result.objective_value == pytest.approx(0.375)
-        assert (result.status == "optimal") == best, policy
-        assert best or policy not in ("mip", "marginal", "ffs")
-
-
-def test_a_guarantee_that_only_the_other_primary_keeps() -> None:
-    """Two that may not be moved share a GPU; the tenant of the one that joined is promised a GPU:
-    from now on it pays, and both go on as they are. Without looking at that no plan would
-    keep the rules."""
-    pair = [ONE | {"preemptible": False, "tenant": t} for t in "xy"]
-    pair[1]["shared_with"] = "j0"
-    p = problem(
-        pair,
-        [BOX | {"gpus": 1}],
-        {1: 1.0},
-        sharing=slow(1.2, 1),
-        tenants=[{"tenant": "x"}, {"tenant": "y", "guaranteed_gpus": 1}],
-    )
-    for policy in ("mip", "srtf", "ffs"):
-        result = decide(p, policy=policy, limits=EXACT)
-        assert [t.gpus for t in result.tenants] == [0, 1]
-        assert result.jobs["action"] == ["keep", "keep"]
-
-
-def test_who_is_left_alone_on_shared_gpus_keeps_them() -> None:
-    """A plan that moves the secondary job to other GPUs of the pool and its primary job to another
-    pool is one in which nobody has to move the secondary job: it keeps its GPUs, and pauses for
-    nothing."""
-    p = problem([ONE, ONE | {"shared_with": "j0"}], [BOX, BOX], {1: 1.0}, sharing=slow(1.2, 1))
-    round_ = compile_round(p, prunes=False)
-    i = round_.instance
-    moves = np.flatnonzero((i.job == 1) & (i.pool == 0) & ~i.keep & (i.primary < 0))
-    leaves = np.flatnonzero((i.job == 0) & (i.pool == 1))
-    stays = np.flatnonzero((i.job == 0) & i.keep & (i.primary < 0))
-    assert i.keep[round_.with_kept_gpus(np.append(leaves, moves))[1]]
-    assert round_.with_kept_gpus(np.append(stays, moves)).tolist() == [*stays, *moves]
 
 
 def tiny(seed: int, best_effort: bool = False) -> Problem:
@@ -233,49 +163,13 @@ def test_rounds_that_went_wrong_once(seed: int, monkeypatch: pytest.MonkeyPatch)
     check(seed, ("sia",), ("cpsat",), monkeypatch)
 
 
-def crowd(jobs: int, seed: int) -> Problem:
-    """Many jobs of six models and three sizes on two pools."""
-    rng = np.random.default_rng(seed)
-    models = [f"m{i}" for i in range(6)]
-    return problem(
-        [
-            {
-                "model": str(rng.choice(models)),
-                "remaining_work": float(10 ** rng.uniform(2, 4)),
-                "max_gpus": 4,
-                "memory_gb": float(rng.integers(1, 8)),
-            }
-            for _ in range(jobs)
-        ],
-        [{"gpu_type": t, "gpus": 16, "memory_gb": 10.0, "sharing": "any"} for t in "AB"],
-        [
-            {"model": m, "gpu_type": t, "gpus": k, "work_per_s": k**0.8}
-            for m in models
-            for t in "AB"
-            for k in (1, 2, 4)
-        ],
-        sharing=[
-            {
-                "model_a": a,
-                "model_b": b,
-                "gpu_type": t,
-                "gpus": 1,
-                "slowdown_a": float(rng.uniform(1, 3)),
-                "slowdown_b": float(rng.uniform(1, 3)),
-            }
-            for a, b in itertools.combinations_with_replacement(models, 2)
-            for t in "AB"
-        ],
-    )
-
-
 @pytest.mark.parametrize("seed", seeds(1, 3))
 def test_a_round_that_prices_its_pairs_and_one_that_lists_them(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """40 jobs, thousands of pairs: neither finds a plan above the other's bound, and both reach the
+    """20 jobs, hundreds of pairs: neither finds a plan above the other's bound, and both reach the
     asked gap; so do rounds that follow."""
-    p, values, bounds = crowd(40, seed), [], []
+    p, values, bounds = validate(sharing_snapshot(seed, 20).snapshot()), [], []
     for listed in (10**6, 0):
         monkeypatch.setattr(rounds, "LISTED", listed)
         result = decide(p, limits=SolveLimits(gap=1e-2))
@@ -283,7 +177,7 @@ def test_a_round_that_prices_its_pairs_and_one_that_lists_them(
         bounds.append(result.bound)
         assert result.gap <= 1e-2
     assert max(values) <= min(bounds) * (1 + 1e-9)
-    assert compile_round(p).omitted_pairs is not None and len(compile_round(p).option) < 10_000
+    assert compile_round(p).omitted_pairs is not None
     warm = Rounds(gap=1e-2)
     for _ in range(2):
         again = warm.decide(p)

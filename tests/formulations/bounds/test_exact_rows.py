@@ -19,20 +19,6 @@ def counted_rows(unit: list[float], is_need: list[bool], bound: list[float]) -> 
     )
 
 
-def test_lumps_are_counted():
-    """Jobs of 6 and 5 GPUs do not fit 10 GPUs together, and a need of 6 takes the larger one."""
-    gain, uses = np.array([0.0, 6.0, 0.0, 5.5]), np.array([[0.0], [6], [0], [5]])
-    start = np.array([0, 2, 4])
-    for is_need, bound, best in ((False, 10, 6.0), (False, 11, 11.5), (True, 6, 11.5)):
-        counted = counted_rows([1.0], [is_need], [bound])
-        for use, groups in ((0.0, 0), (0.0, 1)):
-            left = 5.5 if groups else best
-            expected = -np.inf if is_need and groups else left
-            at = np.array([[use]])
-            assert RowTables(counted, gain[:, None], uses, start).at(groups, at) == expected
-            assert JointTable(counted, gain, uses, start).at(groups, at) == expected
-
-
 @settings(max_examples=200, deadline=None)
 @given(seed=st.integers(0, 10**9))
 def test_tables_are_the_best_completions(seed: int):

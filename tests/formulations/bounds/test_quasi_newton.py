@@ -10,7 +10,7 @@ from examples import examples
 from hypothesis import given, strategies as st
 from scipy.optimize import minimize
 
-from formulations.bounds.quasi_newton import _times_inverse, descend
+from formulations.bounds.quasi_newton import descend
 from formulations.bounds.smoothing import Smooth
 from formulations.model.sparse_rows import SparseRows
 
@@ -37,21 +37,6 @@ def test_one_price_by_hand(low: float, high: float, best: float) -> None:
         one_job(0.25), np.array([low]), 0.1, 1e-12, np.array([low]), np.array([high]), math.inf
     )
     assert p == pytest.approx([best], abs=1e-4)
-
-
-def test_steps_are_those_of_newton_where_the_curvature_is_known() -> None:
-    """The function is x^2 + xy + y^2. A step of (1, 0) bends the gradient by (2, 1). With this step
-    known, the inverse turns (2, 1) into (1, 0), whatever the diagonal. With a step of (1, -2) known
-    too, which bends the gradient by (0, -3) and so not along the first one, both are exact."""
-    curvature = np.array([[2.0, 1.0], [1.0, 2.0]])
-    changes = [np.array([1.0, 0.0]), np.array([1.0, -2.0])]
-    steps = [(change, curvature @ change) for change in changes]
-    for scale in (np.ones(2), np.array([0.1, 7.0])):
-        assert _times_inverse(steps[:1], scale, np.array([2.0, 1.0])) == pytest.approx([1, 0])
-        for slope in np.random.default_rng(0).normal(size=(5, 2)):
-            expected = np.linalg.solve(curvature, slope)
-            assert _times_inverse(steps, scale, slope) == pytest.approx(expected)
-    assert _times_inverse([], np.array([2.0, 4.0]), np.ones(2)) == pytest.approx([0.5, 0.25])
 
 
 @examples(20, 500)
@@ -94,10 +79,3 @@ def test_the_least_value_is_found_and_the_box_is_kept(seed: int) -> None:
             method="L-BFGS-B",
         )
         assert s.at(p, mu).f <= other.fun + 1e-3 * groups
-
-
-def test_it_ends_in_time() -> None:
-    """After the deadline one step is made, which does not raise the value."""
-    s, far = one_job(0.25), np.array([5.0])
-    p = descend(s, far, 0.1, 0.0, np.zeros(1), np.full(1, np.inf), -math.inf)
-    assert s.at(p, 0.1).f <= s.at(far, 0.1).f

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
+from rounds import random_instance
 from scipy import sparse
 from scipy.optimize import linprog
 
 from formulations.model.choices import Choices, choices
 from formulations.model.linear import AT_MOST_ONE, LinearModel, RowFamily
+from formulations.model.single_round import build_model
 
 
 def model_of(groups, rows, mandatory=()):
@@ -70,6 +72,13 @@ def random_model(
         bounds.append(kinds[int(rng.integers(0, 5))])
     mandatory = {j for j in range(jobs) if groups[j] and rng.random() < 0.2}
     return model_of(groups, bounds, mandatory)
+
+
+def drawn_model(rng: np.random.Generator, rows: int = 4) -> LinearModel:
+    """A model of six jobs: rows of all kinds, or those of a round."""
+    if rng.random() < 0.5:
+        return random_model(rng, jobs=6, rows=rows)
+    return build_model(random_instance(rng, jobs=6, pools=2, tenants=3))
 
 
 def best_choice(c: Choices) -> float | None:
