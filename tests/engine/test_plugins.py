@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from builders import snapshot
 from places import ROOT
 from waiting import PATIENCE_S
 
 import allocator
 from allocator.domain import objectives
-from allocator.domain.snapshot import Snapshot
 from allocator.executors import registry as executors
 from allocator.policies import registry as policies
 from allocator.solvers import registry as solvers
@@ -118,8 +118,7 @@ def test_an_installed_executor(site: Path, tmp_path: Path) -> None:
     """A controller runs a job to its end under the executor of the page, and stops another."""
     install(site, FILES)
     queue = str(tmp_path / "cluster.db")
-    empty = Snapshot.from_frames(**frames())
-    with allocator.Queue.create(queue, empty) as jobs:
+    with allocator.Queue.create(queue, snapshot(pools=[{"gpus": 4}])) as jobs:
         for name, command in (("short", "exit 0"), ("failing", "exit 3"), ("endless", "sleep 60")):
             job = allocator.Job(name, "m", remaining_work=1e6, max_gpus=1)
             jobs.submit(job, command=["sh", "-c", command])
@@ -135,19 +134,6 @@ def test_an_installed_executor(site: Path, tmp_path: Path) -> None:
         finally:
             controller.terminate()
             assert controller.wait(timeout=PATIENCE_S) == 0
-
-
-def frames() -> dict[str, Any]:
-    """One pool of four GPUs, a model and no job."""
-    import pandas as pd
-
-    return {
-        "jobs": pd.DataFrame(
-            columns=["job_id", "model", "submitted_s", "remaining_work", "max_gpus"]
-        ),
-        "pools": pd.DataFrame({"pool": ["p"], "gpu_type": ["A"], "gpus": [4]}),
-        "rates": pd.DataFrame({"model": ["m"], "gpu_type": ["A"], "gpus": [1], "work_per_s": [1]}),
-    }
 
 
 def wait_for(is_true: Any, controller: subprocess.Popen[bytes], seconds: float = 120.0) -> None:

@@ -13,7 +13,6 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
 import pytest
 from everything import EVERYTHING, content
 from places import ROOT
@@ -179,25 +178,6 @@ def python_value(kind: str, cell: str) -> Any:
     return json.loads(cell) if kind == "json" else cell
 
 
-def test_faults_of_records_come_all_at_once() -> None:
-    """Two wrong jobs and a wrong pool are three faults, each with file, object, value and rule."""
-    jobs = [
-        allocator.Job("a", "m", remaining_work=-1, max_gpus=2),
-        allocator.Job("b", "m", remaining_work=5, max_gpus=2, min_gpus=3),
-    ]
-    with pytest.raises(allocator.InvalidInput) as caught:
-        allocator.Problem.build(
-            jobs=jobs,
-            pools=[allocator.Pool("p", "A", -4)],
-            rates=[allocator.Rate("m", "A", 1, 1.0)],
-        )
-    assert [str(fault) for fault in caught.value.faults] == [
-        'jobs.csv:2: remaining_work -1 must be above 0 (job "a")',
-        'jobs.csv:3: max_gpus 2 is below min_gpus 3 (job "b")',
-        'pools.csv:2: gpus -4 is below 0 (pool "p")',
-    ]
-
-
 def test_wrong_calls_say_what_is_meant() -> None:
     """A misspelt setting and a record in the wrong list are wrong calls."""
     with pytest.raises(allocator.UsageError, match='no setting "intervall_s"; did you mean'):
@@ -231,43 +211,6 @@ def test_audit_finds_what_a_plan_breaks() -> None:
         allocator.audit(problem, {"nobody": ("a100", 1)})
     with pytest.raises(allocator.UsageError, match='no pool "b100"'):
         allocator.audit(problem, {"pretrain": ("b100", 1)})
-
-
-def test_a_problem_is_simulated_from_the_start() -> None:
-    """A problem whose jobs all wait is simulated like the workload of the same jobs."""
-    workload = allocator.read_workload("data/workloads/demo")
-    job = workload.problem.jobs
-    names, models = workload.problem, workload.problem.models
-    problem = allocator.Problem.build(
-        jobs=[
-            allocator.Job(
-                job.job_id[j],
-                models[job.model[j]],
-                remaining_work=float(job.total_work[j]),
-                max_gpus=int(job.max_gpus[j]),
-                submitted_s=float(job.submitted_s[j]),
-                min_gpus=int(job.min_gpus[j]),
-                requested_gpus=int(job.requested_gpus[j]),
-            )
-            for j in range(len(job))
-        ],
-        pools=[allocator.Pool("pool", names.gpu_types[0], int(names.pools.gpus[0]))],
-        models=[
-            allocator.SpeedModel(models[m], names.gpu_types[t], kind, parameters)
-            for m, t, kind, parameters in zip(
-                names.curves.model,
-                names.curves.gpu_type,
-                names.curves.kind,
-                names.curves.parameters,
-                strict=True,
-            )
-        ],
-        objective=names.objective,
-        interval_s=names.interval_s,
-        restart_s=names.restart_s,
-    )
-    whole, built = (allocator.simulate(w, policy="srtf") for w in (workload, problem))
-    assert np.allclose(whole.to_frame()["finished_s"], built.to_frame()["finished_s"])
 
 
 def test_dir_shows_the_public_names() -> None:

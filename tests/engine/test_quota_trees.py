@@ -10,7 +10,6 @@ import pytest
 
 import allocator
 from allocator import Infeasible, Job, Pool, Problem, Quota, Rate, Tenant
-from allocator.policies.registry import POLICIES
 
 TREE = (
     Tenant("research", max_gpus=12),
@@ -55,36 +54,6 @@ def gets(problem: Problem, policy: str = "mip") -> dict[str, tuple[str | None, i
     }
 
 
-def test_a_tenant_borrows_what_nobody_uses() -> None:
-    """All 8 A100, though it has a right to 4; all above it count them."""
-    problem = cluster([job("v", "vision")], RIGHTS)
-    assert gets(problem) == {"v": ("main", 8)}
-    held = {t.tenant: t.gpus for t in allocator.solve(problem).tenants}
-    assert held == {"research": 8, "vision": 8, "speech": 0, "ops": 0}
-
-
-@pytest.mark.parametrize("policy", sorted(POLICIES))
-@pytest.mark.parametrize("nested", [False, True])
-def test_a_guarantee_is_given_back_in_the_next_round(policy: str, nested: bool) -> None:
-    """The borrower runs on all GPUs and has jobs of far more value; the owner submits one job. The
-    right may be that of the owner or of a tenant above it."""
-    tenants = (*TREE, Tenant("asr", parent="speech"))
-    owner = "asr" if nested else "speech"
-    borrower = job("v", "vision", state="running", pool="main", gpus=8, weight=50.0)
-    others = [job(f"v{n}", "vision", weight=50.0, gpu_types=["A100"]) for n in range(3)]
-    late = job("s", owner, gpu_types=["A100"], submitted_s=999.0, max_gpus=4, requested_gpus=4)
-    problem = cluster([borrower, *others, late], RIGHTS, tenants)
-    assert gets(problem, policy)["s"] == ("main", 4)
-
-
-def test_a_guarantee_by_type_takes_back_that_type() -> None:
-    """A right to A100 is not met by free V100; the borrower moves there."""
-    borrower = job("v", "vision", state="running", pool="main", gpus=8)
-    problem = cluster([borrower, job("s", "speech", max_gpus=4)], RIGHTS)
-    found = gets(problem)
-    assert found["s"] == ("main", 4) and found["v"][1] >= 4
-
-
 def test_in_a_simulation_the_owner_waits_for_one_round() -> None:
     """Quotas pass from the workload to every round."""
     long = {"remaining_work": 500_000}
@@ -94,17 +63,6 @@ def test_in_a_simulation_the_owner_waits_for_one_round() -> None:
     for policy in ("mip", "greedy", "las"):
         frame = allocator.simulate(workload, policy=policy).to_frame().set_index("job_id")
         assert frame.loc["s", "queue_s"] <= 300.0, policy
-
-
-def test_what_is_not_lent_stays_free() -> None:
-    """speech has no jobs: 4 GPUs, or 2 of them, or none stay free; a job of it uses them."""
-    wanting = job("v", "vision", gpu_types=["A100"], sizes=[1, 2, 4, 6, 8])
-    for lent, most in ((0, 4), (2, 6), (None, 8)):
-        rights = [Quota("speech", gpu_type="A100", guaranteed_gpus=4, lend_gpus=lent)]
-        assert gets(cluster([wanting], rights))["v"] == ("main", most)
-    rights = [Quota("speech", gpu_type="A100", guaranteed_gpus=4, lend_gpus=0)]
-    both = gets(cluster([wanting, job("s", "speech", gpu_types=["A100"], max_gpus=2)], rights))
-    assert both == {"v": ("main", 4), "s": ("main", 2)}
 
 
 def test_guarantees_and_fixed_jobs_come_before_what_is_not_lent() -> None:

@@ -54,43 +54,6 @@ def test_a_budget_is_the_cause_only_for_those_whom_dollars_admit() -> None:
     assert third[0] == "outranked" and third[1].endswith("; it lacks budget and GPUs together")
 
 
-def test_a_quota_is_the_cause_only_for_those_whom_it_keeps_out() -> None:
-    """The same with a tenant that may have one GPU of two; then with two quotas for one GPU."""
-    p = problem(
-        [ONE | {"weight": w, "tenant": "t"} for w in (3, 2, 1)],
-        [{"gpus": 2}],
-        tenants=[{"tenant": "t", "max_gpus": 1}],
-    )
-    _, second, third = reasons(p)
-    assert (
-        second[0] == "quota" and 'without the limits of tenant "t" it would get 1 x p0' in second[1]
-    )
-    assert third[0] == "outranked" and third[1].endswith("; it lacks quota and GPUs together")
-
-
-def test_dollars_of_a_tenant_are_its_quota() -> None:
-    """A tenant's budget_per_hour keeps its second job out; the budget of the round does not
-    matter."""
-    p = problem(
-        [ONE | {"weight": w, "tenant": "t"} for w in (2, 1)],
-        [{"gpus": 2, "price_per_gpu_hour": 1}],
-        tenants=[{"tenant": "t", "budget_per_hour": 1}],
-        config={"budget_per_hour": 2},
-    )
-    assert reasons(p)[1][0] == "quota"
-
-
-def test_three_limits_together() -> None:
-    """One GPU, 1 $/h, one GPU for the tenant: the second job needs all three lifted."""
-    p = problem(
-        [ONE | {"weight": w, "tenant": "t"} for w in (2, 1)],
-        [{"gpus": 1, "price_per_gpu_hour": 1}],
-        tenants=[{"tenant": "t", "max_gpus": 1}],
-        config={"budget_per_hour": 1},
-    )
-    assert reasons(p)[1][1].endswith("; it lacks budget, quota and GPUs together")
-
-
 def test_capacity_is_gpus_alone_at_a_price_that_is_paid() -> None:
     """Two of 3 GPUs are taken, the last has no value: a job that needs 2 would pay that. Where
     the price is above what it offers it is outranked, by GPUs too."""

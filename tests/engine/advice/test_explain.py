@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 from advice_rounds import try_rounds
-from builders import snapshot, write_folder
-from commands import Output, call
+from builders import snapshot
 from examples import count
 from places import ROOT
 
@@ -98,13 +97,6 @@ def test_size_type_and_quota_that_would_admit() -> None:
     assert 'max_gpus 4 of tenant "t" instead of 2: it would get 2 x p0' in said(why(p, "j1"))
 
 
-def test_a_list_of_sizes_is_part_of_the_advice() -> None:
-    """Sizes 4 and 8, two GPUs free: min_gpus alone would leave the list as it is."""
-    fixed = {"min_gpus": 6, "max_gpus": 6, "sizes": [6], "gpus": 6, **FIRM}
-    e = why(snapshot([fixed, {"min_gpus": 4, "max_gpus": 8, "sizes": [4, 8]}]), "j1")
-    assert "min_gpus 2 instead of 4 and sizes 2|4|8 instead of 4|8: it would get 2 x p0" in said(e)
-
-
 def test_what_it_has_already_is_no_advice() -> None:
     """On 1 of 2 GPUs, under an objective whose values grow with the weight: each change gives it
     both."""
@@ -145,22 +137,6 @@ def test_what_was_not_tried_is_said() -> None:
     assert "  no single change was found by the decisions made" in e.lines()
 
 
-def test_a_queue_is_explained_as_a_folder_is(capsys: Output, tmp_path: Path) -> None:
-    """The same job of the demo, in a queue that was filled with it: other clocks, the same
-    advice where pauses count as in the folder."""
-    queue = tmp_path / "cluster.db"
-    assert call(capsys, "queue", "init", queue, "--from", SHIPPED / "demo")[0] == 0
-    assert call(capsys, "queue", "config", queue, "--set", "spread_pauses=false")[0] == 0
-    words = ("llm-tune", "--objective", "progress")
-    code, out, _ = call(capsys, "explain", queue, *words)
-    assert code == 0 and "weight 1.4" in out
-    assert [line for line in out.splitlines() if "would get" in line] == [
-        line
-        for line in call(capsys, "explain", SHIPPED / "demo", *words)[1].splitlines()
-        if "would get" in line
-    ]
-
-
 def test_advice_comes_true_when_it_is_taken(tmp_path: Path) -> None:
     """Every objective, features drawn: each change is written into the files, and `solve` gives
     what was said."""
@@ -182,14 +158,6 @@ def test_few_decisions_in_a_large_round(monkeypatch: pytest.MonkeyPatch) -> None
     e = explain(allocator.read_snapshot(SHIPPED / "medium"), "job-0003")
     assert e.changes[0].kind == "weight" and made["decisions"] <= 5
     assert e.untried, "what was not tried is said"
-
-
-def test_warnings_of_a_folder_are_told_once(capsys: Output, tmp_path: Path) -> None:
-    """Values out of place are warned of on standard error; standard output has the explanation
-    alone."""
-    folder = write_folder(snapshot([{"colour": 1}], [{"gpus": 0}]), tmp_path)
-    code, out, err = call(capsys, "explain", folder, "j0")
-    assert code == 0 and out.startswith("j0 waits: ") and err.count("colour") == 1
 
 
 def test_an_unknown_size_says_where_it_is_expected_from() -> None:

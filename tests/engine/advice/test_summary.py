@@ -50,31 +50,6 @@ def test_the_whole_line_by_hand() -> None:
     assert e.start == StartEstimate(900.0, 1, "p0", ("rich",))
 
 
-def test_a_budget_is_told_in_dollars() -> None:
-    """A free GPU that 1 $/h more would pay."""
-    jobs = [ONE | {"weight": w, "remaining_work": 600} for w in (2, 1)]
-    e = told(
-        "j1", jobs, [{"gpus": 2, "price_per_gpu_hour": 1}], RATES, config={"budget_per_hour": 1}
-    )
-    assert (
-        without_range(e.summary)
-        == "j1 waits: the budget of 1 $/h goes to jobs of more value. It would get 1 x p0"
-        " with "
-        "1.00 $/h more. Expected start: in about 10 min (when j0 ends)."
-    )
-
-
-def test_a_start_waits_for_those_that_offer_more() -> None:
-    """One GPU; a runs 300 s, b offers more than c: c starts when both are done."""
-    jobs = [
-        ONE | {"job_id": name, "weight": w, "remaining_work": 300}
-        for name, w in (("a", 9), ("b", 3), ("c", 1))
-    ]
-    e = told("c", jobs, [{"gpus": 1}], RATES)
-    assert e.start == StartEstimate(600.0, 1, "p0", ("a", "b"))
-    assert without_range(e.summary).endswith("Expected start: in about 10 min (when a and b end).")
-
-
 def test_dollars_and_quotas_are_waited_for_too() -> None:
     """GPUs are free; the tenant's only GPU ends after 2 rounds, the other tenant's after 1."""
     jobs = [

@@ -193,10 +193,3 @@ def test_a_round_without_plan_may_have_one_with_other_values(capsys: Output) -> 
         "tenants.default.guaranteed_gpus=4",
     )
     assert (code, out) == (4, "") and "max_gpus" in err
-
-
-@pytest.mark.parametrize("words", [[], ["--set", "foo"], ["--set", "=3"], ["--set", "a.b=3"]])
-def test_wrong_calls(capsys: Output, words: list[str]) -> None:
-    """Exit code 2, nothing on standard output."""
-    code, out, err = call(capsys, "whatif", DEMO, *words)
-    assert (code, out) == (2, "") and err

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +10,11 @@ import pytest
 from best_on_nodes import best_value
 from examples import count
 from node_rounds import node_round, node_snapshot
-from second_nodes import node_faults
 
 import allocator
 from allocator import Job, Node, Placement, Pool, Problem, Rate
 from allocator.engine.decision import decide_round, override_settings
-from allocator.io.plans import placements_csv, to_csv, write_plan
-from allocator.policies.registry import POLICIES
+from allocator.io.plans import to_csv, write_plan
 from formulations.objectives import BUILT_IN as OBJECTIVES
 
 RATES = [Rate("m", "A", k, float(k) ** 0.9) for k in (1, 2, 3, 4, 5, 6, 8, 16)]
@@ -59,51 +55,6 @@ def nodes_of(plan: allocator.Plan) -> dict[str, dict[str, int]]:
     }
 
 
-def check(snapshot: Any, policy: str) -> allocator.Plan | None:
-    """Solve a round, and check nodes by the second account."""
-    try:
-        plan = allocator.solve(Problem(snapshot), policy=policy)
-    except allocator.Infeasible:
-        return None
-    document = json.loads(json.dumps(plan.to_dict()))
-    assert list(node_faults(snapshot, document)) == []
-    assert plan.objective_value <= plan.bound + 1e-9
-    assert plan.placement is not None and plan.placement.lost >= 0
-    again = node_snapshot_with(snapshot, plan)
-    assert again is None or len(allocator.validate(again).placements.job) > 0
-    return plan
-
-
-def node_snapshot_with(snapshot: Any, plan: allocator.Plan) -> Any:
-    """The next round: its jobs run where the plan puts them; None if there is none."""
-    text = placements_csv(plan)
-    if text.count("\n") < 2:
-        return None
-    header, *rows = [line.split(",") for line in text.splitlines()]
-    columns = {name: [row[i] for row in rows] for i, name in enumerate(header)}
-    jobs = snapshot.tables["jobs.csv"]
-    running = {
-        "state": ["running" if g else "queued" for g in plan.jobs["gpus"]],
-        "pool": [p or "" for p in plan.jobs["pool"]],
-        "gpus": [str(g) if g else "" for g in plan.jobs["gpus"]],
-    }
-    tables = {
-        **snapshot.tables,
-        "jobs.csv": type(jobs)(
-            jobs.file, {n: list(jobs.texts(n)) for n in jobs.columns} | running, jobs.lines
-        ),
-        "placements.csv": type(jobs)("placements.csv", columns, range(2, len(rows) + 2)),
-    }
-    return allocator.Snapshot(snapshot.name, snapshot.config, tables)
-
-
-@pytest.mark.parametrize("policy", sorted(POLICIES))
-def test_every_policy_is_placed(policy: str) -> None:
-    """The same seam for all policies."""
-    plans = [check(node_snapshot(seed, jobs=12), policy) for seed in range(count(2, 8))]
-    assert any(plan is not None and any(plan.jobs["nodes"]) for plan in plans)
-
-
 def test_jobs_stay_and_others_are_packed() -> None:
     """j stays on two nodes; a job of 4 takes the node where nothing else is left over."""
     jobs = [job("j", 4, "p"), job("a", 4), job("b", 2)]
@@ -124,41 +75,6 @@ def test_a_hole_is_opened_by_the_cheapest_move() -> None:
     assert plan.job("y").action == "move" and plan.job("x").action == "keep"
     assert plan.job("y").value == pytest.approx(2**0.9 * 290 / 10_000)
     assert plan.placement is not None and (plan.placement.moved, plan.placement.reduced) == (1, 0)
-
-
-MOVE = re.compile(r'"(\w+)" \((\d+) GPUs\) from [^ ]+ to ([^ ,;]+)')
-
-
-def test_a_move_that_a_reason_names_opens_the_hole(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Random rounds in which nobody may change: after the moves that the reason names, the job
-    gets its GPUs."""
-    monkeypatch.setattr("allocator.engine.placement.fragments.NAMED", 99)
-    tried = 0
-    for seed in range(40):
-        rng = np.random.default_rng(seed)
-        sizes, free = [8] * 3, [8] * 3
-        placed: dict[str, dict[str, int]] = {}
-        while sum(free) > 9:
-            k = int(rng.integers(1, 6))
-            spot = dict[str, int]()
-            for n in rng.permutation(3).tolist():
-                part = min(free[n], k - sum(spot.values()))
-                if part > 0:
-                    spot[f"n{n}"], free[n] = part, free[n] - part
-            placed[f"j{len(placed)}"] = spot
-        jobs = [job(name, sum(spot.values()), "p") for name, spot in placed.items()]
-        jobs.append(job("big", min(8, sum(free))))
-        plan = allocator.solve(problem(jobs, sizes, placed, max_changes=0))
-        detail = plan.job("big").detail or ""
-        if plan.job("big").reason != "fragmented" or "would open one" not in detail:
-            continue
-        tried += 1
-        for name, gpus, to in MOVE.findall(detail):
-            parts = [part.split(":") for part in to.split("+")]
-            placed[name] = {part[0]: int(part[1] if part[1:] else gpus) for part in parts}
-        again = allocator.solve(problem(jobs, sizes, placed, max_changes=0))
-        assert again.job("big").action == "start", (seed, detail)
-    assert tried > 6
 
 
 def test_jobs_that_may_not_move_leave_the_hole_closed() -> None:
@@ -209,46 +125,6 @@ def test_a_firm_job_of_unknown_place_is_not_paused() -> None:
     assert plan.job("firm").action == "keep" and plan.pools[0].used == plan.pools[0].gpus == 6
     spread = allocator.solve(problem([firm], [2, 2, 2, 2]))
     assert len(nodes_of(spread)["firm"]) == 3
-
-
-def test_whatif_drains_a_node() -> None:
-    """The comparison says who moves and who loses."""
-    jobs = [job("a", 4, "p", weight=5.0), job("b", 4)]
-    round_ = problem(jobs, [4, 4], {"a": {"n0": 4}})
-    less = allocator.whatif(round_, {"nodes.n0.state": "drain"})
-    assert less.gpus == (8, 4)
-    assert {(change.job_id, change.what) for change in less.jobs} == {
-        ("a", "moves"),
-        ("b", "stops"),
-    }
-
-
-def test_shares_fill_one_gpu_and_count_once() -> None:
-    """Three shares of 0.3 and one of 0.6 are in two GPUs, which leaves two for another job."""
-    jobs = [Job(f"s{i}", "m", 10_000, 1, gpu_fraction=0.3) for i in range(3)]
-    jobs += [Job("t", "m", 10_000, 1, gpu_fraction=0.6), job("w", 2)]
-    plan = allocator.solve(problem(jobs, [4]))
-    places = {n: p[0] for n, p in zip(plan.jobs["job_id"], plan.jobs["nodes"], strict=True) if p}
-    assert len({place.get("gpu") for name, place in places.items() if name != "w"}) == 2
-    assert places["t"] == {"node": "n0", "gpus": 1, "gpu": places["t"]["gpu"], "fraction": 0.6}
-    assert plan.pools[0].used == 4 and plan.placement is not None and plan.placement.reduced == 0
-
-
-def test_racks_cpus_and_memory() -> None:
-    """A job of 8 in one rack; CPUs keep a second job off a node; a size no node holds is not
-    offered."""
-    nodes = {f"n{i}": {"rack": f"r{i // 2}", "cpus": 16.0} for i in range(4)}
-    jobs = [
-        job("rack", 8, placement="same_rack"),
-        job("c", 2, cpus_per_gpu=8.0),
-        job("d", 1, cpus_per_gpu=8.0),
-        job("never", 4, cpus_per_gpu=8.0),
-    ]
-    plan = allocator.solve(problem(jobs, [4] * 4, **nodes))
-    spot = nodes_of(plan)
-    assert set(spot["rack"]) in ({"n0", "n1"}, {"n2", "n3"})
-    assert spot["c"].keys() != spot["d"].keys()
-    assert plan.job("never").reason == "exceeds_cluster"
 
 
 def test_files(tmp_path: Path) -> None:
