@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -106,33 +105,3 @@ def test_memory_has_the_form_of_the_paper() -> None:
     paper = 0.2 * 0.125 * ways.batch * ways.hours
     assert ways.cost[even] == pytest.approx(paper[even], rel=1e-9)
     assert np.all(ways.cost >= paper * (1 - 1e-9))
-
-
-def test_memory_moves_the_choice() -> None:
-    """Without a price of memory the fastest way below a cap has the large batch; with one it has
-    the small batch, which needs less."""
-    chosen = []
-    for price in (0.0, 0.05):
-        problem = Problem.build(
-            jobs=[Job("j", "net", WORK, 4, sizes=(4,))],
-            pools=[
-                Pool(
-                    "a",
-                    "A",
-                    16,
-                    market="on_demand",
-                    price_per_gpu_hour=1.0,
-                    price_per_gb_hour=price,
-                    memory_gb=40.0,
-                )
-            ],
-            rates=[
-                Rate("net", "A", 4, 50.0, batch_size=64, memory_gb=8.0),
-                Rate("net", "A", 4, 60.0, batch_size=256, memory_gb=32.0),
-            ],
-            now_s=0.0,
-        )
-        ways = configure(validate(problem.snapshot), "j")
-        chosen.append(int(ways.batch[ways.cheapest()]))
-        assert math.isfinite(ways.hours.sum()) and len(ways) == 2
-    assert chosen == [256, 64]

@@ -11,9 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from builders import problem
-from hypothesis import given, settings, strategies as st
 
-from allocator.audit import audit
 from allocator.domain.problem import Problem
 from allocator.options.instance_building import compile_round
 from allocator.performance import profiling
@@ -94,69 +92,3 @@ def test_one_job_for_each_curve_and_no_more_gpus_than_the_share() -> None:
     without = world(jobs, [curve(0.3)], None)
     assert list(extra(world(jobs, [curve(0.3)], 0.5), without)) == [(0, 4)]
     assert extra(world(jobs, [curve(0.3)], 0.4), without) == {}
-
-
-def test_a_round_explores() -> None:
-    """Alone the job stays on one GPU where the objective cannot tell; paid for the news it takes
-    four.
-    """
-    money = {"dollar_price": 1e-9, "objective": "progress"}
-    for share, gpus in ((None, 4), (0.5, 4)):
-        p = world([{}], [curve(0.3)], share, **money)
-        round_ = compile_round(p)
-        assert int(round_.instance.gpus[np.argmax(round_.instance.value)]) == gpus
-
-
-@settings(max_examples=40)
-@given(
-    st.lists(
-        st.tuples(st.sampled_from("mn"), st.integers(1, 3), st.integers(1, 50)),
-        min_size=1,
-        max_size=5,
-    ),
-    st.floats(0.05, 1.0),
-    st.floats(0.1, 1.2),
-    st.floats(0.1, 1.0),
-    st.sampled_from(("progress", "throughput", "completion", "completion > progress")),
-    st.integers(0, 10**6),
-)
-def test_the_audit_agrees(
-    jobs: list[tuple[str, int, int]],
-    error: float,
-    exponent: float,
-    share: float,
-    objective: str,
-    seed: int,
-) -> None:
-    """Whatever a job is given, both accounts say the same of it."""
-    p = problem(
-        [
-            {"model": m, "weight": w, "remaining_work": 100.0 * r, "sizes": [1, 2, 4, 8]}
-            for m, w, r in jobs
-        ],
-        [{"gpus": 16}, {"gpu_type": "B", "gpus": 4}],
-        {1: 1.0, 4: 2.5},
-        models=[
-            curve(error, exponent),
-            curve(error / 2, 1.0, "n"),
-            {**curve(error, 0.7), "gpu_type": "B"},
-        ],
-        config={"objective": objective, "profiling": {"share": share}, "now_s": 0},
-    )
-    round_ = compile_round(p, prunes=False)
-    rng = np.random.default_rng(seed)
-    for _ in range(3):
-        choice = np.array(
-            [
-                rng.integers(a, b) if b > a else -1
-                for a, b in zip(
-                    round_.option_table.start[:-1].tolist(),
-                    round_.option_table.start[1:].tolist(),
-                    strict=True,
-                )
-            ]
-        )
-        wanted = np.where(choice >= 0, round_.option_table.value[np.maximum(choice, 0)], 0.0)
-        assert audit(p, round_.allocation(choice), round_.repairs).value == pytest.approx(
-            wanted, rel=1e-9, abs=1e-12
-        )

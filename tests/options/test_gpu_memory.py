@@ -11,16 +11,13 @@ import numpy as np
 import pytest
 from builders import problem, snapshot
 from hypothesis import given, settings, strategies as st
-from worlds import workload
 
 from allocator.api import solve
 from allocator.audit import audit
 from allocator.domain.problem import Problem
-from allocator.options.configure import configure
 from allocator.options.instance_building import compile_round
 from allocator.options.option_table import option_table
 from allocator.performance.table import RateTable
-from allocator.simulator import simulate
 
 A = {"gpu_type": "A"}
 TWO_BATCHES = [
@@ -51,21 +48,6 @@ def test_the_plan_tells_batch_and_passes() -> None:
     assert [told[n][0] for n in ("batch_size", "accumulation", "work_per_s")] == [32, 2, 3.0]
 
 
-def test_where_no_row_fits_nothing_is_offered_nor_colocated() -> None:
-    """Sizes 1 (30 GB) and 4 (12 GB) are measured: on 16 GB size 1 is no option, nor is 2 or 3,
-    which would be guessed from it; a curve does not speak for measured sizes, but for 8."""
-    rates = [
-        {**A, "gpus": k, "work_per_s": k, "memory_gb": 48 / k if k > 1 else 30} for k in (1, 4)
-    ]
-    curve = [{"model": "m", **A, "kind": "power", "parameters": '{"rate_1": 1, "exponent": 1}'}]
-    job = [{"sizes": [1, 2, 3, 4, 8], "max_gpus": 8}]
-    small, large = ({**pool, "gpus": 8} for pool in (SMALL, LARGE))
-    assert sorted(offered(problem(job, [small], rates, models=curve))) == [(0, 4), (0, 8)]
-    assert sorted(offered(problem(job, [large], rates, models=curve))) == [
-        (0, k) for k in (1, 2, 3, 4, 8)
-    ]
-
-
 def test_what_runs_already_fits() -> None:
     """A running job stays where rates.csv says that it cannot be: it is the table that is wrong."""
     rates = [{**A, "gpus": 2, "work_per_s": 5, "memory_gb": 30}]
@@ -83,52 +65,6 @@ def test_the_audit_knows() -> None:
     assert audit(p, right, round_.repairs).faults == ()
     wrong = audit(p, replace(right, row=np.array([1])), round_.repairs).faults
     assert any("needs 30 GB of each GPU; it has 16" in fault for fault in wrong)
-
-
-def test_ways_of_one_job_fit_too() -> None:
-    """`configure` shows both batches on 40 GB, one on 16 GB, and nothing between sizes of which
-    one does not fit.
-    """
-    rates = [*TWO_BATCHES, {**A, "gpus": 4, "work_per_s": 6, "memory_gb": 20}]
-    ways = configure(problem([{"sizes": [2, 3, 4]}], [SMALL, LARGE], rates), "j0")
-    assert sorted(zip(ways.pool, ways.gpus.tolist(), ways.batch.tolist(), strict=True)) == [
-        ("p0", 2, 32),
-        ("p1", 2, 32),
-        ("p1", 2, 64),
-        ("p1", 3, 0),
-        ("p1", 4, 0),
-    ]
-
-
-def test_the_requested_speed_fits_some_gpu() -> None:
-    """`throughput` counts in units of the speed as requested: on 16 GB alone that is 3, not 5,
-    so a plan has value 1.
-    """
-    small = problem(
-        [{"requested_gpus": 2, "remaining_work": 1e9}],
-        [SMALL],
-        TWO_BATCHES,
-        config={"objective": "throughput"},
-    )
-    assert compile_round(small).option_table.value.tolist() == [1.0]
-    both = problem(
-        [{"requested_gpus": 2, "remaining_work": 1e9}],
-        [SMALL, LARGE],
-        TWO_BATCHES,
-        config={"objective": "throughput"},
-    )
-    assert compile_round(both).option_table.value.tolist() == [0.6, 1.0]
-
-
-def test_the_simulator_runs_what_fits() -> None:
-    """300 units of work on 16 GB take 100 s, on 40 GB 60 s."""
-    for pool, seconds in ((SMALL, 100), (LARGE, 60)):
-        world = workload(
-            [{"total_work": 300, "min_gpus": 2, "max_gpus": 2}],
-            rates=TWO_BATCHES,
-            pools=[{"pool": "p", **A, **pool}],
-        )
-        assert simulate(world, policy="greedy").jobs["finished_s"].tolist() == [seconds]
 
 
 @settings(max_examples=60)
@@ -170,15 +106,6 @@ def test_against_a_plain_reading(
             speed[k] = min(a + (b - a) * (k - low) / (high - low), a * k / low)
     wanted: dict[Any, Any] = {(0, k): v for k, v in speed.items() if v}
     assert {key: rate for key, (rate, _) in offered(p).items()} == pytest.approx(wanted)
-
-
-def test_policies_know() -> None:
-    """Every policy gets its options from the option table: none starts the job on 16 GB where no
-    row fits.
-    """
-    waits = snapshot([{}], [SMALL], [{**A, "gpus": 2, "work_per_s": 5, "memory_gb": 30}])
-    for policy in ("greedy", "mip", "las"):
-        assert solve(waits, policy=policy).jobs["gpus"] == [0]
 
 
 def test_why_it_waits() -> None:

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from builders import problem, snapshot
 from hypothesis import given, settings, strategies as st
-from rounds import best, random_instance
 
 from allocator.audit.context import AuditContext
 from allocator.audit.headroom import faults as audited
@@ -21,24 +20,15 @@ from allocator.domain.allocation import Allocation
 from allocator.domain.problem import Problem
 from allocator.domain.rules.snapshot_rules import validate
 from allocator.engine.decision import decide
-from allocator.engine.explain import explain
 from allocator.errors import Infeasible, InvalidInput
-from allocator.io.problem_tables import snapshot_folder
 from allocator.options.headroom import wanted_headroom
 from allocator.options.instance_building import compile_round
 from allocator.performance.table import RateTable
-from allocator.policies.free_capacity import keeps_rules
-from allocator.policies.kept import keeps_headroom
 from allocator.policies.registry import POLICIES
 from allocator.simulator.options import SimulationOptions
 from allocator.simulator.run import simulate
 from allocator.solvers.base import SolveLimits
-from formulations.bounds.lagrangian import minimise_dual
-from formulations.model.choices import choices
-from formulations.model.dominance import find_needed_options
-from formulations.model.headroom import Headroom, observed_headroom, sessions
-from formulations.model.instance import Instance
-from formulations.model.single_round import build_model
+from formulations.model.headroom import observed_headroom, sessions
 
 EXACT = SolveLimits(gap=0.0)
 LONG = {"remaining_work": 100_000}
@@ -143,55 +133,9 @@ def test_shrinkable_jobs_may_hold_their_share() -> None:
     assert (
         gets({**sizes, "resizes_left": 0}, 1.0) == 4 == gets({**sizes, "preemptible": False}, 1.0)
     )
-    two = [{**sizes, "min_gpus": 2}, {**sizes, "min_gpus": 2}]
-    got = given_gpus(problem(two, rates=rates, interactive=kept(5, 1.0)))
-    # 3 of theirs may be firm: one job
-    assert sum(got) in (8, 7, 6, 5) and sum(min(k, 2) for k in got) <= 3
 
 
-def headroom_of(rng: np.random.Generator, i: Instance) -> Instance:
-    """The instance with random headroom."""
-    P, own = len(i.capacity), np.where(i.primary < 0, i.gpus, 0)
-    batch = np.where((rng.random(len(i.mandatory)) < 0.3)[i.job], 0, own)
-    least = rng.integers(1, 4, len(i.mandatory))[i.job]
-    firm = np.where((rng.random(len(i.mandatory)) < 0.5)[i.job], np.minimum(batch, least), batch)
-    most = [np.where(rng.random(P) < 0.7, rng.integers(0, 6, P), np.inf) for _ in range(2)]
-    return dataclasses.replace(i, headroom=Headroom(batch, firm, *most))
-
-
-@given(st.integers(0, 10_000))
-@settings(max_examples=30)
-def test_rows_agree_with_exhaustive_search(seed: int) -> None:
-    """Leaving options out changes no optimum, the bound holds, and what heuristics call legal
-    the model does too.
-    """
-    rng = np.random.default_rng(seed)
-    i = headroom_of(rng, random_instance(rng, jobs=3))
-    model, rest = build_model(i), i.take(np.flatnonzero(find_needed_options(i)))
-    top = best(model, i.start)
-    assert best(build_model(rest), rest.start) == (None if top is None else pytest.approx(top))
-    if top is not None:
-        assert minimise_dual(choices(model)).bound >= top - 1e-9
-    for _ in range(5):
-        pick = np.array(
-            [
-                rng.integers(a, b) if b > a and rng.random() < 0.7 else -1
-                for a, b in zip(i.start[:-1].tolist(), i.start[1:].tolist(), strict=True)
-            ]
-        )
-        x = np.zeros(model.n)
-        x[pick[pick >= 0]] = 1
-        named = {
-            f.kind
-            for f in model.families
-            for r in model.violations(x).tolist()
-            if f.first <= r < f.stop
-        }
-        assert keeps_headroom(i, pick[pick >= 0]) == (not named & {"headroom", "idle_headroom"})
-        assert keeps_rules(i, pick) == model.feasible(x)
-
-
-def crowd(seed: int, **more: Any) -> Problem:
+def crowd(seed: int) -> Problem:
     """A round with running and waiting jobs of every kind on two pools with headroom."""
     rng = np.random.default_rng(seed)
     jobs = []
@@ -215,7 +159,7 @@ def crowd(seed: int, **more: Any) -> Problem:
         },
         {"pool": "p1", "sessions_per_hour": 10, "session_s": 120, "late_share": 0.2},
     ]
-    return problem(jobs, [{"gpus": 12}, {"gpus": 8}], interactive=rows, **more)
+    return problem(jobs, [{"gpus": 12}, {"gpus": 8}], interactive=rows)
 
 
 # it reads the model's rows
@@ -225,28 +169,6 @@ def test_every_policy_keeps_it(policy: str) -> None:
     finds one.
     """
     assert sum(decide(crowd(0), policy=policy).jobs["gpus"]) > 0
-
-
-def test_the_audit_reads_rows_as_the_model_does() -> None:
-    """Random plans of five rounds: the audit complains exactly where the rows of headroom are
-    broken.
-    """
-    observed_headroom = set()
-    for seed in range(5):
-        p, rng = crowd(seed), np.random.default_rng(seed)
-        r = compile_round(p, prunes=False)
-        i = r.instance
-        for _ in range(40):
-            pick = np.array(
-                [
-                    rng.integers(a, b) if b > a and rng.random() < 0.6 else -1
-                    for a, b in zip(i.start[:-1].tolist(), i.start[1:].tolist(), strict=True)
-                ]
-            )
-            told = list(audited(AuditContext(p, r.allocation(pick), r.repairs, RateTable.of(p))))
-            assert bool(told) == (not keeps_headroom(i, pick[pick >= 0])), told
-            observed_headroom.add(bool(told))
-    assert observed_headroom == {True, False}
 
 
 def test_the_audit_says_what_is_wrong() -> None:
@@ -293,20 +215,8 @@ def test_a_conflict_is_named_with_the_least_relaxation() -> None:
         assert rule in str(error.value)
 
 
-def test_why_a_job_waits_and_what_would_help() -> None:
-    """Two GPUs are idle and the job would fit: it is told their price, and that one GPU less
-    kept would do.
-    """
-    jobs = [{**LONG, "max_gpus": 2}, {**LONG, "max_gpus": 2, "weight": 3}]
-    e = explain(snapshot(jobs, [{"gpus": 4}], interactive=kept(2)), "j0", limits=EXACT)
-    assert e.got["reason"] == "outranked" and e.needed is not None and e.needed > (e.offered or 0)
-    assert 'headroom_gpus 1 of pool "p0" instead of 2: it would get 1 x p0' in map(str, e.changes)
-
-
-def test_faults_and_writing() -> None:
-    """Headroom is a number or follows from sessions; a pool that is not there; all survives
-    writing.
-    """
+def test_faults() -> None:
+    """Headroom is a number or follows from sessions; a pool that is not there."""
     rows = [
         {"pool": "p0", "headroom_gpus": 2, "session_s": 5},
         {"pool": "p1"},
@@ -328,11 +238,6 @@ def test_faults_and_writing() -> None:
         strict=True,
     ):
         assert text.startswith(start)
-    p = crowd(1)
-    again = validate(snapshot_folder(p))
-    np.testing.assert_equal(vars(again.interactive), vars(p.interactive))
-    for name in ("shrinkable", "interactive"):
-        assert (getattr(p.jobs, name) == getattr(again.jobs, name)).all()
 
 
 def late_share(seed: int, keeps: bool) -> float:

@@ -18,7 +18,7 @@ from waiting import PATIENCE_S
 from allocator.audit.context import AuditContext
 from allocator.domain.schema.columns import MOST_GPUS
 from allocator.domain.size_rule import sizes_by_rule
-from allocator.engine.decision import decide, decide_round
+from allocator.engine.decision import decide_round
 from allocator.options.option_table import option_table
 from allocator.performance.table import RateTable
 from allocator.solvers.base import SolveLimits
@@ -96,7 +96,7 @@ def _random_round(draw: random.Random) -> dict[str, Any]:
     return {"jobs": jobs, "pools": pools, "rates": rates}
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(6))
 def test_every_account_has_the_same_sizes(seed: int) -> None:
     """The options, and the audit's own account of them."""
     round_ = _random_round(random.Random(seed))
@@ -112,20 +112,12 @@ def test_every_account_has_the_same_sizes(seed: int) -> None:
     assert of[0] == of[1] and of[0]
 
 
-def test_small_pools_have_all_sizes() -> None:
-    """No warning and every whole node up to 1,024 of them."""
-    p = problem([{"max_gpus": 1024}], [{"gpus": 1024, "gpus_per_node": 1}], {1: 1.0, 1024: 900.0})
-    assert not p.warnings and option_table(p, RateTable.of(p)).gpus.tolist() == list(range(1, 1025))
-    assert decide(p).jobs["gpus"]
-
-
 @pytest.mark.parametrize(
     "command",
     [
         ("solve",),
         ("solve", "--objective", "flow"),
         ("solve", "--policy", "horizon"),
-        ("solve", "--policy", "equal"),
         ("explain", "j0"),
         ("frontier",),
     ],

@@ -4,15 +4,11 @@ rules.
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
 import pytest
 from builders import LINEAR, problem
 
 from allocator.domain.problem import Problem
 from allocator.domain.size_rule import sizes_by_rule
-from allocator.options.instance_building import compile_round
 from allocator.options.option_table import OptionTable, option_table
 from allocator.performance.table import RateTable
 
@@ -61,21 +57,6 @@ def test_size_between_two_measured_ones_is_interpolated_and_capped() -> None:
     assert m.row.tolist() == [0, -1, -1]
 
 
-def test_fastest_of_alternative_rows_counts_with_its_efficiency() -> None:
-    """5 work/s at efficiency 0.5 is 2.5; 2.6 at 1 is faster and gives the batch size."""
-    row = {"gpu_type": "A", "gpus": 1}
-    p = problem(
-        [{"max_gpus": 1}],
-        [{}],
-        [
-            {**row, "work_per_s": 5, "efficiency": 0.5, "batch_size": 9},
-            {**row, "work_per_s": 2.6, "batch_size": 7},
-        ],
-    )
-    m = of(p)
-    assert m.rate.tolist() == [2.6] and p.rates.batch_size[m.row[0]] == 7
-
-
 def test_types_ranges_lists_and_pool_sizes_limit_the_option_table() -> None:
     """Only allowed types, sizes within the range, and no more than the pool has."""
     pools = [{"gpu_type": "A", "gpus": 8}, {"gpu_type": "B", "gpus": 4}]
@@ -95,33 +76,6 @@ def test_types_ranges_lists_and_pool_sizes_limit_the_option_table() -> None:
     ]
 
 
-def test_progress_by_hand() -> None:
-    """Interval 100 s, restart 10 s, start-up 20 s, 1000 units left, weight 2: keep 2 GPUs 2 x
-    200/1000; grow to 4: 2 x 4 x (100-30)/1000; a queued job starts with 80 s; a job with 100 units
-    left is done (value = weight)."""
-    config = {"interval_s": 100, "restart_s": 10}
-    p = problem(
-        [
-            {
-                "state": "running",
-                "pool": "p0",
-                "gpus": 2,
-                "weight": 2,
-                "min_gpus": 2,
-                "max_gpus": 4,
-            },
-            {"max_gpus": 1},
-            {"remaining_work": 100, "min_gpus": 2, "max_gpus": 2},
-        ],
-        [{"startup_s": 20}],
-        LINEAR,
-        config=config,
-    )
-    assert options(p, 0) == {("p0", 2): pytest.approx(0.4), ("p0", 4): pytest.approx(0.56)}
-    assert options(p, 1) == {("p0", 1): pytest.approx(0.08)}
-    assert options(p, 2) == {("p0", 2): 1.0}
-
-
 def test_throughput_by_hand() -> None:
     """base = 300 s x the slowest allowed type at requested_gpus (B: 0.5/GPU); 4 GPUs of A do 8
     times that of 1 of B.
@@ -133,17 +87,6 @@ def test_throughput_by_hand() -> None:
         [{"sizes": [1, 4], "remaining_work": 1e6}], pools, rates, config={"objective": "throughput"}
     )
     assert options(p) == {("p0", 1): 2.0, ("p0", 4): 8.0, ("p1", 1): 1.0, ("p1", 4): 4.0}
-
-
-def test_throughput_base_where_the_requested_size_has_no_rate() -> None:
-    """requested 2 is not measured below 4: the nearest offered size, 4, gives the base."""
-    p = problem(
-        [{"sizes": [2, 4, 8], "requested_gpus": 2, "min_gpus": 2, "remaining_work": 1e6}],
-        [{}],
-        {4: 4.0, 8: 6.0},
-        config={"objective": "throughput"},
-    )
-    assert options(p) == {("p0", 4): 1.0, ("p0", 8): 1.5}
 
 
 def test_what_a_job_holds_is_an_option_whatever_sizes_says() -> None:
@@ -159,27 +102,6 @@ def test_what_a_job_holds_is_an_option_whatever_sizes_says() -> None:
         (1, 1, False),
     ]
     assert m.pause_s.tolist() == [0.0, 30.0]
-
-
-@pytest.mark.parametrize("change", [{"preemptible": False}, {"resizes_left": 0}])
-def test_jobs_that_may_not_change_have_one_option(change: dict[str, Any]) -> None:
-    """Non-preemptible or without resizes: only what it holds; while queued the same job has its
-    whole option table.
-    """
-    held = {"state": "running", "pool": "p0", "gpus": 2}
-    assert list(options(problem([{**held, **change}]))) == [("p0", 2)]
-    assert len(options(problem([change]))) == 4
-
-
-def test_held_and_waiting_jobs_have_no_options() -> None:
-    """On hold: none. `after` a job that is still here: none. After one that is gone: all."""
-    p = problem([{"state": "held"}, {"after": ["j0"]}, {"after": ["gone"]}])
-    assert [len(options(p, j)) for j in range(3)] == [0, 0, 4]
-
-
-def test_unknown_rates_and_zero_rates_are_not_offered() -> None:
-    """Zero speed is no option, and neither are sizes outside what was measured."""
-    assert list(options(problem([{}], [{}], {1: 0.0, 2: 1.0, 4: 2.0}))) == [("p0", 2), ("p0", 4)]
 
 
 def test_curve_fills_sizes_without_rows_and_rows_win() -> None:
@@ -200,12 +122,3 @@ def test_curve_fills_sizes_without_rows_and_rows_win() -> None:
     m = of(p)
     assert m.gpus.tolist() == [1, 2, 4, 8]
     assert m.rate.tolist() == pytest.approx([2.0, 2 * 2**0.5, 5.0, 2 * 8**0.5])
-
-
-def test_round_and_back() -> None:
-    """A choice of columns becomes pools, sizes and rate rows; nothing stays nothing."""
-    r = compile_round(problem([{"remaining_work": 1e6}, {}], [{}], LINEAR))
-    choice = np.array([int(r.instance.start[1]) - 1, -1])
-    a = r.allocation(choice)
-    assert a.pool.tolist() == [0, -1] and a.gpus.tolist() == [8, 0] and a.row.tolist() == [3, -1]
-    assert r.unchanged_choice().tolist() == [-1, -1]

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from builders import problem
 
-from allocator.engine.decision import decide
 from allocator.options.option_table import OptionTable, option_table
 from allocator.performance.table import RateTable
 from allocator.performance.useful import useful_share
@@ -17,33 +16,6 @@ SQRT = {k: float(k) ** 0.5 for k in (1, 2, 4, 9, 16)}
 def offers(**kwargs: object) -> OptionTable:
     p = problem(**kwargs)  # type: ignore[arg-type]
     return option_table(p, RateTable.of(p))
-
-
-def test_money_is_deducted_from_progress() -> None:
-    """One hour on 2 GPUs at $3: half of the work is done, of value .5; 6 dollars at .05 each cost
-    .3.
-    """
-    m = offers(
-        jobs=[{"remaining_work": 14400, "sizes": [2]}],
-        rates={2: 2.0},
-        pools=[{"market": "on_demand", "price_per_gpu_hour": 3}],
-        config={"interval_s": 3600, "dollar_price": 0.05},
-    )
-    assert m.value.tolist() == pytest.approx([0.5 - 0.3])
-    assert m.cost.tolist() == [6.0]
-
-
-def test_reserved_gpus_are_paid_for_anyway() -> None:
-    """The same GPUs reserved: their price counts for budgets, but using them adds nothing to the
-    bill.
-    """
-    m = offers(
-        jobs=[{"remaining_work": 14400, "sizes": [2]}],
-        rates={2: 2.0},
-        pools=[{"market": "reserved", "price_per_gpu_hour": 3}],
-        config={"interval_s": 3600, "dollar_price": 0.05},
-    )
-    assert m.value.tolist() == pytest.approx([0.5]) and m.cost.tolist() == [6.0]
 
 
 def test_a_job_that_ends_early_is_billed_until_then_and_a_start_for_the_shortest_bill() -> None:
@@ -66,17 +38,6 @@ def test_a_job_that_ends_early_is_billed_until_then_and_a_start_for_the_shortest
     assert value(state="running", pool="p0", gpus=1) == pytest.approx(1 - 0.1)
 
 
-def test_a_tenant_s_own_price_of_money_comes_on_top() -> None:
-    m = offers(
-        jobs=[{"remaining_work": 7200, "sizes": [1], "tenant": t} for t in ("a", "b")],
-        rates={1: 1.0},
-        pools=[{"market": "on_demand", "price_per_gpu_hour": 1}],
-        config={"interval_s": 3600, "dollar_price": 0.1},
-        tenants=[{"tenant": "b", "dollar_price": 0.2}],
-    )
-    assert m.value.tolist() == pytest.approx([0.5 - 0.1, 0.5 - 0.3])
-
-
 @pytest.mark.parametrize(("mu", "width"), [(1 / 1.2, 1), (1 / 4, 4), (1 / 9, 9), (1 / 20, 16)])
 def test_response_is_best_at_the_rental_width(mu: float, width: int) -> None:
     """Square-root speed-up: the fixed-width optimum is k = 1/mu, whatever is left; there an hour of
@@ -91,64 +52,6 @@ def test_response_is_best_at_the_rental_width(mu: float, width: int) -> None:
         )
         assert m.gpus[np.argmax(m.value)] == width
         assert m.value.max() == pytest.approx(1.0)
-
-
-def test_the_plan_of_a_round_rents_the_optimal_widths() -> None:
-    """The published two-class example at b = 2: money at 1/9 hour per dollar gives 6 GPUs to Amdahl
-    .8 and 9 to the square root, each as many as it wants, and the certificate holds."""
-    amdahl = [
-        {"model": "amdahl", "gpu_type": "A", "gpus": k, "work_per_s": 1 / (0.2 + 0.8 / k)}
-        for k in range(1, 13)
-    ]
-    root = [
-        {"model": "root", "gpu_type": "A", "gpus": k, "work_per_s": k**0.5} for k in range(1, 13)
-    ]
-    jobs = [
-        {"model": m, "remaining_work": 1e6 * (n + 1), "max_gpus": 12, "sizes": list(range(1, 13))}
-        for n, m in enumerate(("amdahl", "root", "root"))
-    ]
-    p = problem(
-        jobs=jobs,
-        rates=amdahl + root,
-        pools=[{"gpus": 100, "market": "on_demand", "price_per_gpu_hour": 1}],
-        config={"objective": "response", "dollar_price": 1 / 9},
-    )
-    result = decide(p)
-    assert list(result.jobs["gpus"]) == [6, 9, 9]
-    assert result.status == "optimal"
-
-
-def test_a_tenant_spreads_its_spot_gpus_over_regions() -> None:
-    """At most 4 GPUs of a region: three jobs of 2 GPUs that would all sit in the cheap zone are
-    split.
-    """
-    p = problem(
-        jobs=[{"sizes": [2], "remaining_work": 1e6}] * 3,
-        rates={2: 2.0},
-        pools=[
-            {"market": "spot", "region": "west", "price_per_gpu_hour": 1},
-            {"market": "spot", "region": "east", "price_per_gpu_hour": 2},
-        ],
-        tenants=[{"tenant": "default", "guaranteed_gpus": 10, "max_spot_share": 0.4}],
-        config={"dollar_price": 1e-5},
-    )
-    for policy in ("mip", "greedy", "marginal", "static"):
-        jobs = decide(p, policy=policy).jobs
-        held = [
-            sum(k for k, p_ in zip(jobs["gpus"], jobs["pool"], strict=True) if p_ == name)
-            for name in ("p0", "p1")
-        ]
-        assert held == [4, 2], policy
-
-
-def test_a_job_may_be_kept_off_spot() -> None:
-    p = problem(
-        jobs=[{"sizes": [2], "max_spot_gpus": 0}, {"sizes": [2]}],
-        rates={2: 2.0},
-        pools=[{"market": "spot", "gpus": 8}, {"market": "on_demand", "gpus": 2}],
-    )
-    jobs = decide(p).jobs
-    assert list(jobs["pool"]) == ["p1", "p0"]
 
 
 def cost_of(hours_left: float | None, spot: float | None = 1.0, **job: object) -> OptionTable:

@@ -6,23 +6,15 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pytest
 from builders import problem, snapshot
-from hypothesis import given, strategies as st
 from worlds import workload
 
-from allocator.audit.context import AuditContext
-from allocator.audit.pauses import restart_s as audited
-from allocator.domain.allocation import Repairs
-from allocator.domain.problem import Pauses, Problem
+from allocator.domain.problem import Problem
 from allocator.domain.rules.snapshot_rules import validate
 from allocator.engine.decision import decide
 from allocator.errors import InvalidInput
-from allocator.io.problem_tables import snapshot_folder
 from allocator.options.instance_building import compile_round
-from allocator.performance.pauses import restart_s
-from allocator.performance.table import RateTable
 from allocator.simulator.run import simulate
 from allocator.solvers.base import SolveLimits
 
@@ -84,56 +76,6 @@ def test_a_free_change_is_taken_and_a_dear_one_is_not() -> None:
         assert result.objective_value == pytest.approx(max(1200, 8 * (300 - pause)) / 10_000)
 
 
-changes = st.tuples(st.integers(0, 2), st.integers(1, 4), st.integers(1, 4), st.integers(-1, 2))
-
-
-@given(
-    st.dictionaries(changes, st.integers(0, 99), max_size=12),
-    st.lists(changes, min_size=1, max_size=20),
-)
-def test_rows_are_found_as_a_dictionary_finds_them(
-    rows: dict[tuple[int, int, int, int], int], asked: list[tuple[int, int, int, int]]
-) -> None:
-    """Model, sizes, type; the row of the type first, then that of any."""
-    columns = np.array([*rows], dtype=np.int64).reshape(-1, 4).T
-    table = Pauses(
-        columns[0], columns[1], columns[2], np.array([*rows.values()], dtype=float), columns[3]
-    )
-    if rows:
-        m, a, b, t = np.array(asked).T
-        found = table.look_up(m, t, a, b).tolist()
-        want = [float(rows.get(x, rows.get((*x[:3], -1), -1))) for x in asked]
-        assert [-1.0 if np.isnan(f) else f for f in found] == want
-
-
-def test_the_audit_reads_the_same() -> None:
-    """Every option of two running jobs, in two pools of two types, by the audit's own reading."""
-    rng = np.random.default_rng(3)
-    rows = {
-        (a, b, t): row(a, b, float(rng.integers(0, 90)), gpu_type=t)
-        for a in (2, 4)
-        for b in (1, 2, 4, 8)
-        for t in ("", "A", "B")
-        if rng.random() < 0.6
-    }
-    p = problem(
-        [RUNS, {**RUNS, "gpus": 2, "restart_s": 7}, {}],
-        [{}, {"gpu_type": "B"}],
-        pauses=[*rows.values()],
-    )
-    round_ = compile_round(p, prunes=False)
-    m = round_.option_table
-    s = AuditContext(
-        p,
-        round_.allocation(round_.unchanged_choice()),
-        Repairs(np.zeros(3, bool), -1, np.zeros(1, np.int64)),
-        RateTable.of(p),
-    )
-    assert (
-        audited(s, m.job, m.pool, m.gpus).tolist() == restart_s(p, m.job, m.pool, m.gpus).tolist()
-    )
-
-
 def test_simulated_changes_take_that_long() -> None:
     """Alone a job does 2400 units on 8 GPUs in its first round; then a heavier one needs 4 of them,
     and 1800 units are left at rate 4: from 300 s on, or after the pause of the row, whatever
@@ -172,12 +114,3 @@ def test_faults_and_warnings() -> None:
         'pauses.csv:2: gpu_type "B" has no rate',
         'pauses.csv:3: model "mm" has no rate; did you mean "m"?',
     ]
-
-
-def test_rows_survive_writing() -> None:
-    """A Problem written as a snapshot has the same rows."""
-    p = problem([RUNS], pauses=[row(4, 8, 5), row(4, 2, 0.5, gpu_type="A")])
-    again = validate(snapshot_folder(p)).pauses
-    assert {k: v.tolist() for k, v in vars(again).items() if k[0] != "_"} == {
-        k: v.tolist() for k, v in vars(p.pauses).items() if k[0] != "_"
-    }

@@ -4,15 +4,12 @@ are misjudged.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from builders import problem
-from hypothesis import given, strategies as st
 
 from allocator.bench.workloads import generate
-from allocator.engine.decision import decide, decide_round
+from allocator.engine.decision import decide
 from allocator.engine.frontier.rounds import keep, round_frontier
 from allocator.engine.frontier.sweep import Effort
 from allocator.engine.frontier.ways import job_ways
@@ -36,16 +33,6 @@ def test_expected_left_is_the_mean_of_the_draws_that_are_longer() -> None:
     assert expected_remaining(done[:1], np.full(1, 8.0), 1.0).item() == pytest.approx(
         8.0 * np.exp(0.5)
     )
-
-
-@given(st.floats(0.0, 1e3), st.floats(1e-2, 1e3), st.floats(0.01, 3.0))
-def test_something_is_always_left_and_predictions_that_are_sure_are_taken_at_their_word(
-    done: float, predicted: float, error: float
-) -> None:
-    left = expected_remaining(np.array([done]), np.array([predicted]), error).item()
-    assert left >= 0.0
-    if done < 0.5 * predicted and error <= 0.02:
-        assert left == pytest.approx(predicted - done, rel=1e-2)
 
 
 def test_known_sizes_stay_and_unknown_ones_are_as_long_again() -> None:
@@ -110,33 +97,6 @@ def test_unfinished_jobs_of_a_model_show_how_long_the_others_are() -> None:
     assert served_on_one_gpu("unknown") == "j0"
 
 
-def test_guessed_sizes_are_valued_by_the_logarithm_of_the_speed() -> None:
-    """Two jobs, each the only one of its model, on one and two GPUs at speed 1 and 2. One is new.
-    The other has had 1,800 GPU-seconds and counts half of it, as sqrt(1 + 1800 / 600) = 2. So the
-    values are in the proportions ln 10, ln 19, ln 10 / 2, ln 19 / 2, and those of one GPU add up
-    to the hours that `completion` would count.
-    """
-    p = problem(
-        jobs=[
-            {"model": "m", "total_work": 1000, "max_gpus": 2},
-            {"model": "n", "total_work": 1000, "max_gpus": 2, "attained_gpu_s": 1800},
-        ],
-        rates=[
-            {"model": m, "gpu_type": "A", "gpus": k, "work_per_s": float(k)}
-            for m in ("m", "n")
-            for k in (1, 2)
-        ],
-        config={"objective": "flow", "sizes": "unknown", "interval_s": 300, "now_s": 0},
-    )
-    value = option_table(estimate_sizes(p), RateTable.of(p)).value
-    assert (value / value[0]).tolist() == pytest.approx(
-        [1.0, np.log(19) / np.log(10), 0.5, 0.5 * np.log(19) / np.log(10)]
-    )
-    sized = replace(estimate_sizes(p), guessed=None)
-    linear = option_table(sized, RateTable.of(p)).value
-    assert value[[0, 2]].sum() == pytest.approx(linear[[0, 2]].sum())
-
-
 def test_learned_sizes_are_means_of_what_may_be_left() -> None:
     """Two new jobs of a model, rounds of 300 s: 300 units are expected of each, a round on one GPU.
     Behind a job are both, and half of both for luck; four GPUs do 4 units a second. A round on one
@@ -173,50 +133,6 @@ def test_flow_counts_delay_against_what_jobs_take_alone() -> None:
     assert option_table(p, RateTable.of(p)).value.tolist() == pytest.approx([0.5 * 4.0, 0.5 * 1.0])
 
 
-@pytest.mark.parametrize(("age_h", "first"), [(7.1, "j1"), (7.3, "j0")])
-def test_flow_passes_a_job_over_only_for_so_long(age_h: float, first: str) -> None:
-    """Four hours of work against a newcomer's one, rounds of half an hour: T is 3 hours, and the
-    long job goes first once it is delayed by 0.8 x 3 x (4 - 1) = 7.2 hours."""
-    p = problem(
-        jobs=[
-            {"submitted_s": -3600 * age_h, "remaining_work": 4 * 3600, "sizes": [1]},
-            {"submitted_s": 0, "remaining_work": 3600, "sizes": [1]},
-        ],
-        rates={1: 1.0},
-        pools=[{"gpus": 1}],
-        config={"interval_s": 1800, "objective": "flow", "now_s": 0},
-    )
-    jobs = decide(p).jobs
-    assert [n for n, k in zip(jobs["job_id"], jobs["gpus"], strict=True) if k] == [first]
-
-
-def test_a_pause_longer_than_the_round_may_still_pay() -> None:
-    """Rounds of 60 s, a pause of 120 s: nothing is done in the round, so `completion` leaves the
-    job on one GPU. Its past says that an allocation lasts 2,400 s / 2, of which a tenth is lost, so
-    `flow` widens it."""
-
-    def gpus(objective: str) -> int:
-        p = problem(
-            jobs=[
-                {
-                    "submitted_s": -2400,
-                    "remaining_work": 1e5,
-                    "total_work": 1.1e5,
-                    "sizes": [1, 4],
-                    "restart_s": 120,
-                    "state": "running",
-                    "pool": "p0",
-                    "gpus": 1,
-                }
-            ],
-            rates={1: 1.0, 4: 3.5},
-            config={"interval_s": 60, "objective": objective, "now_s": 0},
-        )
-        return int(decide(p).jobs["gpus"][0])
-
-    assert (gpus("completion"), gpus("flow")) == (1, 4)
-
-
 def test_misjudged_sizes_are_what_policies_see_and_not_what_happens() -> None:
     """A policy that does not look at sizes does the same; one that does plans otherwise, and all
     jobs still finish.
@@ -233,17 +149,6 @@ def test_misjudged_sizes_are_what_policies_see_and_not_what_happens() -> None:
     assert mean("greedy", misjudged_sizes=1.0) == mean("greedy")
     assert mean("mip", misjudged_sizes=1.0) != mean("mip")
     assert mean("mip", sizes="unknown") != mean("mip")
-
-
-def test_plans_for_believed_sizes_pass_the_audit() -> None:
-    p = problem(
-        jobs=[
-            {"remaining_work": 900, "total_work": 1000},
-            {"remaining_work": 5000, "total_work": 5000},
-        ],
-        config={"objective": "flow", "sizes": "predicted", "size_error": 1.0},
-    )
-    assert not decide_round(p).witness.faults
 
 
 @pytest.mark.parametrize("sizes", ["predicted", "unknown"])
