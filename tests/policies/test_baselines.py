@@ -154,25 +154,6 @@ def test_two_types_by_hand(
     assert decide(problem(jobs, pools, linear(**speeds)), policy=policy).jobs["pool"] == expected
 
 
-def test_afs_two_jobs_by_hand() -> None:
-    """Sizes 1, 2, 3. Short job a: 1, 1.5, 1.7; long job b: 1, 1.9, 2.6; one GPU each, then the
-    third: (1.9 - 1)/1.9 = 0.474 of b against (1.5 - 1)/1 = 0.5 of a: a. The fourth: b's 0.474
-    against (1.7 - 1.5)/1.5 = 0.133 of a: b. The fifth: b's (2.6 - 1.9)/2.6 = 0.269 against 0.133:
-    b."""
-    jobs = [
-        {"model": m, "remaining_work": w, "sizes": [1, 2, 3]} for m, w in (("a", 100), ("b", 900))
-    ]
-    rates = [
-        {"model": m, "gpu_type": "A", "gpus": k, "work_per_s": r}
-        for m, curve in (("a", (1.0, 1.5, 1.7)), ("b", (1.0, 1.9, 2.6)))
-        for k, r in enumerate(curve, 1)
-    ]
-    given = [
-        decide(problem(jobs, [{"gpus": g}], rates), policy="afs").jobs["gpus"] for g in range(1, 7)
-    ]
-    assert given == [[1, 0], [1, 1], [2, 1], [2, 2], [2, 3], [3, 3]]
-
-
 def by_the_book(round_: CompiledRound) -> list[int]:
     """AFS-L on one pool without further rules as its page says, one full tournament for each
     step.

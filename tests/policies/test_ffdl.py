@@ -85,12 +85,3 @@ def test_every_pool_has_its_own_programme() -> None:
         jobs, [{"gpu_type": "A", "gpus": 4}, {"gpu_type": "B", "gpus": 4}], curves("A", "B", B=2.0)
     )
     assert plan(p) == [("p1", 2), ("p1", 2), ("p0", 4)]
-
-
-def test_running_jobs_stay_in_their_pool() -> None:
-    """The running job could be twice as fast in p1 and stays in p0 all the same."""
-    job = {"model": "good", "state": "running", "pool": "p0", "gpus": 2}
-    p = problem(
-        [job], [{"gpu_type": "A", "gpus": 4}, {"gpu_type": "B", "gpus": 4}], curves("A", "B", B=2.0)
-    )
-    assert plan(p) == [("p0", 4)]

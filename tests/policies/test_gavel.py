@@ -132,18 +132,6 @@ def test_leases() -> None:
         assert plan(p) == expected
 
 
-def test_time_on_the_slow_type_is_shared_as_on_the_fast_one() -> None:
-    """One GPU of each type, two equal jobs, twice as fast on B: half of the time on both for each.
-    After a round on B, the first is served on A, where it has had nothing, and the second on B."""
-    jobs = [{"model": "a", "max_gpus": 1, "submitted_s": 0}] * 2
-    received = [
-        {"job_id": "j0", "gpu_type": "B", "seconds": 300},
-        {"job_id": "j1", "gpu_type": "A", "seconds": 300},
-    ]
-    p = problem(jobs, TWO, rates(a=(1, 2)), config={"now_s": 300}, received=received)
-    assert plan(p) == [("p0", 1), ("p1", 1)]
-
-
 def test_without_time_shares_are_equal() -> None:
     """No second left: equal shares, said so, and a plan all the same."""
     size = np.array([[1.0, 1.0], [2.0, 0.0]])

@@ -19,9 +19,7 @@ from allocator.errors import Infeasible, InvalidInput, UsageError
 from allocator.options.announced_capacity import gpus_ahead
 from allocator.options.instance_building import compile_round
 from allocator.options.look_ahead import build_horizon
-from allocator.options.option_table import option_table
-from allocator.performance.table import RateTable
-from allocator.simulator import SimulationOptions, simulate
+from allocator.simulator import SimulationOptions
 from allocator.solvers import registry
 from allocator.solvers.base import SolveLimits
 from allocator.solvers.horizon import look_ahead
@@ -67,24 +65,6 @@ def test_one_interval_is_the_single_round(objective: str) -> None:
     assert seen >= 2
 
 
-def test_completion_by_hand() -> None:
-    """Four GPUs, two jobs that need 1 h and 3 h of all of them: an hour of the cluster on the short
-    job delays both, on the long one only itself. A round of 900 s on 4 GPUs has value 2 x 0.25 h
-    and 1 x 0.25 h."""
-    rates = {1: 1.0, 2: 2.0, 4: 4.0}
-    p = problem(
-        [
-            {"remaining_work": 4 * 3600.0, "sizes": [4]},
-            {"remaining_work": 12 * 3600.0, "sizes": [4]},
-        ],
-        [{"gpus": 4}],
-        rates,
-        config={"interval_s": 900, "objective": "completion"},
-    )
-    assert option_table(p, RateTable.of(p)).value.tolist() == pytest.approx([0.5, 0.25])
-    assert decide(p, policy="horizon").jobs["gpus"] == [4, 0]
-
-
 def test_a_change_is_paid_from_all_intervals() -> None:
     """From 1 to 4 GPUs, three times as fast, after a pause of 250 s of a round of 300: a loss for
     one round (150 against 300), a gain for six. A job that ends within the round stays as it
@@ -109,22 +89,6 @@ def test_a_change_is_paid_from_all_intervals() -> None:
         return decide(p, policy="horizon", horizon=horizon).jobs["gpus"][0]
 
     assert (gpus(1, 5000), gpus(6, 5000), gpus(6, 290)) == (1, 4, 1)
-
-
-def test_a_start_costs_its_pause_once() -> None:
-    """Four intervals of 300 s on one GPU after a start of 30 s; each counts .7 of the one
-    before.
-    """
-    p = problem(
-        [{"remaining_work": 1e6, "sizes": [1]}],
-        [{"gpus": 1, "startup_s": 30}],
-        {1: 1.0},
-        config={"objective": "response", "interval_s": 300},
-    )
-    round_ = compile_round(p, prunes=False)
-    x = build_horizon(round_, choices(round_.model), gpus_ahead(round_.problem, 4))
-    gain = follow(x, np.array([0]), np.zeros((1, 4), dtype=np.int64)).gain
-    assert gain * 3600 == pytest.approx([270 + 300 * (0.7 + 0.7**2 + 0.7**3)])
 
 
 @pytest.mark.parametrize("limit", [0.0, 1.0])
@@ -161,13 +125,3 @@ def test_how_far_it_looks_is_checked() -> None:
         SimulationOptions(horizon=0)
     two = decide(problem([{}, {}], config={"horizon": {"rounds": 2}}), policy="horizon")
     assert two.solver_choice is not None and "2 intervals" in two.solver_choice
-
-
-def test_simulations_are_the_same_twice() -> None:
-    """To the last time: rounds are decided cold and, without a time limit, the clock ends
-    nothing.
-    """
-    w = generate("reproduction", seed=1, load=0.36, jobs=12).workload()
-    options = SimulationOptions(objective="completion", horizon=2, prove_every=0)
-    one, two = (simulate(w, policy="horizon", options=options).jobs for _ in range(2))
-    assert one.equals(two) and one["finished_s"].notna().all()

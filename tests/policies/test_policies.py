@@ -94,7 +94,7 @@ def test_random_rounds(policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
     gap and bound are in order; each job is there once, in its place, with a pool exactly if it has
     GPUs; the input is left alone; the same input gives the same bytes.
     """
-    tried = rounds(count(12, 40))
+    tried = rounds(count(9, 40))
     arrays = [copy.deepcopy(vars(p.jobs)) for p in tried]
     plans = [planned(p, policy) for p in tried]
     assert [r is not None for r in plans] == feasible(len(tried))
@@ -248,7 +248,7 @@ def test_no_time(policy: str) -> None:
 def test_a_solver_asked_about_better_plans_alone_finds_the_best_one() -> None:
     """`auto` without its own search leaves columns out; value and bound are those of all."""
     asked = 0
-    for p in rounds(count(12, 40), 900):
+    for p in rounds(count(8, 40), 900):
         try:
             whole = decide(p, limits=EXACT, solver="highs")
         except Infeasible:
@@ -258,4 +258,4 @@ def test_a_solver_asked_about_better_plans_alone_finds_the_best_one() -> None:
         assert plan.objective_value == pytest.approx(whole.objective_value, abs=1e-6)
         assert plan.bound == pytest.approx(whole.objective_value, abs=1e-6)
         asked += plan.solver == "highs"
-    assert asked >= 4
+    assert asked >= 2

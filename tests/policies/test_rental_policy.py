@@ -56,7 +56,7 @@ def test_a_split_class_is_carried_out() -> None:
     plan = rent(from_file(str(EXAMPLE), None, False), 2.3, whole=True)
     options = {row["class_id"]: row["options"] for row in plan.rows()}
     assert [o["width"] for o in options["root"]] == [12, 13]
-    work = case.workload(300, law="deterministic", seed=1, mu=plan.plan.mu)
+    work = case.workload(150, law="deterministic", seed=1, mu=plan.plan.mu)
     settings = {**work.problem.settings, "rental": {"wider_share": plan.wider_share}}
     split = dataclasses.replace(work.problem, settings=settings)
     done = simulate(dataclasses.replace(work, problem=split), policy="rental", options=AT_ONCE)
@@ -112,18 +112,6 @@ def test_nobody_waits_and_every_job_runs_at_its_width(law: str) -> None:
     hours = w.problem.jobs.total_work / np.where(amdahl, case.amdahl(np.array(6)), 3.0)
     assert s.jobs["jct_s"].to_numpy() / case.HOUR == pytest.approx(hours, rel=1e-9)
     assert s.metrics["gpu_hours"] == pytest.approx(float((hours * np.where(amdahl, 6, 9)).sum()))
-
-
-def test_no_width_does_better_at_its_own_budget() -> None:
-    """Equal widths of 7 rent a little less than 2 GPUs; on the same arrivals they take longer than
-    theory allows at what they rent, relative to what `rental` takes."""
-    ratio = {}
-    for policy, asked in (("rental", (1, 1)), ("static", (7, 7))):
-        s = simulate(case.workload(150, seed=4, requested=asked), policy=policy, options=AT_ONCE)
-        ratio[policy] = (
-            s.metrics["jct_s_mean"] / case.HOUR / case.optimum(s.metrics["mean_gpus"]).response_h
-        )
-    assert ratio["static"] > 1.003 * ratio["rental"]
 
 
 @pytest.mark.soak

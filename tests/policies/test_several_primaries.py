@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 from builders import problem, snapshot as snapshot_of_rows
-from examples import count, seeds
-from group_rounds import Given, Groups, crossed_round, group_round
+from examples import count
+from group_rounds import Given, Groups, crossed_round
 from matrix_rounds import CROSSED
 from second_values import Reading
 from second_ways import Way
@@ -21,7 +21,6 @@ from allocator.domain.problem import Problem
 from allocator.domain.rules.snapshot_rules import validate
 from allocator.engine.decision import decide
 from allocator.errors import InvalidInput
-from allocator.io.problem_tables import snapshot_folder
 from allocator.options.instance_building import compile_round
 from allocator.performance.table import RateTable
 from allocator.policies.registry import POLICIES
@@ -31,18 +30,6 @@ EXACT = SolveLimits(gap=0.0)
 LISTED = rounds.LISTED
 AIMS = (*CROSSED, "completion,progress=0.1")
 SOAK = 60 * len(AIMS)  # rounds of the long run
-
-
-@pytest.mark.parametrize("seed", [101, *seeds(3, 100)])
-def test_mip_is_the_best_of_all_plans(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Four jobs, every set of primary jobs with idle GPUs, sub-batches, groups that run; with pairs
-    listed, and priced by kinds while jobs with several primary jobs are listed."""
-    round_ = group_round(seed)
-    best = round_.best()
-    for listed, gap in ((LISTED, 0.0), (0, 0.0), (0, 0.02)):
-        monkeypatch.setattr(rounds, "LISTED", listed)
-        plan = decide(validate(round_.snapshot()), limits=SolveLimits(gap=gap))
-        assert best * (1 - gap) - 1e-6 <= plan.objective_value <= best + 1e-6 <= plan.bound + 2e-6
 
 
 def best_of_all(round_: Groups, p: Problem, rng: np.random.Generator) -> float:
@@ -158,25 +145,6 @@ def four_gpus(most: int = 3, **more: Any) -> dict[str, Any]:
     }
 
 
-def test_a_job_that_may_not_share_any_more_moves_to_other_gpus() -> None:
-    """A job ran on the GPUs of another and on one idle GPU; the pool shares no longer. Both run: on
-    the two other GPUs it does 2 x 240 of its 1000 after a pause of 60 s."""
-    run = JOB | {"state": "running", "pool": "p0", "restart_s": 60}
-    p = problem(
-        [
-            run | {"gpus": 1, "min_gpus": 1, "max_gpus": 1},
-            run | {"gpus": 2, "min_gpus": 2, "max_gpus": 2, "shared_with": "j0"},
-        ],
-        [POOL | {"gpus": 3, "sharing": "none"}],
-        {1: 1.0, 2: 2.0},
-        sharing=rows(("m", "m", 1.1, 1.1)),
-        config={"max_primaries": 2},
-    )
-    plan = decide(p, limits=EXACT)
-    assert plan.jobs["action"] == ["keep", "move"]
-    assert plan.jobs["value"] == pytest.approx([0.3, 0.48])
-
-
 @pytest.mark.parametrize("policy", ["bsbf", "ffs", "mip"])
 def test_a_job_joins_two_jobs_and_idle_gpus(policy: str) -> None:
     """It takes two idle GPUs and those of both jobs: at 1/1.4, the slowest of its GPUs. They run
@@ -239,12 +207,3 @@ def test_what_a_snapshot_may_not_say(change: dict[str, dict[str, Any]], words: s
     with pytest.raises(InvalidInput) as fault:
         problem(jobs, pools, sharing=rows(("m", "m", 1.1, 1.1)), config=config)
     assert words in str(fault.value)
-
-
-def test_a_snapshot_keeps_the_names() -> None:
-    """A round that is written and read again has the same groups."""
-    p = validate(group_round(3).snapshot())
-    again = validate(snapshot_folder(p))
-    assert again.jobs.secondary.tolist() == p.jobs.secondary.tolist()
-    assert again.jobs.held.tolist() == p.jobs.held.tolist()
-    assert p.max_primaries == again.max_primaries == 3

@@ -11,20 +11,15 @@ from typing import Any
 import numpy as np
 import pytest
 from builders import problem, snapshot
-from examples import seeds
-from sharing_rounds import best_of_all, sharing_snapshot
+from sharing_rounds import sharing_snapshot
 
 from allocator.domain.plan import Plan
-from allocator.domain.problem import Problem
 from allocator.domain.rules.snapshot_rules import validate
 from allocator.engine.decision import decide
 from allocator.engine.explain import explain
-from allocator.errors import Infeasible
 from allocator.options.colocation.secondary_jobs import PairOffer
 from allocator.options.instance_building import compile_round
-from allocator.policies.registry import POLICIES
-from allocator.solvers import registry
-from allocator.solvers.base import SolveLimits, Solver, Termination
+from allocator.solvers.base import SolveLimits
 
 EXACT = SolveLimits(gap=0.0)
 SHARE = [
@@ -41,30 +36,6 @@ POOL = {"gpus": 1, "memory_gb": 10.0, "sharing": "any"}
 ONE = {"remaining_work": 1000, "max_gpus": 1, "memory_gb": 4.0}
 
 
-@pytest.fixture(scope="module")
-def bests() -> list[tuple[Problem, float | None]]:
-    """Six rounds, and the value of the best plan."""
-    made = [validate(sharing_snapshot(seed, jobs=3).snapshot()) for seed in range(1, 7)]
-    return [(p, best_of_all(p)) for p in made]
-
-
-@pytest.mark.parametrize("name", list(registry.SOLVERS))
-def test_every_solver_finds_the_best_pairs(
-    name: str, bests: list[tuple[Problem, float | None]]
-) -> None:
-    """The models of six such rounds, solved as they are to optimality by each solver: the best of
-    all plans.
-    """
-    solver: Solver = registry.get(name)
-    for p, best in bests:
-        model = compile_round(p).model
-        if not model.n:
-            continue  # nothing to solve
-        answer = solver.solve(model, EXACT)
-        assert (answer.termination is Termination.INFEASIBLE) == (best is None)
-        assert best is None or answer.objective == pytest.approx(best, rel=1e-6, abs=1e-9)
-
-
 def test_a_pair_by_hand() -> None:
     """Four jobs of 1000 s, two GPUs, intervals of 300 s. Alone two jobs do 0.3 of what is left; two
     by two, each at 1/1.2, four do 0.25. The primary job pays for both: 2 $/h for each GPU."""
@@ -75,25 +46,6 @@ def test_a_pair_by_hand() -> None:
     assert jobs["work_per_s"] == pytest.approx([1 / 1.2] * 4)
     assert [others[int(other[1])] for other in others] == ["j0", "j1", "j2", "j3"]
     assert sorted(jobs["cost_per_hour"]) == [0, 0, 2, 2] and plan.pools[0].used == 2
-
-
-def test_too_much_memory_too_slow_or_not_allowed() -> None:
-    """No pair where both need 6 of 10 GB, where each would be 2.2 times as slow, or where pools
-    do not let them.
-    """
-    for job, pool, slow in (
-        (ONE | {"memory_gb": 6.0}, POOL, 1.2),
-        (ONE, POOL, 2.2),
-        (ONE, {"gpus": 1}, 1.2),
-        (ONE, POOL | {"sharing": "none"}, 1.2),
-    ):
-        p = problem(
-            [job] * 2,
-            [pool],
-            {1: 1.0},
-            sharing=[SHARE[0] | {"slowdown_a": slow, "slowdown_b": slow}],
-        )
-        assert sorted(decide(p, limits=EXACT).jobs["gpus"]) == [0, 1]
 
 
 def pair_of(*jobs: dict[str, Any], gpus: int = 1, **more: Any) -> Plan:
@@ -159,58 +111,6 @@ def test_lost_gpus_of_pairs() -> None:
         assert decide(p, limits=EXACT).jobs["action"] == ["keep"] * 2 * gpus + ["pause"] * (
             4 - 2 * gpus
         )
-
-
-def test_a_pair_that_may_not_be_any_more() -> None:
-    """The pool no longer lets jobs share: the secondary job moves to the free GPU; without one the
-    pair is parted.
-    """
-    pair = [running(), running(shared_with="j0")]
-    for gpus, actions in ((2, [["keep", "move"]]), (1, [["keep", "pause"], ["pause", "keep"]])):
-        p = problem(pair, [POOL | {"gpus": gpus, "sharing": "none"}], {1: 1.0}, sharing=SHARE)
-        assert decide(p, limits=EXACT).jobs["action"] in actions
-
-
-@pytest.mark.parametrize("seed", seeds(3, 20))
-def test_names_and_order_change_nothing_and_sharing_never_hurts(seed: int) -> None:
-    """The best value is the same with the jobs in another order, and at least that of the pools
-    without sharing.
-    """
-    folder = sharing_snapshot(seed, jobs=6)
-    tables = dict(folder.tables)
-
-    def value(changed: dict[str, Any]) -> float | None:
-        try:
-            return decide(
-                validate(type(folder)("other", folder.config, tables | changed).snapshot()),
-                limits=EXACT,
-            ).objective_value
-        except Infeasible:
-            return None
-
-    whole = value({})
-    assert value({"jobs.csv": tables["jobs.csv"][::-1]}) == pytest.approx(whole)
-    if whole is not None and not any(j.get("shared_with") for j in tables["jobs.csv"]):
-        alone = value({"pools.csv": [p | {"sharing": "none"} for p in tables["pools.csv"]]})
-        assert alone is None or alone <= whole + 1e-9
-
-
-SHARED = [
-    s
-    for s in range(20)
-    if any(j.get("shared_with") for j in sharing_snapshot(s, jobs=3).tables["jobs.csv"])
-]
-
-
-@pytest.mark.parametrize("policy", [name for name in POLICIES if name != "mip"])
-def test_policies_that_do_not_share_keep_the_rules_with_pairs(policy: str) -> None:
-    """Every policy finds a plan that the audit accepts wherever pairs run and there is one."""
-    for seed in SHARED[:2]:
-        p = validate(sharing_snapshot(seed, jobs=3).snapshot())
-        try:
-            decide(p, policy=policy, limits=EXACT)
-        except Infeasible:
-            assert best_of_all(p) is None
 
 
 def test_a_round_that_changes_nothing_keeps_every_pair() -> None:

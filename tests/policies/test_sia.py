@@ -96,26 +96,6 @@ def test_defaults_even_pause_jobs_to_double_others() -> None:
     assert sorted(gpus) == [0, 0, 2, 2]
 
 
-def test_restarts_bind_a_job_to_what_it_has() -> None:
-    """Age 1000, S 100, 7 restarts: r = 300 / 1100 = .27, so 2 GPUs would count as .55 of one: V
-    1.35 > 1. It stays.
-    """
-    p = problem([running(1, restarts=7, restart_s=100), {}], [{"gpus": 2}], config={"now_s": 1000})
-    assert plan(p) == [("p0", 1), ("p0", 1)]
-
-
-def test_the_type_that_is_relatively_best() -> None:
-    """One GPU of each type. a is 4 times faster on B, b twice: V on B .5 and .71, on A 1 and 1:
-    a gets B.
-    """
-    rates = [
-        {"model": m, "gpu_type": t, "gpus": 1, "work_per_s": r}
-        for m, t, r in (("a", "A", 1.0), ("a", "B", 4.0), ("b", "A", 100.0), ("b", "B", 200.0))
-    ]
-    pools = [{"gpu_type": "A", "gpus": 1}, {"gpu_type": "B", "gpus": 1}]
-    assert plan(problem([{"model": "b"}, {"model": "a"}], pools, rates)) == [("p0", 1), ("p1", 1)]
-
-
 def test_as_good_as_trying_everything() -> None:
     """Random rounds of 5 jobs with all rules: no plan of the round has a higher value to Sia than
     the one found.
