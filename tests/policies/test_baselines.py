@@ -1,4 +1,4 @@
-"""Rule-based baselines followed by hand: static, equal, srtf, las, afs (docs/policies.md)."""
+"""Rule-based baselines followed by hand (docs/policies.md)."""
 
 from __future__ import annotations
 
@@ -44,6 +44,15 @@ def linear(**speed: float) -> list[dict[str, Any]]:
         for t, f in speed.items()
         for k in (1, 2, 4, 8)
     ]
+
+
+SIX = {"requested_gpus": 6, "min_gpus": 6, "max_gpus": 6, "sizes": [6]}
+TWO_MODELS = [{"model": m, "max_gpus": 4} for m in "ab"]
+TWO_CURVES = [
+    {"model": m, "gpu_type": "A", "gpus": k, "work_per_s": r}
+    for m, curve in (("a", (1.0, 1.9, 3.1)), ("b", (2.0, 3.0, 4.0)))
+    for k, r in zip((1, 2, 4), curve, strict=True)
+]
 
 
 @pytest.mark.parametrize(
@@ -102,6 +111,32 @@ def linear(**speed: float) -> list[dict[str, Any]]:
             {},
             [0, 8],
         ),
+        # first come, first served at the requested size; the first of the file came last
+        (
+            "greedy",
+            [wants(4, min_gpus=4, max_gpus=4, submitted_s=s) for s in (9, 0, 5)],
+            {},
+            [0, 4, 4],
+        ),
+        # 6 of 8 GPUs are taken: 8 is halved to 2, but not below min_gpus
+        ("greedy", [SIX, wants(8)], {}, [6, 2]),
+        ("greedy", [SIX, wants(8, min_gpus=4)], {}, [6, 0]),
+        # from 1 each: a gains 0.9 by a second GPU and 0.6 by each further one, b 0.5
+        ("greedy", TWO_MODELS, {"pools": [{"gpus": 6}], "rates": TWO_CURVES}, [4, 2]),
+        ("greedy", TWO_MODELS, {"pools": [{"gpus": 5}], "rates": TWO_CURVES}, [4, 1]),
+        # a job that is nearly done is doubled all the same
+        ("greedy", [{"remaining_work": 1}], {}, [8]),
+        ("mip", [{"remaining_work": 1}], {}, [1]),
+        # who runs never shrinks, and the first that waits takes all it may
+        (
+            "greedy-naive",
+            [
+                RUNS | {"gpus": 2, "submitted_s": 3},
+                *({"submitted_s": s, "max_gpus": 4} for s in (1, 2)),
+            ],
+            {},
+            [2, 4, 2],
+        ),
         # three jobs, two GPUs: the two shortest
         ("afs", [{"remaining_work": w} for w in (3, 1, 2)], {"pools": [{"gpus": 2}]}, [0, 1, 1]),
     ],
@@ -134,6 +169,14 @@ def test_one_pool_by_hand(
             [t | {"gpus": 4} for t in AB],
             {"A": 1.0, "B": 3.0},
             ["p1", "p1", "p0", "p0"],
+        ),
+        # who runs is first tried where it runs, others on the faster type
+        (
+            "greedy",
+            [{"max_gpus": 1}, {"max_gpus": 1, **RUNS, "gpus": 1}],
+            AB,
+            {"A": 1.0, "B": 3.0},
+            ["p1", "p0"],
         ),
         # the shortest first; speed x GPUs / jobs in the pool if it came: 24 v 16: fast; 12 v 16:
         # slow; 12 v 8: fast; 8 v 8: the faster

@@ -112,14 +112,3 @@ def test_nobody_waits_and_every_job_runs_at_its_width(law: str) -> None:
     hours = w.problem.jobs.total_work / np.where(amdahl, case.amdahl(np.array(6)), 3.0)
     assert s.jobs["jct_s"].to_numpy() / case.HOUR == pytest.approx(hours, rel=1e-9)
     assert s.metrics["gpu_hours"] == pytest.approx(float((hours * np.where(amdahl, 6, 9)).sum()))
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("law", case.LAWS)
-def test_the_example_at_length(law: str) -> None:
-    """200,000 arrivals: within 2 % of 1/3 h and of 2 GPUs. `pytest -m soak
-    tests/policies/test_rental_policy.py`.
-    """
-    s = simulate(case.workload(200_000, law=law, seed=1), policy="rental", options=AT_ONCE)
-    assert s.metrics["jct_s_mean"] / case.HOUR == pytest.approx(1 / 3, rel=0.02)
-    assert s.metrics["mean_gpus"] == pytest.approx(2.0, rel=0.02)

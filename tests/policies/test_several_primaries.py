@@ -163,15 +163,6 @@ def test_where_it_may_not_it_waits() -> None:
         assert decide(problem(**tables), policy="bsbf").jobs["gpus"] == [1, 1, 0]
 
 
-def test_bsbf_passes_over_jobs_that_lose() -> None:
-    """Next to a job that both slow each other down 2.5 times the short job gains nothing; with
-    ffs it shares."""
-    tables = four_gpus(remaining_work=3000)
-    tables["sharing"] = rows(("m", "n", 1.2, 1.1), ("k", "n", 2.5, 2.5))
-    assert decide(problem(**tables), policy="bsbf").jobs["gpus"] == [1, 1, 0]
-    assert decide(problem(**tables), policy="ffs").jobs["gpus"] == [1, 1, 4]
-
-
 def test_explain_names_all_of_them() -> None:
     """explain lists the option with both primary jobs."""
     p = allocator.Problem(snapshot_of_rows(**four_gpus()))

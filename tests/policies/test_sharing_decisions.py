@@ -10,13 +10,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from builders import problem, snapshot
+from builders import problem
 from sharing_rounds import sharing_snapshot
 
 from allocator.domain.plan import Plan
 from allocator.domain.rules.snapshot_rules import validate
 from allocator.engine.decision import decide
-from allocator.engine.explain import explain
 from allocator.options.colocation.secondary_jobs import PairOffer
 from allocator.options.instance_building import compile_round
 from allocator.solvers.base import SolveLimits
@@ -72,18 +71,6 @@ def test_what_a_running_pair_may_do() -> None:
         assert plan.jobs["value"] == pytest.approx(value) and plan.jobs["action"] == action
     firm = pair_of(*(job | {"preemptible": False} for job in (primary, secondary)), gpus=2)
     assert firm.jobs["shared_with"] == ["j1", "j0"]
-
-
-def test_explained_with_other_jobs() -> None:
-    """Three jobs, one GPU: one has it, one runs on the same GPU, the third is told what it would
-    have to offer; options that run with another job name it."""
-    p = snapshot([ONE | {"weight": w} for w in (3, 2, 1)], [POOL], {1: 1.0}, sharing=SHARE)
-    told = explain(p, "j2", limits=EXACT)
-    assert told.got["shared_with"] is None and told.got["reason"] == "outranked"
-    assert any(o["beside"] in ("j0", "j1") for o in told.options) and any(
-        "next to" in line for line in told.lines()
-    )
-    assert explain(p, "j1", limits=EXACT).got["shared_with"] == "j0"
 
 
 def test_changes_are_counted_for_both() -> None:

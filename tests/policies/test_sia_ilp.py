@@ -55,16 +55,6 @@ def test_optimum_by_hand(tmp_path: Path) -> None:
     assert np.flatnonzero(answer.values).tolist() == [4, 8]
 
 
-def test_positive_power_maximises(tmp_path: Path) -> None:
-    """p = 0.5, lam = -1.1: the same expression, maximised: V - lam per job that runs."""
-    path = saved(tmp_path, p=np.array(0.5), lam=np.array(-1.1), restart=np.ones(3))
-    model = read_sia_ilp(path)
-    assert model.value.reshape(3, 3)[1] == pytest.approx([2.1, 3.1, 5.1])
-    answer = registry.get("highs").solve(model, SolveLimits(gap=0.0))
-    # two GPUs for one job: 2 + 4 - 1.1
-    assert sia_objective(path, answer.objective) == pytest.approx(1 + 4 + 1)
-
-
 @pytest.mark.parametrize(
     "changes",
     [{"G": None}, {"prev": np.array([0])}, {"use": np.ones((3, 5))}, {"caps": np.array(3)}],
