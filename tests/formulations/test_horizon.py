@@ -11,55 +11,17 @@ import numpy as np
 import pytest
 from cases.horizons import horizon
 from examples import seeds
-from scipy import sparse
 
 from allocator.solvers import registry
 from allocator.solvers.base import SolveLimits
 from allocator.solvers.horizon import HorizonStart, look_ahead
 from formulations.compilation import has_numba
-from formulations.horizon.intervals import Horizon, feasible, follow, plan_model, shift_plan, use
+from formulations.horizon.intervals import feasible, follow, plan_model, shift_plan, use
 from formulations.horizon.pricing import Pricing
 
 # so much time, as the first pricing of a process may have to compile its code on a busy machine
 EXACT = SolveLimits(time_s=300.0, gap=1e-9)
 FORMS = (False, True) if has_numba() else (False,)
-
-
-def one(remaining: float = 150.0, H: int = 3) -> Horizon:
-    """One job, options 0 (one GPU, 1 unit a second) and 1 (two GPUs, 2 units); intervals of 100 s,
-    pauses 20 and 50 s; each second until the end costs 1."""
-    return Horizon(
-        start=np.array([0, 2]),
-        rate=np.array([1.0, 2.0]),
-        switch_s=np.array([50.0, 50.0]),
-        startup_s=np.array([20.0, 20.0]),
-        matrix=sparse.csr_matrix(np.array([[1.0], [2.0]])),
-        high=np.full((H, 1), 2.0),
-        low=np.array([-np.inf]),
-        current=np.array([-1]),
-        mandatory=np.array([False]),
-        remaining=np.array([remaining]),
-        interval_s=100.0,
-        work=np.zeros((1, H)),
-        finish=-100.0 * np.arange(H)[None, :],
-        slope=-np.ones((1, H)),
-        unfinished=np.array([-100.0 * H]),
-        loss=np.array([1.0]),
-        held=np.zeros((2, H)),
-        jobs=["a"],
-        rows=["pool"],
-    )
-
-
-def test_a_plan_by_hand() -> None:
-    """20 s pause and 80 units; a change: 50 s pause and the last 70 units in 35 s: done after 185
-    s. Holding nothing costs 300 + 150, so the plan gains 265."""
-    x = one()
-    f = follow(x, np.array([0]), np.array([[0, 1, 1]]))
-    assert f.end.tolist() == [185.0]
-    assert f.plan.tolist() == [[0, 1, -1]]
-    assert f.gain.tolist() == pytest.approx([300 + 150 - 185])
-    assert use(x, f.plan).toarray().tolist() == [[1, 2, 0]]
 
 
 @pytest.mark.parametrize("seed", seeds(4, 20))

@@ -43,18 +43,6 @@ def test_cents_become_whole_numbers() -> None:
     assert whole.scale == 1.0 and whole.error < 1e-14
 
 
-def test_choice_rows_become_groups() -> None:
-    """A row "at most one" is a group; with lower bound 1 exactly one; a capacity row of ones
-    stays a row.
-    """
-    model = dense(
-        [1.0, 1, 1], [(-INF, [1, 1, 0], 1), (1, [0, 0, 1], 1), (-INF, [1, 1, 1], 1)], choices=2
-    )
-    whole = integer_model(model)
-    assert [(c.tolist(), exactly) for c, exactly in whole.groups] == [([0, 1], False), ([2], True)]
-    assert len(whole.rows) == 1
-
-
 def test_a_column_in_two_choice_rows_is_bounded_by_both() -> None:
     """Groups may not lose the second "at most one" row of a column."""
     model = dense([1.0, 1, 1], [(-INF, [1, 1, 0], 1), (-INF, [0, 1, 1], 1)], choices=2)

@@ -68,18 +68,3 @@ def test_an_objective_of_one_s_own() -> None:
     for policy in ("mip", "greedy", "horizon", "srtf"):
         found = allocator.solve(snapshot, objective="thrift", policy=policy)
         assert found.objective_value > 0 and found.bound >= found.objective_value - 1e-9
-
-
-@pytest.mark.usefixtures("_own")
-def test_names_of_objectives() -> None:
-    """A name of the package is refused, and what is no name; one's own can be replaced."""
-    own, other = Objective("own", thrift), Objective("own", lambda c: c.weight)
-    allocator.register_objective(own)
-    allocator.register_objective(other)
-    assert REGISTRY.get("own") is other
-    with pytest.raises(allocator.UsageError, match="already"):
-        allocator.register_objective(Objective("progress", thrift))
-    with pytest.raises(ValueError, match="letters, digits"):
-        allocator.register_objective(Objective("a > b", thrift))
-    with pytest.raises(KeyError):
-        get_objective("unknown")

@@ -40,27 +40,3 @@ def dense(
         np.array([r[2] for r in rows], dtype=float),
         tuple(families),
     )
-
-
-def one_resource(
-    rng: np.random.Generator, jobs: int = 8, options: int = 5
-) -> tuple[LinearModel, float]:
-    """A random multiple-choice knapsack with one capacity row, and its optimum by exact dynamic
-    programming.
-    """
-    gpus = rng.integers(1, 9, (jobs, options))
-    value = np.round(rng.uniform(0.1, 3.0, (jobs, options)) * gpus**0.6, 3)
-    capacity = int(rng.integers(3, 4 * jobs))
-    rows = [(-INF, np.repeat(np.arange(jobs), options) == j, 1.0) for j in range(jobs)]
-    model = dense(value.ravel(), [*rows, (-INF, gpus.ravel(), capacity)], choices=jobs)
-    best = np.zeros(capacity + 1)  # best[c]: of the jobs so far, with c GPUs
-    for j in range(jobs):
-        taken = [
-            np.r_[np.full(min(k, capacity + 1), -INF), best[:-k] if k <= capacity else []][
-                : capacity + 1
-            ]
-            + v
-            for k, v in zip(gpus[j].tolist(), value[j].tolist(), strict=True)
-        ]
-        best = np.max([best, *taken], axis=0)
-    return model, float(best[-1])
