@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from unittest import mock
 
 import numpy as np
@@ -43,17 +42,6 @@ def test_a_better_plan_is_found_and_proven():
     plan, bound = close_gap(c, dual, np.array([0, -1, -1]), 0.0)
     assert plan.tolist() == [-1, 1, 2]
     assert bound == pytest.approx(10)
-
-
-def test_nothing_is_claimed_when_time_is_up():
-    """The bound is then that of the prices, and the plan is the given one."""
-    c, dual = knapsack()
-    plan = np.array([0, -1, -1])
-    assert find_better_plan(c, Losses.of(c, dual), 6.7, 100, -math.inf).bound == dual.bound
-    assert find_better_plan(c, Losses.of(c, dual), 6.7, 100, -math.inf).plan is None
-    same, bound = close_gap(c, dual, plan, 0.0, -math.inf)
-    assert same.tolist() == plan.tolist()
-    assert bound == dual.bound
 
 
 @examples(80, 300)

@@ -154,15 +154,11 @@ def test_neutral_file_gives_the_same_model(tmp_path: Path) -> None:
 
 DAMAGE = {
     "format": np.array("other"),
-    "value": np.array(["x"]),
-    "start": np.array([0, 9]),
+    "value": np.array([1, None], dtype=object),  # pickled: nothing of a file is executed
     "index": np.array([0, 0, 7]),
     "coef": np.array([1.0, np.inf, 1.0]),
     "lower": np.array([np.nan, 0.0]),
-    "integer": np.array([True]),
-    "family_rows": np.array([3]),
     "row_label": np.array(["a"]),
-    "col_upper": np.array([[1.0, 1.0]]),
 }
 
 
@@ -170,11 +166,8 @@ def test_damaged_neutral_files_are_refused(tmp_path: Path) -> None:
     """Every fault is InvalidInput that names the file; nothing of a file is executed."""
     path = write_instance(dense([1, 2], [(-INF, [1, 1], 1), (0, [0, 1], 1)]), tmp_path / "m.npz")
     whole = dict(np.load(path))
-    twice, pickled = np.array([0, 1, 1]), np.array([1, None], dtype=object)
     broken = [whole | {name: array} for name, array in DAMAGE.items()]
-    broken += [whole | {"index": twice}, whole | {"value": pickled}]
-    broken.append({name: array for name, array in whole.items() if name != "coef"})
-    for arrays in broken:
+    for arrays in [*broken, {"format": whole["format"]}]:
         np.savez(path, **arrays)
         with pytest.raises(InvalidInput, match=r"m\.npz"):
             read_instance(path)

