@@ -9,7 +9,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -155,22 +154,11 @@ def test_warm_workers_are_used_again_but_never_shared(pool: Watched) -> None:
     """One after the other: one process. At the same time: one each."""
     first, second = (faulty("sound", pool).solve(MODEL, SolveLimits()).detail for _ in range(2))
     assert first == second
-    answers: list[str] = []
-    gate = threading.Barrier(2)
-
-    def call() -> None:
-        gate.wait()
-        worker = pool.take("faulty_backends.sound", (HERE,))
-        gate.wait()  # both hold one now
-        pool.give("faulty_backends.sound", (HERE,), worker)
-        answers.append(str(worker.pid))
-
-    threads = [threading.Thread(target=call) for _ in range(2)]
-    for t in threads:
-        t.start()
-    for t in threads:
-        t.join()
-    assert len(set(answers)) == 2
+    key = "faulty_backends.sound", (HERE,)
+    both = [pool.take(*key) for _ in range(2)]
+    assert both[0].pid != both[1].pid
+    for worker in both:
+        pool.give(*key, worker)
 
 
 def test_a_worker_that_died_idle_is_replaced(pool: Watched) -> None:
@@ -242,40 +230,30 @@ def worker_of(process: subprocess.Popen[str]) -> tuple[int, Path]:
     return int(pid), Path(folder)
 
 
-@pytest.mark.parametrize(("name", "size"), [("holds_interpreter", 1), ("has_children", 2)])
-def test_a_killed_parent_leaves_no_process(name: str, size: int) -> None:
-    """SIGKILL to the parent: its worker, busy or not letting Python run, and the worker's child
-    are gone.
-    """
-    process = parent(name, "solver.solve(model, SolveLimits())")
+@pytest.mark.parametrize(
+    ("name", "size", "sent"),
+    [
+        ("holds_interpreter", 1, signal.SIGKILL),
+        ("has_children", 2, signal.SIGKILL),
+        ("has_children", 2, signal.SIGINT),
+        ("sound", 0, None),
+    ],
+)
+def test_a_parent_that_ends_leaves_no_process(
+    name: str, size: int, sent: signal.Signals | None
+) -> None:
+    """Killed, interrupted or at its end: its worker, busy or not letting Python run, and the
+    worker's child are gone, and the folder too, unless nobody was left to remove it. The interrupt
+    reaches the caller."""
+    process = parent(name, "print(solver.solve(model, SolveLimits()).termination)")
     pid, folder = worker_of(process)
-    wait_for(lambda: len(group(pid)) == size)
-    process.kill()
-    process.communicate()
-    wait_for(lambda: group(pid) == [])
-    # nobody was left to do it, and it is empty
-    folder.rmdir()
-
-
-def test_ctrl_c_kills_the_worker_and_goes_on_up() -> None:
-    """KeyboardInterrupt in the parent: the worker is dead, its folder gone, and the exception
-    reaches the caller.
-    """
-    process = parent("has_children", "solver.solve(model, SolveLimits())")
-    pid, folder = worker_of(process)
-    wait_for(lambda: len(group(pid)) == 2)
-    process.send_signal(signal.SIGINT)
-    _, error = process.communicate()
-    assert error.strip().endswith("KeyboardInterrupt")
-    assert group(pid) == []
-    assert not folder.exists()
-
-
-def test_a_normal_end_closes_idle_workers() -> None:
-    """When the program ends, its warm worker ends with it."""
-    process = parent("sound", "print(solver.solve(model, SolveLimits()).termination)")
-    pid, folder = worker_of(process)
+    if sent is not None:
+        wait_for(lambda: len(group(pid)) == size)
+        process.send_signal(sent)
     out, error = process.communicate()
-    assert (out, error, process.returncode) == ("gap\n", "", 0)
-    assert group(pid) == []
+    wait_for(lambda: group(pid) == [])
+    if sent is signal.SIGKILL:
+        folder.rmdir()  # it is empty
     assert not folder.exists()
+    assert error.strip().endswith("KeyboardInterrupt") == (sent is signal.SIGINT)
+    assert sent is not None or (out, error, process.returncode) == ("gap\n", "", 0)
