@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from builders import LINEAR, problem
+from builders import problem
 
 from allocator.domain.problem import Problem
 from allocator.engine.decision import decide
@@ -65,14 +65,6 @@ def test_two_jobs_two_types_by_hand() -> None:
     assert (np.array(share_of(p)) * throughput).sum(axis=1) == pytest.approx(
         [14 / 19] * 2, abs=1e-6
     )
-
-
-def test_equal_gpu_time_not_equal_time() -> None:
-    """2 GPUs, requests of 1 and 2: x1 + 2 x2 <= 2 and max min(x1, 2 x2): the first all the time,
-    the second half.
-    """
-    p = problem([{"requested_gpus": 1}, {"requested_gpus": 2}], [{"gpus": 2}], LINEAR)
-    assert share_of(p) == [pytest.approx([1.0], abs=1e-6), pytest.approx([0.5], abs=1e-6)]
 
 
 def test_second_programme_uses_what_the_level_leaves() -> None:

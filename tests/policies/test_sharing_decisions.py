@@ -11,12 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 from builders import problem
-from sharing_rounds import sharing_snapshot
 
 from allocator.domain.plan import Plan
-from allocator.domain.rules.snapshot_rules import validate
 from allocator.engine.decision import decide
-from allocator.options.colocation.secondary_jobs import PairOffer
 from allocator.options.instance_building import compile_round
 from allocator.solvers.base import SolveLimits
 
@@ -98,20 +95,3 @@ def test_lost_gpus_of_pairs() -> None:
         assert decide(p, limits=EXACT).jobs["action"] == ["keep"] * 2 * gpus + ["pause"] * (
             4 - 2 * gpus
         )
-
-
-def test_a_round_that_changes_nothing_keeps_every_pair() -> None:
-    """In random rounds with running pairs, the unchanged choice is what the jobs hold: pool, GPUs,
-    and who runs on whose GPUs. The other order of a running pair is an option too."""
-    pairs = 0
-    for seed in range(15):
-        problem = validate(sharing_snapshot(seed, 3 + seed % 8).snapshot())
-        jobs = problem.jobs
-        round_ = compile_round(problem, prunes=False, shares=PairOffer.ALL)
-        held = round_.allocation(round_.unchanged_choice())
-        stays = held.gpus > 0  # others may not keep what they hold
-        assert (held.pool[stays] == jobs.pool[stays]).all(), seed
-        assert (held.gpus[stays] == jobs.gpus[stays]).all(), seed
-        assert (held.primary[stays] == jobs.primary[stays]).all(), seed
-        pairs += np.count_nonzero(held.primary >= 0)
-    assert pairs > 5

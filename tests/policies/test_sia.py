@@ -89,13 +89,6 @@ def test_a_job_starts_small_and_doubles() -> None:
     assert plan(problem([running(1, largest_gpus=2)], config={"now_s": 1e6})) == [("p0", 4)]
 
 
-def test_defaults_even_pause_jobs_to_double_others() -> None:
-    """Four old jobs with a GPU each: keeping them all has value 4 x .1, two with two GPUs 2 x (1.1
-    - .71) = .78, one with two and two with one .59. Two are paused."""
-    gpus = [k for _, k in plan(problem([running(1)] * 4, [{"gpus": 4}], config={"now_s": 1e6}))]
-    assert sorted(gpus) == [0, 0, 2, 2]
-
-
 def test_as_good_as_trying_everything() -> None:
     """Random rounds of 5 jobs with all rules: no plan of the round has a higher value to Sia than
     the one found.

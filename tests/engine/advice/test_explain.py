@@ -120,13 +120,6 @@ def test_unknown_job_and_plain_data() -> None:
     assert any("outranked" in line for line in e.lines())
 
 
-def test_what_was_not_tried_is_said() -> None:
-    """No decision, no fact: the kinds that were not tried are named instead."""
-    e = explain(one_gpu(), "poor", limits=EXACT, tries=0)
-    assert e.changes == () and e.untried == ("weight", "capacity")
-    assert "  no single change was found by the decisions made" in e.lines()
-
-
 def test_advice_comes_true_when_it_is_taken(tmp_path: Path) -> None:
     """Every objective, features drawn: each change is written into the files, and `solve` gives
     what was said."""
