@@ -224,3 +224,12 @@ def test_no_jobs_and_no_pools() -> None:
     for p in (problem([]), problem([{}], [{"gpus": 0}])):
         told = judge(p, {})
         assert told.faults == () and told.objective_value == 0.0
+
+
+def test_arrays_of_the_wrong_length_are_a_fault() -> None:
+    """An allocation of another problem is refused as a whole."""
+    p = problem([{}, {}])
+    found = audit(
+        p, Allocation(np.zeros(1, np.int64), *(np.ones(2, np.int64) for _ in range(3))), repairs(p)
+    )
+    assert found.faults == ("allocation.pool has shape (1,), it should be (2,)",)

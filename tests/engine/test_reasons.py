@@ -28,7 +28,7 @@ from formulations.objectives import BUILT_IN as OBJECTIVES
 
 EXACT = SolveLimits(gap=0.0)
 ONE = {"min_gpus": 1, "max_gpus": 1}
-ROUNDS, SOAK_ROUNDS, SOAK_LARGER = 30, 1100, 110
+ROUNDS, SOAK_ROUNDS, SOAK_LARGER = 20, 1100, 110
 CAUSES = ("budget", "quota", "capacity")
 
 
@@ -158,7 +158,7 @@ def test_reasons_of_generated_rounds() -> None:
     """Of every code, in small rounds of every objective: what it names gives the job more, and less
     does not."""
     counts = checked(rounds(11, ROUNDS, (3, 5, 8, 12, 20)), SolveLimits(time_s=300), 0.0)
-    assert sum(counts[code, True] for code in CAUSES) > 25
+    assert sum(counts[code, True] for code in CAUSES) > 15
     all_true(counts)
 
 

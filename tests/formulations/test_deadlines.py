@@ -6,18 +6,21 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from builders import problem, snapshot
+from builders import problem, snapshot, write_folder
+from commands import Output, call
 from hypothesis import given, settings, strategies as st
 from worlds import workload
 
 from allocator.domain.problem import Problem
 from allocator.domain.rules.snapshot_rules import validate
 from allocator.engine.decision import decide
-from allocator.engine.promises import promise, promises
+from allocator.engine.promises import FIELDS, promise, promises
 from allocator.errors import UsageError
 from allocator.simulator import SimulationOptions, simulate
 from formulations.deadlines.kept_bound import DatedJobs, bound_kept_deadlines
@@ -216,3 +219,14 @@ def test_promises_where_nothing_can_run() -> None:
     assert [a.promised for a in found.jobs] == [False, False, True]
     assert "keeps what it holds" in found.jobs[0].reason and "held" in found.jobs[1].reason
     assert found.jobs[0].earliest_s == 600
+
+
+def test_command(tmp_path: Path, capsys: Output) -> None:
+    """`allocator promise` prints a table, and writes all fields."""
+    jobs, config = due((600, 700), (300, 400), (50, None), max_gpus=1), {"now_s": 0}
+    folder = write_folder(snapshot(jobs, [{"gpus": 1}], config=config), tmp_path / "s")
+    _, out, _ = call(capsys, "promise", folder, "--out", tmp_path / "o")
+    assert "1 of 2 deadlines can be promised together; no plan keeps more than 1" in out
+    told = json.loads((tmp_path / "o" / "promises.json").read_text())
+    assert (told["wanted"], told["kept"], told["most"]) == (2, 1, 1)
+    assert (tmp_path / "o" / "promises.csv").read_text().splitlines()[0] == ",".join(FIELDS)

@@ -99,7 +99,7 @@ def test_every_objective_against_every_plan(monkeypatch: pytest.MonkeyPatch) -> 
     priced by kinds."""
     seen = [
         check(seed, (tuple(POLICIES)[seed % len(POLICIES)],), monkeypatch)
-        for seed in range(0, count(len(AIMS), SOAK), count(2, 1))
+        for seed in range(count(len(AIMS), SOAK))
     ]
     assert "several" in seen and "apart" in seen
 

@@ -7,18 +7,22 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 from models import INF, dense
 from places import ROOT
 from waiting import in_time, wait_for
 
 from allocator.solvers.base import SolveLimits, Termination
+from allocator.solvers.isolation.channel import Channel
 from allocator.solvers.isolation.isolated import Isolated
 from allocator.solvers.isolation.worker_processes import Worker, WorkerPool
 
@@ -257,3 +261,18 @@ def test_a_parent_that_ends_leaves_no_process(
     assert not folder.exists()
     assert error.strip().endswith("KeyboardInterrupt") == (sent is signal.SIGINT)
     assert sent is not None or (out, error, process.returncode) == ("gap\n", "", 0)
+
+
+def test_arrays_cross_the_channel_unchanged() -> None:
+    """More than one chunk of odd doubles, and an infinity."""
+    odd = np.full(300_000, 0.1 + 0.2)
+    left, right = map(Channel, socket.socketpair())
+    sender = threading.Thread(target=left.send, args=((odd, INF),))
+    sender.start()
+    got, inf = right.receive()
+    sender.join()
+    assert (got == odd).all() and inf == INF
+    left.close()
+    with pytest.raises(EOFError):
+        right.receive()
+    right.close()

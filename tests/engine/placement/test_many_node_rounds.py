@@ -18,6 +18,7 @@ from second_plans import PlanReader
 
 import allocator
 from allocator import Problem
+from allocator.engine.decision import decide_round
 from allocator.options.instance_building import compile_round
 from allocator.policies.registry import POLICIES
 
@@ -50,8 +51,8 @@ def check_rounds(seeds: range) -> None:
 
 
 def test_generated_rounds_have_no_fault() -> None:
-    """30 rounds; `./scripts/test -m soak` has 1,000."""
-    check_rounds(range(1000, 1030))
+    """24 rounds; `./scripts/test -m soak` has 1,000."""
+    check_rounds(range(1000, 1024))
 
 
 @pytest.mark.parametrize(
@@ -86,10 +87,24 @@ def test_a_thousand_generated_rounds_have_no_fault() -> None:
 def test_guarantees_are_what_nodes_hold() -> None:
     """u of tiny rounds is that of an exhaustive search over the places of all options."""
     less = 0
-    for seed in range(60):
+    for seed in range(30):
         problem = node_round(seed, jobs=8, nodes=3)
         tenants = problem.tenants
         most = [most_gpus(problem, name) for name in tenants.tenant]
         assert compile_round(problem).repairs.usable[: len(most)].tolist() == most, seed
         less += sum(most) < tenants.guaranteed_gpus.sum()
-    assert less > 5
+    assert less > 2
+
+
+def test_a_guarantee_above_what_nodes_hold_is_no_conflict() -> None:
+    """By counts the tenant could hold its 4 GPUs alone, on nodes 3: rules that count 4 clash."""
+    plan = decide_round(node_round(202), policy="edf")
+    green = plan.round.problem.tenants.tenant.index("green")
+    assert plan.round.repairs.usable[green] == 3
+
+
+def test_shares_of_one_gpu_count_for_a_guarantee() -> None:
+    """Two shares fill one GPU, so that jobs hold 3 GPUs for their tenant where 2 are up."""
+    plan = allocator.solve(Problem(node_snapshot(94)))
+    gpus = {tenant.tenant: tenant.gpus for tenant in plan.tenants}
+    assert [pool.gpus for pool in plan.pools] == [2] and gpus["blue"] >= 3
