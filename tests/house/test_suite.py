@@ -46,7 +46,7 @@ def test_the_suite_runs_where_sigint_is_ignored() -> None:
     """
     done = pytest_under_nohup(
         f"{HERE.parents[1] / 'solvers' / 'test_isolation.py'}"
-        "::test_ctrl_c_kills_the_worker_and_goes_on_up"
+        "::test_a_parent_that_ends_leaves_no_process[interrupted]"
     )
     assert done.returncode == 0, done.stdout + done.stderr
 

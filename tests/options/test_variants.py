@@ -14,8 +14,16 @@ from builders import snapshot, write_folder
 from allocator.api import solve
 from allocator.cli.main import run
 from allocator.io.json_schema import result_schema
+from formulations.objectives import BUILT_IN as OBJECTIVES
 
-A = {"gpu_type": "A"}
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_where_more_gpus_gain_nothing_nobody_gets_more_than_one(objective: str) -> None:
+    """A job that is as fast or faster out of core on one GPU than distributed over 2, 4 and 8 gets
+    one, though all eight are free: every further GPU would have no value."""
+    config = {"objective": objective, "now_s": 0}
+    told = solve(snapshot([{}, {}], rates={1: 3.0, 2: 3.0, 4: 2.0, 8: 2.9}, config=config))
+    assert max(told.jobs["gpus"]) <= 1
 
 
 def test_plans_name_the_variant(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

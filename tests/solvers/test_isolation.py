@@ -242,6 +242,7 @@ def worker_of(process: subprocess.Popen[str]) -> tuple[int, Path]:
         ("has_children", 2, signal.SIGINT),
         ("sound", 0, None),
     ],
+    ids=["killed", "killed with a child", "interrupted", "at its end"],
 )
 def test_a_parent_that_ends_leaves_no_process(
     name: str, size: int, sent: signal.Signals | None
