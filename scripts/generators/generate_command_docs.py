@@ -27,7 +27,8 @@ def write_page() -> str:
     found = list(commands(command_line()))
     common = shared(argument for _, command in found for argument in arguments(command))
     sections = (write_command(words, command, common) for words, command in found)
-    return f"{by_hand}{MARK}\n### Arguments of many commands\n{table(common.items())}{''.join(sections)}"
+    once = f"\n### Arguments of many commands\n{table(common.items())}"
+    return f"{by_hand}{MARK}{once}{''.join(sections)}"
 
 
 def commands(
