@@ -33,7 +33,7 @@ from allocator.domain.rules.cluster_rules import curve_parameters
 from allocator.domain.rules.spread_rules import find_shapes
 from allocator.domain.schema.names import Index, Names
 
-# for one job, with which others compete: measured in docs/spot-results.md
+# for one job, with which others compete: measured in docs/results.md
 SPOT_AVAILABILITY = 0.4
 
 

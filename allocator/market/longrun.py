@@ -22,7 +22,7 @@ The letters are:
 No constant has to be tuned to a cluster: each of them is a share of the window, or a limit of the
 exponent of the price, FLATTEST to STEEPEST. The exponential is the multiplicative-weights form of
 the price: its logarithm follows the balance. Drift plus penalty, mu = Z / V (Neely 2010, chapter
-4), was mostly slower (docs/default.md).
+4), was mostly slower (docs/results.md).
 
 The permitted overdraft shrinks with the time that is left to pay it back. So the books balance at
 the end of every window, whatever the load is. Money that no job can use is not spent.

@@ -3,7 +3,7 @@
 GAP is the relative gap that a plan is proven within. It is the default of every command that
 decides, of `allocator.solve`, `allocator.Rounds`, the simulator, the benchmarks of policies and the
 controller. A thousandth is far below the uncertainty of speeds and sizes, and proving ten times
-more can take a hundred times as long (docs/default.md).
+more can take a hundred times as long (docs/results.md).
 
 TIME_LIMIT_S is the number of seconds for one decision of `allocator solve`, a batch, `explain` and
 `whatif`. The controller takes half of its interval. `simulate`, `bench policies` and the Python

@@ -12,7 +12,7 @@ formulations/bounds/lagrangian (prices by Newton steps), formulations/primal/rou
 prices), and any Solver for the rest.
 
 References: Dantzig and Wolfe 1960; Lübbecke and Desrosiers 2005, "Selected topics in column
-generation". Measurements: docs/default.md.
+generation". Measurements: docs/results.md.
 """
 
 from __future__ import annotations

@@ -123,7 +123,7 @@ def _installed_version(distribution: str) -> str | None:
 def choose(model: LinearModel) -> tuple[str, str]:
     """Return the solver for "auto" and the reason, by size and structure of the model.
 
-    The choice is measured in docs/default.md.
+    The choice is measured in docs/results.md.
     """
     jobs = sum(len(f.labels) for f in model.families if f.kind == AT_MOST_ONE)
     if jobs > BRANCH_AND_CUT_JOBS:

@@ -35,7 +35,7 @@ back. M is the least cost of a mix of options that ends in time. So a job is nar
 while there is time, and wider or on demand as time runs out. In M, spot GPUs count with the share
 of time in which they are available. Whether the deadline can still be kept is judged as if they
 were lost. A spare hour has the value l_j; without it a job would rather wait than work at the least
-price (measured in docs/spot-results.md). For stages of a pipeline the deadline is their share of
+price (measured in docs/results.md). For stages of a pipeline the deadline is their share of
 the time to it (formulations/deadlines/pipelines.py).
 
 Spread pauses (context.py) count in M, where later rounds make up for them. Dollars are paid and

@@ -28,7 +28,7 @@ jobs and luck for the others, this is the expected number behind, up to a factor
 mean of the work S that is left. S is taken to be exponential: of all distributions with that mean
 it assumes least (Jaynes, "Information theory and statistical mechanics", 1957). So a job that
 seems to be almost done may be not, and the value falls as an option does more than R_j: such
-options get fewer GPUs and change less often. All three were measured as in docs/learned.md. Where
+options get fewer GPUs and change less often. All three were measured as in docs/results.md. Where
 nothing but the job's own work so far says how much is left (no other job of its model is known),
 and no losses say more of any job, the value is
 
@@ -51,7 +51,7 @@ from formulations.objectives.context import Context, fastest, measure_whole_jobs
 from formulations.objectives.interval import HOUR
 
 UNSURE = 0.5  # of the weight of all jobs, added to what is behind where sizes are learned
-TAIL = 0.8  # a delay of TAIL x T doubles a weight; measured in docs/default.md
+TAIL = 0.8  # a delay of TAIL x T doubles a weight; measured in docs/results.md
 
 
 def value(c: Context) -> Floats:

@@ -19,7 +19,7 @@ A job that is late already, or has no deadline, counts its hours to the end. R /
 of the time left in which the job may not wait even at its fastest. Its square stands for the risk
 of missing the deadline, because other jobs arrive and GPUs are not free when they are needed. Of
 two jobs the more urgent one gains more from the same work. A job that waiting would make late gains
-most. A job that can no longer be in time gains hours only. Measured in docs/default.md.
+most. A job that can no longer be in time gains hours only. Measured in docs/results.md.
 
 The risk is a forecast, so done_o may have a spread pause (context.py). Whether o ends the job in
 this round, and in time, has the same answer with the real pause.

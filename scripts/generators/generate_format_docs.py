@@ -19,6 +19,7 @@ from allocator.domain.schema.columns import (
     CONFIG_TABLES,
     CURVE_PARAMETERS,
     JOBS,
+    MOST_GPUS,
     RULE,
     TABLES,
     Column,
@@ -92,8 +93,12 @@ def write_files() -> Iterator[str]:
         if schema is JOBS:
             yield write_workload()
         if schema.file == "models.csv":
-            for kind, columns in CURVE_PARAMETERS.items():
-                yield f"Parameters of kind `{kind}`:\n\n" + table(columns)
+            kinds = CURVE_PARAMETERS.values()
+            of_all = [c for c in next(iter(kinds)) if all(c in columns for columns in kinds)]
+            yield "Parameters of every kind:\n\n" + table(of_all)
+            for name, columns in CURVE_PARAMETERS.items():
+                own = [c for c in columns if c not in of_all]
+                yield f"Parameters of kind `{name}`:\n\n" + table(own)
     for name, schema in WORKLOAD_TABLES.items():
         if name not in (*TABLES, WORKLOAD.file):
             yield file_section(schema, "a workload")
@@ -133,20 +138,18 @@ def section(title: str, doc: str, columns: Sequence[Column]) -> str:
 
 def table(columns: Sequence[Column]) -> str:
     """Return columns as a table."""
-    head = "| column | type | unit | range | default | meaning |\n|---|---|---|---|---|---|\n"
+    head = "| column | type | range | default | meaning |\n|---|---|---|---|---|\n"
     return head + "".join(
-        f"| `{c.name}` | {c.kind} | {unit(c.name)} | {limits(c)} | {default(c)} |".replace(
-            "  ", " "
-        )
+        f"| `{c.name}` | {kind(c)} | {limits(c)} | {default(c)} |".replace("  ", " ")
         + f" {c.doc} |\n".replace("|", "\\|", c.doc.count("|"))
         for c in columns
     )
 
 
-def unit(name: str) -> str:
-    """Return the unit that the name of a column says."""
-    ends = [end for end in UNITS if name.endswith(end)]
-    return UNITS[max(ends, key=len)] if ends else ""
+def kind(c: Column) -> str:
+    """Return the type of a column, with the unit that its name says."""
+    ends = [end for end in UNITS if c.name.endswith(end)]
+    return f"{c.kind}, {UNITS[max(ends, key=len)]}" if ends else c.kind
 
 
 def default(c: Column) -> str:
@@ -163,7 +166,7 @@ def default(c: Column) -> str:
 
 
 def limits(c: Column) -> str:
-    """Return the allowed values in words."""
+    """Return the allowed values in words; the page says once how large an integer may be."""
     if c.choices:
         return ", ".join(c.choices)
     low = (
@@ -173,7 +176,7 @@ def limits(c: Column) -> str:
         if math.isfinite(c.low)
         else ""
     )
-    high = f"<= {c.high:,.0f}" if math.isfinite(c.high) else ""
+    high = f"<= {c.high:,.0f}" if c.high < MOST_GPUS else ""
     return " and ".join(x for x in (low, high) if x)
 
 

@@ -45,12 +45,7 @@ PAGES = {
 }
 KEPT = (  # page, width, colour scheme, height of the picture in pixels
     ("overview", "wide", "light", 1150),
-    ("overview", "narrow", "dark", 1100),
-    ("jobs", "wide", "light", 760),
     ("explain", "wide", "dark", 1150),
-    ("job", "narrow", "light", 1100),
-    ("what-if", "wide", "light", 800),
-    ("tenants", "wide", "dark", 1040),
 )
 
 

@@ -6,7 +6,7 @@ Each measurement runs in its own process with a hard time limit:
                 gap=lambda size, rules: 1e-4, limit_s=60)
     run_all(runs, MeasurementStore("results"))
 
-This process never loads an engine. docs/benchmarks-solvers.md explains the columns.
+This process never loads an engine. docs/results.md explains the columns.
 """
 
 from __future__ import annotations

@@ -627,7 +627,7 @@ TABLES: Mapping[str, TableSchema] = {
 }
 
 INTERVAL_S = 300.0
-# defaults of workloads and queues, which go on for many rounds: measured in docs/default.md
+# defaults of workloads and queues, which go on for many rounds: measured in docs/results.md
 OVER_TIME: Mapping[str, Any] = {"objective": "flow", "spread_pauses": True}
 SIZES = ("known", "predicted", "unknown")  # how remaining work is known: performance/sizes.py
 SPEEDS = ("known", "noisy", "learned")  # in simulations: simulator/speed_beliefs.py

@@ -12,7 +12,7 @@ over all columns that a better plan may use closes the gap, its bound counts; `d
 Rounds with colocation have their own method (decomposition/pairs.py). A warm start needs only the
 prices of the last round.
 
-Measurements: docs/default.md; Dantzig and Wolfe 1960, Geoffrion 1974.
+Measurements: docs/results.md; Dantzig and Wolfe 1960, Geoffrion 1974.
 """
 
 from __future__ import annotations
