@@ -142,17 +142,18 @@ def _lending(s: AuditContext, quotas: list[_Quota]) -> Iterator[str]:
     for key in dict.fromkeys(quota.key for quota in quotas if quota.reserve > 0):
         of_key = [k for k, quota in enumerate(quotas) if quota.key == key]
         quota = quotas[of_key[0]]
-        pools = quotas[of_key[0]].pools
+        pools = quota.pools
         usable = {}
-        for k in of_key:
+        for k in [k for k, inner in enumerate(quotas) if not (inner.pools & ~pools).any()]:
             exact = None
             if quotas[k].guaranteed_gpus and not s.problem.has_nodes.any():
                 exact = exact_gpus(s, _claim(s, quotas, k))
             usable[k] = int(s.repairs.usable[k]) if exact is None else exact
-        kept, need = _kept_and_needed(s, {k: quotas[k] for k in of_key}, usable, pools)
+        kept, need = _kept_and_needed(s, quotas, of_key, usable, pools)
         gpus = int(s.problem.pools.gpus[pools].sum())
         held = int(s.held[_is_in(s, pools)].sum())
-        if held > max(gpus - kept, need):
+        words = quota.of.removeprefix(" of ").replace('"', "") or "all GPUs"
+        if held > max(gpus - kept, need) + s.problem.yielded.get(words, 0.0):
             yield (
                 f"{held} GPUs{quota.of} are given, but of {gpus} tenants do not lend {kept:g} that"
                 " their own jobs can not use"
@@ -160,9 +161,12 @@ def _lending(s: AuditContext, quotas: list[_Quota]) -> Iterator[str]:
 
 
 def _kept_and_needed(
-    s: AuditContext, quotas: dict[int, _Quota], usable: dict[int, int], pools: Bools
+    s: AuditContext, quotas: list[_Quota], of_key: list[int], usable: dict[int, int], pools: Bools
 ) -> tuple[float, float]:
-    """Return the GPUs of some pools that stay free, and those that rules need in any case (R65)."""
+    """Return the GPUs of some pools that stay free, and those that rules need in any case (R65).
+
+    The first are those of the quotas `of_key`, the second those of all that have `usable` GPUs.
+    """
     jobs = s.problem.jobs
     parent = s.problem.tenants.parent.tolist()
     bound = s.running & ~jobs.preemptible & s.can_be_kept & ~s.repairs.released
@@ -175,10 +179,11 @@ def _kept_and_needed(
         order += children[t]
     kept, need = ({-1: 0.0} | dict.fromkeys(order, 0.0) for _ in range(2))
     for t in reversed(order):
-        own = [k for k, quota in quotas.items() if quota.tenant == t]
+        reserves = (quotas[k].reserve - usable[k] for k in of_key if quotas[k].tenant == t)
+        own = [usable[k] for k in usable if quotas[k].tenant == t]
         need[t] += float(jobs.gpus[bound & (jobs.tenant == t)].sum())
-        kept[parent[t]] += max([kept[t], *(quotas[k].reserve - usable[k] for k in own)])
-        need[parent[t]] += max([need[t], *(float(usable[k]) for k in own)])
+        kept[parent[t]] += max([kept[t], *reserves])
+        need[parent[t]] += max([need[t], *own])
     return kept[-1], need[-1]
 
 

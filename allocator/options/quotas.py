@@ -324,8 +324,14 @@ class Lending:
 def lending(problem: Problem, table: QuotaTable, usable: Ints, mandatory: Bools) -> Lending:
     """Return what is kept for tenants that do not lend all of their guarantee (R65).
 
-    usable are the GPUs that guarantees amount to; mandatory (J,) are the jobs that keep what
-    they hold.
+    All jobs together hold at most so many of the C GPUs of a set of pools:
+
+        max(C - H, B) + E
+
+    H and B are those of `_kept_and_needed`; every plan needs B. E is 0 if a plan exists so, and
+    otherwise the least with which one does (options/reserves.py), because of rules on other pools,
+    sizes or max_changes. usable are the GPUs that guarantees amount to; mandatory (J,) are the jobs
+    that keep what they hold.
     """
     wanted = np.zeros(len(table))
     kept = np.zeros(len(table))
@@ -335,7 +341,7 @@ def lending(problem: Problem, table: QuotaTable, usable: Ints, mandatory: Bools)
         gpus = float(problem.pools.gpus[pools].sum())
         free, need = _kept_and_needed(problem, table, int(table.kind[k]), usable, mandatory)
         wanted[k] = min(free, gpus)
-        kept[k] = max(0.0, min(free, gpus - need))
+        kept[k] = max(0.0, min(free, gpus - need) - problem.yielded.get(table.label[k], 0.0))
         limits[k] = gpus - kept[k]
     return Lending(kept, wanted, limits)
 
@@ -348,7 +354,9 @@ def _kept_and_needed(
     These are the sums over the tenants at the top. From the children of a tenant t to t,
 
         H(t) = max( r(t) - u(t), sum_c H(c), 0 )
-        B(t) = max( u(t), sum_c B(c) + GPUs that jobs of t keep )
+        B(t) = max( u(t, h), sum_c B(c) + GPUs that jobs of t keep )
+
+    h are this set of pools and every set of pools within it.
     """
     jobs = problem.jobs
     Q = len(problem.tenants)
@@ -356,8 +364,10 @@ def _kept_and_needed(
     stay &= np.append(table.pools[kind], False)[jobs.pool]
     need = np.bincount(jobs.tenant[stay], jobs.gpus[stay], Q).astype(float)
     kept, reserve, own = (np.zeros(Q) for _ in range(3))
-    here = np.flatnonzero((table.kind == kind) & ~table.is_common)
-    np.maximum.at(own, table.tenant[here], usable[here].astype(float))
+    beyond = (table.pools & ~table.pools[kind]).any(axis=1)
+    inside = np.flatnonzero(~beyond[table.kind] & ~table.is_common)
+    np.maximum.at(own, table.tenant[inside], usable[inside].astype(float))
+    here = inside[table.kind[inside] == kind]
     np.maximum.at(reserve, table.tenant[here], table.reserve[here] - usable[here])
     depth = (table.ancestors >= 0).sum(axis=0)
     total_kept = total_need = 0.0
@@ -377,7 +387,7 @@ def lending_messages(table: QuotaTable, of: Lending) -> list[str]:
     """Describe where fewer GPUs stay free than tenants do not lend."""
     return [
         f"{of.kept[k]:g} GPUs of {table.label[k]} instead of {of.wanted[k]:g} are kept"
-        " for tenants that do not lend them: guarantees and jobs that may not be moved need the"
-        " others"
+        " for tenants that do not lend them: guarantees, jobs that may not be moved or max_changes"
+        " need the others"
         for k in np.flatnonzero(of.kept < of.wanted).tolist()
     ]

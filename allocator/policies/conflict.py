@@ -7,10 +7,12 @@ import time
 
 import numpy as np
 
+from allocator.domain.problem import Problem
 from allocator.errors import Infeasible, NoPlanInTime, Relaxation
 from allocator.options.colocation.secondary_jobs import PairOffer
 from allocator.options.instance_building import CompiledRound, compile_round
 from allocator.options.quotas import quota_table
+from allocator.options.reserves import find_yielding
 from allocator.solvers import registry
 from allocator.solvers.base import SolveLimits, Solver, Termination
 from formulations.model import linear
@@ -35,15 +37,33 @@ SECONDS = 10.0  # time limit of the analysis if the round has none
 PROBES = 60
 
 
+class ReservesGiveWay(Infeasible):
+    """Report that a plan exists if GPUs that are not lent give way.
+
+    Attributes
+    ----------
+    problem : Problem
+        The same round, in which as many of them as rules need are given out.
+    """
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__((RULES[linear.LENDING],), ())
+        self.problem = problem
+
+
 def raise_if_infeasible(round_: CompiledRound, limits: SolveLimits) -> None:
     """Raise Infeasible with conflict and smallest relaxation, if the rules cannot all hold.
 
-    Raises NoPlanInTime if the analysis finds no answer in its time.
+    Raises ReservesGiveWay if they can without GPUs that are not lent, and NoPlanInTime if the
+    analysis finds no answer in its time.
     """
     # relaxed rules may need others
     round_ = compile_round(round_.problem, prunes=False, shares=PairOffer.RUNNING)
     solver = registry.get("highs")
     until = time.monotonic() + min(max(limits.time_s, 0.5), SECONDS)
+    yielding = find_yielding(round_, until)
+    if yielding is not None:
+        raise ReservesGiveWay(yielding)
     soft = build_elastic_model(round_.model)
     answer = solver.solve(
         soft.model, SolveLimits(until - time.monotonic(), 1e-6, limits.threads, limits.seed)
