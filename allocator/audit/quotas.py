@@ -144,12 +144,12 @@ def _lending(s: AuditContext, quotas: list[_Quota]) -> Iterator[str]:
         quota = quotas[of_key[0]]
         pools = quota.pools
         usable = {}
-        for k in [k for k, inner in enumerate(quotas) if not (inner.pools & ~pools).any()]:
+        for k in of_key:
             exact = None
             if quotas[k].guaranteed_gpus and not s.problem.has_nodes.any():
                 exact = exact_gpus(s, _claim(s, quotas, k))
             usable[k] = int(s.repairs.usable[k]) if exact is None else exact
-        kept, need = _kept_and_needed(s, quotas, of_key, usable, pools)
+        kept, need = _kept_and_needed(s, {k: quotas[k] for k in of_key}, usable, pools)
         gpus = int(s.problem.pools.gpus[pools].sum())
         held = int(s.held[_is_in(s, pools)].sum())
         words = quota.of.removeprefix(" of ").replace('"', "") or "all GPUs"
@@ -161,12 +161,9 @@ def _lending(s: AuditContext, quotas: list[_Quota]) -> Iterator[str]:
 
 
 def _kept_and_needed(
-    s: AuditContext, quotas: list[_Quota], of_key: list[int], usable: dict[int, int], pools: Bools
+    s: AuditContext, quotas: dict[int, _Quota], usable: dict[int, int], pools: Bools
 ) -> tuple[float, float]:
-    """Return the GPUs of some pools that stay free, and those that rules need in any case (R65).
-
-    The first are those of the quotas `of_key`, the second those of all that have `usable` GPUs.
-    """
+    """Return the GPUs of some pools that stay free, and those that rules need in any case (R65)."""
     jobs = s.problem.jobs
     parent = s.problem.tenants.parent.tolist()
     bound = s.running & ~jobs.preemptible & s.can_be_kept & ~s.repairs.released
@@ -179,11 +176,10 @@ def _kept_and_needed(
         order += children[t]
     kept, need = ({-1: 0.0} | dict.fromkeys(order, 0.0) for _ in range(2))
     for t in reversed(order):
-        reserves = (quotas[k].reserve - usable[k] for k in of_key if quotas[k].tenant == t)
-        own = [usable[k] for k in usable if quotas[k].tenant == t]
+        own = [k for k, quota in quotas.items() if quota.tenant == t]
         need[t] += float(jobs.gpus[bound & (jobs.tenant == t)].sum())
-        kept[parent[t]] += max([kept[t], *reserves])
-        need[parent[t]] += max([need[t], *own])
+        kept[parent[t]] += max([kept[t], *(quotas[k].reserve - usable[k] for k in own)])
+        need[parent[t]] += max([need[t], *(float(usable[k]) for k in own)])
     return kept[-1], need[-1]
 
 

@@ -354,9 +354,7 @@ def _kept_and_needed(
     These are the sums over the tenants at the top. From the children of a tenant t to t,
 
         H(t) = max( r(t) - u(t), sum_c H(c), 0 )
-        B(t) = max( u(t, h), sum_c B(c) + GPUs that jobs of t keep )
-
-    h are this set of pools and every set of pools within it.
+        B(t) = max( u(t), sum_c B(c) + GPUs that jobs of t keep )
     """
     jobs = problem.jobs
     Q = len(problem.tenants)
@@ -364,10 +362,8 @@ def _kept_and_needed(
     stay &= np.append(table.pools[kind], False)[jobs.pool]
     need = np.bincount(jobs.tenant[stay], jobs.gpus[stay], Q).astype(float)
     kept, reserve, own = (np.zeros(Q) for _ in range(3))
-    beyond = (table.pools & ~table.pools[kind]).any(axis=1)
-    inside = np.flatnonzero(~beyond[table.kind] & ~table.is_common)
-    np.maximum.at(own, table.tenant[inside], usable[inside].astype(float))
-    here = inside[table.kind[inside] == kind]
+    here = np.flatnonzero((table.kind == kind) & ~table.is_common)
+    np.maximum.at(own, table.tenant[here], usable[here].astype(float))
     np.maximum.at(reserve, table.tenant[here], table.reserve[here] - usable[here])
     depth = (table.ancestors >= 0).sum(axis=0)
     total_kept = total_need = 0.0

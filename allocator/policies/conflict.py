@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import time
 
@@ -23,7 +24,6 @@ RULES = {
     linear.AT_MOST_ONE: "non-preemptible job",
     linear.BUDGET: "budget_per_hour",
     linear.QUOTA: "max_gpus of tenant",
-    linear.LENDING: "GPUs kept for tenants that do not lend them, of",
     linear.TENANT_BUDGET: "budget_per_hour of tenant",
     linear.GUARANTEE: "guaranteed_gpus of tenant",
     linear.EXPOSURE: "max_spot_gpus of tenant",
@@ -47,7 +47,7 @@ class ReservesGiveWay(Infeasible):
     """
 
     def __init__(self, problem: Problem) -> None:
-        super().__init__((RULES[linear.LENDING],), ())
+        super().__init__(("GPUs that tenants do not lend",), ())
         self.problem = problem
 
 
@@ -57,13 +57,18 @@ def raise_if_infeasible(round_: CompiledRound, limits: SolveLimits) -> None:
     Raises ReservesGiveWay if they can without GPUs that are not lent, and NoPlanInTime if the
     analysis finds no answer in its time.
     """
-    # relaxed rules may need others
-    round_ = compile_round(round_.problem, prunes=False, shares=PairOffer.RUNNING)
     solver = registry.get("highs")
     until = time.monotonic() + min(max(limits.time_s, 0.5), SECONDS)
-    yielding = find_yielding(round_, until)
-    if yielding is not None:
-        raise ReservesGiveWay(yielding)
+    problem = round_.problem
+    if quota_table(problem).is_common.any():
+        yielding = find_yielding(compile_round(problem, False, PairOffer.RUNNING), until)
+        if yielding is not None:
+            raise ReservesGiveWay(yielding)
+        lends_all = np.full(len(problem.quotas), np.inf)
+        quotas = dataclasses.replace(problem.quotas, lend_gpus=lends_all)
+        problem = dataclasses.replace(problem, quotas=quotas)
+    # relaxed rules may need others
+    round_ = compile_round(problem, prunes=False, shares=PairOffer.RUNNING)
     soft = build_elastic_model(round_.model)
     answer = solver.solve(
         soft.model, SolveLimits(until - time.monotonic(), 1e-6, limits.threads, limits.seed)
@@ -95,11 +100,6 @@ def _relaxation(round_: CompiledRound, row: int, slack: float) -> Relaxation:
     if kind in (linear.HEADROOM, linear.IDLE):
         listed = round_.problem.pools
         kept = float(listed.gpus[listed.pool.index(label)]) - allowed
-        return Relaxation(RULES[kind], label, kept, kept - slack)
-    if kind == linear.LENDING:
-        quotas = quota_table(round_.problem)
-        pools = quotas.pools[quotas.kind[quotas.label.index(label)]]
-        kept = float(round_.problem.pools.gpus[pools].sum()) - allowed
         return Relaxation(RULES[kind], label, kept, kept - slack)
     return Relaxation(RULES[kind], label, allowed, allowed + slack)
 
