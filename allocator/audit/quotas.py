@@ -142,7 +142,7 @@ def _lending(s: AuditContext, quotas: list[_Quota]) -> Iterator[str]:
     for key in dict.fromkeys(quota.key for quota in quotas if quota.reserve > 0):
         of_key = [k for k, quota in enumerate(quotas) if quota.key == key]
         quota = quotas[of_key[0]]
-        pools = quotas[of_key[0]].pools
+        pools = quota.pools
         usable = {}
         for k in of_key:
             exact = None
@@ -152,7 +152,8 @@ def _lending(s: AuditContext, quotas: list[_Quota]) -> Iterator[str]:
         kept, need = _kept_and_needed(s, {k: quotas[k] for k in of_key}, usable, pools)
         gpus = int(s.problem.pools.gpus[pools].sum())
         held = int(s.held[_is_in(s, pools)].sum())
-        if held > max(gpus - kept, need):
+        words = quota.of.removeprefix(" of ").replace('"', "") or "all GPUs"
+        if held > max(gpus - kept, need) + s.problem.yielded.get(words, 0.0):
             yield (
                 f"{held} GPUs{quota.of} are given, but of {gpus} tenants do not lend {kept:g} that"
                 " their own jobs can not use"

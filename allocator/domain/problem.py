@@ -8,7 +8,7 @@ of a float column is nan. Field names equal column names; a test compares the tw
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cached_property
 from typing import Any
@@ -625,6 +625,8 @@ class Problem:
     # where the nodes stand, the nearest level first
     levels: tuple[Level, ...] = ()
     quotas: Quotas = NO_QUOTAS
+    # GPUs that are not lent and that this round needs all the same, by "type A", "pool a" (R65)
+    yielded: Mapping[str, float] = field(default_factory=dict)
 
     @cached_property
     def has_nodes(self) -> Bools:

@@ -32,6 +32,7 @@ from allocator.options.instance_building import CompiledRound, compile_round
 from allocator.options.previous_options import PreviousOptions
 from allocator.policies import registry as policies
 from allocator.policies.base import Policy, Proposal, Task, relative_gap
+from allocator.policies.conflict import ReservesGiveWay
 from allocator.policies.memory import Memory
 from allocator.policies.pairs import bound_over_all_pairs
 from allocator.policies.registry import AnyPolicy
@@ -313,9 +314,15 @@ def decide_round(
         round_ = round_.without_new_spread()
     built = time.monotonic()
     known = memory if memory is not None and memory.objective == problem.objective else None
-    task, proposal = run_policy(
-        round_, entry.decide, engine, limits, begin + limits.time_s, known, place
-    )
+    try:
+        task, proposal = run_policy(
+            round_, entry.decide, engine, limits, begin + limits.time_s, known, place
+        )
+    except ReservesGiveWay as given:
+        left = dataclasses.replace(limits, time_s=begin + limits.time_s - time.monotonic())
+        return decide_round(
+            given.problem, policy=policy, solver=solver, limits=left, memory=memory, place=place
+        )
     allocation = task.round.allocation(proposal.choice)
     if proposal.placed is not None:
         allocation = dataclasses.replace(allocation, places=proposal.placed.places)

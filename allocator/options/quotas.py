@@ -324,8 +324,14 @@ class Lending:
 def lending(problem: Problem, table: QuotaTable, usable: Ints, mandatory: Bools) -> Lending:
     """Return what is kept for tenants that do not lend all of their guarantee (R65).
 
-    usable are the GPUs that guarantees amount to; mandatory (J,) are the jobs that keep what
-    they hold.
+    All jobs together hold at most so many of the C GPUs of a set of pools:
+
+        max(C - H, B) + E
+
+    H and B are those of `_kept_and_needed`; every plan needs B. E is 0 if a plan exists so, and
+    otherwise the least with which one does (options/reserves.py), because of rules on other pools,
+    sizes or max_changes. usable are the GPUs that guarantees amount to; mandatory (J,) are the jobs
+    that keep what they hold.
     """
     wanted = np.zeros(len(table))
     kept = np.zeros(len(table))
@@ -335,7 +341,7 @@ def lending(problem: Problem, table: QuotaTable, usable: Ints, mandatory: Bools)
         gpus = float(problem.pools.gpus[pools].sum())
         free, need = _kept_and_needed(problem, table, int(table.kind[k]), usable, mandatory)
         wanted[k] = min(free, gpus)
-        kept[k] = max(0.0, min(free, gpus - need))
+        kept[k] = max(0.0, min(free, gpus - need) - problem.yielded.get(table.label[k], 0.0))
         limits[k] = gpus - kept[k]
     return Lending(kept, wanted, limits)
 
@@ -377,7 +383,7 @@ def lending_messages(table: QuotaTable, of: Lending) -> list[str]:
     """Describe where fewer GPUs stay free than tenants do not lend."""
     return [
         f"{of.kept[k]:g} GPUs of {table.label[k]} instead of {of.wanted[k]:g} are kept"
-        " for tenants that do not lend them: guarantees and jobs that may not be moved need the"
-        " others"
+        " for tenants that do not lend them: guarantees, jobs that may not be moved or max_changes"
+        " need the others"
         for k in np.flatnonzero(of.kept < of.wanted).tolist()
     ]

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import time
 
 import numpy as np
 
+from allocator.domain.problem import Problem
 from allocator.errors import Infeasible, NoPlanInTime, Relaxation
 from allocator.options.colocation.secondary_jobs import PairOffer
 from allocator.options.instance_building import CompiledRound, compile_round
 from allocator.options.quotas import quota_table
+from allocator.options.reserves import find_yielding
 from allocator.solvers import registry
 from allocator.solvers.base import SolveLimits, Solver, Termination
 from formulations.model import linear
@@ -21,7 +24,6 @@ RULES = {
     linear.AT_MOST_ONE: "non-preemptible job",
     linear.BUDGET: "budget_per_hour",
     linear.QUOTA: "max_gpus of tenant",
-    linear.LENDING: "GPUs kept for tenants that do not lend them, of",
     linear.TENANT_BUDGET: "budget_per_hour of tenant",
     linear.GUARANTEE: "guaranteed_gpus of tenant",
     linear.EXPOSURE: "max_spot_gpus of tenant",
@@ -35,15 +37,38 @@ SECONDS = 10.0  # time limit of the analysis if the round has none
 PROBES = 60
 
 
+class ReservesGiveWay(Infeasible):
+    """Report that a plan exists if GPUs that are not lent give way.
+
+    Attributes
+    ----------
+    problem : Problem
+        The same round, in which as many of them as rules need are given out.
+    """
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(("GPUs that tenants do not lend",), ())
+        self.problem = problem
+
+
 def raise_if_infeasible(round_: CompiledRound, limits: SolveLimits) -> None:
     """Raise Infeasible with conflict and smallest relaxation, if the rules cannot all hold.
 
-    Raises NoPlanInTime if the analysis finds no answer in its time.
+    Raises ReservesGiveWay if they can without GPUs that are not lent, and NoPlanInTime if the
+    analysis finds no answer in its time.
     """
-    # relaxed rules may need others
-    round_ = compile_round(round_.problem, prunes=False, shares=PairOffer.RUNNING)
     solver = registry.get("highs")
     until = time.monotonic() + min(max(limits.time_s, 0.5), SECONDS)
+    problem = round_.problem
+    if quota_table(problem).is_common.any():
+        yielding = find_yielding(compile_round(problem, False, PairOffer.RUNNING), until)
+        if yielding is not None:
+            raise ReservesGiveWay(yielding)
+        lends_all = np.full(len(problem.quotas), np.inf)
+        quotas = dataclasses.replace(problem.quotas, lend_gpus=lends_all)
+        problem = dataclasses.replace(problem, quotas=quotas)
+    # relaxed rules may need others
+    round_ = compile_round(problem, prunes=False, shares=PairOffer.RUNNING)
     soft = build_elastic_model(round_.model)
     answer = solver.solve(
         soft.model, SolveLimits(until - time.monotonic(), 1e-6, limits.threads, limits.seed)
@@ -75,11 +100,6 @@ def _relaxation(round_: CompiledRound, row: int, slack: float) -> Relaxation:
     if kind in (linear.HEADROOM, linear.IDLE):
         listed = round_.problem.pools
         kept = float(listed.gpus[listed.pool.index(label)]) - allowed
-        return Relaxation(RULES[kind], label, kept, kept - slack)
-    if kind == linear.LENDING:
-        quotas = quota_table(round_.problem)
-        pools = quotas.pools[quotas.kind[quotas.label.index(label)]]
-        kept = float(round_.problem.pools.gpus[pools].sum()) - allowed
         return Relaxation(RULES[kind], label, kept, kept - slack)
     return Relaxation(RULES[kind], label, allowed, allowed + slack)
 

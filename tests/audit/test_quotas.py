@@ -45,6 +45,7 @@ def random_tree(seed: int) -> Tables:
             row["guaranteed_gpus"] = int(rng.integers(1, 4))
         if rng.random() < 0.2:
             row["budget_per_hour"] = float(rng.integers(1, 6))
+    r.config |= {"max_changes": int(rng.integers(0, 2))} if rng.random() < 0.3 else {}
     for name in NAMES:
         for what in ({}, {"gpu_type": "A"}, {"gpu_type": "B"}, {"pool": "p0"}):
             if rng.random() < 0.18:

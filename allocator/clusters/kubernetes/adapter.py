@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,8 @@ class KubernetesCluster:
             return observe(Objects(objects), newest_time(objects))
         api = ClientApi(request.settings.get("context"), request.settings.get("kubeconfig"))
         reader = Reader(api, request.settings.get("namespaces", ()))
-        return observe_cluster(reader, time.time())
+        view = observe_cluster(reader, time.time())
+        return replace(view, notes=(*api.notes, *view.notes))
 
     def commands(self, jobs: Sequence[PlannedJob], details: Mapping[str, Any]) -> Mapping[str, str]:
         """Return the documents that carry a plan out, by name, in their order."""

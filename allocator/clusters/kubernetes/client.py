@@ -25,6 +25,11 @@ class ClientApi:
     kubeconfig : str, optional
         File; None: as kubectl finds it.
 
+    Attributes
+    ----------
+    notes : tuple of str
+        What the user has to know of the connection.
+
     Raises
     ------
     UsageError
@@ -33,6 +38,7 @@ class ClientApi:
 
     def __init__(self, context: str | None = None, kubeconfig: str | None = None) -> None:
         try:
+            import urllib3
             from kubernetes import client, config
         except ImportError as error:
             raise UsageError(
@@ -53,6 +59,13 @@ class ClientApi:
                 raise UsageError(
                     f"there is no kubeconfig, and this is no pod of a cluster: {error}"
                 ) from error
+        self.notes: tuple[str, ...] = ()
+        if configuration.host.startswith("https:") and not configuration.verify_ssl:
+            # urllib3 would say so at each request
+            urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
+            self.notes = (
+                f"{configuration.host}: its certificate is not checked, as the kubeconfig says",
+            )
         self._configuration = configuration
         self._connections = client.ApiClient(configuration).rest_client.pool_manager
 

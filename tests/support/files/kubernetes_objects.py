@@ -376,7 +376,7 @@ def write_answers(folder: Path, objects: Iterable[Object]) -> Path:
     return folder
 
 
-def kubeconfig(folder: Path, address: str) -> Path:
+def kubeconfig(folder: Path, address: str, **cluster: Any) -> Path:
     """A kubeconfig with a token for an address."""
     path = folder / "kubeconfig"
     document = {
@@ -384,7 +384,7 @@ def kubeconfig(folder: Path, address: str) -> Path:
         "kind": "Config",
         "current-context": "c",
         "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
-        "clusters": [{"name": "c", "cluster": {"server": address}}],
+        "clusters": [{"name": "c", "cluster": {"server": address} | cluster}],
         "users": [{"name": "u", "user": {"token": "secret"}}],
     }
     path.write_text(json.dumps(document))

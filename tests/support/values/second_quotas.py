@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from second_reading import Rules
@@ -100,10 +100,9 @@ def _usable(r: Rules, right: Right) -> int:
     return best
 
 
-def keeps_quotas(r: Rules, gets: Gets, released: set[str]) -> bool:
-    """Whether a plan keeps limits and guarantees, and leaves what is not lent."""
-    every = rights(r)
-    if any(not usable(r, right) <= use(r, gets, right) <= right.most for right in every):
+def keeps_quotas(r: Rules, gets: Gets) -> bool:
+    """Whether a plan keeps limits and guarantees."""
+    if any(not usable(r, right) <= use(r, gets, right) <= right.most for right in rights(r)):
         return False
     for t in r.tenants:
         cost = sum(
@@ -113,29 +112,38 @@ def keeps_quotas(r: Rules, gets: Gets, released: set[str]) -> bool:
         )
         if cost > t["budget_per_hour"] + 1e-7:
             return False
-    for what in {right.what for right in every if right.reserve}:
-        some = [right for right in every if right.what == what]
-        size = sum(r.at[p]["gpus"] for p in some[0].pools)
-        kept, need = r.once(("lent", what), lambda some=some: _totals(r, None, some, released))
-        if sum(k for q, k in gets.values() if q in some[0].pools) > max(size - kept, need):
-            return False
     return True
 
 
-def _totals(r: Rules, above: str | None, some: list[Right], released: set[str]) -> tuple[Any, Any]:
-    """H and B of the tenants below one, or of those at the top."""
-    kept = need = 0
+def taken(r: Rules, gets: Gets) -> tuple[int, ...]:
+    """GPUs that a plan takes of what is not lent of each set of pools, in the order of the sets."""
+    every = r.once("rights", lambda: rights(r))
+    out = []
+    for what in sorted({right.what: None for right in every}, key=any):
+        some = [right for right in every if right.what == what]
+        if any(right.reserve for right in some):
+            size = sum(r.at[p]["gpus"] for p in some[0].pools)
+            kept = r.once(("kept", what), lambda some=some: _kept(r, None, some))
+            held = sum(k for q, k in gets.values() if q in some[0].pools)
+            out.append(max(0, held - max(0, size - kept)))
+    return tuple(out)
+
+
+def leaves_reserves(r: Rules, gets: Gets) -> bool:
+    """Whether a plan takes no more of what is not lent than the plan that takes least."""
+    mine = taken(r, gets)
+    if not any(mine):
+        return True
+    least = r.once("least taken", lambda: min(taken(r, plan) for plan in r.plans(leaves=False)))
+    return all(a <= b for a, b in zip(mine, least, strict=True))
+
+
+def _kept(r: Rules, above: str | None, some: list[Right]) -> int:
+    """H of the tenants below one, or of those at the top."""
+    kept = 0
     for t in r.tenants:
-        if t.get("parent") != above:
-            continue
-        h, b = _totals(r, t["tenant"], some, released)
-        b += sum(
-            j["gpus"]
-            for p in some[0].pools
-            for j in r.fixed(p)
-            if j["job_id"] not in released and j["tenant"] == t["tenant"]
-        )
-        own = [right for right in some if right.tenant == t["tenant"]]
-        kept += max([h, 0, *(right.reserve - usable(r, right) for right in own)])
-        need += max([b, *(usable(r, right) for right in own)])
-    return kept, need
+        if t.get("parent") == above:
+            own = [right for right in some if right.tenant == t["tenant"]]
+            reserves = (right.reserve - usable(r, right) for right in own)
+            kept += max([_kept(r, t["tenant"], some), 0, *reserves])
+    return kept

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from second_quotas import keeps_quotas
+from second_quotas import keeps_quotas, leaves_reserves
 from second_speeds import STEP, Speeds, below
 
 Row = dict[str, Any]
@@ -333,6 +333,10 @@ class Rules:
 
     def legal(self, gets: dict[str, Option], released: set[str]) -> bool:
         """Whether a plan, {job_id: (pool, GPUs)}, keeps every rule."""
+        return self._keeps_others(gets, released) and leaves_reserves(self, gets)
+
+    def _keeps_others(self, gets: dict[str, Option], released: set[str]) -> bool:
+        """Whether a plan keeps every rule but that of reserves that are not lent."""
         if any(o not in self.options(self.by[n]) for n, o in gets.items()):
             return False
         for p in self.pools:
@@ -344,7 +348,7 @@ class Rules:
         dollars = sum(o[1] * self.price(self.by[n], o) for n, o in gets.items())
         if dollars > self.config["budget_per_hour"] + 1e-7:
             return False
-        if not keeps_quotas(self, gets, released):
+        if not keeps_quotas(self, gets):
             return False
         for t in self.tenants:
             mine = [o for n, o in gets.items() if self.by[n]["tenant"] == t["tenant"]]
@@ -397,12 +401,15 @@ class Rules:
         return min(size, sessions * int(row.get("session_gpus") or 1))
 
     def plans(
-        self, worth: Callable[[int, dict[str, Option]], bool] = lambda n, gets: True
+        self,
+        worth: Callable[[int, dict[str, Option]], bool] = lambda n, gets: True,
+        leaves: bool = True,
     ) -> Iterator[dict[str, Option]]:
         """Every plan that keeps the rules, one after the other, fast options first. worth(n, plan
-        of the first n jobs): whether to go on with it."""
+        of the first n jobs): whether to go on with it; leaves: whether reserves are a rule."""
         released, limit = self.released(), self.config["budget_per_hour"] + 1e-7
         bound = {j["job_id"] for p in self.pools for j in self.fixed(p["pool"])} - released
+        keeps = self.legal if leaves else self._keeps_others
 
         def further(
             n: int, gets: dict[str, Option], left: dict[str, int], dollars: float
@@ -410,7 +417,7 @@ class Rules:
             if dollars > limit or not worth(n, gets):
                 return
             if n == len(self.jobs):
-                if self.legal(gets, released):
+                if keeps(gets, released):
                     yield gets
                 return
             job, name = self.jobs[n], self.jobs[n]["job_id"]
