@@ -8,7 +8,6 @@ that the feature is active there.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -52,20 +51,9 @@ class Tables:
 
     def snapshot(self) -> Snapshot:
         """The tables and settings."""
-        further = {
-            name: [
-                {k: json.dumps(v) if isinstance(v, dict) else v for k, v in row.items()}
-                for row in rows
-            ]
-            for name, rows in self.further.items()
-        }
+        tenants = self.tenants or None
         return snapshot(
-            self.jobs,
-            self.pools,
-            self.rates,
-            tenants=self.tenants or None,
-            config=self.config,
-            **further,
+            self.jobs, self.pools, self.rates, tenants=tenants, config=self.config, **self.further
         )
 
 

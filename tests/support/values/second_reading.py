@@ -113,8 +113,9 @@ def typed_rows(snapshot: Snapshot) -> tuple[Any, ...]:
         found = rows[file.removesuffix(".csv")] = [dict[str, Any]() for _ in range(len(table))]
         for name in table.columns:
             read = CELLS.get(kinds.get(name, ColumnKind.TEXT), str)
-            for row, text in zip(found, table.texts(name), strict=True):
-                row |= {name: read(text)} if text else {}
+            for number, text in enumerate(table.texts(name)):
+                if text:
+                    found[number][name] = read(text)
     first = (rows.get(name, []) for name in ("jobs", "pools", "rates", "tenants"))
     return *first, dict(snapshot.config), rows
 

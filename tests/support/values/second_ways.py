@@ -15,7 +15,6 @@ from second_speeds import useful_rate
 
 from formulations.transient.revocations import Hazard, mean_hazard
 
-
 Rated = tuple[float, float, int]
 """Work per second alone, GB of each GPU, row of the rates."""
 
