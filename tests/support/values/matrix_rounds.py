@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -44,6 +45,25 @@ class Tables:
     tenants: list[Row] = field(default_factory=list)
     config: Row = field(default_factory=dict)
     further: dict[str, list[Row]] = field(default_factory=dict)
+    rng: np.random.Generator = field(default_factory=np.random.default_rng)  # of the feature
+
+    def pick(self, *values: Any) -> Any:
+        """One of the values, drawn for the feature."""
+        return pick(self.rng, *values)
+
+    def cells(self) -> dict[str, list[Any]]:
+        """Values by column: "jobs.csv: weight", "config.toml: now_s", "[profiling]: share"."""
+        tables = {"jobs": self.jobs, "pools": self.pools, "rates": self.rates}
+        found: dict[str, list[Any]] = {}
+        for name, rows in {**tables, "tenants": self.tenants, **self.further}.items():
+            for row in rows:
+                for column, value in row.items():
+                    found.setdefault(f"{name}.csv: {column}", []).append(value)
+        for name, value in self.config.items():
+            for key in value if isinstance(value, dict) else ():
+                found[f"[{name}]: {key}"] = value[key]
+            found |= {} if isinstance(value, dict) else {f"config.toml: {name}": value}
+        return found
 
     def problem(self) -> Problem:
         """The validated problem."""
@@ -57,44 +77,34 @@ class Tables:
         )
 
 
-Change = Callable[[np.random.Generator, Tables], None]
+Change = Callable[[Tables], None]
 
 
 @dataclass(frozen=True)
 class Feature:
-    """columns: "jobs.csv: weight", "config.toml: now_s", "[profiling]: share". acts: objectives in
-    which some option, or the best plan, has another value with the feature than without; in
-    all others nothing changes."""
+    """acts: objectives in which some option, or the best plan, has another value with the feature
+    than without; in all others nothing changes."""
 
     name: str
-    columns: tuple[str, ...]
     acts: frozenset[str]
     change: Change
+
+    @property
+    def columns(self) -> set[str]:
+        """What the feature changes: "jobs.csv: weight", "config.toml: now_s"."""
+        pairs = [(base(n).cells(), made(self.name, n).cells()) for n in range(4)]
+        return {c for was, now in pairs for c, cells in now.items() if was.get(c) != cells}
 
 
 FEATURES: dict[str, Feature] = {}
 
 
-def feature(*columns: str, acts: Any = EVERY) -> Callable[[Change], Change]:
-    """Put a function on the list."""
-
-    def put(change: Change) -> Change:
-        FEATURES[change.__name__] = Feature(change.__name__, columns, frozenset(acts), change)
-        return change
-
-    return put
-
-
-def of_jobs(*names: str) -> tuple[str, ...]:
-    return tuple(f"jobs.csv: {name}" for name in names)
-
-
-def of_pools(*names: str) -> tuple[str, ...]:
-    return tuple(f"pools.csv: {name}" for name in names)
-
-
-def of(file: str, *names: str) -> tuple[str, ...]:
-    return tuple(f"{file}: {name}" for name in names)
+def feature(change: Change | None = None, *, acts: Any = EVERY) -> Any:
+    """Put a function on the list, which makes its feature active in a round."""
+    if change is None:
+        return partial(feature, acts=acts)
+    FEATURES[change.__name__] = Feature(change.__name__, frozenset(acts), change)
+    return change
 
 
 def schema() -> set[str]:
@@ -110,21 +120,6 @@ def schema() -> set[str]:
 
 def pick(rng: np.random.Generator, *values: Any) -> Any:
     return values[int(rng.integers(len(values)))]
-
-
-BASE = frozenset(
-    (
-        *of_jobs(
-            "job_id", "model", "submitted_s", "remaining_work", "max_gpus", "state", "pool", "gpus"
-        ),
-        *of_pools("pool", "gpu_type", "gpus", "price_per_gpu_hour", "price_per_gb_hour", "market"),
-        *of("rates.csv", "model", "gpu_type", "gpus", "work_per_s"),
-        "config.toml: now_s",
-        "config.toml: objective",
-        "config.toml: max_primaries",  # 1; several have an oracle of their own, group_rounds.py
-    )
-)
-"""In every round."""
 
 
 def base(seed: int) -> Tables:
@@ -181,5 +176,10 @@ def base(seed: int) -> Tables:
 def made(name: str, seed: int, onto: Tables | None = None) -> Tables:
     """The round of that seed with the feature active, or another round with the feature on top."""
     tables = deepcopy(base(seed) if onto is None else onto)
-    FEATURES[name].change(np.random.default_rng([2, seed, *name.encode()]), tables)
+    tables.rng = np.random.default_rng([2, seed, *name.encode()])
+    FEATURES[name].change(tables)
     return tables
+
+
+# in every round; several primary jobs have an oracle of their own, group_rounds.py
+BASE = {*base(0).cells(), "config.toml: objective", "config.toml: max_primaries"}
