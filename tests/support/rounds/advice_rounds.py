@@ -65,7 +65,7 @@ def edited(folder: Path, to: Path, values: dict[str, str]) -> Path:
         if column not in header:
             header, rows = [*header, column], [[*row, ""] for row in rows]
         for row in rows:
-            if row[0] == name:
+            if row[0] == name or (table == "quotas" and set(name.split("/")) <= {*row[:3]}):
                 row[header.index(column)] = value
         with path.open("w", newline="") as file:
             csv.writer(file, lineterminator="\n").writerows([header, *rows])
