@@ -2,20 +2,23 @@
 config.toml.
 
 `FEATURES` is the list; test_value_matrix.py crosses it with all objectives, and fails for a column
-that no feature names. A feature is a function that changes a round of three jobs and two pools so
-that the feature is active there.
+that no feature changes. A feature is a change of a round of three jobs and two pools, by which it
+is active there: data of features.toml, or a function of matrix.py.
 """
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from builders import snapshot
+from second_objectives import RISKY
 from second_reading import Row
 
 from allocator.domain.problem import Problem
@@ -33,6 +36,7 @@ MIXED = (
 )
 CROSSED = (*OBJECTIVES, *MIXED)  # single objectives, a sum, ranks
 EVERY = frozenset(OBJECTIVES)
+LISTS = ("sizes", "gpu_types", "after", "modes")
 
 
 @dataclass
@@ -105,6 +109,48 @@ def feature(change: Change | None = None, *, acts: Any = EVERY) -> Any:
         return partial(feature, acts=acts)
     FEATURES[change.__name__] = Feature(change.__name__, frozenset(acts), change)
     return change
+
+
+def apply(name: str, r: Tables) -> None:
+    """Make a feature of the list active."""
+    FEATURES[name].change(r)
+
+
+def read_features() -> None:
+    """Put the features of features.toml on the list."""
+    text = (Path(__file__).parent / "features.toml").read_text()
+    for name, change in tomllib.loads(text).items():
+        asked = change.pop("acts", EVERY)
+        acts = set(RISKY if asked == ["RISKY"] else asked) - set(change.pop("except", ()))
+        FEATURES[name] = Feature(name, frozenset(acts), partial(change_by_data, change))
+
+
+def change_by_data(change: Row, r: Tables) -> None:
+    """Change a round as a table of features.toml says."""
+    for name, edits in change.items():
+        if name == "onto":
+            apply(edits, r)
+        elif name == "config":
+            r.config |= {key: draw(r, key, value) for key, value in edits.items()}
+        elif name == "tenants":
+            r.tenants[:] = [{c: draw(r, c, v) for c, v in row.items()} for row in edits]
+        elif rows := getattr(r, name, None):
+            for number, values in edits.items():
+                for row in rows if number == "all" else [rows[int(number)]]:
+                    row |= {column: draw(r, column, value) for column, value in values.items()}
+        else:
+            r.further[name] = deepcopy(edits)
+
+
+def draw(r: Tables, column: str, value: Any) -> Any:
+    """A value of features.toml: one of a list, drawn from a range, or as it is."""
+    if isinstance(value, dict) and value.keys() == {"from", "to"}:
+        return round(float(r.rng.uniform(value["from"], value["to"])), 3)
+    if isinstance(value, list):
+        value = r.pick(*value)
+    if column in LISTS:
+        return [int(v) if column == "sizes" else v for v in value.split("|")]
+    return None if value == "" else value
 
 
 def schema() -> set[str]:
@@ -183,3 +229,6 @@ def made(name: str, seed: int, onto: Tables | None = None) -> Tables:
 
 # in every round; several primary jobs have an oracle of their own, group_rounds.py
 BASE = {*base(0).cells(), "config.toml: objective", "config.toml: max_primaries"}
+
+
+read_features()
