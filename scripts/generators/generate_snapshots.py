@@ -1,4 +1,4 @@
-"""Write the shipped snapshots demo, medium and full, by default into data/snapshots.
+"""Write the shipped snapshot medium, by default into data/snapshots.
 
     python scripts/generators/generate_snapshots.py [FOLDER]
 
@@ -13,8 +13,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "tests"))
 
-from cases.shipped import shipped_folders  # noqa: E402
+from cases.clusters import MEDIUM, MEDIUM_SEED, generate  # noqa: E402
 
 if __name__ == "__main__":
-    for folder in shipped_folders():
-        folder.write(Path(*sys.argv[1:2] or [ROOT / "data" / "snapshots"]))
+    generate(MEDIUM, MEDIUM_SEED).write(Path(*sys.argv[1:2] or [ROOT / "data" / "snapshots"]))

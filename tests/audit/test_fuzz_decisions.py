@@ -10,11 +10,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cases.demo import demo
-from cases.shipped import full
 from examples import count
 from fakes.random_rounds import random_snapshot
 from mutations import mutate
+from places import ROOT
 
 from allocator.domain.rules.snapshot_rules import validate
 from allocator.engine.decision import decide
@@ -22,6 +21,7 @@ from allocator.errors import Infeasible, InvalidInput, NoPlanInTime
 from allocator.io.snapshots import read_snapshot
 from allocator.solvers.base import SolveLimits
 
+SHIPPED = ROOT / "data" / "snapshots"
 POLICIES = ("mip", "mip", "greedy", "greedy-naive", "marginal")
 
 
@@ -53,8 +53,7 @@ def run(number: int, seed: int, tmp_path: Path) -> Counter[str]:
     """Outcomes of `number` mutants."""
     rng = random.Random(seed)
     bases = [
-        full().files(),
-        demo().files(),
+        *({p.name: p.read_bytes() for p in (SHIPPED / n).iterdir()} for n in ("full", "demo")),
         *(random_snapshot(np.random.default_rng(s), 6).files() for s in range(4)),
     ]
     seen: Counter[str] = Counter()

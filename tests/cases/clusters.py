@@ -99,6 +99,22 @@ class ClusterSpec:
     sizes: tuple[int, ...] = ()
 
 
+MEDIUM_SEED = 1
+MEDIUM = ClusterSpec(
+    "medium",
+    500,
+    (
+        PoolSpec("H100", 64),
+        PoolSpec("A100", 128, "on_demand"),
+        PoolSpec("V100", 192),
+        PoolSpec("T4", 128, "spot"),
+    ),
+    budget=0.7,
+    max_changes=200,
+)
+"""data/snapshots/medium."""
+
+
 def generate(spec: ClusterSpec, seed: int) -> Folder:
     """The snapshot of `spec`; the same seed gives the same bytes."""
     rng = np.random.default_rng(seed)

@@ -46,11 +46,7 @@ class Folder:
 
     def snapshot(self) -> Snapshot:
         """Return what reading the folder would give, without using a disk; `raw` is left out."""
-        tables = {}
-        for file, rows in self.tables.items():
-            names = columns(file, rows)
-            cells = {name: [cell(row.get(name)) for row in rows] for name in names}
-            tables[file] = Table(file, cells, range(2, len(rows) + 2))
+        tables = {file: table(file, rows) for file, rows in self.tables.items()}
         return Snapshot(self.name, dict(self.config), tables)
 
     def write(self, parent: Path) -> Path:
@@ -62,25 +58,31 @@ class Folder:
         return path
 
 
-def columns(file: str, rows: Sequence[Row]) -> list[str]:
-    """Return the columns that some row uses.
+def table(file: str, rows: Sequence[Row]) -> Table:
+    """Return rows as a table.
 
-    The documented columns come first, in their order, and others as they occur. Without rows they
-    are the required columns.
+    Its columns are those that some row uses. The documented columns come first, in their order, and
+    others as they occur. Without rows they are the required columns.
     """
     used = dict.fromkeys(name for row in rows for name in row)
-    known = [c.name for c in TABLES[file].columns] if file in TABLES else []
-    if not rows:
-        return [c.name for c in TABLES[file].columns if c.required]
-    return [n for n in known if n in used] + [n for n in used if n not in known]
+    known = [c for c in TABLES[file].columns if c.name in used or (not rows and c.required)]
+    names = dict.fromkeys([*(c.name for c in known), *used])
+    cells = {name: [cell(row.get(name)) for row in rows] for name in names}
+    return Table(file, cells, range(2, len(rows) + 2))
 
 
 def csv_of_rows(file: str, rows: Sequence[Row]) -> str:
     """Return the rows as CSV with a header and line feeds."""
-    names = columns(file, rows)
-    return csv_text(names, ([cell(row.get(name)) for name in names] for row in rows))
+    return csv_of_table(table(file, rows))
+
+
+def csv_of_table(made: Table) -> str:
+    columns = made.columns
+    return csv_text(list(columns), zip(*columns.values(), strict=True))
 
 
 def cell(value: Any) -> str:
     """Return a value as the text of a cell; the keys of an object are sorted."""
+    if isinstance(value, str):
+        return value
     return text_of(dict(sorted(value.items())) if isinstance(value, Mapping) else value)

@@ -10,6 +10,7 @@ widths are 6 and 9, mu = 1/9, E[T] = 1/3 h, and sd K = 3.95 with Poisson arrival
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -64,34 +65,14 @@ def workload(
     rng = np.random.default_rng(seed)
     at = np.cumsum(rng.exponential(1.0 / (2 * RATE), arrivals)) * HOUR
     kind = rng.integers(0, 2, arrivals)
-    return GeneratedWorkload(
-        "rental",
-        {"interval_s": interval_s, "restart_s": 0, "dollar_price": mu},
-        {
-            "workload.csv": {
-                "job_id": [f"job-{i}" for i in range(arrivals)],
-                "submitted_s": at,
-                "model": [("amdahl", "sqrt")[i] for i in kind.tolist()],
-                "total_work": sizes(rng, law, arrivals),
-                "requested_gpus": np.array(requested)[kind],
-                "max_gpus": np.full(arrivals, MOST),
-            },
-            "pools.csv": {
-                "pool": ["rented"],
-                "gpu_type": ["GPU"],
-                "gpus": [gpus],
-                "gpus_per_node": [1],
-                "market": [market],
-                "price_per_gpu_hour": [1.0],
-            },
-            "rates.csv": {
-                "model": ["amdahl"] * MOST + ["sqrt"] * MOST,
-                "gpu_type": ["GPU"] * 2 * MOST,
-                "gpus": np.concatenate([K, K]),
-                "work_per_s": np.concatenate([amdahl(K), np.sqrt(K)]) / HOUR,
-            },
-        },
-    ).workload()
+    jobs = {
+        "submitted_s": at,
+        "model": [("amdahl", "sqrt")[i] for i in kind.tolist()],
+        "total_work": sizes(rng, law, arrivals),
+        "requested_gpus": np.array(requested)[kind],
+    }
+    settings = {"interval_s": interval_s, "dollar_price": mu}
+    return _rented(settings, jobs, ("amdahl", "sqrt"), gpus, market)
 
 
 def phased_workload(
@@ -102,31 +83,40 @@ def phased_workload(
     At 0.4 jobs an hour of two GPU-hours each, the phases are the two classes of the example.
     """
     rng = np.random.default_rng(seed)
-    rate = amdahl(K), np.sqrt(K)
+    jobs = {
+        "submitted_s": np.cumsum(rng.exponential(1.0 / RATE, arrivals)) * HOUR,
+        "model": ["net"] * arrivals,
+        "total_work": 2 * sizes(rng, law, arrivals),
+    }
+    return _rented({"interval_s": 1e9, **settings}, jobs, ("net", "net@0.5"))
+
+
+def _rented(
+    settings: dict[str, Any],
+    jobs: dict[str, Any],
+    models: tuple[str, str],
+    gpus: int = 400,
+    market: str = "on_demand",
+) -> Workload:
+    """Return jobs of models with the speeds of the two classes, on one pool."""
+    count = len(jobs["submitted_s"])
+    pool = {"pool": "rented", "gpu_type": "GPU", "gpus": gpus, "gpus_per_node": 1}
+    pool |= {"market": market, "price_per_gpu_hour": 1.0}
     return GeneratedWorkload(
-        "phases",
-        {"interval_s": 1e9, "restart_s": 0, **settings},
+        "rental",
+        {"restart_s": 0, **settings},
         {
             "workload.csv": {
-                "job_id": [f"job-{i}" for i in range(arrivals)],
-                "submitted_s": np.cumsum(rng.exponential(1.0 / RATE, arrivals)) * HOUR,
-                "model": ["net"] * arrivals,
-                "total_work": 2 * sizes(rng, law, arrivals),
-                "max_gpus": np.full(arrivals, MOST),
+                "job_id": [f"job-{i}" for i in range(count)],
+                **jobs,
+                "max_gpus": np.full(count, MOST),
             },
-            "pools.csv": {
-                "pool": ["rented"],
-                "gpu_type": ["GPU"],
-                "gpus": [400],
-                "gpus_per_node": [1],
-                "market": ["on_demand"],
-                "price_per_gpu_hour": [1.0],
-            },
+            "pools.csv": {name: [value] for name, value in pool.items()},
             "rates.csv": {
-                "model": ["net"] * MOST + ["net@0.5"] * MOST,
+                "model": [model for model in models for _ in K],
                 "gpu_type": ["GPU"] * 2 * MOST,
                 "gpus": np.concatenate([K, K]),
-                "work_per_s": np.concatenate(rate) / HOUR,
+                "work_per_s": np.concatenate([amdahl(K), np.sqrt(K)]) / HOUR,
             },
         },
     ).workload()

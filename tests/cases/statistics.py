@@ -17,46 +17,26 @@ MARKETS = ("reserved", "on_demand", "spot")
 def run_s(tables: GeneratedWorkload, gpu_type: str | None = None) -> Floats:
     """Return the seconds that each job runs at its request on one GPU type, shape (J,).
 
-    The default type is V100, or the only one.
+    The speed is that of models.csv, or else of the fastest row of rates.csv. The default type is
+    V100 of models.csv, or the first one.
     """
-    if "models.csv" not in tables.tables:
-        return _measured_s(tables, gpu_type)
-    jobs, curves = tables.tables["workload.csv"], tables.tables["models.csv"]
-    types = list(dict.fromkeys(curves["gpu_type"]))
-    gpu_type = gpu_type or ("V100" if "V100" in types else types[0])
-    known = {
-        m: (kind, q)
-        for m, t, kind, q in zip(
-            *(curves[c] for c in ("model", "gpu_type", "kind", "parameters")), strict=True
-        )
-        if t == gpu_type
-    }
-    speed = np.empty(len(jobs["model"]))
-    requested = _ints(jobs["requested_gpus"])
-    model = np.array(jobs["model"])
+    jobs, curves = tables.tables["workload.csv"], tables.tables.get("models.csv")
+    rows = curves or tables.tables["rates.csv"]
+    default = "V100" if curves and "V100" in rows["gpu_type"] else rows["gpu_type"][0]
+    model, asked = np.array(jobs["model"]), np.asarray(jobs["requested_gpus"], np.int64)
     order = np.argsort(model, kind="stable")
-    starts = np.flatnonzero(np.concatenate([[True], model[order][1:] != model[order][:-1]]))
-    for part in np.split(order, starts[1:]):
-        kind, q = known[str(model[part[0]])]
-        speed[part] = rate(kind, q, requested[part])
-    return np.asarray(jobs["total_work"], float) / speed
-
-
-def _measured_s(tables: GeneratedWorkload, gpu_type: str | None) -> Floats:
-    """Return the same by the fastest row of rates.csv at the request; default: the first type."""
-    jobs, rows = tables.tables["workload.csv"], tables.tables["rates.csv"]
-    gpu_type = gpu_type or str(rows["gpu_type"][0])
-    best: dict[tuple[str, int], float] = {}
-    for m, t, k, r in zip(
-        *(rows[c] for c in ("model", "gpu_type", "gpus", "work_per_s")), strict=True
-    ):
-        if t == gpu_type:
-            best[m, int(k)] = max(best.get((m, int(k)), 0.0), float(r))
-    speed = [
-        best[m, k]
-        for m, k in zip(jobs["model"], _ints(jobs["requested_gpus"]).tolist(), strict=True)
-    ]
-    return np.asarray(np.asarray(jobs["total_work"], float) / np.array(speed))
+    names, first = np.unique(model[order], return_index=True)
+    place = dict(zip(names.tolist(), np.split(order, first[1:]), strict=True))
+    speed = np.zeros(len(model))
+    for row in (dict(zip(rows, r, strict=True)) for r in zip(*rows.values(), strict=True)):
+        if row["gpu_type"] == (gpu_type or default) and row["model"] in place:
+            mine = place[row["model"]]
+            if curves:
+                speed[mine] = rate(row["kind"], row["parameters"], asked[mine])
+            else:
+                mine = mine[asked[mine] == row["gpus"]]
+                speed[mine] = np.maximum(speed[mine], row["work_per_s"])
+    return np.asarray(np.asarray(jobs["total_work"], float) / speed)
 
 
 def offered_load(
@@ -70,7 +50,7 @@ def offered_load(
     """
     jobs, pools = tables.tables["workload.csv"], tables.tables["pools.csv"]
     base = run_s(tables)
-    demand = base * _ints(jobs["requested_gpus"])
+    demand = base * np.asarray(jobs["requested_gpus"])
     window_s = window_s or tables.window_s
     there = sum(
         n * float(np.average(base / run_s(tables, t), weights=demand))
@@ -126,12 +106,7 @@ def shares(gpus: Ints, seconds: Floats, sizes: Sequence[int]) -> Mapping[int, tu
 
     Sizes that are not listed count for the largest listed size below.
     """
-    place = np.searchsorted(np.array(sizes), gpus, side="right") - 1
-    time = np.bincount(place, gpus * seconds, len(sizes))
-    count = np.bincount(place, minlength=len(sizes))
-    return {
-        k: (float(count[i] / count.sum()), float(time[i] / time.sum())) for i, k in enumerate(sizes)
-    }
+    return dict(zip(sizes, _classes(gpus, gpus * seconds, sizes)[1:], strict=True))
 
 
 def weights(gpu_hours: Floats, ends: Sequence[float]) -> list[tuple[float, float]]:
@@ -139,33 +114,32 @@ def weights(gpu_hours: Floats, ends: Sequence[float]) -> list[tuple[float, float
 
     The last class has no end.
     """
-    place = np.searchsorted(np.array(ends), gpu_hours, side="right")
-    count, time = (
-        np.bincount(place, minlength=len(ends) + 1),
-        np.bincount(place, gpu_hours, len(ends) + 1),
-    )
-    return [
-        (float(n), float(t)) for n, t in zip(count / count.sum(), time / time.sum(), strict=True)
-    ]
+    return _classes(gpu_hours, gpu_hours, ends)
+
+
+def _classes(value: Any, time: Floats, ends: Sequence[float]) -> list[tuple[float, float]]:
+    """Return shares of the jobs and of the time by classes of a value that end before `ends`."""
+    place = np.searchsorted(np.array(ends), value, side="right")
+    count, sums = np.bincount(place), np.bincount(place, time)
+    count, sums = (np.append(x, np.zeros(len(ends) + 1 - len(x))) for x in (count, sums))
+    return list(zip((count / count.sum()).tolist(), (sums / sums.sum()).tolist(), strict=True))
 
 
 def by_hour(submitted_s: Floats) -> Floats:
     """Return mean submissions per hour by hour of the day, shape (24,), over all whole days."""
-    hour = (np.asarray(submitted_s) // 3_600).astype(np.int64)
-    days = max(1, int(hour.max() + 1) // 24)
-    return np.asarray(np.bincount(hour[hour < 24 * days] % 24, minlength=24) / days)
+    counts = _whole_cycles(submitted_s, 3_600, 24)
+    return np.asarray(counts.mean(axis=0))
 
 
 def by_weekday(submitted_s: Floats) -> Floats:
-    """Return the share of submissions by day of the week from Monday, shape (7,).
-
-    It is computed over all whole weeks.
-    """
-    day = (np.asarray(submitted_s) // 86_400).astype(np.int64)
-    weeks = max(1, int(day.max() + 1) // 7)
-    count = np.bincount(day[day < 7 * weeks] % 7, minlength=7)
+    """Return the share of submissions by day of the week from Monday, shape (7,), over all whole
+    weeks."""
+    count = _whole_cycles(submitted_s, 86_400, 7).sum(axis=0)
     return np.asarray(count / count.sum())
 
 
-def _ints(values: Any) -> Ints:
-    return np.asarray(values, np.int64)
+def _whole_cycles(submitted_s: Floats, unit_s: int, length: int) -> Ints:
+    """Return submissions by cycle and unit of it, without the last cycle if it is not whole."""
+    count = np.bincount((np.asarray(submitted_s) // unit_s).astype(np.int64))
+    cycles = max(1, len(count) // length)
+    return np.resize(np.append(count, np.zeros(length, np.int64)), (cycles, length))

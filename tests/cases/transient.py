@@ -65,41 +65,25 @@ def workload(seen: RunForecast, runs: int, work: float = WORK) -> Workload:
     """
     c = seen.cluster
     k, hazard = int(c.workers[0]), c.hazards[0]
-    life = "" if math.isinf(hazard.lifetime_h) else repr(hazard.lifetime_h * 3600)
+    life, every = (
+        "" if math.isinf(s) else repr(s) for s in (hazard.lifetime_h * 3600, seen.every_s)
+    )
+    job = {"submitted_s": 0.0, "model": "resnet32", "total_work": work, "sizes": str(k)}
+    job |= dict.fromkeys(("requested_gpus", "min_gpus", "max_gpus"), k)
+    job |= {"synchronous": str(c.synchronous).lower(), "checkpoint_s": c.checkpoint_s}
+    pool = {"pool": "servers", "gpu_type": c.gpu_types[0], "gpus": runs * k, "gpus_per_node": k}
+    pool |= {"market": "spot" if c.spot[0] else "on_demand", "lifetime_s": life}
+    pool |= {"price_per_gpu_hour": c.dollars_per_hour / k, "startup_s": float(c.startup_s[0])}
+    pool |= {"revocations_per_gpu_hour": float(hazard.per_hour[-1])}
+    speed = {"model": "resnet32", "gpu_type": c.gpu_types[0], "gpus": k, "work_per_s": seen.speed}
+    jobs = {name: [value] * runs for name, value in (job | {"checkpoint_every_s": every}).items()}
     return GeneratedWorkload(
         "transient",
         {"interval_s": 1e7, "restart_s": 0},
         {
-            "workload.csv": {
-                "job_id": [f"run-{i}" for i in range(runs)],
-                "submitted_s": np.zeros(runs),
-                "model": ["resnet32"] * runs,
-                "total_work": np.full(runs, work),
-                **{name: np.full(runs, k) for name in ("requested_gpus", "min_gpus", "max_gpus")},
-                "sizes": [str(k)] * runs,
-                "synchronous": [str(c.synchronous).lower()] * runs,
-                "checkpoint_s": np.full(runs, c.checkpoint_s),
-                "checkpoint_every_s": (
-                    ["" if math.isinf(seen.every_s) else repr(seen.every_s)] * runs
-                ),
-            },
-            "pools.csv": {
-                "pool": ["servers"],
-                "gpu_type": [c.gpu_types[0]],
-                "gpus": [runs * k],
-                "gpus_per_node": [k],
-                "market": ["spot" if c.spot[0] else "on_demand"],
-                "lifetime_s": [life],
-                "price_per_gpu_hour": [c.dollars_per_hour / k],
-                "startup_s": [float(c.startup_s[0])],
-                "revocations_per_gpu_hour": [float(hazard.per_hour[-1])],
-            },
-            "rates.csv": {
-                "model": ["resnet32"],
-                "gpu_type": [c.gpu_types[0]],
-                "gpus": [k],
-                "work_per_s": [seen.speed],
-            },
+            "workload.csv": {"job_id": [f"run-{i}" for i in range(runs)], **jobs},
+            "pools.csv": {name: [value] for name, value in pool.items()},
+            "rates.csv": {name: [value] for name, value in speed.items()},
         },
     ).workload()
 

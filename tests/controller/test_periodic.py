@@ -77,11 +77,11 @@ def test_a_name_that_is_taken_suppresses_no_run(queue: Queue) -> None:
     """Another tenant has submitted tick@2 and tick@2-2: the second run is called tick@2-3, the
     third tick@3.
     """
-    taken = [{"job_id": name, "tenant": "other", **ONE} for name in ("tick@2", "tick@2-2")]
+    taken = [{"job_id": name, "tenant": "red", **ONE} for name in ("tick@2", "tick@2-2")]
     queue.submit_many([{"job_id": "tick", "every_s": 100, **ONE}, *taken])
     assert due(queue, 100) == [("tick@2-3", 100, 0)] and due(queue, 200) == [("tick@3", 200, 0)]
     assert queue.job("tick@3").cells["after"] == "tick@2-3"
-    assert queue.job("tick@2").cells["tenant"] == "other"
+    assert queue.job("tick@2").cells["tenant"] == "red"
 
 
 def test_a_taken_name_does_not_part_a_pipeline(queue: Queue) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 import allocator
 from allocator import Infeasible, Job, Pool, Problem, Quota, Rate, Tenant
+from allocator.policies.registry import POLICIES
 
 TREE = (
     Tenant("research", max_gpus=12),

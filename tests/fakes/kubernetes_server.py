@@ -22,6 +22,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from crd_schemas import find_core_faults, find_faults, immutable_fields
+from kubernetes_objects import refer_to
 
 from allocator.clusters.adapter import ClusterUnreachable
 from allocator.clusters.kubernetes.api import APPLY, JSON, RESOURCES, Refused, Request
@@ -32,6 +33,7 @@ ATOMIC = ("nodeSelectorTerms", "tolerations", "podSetUpdates", "finalizers", "co
 BUILT_IN = ("Node", "Pod", "Job", "ResourceQuota")
 BY_PLURAL = {one.plural: kind for kind, one in RESOURCES.items()}
 GPU = "nvidia.com/gpu"
+V1 = {"apiVersion": "v1"}
 
 
 @dataclass(frozen=True)
@@ -220,64 +222,47 @@ class FakeServer:
         size = self.page or int(query.get("limit", "500"))
         more = {"continue": str(begin + size)} if begin + size < len(found) else {}
         items = [copy.deepcopy(one) for one in found[begin : begin + size]]
-        version = "v1" if not RESOURCES[place.kind].group else self._api_version(place.kind)
-        meta = {**more, "resourceVersion": str(self.version)}
-        return {
-            "kind": f"{place.kind}List",
-            "apiVersion": version,
-            "metadata": meta,
-            "items": items,
-        }
-
-    def _api_version(self, kind: str) -> str:
-        about = RESOURCES[kind]
-        return f"{about.group}/{about.version or 'v1beta2'}".lstrip("/")
+        about, meta = RESOURCES[place.kind], {**more, "resourceVersion": str(self.version)}
+        version = f"{about.group}/{about.version or 'v1beta2'}" if about.group else "v1"
+        found_list = {"kind": f"{place.kind}List", "apiVersion": version}
+        return {**found_list, "metadata": meta, "items": items}
 
     def _discovery(self, path: str) -> Object | None:
-        groups: dict[str, str] = {}
-        for kind, one in RESOURCES.items():
-            if one.group and (self.all(kind) or one.group == "batch"):
-                groups[one.group] = one.version or "v1beta2"
-        described = {
-            group: {
-                "name": group,
-                "versions": [{"groupVersion": f"{group}/{v}", "version": v}],
-                "preferredVersion": {"groupVersion": f"{group}/{v}", "version": v},
-            }
-            for group, v in groups.items()
+        served = {one.group for kind, one in RESOURCES.items() if self.all(kind)} | {"batch"}
+        versions = {
+            one.group: one.version or "v1beta2"
+            for one in RESOURCES.values()
+            if one.group and one.group in served
         }
-        parts = path.strip("/").split("/")
-        if path == "/api":
-            return {"kind": "APIVersions", "versions": ["v1"]}
-        if path == "/apis":
-            return {"kind": "APIGroupList", "apiVersion": "v1", "groups": list(described.values())}
-        if path == "/api/v1" or (len(parts) == 3 and parts[0] == "apis"):
-            group = "" if path == "/api/v1" else parts[1]
-            verbs = ["get", "list", "watch", "create", "patch", "delete"]
-            named = [
-                {
-                    "name": one.plural + part,
-                    "singularName": kind.lower(),
-                    "kind": kind,
-                    "namespaced": one.is_namespaced,
-                    "verbs": verbs,
-                }
-                for kind, one in RESOURCES.items()
-                if one.group == group
-                for part in ("", "/status")
-            ]
-            version = "/".join(parts[1:])
-            return {
-                "kind": "APIResourceList",
-                "apiVersion": "v1",
-                "groupVersion": version,
-                "resources": named,
-            }
-        if len(parts) == 2 and parts[0] == "apis":
-            if parts[1] not in described:
-                raise Refused(404, "the server could not find the requested resource")
-            return {"kind": "APIGroup", "apiVersion": "v1", **described[parts[1]]}
+        described: dict[str, Object] = {}
+        for group, version in versions.items():
+            one = {"groupVersion": f"{group}/{version}", "version": version}
+            described[group] = {"name": group, "versions": [one], "preferredVersion": one}
+        match path.strip("/").split("/"):
+            case ["api"]:
+                return {"kind": "APIVersions", "versions": ["v1"]}
+            case ["apis"]:
+                return {"kind": "APIGroupList", "groups": [*described.values()]} | V1
+            case ["apis", group]:
+                if group not in described:
+                    raise Refused(404, "the server could not find the requested resource")
+                return {"kind": "APIGroup", **described[group]} | V1
+            case ["api", version]:
+                return self._list_resources("", version)
+            case ["apis", group, version]:
+                return self._list_resources(group, f"{group}/{version}")
         return None
+
+    def _list_resources(self, group: str, version: str) -> Object:
+        verbs = ["get", "list", "watch", "create", "patch", "delete"]
+        named = [
+            {"name": one.plural + part, "singularName": kind.lower(), "kind": kind}
+            | {"namespaced": one.is_namespaced, "verbs": verbs}
+            for kind, one in RESOURCES.items()
+            if one.group == group
+            for part in ("", "/status")
+        ]
+        return {"kind": "APIResourceList", "groupVersion": version, "resources": named} | V1
 
     def _find(self, place: Place) -> Object:
         key = (place.kind, place.namespace, place.name)
@@ -383,12 +368,9 @@ class FakeServer:
         if before["template"] != after["template"]:
             if not before.get("suspend") or get(new, "status", "startTime"):
                 raise Refused(422, "spec.template: field is immutable")
-            for one in (
-                a := copy.deepcopy(before["template"]),
-                b := copy.deepcopy(after["template"]),
-            ):
-                for name in ("affinity", "nodeSelector", "tolerations"):
-                    one["spec"].pop(name, None)
+            a, b = copy.deepcopy((before["template"], after["template"]))
+            for name in ("affinity", "nodeSelector", "tolerations"):
+                a["spec"].pop(name, None), b["spec"].pop(name, None)
             if a != b:
                 raise Refused(422, "spec.template: field is immutable")
         started = get(old, "status", "startTime"), get(new, "status", "startTime")
@@ -488,30 +470,12 @@ class FakeServer:
 
     def _create_pod(self, job: Object, index: int) -> None:
         template, meta = job["spec"]["template"], job["metadata"]
-        owner = {
-            "apiVersion": "batch/v1",
-            "kind": "Job",
-            "name": meta["name"],
-            "uid": meta["uid"],
-            "controller": True,
-        }
         own = copy.deepcopy(template.get("metadata", {}))
-        labels = own.setdefault("labels", {})
-        labels["batch.kubernetes.io/job-name"] = meta["name"]
-        self.put(
-            {
-                "apiVersion": "v1",
-                "kind": "Pod",
-                "metadata": {
-                    **own,
-                    "name": f"{meta['name']}-{index}-{self.version}",
-                    "namespace": meta["namespace"],
-                    "ownerReferences": [owner],
-                },
-                "spec": copy.deepcopy(template["spec"]),
-                "status": {"phase": "Pending"},
-            }
-        )
+        own.setdefault("labels", {})["batch.kubernetes.io/job-name"] = meta["name"]
+        own |= {"name": f"{meta['name']}-{index}-{self.version}", "namespace": meta["namespace"]}
+        own["ownerReferences"] = [refer_to({**job, "apiVersion": "batch/v1", "kind": "Job"})]
+        spec, status = copy.deepcopy(template["spec"]), {"phase": "Pending"}
+        self.put({"kind": "Pod", "metadata": own, "spec": spec, "status": status} | V1)
 
     def _schedule(self) -> None:
         from allocator.clusters.kubernetes.workloads.constraints import admits, placement_rules
@@ -562,25 +526,13 @@ class FakeServer:
 
     def finish(self, pod: Object, code: int, message: str = "3 3", reason: str = "") -> None:
         """End a pod with an exit code and last words."""
+        ended = {"exitCode": code, "reason": "Error" if code else "Completed", "message": message}
+        container = {"name": "main", "image": "train:1", "imageID": "", "ready": False}
+        container |= {"restartCount": 0, "state": {"terminated": ended}}
         pod["status"] = {
             "phase": "Failed" if code else "Succeeded",
             **({"reason": reason} if reason else {}),
-            "containerStatuses": [
-                {
-                    "name": "main",
-                    "image": "train:1",
-                    "imageID": "",
-                    "ready": False,
-                    "restartCount": 0,
-                    "state": {
-                        "terminated": {
-                            "exitCode": code,
-                            "reason": "Error" if code else "Completed",
-                            "message": message,
-                        }
-                    },
-                }
-            ],
+            "containerStatuses": [container],
         }
         self._remove_if_free(pod)
 
@@ -600,20 +552,10 @@ class FakeServer:
                 try:
                     with lock:
                         status, answer = 200, server.send(request)
-                except Refused as refused:
-                    status = refused.status
-                    answer = {
-                        "kind": "Status",
-                        "apiVersion": "v1",
-                        "status": "Failure",
-                        "code": status,
-                        "message": str(refused),
-                    }
-                except ClusterUnreachable as error:
-                    status = 500
-                    answer = {"kind": "Status", "status": "Failure", "message": str(error)}
-                except KeyError:
-                    status, answer = 404, {"kind": "Status", "status": "Failure"}
+                except (Refused, ClusterUnreachable, KeyError) as error:
+                    status = 404 if isinstance(error, KeyError) else getattr(error, "status", 500)
+                    answer = {"kind": "Status", "status": "Failure", "message": str(error)} | V1
+                    answer["code"] = status
                 is_text = answer.keys() == {"text"}
                 body = (answer["text"] if is_text else json.dumps(answer)).encode()
                 self.send_response(status)

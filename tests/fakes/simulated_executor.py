@@ -25,6 +25,7 @@ import math
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from allocator.clusters.adapter import Capabilities
 from allocator.errors import UsageError
@@ -59,22 +60,6 @@ class SimulatedClock:
         self.offset_s += seconds
 
 
-def _unit_rate(order: Order) -> float:
-    return 1.0
-
-
-def _zero_seconds(order: Order) -> float:
-    return 0.0
-
-
-def _nothing_reported(order: Order, work: float) -> Mapping[str, float]:
-    return {}
-
-
-def _zero_pause_s(order: Order, held: int) -> float:
-    return 0.0
-
-
 @dataclass(frozen=True)
 class MachineBehaviour:
     """How the cluster truly behaves.
@@ -103,12 +88,12 @@ class MachineBehaviour:
         Seed of the failures.
     """
 
-    rate: Callable[[Order], float] = _unit_rate
+    rate: Callable[[Order], float] = lambda order: 1.0
     colocated_rate: Callable[[Order, Order], float] | None = None
-    pause_s: Callable[[Order, int], float] = _zero_pause_s
-    stop_s: Callable[[Order], float] = _zero_seconds
-    checkpoint_s: Callable[[Order], float] = _zero_seconds
-    reported: Callable[[Order, float], Mapping[str, float]] = _nothing_reported
+    pause_s: Callable[[Order, int], float] = lambda order, held: 0.0
+    stop_s: Callable[[Order], float] = lambda order: 0.0
+    checkpoint_s: Callable[[Order], float] = lambda order: 0.0
+    reported: Callable[[Order, float], Mapping[str, float]] = lambda order, work: {}
     failures_per_gpu_hour: float = 0.0
     seed: int = 0
 
@@ -414,21 +399,18 @@ class SimulatedMachines:
 
     def lose(self, job_id: str, why: str) -> None:
         """Let the allocation of the job be lost now, with its work since the last checkpoint."""
-        self.end_due_allocations()
-        generation = self._generation_holding_gpus.get(job_id)
-        if generation is not None:
-            run = self._open[job_id, generation]
-            run.end_s, run.phase, run.detail = self.clock.now_s, Phase.LOST, why
-            self._schedule_end(run)
-            self.end_due_allocations()
+        self._end_now(job_id, Phase.LOST, why)
 
     def fail(self, job_id: str, why: str) -> None:
         """Let the allocation of the job fail now."""
+        self._end_now(job_id, Phase.FAILED, why)
+
+    def _end_now(self, job_id: str, phase: Phase, why: str) -> None:
         self.end_due_allocations()
         generation = self._generation_holding_gpus.get(job_id)
         if generation is not None:
             run = self._open[job_id, generation]
-            run.end_s, run.phase, run.detail = self.clock.now_s, Phase.FAILED, why
+            run.end_s, run.phase, run.detail = self.clock.now_s, phase, why
             self._schedule_end(run)
             self.end_due_allocations()
 
@@ -511,23 +493,21 @@ class SimulatedExecutor:
         """Start an allocation. Raises StaleOrder and NotNow."""
         self.cluster.start(order)
 
-    def stop(self, job_id: str, generation: int, token: int) -> None:
+    def stop(self, *allocation: Any) -> None:
         """Stop an allocation. Raises StaleOrder."""
-        self.cluster.stop(job_id, generation, token)
+        self.cluster.stop(*allocation)
 
     def observe(self) -> Sequence[Observation]:
         """Return observations, which are exact and complete."""
         return self.cluster.observe()
 
-    def acknowledge(self, job_id: str, generation: int) -> None:
+    def acknowledge(self, *allocation: Any) -> None:
         """Forget an allocation. Raises UsageError if it has not ended."""
-        self.cluster.acknowledge(job_id, generation)
+        self.cluster.acknowledge(*allocation)
 
-    def write_settings(
-        self, job_id: str, generation: int, settings: Mapping[str, str], token: int
-    ) -> None:
+    def write_settings(self, *told: Any) -> None:
         """Tell a running job how to run. Raises StaleOrder."""
-        self.cluster.write_settings(job_id, generation, settings, token)
+        self.cluster.write_settings(*told)
 
     def capacity(self) -> Mapping[str, int]:
         """Return the GPUs of the present machines."""

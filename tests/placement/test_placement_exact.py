@@ -6,31 +6,14 @@ import math
 
 import numpy as np
 import pytest
+from models import dense
 
 from allocator.solvers.base import SolveLimits
 from allocator.solvers.registry import get
-from formulations.model.linear import LinearModel, RowFamily
 from formulations.placement.exact import place_options
 from formulations.placement.holes import Holes, Need, Place, Wish
 
 INF = math.inf
-
-
-def options(values: list[float]) -> LinearModel:
-    """A model of options that may all be chosen."""
-    n = len(values)
-    return LinearModel(
-        value=np.array(values),
-        col_lower=np.zeros(n),
-        col_upper=np.ones(n),
-        integer=np.ones(n, dtype=bool),
-        start=np.arange(n + 1),
-        index=np.arange(n),
-        coef=np.ones(n),
-        lower=np.full(n, -INF),
-        upper=np.ones(n),
-        families=(RowFamily("at_most_one", 0, [""] * n),),
-    )
 
 
 def solve(
@@ -40,8 +23,9 @@ def solve(
     values: list[float] | None = None,
 ) -> tuple[list[int], dict[int, tuple[Place, ...]]]:
     """Return the options of the best plan and their places."""
+    one_each = [(-INF, row, 1.0) for row in np.eye(len(needs))]
     placed = place_options(
-        options(values or [float(need.gpus) for need in needs]),
+        dense(values or [float(need.gpus) for need in needs], one_each, choices=len(needs)),
         dict(enumerate(needs)),
         stays or {},
         nodes,

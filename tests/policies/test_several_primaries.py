@@ -8,10 +8,8 @@ import numpy as np
 import pytest
 from builders import problem, snapshot as snapshot_of_rows
 from examples import count
-from group_rounds import Given, Groups, crossed_round
+from group_rounds import Groups, crossed_round
 from matrix_rounds import CROSSED
-from second_values import Reading
-from second_ways import Way
 
 import allocator
 import allocator.options.instance_building as rounds
@@ -37,10 +35,6 @@ def best_of_all(round_: Groups, p: Problem, rng: np.random.Generator) -> float:
     its GPUs as the oracle has them, the values as a second reading of the objectives has them
     (second_values.py), and a fault in what the oracle does not let pass.
     """
-    t = round_.tables
-    reading = Reading(
-        t["jobs"], t["pools"], t["rates"], t.get("tenants", []), dict(round_.config), t
-    )
     table, mended, best = RateTable.of(p), compile_round(p, prunes=False).repairs, -np.inf
     for plan, sets in round_.drafts():
         given = round_.given(plan, sets)
@@ -53,22 +47,10 @@ def best_of_all(round_: Groups, p: Problem, rng: np.random.Generator) -> float:
         assert not told.faults, (plan, sets, told.faults)
         assert told.rate == pytest.approx(given.speed) and told.cost == pytest.approx(given.cost)
         assert AuditContext(p, allocation, mended, table).is_kept.tolist() == given.stays
-        values = [value_of(reading, given, j) for j in range(len(plan))]
-        assert told.value.tolist() == pytest.approx(values, rel=1e-9, abs=1e-9), (plan, sets)
+        values = pytest.approx(round_.values(given), rel=1e-9, abs=1e-9)
+        assert told.value.tolist() == values, (plan, sets)
         best = max(best, told.objective_value)
     return best
-
-
-def value_of(reading: Reading, given: Given, j: int) -> float:
-    """Value of what a plan brings to job j."""
-    if given.plan[j] is None:
-        return 0.0
-    (_, *got), job = given.plan[j], reading.jobs[j]
-    place = (got[0], got[1])
-    paid = 1 - sum(given.plan[h][2] for h in given.sets[j]) / place[1]
-    pause = 0.0 if given.stays[j] else reading.lost(job, place)
-    way = Way(place, given.speed[j], pause, given.stays[j], paid)
-    return float(reading.once((j, way), lambda: reading.valued(job, way)))
 
 
 def check(seed: int, policies: tuple[str, ...], patch: pytest.MonkeyPatch) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import kubernetes_validate
+import yaml
 
 Object = dict[str, Any]
 CREATED = "2026-11-01T08:00:00Z"
@@ -23,6 +24,11 @@ def check(value: Object) -> Object:
     """The object, if the published schema of its kind takes it, with no field that it has not."""
     kubernetes_validate.validate(value, VERSION, strict=True)
     return value
+
+
+def manifest(text: str) -> Object:
+    """The object of a manifest."""
+    return dict(yaml.safe_load(text))
 
 
 def marks(**named: object) -> dict[str, str]:
@@ -49,59 +55,49 @@ def node(
     more: Mapping[str, str] = {},
 ) -> Object:
     """A node with GPUs."""
-    return check(
-        {
-            "apiVersion": "v1",
-            "kind": "Node",
-            "metadata": meta(
-                name,
-                labels={
-                    "kubernetes.io/hostname": name,
-                    "nvidia.com/gpu.product": product,
-                    "nvidia.com/gpu.memory": "81920",
-                    "topology.kubernetes.io/zone": "z1",
-                    **labels,
-                },
-            ),
-            "spec": {
-                **({"unschedulable": True} if is_cordoned else {}),
-                **({"taints": list(taints)} if taints else {}),
-            },
-            "status": {
-                "allocatable": {
-                    "cpu": "64",
-                    "memory": "512Gi",
-                    "pods": "110",
-                    **({GPU: str(gpus)} if gpus else {}),
-                    **more,
-                },
-                "conditions": [
-                    {
-                        "type": "Ready",
-                        "status": "True" if is_ready else "Unknown",
-                        "lastHeartbeatTime": NOW,
-                    }
-                ],
-            },
-        }
+    made = manifest(f"""
+        apiVersion: v1
+        kind: Node
+        metadata:
+          labels:
+            kubernetes.io/hostname: {name}
+            nvidia.com/gpu.product: {product}
+            nvidia.com/gpu.memory: "81920"
+            topology.kubernetes.io/zone: z1
+        spec: {{}}
+        status:
+          allocatable: {{cpu: "64", memory: 512Gi, pods: "110"}}
+          conditions:
+          - {{type: Ready, status: "{is_ready or "Unknown"}", lastHeartbeatTime: "{NOW}"}}
+    """)
+    made["metadata"] = meta(name, labels={**made["metadata"]["labels"], **labels})
+    made["spec"] |= ({"unschedulable": True} if is_cordoned else {}) | (
+        {"taints": list(taints)} if taints else {}
     )
+    made["status"]["allocatable"] |= ({GPU: str(gpus)} if gpus else {}) | dict(more)
+    return check(made)
 
 
 def pod_spec(gpus: int, resource: str = GPU, **more: Any) -> Object:
     """A pod with one container, with a variable that nobody else should see."""
-    amounts = {"cpu": "4", "memory": "16Gi", **({resource: str(gpus)} if gpus else {})}
-    return {
-        "restartPolicy": "Never",
-        "containers": [
-            {
-                "name": "main",
-                "image": "train:1",
-                "env": [{"name": "TOKEN", "value": "secret"}],
-                "resources": {"limits": amounts},
-            }
-        ],
-        **more,
-    }
+    made = manifest("""
+        restartPolicy: Never
+        containers:
+        - name: main
+          image: train:1
+          env: [{name: TOKEN, value: secret}]
+          resources: {limits: {cpu: "4", memory: 16Gi}}
+    """)
+    if gpus:
+        made["containers"][0]["resources"]["limits"][resource] = str(gpus)
+    return made | more
+
+
+def refer_to(owner: Object) -> Object:
+    """A reference of an object to the controller that made it."""
+    about = {key: owner[key] for key in ("apiVersion", "kind")}
+    about |= {key: owner["metadata"][key] for key in ("name", "uid")}
+    return {**about, "controller": True}
 
 
 def pod(
@@ -114,27 +110,10 @@ def pod(
     resource: str = GPU,
 ) -> Object:
     """A pod that is bound to a machine, unless that is None."""
-    owners = []
-    if owner is not None:
-        owners = [
-            {
-                "apiVersion": owner["apiVersion"],
-                "kind": owner["kind"],
-                "name": owner["metadata"]["name"],
-                "uid": owner["metadata"]["uid"],
-                "controller": True,
-            }
-        ]
-    more = {"ownerReferences": owners} if owners else {}
-    return check(
-        {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": meta(name, "ml", **more),
-            "spec": {**pod_spec(gpus, resource), **({"nodeName": machine} if machine else {})},
-            "status": {"phase": phase},
-        }
-    )
+    more = {} if owner is None else {"ownerReferences": [refer_to(owner)]}
+    spec = pod_spec(gpus, resource) | ({"nodeName": machine} if machine else {})
+    made = {"apiVersion": "v1", "kind": "Pod", "metadata": meta(name, "ml", **more)}
+    return check({**made, "spec": spec, "status": {"phase": phase}})
 
 
 def job(
@@ -156,57 +135,49 @@ def job(
     status: Object = {} if started is None else {"startTime": started}
     if ends is not None:
         status["conditions"] = [{"type": ends, "status": "True"}]
-    return check(
-        {
-            "apiVersion": "batch/v1",
-            "kind": "Job",
-            "metadata": meta(name, "ml", annotations=dict(annotations), labels=labels),
-            "spec": {
-                "parallelism": pods,
-                "completions": pods,
-                "completionMode": "Indexed" if is_indexed else "NonIndexed",
-                "suspend": is_suspended,
-                "backoffLimit": 0,
-                "template": {"spec": pod_spec(gpus, **pod_fields)},
-                **spec,
-            },
-            "status": status,
-        }
-    )
+    made = manifest(f"""
+        apiVersion: batch/v1
+        kind: Job
+        spec:
+          parallelism: {pods}
+          completions: {pods}
+          completionMode: {"Indexed" if is_indexed else "NonIndexed"}
+          suspend: {str(is_suspended).lower()}
+          backoffLimit: 0
+    """)
+    made["metadata"] = meta(name, "ml", annotations=dict(annotations), labels=labels)
+    made["spec"] |= {"template": {"spec": pod_spec(gpus, **pod_fields)}, **spec}
+    return check({**made, "status": status})
 
 
 def job_set(name: str, workers: int, gpus: int, *, is_suspended: bool = True) -> Object:
     """A JobSet with a driver without GPUs and workers with them."""
-
-    def replicated(part: str, pods: int, n: int) -> Object:
-        template = {"spec": {"parallelism": pods, "template": {"spec": pod_spec(n)}}}
-        return {"name": part, "replicas": 1, "template": template}
-
-    return {
-        "apiVersion": "jobset.x-k8s.io/v1alpha2",
-        "kind": "JobSet",
-        "metadata": meta(name, "ml", annotations=marks(managed="true")),
-        "spec": {
-            "suspend": is_suspended,
-            "replicatedJobs": [replicated("driver", 1, 0), replicated("workers", workers, gpus)],
-        },
-    }
+    made = manifest(f"""
+        apiVersion: jobset.x-k8s.io/v1alpha2
+        kind: JobSet
+        spec:
+          suspend: {str(is_suspended).lower()}
+          replicatedJobs:
+          - {{name: driver, replicas: 1, template: {{spec: {{parallelism: 1}}}}}}
+          - {{name: workers, replicas: 1, template: {{spec: {{parallelism: {workers}}}}}}}
+    """)
+    for part, n in zip(made["spec"]["replicatedJobs"], (0, gpus), strict=True):
+        part["template"]["spec"]["template"] = {"spec": pod_spec(n)}
+    return {**made, "metadata": meta(name, "ml", annotations=marks(managed="true"))}
 
 
 def pytorch_job(name: str, workers: int, gpus: int, **said: object) -> Object:
     """A suspended PyTorchJob with a master and workers."""
-    return {
-        "apiVersion": "kubeflow.org/v1",
-        "kind": "PyTorchJob",
-        "metadata": meta(name, "ml", annotations=marks(managed="true", **said)),
-        "spec": {
-            "runPolicy": {"suspend": True},
-            "pytorchReplicaSpecs": {
-                "Master": {"replicas": 1, "template": {"spec": pod_spec(gpus)}},
-                "Worker": {"replicas": workers, "template": {"spec": pod_spec(gpus)}},
-            },
-        },
-    }
+    made = manifest(f"""
+        apiVersion: kubeflow.org/v1
+        kind: PyTorchJob
+        spec:
+          runPolicy: {{suspend: true}}
+          pytorchReplicaSpecs: {{Master: {{replicas: 1}}, Worker: {{replicas: {workers}}}}}
+    """)
+    for part in made["spec"]["pytorchReplicaSpecs"].values():
+        part["template"] = {"spec": pod_spec(gpus)}
+    return {**made, "metadata": meta(name, "ml", annotations=marks(managed="true", **said))}
 
 
 def small_cluster() -> list[Object]:
@@ -282,34 +253,27 @@ def workload(
     conditions = list(conditions)
     is_reserved = any(one[:2] == ("QuotaReserved", "True") for one in conditions)
     given = {"name": "main", "flavors": {GPU: "a100"}, "count": pods}
-    reference = {
-        "apiVersion": owner["apiVersion"],
-        "kind": owner["kind"],
-        "name": owner["metadata"]["name"],
-        "uid": owner["metadata"]["uid"],
-        "controller": True,
+    made = manifest(f"""
+        apiVersion: kueue.x-k8s.io/v1beta2
+        kind: Workload
+        spec: {{active: {str(is_active).lower()}, podSets: [{{name: main, count: {pods}}}]}}
+    """)
+    made["metadata"] = meta(
+        f"job-{owner['metadata']['name']}", "ml", ownerReferences=[refer_to(owner)]
+    )
+    made["spec"]["podSets"][0]["template"] = owner["spec"]["template"]
+    names = ("type", "status", "reason", "message")
+    made["status"] = {
+        "conditions": [
+            {**dict(zip(names, one, strict=True)), "lastTransitionTime": NOW} for one in conditions
+        ],
+        "admissionChecks": [
+            {"name": name, "state": state, "message": "", "lastTransitionTime": NOW}
+            for name, state in checks.items()
+        ],
+        **({"admission": {"podSetAssignments": [given]}} if is_reserved else {}),
     }
-    name = f"job-{owner['metadata']['name']}"
-    return {
-        "apiVersion": "kueue.x-k8s.io/v1beta2",
-        "kind": "Workload",
-        "metadata": meta(name, "ml", ownerReferences=[reference]),
-        "spec": {
-            "active": is_active,
-            "podSets": [{"name": "main", "count": pods, "template": owner["spec"]["template"]}],
-        },
-        "status": {
-            "conditions": [
-                {"type": a, "status": b, "reason": c, "message": d, "lastTransitionTime": NOW}
-                for a, b, c, d in conditions
-            ],
-            "admissionChecks": [
-                {"name": name, "state": state, "message": "", "lastTransitionTime": NOW}
-                for name, state in checks.items()
-            ],
-            **({"admission": {"podSetAssignments": [given]}} if is_reserved else {}),
-        },
-    }
+    return made
 
 
 def kueue_cluster() -> list[Object]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 import hashlib
+import itertools
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,38 +21,17 @@ from allocator.simulator.results.records import TIMELINE
 RUN_S, EVERY_S = 3600.0, 600.0
 WAIT_S = {"greedy": 1200.0, "mip": 300.0, "static": 2400.0}
 JOBS = (
-    "policy",
-    "job_id",
-    "model",
-    "tenant",
-    "submitted_s",
-    "started_s",
-    "finished_s",
-    "queue_s",
-    "jct_s",
-    "efficiency",
-    "ftf",
-    "restarts",
-    "gpu_hours",
-    "dollars",
-    "requested_gpus",
-    "total_work",
+    "policy,job_id,model,tenant,submitted_s,started_s,finished_s,queue_s,jct_s,efficiency,ftf,"
+    "restarts,gpu_hours,dollars,requested_gpus,total_work"
 )
-ROUNDS = (
-    "policy",
-    "round",
-    "at_s",
-    "active",
-    "queued",
-    "changes",
-    "value",
-    "bound",
-    "gap",
-    "decision_s",
-    "status",
-    "fallback",
+ROUNDS = "policy,round,at_s,active,queued,changes,value,bound,gap,decision_s,status,fallback"
+SPANS = "policy,job_id,pool,gpus,from_s,to_s"
+CHANGES = (  # against greedy: metric, per cent, verdict
+    ("jct_s_mean", -18.75, "better"),
+    ("queue_s_mean", -75.0, "better"),
+    ("efficiency_mean", 1.0, "open"),
+    ("makespan_s", 4.5, "worse"),
 )
-SPANS = ("policy", "job_id", "pool", "gpus", "from_s", "to_s")
 Row = tuple[object, ...]
 Tables = dict[str, list[Row]]
 
@@ -67,82 +47,49 @@ def tables(
     out: Tables = {"jobs": [], "timeline": [], "rounds": [], "spans": []}
     for j in range(jobs):
         name, come, gpus = f"job-{j}", EVERY_S * j, 1 + j % 8
+        begin: Row = (policy, name, "bert", "default", come)
         if j < finished:
             start, end = come + wait, come + wait + RUN_S
-            out["jobs"].append(
-                (
-                    policy,
-                    name,
-                    "bert",
-                    "default",
-                    come,
-                    start,
-                    end,
-                    wait,
-                    wait + RUN_S,
-                    1.0,
-                    1.5,
-                    0,
-                    gpus,
-                    2.0 * gpus,
-                    gpus,
-                    100.0,
-                )
-            )
+            done: Row = (start, end, wait, wait + RUN_S, 1.0, 1.5, 0, gpus, 2.0 * gpus)
             out["spans"].append((policy, name, "a100", gpus, start, end))
         else:
-            out["jobs"].append(
-                (
-                    policy,
-                    name,
-                    "bert",
-                    "default",
-                    come,
-                    "",
-                    "",
-                    "",
-                    "",
-                    "",
-                    "",
-                    0,
-                    0.0,
-                    0.0,
-                    gpus,
-                    100.0,
-                )
-            )
+            done = (*[""] * 6, 0, 0.0, 0.0)
+        out["jobs"].append((*begin, *done, gpus, 100.0))
     last = EVERY_S * jobs + wait + RUN_S
     for n in range(int(last // 300) if rounds else 0):
-        out["timeline"].append((policy, n, 300.0 * n, "a100", 32, 8, 2, 1, 2.0))
-        out["rounds"].append(
-            (policy, n, 300.0 * n, 3, 1, 1, 1.0, 1.01, 0.01, 0.002 * (n + 1), "gap", "")
-        )
+        at: Row = (policy, n, 300.0 * n)
+        out["timeline"].append((*at, "a100", 32, 8, 2, 1, 2.0))
+        out["rounds"].append((*at, 3, 1, 1, 1.0, 1.01, 0.01, 0.002 * (n + 1), "gap", ""))
     return out
 
 
 def metrics(made: Tables) -> dict[str, float | None]:
     """METRICS of those rows."""
     jobs = made["jobs"]
-    waits, ends = ([float(str(r[k])) for r in jobs if r[k] != ""] for k in (7, 8))
-    gaps, took = ([float(str(r[k])) for r in made["rounds"]] for k in (8, 9))
+
+    def numbers(table: str, column: int) -> list[float]:
+        return [float(str(row[column])) for row in made[table] if row[column] != ""]
+
+    waits, ends, gaps, took = (
+        numbers(*at) for at in (("jobs", 7), ("jobs", 8), ("rounds", 8), ("rounds", 9))
+    )
+    ftf = 1.5 if ends else None
     return {
         "jobs": len(jobs),
         "finished": len(ends),
         **_three("queue_s", waits),
         **_three("jct_s", ends),
-        "makespan_s": max([float(str(r[6])) for r in jobs if r[6] != ""], default=None),
+        "makespan_s": max(numbers("jobs", 6), default=None),
         "efficiency_mean": 1.0 if ends else None,
-        "gpu_hours": sum(float(str(r[12])) for r in jobs),
-        "dollars": sum(float(str(r[13])) for r in jobs),
+        "gpu_hours": sum(numbers("jobs", 12)),
+        "dollars": sum(numbers("jobs", 13)),
         "restarts": 0,
         "utilisation": 0.5,
         "decision_s_mean": _mean(took),
-        "decision_s_p99": max(took, default=None),
-        "decision_s_max": max(took, default=None),
+        **dict.fromkeys(("decision_s_p99", "decision_s_max"), max(took, default=None)),
         "gap_mean": _mean(gaps),
         "gap_max": max(gaps, default=None),
-        "ftf_mean": 1.5 if ends else None,
-        "ftf_max": 1.5 if ends else None,
+        **dict.fromkeys(("ftf_mean", "ftf_max"), ftf),
         "rounds": len(gaps),
     }
 
@@ -155,15 +102,10 @@ def simulation(folder: Path, made: Mapping[str, Tables]) -> Path:
         json.dumps({"schema_version": 1, "workload": "made-up", "seed": 0, "policies": found}),
         encoding="utf-8",
     )
-    for name, head in (
-        ("jobs", JOBS),
-        ("timeline", ("policy", *TIMELINE)),
-        ("rounds", ROUNDS),
-        ("spans", SPANS),
-    ):
-        write_csv(
-            folder / f"{name}.csv", head, (row for rows in made.values() for row in rows[name])
-        )
+    heads = {"jobs": JOBS, "timeline": ",".join(("policy", *TIMELINE))}
+    for name, head in {**heads, "rounds": ROUNDS, "spans": SPANS}.items():
+        rows = (row for made_rows in made.values() for row in made_rows[name])
+        write_csv(folder / f"{name}.csv", head.split(","), rows)
     return folder
 
 
@@ -179,57 +121,25 @@ def benchmark(
     folder.mkdir(parents=True, exist_ok=True)
     results: list[Row] = []
     keys: list[str] = []
-    for load in loads:
-        for seed in range(seeds):
-            for policy in policies:
-                made = tables(policy, jobs, seed=seed)
-                key = hashlib.sha256(f"{load}{seed}{policy}".encode()).hexdigest()
-                simulation(folder / "tasks" / key, {policy: made})
-                (folder / "tasks" / key / "results.json").unlink()
-                found = metrics(made)
-                keys = list(found)
-                results.append(
-                    (
-                        workload,
-                        load,
-                        seed,
-                        policy,
-                        *("" if v is None else v for v in found.values()),
-                        key,
-                    )
-                )
+    for load, seed, policy in itertools.product(loads, range(seeds), policies):
+        made = tables(policy, jobs, seed=seed)
+        key = hashlib.sha256(f"{load}{seed}{policy}".encode()).hexdigest()
+        simulation(folder / "tasks" / key, {policy: made})
+        (folder / "tasks" / key / "results.json").unlink()
+        found = metrics(made)
+        keys = list(found)
+        values = ("" if v is None else v for v in found.values())
+        results.append((workload, load, seed, policy, *values, key))
     write_csv(
         folder / "results.csv", ("workload", "load", "seed", "policy", *keys, "task"), results
     )
-    rows = [
-        (
-            workload,
-            load,
-            policy,
-            "greedy",
-            metric,
-            seeds,
-            "",
-            "",
-            change,
-            change - 5,
-            change + 5,
-            change,
-            seeds,
-            0.03,
-            0.01,
-            verdict,
-        )
-        for load in [*loads, *(["all"] if len(loads) > 1 else [])]
-        for policy in policies
-        if policy != "greedy"
-        for metric, change, verdict in (
-            ("jct_s_mean", -18.75, "better"),
-            ("queue_s_mean", -75.0, "better"),
-            ("efficiency_mean", 1.0, "open"),
-            ("makespan_s", 4.5, "worse"),
-        )
-    ]
+    rows: list[Row] = []
+    for load in [*loads, *(["all"] if len(loads) > 1 else [])]:
+        for policy in (name for name in policies if name != "greedy"):
+            for metric, change, verdict in CHANGES:
+                begin: Row = (workload, load, policy, "greedy", metric, seeds, "", "")
+                low_high = (change - 5, change + 5)
+                rows.append((*begin, change, *low_high, change, seeds, 0.03, 0.01, verdict))
     write_csv(folder / "comparison.csv", FIELDS, rows)
     return folder
 

@@ -14,12 +14,11 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import postgres_server
-from waiting import wait_for
 
 from allocator.domain.snapshot import Snapshot
 from allocator.queue import allocations, cluster_tables, lease, observations, round_journal
@@ -27,9 +26,6 @@ from allocator.queue.database import identity
 from allocator.queue.database.connection import create_queue, open_queue
 from allocator.queue.database.schema import SCHEMA, SCHEMA_KEY, metadata
 from allocator.queue.queue import Queue
-
-if TYPE_CHECKING:
-    from allocator.controller.controller import Controller as LeadingController
 
 BACKENDS = ("sqlite", "postgresql")
 NOW = 1_700_000_000.0
@@ -149,55 +145,10 @@ def fresh(
         yield queue
 
 
-def submit_heavy_job(queue: Queue, name: str, gpus: int) -> None:
-    """Submit a job that outweighs others, has this size only, and sleeps."""
-    queue.submit(
-        job_id=name,
-        model="m",
-        tenant="red",
-        total_work=9e4,
-        weight=20,
-        sizes=[gpus],
-        min_gpus=gpus,
-        max_gpus=gpus,
-        command=["sleep", "900"],
-    )
-
-
-def submit_training(queue: Queue, steps: int, sizes: list[int], *command: str) -> None:
-    """Submit the job "training", which takes one of these sizes on one node."""
-    queue.submit(
-        job_id="training",
-        model="m",
-        tenant="red",
-        total_work=steps,
-        sizes=sizes,
-        max_gpus=max(sizes),
-        placement="packed",
-        restart_s=1,
-        command=list(command),
-    )
-
-
 def build_command(queue: str, every_s: float, executor: str, *more: str) -> list[str]:
     """Return the words of a controller as a process of its own."""
     words = ("-m", "allocator", "run", queue, "--every", str(every_s), "--executor", executor)
     return [sys.executable, *words, *more]
-
-
-def build_stepper(
-    controller: LeadingController, queue: Queue, job: str, seconds: float
-) -> Callable[[Callable[[], object]], None]:
-    """Return a function that lets the controller work until something is so; an assertion that it
-    takes longer shows the job.
-    """
-    return partial(
-        wait_for,
-        seconds=seconds,
-        every_s=0.2,
-        work=controller.try_step,
-        describe=lambda: str(queue.job(job).to_dict()),
-    )
 
 
 class Controller:

@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 import sqlalchemy as sa
-from fakes.executor_faults import CrashHere, Unreliable
+from fakes.executor_faults import CrashHere, Surrounded, Unreliable
 from fakes.simulated_executor import (
     MachineBehaviour,
     SimulatedClock,
@@ -33,7 +33,7 @@ from allocator.controller.reporting.replay import replay
 from allocator.engine.decision import Decision, decide_round
 from allocator.errors import AuditFailure, Infeasible, NoPlanInTime
 from allocator.executors.errors import NotNow
-from allocator.loop.executor import Observation, Order
+from allocator.loop.executor import Order
 from allocator.queue import snapshot as snapshots
 from allocator.queue.cluster_tables import get_meta
 from allocator.queue.database.connection import QueueDatabase
@@ -65,21 +65,11 @@ SHARED = {
     ),
 }
 GROUPED = {
-    **FILES,
-    "pools.csv": (
-        "pool,gpu_type,gpus,market,price_per_gpu_hour,memory_gb,sharing\n"
-        "a,A,5,on_demand,2.5,16,any\nb,B,1,on_demand,1,16,any\n"
-    ),
-    "sharing.csv": (
-        "model_a,model_b,gpu_type,gpus,slowdown_a,slowdown_b\n"
-        "m,m,A,1,1.25,1.25\nm,n,A,1,1.25,1.25\nm,m,B,1,1.25,1.25\n"
-    ),
+    **SHARED,
+    "pools.csv": SHARED["pools.csv"].replace("a,A,2", "a,A,5"),
     "config.toml": "max_primaries = 3\n" + FILES["config.toml"],
 }
-PLACED = {
-    **FILES,
-    "nodes.csv": "node,pool,gpus\nn1,a,4\nn2,a,4\nn3,b,2\nn4,b,2\n",
-}
+PLACED = {**FILES, "nodes.csv": "node,pool,gpus\nn1,a,4\nn2,a,4\nn3,b,2\nn4,b,2\n"}
 """The same pools on nodes."""
 RATES = {("A", 1): 1.0, ("A", 2): 1.9, ("A", 3): 2.7, ("A", 4): 3.5, ("B", 1): 0.5}
 
@@ -108,16 +98,12 @@ class Fate:
                 self.plan[self.points + 1] = "pause"
                 return
             self.pause()
+        elif where == "call before" and kind == "later":
+            raise NotNow("not now")
         elif where.startswith("call"):
-            raise (
-                NotNow("not now")
-                if kind == "later" and where == "call before"
-                else OSError(28, "disk full")
-            )
+            raise OSError(28, "disk full")
         else:
-            raise QueueUnavailable(
-                "the disk is full" if kind == "later" else "the connection is lost"
-            )
+            raise QueueUnavailable(f"the disk is full, or the connection is lost: {kind}")
 
 
 class FaultyStore:
@@ -144,46 +130,24 @@ class FaultyStore:
         pass
 
 
-class FaultyExecutor:
-    """An executor around whose calls things happen. observe and capacity change nothing: one
-    point each.
-    """
+class FaultyExecutor(Surrounded):
+    """An executor around whose calls things happen. observe changes nothing: it is one point."""
 
     def __init__(self, inner: Any, fate: Fate) -> None:
-        self.inner, self.fate, self.name = inner, fate, inner.name
-        self.capabilities = inner.capabilities
+        super().__init__(inner)
+        self.fate = fate
 
-    def _call(self, name: str, *arguments: Any) -> None:
-        self.fate.at("call before", name)
-        getattr(self.inner, name)(*arguments)
-        self.fate.at("call after", name)
-
-    def start(self, order: Order) -> None:
-        self._call("start", order)
-
-    def stop(self, job_id: str, generation: int, token: int) -> None:
-        self._call("stop", job_id, generation, token)
-
-    def acknowledge(self, job_id: str, generation: int) -> None:
-        self._call("acknowledge", job_id, generation)
-
-    def write_settings(
-        self, job_id: str, generation: int, settings: Mapping[str, str], token: int
-    ) -> None:
-        self._call("write_settings", job_id, generation, settings, token)
-
-    def observe(self) -> list[Observation]:
-        seen = list(self.inner.observe())
-        with_errors = self.fate.plan.get(self.fate.points + 1) in ("crash", "pause")
-        if with_errors:
-            self.fate.at("call after", "observe")
-        else:
-            self.fate.points += not self.fate.quiet
-            self.fate.plan.pop(self.fate.points, None)
-        return seen
-
-    def capacity(self) -> Mapping[str, int]:
-        return self.inner.capacity()
+    def around(self, name: str, call: Callable[..., Any], *arguments: Any) -> Any:
+        fate = self.fate
+        if name not in ("capacity", "observe"):
+            fate.at("call before", name)
+        found = call(*arguments)
+        if name == "observe" and fate.plan.get(fate.points + 1) not in ("crash", "pause"):
+            fate.points += not fate.quiet
+            fate.plan.pop(fate.points, None)
+        elif name != "capacity":
+            fate.at("call after", name)
+        return found
 
 
 def truth(seed: int, failures: float) -> MachineBehaviour:
@@ -385,33 +349,35 @@ class World:
 
     def check(self) -> None:
         """What holds at every moment."""
-        assert self.machines.breaches == [], self.story()
+        self.require(self.machines.breaches == [])
+        t = allocations.c
         with self.queue.store.read() as connection:
             used = dict(
                 connection.execute(
-                    sa.select(allocations.c.pool, sa.func.sum(allocations.c.held_gpus))
-                    .where(allocations.c.phase.in_(OPEN), allocations.c.held_gpus > 0)
-                    .group_by(allocations.c.pool)
+                    sa.select(t.pool, sa.func.sum(t.held_gpus))
+                    .where(t.phase.in_(OPEN), t.held_gpus > 0)
+                    .group_by(t.pool)
                 ).all()
             )
             self._check_holders(connection)
             most = dict(connection.execute(sa.select(pools.c.pool, pools.c.gpus)).all())
-            numbers = list(
-                connection.execute(sa.select(rounds.c.number).order_by(rounds.c.number)).scalars()
-            )
+            numbers = [*connection.execute(sa.select(rounds.c.number).order_by("number")).scalars()]
             left = dict(connection.execute(sa.select(jobs.c.job_id, jobs.c.remaining_work)).all())
             self._check_books(connection)
             for row in read_nodes(connection):
-                assert row["used"] <= row["gpus"], self.story()
+                self.require(row["used"] <= row["gpus"])
                 most[row["pool"]] = 8 if row["pool"] == "a" else 4
-        assert all(used[p] <= most[p] for p in used), self.story()
-        assert numbers == list(range(1, len(numbers) + 1)), self.story()
-        assert set(self.expected) <= set(left), self.story()
+        self.require(all(used[p] <= most[p] for p in used))
+        self.require(numbers == list(range(1, len(numbers) + 1)))
+        self.require(set(self.expected) <= set(left))
         for job_id, work in left.items():
-            assert work <= self.least.get(job_id, work) + 1e-9, (
-                f"{job_id} lost work; {self.story()}"
-            )
+            self.require(work <= self.least.get(job_id, work) + 1e-9, job_id, "lost work")
         self.least = left
+
+    def require(self, holds: bool, *about: object) -> None:
+        """An assertion that tells the story where it fails."""
+        story = f"seed {self.seed}, look {self.looks}: {self.fate.log}; {self.machines.breaches}"
+        assert holds, (*about, story)
 
     def _check_holders(self, connection: Any) -> None:
         """A job holds its GPUs but those of its primary jobs, which share them with it alone."""
@@ -420,11 +386,11 @@ class World:
         rows = connection.execute(sa.select(*columns).where(t.phase.in_(OPEN))).all()
         gpus = {r.job_id: r.gpus for r in rows if not r.host}
         named = [(r.pool, name) for r in rows if r.host for name in r.host.split("|")]
-        assert len(set(named)) == len(named), self.story()
+        self.require(len(set(named)) == len(named))
         for row in rows:
             primaries = row.host.split("|") if row.host else []
             own = row.gpus - sum(gpus[name] for name in primaries)
-            assert row.held_gpus == own >= 0, self.story()
+            self.require(row.held_gpus == own >= 0)
 
     def _check_books(self, connection: Any) -> None:
         """Every second of every allocation is billed once: the books have what GPUs were held for,
@@ -453,50 +419,29 @@ class World:
             for (start, own), (end, _) in itertools.pairwise(steps):
                 billed_s = max(0.0, min(end, kept["at_s"]) - max(start, begin))
                 self.costs_by_tenant += own * PRICES[pool] / 3600 * billed_s
-        spent, late = kept["account"]["spent"], 10.0 if self.unreliable or self.held_up else 1e-6
-        assert -1e-6 <= spent - self.costs_by_tenant <= late, (
-            f"{spent} {self.costs_by_tenant}; {self.story()}"
-        )
-        assert (
-            abs(
-                kept["account"]["income"]
-                - 1000 * (kept["at_s"] - kept["account"]["opened_s"]) / 3600
-            )
-            < 1e-6
-        )
+        account, late = kept["account"], 10.0 if self.unreliable or self.held_up else 1e-6
+        self.require(-1e-6 <= account["spent"] - self.costs_by_tenant <= late, account)
+        income = 1000 * (kept["at_s"] - account["opened_s"]) / 3600
+        self.require(abs(account["income"] - income) < 1e-6, account)
 
     def check_end(self) -> None:
         """The queue as a run without faults leaves it."""
-        found = {j.job_id: j for j in self.queue.jobs()}
-        assert {n: j.state for n, j in found.items()} == self.expected, self.story()
+        found, t, r = {j.job_id: j for j in self.queue.jobs()}, allocations.c, rounds.c
+        self.require({n: j.state for n, j in found.items()} == self.expected)
         with self.queue.store.read() as connection:
-            done = {
-                (r.job_id): r.work
-                for r in connection.execute(
-                    sa.select(
-                        allocations.c.job_id, sa.func.sum(allocations.c.work_done).label("work")
-                    ).group_by(allocations.c.job_id)
-                )
-            }
-            kept = connection.execute(
-                sa.select(
-                    rounds.c.snapshot, rounds.c.snapshot_digest, rounds.c.plan, rounds.c.outcome
-                )
-            ).all()
+            work = sa.select(t.job_id, sa.func.sum(t.work_done)).group_by(t.job_id)
+            done = dict(connection.execute(work).all())
+            kept = connection.execute(sa.select(r.snapshot, r.snapshot_digest, r.plan, r.outcome))
+            for row in kept:
+                self.require((row.plan is None) == (row.outcome == "failed"))
+                digest = snapshots.unpack_snapshot(row.snapshot).digest
+                self.require(digest == row.snapshot_digest)
         for name, job in found.items():
             if job.state == "done":
-                assert abs(done[name] - job.total_work) < 1e-6 and job.remaining_work == 0, (
-                    f"{name}; {self.story()}"
-                )
-        assert list(self.machines.observe()) == [] and not any(self.machines.used.values()), (
-            self.story()
-        )
+                self.require(abs(done[name] - job.total_work) < 1e-6, name)
+                self.require(job.remaining_work == 0, name)
+        self.require(not [*self.machines.observe(), *filter(None, self.machines.used.values())])
         self._check_journal()
-        for row in kept:
-            assert (row.plan is None) == (row.outcome == "failed"), self.story()
-            assert snapshots.unpack_snapshot(row.snapshot).digest == row.snapshot_digest, (
-                self.story()
-            )
 
     def _check_journal(self) -> None:
         """Every round with nodes is decided again to the same bytes, and every allocation in a pool
@@ -505,15 +450,9 @@ class World:
             return
         with self.queue.store.read() as connection:
             texts = connection.execute(sa.select(allocations.c.nodes, allocations.c.gpus)).all()
-            numbers = connection.execute(
-                sa.select(rounds.c.number).where(rounds.c.plan.is_not(None))
-            ).scalars()
-            numbers = list(numbers)
+            decided = sa.select(rounds.c.number).where(rounds.c.plan.is_not(None))
+            numbers = list(connection.execute(decided).scalars())
         assert all(sum(p.gpus for p in parse_parts(text)) == gpus for text, gpus in texts)
         for number in self.draw.sample(numbers, min(3, len(numbers))):
             found = replay(self.queue.store, number)
-            assert found.same and found.is_digest_valid, (number, found.first, self.story())
-
-    def story(self) -> str:
-        """For whoever has to find out."""
-        return f"seed {self.seed}, look {self.looks}: {self.fate.log}; {self.machines.breaches}"
+            self.require(found.same and found.is_digest_valid, number, found.first)

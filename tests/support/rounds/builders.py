@@ -10,14 +10,15 @@ pools p0, p1 ... of type "A"; rates for model "m" on every GPU type of the pools
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from cases.folders import Folder, csv_of_table
+
 from allocator.domain.problem import Problem
-from allocator.domain.schema.columns import TABLES
-from allocator.domain.snapshot import Snapshot, Table
+from allocator.domain.rules.snapshot_rules import validate
+from allocator.domain.snapshot import Snapshot
 
 Row = Mapping[str, Any]
 # perfect scaling: the simplest rates to check by hand
@@ -60,52 +61,15 @@ def snapshot(
     rows = {"jobs": jobs, "pools": pools, "rates": [{"model": "m", **r} for r in rates], **tables}
     if tenants is not None:
         rows["tenants"] = list(tenants)
-    return Snapshot(
-        name, dict(config or {}), {f"{key}.csv": table(f"{key}.csv", r) for key, r in rows.items()}
-    )
+    return Folder(name, config or {}, {f"{key}.csv": r for key, r in rows.items()}).snapshot()
 
 
 def problem(*args: Any, **kwargs: Any) -> Problem:
     """The validated Problem of `snapshot(...)`."""
-    from allocator.domain.rules.snapshot_rules import validate
-
     return validate(snapshot(*args, **kwargs))
 
 
-def table(file: str, rows: Sequence[Row]) -> Table:
-    """Rows given as dicts as a Table; the columns are all keys in order of first appearance, or
-    the required ones.
-    """
-    required = (c.name for c in TABLES[file].columns if c.required)
-    names = list(dict.fromkeys(key for row in rows for key in row) or required)
-    columns = {n: [cell(row.get(n)) for row in rows] for n in names}
-    return Table(file, columns, range(2, len(rows) + 2))
-
-
-def cell(value: Any) -> str:
-    """The text of a value in a CSV cell."""
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, (list, tuple)):
-        return "|".join(cell(v) for v in value)
-    return repr(value) if isinstance(value, float) else str(value)
-
-
 def write_folder(snap: Snapshot, folder: Path) -> Path:
-    """The snapshot as a folder of CSV files with config.toml (plain values only); returns the
-    folder.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    for file, t in snap.tables.items():
-        with (folder / file).open("w", newline="", encoding="utf-8") as out:
-            writer = csv.writer(out, lineterminator="\n")
-            writer.writerow(t.columns)
-            writer.writerows(zip(*t.columns.values(), strict=True))
-    if snap.config:
-        lines = [
-            f'{k} = "{v}"' if isinstance(v, str) else f"{k} = {v}" for k, v in snap.config.items()
-        ]
-        (folder / "config.toml").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    return folder
+    """Write the snapshot as a folder of CSV files with config.toml; return the folder."""
+    texts = {file: csv_of_table(made).encode() for file, made in snap.tables.items()}
+    return Folder(folder.name, snap.config, raw=texts).write(folder.parent)

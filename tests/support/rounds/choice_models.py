@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
+from models import INF, dense
 from rounds import random_instance
 from scipy import sparse
 from scipy.optimize import linprog
 
 from formulations.model.choices import Choices, choices
-from formulations.model.linear import AT_MOST_ONE, LinearModel, RowFamily
+from formulations.model.linear import LinearModel
 from formulations.model.single_round import build_model
 
 
@@ -16,35 +17,16 @@ def model_of(groups, rows, mandatory=()):
     """groups: per group a list of (value, {row: coef}); rows: list of (low, high); must: numbers
     of must-groups.
     """
-    J = len(groups)
-    value, index, coef, start = [], [], [], [0]
-    for j, columns in enumerate(groups):
-        for v, entries in columns:
-            value.append(v)
-            index += [j, *(J + r for r in entries)]
-            coef += [1.0, *entries.values()]
-            start.append(len(index))
-    n = len(value)
-    low = np.array(
-        [1.0 if j in mandatory else -np.inf for j in range(J)] + [r[0] for r in rows], dtype=float
-    )
-    high = np.array([1.0] * J + [r[1] for r in rows], dtype=float)
-    families = (
-        RowFamily(AT_MOST_ONE, 0, [f"j{j}" for j in range(J)]),
-        RowFamily("capacity", J, [f"r{r}" for r in range(len(rows))]),
-    )
-    return LinearModel(
-        np.array(value, dtype=float),
-        np.zeros(n),
-        np.ones(n),
-        np.ones(n, dtype=bool),
-        np.array(start, dtype=np.int64),
-        np.array(index, dtype=np.int64),
-        np.array(coef, dtype=float),
-        low,
-        high,
-        families,
-    )
+    columns = [(j, *column) for j, group in enumerate(groups) for column in group]
+    one_each = [
+        (1.0 if j in mandatory else -INF, [float(g == j) for g, _, _ in columns], 1.0)
+        for j in range(len(groups))
+    ]
+    limits = [
+        (low, [entries.get(r, 0.0) for _, _, entries in columns], high)
+        for r, (low, high) in enumerate(rows)
+    ]
+    return dense([v for _, v, _ in columns], [*one_each, *limits], choices=len(groups))
 
 
 def random_model(
@@ -58,12 +40,7 @@ def random_model(
         columns = []
         for _ in range(int(rng.integers(0, 4))):
             entries = {r: float(rng.integers(-1, 6)) for r in range(rows) if rng.random() < 0.7}
-            columns.append(
-                (
-                    scale * float(np.round(rng.normal(1.0, 1.0), 2)),
-                    {r: a for r, a in entries.items() if a},
-                )
-            )
+            columns.append((scale * float(np.round(rng.normal(1.0, 1.0), 2)), entries))
         groups.append(columns)
     bounds = []
     for _ in range(rows):

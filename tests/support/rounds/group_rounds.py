@@ -1,9 +1,9 @@
 """Tiny rounds in which a job may run on the GPUs of several jobs, and idle ones, and their best
 value by trying every plan.
 
-The oracle reads rows and shares no code with the product. A plan gives each job nothing, GPUs of
-its own, or GPUs of a set of jobs that hold theirs and no second job, with idle GPUs for the rest.
-`Groups.plans` lists the legal plans under any objective; `Groups.best` values them by progress.
+A plan gives each job nothing, GPUs of its own, or GPUs of a set of jobs that hold theirs and no
+second job, with idle GPUs for the rest. Speeds, prices and values are those of the second reading
+(second_values.py), which shares no code with the product.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from typing import Any
 
 import numpy as np
 from builders import snapshot
+from second_values import Reading
+from second_ways import Rated, Way
 
 from allocator.domain.allocation import Allocation
 from allocator.domain.snapshot import Snapshot
 
 Row = Mapping[str, Any]
-Way = tuple[float, float, int]
-"""Work per second alone, GB of each GPU, row of the rates."""
 Sets = tuple[frozenset[int], ...]
 """The primary jobs of each job."""
 
@@ -33,7 +33,7 @@ class Given:
 
     plan: tuple[Any, ...]
     sets: Sets
-    ways: list[Way | None]
+    ways: list[Rated | None]
     speed: list[float]
     cost: list[float]
     stays: list[bool]
@@ -44,14 +44,12 @@ class Groups:
 
     def __init__(self, config: Row, tables: Mapping[str, list[dict[str, Any]]]) -> None:
         self.config, self.tables = config, tables
-        self.jobs, self.pools = tables["jobs"], {p["pool"]: p for p in tables["pools"]}
-        self.slow = {}
-        for r in tables["sharing"]:
-            self.slow[r["model_a"], r["model_b"], r["gpus"]] = r["slowdown_a"]
-            self.slow[r["model_b"], r["model_a"], r["gpus"]] = r["slowdown_b"]
+        rows = (tables.get(name, []) for name in ("jobs", "pools", "rates", "tenants"))
+        self.reading = Reading(*rows, dict(config), tables)
+        self.jobs, self.pools = self.reading.jobs, self.reading.at
         number = {j["job_id"]: n for n, j in enumerate(self.jobs)}
         self.before = [
-            frozenset(number[name] for name in (j.get("shared_with") or "").split("|") if name)
+            frozenset(number[name] for name in (j["shared_with"] or "").split("|") if name)
             for j in self.jobs
         ]
 
@@ -61,84 +59,29 @@ class Groups:
         jobs, pools, rates = (tables.pop(name) for name in ("jobs", "pools", "rates"))
         return snapshot(jobs, pools, rates, config=self.config, **tables)
 
-    def ways(self, j: int, k: int, pool: str) -> list[Way]:
+    def ways(self, j: int, k: int, pool: str) -> list[Rated]:
         """Ways to run job j on k GPUs of a pool that have the memory, the most speed first."""
-        return [
-            (r["work_per_s"], r["memory_gb"], n)
-            for n, r in enumerate(self.tables["rates"])
-            if (r["model"], r["gpus"]) == (self.model(j), k)
-            and r["memory_gb"] <= self.pools[pool]["memory_gb"]
-        ]
-
-    def model(self, j: int) -> str:
-        return str(self.jobs[j]["model"])
-
-    def is_best_effort(self, j: int) -> bool:
-        return bool(self.jobs[j].get("best_effort"))
-
-    def pair(self, h: int, k_h: int, g: int, k_g: int, pool: str) -> tuple[Way, Way] | None:
-        """The ways of two jobs that lose least speed, of those that fit into the memory."""
-        place = self.pools[pool]
-        if place["sharing"] == "none" or (
-            place["sharing"] == "best_effort" and not self.is_best_effort(g)
-        ):
-            return None
-        xi = self.slowdowns(h, g, k_h, pool)
-        if xi is None:
-            return None
-        both = [
-            (a, b)
-            for a in self.ways(h, k_h, pool)
-            for b in self.ways(g, k_g, pool)
-            if a[1] + b[1] <= place["memory_gb"] + 1e-12
-        ]
-        if not both:
-            return None
-        most_h, most_g = self.ways(h, k_h, pool)[0][0], self.ways(g, k_g, pool)[0][0]
-        return max(
-            both,
-            key=lambda w: (
-                round(w[0][0] / most_h / xi[0] + w[1][0] / most_g / xi[1], 12),
-                w[0][0],
-                -w[0][1] - w[1][1],
-            ),
-        )
-
-    def slowdowns(self, h: int, g: int, gpus: int, pool: str) -> tuple[float, float] | None:
-        """Slowdowns of two jobs next to each other on so many GPUs, None = not possible.
-
-        A pool that isolates slows a guaranteed job next to a best-effort one by `isolation` at
-        most; of its relative speed the other job loses what that saves.
-        """
-        if (self.model(h), self.model(g), 1) not in self.slow:
-            return None
-        one, other = self.xi(h, g, gpus), self.xi(g, h, gpus)
-        most = self.pools[pool].get("isolation") or np.inf
-        if self.is_best_effort(h) == self.is_best_effort(g):
-            return one, other
-        guaranteed, free = (other, one) if self.is_best_effort(h) else (one, other)
-        if guaranteed > most:
-            left = 1 / free + 1 / guaranteed - 1 / most
-            if left <= 0:
-                return None
-            guaranteed, free = most, 1 / left
-        return (free, guaranteed) if self.is_best_effort(h) else (guaranteed, free)
-
-    def xi(self, j: int, other: int, gpus: int) -> float:
-        """Slowdown of job j next to the other on so many GPUs, linear between 1 and 4."""
-        one, four = (self.slow[self.model(j), self.model(other), n] for n in (1, 4))
-        return float(one + (four - one) * (min(gpus, 4) - 1) / 3)
+        found = self.reading.ways(self.jobs[j], (pool, k))
+        return [way for way in found if way[1] <= self.pools[pool]["memory_gb"]]
 
     def best(self) -> float:
-        """Value of the best plan by progress."""
-        return max(self._progress(given) for given in self.plans())
+        """Value of the best plan."""
+        found = (self.given(*draft) for draft in self.drafts())
+        return max(sum(self.values(given)) for given in found if given is not None)
 
-    def plans(self) -> Iterator[Given]:
-        """Every plan that keeps the rules."""
-        for plan, sets in self.drafts():
-            given = self.given(plan, sets)
-            if given is not None:
-                yield given
+    def values(self, given: Given) -> list[float]:
+        """Value of what a plan brings to each job."""
+        return [self._value(given, j) for j in range(len(self.jobs))]
+
+    def _value(self, given: Given, j: int) -> float:
+        if given.plan[j] is None:
+            return 0.0
+        (_, *got), job, r = given.plan[j], self.jobs[j], self.reading
+        place = (got[0], got[1])
+        paid = 1 - sum(given.plan[h][2] for h in given.sets[j]) / place[1]
+        pause = 0.0 if given.stays[j] else r.lost(job, place)
+        way = Way(place, given.speed[j], pause, given.stays[j], paid)
+        return float(r.once((j, way), lambda: r.valued(job, way)))
 
     def drafts(self) -> Iterator[tuple[tuple[Any, ...], Sets]]:
         """Everything that might be a plan: what each job gets, and its primary jobs."""
@@ -157,7 +100,7 @@ class Groups:
             for sets in self._sets(plan, 0, frozenset()):
                 yield plan, sets
 
-    def allocation(self, plan: tuple[Any, ...], sets: Sets, ways: list[Way | None]) -> Allocation:
+    def allocation(self, plan: tuple[Any, ...], sets: Sets, ways: list[Rated | None]) -> Allocation:
         """The plan in the words of the product."""
         number = {p: n for n, p in enumerate(self.pools)}
         second = {h: g for g, members in enumerate(sets) for h in members}
@@ -212,7 +155,7 @@ class Groups:
                 if found is None or offered is None:
                     return None
                 (way, speed), stays = found, offered
-                cost = held * self._price(j, k, pool)
+                cost = held * self.reading.price(self.jobs[j], (pool, k))
             own.append(held)
             out.ways.append(way)
             out.speed.append(speed)
@@ -241,62 +184,45 @@ class Groups:
             return None
         if not all(self.ways(j, plan[j][2], plan[j][1]) for j in some):
             return None
-        ways: list[Way | None] = [None] * len(plan)
+        ways: list[Rated | None] = [None] * len(plan)
         for j in some:
             found = self._way(plan, sets, second, j)
             ways[j] = self.ways(j, plan[j][2], plan[j][1])[0] if found is None else found[0]
         return self.allocation(plan, sets, ways)
 
-    def _price(self, j: int, k: int, pool: str) -> float:
-        """Dollars per hour of each GPU, with the memory that the job needs alone."""
-        place = self.pools[pool]
-        gb = self.ways(j, k, pool)[0][1]
-        return float(
-            place.get("price_per_gpu_hour", 0.0) + place.get("price_per_gb_hour", 0.0) * gb
-        )
-
-    def _progress(self, given: Given) -> float:
-        """Value of a plan by progress: weighted shares of what is left."""
-        total = 0.0
-        for j, job in enumerate(self.jobs):
-            moves = self._runs(j) and not given.stays[j]
-            works = self.config["interval_s"] - (self.config["restart_s"] if moves else 0.0)
-            done = given.speed[j] * max(0.0, works)
-            total += job.get("weight", 1.0) * min(1.0, done / job["remaining_work"])
-        return total
-
     def _runs(self, j: int) -> bool:
-        return self.jobs[j].get("state") == "running"
+        return bool(self.jobs[j]["state"] == "running")
 
     def _way(
         self, plan: tuple[Any, ...], sets: Sets, second: Mapping[int, int], j: int
-    ) -> tuple[Way, float] | None:
+    ) -> tuple[Rated, float] | None:
         """Way and work per second of job j, None where a pair is not possible."""
         _, pool, k = plan[j]
         if j in second:
-            g = second[j]
-            ways, xi = self.pair(j, k, g, plan[g][2], pool), self.slowdowns(j, g, k, pool)
-            return None if ways is None or xi is None else (ways[0], ways[0][0] / xi[0])
-        own = self.ways(j, k, pool)
+            pair = self._pair(plan, j, second[j])
+            return None if pair is None else (pair[0], pair[0][0] / pair[2][0])
         if not sets[j]:
+            own = self.ways(j, k, pool)
             return (own[0], own[0][0]) if own else None
-        found, slowest = [], 1.0
-        for h in sorted(sets[j]):
-            ways = self.pair(h, plan[h][2], j, k, pool)
-            xi = self.slowdowns(h, j, plan[h][2], pool)
-            if ways is None or xi is None:
-                return None
-            found.append(ways[1])
-            slowest = max(slowest, xi[1])
-        least = min(found, key=lambda way: way[1])
-        return least, least[0] / slowest
+        pairs = [self._pair(plan, h, j) for h in sets[j]]
+        if None in pairs:
+            return None
+        least = min((pair[1] for pair in pairs if pair), key=lambda way: way[1])
+        return least, least[0] / max([1.0, *(pair[2][1] for pair in pairs if pair)])
+
+    def _pair(self, plan: tuple[Any, ...], h: int, g: int) -> Any:
+        """Ways and slowdowns of job g next to its primary job h, None where it may not be there."""
+        _, pool, k = plan[h]
+        first, second, sharing = self.jobs[h], self.jobs[g], self.pools[pool]["sharing"]
+        if sharing == "none" or (sharing == "best_effort" and not second["best_effort"]):
+            return None
+        return self.reading.once(
+            ("pair", h, k, g, plan[g][2], pool),
+            lambda: self.reading.colocated_ways(first, second, (pool, k), plan[g][2]),
+        )
 
     def _stays(
-        self,
-        plan: tuple[Any, ...],
-        sets: Sets,
-        second: Mapping[int, int],
-        j: int,
+        self, plan: tuple[Any, ...], sets: Sets, second: Mapping[int, int], j: int
     ) -> bool | None:
         """Whether job j keeps its GPUs; None if a plan with such a move is not offered."""
         job, (_, pool, k) = self.jobs[j], plan[j]

@@ -19,17 +19,14 @@ def random_instance(
     """A round with every kind of row, and up to `secondaries` options of secondary jobs; some are
     infeasible.
     """
-    job, pool, gpus = [], [], []
-    for j in range(jobs):
-        for p in range(pools):
-            for k in sorted(rng.choice([1, 2, 3, 4], rng.integers(0, 4), replace=False).tolist()):
-                job.append(j), pool.append(p), gpus.append(k)
-    n = len(job)
-    job_, pool_, gpus_ = (
-        np.array(job, dtype=np.int64),
-        np.array(pool, dtype=np.int64),
-        np.array(gpus, dtype=np.int64),
-    )
+    rows = [
+        (j, p, k)
+        for j in range(jobs)
+        for p in range(pools)
+        for k in sorted(rng.choice([1, 2, 3, 4], rng.integers(0, 4), replace=False).tolist())
+    ]
+    n = len(rows)
+    job_, pool_, gpus_ = np.array(rows, dtype=np.int64).reshape(n, 3).T.copy()
     keep, mandatory = np.zeros(n, dtype=bool), np.zeros(jobs, dtype=bool)
     for j in range(jobs):
         mine = np.flatnonzero(job_ == j)
@@ -40,7 +37,11 @@ def random_instance(
     value = np.round(rng.random(n) * gpus_**0.7, 2) if n else np.zeros(0)
     zones = int(rng.integers(0, 3))
     price = rng.integers(0, 4, pools).astype(float)
-    inf = np.inf
+
+    def some(share: float, low: int, high: int, none: float = np.inf) -> np.ndarray:
+        """Limits of tenants, of which only a share has one."""
+        return np.where(rng.random(tenants) < share, rng.integers(low, high, tenants), none)
+
     alone = Instance(
         value=value,
         start=np.searchsorted(job_, np.arange(jobs + 1)),
@@ -54,13 +55,13 @@ def random_instance(
         mandatory=mandatory,
         tenant=rng.integers(0, tenants, jobs),
         capacity=rng.integers(0, 7, pools),
-        budget=float(rng.integers(2, 15)) if rng.random() < 0.5 else inf,
-        quota=np.where(rng.random(tenants) < 0.5, rng.integers(1, 8, tenants), inf),
-        tenant_budget=np.where(rng.random(tenants) < 0.3, rng.integers(1, 12, tenants), inf),
-        guarantee=np.where(rng.random(tenants) < 0.3, rng.integers(1, 4, tenants), 0),
+        budget=float(rng.integers(2, 15)) if rng.random() < 0.5 else np.inf,
+        quota=some(0.5, 1, 8),
+        tenant_budget=some(0.3, 1, 12),
+        guarantee=some(0.3, 1, 4, 0),
         least_kept=int(rng.integers(0, kept + 1)) if rng.random() < 0.4 else 0,
         zone=rng.integers(-1, zones, pools),
-        exposure=np.where(rng.random(tenants) < 0.5, rng.integers(0, 5, tenants), inf),
+        exposure=some(0.5, 0, 5),
         jobs=[f"j{j}" for j in range(jobs)],
         pools=[f"p{p}" for p in range(pools)],
         tenants=[f"q{q}" for q in range(tenants)],

@@ -11,6 +11,7 @@ import numpy as np
 from allocator.domain.problem import Problem
 from allocator.options.instance_building import CompiledRound, compile_round
 from allocator.policies.free_capacity import keeps_rules
+from formulations.placement.holes import Holes, Need
 
 Spot = tuple[tuple[int, int, int], ...]  # node, GPUs, number of the GPU (-1 = whole GPUs)
 EPS = 1e-9
@@ -33,16 +34,19 @@ class _Search:
     def __init__(self, round_: CompiledRound) -> None:
         self.round, self.problem = round_, round_.problem
         self.best, self.choice = -math.inf, np.full(len(self.problem.jobs), -1)
-        nodes = self.problem.nodes
-        self.free = [int(k) for k in nodes.gpus]
-        self.cpus, self.memory_gb = nodes.cpus.tolist(), nodes.host_memory_gb.tolist()
-        self.shares: dict[tuple[int, int], float] = {}
+        nodes, jobs = self.problem.nodes, self.problem.jobs
+        # nothing new may be placed on a node that is not up: its pool is -1
+        pools = np.where(np.array(nodes.state) == 0, nodes.pool, -1).tolist()
+        limits = (list(map(float, x)) for x in (nodes.cpus, nodes.host_memory_gb))
+        self.holes = Holes(pools, list(map(int, nodes.gpus)), *limits)
+        shares = np.nan_to_num(jobs.gpu_fraction, nan=1.0).tolist()
+        needs = zip(jobs.cpus_per_gpu, jobs.host_memory_gb_per_gpu, shares, strict=True)
+        self.needs = [Need(-1, 0, 0, *map(float, need)) for need in needs]
         i = round_.instance
         top = [
             float(max([0.0, *i.value[i.start[j] : i.start[j + 1]]]))
             for j in range(len(i.mandatory))
         ]
-        self.rest = [*np.cumsum(top[::-1])[::-1].tolist(), 0.0]
         # running jobs first, so that what stays is not in the way
         running = {int(j) for j in self.problem.placements.job}
         self.order = sorted(range(len(top)), key=lambda j: j not in running)
@@ -64,9 +68,9 @@ class _Search:
         for o in sorted(range(i.start[j], i.start[j + 1]), key=lambda o: -i.value[o]):
             self.choice[j] = o
             for spot in self._spots(j, o):
-                self._change(j, spot, 1)
+                self.holes.take(spot, self.needs[j])
                 self._next(at + 1, value + float(i.value[o]))
-                self._change(j, spot, -1)
+                self.holes.release(spot, self.needs[j])
         self.choice[j] = -1
         self._next(at + 1, value)
 
@@ -78,9 +82,9 @@ class _Search:
         for o in range(i.start[j], i.start[j + 1]):
             k = int(i.gpus[o])
             for spot in self._spots(j, o) if k <= goal and i.primary[o] < 0 else ():
-                self._change(j, spot, 1)
+                self.holes.take(spot, self.needs[j])
                 best = max(best, k + self.most(jobs[1:], goal - k))
-                self._change(j, spot, -1)
+                self.holes.release(spot, self.needs[j])
                 if best == goal:
                     return best
         return max(best, self.most(jobs[1:], goal))
@@ -101,24 +105,24 @@ class _Search:
         if not p.has_nodes[pool]:
             yield ()
         elif i.keep[o] and held:
-            if all(p.nodes.state[n] != 0 for n, _, _ in held) or self._fits(j, held):
+            if self.holes.can_take(held, self.needs[j]):
                 yield held
         else:
-            mine = [
-                n for n in range(len(p.nodes)) if p.nodes.pool[n] == pool and p.nodes.state[n] == 0
-            ]
-            nodes = int(self.round.nodes[o])
-            yield from (
-                spot for spot in self._fresh(j, k, pool, mine, nodes) if self._fits(j, spot)
+            nodes, mine = (
+                int(self.round.nodes[o]),
+                np.flatnonzero(np.array(self.holes.pool) == pool),
             )
+            for spot in self._fresh(j, k, pool, mine.tolist(), nodes):
+                if self.holes.can_take(spot, self.needs[j]):
+                    yield spot
 
     def _fresh(self, j: int, k: int, pool: int, mine: list[int], nodes: int) -> Iterator[Spot]:
         p, wish = self.problem, self.problem.jobs.placement[j]
         if not math.isnan(p.jobs.gpu_fraction[j]):
             for n in mine:
-                split = sorted({g for m, g in self.shares if m == n})
+                split = self.holes.shares.get(n, {})
                 new = [g for g in range(p.nodes.gpus[n]) if g not in split]
-                yield from (((n, 1, g),) for g in (*split, *new))
+                yield from (((n, 1, g),) for g in (*sorted(split), *new))
             return
         rows = (p.rates.model == p.jobs.model[j]) & (p.rates.gpus == k) & (p.rates.nodes > 0)
         has_shapes = bool((rows & (p.rates.gpu_type == p.pools.gpu_type[pool])).any())
@@ -133,36 +137,3 @@ class _Search:
                 for cuts in itertools.combinations(range(1, k), count - 1):
                     sizes = np.diff([0, *cuts, k]).tolist()
                     yield tuple(zip(chosen, sizes, [-1] * count, strict=True))
-
-    def _fits(self, j: int, spot: Spot) -> bool:
-        jobs = self.problem.jobs
-        for n, k, g in spot:
-            if self.problem.nodes.state[n] != 0:
-                continue
-            if k * jobs.cpus_per_gpu[j] > self.cpus[n] + EPS:
-                return False
-            if k * jobs.host_memory_gb_per_gpu[j] > self.memory_gb[n] + EPS:
-                return False
-            if g >= 0 and (n, g) in self.shares:
-                if self.shares[n, g] + jobs.gpu_fraction[j] > 1 + EPS:
-                    return False
-            elif self.free[n] < k:
-                return False
-        return True
-
-    def _change(self, j: int, spot: Spot, sign: int) -> None:
-        jobs = self.problem.jobs
-        for n, k, g in spot:
-            self.cpus[n] -= sign * k * jobs.cpus_per_gpu[j]
-            self.memory_gb[n] -= sign * k * jobs.host_memory_gb_per_gpu[j]
-            if g < 0:
-                self.free[n] -= sign * k
-                continue
-            before = self.shares.get((n, g), 0.0)
-            after = before + sign * float(jobs.gpu_fraction[j])
-            if (n, g) not in self.shares:
-                self.free[n] -= 1
-            self.shares[n, g] = after
-            if after <= EPS:
-                del self.shares[n, g]
-                self.free[n] += 1

@@ -2,20 +2,23 @@
 config.toml.
 
 `FEATURES` is the list; test_value_matrix.py crosses it with all objectives, and fails for a column
-that no feature names. A feature is a function that changes a round of three jobs and two pools so
-that the feature is active there.
+that no feature changes. A feature is a change of a round of three jobs and two pools, by which it
+is active there: data of features.toml, or a function of matrix.py.
 """
 
 from __future__ import annotations
 
-import json
+import tomllib
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from builders import snapshot
+from second_objectives import RISKY
 from second_reading import Row
 
 from allocator.domain.problem import Problem
@@ -33,6 +36,7 @@ MIXED = (
 )
 CROSSED = (*OBJECTIVES, *MIXED)  # single objectives, a sum, ranks
 EVERY = frozenset(OBJECTIVES)
+LISTS = ("sizes", "gpu_types", "after", "modes")
 
 
 @dataclass
@@ -45,6 +49,25 @@ class Tables:
     tenants: list[Row] = field(default_factory=list)
     config: Row = field(default_factory=dict)
     further: dict[str, list[Row]] = field(default_factory=dict)
+    rng: np.random.Generator = field(default_factory=np.random.default_rng)  # of the feature
+
+    def pick(self, *values: Any) -> Any:
+        """One of the values, drawn for the feature."""
+        return pick(self.rng, *values)
+
+    def cells(self) -> dict[str, list[Any]]:
+        """Values by column: "jobs.csv: weight", "config.toml: now_s", "[profiling]: share"."""
+        tables = {"jobs": self.jobs, "pools": self.pools, "rates": self.rates}
+        found: dict[str, list[Any]] = {}
+        for name, rows in {**tables, "tenants": self.tenants, **self.further}.items():
+            for row in rows:
+                for column, value in row.items():
+                    found.setdefault(f"{name}.csv: {column}", []).append(value)
+        for name, value in self.config.items():
+            for key in value if isinstance(value, dict) else ():
+                found[f"[{name}]: {key}"] = value[key]
+            found |= {} if isinstance(value, dict) else {f"config.toml: {name}": value}
+        return found
 
     def problem(self) -> Problem:
         """The validated problem."""
@@ -52,61 +75,82 @@ class Tables:
 
     def snapshot(self) -> Snapshot:
         """The tables and settings."""
-        further = {
-            name: [
-                {k: json.dumps(v) if isinstance(v, dict) else v for k, v in row.items()}
-                for row in rows
-            ]
-            for name, rows in self.further.items()
-        }
+        tenants = self.tenants or None
         return snapshot(
-            self.jobs,
-            self.pools,
-            self.rates,
-            tenants=self.tenants or None,
-            config=self.config,
-            **further,
+            self.jobs, self.pools, self.rates, tenants=tenants, config=self.config, **self.further
         )
 
 
-Change = Callable[[np.random.Generator, Tables], None]
+Change = Callable[[Tables], None]
 
 
 @dataclass(frozen=True)
 class Feature:
-    """columns: "jobs.csv: weight", "config.toml: now_s", "[profiling]: share". acts: objectives in
-    which some option, or the best plan, has another value with the feature than without; in
-    all others nothing changes."""
+    """acts: objectives in which some option, or the best plan, has another value with the feature
+    than without; in all others nothing changes."""
 
     name: str
-    columns: tuple[str, ...]
     acts: frozenset[str]
     change: Change
+
+    @property
+    def columns(self) -> set[str]:
+        """What the feature changes: "jobs.csv: weight", "config.toml: now_s"."""
+        pairs = [(base(n).cells(), made(self.name, n).cells()) for n in range(4)]
+        return {c for was, now in pairs for c, cells in now.items() if was.get(c) != cells}
 
 
 FEATURES: dict[str, Feature] = {}
 
 
-def feature(*columns: str, acts: Any = EVERY) -> Callable[[Change], Change]:
-    """Put a function on the list."""
-
-    def put(change: Change) -> Change:
-        FEATURES[change.__name__] = Feature(change.__name__, columns, frozenset(acts), change)
-        return change
-
-    return put
+def feature(change: Change | None = None, *, acts: Any = EVERY) -> Any:
+    """Put a function on the list, which makes its feature active in a round."""
+    if change is None:
+        return partial(feature, acts=acts)
+    FEATURES[change.__name__] = Feature(change.__name__, frozenset(acts), change)
+    return change
 
 
-def of_jobs(*names: str) -> tuple[str, ...]:
-    return tuple(f"jobs.csv: {name}" for name in names)
+def apply(name: str, r: Tables) -> None:
+    """Make a feature of the list active."""
+    FEATURES[name].change(r)
 
 
-def of_pools(*names: str) -> tuple[str, ...]:
-    return tuple(f"pools.csv: {name}" for name in names)
+def read_features() -> None:
+    """Put the features of features.toml on the list."""
+    text = (Path(__file__).parent / "features.toml").read_text()
+    for name, change in tomllib.loads(text).items():
+        asked = change.pop("acts", EVERY)
+        acts = set(RISKY if asked == ["RISKY"] else asked) - set(change.pop("except", ()))
+        FEATURES[name] = Feature(name, frozenset(acts), partial(change_by_data, change))
 
 
-def of(file: str, *names: str) -> tuple[str, ...]:
-    return tuple(f"{file}: {name}" for name in names)
+def change_by_data(change: Row, r: Tables) -> None:
+    """Change a round as a table of features.toml says."""
+    for name, edits in change.items():
+        if name == "onto":
+            apply(edits, r)
+        elif name == "config":
+            r.config |= {key: draw(r, key, value) for key, value in edits.items()}
+        elif name == "tenants":
+            r.tenants[:] = [{c: draw(r, c, v) for c, v in row.items()} for row in edits]
+        elif rows := getattr(r, name, None):
+            for number, values in edits.items():
+                for row in rows if number == "all" else [rows[int(number)]]:
+                    row |= {column: draw(r, column, value) for column, value in values.items()}
+        else:
+            r.further[name] = deepcopy(edits)
+
+
+def draw(r: Tables, column: str, value: Any) -> Any:
+    """A value of features.toml: one of a list, drawn from a range, or as it is."""
+    if isinstance(value, dict) and value.keys() == {"from", "to"}:
+        return round(float(r.rng.uniform(value["from"], value["to"])), 3)
+    if isinstance(value, list):
+        value = r.pick(*value)
+    if column in LISTS:
+        return [int(v) if column == "sizes" else v for v in value.split("|")]
+    return None if value == "" else value
 
 
 def schema() -> set[str]:
@@ -122,21 +166,6 @@ def schema() -> set[str]:
 
 def pick(rng: np.random.Generator, *values: Any) -> Any:
     return values[int(rng.integers(len(values)))]
-
-
-BASE = frozenset(
-    (
-        *of_jobs(
-            "job_id", "model", "submitted_s", "remaining_work", "max_gpus", "state", "pool", "gpus"
-        ),
-        *of_pools("pool", "gpu_type", "gpus", "price_per_gpu_hour", "price_per_gb_hour", "market"),
-        *of("rates.csv", "model", "gpu_type", "gpus", "work_per_s"),
-        "config.toml: now_s",
-        "config.toml: objective",
-        "config.toml: max_primaries",  # 1; several have an oracle of their own, group_rounds.py
-    )
-)
-"""In every round."""
 
 
 def base(seed: int) -> Tables:
@@ -193,5 +222,13 @@ def base(seed: int) -> Tables:
 def made(name: str, seed: int, onto: Tables | None = None) -> Tables:
     """The round of that seed with the feature active, or another round with the feature on top."""
     tables = deepcopy(base(seed) if onto is None else onto)
-    FEATURES[name].change(np.random.default_rng([2, seed, *name.encode()]), tables)
+    tables.rng = np.random.default_rng([2, seed, *name.encode()])
+    FEATURES[name].change(tables)
     return tables
+
+
+# in every round; several primary jobs have an oracle of their own, group_rounds.py
+BASE = {*base(0).cells(), "config.toml: objective", "config.toml: max_primaries"}
+
+
+read_features()

@@ -13,6 +13,9 @@ import numpy as np
 from second_quotas import keeps_quotas, leaves_reserves
 from second_speeds import STEP, Speeds, below
 
+from allocator.domain.schema.columns import TABLES, ColumnKind
+from allocator.domain.snapshot import Snapshot
+
 Row = dict[str, Any]
 Option = tuple[str, int]
 
@@ -90,6 +93,31 @@ CONFIG: Row = {
 def filled(defaults: Row, row: Mapping[str, Any]) -> Row:
     """The row with the defaults in place of what is empty."""
     return {**defaults, **{name: value for name, value in row.items() if value is not None}}
+
+
+CELLS: dict[ColumnKind, Callable[[str], Any]] = {
+    ColumnKind.INTEGER: int,
+    ColumnKind.NUMBER: float,
+    ColumnKind.BOOLEAN: "true".__eq__,
+    ColumnKind.INTEGERS: lambda text: [int(k) for k in text.split("|")],
+    ColumnKind.TEXTS: lambda text: text.split("|"),
+}
+
+
+def typed_rows(snapshot: Snapshot) -> tuple[Any, ...]:
+    """The arguments of `Rules` for a snapshot as a generator writes it; empty cells are left
+    out."""
+    rows: dict[str, list[Row]] = {}
+    for file, table in snapshot.tables.items():
+        kinds = {c.name: c.kind for c in TABLES[file].columns}
+        found = rows[file.removesuffix(".csv")] = [dict[str, Any]() for _ in range(len(table))]
+        for name in table.columns:
+            read = CELLS.get(kinds.get(name, ColumnKind.TEXT), str)
+            for number, text in enumerate(table.texts(name)):
+                if text:
+                    found[number][name] = read(text)
+    first = (rows.get(name, []) for name in ("jobs", "pools", "rates", "tenants"))
+    return *first, dict(snapshot.config), rows
 
 
 def mean_rest(median: float, e: float, done: float) -> float:

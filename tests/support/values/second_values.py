@@ -11,9 +11,11 @@ from typing import Any
 
 import numpy as np
 from second_objectives import RISKY, Objectives
-from second_reading import Option, Row
+from second_reading import Option, Row, typed_rows
 from second_speeds import below
 from second_ways import Way
+
+from allocator.domain.snapshot import Snapshot
 
 Levels = list[list[tuple[str, float]]]
 
@@ -27,6 +29,11 @@ class Reading(Objectives):
         """Return the round of a folder (tests/cases/folders.py)."""
         names = ("jobs.csv", "pools.csv", "rates.csv", "tenants.csv")
         return cls(*(list(tables.get(name, ())) for name in names), dict(config))
+
+    @classmethod
+    def of_snapshot(cls, snapshot: Snapshot) -> Reading:
+        """Return the round of a snapshot."""
+        return cls(*typed_rows(snapshot))
 
     def value_of(self, gets: dict[str, Option]) -> float:
         """Of a plan in which nobody shares GPUs."""

@@ -15,6 +15,9 @@ from second_speeds import useful_rate
 
 from formulations.transient.revocations import Hazard, mean_hazard
 
+Rated = tuple[float, float, int]
+"""Work per second alone, GB of each GPU, row of the rates."""
+
 
 @dataclass(frozen=True)
 class Way:
@@ -199,47 +202,55 @@ class Ways(Rules):
     def colocated_rates(self, a: Row, b: Row, got: Option) -> tuple[float, float] | None:
         """Work per second of two jobs on the same GPUs, None where they do not fit or nothing is
         known."""
-        pool, found = self.at[got[0]], []
-        if pool["straggler_cv"] or a["modes"] or b["modes"]:
-            return None
-        slow = (
-            self.slowdown(a["model"], b["model"], got),
-            self.slowdown(b["model"], a["model"], got),
-        )
-        if all(slow) and a["best_effort"] != b["best_effort"]:
-            first, second = slow[:: -1 if a["best_effort"] else 1]
-            both = 1 / first + 1 / second
-            first = min(first, pool["isolation"])
-            if both <= 1 / first:
-                return None
-            slow = (first, 1 / (both - 1 / first))[:: -1 if a["best_effort"] else 1]
-        usual = [self.rate_in(pool, j["model"], got[1]) for j in (a, b)]
-        for one, other in itertools.product(self.ways(a, got), self.ways(b, got)):
-            if one[1] + other[1] <= pool["memory_gb"] * (1 + 1e-12) and all(slow) and all(usual):
-                shares = [w[0] / s / u for w, s, u in zip((one, other), slow, usual, strict=True)]
-                found.append(
-                    (
-                        -round(sum(shares), 12),
-                        1 / shares[0],
-                        one[1] + other[1],
-                        (one[0] / slow[0], other[0] / slow[1]),
-                    )
-                )
-        return min(found)[3] if found else None
+        found = self.colocated_ways(a, b, got, got[1])
+        return None if found is None else (found[0][0] / found[2][0], found[1][0] / found[2][1])
 
-    def ways(self, j: Row, got: Option) -> list[tuple[float, float]]:
-        """(speed, memory) of every row that says its memory, else of the usual speed with the
-        job's."""
+    def colocated_ways(
+        self, a: Row, b: Row, got: Option, gpus: int
+    ) -> tuple[Rated, Rated, tuple[float, float]] | None:
+        """The ways of two jobs that lose least speed, of those that fit into the memory, and their
+        slowdowns. The second job has `gpus` GPUs, among them those of the first."""
         pool = self.at[got[0]]
-        kind = pool["gpu_type"]
+        slow = self.slowdowns(a, b, got)
+        if pool["straggler_cv"] or a["modes"] or b["modes"] or slow is None:
+            return None
+        usual = [self.rate_in(pool, j["model"], k) for j, k in ((a, got[1]), (b, gpus))]
+        found = []
+        for both in itertools.product(self.ways(a, got), self.ways(b, (got[0], gpus))):
+            memory_gb = both[0][1] + both[1][1]
+            if memory_gb <= pool["memory_gb"] * (1 + 1e-12) and all(usual):
+                shares = [w[0] / s / u for w, s, u in zip(both, slow, usual, strict=True)]
+                found.append((-round(sum(shares), 12), 1 / shares[0], memory_gb, both))
+        return (*min(found)[3], slow) if found else None
+
+    def slowdowns(self, a: Row, b: Row, got: Option) -> tuple[float, float] | None:
+        """Slowdowns of two jobs on the same GPUs, None where they are not known. A pool that
+        isolates slows a guaranteed job by `isolation` at most next to a best-effort one, whose
+        relative speed loses what that saves."""
+        one, other = (self.slowdown(i["model"], j["model"], got) for i, j in ((a, b), (b, a)))
+        if not (one and other):
+            return None
+        if a["best_effort"] == b["best_effort"]:
+            return one, other
+        first, second = (other, one) if a["best_effort"] else (one, other)
+        both = 1 / first + 1 / second
+        first = min(first, self.at[got[0]]["isolation"])
+        if both <= 1 / first:
+            return None
+        second = 1 / (both - 1 / first)
+        return (second, first) if a["best_effort"] else (first, second)
+
+    def ways(self, j: Row, got: Option) -> list[Rated]:
+        """Every row that says its memory, else the usual speed with the job's."""
+        pool = self.at[got[0]]
+        key = (j["model"], pool["gpu_type"], got[1])
         rows = [
-            (useful_rate(r, pool["link_gb_s"]), r["memory_gb"])
-            for r in self.rates
-            if (r["model"], r["gpu_type"], r["gpus"]) == (j["model"], kind, got[1])
-            and r["memory_gb"]
+            (useful_rate(r, pool["link_gb_s"]), r["memory_gb"], n)
+            for n, r in enumerate(self.rates)
+            if (r["model"], r["gpu_type"], r["gpus"]) == key and r["memory_gb"]
         ]
         usual = self.rate_in(pool, j["model"], got[1])
-        return rows or ([(usual, j["memory_gb"])] if usual and j["memory_gb"] else [])
+        return rows or ([(usual, j["memory_gb"], -1)] if usual and j["memory_gb"] else [])
 
     def slowdown(self, a: str, b: str, got: Option) -> float:
         """Return the slowdown of model a that runs with model b, 0 = not known: along straight
