@@ -17,7 +17,6 @@ import pytest
 import yaml
 from fakes.kubernetes_server import FakeServer
 from kubernetes_objects import (
-    CREATED,
     Object,
     check,
     job,
@@ -88,22 +87,6 @@ def pins(value: Object) -> list[str]:
         if rule["key"] == "kubernetes.io/hostname"
         for name in rule["values"]
     ]
-
-
-def test_a_waiting_job_starts_on_its_nodes_with_its_size() -> None:
-    """One document: not suspended, as many pods as GPUs, completions with them, on two nodes."""
-    waiting = job("a", 1, 2, is_suspended=True, annotations=ELASTIC)
-    server = FakeServer([node("n1", 2), node("n2", 2), waiting])
-    plan = [PlannedJob("ml/a", "start", POOL, 4, {"n1": 2, "n2": 2})]
-    (made,) = carry_out(server, plan)
-    assert (made["spec"]["suspend"], made["spec"]["parallelism"], made["spec"]["completions"]) == (
-        False,
-        2,
-        2,
-    )
-    assert pins(made) == ["n1", "n2"]
-    assert {one["spec"]["nodeName"] for one in server.all("Pod")} == {"n1", "n2"}
-    check({**server.one("Job", "a"), "status": {}})
 
 
 def test_a_job_is_paused_and_starts_again_elsewhere_with_another_size() -> None:
@@ -223,21 +206,6 @@ def test_kueue_is_asked_and_never_told() -> None:
     made = applied(server, ready, is_status=True)
     assert made["status"]["conditions"][0]["type"] == "QuotaReserved"
     assert made["status"]["admissionChecks"] == [answer]
-
-
-def test_a_check_of_ours_evicts_with_retry() -> None:
-    """A workload that runs and has the allocator's check goes back into its queue."""
-    objects = kueue_cluster()
-    workload = next(one for one in objects if one["metadata"]["name"] == "job-running")
-    workload["status"]["admissionChecks"] = [
-        {"name": "gpus", "state": "Ready", "message": "", "lastTransitionTime": CREATED}
-    ]
-    view = observe(Objects(objects), 1.8e9)
-    plan = [PlannedJob("ml/running", "pause", None, 0, {}, POOL, 4)]
-    (change,) = list_changes(plan, view.details)
-    document = dict(change.document or {})
-    assert change.file == "2-evict.yaml"
-    assert document["status"]["admissionChecks"][0]["state"] == "Retry"
 
 
 @pytest.mark.parametrize(
@@ -427,17 +395,6 @@ def test_kubectl_carries_the_files_out(served: tuple[FakeServer, str], tmp_path:
     assert server.breaches == []
 
 
-def test_the_kubeconfig_is_looked_up_each_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The variable counts as it is now, not as it was when the official client was imported."""
-    import kubernetes.config  # noqa: F401
-
-    with FakeServer(small_cluster()).serve() as address:
-        monkeypatch.setenv("KUBECONFIG", str(kubeconfig(tmp_path, address)))
-        assert Reader(ClientApi()).list_kind("Node")
-
-
 def test_the_commands_of_advise_are_followed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -504,21 +461,6 @@ def test_the_check_is_answered_over_the_official_client(tmp_path: Path) -> None:
         after = json.dumps(list(server.objects.values()))
         assert run(command) == 0
         assert json.dumps(list(server.objects.values())) == after
-
-
-@pytest.mark.parametrize("fault", ["409", "404"])
-def test_an_answer_that_is_refused_is_said(fault: str) -> None:
-    """A conflict or a workload that is gone: the line says so, and nothing is believed."""
-    server = kueue_server()
-    server.faults.extend(["", fault])
-
-    def decide(view: Any) -> list[PlannedJob]:
-        return [PlannedJob("ml/checked", "start", POOL, 4, {"n1": 4})]
-
-    lines = answer_checks(Reader(server), decide, 1.8e9)
-    assert "not taken" in lines[-1]
-    lines = answer_checks(Reader(server), decide, 1.8e9)
-    assert lines == ["ml/checked: start, nothing -> 4 GPUs of " + POOL + " on n1:4: Ready"]
 
 
 def test_an_answer_that_is_not_there_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,13 +7,12 @@ say of the fields that the allocator writes.
 from __future__ import annotations
 
 import copy
-import importlib.util
 import re
 from typing import Any
 
 import pytest
 import yaml
-from crd_schemas import TABLE, find_core_faults, find_faults
+from crd_schemas import find_core_faults, find_faults
 from fakes.kubernetes_server import FakeServer
 from kubernetes_objects import (
     Object,
@@ -28,7 +27,7 @@ from places import ROOT
 
 from allocator.clusters.adapter import PlannedJob
 from allocator.clusters.kubernetes.admission import answer_checks
-from allocator.clusters.kubernetes.api import APPLY, Reader, Refused, Request, path_of
+from allocator.clusters.kubernetes.api import APPLY, Reader, Request, path_of
 from allocator.clusters.kubernetes.objects import Objects
 from allocator.clusters.kubernetes.observe import observe
 from allocator.clusters.kubernetes.suggestions.suggest import Change, list_changes
@@ -179,27 +178,6 @@ def test_a_job_set_is_placed_by_one_label() -> None:
     assert len(view.tables["pools.csv"]) == 1  # its own pin makes no GPU type of the node
 
 
-@pytest.mark.parametrize("is_suspended", [True, False])
-def test_the_fake_refuses_what_the_webhook_of_job_sets_refuses(is_suspended: bool) -> None:
-    """Affinity never changes; a selector only while the JobSet is suspended, before or after."""
-    server = FakeServer([node("n1"), job_set("gang", 1, 4, is_suspended=is_suspended)])
-
-    def changed(spec: Object) -> Object:
-        part = {"name": "workers", "template": {"spec": {"template": {"spec": spec}}}}
-        meta = {"name": "gang", "namespace": "ml"}
-        body = {"suspend": is_suspended, "replicatedJobs": [part]}
-        kind = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet"}
-        return {**kind, "metadata": meta, "spec": body}
-
-    with pytest.raises(Refused, match="field is immutable"):
-        apply(server, changed({"affinity": {"nodeAffinity": {}}}))
-    if is_suspended:
-        apply(server, changed({"nodeSelector": {"a": "b"}}))
-    else:
-        with pytest.raises(Refused, match="field is immutable"):
-            apply(server, changed({"nodeSelector": {"a": "b"}}))
-
-
 def test_an_elastic_policy_is_the_word_of_an_owner() -> None:
     """Two to four workers of 2 GPUs: the sizes, without an annotation of the allocator."""
     torch = pytorch_job("torch", 3, 2)
@@ -216,44 +194,3 @@ def test_resources_in_the_documentation_fit_their_schemas() -> None:
     assert documents
     for one in documents:
         assert (check(one) and []) if "." not in one["apiVersion"] else find_faults(one) == []
-
-
-def test_definitions_become_rows_of_the_fields_that_are_written() -> None:
-    """Other fields and words are left out; templates of Kubernetes are only named."""
-    spec = importlib.util.spec_from_file_location(
-        "reduce_crds", ROOT / "scripts" / "generators" / "reduce_crds.py"
-    )
-    assert spec is not None
-    assert spec.loader is not None
-    script = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(script)
-    template = {"type": "object", "properties": {"spec": {"properties": {"containers": {}}}}}
-    part = {"name": {"type": "string", "maxLength": 9, "description": "x"}, "template": template}
-    replicated = {
-        "type": "array",
-        "x-kubernetes-list-map-keys": ["name"],
-        "items": {"type": "object", "required": ["name", "replicas"], "properties": part},
-    }
-    body = {
-        "suspend": {"type": "boolean", "x-kubernetes-validations": [{"rule": "self == oldSelf"}]},
-        "replicatedJobs": replicated,
-        "network": {"type": "object"},
-    }
-    schema = {"properties": {"spec": {"type": "object", "properties": body}}}
-    definition = {
-        "spec": {
-            "group": "g",
-            "names": {"kind": "JobSet"},
-            "versions": [{"name": "v1", "schema": {"openAPIV3Schema": schema}}],
-        }
-    }
-    rows = {one["path"]: one for one in script.reduce_definition(definition)}
-    start = "spec.replicatedJobs"
-    assert list(rows) == [
-        *("spec", start, f"{start}[]", f"{start}[].name", f"{start}[].template", "spec.suspend")
-    ]
-    assert rows[f"{start}[]"]["required"] == "name"
-    assert rows[f"{start}[].template"]["type"] == "PodTemplateSpec"
-    assert rows[f"{start}[].name"]["longest"] == "9"
-    assert rows["spec.suspend"]["is_immutable"] == "yes"
-    assert TABLE.read_text(encoding="utf-8").startswith(",".join(script.COLUMNS) + "\n")

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import shlex
-import sys
 
 import pytest
-from places import ROOT
-from slurm_cluster import SlurmCluster
 
 from allocator.cli.main import run
 from allocator.clusters.slurm.settings import read_statement
@@ -46,18 +43,3 @@ def test_wrong_options(words: list[str], why: str, capsys: pytest.CaptureFixture
     """They are usage errors, and nothing is submitted."""
     assert run(["submit-slurm", *words]) == 2
     assert why in capsys.readouterr().err
-
-
-def test_a_job_is_submitted_and_held_by_the_plugin(capsys: pytest.CaptureFixture[str]) -> None:
-    """The plugin that the command prints, on a real Slurm: the job arrives held and marked."""
-    assert run(["submit-slurm", "--plugin"]) == 0
-    with SlurmCluster(lua=capsys.readouterr().out) as slurm:
-        script = slurm.folder / "work" / "train.sh"
-        script.write_text("#!/bin/sh\nsleep 600\n")
-        words = ("submit-slurm", "--max-gpus", "4", "--", "--parsable", "--gres=gpu:2", str(script))
-        root = str(ROOT)
-        done = slurm.call("env", f"PYTHONPATH={root}", sys.executable, "-m", "allocator", *words)
-        job = done.stdout.strip()
-        shown = slurm.run("scontrol", "show", "job", "-o", job)
-        assert "AdminComment=allocator " in shown and "Reason=JobHeldUser" in shown
-        assert 'Comment={"allocator":{"max_gpus":4}}' in shown

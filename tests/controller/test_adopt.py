@@ -87,66 +87,6 @@ def _all_seen(queue: Queue) -> bool:
         return not connection.exec_driver_sql(quiet).scalar()
 
 
-def agree(site: Site) -> None:
-    """The queue says what is so, and a controller goes on: nothing ran twice, and everything
-    ends.
-    """
-    starts = site.ran()
-    code, out, err = call(site.capsys, "queue", "adopt", site.name, "--format", "json")
-    assert code == 0, err
-    told = json.loads(out)
-    assert {key: sorted(told[key]) for key in ("running", "done", "stopped", "lost")} == {
-        "running": ["runs", "starts"],
-        "done": ["ends"],
-        "stopped": ["new"],
-        "lost": ["stops"],
-    }
-    assert site.states() == {
-        "runs": "running",
-        "ends": "done",
-        "stops": "paused",
-        "starts": "running",
-    }
-    assert site.ran() == starts
-    controller = site.run()
-    wait_for(
-        lambda: (
-            "stops 2 " in " ".join((*site.ran(), ""))
-            and {o.job_id for o in LocalExecutor(site.state, {}).observe()}
-            == {"runs", "starts", "stops"}
-        )
-    )
-    assert len(site.ran()) == len(starts) + 1
-    # unknown to the backup: submitted again, it runs again
-    site.submit("new", "exit 0")
-    wait_for(lambda: site.states()["new"] == "done")
-    (site.folder / "end").touch()
-    wait_for(lambda: set(site.states().values()) == {"done"})
-    site.stop(controller)
-    with Queue(site.name) as queue:
-        assert {job.job_id: job.generation for job in queue.jobs()} == {
-            "runs": 1,
-            "ends": 1,
-            "stops": 2,
-            "starts": 1,
-            "new": 2,
-        }
-
-
-def test_a_restored_dump_is_adopted(tmp_path: Path, capsys: Output) -> None:
-    """PostgreSQL: a copy of the database, in the place of the one that was lost."""
-    url = postgres_server.new_database()
-    site = Site(tmp_path, capsys, url)
-    try:
-        live_on(site)
-        site.restore()
-        assert "queue adopt" in site.refused()
-        agree(site)
-    finally:
-        site.close()
-        postgres_server.drop(site.name)
-
-
 KILLED = """
 import os, sys
 from allocator.cli.main import run
@@ -200,6 +140,9 @@ def agree_after_kills(site: Site) -> None:
     wait_for(lambda: set(site.states().values()) == {"done"})
     site.stop(controller)
     assert sorted(site.ran())[-2:] == ["stops 1", "stops 2"] and len(site.ran()) == 7
+    with Queue(site.name) as queue:
+        generations = {job.job_id: job.generation for job in queue.jobs()}
+    assert generations == {"runs": 1, "ends": 1, "stops": 2, "starts": 1}
 
 
 def test_a_queue_made_anew_takes_an_old_state(site: Site) -> None:
@@ -308,30 +251,6 @@ def test_a_group_goes_on_without_the_job_that_ended_after_the_backup(site: Site)
     wait_for(lambda: set(site.states().values()) == {"done"})
     site.stop(controller)
     assert sorted(site.ran()) == ["all 1", "one 1", "two 1"]
-
-
-def test_a_job_that_joined_after_the_backup_is_stopped_and_joins_again(site: Site) -> None:
-    """The queue does not know on whose GPUs job all runs, as it joined one and two later. It is
-    stopped, the two go on, and the next round lets it join them as its second allocation."""
-    with start_group(site) as queue:
-        controller = site.run("--policy", "ffs")
-        wait_for(lambda: len(site.ran()) == 2 and _all_seen(queue))
-        site.back_up()
-        queue.release("all")
-        wait_for(lambda: len(site.ran()) == 3 and _all_seen(queue))
-        assert group_of(queue)[1] == ["", "", "one|two"]
-    site.stop(controller)
-    site.restore()
-    assert adopted(site) == {"running": ["one", "two"], "stopped": ["all"]}
-    with Queue(site.name) as queue:
-        queue.release("all")
-        controller = site.run("--policy", "ffs")
-        wait_for(lambda: len(site.ran()) == 4)
-        assert group_of(queue) == (["running"] * 3, ["", "", "one|two"])
-    (site.folder / "end").touch()
-    wait_for(lambda: set(site.states().values()) == {"done"})
-    site.stop(controller)
-    assert sorted(site.ran()) == ["all 1", "all 2", "one 1", "two 1"]
 
 
 def test_an_empty_state_is_taken_only_when_nothing_runs_under_the_old_one(site: Site) -> None:

@@ -4,8 +4,6 @@ backups, other folders.
 
 from __future__ import annotations
 
-import os
-import shlex
 import shutil
 import signal
 import subprocess
@@ -16,7 +14,6 @@ from pathlib import Path
 
 import pytest
 from commands import Output, call
-from places import ROOT
 from queues import cluster
 from sites import Site, wait_for
 
@@ -32,39 +29,6 @@ def site(tmp_path: Path, capsys: Output) -> Iterator[Site]:
     made = Site(tmp_path, capsys)
     yield made
     made.close()
-
-
-def first_commands(page: str) -> list[list[str]]:
-    """The commands of the first block of a page."""
-    text = (ROOT / "docs" / page).read_text(encoding="utf-8").split("\n\n    allocator ", 1)[1]
-    lines = ("    allocator " + text).split("\n\n", 1)[0].splitlines()
-    return [shlex.split(line, comments=True) for line in lines]
-
-
-def test_the_first_commands_of_the_page_are_safe(tmp_path: Path) -> None:
-    """Whoever tries what docs/operating.md begins with starts no job and stops none: nobody acts,
-    and a dry run changes nothing. The demo, which is real, has a folder and a queue of its own
-    (test_private_folders.py)."""
-    (tmp_path / "data").symlink_to(ROOT / "data")
-    commands = [
-        words for words in first_commands("operating.md") if words[:2] != ["allocator", "demo"]
-    ]
-    assert len(commands) >= 2
-    for words in commands:
-        before = contents(tmp_path)
-        done = subprocess.run(
-            [sys.executable, "-m", *words],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-        )
-        assert done.returncode == 0, done.stderr
-        assert "--executor" not in words and (words[1] != "run" or contents(tmp_path) == before)
-    with Queue(tmp_path / "cluster.db") as queue:
-        assert queue.lease() is None and queue.rounds() == []
 
 
 def contents(folder: Path) -> dict[str, bytes]:

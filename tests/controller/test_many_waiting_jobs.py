@@ -46,7 +46,7 @@ def test_a_chain_of_jobs_is_decided_for_its_first():
     assert result.bound == pytest.approx(1.0)
 
 
-@pytest.mark.parametrize("free", [0, 1, 12])
+@pytest.mark.parametrize("free", [0, 12])
 def test_held_jobs_do_not_change_what_the_others_get(free):
     """Thousands of held jobs next to a few queued ones: the value and the bound are those of the
     few alone.

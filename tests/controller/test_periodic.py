@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from everything_workload import EVERY_WORKLOAD
-from queues import BACKENDS, NOW, Clock, fresh
+from queues import NOW, Clock, fresh
 from test_service import Rig
 
 from allocator.domain.rules.snapshot_rules import validate
@@ -22,10 +22,10 @@ from allocator.simulator.run import simulate
 ONE = {"model": "m", "total_work": 60, "max_gpus": 1}
 
 
-@pytest.fixture(params=BACKENDS)
-def queue(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Queue]:
+@pytest.fixture
+def queue(tmp_path: Path) -> Iterator[Queue]:
     """An empty queue whose clock stands still."""
-    with fresh(request.param, tmp_path, clock=Clock()) as made:
+    with fresh("sqlite", tmp_path, clock=Clock()) as made:
         yield made
 
 

@@ -107,22 +107,6 @@ def test_standby_takes_over_and_the_paused_one_cannot_act(
         assert len({job for job, _ in seen}) == len(seen)  # nobody was started twice
 
 
-def test_sigterm_while_deciding(tmp_path: Path, processes: list[Process]) -> None:
-    """SIGTERM at random moments: exit code 0, the lease given back, nothing on standard error."""
-    with Queue.create(tmp_path / "queue.db", cluster()) as queue:
-        for i in range(8):
-            queue.submit(job_id=f"j{i}", model="m", total_work=1e6, max_gpus=4)
-        for wait_s in (0.0, 0.3):
-            one = Process(tmp_path, f"at-{wait_s}", "--policy", "mip")
-            processes.append(one)
-            wait_for(lambda one=one: one.events("started"))  # type: ignore[misc]
-            time.sleep(wait_s)
-            one.send(signal.SIGTERM)
-            assert one.child.wait(PATIENCE_S) == 0 and one.child.stderr.read() == b""
-            held = queue.lease()
-            assert held is None or held.holder == ""
-
-
 @pytest.mark.soak
 def test_the_live_demo_survives_kills(tmp_path: Path) -> None:
     """`demo --live`, killed with -9 twice and given again: all ten jobs are done and no job
@@ -147,44 +131,3 @@ def test_the_live_demo_survives_kills(tmp_path: Path) -> None:
             line.split(",")[2] for line in log.read_text().splitlines() if line.startswith("start")
         ]
         assert starts.count("0") == 1, log
-
-
-def test_two_lives_of_a_controller_on_real_processes(tmp_path: Path) -> None:
-    """The local executor: a controller is killed with -9 while jobs run; the next one finds them
-    running, stops and starts nobody, and sees them end."""
-    with Queue.create(tmp_path / "queue.db", cluster()) as queue:
-        for i in range(2):
-            queue.submit(
-                job_id=f"j{i}",
-                model="m",
-                total_work=1000,
-                max_gpus=1,
-                command=[
-                    "sh",
-                    "-c",
-                    (
-                        f"echo begun >> {tmp_path}/j{i}; while [ ! -e {tmp_path}/end ]; do sleep"
-                        " 0.05; done"
-                    ),
-                ],
-            )
-        more = ("--poll", "0.1", "--policy", "greedy", "--log", str(tmp_path / "log"))
-        command = build_command(str(tmp_path / "queue.db"), 2, "local", *more)
-        child = subprocess.Popen(command)
-        try:
-            wait_for(lambda: all((tmp_path / f"j{i}").exists() for i in range(2)))
-            child.kill()
-            child.wait()
-            child = subprocess.Popen(command)
-            wait_for(lambda: (held := queue.lease()) is not None and held.token == 2)
-            wait_for(lambda: any(r.token == 2 for r in queue.rounds()))
-            (tmp_path / "end").touch()
-            wait_for(lambda: queue.counts()["done"] == 2)
-            child.send_signal(signal.SIGTERM)
-            assert child.wait(PATIENCE_S) == 0
-        finally:
-            (tmp_path / "end").touch()
-            child.kill()
-            child.wait()
-        assert [(tmp_path / f"j{i}").read_text() for i in range(2)] == ["begun\n", "begun\n"]
-        assert [job.generation for job in queue.jobs()] == [1, 1]

@@ -12,7 +12,7 @@ from fakes.simulated_executor import (
     SimulatedExecutor,
     SimulatedMachines,
 )
-from queues import BACKENDS, NOW, cluster, copy_empty_queue, fresh
+from queues import NOW, cluster, copy_empty_queue, fresh
 from service_worlds import LOOK_S, PLACED, World
 
 from allocator.controller.adopt import adopt
@@ -69,10 +69,10 @@ class Service:
         return {row["node"]: row["jobs"] for row in self.queue.nodes() if row["jobs"]}
 
 
-@pytest.fixture(params=BACKENDS)
-def service(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Service]:
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[Service]:
     clock = SimulatedClock(NOW)
-    with fresh(request.param, tmp_path, cluster(**PLACED), clock.now) as queue:
+    with fresh("sqlite", tmp_path, cluster(**PLACED), clock.now) as queue:
         yield Service(queue, clock)
 
 

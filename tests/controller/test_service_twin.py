@@ -20,9 +20,16 @@ from allocator.loop.ticks import latest_tick
 from allocator.simulator import simulate
 from allocator.simulator.options import SimulationOptions
 
+SOAK = pytest.mark.soak
+
 
 @pytest.mark.parametrize(
-    ("policy", "react_s"), [("mip", math.inf), ("srtf", math.inf), ("mip", 40.0)]
+    ("policy", "react_s"),
+    [
+        ("mip", math.inf),
+        pytest.param("srtf", math.inf, marks=SOAK),
+        pytest.param("mip", 40.0, marks=SOAK),
+    ],
 )
 def test_the_shipped_workload(policy: str, react_s: float, tmp_path: Path) -> None:
     """24 jobs on 16 GPUs: every round at the same time, the same GPUs for the same jobs; also
@@ -77,7 +84,9 @@ def test_pauses_by_size(tmp_path: Path) -> None:
     assert found == expected and twin.machines.breaches == []
 
 
-@pytest.mark.parametrize(("policy", "react_s"), [("mip", math.inf), ("bsbf", 30.0)])
+@pytest.mark.parametrize(
+    ("policy", "react_s"), [pytest.param("mip", math.inf, marks=SOAK), ("bsbf", 30.0)]
+)
 def test_two_jobs_on_the_same_gpus(policy: str, react_s: float, tmp_path: Path) -> None:
     """Pairs are made, parted and left by jobs that are done, between rounds too: the same GPUs
     and the same primary jobs.
@@ -94,7 +103,11 @@ def test_two_jobs_on_the_same_gpus(policy: str, react_s: float, tmp_path: Path) 
 
 @pytest.mark.parametrize(
     ("policy", "react_s", "seed"),
-    [("bsbf", math.inf, 1), ("ffs", 30.0, 2), pytest.param("mip", math.inf, 3)],
+    [
+        pytest.param("bsbf", math.inf, 1, marks=SOAK),
+        ("ffs", 30.0, 2),
+        pytest.param("mip", math.inf, 3, marks=SOAK),
+    ],
 )
 def test_jobs_on_the_gpus_of_several_jobs(
     policy: str, react_s: float, seed: int, tmp_path: Path
@@ -119,7 +132,7 @@ def test_jobs_on_the_gpus_of_several_jobs(
     twin.queue.close()
 
 
-@pytest.mark.parametrize("policy", ["mip", "las"])
+@pytest.mark.parametrize("policy", ["mip", pytest.param("las", marks=SOAK)])
 def test_the_same_numbers(policy: str, tmp_path: Path) -> None:
     """Work that is left, GPU-seconds, seconds by type are the same to the last bit in every round,
     early ones between: a search that may stop within its gap takes the same plan only for the same

@@ -78,7 +78,8 @@ def test_resumes_with_another_size_and_learns_the_same(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("kind", ["slurm", pytest.param("ray", marks=pytest.mark.soak)])
+@pytest.mark.soak
+@pytest.mark.parametrize("kind", ["slurm", "ray"])
 def test_on_a_cluster_it_is_shrunk_moved_and_grown_and_learns_the_same(
     kind: str, tmp_path: Path
 ) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
+from examples import seeds
 from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from queues import Clock, Controller, Seen, fresh
@@ -259,17 +260,10 @@ def walk(seed: int, steps: int) -> None:
         life.teardown()
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", seeds(1, 30))
 def test_random_lives(seed: int) -> None:
-    """200 steps."""
-    walk(seed, 200)
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("seed", range(100, 130))
-def test_many_lives(seed: int) -> None:
-    """The same at length."""
-    walk(seed, 5000)
+    """Two hundred steps, and many lives of five thousand."""
+    walk(seed, 5000 if seed else 200)
 
 
 @pytest.mark.parametrize(

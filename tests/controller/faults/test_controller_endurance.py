@@ -214,9 +214,9 @@ def _ends_after(name: str, delay_s: float) -> bool:
 
 
 def test_sigterm_ends_a_controller_that_is_starting(tmp_path: Path) -> None:
-    """Ten moments of the first second."""
+    """Four moments of the first second."""
     name = _queue(tmp_path)
-    assert all(_ends_after(name, 0.1 * k) for k in range(10))
+    assert all(_ends_after(name, 0.25 * k) for k in range(4))
 
 
 @pytest.mark.soak

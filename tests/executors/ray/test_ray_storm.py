@@ -131,6 +131,7 @@ def weather(
     return storm
 
 
+@pytest.mark.soak
 def test_a_small_storm(tmp_path: Path) -> None:
     """Six jobs, on a machine that may be busy."""
     storm = weather(tmp_path, 6, 0, 300.0, 1.5, PATIENCE_S)

@@ -136,32 +136,29 @@ def test_a_second_batch_job_of_an_allocation_never_runs(rig: FaultRig) -> None:
     assert wait(rig, executor, "j", Phase.RUNNING).generation == rig.starts() == 1
 
 
-@pytest.mark.parametrize(
-    "script",
-    [
-        "exit 0",
-        "echo garbage",
-        "echo 'slurm_load_jobs error' >&2; exit 1",
-        "kill -9 $$",
-        "$REAL \"$@\" | head -1; echo '12|RUNN'",
-        "sleep 60",
-    ],
+NO_ANSWERS = (
+    "exit 0",
+    "echo garbage",
+    "echo 'slurm_load_jobs error' >&2; exit 1",
+    "kill -9 $$",
+    "$REAL \"$@\" | head -1; echo '12|RUNN'",
+    "sleep 60",
 )
-def test_no_answer_is_not_an_empty_list(
-    rig: FaultRig, monkeypatch: pytest.MonkeyPatch, script: str
-) -> None:
+
+
+def test_no_answer_is_not_an_empty_list(rig: FaultRig, monkeypatch: pytest.MonkeyPatch) -> None:
     """squeue prints nothing, something else, half of it, fails, is killed, or hangs: nothing is
     concluded, and the job goes on.
     """
     executor = rig.executor()
     executor.start(rig.ordered("j"))
     wait(rig, executor, "j", Phase.RUNNING, work=2.0)
-    with monkeypatch.context() as patch:
-        patch.setattr(commands, "TIMEOUT_S", 2.0)
-        put_in_front(rig, patch, "squeue", script)
-        for one in (executor, rig.executor()):
+    for script in NO_ANSWERS:
+        with monkeypatch.context() as patch:
+            patch.setattr(commands, "TIMEOUT_S", 2.0)
+            put_in_front(rig, patch, "squeue", script)
             with pytest.raises(OSError, match="squeue"):
-                one.observe()
+                rig.executor().observe()
     assert wait(rig, executor, "j", Phase.RUNNING).work_done == 2.0
     assert rig.starts() == 1
 
@@ -230,36 +227,21 @@ def test_a_job_outlives_its_node_and_is_ended_before_it_counts_as_lost(rig: Faul
     wait_for(lambda: executor.observe() and executor.capacity() == {"a": 12}, PATIENCE_S, 0.5)
 
 
-def test_capacity_is_what_others_leave(rig: FaultRig) -> None:
-    """Jobs of others count off, those of this state do not; a drained node counts as long as a job
-    of this state holds its GPUs.
+def test_capacity_and_nodes_are_what_others_leave(rig: FaultRig) -> None:
+    """Jobs of others count off on their node, unequal parts of a job of this state are its own, on
+    a drained node too, as long as it runs; a node of a dead slurmd stays up until Slurm gives it
+    up.
     """
     executor = rig.executor()
     assert executor.capacity() == {"a": 12}
-    other = rig.slurm.submit("--partition=a", "--gres=gpu:3", "--nodelist=n1")
-    rig.slurm.wait_for_state(other, "RUNNING")
-    executor.start(rig.ordered("j", 2, NodePart("n2", 2)))
-    wait(rig, executor, "j", Phase.RUNNING, work=2.0)
-    assert executor.capacity() == {"a": 9}
-    rig.slurm.run("scontrol", "update", "nodename=n2", "state=drain", "reason=test")
-    executor.observe()
-    assert executor.capacity() == {"a": 7}
-    assert end(rig, executor, "j", 1).phase is Phase.STOPPED
-    wait_for(lambda: executor.observe() or executor.capacity() == {"a": 5}, PATIENCE_S, 0.2)
-    rig.slurm.run("scontrol", "update", "nodename=n2", "state=resume")
-    rig.slurm.run("scancel", other)
-
-
-def test_nodes_are_observed_one_by_one(rig: FaultRig) -> None:
-    """Jobs of others count off on their node, unequal parts of a job of this state are its own; a
-    node of a dead slurmd stays up until Slurm gives it up.
-    """
-    executor = rig.executor()
     other = rig.slurm.submit("--partition=a", "--gres=gpu:1", "--nodelist=n1")
     rig.slurm.wait_for_state(other, "RUNNING")
     executor.start(rig.ordered("j", 4, NodePart("n1", 3), NodePart("n2", 1)))
     wait(rig, executor, "j", Phase.RUNNING, work=2.0)
+    assert executor.capacity() == {"a": 11}
     rig.slurm.run("scontrol", "update", "nodename=n2", "state=drain", "reason=test")
+    executor.observe()
+    assert executor.capacity() == {"a": 8}
     rig.slurm.kill("n3")
     executor.observe()
     seen = [(one.node, one.pool, one.gpus, one.state) for one in executor.observe_nodes()]
@@ -268,6 +250,7 @@ def test_nodes_are_observed_one_by_one(rig: FaultRig) -> None:
         lambda: executor.observe() and executor.observe_nodes()[2].state == "down", PATIENCE_S, 0.5
     )
     assert end(rig, executor, "j", 1).phase is Phase.STOPPED
+    wait_for(lambda: executor.observe() or executor.capacity() == {"a": 3}, PATIENCE_S, 0.2)
     rig.slurm.start_node("n3")
     rig.slurm.run("scontrol", "update", "nodename=n2", "state=resume")
     rig.slurm.run("scancel", other)
@@ -344,60 +327,56 @@ def test_a_job_that_slurm_does_not_start_is_lost(rig: FaultRig) -> None:
     rig.slurm.run("scancel", other)
 
 
-@pytest.mark.parametrize(
-    ("command", "why"),
-    [
-        (("scontrol", "update", "TresPerNode=gres:gpu:3", "JobId="), "asked for 2 GPUs on n1, got"),
-        (("scontrol", "update", "ReqNodeList=n2", "JobId="), "asked for nodes n1, got n2"),
-        (("scontrol", "update", "Requeue=1", "JobId="), ""),
-        (("scancel", ""), "Slurm says CANCELLED"),
-    ],
-)
-def test_a_waiting_job_that_somebody_changes(
-    rig: FaultRig, command: tuple[str, ...], why: str
-) -> None:
+CHANGES = {
+    "larger": ("scontrol update TresPerNode=gres:gpu:3 JobId=", "asked for 2 GPUs on n1, got"),
+    "moved": ("scontrol update ReqNodeList=n2 JobId=", "asked for nodes n1, got n2"),
+    "same": ("scontrol update Requeue=1 JobId=", ""),
+    "cancelled": ("scancel ", "Slurm says CANCELLED"),
+}
+
+
+def test_waiting_jobs_that_somebody_changes(rig: FaultRig) -> None:
     """More GPUs than ordered, another node, cancelled: it is lost before its command starts. A
     change that changes nothing goes on.
     """
     executor = rig.executor()
     rig.slurm.run("scontrol", "update", "partitionname=a", "state=down")
-    executor.start(rig.ordered("j", 2, NodePart("n1", 2)))
-    *words, last = command
-    rig.slurm.run(*words, last + rig.slurm_id(executor, "j"))
+    for job, (command, _) in CHANGES.items():
+        executor.start(rig.ordered(job, 2, NodePart("n3" if job == "same" else "n1", 2)))
+        rig.slurm.run(*(command + rig.slurm_id(executor, job)).split())
     rig.slurm.run("scontrol", "update", "partitionname=a", "state=up")
-    seen = wait(rig, executor, "j", *(ENDED if why else [Phase.RUNNING]), work=0 if why else 2)
-    assert why in seen.detail
-    assert rig.starts() == (not why)
-    assert seen.phase is (Phase.LOST if why else Phase.RUNNING)
+    for job, (_, why) in CHANGES.items():
+        seen = wait(rig, executor, job, *(ENDED if why else [Phase.RUNNING]), work=0 if why else 2)
+        assert why in seen.detail
+        assert seen.phase is (Phase.LOST if why else Phase.RUNNING)
+    assert rig.starts() == 1
 
 
-@pytest.mark.parametrize("command", [("scancel",), ("scontrol", "requeue")])
-def test_a_running_job_that_somebody_ends(rig: FaultRig, command: tuple[str, ...]) -> None:
-    """An operator cancels it, or has it start again: it writes its checkpoint and is lost, not
-    failed and not stopped; Slurm does not start it again.
+def test_running_jobs_that_somebody_ends(rig: FaultRig) -> None:
+    """An operator cancels it, has it start again, or takes one of its nodes away: it writes its
+    checkpoint and is lost, not failed and not stopped; Slurm does not start it again.
     """
-    executor = rig.executor()
-    executor.start(rig.ordered("j"))
-    wait(rig, executor, "j", Phase.RUNNING, work=2.0)
-    ident = rig.slurm_id(executor, "j")
-    if "requeue" in command:
-        rig.slurm.run("scontrol", "update", "Requeue=1", f"JobId={ident}")
-    rig.slurm.run(*command, ident)
-    seen = wait(rig, executor, "j", *ENDED)
-    assert (seen.phase, seen.work_done) == (Phase.LOST, 2.0)
-    wait_for(lambda: executor.observe() and rig.slurm.states()[ident] not in ("PENDING", "RUNNING"))
-    assert [stamp[0] for stamp in rig.read_stamps()] == ["start", "stop"]
-
-
-def test_a_running_job_that_somebody_shrinks(rig: FaultRig) -> None:
-    """It loses one of its nodes: it is told to end and counts as lost."""
-    executor = rig.executor()
-    executor.start(rig.ordered("j", 4, NodePart("n1", 2), NodePart("n2", 2)))
-    wait(rig, executor, "j", Phase.RUNNING, work=2.0)
-    rig.slurm.run("scontrol", "update", "NumNodes=1", f"JobId={rig.slurm_id(executor, 'j')}")
-    seen = wait(rig, executor, "j", *ENDED)
-    assert (seen.phase, seen.work_done) == (Phase.LOST, 2.0)
+    executor, idents = rig.executor(), {}
+    for job, *parts in (("cancel", 1), ("requeue", 1), ("shrink", 2, 2)):
+        nodes = (NodePart(f"n{i}", gpus) for i, gpus in enumerate(parts, 1))
+        executor.start(rig.ordered(job, sum(parts), *nodes))
+        wait(rig, executor, job, Phase.RUNNING, work=2.0)
+        idents[job] = rig.slurm_id(executor, job)
+    rig.slurm.run("scontrol", "update", "Requeue=1", f"JobId={idents['requeue']}")
+    rig.slurm.run("scancel", idents["cancel"])
+    rig.slurm.run("scontrol", "requeue", idents["requeue"])
+    rig.slurm.run("scontrol", "update", "NumNodes=1", f"JobId={idents['shrink']}")
+    for job in idents:
+        seen = wait(rig, executor, job, *ENDED)
+        assert (seen.phase, seen.work_done) == (Phase.LOST, 2.0)
     assert "RUNNING n1" in seen.detail
+    live = ("PENDING", "RUNNING")
+    wait_for(
+        lambda: (
+            executor.observe() and all(rig.slurm.states()[i] not in live for i in idents.values())
+        )
+    )
+    assert sorted(stamp[0] for stamp in rig.read_stamps()) == ["start"] * 3 + ["stop"] * 3
 
 
 def test_a_supervisor_that_is_killed_takes_its_job_with_it(rig: FaultRig) -> None:
