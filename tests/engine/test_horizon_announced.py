@@ -275,16 +275,6 @@ def test_a_broken_solver_costs_the_look_ahead_nothing(fault: str) -> None:
     assert sum(r.jobs["gpus"]) > 0  # type: ignore[arg-type]
 
 
-def test_without_compiled_pricing_it_looks_less_far(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Twelve intervals of 12 jobs x 3 options are within reach of arrays; with a tenth of that
-    reach, fewer are.
-    """
-    monkeypatch.setattr(policy, "has_numba", lambda: False)
-    assert "12 intervals" in str(decide(several(), policy="horizon", horizon=12).solver_choice)
-    monkeypatch.setattr(policy, "REACH", 36 * 10)
-    assert "4 of 12 intervals" in str(decide(several(), policy="horizon", horizon=12).solver_choice)
-
-
 def test_a_simulation_announces_what_will_change() -> None:
     """One job of 3000 s on 8 GPUs, half of which go for good after 1000 s: whoever is told moves to
     4 in time and loses nothing; else all work so far is lost. Nothing is told unless asked for."""

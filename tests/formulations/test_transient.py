@@ -18,34 +18,25 @@ from formulations.transient.parameter_servers import (
     harmonic,
     servers,
     step_time_exponential,
-    step_time_sampled,
 )
 from formulations.transient.revocations import (
     HOUR_S,
     Hazard,
     best_interval_s,
+    cumulative,
     loss_rate,
     losses,
     mean_life_h,
-    revoked_within,
-    survival,
     synchronous_seconds,
     synchronous_share,
-    young_s,
 )
 
 BURST = Hazard(np.array([0.2, 0.02]), np.array([0.0, 1.0]), 24.0)
 
 
 def test_survival_by_hand() -> None:
-    """0.2 per hour in the first hour, 0.02 after: exp(-.2) at 1 h, exp(-.2 - .04) at 3 h, 0 from
-    24 h on.
-    """
-    assert survival(BURST, np.array([0.0, 1.0, 3.0, 24.0])) == pytest.approx(
-        [1, math.exp(-0.2), math.exp(-0.24), 0]
-    )
-    # the end is no revocation
-    assert revoked_within(BURST, 30.0) == pytest.approx(1 - math.exp(-0.2 - 0.02 * 23))
+    """0.2 per hour in the first hour, 0.02 after: .2 until 1 h, .2 + .04 until 3 h."""
+    assert cumulative(BURST, np.array([0.0, 1.0, 3.0])) == pytest.approx([0, 0.2, 0.24])
     by_hand = (1 - math.exp(-0.2)) / 0.2 + math.exp(-0.2) * (1 - math.exp(-0.02 * 23)) / 0.02
     assert mean_life_h(BURST) == pytest.approx(by_hand)
     assert mean_life_h(Hazard.constant(0.05)) == pytest.approx(20.0)
@@ -103,10 +94,10 @@ def test_young_and_the_exact_interval() -> None:
     assert grid[np.argmax(synchronous_share(rate, delta, grid, 80.0))] == pytest.approx(
         best, rel=2e-3
     )
-    assert young_s(rate, delta) == pytest.approx(444.8, abs=0.1)
-    assert best == pytest.approx(float(young_s(rate, delta)), rel=0.01)
+    young = math.sqrt(2 * delta / rate)
+    assert best == pytest.approx(young, rel=0.01)
     ratio = delta * rate / 2
-    daly = float(young_s(rate, delta)) * (1 + math.sqrt(ratio) / 3 + ratio / 9) - delta
+    daly = young * (1 + math.sqrt(ratio) / 3 + ratio / 9) - delta
     assert best == pytest.approx(daly, rel=1e-4)
 
 
@@ -259,34 +250,6 @@ def test_harmonic_numbers() -> None:
     ):
         with pytest.raises(ValueError, match=r"spare|known"):
             step_time_exponential(wrong[0], wrong[1], spare=wrong[2])
-
-
-@pytest.mark.parametrize(
-    ("mode", "spare"), [("bulk", 0), ("backup", 2), ("replicated", 3), ("asynchronous", 0)]
-)
-def test_sampled_step_times(mode: str, spare: int) -> None:
-    """Drawing from 200,000 exponential samples gives the closed forms within 1 %."""
-    samples = np.random.default_rng(3).exponential(size=200_000)
-    mean, error = step_time_sampled(mode, samples, 8, spare, draws=60_000, seed=4)
-    assert (
-        mean == pytest.approx(step_time_exponential(mode, 8, spare=spare), rel=0.01)
-        and error < 0.01
-    )
-
-
-def test_replication_pays_for_heavy_tails_only() -> None:
-    """Cost of two replicas against none: dearer for uniform step times, cheaper for a heavy
-    tail.
-    """
-    random = np.random.default_rng(5)
-    for samples, cheaper in (
-        (1 + random.random(50_000), False),
-        (random.pareto(1.5, 50_000) + 1, True),
-    ):
-        one, two = (
-            step_time_sampled("replicated", samples, 16, r, draws=20_000)[0] * r for r in (1, 2)
-        )
-        assert (two < one) is cheaper
 
 
 def test_caps() -> None:

@@ -217,16 +217,6 @@ def test_a_worker_that_died_idle_is_replaced(pool: Watched) -> None:
     assert second.detail != first.detail
 
 
-def test_prewarmed_workers_are_taken(pool: Watched) -> None:
-    """prewarm starts one worker, twice is still one, and the next call uses it."""
-    solver = faulty("sound", pool)
-    solver.prewarm()
-    (worker,) = pool._idle[("faulty_backends.sound", (HERE,))]
-    solver.prewarm()
-    assert pool._idle[("faulty_backends.sound", (HERE,))] == [worker]
-    assert solver.solve(MODEL, SolveLimits()).detail == str(worker.pid)
-
-
 def test_a_slow_start_is_not_thrown_away(pool: Watched) -> None:
     """A back end that loads for a second misses a limit of 0.1 s, goes on loading, and serves
     the next call.
