@@ -1,8 +1,7 @@
-"""Plain loops that numba compiles where it is installed, and Python runs where it is not."""
+"""Plain loops over arrays, compiled by numba."""
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,11 +9,6 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 INNER: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, "_nrt": False}
-
-
-def has_numba() -> bool:
-    """Return whether numba is installed, without loading it."""
-    return importlib.util.find_spec("numba") is not None
 
 
 def compile_functions(

@@ -19,15 +19,14 @@ EXAMPLES = """
 allocator doctor
 allocator doctor | grep -v ^ok
 """
-NEEDED = ("numpy", "scipy", "pandas", "rich", "highspy", "ortools", "pulp")
-OPTIONAL = ("numba",)
+NEEDED = ("numpy", "scipy", "pandas", "rich", "numba", "highspy", "ortools", "pulp")
 SOLVERS = {"highs": "highspy", "decomposition": "highspy", "cpsat": "ortools", "pulp": "pulp"}
 ORDERS = (("highspy", "cpsat"), ("ortools.sat.python.cp_model", "highs"), ("pulp", "cpsat"))
 PATIENCE_S = 60.0
 
 
 class Finding(NamedTuple):
-    """One line: "ok", "not ok" or "warning", and what was checked."""
+    """One line: "ok" or "not ok", and what was checked."""
 
     verdict: str
     text: str
@@ -38,10 +37,7 @@ def add(commands: Any) -> None:
         "doctor",
         examples=EXAMPLES,
         help="check this installation",
-        description=(
-            "One line per check: ok, not ok, or warning (something optional is "
-            "missing). Exit code 0 if nothing is not ok, else 1."
-        ),
+        description=("One line per check: ok or not ok. Exit code 0 if everything is ok, else 1."),
     )
     parser.set_defaults(call=call)
 
@@ -69,15 +65,11 @@ def findings() -> Iterator[Finding]:
         f"Python {platform.python_version()} on {platform.system()}"
         + ("" if good else ", 3.11 or later is needed"),
     )
-    for name in (*NEEDED, *OPTIONAL):
+    for name in NEEDED:
         try:
             yield Finding("ok", f"{name} {version(name)}")
         except PackageNotFoundError:
-            yield (
-                Finding("not ok", f"{name} is not installed")
-                if name in NEEDED
-                else Finding("warning", f"{name} is not installed (optional)")
-            )
+            yield Finding("not ok", f"{name} is not installed")
     for name in SOLVERS:
         yield solver_works(name)
     for first, solver in ORDERS:

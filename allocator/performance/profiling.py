@@ -8,8 +8,7 @@ y_i ~ N(m_i, s_i^2) the logarithm of the quantity to minimise, and b the best so
     gain of i = E max(0, y_b - y_i) = s f(d / s),   f(z) = phi(z) - z Phi(-z),   d = m_i - m_b
 
 For b itself, d is the distance of the runner-up. Tries are made as long as the gain is above the
-price of the try in the same logarithms, the largest gain per price first. `update_beliefs` says
-what a measurement teaches about its neighbours.
+price of the try in the same logarithms, the largest gain per price first.
 """
 
 from __future__ import annotations
@@ -65,7 +64,7 @@ def expected_gain(mean: Floats, deviation: Floats) -> Floats:
 def prediction_deviation(gpus: Ints, seen: Ints, spread: float) -> Floats:
     """Return the deviation of the log speed at sizes after the sizes seen (m,) were measured, (n,).
 
-    It is that of a Gaussian process over doublings, as in `update_beliefs`, with deviation `spread`
+    It is that of a Gaussian process over doublings, with deviation `spread`
     where nothing was seen.
     """
     at = np.log2(gpus)[:, None]
@@ -74,33 +73,6 @@ def prediction_deviation(gpus: Ints, seen: Ints, spread: float) -> Floats:
     inner = spread**2 * np.exp(-np.abs(there - there.T) / REACH) + NOISE**2 * np.eye(len(seen))
     known = (cover * np.linalg.solve(inner, cover)).sum(axis=0)
     return np.asarray(np.sqrt(np.maximum(spread**2 - known, 0.0)), dtype=np.float64)
-
-
-def update_beliefs(
-    believed: Floats, x: Floats, tried: Ints, measured: Floats
-) -> tuple[Floats, Floats]:
-    """Return mean and standard deviation of the log speed after some were measured, (n,) each.
-
-    The error of the model is a Gaussian process over x.
-
-    Parameters
-    ----------
-    believed : (n,)
-        Log speed of the model.
-    x : (n, d)
-        Features; a unit is a doubling.
-    tried : (t,)
-        Indices that were measured.
-    measured : (t,)
-        Their log speeds.
-    """
-    distance = np.abs(x[:, None, :] - x[None, :, :]).sum(axis=2)
-    cover = SPREAD**2 * np.exp(-distance / REACH)
-    inner = cover[np.ix_(tried, tried)] + NOISE**2 * np.eye(len(tried))
-    weight = np.linalg.solve(inner, cover[tried])
-    mean = believed + weight.T @ (measured - believed[tried])
-    variance = SPREAD**2 - np.einsum("tn,tn->n", cover[tried], weight)
-    return mean, np.sqrt(np.maximum(variance, 0.0))
 
 
 def select_trials(gains: Floats, price: Floats) -> list[int]:

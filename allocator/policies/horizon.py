@@ -36,15 +36,12 @@ from allocator.policies.memory import LookAheadPlans
 from allocator.policies.mip import mip
 from allocator.solvers.base import SolveLimits
 from allocator.solvers.horizon import HorizonResult, HorizonStart, look_ahead
-from formulations.compilation import has_numba
 from formulations.model.linear import Ints
 
 # with less time left no look ahead begins: loading the compiled pricing takes most of it
 LEAST_S = 1.5
 # share of the time left for the look ahead; its steps overrun, and `mip` may have to answer
 SHARE = 0.6
-# most runs of options in a look ahead without compiled pricing: 5 intervals of 1,000 jobs, 4 s
-REACH = 170_000
 # least gap that is asked for, because plans beyond the first interval are uncertain anyway
 COARSEST = 1e-2
 
@@ -57,19 +54,19 @@ def horizon(task: Task) -> Proposal:
     gpus[0] = np.maximum(gpus[0], np.minimum(now, fixed_gpus(task.round)))
     if (gpus[0] < now).any():
         try:
-            return _propose(task, gpus, asked)
+            return _propose(task, gpus)
         # because of a rule that requires GPUs that will leave
         except (Infeasible, NoPlanInTime):
             gpus[0] = now
-    return _propose(task, gpus, asked)
+    return _propose(task, gpus)
 
 
-def _propose(task: Task, gpus: Ints, asked: int) -> Proposal:
+def _propose(task: Task, gpus: Ints) -> Proposal:
     """Return the proposal with the GPUs of the pools in each interval, (H, P)."""
     seen = task
     if (gpus != task.round.instance.capacity).any():
         seen = dataclasses.replace(task, round=with_gpus(task.round, gpus), prices=None)
-    proposal = _plan_intervals(seen, gpus[: _limit_intervals(asked, seen)], asked)
+    proposal = _plan_intervals(seen, gpus)
     if seen is task:
         return proposal
     # the proof holds for the GPUs of the plan only
@@ -83,7 +80,7 @@ def _propose(task: Task, gpus: Ints, asked: int) -> Proposal:
     )
 
 
-def _plan_intervals(task: Task, gpus: Ints, asked: int) -> Proposal:
+def _plan_intervals(task: Task, gpus: Ints) -> Proposal:
     H, left_s = len(gpus), task.deadline - time.monotonic()
     if H == 1 or not len(task.round.instance.job):
         return mip(task)
@@ -114,21 +111,9 @@ def _plan_intervals(task: Task, gpus: Ints, asked: int) -> Proposal:
     return Proposal(
         found.plan[:, 0].copy(),
         termination="time_limit" if late else "heuristic",
-        solver_choice=_describe_search(found, H, asked),
+        solver_choice=_describe_search(found, H),
         plans=LookAheadPlans.of(task.round, task.choices.rows, found.plan, found.prices),
     )
-
-
-def _limit_intervals(H: int, task: Task) -> int:
-    """Return the number of intervals to plan.
-
-    It is what arrays can price in a few seconds, at least two; compiled pricing takes all.
-    """
-    if has_numba():
-        return H
-    n = max(1, len(task.round.option))
-    # n H (H + 1) / 2 <= REACH
-    return min(H, max(2, int((math.sqrt(8.0 * REACH / n + 1.0) - 1.0) / 2.0)))
 
 
 def _start_search(task: Task, H: int) -> HorizonStart:
@@ -164,6 +149,6 @@ def _propose_single_round(task: Task, why: str, ended: str | None = None) -> Pro
     )
 
 
-def _describe_search(found: HorizonResult, H: int, asked: int) -> str:
+def _describe_search(found: HorizonResult, H: int) -> str:
     gap = f"within {found.gap:.2%} of the best" if math.isfinite(found.gap) else "without a bound"
-    return f"look ahead: {H}{'' if asked == H else f' of {asked}'} intervals, {gap}"
+    return f"look ahead: {H} intervals, {gap}"

@@ -25,7 +25,6 @@ import numpy as np
 
 from allocator.solvers.base import SolveLimits, Solver, WarmStart
 from formulations.bounds.lagrangian import Dual, evaluate, minimise_dual
-from formulations.compilation import has_numba
 from formulations.horizon.intervals import Horizon, feasible, follow, has_idle_interval, plan_model
 from formulations.horizon.pricing import Pricing
 from formulations.model.choices import Choices, choices
@@ -34,9 +33,6 @@ from formulations.primal.rounding import round_dual
 
 # grids of pricing, as (units, decisions): while prices are far off, and for the certificate
 ROUGH, FINE = (48, 50), (192, 400)
-# the same without compiled code, if the asked gap is at least LOOSE: a finer grid takes seconds
-COARSE = ((24, 0), (96, 0))
-LOOSE = 5e-3
 CLOSE = 0.1  # relative distance of bound and known plans at which the fine grid is used
 TEMPERATURE = 1e-3  # coldest temperature of the smooth dual of known plans
 # a plan is kept if it loses at most this share of the mean value of a job at the prices
@@ -117,7 +113,6 @@ def look_ahead(
     limits: SolveLimits,
     start: HorizonStart | None = None,
     solver: Solver | None = None,
-    compiled: bool | None = None,
 ) -> HorizonResult:
     """Return the best plans found within limits.time_s, or as soon as limits.gap is proven.
 
@@ -127,10 +122,8 @@ def look_ahead(
         If its plan keeps all rows, the answer gains at least as much.
     solver : Solver, optional
         Solves what rounding leaves open; None: rounding only.
-    compiled : bool, optional
-        See formulations.horizon.pricing.Pricing.
     """
-    search = _Search(x, limits, solver, compiled)
+    search = _Search(x, limits, solver)
     search.begin(start or HorizonStart())
     search.price()
     search.find_plan()
@@ -225,9 +218,7 @@ class _Columns:
 class _Search:
     """The state of one search: best plan, best bound, and the prices that gave it."""
 
-    def __init__(
-        self, x: Horizon, limits: SolveLimits, solver: Solver | None, compiled: bool | None
-    ) -> None:
+    def __init__(self, x: Horizon, limits: SolveLimits, solver: Solver | None) -> None:
         self.x, self.limits, self.solver = x, limits, solver
         self.begun = time.monotonic()
         self.until = self.begun + limits.time_s
@@ -236,11 +227,7 @@ class _Search:
         self.gain, self.bound = -math.inf, math.inf
         self.prices, self.known = np.zeros(x.H * x.R), math.inf
         self.passes, self.steps = 0, ["known plan"]
-        arrays = not (has_numba() if compiled is None else compiled)
-        units = COARSE if arrays and limits.gap >= LOOSE else (ROUGH, FINE)
-        self.grids = {fine: Pricing(x, *units[fine], not arrays) for fine in (False, True)}
-        # pricing without compiled code does no search: more passes do not find the last plans
-        self.ends_early = arrays
+        self.grids = {fine: Pricing(x, *(ROUGH, FINE)[fine]) for fine in (False, True)}
         self.all_known = x.H == 1  # every plan is an option
         # seconds of the longest pass of pricing, and of the last rounding
         self._longest = self._rounding = 0.0
@@ -310,16 +297,13 @@ class _Search:
             if priced is None:
                 break
             self.passes += 1
-            better = self.bound - priced.bound
             if priced.bound < self.bound:
                 self.bound, self.prices = priced.bound, prices
                 if dual is not None and not self.all_known:
                     self.columns.keep(dual)
             new = self.columns.add(every, priced.plan)
             near = self.bound - self.known <= enough * abs(self.bound)
-            if (
-                near or not new or (self.ends_early and 0 <= better <= enough * abs(self.bound))
-            ) and fine:
+            if fine and (near or not new):
                 break
             fine = fine or not new
             dual = self._master()

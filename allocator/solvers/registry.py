@@ -97,11 +97,6 @@ def find(name: str) -> Solver | None:
     return None if name == "auto" else get(name)
 
 
-def prewarm(name: str) -> None:
-    """Start a worker for a solver in the background; raises UsageError for an unknown name."""
-    Isolated(name, REGISTRY.get(name).module).prewarm()
-
-
 def available(name: str) -> str | None:
     """Return the installed version of the library that a solver needs, None if it is not installed.
 

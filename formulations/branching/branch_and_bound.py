@@ -19,7 +19,7 @@ import numpy as np
 
 from formulations.bounds.knapsacks import unit_of
 from formulations.branching import loops
-from formulations.compilation import compile_functions, has_numba, is_kept
+from formulations.compilation import compile_functions, is_kept
 from formulations.model.choices import Choices
 from formulations.model.linear import Bools, Floats, Ints
 from formulations.model.ragged import starts
@@ -231,10 +231,8 @@ def is_ready() -> bool:
     """Return whether the search is compiled; where it is not, another process begins to do it.
 
     To compile it takes longer than most rounds. So nobody waits for it: until it is kept on disk,
-    and where numba is missing or nothing can be kept, rounds are decided without this search.
+    and where nothing can be kept, rounds are decided without this search.
     """
-    if not has_numba():
-        return False
     search = kernel(compiled=True)
     if search.signatures or is_kept(search):  # type: ignore[attr-defined]
         return True

@@ -1,4 +1,4 @@
-"""Branch and bound in plain loops; numba compiles them where it is installed.
+"""Branch and bound in plain loops; compiled by numba.
 
 Every group takes exactly one of its columns; nothing is a column without entries:
 

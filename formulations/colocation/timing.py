@@ -73,15 +73,3 @@ def should_share(a: Floats, b: Floats, xi_a: Floats, xi_b: Floats) -> Bools:
 def start_s(a: Floats, b: Floats, xi_a: Floats, xi_b: Floats) -> Floats:
     """Return the best second for A to start: now, or at the end of B."""
     return np.where(should_share(a, b, xi_a, xi_b), 0.0, b)
-
-
-def relative_saving(a: Floats, b: Floats, xi_a: Floats, xi_b: Floats) -> Floats:
-    """Return 1 - together / apart < 1/2, the share of the mean that starting now saves.
-
-    For given slowdowns it falls with a/b and depends on nothing else. So it is largest for a long
-    running job and a short waiting one.
-    """
-    return np.asarray(
-        1.0 - mean_completion_shared(a, b, xi_a, xi_b) / mean_completion_serial(a, b),
-        dtype=np.float64,
-    )

@@ -278,11 +278,6 @@ def feasible(x: Horizon, plan: Ints) -> bool:
     )
 
 
-def shift_plan(plan: Ints) -> Ints:
-    """Return the plans (N, H) one interval later; the last option is held for one more."""
-    return np.concatenate([plan[:, 1:], plan[:, -1:]], axis=1)
-
-
 def _faults(x: Horizon) -> list[str]:
     J = len(x.remaining)
     n = len(x.rate)

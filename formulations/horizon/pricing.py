@@ -26,8 +26,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from formulations.compilation import compile_functions, has_numba
-from formulations.horizon import pricing_arrays, pricing_compiled
+from formulations.compilation import compile_functions
+from formulations.horizon import pricing_compiled
 from formulations.horizon.intervals import ENOUGH, Horizon, bounds
 from formulations.model.linear import Floats, Ints
 
@@ -57,17 +57,11 @@ class Pricing:
     units : int
         Largest number of units into which the work of a job is divided.
     nodes : int
-        Decisions that the search for the best plan of a job may inspect (compiled form only).
-    compiled : bool, optional
-        Whether the compiled form is used; by default it is if numba is installed.
+        Decisions that the search for the best plan of a job may inspect.
     """
 
-    def __init__(
-        self, x: Horizon, units: int = 48, nodes: int = 200, compiled: bool | None = None
-    ) -> None:
+    def __init__(self, x: Horizon, units: int = 48, nodes: int = 200) -> None:
         self.x, self.nodes = x, nodes
-        self.compiled = has_numba() if compiled is None else compiled
-        self._price = kernel(self.compiled)
         self.units, self._reach = _grid(x, units)
         self._pause = np.stack([x.startup_s, x.switch_s], axis=1)
         order = np.lexsort((np.diff(x.start), self.units))
@@ -96,7 +90,7 @@ class Pricing:
         for jobs in self._blocks:
             if time.monotonic() >= until:
                 return None
-            self._price(
+            kernel()(
                 x.start,
                 x.rate,
                 self._pause,
@@ -164,13 +158,11 @@ def _grid(x: Horizon, units: int) -> tuple[Ints, Ints]:
 
 
 @functools.cache
-def kernel(compiled: bool) -> Callable[..., None]:
-    """Return the recursion, compiled by numba or on arrays.
+def kernel() -> Callable[..., None]:
+    """Return the compiled recursion.
 
     It is compiled at the first call and kept on disk for later processes.
     """
-    if not compiled:
-        return pricing_arrays.price
     functions = compile_functions(pricing_compiled, ("most_after", "table", "search", "price"))
     swift: Callable[..., None] = functions["price"]
     return swift

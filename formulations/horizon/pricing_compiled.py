@@ -1,4 +1,4 @@
-"""The pricing of plans in plain loops, job by job; numba compiles them where it is installed.
+"""The pricing of plans in plain loops, job by job; compiled by numba.
 
 `table` is the recursion of formulations/horizon/pricing.py, backwards in time. `search` then goes
 forwards with the exact work done. It prunes by the table, which never promises too little, and so

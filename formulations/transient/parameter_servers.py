@@ -127,27 +127,6 @@ def step_time_exponential(mode: str, n: int, mean: float = 1.0, spare: int = 0) 
     return mean * harmonic(n) / spare if mode == "replicated" else mean
 
 
-def step_time_sampled(
-    mode: str, samples: Floats, n: int, spare: int = 0, *, draws: int = 100_000, seed: int = 0
-) -> tuple[float, float]:
-    """Return (mean, standard error of the mean) of the step time for measured step times (S,).
-
-    The step times are drawn with replacement. The other parameters are those of
-    `step_time_exponential`.
-    """
-    _check(mode, n, spare)
-    random = np.random.default_rng(seed)
-    copies = spare if mode == "replicated" else 1
-    drawn = random.choice(np.asarray(samples, dtype=np.float64), size=(draws, n, copies)).min(
-        axis=2
-    )
-    if mode == "asynchronous":
-        steps = drawn.mean(axis=1)
-    else:
-        steps = np.sort(drawn, axis=1)[:, n - 1 - (spare if mode == "backup" else 0)]
-    return float(steps.mean()), float(steps.std(ddof=1) / math.sqrt(draws))
-
-
 def servers(mode: str, n: int, spare: int = 0) -> int:
     """Return the number of servers that are paid for: n, or n r with r replicas of each worker."""
     _check(mode, n, spare)

@@ -87,24 +87,6 @@ def cumulative(hazard: Hazard, age_h: Floats | float) -> Floats:
     return np.asarray(full[at] + hazard.per_hour[at] * (age - hazard.start_h[at]))
 
 
-def survival(hazard: Hazard, age_h: Floats | float) -> Floats:
-    """Return the probability to live longer than age_h, shape of age_h; 0 from the lifetime on."""
-    age = np.asarray(age_h, dtype=np.float64)
-    return np.where(age < hazard.lifetime_h, np.exp(-cumulative(hazard, age)), 0.0)
-
-
-def revoked_within(hazard: Hazard, hours: Floats | float) -> Floats:
-    """Return the probability to be revoked within so many hours and before the lifetime.
-
-    The end of the lifetime is no revocation.
-    """
-    return np.asarray(
-        -np.expm1(
-            -cumulative(hazard, np.minimum(np.asarray(hours, dtype=np.float64), hazard.lifetime_h))
-        )
-    )
-
-
 def mean_life_h(hazard: Hazard) -> float:
     """Return the expected hours until a server is lost by revocation or lifetime, inf = never."""
     return _moments(hazard)[0]
@@ -228,18 +210,6 @@ def loss_rate(per_hour: Floats | float, lifetime_s: Floats | float = math.inf) -
     with np.errstate(divide="ignore", invalid="ignore"):
         both = rate / -np.expm1(-rate * life)
         return np.where(np.isinf(life), rate, np.where(rate * life > 1e-12, both, 1.0 / life))
-
-
-def young_s(rate: Floats | float, checkpoint_s: Floats | float) -> Floats:
-    """Return the best interval of checkpoints to first order, sqrt(2 delta / rate), seconds.
-
-    `rate` has the losses per second that stop the job.
-    """
-    with np.errstate(divide="ignore", invalid="ignore"):
-        found = np.sqrt(
-            2.0 * np.asarray(checkpoint_s, dtype=np.float64) / np.asarray(rate, dtype=np.float64)
-        )
-    return np.where(np.asarray(rate) > 0, found, np.inf)
 
 
 def best_interval_s(rate: Floats | float, checkpoint_s: Floats | float) -> Floats:

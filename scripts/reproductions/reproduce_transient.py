@@ -30,7 +30,7 @@ from allocator.market.clusters import clusters  # noqa: E402
 from allocator.market.spot import RunForecast, choose_clusters, forecast_run  # noqa: E402
 from allocator.performance.fit import transient as fit  # noqa: E402
 from formulations.transient.lifetimes import useful_fraction  # noqa: E402
-from formulations.transient.revocations import HOUR_S, best_interval_s, revoked_within, young_s  # noqa: E402
+from formulations.transient.revocations import HOUR_S, best_interval_s, cumulative  # noqa: E402
 
 N = (1, 2, 4, 6, 8)
 # steps per second of N workers, ICDCS 2020: model, GPU, parameter servers; published bottleneck
@@ -89,8 +89,8 @@ def runs(seen: list[RunForecast], count: int, seed: int) -> None:
 
 def lifetimes(count: int, seed: int) -> None:
     """Print the shares of 128 K80 servers that were revoked, by age."""
-    six = fit.fit_hazard_counts(case.EDGES_H, case.REVOKED, case.SERVERS)
-    two = fit.fit_hazard_counts((0, 1, 24), (case.REVOKED[0], sum(case.REVOKED[1:])), case.SERVERS)
+    six = case.fit_hazard_counts(case.EDGES_H, case.REVOKED, case.SERVERS)
+    two = case.fit_hazard_counts((0, 1, 24), (case.REVOKED[0], sum(case.REVOKED[1:])), case.SERVERS)
     one = six.seen.sum() / six.hours.sum()
     young, old = two.hazard.per_hour
     print(
@@ -102,7 +102,8 @@ def lifetimes(count: int, seed: int) -> None:
         played = case.revoked_within(h, float(old), float(young / old), count, seed)
         print(
             f"| {h} | {p:.3f} | {np.sqrt(p * (1 - p) / case.SERVERS):.3f} |"
-            f" {revoked_within(six.hazard, h):.3f} | {revoked_within(two.hazard, h):.3f} |"
+            f" {-np.expm1(-cumulative(six.hazard, h)):.3f} |"
+            f" {-np.expm1(-cumulative(two.hazard, h)):.3f} |"
             f" {played:.3f} | {-np.expm1(-one * h):.3f} |"
         )
     pieces = ", ".join(
@@ -169,7 +170,7 @@ def shares() -> None:
                 for s in (True, False)
             )
             print(
-                f"| {n} | {h} | {tau:.0f} | {float(young_s(rate, delta)):.0f} | {together:.4f} |"
+                f"| {n} | {h} | {tau:.0f} | {(2 * delta / rate) ** 0.5:.0f} | {together:.4f} |"
                 f" {first:.4f} | {apart:.4f} |"
             )
 

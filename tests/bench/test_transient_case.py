@@ -13,7 +13,6 @@ from allocator.domain.schema.spot_columns import CLUSTERS
 from allocator.io.tables.one_table import read_table
 from allocator.market.clusters import clusters
 from allocator.market.spot import RunForecast, forecast_run
-from allocator.performance.fit.transient import fit_hazard_counts
 
 SHIPPED = ROOT / "data" / "spot" / "resnet32.csv"
 
@@ -56,7 +55,7 @@ def test_shares_of_servers_lost(hours: int) -> None:
     """Two pieces, before and after the first hour, simulated: within two sampling errors of the
     128 published ones.
     """
-    fit = fit_hazard_counts((0, 1, 24), (case.REVOKED[0], sum(case.REVOKED[1:])), case.SERVERS)
+    fit = case.fit_hazard_counts((0, 1, 24), (case.REVOKED[0], sum(case.REVOKED[1:])), case.SERVERS)
     young, old = fit.hazard.per_hour
     share = case.revoked_within(hours, float(old), float(young / old), 3000, seed=1)
     counts = np.cumsum(case.REVOKED)[case.EDGES_H.index(hours) - 1]

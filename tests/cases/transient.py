@@ -7,6 +7,7 @@ single servers, prices, start-up times and hazards (data/spot/resnet32.csv).
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +18,7 @@ from allocator.domain.problem import Floats
 from allocator.domain.workload import Workload
 from allocator.market.clusters import TransientCluster
 from allocator.market.spot import RunForecast, forecast_run
+from allocator.performance.fit.transient import HazardFit
 from allocator.simulator import SimulationOptions, simulate
 from formulations.transient.revocations import Hazard
 
@@ -124,6 +126,23 @@ def revoked_within(
     """
     hazard = Hazard.constant(hazard_per_hour)
     return simulate_runs(_one_server(hazard, 0.0, hours), runs, seed, burst, hours * 3600).touched
+
+
+def fit_hazard_counts(edges_h: Sequence[float], revoked: Sequence[int], servers: int) -> HazardFit:
+    """Fit a hazard to the number of servers that were revoked in each interval of age.
+
+    It is the maximum-likelihood estimate for grouped data, which reproduces the observed shares
+    exactly. The server-hours of the result are computed from the midpoints of the pieces.
+    """
+    edges, seen = np.asarray(edges_h, dtype=np.float64), np.asarray(revoked, dtype=np.float64)
+    alive = servers - np.concatenate([[0.0], np.cumsum(seen)])
+    width, q = np.diff(edges), seen / alive[:-1]
+    return HazardFit(
+        Hazard(-np.log1p(-q) / width, edges[:-1]),
+        seen,
+        width * (alive[1:] + seen / 2),
+        np.sqrt(q / alive[:-1] / (1.0 - q)) / width,
+    )
 
 
 def starts(mean_s: float, sd_s: float, count: int, seed: int = 0) -> tuple[Floats, Floats]:

@@ -12,7 +12,9 @@ import shlex
 import site
 import subprocess
 import sys
+import tarfile
 import venv
+import zipfile
 from pathlib import Path
 
 import httpx
@@ -41,6 +43,8 @@ DOCUMENTED = (
     "allocator rent data/rental/classes.csv --pools data/rental/pools.csv --budget 50",
     "allocator queue init cluster.db --from data/snapshots/demo",
     "allocator queue list cluster.db",
+    "allocator run cluster.db",
+    "allocator run cluster.db --executor files --state actor --once",
 )
 
 
@@ -48,9 +52,7 @@ DOCUMENTED = (
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The commands of a fresh environment that has the wheel, and libraries from here."""
     folder = tmp_path_factory.mktemp("wheel")
-    call = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
-    subprocess.run(call, cwd=ROOT, check=True, capture_output=True, timeout=120)
-    (wheel,) = folder.glob("*.whl")
+    wheel, _ = build(ROOT, folder)
     venv.create(folder / "venv", with_pip=False)
     python = folder / "venv" / "bin" / "python"
     options = ("--no-deps", "--no-index", "--no-compile", "--disable-pip-version-check")
@@ -61,6 +63,14 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     libraries = [path for path in sys.path if path.endswith("site-packages")]
     (here / "libraries.pth").write_text("\n".join([*libraries, *site.getsitepackages()]))
     return python.parent
+
+
+def build(source: Path, folder: Path) -> tuple[Path, Path]:
+    """Build the wheel and the source distribution into a folder."""
+    call = [sys.executable, "-m", "hatchling", "build", "-d", str(folder)]
+    subprocess.run(call, cwd=source, check=True, capture_output=True, timeout=120)
+    (wheel,), (archive,) = folder.glob("*.whl"), folder.glob("*.tar.gz")
+    return wheel, archive
 
 
 def call(
@@ -84,6 +94,24 @@ def call(
 def environment(programs: Path) -> dict[str, str]:
     """The variables of a shell that has activated the environment."""
     return {"PATH": f"{programs}:{os.environ['PATH']}", "HOME": os.environ.get("HOME", "/")}
+
+
+def test_two_builds_are_equal(installed: Path, tmp_path: Path) -> None:
+    """The source distribution alone makes the same wheel and itself, byte by byte. The wheel holds
+    the two packages and their licence, and nothing of the tests.
+    """
+    first = installed.parents[1]
+    (wheel,), (archive,) = first.glob("*.whl"), first.glob("*.tar.gz")
+    with tarfile.open(archive) as files:
+        files.extractall(tmp_path, filter="data")
+    again = build(tmp_path / archive.name.removesuffix(".tar.gz"), tmp_path / "again")
+    assert [path.read_bytes() for path in again] == [path.read_bytes() for path in (wheel, archive)]
+    names = zipfile.ZipFile(wheel).namelist()
+    about = f"{archive.name.removesuffix('.tar.gz')}.dist-info"
+    assert {name.split("/")[0] for name in names} == {"allocator", "formulations", about}
+    assert f"{about}/licenses/LICENSE" in names
+    doubles = {path.name for path in (ROOT / "tests" / "fakes").glob("*.py")}
+    assert doubles and doubles.isdisjoint(name.split("/")[-1] for name in names)
 
 
 def test_the_package_is_that_of_the_wheel(installed: Path, tmp_path: Path) -> None:

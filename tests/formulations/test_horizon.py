@@ -15,13 +15,11 @@ from examples import seeds
 from allocator.solvers import registry
 from allocator.solvers.base import SolveLimits
 from allocator.solvers.horizon import HorizonStart, look_ahead
-from formulations.compilation import has_numba
-from formulations.horizon.intervals import feasible, follow, plan_model, shift_plan, use
+from formulations.horizon.intervals import feasible, follow, plan_model, use
 from formulations.horizon.pricing import Pricing
 
 # so much time, as the first pricing of a process may have to compile its code on a busy machine
 EXACT = SolveLimits(time_s=300.0, gap=1e-9)
-FORMS = (False, True) if has_numba() else (False,)
 
 
 @pytest.mark.parametrize("seed", seeds(4, 20))
@@ -51,17 +49,13 @@ def test_all_ways_find_the_best_plans(seed: int, monkeypatch: pytest.MonkeyPatch
     assert priced.gain <= truth + 1e-7 <= priced.bound + 2e-7
 
 
-@pytest.mark.parametrize("compiled", FORMS)
-def test_pricing_never_promises_too_little(compiled: bool) -> None:
-    """At any prices, on coarse and fine grids, the bound of every job is at least its best plan;
-    with the search it is that plan."""
+def test_pricing_finds_the_best_plan_of_every_job() -> None:
+    """At any prices, on coarse and fine grids, with enough decisions to spend."""
     rng = np.random.default_rng(5)
     for turn in range(9):
         x = horizons.random_horizon(rng, intervals=4, rules=turn % 3 == 0, long_pauses=True)
         p = rng.uniform(0, 40, (x.H, x.R)) * (rng.random((x.H, x.R)) < 0.7)
-        priced = Pricing(
-            x, units=int(rng.choice([3, 8, 40])), nodes=10**6, compiled=compiled
-        ).price(p.reshape(-1))
+        priced = Pricing(x, units=int(rng.choice([3, 8, 40])), nodes=10**6).price(p.reshape(-1))
         assert priced is not None
         rent = np.vstack([x.matrix @ p.T, np.zeros(x.H)])
         for j in range(x.J):
@@ -69,24 +63,19 @@ def test_pricing_never_promises_too_little(compiled: bool) -> None:
                 value - sum(rent[o, h] for h, o in enumerate(held))
                 for value, held in horizons.plans(x, j)
             )
-            assert priced.best[j] >= truth - 1e-7
-            if compiled:
-                assert priced.best[j] == pytest.approx(truth, abs=1e-7)
+            assert priced.best[j] == pytest.approx(truth, abs=1e-7)
         f = follow(x, np.arange(x.J), priced.plan)
         plan_value = f.gain - use(x, f.plan) @ p.reshape(-1)
-        assert (plan_value <= priced.best + 1e-7).all()
-        if compiled:
-            assert plan_value == pytest.approx(priced.best, abs=1e-7)
+        assert plan_value == pytest.approx(priced.best, abs=1e-7)
 
 
-@pytest.mark.parametrize("compiled", FORMS)
-def test_a_certified_gap(compiled: bool) -> None:
+def test_a_certified_gap() -> None:
     """Forty jobs, six intervals: a feasible plan within a per cent, and a second look from its
     start keeps it.
     """
     x = horizon((40, 40, 3), 1, 6)
     solver = registry.get("decomposition")
-    ahead = look_ahead(x, SolveLimits(time_s=300.0, gap=1e-2), solver=solver, compiled=compiled)
+    ahead = look_ahead(x, SolveLimits(time_s=300.0, gap=1e-2), solver=solver)
     assert ahead.plan is not None
     assert feasible(x, ahead.plan)
     assert ahead.gap <= 1e-2
@@ -96,7 +85,6 @@ def test_a_certified_gap(compiled: bool) -> None:
         SolveLimits(time_s=300.0, gap=1e-2),
         HorizonStart(ahead.plan, ahead.prices),
         solver,
-        compiled,
     )
     assert again.gain >= ahead.gain - 1e-9
 
@@ -114,8 +102,3 @@ def test_jobs_that_must_run_do_not_cost_the_plan(seed: int) -> None:
     )
     assert ahead.plan is not None and ahead.gap < 0.03
     assert (ahead.plan[mandatory, 0] >= 0).all()
-
-
-def test_shifted_plans() -> None:
-    """A round later the plan goes on where it is."""
-    assert shift_plan(np.array([[4, 5, -1], [2, 2, 3]])).tolist() == [[5, -1, -1], [2, 3, 3]]

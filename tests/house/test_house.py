@@ -84,6 +84,7 @@ TOP_ALLOWED = TOP_REQUIRED | {
     "CONTRIBUTING.md",
     "CHANGELOG.md",
     "LICENSE",
+    "SECURITY.md",
 }
 PRIVATE = re.compile(
     "|".join(

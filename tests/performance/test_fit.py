@@ -27,7 +27,7 @@ from allocator.performance import batched, curves
 from allocator.performance.fit import batches
 from allocator.performance.fit.choose import ORDER, extend_range, fit, fit_batched
 from allocator.performance.fit.observations import Observations
-from allocator.performance.fit.similar import guess_curves, predict_left_out
+from allocator.performance.fit.similar import guess_curves
 from allocator.performance.fit.squares import gauss_newton, non_negative
 
 SIZES = np.array([1, 2, 4, 8, 16])
@@ -359,26 +359,6 @@ def test_configure_by_hand(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert run(["configure", str(tmp_path), "nobody"]) == 2
     # writes no files
     assert run(["configure", str(tmp_path), "j", "--profile", "--out", str(tmp_path / "p")]) == 2
-
-
-def test_sizes_left_out_by_effects() -> None:
-    """What is a sum of effects is found again where each effect is seen elsewhere, however odd the
-    sizes are: with the second GPU every model is slower here. An outlier is not told by itself."""
-    m, t, k = (
-        v.reshape(-1)
-        for v in np.meshgrid(np.arange(6), np.arange(4), np.array([1, 2, 4, 8]), indexing="ij")
-    )
-    rng = np.random.default_rng(0)
-    u, v, w = (
-        rng.normal(size=(6, 4)),
-        rng.normal(size=(6, 9)),
-        rng.normal(size=(4, 9)) - np.eye(9)[2],
-    )
-    y = u[m, t] + v[m, k] + w[t, k]
-    assert predict_left_out(m, t, k, y) == pytest.approx(y, abs=0.05)
-    odd = y.copy()
-    odd[5] += 3.0
-    assert predict_left_out(m, t, k, odd)[5] == pytest.approx(y[5], abs=0.05)
 
 
 def test_configure_offers_batches_of_a_curve(

@@ -12,11 +12,10 @@ import pytest
 from allocator.performance.fit.transient import (
     fit_cap,
     fit_hazard,
-    fit_hazard_counts,
     fit_line,
     fit_phases,
 )
-from formulations.transient.revocations import Hazard, revoked_within
+from formulations.transient.revocations import Hazard
 
 # model, MB, mean seconds of five checkpoints: Li, Walls, Guo, "Characterizing and Modeling
 CHECKPOINTS = (
@@ -90,23 +89,6 @@ def test_line_by_hand() -> None:
             fit_line(x, y)
 
 
-def test_hazard_of_128_servers() -> None:
-    """It gives back P(revoked before 1, 3, 6, 12, 16, 24 h); it bursts early; its mean is .0182
-    per hour.
-    """
-    fit = fit_hazard_counts(EDGES_H, K80, 128, lifetime_h=24.0)
-    published = [0.078, 0.141, 0.156, 0.203, 0.297, 0.344]
-    assert revoked_within(fit.hazard, np.array(EDGES_H[1:], dtype=float)) == pytest.approx(
-        published, abs=5e-4
-    )
-    assert (
-        fit.hazard.per_hour.argmax() == 0
-        and fit.hazard.per_hour[0] > 3 * fit.hazard.per_hour[1:].mean()
-    )
-    # lifetimes themselves: .0182
-    assert fit.seen.sum() / fit.hours.sum() == pytest.approx(0.0182, rel=0.02)
-
-
 def test_hazard_from_lifetimes() -> None:
     """Two of three servers revoked after 1 and 3 h, one seen until 6 h: 2 / 10 per hour; in two
     pieces by hand.
@@ -135,8 +117,6 @@ def test_hazard_is_found_again() -> None:
         (lambda: fit_hazard([-1.0], [True]), "at least 0"),
         (lambda: fit_hazard([1.0], [True], [0.0, 5.0]), "beyond 5 h"),
         (lambda: fit_hazard([1.0], [True], [1.0]), "ascend from 0"),
-        (lambda: fit_hazard_counts([0, 1], [5], 4), "of 4"),
-        (lambda: fit_hazard_counts([0, 1], [4], 4), "no server survives"),
         (lambda: fit_cap([1.0], [2.0]), "two numbers of workers"),
         (lambda: fit_cap([1.0, 2.0], [2.0, 0.0]), "above 0"),
     ],

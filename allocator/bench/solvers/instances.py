@@ -61,7 +61,6 @@ class InstanceRules:
 
 PLAIN = InstanceRules()
 TENANTS = InstanceRules(tenants=100)
-TREE = InstanceRules(tenants=100, departments=10)
 EVERYTHING = InstanceRules(tenants=100, guarantees=0.5, churn=0.25, protected=0.05)
 
 

@@ -19,20 +19,10 @@ from allocator.bench.solvers.records import MeasurementStore
 from allocator.bench.solvers.runs import SolverRun
 from allocator.io.plans import write_files
 
-TARGETS = {"S": 5e-4, "M": 5e-4, "L": 2e-4, "XL": 5e-4, "XXL": 1e-4}
-"""Relative gaps of the project's table of targets under the standard rules.
-
-The gap is 1e-3 under other rules.
-"""
 MACHINE = "machine.txt"
 
 Tell = Callable[[SolverRun, "dict[str, object] | None"], None]
 """tell(run, None) before a measurement, tell(run, its row) after it."""
-
-
-def target_gap(size: str, rules: str) -> float:
-    """Return the gap to ask for in the full run."""
-    return TARGETS.get(size, 1e-3) if rules == "standard" else 1e-3
 
 
 def run_all(

@@ -68,30 +68,6 @@ def features(model: Ints, gpu_type: Ints, gpus: Ints, models: int, gpu_types: in
     return np.concatenate([is_model, is_type, size, is_model * size], axis=1)
 
 
-def predict_left_out(model: Ints, gpu_type: Ints, gpus: Ints, y: Floats) -> Floats:
-    """Predict each log speed y from all the others, (n,), by effects instead of a form.
-
-        y = u_(model, type) + v_(model, size) + w_(type, size)
-
-    How a model scales is learned from other types it runs on, and how a type scales from other
-    models. The rows are left out of a ridge regression in closed form (Hastie, Tibshirani and
-    Friedman 2009, eq. 7.64).
-    """
-    blocks = []
-    penalty = []
-    for a, b, strength in (
-        (model, gpu_type, STRENGTH),
-        (model, gpus, 30 * STRENGTH),
-        (gpu_type, gpus, 10 * STRENGTH),
-    ):
-        effect = np.unique(np.stack([a, b]), axis=1, return_inverse=True)[1].reshape(-1)
-        blocks.append(np.eye(int(effect.max()) + 1)[effect])
-        penalty.append(np.full(blocks[-1].shape[1], strength))
-    x = np.concatenate(blocks, axis=1)
-    hat = x @ np.linalg.solve(x.T @ x + np.diag(np.concatenate(penalty)), x.T)
-    return np.asarray(y - (y - hat @ y) / (1.0 - np.diag(hat)), dtype=np.float64)
-
-
 @dataclass(frozen=True)
 class GuessedCurve:
     """Hold a row of models.csv of kind "power" for a model and type without a common measurement.

@@ -212,46 +212,6 @@ def _exposure(age: Floats, start_h: Floats) -> Floats:
     return np.asarray(np.clip(lived, 0.0, None).sum(axis=0))
 
 
-def fit_hazard_counts(
-    edges_h: Sequence[float], revoked: Sequence[int], servers: int, lifetime_h: float = math.inf
-) -> HazardFit:
-    """Fit a hazard to the number of servers that were revoked in each interval of age.
-
-    It is the maximum-likelihood estimate for grouped data, which reproduces the observed shares
-    exactly. The server-hours of the result are computed from the midpoints of the pieces.
-
-    Parameters
-    ----------
-    edges_h : sequence of float
-        Ages in hours, one more than counts.
-    revoked : sequence of int
-        Servers revoked at ages from edges_h[i] to edges_h[i + 1].
-    servers : int
-        Number of servers at age 0.
-    lifetime_h : float
-        Hours after which every server is revoked.
-    """
-    edges = _edges(edges_h)
-    seen = np.asarray(revoked, dtype=np.float64)
-    alive = servers - np.concatenate([[0.0], np.cumsum(seen)])
-    if len(edges) != len(seen) + 1 or (seen < 0).any() or alive[-1] < 0:
-        raise ValueError(
-            f"{len(edges)} edges, {len(seen)} counts that sum to {seen.sum():g} of {servers}"
-            " servers"
-        )
-    width = np.diff(edges)
-    q = np.where(alive[:-1] > 0, seen / np.maximum(alive[:-1], 1.0), 0.0)
-    if (q >= 1).any():
-        raise ValueError("no server survives a piece: its hazard has no upper end")
-    errors = np.sqrt(q / np.maximum(alive[:-1], 1.0) / (1.0 - q)) / width
-    return HazardFit(
-        Hazard(-np.log1p(-q) / width, edges[:-1], lifetime_h),
-        seen,
-        width * (alive[1:] + seen / 2),
-        errors,
-    )
-
-
 def _edges(edges_h: Sequence[float]) -> Floats:
     edges = np.asarray(edges_h, dtype=np.float64)
     if not len(edges) or edges[0] != 0 or (np.diff(edges) <= 0).any():

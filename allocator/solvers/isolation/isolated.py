@@ -40,10 +40,6 @@ class Isolated:
         self._paths = tuple(paths)
         self._pool = pool
 
-    def prewarm(self) -> None:
-        """Start a worker in the background, so that the next call finds it warm."""
-        self._pool.prewarm(self._module, self._paths)
-
     def solve(
         self, model: LinearModel, limits: SolveLimits, hint: WarmStart | None = None
     ) -> SolverResult:

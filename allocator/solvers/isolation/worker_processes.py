@@ -124,13 +124,6 @@ class WorkerPool:
                 return
         worker.kill()
 
-    def prewarm(self, module: str, paths: tuple[str, ...]) -> None:
-        """Start a worker without waiting for it, unless one is idle."""
-        with self._lock:
-            if self._idle.get((module, paths)):
-                return
-        self.give(module, paths, Worker(module, paths))
-
     def close(self) -> None:
         """End all idle workers."""
         with self._lock:

@@ -14,13 +14,12 @@ from rounds import random_instance
 from formulations.bounds.lagrangian import minimise_dual
 from formulations.branching import branch_and_bound
 from formulations.branching.branch_and_bound import search_plans
-from formulations.compilation import has_numba
 from formulations.model.choices import Choices, choices
 from formulations.model.linear import Bools
 from formulations.model.single_round import build_model
 from formulations.primal import closing
 
-FORMS = (False, True) if has_numba() else (False,)
+FORMS = (False, True)
 
 
 def everything(c: Choices) -> tuple[Bools, Bools]:

@@ -17,18 +17,6 @@ from dataclasses import dataclass
 
 # --- Philly: who asks for how many GPUs. Two virtual clusters of sweeps submit 70 % of all jobs,
 # one alone a half.
-PHILLY_SIZES: Mapping[int, float] = {
-    1: 0.9317,
-    2: 0.0221,
-    4: 0.0227,
-    8: 0.0200,
-    16: 0.0024,
-    24: 0.0001,
-    32: 0.0008,
-    64: 0.0001,
-}
-# of the GPU time
-PHILLY_TIME: Mapping[int, float] = {1: 0.181, 2: 0.032, 4: 0.167, 8: 0.484, 16: 0.115, 32: 0.018}
 # all less the others
 PHILLY_SWEEPERS: Mapping[int, float] = {1: 0.967, 2: 0.0256, 4: 0.0030, 8: 0.0035, 16: 0.0004}
 PHILLY_OTHERS: Mapping[int, float] = {1: 0.850, 2: 0.014, 4: 0.068, 8: 0.058, 16: 0.007, 32: 0.003}
@@ -53,11 +41,7 @@ PHILLY_DURATION_S: Mapping[int, tuple[float, ...]] = {
     32: (816, 1_182, 14_262, 53_209, 61_700, 76_057, 124_130, 128_924),
 }
 SHORTEST_S = 5.0
-# the same quantiles over all jobs
-PHILLY_ALL_S = (61, 115, 1_144, 2_932, 11_265, 43_646, 254_758)
 PHILLY_JOBS_PER_H = 41.8
-PHILLY_HOURS = {"mean": 41.8, "median": 14, "p95": 206, "p99": 394, "variance / mean": 159}
-PHILLY_GAPS = {"median_s": 8, "cv": 4.1, "within_2_s": 0.249}
 
 # --- Helios Venus: submissions by hour of the day and day of the week (Monday first)
 VENUS_HOURS = (
@@ -88,8 +72,6 @@ VENUS_HOURS = (
 )
 VENUS_WEEKDAYS = (14.7, 15.3, 18.3, 17.3, 13.6, 9.8, 11.1)
 VENUS_JOBS_PER_H = 28.8
-VENUS_DISPERSION = 39  # variance / mean of hourly counts
-VENUS_MEAN_GPUS = 6.73
 HELIOS_DURATION_S = {"median": 206, "mean": 6_652}
 
 # --- speed: throughput(n) = t1 n / (1 + c (n - 1)), one GPU against one V100
