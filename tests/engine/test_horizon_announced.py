@@ -202,13 +202,3 @@ def test_a_simulation_announces_what_will_change() -> None:
     assert done == [pytest.approx(1200 + 6000), pytest.approx(930 + 16800 / 4)]
     with pytest.raises(UsageError, match="announce_s"):
         SimulationOptions(announce_s=-1.0)
-
-
-def test_without_compiled_pricing_it_looks_less_far(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Twelve intervals of 12 jobs x 3 options are within reach of arrays; with a tenth of that
-    reach, fewer are.
-    """
-    monkeypatch.setattr(policy, "has_numba", lambda: False)
-    assert "12 intervals" in str(decide(several(), policy="horizon", horizon=12).solver_choice)
-    monkeypatch.setattr(policy, "REACH", 36 * 10)
-    assert "4 of 12 intervals" in str(decide(several(), policy="horizon", horizon=12).solver_choice)

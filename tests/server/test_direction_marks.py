@@ -22,7 +22,7 @@ TENANT = "vis\u2066ion"
 def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A queue with one job and one round."""
     path = tmp_path_factory.mktemp("marks") / "queue.db"
-    with Queue.create(path, cluster()) as queue:
+    with Queue.create(path, cluster(**{"tenants.csv": f"tenant\n{TENANT}\n"})) as queue:
         queue.submit(job_id=JOB, tenant=TENANT, model="m", total_work=1e6, max_gpus=1)
     decide_rounds(path, 1)
     return path

@@ -171,6 +171,7 @@ def test_submit_explain_what_if_and_drain_as_each_role(visit: Visit, vision: str
     page = visit.go(f"/jobs/{own if role == 'speech' else HELD}")
     if role == "speech":
         page.click("button[value=hold]")
+        page.wait_for_selector("button[value=release]")
     assert page.locator("button[value=release]").count() == (role != "viewer")
     page.click("text=Check it now")
     assert "Checked just now" in visit.text()

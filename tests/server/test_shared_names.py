@@ -22,6 +22,7 @@ FILES = {
     "pools.csv": "pool,gpu_type,gpus,memory_gb,sharing\na,A,4,40,any\n",
     "rates.csv": "model,gpu_type,gpus,work_per_s\nm,A,1,1\nn,A,4,1\n",
     "sharing.csv": "model_a,model_b,gpu_type,gpus,slowdown_a,slowdown_b\nm,n,A,1,1.2,1.2\n",
+    "tenants.csv": "tenant\nspeech\nvision\n",
     "config.toml": f"now_s = {NOW}\ninterval_s = 60\nmax_primaries = 3\n",
 }
 API = (

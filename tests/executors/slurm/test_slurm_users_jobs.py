@@ -36,7 +36,7 @@ PLUGIN = files("allocator.clusters.slurm").joinpath("job_submit.lua").read_text(
 TABLES = {
     "pools.csv": "pool,gpu_type,gpus,price_per_gpu_hour\na,A,8,1\n",
     "rates.csv": "model,gpu_type,gpus,work_per_s\nm,A,1,1\nm,A,2,1.9\nm,A,3,2.7\nm,A,4,3.5\n",
-    "tenants.csv": "tenant\nred\n",
+    "tenants.csv": "tenant\nred\nvision\nnobody\n",
     "nodes.csv": "node,pool,gpus\nn1,a,4\nn2,a,4\n",
 }
 SCRIPT = """#!/bin/bash
