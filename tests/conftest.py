@@ -9,7 +9,6 @@ import gc
 import os
 import signal
 import sys
-from collections import Counter
 from collections.abc import Generator, Iterator
 from functools import cache
 from itertools import chain, groupby
@@ -134,10 +133,11 @@ def is_real(item: pytest.Item) -> bool:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Name what was not tested, as this machine lacks something."""
-    missing = Counter(
-        (report.fspath, report.longrepr[2].partition(NOT_TESTED)[2])
-        for report in terminalreporter.stats.get("skipped", ())
-        if NOT_TESTED in report.longrepr[2]
-    )
-    for (file, why), count in sorted(missing.items()):
-        terminalreporter.write_line(f"{NOT_TESTED}{count} of {file}: {why}", yellow=True)
+    missing: dict[str, list[str]] = {}
+    for report in terminalreporter.stats.get("skipped", ()):
+        _, is_missing, why = report.longrepr[2].partition(NOT_TESTED)
+        if is_missing:
+            missing.setdefault(why, []).append(report.fspath)
+    for why, files in sorted(missing.items()):
+        names = ", ".join(sorted(set(files)))
+        terminalreporter.write_line(f"{NOT_TESTED}{len(files)} of {names}: {why}", yellow=True)

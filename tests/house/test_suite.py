@@ -13,7 +13,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from queue_child import say
 
 from allocator.solvers.isolation.scratch_folders import NEW_S, Scratch, remove_stale, scratch_folder
 
@@ -24,7 +23,6 @@ signal.signal(signal.SIGINT, signal.SIG_IGN)
 os.execv(sys.executable, [sys.executable, "-m", "pytest", "-n", "0", "-p", "no:cacheprovider", \
 *sys.argv[1:]])
 """
-MANY = 200
 
 
 def pytest_under_nohup(*argv: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -93,24 +91,6 @@ def test_what_numpy_warns_about_is_an_error() -> None:
     assert child.returncode == 1 and "invalid value encountered in log" in child.stderr
 
 
-def test_lines_of_many_threads_stay_whole() -> None:
-    """Threads of the server of tests/queue/test_queue_crashes.py that speak at once: every line
-    arrives as it was said.
-    """
-    code = f"""
-import sys, threading
-sys.path.insert(0, {str(HERE)!r})
-from queue_child import say
-sys.setswitchinterval(1e-6)
-threads = [threading.Thread(target=lambda: [say("file", "ended", 0) for _ in range({MANY})]) for _ \
-in range(8)]
-[t.start() for t in threads]
-[t.join() for t in threads]
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines() == ["file ended 0"] * 8 * MANY
-
-
 def test_folders_of_killed_processes_are_removed(tmp_path: Path) -> None:
     """A folder that nobody holds a lock on goes; a new one, a locked one, a link and one of
     another kind stay.
@@ -169,9 +149,3 @@ def test_a_folder_goes_with_its_use(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert not list(tmp_path.iterdir())
     with pytest.raises(ValueError, match="unknown kind"):
         Scratch("nothing")
-
-
-def test_one_line_is_one_write(capfd: pytest.CaptureFixture[str]) -> None:
-    """Words and numbers, with blanks between and one end of line."""
-    say("file", "ended", -9)
-    assert capfd.readouterr().out == "file ended -9\n"

@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import itertools
 import math
+import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,75 +21,13 @@ from allocator.domain.snapshot import Snapshot
 Row = dict[str, Any]
 Option = tuple[str, int]
 
-JOB: Row = {
-    "model": "m",
-    "tenant": "default",
-    "state": "queued",
-    "pool": None,
-    "gpus": None,
-    "min_gpus": 1,
-    "sizes": [],
-    "gpu_types": [],
-    "weight": 1.0,
-    "deadline_s": None,
-    "preemptible": True,
-    "resizes_left": None,
-    "memory_gb": None,
-    "checkpoint_s": 0.0,
-    "checkpoint_every_s": None,
-    "after": [],
-    "max_spot_gpus": None,
-    "interactive": False,
-    "shrinkable": False,
-    "best_effort": False,
-    "synchronous": True,
-    "modes": [],
-    "attained_gpu_s": 0.0,
-    "restarts": 0,
-    "shared_with": None,
-    "loss_work": None,
-    "loss_error": None,
+DEFAULTS: Row = {
+    table: {column: None if value == "-" else value for column, value in columns.items()}
+    for table, columns in tomllib.loads(
+        (Path(__file__).parent / "second_defaults.toml").read_text()
+    ).items()
 }
-POOL: Row = {
-    "gpus_per_node": 8,
-    "market": "reserved",
-    "price_per_gpu_hour": 0.0,
-    "region": "",
-    "startup_s": 0.0,
-    "revocations_per_gpu_hour": 0.0,
-    "memory_gb": None,
-    "lifetime_s": None,
-    "availability": None,
-    "min_billing_s": 0.0,
-    "sharing": "none",
-    "straggler_cv": 0.0,
-    "link_gb_s": math.inf,
-    "hazard_by_age": "",
-    "isolation": math.inf,
-    "price_per_gb_hour": 0.0,
-}
-TENANT: Row = {
-    "weight": 1.0,
-    "max_gpus": math.inf,
-    "guaranteed_gpus": 0,
-    "budget_per_hour": math.inf,
-    "max_spot_gpus": None,
-    "max_spot_share": None,
-    "dollar_price": 0.0,
-}
-CONFIG: Row = {
-    "interval_s": 300.0,
-    "budget_per_hour": math.inf,
-    "restart_s": 30.0,
-    "max_changes": 10**9,
-    "ageing_s": math.inf,
-    "objective": "progress",
-    "spread_pauses": False,
-    "sizes": "known",
-    "size_error": 0.5,
-    "dollar_price": 0.0,
-    "profiling": {},
-}
+JOB, POOL, TENANT, CONFIG = (DEFAULTS[name] for name in ("job", "pool", "tenant", "config"))
 
 
 def filled(defaults: Row, row: Mapping[str, Any]) -> Row:
