@@ -131,11 +131,11 @@ def test_explain_names_the_losses_and_a_range() -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"loss_work": 5.0, "loss_error": None}, "loss_work 5.0 needs loss_error, which is empty"),
+        ({"loss_work": 5.0, "loss_error": None}, "loss_work 5 needs loss_error, which is empty"),
         ({"loss_error": 0.3}, "loss_error 0.3 needs loss_work, which is empty"),
         (
             {"loss_work": 5.0, "target_loss": None},
-            "loss_work 5.0 needs target_loss, which is empty",
+            "loss_work 5 needs target_loss, which is empty",
         ),
         ({"loss_work": -5.0}, "loss_work"),
         ({"loss_work": float("inf")}, "loss_work"),
