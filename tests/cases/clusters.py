@@ -18,6 +18,11 @@ from typing import Any
 
 import numpy as np
 from cases.folders import Folder
+from numpy.random import Generator
+
+Row = dict[str, Any]
+Rows = list[Row]
+Speed = dict[tuple[str, str], dict[int, float]]
 
 # Philly, the six virtual clusters that run multi-GPU jobs: share of jobs by number of GPUs
 DEMAND = {1: 0.791, 2: 0.024, 4: 0.081, 8: 0.082, 16: 0.014, 32: 0.007, 64: 0.001}
@@ -121,12 +126,12 @@ def generate(spec: ClusterSpec, seed: int) -> Folder:
     pools = [_pool(p) for p in spec.pools]
     speed = _curves(rng, spec)
     jobs = _jobs(rng, spec, speed)
-    config: dict[str, Any] = {
+    config: Row = {
         "now_s": spec.now_s,
         "interval_s": spec.interval_s,
         "restart_s": spec.restart_s,
     }
-    tables: dict[str, list[dict[str, Any]]] = {
+    tables: dict[str, Rows] = {
         "jobs.csv": jobs,
         "pools.csv": pools,
         "rates.csv": [
@@ -147,7 +152,7 @@ def generate(spec: ClusterSpec, seed: int) -> Folder:
     return Folder(spec.name, config, tables)
 
 
-def _pool(p: PoolSpec) -> dict[str, Any]:
+def _pool(p: PoolSpec) -> Row:
     return {
         "pool": f"{p.gpu_type.lower()}-{p.market.replace('_', '-')}",
         "gpu_type": p.gpu_type,
@@ -160,10 +165,7 @@ def _pool(p: PoolSpec) -> dict[str, Any]:
     }
 
 
-Speed = dict[tuple[str, str], dict[int, float]]
-
-
-def _curves(rng: np.random.Generator, spec: ClusterSpec) -> Speed:
+def _curves(rng: Generator, spec: ClusterSpec) -> Speed:
     """Return work per second of every model on every type at the measured sizes, four digits."""
     sizes = spec.sizes or MEASURED
     types = list(dict.fromkeys(p.gpu_type for p in spec.pools))
@@ -183,7 +185,7 @@ def _shares(count: int) -> Any:
     return share / share.sum()
 
 
-def _jobs(rng: np.random.Generator, spec: ClusterSpec, speed: Speed) -> list[dict[str, Any]]:
+def _jobs(rng: Generator, spec: ClusterSpec, speed: Speed) -> Rows:
     """Return jobs in order of submission.
 
     Running jobs are drawn in proportion to their length, as a snapshot sees them.
@@ -227,7 +229,7 @@ def _jobs(rng: np.random.Generator, spec: ClusterSpec, speed: Speed) -> list[dic
     return rows
 
 
-def _range(rng: np.random.Generator, spec: ClusterSpec, k: int) -> dict[str, Any]:
+def _range(rng: Generator, spec: ClusterSpec, k: int) -> Row:
     if spec.sizes:
         return {"min_gpus": min(spec.sizes), "max_gpus": max(spec.sizes), "sizes": spec.sizes}
     return {
@@ -236,10 +238,10 @@ def _range(rng: np.random.Generator, spec: ClusterSpec, k: int) -> dict[str, Any
     }
 
 
-def _request_columns(rng: np.random.Generator, spec: ClusterSpec, runs: bool) -> dict[str, Any]:
+def _request_columns(rng: Generator, spec: ClusterSpec, runs: bool) -> Row:
     """Return tenant, weight and the rarer columns. Running jobs get their GPUs later (_start)."""
     types = list(dict.fromkeys(p.gpu_type for p in spec.pools))
-    out: dict[str, Any] = {
+    out: Row = {
         "weight": float(rng.choice([1, 2, 4], p=[0.7, 0.2, 0.1])),
         "state": "running" if runs else "queued",
     }
@@ -258,15 +260,13 @@ def _request_columns(rng: np.random.Generator, spec: ClusterSpec, runs: bool) ->
     return out
 
 
-def _tenants(
-    rng: np.random.Generator, spec: ClusterSpec, pools: list[dict[str, Any]]
-) -> list[dict[str, Any]]:
+def _tenants(rng: Generator, spec: ClusterSpec, pools: Rows) -> Rows:
     """Return tenants: every second has a quota, every third a guarantee, every fourth a budget."""
     total = sum(p["gpus"] for p in pools)
     hourly_cost = sum(p["gpus"] * p["price_per_gpu_hour"] for p in pools)
     rows = []
     for q, share in enumerate(_shares(spec.tenants)):
-        row: dict[str, Any] = {
+        row: Row = {
             "tenant": f"team-{q + 1}",
             "weight": round(float(rng.uniform(0.5, 2)), 1),
         }
@@ -281,11 +281,11 @@ def _tenants(
 
 
 def _start(
-    rng: np.random.Generator,
+    rng: Generator,
     spec: ClusterSpec,
-    jobs: list[dict[str, Any]],
-    pools: list[dict[str, Any]],
-    tenants: list[dict[str, Any]],
+    jobs: Rows,
+    pools: Rows,
+    tenants: Rows,
 ) -> None:
     """Give running jobs their GPUs.
 
@@ -302,7 +302,7 @@ def _start(
     quota = {t["tenant"]: t.get("max_gpus", np.inf) for t in tenants}
     purse = {t["tenant"]: t.get("budget_per_hour", np.inf) for t in tenants}
 
-    def take(job: dict[str, Any], pool: str, more: int) -> bool:
+    def take(job: Row, pool: str, more: int) -> bool:
         nonlocal money
         who, cost = job.get("tenant", ""), more * price[pool]
         if more > min(free[pool], quota.get(who, np.inf)) or cost > min(

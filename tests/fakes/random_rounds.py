@@ -12,16 +12,20 @@ from typing import Any
 
 import numpy as np
 from cases.folders import Folder
+from numpy.random import Generator
 
 NODE_SIZES = (4, 8, 6)
 MEASURED = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 # facts.md section 5, dollars per GPU-hour
 PRICES = (0.0, 0.35, 0.9, 1.1, 1.47, 2.0, 2.5, 3.06, 4.1, 6.88)
+Row = dict[str, Any]
+Rows = list[Row]
+Curves = dict[tuple[str, str], dict[int, float]]
 TENANTS = ("red", "green", "blue", "default")
 
 
 def random_snapshot(
-    rng: np.random.Generator, jobs: int, *, rules: bool = True, pools: int | None = None
+    rng: Generator, jobs: int, *, rules: bool = True, pools: int | None = None
 ) -> Folder:
     """A random round of `jobs` jobs in 1-4 pools (or exactly `pools`).
 
@@ -33,7 +37,7 @@ def random_snapshot(
     models = [f"model-{m}" for m in range(int(rng.integers(1, min(jobs, 4) + 1)))]
     curves = _curves(rng, models, sorted({p["gpu_type"] for p in pool_rows}))
     job_rows = [_job(rng, j, models, pool_rows, curves, rules) for j in range(jobs)]
-    config: dict[str, Any] = {
+    config: Row = {
         "now_s": 10_000,
         "interval_s": _pick(rng, (300, 600, 60)),
         "restart_s": _pick(rng, (0, 30, 45.5)),
@@ -43,7 +47,7 @@ def random_snapshot(
         for (m, t), curve in curves.items()
         for k, r in curve.items()
     ]
-    tables: dict[str, list[dict[str, Any]]] = {
+    tables: dict[str, Rows] = {
         "jobs.csv": job_rows,
         "pools.csv": pool_rows,
         "rates.csv": rates,
@@ -55,15 +59,15 @@ def random_snapshot(
     return Folder("random", config, tables)
 
 
-def _pick(rng: np.random.Generator, values: Any) -> Any:
+def _pick(rng: Generator, values: Any) -> Any:
     return values[int(rng.integers(len(values)))]
 
 
-def _chance(rng: np.random.Generator, share: float) -> bool:
+def _chance(rng: Generator, share: float) -> bool:
     return bool(rng.random() < share)
 
 
-def _pool(rng: np.random.Generator, index: int, jobs: int, rules: bool) -> dict[str, Any]:
+def _pool(rng: Generator, index: int, jobs: int, rules: bool) -> Row:
     row = {
         "pool": f"pool-{index}",
         "gpu_type": _pick(rng, ("A100", "V100", "T4")),
@@ -79,10 +83,7 @@ def _pool(rng: np.random.Generator, index: int, jobs: int, rules: bool) -> dict[
     return row
 
 
-Curves = dict[tuple[str, str], dict[int, float]]
-
-
-def _curves(rng: np.random.Generator, models: list[str], types: list[str]) -> Curves:
+def _curves(rng: Generator, models: list[str], types: list[str]) -> Curves:
     """Measured rates of every model on every type, at some sizes only; one pair in ten has none at
     all, but no model is without any."""
     curves: Curves = {}
@@ -101,19 +102,19 @@ def _curves(rng: np.random.Generator, models: list[str], types: list[str]) -> Cu
 
 
 def _job(
-    rng: np.random.Generator,
+    rng: Generator,
     index: int,
     models: list[str],
-    pools: list[dict[str, Any]],
+    pools: Rows,
     curves: Curves,
     rules: bool,
-) -> dict[str, Any]:
+) -> Row:
     model = _pick(rng, models)
     low, high = sorted(int(_pick(rng, (1, 1, 1, 2, 3, 4, 6, 8, 8, 16))) for _ in range(2))
     if _chance(rng, 0.7):
         low = 1
     fastest = max((curve[16] for (m, _), curve in curves.items() if m == model), default=1.0)
-    row: dict[str, Any] = {
+    row: Row = {
         "job_id": f"job-{index}",
         "model": model,
         "submitted_s": int(rng.integers(0, 10_000)),
@@ -145,9 +146,9 @@ def _job(
 
 
 def _hold(
-    rng: np.random.Generator,
-    jobs: list[dict[str, Any]],
-    pools: list[dict[str, Any]],
+    rng: Generator,
+    jobs: Rows,
+    pools: Rows,
     curves: Curves,
 ) -> None:
     """Let about 40 % of the jobs run on free GPUs, some at sizes their list does not name;
@@ -178,18 +179,16 @@ def _hold(
                 job["preemptible"] = True
 
 
-def _running(jobs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _running(jobs: Rows) -> Rows:
     return [j for j in jobs if j["state"] == "running"]
 
 
-def _spent(jobs: list[dict[str, Any]], pools: list[dict[str, Any]]) -> float:
+def _spent(jobs: Rows, pools: Rows) -> float:
     price = {p["pool"]: p["price_per_gpu_hour"] for p in pools}
     return float(sum(j["gpus"] * price[j["pool"]] for j in jobs))
 
 
-def _tenants(
-    rng: np.random.Generator, jobs: list[dict[str, Any]], pools: list[dict[str, Any]]
-) -> list[dict[str, Any]]:
+def _tenants(rng: Generator, jobs: Rows, pools: Rows) -> Rows:
     """Quotas, guarantees and budgets above what cannot be taken away; one in ten ignores what
     runs now.
     """
@@ -198,7 +197,7 @@ def _tenants(
     for name in TENANTS[: int(rng.integers(1, 5))]:
         mine = [j for j in _running(jobs) if j["tenant"] == name]
         fixed = mine if _chance(rng, 0.5) else [j for j in mine if not j["preemptible"]]
-        row: dict[str, Any] = {"tenant": name, "weight": 1}
+        row: Row = {"tenant": name, "weight": 1}
         if _chance(rng, 0.4):
             row["max_gpus"] = sum(j["gpus"] for j in fixed) + int(rng.integers(0, total + 1))
         if _chance(rng, 0.4):
@@ -212,11 +211,11 @@ def _tenants(
 
 
 def _limits(
-    rng: np.random.Generator,
-    config: dict[str, Any],
-    jobs: list[dict[str, Any]],
-    pools: list[dict[str, Any]],
-    tenants: list[dict[str, Any]],
+    rng: Generator,
+    config: Row,
+    jobs: Rows,
+    pools: Rows,
+    tenants: Rows,
 ) -> None:
     """Budget and max_changes; where the snapshot already breaks a rule, every running job may
     change.
@@ -234,14 +233,14 @@ def _limits(
 
 
 def _broken(
-    config: dict[str, Any],
-    running: list[dict[str, Any]],
-    pools: list[dict[str, Any]],
-    tenants: list[dict[str, Any]],
+    config: Row,
+    running: Rows,
+    pools: Rows,
+    tenants: Rows,
 ) -> bool:
     """Whether what runs now breaks a pool's size, the budget or a tenant's limits."""
 
-    def held(column: str, name: str) -> list[dict[str, Any]]:
+    def held(column: str, name: str) -> Rows:
         return [j for j in running if j[column] == name]
 
     return (
