@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 from builders import problem, snapshot as snapshot_of_rows
-from examples import count
-from group_rounds import Groups, crossed_round
+from examples import count, seeds
+from group_rounds import Groups, crossed_round, group_round
 from matrix_rounds import CROSSED
 
 import allocator
@@ -18,15 +18,21 @@ from allocator.audit.context import AuditContext
 from allocator.domain.problem import Problem
 from allocator.domain.rules.snapshot_rules import validate
 from allocator.engine.decision import decide
-from allocator.errors import InvalidInput
+from allocator.engine.rounds import Rounds
+from allocator.errors import Infeasible, InvalidInput
 from allocator.options.instance_building import compile_round
 from allocator.performance.table import RateTable
+from allocator.policies.pairs import _PairPrices
 from allocator.policies.registry import POLICIES
+from allocator.solvers import registry
 from allocator.solvers.base import SolveLimits
+from formulations.model.choices import choices
 
 EXACT = SolveLimits(gap=0.0)
 LISTED = rounds.LISTED
+SOLVERS = ("auto", *registry.SOLVERS)
 AIMS = (*CROSSED, "completion,progress=0.1")
+FIRST = 34  # its rounds, and the next ones, have jobs on several
 SOAK = 60 * len(AIMS)  # rounds of the long run
 
 
@@ -62,28 +68,46 @@ def check(seed: int, policies: tuple[str, ...], patch: pytest.MonkeyPatch) -> st
     patch.setattr(rounds, "LISTED", LISTED if seed % 2 else 0)
     round_ = crossed_round(seed, objective)
     p = validate(round_.snapshot())
-    best = best_of_all(round_, p, np.random.default_rng([seed, 19]))
+    best = best_of_all(round_, p, rng := np.random.default_rng([seed, 19]))
+    if best == -np.inf:
+        with pytest.raises(Infeasible):
+            decide(p, limits=EXACT)
+        return "no plan"
     near, shared = 1e-6 * max(1e-3, abs(best)), "apart"
-    for policy, gap in (("mip", 0.0), ("mip", 0.02), *((name, 0.0) for name in policies)):
-        plan = decide(p, policy=policy, limits=SolveLimits(gap=gap))
+    check_prices(p, best - near, rng)
+    ways = [("mip", 0.0, SOLVERS[seed % len(SOLVERS)]), ("mip", 0.02, "auto")]
+    for policy, gap, solver in (*ways, *((name, 0.0, "auto") for name in policies)):
+        plan = decide(p, policy=policy, solver=solver, limits=SolveLimits(gap=gap))
         where = (seed, objective, policy, gap, plan.objective_value, plan.bound, best)
         assert plan.objective_value <= best + near and plan.bound >= best - near, where
         if policy == "mip" or plan.status == "optimal":
             assert plan.objective_value >= best - gap * abs(best) - near, where
-        if any("|" in (names or "") for names in plan.jobs["shared_with"]):
-            shared = "several"
+        names = "".join(name or "" for name in plan.jobs["shared_with"])
+        shared = "several" if "|" in names else "pairs" if names else shared
     return shared
 
 
+def check_prices(p: Problem, best: float, rng: np.random.Generator) -> None:
+    """At any prices of rows and of the right to a secondary job no plan is above the bound."""
+    round_ = compile_round(p)
+    if round_.omitted_pairs is not None:
+        c, size = choices(round_.model), max(1e-3, abs(best))
+        for _ in range(5):
+            prices = rng.uniform(0, size, c.model.m) * (rng.random(c.model.m) < 0.7)
+            right = rng.normal(0, size, len(round_.omitted_pairs.pairs.alike))
+            right[rng.random(len(right)) < 0.3] = np.nan
+            assert _PairPrices.of(round_, c, prices, right).bound >= best
+
+
 def test_every_objective_against_every_plan(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rounds with best-effort jobs, isolation, little memory, prices of memory and budgets: the
-    values, rates, costs and faults of the audit, the plans, and the bounds, with pairs listed and
-    priced by kinds."""
+    """Rounds with best-effort and firm jobs, isolation, little memory, spot GPUs, prices of memory,
+    budgets and guarantees: the values, rates, costs and faults of the audit, the plans, and the
+    bounds at any prices, with pairs listed and priced by kinds."""
     seen = [
         check(seed, (tuple(POLICIES)[seed % len(POLICIES)],), monkeypatch)
-        for seed in range(count(len(AIMS), SOAK))
+        for seed in range(FIRST, FIRST + count(len(AIMS), SOAK))
     ]
-    assert "several" in seen and "apart" in seen
+    assert {"several", "pairs", "apart"} <= {*seen}
 
 
 @pytest.mark.soak
@@ -91,6 +115,29 @@ def test_every_objective_against_every_plan_many_times(monkeypatch: pytest.Monke
     """The same on many rounds, with more policies on each."""
     for seed in range(1_000, 1_000 + SOAK):
         check(seed, ("ffs", "bsbf", "marginal", tuple(POLICIES)[seed % len(POLICIES)]), monkeypatch)
+
+
+@pytest.mark.parametrize("seed", seeds(1, 3))
+def test_a_round_that_prices_its_pairs_and_one_that_lists_them(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """20 jobs, hundreds of pairs: neither finds a plan above the other's bound, and both reach the
+    asked gap; so do rounds that follow."""
+    round_, values, bounds = group_round(seed, 20), [], []
+    round_.tables["pools"][0]["gpus"] = 24
+    p = validate(round_.snapshot())
+    for listed in (10**6, 0):
+        monkeypatch.setattr(rounds, "LISTED", listed)
+        result = decide(p, limits=SolveLimits(gap=1e-2))
+        values.append(result.objective_value)
+        bounds.append(result.bound)
+        assert result.gap <= 1e-2
+    assert max(values) <= min(bounds) * (1 + 1e-9)
+    assert compile_round(p).omitted_pairs is not None
+    warm = Rounds(gap=1e-2)
+    for _ in range(2):
+        again = warm.decide(p)
+        assert again.gap <= 1e-2 and again.bound >= max(values) * (1 - 1e-9)
 
 
 JOB = {"memory_gb": 4.0, "remaining_work": 1000}

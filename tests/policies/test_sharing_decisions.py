@@ -1,6 +1,6 @@
 """Decisions in which jobs share GPUs: by hand, for every solver, and their properties.
 
-tests/formulations/test_sharing_bounds.py holds `mip` against every plan with pairs under every
+test_several_primaries.py holds `mip` against every plan with pairs under every
 rule.
 """
 

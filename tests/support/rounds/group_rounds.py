@@ -15,6 +15,8 @@ from typing import Any
 
 import numpy as np
 from builders import snapshot
+from numpy.random import Generator
+from second_quotas import rights, usable, use
 from second_values import Reading
 from second_ways import Rated, Way
 
@@ -127,9 +129,11 @@ class Groups:
             for h, role in enumerate(plan)
             if role is not None and role[:2] == ("own", pool) and h not in taken and role[2] <= k
         ]
-        for n in range(1, self.config["max_primaries"] + 1):
+        most = self.config["max_primaries"]
+        for n in range(1, most + 1):
             for members in itertools.combinations(able, n):
-                if sum(plan[h][2] for h in members) <= k:
+                # idle GPUs, too, are for jobs that may have several primary jobs
+                if (k if most == 1 else 0) <= sum(plan[h][2] for h in members) <= k:
                     for rest in self._sets(plan, g + 1, taken | set(members)):
                         yield (frozenset(members), *rest)
 
@@ -161,15 +165,23 @@ class Groups:
             out.speed.append(speed)
             out.cost.append(cost)
             out.stays.append(stays)
-        changed = sum(self._runs(j) and not stays for j, stays in enumerate(out.stays))
-        dear = sum(out.cost) > self.config.get("budget_per_hour", np.inf) + 1e-9
-        if dear or changed > self.config.get("max_changes", np.inf):
+        left = [j for j, stays in enumerate(out.stays) if self._runs(j) and not stays]
+        if any(not self.jobs[j]["preemptible"] for j in left):
             return None
-        for t in self.tables.get("tenants", ()):
-            mine = [j for j, job in enumerate(self.jobs) if job["tenant"] == t["tenant"]]
-            if sum(own[j] for j in mine) > t.get("max_gpus", np.inf):
-                return None
-            if sum(out.cost[j] for j in mine) > t.get("budget_per_hour", np.inf) + 1e-9:
+        dear = sum(out.cost) > self.config.get("budget_per_hour", np.inf) + 1e-9
+        if dear or len(left) > self.config.get("max_changes", np.inf):
+            return None
+        r = self.reading
+        gets = {
+            j["job_id"]: (role[1], k)
+            for j, role, k in zip(self.jobs, plan, own, strict=True)
+            if role
+        }
+        if any(not usable(r, right) <= use(r, gets, right) <= right.most for right in rights(r)):
+            return None
+        for name, t in r.owner.items():
+            spent = sum(c for j, c in zip(self.jobs, out.cost, strict=True) if j["tenant"] == name)
+            if spent > t["budget_per_hour"] + 1e-9:
                 return None
         return out
 
@@ -216,6 +228,8 @@ class Groups:
         first, second, sharing = self.jobs[h], self.jobs[g], self.pools[pool]["sharing"]
         if sharing == "none" or (sharing == "best_effort" and not second["best_effort"]):
             return None
+        if sharing == "tenant" and first["tenant"] != second["tenant"]:
+            return None
         return self.reading.once(
             ("pair", h, k, g, plan[g][2], pool),
             lambda: self.reading.colocated_ways(first, second, (pool, k), plan[g][2]),
@@ -232,6 +246,8 @@ class Groups:
         if not sets[j]:
             # who leaves its primary jobs for other GPUs of the pool, as many, has no second job
             return None if same and j in second else not same
+        if any(self.before[h] == {j} and plan[h][2] == self.jobs[h]["gpus"] == k for h in sets[j]):
+            return True  # two jobs on the same GPUs have changed places
         if not sets[j] <= same:
             return False
         return True if sets[j] == same else None
@@ -278,8 +294,8 @@ def group_round(seed: int, jobs: int = 4) -> Groups:
 
 def crossed_round(seed: int, objective: str, jobs: int = 3) -> Groups:
     """Such a round under an objective, with larger slowdowns, best-effort jobs, isolation, little
-    memory, prices of memory, money in the objective, deadlines, ages, limits of tenants, and at
-    times a second pool that may not share."""
+    memory, prices of memory, money in the objective, deadlines, ages, limits and guarantees of
+    tenants, at times a second pool, and in some only pairs, firm ones and on spot GPUs too."""
     round_ = group_round(seed, jobs)
     rng = np.random.default_rng([seed, 17])
     config, (pool, *_) = dict(round_.config), round_.tables["pools"]
@@ -294,10 +310,11 @@ def crossed_round(seed: int, objective: str, jobs: int = 3) -> Groups:
             config["budget_per_hour"] *= 1 + 5 * pool["price_per_gb_hour"]
     if rng.random() < 0.5:
         pool["isolation"] = float(rng.choice([1.0, 1.2]))
-    pool["sharing"] = str(rng.choice(["any", "any", "best_effort"]))
+    pool["sharing"] = str(rng.choice(["any", "any", "best_effort", "tenant"]))
     pools = [pool]
     if rng.random() < 0.3:
-        pools.append(pool | {"pool": "p1", "gpus": 2, "price_per_gpu_hour": 0.5, "sharing": "none"})
+        pools.append(pool | {"pool": "p1", "gpus": 2, "price_per_gpu_hour": 0.5})
+        pools[1]["sharing"] = str(rng.choice(["none", "any"]))
     rows = [dict(j) for j in round_.jobs]
     for j in rows:
         j |= {"total_work": j["remaining_work"] * float(rng.choice([1.0, 2.0]))}
@@ -313,14 +330,41 @@ def crossed_round(seed: int, objective: str, jobs: int = 3) -> Groups:
     ]
     tables = {"jobs": rows, "pools": pools, "rates": round_.tables["rates"], "sharing": slow}
     if "max_changes" not in config and rng.random() < 0.5:
-        tables["tenants"] = [{"tenant": "x", "max_gpus": int(rng.integers(0, 5))}]
+        most = int(rng.integers(0, 5))
+        promised = int(rng.integers(0, most + 1))
+        tables["tenants"] = [{"tenant": "x", "max_gpus": most, "guaranteed_gpus": promised}]
         tables["tenants"] += [{"tenant": "y", "budget_per_hour": float(rng.integers(1, 6))}]
         for j in rows:
             j["tenant"] = str(rng.choice(["x", "y"]))
+    if rng.random() < 0.3:
+        _pair(rng, config, tables)
     return Groups(config, tables)
 
 
-def _start(rng: np.random.Generator, rows: list[dict[str, Any]], pool: Row) -> None:
+def _pair(rng: Generator, config: dict[str, Any], tables: dict[str, Any]) -> None:
+    """Let no job have several primary jobs; spot GPUs, checkpoints and firm jobs are then allowed,
+    and each job that ran on the GPUs of others runs on those of the first, if they are as many."""
+    config["max_primaries"] = 1
+    first, second = tables["jobs"][1], tables["jobs"][0]
+    if second.pop("shared_with", ""):
+        first |= {"gpus": second["gpus"], "max_gpus": max(first["max_gpus"], second["gpus"])}
+        second["shared_with"] = "j1"
+    for p in tables["pools"]:
+        p["gpus"] = max(p["gpus"], 5)
+        if rng.random() < 0.4:
+            p |= {"market": "spot", "revocations_per_gpu_hour": 0.2}
+    for j in tables["jobs"]:
+        if rng.random() < 0.4:
+            j |= {"checkpoint_s": 5.0, "checkpoint_every_s": float(rng.choice([100, 1000]))}
+        j["preemptible"] = (
+            j["best_effort"]
+            or "tenants" in tables
+            or "budget_per_hour" in config
+            or rng.random() < 0.7
+        )
+
+
+def _start(rng: Generator, rows: list[dict[str, Any]], pool: Row) -> None:
     """Let the first job run on the GPUs of the next one or two jobs, and on idle GPUs."""
     several = int(rng.integers(1, 3))
     size = 2 if pool["gpus"] < 4 else 4
