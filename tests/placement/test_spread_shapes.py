@@ -6,17 +6,18 @@ import dataclasses
 import itertools
 import json
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 from best_on_nodes import best_value
 from examples import count
-from node_rounds import node_snapshot
+from node_rounds import node_snapshot, nodes_of, one_pool, sized_job
 from second_nodes import node_faults
 
 import allocator
-from allocator import Job, Node, Placement, Pool, Problem, Rate
+from allocator import Job, Node, Pool, Problem, Rate
 from allocator.audit import audit
 from allocator.domain.rules.snapshot_rules import validate
 from allocator.engine.decision import decide_round, override_settings
@@ -28,44 +29,8 @@ SPREAD = [Rate("m", "A", 4, 3.0, spread=2), Rate("m", "A", 8, 5.0, spread=2)]
 EXACT = allocator.SolveLimits(gap=0.0)
 
 
-def job(name: str, gpus: int, on: str = "", **more: Any) -> Job:
-    """A job of one size that may be on several nodes; `on` is the pool in which it runs."""
-    state = {"state": "running", "pool": on, "gpus": gpus} if on else {}
-    values = {"min_gpus": gpus, "sizes": [gpus], "placement": "spread", **state, **more}
-    return Job(name, "m", 10_000, gpus, **values)
-
-
-def problem(
-    jobs: list[Job],
-    sizes: list[int],
-    placed: dict[str, dict[str, int]] | None = None,
-    rates: list[Rate] = PACKED + SPREAD,
-    **more: Any,
-) -> Problem:
-    """A pool of nodes n0, n1, ... of these sizes."""
-    return Problem.build(
-        jobs=jobs,
-        pools=[Pool("p", "A", sum(sizes))],
-        rates=rates,
-        nodes=[Node(f"n{i}", "p", k, **more.pop(f"n{i}", {})) for i, k in enumerate(sizes)],
-        placements=[
-            Placement(name, node, k)
-            for name, spot in (placed or {}).items()
-            for node, k in spot.items()
-        ],
-        **more,
-    )
-
-
-def spots(plan: allocator.Plan) -> dict[str, dict[str, int]]:
-    """The nodes of each job that has some."""
-    return {
-        name: {place["node"]: place["gpus"] for place in places}
-        for name, places in zip(plan.jobs["job_id"], plan.jobs["nodes"], strict=True)
-        if places
-    }
-
-
+job = partial(sized_job, placement="spread")
+problem = partial(one_pool, rates=PACKED + SPREAD)
 FASTER = [*PACKED, Rate("m", "A", 4, 6.0, spread=2)]
 THREE = [*PACKED, Rate("m", "A", 4, 2.0, spread=3)]
 
@@ -96,7 +61,7 @@ def test_the_nodes_and_the_speed_of_one_job(
 ) -> None:
     """Its value is the work of 300 s of its 10,000."""
     plan = allocator.solve(problem([job("a", gpus, placement=placement)], sizes, rates=rates))
-    assert spots(plan) == ({"a": spot} if spot else {})
+    assert nodes_of(plan) == ({"a": spot} if spot else {})
     assert (plan.job("a").work_per_s, plan.status) == (speed, "optimal")
     assert (plan.job("a").value or 0.0) == pytest.approx(speed * 300 / 10_000)
 
@@ -116,10 +81,10 @@ def test_a_move_opens_holes_for_a_spread_shape() -> None:
     """a needs GPUs of two nodes; x, which may move, makes way on the second one."""
     jobs = [job("x", 4, "p", restart_s=0, placement="packed"), job("a", 8, weight=5)]
     plan = allocator.solve(problem(jobs, [4, 4, 4], {"x": {"n1": 4}}))
-    assert spots(plan)["x"] == {"n1": 4} and len(spots(plan)["a"]) == 2
+    assert nodes_of(plan)["x"] == {"n1": 4} and len(nodes_of(plan)["a"]) == 2
     tight = [job("x", 2, "p", restart_s=0, placement="packed"), job("a", 8, weight=5)]
     plan = allocator.solve(problem(tight, [4, 4, 2], {"x": {"n1": 2}}))
-    assert spots(plan) == {"x": {"n2": 2}, "a": {"n0": 4, "n1": 4}}
+    assert nodes_of(plan) == {"x": {"n2": 2}, "a": {"n0": 4, "n1": 4}}
 
 
 def test_levels_hold_for_spread_shapes() -> None:
@@ -129,9 +94,9 @@ def test_levels_hold_for_spread_shapes() -> None:
     plan = allocator.solve(
         problem([job("a", 8, placement="same_rack")], [4, 2, 4, 2], **racks, **more)
     )
-    assert spots(plan) == {"a": {"n0": 4, "n2": 4}}
+    assert nodes_of(plan) == {"a": {"n0": 4, "n2": 4}}
     none = problem([job("a", 8, placement="same_rack")], [4, 4, 2, 2], **racks, **more)
-    assert spots(allocator.solve(none)) == {}
+    assert nodes_of(allocator.solve(none)) == {}
 
 
 def test_pools_of_one_type_with_nodes_of_two_sizes() -> None:
@@ -190,8 +155,7 @@ def tiny(seed: int) -> allocator.Snapshot:
             for name, k in spot.items():
                 free[int(name[1:])] -= k
             state = {"state": "running", "pool": "p", "gpus": gpus}
-        work = one.pop("remaining_work")
-        jobs.append(Job(f"j{i}", "m", work, gpus, **one, **state))
+        jobs.append(Job(f"j{i}", "m", max_gpus=gpus, **one, **state))
     rates = [Rate("m", "A", k, float(k)) for k in (1, 2, 3, 4)]
     rates += [
         Rate("m", "A", k, round(k * float(rng.uniform(0.4, 1.3)), 3), spread=n)
@@ -199,15 +163,16 @@ def tiny(seed: int) -> allocator.Snapshot:
         for n in range(2, k + 1)
         if n > -(-k // 3) and rng.random() < 0.6
     ]
-    racks = {f"n{i}": {"rack": f"r{i % 2}"} for i in range(len(sizes))}
-    return Problem.build(
-        jobs=jobs,
-        pools=[Pool("p", "A", sum(sizes), gpus_per_node=3)],
+    racks: dict[str, Any] = {f"n{i}": {"rack": f"r{i % 2}"} for i in range(len(sizes))}
+    return one_pool(
+        jobs,
+        sizes,
+        placed,
         rates=rates,
-        nodes=[Node(f"n{i}", "p", k, **racks[f"n{i}"]) for i, k in enumerate(sizes)],
-        placements=[Placement(n, at, k) for n, spot in placed.items() for at, k in spot.items()],
+        gpus_per_node=3,
         topology={"levels": ["rack"]},
         now_s=0.0,
+        **racks,
     ).snapshot
 
 

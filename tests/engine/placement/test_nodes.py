@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from best_on_nodes import best_value
 from examples import count
-from node_rounds import node_round
+from node_rounds import node_round, nodes_of, one_pool, sized_job
 
 import allocator
-from allocator import Job, Node, Placement, Pool, Problem, Rate
+from allocator import Job, Rate
 from allocator.engine.decision import decide_round, override_settings
 from allocator.io.plans import to_csv, write_plan
 from formulations.objectives import BUILT_IN as OBJECTIVES
@@ -20,44 +20,12 @@ from formulations.objectives import BUILT_IN as OBJECTIVES
 RATES = [Rate("m", "A", k, float(k) ** 0.9) for k in (1, 2, 3, 4, 5, 6, 8, 16)]
 
 
-def job(name: str, gpus: int, on: str = "", **more: Any) -> Job:
-    """A job of one size; `on` is the pool in which it runs."""
-    state = {"state": "running", "pool": on, "gpus": gpus} if on else {}
-    values = {"min_gpus": gpus, "sizes": [gpus], **state, **more}
-    return Job(name, "m", 10_000, gpus, **values)
-
-
-def problem(
-    jobs: list[Job], sizes: list[int], placed: dict[str, dict[str, int]] | None = None, **more: Any
-) -> Problem:
-    """A pool of nodes n0, n1, ... of these sizes."""
-    nodes = [Node(f"n{i}", "p", k, **more.pop(f"n{i}", {})) for i, k in enumerate(sizes)]
-    return Problem.build(
-        jobs=jobs,
-        pools=[Pool("p", "A", sum(sizes))],
-        rates=RATES,
-        nodes=nodes,
-        placements=[
-            Placement(name, node, k)
-            for name, spot in (placed or {}).items()
-            for node, k in spot.items()
-        ],
-        **more,
-    )
-
-
-def nodes_of(plan: allocator.Plan) -> dict[str, dict[str, int]]:
-    """The nodes of each job that has some."""
-    return {
-        name: {place["node"]: place["gpus"] for place in places}
-        for name, places in zip(plan.jobs["job_id"], plan.jobs["nodes"], strict=True)
-        if places
-    }
+problem = partial(one_pool, rates=RATES)
 
 
 def test_jobs_stay_and_others_are_packed() -> None:
     """j stays on two nodes; a job of 4 takes the node where nothing else is left over."""
-    jobs = [job("j", 4, "p"), job("a", 4), job("b", 2)]
+    jobs = [sized_job("j", 4, "p"), sized_job("a", 4), sized_job("b", 2)]
     plan = allocator.solve(problem(jobs, [4, 4, 4], {"j": {"n0": 2, "n1": 2}}))
     assert nodes_of(plan)["j"] == {"n0": 2, "n1": 2}
     assert nodes_of(plan)["a"] == {"n2": 4}
@@ -68,7 +36,11 @@ def test_jobs_stay_and_others_are_packed() -> None:
 def test_a_hole_is_opened_by_the_cheapest_move() -> None:
     """4 free GPUs on two nodes hold no job of 4. Of the jobs of 2, the one with the shortest pause
     moves."""
-    jobs = [job("x", 2, "p", restart_s=60), job("y", 2, "p", restart_s=10), job("big", 4)]
+    jobs = [
+        sized_job("x", 2, "p", restart_s=60),
+        sized_job("y", 2, "p", restart_s=10),
+        sized_job("big", 4),
+    ]
     placed = {"x": {"n0": 2}, "y": {"n1": 2}}
     plan = allocator.solve(problem(jobs, [4, 4], placed))
     assert nodes_of(plan) == {"x": {"n0": 2}, "y": {"n0": 2}, "big": {"n1": 4}}
@@ -79,7 +51,7 @@ def test_a_hole_is_opened_by_the_cheapest_move() -> None:
 
 def test_jobs_that_may_not_move_leave_the_hole_closed() -> None:
     """Then the job of 4 waits, and its reason has the numbers."""
-    jobs = [*(job(name, 2, "p", preemptible=False) for name in "xy"), job("big", 4)]
+    jobs = [*(sized_job(name, 2, "p", preemptible=False) for name in "xy"), sized_job("big", 4)]
     plan = allocator.solve(problem(jobs, [4, 4], {"x": {"n0": 2}, "y": {"n1": 2}}))
     big = plan.job("big")
     assert (big.action, big.reason) == ("wait", "fragmented")
@@ -94,7 +66,7 @@ def test_jobs_that_may_not_move_leave_the_hole_closed() -> None:
 
 def test_max_changes_forbids_moves_and_the_reason_names_the_move() -> None:
     """With max_changes 0 nothing moves; the detail says which move would help."""
-    jobs = [job("x", 2, "p"), job("y", 2, "p"), job("big", 4)]
+    jobs = [sized_job("x", 2, "p"), sized_job("y", 2, "p"), sized_job("big", 4)]
     placed = {"x": {"n0": 2}, "y": {"n1": 2}}
     plan = allocator.solve(problem(jobs, [4, 4], placed, max_changes=0))
     big = plan.job("big")
@@ -104,7 +76,7 @@ def test_max_changes_forbids_moves_and_the_reason_names_the_move() -> None:
 
 def test_a_drained_node_is_left() -> None:
     """Its job moves and pays for it; a non-preemptible job stays; nothing new comes."""
-    jobs = [job("a", 2, "p"), job("b", 2, "p", preemptible=False), job("c", 4)]
+    jobs = [sized_job("a", 2, "p"), sized_job("b", 2, "p", preemptible=False), sized_job("c", 4)]
     placed = {"a": {"n0": 2}, "b": {"n0": 2}}
     plan = allocator.solve(problem(jobs, [4, 8], placed, n0={"state": "drain"}))
     assert nodes_of(plan) == {"a": {"n1": 2}, "b": {"n0": 2}, "c": {"n1": 4}}
@@ -114,8 +86,8 @@ def test_a_drained_node_is_left() -> None:
 
 def test_a_firm_job_of_unknown_place_is_not_paused() -> None:
     """It is where others stay, else where preemptible ones leave, else spread, or on any node."""
-    firm = job("firm", 6, "p", preemptible=False)
-    soft = [job(f"s{i}", 2, "p") for i in range(2)]
+    firm = sized_job("firm", 6, "p", preemptible=False)
+    soft = [sized_job(f"s{i}", 2, "p") for i in range(2)]
     placed = {"s0": {"n0": 2}, "s1": {"n1": 2}}
     plan = allocator.solve(problem([firm, *soft], [4, 4], placed))
     assert plan.job("firm").action == "keep"
@@ -129,7 +101,7 @@ def test_a_firm_job_of_unknown_place_is_not_paused() -> None:
 
 def test_files(tmp_path: Path) -> None:
     """plan.csv has the nodes in short; placements.csv is what the next snapshot reads."""
-    jobs = [job("a", 6), Job("s", "m", 10_000, 1, gpu_fraction=0.5)]
+    jobs = [sized_job("a", 6), Job("s", "m", 10_000, 1, gpu_fraction=0.5)]
     plan = allocator.solve(problem(jobs, [4, 4], n0={}, n1={}))
     write_plan(plan, tmp_path)
     assert plan.placement is not None
@@ -141,8 +113,8 @@ def test_files(tmp_path: Path) -> None:
 def test_a_guarantee_that_no_nodes_hold() -> None:
     """Two jobs of 3 fit 8 GPUs, but not two nodes of 4 with a firm job of 2 on each: the plan says
     what the tenant is owed."""
-    firm = [job(f"f{i}", 2, "p", preemptible=False) for i in range(2)]
-    jobs = [*firm, job("g", 4, tenant="t")]
+    firm = [sized_job(f"f{i}", 2, "p", preemptible=False) for i in range(2)]
+    jobs = [*firm, sized_job("g", 4, tenant="t")]
     round_ = problem(
         jobs,
         [4, 4],
@@ -190,7 +162,10 @@ def test_large_rounds_are_not_searched(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_explain_on_nodes() -> None:
     """Also where the plan that serves the job moves others."""
-    jobs = [*(job(name, 2, "p", weight=5.0) for name in "xy"), job("big", 4, weight=0.01)]
+    jobs = [
+        *(sized_job(name, 2, "p", weight=5.0) for name in "xy"),
+        sized_job("big", 4, weight=0.01),
+    ]
     round_ = problem(jobs, [4, 4], {"x": {"n0": 2}, "y": {"n1": 2}})
     found = allocator.explain(round_, "big")
     assert found.got["reason"] == "fragmented" and "on too many nodes" in found.summary

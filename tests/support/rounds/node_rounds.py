@@ -7,7 +7,9 @@ import math
 from typing import Any
 
 import numpy as np
+from numpy.random import Generator
 
+import allocator as api
 from allocator.domain.problem import Problem
 from allocator.domain.records import (
     Job,
@@ -74,7 +76,47 @@ def node_snapshot(
     )
 
 
-def _spread_rates(rng: np.random.Generator, rates: list[Rate], pools: list[Pool]) -> list[Rate]:
+def sized_job(name: str, gpus: int, on: str = "", **more: Any) -> Job:
+    """A job of one size; `on` is the pool in which it runs."""
+    state = {"state": "running", "pool": on, "gpus": gpus} if on else {}
+    values = {"min_gpus": gpus, "sizes": [gpus], "remaining_work": 10_000, **state, **more}
+    return Job(name, "m", max_gpus=gpus, **values)
+
+
+def one_pool(
+    jobs: list[Job],
+    sizes: list[int],
+    placed: dict[str, dict[str, int]] | None = None,
+    *,
+    rates: list[Rate],
+    gpus_per_node: int = 8,
+    **more: Any,
+) -> api.Problem:
+    """A pool "p" of nodes n0, n1, ... of these sizes; GPUs of each job by node."""
+    return api.Problem.build(
+        jobs=jobs,
+        pools=[Pool("p", "A", sum(sizes), gpus_per_node=gpus_per_node)],
+        rates=rates,
+        nodes=[Node(f"n{i}", "p", k, **more.pop(f"n{i}", {})) for i, k in enumerate(sizes)],
+        placements=[
+            Placement(name, node, k)
+            for name, spot in (placed or {}).items()
+            for node, k in spot.items()
+        ],
+        **more,
+    )
+
+
+def nodes_of(plan: api.Plan) -> dict[str, dict[str, int]]:
+    """The nodes of each job that has some."""
+    return {
+        name: {place["node"]: place["gpus"] for place in places}
+        for name, places in zip(plan.jobs["job_id"], plan.jobs["nodes"], strict=True)
+        if places
+    }
+
+
+def _spread_rates(rng: Generator, rates: list[Rate], pools: list[Pool]) -> list[Rate]:
     """Return speeds of some sizes on more nodes than they need, some of them faster."""
     largest: dict[str, int] = {}
     for pool in pools:
@@ -91,7 +133,7 @@ def _spread_rates(rng: np.random.Generator, rates: list[Rate], pools: list[Pool]
     return found
 
 
-def _spread_job(rng: np.random.Generator, job: Job) -> Job:
+def _spread_job(rng: Generator, job: Job) -> Job:
     """Let half of the jobs of whole GPUs be on more nodes, if they may be changed."""
     if job.gpu_fraction or not job.preemptible or rng.random() < 0.5:
         return job
@@ -103,14 +145,14 @@ def node_round(seed: int, **most: int) -> Problem:
     return validate(node_snapshot(seed, **most))
 
 
-def _pick(rng: np.random.Generator, *choices: Any) -> Any:
+def _pick(rng: Generator, *choices: Any) -> Any:
     return choices[int(rng.integers(len(choices)))]
 
 
 class _Machines:
     """Pools and nodes, and what is free on them."""
 
-    def __init__(self, rng: np.random.Generator, pools: int, most: int) -> None:
+    def __init__(self, rng: Generator, pools: int, most: int) -> None:
         self.pools, self.nodes, self.placements = list[Pool](), list[Node](), list[Placement]()
         self._limited = bool(rng.random() < 0.5)
         for p in range(pools):
@@ -140,7 +182,7 @@ class _Machines:
         self._memory_gb = {node.node: node.host_memory_gb or math.inf for node in self.nodes}
         self._shares: dict[tuple[str, int], float] = {}
 
-    def job(self, rng: np.random.Generator, number: int, owners: tuple[str, ...]) -> Job:
+    def job(self, rng: Generator, number: int, owners: tuple[str, ...]) -> Job:
         """Return a job that waits, or that runs where GPUs were free."""
         most = _pick(rng, *SIZES)
         share = _pick(rng, *SHARES) if rng.random() < 0.2 else None
@@ -170,7 +212,7 @@ class _Machines:
             return self._run(rng, job, int(rng.integers(least, most + 1)))
         return job
 
-    def _run(self, rng: np.random.Generator, job: Job, gpus: int) -> Job:
+    def _run(self, rng: Generator, job: Job, gpus: int) -> Job:
         pool = _pick(rng, *self.pools).pool
         mine = [node for node in self.nodes if node.pool == pool]
         mine = [mine[i] for i in rng.permutation(len(mine)).tolist()]
