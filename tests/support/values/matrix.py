@@ -12,7 +12,6 @@ from matrix_rounds import (
     CROSSED,
     EVERY,
     FEATURES,
-    Change,
     Tables,
     apply,
     base,
@@ -20,30 +19,8 @@ from matrix_rounds import (
     made,
     schema,
 )
-from second_reading import Row
 
 __all__ = ["BASE", "CROSSED", "EVERY", "FEATURES", "Tables", "base", "made", "schema"]
-
-
-@feature(acts=("fairness", "maxmin", "flow"))
-def done_before(r: Tables) -> None:
-    apply("old_jobs", r)
-    for j in r.jobs:
-        j["total_work"] = j["remaining_work"] * float(r.rng.uniform(1, 3))
-
-
-@feature(acts=("cost", "tardiness"))
-def deadlines(r: Tables) -> None:
-    for j in r.jobs:
-        j["deadline_s"] = 1000.0 + float(r.rng.uniform(0.1, 4)) * j["remaining_work"]
-
-
-@feature(acts=("cost", "tardiness", "fairness", "maxmin", "flow"))
-def deadlines_on_spot(r: Tables) -> None:
-    done_before(r)
-    deadlines(r)
-    for j in r.jobs:
-        j["checkpoint_every_s"] = 500.0
 
 
 @feature
@@ -71,21 +48,6 @@ def priced_memory_of_rows(r: Tables) -> None:
 
 
 @feature
-def alternatives(r: Tables) -> None:
-    r.rates += [
-        row
-        | {
-            "work_per_s": row["work_per_s"] * float(r.rng.uniform(0.7, 1.3)),
-            "batch_size": 64,
-            "accumulation": 2,
-            "spread": 1,
-            "variant": "compressed",
-        }
-        for row in r.rates
-    ]
-
-
-@feature
 def codecs(r: Tables) -> None:
     r.pools[0]["link_gb_s"], r.pools[1]["link_gb_s"] = r.pick(0.5, 50.0), 3.0
     for row in list(r.rates):
@@ -99,51 +61,12 @@ def a_model_without_rates(r: Tables) -> None:
     r.rates.append({"model": "x", "gpu_type": "A", "gpus": 1, "work_per_s": 0.7, "observed": True})
 
 
-CURVES: dict[str, Row] = {
-    "amdahl": {"rate_1": 0.9, "parallel": 0.93},
-    "power": {"rate_1": 1.1, "exponent": 0.8},
-    "overhead": {"rate_1": 1.2, "c": 0.2},
-    "capped": {"rate_1": 1.0, "cap": 2.5},
-    "iteration": {"compute": 0.9, "sync": 0.4, "constant": 0.3, "min_batch": 24},
-    "goodput": {
-        "alpha_c": 0.1,
-        "beta_c": 0.5,
-        "alpha_r": 0.2,
-        "beta_r": 0.1,
-        "alpha_n": 0.5,
-        "beta_n": 0.2,
-        "gamma": 1.7,
-        "batch_0": 24,
-        "max_local": 10,
-    },
-}
-
-
-def by_curve(kind: str) -> Change:
-    """Model m is measured on one GPU only, n not at all on B; curves say the rest."""
-
-    def change(r: Tables) -> None:
-        r.rates[:] = [
-            row
-            for row in r.rates
-            if (row["model"], row["gpu_type"]) == ("n", "A") or row["gpus"] == 1
-        ]
-        r.further["models"] = [
-            {
-                "model": m,
-                "gpu_type": t,
-                "kind": kind,
-                "parameters": CURVES[kind] | {"max_gpus": 4, "error": 0.2},
-            }
-            for m, t in (("m", "A"), ("m", "B"), ("n", "B"))
-        ]
-
-    change.__name__ = f"curve_{kind}"
-    return change
-
-
-for _kind in CURVES:
-    feature(by_curve(_kind))
+@feature
+def measured_on_one_gpu(r: Tables) -> None:
+    """Model m is measured on one GPU only, n not at all on B; curves may say the rest."""
+    r.rates[:] = [
+        row for row in r.rates if (row["model"], row["gpu_type"]) == ("n", "A") or row["gpus"] == 1
+    ]
 
 
 @feature(acts=())
@@ -202,32 +125,9 @@ def pairs_in_passes(r: Tables) -> None:
     ]
 
 
-@feature
-def spread_pauses(r: Tables) -> None:
-    """Pauses that are longer than the round, of jobs of which some are young."""
-    for j in r.jobs:
-        j |= {"submitted_s": 1000.0 - r.pick(0, 2000, 20000), "restarts": r.pick(0, 1, 5)}
-        j |= {"remaining_work": 50.0 * j["remaining_work"]}
-    r.jobs[0] |= {"submitted_s": -19000.0, "restart_s": r.pick(60.0, 250.0, 700.0)}
-    r.pools[1]["startup_s"] = r.pick(40.0, 500.0)
-    r.config |= {"spread_pauses": True}
-
-
-@feature(acts=EVERY - {"utility"})
-def predicted_sizes(r: Tables) -> None:
-    r.jobs[0]["total_work"] = 3 * r.jobs[0]["remaining_work"]
-    r.config |= {"sizes": "predicted", "size_error": r.pick(0.3, 1.0)}
-
-
-@feature(acts=EVERY - {"utility"})
-def unknown_sizes(r: Tables) -> None:
-    r.jobs[0]["total_work"] = 1.4 * r.jobs[0]["remaining_work"]
-    r.config |= {"sizes": "unknown"}
-
-
 @feature(acts=EVERY - {"utility"})
 def learned_sizes(r: Tables) -> None:
-    unknown_sizes(r)
+    apply("unknown_sizes", r)
     size = r.jobs[0]["remaining_work"]
     r.further["finished"] = [
         {"model": "m", "total_work": size * float(r.rng.uniform(0.3, 3.0))}
@@ -235,19 +135,9 @@ def learned_sizes(r: Tables) -> None:
     ]
 
 
-@feature(acts=EVERY - {"utility"})
-def sizes_by_loss(r: Tables) -> None:
-    r.config |= {"sizes": r.pick("known", "predicted", "unknown")}
-    for j in r.jobs[:2]:
-        j["total_work"] = 1.4 * j["remaining_work"]
-        j["target_loss"] = 0.5
-        j["loss_work"] = j["remaining_work"] * float(r.rng.uniform(0.2, 1.2))
-        j["loss_error"] = float(r.rng.uniform(0.0, 1.0))
-
-
 @feature
 def exploring_where_memory_differs(r: Tables) -> None:
-    by_curve("amdahl")(r)
+    apply("curve_amdahl", r)
     r.jobs[0]["pool"] = "p1"  # one size has two speeds, by pool
     r.pools[0]["memory_gb"], r.pools[1] = 16.0, r.pools[1] | {"gpu_type": "A", "memory_gb": 10.0}
     r.rates[:] = [

@@ -129,7 +129,10 @@ def change_by_data(change: Row, r: Tables) -> None:
     """Change a round as a table of features.toml says."""
     for name, edits in change.items():
         if name == "onto":
-            apply(edits, r)
+            for other in edits.split():
+                apply(other, r)
+        elif name == "more_rates":
+            r.rates += [row | {c: draw(r, c, v, row) for c, v in edits.items()} for row in r.rates]
         elif name == "config":
             r.config |= {key: draw(r, key, value) for key, value in edits.items()}
         elif name == "tenants":
@@ -137,18 +140,20 @@ def change_by_data(change: Row, r: Tables) -> None:
         elif rows := getattr(r, name, None):
             for number, values in edits.items():
                 for row in rows if number == "all" else [rows[int(number)]]:
-                    row |= {column: draw(r, column, value) for column, value in values.items()}
+                    row |= {column: draw(r, column, value, row) for column, value in values.items()}
         else:
             r.further[name] = deepcopy(edits)
 
 
-def draw(r: Tables, column: str, value: Any) -> Any:
+def draw(r: Tables, column: str, value: Any, row: Row | None = None) -> Any:
     """A value of features.toml: one of a list, drawn from a range, or as it is."""
-    if isinstance(value, dict) and value.keys() == {"from", "to"}:
-        return round(float(r.rng.uniform(value["from"], value["to"])), 3)
+    if isinstance(value, dict) and {"from", "to"} <= value.keys():
+        drawn = float(r.rng.uniform(value["from"], value["to"]))
+        unit = row[value["times"]] if row and "times" in value else 1.0
+        return round(value.get("plus", 0.0) + drawn * unit, 3)
     if isinstance(value, list):
         value = r.pick(*value)
-    if column in LISTS:
+    if row and column in LISTS:
         return [int(v) if column == "sizes" else v for v in value.split("|")]
     return None if value == "" else value
 
