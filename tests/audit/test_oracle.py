@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
+from builders import snapshot
 from cases.folders import Folder
 from examples import count
 from fakes.random_rounds import random_snapshot
@@ -35,7 +36,7 @@ def tiny() -> list[Case]:
     for seed in range(TINY_ROUNDS):
         rng = np.random.default_rng(seed)
         folder = random_snapshot(rng, int(rng.integers(1, 6)))
-        cases.append(Case(seed, folder, Reading.of(folder.config, folder.tables).best()))
+        cases.append(Case(seed, folder, Reading.of_snapshot(folder.snapshot()).best()))
     return cases
 
 
@@ -79,13 +80,8 @@ def test_the_reading_by_hand() -> None:
     """Two jobs of 600 work on 3 GPUs of speed 1 each, 300 s: 2 + 1 GPUs finish 1 and 0.5; $2 buy
     2 GPUs.
     """
-    tables = {
-        "jobs.csv": [
-            {"job_id": n, "model": "m", "submitted_s": 0, "remaining_work": 600, "max_gpus": 2}
-            for n in "ab"
-        ],
-        "pools.csv": [{"pool": "p", "gpu_type": "A", "gpus": 3, "price_per_gpu_hour": 1.0}],
-        "rates.csv": [{"model": "m", "gpu_type": "A", "gpus": k, "work_per_s": k} for k in (1, 2)],
-    }
-    assert Reading.of({}, tables).best() == 1.5
-    assert Reading.of({"budget_per_hour": 2}, tables).best() == 1.0
+    jobs = [{"remaining_work": 600, "max_gpus": 2}] * 2
+    pool = {"gpus": 3, "price_per_gpu_hour": 1.0}
+    for config, best in (({}, 1.5), ({"budget_per_hour": 2}, 1.0)):
+        round_ = snapshot(jobs, [pool], {1: 1.0, 2: 2.0}, config=config)
+        assert Reading.of_snapshot(round_).best() == best

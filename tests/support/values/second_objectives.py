@@ -6,7 +6,8 @@ import itertools
 import math
 from dataclasses import dataclass
 
-from second_reading import Option, Row
+import numpy as np
+from second_reading import Option, Row, kept
 from second_ways import Way, Ways
 
 RISKY = (
@@ -103,60 +104,42 @@ class Objectives(Ways):
             least = max(least, behind / (3600 * self.whole(j)))
         return least, mine
 
+    @kept
     def base(self, j: Row) -> float:
         """Work of a round as requested, on the slowest type: speeds without losses."""
+        asked = []
+        for t in {p["gpu_type"] for p in self.pools}:
+            memory_sizes = [p["memory_gb"] for p in self.pools if p["gpu_type"] == t]
+            largest_memory_gb = None if None in memory_sizes else max(memory_sizes)
+            r = self.rate(j["model"], t, j["requested_gpus"], largest_memory_gb)
+            if r and (not j["gpu_types"] or t in j["gpu_types"]):
+                asked.append(r)
+        near = min(
+            ((abs(k - j["requested_gpus"]), k, r) for (_, k), r in self.options(j).items()),
+            default=(0, 0, 1.0),
+        )
+        return min(asked, default=near[2]) * float(self.config["interval_s"])
 
-        def find() -> float:
-            asked = []
-            for t in {p["gpu_type"] for p in self.pools}:
-                memory_sizes = [p["memory_gb"] for p in self.pools if p["gpu_type"] == t]
-                largest_memory_gb = None if None in memory_sizes else max(memory_sizes)
-                r = self.rate(j["model"], t, j["requested_gpus"], largest_memory_gb)
-                if r and (not j["gpu_types"] or t in j["gpu_types"]):
-                    asked.append(r)
-            near = min(
-                ((abs(k - j["requested_gpus"]), k, r) for (_, k), r in self.options(j).items()),
-                default=(0, 0, 1.0),
-            )
-            return (min(asked) if asked else near[2]) * float(self.config["interval_s"])
-
-        return float(self.once(("base", j["job_id"]), find))
-
+    @kept
     def slope(self, j: Row) -> float:
         """Of F + d^2 / 1.6 T at the delay d of the job."""
+        alone = [i["total_work"] / max(self.seen(i).values()) for i in self.jobs if self.options(i)]
+        fastest = max(self.seen(j).values(), default=math.inf)
+        worked = (j["total_work"] - j["remaining_work"]) / fastest
+        scale = self.config["interval_s"] + sum(alone) / max(1, len(alone))
+        return float(1 + max(0.0, self.age(j) - worked) / (0.8 * scale))
 
-        def find() -> float:
-            alone = [
-                i["total_work"] / max(self.seen(i).values()) for i in self.jobs if self.options(i)
-            ]
-            worked = (j["total_work"] - j["remaining_work"]) / max(
-                self.seen(j).values(), default=math.inf
-            )
-            scale = self.config["interval_s"] + sum(alone) / max(1, len(alone))
-            return float(1 + max(0.0, self.age(j) - worked) / (0.8 * scale))
-
-        return float(self.once(("slope", j["job_id"]), find))
-
+    @kept
     def whole(self, j: Row) -> float:
         """Work per second if every GPU worked on jobs like this one."""
-        return float(
-            self.once(
-                ("whole", j["job_id"]),
-                lambda: sum(
-                    p["gpus"]
-                    * max(
-                        (r / k for (q, k), r in self.seen(j).items() if q == p["pool"]), default=0.0
-                    )
-                    for p in self.pools
-                ),
-            )
-        )
+        each = {p: [r / k for (q, k), r in self.seen(j).items() if q == p] for p in self.at}
+        return float(sum(p["gpus"] * max(each[p["pool"]], default=0.0) for p in self.pools))
 
     def shared(self, j: Row, done: float, busy: float, name: str) -> float:
         """Objectives that look at equal shares."""
 
         def ratio(i: Row, seconds: float, left: float) -> float:
-            equal = self.equal(i, alike=name == "makespan")
+            equal = self.equal(i, name == "makespan")
             if name == "makespan":
                 return float((seconds + left / equal) / 3600.0)
             return float((self.age(i) + seconds + left / equal) / (i["total_work"] / equal))
@@ -176,46 +159,24 @@ class Objectives(Ways):
             return sooner * (waiting + planned) / 2 / unit**2
         return ((waiting / unit) ** power - (planned / unit) ** power) / power
 
-    def equal(self, j: Row, alike: bool = False) -> float:
+    @kept
+    def equal(self, j: Row, alike: bool) -> float:
         """Rate of a job on its equal share of all GPUs, by weights or with all alike."""
-        return float(self.once(("equal", j["job_id"], alike), lambda: self._equal(j, alike)))
-
-    def _equal(self, j: Row, alike: bool) -> float:
-        options = self.seen(j)
 
         def claim(i: Row) -> float:
             return 1.0 if alike else self.weight(i) * float(self.owner[i["tenant"]]["weight"])
 
-        share = (
-            sum(p["gpus"] for p in self.pools)
-            * claim(j)
-            / sum(claim(i) for i in self.jobs if self.options(i))
-        )
-        slow = {k: min(r for (_, n), r in options.items() if n == k) for _, k in options}
-        low, high = min(slow), max(slow)
-        under, over = (
-            max((k for k in slow if k <= share), default=low),
-            min((k for k in slow if k >= share), default=high),
-        )
-        part = 0.0 if under == over else (share - under) / (over - under)
-        return (
-            slow[high]
-            if share >= high
-            else (
-                slow[low] * share / low
-                if share <= low
-                else (slow[under] + part * (slow[over] - slow[under]))
-            )
-        )
+        claims = sum(claim(i) for i in self.jobs if self.options(i))
+        share = sum(p["gpus"] for p in self.pools) * claim(j) / claims
+        slow = {0: 0.0}
+        for (_, k), r in self.seen(j).items():
+            slow[k] = min(r, slow.get(k, math.inf))
+        return float(np.interp(share, sorted(slow), [slow[k] for k in sorted(slow)]))
 
+    @kept
     def in_time(self, j: Row) -> bool:
         """Whether some option leaves the deadline within reach."""
-        return bool(
-            self.once(
-                ("in time", j["job_id"]),
-                lambda: any(self.risk(j, self.way(j, o)) < 1 - 1e-9 for o in self.options(j)),
-            )
-        )
+        return any(self.risk(j, self.way(j, o)) < 1 - 1e-9 for o in self.options(j))
 
     def risk(self, j: Row, w: Way | None) -> float:
         """Of missing the deadline after a round with this way, None = waiting."""
@@ -299,20 +260,9 @@ class Objectives(Ways):
             return best
 
         def over(work: float, seconds: float, now: Option | None) -> float:
-            ends = [
-                (
-                    0.0
-                    if work <= 0
-                    else work / options[o]
-                    + (
-                        0
-                        if o == now
-                        else self.at[o[0]]["startup_s"] + (j["restart_s"] if now else 0)
-                    )
-                )
-                for o in sure
-            ]
-            return max(0.0, min(ends) + j["restart_s"] - seconds)
+            starts = {o: self.at[o[0]]["startup_s"] + bool(now) * j["restart_s"] for o in sure}
+            ends = [work / options[o] + (o != now) * starts[o] for o in sure]
+            return max(0.0, min(ends) * (work > 0) + j["restart_s"] - seconds)
 
         after = due + span - busy
         value = mix(left, due) - self.dollars(j, w, rate) - mix(left - done, after)

@@ -35,6 +35,15 @@ def filled(defaults: Row, row: Mapping[str, Any]) -> Row:
     return {**defaults, **{name: value for name, value in row.items() if value is not None}}
 
 
+def kept(find: Callable[..., Any]) -> Callable[..., Any]:
+    """A method of rules that finds what it is asked of a job once."""
+
+    def ask(rules: Rules, job: Row, *more: Any) -> Any:
+        return rules.once((find.__name__, job["job_id"], *more), lambda: find(rules, job, *more))
+
+    return ask
+
+
 CELLS: dict[ColumnKind, Callable[[str], Any]] = {
     ColumnKind.INTEGER: int,
     ColumnKind.NUMBER: float,
@@ -226,17 +235,15 @@ class Rules:
         """Whether it may have nothing but what it holds."""
         return bool(j["state"] == "running" and (not j["preemptible"] or j["resizes_left"] == 0))
 
-    def options(self, j: Row) -> dict[Option, float]:
-        """{(pool, gpus): rate}"""
-        return self.once(("options", j["job_id"]), lambda: self._options(j))
-
     def once(self, key: Any, find: Callable[[], Any]) -> Any:
         """What is asked for again and again."""
         if key not in self.known:
             self.known[key] = find()
         return self.known[key]
 
-    def _options(self, j: Row) -> dict[Option, float]:
+    @kept
+    def options(self, j: Row) -> dict[Option, float]:
+        """{(pool, gpus): rate}"""
         if j["state"] == "held" or (j["state"] != "running" and set(self.by) & set(j["after"])):
             return {}
         out = {}

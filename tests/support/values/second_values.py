@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,12 +22,6 @@ Levels = list[list[tuple[str, float]]]
 @dataclass
 class Reading(Objectives):
     """A round with the value of its plans."""
-
-    @classmethod
-    def of(cls, config: Row, tables: Mapping[str, Sequence[Row]]) -> Reading:
-        """Return the round of a folder (tests/cases/folders.py)."""
-        names = ("jobs.csv", "pools.csv", "rates.csv", "tenants.csv")
-        return cls(*(list(tables.get(name, ())) for name in names), dict(config))
 
     @classmethod
     def of_snapshot(cls, snapshot: Snapshot) -> Reading:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import second_modes
-from second_reading import Option, Row, Rules
+from second_reading import Option, Row, Rules, kept
 from second_speeds import useful_rate
 
 from formulations.transient.revocations import Hazard, mean_hazard
@@ -48,27 +48,20 @@ class Ways(Rules):
         pool = self.at[got[0]]
         if j["state"] != "running":
             return float(pool["startup_s"])
-        again = j["restart_s"]
+        again, move = j["restart_s"], (j["model"], j["gpus"], got[1])
         for kind in (None, pool["gpu_type"]):
             for row in self.table("pauses"):
-                if (row["model"], row.get("gpu_type"), row["from_gpus"], row["to_gpus"]) == (
-                    j["model"],
-                    kind,
-                    j["gpus"],
-                    got[1],
-                ):
+                named = (row["model"], row["from_gpus"], row["to_gpus"])
+                if row.get("gpu_type") == kind and named == move:
                     again = row["pause_s"]
         return float(pool["startup_s"] + again)
 
+    @kept
     def mode(self, j: Row, got: Option) -> tuple[str, float]:
         """The mode of an option, and its pace."""
-        found: tuple[str, float] = self.once(
-            ("mode", j["job_id"], got),
-            lambda: second_modes.best(
-                j, self.at[got[0]], got[1], lambda text: self.share_in(text, j, got, 1.0)
-            ),
+        return second_modes.best(
+            j, self.at[got[0]], got[1], lambda text: self.share_in(text, j, got, 1.0)
         )
-        return found
 
     def pace(self, j: Row, got: Option) -> float:
         """Share of a speed that stragglers leave, in the mode of the option."""
@@ -103,13 +96,9 @@ class Ways(Rules):
             return saving
         away = pool["startup_s"] + j["restart_s"]
         if kind == "asynchronous":
-            one = (
-                hazard
-                if life is None
-                else hazard / -math.expm1(-hazard * life)
-                if hazard
-                else 1 / life
-            )
+            one = hazard
+            if life is not None:
+                one = hazard / -math.expm1(-hazard * life) if hazard else 1 / life
             return float(max(1e-9, saving / (1 + one * away)))
         if life is not None:
             return self.lifetimes(j["job_id"], got, rate)
@@ -139,13 +128,10 @@ class Ways(Rules):
         """Work per second as an objective sees it."""
         return w.rate * self.share(j, w.got, w.rate) if risky else w.rate
 
+    @kept
     def seen(self, j: Row) -> dict[Option, float]:
         """Options of a job with the speed that objectives see which look at risk."""
-        found: dict[Option, float] = self.once(
-            ("seen", j["job_id"]),
-            lambda: {o: r * self.share(j, o, r) for o, r in self.options(j).items()},
-        )
-        return found
+        return {o: r * self.share(j, o, r) for o, r in self.options(j).items()}
 
     def done(self, j: Row, w: Way, rate: float, lasts: float | None = None) -> float:
         """Work of this round, where the way lasts for so many seconds."""
@@ -257,14 +243,9 @@ class Ways(Rules):
         lines between the sizes of sharing.csv."""
         sizes: dict[int, float] = {}
         for row in self.table("sharing"):
-            for one, other, slow in (
-                (row["model_a"], row["model_b"], row["slowdown_a"]),
-                (row["model_b"], row["model_a"], row["slowdown_b"]),
-            ):
-                if (one, other, row["gpu_type"]) == (a, b, self.at[got[0]]["gpu_type"]):
-                    sizes[row["gpus"]] = max(slow, sizes.get(row["gpus"], 1.0))
-        return (
-            float(np.interp(got[1], sorted(sizes), [sizes[k] for k in sorted(sizes)]))
-            if sizes
-            else 0.0
-        )
+            for one, other in ("ab", "ba"):
+                named = (row[f"model_{one}"], row[f"model_{other}"], row["gpu_type"])
+                if named == (a, b, self.at[got[0]]["gpu_type"]):
+                    sizes[row["gpus"]] = max(row[f"slowdown_{one}"], sizes.get(row["gpus"], 1.0))
+        known = sorted(sizes)
+        return float(np.interp(got[1], known, [sizes[k] for k in known])) if known else 0.0
