@@ -9,7 +9,6 @@ import dataclasses
 import horizons
 import numpy as np
 import pytest
-from cases.horizons import horizon
 from examples import seeds
 
 from allocator.solvers import registry
@@ -73,7 +72,7 @@ def test_a_certified_gap() -> None:
     """Forty jobs, six intervals: a feasible plan within a per cent, and a second look from its
     start keeps it.
     """
-    x = horizon((40, 40, 3), 1, 6)
+    x = horizons.random_horizon(np.random.default_rng(1), 40, 6, 10, room=8)
     solver = registry.get("decomposition")
     ahead = look_ahead(x, SolveLimits(time_s=300.0, gap=1e-2), solver=solver)
     assert ahead.plan is not None
@@ -94,7 +93,7 @@ def test_jobs_that_must_run_do_not_cost_the_plan(seed: int) -> None:
     """Plans that start later are none for a job that must run: what the rounding finds can be
     carried out, and is. Where such plans are offered, gaps are from 0.04 to 0.07.
     """
-    x = horizon((60, 64, 3), seed, 6)
+    x = horizons.random_horizon(np.random.default_rng(seed), 60, 6, 10, room=12)
     mandatory = np.zeros(x.J, dtype=bool)
     mandatory[np.flatnonzero(x.current >= 0)[:4]] = True
     ahead = look_ahead(

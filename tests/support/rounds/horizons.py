@@ -23,9 +23,10 @@ def random_horizon(
     options: int = 2,
     rules: bool = False,
     long_pauses: bool = False,
+    room: int = 1,
 ) -> Horizon:
-    """A pool or two and a budget; half of the jobs run. rules: some must run, and some use is
-    asked for at first.
+    """A pool or two and a budget, `room` times as large as for three jobs; half of the jobs run.
+    rules: some must run, and some use is asked for at first.
     """
     size = rng.integers(1, options + 1, jobs)
     start = np.concatenate([[0], np.cumsum(size)])
@@ -37,7 +38,7 @@ def random_horizon(
     current = np.where(rng.random(jobs) < 0.5, start[:-1], -1)
     mandatory = (current >= 0) & (rng.random(jobs) < 0.4) & rules
     high = np.concatenate(
-        [rng.integers(1, 6, (H, pools)), rng.integers(4, 14, (H, 1))], axis=1
+        [room * rng.integers(1, 6, (H, pools)), room * rng.integers(4, 14, (H, 1))], axis=1
     ).astype(float)
     low = np.full(pools + 1, -np.inf)
     if rules and rng.random() < 0.5:
