@@ -19,7 +19,7 @@ from fakes.simulated_executor import MachineBehaviour, SimulatedExecutor, Simula
 from kubernetes_objects import node
 from ray_cluster import shared_ray
 from slurm_cluster import FakeNodes, SlurmCluster
-from waiting import PATIENCE_S, wait_for
+from waiting import PATIENCE_S, marked, wait_for
 
 from allocator.errors import AllocatorError
 from allocator.executors.devices import device_numbers
@@ -28,7 +28,6 @@ from allocator.executors.kubernetes.executor import KubernetesExecutor
 from allocator.executors.local import LocalExecutor
 from allocator.executors.ray.executor import RayExecutor
 from allocator.executors.slurm.executor import SlurmExecutor
-from allocator.executors.supervision.processes import Process, processes
 from allocator.io.tables.limited_reader import read_json
 from allocator.loop.executor import ENDED, Executor, Observation, Order, Phase
 
@@ -235,16 +234,9 @@ def end(rig: Rig, executor: Executor, job: str, generation: int, token: int = 1)
     return seen
 
 
-def alive(name: str) -> list[Process]:
+def alive(name: str) -> list[int]:
     """Processes with JOB_NAME=name in their environment."""
-    found = []
-    for p in processes():
-        with suppress(OSError):
-            if p.alive and f"JOB_NAME={name}".encode() in Path(
-                f"/proc/{p.pid}/environ"
-            ).read_bytes().split(b"\0"):
-                found.append(p)
-    return found
+    return marked(f"JOB_NAME={name}")
 
 
 def gone(name: str) -> bool:

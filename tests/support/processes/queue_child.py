@@ -27,6 +27,7 @@ import traceback
 from typing import Any
 
 from allocator.errors import AllocatorError
+from allocator.loop.executor import Observation, Phase
 from allocator.queue import allocations, lease, observations, round_journal
 from allocator.queue.errors import LeaseLost
 from allocator.queue.queue import Queue
@@ -100,20 +101,12 @@ def claim(queue: Queue, name: str, number: int) -> None:
                             one.phase, "running"
                         )
                         observations.observe(
-                            connection, held.token, [Said(one.job_id, one.generation, now, phase)]
+                            connection,
+                            held.token,
+                            [Observation(one.job_id, one.generation, now, Phase(phase), 0.0)],
                         )
         except LeaseLost:
             print("lost", flush=True)
-
-
-class Said:
-    """An observation."""
-
-    detail, work_done = "", 0.0
-
-    def __init__(self, job_id: str, generation: int, at_s: float, phase: str) -> None:
-        self.reported: dict[str, float] = {}
-        self.job_id, self.generation, self.at_s, self.phase = job_id, generation, at_s, phase
 
 
 def write(queue: Queue, _name: str, _number: int) -> None:

@@ -34,7 +34,8 @@ from queue import Empty, Queue
 from typing import Any
 
 from machine import need_packages
-from waiting import PATIENCE_S, gone, wait_for
+from slurm_cluster import free_ports
+from waiting import PATIENCE_S, marked, wait_for
 
 from allocator.clusters.ray.api import RayApi, RayRefused, RayUnreachable
 from allocator.clusters.ray.resources import read_holdings, read_nodes
@@ -132,9 +133,9 @@ class _Server:
         head = {
             "num_cpus": 0,
             "include_dashboard": True,
-            "dashboard_port": _free_port(),
+            "dashboard_port": free_ports(1)[0],
             # by default 52365, which another cluster of this machine may have
-            "dashboard_agent_listen_port": _free_port(),
+            "dashboard_agent_listen_port": free_ports(1)[0],
         }
         place = {"temp_dir": str(folder / "t"), "object_store_memory": MEMORY}
         self.cluster = Cluster(initialize_head=True, head_node_args=head | place)
@@ -149,9 +150,6 @@ class _Server:
 
     def address(self) -> str:
         return f"http://{self.cluster.webui_url}"
-
-    def gcs_address(self) -> str:
-        return str(self.cluster.address)
 
     def start_node(self, name: str) -> None:
         """Start a raylet, again if Ray gives it up, as it does after 30 s."""
@@ -226,23 +224,8 @@ class _Server:
 
 
 def _marked(folder: Path) -> list[int]:
-    """Processes that belong to the cluster of a folder, known by their environment."""
-    mark = f"{MARK}={folder}".encode()
-    found = []
-    for path in Path("/proc").iterdir():
-        if path.name.isdigit() and not gone(int(path.name)):
-            with suppress(OSError):
-                if mark in (path / "environ").read_bytes().split(b"\0"):
-                    found.append(int(path.name))
-    return found
-
-
-def _free_port() -> int:
-    import socket
-
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
+    """Processes that belong to the cluster of a folder."""
+    return marked(f"{MARK}={folder}")
 
 
 def _serve(folder: Path) -> None:

@@ -26,7 +26,7 @@ from pathlib import Path
 from types import TracebackType
 
 from machine import PATH, find_program, lack
-from waiting import PATIENCE_S, gone, wait_for
+from waiting import PATIENCE_S, marked, wait_for
 
 REQUIRED_PACKAGES = ("slurmctld", "slurmd", "slurm-client")
 PROGRAMS = ("slurmctld", "slurmd", "squeue", "scontrol", "sbatch", "scancel", "sinfo", "setpriv")
@@ -220,7 +220,7 @@ class SlurmCluster:
                 self.end_jobs(10.0)
         for name in [*self._daemons][::-1]:
             self.kill(name, signal.SIGTERM)
-        for pid in self.steps():
+        for pid in marked(f"SLURM_CONF={self.conf}"):  # steps that outlived their slurmd
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -320,17 +320,6 @@ class SlurmCluster:
             self.call("scancel", "--full", "--signal=KILL", *dict.fromkeys(ids))
             self.call("scancel", *dict.fromkeys(ids))
         wait_for(lambda: not self.run("squeue", "-h", "-t", LIVE_STATES), patience_s, 0.1)
-
-    def steps(self) -> list[int]:
-        """Steps that outlived their slurmd, known by their configuration."""
-        mark = f"SLURM_CONF={self.conf}".encode()
-        found = []
-        for path in Path("/proc").iterdir():
-            if path.name.isdigit() and not gone(int(path.name)):
-                with suppress(OSError):
-                    if mark in (path / "environ").read_bytes().split(b"\0"):
-                        found.append(int(path.name))
-        return found
 
 
 def free_ports(count: int) -> list[int]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 PATIENCE_S = 120.0  # for what happens at once where nothing else runs
@@ -20,6 +20,17 @@ def gone(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
     except (FileNotFoundError, ProcessLookupError):
         return True
+
+
+def marked(mark: str) -> list[int]:
+    """Living processes with this variable, NAME=VALUE, in their environment."""
+    found = []
+    for path in Path("/proc").iterdir():
+        if path.name.isdigit() and not gone(int(path.name)):
+            with suppress(OSError):
+                if mark.encode() in (path / "environ").read_bytes().split(b"\0"):
+                    found.append(int(path.name))
+    return found
 
 
 def wait_for(
