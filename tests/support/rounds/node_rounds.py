@@ -28,15 +28,22 @@ SHARES = (0.25, 0.3, 0.5, 0.6, 0.75)
 
 
 def node_snapshot(
-    seed: int, *, jobs: int = 30, nodes: int = 6, pools: int = 3, spread: bool = False
+    seed: int,
+    *,
+    jobs: int = 30,
+    nodes: int = 6,
+    pools: int = 3,
+    spread: bool = False,
+    plain: bool = False,
 ) -> Snapshot:
     """Return a round whose running jobs are placed at random, scattered over their pools.
 
     `jobs` and `nodes` (of a pool) and `pools` are the most there are. `spread` adds speeds on more
-    nodes than sizes need, and jobs that may be on them.
+    nodes than sizes need, and jobs that may be on them. `plain` leaves out what limits plans but
+    nodes and jobs: shares of GPUs, CPUs, memory, lost nodes, tenants, budgets.
     """
     rng = np.random.default_rng(seed)
-    machines = _Machines(rng, int(rng.integers(1, pools + 1)), nodes)
+    machines = _Machines(rng, int(rng.integers(1, pools + 1)), nodes, plain)
     owners = ("red", "blue", "green")
     every = [machines.job(rng, i, owners) for i in range(int(rng.integers(2, jobs + 1)))]
     rates = [
@@ -58,9 +65,9 @@ def node_snapshot(
         for name in owners
     ]
     config: dict[str, Any] = {"now_s": 1000.0, "topology": {"levels": ["rack", "block"]}}
-    if rng.random() < 0.3:
+    if rng.random() < 0.3 and not plain:
         config["max_changes"] = int(rng.integers(0, 6))
-    if rng.random() < 0.3:
+    if rng.random() < 0.3 and not plain:
         config["budget_per_hour"] = float(rng.integers(5, 60))
     return snapshot_of_records(
         f"nodes-{seed}",
@@ -69,7 +76,7 @@ def node_snapshot(
             "jobs": every,
             "pools": machines.pools,
             "rates": rates,
-            "tenants": tenants,
+            "tenants": [] if plain else tenants,
             "nodes": machines.nodes,
             "placements": machines.placements,
         },
@@ -125,8 +132,8 @@ def _spread_rates(rng: Generator, rates: list[Rate], pools: list[Pool]) -> list[
     for row in rates:
         fewest = -(-row.gpus // largest[row.gpu_type]) if row.gpu_type in largest else row.gpus
         for k in {fewest + 1, fewest + 2, row.gpus}:
-            if fewest < k <= row.gpus and rng.random() < 0.4:
-                factor = float(rng.uniform(0.5, 1.2))
+            if fewest < k <= row.gpus and rng.random() < 0.7:
+                factor = float(rng.uniform(0.6, 1.6))
                 found.append(
                     dataclasses.replace(row, work_per_s=round(row.work_per_s * factor, 4), spread=k)
                 )
@@ -140,9 +147,9 @@ def _spread_job(rng: Generator, job: Job) -> Job:
     return dataclasses.replace(job, placement=_pick(rng, "spread", "spread", "prefer_rack"))
 
 
-def node_round(seed: int, **most: int) -> Problem:
+def node_round(seed: int, **asked: Any) -> Problem:
     """Return `node_snapshot` as a checked problem."""
-    return validate(node_snapshot(seed, **most))
+    return validate(node_snapshot(seed, **asked))
 
 
 def _pick(rng: Generator, *choices: Any) -> Any:
@@ -152,9 +159,9 @@ def _pick(rng: Generator, *choices: Any) -> Any:
 class _Machines:
     """Pools and nodes, and what is free on them."""
 
-    def __init__(self, rng: Generator, pools: int, most: int) -> None:
+    def __init__(self, rng: Generator, pools: int, most: int, plain: bool) -> None:
         self.pools, self.nodes, self.placements = list[Pool](), list[Node](), list[Placement]()
-        self._limited = bool(rng.random() < 0.5)
+        self._plain, self._limited = plain, bool(rng.random() < 0.5) and not plain
         for p in range(pools):
             per, mine = _pick(rng, 2, 4, 8, 8), list[Node]()
             for i in range(int(rng.integers(1, most + 1))):
@@ -164,7 +171,7 @@ class _Machines:
                         f"n{p}-{i}",
                         f"p{p}",
                         gpus,
-                        state=_pick(rng, *["up"] * 8, "drain", "down"),
+                        state=_pick(rng, *["up"] * 8, *([] if plain else ["drain", "down"])),
                         rack=f"r{i % 3}",
                         cpus=_pick(rng, None, 4 * gpus, 8 * gpus) if self._limited else None,
                         host_memory_gb=_pick(rng, None, 64 * gpus) if self._limited else None,
@@ -185,7 +192,7 @@ class _Machines:
     def job(self, rng: Generator, number: int, owners: tuple[str, ...]) -> Job:
         """Return a job that waits, or that runs where GPUs were free."""
         most = _pick(rng, *SIZES)
-        share = _pick(rng, *SHARES) if rng.random() < 0.2 else None
+        share = _pick(rng, *SHARES) if rng.random() < 0.2 and not self._plain else None
         most = most if share is None else 1
         least = 1 if rng.random() < 0.6 else most
         sizes = {least, most, *rng.integers(least, most + 1, 2).tolist()}
@@ -219,7 +226,7 @@ class _Machines:
         found = self._share(job, mine) if job.gpu_fraction else self._whole(job, mine, gpus)
         if not found:
             return job
-        if rng.random() < 0.95:  # else its nodes are unknown
+        if self._plain or rng.random() < 0.95:  # else its nodes are unknown
             self.placements += found
         firm = job.placement == "packed" and rng.random() < 0.3
         return dataclasses.replace(
