@@ -1,7 +1,8 @@
 """The commands that the documentation and the help show, and what runs instead of those that cannot
 run as they are.
 
-The lists of documented.toml may hold nothing that is not documented: tests/cli/test_documented_commands.py looks.
+The lists of documented.toml may hold nothing that is not documented:
+tests/cli/test_documented_commands.py looks.
 """
 
 from __future__ import annotations
