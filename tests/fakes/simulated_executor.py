@@ -487,8 +487,26 @@ class SimulatedExecutor:
 
     def __init__(self, cluster: SimulatedMachines) -> None:
         self.cluster = cluster
-        self.start, self.stop, self.observe = cluster.start, cluster.stop, cluster.observe
-        self.acknowledge, self.write_settings = cluster.acknowledge, cluster.write_settings
+
+    def start(self, order: Order) -> None:
+        """Start an allocation. Raises StaleOrder and NotNow."""
+        self.cluster.start(order)
+
+    def stop(self, *allocation: Any) -> None:
+        """Stop an allocation. Raises StaleOrder."""
+        self.cluster.stop(*allocation)
+
+    def observe(self) -> Sequence[Observation]:
+        """Return observations, which are exact and complete."""
+        return self.cluster.observe()
+
+    def acknowledge(self, *allocation: Any) -> None:
+        """Forget an allocation. Raises UsageError if it has not ended."""
+        self.cluster.acknowledge(*allocation)
+
+    def write_settings(self, *told: Any) -> None:
+        """Tell a running job how to run. Raises StaleOrder."""
+        self.cluster.write_settings(*told)
 
     def capacity(self) -> Mapping[str, int]:
         """Return the GPUs of the present machines."""

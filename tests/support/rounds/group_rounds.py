@@ -66,11 +66,6 @@ class Groups:
         found = self.reading.ways(self.jobs[j], (pool, k))
         return [way for way in found if way[1] <= self.pools[pool]["memory_gb"]]
 
-    def best(self) -> float:
-        """Value of the best plan."""
-        found = (self.given(*draft) for draft in self.drafts())
-        return max(sum(self.values(given)) for given in found if given is not None)
-
     def values(self, given: Given) -> list[float]:
         """Value of what a plan brings to each job."""
         return [self._value(given, j) for j in range(len(self.jobs))]
