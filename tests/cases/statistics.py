@@ -24,18 +24,12 @@ def run_s(tables: GeneratedWorkload, gpu_type: str | None = None) -> Floats:
     rows = curves or tables.tables["rates.csv"]
     default = "V100" if curves and "V100" in rows["gpu_type"] else rows["gpu_type"][0]
     model, asked = np.array(jobs["model"]), np.asarray(jobs["requested_gpus"], np.int64)
-    order = np.argsort(model, kind="stable")
-    names, first = np.unique(model[order], return_index=True)
-    place = dict(zip(names.tolist(), np.split(order, first[1:]), strict=True))
     speed = np.zeros(len(model))
     for row in (dict(zip(rows, r, strict=True)) for r in zip(*rows.values(), strict=True)):
-        if row["gpu_type"] == (gpu_type or default) and row["model"] in place:
-            mine = place[row["model"]]
-            if curves:
-                speed[mine] = rate(row["kind"], row["parameters"], asked[mine])
-            else:
-                mine = mine[asked[mine] == row["gpus"]]
-                speed[mine] = np.maximum(speed[mine], row["work_per_s"])
+        if row["gpu_type"] == (gpu_type or default):
+            mine = (model == row["model"]) & (bool(curves) | (asked == row.get("gpus")))
+            found = rate(row["kind"], row["parameters"], asked) if curves else row["work_per_s"]
+            speed = np.where(mine, found if curves else np.maximum(speed, found), speed)
     return np.asarray(np.asarray(jobs["total_work"], float) / speed)
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -185,43 +186,35 @@ def truth(workload: Workload) -> MachineBehaviour:
     job = {name: j for j, name in enumerate(problem.jobs.job_id)}
     kind = {name: t for t, name in enumerate(problem.gpu_types)}
     pool = {name: p for p, name in enumerate(problem.pools.pool)}
-    known: dict[tuple[int, str, int], float] = {}
-    pairs: dict[tuple[str, str, str, int, int], tuple[float, float]] = {}
+
+    def arrays(*values: float) -> Iterator[Any]:
+        return (np.array([value]) for value in values)
+
+    @cache
+    def alone(model: int, gpu_type: int, gpus: int, memory_gb: float) -> float:
+        return float(table.rate(*arrays(model, gpu_type, gpus), memory_gb)[0][0])
 
     def rate(order: Order) -> float:
-        key = (int(problem.jobs.model[job[order.job_id]]), order.pool, order.gpus)
-        if key not in known:
-            model, gpu_type, gpus = (
-                np.array([v]) for v in (key[0], kind[order.gpu_type], order.gpus)
-            )
-            gpu_memory_gb = problem.pools.memory_gb[pool[order.pool]]
-            known[key] = float(table.rate(model, gpu_type, gpus, gpu_memory_gb)[0][0])
-        return known[key]
+        memory_gb = float(problem.pools.memory_gb[pool[order.pool]])
+        model = int(problem.jobs.model[job[order.job_id]])
+        return alone(model, kind[order.gpu_type], order.gpus, memory_gb)
 
     def pause_s(order: Order, held: int) -> float:
-        start = float(problem.pools.startup_s[pool[order.pool]])
-        one, at, gpus, before = (
-            np.array([v]) for v in (job[order.job_id], pool[order.pool], order.gpus, held)
-        )
-        return start + (float(restart_s(problem, one, at, gpus, before)[0]) if held else 0.0)
+        at = pool[order.pool]
+        change = arrays(job[order.job_id], at, order.gpus, held)
+        again = float(restart_s(problem, *change)[0]) if held else 0.0
+        return float(problem.pools.startup_s[at]) + again
 
-    def colocation_slowdowns(order: Order, other: Order) -> float:
+    @cache
+    def together(*pair: int) -> tuple[float, float]:
+        *first, second = arrays(*pair)
+        found = colocated_speeds(problem, *first, gpus_secondary=second)
+        return float(found.rate_primary[0]), float(found.rate_secondary[0])
+
+    def colocated_rate(order: Order, other: Order) -> float:
         # the job with fewer GPUs is a primary job; of two of one size it does not matter
         first, second = sorted((order, other), key=lambda one: (one.gpus, job[one.job_id]))
-        key = (first.job_id, second.job_id, order.pool, first.gpus, second.gpus)
-        if key not in pairs:
-            one, two, at, size, size_of_second = (
-                np.array([v])
-                for v in (
-                    job[first.job_id],
-                    job[second.job_id],
-                    pool[order.pool],
-                    first.gpus,
-                    second.gpus,
-                )
-            )
-            found = colocated_speeds(problem, one, two, at, size, gpus_secondary=size_of_second)
-            pairs[key] = float(found.rate_primary[0]), float(found.rate_secondary[0])
-        return pairs[key][order is second]
+        jobs, gpus = (job[first.job_id], job[second.job_id]), (first.gpus, second.gpus)
+        return together(*jobs, pool[order.pool], *gpus)[order is second]
 
-    return MachineBehaviour(rate=rate, colocated_rate=colocation_slowdowns, pause_s=pause_s)
+    return MachineBehaviour(rate=rate, colocated_rate=colocated_rate, pause_s=pause_s)

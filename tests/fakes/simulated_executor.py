@@ -23,8 +23,9 @@ from __future__ import annotations
 import heapq
 import math
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from allocator.clusters.adapter import Capabilities
 from allocator.errors import UsageError

@@ -60,12 +60,8 @@ class Checker:
         if code == "outranked":
             if TOGETHER not in detail:
                 return not any(self.gets_more(j, {limit}) for limit in ("budget", "quota"))
-            named = (
-                detail.partition(TOGETHER)[2]
-                .removesuffix(" together")
-                .replace(" and ", ", ")
-                .split(", ")
-            )
+            words = detail.partition(TOGETHER)[2].removesuffix(" together")
+            named = words.replace(" and ", ", ").split(", ")
             proper = [
                 set(s) for n in range(1, len(named)) for s in itertools.combinations(named, n)
             ]
@@ -143,22 +139,9 @@ def without(
         problem = dataclasses.replace(problem, max_changes=len(problem.jobs))
     if "quota" in limits:
         tenants, own = problem.tenants, np.arange(len(problem.tenants)) == tenant
-        much = {
-            "max_gpus": MUCH,
-            "budget_per_hour": MUCH,
-            "max_spot_gpus": MUCH,
-            "max_spot_share": np.inf,
-        }
-        problem = dataclasses.replace(
-            problem,
-            tenants=dataclasses.replace(
-                tenants,
-                **{
-                    name: np.where(own, float(most), getattr(tenants, name))
-                    for name, most in much.items()
-                },
-            ),
-        )
+        names = ("max_gpus", "budget_per_hour", "max_spot_gpus", "max_spot_share")
+        lifted = {name: np.where(own, float(MUCH), getattr(tenants, name)) for name in names}
+        problem = dataclasses.replace(problem, tenants=dataclasses.replace(tenants, **lifted))
     if "GPUs" in limits:
         gpus = problem.pools.gpus.copy()
         gpus[slice(None) if pool < 0 else slice(pool, pool + 1)] = 10_000

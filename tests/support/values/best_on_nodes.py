@@ -94,25 +94,16 @@ class _Search:
         i, p, placed = self.round.instance, self.problem, self.problem.placements
         pool, k = int(i.pool[o]), int(i.gpus[o])
         rows = np.flatnonzero(placed.job == j)
-        held = tuple(
-            zip(
-                placed.node[rows].tolist(),
-                placed.gpus[rows].tolist(),
-                placed.gpu[rows].tolist(),
-                strict=True,
-            )
-        )
+        columns = (placed.node, placed.gpus, placed.gpu)
+        held = tuple(zip(*(column[rows].tolist() for column in columns), strict=True))
         if not p.has_nodes[pool]:
             yield ()
         elif i.keep[o] and held:
             if self.holes.can_take(held, self.needs[j]):
                 yield held
         else:
-            nodes, mine = (
-                int(self.round.nodes[o]),
-                np.flatnonzero(np.array(self.holes.pool) == pool),
-            )
-            for spot in self._fresh(j, k, pool, mine.tolist(), nodes):
+            mine = [n for n, at in enumerate(self.holes.pool) if at == pool]
+            for spot in self._fresh(j, k, pool, mine, int(self.round.nodes[o])):
                 if self.holes.can_take(spot, self.needs[j]):
                     yield spot
 

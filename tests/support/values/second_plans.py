@@ -114,18 +114,15 @@ class PlanReader(Reading):
         nodes = self.table("nodes")
         up = {row["node"] for row in nodes if row.get("state", "up") == "up"}
         for pool in plan["pools"]:
-            whole, shares = defaultdict[bool, int](int), set[tuple[str, int]]()
-            for entry in plan["jobs"]:
-                for place in (entry["nodes"] or ()) if entry["pool"] == pool["pool"] else ():
-                    if "gpu" in place:
-                        shares.add((place["node"], place["gpu"]))
-                    else:
-                        whole[place["node"] in up] += place["gpus"]
-            for node, _ in shares:
-                whole[node in up] += 1
-            if pool["used"] != whole[True] + whole[False]:
-                yield f"{pool['pool']}: used {pool['used']}, not {dict(whole)}"
-            if whole[True] > self.at[pool["pool"]]["gpus"]:
+            jobs = [entry for entry in plan["jobs"] if entry["pool"] == pool["pool"]]
+            places = [place for entry in jobs for place in entry["nodes"] or ()]
+            split = {(place["node"], place["gpu"]) for place in places if "gpu" in place}
+            gpus = [(place["node"], place["gpus"]) for place in places if "gpu" not in place]
+            gpus += [(node, 1) for node, _ in split]
+            used = sum(k for _, k in gpus)
+            if pool["used"] != used:
+                yield f"{pool['pool']}: used {pool['used']}, not {used}"
+            if sum(k for node, k in gpus if node in up) > self.at[pool["pool"]]["gpus"]:
                 yield f"{pool['pool']}: more than its up nodes have"
 
     def _tenant_faults(self, plan: dict[str, Any]) -> Iterator[str]:
