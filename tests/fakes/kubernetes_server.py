@@ -34,6 +34,7 @@ BUILT_IN = ("Node", "Pod", "Job", "ResourceQuota")
 BY_PLURAL = {one.plural: kind for kind, one in RESOURCES.items()}
 GPU = "nvidia.com/gpu"
 V1 = {"apiVersion": "v1"}
+VERBS = ["get", "list", "watch", "create", "patch", "delete"]
 
 
 @dataclass(frozen=True)
@@ -228,15 +229,14 @@ class FakeServer:
         return {**found_list, "metadata": meta, "items": items}
 
     def _discovery(self, path: str) -> Object | None:
-        served = {one.group for kind, one in RESOURCES.items() if self.all(kind)} | {"batch"}
         versions = {
-            one.group: one.version or "v1beta2"
-            for one in RESOURCES.values()
-            if one.group and one.group in served
+            one.group: f"{one.group}/{one.version or 'v1beta2'}"
+            for kind, one in RESOURCES.items()
+            if one.group == "batch" or (one.group and self.all(kind))
         }
         described: dict[str, Object] = {}
-        for group, version in versions.items():
-            one = {"groupVersion": f"{group}/{version}", "version": version}
+        for group, text in versions.items():
+            one = {"groupVersion": text, "version": text.partition("/")[2]}
             described[group] = {"name": group, "versions": [one], "preferredVersion": one}
         match path.strip("/").split("/"):
             case ["api"]:
@@ -247,22 +247,18 @@ class FakeServer:
                 if group not in described:
                     raise Refused(404, "the server could not find the requested resource")
                 return {"kind": "APIGroup", **described[group]} | V1
-            case ["api", version]:
-                return self._list_resources("", version)
-            case ["apis", group, version]:
-                return self._list_resources(group, f"{group}/{version}")
+            case ["api", _] | ["apis", _, _] as parts:
+                group = parts[1] if len(parts) > 2 else ""
+                named = [
+                    {"name": one.plural + part, "singularName": kind.lower(), "kind": kind}
+                    | {"namespaced": one.is_namespaced, "verbs": VERBS}
+                    for kind, one in RESOURCES.items()
+                    if one.group == group
+                    for part in ("", "/status")
+                ]
+                about = {"groupVersion": "/".join(parts[1:]), "resources": named}
+                return {"kind": "APIResourceList", **about} | V1
         return None
-
-    def _list_resources(self, group: str, version: str) -> Object:
-        verbs = ["get", "list", "watch", "create", "patch", "delete"]
-        named = [
-            {"name": one.plural + part, "singularName": kind.lower(), "kind": kind}
-            | {"namespaced": one.is_namespaced, "verbs": verbs}
-            for kind, one in RESOURCES.items()
-            if one.group == group
-            for part in ("", "/status")
-        ]
-        return {"kind": "APIResourceList", "groupVersion": version, "resources": named} | V1
 
     def _find(self, place: Place) -> Object:
         key = (place.kind, place.namespace, place.name)
@@ -328,21 +324,17 @@ class FakeServer:
     def _store(self, place: Place, old: Object | None, new: Object) -> Object:
         """Check and store; the status belongs to its subresource, and all else not to it."""
         if old is not None:
-            kept = ("status",) if place.subresource != "status" else ("spec",)
-            for name in kept:
-                new[name] = copy.deepcopy(old.get(name))
-                if new[name] is None:
-                    del new[name]
+            kept = "spec" if place.subresource == "status" else "status"
+            new.pop(kept, None)
+            new |= copy.deepcopy({kept: old[kept]} if kept in old else {})
         new["metadata"].pop("managedFields", None)
         is_core = place.kind in BUILT_IN
         if is_core and (faults := find_core_faults(place.kind, new, is_partial=False)):
             raise Refused(422, f"{place.kind} is invalid: {faults}")
-        if place.kind == "Job":
-            self._check_job(old, new)
-        if place.kind == "JobSet":
-            self._check_job_set(old, new)
-        if place.kind == "Workload":
-            self._check_workload(old, new)
+        checks = {"Job": self._check_job, "JobSet": self._check_job_set}
+        checks["Workload"] = self._check_workload
+        if old is not None and place.kind in checks:
+            checks[place.kind](old, new)
         for path in immutable_fields(new["apiVersion"], place.kind) if old is not None else ():
             if get(old, *path) != get(new, *path):
                 raise Refused(422, f"{'.'.join(path)}: field is immutable")
@@ -355,10 +347,8 @@ class FakeServer:
             self._remove_if_free(stored)
         return copy.deepcopy(stored)
 
-    def _check_job(self, old: Object | None, new: Object) -> None:
+    def _check_job(self, old: Object, new: Object) -> None:
         """Refuse what an API server refuses of changes of a Job."""
-        if old is None:
-            return
         before, after = old["spec"], new["spec"]
         is_indexed = before.get("completionMode") == "Indexed"
         if before.get("completions") != after.get("completions") and not (
@@ -366,23 +356,19 @@ class FakeServer:
         ):
             raise Refused(422, "spec.completions: field is immutable")
         if before["template"] != after["template"]:
-            if not before.get("suspend") or get(new, "status", "startTime"):
-                raise Refused(422, "spec.template: field is immutable")
             a, b = copy.deepcopy((before["template"], after["template"]))
             for name in ("affinity", "nodeSelector", "tolerations"):
                 a["spec"].pop(name, None), b["spec"].pop(name, None)
-            if a != b:
+            if a != b or not before.get("suspend") or get(new, "status", "startTime"):
                 raise Refused(422, "spec.template: field is immutable")
-        started = get(old, "status", "startTime"), get(new, "status", "startTime")
-        if started[0] and not started[1] and not after.get("suspend"):
+        is_removed = get(old, "status", "startTime") and not get(new, "status", "startTime")
+        if is_removed and not after.get("suspend"):
             raise Refused(422, "status.startTime: cannot be removed of a Job that runs")
 
-    def _check_job_set(self, old: Object | None, new: Object) -> None:
+    def _check_job_set(self, old: Object, new: Object) -> None:
         """Refuse what the webhook of JobSet refuses: while it is suspended, before or after,
         labels, annotations, selector, tolerations and gates of pods may change, and nothing else.
         """
-        if old is None:
-            return
         is_suspended = old["spec"].get("suspend") or new["spec"].get("suspend")
         before, after = (copy.deepcopy(one["spec"]["replicatedJobs"]) for one in (old, new))
         for one in (*before, *after) if is_suspended else ():
@@ -394,7 +380,7 @@ class FakeServer:
         if before != after:
             raise Refused(422, "spec.replicatedJobs: field is immutable")
 
-    def _check_workload(self, old: Object | None, new: Object) -> None:
+    def _check_workload(self, old: Object, new: Object) -> None:
         """Refuse what the webhook of Kueue refuses: an answer that stays "Ready" stays as it is."""
         for one in get(old, "status", "admissionChecks") or ():
             after = get(new, "status", "admissionChecks", f"name={one['name']}")
@@ -486,23 +472,22 @@ class FakeServer:
                 continue
             for node in self.all("Node"):
                 name = node["metadata"]["name"]
-                if (
-                    not node["spec"].get("unschedulable")
-                    and admits(
-                        placement_rules(pod["spec"]),
-                        node["metadata"]["labels"],
-                        name,
-                        node["spec"].get("taints", ()),
-                        GPU,
-                    )
-                    and self.used(name) + wanted <= int(node["status"]["allocatable"].get(GPU, 0))
-                ):
+                about, spec = (node["metadata"]["labels"], name), node["spec"]
+                fits = self.used(name) + wanted <= self.gpus(node)
+                if spec.get("unschedulable") or not fits:
+                    continue
+                if admits(placement_rules(pod["spec"]), *about, spec.get("taints", ()), GPU):
                     pod["spec"]["nodeName"] = name
                     pod["status"]["phase"] = "Running"
                     break
         for node in self.all("Node"):
-            if self.used(node["metadata"]["name"]) > int(node["status"]["allocatable"].get(GPU, 0)):
+            if self.used(node["metadata"]["name"]) > self.gpus(node):
                 self.breaches.append(f"{node['metadata']['name']} has more pods than GPUs")
+
+    @staticmethod
+    def gpus(node: Object) -> int:
+        """GPUs that a node has."""
+        return int(node["status"]["allocatable"].get(GPU, 0))
 
     def used(self, node: str) -> int:
         """GPUs of the pods that run on a node."""

@@ -74,6 +74,15 @@ PLACED = {**FILES, "nodes.csv": "node,pool,gpus\nn1,a,4\nn2,a,4\nn3,b,2\nn4,b,2\
 RATES = {("A", 1): 1.0, ("A", 2): 1.9, ("A", 3): 2.7, ("A", 4): 3.5, ("B", 1): 0.5}
 
 
+FAILURES = (
+    NoPlanInTime("hung"),
+    AuditFailure(["a lie"]),
+    Infeasible(["rules"], []),
+    RuntimeError("the worker was killed"),
+    ZeroDivisionError(),
+)
+
+
 class Fate:
     """What happens at which point. plan: by the number of the point; log: what happened."""
 
@@ -245,15 +254,7 @@ class World:
     def decide(self, problem: Any, **effort: Any) -> Decision:
         """A policy that fails now and then, in every way there is."""
         if self.draw.random() < self.bad_rounds:
-            raise self.draw.choice(
-                (
-                    NoPlanInTime("hung"),
-                    AuditFailure(["a lie"]),
-                    Infeasible(["rules"], []),
-                    RuntimeError("the worker was killed"),
-                    ZeroDivisionError(),
-                )
-            )
+            raise self.draw.choice(FAILURES)
         if self.pairs:
             some = ("ffs", "ffs", "ffs", "bsbf") if self.groups else ("ffs", "ffs", "bsbf")
             effort["policy"] = self.draw.choice((*some, "greedy", "srtf"))
@@ -278,16 +279,10 @@ class World:
         n, draw = self.looks, self.draw
         if n == 0:
             for i, k in enumerate((1, 2, 1, 4, 4)):
-                self.submit(
-                    job_id=f"j{i}",
-                    model="m",
-                    total_work=(60.0 + 40 * i) * (2 * k if self.groups else 1),
-                    **(
-                        {"sizes": [k], "min_gpus": k, "max_gpus": k}
-                        if self.groups
-                        else {"max_gpus": 4}
-                    ),
-                )
+                size = {"sizes": [k], "min_gpus": k, "max_gpus": k}
+                size = size if self.groups else {"max_gpus": 4}
+                work = (60.0 + 40 * i) * (2 * k if self.groups else 1)
+                self.submit(job_id=f"j{i}", model="m", total_work=work, **size)
             self.submit(job_id="endless", model="n", total_work=1e7, max_gpus=1)
         elif n == 3:
             self.submit(job_id="late", model="m", total_work=150.0, max_gpus=2, weight=3)
@@ -352,13 +347,9 @@ class World:
         self.require(self.machines.breaches == [])
         t = allocations.c
         with self.queue.store.read() as connection:
-            used = dict(
-                connection.execute(
-                    sa.select(t.pool, sa.func.sum(t.held_gpus))
-                    .where(t.phase.in_(OPEN), t.held_gpus > 0)
-                    .group_by(t.pool)
-                ).all()
-            )
+            held = sa.select(t.pool, sa.func.sum(t.held_gpus)).group_by(t.pool)
+            held = held.where(t.phase.in_(OPEN), t.held_gpus > 0)
+            used = dict(connection.execute(held).all())
             self._check_holders(connection)
             most = dict(connection.execute(sa.select(pools.c.pool, pools.c.gpus)).all())
             numbers = [*connection.execute(sa.select(rounds.c.number).order_by("number")).scalars()]
@@ -411,11 +402,8 @@ class World:
         for name, generation, pool, gpus, ordered, ended in connection.execute(
             sa.select(t.job_id, t.generation, t.pool, t.gpus, t.ordered_s, t.ended_s)
         ).all():
-            steps = [
-                (ordered, gpus),
-                *changes.get((name, generation), []),
-                (ended or kept["at_s"], 0),
-            ]
+            end = (ended or kept["at_s"], 0)
+            steps = [(ordered, gpus), *changes.get((name, generation), []), end]
             for (start, own), (end, _) in itertools.pairwise(steps):
                 billed_s = max(0.0, min(end, kept["at_s"]) - max(start, begin))
                 self.costs_by_tenant += own * PRICES[pool] / 3600 * billed_s
