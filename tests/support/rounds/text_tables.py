@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 Rows = list[dict[str, str]]
 
 
@@ -12,11 +14,17 @@ def cells(text: str) -> dict[str, str]:
 
 def tables(text: str) -> dict[str, Rows]:
     """Return tables of rows, "nodes: node=a gpus=4; node=b gpus=4 / jobs: job_id=x"."""
-    named = (part.split(":", 1) for part in text.split(" / ") if part.strip())
+    named = (part.split(":", 1) for part in re.split(r"\s/\s", text) if part.strip())
     return {
         name.strip(): [cells(row) for row in rows.split(";")] if rows.strip() else []
         for name, rows in named
     }
+
+
+def columns(text: str) -> Rows:
+    """Return rows of the same columns, "node gpus: a 4; b 8"."""
+    names, rows = text.split(":", 1)
+    return [dict(zip(names.split(), row.split(), strict=True)) for row in rows.split(";")]
 
 
 def cases(text: str) -> list[tuple[str, ...]]:
