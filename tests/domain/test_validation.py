@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from builders import problem, snapshot
+from text_tables import cases, cells, tables
 
 from allocator.domain.findings import find_near_miss, find_nearest
 from allocator.domain.problem import State
@@ -17,9 +18,8 @@ from allocator.domain.schema.columns import CONFIG, Column, ColumnKind
 from allocator.domain.snapshot import Snapshot
 from allocator.errors import InvalidInput
 
-RUNNING = {"state": "running", "pool": "p0", "gpus": 2}
-NODES = [{"node": "n0", "pool": "p0", "gpus": 4}, {"node": "n1", "pool": "p0", "gpus": 4}]
-RATE = {"gpu_type": "A", "gpus": 1, "work_per_s": 1}
+RUNNING = cells("state=running pool=p0 gpus=2")
+RATE = cells("gpu_type=A gpus=1 work_per_s=1")
 
 
 def faults(*args: Any, **kwargs: Any) -> list[str]:
@@ -44,97 +44,81 @@ def warnings(*args: Any, **kwargs: Any) -> list[str]:
 
 @pytest.mark.parametrize(
     ("job", "fault"),
-    [
-        ({"max_gpus": 2, "min_gpus": 4}, "max_gpus 2 is below min_gpus 4"),
-        ({"max_gpus": 0}, "max_gpus 0 is below 1"),
-        (
-            {"max_gpus": 2, "gpu_fraction": 0.5},
-            "gpu_fraction 0.5 is a share of one GPU, but max_gpus is 2",
-        ),
-        (
-            {"max_gpus": 1, "gpu_fraction": 1},
-            "gpu_fraction 1 is not below 1; leave it empty for whole GPUs",
-        ),
-        ({"gpu_fraction": 0}, "gpu_fraction 0 must be above 0"),
-        ({"cpus_per_gpu": -1}, "cpus_per_gpu -1 is below 0"),
-        ({"placement": "same_rak"}, 'placement "same_rak" is not known; did you mean "same_rack"?'),
-        (
-            {"placement": "same_block"},
-            'placement "same_block" is not known; did you mean "same_rack"?',
-        ),
-        ({"max_gpus": 10_000_001}, "max_gpus 10000001 is above 10000000"),
-        ({"max_gpus": 2.5}, "max_gpus 2.5 is not a whole number"),
-        ({"max_gpus": "many"}, 'max_gpus "many" is not a whole number'),
-        ({"max_gpus": ""}, "max_gpus is empty"),
-        ({"remaining_work": 0}, "remaining_work 0 must be above 0"),
-        ({"remaining_work": "nan"}, 'remaining_work "nan" is not a finite number'),
-        ({"remaining_work": "1_000"}, 'remaining_work "1_000" is not a number'),
-        ({"remaining_work": "1e31"}, "remaining_work 1e31 is too large, more than 1e+30 in size"),
-        ({"remaining_work": "1e-31"}, "remaining_work 1e-31 is too small, closer to 0 than 1e-30"),
-        ({"weight": -1}, "weight -1 must be above 0"),
-        ({"total_work": 999}, "total_work 999 is below remaining_work 1000"),
-        ({"requested_gpus": 9}, "requested_gpus 9 is outside min_gpus 1 to max_gpus 8"),
-        (
-            {"requested_gpus": 1, "min_gpus": 2},
-            "requested_gpus 1 is outside min_gpus 2 to max_gpus 8",
-        ),
-        ({"sizes": "1|16", "min_gpus": 2}, 'sizes "1|16" has none within min_gpus 2 to max_gpus 8'),
-        ({"sizes": "1|x"}, 'sizes "1|x": "x" is not a whole number'),
-        ({"sizes": "0|1"}, 'sizes "0|1": 0 is below 1'),
-        ({"sizes": "1||2"}, 'sizes "1||2" has nothing between two bars, or at an end'),
-        ({"gpu_types": "B"}, 'gpu_types "B" is neither in pools.csv nor in rates.csv'),
-        (
-            {"gpu_types": "A|a"},
-            'gpu_types "a" is neither in pools.csv nor in rates.csv; did you mean "A"?',
-        ),
-        (
-            {"model": "M"},
-            (
-                'model "M" has no row in rates.csv; did you mean "m"? If it is another model, set'
-                ' unknown_models = "assume"'
-            ),
-        ),
-        ({"state": "runing"}, 'state "runing" is not known; did you mean "running"?'),
-        ({"state": "?"}, 'state "?" is not known (known: queued, running, paused, held)'),
-        ({"preemptible": "maybe"}, 'preemptible "maybe" is neither true nor false'),
-        ({**RUNNING, "pool": ""}, "pool is empty, but state is running"),
-        ({**RUNNING, "gpus": ""}, "gpus is empty, but state is running"),
-        ({**RUNNING, "state": "paused"}, 'pool "p0" is given, but state is paused'),
-        ({**RUNNING, "pool": "p00"}, 'pool "p00" is not in pools.csv; did you mean "p0"?'),
-        ({"gpus": 2}, "gpus 2 is given, but state is queued"),
-        ({"after": "x|j0"}, "after names the job itself"),
-        ({"tenant": "a\tb"}, 'tenant "a\\tb" contains a control character'),
-    ],
+    cases("""
+max_gpus=2 min_gpus=4 -> max_gpus 2 is below min_gpus 4
+max_gpus=0 -> max_gpus 0 is below 1
+max_gpus=2 gpu_fraction=0.5 -> gpu_fraction 0.5 is a share of one GPU, but max_gpus is 2
+max_gpus=1 gpu_fraction=1 -> gpu_fraction 1 is not below 1; leave it empty for whole GPUs
+gpu_fraction=0 -> gpu_fraction 0 must be above 0
+cpus_per_gpu=-1 -> cpus_per_gpu -1 is below 0
+placement=same_rak -> placement "same_rak" is not known; did you mean "same_rack"?
+placement=same_block -> placement "same_block" is not known; did you mean "same_rack"?
+max_gpus=10000001 -> max_gpus 10000001 is above 10000000
+max_gpus=2.5 -> max_gpus 2.5 is not a whole number
+max_gpus=many -> max_gpus "many" is not a whole number
+max_gpus= -> max_gpus is empty
+remaining_work=0 -> remaining_work 0 must be above 0
+remaining_work=nan -> remaining_work "nan" is not a finite number
+remaining_work=1_000 -> remaining_work "1_000" is not a number
+remaining_work=1e31 -> remaining_work 1e31 is too large, more than 1e+30 in size
+remaining_work=1e-31 -> remaining_work 1e-31 is too small, closer to 0 than 1e-30
+weight=-1 -> weight -1 must be above 0
+total_work=999 -> total_work 999 is below remaining_work 1000
+requested_gpus=9 -> requested_gpus 9 is outside min_gpus 1 to max_gpus 8
+requested_gpus=1 min_gpus=2 -> requested_gpus 1 is outside min_gpus 2 to max_gpus 8
+sizes=1|16 min_gpus=2 -> sizes "1|16" has none within min_gpus 2 to max_gpus 8
+sizes=1|x -> sizes "1|x": "x" is not a whole number
+sizes=0|1 -> sizes "0|1": 0 is below 1
+sizes=1||2 -> sizes "1||2" has nothing between two bars, or at an end
+gpu_types=B -> gpu_types "B" is neither in pools.csv nor in rates.csv
+gpu_types=A|a -> gpu_types "a" is neither in pools.csv nor in rates.csv; did you mean "A"?
+model=M -> model "M" has no row in rates.csv; did you mean "m"? If it is another model, set \
+unknown_models = "assume"
+state=runing -> state "runing" is not known; did you mean "running"?
+state=? -> state "?" is not known (known: queued, running, paused, held)
+preemptible=maybe -> preemptible "maybe" is neither true nor false
+state=running pool= gpus=2 -> pool is empty, but state is running
+state=running pool=p0 gpus= -> gpus is empty, but state is running
+state=paused pool=p0 gpus=2 -> pool "p0" is given, but state is paused
+state=running pool=p00 gpus=2 -> pool "p00" is not in pools.csv; did you mean "p0"?
+gpus=2 -> gpus 2 is given, but state is queued
+after=x|j0 -> after names the job itself
+"""),
 )
-def test_faults_of_a_job(job: dict[str, Any], fault: str) -> None:
+def test_faults_of_a_job(job: str, fault: str) -> None:
     """One wrong cell, one message: file, line, value, rule, job."""
-    found = faults([job], [{}])
+    found = faults([cells(job)], [{}])
     assert f'jobs.csv:2: {fault} (job "j0")' in found
     # both pool and gpus are too many then
-    assert len(found) == (2 if job.get("state") == "paused" else 1)
+    assert len(found) == (2 if "paused" in job else 1)
+
+
+def test_odd_characters() -> None:
+    """Any letter is legal; control characters are shown as they are written in Python."""
+    assert faults([{"job_id": "jöb 7 ☃"}]) == []
+    assert faults([{"tenant": "a\tb"}]) == [
+        'jobs.csv:2: tenant "a\\tb" contains a control character (job "j0")'
+    ]
 
 
 @pytest.mark.parametrize(
     "job",
-    [
-        {"sizes": "8|2|2", "max_gpus": 4},
-        {**RUNNING, "gpus": 100},
-        {"after": "gone|gone"},
-        {"min_gpus": 8},
-        {"gpu_types": "A|B"},
-        {"total_work": 1000},
-        {"requested_gpus": 8},
-        {"deadline_s": -5},
-        {"submitted_s": -1e9},
-        {"job_id": "jöb 7 ☃"},
-        {"tenant": "new"},
-    ],
+    """sizes=8|2|2 max_gpus=4
+    state=running pool=p0 gpus=100
+    after=gone|gone
+    min_gpus=8
+    gpu_types=A|B
+    total_work=1000
+    requested_gpus=8
+    deadline_s=-5
+    submitted_s=-1e9
+    tenant=new""".splitlines(),
 )
-def test_odd_but_legal_jobs(job: dict[str, Any]) -> None:
+def test_odd_but_legal_jobs(job: str) -> None:
     """Sizes partly in range, more GPUs held than allowed or there, predecessors done, types of
     rates only ...
     """
-    assert faults([job], [{}], [{**RATE}, {**RATE, "gpu_type": "B"}]) == []
+    assert faults([cells(job)], [{}], [RATE, RATE | {"gpu_type": "B"}]) == []
 
 
 def test_sizes_are_ascending_and_distinct() -> None:
@@ -168,120 +152,70 @@ def test_a_broken_table_makes_no_faults_elsewhere() -> None:
     unknown.
     """
     assert faults([RUNNING], [{"pool": ""}]) == ["pools.csv:2: pool is empty"]
-    assert faults([{}], [{}], [{**RATE, "model": ""}]) == ["rates.csv:2: model is empty"]
+    assert faults([{}], [{}], [RATE | {"model": ""}]) == ["rates.csv:2: model is empty"]
+
+
+N0, N1 = "node=n0 pool=p0 gpus=4", "node=n1 pool=p0 gpus=4"
+SHARE = "sharing: model_a=m gpu_type=A gpus=1 slowdown_b=1"
 
 
 @pytest.mark.parametrize(
-    ("tables", "fault"),
-    [
-        (
-            {"prices": [{"at_s": 0, "pool": "p00", "gpus": 1}]},
-            'prices.csv:2: pool "p00" is not in pools.csv; did you mean "p0"?',
-        ),
-        (
-            {"prices": [{"at_s": 0, "pool": "p0"}, {"at_s": "0.0", "pool": "p0"}]},
-            'prices.csv:3: at_s 0.0, pool "p0" is already in line 2',
-        ),
-        (
-            {"nodes": [{"node": "n", "pool": "zz", "gpus": 1}]},
-            'nodes.csv:2: pool "zz" is not in pools.csv (node "n")',
-        ),
-        ({"nodes": [*NODES, NODES[0]]}, 'nodes.csv:4: node "n0" is already in line 2'),
-        (
-            {"nodes": [{**NODES[0], "cpus": -1}]},
-            'nodes.csv:2: cpus -1 is below 0 (node "n0")',
-        ),
-        (
-            {
-                "nodes": NODES,
-                "placements": [{"job_id": "j0", "node": "n0", "gpus": 2, "gpu": 1}],
-            },
-            'placements.csv:2: gpu 1 is given, but job "j0" has no gpu_fraction',
-        ),
-        (
-            {"placements": [{"job_id": "j0", "node": "n0", "gpus": 2}]},
-            "placements.csv: names nodes, but there is no nodes.csv",
-        ),
-        (
-            {"nodes": NODES, "placements": [{"job_id": "j00", "node": "n0", "gpus": 2}]},
-            'placements.csv:2: job_id "j00" is not in jobs.csv; did you mean "j0"?',
-        ),
-        (
-            {"nodes": NODES, "placements": [{"job_id": "j0", "node": "n00", "gpus": 2}]},
-            'placements.csv:2: node "n00" is not in nodes.csv; did you mean "n0"?',
-        ),
-        (
-            {"nodes": NODES, "placements": [{"job_id": "j1", "node": "n0", "gpus": 2}]},
-            'placements.csv:2: job_id "j1" is not running (jobs.csv:3)',
-        ),
-        (
-            {"nodes": NODES, "placements": [{"job_id": "j0", "node": "n0", "gpus": 1}]},
-            'placements.csv:2: job "j0" has 1 GPUs on nodes, but gpus 2 in jobs.csv:2',
-        ),
-        (
-            {
-                "nodes": [{**NODES[0], "pool": "p1"}],
-                "placements": [{"job_id": "j0", "node": "n0", "gpus": 2}],
-            },
-            'placements.csv:2: node "n0" is in pool "p1", job "j0" runs in pool "p0"',
-        ),
-        (
-            {"tenants": [{"tenant": "t"}, {"tenant": "t"}]},
-            'tenants.csv:3: tenant "t" is already in line 2',
-        ),
-        (
-            {
-                "sharing": [
-                    {
-                        "model_a": "m",
-                        "model_b": "m",
-                        "gpu_type": "A",
-                        "gpus": 1,
-                        "slowdown_a": 0.9,
-                        "slowdown_b": 1,
-                    }
-                ]
-            },
-            "sharing.csv:2: slowdown_a 0.9 is below 1",
-        ),
-    ],
+    ("more", "fault"),
+    cases(f"""
+prices: at_s=0 pool=p00 gpus=1 -> prices.csv:2: pool "p00" is not in pools.csv; did you mean "p0"?
+prices: at_s=0 pool=p0; at_s=0.0 pool=p0 -> prices.csv:3: at_s 0.0, pool "p0" is already in line 2
+nodes: node=n pool=zz gpus=1 -> nodes.csv:2: pool "zz" is not in pools.csv (node "n")
+nodes: {N0}; {N1}; {N0} -> nodes.csv:4: node "n0" is already in line 2
+nodes: {N0} cpus=-1 -> nodes.csv:2: cpus -1 is below 0 (node "n0")
+nodes: {N0}; {N1} / placements: job_id=j0 node=n0 gpus=2 gpu=1 -> \
+placements.csv:2: gpu 1 is given, but job "j0" has no gpu_fraction
+placements: job_id=j0 node=n0 gpus=2 -> placements.csv: names nodes, but there is no nodes.csv
+nodes: {N0}; {N1} / placements: job_id=j00 node=n0 gpus=2 -> \
+placements.csv:2: job_id "j00" is not in jobs.csv; did you mean "j0"?
+nodes: {N0}; {N1} / placements: job_id=j0 node=n00 gpus=2 -> \
+placements.csv:2: node "n00" is not in nodes.csv; did you mean "n0"?
+nodes: {N0}; {N1} / placements: job_id=j1 node=n0 gpus=2 -> \
+placements.csv:2: job_id "j1" is not running (jobs.csv:3)
+nodes: {N0}; {N1} / placements: job_id=j0 node=n0 gpus=1 -> \
+placements.csv:2: job "j0" has 1 GPUs on nodes, but gpus 2 in jobs.csv:2
+nodes: node=n0 pool=p1 gpus=4 / placements: job_id=j0 node=n0 gpus=2 -> \
+placements.csv:2: node "n0" is in pool "p1", job "j0" runs in pool "p0"
+tenants: tenant=t; tenant=t -> tenants.csv:3: tenant "t" is already in line 2
+{SHARE} model_b=m slowdown_a=0.9 -> sharing.csv:2: slowdown_a 0.9 is below 1
+"""),
 )
-def test_faults_between_tables(tables: dict[str, Any], fault: str) -> None:
+def test_faults_between_tables(more: str, fault: str) -> None:
     """A running and a queued job, two pools of type A."""
-    assert faults([RUNNING, {}], [{}, {}], **tables) == [fault]
+    assert faults([RUNNING, {}], [{}, {}], **tables(more)) == [fault]
+
+
+def curve(parameters: str) -> dict[str, str]:
+    """A row of models.csv."""
+    return cells("model=m gpu_type=A kind=power") | {"parameters": parameters}
 
 
 @pytest.mark.parametrize(
     ("parameters", "fault"),
-    [
-        ('{"rate_1": 1}', "exponent is missing; kind power needs it"),
-        ('{"rate_1": -1, "exponent": 1}', "rate_1 -1 is below 0"),
-        ('{"rate_1": NaN, "exponent": 1}', 'rate_1 "nan" is not a finite number'),
-        (
-            '{"rate_1": "1", "exponent": 1}',
-            'rate_1 "1" is text, not a number; write it without quotes',
-        ),
-        ('{"rate_1": true, "exponent": 1}', "rate_1 true is not a number"),
-        ('{"rate_1": 1, "exponent": [1]}', "exponent is a list, not a number"),
-        ('{"rate_1": 1, "exponent": 1, "max_gpus": 2.5}', "max_gpus 2.5 is not a whole number"),
-        (
-            '{"rate_1": 1, "exponent": 1, "min_gpus": 8, "max_gpus": 4}',
-            "max_gpus 4 is below min_gpus 8",
-        ),
-    ],
+    cases("""
+{"rate_1": 1} -> exponent is missing; kind power needs it
+{"rate_1": -1, "exponent": 1} -> rate_1 -1 is below 0
+{"rate_1": NaN, "exponent": 1} -> rate_1 "nan" is not a finite number
+{"rate_1": "1", "exponent": 1} -> rate_1 "1" is text, not a number; write it without quotes
+{"rate_1": true, "exponent": 1} -> rate_1 true is not a number
+{"rate_1": 1, "exponent": [1]} -> exponent is a list, not a number
+{"rate_1": 1, "exponent": 1, "max_gpus": 2.5} -> max_gpus 2.5 is not a whole number
+{"rate_1": 1, "exponent": 1, "min_gpus": 8, "max_gpus": 4} -> max_gpus 4 is below min_gpus 8
+"""),
 )
 def test_faults_of_curves(parameters: str, fault: str) -> None:
     """Parameters have names, ranges and types as columns have."""
-    row = {"model": "m", "gpu_type": "A", "kind": "power", "parameters": parameters}
-    assert faults([{}], models=[row]) == [f"models.csv:2: parameters: {fault}"]
+    assert faults([{}], models=[curve(parameters)]) == [f"models.csv:2: parameters: {fault}"]
 
 
 @pytest.mark.parametrize("text", ["[1]", "{", '{"a": 1, "a": 2}', "{" * 5000, '{"a":' * 5000])
 def test_parameters_that_are_no_object(text: str) -> None:
     """Broken, doubled or bottomless JSON is one located fault."""
-    found = faults(
-        [{}], models=[{"model": "m", "gpu_type": "A", "kind": "power", "parameters": text}]
-    )
+    found = faults([{}], models=[curve(text)])
     assert len(found) == 1 and found[0].startswith("models.csv:2: parameters "), found
 
 
@@ -290,23 +224,13 @@ def test_speeds_may_come_from_either_file() -> None:
     fault says so.
     """
     s = snapshot([{}])
-    curve = snapshot(
-        [{}],
-        models=[
-            {
-                "model": "m",
-                "gpu_type": "A",
-                "kind": "power",
-                "parameters": '{"rate_1": 1, "exponent": 1}',
-            }
-        ],
-    ).tables["models.csv"]
+    curves = snapshot([{}], models=[curve('{"rate_1": 1, "exponent": 1}')]).tables["models.csv"]
     without = {f: t for f, t in s.tables.items() if f != "rates.csv"}
     assert faults_of(Snapshot("x", {}, without)) == []
     assert faults_of(Snapshot("x", {"unknown_models": "refuse"}, without)) == [
         "rates.csv: is missing; without models.csv it must say how fast each model runs"
     ]
-    assert faults_of(Snapshot("x", {}, without | {"models.csv": curve})) == []
+    assert faults_of(Snapshot("x", {}, without | {"models.csv": curves})) == []
 
 
 def test_missing_tables_and_columns() -> None:
@@ -331,20 +255,14 @@ def test_missing_tables_and_columns() -> None:
 
 @pytest.mark.parametrize(
     ("jobs", "fault"),
-    [
-        (
-            {"a": "b", "b": "a"},
-            'jobs.csv:2: after makes a circle: "a" after "b" after "a" (job "a")',
-        ),
-        (
-            {"x": "a", "a": "b", "b": "c", "c": "a"},
-            'jobs.csv:3: after makes a circle: "a" after "b" after "c" after "a" (job "a")',
-        ),
-    ],
+    cases("""
+a=b b=a -> jobs.csv:2: after makes a circle: "a" after "b" after "a" (job "a")
+x=a a=b b=c c=a -> jobs.csv:3: after makes a circle: "a" after "b" after "c" after "a" (job "a")
+"""),
 )
-def test_circles_of_predecessors(jobs: dict[str, str], fault: str) -> None:
+def test_circles_of_predecessors(jobs: str, fault: str) -> None:
     """Each circle once, at its first job; a job that only waits for one is not on it."""
-    assert faults([{"job_id": k, "after": v} for k, v in jobs.items()]) == [fault]
+    assert faults([{"job_id": k, "after": v} for k, v in cells(jobs).items()]) == [fault]
 
 
 def test_circles_are_found_exactly_where_they_are() -> None:
@@ -373,123 +291,50 @@ def test_circles_are_found_exactly_where_they_are() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kwargs", "warning"),
-    [
-        (
-            {"config": {"now_s": 5}, "jobs": [{"submitted_s": 7}]},
-            'jobs.csv:2: submitted_s 7 is after now_s 5 (job "j0")',
-        ),
-        (
-            {"config": {"now": 5}},
-            'config.toml: "now" is not known and is ignored; did you mean "now_s"?',
-        ),
-        (
-            {"pools": [{}, {"gpu_type": "AA"}], "rates": [RATE]},
-            'pools.csv:3: gpu_type "AA" has no rate of any model; did you mean "A"? (pool "p1")',
-        ),
-        (
-            {"pools": [{"memory_gb": 16}, {"memory_gb": 24}], "rates": [{**RATE, "memory_gb": 32}]},
-            'rates.csv:2: memory_gb 32 is more than any "A" GPU of pools.csv has, 24',
-        ),
-        (
-            {
-                "jobs": [{"tenant": "t"}],
-                "tenants": [{"tenant": "t", "max_gpus": 2, "guaranteed_gpus": 3}],
-            },
-            'tenants.csv:2: guaranteed_gpus 3 is above max_gpus 2 (tenant "t")',
-        ),
-        (
-            {"jobs": [{"tenant": "visoin"}], "tenants": [{"tenant": "vision"}]},
-            (
-                'jobs.csv:2: tenant "visoin" is not in tenants.csv; did you mean "vision", which'
-                ' has no jobs? (job "j0")'
-            ),
-        ),
-        (
-            {"nodes": [{**NODES[0], "state": "drain"}, NODES[1]]},
-            'pools.csv:2: gpus 8, but its up nodes in nodes.csv have 4; 4 count (pool "p0")',
-        ),
-        (
-            {"pools": [{}, {}], "nodes": NODES},
-            'pools.csv:3: no node of it is in nodes.csv; gpus 8 count (pool "p1")',
-        ),
-        (
-            {"prices": [{"at_s": -1, "pool": "p0", "gpus": 6}], "nodes": NODES},
-            (
-                "pools.csv:2: gpus 6 by prices.csv:2, but its up nodes in nodes.csv have 8; 8 count"
-                ' (pool "p0")'
-            ),
-        ),
-        (
-            {
-                "jobs": [{**RUNNING, "gpus": 6}],
-                "nodes": NODES,
-                "placements": [{"job_id": "j0", "node": "n0", "gpus": 6}],
-            },
-            'nodes.csv:2: gpus 4, but 6 are placed there (node "n0")',
-        ),
-        (
-            {
-                "models": [
-                    {
-                        "model": "m",
-                        "gpu_type": "A",
-                        "kind": "power",
-                        "parameters": '{"rate_1":1,"exponent":1,"max_gpu":8}',
-                    }
-                ]
-            },
-            (
-                'models.csv:2: parameters: "max_gpu" is not a parameter of kind power; did you mean'
-                ' "max_gpus"?'
-            ),
-        ),
-        (
-            {
-                "sharing": [
-                    {
-                        "model_a": "m",
-                        "model_b": "n",
-                        "gpu_type": "A",
-                        "gpus": 1,
-                        "slowdown_a": 1,
-                        "slowdown_b": 1,
-                    }
-                ],
-                "pools": [{"sharing": "any"}],
-            },
-            'sharing.csv:2: model_b "n" has no rate',
-        ),
-        ({"jobs": []}, "jobs.csv: has no jobs"),
-        ({"jobs": [], "pools": []}, "pools.csv: has no pools; every job waits"),
-    ],
+    ("more", "warning"),
+    cases(f"""
+config: now_s=5 / jobs: submitted_s=7 -> jobs.csv:2: submitted_s 7 is after now_s 5 (job "j0")
+config: now=5 -> config.toml: "now" is not known and is ignored; did you mean "now_s"?
+pools: gpus=8; gpu_type=AA / rates: gpu_type=A gpus=1 work_per_s=1 -> \
+pools.csv:3: gpu_type "AA" has no rate of any model; did you mean "A"? (pool "p1")
+pools: memory_gb=16; memory_gb=24 / rates: gpu_type=A gpus=1 work_per_s=1 memory_gb=32 -> \
+rates.csv:2: memory_gb 32 is more than any "A" GPU of pools.csv has, 24
+jobs: tenant=t / tenants: tenant=t max_gpus=2 guaranteed_gpus=3 -> \
+tenants.csv:2: guaranteed_gpus 3 is above max_gpus 2 (tenant "t")
+jobs: tenant=visoin / tenants: tenant=vision -> jobs.csv:2: tenant "visoin" is not in \
+tenants.csv; did you mean "vision", which has no jobs? (job "j0")
+nodes: {N0} state=drain; {N1} -> \
+pools.csv:2: gpus 8, but its up nodes in nodes.csv have 4; 4 count (pool "p0")
+pools: gpus=8; gpus=8 / nodes: {N0}; {N1} -> \
+pools.csv:3: no node of it is in nodes.csv; gpus 8 count (pool "p1")
+prices: at_s=-1 pool=p0 gpus=6 / nodes: {N0}; {N1} -> pools.csv:2: gpus 6 by prices.csv:2, \
+but its up nodes in nodes.csv have 8; 8 count (pool "p0")
+jobs: state=running pool=p0 gpus=6 / nodes: {N0}; {N1} / placements: job_id=j0 node=n0 gpus=6 -> \
+nodes.csv:2: gpus 4, but 6 are placed there (node "n0")
+pools: sharing=any / {SHARE} model_b=n slowdown_a=1 -> sharing.csv:2: model_b "n" has no rate
+{SHARE} model_b=m slowdown_a=1; model_a=m model_b=m gpu_type=A gpus=1 slowdown_a=1 slowdown_b=1 -> \
+sharing.csv: is checked, but no pool of pools.csv lets jobs share GPUs (column sharing)
+jobs: -> jobs.csv: has no jobs
+jobs: / pools: -> pools.csv: has no pools; every job waits
+"""),
 )
-def test_warnings(kwargs: dict[str, Any], warning: str) -> None:
-    """What is legal but looks like a mistake."""
-    found = warnings(**({"jobs": [{}]} | kwargs))
+def test_warnings(more: str, warning: str) -> None:
+    """What is legal but looks like a mistake, once."""
+    given: dict[str, Any] = {"jobs": [{}]} | tables(more)
+    if "config" in given:
+        given["config"] = {key: int(value) for key, value in given["config"][0].items()}
+    found = warnings(**given)
     assert warning in found
-    assert len(found) == (2 if kwargs.get("pools") == [] else 1), found
+    assert len(found) == (2 if given.get("pools") == [] else 1), found
 
 
-def test_what_plans_do_not_use_yet_is_said_once() -> None:
-    """Sharing that no pool allows; nodes and placements are used."""
-    share = {
-        "model_a": "m",
-        "model_b": "m",
-        "gpu_type": "A",
-        "gpus": 1,
-        "slowdown_a": 1,
-        "slowdown_b": 1,
-    }
-    p = problem(
-        [RUNNING],
-        nodes=NODES,
-        placements=[{"job_id": "j0", "node": "n0", "gpus": 2}],
-        sharing=[share, share],
-    )
-    assert p.warnings == (
-        "sharing.csv: is checked, but no pool of pools.csv lets jobs share GPUs (column sharing)",
-    )
+def test_unknown_parameters_of_curves_are_warned_of() -> None:
+    """The one that may be meant is named."""
+    found = warnings([{}], models=[curve('{"rate_1":1,"exponent":1,"max_gpu":8}')])
+    assert found == [
+        'models.csv:2: parameters: "max_gpu" is not a parameter of kind power; did you mean'
+        ' "max_gpus"?'
+    ]
 
 
 def test_many_alike_warnings_are_summed_up() -> None:
@@ -602,16 +447,3 @@ def test_messages_stay_on_one_line_and_short() -> None:
     """Line ends are escaped, long values cut, whatever a cell holds."""
     found = faults([{"job_id": "a\nb" + "c" * 500, "state": "\u202e" + "x" * 500}])
     assert len(found) == 2 and all(len(f) < 300 and f.isprintable() for f in found), found
-
-
-@pytest.mark.parametrize(
-    ("value", "fault"),
-    [
-        (-0.1, "price_per_gb_hour -0.1 is below 0"),
-        ("nan", 'price_per_gb_hour "nan" is not a finite number'),
-        ("dear", 'price_per_gb_hour "dear" is not a number'),
-    ],
-)
-def test_prices_of_memory(value: Any, fault: str) -> None:
-    """The price of a GB is a number that is not negative."""
-    assert faults([{}], [{"price_per_gb_hour": value}]) == [f'pools.csv:2: {fault} (pool "p0")']

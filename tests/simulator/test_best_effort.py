@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from builders import problem, snapshot
+from text_tables import columns
 from worlds import workload
 
 from allocator.audit import audit
@@ -19,10 +20,9 @@ from allocator.simulator import SimulationOptions, simulate
 Row = dict[str, Any]
 
 
-def slow(a: float, b: float) -> list[Row]:
+def slow(a: float, b: float) -> list[dict[str, str]]:
     """How much the models "g" and "b" slow each other down on one GPU."""
-    names = {"model_a": "g", "model_b": "b", "gpu_type": "A", "gpus": 1}
-    return [{**names, "slowdown_a": a, "slowdown_b": b}]
+    return columns(f"model_a model_b gpu_type gpus slowdown_a slowdown_b: g b A 1 {a} {b}")
 
 
 def speeds(a: float, b: float, most: float | None) -> tuple[float, float] | None:
@@ -41,7 +41,7 @@ def pair(weight: float = 1.0, isolation: float | None = None, **rest: Any) -> di
     return {
         "jobs": [{**job, "job_id": "g", "model": "g"}, {**job, "job_id": "b", **free}],
         "pools": [pool],
-        "rates": [{"model": m, "gpu_type": "A", "gpus": 1, "work_per_s": 1.0} for m in ("g", "b")],
+        "rates": columns("model gpu_type gpus work_per_s: g A 1 1; b A 1 1"),
         "config": {"objective": "throughput"},
         **rest,
     }

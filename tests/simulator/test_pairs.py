@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 from builders import problem
+from examples import seeds
+from text_tables import columns
 
 from allocator.domain.problem import Isolation, Problem
 from allocator.options.colocation.pairs import Colocations, find_colocations
@@ -19,6 +21,8 @@ from allocator.performance.colocated_speed import colocated_speeds
 from allocator.performance.interference import MeasuredSlowdowns, fit
 from allocator.performance.table import RateTable
 
+# primary job, secondary job, pool, GPUs
+Pair = tuple[int, int, int, int]
 POOL = {"memory_gb": 10.0, "sharing": "any"}
 
 
@@ -26,14 +30,8 @@ def row(
     a: str, b: str, xi_a: float, xi_b: float, gpus: int = 1, gpu_type: str = "A"
 ) -> dict[str, Any]:
     """A row of sharing.csv."""
-    return {
-        "model_a": a,
-        "model_b": b,
-        "gpu_type": gpu_type,
-        "gpus": gpus,
-        "slowdown_a": float(xi_a),
-        "slowdown_b": float(xi_b),
-    }
+    names = "model_a model_b gpu_type gpus slowdown_a slowdown_b"
+    return columns(f"{names}: {a} {b} {gpu_type} {gpus} {xi_a} {xi_b}")[0]
 
 
 def speeds(*models: str, **more: Any) -> list[dict[str, Any]]:
@@ -45,13 +43,22 @@ def speeds(*models: str, **more: Any) -> list[dict[str, Any]]:
     ]
 
 
-def found(p: Problem) -> dict[tuple[int, int, int, int], float]:
-    """(primary job, secondary job, pool, gpus) -> value of the pairs that a round offers."""
-    m = compile_round(p).option_table
+def offered(m: OptionTable) -> dict[Pair, float]:
+    """The value of each pair of a table of options."""
     return {
         (int(m.primary[o]), int(m.job[o]), int(m.pool[o]), int(m.gpus[o])): float(m.value[o])
         for o in np.flatnonzero(m.primary >= 0).tolist()
     }
+
+
+def found(p: Problem) -> dict[Pair, float]:
+    """The value of the pairs that a round offers."""
+    return offered(compile_round(p).option_table)
+
+
+def pair_of(m: OptionTable, o: int, w: int) -> Pair:
+    """The pair of the options of two jobs."""
+    return int(m.job[o]), int(m.job[w]), int(m.pool[o]), int(m.gpus[o])
 
 
 def jobs(*parts: tuple[str, float], **more: Any) -> list[dict[str, Any]]:
@@ -117,7 +124,7 @@ def test_fitted_slowdowns() -> None:
         assert np.isnan(
             f.slowdown(code["mnopq".index(x)], code["mnopq".index(y)], np.array(0), np.array(1))
         ).all()
-    noisy = [{**r, "slowdown_a": r["slowdown_a"] * 1.05} for r in rows[:1]]
+    noisy = [{**r, "slowdown_a": float(r["slowdown_a"]) * 1.05} for r in rows[:1]]
     noisy = fit(problem(jobs(("m", 1)), rates=speeds(*"mno"), sharing=[*noisy, *rows[1:]]))
     assert 0 < noisy.error[0] < 0.3 and noisy.slowdown(code[0], code[0], np.array(0), np.array(1))[
         0
@@ -139,25 +146,12 @@ def test_either_may_be_primary_where_that_matters() -> None:
     money does, or where one of them holds the GPUs. Who may not be moved joins nobody."""
     two, share = jobs(("m", 1000), ("m", 1000)), [row("m", "m", 1.2, 1.2)]
     assert set(found(problem(two, [POOL], speeds("m"), sharing=share))) == {(0, 1, 0, 1)}
-    both = {(0, 1, 0, 1), (1, 0, 0, 1)}
-    assert (
-        set(
-            found(
-                problem(
-                    two,
-                    [POOL],
-                    speeds("m"),
-                    sharing=share,
-                    tenants=[{"tenant": "default", "max_gpus": 4}],
-                )
-            )
-        )
-        == both
-    )
-    assert (
-        set(found(problem(two, [POOL], speeds("m"), sharing=share, config={"dollar_price": 0.1})))
-        == both
-    )
+    for more in (
+        {"tenants": [{"tenant": "default", "max_gpus": 4}]},
+        {"config": {"dollar_price": 0.1}},
+    ):
+        p = problem(two, [POOL], speeds("m"), sharing=share, **more)
+        assert set(found(p)) == {(0, 1, 0, 1), (1, 0, 0, 1)}
     holds = [two[0], two[1] | {"state": "running", "pool": "p0", "gpus": 1, "restart_s": 60}]
     assert found(problem(holds, [POOL], speeds("m"), sharing=share)) == {
         (1, 0, 0, 1): pytest.approx(0.5 - 0.3),
@@ -242,12 +236,8 @@ def drawn(seed: int, who: str = "any") -> Problem:
         for _ in range(12)
     ]
     for j in some[:3]:
-        j |= {
-            "state": "running",
-            "pool": str(r.choice(["p0", "p1"])),
-            "gpus": 1,
-            "preemptible": bool(r.random() < 0.5),
-        }
+        held, moves = str(r.choice(["p0", "p1"])), bool(r.random() < 0.5)
+        j |= {"state": "running", "pool": held, "gpus": 1, "preemptible": moves}
     pools = [
         {"gpu_type": "A", "gpus": 8, "memory_gb": 9.0, "sharing": who},
         {"gpu_type": "B", "gpus": 8, "memory_gb": 9.0, "sharing": "any"},
@@ -262,7 +252,7 @@ def drawn(seed: int, who: str = "any") -> Problem:
     )
 
 
-def every(p: Problem) -> set[tuple[int, int, int, int]]:
+def every(p: Problem) -> set[Pair]:
     """(primary job, secondary job, pool, gpus) of all pairs that the rules let share, by trying
     everything."""
     m, rates, out = option_table(p, RateTable.of(p)), p.rates, set()
@@ -299,34 +289,30 @@ def every(p: Problem) -> set[tuple[int, int, int, int]]:
 
 def whole(
     p: Problem,
-) -> tuple[Colocations, OptionTable, dict[tuple[int, int, int, int], tuple[int, int, float]]]:
+) -> tuple[Colocations, OptionTable, dict[Pair, tuple[int, int, float]]]:
     """The pairs of a problem, its ordinary options, and of every pair the two options and what
     it has.
     """
     table = RateTable.of(p)
     m = option_table(p, table)
     c = find_colocations(p, m, table)
-    term: list[dict[tuple[int, int], float]] = []
-    for side in (c.primary, c.secondary):
-        term.append(
-            {
-                (int(k), int(o)): float(t)
-                for k, o, t in zip(side.pair, side.option, side.term, strict=True)
-            }
-        )
-    out = {}
-    for (k, o), value in term[0].items():
-        for (other, w), more in term[1].items():
-            if k == other and m.job[o] != m.job[w] and more > -math.inf:
-                out[int(m.job[o]), int(m.job[w]), int(m.pool[o]), int(m.gpus[o])] = (
-                    o,
-                    w,
-                    value + more,
-                )
+    first, second = (
+        {
+            (int(k), int(o)): float(t)
+            for k, o, t in zip(side.pair, side.option, side.term, strict=True)
+        }
+        for side in (c.primary, c.secondary)
+    )
+    out = {
+        pair_of(m, o, w): (o, w, value + more)
+        for (k, o), value in first.items()
+        for (other, w), more in second.items()
+        if k == other and m.job[o] != m.job[w] and more > -math.inf
+    }
     return c, m, out
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", seeds(4, 12))
 def test_all_pairs_against_trying_everything(seed: int) -> None:
     """The pairs are exactly those that the rules allow, and the sum of the two terms is the value
     of the secondary job's option; the round offers all of positive value."""
@@ -336,15 +322,12 @@ def test_all_pairs_against_trying_everything(seed: int) -> None:
     table = RateTable.of(p)
     pairs = tuple(np.array(x) for x in zip(*sorted(got), strict=True))
     m = add_colocated_options(p, option_table(p, table), table, PairOffer.ALL, pairs)
-    told = {
-        (int(m.primary[o]), int(m.job[o]), int(m.pool[o]), int(m.gpus[o])): float(m.value[o])
-        for o in np.flatnonzero(m.primary >= 0).tolist()
-    }
+    told = offered(m)
     assert told == {key: pytest.approx(value, abs=1e-9) for key, (_, _, value) in got.items()}
     assert {key for key, value in told.items() if value > 1e-9} <= set(found(p))
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", seeds(4, 12))
 def test_pricing_of_all_pairs_against_trying_everything(seed: int) -> None:
     """At drawn prices: u is raised where a pair breaks the inequality, then none does; a matching
     takes the best pair first and no job twice; `within` gives exactly the pairs of a small loss."""
@@ -367,16 +350,13 @@ def test_pricing_of_all_pairs_against_trying_everything(seed: int) -> None:
     matched = list(zip(*(x.tolist() for x in c.match(reduced, u)), strict=True))
     each = [int(m.job[o]) for both in matched for o in both]
     assert len(each) == len(set(each))
-    gains = [over[int(m.job[o]), int(m.job[w]), int(m.pool[o]), int(m.gpus[o])] for o, w in matched]
+    gains = [over[pair_of(m, o, w)] for o, w in matched]
     assert gains == sorted(gains, reverse=True) and all(gain > 0 for gain in gains)
     assert bool(gains) == (max(over.values()) > 0)
     assert not gains or gains[0] == pytest.approx(max(over.values()))
     limit = float(np.median(list(loss.values())))
     primary, secondary, least = c.within(reduced, raised, limit, len(pairs))
-    near = {
-        (int(m.job[o]), int(m.job[w]), int(m.pool[o]), int(m.gpus[o]))
-        for o, w in zip(primary, secondary, strict=True)
-    }
+    near = {pair_of(m, o, w) for o, w in zip(primary, secondary, strict=True)}
     # of two that wait one way round stands for both
     alike = {(j, i, q, k) for i, j, q, k in near}
     assert least == limit and near <= {key for key, x in loss.items() if x <= limit + 1e-9} | alike

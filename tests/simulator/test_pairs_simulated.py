@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from examples import seeds
+from text_tables import cells, columns
 from worlds import workload
 
 from allocator.domain.workload import Workload
@@ -16,60 +18,47 @@ from allocator.simulator import SimulationOptions
 from allocator.simulator.results.records import spans_table
 from allocator.simulator.world import World
 
-SLOW = [
-    {
-        "model_a": "m",
-        "model_b": "n",
-        "gpu_type": "A",
-        "gpus": 1,
-        "slowdown_a": 2.0,
-        "slowdown_b": 1.25,
-    }
-]
-RATES = [{"model": m, "gpu_type": "A", "gpus": k, "work_per_s": k} for m in "mn" for k in (1, 2)]
+RATES = columns("model gpu_type gpus work_per_s: m A 1 1; m A 2 2; n A 1 1; n A 2 2")
+SLOW = columns("model_a model_b gpu_type gpus slowdown_a slowdown_b: m n A 1 2 1.25")
+ALIKE = columns(
+    "model_a model_b gpu_type gpus slowdown_a slowdown_b: m m A 1 1.5 1.5; n n A 1 1.5 1.5"
+)
+POOL = {"pool": "p", "gpus": 1, "memory_gb": 10, "sharing": "any"}
+# (pool, gpus, primary job) of both jobs
+TOGETHER = ((0, 1, -1), (0, 1, 0))
+ALONE = ((0, 1, -1), (-1, 0, -1))
 
 
 def two(
-    a: dict[str, Any] | None = None,
-    b: dict[str, Any] | None = None,
-    pool: dict[str, Any] | None = None,
-    **more: Any,
-) -> Workload:
-    """j0 of model m and j1 of model n, which slow each other down 2 and 1.25 times, on one GPU."""
+    a: float = 1000, b: float = 1000, job: Any = None, pools: Any = None, changes: Any = ()
+) -> World:
+    """j0 of model m and j1 of model n with so much work, which slow each other down 2 and 1.25
+    times, on one GPU of 36 $/h. `job` has more columns of j0."""
     jobs = [
-        {"model": m, "memory_gb": 1, "total_work": 1000, **(own or {})}
-        for m, own in (("m", a), ("n", b))
+        {"model": m, "memory_gb": 1, "total_work": work, **more}
+        for m, work, more in (("m", a, job or {}), ("n", b, {}))
     ]
-    return workload(
-        jobs,
-        pools=[
-            {
-                "pool": "p",
-                "gpus": 1,
-                "memory_gb": 10,
-                "sharing": "any",
-                "price_per_gpu_hour": 36,
-                **(pool or {}),
-            }
-        ],
-        rates=RATES,
-        sharing=SLOW,
-        **more,
-    )
+    pools = pools or [POOL | {"price_per_gpu_hour": 36}]
+    made = workload(jobs, pools=pools, rates=RATES, sharing=SLOW, changes=changes)
+    return World(made, SimulationOptions())
 
 
-def apply_allocation(world: World, *plan: tuple[int, int, int]) -> int:
-    """(pool, gpus, primary job) of every job."""
-    pool, gpus, primary = (np.array(column) for column in zip(*plan, strict=True))
-    return world.apply_allocation(np.arange(len(plan)), pool, gpus, primary)
+def play(world: World, *steps: tuple[Any, float]) -> list[int]:
+    """Give each plan until its time; return how many jobs each changed."""
+    changed = []
+    for plan, until in steps:
+        pool, gpus, primary = (np.array(column) for column in zip(*plan, strict=True))
+        changed.append(world.apply_allocation(np.arange(len(plan)), pool, gpus, primary))
+        world.advance(until)
+    return changed
 
 
 def test_the_secondary_goes_on_alone_at_once_and_pays_from_then_on() -> None:
-    """j0 holds the GPU at half its speed: 1000 s of it... j1 on the same GPU does 0.8 a second. j0
-    has 400 units: done at 800, when j1 has 640 done; the other 360 take 360 s. The GPU costs 0.01
-    $/s: 8 for j0, 3.60 for j1."""
-    world = World(two({"total_work": 400}), SimulationOptions())
-    assert apply_allocation(world, (0, 1, -1), (0, 1, 0)) == 2
+    """j0 holds the GPU at half its speed, j1 on the same GPU does 0.8 a second. j0 has 400 units:
+    done at 800, when j1 has 640 done; the other 360 take 360 s. The GPU costs 0.01 $/s: 8 for j0,
+    3.60 for j1."""
+    world = two(400)
+    assert play(world, (TOGETHER, 0)) == [2]
     assert world.used_gpus().tolist() == [1] and world.next_completion() == 800
     world.advance(5000)
     assert world.finished_s.tolist() == [800, 1160]
@@ -83,32 +72,29 @@ def test_the_secondary_goes_on_alone_at_once_and_pays_from_then_on() -> None:
     ]
 
 
-def test_the_primary_is_fast_again_when_its_secondary_is_done() -> None:
-    """j1 has 80 units, done at 100; j0 has done 50 by then, the other 950 take 950 s."""
-    world = World(two(b={"total_work": 80}), SimulationOptions())
-    apply_allocation(world, (0, 1, -1), (0, 1, 0))
-    world.advance(5000)
-    assert world.finished_s.tolist() == [1050, 100] and world.dollars.tolist() == pytest.approx(
-        [10.5, 0]
-    )
-
-
-def test_both_done_at_the_same_moment() -> None:
-    """400 units at 0.5 and 640 at 0.8: both at 800."""
-    world = World(two({"total_work": 400}, {"total_work": 640}), SimulationOptions())
-    apply_allocation(world, (0, 1, -1), (0, 1, 0))
-    world.advance(5000)
-    assert world.finished_s.tolist() == [800, 800] and world.used_gpus().tolist() == [0]
+@pytest.mark.parametrize(
+    ("works", "finished", "dollars"),
+    [
+        # 80 units of j1 are done at 100; j0 has done 50 by then, the other 950 take 950 s
+        ((1000, 80), [1050, 100], [10.5, 0]),
+        # both at the same moment: 400 units at 0.5 and 640 at 0.8
+        ((400, 640), [800, 800], [8, 0]),
+    ],
+)
+def test_the_primary_is_fast_again_when_its_secondary_is_done(
+    works: tuple[float, float], finished: list[float], dollars: list[float]
+) -> None:
+    """The primary job pays all the time."""
+    world = two(*works)
+    play(world, (TOGETHER, 5000))
+    assert world.finished_s.tolist() == finished and world.used_gpus().tolist() == [0]
+    assert world.dollars.tolist() == pytest.approx(dollars)
 
 
 def test_a_secondary_joins_a_running_job_that_has_no_pause() -> None:
-    """j0 alone to 100; j1 comes with the pool's start-up of 20 s, j0 is slow from 100 on."""
-    world = World(two(pool={"startup_s": 20}), SimulationOptions())
-    apply_allocation(world, (0, 1, -1), (-1, 0, -1))
-    world.advance(120)
-    assert world.remaining[0] == 900
-    assert apply_allocation(world, (0, 1, -1), (0, 1, 0)) == 1
-    world.advance(240)
+    """j0 alone to 120; j1 comes with the pool's start-up of 20 s, j0 is slow from 120 on."""
+    world = two(pools=[POOL | {"startup_s": 20}])
+    assert play(world, (ALONE, 120), (TOGETHER, 240)) == [1, 1]
     assert world.remaining.tolist() == pytest.approx([900 - 120 * 0.5, 1000 - 100 * 0.8])
     assert world.starts.tolist() == [1, 1]
 
@@ -116,56 +102,41 @@ def test_a_secondary_joins_a_running_job_that_has_no_pause() -> None:
 def test_the_primary_is_moved_and_the_secondary_keeps_the_gpus() -> None:
     """At 100 the primary job goes to the other pool and pauses 30 s; the secondary job goes on
     alone without any. Then it may be the primary job of a job that comes back to it."""
-    pools = [{"pool": p, "gpus": 1, "memory_gb": 10, "sharing": "any"} for p in "pq"]
-    jobs = [{"model": m, "memory_gb": 1, "total_work": 1000} for m in "mn"]
-    world = World(workload(jobs, pools=pools, rates=RATES, sharing=SLOW), SimulationOptions())
-    apply_allocation(world, (0, 1, -1), (0, 1, 0))
-    world.advance(100)
-    assert apply_allocation(world, (1, 1, -1), (0, 1, -1)) == 1
-    world.advance(200)
-    assert world.remaining.tolist() == pytest.approx(
-        [950 - 70, 920 - 100]
-    ) and world.primary.tolist() == [-1, -1]
-    assert apply_allocation(world, (0, 1, 1), (0, 1, -1)) == 1 and world.primary.tolist() == [1, -1]
-    assert world.used_gpus().tolist() == [1, 0]
+    world = two(pools=[POOL, POOL | {"pool": "q"}])
+    assert play(world, (TOGETHER, 100), (((1, 1, -1), (0, 1, -1)), 200)) == [2, 1]
+    assert world.remaining.tolist() == pytest.approx([950 - 70, 920 - 100])
+    assert world.primary.tolist() == [-1, -1]
+    assert play(world, (((0, 1, 1), (0, 1, -1)), 200)) == [1]
+    assert world.primary.tolist() == [1, -1] and world.used_gpus().tolist() == [1, 0]
 
 
 def test_who_changes_places_pays_and_nobody_moves() -> None:
     """Primary and secondary job exchange their parts at 100: no pause, no start, and j1 pays from
     then on."""
-    world = World(two(), SimulationOptions())
-    apply_allocation(world, (0, 1, -1), (0, 1, 0))
-    world.advance(100)
-    assert apply_allocation(world, (0, 1, 1), (0, 1, -1)) == 0
-    world.advance(200)
+    world = two()
+    assert play(world, (TOGETHER, 100), (((0, 1, 1), (0, 1, -1)), 200)) == [2, 0]
     assert world.remaining.tolist() == pytest.approx([900, 840]) and world.starts.tolist() == [1, 1]
     assert world.dollars.tolist() == pytest.approx([1, 1])
 
 
-def test_lost_machines_hit_both() -> None:
-    """The GPU is gone at 100. j0 wrote a checkpoint at 80 (every 40 s), after its secondary job had
-    come at 60: it has 60 + 10 of 1000 done; j1 has none and starts again from nothing."""
-    world = World(two({"checkpoint_every_s": 40}, changes=[(100, 0, None)]), SimulationOptions())
-    apply_allocation(world, (0, 1, -1), (-1, 0, -1))
-    world.advance(60)
-    apply_allocation(world, (0, 1, -1), (0, 1, 0))
-    world.advance(150)
-    assert world.remaining.tolist() == pytest.approx([1000 - 60 - 10, 1000])
-    assert (world.pool < 0).all() and (world.primary < 0).all() and (world.colocated_job < 0).all()
-
-
-def test_work_since_the_last_checkpoint_counts_at_the_speeds_it_was_done_with() -> None:
-    """Without checkpoints after 60 s alone and 40 s together: all of it is lost, 60 + 20 units,
-    not 100 x 0.5.
-    """
-    world = World(two(changes=[(100, 0, None)]), SimulationOptions())
-    apply_allocation(world, (0, 1, -1), (-1, 0, -1))
-    world.advance(60)
-    apply_allocation(world, (0, 1, -1), (0, 1, 0))
-    world.advance(99)
+@pytest.mark.parametrize(
+    ("every", "left"),
+    [
+        # j0 wrote a checkpoint at 80, after its secondary job had come at 60: 60 + 10 are safe
+        (40, 1000 - 60 - 10),
+        # all of it is lost: 60 + 20 units, not 100 x 0.5
+        (None, 1000),
+    ],
+)
+def test_lost_machines_hit_both(every: float | None, left: float) -> None:
+    """The GPU is gone at 100; j1 has no checkpoint yet and starts again from nothing. Work since
+    the last checkpoint counts at the speeds it was done with."""
+    world = two(job={"checkpoint_every_s": every}, changes=[(100, 0, None)])
+    play(world, (ALONE, 60), (TOGETHER, 99))
     assert world.remaining[0] == pytest.approx(1000 - 60 - 39 * 0.5)
     world.advance(150)
-    assert world.remaining[0] == 1000
+    assert world.remaining.tolist() == pytest.approx([left, 1000])
+    assert (world.pool < 0).all() and (world.primary < 0).all() and (world.colocated_job < 0).all()
 
 
 @pytest.mark.parametrize(
@@ -216,39 +187,12 @@ def crowd(seed: int) -> Workload:
         for _ in range(8)
     ]
     pools = [
-        {"pool": "p", "gpus": 4, "memory_gb": 10, "sharing": "any", "price_per_gpu_hour": 2},
-        {
-            "pool": "q",
-            "gpus": 4,
-            "memory_gb": 10,
-            "sharing": "any",
-            "price_per_gpu_hour": 1,
-            "market": "spot",
-            "region": "r",
-            "startup_s": 15,
-            "revocations_per_gpu_hour": 20,
-            "lifetime_s": 900,
-            "min_billing_s": 60,
-        },
+        cells("pool=p gpus=4 memory_gb=10 sharing=any price_per_gpu_hour=2"),
+        cells("pool=q gpus=4 memory_gb=10 sharing=any price_per_gpu_hour=1 market=spot region=r")
+        | cells("startup_s=15 revocations_per_gpu_hour=20 lifetime_s=900 min_billing_s=60"),
     ]
-    return workload(
-        jobs,
-        pools=pools,
-        rates=RATES,
-        sharing=SLOW
-        + [
-            {
-                "model_a": m,
-                "model_b": m,
-                "gpu_type": "A",
-                "gpus": 1,
-                "slowdown_a": 1.5,
-                "slowdown_b": 1.5,
-            }
-            for m in "mn"
-        ],
-        changes=[(300, 3, None), (700, 1, 5.0), (1200, 4, None)],
-    )
+    changes = [(300, 3, None), (700, 1, 5.0), (1200, 4, None)]
+    return workload(jobs, pools=pools, rates=RATES, sharing=SLOW + ALIKE, changes=changes)
 
 
 def random_plan(world: World, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
@@ -287,7 +231,7 @@ def random_plan(world: World, rng: np.random.Generator) -> tuple[np.ndarray, ...
     return jobs, pool, gpus, primary
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", seeds(4, 10))
 def test_laws_whatever_the_plans_are(seed: int) -> None:
     """Pairs come, part, exchange parts, lose servers and machines, fail and fall back. Never more
     GPUs than there are; colocated jobs are mutual and on the same pool and size; GPU-seconds are
