@@ -15,7 +15,7 @@ from builders import problem, snapshot
 from worlds import workload
 
 from allocator.domain.rules.snapshot_rules import validate
-from allocator.domain.schema.modes import name_mode, parse_mode
+from allocator.domain.schema.modes import parse_mode
 from allocator.engine.decision import decide
 from allocator.errors import InvalidInput
 from allocator.io.json_schema import result_schema
@@ -28,7 +28,7 @@ SPARED = ["backup:1", "backup:3", "replicated:2", "replicated:4"]
 HOUR = 3600.0
 
 
-def steps(mode: Mode, variation: float, at_work: Any, draws: int = 100_000) -> float:
+def steps(mode: Mode, variation: float, at_work: Any, draws: int = 50_000) -> float:
     """Work of workers, of which some are at work, as a share of that of even ones: steps are drawn
     one by one, and every gradient that is on time counts."""
     rng, n = np.random.default_rng(7), len(at_work)
@@ -119,12 +119,8 @@ def useful(text: str, n: int, cv: float, per_s: float, away: float, **saves: flo
 def test_the_plan_names_the_best_mode(cv: float, hazard: float, modes: str, best: str) -> None:
     """Eight workers of one job: the best of all modes by the second account, at its speed. With one
     mode the plan names that one."""
-    pool = {
-        "market": "spot",
-        "straggler_cv": cv,
-        "revocations_per_gpu_hour": hazard,
-        "startup_s": 120,
-    }
+    pool = {"market": "spot", "straggler_cv": cv, "startup_s": 120}
+    pool |= {"revocations_per_gpu_hour": hazard}
     found = {
         text: useful(text, 8, cv, hazard / HOUR, 120, checkpoint_s=10, restart_s=60)
         for text in modes.split("|")
@@ -145,28 +141,13 @@ def test_the_plan_names_the_best_mode(cv: float, hazard: float, modes: str, best
     assert "mode" in result_schema()["properties"]["jobs"]["items"]["properties"]
 
 
-def test_stragglers_without_modes() -> None:
-    """A synchronous job waits for the slowest of four, 25/12 mean steps; an asynchronous one and
-    one on one GPU lose nothing. The plan names no mode."""
-    jobs = [
-        {"sizes": [4], "min_gpus": 4},
-        {"sizes": [4], "min_gpus": 4, "synchronous": False},
-        {"sizes": [1], "max_gpus": 1},
-    ]
-    plan = decide(problem(jobs=jobs, pools=[{"gpus": 9, "straggler_cv": 1}]))
-    assert plan.jobs["work_per_s"] == pytest.approx([4 * 12 / 25, 4, 1])
-    assert plan.jobs["mode"] == [None] * 3
-
-
 def test_no_mode_admits_the_size() -> None:
-    """Three replicas of each worker need a multiple of three GPUs: 6 of 1, 2, 3, 6 and 8."""
-    p = problem(jobs=[{"modes": "replicated:3"}], rates={k: float(k) for k in (1, 2, 4, 6, 8)})
-    assert decide(p).jobs["action"] == ["wait"]  # sizes are powers of two by default
-    p = problem(
-        jobs=[{"modes": "replicated:3", "sizes": [4, 6, 8]}],
-        rates={k: float(k) for k in (4, 6, 8)},
-    )
-    assert (decide(p).jobs["gpus"], decide(p).jobs["mode"]) == ([6], ["replicated:3"])
+    """Three replicas of each worker need a multiple of three GPUs: 6 of 4, 6 and 8, none of the
+    powers of two that sizes are by default."""
+    rates = {k: float(k) for k in (1, 2, 4, 6, 8)}
+    for sizes, gpus, mode in ((None, 0, None), ([4, 6, 8], 6, "replicated:3")):
+        found = decide(problem([{"modes": "replicated:3", "sizes": sizes}], rates=rates)).jobs
+        assert (found["gpus"], found["mode"]) == ([gpus], [mode])
 
 
 @pytest.mark.parametrize(
@@ -175,11 +156,6 @@ def test_no_mode_admits_the_size() -> None:
 def test_faults(text: str) -> None:
     with pytest.raises(InvalidInput, match=f'modes "{text}" is not bulk, backup:K, replicated:R'):
         validate(snapshot(jobs=[{"modes": f"bulk|{text}"}]))
-
-
-def test_names_are_read_again() -> None:
-    for text in ("bulk", "asynchronous", "asynchronous:0.85", *SPARED):
-        assert name_mode(parse_mode(text)) == text
 
 
 def test_jobs_with_modes_do_not_share() -> None:
@@ -199,29 +175,15 @@ def test_jobs_with_modes_do_not_share() -> None:
     assert shared() and not shared(0.5) and not shared(modes="bulk")
 
 
-@pytest.mark.parametrize("text", ["bulk", "backup:2", "replicated:2", "asynchronous:0.9"])
+@pytest.mark.parametrize("text", ["backup:2", "replicated:2", "asynchronous:0.9"])
 def test_the_simulator_delivers_what_the_formula_says(text: str) -> None:
     """60 jobs of eight servers each that are revoked every two hours and replaced in 200 s, with
     checkpoints of 5 s every 300 s: the mean time is the formula's within 2 %."""
     n, cv, work = 8, 0.4, 200_000.0
-    pool = {
-        "pool": "p",
-        "gpus": 60 * n,
-        "market": "spot",
-        "startup_s": 200,
-        "straggler_cv": cv,
-        "revocations_per_gpu_hour": 0.5,
-    }
-    job = {
-        "total_work": work,
-        "requested_gpus": n,
-        "min_gpus": n,
-        "max_gpus": n,
-        "restart_s": 30,
-        "checkpoint_s": 5,
-        "checkpoint_every_s": 300,
-        "modes": text,
-    }
+    pool = {"pool": "p", "gpus": 60 * n, "market": "spot", "startup_s": 200, "straggler_cv": cv}
+    pool |= {"revocations_per_gpu_hour": 0.5}
+    job = {"total_work": work, "requested_gpus": n, "min_gpus": n, "max_gpus": n, "modes": text}
+    job |= {"restart_s": 30, "checkpoint_s": 5, "checkpoint_every_s": 300}
     s = simulate(
         workload([job] * 60, pools=[pool], rates={n: float(n)}),
         policy="static",
