@@ -19,7 +19,6 @@ from allocator.cli.main import run
 from allocator.domain.problem import Floats
 from allocator.domain.rules.snapshot_rules import validate
 from allocator.domain.schema.hazards import parse_hazard
-from allocator.engine.decision import decide
 from allocator.errors import InvalidInput
 from allocator.performance.fit.transient import fit_hazard_of_places
 from allocator.performance.useful import useful_share
@@ -115,32 +114,6 @@ def test_the_simulator_draws_lives_by_the_hazard() -> None:
             taken[False] += int(lost[32:].sum())
     assert taken[True] == pytest.approx(32 * 400 * 0.6, rel=0.05)
     assert taken[False] == pytest.approx(32 * 400 * 0.03, rel=0.2)
-
-
-def test_a_round_sends_short_and_long_jobs_to_different_regions() -> None:
-    """Of both ways to place two jobs in two regions, the plan has the one in which they end
-    earlier in the mean, where servers are drawn one by one."""
-    laws = {"east": HAZARDS["burst"], "west": ((0.0, 0.15),)}
-    work = {"short": 0.4, "long": 16.0}
-    pools: list[dict[str, Any]] = [
-        {"pool": "east", "hazard_by_age": TEXTS["burst"]},
-        {"pool": "west", "revocations_per_gpu_hour": 0.15},
-    ]
-    pools = [p | {"gpus": 4, "market": "spot", "startup_s": 60.0} for p in pools]
-    jobs = [
-        JOB | {"job_id": name, "remaining_work": 4 * HOUR * h, "checkpoint_every_s": 600.0}
-        for name, h in work.items()
-    ]
-    plan = decide(problem(jobs, pools, {4: 4.0}, config={"objective": "completion"}))
-    got = dict(zip(plan.jobs["job_id"], plan.jobs["pool"], strict=True))
-
-    def hours(job: str, region: str) -> float:
-        took = [train(laws[region], HOUR * work[job], 600.0, seed) for seed in range(400)]
-        return float(np.mean(took)) / work[job]
-
-    both = {r: hours("short", r) + hours("long", "west" if r == "east" else "east") for r in laws}
-    assert got["short"] == min(both, key=lambda r: both[r]) == "west"
-    assert got["long"] == "east"
 
 
 def test_places_lean_to_the_mean_of_all() -> None:
