@@ -104,20 +104,3 @@ def test_what_is_wrong_is_said_before_anything_runs(
     assert main.run(["bench", "policies", "--out", str(tmp_path / "out"), *argv]) == 2
     said = capsys.readouterr()
     assert says in said.err and said.out == "" and not (tmp_path / "out" / "tasks").exists()
-
-
-def test_loads_are_not_for_folders(tmp_path: Path, capsys: Output) -> None:
-    """A folder is simulated as it is: asking for loads is refused, and said."""
-    folder = generate("diurnal", seed=3, load=0.8, jobs=5).write(tmp_path / "small")
-    argv = [
-        "bench",
-        "policies",
-        "--workloads",
-        str(folder),
-        "--loads",
-        "0.5",
-        "--out",
-        str(tmp_path / "out"),
-    ]
-    assert main.run(argv) == 2
-    assert "simulated as it is" in capsys.readouterr().err

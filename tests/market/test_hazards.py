@@ -139,6 +139,9 @@ def test_from_lifetimes_to_pools(tmp_path: Path, capsys: pytest.CaptureFixture[s
     for a, b in zip(made, shipped, strict=True):
         found, given = (parse_hazard(row.pop("hazard_by_age")) for row in (a, b))
         assert found.per_hour == pytest.approx(given.per_hour, rel=1e-4) and a == b
+    (tmp_path / "one.csv").write_text("from_h,per_hour\n1,0.5\n", encoding="utf-8")
+    assert run(["spot", "hazards", str(tmp_path / "one.csv"), *pools]) == 3
+    assert "must ascend from 0" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -55,6 +55,7 @@ def test_pace_of_drawn_steps(text: str, variation: float) -> None:
         some[2] = False
         found = pace(mode, 8, variation) * pace_at_work(mode, variation, some)
         assert found == pytest.approx(steps(mode, variation, some), rel=0.01)
+        assert pace_at_work(mode, variation, ~everyone) == 0
 
 
 @pytest.mark.parametrize("text", SPARED)
@@ -154,7 +155,7 @@ def test_jobs_with_modes_do_not_share() -> None:
     assert shared() and not shared(0.5) and not shared(modes="bulk")
 
 
-@pytest.mark.parametrize("text", ["backup:2", "replicated:2", "asynchronous:0.9"])
+@pytest.mark.parametrize("text", ["bulk", "backup:2", "replicated:2", "asynchronous:0.9"])
 def test_the_simulator_delivers_what_the_formula_says(text: str) -> None:
     """60 jobs of eight servers each that are revoked every two hours and replaced in 200 s, with
     checkpoints of 5 s every 300 s: the mean time is the formula's within 2 %."""

@@ -25,7 +25,7 @@ def test_a_line_through_noise() -> None:
     y = (3.75 + 0.02 * x) * random.normal(1, 0.08, 16)
     line = fit_line(x, y)
     slope, intercept = np.polyfit(x, y, 1)
-    rest = y - intercept - slope * x
+    rest = y - line.at(x)
     alone = [np.polyval(np.polyfit(np.delete(x, i), np.delete(y, i), 1), x[i]) for i in range(16)]
     assert (line.intercept, line.slope, line.r2) == pytest.approx(
         (intercept, slope, 1 - rest.var() / y.var())
