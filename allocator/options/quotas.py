@@ -329,7 +329,7 @@ def lending(problem: Problem, table: QuotaTable, usable: Ints, mandatory: Bools)
         max(C - H, B) + E
 
     H and B are those of `_kept_and_needed`; every plan needs B. E is 0 if a plan exists so, and
-    otherwise the least with which one does (options/reserves.py), because of rules on other pools,
+    otherwise the least with which one does (policies/reserves.py), because of rules on other pools,
     sizes or max_changes. usable are the GPUs that guarantees amount to; mandatory (J,) are the jobs
     that keep what they hold.
     """

@@ -13,7 +13,7 @@ from allocator.errors import Infeasible, NoPlanInTime, Relaxation
 from allocator.options.colocation.secondary_jobs import PairOffer
 from allocator.options.instance_building import CompiledRound, compile_round
 from allocator.options.quotas import quota_table
-from allocator.options.reserves import find_yielding
+from allocator.policies.reserves import find_yielding
 from allocator.solvers import registry
 from allocator.solvers.base import SolveLimits, Solver, Termination
 from formulations.model import linear

@@ -62,10 +62,15 @@ def table(file: str, rows: Sequence[Row]) -> Table:
     """Return rows as a table.
 
     Its columns are those that some row uses. The documented columns come first, in their order, and
-    others as they occur. Without rows they are the required columns.
+    others as they occur. Without rows they are the required columns. A file that is none
+    of a snapshot has no documented columns.
     """
     used = dict.fromkeys(name for row in rows for name in row)
-    known = [c for c in TABLES[file].columns if c.name in used or (not rows and c.required)]
+    known = [
+        c
+        for c in getattr(TABLES.get(file), "columns", ())
+        if c.name in used or (not rows and c.required)
+    ]
     names = dict.fromkeys([*(c.name for c in known), *used])
     cells = {name: [cell(row.get(name)) for row in rows] for name in names}
     return Table(file, cells, range(2, len(rows) + 2))

@@ -170,7 +170,7 @@ def test_deadlines_in_hours_are_told() -> None:
 
     assert told(submitted_s=1e9, deadline_s=24) == (
         (
-            "jobs.csv:2: deadline_s 24 is not after submitted_s 1000000000.0; it is a time on the"
+            "jobs.csv:2: deadline_s 24 is not after submitted_s 1000000000; it is a time on the"
             ' same clock, in seconds (job "j0")'
         ),
     )

@@ -162,7 +162,7 @@ def test_lists(queue: Queue) -> None:
         [
             ONE | {"job_id": "a", "tenant": "red"},
             ONE | {"job_id": "b"},
-            ONE | {"job_id": "c", "model": "n", "max_gpus": 1, "tenant": "default"},
+            ONE | {"job_id": "c", "model": "n", "max_gpus": 1},
         ]
     )
     queue.hold("b")

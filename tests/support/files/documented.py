@@ -105,10 +105,10 @@ NEEDS = {  # beginning of a command: what it needs that a test has not, and wher
     "allocator solve data/snapshots/demo --objective thrifty": "tests/engine/test_plugins.py",
     "allocator run cluster.db --executor shell": "a package; tests/engine/test_plugins.py",
     "allocator observe CLUSTER": "an adapter of one's own; tests/clusters/test_observed_folders.py",
-    "allocator observe slurm": "a Slurm; tests/clusters/test_slurm_cluster.py",
+    "allocator observe slurm": "a Slurm; tests/clusters/test_slurm_real.py",
     "allocator observe ray": "a Ray; tests/clusters/test_ray_cluster.py",
-    "allocator submit-slurm": "a Slurm; tests/clusters/test_slurm_cluster.py",
-    "allocator whatif look": "a cluster; tests/clusters/test_slurm_cluster.py",
+    "allocator submit-slurm": "a Slurm; tests/clusters/test_submit_slurm.py",
+    "allocator whatif look": "a cluster; tests/clusters/test_slurm_real.py",
     "allocator queue init cluster.db --from snapshot": (
         "a snapshot of one's own; tests/executors/slurm/test_slurm_faults.py"
     ),
