@@ -289,3 +289,10 @@ def test_tables_by_hand(tmp_path: Path) -> None:
         and found["all", "las", "dollars"]["change_percent"] == ""
     )
     assert "| all | mip | **-20.0** [-20.0, -20.0] |" in text and "| all | las | _+10.0_ [" in text
+
+
+def test_outcome_of_a_task_that_cannot_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No folder for its files can be made: the task has failed, and the sweep goes on."""
+    monkeypatch.setattr("tempfile.tempdir", "/nonexistent")
+    ((_, outcome),) = ProcessExecutor(1, RUNNER).results(tasks("quick"))
+    assert outcome.failure.startswith("not started: ")
