@@ -10,13 +10,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from models import INF, dense
-from waiting import PATIENCE_S
+from waiting import gone, wait_for
 
 from allocator.bench.solvers.engines import greedy, marginal
 from allocator.bench.solvers.instances import EVERYTHING, PLAIN, generate
@@ -28,11 +28,8 @@ from allocator.bench.solvers.run import run_all
 from allocator.bench.solvers.runs import SolverRun, grid
 from allocator.cli import main
 from allocator.errors import UsageError
-from allocator.io.performance_models import write_model
-from allocator.report.solvers.pictures import draw
 from allocator.report.solvers.results import read_results
 from allocator.report.solvers.table import markdown
-from allocator.solvers import registry
 from allocator.solvers.base import SolveLimits, Termination, WarmStart
 from formulations.model.choices import choices
 from formulations.model.single_round import build_model
@@ -63,36 +60,17 @@ def test_two_engines_agree_and_every_column_is_filled(tmp_path: Path, capsys: Ou
     """A tiny run from the command line: both prove the gap; bars go to standard error, tables to
     standard output.
     """
-    argv = [
-        "bench",
-        "solvers",
-        "--engines",
-        "decomposition,highs",
-        "--sizes",
-        TINY,
-        "--seeds",
-        "1",
-        "--rules",
-        "all",
-        "--limit",
-        "20",
-        "--out",
-        str(tmp_path),
-    ]
+    argv = f"bench solvers --engines decomposition,highs --sizes {TINY} --seeds 1 --rules all"
+    argv = [*argv.split(), "--limit", "20", "--out", str(tmp_path)]
     assert main.run(argv) == 0
     said = capsys.readouterr()
     assert "decomposition (ours)" in said.out and "HiGHS" in said.out and "seed 0" in said.err
     ours, highs = rows(tmp_path)
     assert float(ours["value"]) == pytest.approx(float(highs["value"]), rel=2e-4)
     for row in (ours, highs):
-        assert float(row["gap"]) <= 1e-4 and row["ended"] == "gap"
-        assert (
-            0
-            < float(row["cpu_first_plan"])
-            <= float(row["cpu_1pct"])
-            <= float(row["cpu_asked_gap"])
-        )
-        assert float(row["cpu_asked_gap"]) <= float(row["cpu_s"]) and float(row["peak_mb"]) > 10
+        assert float(row["gap"]) <= 1e-4 and row["ended"] == "gap" and float(row["peak_mb"]) > 10
+        cpu = [float(row[f"cpu_{at}"]) for at in ("first_plan", "1pct", "asked_gap", "s")]
+        assert cpu == sorted(cpu) and cpu[0] > 0
         mine = [t for t in rows(tmp_path, TRACE) if t["run"] == row["run"]]
         assert mine[-1]["value"] == row["value"] and mine[-1]["bound"] == row["bound"]
     before = (tmp_path / RUNS).read_bytes()
@@ -129,14 +107,10 @@ sys.modules])
 def test_an_engine_that_hangs_is_killed_and_recorded(tmp_path: Path) -> None:
     """It never returns: killed after limit and grace, its row says so, and the next run goes on;
     what an engine reported before it hung counts."""
-    runs = [
-        run("faulty_backends.hangs", limit_s=0.2),
-        run("faulty_backends.has_children", limit_s=0.2),
-        run("greedy"),
-    ]
-    assert run_all(runs, MeasurementStore(tmp_path)) == 3
-    hung, parent, after = rows(tmp_path)
-    assert hung["ended"] == parent["ended"] == "killed" and hung["value"] == hung["gap"] == ""
+    runs = [run("faulty_backends.has_children", limit_s=0.2), run("greedy")]
+    assert run_all(runs, MeasurementStore(tmp_path)) == 2
+    hung, after = rows(tmp_path)
+    assert hung["ended"] == "killed" and hung["value"] == hung["gap"] == ""
     assert after["ended"] == "time_limit" and float(after["value"]) > 0
     outcome = measure(run("faulty_backends.hangs_with_plan", limit_s=0.2))
     assert outcome.killed and outcome.trace[-1].bound == 20.0
@@ -168,18 +142,18 @@ def engine(folder: Path, body: str) -> None:
 
 
 def test_processor_time_of_children_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An engine like CBC, whose work is done by a process of its own: 1.5 CPU seconds there are
-    1.5 in the row.
+    """An engine like CBC, whose work is done by a process of its own: half a CPU second there
+    is half a second in the row.
     """
     engine(
         tmp_path,
-        "burn = 'import time\\nwhile time.process_time() < 1.5: pass'\n"
+        "burn = 'import time\\nwhile time.process_time() < 0.5: pass'\n"
         "subprocess.run([sys.executable, '-c', burn], check=True)\n"
         "return SolverResult(Termination.TIME_LIMIT)",
     )
     monkeypatch.syspath_prepend(tmp_path)
     outcome = measure(run("pack.engine"))
-    assert outcome.done["termination"] == Termination.TIME_LIMIT and outcome.cpu >= 1.5
+    assert outcome.done["termination"] == Termination.TIME_LIMIT and outcome.cpu >= 0.5
 
 
 def test_measured_processes_end_with_their_parent(tmp_path: Path) -> None:
@@ -187,33 +161,13 @@ def test_measured_processes_end_with_their_parent(tmp_path: Path) -> None:
     marker = tmp_path / "pid"
     engine(tmp_path, f"pathlib.Path({str(marker)!r}).write_text(str(os.getpid()))\ntime.sleep(600)")
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(HERE.parents[2])])}
-    bench = subprocess.Popen(
-        [
-            sys.executable,
-            "-m",
-            "allocator",
-            "bench",
-            "solvers",
-            "--engines",
-            "pack.engine",
-            "--sizes",
-            TINY,
-            "--out",
-            str(tmp_path / "out"),
-        ],
-        env=env,
-        stderr=subprocess.DEVNULL,
-    )
-    end = time.monotonic() + PATIENCE_S
-    while not (marker.exists() and marker.read_text()):
-        assert time.monotonic() < end and bench.poll() is None
-        time.sleep(0.05)
+    words = f"bench solvers --engines pack.engine --sizes {TINY} --out {tmp_path / 'out'}".split()
+    command = [sys.executable, "-m", "allocator", *words]
+    bench = subprocess.Popen(command, env=env, stderr=subprocess.DEVNULL)
+    wait_for(lambda: bench.poll() is not None or (marker.exists() and marker.read_text()))
     bench.send_signal(signal.SIGKILL)
-    bench.wait()
-    child = Path(f"/proc/{marker.read_text()}/stat")
-    while child.exists() and child.read_text().rpartition(")")[2].split()[0] not in "ZX":
-        assert time.monotonic() < end, "the child is still there"
-        time.sleep(0.05)
+    assert bench.wait() == -signal.SIGKILL
+    wait_for(lambda: gone(int(marker.read_text())))
 
 
 def test_a_killed_benchmark_leaves_files_that_go_on(tmp_path: Path) -> None:
@@ -233,15 +187,6 @@ def test_a_killed_benchmark_leaves_files_that_go_on(tmp_path: Path) -> None:
         MeasurementStore(tmp_path)
 
 
-def test_files_are_measured_under_their_name(tmp_path: Path) -> None:
-    """A neutral file: max 3 x + 2 y where one of both is allowed has value 3."""
-    model = dense([3, 2], [(-INF, [1, 1], 1.0), (-INF, [1, 2], 2.0)], choices=1)
-    path = write_model(model, tmp_path / "two.npz")
-    [only] = grid(["decomposition"], [], 1, [], files=[str(path)], gap=lambda s, r: 0.0, limit_s=20)
-    assert only.key[:2] == ("two.npz", "file")
-    assert record(only, measure(only))["value"] == 3.0
-
-
 def test_warm_rounds_are_the_next_round(tmp_path: Path) -> None:
     """Few jobs are new and hold nothing, a few values moved; a plan that was found before is the
     first one known.
@@ -258,14 +203,9 @@ def test_warm_rounds_are_the_next_round(tmp_path: Path) -> None:
     stays = np.zeros(len(after.value))
     stays[after.keep] = 1
     assert build_model(after).feasible(stays)
+    rounds = ["cold", "warm"]
     runs = grid(
-        ["decomposition"],
-        [TINY],
-        1,
-        ["all"],
-        gap=lambda s, r: 1e-3,
-        limit_s=20,
-        rounds=["cold", "warm"],
+        ["decomposition"], [TINY], 1, ["all"], gap=lambda s, r: 1e-3, limit_s=20, rounds=rounds
     )
     run_all(runs, MeasurementStore(tmp_path))
     cold, warm = rows(tmp_path)
@@ -278,22 +218,12 @@ def test_warm_rounds_are_the_next_round(tmp_path: Path) -> None:
     assert "warm rounds" in markdown(read_results(tmp_path))
 
 
-def test_auto_is_measured_as_what_it_chose() -> None:
-    """The row tells which back end the registry picked, and why."""
-    row = record(run("auto"), measure(run("auto")))
-    assert row["ended"] == "gap" and str(row["detail"]).startswith("auto: ")
-
-
 def test_gap_and_time_to_gap() -> None:
     """Plan 100 with bound 110: 10 %; a bound alone proves nothing; bounds that meet the plan are
     gap 0.
     """
-    trace = [
-        Point(0.1, 0.1, None, 110.0),
-        Point(0.2, 0.2, 100.0, 110.0),
-        Point(0.5, 0.5, 100.0, 100.5),
-        Point(0.9, 0.9, 100.0, 99.9999999),
-    ]
+    points = ((0.1, None, 110.0), (0.2, 100.0, 110.0), (0.5, 100.0, 100.5), (0.9, 100.0, 99.99999))
+    trace = [Point(at, at, value, bound) for at, value, bound in points]
     assert [p.gap for p in trace] == [None, pytest.approx(0.1), pytest.approx(0.005), 0.0]
     assert [seconds_to_gap(trace, g) for g in (1.0, 0.1, 1e-2, 1e-3)] == [0.2, 0.2, 0.5, 0.9]
     assert seconds_to_gap(trace[:2], 1e-2) is None
@@ -317,43 +247,20 @@ def test_wrong_calls(tmp_path: Path, capsys: Output, argv: list[str]) -> None:
     assert capsys.readouterr().out == ""
 
 
-@pytest.mark.parametrize("words", [["bench"], ["bench", "solvers"]])
-def test_help_starts_with_examples(capsys: Output, words: list[str]) -> None:
-    """Two or three examples first."""
-    assert main.run([*words, "--help"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "examples:" and 2 <= lines.index("") - 1 <= 3
-
-
-def test_greedy_takes_the_best_gain_per_gpu() -> None:
+def test_greedy_by_hand() -> None:
     """3 GPUs; a: 1 GPU of value 4, 3 of value 6; b: 2 GPUs of value 5. a takes one (4 per GPU), b
-    two (2.5): 9.
-    """
-    model = dense(
-        [4, 6, 5],
-        [(-INF, [1, 1, 0], 1.0), (-INF, [0, 0, 1], 1.0), (-INF, [1, 3, 2], 3.0)],
-        choices=2,
-    )
-    view = choices(model)
-    plan = plain_greedy(view)
-    assert plan is not None and plan.tolist() == [0, 2]
+    two (2.5). b must get a GPU of the only one, although a gains more; where that is impossible
+    there is no plan."""
 
-
-def test_greedy_meets_lower_bounds_first() -> None:
-    """b must get a GPU of the only one, although a gains more; where that is impossible there is
-    no plan.
-    """
-
-    def plan(least: float) -> list[int] | None:
-        model = dense(
-            [9, 1],
-            [(-INF, [1, 0], 1.0), (-INF, [0, 1], 1.0), (-INF, [1, 1], 1.0), (least, [0, 1], INF)],
-            choices=2,
-        )
-        found = plain_greedy(choices(model))
+    def plan(values: list[float], *rows: Any) -> list[int] | None:
+        found = plain_greedy(choices(dense(values, [*rows], choices=2)))
         return None if found is None else found.tolist()
 
-    assert plan(1.0) == [-1, 1] and plan(2.0) is None
+    rows = (-INF, [1, 1, 0], 1.0), (-INF, [0, 0, 1], 1.0), (-INF, [1, 3, 2], 3.0)
+    assert plan([4, 6, 5], *rows) == [0, 2]
+    rows = (-INF, [1, 0], 1.0), (-INF, [0, 1], 1.0), (-INF, [1, 1], 1.0)
+    assert plan([9, 1], *rows, (1.0, [0, 1], INF)) == [-1, 1]
+    assert plan([9, 1], *rows, (2.0, [0, 1], INF)) is None
 
 
 @pytest.mark.parametrize("rules", [PLAIN, EVERYTHING])
@@ -401,38 +308,25 @@ def test_table_from_csv(tmp_path: Path) -> None:
         and "2 seeds, asked for 0.1 %" in text
     )
     highs = next(line for line in lines if line.startswith("| HiGHS"))
-    assert highs.split(" | ")[1:9] == [
-        "2",
-        "0.250 / 0.250",
-        "0.500 / 0.500",
-        "0.500 / 0.500",
-        "–",
-        "0.500 / 0.500",
-        "1.00 / 1.50",
-        "0.02 % / 0.02 %",
-    ]
+    assert "| 2 | 0.250 / 0.250 | 0.500 / 0.500 | 0.500 / 0.500 | – | 0.500 / 0.500 |" in highs
+    assert "| 1.00 / 1.50 | 0.02 % / 0.02 % |" in highs
     assert "WRONG: pulp proved 99.5 for S standard seed 1, highs found 100" in text
     assert text.index("**S**") < text.index("**M**")
 
 
 def test_pictures_are_drawn(tmp_path: Path) -> None:
-    """Curves and sizes as PNG files, and the command that draws them."""
-    for path in draw(read_results(filled(tmp_path)), tmp_path):
-        assert path.read_bytes().startswith(b"\x89PNG") and path.stat().st_size > 10_000
-    assert {p.name for p in tmp_path.glob("*.png")} == {"curves-standard.png", "sizes-standard.png"}
+    """Curves and sizes as PNG files, by the command that draws them."""
+    filled(tmp_path)
     assert main.run(["bench", "solvers", "report", "--out", str(tmp_path)]) == 0
+    assert {p.name for p in tmp_path.glob("*.png")} == {"curves-standard.png", "sizes-standard.png"}
+    for path in tmp_path.glob("*.png"):
+        assert path.read_bytes().startswith(b"\x89PNG") and path.stat().st_size > 10_000
 
 
 def test_no_bound_of_any_engine_lies_below_a_plan(tmp_path: Path) -> None:
     """Every engine on one round, asked for a loose gap."""
-    runs = grid(
-        ["decomposition", "highs", "cpsat", "pulp", "marginal"],
-        ["120x64x3"],
-        1,
-        ["standard"],
-        gap=lambda size, rules: 1e-2,
-        limit_s=20,
-    )
+    engines = ["decomposition", "highs", "cpsat", "pulp", "marginal"]
+    runs = grid(engines, ["120x64x3"], 1, ["standard"], gap=lambda *_: 1e-2, limit_s=20)
     run_all(runs, MeasurementStore(tmp_path))
     results = read_results(tmp_path)
     assert len(results.rows) == 5 and results.lies() == []
@@ -440,13 +334,3 @@ def test_no_bound_of_any_engine_lies_below_a_plan(tmp_path: Path) -> None:
         math.isfinite(r.gap) and r.gap <= 1.01e-2 for r in results.rows if r.engine != "marginal"
     )
     assert np.ptp([r.value for r in results.rows]) <= 0.03 * results.rows[0].value
-
-
-def test_what_cbc_cuts_off_within_the_gap_is_in_its_bound() -> None:
-    """A round where CBC calls its search complete although a better plan exists within the asked
-    gap.
-    """
-    model = build_model(generate("M", 0))
-    known = registry.get("highs").solve(model, SolveLimits(gap=1e-5)).objective
-    cbc = registry.get("pulp").solve(model, SolveLimits(gap=1e-4))
-    assert cbc.objective <= known <= cbc.bound <= cbc.objective * (1 + 2e-4)

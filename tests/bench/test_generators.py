@@ -35,23 +35,20 @@ def column(tables: GeneratedWorkload, name: str) -> np.ndarray:
     return np.asarray(tables.tables["workload.csv"][name])
 
 
-@pytest.mark.parametrize("name", GENERATORS)
-def test_same_seed_same_bytes(name: str) -> None:
-    """Twice the same arguments: every file equal; another seed: other jobs."""
-    assert generate(name, seed=5, jobs=80).files() == generate(name, seed=5, jobs=80).files()
-    assert generate(name, seed=5, jobs=80).files() != generate(name, seed=6, jobs=80).files()
-
-
-@pytest.mark.parametrize("jobs", [1, 2, 37, 1_000])
+@pytest.mark.parametrize("jobs", [1, 37, 1_000])
 @pytest.mark.parametrize("name", GENERATORS)
 def test_any_number_of_jobs_is_a_sound_workload(name: str, jobs: int) -> None:
-    """Ids are unique, submissions in order and inside the window, requests inside ranges that fit
-    some pool, every model has a speed on every type, and every column is a documented one."""
+    """Twice the same arguments give the same bytes, another seed other jobs. The reader takes the
+    folder and has nothing to warn of. Submissions are in order and inside the window, requests
+    inside ranges that fit some pool, every model has a speed on every type, and every column is a
+    documented one."""
     tables = generate(name, seed=2, jobs=jobs)
+    assert generate(name, seed=2, jobs=jobs).files() == tables.files()
+    assert generate(name, seed=6, jobs=jobs).files() != tables.files()
+    problem = tables.workload().problem
+    assert (len(problem.jobs.job_id), problem.warnings) == (jobs, ())
     work = tables.tables["workload.csv"]
-    known = {c.name for c in WORKLOAD.columns}
-    assert set(work) <= known
-    assert len(set(work["job_id"])) == jobs
+    assert set(work) <= {c.name for c in WORKLOAD.columns}
     at, low, asked, high = (
         column(tables, c) for c in ("submitted_s", "min_gpus", "requested_gpus", "max_gpus")
     )
@@ -65,19 +62,9 @@ def test_any_number_of_jobs_is_a_sound_workload(name: str, jobs: int) -> None:
     assert {(q, t) for q in work["model"] for t in pools["gpu_type"]} <= set(
         zip(curves["model"], curves["gpu_type"], strict=True)
     )
-    assert (column(tables, "total_work") > 0).all()
 
 
-@pytest.mark.parametrize("name", GENERATORS)
-def test_generated_folders_validate(name: str) -> None:
-    """The reader of workloads takes every generated folder, finds all jobs and has nothing to
-    warn of.
-    """
-    problem = generate(name, seed=1, jobs=60).workload().problem
-    assert (len(problem.jobs.job_id), problem.warnings) == (60, ())
-
-
-@pytest.mark.parametrize("load", [0.7, 1.0, 1.4])
+@pytest.mark.parametrize("load", [0.7, 1.4])
 @pytest.mark.parametrize("name", OFFERED)
 def test_offered_load_is_what_was_asked_for(name: str, load: float) -> None:
     """GPU-hours demanded over GPU-hours there are: exact in the window; up to the last
@@ -87,36 +74,6 @@ def test_offered_load_is_what_was_asked_for(name: str, load: float) -> None:
     assert st.offered_load(tables, markets=markets) == pytest.approx(load, rel=1e-4)
     last = float(column(tables, "submitted_s")[-1])
     assert st.offered_load(tables, last, markets) == pytest.approx(load, rel=0.05)
-
-
-def test_offered_load_by_hand() -> None:
-    """One job of 100 work at 2 GPUs: rate 1 x 2 / (1 + 1) = 1, so 100 s and 200 GPU-s; 4 GPUs x
-    100 s are there.
-    """
-    curves = {
-        "model": ["m"],
-        "gpu_type": ["V100"],
-        "kind": ["overhead"],
-        "parameters": [{"rate_1": 1.0, "c": 1.0}],
-    }
-    tables = GeneratedWorkload(
-        "hand",
-        {},
-        {
-            "workload.csv": {
-                "job_id": ["a"],
-                "submitted_s": [0],
-                "model": ["m"],
-                "total_work": [100],
-                "requested_gpus": [2],
-            },
-            "pools.csv": {"pool": ["p"], "gpu_type": ["V100"], "gpus": [4]},
-            "models.csv": curves,
-        },
-        window_s=100.0,
-    )
-    assert st.run_s(tables) == pytest.approx([100.0])
-    assert st.offered_load(tables) == pytest.approx(0.5)
 
 
 def test_reproduction_is_the_published_case() -> None:
@@ -148,20 +105,6 @@ def test_reproduction_is_the_published_case() -> None:
     p = np.array([q["parallel"] for q in tables.tables["models.csv"]["parameters"]])
     assert (p.min(), p.max(), p.mean()) == pytest.approx((0.9, 0.995, 0.9475), abs=0.001)
     assert len(set(tables.tables["models.csv"]["model"])) == MANY
-
-
-def test_reproduction_job_by_hand() -> None:
-    """The first job of seed 0: run time at the request = work x ((1 - p) + p / k) for Amdahl's p
-    and rate 1.
-    """
-    tables = generate("reproduction", seed=0)
-    q = tables.tables["models.csv"]["parameters"][0]
-    k, work = int(column(tables, "requested_gpus")[0]), float(column(tables, "total_work")[0])
-    assert st.run_s(tables)[0] == pytest.approx(work * ((1 - q["parallel"]) + q["parallel"] / k))
-    assert tables.tables["workload.csv"]["sizes"][0] == tuple(
-        2**i for i in range(6) if 2**i <= min(32, 4 * k)
-    )
-    assert tables.config == {"interval_s": 300, "restart_s": 30}
 
 
 @pytest.fixture(scope="module")
@@ -225,16 +168,6 @@ def test_bursty_sweeps_are_alike(philly: list[GeneratedWorkload]) -> None:
     same = (tenant[1:] == tenant[:-1]) & (asked[1:] == asked[:-1]) & (model[1:] == model[:-1])
     assert same[near].mean() > max(0.6, same[~near].mean() + 0.2)
     assert 0.4 < (tenant == "sweeps").mean() < 0.6
-
-
-def test_bursty_truncates() -> None:
-    """No run at the request is longer than half the window: half a day for 300 jobs, 2.5 days
-    for 5,000.
-    """
-    for jobs, days in ((300, 0.5), (5_000, 2.5)):
-        assert st.run_s(generate("bursty", seed=4, jobs=jobs)).max() == pytest.approx(
-            86_400 * days, rel=1e-4
-        )
 
 
 def test_diurnal_follows_the_clock() -> None:
@@ -313,27 +246,15 @@ def test_command_writes_a_folder_and_no_other(
         assert len(list(csv.DictReader(file))) == 30
 
 
-def test_help_of_the_command_starts_with_examples(capsys: pytest.CaptureFixture[str]) -> None:
-    """Examples, usage, exit code 0, and nothing heavy loaded to list the generators."""
-    assert main.run(["generate", "--help"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "examples:" and 2 <= len(lines[1 : lines.index("")]) <= 3
-    code = (
-        "import sys, allocator.bench.workloads; print(sorted({'numpy', 'scipy', 'pandas'} &"
-        " set(sys.modules)))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
-
-
 def test_command_lists_the_generators(capsys: pytest.CaptureFixture[str]) -> None:
-    """Without a name on standard output, with --help in the help: each with its line."""
-    for argv in (["generate"], ["generate", "--help"]):
-        assert main.run(argv) == 0
-        out = capsys.readouterr().out
-        assert all(g.about in out for g in GENERATORS.values())
-    assert main.run(["generate", "mixed"]) == 2
-    assert "--out" in capsys.readouterr().err
+    """Without a name on standard output: each with its line, and nothing heavy is loaded for it."""
+    assert main.run(["generate"]) == 0
+    out = capsys.readouterr().out
+    assert all(g.about in out for g in GENERATORS.values())
+    code = (
+        "import sys, allocator.bench.workloads; assert {'numpy', 'pandas'}.isdisjoint(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_readme_tells_how_to_make_it_again(tmp_path: Path) -> None:

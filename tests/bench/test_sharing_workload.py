@@ -87,15 +87,3 @@ def test_through_files_to_pairs(tmp_path: Path, gpus: int) -> None:
     assert one.count == two.count > 1000 and np.array_equal(one.primary.term, two.primary.term)
     b = measure_listed_pairs(p.problem)
     assert (b.accumulation_primary == 1).all() and (b.memory_gb <= 47.99).all()
-
-
-def test_memory_that_binds() -> None:
-    """With 12 GB bert and gpt2 share only in several passes, and no pair is above 12 GB."""
-    p = sharing(seed=3, load=1.0, jobs=240, memory_gb=12.0, slowdown=(1.1, 1.2)).workload().problem
-    b = measure_listed_pairs(p)
-    assert len(b) > 100 and (b.memory_gb <= 12.0).all()
-    passes = np.stack([b.accumulation_primary, b.accumulation_secondary], axis=1)
-    assert (passes > 1).any()
-    primary, secondary = (p.jobs.model[j] for j in listed(p)[:2])
-    big = [p.models.index("bert"), p.models.index("gpt2")]
-    assert (passes[np.isin(primary, big) & np.isin(secondary, big)].max(axis=1) > 1).all()

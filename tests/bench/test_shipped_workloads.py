@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from pathlib import Path
 
 import pytest
@@ -63,11 +62,3 @@ def test_machines_come_and_go() -> None:
     assert made.metrics["finished"] == 24
     assert spot["gpus"].nunique() > 1 and spot["price_per_gpu_hour"].nunique() > 1
     assert (spot["used"] <= spot["gpus"]).all()
-
-
-def test_demo_is_part_of_the_wheel() -> None:
-    """Installed without the repository, `allocator demo` still finds its workload."""
-    built = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["hatch"]["build"]
-    included = built["targets"]["wheel"]["force-include"]
-    assert included["data/workloads"] == "allocator/data/workloads"
-    assert (ROOT / "data" / "workloads" / "demo" / "workload.csv").exists()

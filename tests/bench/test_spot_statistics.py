@@ -9,7 +9,6 @@ from functools import cache
 import numpy as np
 import pytest
 
-from allocator.bench.workloads import generate
 from allocator.bench.workloads.parts import availability as spot
 
 DAYS, SEEDS, REGIONS, MACHINES = 45, 24, (3, 2), 16
@@ -72,15 +71,6 @@ def test_zones_of_a_region_fail_together() -> None:
         assert np.mean(values) == pytest.approx(theory, abs=0.06)
 
 
-def test_on_off_share() -> None:
-    """Any share of time, in the mean over many drawn."""
-    for up in (0.5, 0.9):
-        shares = [spot.on_off(np.random.default_rng(s), up, 30 * 86_400.0) for s in range(60)]
-        t = np.arange(0, 30 * 86_400, 900.0)
-        assert np.mean([s.at(t).mean() for s in shares]) == pytest.approx(up, abs=0.04)
-        assert all((np.diff(s.value) != 0).all() and (np.diff(s.at_s) > 0).all() for s in shares)
-
-
 def test_prices_wander_slowly_above_a_floor() -> None:
     """92 days: mean .30 to .36 of the price on demand, never below .30, at most .42; daily log
     changes of .7 to 1.6 %; correlation of days above .85 in every walk, .97 in the process."""
@@ -97,15 +87,3 @@ def test_prices_wander_slowly_above_a_floor() -> None:
         changes.append(np.diff(log).std())
         correlation.append(np.corrcoef(log[:-1], log[1:])[0, 1])
     assert 0.007 < np.mean(changes) < 0.016 and np.median(correlation) > 0.85
-
-
-def test_zones_workload() -> None:
-    """Five spot pools in two regions, all cheaper than on demand at all times; deadlines that
-    leave slack.
-    """
-    w = generate("zones", seed=3).workload()
-    p = w.problem
-    assert p.pools.region[2:] == ("west-a", "west-b", "west-c", "east-a", "east-b")
-    price = w.changes.price_per_gpu_hour
-    assert np.nanmin(price) > 0 and np.nanmax(price) < p.pools.price_per_gpu_hour[1]
-    assert (p.jobs.deadline_s > p.jobs.submitted_s).all() and (w.changes.gpus >= 0).any()

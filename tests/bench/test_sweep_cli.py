@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 
 import pytest
+from places import ROOT
 
 from allocator.bench.workloads import generate
 from allocator.cli import main
@@ -14,6 +15,7 @@ from allocator.simulator.options import SimulationOptions
 from allocator.simulator.results.files import texts_of
 from allocator.simulator.run import simulate
 
+DEMO = str(ROOT / "data" / "workloads" / "demo")
 Output = pytest.CaptureFixture[str]
 
 
@@ -27,22 +29,8 @@ def test_a_sweep_from_end_to_end(
     monkeypatch.setattr("allocator.report.page.available", lambda: False)
     folder = generate("diurnal", seed=3, load=0.8, jobs=5).write(tmp_path / "small")
     out = tmp_path / "out"
-    argv = [
-        "bench",
-        "policies",
-        "--workloads",
-        f"reproduction,{folder}",
-        "--loads",
-        "0.36",
-        "--jobs-per-workload",
-        "6",
-        "--policies",
-        "static",
-        "--seeds",
-        "2",
-        "--out",
-        str(out),
-    ]
+    words = f"bench policies --workloads reproduction,{folder} --loads 0.36 --jobs-per-workload 6"
+    argv = [*words.split(), "--policies", "static", "--seeds", "2", "--out", str(out)]
     assert main.run(argv) == 0
     said = capsys.readouterr()
     assert said.out.startswith("# Policies against greedy") and "## small" in said.out
@@ -86,6 +74,7 @@ def test_a_sweep_from_end_to_end(
         (["--baseline", "gredy"], 'did you mean "greedy"'),
         (["--workloads", "reproducton"], "neither a generator"),
         (["--workloads", "."], "workload.csv"),
+        (["--workloads", DEMO, "--loads", "0.5"], "simulated as it is"),
         (["--loads", "0"], "above 0"),
         (["--loads", "x"], "loads"),
         (["--seeds", "0"], "from 1"),
@@ -104,20 +93,3 @@ def test_what_is_wrong_is_said_before_anything_runs(
     assert main.run(["bench", "policies", "--out", str(tmp_path / "out"), *argv]) == 2
     said = capsys.readouterr()
     assert says in said.err and said.out == "" and not (tmp_path / "out" / "tasks").exists()
-
-
-def test_loads_are_not_for_folders(tmp_path: Path, capsys: Output) -> None:
-    """A folder is simulated as it is: asking for loads is refused, and said."""
-    folder = generate("diurnal", seed=3, load=0.8, jobs=5).write(tmp_path / "small")
-    argv = [
-        "bench",
-        "policies",
-        "--workloads",
-        str(folder),
-        "--loads",
-        "0.5",
-        "--out",
-        str(tmp_path / "out"),
-    ]
-    assert main.run(argv) == 2
-    assert "simulated as it is" in capsys.readouterr().err

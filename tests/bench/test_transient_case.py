@@ -76,14 +76,3 @@ def test_a_lost_worker_costs_its_share_of_the_start_up() -> None:
     assert none.std() < 1e-6 and len(one) > 10
     lost_s = float(o.cluster.startup_s[0]) / 8
     assert float(one.median() - none.mean()) == pytest.approx(lost_s, abs=1e-6)
-
-
-@pytest.mark.parametrize("kind", case.REPLACED)
-def test_replacement_times(kind: str) -> None:
-    """Mean and standard deviation of 2,000 replacements as measured, within four standard
-    errors; starts alike.
-    """
-    mean, sd = case.REPLACED[kind]
-    for took in case.starts(mean, sd, 2000):
-        assert took.mean() == pytest.approx(mean, abs=4 * sd / np.sqrt(2000))
-        assert took.std() == pytest.approx(sd, rel=4 / np.sqrt(2 * 2000) * 1.2)

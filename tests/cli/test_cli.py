@@ -8,9 +8,9 @@ import csv
 import dataclasses
 import io
 import json
+import re
 import subprocess
 import sys
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,6 @@ from places import FAULTY, ROOT
 from allocator.cli import doctor, main, tables
 from allocator.cli.parsing import find_commands
 from allocator.errors import NoPlanInTime
-from allocator.io import shipped
 
 SHIPPED = ROOT / "data" / "snapshots"
 COMMANDS = sorted({words[0] for words, _ in find_commands(main.parser())})
@@ -185,16 +184,6 @@ def test_warnings_come_before_faults(
     assert 'total_work -9 must be above 0 (job "x")' in err
 
 
-def test_warnings_go_to_standard_error(capsys: Output) -> None:
-    """The snapshot that uses every column warns about what plans cannot do yet; the data stays
-    clean.
-    """
-    code, out, err = call(capsys, f"solve {SHIPPED / 'full'} --format json")
-    warnings = json.loads(out)["warnings"]
-    assert code == 0 and warnings
-    assert warnings == [line.removeprefix("warning: ") for line in err.splitlines()]
-
-
 def test_invalid_input_is_3_and_writes_nothing(
     capsys: Output, folder: Path, tmp_path: Path
 ) -> None:
@@ -211,12 +200,6 @@ def test_invalid_input_is_3_and_writes_nothing(
     assert call(capsys, f"validate {bad}") == (3, "", err)
     valid = "valid: 2 jobs, 1 pool, 8 GPUs, 1 tenant, 1 model, 4 rates\n"
     assert call(capsys, f"validate {folder}") == (0, valid, "")
-
-
-def test_infeasible_is_4(capsys: Output) -> None:
-    """Rules that clash are named with the smallest relaxation."""
-    code, out, err = call(capsys, f"solve {FAULTY / 'infeasible-guarantees-above-capacity'}")
-    assert (code, out) == (4, "") and "in conflict" in err and "smallest relaxation" in err
 
 
 @pytest.mark.parametrize(
@@ -299,54 +282,23 @@ def test_a_child_that_dies_costs_one_snapshot(
     assert sorted(line.split()[1] for line in out.splitlines()) == ["error", "optimal", "optimal"]
 
 
-def test_explain(capsys: Output, folder: Path) -> None:
-    """The waiting job is explained, as text and as JSON; an unknown one is a wrong call."""
-    code, out, _ = call(capsys, f"explain {folder} big")
-    assert code == 0 and out.startswith("big waits: ") and "reason: " in out
-    told = json.loads(call(capsys, f"explain {folder} big --format json")[1])
-    assert told["job_id"] == "big" and told["got"]["gpus"] == 0
-    assert call(capsys, f"explain {folder} nobody")[0] == 2
-
-
-def test_schema(capsys: Output) -> None:
-    """Both schemas are JSON and name the documented fields."""
-    assert "jobs.csv" in json.dumps(json.loads(call(capsys, "schema")[1]))
-    assert "objective_value" in json.loads(call(capsys, "schema result")[1])["properties"]
-
-
 def test_demo_shows_both_plans(capsys: Output) -> None:
     """Every job with both choices, both values, the gain; the trace under both policies, where MIP
     is better and where worse, the queue in digits; and commands that exist."""
     code, out, _ = call(capsys, "demo")
     assert code == 0
-    lines = out.splitlines()
     jobs = [r["job_id"] for r in rows((SHIPPED / "demo" / "jobs.csv").read_text())]
-    assert all(any(line.startswith(j) for line in lines) for j in jobs)
+    assert [job for job in jobs if f"\n{job}" not in out] == []
     assert "7.14" in out and "3.71" in out and "+92 %" in out
-    shown = {line[:26].strip(): line.split()[-4:] for line in lines if line}
+    shown = {line[:26].strip(): line.split()[-4:] for line in out.splitlines() if line}
     one, other, change, unit = shown["mean queueing, min"]
     gain = 100 * (float(one) / float(other) - 1)
     assert (gain, unit) == (pytest.approx(float(change), abs=1), "%")
-
-    def after(begin: str, count: int) -> list[str]:
-        return out.partition(begin)[2].splitlines()[:count]
-
-    assert f"mean queueing ({change} %)" in after("MIP is better in ", 1)[0]
-    assert "p99 completion (" in after("It is worse in ", 1)[0]
-    queues = dict(line.split()[:2] for line in after("one digit per round\n", 2))
-    assert set(queues) == {"mip", "greedy"}
-    assert set("".join(queues.values())) <= set("0123456789+")
-    tried = [line.split() for line in after("try next:", 99) if line]
-    assert all(words[0] == "allocator" and words[1] in COMMANDS for words in tried)
-
-
-def test_demo_says_so_when_its_data_is_missing(
-    capsys: Output, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """An installation without the snapshot: one line, exit code 1."""
-    monkeypatch.setattr(shipped, "__file__", str(tmp_path / "a" / "b" / "shipped.py"))
-    code, out, err = call(capsys, "demo")
-    assert (code, out) == (1, "") and "data/snapshots/demo is missing" in err
+    assert re.search(rf"MIP is better in .*mean queueing \({re.escape(change)} %\)", out)
+    assert re.search(r"It is worse in .*p99 completion \(", out)
+    assert re.search(r"one digit per round\nmip +[\d+]+\b.*\ngreedy +[\d+]+\b", out)
+    tried = re.findall(r"^ +allocator (\S+)", out.partition("try next:")[2], re.MULTILINE)
+    assert tried and {*tried} <= {*COMMANDS}
 
 
 def test_doctor_finds_this_installation_well(capsys: Output) -> None:
@@ -370,15 +322,6 @@ def test_doctor_tells_what_is_not_well(capsys: Output, monkeypatch: pytest.Monke
     sick = [line for line in out.splitlines() if line.startswith("not ok")]
     words = ("no-such-package is not installed", "highs", "no_such_module")
     assert code == 1 and all(w in line for w, line in zip(words, sick, strict=True))
-
-
-def test_runs_outside_the_main_thread(folder: Path) -> None:
-    """A program may call it from any thread: signals are then left alone."""
-    codes: list[int] = []
-    thread = threading.Thread(target=lambda: codes.append(main.run(["validate", str(folder)])))
-    thread.start()
-    thread.join()
-    assert codes == [0]
 
 
 SAID = "schema --format json csv text --gap 0 --jobs 1 --out --solver --policy greedy --budget 3"

@@ -120,14 +120,6 @@ def lines_on_terminal(words: str, columns: int = 80) -> list[str]:
     return lines
 
 
-def test_a_batch_draws_its_bar_on_a_terminal_only(tmp_path: Path) -> None:
-    """The bar is on standard error; standard output has exactly a line per snapshot."""
-    folders = [str(write_folder(snapshot([{}]), tmp_path / name)) for name in "ab"]
-    shown, data = on_terminal(f"solve {' '.join(folders)}", "stderr")
-    assert "2/2" in shown and "snapshots" in shown
-    assert [line.split()[0] for line in data.splitlines()] == ["a", "b"]
-
-
 def test_a_plan_of_500_jobs_fits_a_terminal() -> None:
     """Totals by action, reason and tenant, then as many jobs as fit: no line is too long, none is
     wrapped within a cell, and the rest is said to be there. --reasons: every job, and the reason of

@@ -8,23 +8,17 @@ import subprocess
 import sys
 import threading
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from commands import Output, call
-from fakes.simulated_executor import SimulatedExecutor, SimulatedMachines
 from queues import BACKENDS, cluster, fresh
 from waiting import PATIENCE_S, in_time
 
 from allocator.cli.queue.run import make_executor
 from allocator.controller.clock import WallClock
-from allocator.controller.controller import Controller
-from allocator.controller.options import ControllerOptions
 from allocator.controller.reporting.preview import preview
-from allocator.controller.reporting.telemetry import Metrics, serve
 from allocator.executors.files import FilesExecutor
 from allocator.executors.local import LocalExecutor
 from allocator.io.snapshots import read_snapshot
@@ -109,20 +103,6 @@ def contents(folder: Path) -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_a_dry_run_says_what_is_stopped(name: str, tmp_path: Path, capsys: Output) -> None:
-    """A job that runs and was taken out by its owner is stopped; one that stays as it is is not
-    mentioned.
-    """
-    for i in (1, 2):
-        with Queue(name) as queue:
-            queue.cancel(f"j{i}")
-    assert call(capsys, "run", name, *FILES)[0] == 0
-    assert call(capsys, f"run {name}")[1] == ""
-    with Queue(name) as queue:
-        queue.hold("j0")
-    assert call(capsys, f"run {name}")[1] == 'would stop job "j0": 4 GPUs of pool "a"\n'
-
-
 def test_a_dry_run_that_finds_no_plan(name: str, tmp_path: Path, capsys: Output) -> None:
     """Exit codes are those of solve, and nothing is written either; options that write are
     refused.
@@ -187,14 +167,6 @@ def test_once_then_look_at_it(name: str, tmp_path: Path, capsys: Output) -> None
     assert json.loads(call(capsys, f"status {name} --format json")[1])["last_round"]["number"] == 1
 
 
-def test_once_again_goes_on(name: str, capsys: Output) -> None:
-    """Cron: the second call knows what the first one started, and starts nothing twice."""
-    for _ in range(2):
-        assert call(capsys, "run", name, *FILES)[0] == 0
-    with Queue(name) as queue:
-        assert [job.generation for job in queue.jobs()] == [1, 1, 1]
-
-
 @pytest.mark.parametrize(
     ("argv", "words"),
     [
@@ -245,55 +217,6 @@ def test_no_queue(tmp_path: Path, capsys: Output) -> None:
     assert call(capsys, "run", tmp_path / "empty.db", *FILES)[0] == 0
 
 
-def test_a_failed_round_of_once(name: str, capsys: Output) -> None:
-    """Guarantees beyond all reach: exit code 1, the journal says why."""
-    with Queue(name) as queue:
-        queue.configure(budget_per_hour=1.0)
-        first = queue.rounds()
-    assert first == []
-    # nothing runs: an empty plan keeps the budget
-    assert call(capsys, "run", name, *FILES)[0] == 0
-    with Queue(name) as queue, queue.store.write() as connection:
-        connection.exec_driver_sql("UPDATE rates SET work_per_s = 'x'")
-    assert call(capsys, "run", name, *FILES)[0] == 1
-    assert "work_per_s" in call(capsys, f"history {name}")[1]
-
-
-def test_metrics_port() -> None:
-    """/metrics on loopback; anything else is not found."""
-    metrics = Metrics()
-    metrics.set("in_charge", 1)
-    server = serve(metrics, 0)
-    address = f"http://127.0.0.1:{server.server_address[1]}"
-    with urllib.request.urlopen(f"{address}/metrics") as answer:
-        assert answer.status == 200 and b"allocator_in_charge 1" in answer.read()
-    with pytest.raises(urllib.error.HTTPError):
-        urllib.request.urlopen(address)
-    server.shutdown()
-
-
-def test_sleep_is_ended_by_wake(name: str) -> None:
-    """A controller that sleeps for an hour stops at once when it is told to."""
-    clock = WallClock()
-    with Queue(name) as queue:
-        controller = Controller(
-            queue.store,
-            SimulatedExecutor(SimulatedMachines({})),
-            clock,
-            ControllerOptions(every_s=3600.0, poll_s=3600.0),
-        )
-
-        def stop() -> None:
-            controller.stopping = True
-            clock.wake()
-
-        timer = threading.Timer(1.0, stop)
-        timer.start()
-        with in_time(30.0):
-            assert controller.run() == 1
-        timer.join()
-
-
 def test_devices(name: str, tmp_path: Path, capsys: Output) -> None:
     """A map with more indices than the pools have: the local executor offers them all, so that a
     pool that is raised while it runs is used at once. A map that cannot be is refused with every
@@ -318,3 +241,13 @@ def test_devices(name: str, tmp_path: Path, capsys: Output) -> None:
         assert words in err
     code, _, err = call(capsys, *argv, "--executor", "files", "--devices", "a=0-9,b=10-13")
     assert code == 2 and "--devices" in err
+
+
+def test_sleep_is_ended_by_wake() -> None:
+    """A controller that sleeps for an hour stops at once when it is told to."""
+    clock = WallClock()
+    timer = threading.Timer(0.2, clock.wake)
+    timer.start()
+    with in_time(30.0):
+        clock.sleep(3600.0)
+    timer.join()

@@ -20,16 +20,13 @@ import pytest
 from commands import Output, call
 from places import ROOT
 from test_cli_process import (
-    broken_outputs,
     environment,
     family,
     hanging,  # noqa: F401 - a fixture
     start,
     workers,
-    write_to,
 )
 from waiting import PATIENCE_S, gone, wait_for
-from worlds import workload
 
 from allocator import read_workload, write_workload
 
@@ -129,18 +126,6 @@ def test_a_table_with_a_column_per_policy(capsys: Output, words: str) -> None:
     table = {name: cells.split() for name, cells in lines}
     assert table["jobs done"] == ["24", "24", "="] and table[""][:2] == ["greedy", "static"]
     assert "demo: 24 jobs, 16 GPUs in 1 pool" in out
-
-
-def test_warnings_go_to_standard_error(capsys: Output, tmp_path: Path) -> None:
-    """A job that no pool can hold: named on standard error, numbers that do not exist are null,
-    exit code 0.
-    """
-    folder = write_workload(
-        tmp_path / "w", workload([{"min_gpus": 8, "max_gpus": 8, "requested_gpus": 8}], gpus=4)
-    )
-    code, out, err = call(capsys, f"simulate {folder} --policy greedy --json")
-    assert code == 0 and json.loads(out)["policies"]["greedy"]["jct_s_mean"] is None
-    assert err.splitlines() == ["warning: greedy: 1 job was never done: j0"]
 
 
 @pytest.mark.parametrize(
@@ -351,13 +336,3 @@ def test_a_full_disk(capsys: Output) -> None:
         assert call(capsys, f"{argv} {policies}")[0] == 0
         assert call(capsys, f"{argv} whole")[0] == 0
         assert bytes_of(policies) == bytes_of("whole")
-
-
-def test_standard_output_that_breaks() -> None:
-    """A reader that leaves is no error, a full disk behind standard output is one; the results
-    are written anyway.
-    """
-    argv = f"simulate {DEMO} --policy greedy --out"
-    for broken, code in broken_outputs():
-        err = write_to(broken, f"{argv} {code}")
-        assert err == (code, code) and Path(str(code), "results.json").exists()

@@ -46,16 +46,6 @@ def test_the_commands_and_calls_have_one_gap_and_one_time_limit(capsys: Output) 
         assert options.gap == GAP
 
 
-@pytest.mark.parametrize("objective", ["throughput", "flow"])
-def test_the_last_digits_are_not_searched_for_unasked(objective: str) -> None:
-    """The shipped round of 500 jobs, at the defaults: prices alone prove the plan, and it is not
-    called optimal.
-    """
-    result = allocator.solve(read_snapshot(SHIPPED / "medium"), objective=objective)
-    assert result.solver is None and result.termination == "gap"
-    assert 1e-6 < result.gap <= GAP and result.status == "feasible"
-
-
 class Screen(io.StringIO):
     """A terminal, or not, that says when something was written."""
 
@@ -92,13 +82,6 @@ def test_a_live_line_or_sparse_lines(is_terminal: bool, monkeypatch: pytest.Monk
     assert "best value 2, at most 2.1, gap 5 %" in said
     assert said.endswith(progress.CLEAR if is_terminal else "\n")
     assert is_terminal or "\r" not in said
-
-
-def test_values_of_other_questions_are_not_shown() -> None:
-    """Policies that ask a solver something else than the plan: time alone."""
-    watch = progress.Progress(is_valued=False)
-    watch.improved(3.0, 4.0)
-    assert watch.line() == "0 s"
 
 
 @pytest.mark.parametrize(

@@ -83,13 +83,3 @@ def test_nothing_is_overwritten(tmp_path: Path, capsys: Output) -> None:
     assert err == f'"{tmp_path / "team"}" exists already; nothing was copied\n'
     assert [path.name for path in tmp_path.iterdir()] == ["team"]
     assert (tmp_path / "team").read_text() == "mine"
-
-
-def test_all_are_copied_without_a_name(tmp_path: Path, capsys: Output) -> None:
-    """Every example that has files. One that is unknown is answered with those that there are."""
-    assert call(capsys, f"examples --out {tmp_path / 'all'}")[0] == 0
-    copied = {path.name for path in (tmp_path / "all").iterdir()}
-    assert copied == {one.name for one in LISTED.values() if one.source is not None}
-    code, out, err = call(capsys, "examples nothing")
-    assert (code, out) == (2, "")
-    assert err.startswith('there is no example "nothing"; there are demo, ')

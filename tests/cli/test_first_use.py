@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import importlib.util
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -35,14 +34,6 @@ def test_a_file_in_place_of_a_folder(capsys: Output, tmp_path: Path) -> None:
     assert (code, out) == (2, "") and "--state" in err and file.read_text() == "mine"
     code, _, err = call(capsys, f"queue init {tmp_path}")
     assert code == 1 and "it is a folder" in err
-
-
-def test_missing_files_have_one_name(capsys: Output, tmp_path: Path) -> None:
-    """The system's own words, with an error number, reach nobody."""
-    code, _, err = call(capsys, f"rent {tmp_path / 'none.csv'} --budget 1")
-    assert code == 3 and err.endswith("none.csv: there is no such file\n")
-    code, _, err = call(capsys, f"bench solvers report --out {tmp_path}")
-    assert code == 2 and err.endswith("runs.csv is missing\n") and "Errno" not in err
 
 
 def test_a_report_without_pictures_says_why(
@@ -90,28 +81,6 @@ def test_the_line_for_the_accounting_of_slurm(capsys: Output, tmp_path: Path) ->
     assert jobs.requested_gpus.tolist() == [4, 16] and (
         jobs.submitted_s - jobs.submitted_s[0]
     ).tolist() == [0, 3600]
-
-
-def test_two_snapshots_are_never_mixed(capsys: Output, tmp_path: Path) -> None:
-    """Exported over another snapshot, whose nodes and prices are of other pools: refused, and
-    nothing is written. Over an earlier export: replaced."""
-    shutil.copytree(ROOT / "data/snapshots/full", tmp_path / "now")
-    before = (tmp_path / "now" / "jobs.csv").read_text()
-    queue = tmp_path / "q.db"
-    assert call(capsys, f"queue init {queue} --from {ROOT / 'data/snapshots/demo'}")[0] == 0
-    code, out, err = call(capsys, f"queue export {queue} {tmp_path / 'now'}")
-    assert (code, out) == (2, "") and "nodes.csv" in err and "which this snapshot has not" in err
-    assert (tmp_path / "now" / "jobs.csv").read_text() == before
-    for _ in range(2):
-        assert call(capsys, f"queue export {queue} {tmp_path / 'new'}")[0] == 0
-
-
-def test_promises_where_no_job_has_a_deadline(capsys: Output) -> None:
-    """It said 0 of 0, above an empty table."""
-    code, out, err = call(capsys, f"promise {ROOT / 'data/snapshots/demo'}")
-    assert (
-        (code, err) == (0, "") and out.startswith("no job has a deadline") and out.count("\n") == 1
-    )
 
 
 @pytest.mark.parametrize(

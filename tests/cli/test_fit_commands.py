@@ -10,6 +10,7 @@ import pytest
 from places import ROOT
 
 from allocator.performance import batched
+from allocator.performance.fit import batches
 from allocator.performance.fit.choose import UNTESTED, fit
 from allocator.performance.fit.observations import Observations
 
@@ -36,13 +37,11 @@ def test_three_corners_settle_noise_and_epochs(truth: dict[str, float]) -> None:
     k, b = (v.reshape(-1) for v in np.meshgrid([8.0, 12.0, 20.0], [384.0, 700.0, 1024.0]))
     there = batched.at("iteration", found.parameters, k, b).rate
     assert there == pytest.approx(batched.at("iteration", truth, k, b).rate, rel=1e-3)
-
-
-def test_rows_are_left_out_where_sizes_are_few() -> None:
-    """Five exact rows of two sizes: without one of them the others still tell the rest, so the
-    error of cross-validation is next to nothing; the form keeps the batch."""
-    (found,) = fit(rows(TRUTHS[0], [(8, 384), (8, 700), (8, 1024), (20, 1024), (20, 384)]))
-    assert found.form == "iteration over batches" and found.mean < 1e-3
+    # with epochs known the corners give K* = sqrt(compute B / sync) to the last digit
+    seen = rows(truth, [(8, 384), (8, 1024), (20, 384), (20, 1024)])
+    corners = [v[None].astype(float) for v in (seen.gpus, seen.batch, seen.rate)]
+    known = batches.iteration(*corners, np.array([truth["noise"]]), constant=False)
+    assert known["compute"] / known["sync"] == pytest.approx(truth["compute"] / truth["sync"])
 
 
 def test_a_batch_that_goes_with_the_size_may_be_left_out() -> None:

@@ -196,17 +196,6 @@ def test_what_is_not_json(capsys: Output, tmp_path: Path) -> None:
     assert (code, out) == (0, "j\n")
 
 
-def test_quiet_leaves_the_result_and_warnings(capsys: Output, tmp_path: Path) -> None:
-    """What was done and what could be done next goes; a warning stays."""
-    name = tmp_path / "q.db"
-    assert call(capsys, f"queue init {name} --from {ROOT / DEMO} -q") == (0, "", "")
-    assert "jobs" in call(capsys, f"queue list {name} --quiet")[1]
-    _, out, err = call(capsys, f"run {name} --quiet")
-    assert out and not err
-    _, _, err = call(capsys, f"solve {ROOT / 'data' / 'snapshots' / 'full'} --quiet")
-    assert err and all(line.startswith("warning: ") for line in err.splitlines())
-
-
 def test_verbose_tells_what_was_read_and_how_long_it_took(capsys: Output) -> None:
     """Reading, deciding, and the end; standard output is the same."""
     plain = call(capsys, f"promise {ROOT / DEMO}")

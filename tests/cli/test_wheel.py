@@ -114,12 +114,6 @@ def test_two_builds_are_equal(installed: Path, tmp_path: Path) -> None:
     assert doubles and doubles.isdisjoint(name.split("/")[-1] for name in names)
 
 
-def test_the_package_is_that_of_the_wheel(installed: Path, tmp_path: Path) -> None:
-    """And not that of the repository, which the other tests use."""
-    where = call(installed, tmp_path, "python -c 'import allocator; print(allocator.__file__)'")
-    assert Path(where.stdout).is_relative_to(installed.parent)
-
-
 def test_demo_and_examples(installed: Path, tmp_path: Path) -> None:
     """The demo runs; the list of examples is that of the repository; quick ones run as shown."""
     assert "2. Round after round" in call(installed, tmp_path, "allocator demo").stdout

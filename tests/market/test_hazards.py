@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +19,11 @@ from allocator.cli.main import run
 from allocator.domain.problem import Floats
 from allocator.domain.rules.snapshot_rules import validate
 from allocator.domain.schema.hazards import parse_hazard
-from allocator.engine.decision import decide
 from allocator.errors import InvalidInput
 from allocator.performance.fit.transient import fit_hazard_of_places
 from allocator.performance.useful import useful_share
-from allocator.simulator import SimulationOptions, simulate
+from allocator.simulator import SimulationOptions
 from allocator.simulator.revocations import SpotServers
-from formulations.transient.revocations import mean_hazard
 
 HOUR = 3600.0
 HAZARDS = {  # per hour by age: an early burst, servers that wear out, and a burst that ends
@@ -46,21 +43,6 @@ def draw_lives(random: np.random.Generator, law: tuple[tuple[float, float], ...]
         wait = random.exponential(1.0 / rate, n) if rate else np.full(n, np.inf)
         lives = np.where(np.isinf(lives) & (start + wait < end), start + wait, lives)
     return lives
-
-
-@pytest.mark.parametrize("name", HAZARDS)
-@pytest.mark.parametrize("hours", [0.3, 1.5, 6.0, 40.0])
-def test_mean_hazard_is_that_of_servers_replaced_at_once(name: str, hours: float) -> None:
-    """Losses of 40,000 places in so many hours: within 3 sampling errors, or 1 %."""
-    random = np.random.default_rng(3)
-    now = np.zeros(40_000)
-    lost = np.zeros(40_000)
-    while (now < hours).any():
-        now += draw_lives(random, HAZARDS[name], len(now))
-        lost += now < hours
-    mean = float(mean_hazard(parse_hazard(TEXTS[name]), hours)) * hours
-    slack = 3 * float(lost.std()) / np.sqrt(len(lost)) + 0.01 * float(lost.mean())
-    assert mean == pytest.approx(float(lost.mean()), abs=slack)
 
 
 def train(law: tuple[tuple[float, float], ...], work_s: float, every_s: float, seed: int) -> float:
@@ -92,15 +74,15 @@ def train(law: tuple[tuple[float, float], ...], work_s: float, every_s: float, s
 
 
 @pytest.mark.parametrize("name", HAZARDS)
-@pytest.mark.parametrize("hours", [0.7, 4.0, 20.0])
+@pytest.mark.parametrize("hours", [0.7, 20.0])
 def test_useful_share_is_that_of_servers_drawn_one_by_one(name: str, hours: float) -> None:
-    """Mean time of 800 jobs on four servers with checkpoints every 600 s: the share of useful
+    """Mean time of 400 jobs on four servers with checkpoints every 600 s: the share of useful
     time is within 3 % of the formula's, and that claims at most 1 % (or 3 errors) too much."""
     pool = {"gpus": 4, "market": "spot", "startup_s": 60.0, "hazard_by_age": TEXTS[name]}
     job = JOB | {"remaining_work": 4 * HOUR * hours, "checkpoint_every_s": 600.0}
     p = problem([job], [pool], {4: 4.0})
     claimed = useful_share(p, *(np.array([x]) for x in (0, 0, 4, 4.0)))[0]
-    took = np.array([train(HAZARDS[name], HOUR * hours, 600.0, seed) for seed in range(800)])
+    took = np.array([train(HAZARDS[name], HOUR * hours, 600.0, seed) for seed in range(400)])
     share = HOUR * hours / took.mean()
     error = share * took.std() / took.mean() / np.sqrt(len(took))
     assert claimed == pytest.approx(share, rel=0.03, abs=3 * error)
@@ -134,51 +116,6 @@ def test_the_simulator_draws_lives_by_the_hazard() -> None:
     assert taken[False] == pytest.approx(32 * 400 * 0.03, rel=0.2)
 
 
-@pytest.mark.parametrize("name", HAZARDS)
-def test_no_plan_claims_more_than_the_simulator_delivers(name: str) -> None:
-    """60 jobs of four GPUs each, with the best checkpoints: their mean time is at least what the
-    plan's speed says, up to 2 % and 3 sampling errors, and within 5 % of it."""
-    pool = {"pool": "p", "gpus": 240, "market": "spot", "startup_s": 60.0}
-    pool |= {"hazard_by_age": TEXTS[name]}
-    work = 4 * HOUR * 5
-    job = JOB | {"total_work": work, "checkpoint_every_s": 900.0}
-    w = workload([job] * 60, pools=[pool], rates={4: 4.0})
-    options = SimulationOptions(prove_every=0, interval_s=1800.0, seed=5)
-    s = simulate(w, policy="static", options=options)
-    took = np.asarray(s.jobs["finished_s"] - s.jobs["started_s"], dtype=np.float64)
-    p = problem([JOB | {"remaining_work": work, "checkpoint_every_s": 900.0}], [pool], {4: 4.0})
-    claimed = work / 4 / useful_share(p, *(np.array([x]) for x in (0, 0, 4, 4.0)))[0]
-    error = 3 * took.std() / np.sqrt(len(took))
-    assert claimed <= 60 + took.mean() + error
-    assert took.mean() == pytest.approx(claimed, rel=0.05, abs=error + 90)
-
-
-def test_a_round_sends_short_and_long_jobs_to_different_regions() -> None:
-    """Of both ways to place two jobs in two regions, the plan has the one in which they end
-    earlier in the mean, where servers are drawn one by one."""
-    laws = {"east": HAZARDS["burst"], "west": ((0.0, 0.15),)}
-    work = {"short": 0.4, "long": 16.0}
-    pools: list[dict[str, Any]] = [
-        {"pool": "east", "hazard_by_age": TEXTS["burst"]},
-        {"pool": "west", "revocations_per_gpu_hour": 0.15},
-    ]
-    pools = [p | {"gpus": 4, "market": "spot", "startup_s": 60.0} for p in pools]
-    jobs = [
-        JOB | {"job_id": name, "remaining_work": 4 * HOUR * h, "checkpoint_every_s": 600.0}
-        for name, h in work.items()
-    ]
-    plan = decide(problem(jobs, pools, {4: 4.0}, config={"objective": "completion"}))
-    got = dict(zip(plan.jobs["job_id"], plan.jobs["pool"], strict=True))
-
-    def hours(job: str, region: str) -> float:
-        took = [train(laws[region], HOUR * work[job], 600.0, seed) for seed in range(400)]
-        return float(np.mean(took)) / work[job]
-
-    both = {r: hours("short", r) + hours("long", "west" if r == "east" else "east") for r in laws}
-    assert got["short"] == min(both, key=lambda r: both[r]) == "west"
-    assert got["long"] == "east"
-
-
 def test_places_lean_to_the_mean_of_all() -> None:
     """By hand: 3 of 4 servers revoked in 40 h in one place, none of 2 in 20 h in the other: 3 of
     60 h in all, so 1 in 20 h is added to each."""
@@ -202,16 +139,6 @@ def test_from_lifetimes_to_pools(tmp_path: Path, capsys: pytest.CaptureFixture[s
     for a, b in zip(made, shipped, strict=True):
         found, given = (parse_hazard(row.pop("hazard_by_age")) for row in (a, b))
         assert found.per_hour == pytest.approx(given.per_hour, rel=1e-4) and a == b
-    (tmp_path / "one.csv").write_text("from_h,per_hour,gpu_type\n0,0.5,V100\n", encoding="utf-8")
-    (tmp_path / "pools.csv").write_text(
-        "pool,gpu_type,gpus,market,revocations_per_gpu_hour\na,V100,8,spot,0.1\nb,V100,8,,\n",
-        encoding="utf-8",
-    )
-    pools = ["--pools", str(tmp_path / "pools.csv")]
-    assert run(["spot", "hazards", str(tmp_path / "one.csv"), *pools, "--format", "json"]) == 0
-    rows = json.loads(capsys.readouterr().out)["pools"]
-    assert rows[0]["hazard_by_age"] == "0:0.5" and rows[0]["revocations_per_gpu_hour"] == ""
-    assert "hazard_by_age" not in rows[1]
     (tmp_path / "one.csv").write_text("from_h,per_hour\n1,0.5\n", encoding="utf-8")
     assert run(["spot", "hazards", str(tmp_path / "one.csv"), *pools]) == 3
     assert "must ascend from 0" in capsys.readouterr().err

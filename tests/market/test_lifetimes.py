@@ -13,7 +13,6 @@ from builders import problem
 from cases.transient import simulate_runs
 from test_spot import one
 
-from allocator.engine.decision import decide
 from allocator.market.spot import forecast_run
 from allocator.performance.useful import useful_share
 from formulations.transient.lifetimes import event_rate, lifetime_seconds, useful_fraction
@@ -87,43 +86,25 @@ def test_time_with_lifetimes() -> None:
         assert expected == pytest.approx(runs.mean(), abs=slack), (n, h, life, delta, tau, work)
 
 
+PLACE = {"replace_s": 84, "checkpoint_s": 20, "checkpoint_every_s": 300}
+
+
 @pytest.mark.parametrize(("n", "hours", "true"), [(64, 6, 64.672), (512, 24, 64.041)])
 def test_sixty_hours_everywhere(tmp_path: Path, n: int, hours: int, true: float) -> None:
     """60 h of work, a checkpoint of 20 s every 300 s, 84 s to replace: ten lifetimes of 6 h cost
     244 s each, two of a day 124 s. The plan, the round's share, the formula, runs loss by loss and
     the simulator say the same."""
     life, work = hours * HOUR_S, 60 * HOUR_S
-    seen = forecast_run(
-        one(
-            tmp_path,
-            workers=n,
-            market="spot",
-            lifetime_s=life,
-            startup_s=84,
-            replace_s=84,
-            checkpoint_s=20,
-            checkpoint_every_s=300,
-        ),
-        work * n,
-    )
+    spot = {"market": "spot", "lifetime_s": life, "startup_s": 84}
+    seen = forecast_run(one(tmp_path, workers=n, **spot, **PLACE), work * n)
     assert (seen.seconds - 84) / HOUR_S == pytest.approx(true, abs=1e-3)
     alone, stops = played(work, n, 0.0, life, 20.0, 300.0, 84.0, np.random.default_rng(0))
     assert alone == pytest.approx(seen.seconds - 84) and stops == int(60 / hours)
     assert simulate_runs(seen, 2, work=work * n).seconds == pytest.approx(seen.seconds, rel=0.002)
-    given = problem(
-        jobs=[
-            {
-                "remaining_work": work * n,
-                "restart_s": 0,
-                "checkpoint_s": 20,
-                "checkpoint_every_s": 300,
-            }
-        ],
-        pools=[{"market": "spot", "lifetime_s": life, "startup_s": 84}],
-    )
+    job = {"remaining_work": work * n, "checkpoint_s": 20, "checkpoint_every_s": 300}
+    given = problem([job | {"restart_s": 0}], [spot])
     phi = useful_share(given, np.array([0]), np.array([0]), np.array([n]), np.array([float(n)]))
-    assert work / phi[0] == pytest.approx(alone)
-    assert phi[0] == pytest.approx(seen.useful)
+    assert phi[0] == pytest.approx(seen.useful) and work / phi[0] == pytest.approx(alone)
 
 
 def test_losses_that_stop_a_job() -> None:
@@ -165,24 +146,12 @@ def test_ends_of_lifetimes() -> None:
         and useful_fraction(8, 0.0, **whole, work_s=4000.0) == 0.0
     )
     assert useful_fraction(8, 0.0, **whole, work_s=3500.0) == 1.0
-    ever = float(
-        useful_fraction(
-            64,
-            0.0,
-            checkpoint_s=20.0,
-            checkpoint_every_s=300.0,
-            replace_s=84.0,
-            lifetime_s=21_600.0,
-        )
-    )
+    saves = {"checkpoint_s": 20.0, "checkpoint_every_s": 300.0, "replace_s": 84.0}
+    ever = float(useful_fraction(64, 0.0, **saves, lifetime_s=21_600.0))
     assert ever == pytest.approx(67 * 300 / 21_684)  # 67 stretches of 320 s in 21,600 s
     h, s, life, pause = 0.5 / HOUR_S, 320.0, 7200.0, 84.0
     saved = 300 * sum(math.exp(-h * k * s) for k in range(1, 23))
-    alone = float(
-        useful_fraction(
-            1, 0.5, checkpoint_s=20.0, checkpoint_every_s=300.0, replace_s=pause, lifetime_s=life
-        )
-    )
+    alone = float(useful_fraction(1, 0.5, **saves, lifetime_s=life))
     assert alone == pytest.approx(saved / ((1 - math.exp(-h * life)) / h + pause))
 
 
@@ -201,35 +170,3 @@ def test_sorts_of_one_cluster_end_together(tmp_path: Path, hours: int) -> None:
         60 * HOUR_S, 8, 0.0, hours * HOUR_S, 20.0, 300.0, 84.0, np.random.default_rng(0)
     )[0]
     assert both == pytest.approx(alone) and mixed == pytest.approx(alone)
-
-
-def test_a_round_takes_spot_servers_with_a_lifetime() -> None:
-    """60 h of work on 64 GPUs, due in 80 h; spot servers live 6 h and cost 30 % less: 64.7 h on
-    them are in time and cheaper than 64 h on demand, 137 h (each server a loss of its own) would
-    not be."""
-    given = problem(
-        jobs=[
-            {
-                "remaining_work": 64 * 60 * HOUR_S,
-                "sizes": [64],
-                "max_gpus": 64,
-                "restart_s": 0,
-                "checkpoint_s": 20,
-                "checkpoint_every_s": 300,
-                "deadline_s": 80 * HOUR_S,
-            }
-        ],
-        rates={64: 64.0},
-        pools=[
-            {
-                "market": market,
-                "gpus": 64,
-                "price_per_gpu_hour": price,
-                "availability": 1.0,
-                **({"lifetime_s": 6 * HOUR_S} if market == "spot" else {}),
-            }
-            for market, price in (("on_demand", 2.0), ("spot", 1.4))
-        ],
-        config={"interval_s": 1800, "objective": "cost", "now_s": 0},
-    )
-    assert list(decide(given).jobs["pool"]) == ["p1"]

@@ -4,8 +4,6 @@ it is measured.
 
 from __future__ import annotations
 
-import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,11 +19,9 @@ from fakes.simulated_executor import (
     SimulatedMachines,
 )
 from queues import NOW, cluster
-from waiting import PATIENCE_S
 
 from allocator.api import solve
 from allocator.audit import audit
-from allocator.controller.clock import WallClock
 from allocator.controller.controller import Controller
 from allocator.controller.options import ControllerOptions
 from allocator.domain.allocation import Allocation, Repairs
@@ -37,8 +33,6 @@ from allocator.engine.decision import decide
 from allocator.engine.explain import explain
 from allocator.engine.promises import promise
 from allocator.errors import InvalidInput
-from allocator.executors.devices import device_numbers
-from allocator.executors.local import LocalExecutor
 from allocator.io.snapshots import parse_snapshot
 from allocator.io.workloads import parse_workload
 from allocator.options.instance_building import compile_round
@@ -46,7 +40,7 @@ from allocator.options.option_table import option_table
 from allocator.performance.speed import GUESSED, BelievedSpeeds, Configurations
 from allocator.performance.table import RateTable
 from allocator.policies.registry import POLICIES
-from allocator.queue import cluster_tables as queue_cluster
+from allocator.queue.cluster_tables import read_learned_rates
 from allocator.queue.queue import Queue
 from allocator.queue.snapshot import replace_cluster
 from allocator.solvers.registry import SOLVERS
@@ -82,6 +76,13 @@ def mixed(**config: Any) -> Problem:
     return problem(JOBS, TWO, RATES, config=config)
 
 
+def listed(p: Problem) -> list[tuple[Any, ...]]:
+    """Job, pool, GPUs and speed of every option."""
+    m = option_table(p, RateTable.of(p))
+    names = [p.jobs.job_id[j] for j in m.job.tolist()], [p.pools.pool[q] for q in m.pool.tolist()]
+    return list(zip(*names, m.gpus.tolist(), m.rate.tolist(), strict=True))
+
+
 def rows(result: Plan) -> dict[str, dict[str, Any]]:
     return {row["job_id"]: row for row in result.to_dict()["jobs"]}
 
@@ -95,14 +96,7 @@ def test_options_by_hand() -> None:
     holds it, at 1 a second, and what it holds; who has a rate has the measured sizes as ever; 9
     GPUs fit no pool."""
     p = mixed()
-    m = option_table(p, RateTable.of(p))
-    found = [
-        (p.jobs.job_id[j], p.pools.pool[q], k, r)
-        for j, q, k, r in zip(
-            m.job.tolist(), m.pool.tolist(), m.gpus.tolist(), m.rate.tolist(), strict=True
-        )
-    ]
-    assert found == [
+    assert listed(p) == [
         ("odd", "a", 3, 1.0),
         ("odd", "b", 3, 1.0),
         ("wide", "b", 4, 1.0),
@@ -162,34 +156,30 @@ def test_every_solver_and_objective_agrees(solver: str, objective: str) -> None:
 
 
 def test_tables_need_no_rates() -> None:
-    """rates.csv may be absent, or have a header alone, in files and in frames."""
-    jobs = pd.DataFrame(
-        [
-            {
-                "job_id": "a",
-                "model": "x",
-                "submitted_s": 0,
-                "remaining_work": 60,
-                "max_gpus": 2,
-                "requested_gpus": 2,
-            }
-        ]
-    )
+    """rates.csv may be absent, or have a header alone, in frames and in files; a simulation has to
+    know how fast jobs run: there a model without a rate is a fault."""
+    jobs = pd.DataFrame([{"job_id": "a", "model": "x", "submitted_s": 0, "remaining_work": 60}])
+    jobs = jobs.assign(max_gpus=2, requested_gpus=2)
     pools = pd.DataFrame([{"pool": "p", "gpu_type": "A", "gpus": 2}])
     plan = solve(Snapshot.from_frames(jobs=jobs, pools=pools))
     assert rows(plan)["a"]["gpus"] == 2 and plan.objective_value == 1.0
-    assert plan.warnings == (
-        (
-            'jobs.csv: 1 job of 1 model without a rate, "x": it runs at requested_gpus only, at an '
-            "assumed speed of 1 work/s, until it is measured"
-        ),
+    (warning,) = plan.warnings
+    assert warning.startswith(
+        'jobs.csv: 1 job of 1 model without a rate, "x": it runs at requested'
     )
+    head = b"model,gpu_type,gpus,work_per_s\n"
     files = {
-        "jobs.csv": jobs.to_csv(index=False).encode(),
-        "pools.csv": pools.to_csv(index=False).encode(),
+        f"{name}.csv": t.to_csv(index=False).encode()
+        for name, t in (("jobs", jobs), ("pools", pools))
     }
-    for more in ({}, {"rates.csv": b"model,gpu_type,gpus,work_per_s\n"}):
+    for more in ({}, {"rates.csv": head}):
         assert rows(solve(parse_snapshot("x", files | more)))["a"]["gpus"] == 2
+    files["workload.csv"] = b"job_id,submitted_s,model,total_work,max_gpus\na,0,x,1,1\n"
+    del files["jobs.csv"]
+    with pytest.raises(InvalidInput, match=r"rates.csv: is missing"):
+        parse_workload("w", files)
+    with pytest.raises(InvalidInput, match=r'model "x" has no row in rates.csv'):
+        parse_workload("w", files | {"rates.csv": head + b"m,A,1,1\n"})
 
 
 @pytest.mark.parametrize(
@@ -230,18 +220,6 @@ def test_a_model_with_some_rates_is_no_model_without() -> None:
     assert rows(decide(p))["j0"]["reason"] == "no_matching_gpu_type"
 
 
-def test_simulations_need_rates() -> None:
-    """A simulation has to know how fast jobs run: there a model without a rate is a fault."""
-    files = {
-        "workload.csv": b"job_id,submitted_s,model,total_work,max_gpus\na,0,x,1,1\n",
-        "pools.csv": b"pool,gpu_type,gpus\np,A,1\n",
-    }
-    with pytest.raises(InvalidInput, match=r"rates.csv: is missing"):
-        parse_workload("w", files)
-    with pytest.raises(InvalidInput, match=r'model "x" has no row in rates.csv'):
-        parse_workload("w", files | {"rates.csv": b"model,gpu_type,gpus,work_per_s\nm,A,1,1\n"})
-
-
 def test_observed_speeds_take_the_place_of_assumed_ones() -> None:
     """Seen: 8 a second on 2 A, 12 on 4 A, 3 on 2 B. Measured sizes count, a range makes the job
     elastic among them; at its requested size it does as much per GPU as at the nearest size seen,
@@ -252,24 +230,15 @@ def test_observed_speeds_take_the_place_of_assumed_ones() -> None:
         TWO,
         seen,
     )
-    m = option_table(p, RateTable.of(p))
-    assert list(
-        zip(
-            m.job.tolist(),
-            p.pools.gpu_type[m.pool].tolist(),
-            m.gpus.tolist(),
-            m.rate.tolist(),
-            strict=True,
-        )
-    ) == [
-        (0, 0, 2, 8.0),
-        (0, 0, 4, 12.0),
-        (0, 0, 8, 24.0),
-        (0, 1, 2, 3.0),
-        (1, 0, 1, 1.5),
-        (1, 0, 2, 8.0),
-        (1, 1, 1, 1.5),
-        (1, 1, 2, 3.0),
+    assert listed(p) == [
+        ("j0", "a", 2, 8.0),
+        ("j0", "a", 4, 12.0),
+        ("j0", "a", 8, 24.0),
+        ("j0", "b", 2, 3.0),
+        ("j1", "a", 1, 1.5),
+        ("j1", "a", 2, 8.0),
+        ("j1", "b", 1, 1.5),
+        ("j1", "b", 2, 3.0),
     ]
     assert p.warnings == ()
     speed = BelievedSpeeds(p).speed(
@@ -316,41 +285,6 @@ def test_nothing_is_promised_on_an_assumed_speed() -> None:
     assert promise(p, "j0").promised is False and "assumed" in promise(p, "j0").reason
 
 
-class Rig:
-    """A queue with pools "a" (8 A) and "b" (4 B), rates for m only, and a simulated cluster that is
-    `speed` fast on type A and half as fast on B, whatever the size."""
-
-    def __init__(self, folder: Path, speed: float) -> None:
-        self.clock = SimulatedClock(NOW)
-        self.queue = Queue.create(folder / "q.db", cluster(), clock=self.clock.now)
-        machines = SimulatedMachines(
-            {"a": 8, "b": 4},
-            self.clock,
-            MachineBehaviour(rate=lambda o: speed if o.gpu_type == "A" else speed / 2),
-        )
-        self.controller = Controller(
-            self.queue.store,
-            SimulatedExecutor(machines),
-            self.clock,
-            ControllerOptions(every_s=60.0, poll_s=10.0),
-        )
-
-    def steps(self, seconds: float) -> None:
-        for _ in range(round(seconds / 10)):
-            self.controller.step()
-            self.clock.sleep(10.0)
-
-    def learned(self) -> dict[tuple[str, int], float]:
-        with self.queue.store.read() as connection:
-            return {
-                (r["gpu_type"], r["gpus"]): r["work_per_s"]
-                for r in queue_cluster.read_learned_rates(connection)
-            }
-
-    def problem(self) -> Problem:
-        return validate(self.queue.snapshot())
-
-
 @pytest.mark.parametrize("speed", [5000.0, 0.003])
 def test_a_controller_learns_speeds_of_which_nothing_was_known(
     tmp_path: Path, speed: float
@@ -359,89 +293,45 @@ def test_a_controller_learns_speeds_of_which_nothing_was_known(
     with it. A second job of another size runs at the requested one. An export keeps what was seen,
     and rates that are given later are corrected by what is seen then, not by what was learned
     without them."""
-    rig = Rig(tmp_path, speed)
-    rig.queue.submit(
-        job_id="one", model="x", total_work=1e9, max_gpus=8, requested_gpus=3, gpu_types="A"
-    )
-    rig.steps(10)
-    assert (rig.queue.job("one").want_gpus, rig.learned()) == (3, {})
-    rig.steps(240)
-    assert rig.learned() == {("A", 3): pytest.approx(speed, rel=1e-6)}
-    rig.queue.submit(
-        job_id="two", model="x", total_work=1e9, max_gpus=8, requested_gpus=5, gpu_types="A"
-    )
-    rig.steps(240)
-    assert {j.job_id: j.want_gpus for j in rig.queue.jobs()} == {"one": 3, "two": 5}
-    assert rig.learned() == {("A", k): pytest.approx(speed, rel=1e-6) for k in (3, 5)}
-    p = rig.problem()
-    assert p.rates.observed.sum() == 2 and rows(decide(p))["one"]["work_per_s"] == pytest.approx(
-        speed, rel=1e-6
-    )
-    assert rows(decide(p))["one"]["detail"] is None
+    clock = SimulatedClock(NOW)
+    queue = Queue.create(tmp_path / "q.db", cluster(), clock=clock.now)
+    machines = SimulatedMachines({"a": 8}, clock, MachineBehaviour(rate=lambda o: speed))
+    options = ControllerOptions(every_s=60.0, poll_s=10.0)
+    controller = Controller(queue.store, SimulatedExecutor(machines), clock, options)
+    seen = pytest.approx(speed, rel=1e-6)
 
-    again = Queue.create(tmp_path / "again.db", rig.queue.snapshot(), clock=rig.clock.now)
-    q = validate(again.snapshot())
-    assert (
-        q.rates.observed.tolist() == p.rates.observed.tolist()
-        and q.rates.rate.tolist() == pytest.approx(p.rates.rate.tolist())
-    )
-    again.close()
-    much = 1.5 * speed
-    given = cluster(
-        **{
-            "rates.csv": (
-                "model,gpu_type,gpus,work_per_s\nm,A,1,1\nm,B,1,1\nn,A,1,1\n"
-                f"x,A,3,{much}\nx,A,5,{much}\n"
-            )
-        }
-    )
-    with rig.queue.store.write() as connection:
-        replace_cluster(connection, given, rig.clock.now())
-    rig.steps(600)
-    p = rig.problem()
+    def submit(name: str, gpus: int) -> None:
+        more = {"max_gpus": 8, "requested_gpus": gpus, "gpu_types": "A"}
+        queue.submit(job_id=name, model="x", total_work=1e9, **more)
+
+    def learned_after(seconds: float) -> dict[int, float]:
+        for _ in range(round(seconds / 10)):
+            controller.step()
+            clock.sleep(10.0)
+        with queue.store.read() as connection:
+            return {r["gpus"]: r["work_per_s"] for r in read_learned_rates(connection)}
+
+    submit("one", 3)
+    assert learned_after(10) == {} and queue.job("one").want_gpus == 3
+    assert learned_after(240) == {3: seen}
+    submit("two", 5)
+    assert learned_after(240) == {3: seen, 5: seen}
+    assert {j.job_id: j.want_gpus for j in queue.jobs()} == {"one": 3, "two": 5}
+    p = validate(queue.snapshot())
+    one = rows(decide(p))["one"]
+    assert p.rates.observed.sum() == 2 and (one["work_per_s"], one["detail"]) == (seen, None)
+
+    with Queue.create(tmp_path / "again.db", queue.snapshot(), clock=clock.now) as again:
+        q = validate(again.snapshot())
+    assert q.rates.observed.tolist() == p.rates.observed.tolist()
+    assert q.rates.rate.tolist() == pytest.approx(p.rates.rate.tolist())
+    rates = "model,gpu_type,gpus,work_per_s\nm,A,1,1\nm,B,1,1\nn,A,1,1\n"
+    rates += "".join(f"x,A,{k},{1.5 * speed}\n" for k in (3, 5))
+    with queue.store.write() as connection:
+        replace_cluster(connection, cluster(**{"rates.csv": rates}), clock.now())
+    learned_after(600)
+    p = validate(queue.snapshot())
     assert not p.rates.observed.any()
-    x = p.models.index("x")
-    assert p.rates.rate[p.rates.model == x].tolist() == pytest.approx([speed] * 2, rel=0.1)
-    rig.queue.close()
-
-
-def test_a_real_job_of_an_unknown_model_is_started_measured_and_believed(tmp_path: Path) -> None:
-    """A queue has no rate for the model. The local executor starts the example job at its requested
-    2 GPUs and the assumed speed. Its progress shows another speed, and the next round uses that."""
-    files = {
-        "jobs.csv": b"job_id,model,submitted_s,remaining_work,max_gpus\n",
-        "pools.csv": b"pool,gpu_type,gpus\np,cpu,4\n",
-        "config.toml": b"interval_s = 1\n",
-    }
-    with Queue.create(tmp_path / "q.db", parse_snapshot("bare", files)) as queue:
-        executor = LocalExecutor(tmp_path / "state", device_numbers({"p": 4}), grace_s=5.0)
-        controller = Controller(
-            queue.store, executor, WallClock(), ControllerOptions(every_s=1.0, poll_s=0.1)
-        )
-        command = [
-            sys.executable,
-            "-m",
-            "allocator.executors.example_job",
-            "--steps",
-            "1000000",
-            "--rate",
-            "40",
-        ]
-        queue.submit(
-            job_id="j", model="new", total_work=1e6, max_gpus=4, requested_gpus=2, command=command
-        )
-        end = time.monotonic() + PATIENCE_S
-        plans = []
-        try:
-            while time.monotonic() < end and (not plans or plans[-1] == 1.0):
-                if controller.try_step() is not None:
-                    plans.append(rows(solve(queue.snapshot()))["j"]["work_per_s"])
-                time.sleep(0.1)
-            assert queue.job("j").want_gpus == 2 and plans[0] == 1.0 and plans[-1] > 5.0
-            assert validate(queue.snapshot()).rates.observed.tolist() == [True]
-        finally:
-            queue.cancel("j")
-            while executor.observe() and time.monotonic() < end:
-                controller.try_step()
-                time.sleep(0.1)
-            controller.stop()
+    of_x = p.rates.model == p.models.index("x")
+    assert p.rates.rate[of_x].tolist() == pytest.approx([speed] * 2, rel=0.1)
+    queue.close()

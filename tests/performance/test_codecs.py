@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pytest
 from builders import problem, snapshot
 from hypothesis import given, settings, strategies as st
-from worlds import workload
 
 from allocator.domain.rules.snapshot_rules import validate
 from allocator.engine.decision import decide
 from allocator.engine.explain import explain
 from allocator.errors import InvalidInput
-from allocator.simulator import SimulationOptions, simulate
 
 Row = dict[str, Any]
 LINKS = {"slow": 1.25, "fast": 25.0, "none": None}
@@ -69,29 +66,6 @@ def test_the_plan_names_the_fastest_of_all_codecs(
     assert speeds[named] == pytest.approx(max(speeds))
 
 
-def test_the_round_gives_the_fast_link_to_whom_it_helps_most() -> None:
-    """Against all four ways to place two jobs: one that exchanges much and one that does not."""
-    listed = rows(0.2, 0.5, [(0.06, 20.0, 0.95)])
-    listed = [row | {"model": "much"} for row in listed]
-    listed += [row | {"model": "little", "volume_gb": 0.01} for row in listed]
-    pools = [{"pool": name, "gpus": 2, "link_gb_s": LINKS[name]} for name in ("slow", "fast")]
-    jobs = [
-        {"job_id": m, "model": m, "sizes": [2], "min_gpus": 2, "remaining_work": 1e6}
-        for m in ("much", "little")
-    ]
-    plan = decide(problem(jobs, pools, listed, config={"objective": "throughput"}))
-
-    def best(model: str, link: str) -> float:
-        return max(sent(row, LINKS[link]) for row in listed if row["model"] == model)
-
-    total = {
-        pool: best("much", pool) + best("little", "fast" if pool == "slow" else "slow")
-        for pool in ("slow", "fast")
-    }
-    assert plan.jobs["pool"][0] == max(total, key=lambda name: total[name]) == "fast"
-    assert sum(plan.jobs["work_per_s"]) == pytest.approx(max(total.values()))
-
-
 def test_explain_names_the_codec_of_each_option() -> None:
     pools = [{"pool": name, "gpus": 2, "link_gb_s": LINKS[name]} for name in ("slow", "fast")]
     told = explain(
@@ -104,18 +78,6 @@ def test_explain_names_the_codec_of_each_option() -> None:
     )
     assert {o["pool"]: o["variant"] for o in told.options} == {"slow": "codec-0", "fast": None}
     assert any("2 x slow" in line and "(codec-0)" in line for line in told.lines())
-
-
-def test_simulated_jobs_take_as_long_as_their_steps() -> None:
-    """Thirty jobs on each link, 0 of which is slower than the plan says."""
-    listed = rows(0.3, 0.7, [(0.04, 4.0, 0.9), (0.2, 50.0, 0.8)])
-    job = {"total_work": 4e4, "requested_gpus": 2, "min_gpus": 2, "max_gpus": 2, "restart_s": 0}
-    for name, link in LINKS.items():
-        w = workload([job] * 30, pools=[{"gpus": 60, "link_gb_s": link}], rates=listed)
-        s = simulate(w, policy="mip", options=SimulationOptions(prove_every=0, interval_s=300.0))
-        took = np.asarray(s.jobs["finished_s"] - s.jobs["started_s"], dtype=np.float64)
-        fastest = max(sent(row, link) for row in listed)
-        assert took == pytest.approx(np.full(30, 4e4 / fastest)), name
 
 
 def test_parts_of_a_step_need_the_step() -> None:

@@ -10,12 +10,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from builders import problem
+from commands import Output, call
 from places import ROOT
 
-from allocator.cli.main import run
 from allocator.domain.problem import Floats
-from allocator.engine.decision import decide
 from allocator.performance.fit.features import fit_features
 
 GPUS = (4.1, 9.3, 14.0)  # TFLOPS
@@ -43,76 +41,56 @@ def test_rows_that_were_left_out_are_predicted_as_refits_do() -> None:
     assert fit.error_s == pytest.approx(np.mean(np.abs(1 / fit.held_out - 1 / speed)))
 
 
-def test_new_models_are_predicted_as_well_as_noise_allows() -> None:
-    """30 measured models with 3 % noise (a mean error of 2.4 %): new ones are predicted within
-    4.5 %, a power law misses by over 12 %, and the held-out error is that of new ones within 2
-    points."""
-    missed, told, straight = [], [], []
-    for seed in range(8):
-        random = np.random.default_rng(seed)
-        fit = fit_features(*draw(random, 30)[:2])
-        x, _, true = draw(random, 200)
-        inside = fit.holds(x)
-        missed.append(np.mean(np.abs(fit.at(x[inside]) / true[inside] - 1)))
-        told.append(fit.error)
-        straight.append(fit.straight_error)
-    assert np.mean(missed) < 0.045 and np.mean(straight) > 0.12
-    assert np.mean(told) == pytest.approx(np.mean(missed), abs=0.02)
-
-
 @pytest.mark.parametrize("sure", [0.8, 0.9])
 def test_claims_are_too_high_as_rarely_as_they_say(sure: float) -> None:
-    """20 measured models, 30 draws, 50 new ones of each: their measured speed is below the claim in
-    no more than 1 - sure of all, up to three points."""
-    over = []
-    for seed in range(30):
+    """20 measured models, 20 draws, 50 new ones of each: their measured speed is below the claim in
+    no more than 1 - sure of all, up to three points. Predictions are within 5 %, as the held-out
+    error says up to 2.5 points; a power law misses by over 12 %."""
+    over, missed, told, straight = [], [], [], []
+    for seed in range(20):
         random = np.random.default_rng(100 + seed)
         fit = fit_features(*draw(random, 20)[:2])
-        x, measured, _ = draw(random, 50)
+        x, measured, true = draw(random, 50)
         inside = fit.holds(x)
-        over += (fit.at(x[inside]) / fit.margin(sure) > measured[inside]).tolist()
+        said = fit.at(x[inside])
+        over += (said / fit.margin(sure) > measured[inside]).tolist()
+        missed.append(np.mean(np.abs(said / true[inside] - 1)))
+        told.append(fit.error)
+        straight.append(fit.straight_error)
     assert np.mean(over) <= 1 - sure + 0.03
+    assert np.mean(missed) < 0.05 and np.mean(straight) > 0.12
+    assert np.mean(told) == pytest.approx(np.mean(missed), abs=0.025)
 
 
-def test_predicted_rows_of_a_round(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """`spot features --format csv` writes rates.csv; of 60 jobs of unmeasured models planned with
-    it at --sure 1, none is claimed faster than the formula says, and none slower by over 25 %."""
+def test_predicted_rows_of_a_round(tmp_path: Path, capsys: Output) -> None:
+    """`spot features --format csv` writes rates.csv; of 60 unmeasured models none is claimed at
+    --sure 1 to be faster than the formula says, and none slower by over 25 %."""
     random = np.random.default_rng(7)
     x, speed, true = draw(random, 90)
     x[:2] = [[0.05, 4.1], [25.0, 14.0]]  # measured ones at the ends
     speed[:2] = 1 / (1.394 * x[:2, 0] / x[:2, 1] + 0.122)
-    kinds = {4.1: "K80", 9.3: "P100", 14.0: "V100"}
     lines = ["model,gpu_type,work_per_s,gflops,tflops"]
     for i, (g, t) in enumerate(x.tolist()):
-        lines.append(f"m{i},{kinds[t]},{speed[i] if i < 30 else ''},{g},{t}")
+        lines.append(f"m{i},type{t},{speed[i] if i < 30 else ''},{g},{t}")
     (tmp_path / "seen.csv").write_text("\n".join(lines), encoding="utf-8")
-    command = ["spot", "features", str(tmp_path / "seen.csv"), "--sure", "1"]
-    assert run([*command, "--format", "csv"]) == 0
-    rates = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
-    assert len(rates) == 60
-    table = [r | {"gpus": 1, "work_per_s": float(r["work_per_s"])} for r in rates]
-    jobs = [
-        {"job_id": f"j{i}", "model": f"m{i}", "remaining_work": 1e4, "max_gpus": 1}
-        for i in range(30, 90)
-    ]
-    pools = [{"pool": k, "gpu_type": k, "gpus": 60} for k in kinds.values()]
-    plan = decide(problem(jobs, pools, table))
-    claimed = np.array(plan.jobs["work_per_s"]) / true[30:]
+    code, out, _ = call(capsys, f"spot features {tmp_path / 'seen.csv'} --sure 1 --format csv")
+    rates = list(csv.DictReader(io.StringIO(out)))
+    assert code == 0 and [row["model"] for row in rates] == [f"m{i}" for i in range(30, 90)]
+    claimed = np.array([float(row["work_per_s"]) for row in rates]) / true[30:]
     assert claimed.max() <= 1 and claimed.min() > 0.75
 
 
-def test_the_example_and_what_cannot_be_fitted(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    example = str(ROOT / "data" / "examples" / "features.csv")
-    assert run(["spot", "features", example, "--format", "json"]) == 0
-    told = json.loads(capsys.readouterr().out)
+def test_the_example_and_what_cannot_be_fitted(tmp_path: Path, capsys: Output) -> None:
+    """Exit code 2 for too few rows and a wrong option, 3 for a value that has no logarithm."""
+    example = ROOT / "data" / "examples" / "features.csv"
+    told = json.loads(call(capsys, f"spot features {example} --format json")[1])
     assert told["error"] < 0.05 < told["power_law_error"] and told["features"][0] == "model_gflops"
     few = tmp_path / "few.csv"
-    few.write_text("model,gpu_type,gpus,work_per_s,x\n" + "m,A,1,2,3\n" * 4, encoding="utf-8")
-    assert run(["spot", "features", str(few)]) == 2
-    assert "4 measured rows: at least 5 are needed" in capsys.readouterr().err
-    few.write_text("model,gpu_type,gpus,work_per_s,x\nm,A,1,2,0\n", encoding="utf-8")
-    assert run(["spot", "features", str(few)]) == 3
-    assert "x" in capsys.readouterr().err
-    assert run(["spot", "features", example, "--sure", "2"]) == 2
+    for row, code, words in (
+        ("m,A,1,2,3\n" * 4, 2, "4 measured rows: at least 5 are needed"),
+        ("m,A,1,2,0\n", 3, "few.csv:2: x"),
+    ):
+        few.write_text("model,gpu_type,gpus,work_per_s,x\n" + row, encoding="utf-8")
+        found, _, said = call(capsys, "spot", "features", few)
+        assert found == code and words in said
+    assert call(capsys, f"spot features {example} --sure 2")[0] == 2

@@ -69,11 +69,6 @@ def test_one_finished_job_by_hand() -> None:
     )
 
 
-def test_a_job_that_has_outlived_all_others_is_guessed() -> None:
-    equal = finished(*[(0, 100.0)] * 50)
-    assert left([1e6], equal).item() == pytest.approx(1e6 + 10.0)
-
-
 @pytest.mark.parametrize("number", range(1, SIZES + 1))
 def test_equal_jobs_teach_their_size(number: int) -> None:
     """Before the start, with a guess that counts as one job more."""
@@ -86,12 +81,12 @@ def test_equal_jobs_teach_their_size(number: int) -> None:
 
 @pytest.mark.parametrize("done", [0.0, 50.0, 400.0, 3000.0])
 def test_the_mixture_is_the_mean_of_the_draws_that_are_longer(done: float) -> None:
-    """Sixteen log-normal sizes and a Pareto size, a million quantiles of each: the mean of what the
+    """Sixteen log-normal sizes and a Pareto size, 200,000 quantiles of each: the mean of what the
     sizes above `done` have beyond it."""
     from scipy.special import ndtri
 
     size = np.geomspace(20.0, 2000.0, SIZES)
-    u = (np.arange(1_000_000) + 0.5) / 1_000_000
+    u = (np.arange(200_000) + 0.5) / 200_000
     e = float(np.std(np.log(size))) * SIZES**-0.2
     rest, number = 0.0, 0
     for draws in (*(f * np.exp(e * ndtri(u)) for f in size), 10.0 * ((1 - u) ** -0.5 - 1)):
@@ -101,17 +96,9 @@ def test_the_mixture_is_the_mean_of_the_draws_that_are_longer(done: float) -> No
     assert learned == pytest.approx(rest / number, rel=0.01)
 
 
-@given(ROUNDS)
-def test_something_is_always_left(made: Round) -> None:
-    _, jobs, over = made
-    model, done, least = (np.array(x) for x in zip(*jobs, strict=True))
-    out = learned_remaining(model, done, least, finished(*over))
-    assert np.isfinite(out).all()
-    assert (out > 0).all()
-
-
 @given(ROUNDS, st.randoms(use_true_random=False))
 def test_names_of_models_and_the_order_of_rows_do_not_matter(made: Round, rng: object) -> None:
+    """Something is always left."""
     models, jobs, over = made
     model, done, least = (np.array(x) for x in zip(*jobs, strict=True))
     name = list(range(models + 2))
@@ -119,6 +106,8 @@ def test_names_of_models_and_the_order_of_rows_do_not_matter(made: Round, rng: o
     other = [(name[m], f) for m, f in over]
     rng.shuffle(other)  # type: ignore[attr-defined]
     out = learned_remaining(model, done, least, finished(*over))
+    assert np.isfinite(out).all()
+    assert (out > 0).all()
     renamed = np.array(name)[model]
     assert learned_remaining(renamed, done, least, finished(*other)) == pytest.approx(
         out, rel=1e-9, abs=1e-12

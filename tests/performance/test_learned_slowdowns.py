@@ -71,10 +71,3 @@ def test_two_jobs_of_one_model_and_several_rows() -> None:
     found = s.corrected(1800.0)
     both = [*found.slowdown_a, *found.slowdown_b]
     assert both == pytest.approx([by_hand(1.4, 2.0, 30)] * 4, rel=0.01)
-
-
-def test_without_samples_the_rows_are_those_given() -> None:
-    given = rows((0, 1, 1, 1.25, 1.5))
-    found = LearnedSlowdowns(given, 2, 1).corrected(0.0)
-    assert np.array_equal(found.slowdown_a, given.slowdown_a)
-    assert np.array_equal(found.slowdown_b, given.slowdown_b)

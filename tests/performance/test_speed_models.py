@@ -19,32 +19,15 @@ from allocator.performance.knee import front, knee
 from allocator.performance.speed import BETWEEN, MEASURED, BelievedSpeeds, Configurations
 from allocator.performance.table import RateTable
 
-GOODPUT = {
-    "alpha_c": 1.0,
-    "beta_c": 0.1,
-    "alpha_r": 2.0,
-    "beta_r": 0.5,
-    "alpha_n": 4.0,
-    "beta_n": 1.0,
-    "gamma": 1.0,
-    "batch_0": 8,
-    "max_batch": 64,
-    "max_local": 16,
-    "min_local": 1,
-    "gpus_per_node": 4,
-}
+GOODPUT = {"alpha_c": 1.0, "beta_c": 0.1, "alpha_r": 2.0, "beta_r": 0.5, "alpha_n": 4.0}
+GOODPUT |= {"beta_n": 1.0, "gamma": 1.0, "batch_0": 8, "max_batch": 64, "max_local": 16}
+GOODPUT |= {"min_local": 1, "gpus_per_node": 4}
 
 
-def at(kind: str, q: dict[str, float], k: int, batch: int, passes: int = 0) -> float:
-    """Speed of one configuration."""
-    found = batched.at(
-        kind,
-        q,
-        np.array([float(k)]),
-        np.array([float(batch)]),
-        np.array([float(passes)]) if passes else None,
-    )
-    return float(found.rate[0])
+def at(q: dict[str, float], k: int, batch: int, passes: int = 0) -> float:
+    """Speed of one configuration of a goodput curve."""
+    tried = np.array([[float(k)], [float(batch)], [float(passes)]])
+    return float(batched.at("goodput", q, *(tried if passes else tried[:2])).rate[0])
 
 
 def test_capped_and_iteration_by_hand() -> None:
@@ -64,23 +47,13 @@ def test_capped_and_iteration_by_hand() -> None:
 def test_goodput_by_hand() -> None:
     """Batch 8 on 1 GPU: 8 / (1 + .8). On 2 of one node (gamma 1 adds): 8 / (1 + .4 + 2). On 8, two
     nodes: 8 / (1 + .1 + 4 + 6). Batch 32 on 1 GPU takes 2 passes of 16: 32 / (2 x 2.6). Noise scale
-    24: a sample of batch 32 counts (24 + 8)/(24 + 32) of one of batch 8."""
-    assert at("goodput", GOODPUT, 1, 8) == pytest.approx(8 / 1.8)
-    assert at("goodput", GOODPUT, 2, 8) == pytest.approx(8 / 3.4)
-    assert at("goodput", GOODPUT, 8, 8) == pytest.approx(8 / 11.1)
-    assert at("goodput", GOODPUT, 1, 32) == pytest.approx(32 / 5.2)
-    assert at("goodput", GOODPUT | {"noise_scale": 24.0}, 1, 32) == pytest.approx(
-        32 / 5.2 * 32 / 56
-    )
-
-
-def test_what_does_not_fit_is_not_possible() -> None:
-    """Local batch 32 in one pass with memory for 16, batch 128 above the largest, 8 samples on
-    16 GPUs.
-    """
-    assert math.isnan(at("goodput", GOODPUT, 1, 32, passes=1))
-    assert math.isnan(at("goodput", GOODPUT, 1, 128))
-    assert math.isnan(at("goodput", GOODPUT, 16, 8))
+    24: a sample of batch 32 counts (24 + 8)/(24 + 32) of one of batch 8. Not possible: local batch
+    32 in one pass with memory for 16, batch 128 above the largest, 8 samples on 16 GPUs."""
+    by_hand = {(1, 8): 8 / 1.8, (2, 8): 8 / 3.4, (8, 8): 8 / 11.1, (1, 32): 32 / 5.2}
+    by_hand |= {(1, 32, 1): math.nan, (1, 128): math.nan, (16, 8): math.nan}
+    found = {asked: at(GOODPUT, *asked) for asked in by_hand}
+    assert found == pytest.approx(by_hand, nan_ok=True)
+    assert at(GOODPUT | {"noise_scale": 24.0}, 1, 32) == pytest.approx(32 / 5.2 * 32 / 56)
 
 
 @given(k=st.integers(1, 40), phi=st.floats(0, 1000), gamma=st.floats(1, 10))
@@ -97,62 +70,43 @@ def test_best_batch_is_the_best_of_all_batches(k: int, phi: float, gamma: float)
         assert found.rate[0] <= np.nanmax(rates) * (1 + 1e-12) and found.rate[
             0
         ] >= 0.95 * np.nanmax(rates)
-        assert at("goodput", q, k, int(found.batch[0])) == pytest.approx(found.rate[0])
+        assert at(q, k, int(found.batch[0])) == pytest.approx(found.rate[0])
 
 
 def test_overlap_between_sum_and_maximum() -> None:
-    """gamma 1 adds, gamma 10 is nearly the larger; zeros and huge numbers stay finite."""
-    one = np.array([3.0, 0.0, 1e300])
-    other = np.array([4.0, 0.0, 1e300])
-    assert batched.combine_overlapping_times(one, other, np.array(1.0))[:2] == pytest.approx(
-        [7.0, 0.0]
-    )
-    assert batched.combine_overlapping_times(one, other, np.array(10.0))[0] == pytest.approx(
-        4.02, abs=0.01
-    )
-    assert np.isfinite(batched.combine_overlapping_times(one, other, np.array(5.0))).all()
+    """gamma 10 is nearly the larger; zeros and huge numbers stay finite."""
+    times = np.array([[3.0, 0.0, 1e300], [4.0, 0.0, 1e300]])
+    found = batched.combine_overlapping_times(*times, np.array(10.0))
+    assert found[:2] == pytest.approx([4.02, 0.0], abs=0.01) and np.isfinite(found).all()
 
 
 def problem() -> Problem:
     """Model m on A: rows at 1 and 4 GPUs, with batches; on B: a goodput curve; on C: a plain one
-    with its error.
-    """
+    with its error."""
+    curves_ = {
+        "B": ("goodput", GOODPUT | {"noise_scale": 24}),
+        "C": ("power", {"rate_1": 1, "exponent": 0.5, "error": 0.2}),
+    }
+    rows = [(1, 1, 8), (4, 3, 8), (4, 2, 32)]
     return validate(
         snapshot(
-            jobs=[{"job_id": "j", "model": "m", "max_gpus": 8}],
-            pools=[{"pool": t, "gpu_type": t, "gpus": 8} for t in "ABC"],
-            rates=[
-                {"model": "m", "gpu_type": "A", "gpus": 1, "work_per_s": 1, "batch_size": 8},
-                {"model": "m", "gpu_type": "A", "gpus": 4, "work_per_s": 3, "batch_size": 8},
-                {"model": "m", "gpu_type": "A", "gpus": 4, "work_per_s": 2, "batch_size": 32},
+            [{}],
+            [{"pool": t, "gpu_type": t} for t in "ABC"],
+            [
+                {"gpu_type": "A", "gpus": k, "work_per_s": rate, "batch_size": batch}
+                for k, rate, batch in rows
             ],
             models=[
-                {
-                    "model": "m",
-                    "gpu_type": "B",
-                    "kind": "goodput",
-                    "parameters": json.dumps(GOODPUT | {"noise_scale": 24}),
-                },
-                {
-                    "model": "m",
-                    "gpu_type": "C",
-                    "kind": "power",
-                    "parameters": '{"rate_1": 1, "exponent": 0.5, "error": 0.2}',
-                },
+                {"model": "m", "gpu_type": t, "kind": kind, "parameters": json.dumps(q)}
+                for t, (kind, q) in curves_.items()
             ],
         )
     )
 
 
 def ask(p: Problem, gpu_type: str, gpus: int, batch: int = 0) -> tuple[float, float, int]:
-    speed = BelievedSpeeds(p).speed(
-        Configurations.of(
-            np.array([0]),
-            np.array([p.gpu_types.index(gpu_type)]),
-            np.array([gpus]),
-            np.array([batch]),
-        )
-    )
+    asked = np.array([[0], [p.gpu_types.index(gpu_type)], [gpus], [batch]])
+    speed = BelievedSpeeds(p).speed(Configurations.of(*asked))
     return float(speed.rate[0]), float(speed.error[0]), int(speed.batch[0])
 
 
@@ -174,13 +128,10 @@ def test_one_interface_over_rows_and_curves() -> None:
     assert table[0] == rate  # what every decision uses
 
 
-def test_knee_and_front_by_hand() -> None:
+def test_knee_by_hand() -> None:
     """Costs 0 1 2 3, times 10 2 1 0: 1 - 1/3 - 2/10 is the largest; (2, 5) is beaten by (1, 2)."""
-    cost, time = np.array([0.0, 1, 2, 2, 3]), np.array([10.0, 2, 5, 1, 0])
-    assert front(cost, time).tolist() == [True, True, False, True, True]
-    assert knee(cost, time) == 1
+    assert knee(np.array([0.0, 1, 2, 2, 3]), np.array([10.0, 2, 5, 1, 0])) == 1
     assert knee(np.array([1.0, 2.0]), np.array([5.0, 3.0])) == 1
-    assert front(np.array([1.0, 1.0]), np.array([2.0, 2.0])).tolist() == [True, False]
 
 
 @given(st.lists(st.tuples(st.floats(0, 9), st.floats(0, 9)), min_size=1, max_size=12))

@@ -104,14 +104,6 @@ def test_a_page_of_another_origin_is_refused(server: Server, headers: dict[str, 
         assert code(client.get(COUNTS, headers=headers)) == (403, "foreign_origin")
 
 
-def test_an_unknown_name_is_refused(server: Server) -> None:
-    """A name that somebody else leads to this machine is not the service's own."""
-    with server.client("operator") as client:
-        answer = client.get(COUNTS, headers={"host": "evil.example"})
-        assert code(answer) == (421, "unknown_name")
-        assert client.get(COUNTS, headers={"host": "localhost:1"}).status_code == 200
-
-
 def test_every_answer_has_the_headers_of_a_safe_page(server: Server) -> None:
     """Also refusals forbid everything that is not the service's own."""
     with server.client() as client:

@@ -17,7 +17,7 @@ from allocator.errors import NoPlanInTime, UsageError
 from allocator.queue.costs import list_days, read_daily_costs, read_job_costs
 from allocator.queue.jobs.verbs import history
 from allocator.queue.queue import Queue
-from allocator.server.pages.charts import draw_rounds, draw_spending
+from allocator.server.pages.charts import draw_spending
 from allocator.server.views.cluster import OTHERS, read_pools
 from allocator.server.views.comparing import ask_what_if
 from allocator.server.views.deciding import Deciders, read_question
@@ -245,19 +245,3 @@ def test_questions_are_answered_by_a_child_within_their_limit(queue: Queue) -> N
         ask_what_if(snapshot, effort, {"pools.nowhere.gpus": "1"}, deciders)
     with pytest.raises(NoPlanInTime, match=r"within 0\.01 s"):
         explain_snapshot(snapshot, effort, waiting, Deciders(0.01))
-
-
-def test_a_queue_without_rounds_has_views(tmp_path: Path) -> None:
-    """A new and empty queue: nothing runs, nothing is known, and no view fails."""
-    with Queue.create(tmp_path / "queue.db") as queue, queue.store.read() as connection:
-        view = read_overview(connection, NOW)
-        assert view.pools == () and view.health.controller["state"] == "none"
-        assert list_jobs(connection, NOW, JobFilter()).total == 0
-        assert list_rounds(connection).rows == ()
-        assert read_tenants_view(connection, NOW).tenants == ()
-
-
-def test_charts_leave_no_old_finder_in_the_import_system() -> None:
-    """pygal adds one without `find_spec`, of which Python would warn at later imports."""
-    assert "<svg" in draw_rounds([])
-    assert all(hasattr(finder, "find_spec") for finder in sys.meta_path)
