@@ -73,42 +73,41 @@ def test_help_is_light_and_lists_every_command(capsys: Output) -> None:
     assert call(capsys, "--version")[:2] == (0, "allocator 0.1.0\n")
 
 
-@pytest.mark.parametrize(
-    ("line", "said"),
-    [
-        ("", "COMMAND"),
-        ("solve", "SNAPSHOT"),
-        ("solve x --gap -1", "--gap"),
-        ("solve x --gap nan", "--gap"),
-        ("solve x --time-limit soon", "--time-limit"),
-        ("solve x --budget inf", "--budget"),
-        ("solve x --seed 1.5", "--seed"),
-        ("solve x --threads 0", "--threads"),
-        ("solve x --jobs 0", "--jobs"),
-        ("solve x --form json", "--form"),
-        ("explain x", "JOB"),
-        ("schema plan", "plan"),
-        ("solve data/snapshots/demo --policy mpi", 'did you mean "mip'),
-        ("solve data/snapshots/demo --solver higs", 'did you mean "highs'),
-        ("explain data/snapshots/demo sweep-x", 'did you mean "sweep'),
-        ("slove x", 'did you mean "solve"?'),
-        ("queue lst x", 'did you mean "list"?'),
-        ("queue node drian x", 'did you mean "drain"?'),
-        ("solve x --tim-limit 3", 'did you mean "--time-limit"?'),
-        ("solve x --tim-limit=3", 'did you mean "--time-limit"?'),
-        ("queue submit x --max-gpu 3", 'did you mean "--max-gpus"?'),
-        ("simulate x --victims yongest", 'did you mean "youngest"?'),
-        ("solve x --format jsn", 'did you mean "json"?'),
-        ("demo --sabotage", "--sabotage needs --live\n"),
-        ("demo --dir x", "--dir needs --live\n"),
-    ],
-)
-def test_wrong_usage_is_2(
-    capsys: Output, monkeypatch: pytest.MonkeyPatch, line: str, said: str
-) -> None:
+WRONG = """
+                                              -> COMMAND
+solve                                         -> SNAPSHOT
+solve x --gap -1                              -> --gap
+solve x --gap nan                             -> --gap
+solve x --time-limit soon                     -> --time-limit
+solve x --budget inf                          -> --budget
+solve x --seed 1.5                            -> --seed
+solve x --threads 0                           -> --threads
+solve x --jobs 0                              -> --jobs
+solve x --form json                           -> --form
+explain x                                     -> JOB
+schema plan                                   -> plan
+solve data/snapshots/demo --policy mpi        -> did you mean "mip
+solve data/snapshots/demo --solver higs       -> did you mean "highs
+explain data/snapshots/demo sweep-x           -> did you mean "sweep
+slove x                                       -> did you mean "solve"?
+queue lst x                                   -> did you mean "list"?
+queue node drian x                            -> did you mean "drain"?
+solve x --tim-limit 3                         -> did you mean "--time-limit"?
+solve x --tim-limit=3                         -> did you mean "--time-limit"?
+queue submit x --max-gpu 3                    -> did you mean "--max-gpus"?
+simulate x --victims yongest                  -> did you mean "youngest"?
+solve x --format jsn                          -> did you mean "json"?
+demo --sabotage                               -> --sabotage needs --live
+demo --dir x                                  -> --dir needs --live
+"""
+
+
+@pytest.mark.parametrize("case", WRONG.strip("\n").splitlines())
+def test_wrong_usage_is_2(capsys: Output, monkeypatch: pytest.MonkeyPatch, case: str) -> None:
     """Wrong calls are told on standard error with the nearest name, standard output stays empty;
     abbreviations are not guessed."""
     monkeypatch.chdir(ROOT)
+    line, said = case.split(" -> ")
     code, out, err = call(capsys, *line.split())
     assert (code, out) == (2, "") and said in err
 

@@ -8,9 +8,7 @@ import csv
 import dataclasses
 import json
 import math
-import os
 import shutil
-import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -21,12 +19,9 @@ from commands import Output, call
 from places import ROOT
 from test_cli_process import (
     environment,
-    family,
     hanging,  # noqa: F401 - a fixture
-    start,
-    workers,
 )
-from waiting import PATIENCE_S, gone, wait_for
+from waiting import PATIENCE_S
 
 from allocator import read_workload, write_workload
 
@@ -128,35 +123,37 @@ def test_a_table_with_a_column_per_policy(capsys: Output, words: str) -> None:
     assert "demo: 24 jobs, 16 GPUs in 1 pool" in out
 
 
-@pytest.mark.parametrize(
-    ("words", "code", "says"),
-    [
-        ("", 2, "needs a WORKLOAD"),
-        ("--policy greedy mip", 2, "needs a WORKLOAD"),
-        ("{} --policy gredy", 2, 'did you mean "greedy"'),
-        ("{} --policy ,", 2, "nothing in it"),
-        ("{} --policy mip,mip", 2, "named twice"),
-        ("{} --gap -1", 2, "--gap"),
-        ("{} --noise x", 2, "--noise"),
-        ("{} --interval 0", 2, "--interval"),
-        ("{} --react 0", 2, "--react"),
-        ("{} --keep-snapshots", 2, "--out"),
-        ("{} --objective fun", 2, "objective"),
-        ("{} --until nan", 2, "--until"),
-        ("{} --checkpoint -1", 2, "--checkpoint"),
-        ("no", 3, "no such folder"),
-        ("bad", 3, 'workload.csv:4: submitted_s "soon"'),
-    ],
-)
-def test_wrong_calls(capsys: Output, words: str, code: int, says: str) -> None:
+WRONG = """
+                             -> 2 needs a WORKLOAD
+--policy greedy mip          -> 2 needs a WORKLOAD
+{} --policy gredy            -> 2 did you mean "greedy"
+{} --policy ,                -> 2 nothing in it
+{} --policy mip,mip          -> 2 named twice
+{} --gap -1                  -> 2 --gap
+{} --noise x                 -> 2 --noise
+{} --interval 0              -> 2 --interval
+{} --react 0                 -> 2 --react
+{} --keep-snapshots          -> 2 --out
+{} --objective fun           -> 2 objective
+{} --until nan               -> 2 --until
+{} --checkpoint -1           -> 2 --checkpoint
+no                           -> 3 no such folder
+bad                          -> 3 workload.csv:4: submitted_s "soon"
+"""
+
+
+@pytest.mark.parametrize("case", WRONG.strip("\n").splitlines())
+def test_wrong_calls(capsys: Output, case: str) -> None:
     """Wrong policies, values and folders: what is wrong, with the line of a file; nothing on
     standard output, nothing written."""
     shutil.copytree(DEMO, "bad")
     path = Path("bad", "workload.csv")
     path.write_text(path.read_text().replace("gnmt-03,680", "gnmt-03,soon"))
+    words, told = case.split(" -> ")
+    code, says = told.split(" ", 1)
     out = "" if "keep" in words else "--out o"
     got, said, err = call(capsys, f"simulate {out} {words.format(DEMO)}")
-    assert (got, said) == (code, "") and says in err and not Path("o").exists()
+    assert (got, said) == (int(code), "") and says in err and not Path("o").exists()
 
 
 @pytest.mark.parametrize(
@@ -284,40 +281,6 @@ def test_checkpoints_that_do_not_fit_are_ignored(
     assert all("never done" in line for line in rest)
     assert call(capsys, f"simulate {folder} {argv} --out undisturbed")[0] == 0
     assert bytes_of("broken") == bytes_of("undisturbed") and not state.exists()
-
-
-def test_rounds_of_an_earlier_simulation_do_not_stay(capsys: Output) -> None:
-    """A shorter simulation into the same folder leaves its own rounds only; other files there
-    are left alone.
-    """
-    argv = f"simulate {DEMO} --policy greedy --out out --keep-snapshots --until"
-    kept = Path("out", "snapshots", "greedy")
-    assert call(capsys, f"{argv} 3000")[0] == 0
-    (kept / "notes").write_text("mine")
-    assert call(capsys, f"{argv} 1500")[0] == 0
-    assert {p.name for p in kept.iterdir()} == {*(f"{n:06d}" for n in range(6)), "notes"}
-
-
-def test_interrupted(capsys: Output, hanging: Path) -> None:  # noqa: F811
-    """Ctrl-C while the second policy waits for a solver that hangs: a line how to go on, the exit
-    code, no process left, whole checkpoints, no results. Then the same command, with a solver that
-    works, goes on."""
-    argv = f"simulate {DEMO} --policy greedy,mip --solver highs --gap 0 --until 2000 --out"
-    child = start(hanging, f"{argv} out")
-    wait_for(lambda: bool(workers(hanging)))
-    everyone = family(child.pid)
-    os.killpg(child.pid, signal.SIGINT)
-    said, err = child.communicate(timeout=PATIENCE_S)
-    first, last = err.splitlines()
-    assert (child.returncode, said, last) == (130, "", "interrupted")
-    assert first.startswith("greedy kept, mip") and "the same command" in first
-    wait_for(lambda: all(map(gone, everyone | set(workers(hanging)))))
-    assert [p.name for p in Path("out").iterdir()] == [".state"]
-    assert {p.suffix for p in Path("out", ".state").iterdir()} == {".state"}
-    code, _, err = call(capsys, f"{argv} out")
-    assert code == 0 and "greedy: goes on after round" in err
-    assert call(capsys, f"{argv} whole")[0] == 0
-    assert bytes_of("out") == bytes_of("whole")
 
 
 def test_a_full_disk(capsys: Output) -> None:

@@ -83,13 +83,6 @@ def test_a_queue_on_the_command_line_counts_more(queue: Path, capsys: Output) ->
     assert "arguments are required: JOB" in call(capsys, "queue show")[2]
 
 
-def test_a_report_is_of_the_queue_where_no_folder_is_given(queue: Path, capsys: Output) -> None:
-    """Its page is written next to the queue."""
-    code, out, err = call(capsys, "report --quiet")
-    assert code == 0, err
-    assert Path(out.strip()) == Path(f"{queue}.report/report.html")
-
-
 def test_the_queue_of_a_file(queue: Path, folder: Path, capsys: Output) -> None:
     """The environment counts more than the file; the file more than nothing."""
     call(capsys, "queue init other.db -q")
@@ -112,16 +105,6 @@ def test_options_of_a_file(folder: Path, capsys: Output) -> None:
     assert (plan["policy"], plan["seed"]) == ("las", 7)
     assert call(capsys, f"solve {DEMO} --format csv")[1].startswith("job_id,")
     assert json.loads(call(capsys, f"whatif {DEMO} --set budget_per_hour=24")[1])["set"]
-
-
-def test_the_file_at_home_counts_where_there_is_no_other(folder: Path, capsys: Output) -> None:
-    """One file counts, not both."""
-    home = folder / "home" / "allocator"
-    home.mkdir(parents=True)
-    (home / "config.toml").write_text("[solve]\nseed = 5\n")
-    seed = json.loads(call(capsys, f"solve {DEMO} --json")[1])["seed"]
-    write(folder, "quiet = true\n")
-    assert (seed, json.loads(call(capsys, f"solve {DEMO} --json")[1])["seed"]) == (5, 0)
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ parser: a command that is not in it fails the test.
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,74 +22,81 @@ from allocator.cli.parsing import find_commands
 
 DEMO = "data/snapshots/demo"
 QUEUE = "cluster.db"
-RUNS = {  # command: its words in the folder of the test
-    "demo": "",
-    "doctor": "",
-    "examples": "",
-    "config": "",
-    "completion": "bash",
-    "solve": f"{DEMO} --out plan",
-    "explain": f"{DEMO} llm-tune",
-    "whatif": f"{DEMO} --set budget_per_hour=24",
-    "validate": DEMO,
-    "promise": DEMO,
-    "frontier": f"{DEMO} --points 3",
-    "schema": "",
-    "observe": "ray --answers answers --out look-again",
-    "plan": "look --as ray --plan look-plan",
-    "submit-slurm": "--show -- --gres=gpu:2 train.sh",
-    "admit": "--once",
-    "rbac": "advise",
-    "queue init": f"{QUEUE} --from {DEMO}",
-    "queue submit": f"{QUEUE} --job-id new --model bert --total-work 9e6 --max-gpus 8",
-    "queue list": QUEUE,
-    "queue show": f"{QUEUE} new",
-    "queue change": f"{QUEUE} new --weight 2",
-    "queue hold": f"{QUEUE} new",
-    "queue release": f"{QUEUE} new",
-    "queue cancel": f"{QUEUE} new",
-    "queue retry": f"{QUEUE} new",
-    "queue import-csv": f"{QUEUE} more.csv",
-    "queue export-csv": QUEUE,
-    "queue pools": QUEUE,
-    "queue config": QUEUE,
-    "queue purge": f"{QUEUE} --older-than 90",
-    "queue cluster": f"{QUEUE} --from {DEMO}",
-    "queue export": f"{QUEUE} now",
-    "queue tenant list": QUEUE,
-    "queue tenant set": f"{QUEUE} research --max-gpus 8",
-    "queue node list": QUEUE,
-    "queue node add": f"{QUEUE} n1 --pool a100 --gpus 8",
-    "queue node set": f"{QUEUE} n1 --label rack=r1",
-    "queue node up": f"{QUEUE} n1",
-    "queue node drain": f"{QUEUE} n1",
-    "queue node down": f"{QUEUE} n1",
-    "queue node remove": f"{QUEUE} n1",
-    "queue token add": f"{QUEUE} ann --role operator",
-    "queue token list": QUEUE,
-    "queue token revoke": f"{QUEUE} 1",
-    "run": f"{QUEUE} --once --executor files --state actor --grace 0",
-    "queue adopt": f"{QUEUE} --executor files --state actor",
-    "history": QUEUE,
-    "replay": QUEUE,
-    "status": QUEUE,
-    "configure": f"{DEMO} pretrain",
-    "fit": "data/examples/observations.csv",
-    "spot plan": "data/spot/resnet32.csv --work 64000",
-    "spot fit": "line data/examples/checkpoints.csv",
-    "spot servers": "data/examples/servers/measured.csv",
-    "spot features": "data/examples/features.csv",
-    "spot hazards": "data/examples/regions/hazards.csv --pools data/examples/regions/pools.csv",
-    "rent": "data/rental/example.csv --budget 2",
-    "simulate": "data/workloads/demo --policy greedy --until 3000",
-    "generate": "bursty --jobs 5 --out made",
-    "import csv": "log.csv --map submitted_s=at --map duration_s=length --map gpus=n --gpus 8"
-    " --out imported",
-    "import spot-events": "events.txt --out spots",
-    "bench solvers": "--sizes 6x8x2 --seeds 1 --engines greedy --limit 5 --out solvers",
-    "bench policies": "--workloads data/workloads/demo --policies greedy --seeds 1 --out sweep",
-    "report": f"{QUEUE} --last 1",
-}
+# in their order, each with its words in the folder of the test
+RUNS = dict(
+    re.findall(
+        r"^([a-z -]+): ?(.*)$",
+        f"""
+demo:
+doctor:
+examples:
+config:
+completion: bash
+solve: {DEMO} --out plan
+explain: {DEMO} llm-tune
+whatif: {DEMO} --set budget_per_hour=24
+validate: {DEMO}
+promise: {DEMO}
+frontier: {DEMO} --points 3
+schema:
+observe: ray --answers answers --out look-again
+plan: look --as ray --plan look-plan
+submit-slurm: --show -- --gres=gpu:2 train.sh
+admit: --once
+rbac: advise
+queue init: {QUEUE} --from {DEMO}
+queue submit: {QUEUE} --job-id new --model bert --total-work 9e6 --max-gpus 8
+queue list: {QUEUE}
+queue show: {QUEUE} new
+queue change: {QUEUE} new --weight 2
+queue hold: {QUEUE} new
+queue release: {QUEUE} new
+queue cancel: {QUEUE} new
+queue retry: {QUEUE} new
+queue import-csv: {QUEUE} more.csv
+queue export-csv: {QUEUE}
+queue pools: {QUEUE}
+queue config: {QUEUE}
+queue purge: {QUEUE} --older-than 90
+queue cluster: {QUEUE} --from {DEMO}
+queue export: {QUEUE} now
+queue tenant list: {QUEUE}
+queue tenant set: {QUEUE} research --max-gpus 8
+queue node list: {QUEUE}
+queue node add: {QUEUE} n1 --pool a100 --gpus 8
+queue node set: {QUEUE} n1 --label rack=r1
+queue node up: {QUEUE} n1
+queue node drain: {QUEUE} n1
+queue node down: {QUEUE} n1
+queue node remove: {QUEUE} n1
+queue token add: {QUEUE} ann --role operator
+queue token list: {QUEUE}
+queue token revoke: {QUEUE} 1
+run: {QUEUE} --once --executor files --state actor --grace 0
+queue adopt: {QUEUE} --executor files --state actor
+history: {QUEUE}
+replay: {QUEUE}
+status: {QUEUE}
+configure: {DEMO} pretrain
+fit: data/examples/observations.csv
+spot plan: data/spot/resnet32.csv --work 64000
+spot fit: line data/examples/checkpoints.csv
+spot servers: data/examples/servers/measured.csv
+spot features: data/examples/features.csv
+spot hazards: data/examples/regions/hazards.csv --pools data/examples/regions/pools.csv
+rent: data/rental/example.csv --budget 2
+simulate: data/workloads/demo --policy greedy --until 3000
+generate: bursty --jobs 5 --out made
+import csv: log.csv --map submitted_s=at --map duration_s=length --map gpus=n --gpus 8 --out \
+imported
+import spot-events: events.txt --out spots
+bench solvers: --sizes 6x8x2 --seeds 1 --engines greedy --limit 5 --out solvers
+bench policies: --workloads data/workloads/demo --policies greedy --seeds 1 --out sweep
+report: {QUEUE} --last 1
+""",
+        re.MULTILINE,
+    )
+)
 SAME = {  # imports: one that is run, and those with the same function
     "csv": "auto philly sia alibaba-openb gavel",
     "spot-events": "spot-counts spot-held spot-prices spot-log catalog",
