@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -47,6 +47,7 @@ RESULTS_JSON = "results.json"
 RESULTS = "results.csv"
 COMPARISON = "comparison.csv"
 GRID = "grid.json"
+METRICS = "metrics.json"  # of a task
 POOLED = "all"
 """The load of rows of comparison.csv that pool all loads of a workload."""
 IDENTITY = ("workload", "load", "seed", "policy", "task")
@@ -321,7 +322,7 @@ def read_benchmark(folder: Path) -> Study:
     grid = folder / GRID
     asked = _json(grid) if grid.is_file() else {}
     baseline = baseline or str(asked.get("baseline", "")) or _find_baseline(runs)
-    notes = _unfinished(runs)
+    notes = [*_assumed(runs), *_unfinished(runs)]
     if len(asked.get("tasks", ())) > len(runs):
         notes.append(
             f"Incomplete: {len(asked['tasks']) - len(runs)} of {len(asked['tasks'])} simulations"
@@ -424,6 +425,14 @@ def _percent(x: float | None, b: float | None) -> float:
     if x is None or b is None or not (math.isfinite(x) and math.isfinite(b)):
         return math.nan
     return 0.0 if x == b else 100.0 * (x - b) / abs(b) if b else math.nan
+
+
+def _assumed(runs: Sequence[SimulationRun]) -> Iterator[str]:
+    """Yield what is assumed of the jobs of each workload of a benchmark."""
+    for workload, folder in {r.workload: r.folder for r in runs}.items():
+        metrics = folder / METRICS
+        if metrics.is_file() and (words := _json(metrics).get("assumed")):
+            yield f"{workload}: assumed: {words}"
 
 
 def _unfinished(runs: Sequence[SimulationRun]) -> list[str]:

@@ -17,7 +17,7 @@ from allocator.queue.queue import Queue
 ELSEWHERE = {  # page: why its blocks do not run here, and what runs them
     "docs/extending.md": "they are files of a package; tests/engine/test_plugins.py",
     "docs/service.md": "it needs a service; tests/server/test_http_docs.py",
-    "docs/ray.md": "it needs a Ray; tests/executors/ray/test_ray_training.py",
+    "docs/ray.md": "it needs a Ray; tests/executors/test_example_job.py",
 }
 BLOCKS = {
     path.relative_to(ROOT).as_posix(): re.findall(

@@ -199,6 +199,26 @@ def test_explain_names_all_of_them() -> None:
     assert "j0|j1" in [option["beside"] for option in options]
 
 
+def test_the_jobs_of_a_running_pair_change_places() -> None:
+    """Of 10 GB the first job takes 6 at speed 1 and leaves the second 4, at speed 0.8. The second
+    one counts twice as much, so it becomes the first one; nobody pauses."""
+    held = {"state": "running", "pool": "p0", "gpus": 1, "max_gpus": 1, "remaining_work": 1000}
+    rates = [
+        {"model": "m", "gpu_type": "A", "gpus": 1, "work_per_s": rate, "memory_gb": memory}
+        | {"batch_size": 64, "accumulation": steps}
+        for rate, memory, steps in ((1.0, 6.0, 1), (0.8, 4.0, 2))
+    ]
+    p = problem(
+        [held, held | {"shared_with": "j0", "weight": 2.0}],
+        [POOL | {"gpus": 1}],
+        rates,
+        sharing=rows(("m", "m", 1.25, 1.25)),
+    )
+    plan = decide(p, limits=EXACT)
+    assert plan.jobs["work_per_s"] == pytest.approx([0.64, 0.8])
+    assert plan.jobs["action"] == ["keep", "keep"]
+
+
 RUNNING = {"state": "running", "pool": "p0", "min_gpus": 1}
 
 

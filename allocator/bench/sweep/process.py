@@ -24,6 +24,8 @@ RUNNER = "allocator.bench.sweep.runner:run"
 function(task, folder) writes the files of the result into the folder.
 """
 METRICS_FILE = "metrics.json"
+ASSUMED = "assumed"
+"""What is assumed of the jobs of the workload, in METRICS_FILE."""
 
 
 @dataclass(frozen=True)

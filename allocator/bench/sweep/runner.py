@@ -12,7 +12,7 @@ import math
 from collections.abc import Mapping
 from pathlib import Path
 
-from allocator.bench.sweep.process import METRICS_FILE
+from allocator.bench.sweep.process import ASSUMED, METRICS_FILE
 from allocator.bench.sweep.tasks import SweepTask, contents, digest
 from allocator.domain.workload import Workload
 from allocator.errors import UsageError
@@ -23,14 +23,16 @@ def run(task: SweepTask, folder: Path) -> None:
     from allocator.simulator import SimulationOptions, simulate
     from allocator.simulator.results.files import texts_of
 
+    simulated = workload(task)
     simulation = simulate(
-        workload(task),
+        simulated,
         policy=task.policy,
         options=SimulationOptions(seed=task.seed, **task.options),
     )
     for name, text in texts_of([simulation]).items():
         (folder / name).write_text(text, encoding="utf-8")
-    (folder / METRICS_FILE).write_text(metrics_json(simulation.metrics), encoding="utf-8")
+    metrics = {**simulation.metrics, **({ASSUMED: simulated.assumed} if simulated.assumed else {})}
+    (folder / METRICS_FILE).write_text(metrics_json(metrics), encoding="utf-8")
 
 
 def workload(task: SweepTask) -> Workload:

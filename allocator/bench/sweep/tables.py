@@ -17,6 +17,7 @@ from allocator.bench.paired import (
     compare,
     compare_pooled,
 )
+from allocator.bench.sweep.process import ASSUMED
 from allocator.bench.sweep.store import SweepStore, write
 from allocator.bench.sweep.tasks import SweepTask
 from allocator.io.tables.csv_table import csv_text
@@ -192,6 +193,10 @@ def markdown(rows: Sequence[Row], metrics: Metrics, tasks: int, baseline: str) -
             ),
             "",
         ]
+    assumed = {
+        f"{t.workload}: assumed: {m[ASSUMED]}": "" for t, m in metrics.items() if ASSUMED in m
+    }
+    lines += [line for pair in assumed.items() for line in pair]
     for workload in dict.fromkeys(row["workload"] for row in rows):
         lines += [
             f"## {workload}",

@@ -227,15 +227,26 @@ def _options_with_several(
 
 
 def _running_pairs(problem: Problem) -> PairArrays:
-    """List the pairs that run, in both orders where the order makes a difference."""
+    """List the pairs that run, in both orders where the order makes a difference.
+
+    It makes one by itself where the memory of a GPU leaves less to the secondary job.
+    """
     jobs = problem.jobs
     secondary = np.flatnonzero((jobs.primary >= 0) & (jobs.held == 0))
     primary = jobs.primary[secondary]
     secondary = secondary[jobs.gpus[primary] == jobs.gpus[secondary]]  # others are groups
     primary = jobs.primary[secondary]
-    if not is_primary_interchangeable(problem):
-        primary, secondary = np.append(primary, secondary), np.append(secondary, primary)
-    return primary, secondary, jobs.pool[secondary], jobs.gpus[secondary]
+    pool, gpus = jobs.pool[secondary], jobs.gpus[secondary]
+    now = colocated_speeds(problem, primary, secondary, pool, gpus)
+    back = colocated_speeds(problem, secondary, primary, pool, gpus)
+    matters = (now.rate_primary != back.rate_secondary) | (now.rate_secondary != back.rate_primary)
+    matters |= not is_primary_interchangeable(problem)
+    both = np.append(np.arange(len(primary)), np.flatnonzero(matters))
+    is_back = np.arange(len(both)) >= len(primary)
+    first, second = np.where(
+        is_back, (secondary[both], primary[both]), (primary[both], secondary[both])
+    )
+    return first, second, pool[both], gpus[both]
 
 
 def _already_colocated(
