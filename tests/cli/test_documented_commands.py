@@ -77,13 +77,15 @@ def test_commands_of_a_page_run(
     folder = tmp_path / "here"
     shutil.copytree(template, folder, symlinks=True)
     monkeypatch.chdir(folder)
-    faults = []
+    faults, once = [], ONCE.copy()
     for command in PAGES[page]:
         if not needed(command):
             before = state(folder)
             code, out, err = run(runnable(command), folder, capsys)
             if code or BAD.search(out + err) or not (out or err or state(folder) != before):
                 faults.append(f"{command}\n  exit code {code}\n{out[-800:]}{err[-800:]}")
+    if faults:
+        ONCE.intersection_update(once)  # a second try of this test runs the same commands
     assert not faults, "\n".join(faults)
 
 
@@ -108,10 +110,11 @@ def run(command: str, folder: Path, capsys: Output) -> tuple[int, str, str]:
 
 
 def _run_anew(command: str, folder: Path, capsys: Output) -> tuple[int, str, str]:
-    if command.startswith(("allocator queue init cluster.db", "allocator run cluster.db --once")):
+    if command.startswith("allocator queue init cluster.db"):
         renew(folder)
-        if "run" in command.split():
-            call(capsys, QUEUE)
+    elif command.startswith("allocator run cluster.db --once") and has_state(folder):
+        renew(folder)
+        call(capsys, QUEUE)
     if re.search(r"[|&>*\[](?=(?:[^\"']*[\"'][^\"']*[\"'])*[^\"']*$)", command):
         return in_shell(command, folder)
     if not (found := WRITING.match(command)):
@@ -138,6 +141,14 @@ def in_shell(command: str, folder: Path) -> tuple[int, str, str]:
         check=False,
     )
     return done.returncode, done.stdout, done.stderr
+
+
+def has_state(folder: Path) -> bool:
+    """Whether an executor has had the queue, so that no other one may run it.
+
+    A queue without one is kept: it may have what later commands of the page need, as tokens.
+    """
+    return (folder / "actor").exists() or any(folder.glob("cluster.db.*"))
 
 
 def renew(folder: Path) -> None:
