@@ -1,5 +1,5 @@
-"""Thousands of damaged snapshots: each is a Problem or a list of located faults, never anything
-else.
+"""Thousands of damaged snapshots and workloads: each is read, or is a list of located faults, never
+anything else.
 
 Ten thousand of them: `pytest -m soak tests/io/test_fuzz_input.py` does those that the default suite
 leaves out.
@@ -13,101 +13,128 @@ from pathlib import Path
 import numpy as np
 import pytest
 from everything import EVERYTHING, content
+from everything_workload import EVERY_WORKLOAD, workload_content
 from examples import count, seeds
 from fakes.random_rounds import random_snapshot
 from mutations import mutate
 
-from allocator.domain.problem import Problem
+from allocator.domain.problem import Problem, State
 from allocator.domain.rules.snapshot_rules import validate
-from allocator.domain.snapshot import Snapshot
+from allocator.domain.workload import Workload
 from allocator.errors import InvalidInput
 from allocator.io.snapshots import FILES, parse_snapshot, read_snapshot
+from allocator.io.workloads import FOLDER, parse_workload, read_workload, write_workload
 
-MINIMAL = {
-    "jobs.csv": b"job_id,model,submitted_s,remaining_work,max_gpus\na,m,0,100,2\nb,m,1,100,1\n",
+CLUSTER = {
     "pools.csv": b"pool,gpu_type,gpus\np,A,4\n",
     "rates.csv": b"model,gpu_type,gpus,work_per_s\nm,A,1,2\n",
 }
+SMALL = CLUSTER | {
+    "jobs.csv": b"job_id,model,submitted_s,remaining_work,max_gpus\na,m,0,100,2\nb,m,1,100,1\n"
+}
+WORK = CLUSTER | {
+    "workload.csv": b"job_id,submitted_s,model,total_work,max_gpus\na,5,m,100,2\nb,3,m,100,1\n"
+}
+MOVING = WORK | {
+    "capacity.csv": b"at_s,pool,gpus\n1,p,3\n9,p,0\n",
+    "prices.csv": b"at_s,pool,price_per_gpu_hour,gpus\n1,p,2,\n9,p,,7\n",
+}
 RANDOM = [random_snapshot(np.random.default_rng(i), jobs=6).files() for i in range(4)]
-BASES = (dict(EVERYTHING), MINIMAL, *RANDOM)
-IN_MEMORY, ON_DISK = count(400, 1_000), 50  # mutations of each seed
-SEEDS = seeds(3, 10)
+SNAPSHOTS = (dict(EVERYTHING), SMALL, *RANDOM)
+WORKLOADS = (dict(EVERY_WORKLOAD), WORK, MOVING)
+ON_DISK = 40  # mutations of each seed
 
 
-def judged(snapshot: Snapshot, files: dict[str, bytes]) -> bool:
-    """Whether the snapshot is sound; asserts that faults and warnings are located one-line
-    messages.
-    """
-    try:
-        problem = validate(snapshot)
-    except InvalidInput as error:
-        assert error.faults
-        for fault in error.faults:
-            assert fault.file in FILES, fault
-            assert fault.message and str(fault).isprintable() and len(str(fault)) < 500, fault
-            data = files.get(fault.file, b"")
-            most = 1 + data.count(b"\n") + data.count(b"\r")
-            assert fault.line is None or 1 <= fault.line <= most, fault
-        return False
-    plausible(problem)
-    return True
+def judge_faults(error: InvalidInput, files: dict[str, bytes], known: tuple[str, ...]) -> None:
+    """Faults are located one-line messages about files of the folder."""
+    assert error.faults
+    for fault in error.faults:
+        assert fault.file in known, fault
+        assert fault.message and str(fault).isprintable() and len(str(fault)) < 500, fault
+        data = files.get(fault.file, b"")
+        most = 1 + data.count(b"\n") + data.count(b"\r")
+        assert fault.line is None or 1 <= fault.line <= most, fault
 
 
-def plausible(problem: Problem) -> None:
+def judge_problem(problem: Problem, known: tuple[str, ...]) -> None:
     """What every reader of a Problem relies on."""
     jobs, pools, rates = problem.jobs, problem.pools, problem.rates
-    assert all(w.isprintable() and w.startswith(FILES) for w in problem.warnings), problem.warnings
-    assert (jobs.min_gpus <= jobs.requested_gpus).all() and (
-        jobs.requested_gpus <= jobs.max_gpus
-    ).all()
+    assert all(w.isprintable() and w.startswith(known) for w in problem.warnings), problem.warnings
+    assert (jobs.min_gpus <= jobs.requested_gpus).all()
+    assert (jobs.requested_gpus <= jobs.max_gpus).all() and (jobs.remaining_work > 0).all()
     assert ((jobs.pool >= 0) == (jobs.gpus > 0)).all() and (jobs.pool < len(pools)).all()
     assert (jobs.model >= 0).all() and (jobs.tenant >= 0).all() and (pools.gpus >= 0).all()
-    assert (
-        np.isfinite(rates.rate).all()
-        and (rates.rate >= 0).all()
-        and (jobs.remaining_work > 0).all()
-    )
+    assert np.isfinite(rates.rate).all() and (rates.rate >= 0).all()
     assert len(set(jobs.job_id)) == len(jobs.job_id) and all(jobs.job_id)
     assert problem.interval_s > 0 and problem.budget_per_hour >= 0
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_damaged_snapshot_is_judged(seed: int, tmp_path: Path) -> None:
-    """InvalidInput with located messages, or a Problem that keeps its promises; both happen
-    often.
+def judge_workload(workload: Workload) -> None:
+    """What the simulator relies on."""
+    jobs, changes, start = workload.problem.jobs, workload.changes, workload.problem.now_s
+    judge_problem(workload.problem, FOLDER.files)
+    assert (np.diff(jobs.submitted_s) >= 0).all() and (jobs.submitted_s >= start).all()
+    assert (jobs.state == State.QUEUED).all() and (jobs.remaining_work == jobs.total_work).all()
+    assert (np.diff(changes.at_s) >= 0).all() and (changes.at_s > start).all()
+    assert (changes.pool >= 0).all() and (changes.pool < len(workload.problem.pools)).all()
+    assert (changes.gpus >= -1).all() and not (changes.price_per_gpu_hour < 0).any()
+
+
+def written(files: dict[str, bytes], folder: Path) -> Path:
+    """A folder of these files."""
+    folder.mkdir()
+    for name, data in files.items():
+        (folder / name).write_bytes(data)
+    return folder
+
+
+@pytest.mark.parametrize("seed", seeds(3, 10))
+def test_damaged_snapshots_are_judged(seed: int, tmp_path: Path) -> None:
+    """InvalidInput with located messages, or a Problem that keeps its promises; both happen often.
+    A folder on the disk gives the same as its files in memory, faults included.
     """
-    rng = random.Random(seed)
-    sound = 0
-    for i in range(IN_MEMORY + ON_DISK):
-        files = mutate(rng.choice(BASES), rng)
-        if i < IN_MEMORY:
-            snapshot = parse_snapshot("fuzz", files)
-        else:
-            folder = tmp_path / str(i)
-            folder.mkdir()
-            for name, data in files.items():
-                (folder / name).write_bytes(data)
-            snapshot = read_snapshot(folder)
-        sound += judged(snapshot, files)
-    assert 0.1 < sound / (IN_MEMORY + ON_DISK) < 0.9
+    rng, many, sound = random.Random(seed), count(400, 1000), 0
+    for i in range(many):
+        files = mutate(rng.choice(SNAPSHOTS), rng)
+        snapshot = read = parse_snapshot(str(i), files)
+        if i < ON_DISK:
+            read = read_snapshot(written(files, tmp_path / str(i)))
+            assert read.digest == snapshot.digest and read.tables == snapshot.tables
+            # a missing file also gets a hint on the disk
+            assert read.faults == snapshot.faults or not {"jobs.csv", "pools.csv"} <= set(files)
+        try:
+            judge_problem(validate(read), FILES)
+            sound += 1
+        except InvalidInput as error:
+            judge_faults(error, files, FILES)
+    assert 0.1 < sound / many < 0.9
 
 
-def test_memory_and_disk_read_alike(tmp_path: Path) -> None:
-    """What the fuzzer reads from memory is what a folder gives, faults included."""
-    rng = random.Random(99)
-    for i in range(40):
-        files = mutate(BASES[i % 2], rng)
-        for name, data in files.items():
-            (tmp_path / f"{i}").mkdir(exist_ok=True)
-            (tmp_path / f"{i}" / name).write_bytes(data)
-        # on disk, a missing file also gets a hint
-        if not {"jobs.csv", "pools.csv"} <= set(files):
+@pytest.mark.parametrize("seed", seeds(2, 5))
+def test_damaged_workloads_are_judged(seed: int, tmp_path: Path) -> None:
+    """InvalidInput with located messages, or a Workload that keeps its promises and survives
+    writing.
+    """
+    rng, many, sound = random.Random(seed), count(200, 400), 0
+    for i in range(many):
+        files = mutate(rng.choice(WORKLOADS), rng)
+        disk = None if i % 10 else written(files, tmp_path / str(i))
+        try:
+            workload = read_workload(disk) if disk else parse_workload("fuzz", files)
+        except InvalidInput as error:
+            judge_faults(error, files, FOLDER.files)
             continue
-        a, b = read_snapshot(tmp_path / f"{i}"), parse_snapshot(f"{i}", files)
-        assert (a.digest, a.faults, a.tables) == (b.digest, b.faults, b.tables)
+        sound += 1
+        judge_workload(workload)
+        if disk:
+            again = read_workload(write_workload(tmp_path / f"{i}-again", workload))
+            assert workload_content(again) == workload_content(workload)
+    assert 0.1 < sound / many < 0.9
 
 
 def test_bases_are_sound() -> None:
     """Undamaged, every base is valid."""
-    for base in BASES:
+    for base in SNAPSHOTS:
         assert content(validate(parse_snapshot("base", base)))
+    for base in WORKLOADS:
+        assert workload_content(parse_workload("base", base))

@@ -1,95 +1,54 @@
-"""The JSON Schemas describe what is read and written: checked by a small validator of the
-keywords they use.
-"""
+"""The JSON Schemas describe what is read and written."""
 
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
 from builders import problem
 from everything import EVERYTHING
+from everything_workload import EVERY_WORKLOAD
+from jsonschema import Draft202012Validator
 
 from allocator.domain.plan import Plan
 from allocator.domain.rules.snapshot_rules import validate
-from allocator.domain.schema.columns import TABLES, ColumnKind
+from allocator.domain.schema.columns import TABLES, ColumnKind, TableSchema
+from allocator.domain.schema.workload_columns import WORKLOAD_TABLES
+from allocator.domain.snapshot import Snapshot
 from allocator.engine.decision import decide
-from allocator.io.json_schema import result_schema, snapshot_schema
+from allocator.io.folders import parse_folder
+from allocator.io.json_schema import result_schema, snapshot_schema, workload_schema
 from allocator.io.plans import to_json
 from allocator.io.snapshots import parse_snapshot
+from allocator.io.workloads import FOLDER
 
-TYPES: dict[str, Any] = {
-    "object": dict,
-    "array": list,
-    "string": str,
-    "boolean": bool,
-    "null": type(None),
-    "integer": int,
-    "number": (int, float),
-}
-KNOWN = {
-    "$schema",
-    "$defs",
-    "title",
-    "description",
-    "default",
-    "contentMediaType",
-    "anyOf",
-    "type",
-    "properties",
-    "required",
-    "additionalProperties",
-    "items",
-    "enum",
-    "const",
-    "pattern",
-    "minLength",
-    "minimum",
-    "maximum",
-    "exclusiveMinimum",
-}
+SCHEMAS = [snapshot_schema(), workload_schema(), result_schema()]
+SAY_ONLY = {"$schema", "$defs", "title", "description", "default", "contentMediaType"}
 
 
-def breaches(value: Any, schema: dict[str, Any], place: str = "") -> Iterator[str]:
-    """Where a JSON value departs from a schema; only the keywords of KNOWN may appear."""
-    assert set(schema) <= KNOWN, set(schema) - KNOWN
-    types = schema.get("type", [])
-    types = [types] if isinstance(types, str) else types
-    fits = [
-        t
-        for t in types
-        if isinstance(value, TYPES[t]) and (t == "boolean" or not isinstance(value, bool))
-    ]
-    if types and not fits:
-        yield f"{place}: {value!r} is not {types}"
-        return
-    if value not in schema.get("enum", [value]) or value != schema.get("const", value):
-        yield f"{place}: {value!r} is not among the values"
-    if isinstance(value, str):
-        if not re.search(schema.get("pattern", ""), value) or len(value) < schema.get(
-            "minLength", 0
-        ):
-            yield f"{place}: {value!r} does not match"
-    elif isinstance(value, int | float) and not isinstance(value, bool):
-        low, high = schema.get("minimum", value), schema.get("maximum", value)
-        if not low <= value <= high or value <= schema.get("exclusiveMinimum", value - 1):
-            yield f"{place}: {value!r} is out of range"
-    elif isinstance(value, dict):
-        yield from (
-            f"{place}: {key} is missing" for key in schema.get("required", []) if key not in value
-        )
-        fields, more = schema.get("properties", {}), schema.get("additionalProperties", True)
-        for key, part in value.items():
-            if key in fields or isinstance(more, dict):
-                yield from breaches(part, fields.get(key, more), f"{place}/{key}")
-            elif not more:
-                yield f"{place}: {key} is not known"
-    elif isinstance(value, list):
-        for i, part in enumerate(value):
-            yield from breaches(part, schema.get("items", {}), f"{place}/{i}")
+def breaches(value: Any, schema: dict[str, Any]) -> list[str]:
+    """Where a JSON value departs from a schema."""
+    return [error.message for error in Draft202012Validator(schema).iter_errors(value)]
+
+
+def keywords(schema: Any) -> Iterator[str]:
+    """The keywords of a schema and of those in it."""
+    if isinstance(schema, Mapping):
+        yield from schema
+        for word, part in schema.items():
+            for inner in part.values() if word in ("properties", "$defs") else [part]:
+                yield from keywords(inner)
+
+
+@pytest.mark.parametrize("schema", SCHEMAS, ids=["snapshot", "workload", "result"])
+def test_schemas_are_sound(schema: dict[str, Any]) -> None:
+    """Each is strict JSON that keeps the draft it names, and no keyword is misspelt."""
+    json.dumps(schema, allow_nan=False)
+    assert schema["$schema"] == Draft202012Validator.META_SCHEMA["$id"]
+    Draft202012Validator.check_schema(schema)
+    assert set(keywords(schema)) <= {*Draft202012Validator.VALIDATORS, *SAY_ONLY}
 
 
 @pytest.mark.parametrize("policy", ["greedy", "marginal"])
@@ -97,7 +56,7 @@ def test_plans_keep_their_schema(policy: str) -> None:
     """plan.json of the snapshot that uses everything, and of an empty round."""
     for round_ in (validate(parse_snapshot("everything", EVERYTHING)), problem()):
         document = json.loads(to_json(decide(round_, policy=policy)))
-        assert list(breaches(document, result_schema())) == []
+        assert breaches(document, result_schema()) == []
 
 
 def test_schema_and_result_name_the_same_fields_in_the_same_order() -> None:
@@ -105,40 +64,44 @@ def test_schema_and_result_name_the_same_fields_in_the_same_order() -> None:
     assert list(result_schema()["properties"]) == ["schema_version", *Plan.__dataclass_fields__]
 
 
-def typed(file: str, name: str, text: str) -> Any:
-    """A cell as the value that the schema describes."""
-    kind = next((c.kind for c in TABLES[file].columns if c.name == name), ColumnKind.TEXT)
-    if kind in (ColumnKind.NUMBER, ColumnKind.INTEGER):
-        number = float(text)
-        return int(number) if kind is ColumnKind.INTEGER else number
-    return text in ("true", "yes") if kind is ColumnKind.BOOLEAN else text
-
-
-def test_snapshots_keep_their_schema() -> None:
-    """The snapshot that uses everything, row by row; and the schema sees what is wrong with a
-    job.
-    """
-    snap = parse_snapshot("everything", EVERYTHING)
+def document_of(snap: Snapshot, tables: Mapping[str, TableSchema]) -> dict[str, Any]:
+    """A folder as the values that its schema describes, row by row."""
     document: dict[str, Any] = {"config.toml": snap.config}
     for file, table in snap.tables.items():
-        rows = zip(*table.columns.values(), strict=True)
+        kind = {c.name: c.kind for c in tables[file].columns}
         document[file] = [
-            {n: typed(file, n, c) for n, c in zip(table.columns, row, strict=True) if c}
-            for row in rows
+            {
+                name: typed(kind.get(name), cell)
+                for name, cell in zip(table.columns, row, strict=True)
+                if cell
+            }
+            for row in zip(*table.columns.values(), strict=True)
         ]
-    assert list(breaches(document, snapshot_schema())) == []
-    document["jobs.csv"][0] |= {
-        "max_gpus": 0,
-        "remaining_work": 0,
-        "state": "gone",
-        "sizes": "1|",
-        "preemptible": 1,
-    }
-    assert len(list(breaches(document, snapshot_schema()))) == 5
+    return document
+
+
+def typed(kind: ColumnKind | None, cell: str) -> Any:
+    """A cell as the value that the schema describes."""
+    if kind in (ColumnKind.NUMBER, ColumnKind.INTEGER):
+        return float(cell) if kind is ColumnKind.NUMBER else int(float(cell))
+    return cell in ("true", "yes") if kind is ColumnKind.BOOLEAN else cell
+
+
+def test_folders_keep_their_schema() -> None:
+    """The snapshot and the workload that use everything, row by row; and the schema sees what is
+    wrong with a job.
+    """
+    work = document_of(parse_folder("all", EVERY_WORKLOAD, FOLDER), WORKLOAD_TABLES)
+    assert breaches(work, workload_schema()) == []
+    document = document_of(parse_snapshot("everything", EVERYTHING), TABLES)
+    assert breaches(document, snapshot_schema()) == []
+    wrong = {"max_gpus": 0, "remaining_work": 0, "state": "gone", "sizes": "1|", "preemptible": 1}
+    document["jobs.csv"][0] |= wrong
+    assert len(breaches(document, snapshot_schema())) == len(wrong)
 
 
 def test_parameters_of_curves_are_described_by_kind() -> None:
     """models.csv: one definition for each kind."""
     definitions = snapshot_schema()["$defs"]
-    assert list(breaches({"rate_1": 2, "parallel": 0.5}, definitions["parameters_amdahl"])) == []
-    assert list(breaches({"rate_1": -1, "exponent": 0.5}, definitions["parameters_power"])) != []
+    assert breaches({"rate_1": 2, "parallel": 0.5}, definitions["parameters_amdahl"]) == []
+    assert breaches({"rate_1": -1, "exponent": 0.5}, definitions["parameters_power"]) != []
