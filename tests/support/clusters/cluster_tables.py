@@ -17,7 +17,7 @@ def show(view: ClusterView, table: str, columns: str) -> str:
 
 def _show_cell(value: object) -> str:
     if isinstance(value, list):
-        return ",".join(map(_show_cell, value))
+        return ",".join(map(_show_cell, value)) or "-"
     return "-" if value is None else str(value).removesuffix(".0")
 
 
