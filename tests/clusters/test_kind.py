@@ -11,15 +11,14 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from cluster_tables import plan
 from jsonschema import Draft202012Validator
-from kubernetes_objects import kueue_cluster
+from kubernetes_objects import kueue_cluster, look
 
-from allocator.clusters.adapter import PlannedJob
 from allocator.clusters.folder import build_snapshot
 from allocator.clusters.kubernetes.api import APPLY, RESOURCES, Reader, Request, path_of
 from allocator.clusters.kubernetes.client import ClientApi
-from allocator.clusters.kubernetes.objects import Objects
-from allocator.clusters.kubernetes.observe import observe
+from allocator.clusters.kubernetes.observe import observe_cluster
 from allocator.clusters.kubernetes.suggestions.suggest import list_changes
 from allocator.domain.rules.snapshot_rules import validate
 from allocator.executors.kubernetes.manifest import build_job
@@ -27,7 +26,6 @@ from allocator.executors.kubernetes.settings import Settings
 from allocator.loop.executor import Order
 
 pytestmark = pytest.mark.kind
-POOL = "nvidia-a100-sxm4-80gb"
 
 
 def strict(schema: Any) -> Any:
@@ -48,8 +46,7 @@ def strict(schema: Any) -> Any:
 
 def test_a_look_at_the_cluster_is_a_valid_snapshot() -> None:
     """All lists are read by the official client, and the tables keep every rule."""
-    objects = Reader(ClientApi()).read_everything()
-    view = observe(Objects(objects), time.time())
+    view = observe_cluster(Reader(ClientApi()), time.time())
     assert view.tables["nodes.csv"], "no node has GPUs"
     validate(build_snapshot("cluster", view))
 
@@ -68,12 +65,9 @@ def test_documents_of_workloads_fit_the_schema_of_the_cluster() -> None:
     place = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/workloads.kueue.x-k8s.io"
     crd = ClientApi().send(Request("GET", place))
     schemas = {one["name"]: one["schema"]["openAPIV3Schema"] for one in crd["spec"]["versions"]}
-    view = observe(Objects(kueue_cluster()), 1.8e9)
-    plan = [
-        PlannedJob("ml/running", "pause", None, 0, {}, POOL, 4),
-        PlannedJob("ml/checked", "start", POOL, 4, {"n1": 4}),
-    ]
-    changes = [one for one in list_changes(plan, view.details) if one.document is not None]
+    planned = plan("ml/running pause was 4; ml/checked start n1:4")
+    view = look(kueue_cluster())
+    changes = [one for one in list_changes(planned, view.details) if one.document is not None]
     assert len(changes) == 2
     for change in changes:
         document = dict(change.document or {}) | {"metadata": {}}

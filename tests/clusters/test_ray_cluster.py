@@ -8,16 +8,17 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from cluster_tables import plan, show
 from commands import call
 from places import ROOT
 from ray_cluster import shared_ray
 from waiting import wait_for
 
-from allocator.clusters.adapter import PlannedJob
 from allocator.clusters.ray import progress
 from allocator.clusters.ray.api import (
     ANSWERS,
@@ -40,7 +41,7 @@ STATED = '{"min_gpus": 1, "max_gpus": 8, "model": "bert", "total_work": 9000}'
 RATES = "model,gpu_type,gpus,work_per_s\nbert,a,1,1\nbert,a,8,8\nbert,s,1,1\nbert,s,8,8\n"
 
 
-def rows(table: Sequence[Mapping[str, Any]], key: str) -> dict[str, Mapping[str, Any]]:
+def by(table: Sequence[Mapping[str, Any]], key: str) -> dict[str, Mapping[str, Any]]:
     return {row[key]: row for row in table}
 
 
@@ -50,18 +51,14 @@ def test_progress_that_a_job_prints_is_work_that_is_not_left(
     """Only running jobs that name a source and their work are asked; who gives no log stays as it
     said. Metrics are asked for on the node of the entrypoint. A source alone makes nobody elastic.
     """
-    answers = read_answers(RECORDED)
+    answers, asked = read_answers(RECORDED), []
     stated = {**json.loads(STATED), "progress_log": r"step (?P<step>\d+)"}
     counted = {"total_work": 50, "progress_url": "http://far:80/", "progress_metric": "steps"}
     said = {"train": stated, "waits": counted, "waits2": stated, "fixed": {"progress_log": "("}}
-    jobs: list[Record] = [
-        {**job, "metadata": {"allocator": json.dumps(said[str(job["submission_id"])])}}
-        if job.get("submission_id") in said
-        else job
-        for job in answers["jobs"]
-    ]
-    answers["jobs"] = jobs
-    asked = []
+    for job in answers["jobs"]:
+        if job.get("submission_id") in said:
+            metadata = {"allocator": json.dumps(said[str(job["submission_id"])])}
+            job.update(metadata=metadata)  # type: ignore[attr-defined]
 
     class Api(RayApi):
         def read_log(self, submission_id: str, node_id: str) -> bytes:
@@ -78,10 +75,8 @@ def test_progress_that_a_job_prints_is_work_that_is_not_left(
     [address] = {n["node_ip"] for n in answers["nodes"]}
     assert sorted(asked) == [f"http://{address}:80/", "train"]
     view = observe_ray(answers, RaySettings(), 1.8e9, found)
-    rows_found = rows(view.tables["jobs.csv"], "job_id")
-    assert [rows_found[name]["remaining_work"] for name in ("train", "waits2")] == [5000, 9000]
-    assert rows_found["waits"]["remaining_work"] == 30
-    assert "progress_log" not in rows_found["train"]
+    left = show(view, "jobs", "job_id remaining_work progress_log")
+    assert all(f"{row} -" in left for row in ("train 5000", "waits 30", "waits2 9000"))
     assert "fixed: what it says of itself does not count" in " ".join(view.notes)
 
 
@@ -92,34 +87,20 @@ def test_recorded_answers_as_a_snapshot() -> None:
     answers = read_answers(RECORDED)
     now_s = max(job["start_time"] for job in answers["jobs"]) / 1000.0 + 60.0
     view = observe_ray(answers, RaySettings(), now_s)
-    jobs, nodes = rows(view.tables["jobs.csv"], "job_id"), rows(view.tables["nodes.csv"], "node")
-    assert {name: row["state"] for name, row in jobs.items()} == {
-        "train": "running",
-        "fixed": "running",
-        "waits": "running",
-        "waits2": "queued",
-        "huge": "held",
-    }
-    train = jobs["train"]
-    assert (train["model"], train["tenant"], train["remaining_work"]) == ("bert", "red", 9000)
-    assert (train["pool"], train["gpus"], train["sizes"]) == ("s", 4, [*range(1, 9)])
-    assert "preemptible" not in train and jobs["fixed"]["preemptible"] is False
-    assert jobs["waits2"]["sizes"] == [15]
+    assert show(view, "jobs", "job_id state model tenant pool gpus sizes preemptible") == (
+        "waits2 queued waits2 ray - - 15 -; train running bert red s 4 1,2,3,4,5,6,7,8 -; "
+        "fixed running fixed ray a 2 2 False; huge held huge ray - - 64 -; "
+        "waits running waits ray a 16 16 False"
+    )
     # two strange drivers hold a group, an actor and a task on n1: five GPUs each
-    assert {name: row["gpus"] for name, row in nodes.items()} == {
-        "n1": 6,
-        "n2": 16,
-        "s1": 4,
-        "s2": 3,
-        "s3": 7,
-    }
+    assert show(view, "nodes", "node gpus") == "n1 6; n2 16; s1 4; s2 3; s3 7"
     assert [note.partition(":")[0] for note in view.notes] == ["own-workers", "huge"]
     stated = [{**one, "metadata": {}} for one in answers["jobs"]]
     refused = {"error_type": "JOB_SUPERVISOR_ACTOR_UNSCHEDULABLE", "metadata": {}}
     refused["metadata"] = {"allocator_node": view.details["nodes"]["s3"]}
     drained = observe_ray({**answers, "jobs": [*stated, refused]}, RaySettings(), now_s)
-    assert rows(drained.tables["nodes.csv"], "node")["s3"]["state"] == "drain"
-    assert "train" not in rows(drained.tables["jobs.csv"], "job_id")
+    assert "s3 drain" in show(drained, "nodes", "node state")
+    assert "train" not in show(drained, "jobs", "job_id").split("; ")
 
 
 def test_no_answer_is_not_an_empty_list(tmp_path: Path) -> None:
@@ -142,14 +123,10 @@ def test_a_plan_as_commands() -> None:
     what waits is said; the autoscaler is asked for all of it.
     """
     details = observe_ray(read_answers(RECORDED), RaySettings(), time.time()).details
-    capacity = {"reason": "capacity", "detail": "no GPUs are free"}
-    jobs = [
-        PlannedJob("train", "grow", "s", 7, {"s3": 7}, "s", 4),
-        PlannedJob("fixed", "keep", "a", 2, {"n1": 2}, "a", 2),
-        PlannedJob("waits", "pause", None, 0, {}, "a", 16, **capacity),
-        PlannedJob("waits2", "wait", **capacity),
-    ]
-    script = write_script(jobs, details)
+    lacks = {"reason": "capacity", "detail": "no GPUs are free"}
+    goes_on = plan("train grow s3:7 was 4; fixed keep n1:2 was 2", "s")
+    waits = [replace(one, **lacks) for one in plan("waits pause was 16; waits2 wait", "a")]
+    script = write_script([*goes_on, *waits], details)
     assert subprocess.run(["bash", "-n"], input=script, text=True, check=False).returncode == 0
     body = script.partition("expect train")[2].splitlines()
     [line] = [line for line in body if line.startswith("submit train.r2 ")]
@@ -160,30 +137,23 @@ def test_a_plan_as_commands() -> None:
     [request] = [line for line in body if line.startswith("request ")]
     assert request == 'request \'[{"GPU": 7}, {"GPU": 2}, {"GPU": 16}, {"GPU": 15}]\''
     assert "fixed" not in "".join(line for line in body if not line.startswith(("#", "\n#")))
-    two = PlannedJob("train", "grow", "s", 8, {"s1": 4, "s2": 4}, "s", 4)
-    assert "one node only; it is left as it is" in write_script([two], details)
+    two = plan("train grow s1:4,s2:4 was 4", "s")
+    assert "one node only; it is left as it is" in write_script(two, details)
 
 
 @pytest.fixture
 def train(tmp_path: Path) -> str:
     """A job that states itself, with two GPUs of a real Ray."""
     api, ident = RayApi(shared_ray().address), f"train-{os.urandom(4).hex()}"
-    request = {"entrypoint_num_gpus": 2, "metadata": {"allocator": STATED}}
     selector = {"allocator.example/pool": "a"}
-    api.submit(
-        {
-            "entrypoint": TRAP,
-            "submission_id": ident,
-            "entrypoint_label_selector": selector,
-            **request,
-        }
-    )
+    request = {"entrypoint": TRAP, "entrypoint_num_gpus": 2, "entrypoint_label_selector": selector}
+    api.submit({**request, "submission_id": ident, "metadata": {"allocator": STATED}})
     wait_for(lambda: state_of(api, ident) == "RUNNING", every_s=0.2)
     return ident
 
 
 def state_of(api: RayApi, ident: str) -> str:
-    jobs = rows(api.list_records("jobs"), "submission_id")
+    jobs = by(api.list_records("jobs"), "submission_id")
     return str(jobs[ident]["status"]) if ident in jobs else ""
 
 
@@ -215,15 +185,14 @@ def test_advice_changes_nothing(
 
     def is_unchanged() -> bool:
         before = read_state(api)
-        options = ("--address", api.address, "--add", tmp_path / "rates.csv")
-        done = call(capsys, "observe", "ray", "--out", look, *options)
-        assert done[0] == 0
+        options = f"--address {api.address} --add {tmp_path}/rates.csv"
+        assert call(capsys, f"observe ray --out {look} {options}")[0] == 0
         return read_state(api) == before
 
     wait_for(is_unchanged, every_s=0.5)
     assert methods == {"GET"}
-    assert call(capsys, "solve", look, "--out", look / "plan")[0] == 0
-    code, script, _ = call(capsys, "plan", look, "--as", "ray")
+    assert call(capsys, f"solve {look} --out {look}/plan")[0] == 0
+    code, script, _ = call(capsys, f"plan {look} --as ray")
     assert code == 0 and f"expect {train}" in script and f"submit {train}.r2 " in script
     api.stop(train)
 
@@ -236,8 +205,7 @@ def test_the_commands_of_a_plan_do_what_it_says(train: str, tmp_path: Path) -> N
     address = shared_ray().address
     api = RayApi(address)
     view = observe_ray({kind: api.list_records(kind) for kind in ANSWERS}, RaySettings(), 0.0)
-    planned = PlannedJob(train, "grow", "a", 6, {"n2": 6}, "a", 2)
-    script = write_script([planned], view.details)
+    script = write_script(plan(f"{train} grow n2:6 was 2", "a"), view.details)
     ray = tmp_path / "ray"
     ray.write_text(f'#!/bin/sh\nexec {sys.executable} -m ray.scripts.scripts "$@"\n')
     ray.chmod(0o755)
@@ -256,9 +224,9 @@ def test_the_commands_of_a_plan_do_what_it_says(train: str, tmp_path: Path) -> N
     assert [run.returncode for run in runs] == [0, 1], runs
     assert f"{train} does not run any more" in runs[1].stderr
     wait_for(lambda: state_of(api, f"{train}.r2") == "RUNNING", every_s=0.2)
-    job: Record = rows(api.list_records("jobs"), "submission_id")[f"{train}.r2"]
+    job: Record = by(api.list_records("jobs"), "submission_id")[f"{train}.r2"]
     assert job["driver_node_id"] == view.details["nodes"]["n2"]
-    actors = rows(api.list_records("actors"), "name")
+    actors = by(api.list_records("actors"), "name")
     held = actors[f"_ray_internal_job_actor_{train}.r2"]["required_resources"]
     assert held["GPU"] == 6 and state_of(api, train) == "STOPPED"
     api.stop(f"{train}.r2")

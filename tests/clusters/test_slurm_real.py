@@ -10,15 +10,15 @@ import signal
 from collections.abc import Iterator
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
 import pytest
+from cluster_tables import plan, show
 from slurm_cluster import SlurmCluster
 from slurm_looks import whole_state
 from waiting import wait_for
 
 from allocator.cli.main import run
-from allocator.clusters.adapter import ClusterUnreachable, ObserveRequest, PlannedJob
+from allocator.clusters.adapter import ClusterUnreachable, ObserveRequest
 from allocator.clusters.slurm import commands
 from allocator.clusters.slurm.adapter import SlurmAdapter
 from allocator.clusters.slurm.answers import parse_json
@@ -31,13 +31,6 @@ KEEPS_CHECKPOINTS = (
     "trap 'echo saved >> {name}; exit 143' TERM; trap ': > {name}.hears' USR1; : >> {name};"
     " sleep 600 & while kill -0 $! 2>/dev/null; do wait $!; done"
 )
-RATES = """\
-model,gpu_type,gpus,work_per_s
-bert,a100,1,1
-bert,a100,2,1.9
-bert,a100,4,3.5
-bert,a100,8,6
-"""
 
 
 @pytest.fixture(scope="module")
@@ -55,9 +48,9 @@ def slurm(cluster: SlurmCluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sl
     cluster.reset()
 
 
-def plan(slurm: SlurmCluster, *jobs: PlannedJob) -> str:
+def script_of(text: str, pool: str = "a100") -> str:
     """The script of a plan for the cluster as it is."""
-    return write_script(jobs, SlurmAdapter().observe(ObserveRequest()).details)
+    return write_script(plan(text, pool), SlurmAdapter().observe(ObserveRequest()).details)
 
 
 def carry_out(slurm: SlurmCluster, script: str, wait_s: int = 120) -> tuple[int, str]:
@@ -66,8 +59,10 @@ def carry_out(slurm: SlurmCluster, script: str, wait_s: int = 120) -> tuple[int,
     return done.returncode, done.stderr
 
 
-def nodes_of(slurm: SlurmCluster, job: str) -> str:
-    return slurm.run("squeue", "-h", "-j", job, "-o", "%N").strip()
+def observed() -> dict[str, str]:
+    """State, pool and GPUs of the jobs that are observed, by id."""
+    shown = show(SlurmAdapter().observe(ObserveRequest()), "jobs", "job_id state pool gpus")
+    return dict(row.split(" ", 1) for row in shown.split("; "))
 
 
 def test_advise_changes_nothing(
@@ -83,12 +78,12 @@ def test_advise_changes_nothing(
     slurm.run("scontrol", "update", "NodeName=n4", "State=DRAIN", "Reason=test")
     slurm.wait_for_state(running, "RUNNING")
     slurm.wait_for_state("2_1", "RUNNING")
-    look = str(tmp_path / "look")
+    look = tmp_path / "look"
     monkeypatch.setenv("PATH", f"{slurm.commands_as('nobody')}:{os.environ['PATH']}")
     before = whole_state(slurm)
-    assert run(["observe", "slurm", "--out", look]) == 0
-    assert run(["solve", look, "--out", f"{look}/plan"]) == 0
-    assert run(["plan", look, "--as", "slurm", "--out", f"{look}/plan"]) == 0
+    assert run(f"observe slurm --out {look}".split()) == 0
+    assert run(f"solve {look} --out {look}/plan".split()) == 0
+    assert run(f"plan {look} --as slurm --out {look}/plan".split()) == 0
     assert whole_state(slurm) == before
     script = Path(look, "plan", "slurm.sh").read_text()
     assert "ReqNodeList=" in script and "scancel" not in script
@@ -96,26 +91,6 @@ def test_advise_changes_nothing(
     refused = slurm.call("env", path, "ALLOCATOR_WAIT_S=3", "bash", "-s", text=script)
     assert refused.returncode == 1 and "the change was refused" in refused.stderr
     assert whole_state(slurm) == before
-
-
-def test_a_waiting_job_starts_where_the_plan_says(
-    slurm: SlurmCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """From the look to the script: a job that the plugin holds gets its size and its node."""
-    job = slurm.submit("--gres=gpu:1", ELASTIC, "-J", "a 'b' $(c)", user="nobody")
-    look, rates = str(tmp_path / "look"), tmp_path / "rates.csv"
-    rates.write_text(RATES)
-    assert run(["observe", "slurm", "--out", look, "--add", str(rates)]) == 0
-    assert run(["solve", look, "--out", f"{look}/plan"]) == 0
-    capsys.readouterr()
-    assert run(["plan", look, "--as", "slurm"]) == 0
-    code, said = carry_out(slurm, capsys.readouterr().out)
-    assert (code, said) == (0, "")
-    assert slurm.states()[job] == "RUNNING" and slurm.gpus(job) == 8
-    assert run(["observe", "slurm", "--out", look, "--add", str(rates)]) == 0
-    assert run(["solve", look, "--out", f"{look}/plan"]) == 0
-    decided = json.loads(Path(look, "plan", "plan.json").read_text())["jobs"]
-    assert [job["action"] for job in decided] == ["keep"]
 
 
 def hears_signals(slurm: SlurmCluster, job: str, path: Path) -> bool:
@@ -126,87 +101,56 @@ def hears_signals(slurm: SlurmCluster, job: str, path: Path) -> bool:
 
 def test_running_jobs_shrink_move_grow_and_pause(slurm: SlurmCluster) -> None:
     """Each writes its checkpoint, keeps its id, and gets the GPUs and nodes that the plan says."""
-    saved = [slurm.folder / "work" / name for name in ("shrinks", "moves", "grows", "pauses")]
+    gpus = {"shrinks": 4, "moves": 2, "grows": 2, "pauses": 4}
+    saved = [slurm.folder / "work" / name for name in gpus]
+    jobs = []
     for path in saved:
         path.unlink(missing_ok=True)
         path.with_name(f"{path.name}.hears").unlink(missing_ok=True)
-    shrinks, moves, grows, pauses = (
-        slurm.submit(
-            f"--gres=gpu:{gpus}",
-            ELASTIC,
-            "-J",
-            name,
-            wrap=KEEPS_CHECKPOINTS.format(name=name),
-            user="nobody",
-        )
-        for name, gpus in (("shrinks", 4), ("moves", 2), ("grows", 2), ("pauses", 4))
-    )
-    first = plan(
-        slurm,
-        PlannedJob(shrinks, "start", "a100", 4, {"n1": 4}),
-        PlannedJob(moves, "start", "a100", 2, {"n2": 2}),
-        PlannedJob(grows, "start", "a100", 2, {"n2": 2}),
-        PlannedJob(pauses, "start", "a100", 4, {"n3": 4}),
-    )
-    assert carry_out(slurm, first) == (0, "")
+        wrap = KEEPS_CHECKPOINTS.format(name=path.name)
+        options = (f"--gres=gpu:{gpus[path.name]}", ELASTIC, "-J", path.name)
+        jobs.append(slurm.submit(*options, wrap=wrap, user="nobody"))
+    first = "{} start n1:4; {} start n2:2; {} start n2:2; {} start n3:4"
+    assert carry_out(slurm, script_of(first.format(*jobs))) == (0, "")
     wait_for(lambda: all(path.exists() for path in saved))  # then their traps are set
     # slurmstepd passes no signal to a step that it does not know to be running yet
-    for job, path in zip((shrinks, moves, grows, pauses), saved, strict=True):
+    for job, path in zip(jobs, saved, strict=True):
         wait_for(lambda job=job, path=path: hears_signals(slurm, job, path))
-    second = plan(
-        slurm,
-        PlannedJob(shrinks, "shrink", "a100", 2, {"n1": 2}, "a100", 4),
-        PlannedJob(moves, "move", "v100", 2, {"v1": 2}, "a100", 2),
-        PlannedJob(grows, "grow", "a100", 8, {"n2": 4, "n3": 4}, "a100", 2),
-        PlannedJob(pauses, "pause", None, 0, {}, "a100", 4),
+    second = (
+        "{} shrink n1:2 was 4; {} move v1:2/v100 was 2; {} grow n2:4,n3:4 was 2; {} pause was 4"
     )
-    assert carry_out(slurm, second) == (0, "")
-    assert {job: slurm.gpus(job) for job in (shrinks, moves, grows)} == {
-        shrinks: 2,
-        moves: 2,
-        grows: 8,
-    }
-    assert [nodes_of(slurm, job) for job in (shrinks, moves, grows)] == ["n1", "v1", "n[2-3]"]
-    assert slurm.states()[pauses] == "PENDING"
-    assert slurm.call("scontrol", "release", pauses, user="nobody").returncode != 0
+    assert carry_out(slurm, script_of(second.format(*jobs))) == (0, "")
+    given = ["running a100 2", "running v100 2", "running a100 8", "paused - -"]
+    assert [observed()[job] for job in jobs] == given
+    nodes = [slurm.run("squeue", "-h", "-j", job, "-o", "%N").strip() for job in jobs[:3]]
+    assert nodes == ["n1", "v1", "n[2-3]"]
+    assert [slurm.gpus(job) for job in jobs[:3]] == [2, 2, 8]
+    assert slurm.states()[jobs[3]] == "PENDING"
+    assert slurm.call("scontrol", "release", jobs[3], user="nobody").returncode != 0
     assert [path.read_text() for path in saved] == ["saved\n"] * 4
-    states = {job["job_id"]: job["state"] for job in observed_jobs()}
-    assert states[pauses] == "paused"
-
-
-def observed_jobs() -> list[dict[str, Any]]:
-    return [dict(row) for row in SlurmAdapter().observe(ObserveRequest()).tables["jobs.csv"]]
 
 
 def test_jobs_of_slurm_itself_do_not_take_the_gpus_meanwhile(slurm: SlurmCluster) -> None:
     """A waiting job that the plan leaves waiting is held only while the script runs."""
     ours = slurm.submit("--gres=gpu:4", ELASTIC, "-p", "v100", user="nobody")
-    start = plan(slurm, PlannedJob(ours, "start", "v100", 4, {"v1": 4}))
-    assert carry_out(slurm, start) == (0, "")
-    blocking = [slurm.submit("--gres=gpu:8", "-p", "v100") for _ in range(2)]
-    slurm.wait_for_state(blocking[0], "RUNNING")
-    grow = plan(
-        slurm,
-        PlannedJob(ours, "grow", "v100", 8, {"v1": 8}, "v100", 4),
-        PlannedJob(blocking[0], "keep", "v100", 8, {"v2": 8}, "v100", 8),
-        PlannedJob(blocking[1], "wait"),
-    )
-    assert f"scontrol hold {blocking[1]}" in grow
+    assert carry_out(slurm, script_of(f"{ours} start v1:4", "v100")) == (0, "")
+    one, two = (slurm.submit("--gres=gpu:8", "-p", "v100") for _ in range(2))
+    slurm.wait_for_state(one, "RUNNING")
+    grow = script_of(f"{ours} grow v1:8 was 4; {one} keep v2:8 was 8; {two} wait", "v100")
+    assert f"scontrol hold {two}" in grow
     assert carry_out(slurm, grow) == (0, "")
-    assert slurm.gpus(ours) == 8 and slurm.states()[blocking[1]] == "PENDING"
-    slurm.run("scancel", blocking[0])
-    slurm.wait_for_state(blocking[1], "RUNNING")
+    assert slurm.gpus(ours) == 8 and slurm.states()[two] == "PENDING"
+    slurm.run("scancel", one)
+    slurm.wait_for_state(two, "RUNNING")
 
 
 def test_tasks_of_arrays_are_started_one_by_one(slurm: SlurmCluster) -> None:
-    """A task that waits in its array is changed and released by its own name."""
-    array = slurm.submit("--gres=gpu:1", ELASTIC, "--array=1-3", user="nobody")
-    script = plan(
-        slurm,
-        PlannedJob(f"{array}_2", "start", "a100", 4, {"n2": 4}),
-        PlannedJob(f"{array}_1", "wait"),
-        PlannedJob(f"{array}_3", "wait"),
-    )
+    """A task that waits in its array is changed and released by its own name, whatever its job is
+    called.
+    """
+    odd = ("-J", "a 'b' $(c)")
+    array = slurm.submit("--gres=gpu:1", ELASTIC, *odd, "--array=1-3", user="nobody")
+    script = script_of(f"{array}_2 start n2:4; {array}_1 wait; {array}_3 wait")
     assert carry_out(slurm, script) == (0, "")
     states = slurm.states()
     assert [states[f"{array}_{task}"] for task in (1, 2, 3)] == ["PENDING", "RUNNING", "PENDING"]
@@ -215,13 +159,10 @@ def test_tasks_of_arrays_are_started_one_by_one(slurm: SlurmCluster) -> None:
 
 def test_a_script_stops_before_any_change_if_the_cluster_is_another(slurm: SlurmCluster) -> None:
     """An id that belongs to another job, or a job that ended, ends the script."""
-    job = slurm.submit("--gres=gpu:4", ELASTIC, "-J", "one", user="nobody")
-    other = slurm.submit("--gres=gpu:4", ELASTIC, "-J", "two", user="nobody")
-    script = plan(
-        slurm,
-        PlannedJob(job, "start", "a100", 4, {"n1": 4}),
-        PlannedJob(other, "start", "a100", 4, {"n2": 4}),
+    job, other = (
+        slurm.submit("--gres=gpu:4", ELASTIC, "-J", name, user="nobody") for name in ("one", "two")
     )
+    script = script_of(f"{job} start n1:4; {other} start n2:4")
     code, said = carry_out(slurm, script.replace("|one'", "|another'"))
     assert code == 1 and "not as it was" in said and "nothing was changed" in said
     slurm.run("scancel", other)
@@ -231,29 +172,22 @@ def test_a_script_stops_before_any_change_if_the_cluster_is_another(slurm: Slurm
     assert code == 1 and "this is not Slurm 24.11" in said
 
 
-def test_what_slurm_accepts_and_ignores_is_found(slurm: SlurmCluster) -> None:
-    """The spelling of another version changes nothing: the script reads back what runs."""
-    job = slurm.submit("--gres=gpu:1", ELASTIC, user="nobody")
-    script = plan(slurm, PlannedJob(job, "start", "a100", 4, {"n1": 4}))
-    wrong = script.replace("TresPerNode=gres:gpu:4", "TresPerNode=gres/gpu:4")
-    assert wrong != script
-    code, said = carry_out(slurm, wrong, wait_s=5)
-    assert code == 1 and f"job {job} should be RUNNING 4 n1" in said
-
-
-def test_a_refused_change_is_reported_and_its_job_stays_held(slurm: SlurmCluster) -> None:
-    """The others start."""
-    one, two = (slurm.submit("--gres=gpu:1", ELASTIC, user="nobody") for _ in range(2))
-    script = plan(
-        slurm,
-        PlannedJob(one, "start", "a100", 1, {"n1": 1}),
-        PlannedJob(two, "start", "a100", 1, {"n2": 1}),
+def test_a_change_that_is_refused_or_ignored_is_reported(slurm: SlurmCluster) -> None:
+    """The job whose change Slurm refuses stays held. The spelling of another version changes
+    nothing: the script reads back what runs. The others start.
+    """
+    refused, ignored, other = (
+        slurm.submit("--gres=gpu:1", ELASTIC, user="nobody") for _ in range(3)
     )
+    script = script_of(f"{refused} start n1:1; {ignored} start n2:4; {other} start n3:1")
     wrong = script.replace("ReqNodeList=n1", "ReqNodeList=nowhere")
-    code, said = carry_out(slurm, wrong, wait_s=5)
-    assert code == 1 and f"job {one}: the change was refused" in said
+    wrong = wrong.replace("TresPerNode=gres:gpu:4", "TresPerNode=gres/gpu:4")
+    assert wrong.count("gres/gpu:4") == script.count("gres/gpu:4") + 1
+    code, said = carry_out(slurm, wrong, wait_s=3)
+    assert code == 1 and f"job {refused}: the change was refused" in said
+    assert f"job {ignored} should be RUNNING 4 n2" in said
     states = slurm.states()
-    assert (states[one], states[two]) == ("PENDING", "RUNNING")
+    assert (states[refused], states[other]) == ("PENDING", "RUNNING")
 
 
 def test_the_plugin_holds_only_what_declares_itself(slurm: SlurmCluster) -> None:
@@ -266,9 +200,7 @@ def test_the_plugin_holds_only_what_declares_itself(slurm: SlurmCluster) -> None
     for words in (("release", ours), ("update", f"JobId={ours}", "TresPerNode=gres:gpu:2")):
         assert slurm.call("scontrol", *words, user="nobody").returncode != 0
     assert slurm.states()[ours] == "PENDING"
-    jobs = {row["job_id"]: row for row in observed_jobs()}
-    assert jobs[ours]["state"] == "queued" and jobs[plain]["preemptible"] is False
-    assert cpus not in jobs
+    assert observed() == {ours: "queued - -", plain: "running a100 1"}
     slurm.run("scancel", ours, user="nobody")
 
 
@@ -284,7 +216,7 @@ def test_a_slurm_that_does_not_answer(
     slurm.kill("slurmctld", signal.SIGTERM)
     hasty = str(slurm.hasty_conf())
     monkeypatch.setenv("SLURM_CONF", hasty)
-    assert run(["observe", "slurm", "--out", str(tmp_path / "look")]) == 1
+    assert run(f"observe slurm --out {tmp_path}/look".split()) == 1
     assert "Unable to contact slurm controller" in capsys.readouterr().err
     assert not (tmp_path / "look").exists()
     empty = slurm.call("env", f"SLURM_CONF={hasty}", "squeue", "--json")

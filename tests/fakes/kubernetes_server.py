@@ -25,7 +25,15 @@ from crd_schemas import find_core_faults, find_faults, immutable_fields
 from kubernetes_objects import refer_to
 
 from allocator.clusters.adapter import ClusterUnreachable
-from allocator.clusters.kubernetes.api import APPLY, JSON, RESOURCES, Refused, Request
+from allocator.clusters.kubernetes.api import (
+    APPLY,
+    JSON,
+    RESOURCES,
+    Reader,
+    Refused,
+    Request,
+    path_of,
+)
 
 Object = dict[str, Any]
 KEYED = ("name", "type", "uid")  # keys of the lists that are merged entry by entry
@@ -174,6 +182,14 @@ class FakeServer:
         if fault:
             raise ClusterUnreachable(f"{fault[:3]} of the fake server")
         return answer
+
+    def apply(self, document: Mapping[str, Any]) -> Object:
+        """The answer to a document that is applied as kubectl does it."""
+        resource, meta = Reader(self).resource(document["kind"]), document["metadata"]
+        assert resource is not None
+        path = path_of(resource, meta["namespace"], meta["name"])
+        path += "/status" * ("status" in document) + "?fieldManager=allocator&force=true"
+        return self.send(Request("PATCH", path, document, APPLY))
 
     def _place(self, path: str) -> tuple[Place, dict[str, str]]:
         split = urlsplit(path)

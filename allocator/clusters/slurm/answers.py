@@ -150,7 +150,7 @@ def build_answers(read: Callable[[str], str | None], now_s: float | None) -> Ans
     nodes, _ = parse_json(read("nodes.json") or "", "the list of nodes", "nodes")
     slurm = meta.get("slurm") or meta.get("Slurm") or {}
     partitions = parse_records(read("partitions.txt") or "")
-    if not partitions:
+    if not partitions or not all("PartitionName" in one for one in partitions):
         raise ClusterUnreachable("scontrol show partition names no partition")
     if now_s is None:
         fields = ("submit_time", "start_time", "last_sched_evaluation")

@@ -8,6 +8,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+from cluster_tables import show
 from slurm_cluster import SlurmCluster
 
 from allocator.clusters.adapter import ClusterView, ObserveRequest
@@ -59,13 +60,15 @@ class Recorded:
             "job_state": ["PENDING"],
             "nodes": "",
             "gres_detail": [],
-            "start_time": number(0),
-            "end_time": number(0),
-            "time_limit": number(60),
+            **_wrap(start_time=0, end_time=0, time_limit=60),
         }
-        job = {**self.job, **waiting, **fields}
+        job = {**self.job, **waiting, **_wrap(**fields)}
         self.jobs["jobs"].append(job)
         return job
+
+    def change(self, **fields: Any) -> None:
+        """The recorded job, which runs, has other fields."""
+        self.job |= _wrap(**fields)
 
     def node(self, name: str) -> dict[str, Any]:
         """A recorded node."""
@@ -78,11 +81,20 @@ class Recorded:
         (self.folder / "nodes.json").write_text(json.dumps(self.nodes), encoding="utf-8")
         return look(self.folder, **settings)
 
-    def rows(self, **settings: Any) -> dict[str, dict[str, Any]]:
-        """The rows of jobs.csv by job."""
-        return {str(row["job_id"]): dict(row) for row in self.look(**settings).tables["jobs.csv"]}
+    def show(self, columns: str, table: str = "jobs", **settings: Any) -> str:
+        """Columns of a table that the changed answers make, "1 running; 2 queued"."""
+        return show(self.look(**settings), table, columns)
+
+    def notes(self, **settings: Any) -> str:
+        """What the look says of the answers."""
+        return "\n".join(self.look(**settings).notes)
 
 
-def number(value: float) -> dict[str, Any]:
-    """A number as Slurm writes it since 23.02."""
-    return {"set": True, "infinite": False, "number": value}
+def _wrap(**fields: Any) -> dict[str, Any]:
+    """Fields with their numbers as Slurm writes them since 23.02; the id is a plain one."""
+    return {
+        name: {"set": True, "infinite": False, "number": value}
+        if isinstance(value, int | float) and name != "job_id"
+        else value
+        for name, value in fields.items()
+    }

@@ -6,11 +6,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import kubernetes_validate
 import yaml
+
+from allocator.clusters.adapter import ClusterView
+from allocator.clusters.kubernetes.objects import Objects
+from allocator.clusters.kubernetes.observe import observe
 
 Object = dict[str, Any]
 CREATED = "2026-11-01T08:00:00Z"
@@ -148,6 +153,12 @@ def job(
     made["metadata"] = meta(name, "ml", annotations=dict(annotations), labels=labels)
     made["spec"] |= {"template": {"spec": pod_spec(gpus, **pod_fields)}, **spec}
     return check({**made, "status": status})
+
+
+def waiting_job(name: str, pods: int = 1, gpus: int = 4, **said: object) -> Object:
+    """A suspended Job that the allocator may start, with more annotations."""
+    annotations = marks(managed="true", **said)
+    return job(name, pods, gpus, is_suspended=True, annotations=annotations)
 
 
 def job_set(name: str, workers: int, gpus: int, *, is_suspended: bool = True) -> Object:
@@ -326,6 +337,24 @@ def kueue_cluster() -> list[Object]:
             ],
         ),
     ]
+
+
+def look(objects: Iterable[Object]) -> ClusterView:
+    """What the allocator sees of the objects, a little later."""
+    return observe(Objects(list(objects)), 1.8e9)
+
+
+def rights(name: str) -> set[tuple[str, str, str]]:
+    """(verb, group, resource) that a manifest of the package allows."""
+    text = (files("allocator.clusters.kubernetes") / "rbac" / f"{name}.yaml").read_text()
+    return {
+        (verb, group, resource)
+        for document in yaml.safe_load_all(text)
+        for rule in check(document)["rules"]
+        for verb in rule["verbs"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+    }
 
 
 def write_answers(folder: Path, objects: Iterable[Object]) -> Path:
