@@ -61,6 +61,11 @@ class ColocatedSpeeds:
         """Whether the two jobs can share GPUs at all, (n,)."""
         return np.asarray(self.rate_primary > 0)
 
+    def mirrors(self, other: ColocatedSpeeds) -> Bools:
+        """Return whether both jobs are as fast as in `other`, where they change places, (n,)."""
+        first = self.rate_primary == other.rate_secondary
+        return np.asarray(first & (self.rate_secondary == other.rate_primary))
+
     def take(self, which: Ints | Bools) -> ColocatedSpeeds:
         """Return some of the pairs."""
         return ColocatedSpeeds(*(getattr(self, f.name)[which] for f in fields(self)))

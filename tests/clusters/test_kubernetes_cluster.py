@@ -116,8 +116,8 @@ def test_node_affinity(rule: str, admitted: bool) -> None:
 
 
 def test_job_sets_and_pytorch_jobs() -> None:
-    """All parts count; jobs and pods below them are theirs. Workers of a PyTorchJob are elastic, by
-    annotations or, from 2 to 4 of 2 GPUs, by its own policy.
+    """A JobSet has the GPUs of all its parts; the Jobs and pods that it owns are no jobs of their
+    own. A PyTorchJob is elastic by its annotations, or by its own policy, here 2 to 4 workers.
     """
     gang, part = job_set("gang", 2, 4, is_suspended=False), job("gang-workers-0", 2, 4)
     owner = {key: gang[key] for key in ("kind", "apiVersion")}

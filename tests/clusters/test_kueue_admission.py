@@ -56,19 +56,19 @@ class Kueue(FakeServer):
             self.put(workload(one, 1, conditions=conditions, checks={"gpus": "Pending"}))
 
     def admit(self) -> str:
-        """One round of `allocator admit`: the check of job "a", "Ready n1"."""
+        """Run one round of `allocator admit`, and return the answer for job "a"."""
         answer_checks(Reader(self), lambda view: decide(view, None), 1.8e9)
         return self.answer()
 
     def answer(self) -> str:
-        """The state of the check of job "a", and the nodes that it names."""
+        """Return the state of the check of job "a" and the nodes that it names, as "Ready n1"."""
         (one,) = self.one("Workload", "job-a")["status"]["admissionChecks"]
         updates = one.get("podSetUpdates") or ()
         nodes = (part["nodeSelector"]["kubernetes.io/hostname"] for part in updates)
         return " ".join([one["state"], *nodes])
 
     def tell(self, *conditions: Condition) -> None:
-        """Kueue gives the workload of job "a" other conditions."""
+        """Replace the conditions of the workload of job "a", as Kueue does."""
         found = self.one("Workload", "job-a")
         made = workload(self.one("Job", "a"), 1, conditions=conditions)
         kept = found["status"]["admissionChecks"]

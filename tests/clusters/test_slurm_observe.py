@@ -329,7 +329,7 @@ partitions.txt ->  -> names no partition
 partitions.txt -> NodeName=x -> names no partition"""),
 )
 def test_answers_that_make_no_sense(recorded: Recorded, file: str, text: str, why: str) -> None:
-    """Nothing is concluded from them. The message names the call whose answer is missing."""
+    """The look ends with an error that says what is wrong, or which command gave no answer."""
     (recorded.folder / file).write_text(text)
     if text == "MISSING":
         (recorded.folder / file).unlink()

@@ -59,9 +59,9 @@ def carry_out(slurm: SlurmCluster, script: str, wait_s: int = 120) -> tuple[int,
     return done.returncode, done.stderr
 
 
-def observed() -> dict[str, str]:
-    """State, pool and GPUs of the jobs that are observed, by id."""
-    shown = show(SlurmAdapter().observe(ObserveRequest()), "jobs", "job_id state pool gpus")
+def observed(columns: str = "state pool gpus") -> dict[str, str]:
+    """Columns of the jobs that are observed, by id."""
+    shown = show(SlurmAdapter().observe(ObserveRequest()), "jobs", f"job_id {columns}")
     return dict(row.split(" ", 1) for row in shown.split("; "))
 
 
@@ -91,6 +91,31 @@ def test_advise_changes_nothing(
     refused = slurm.call("env", path, "ALLOCATOR_WAIT_S=3", "bash", "-s", text=script)
     assert refused.returncode == 1 and "the change was refused" in refused.stderr
     assert whole_state(slurm) == before
+
+
+def test_a_waiting_job_starts_where_the_plan_says(
+    slurm: SlurmCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A job that the plugin holds gets the size and the node of the plan. The second plan keeps
+    it.
+    """
+    job = slurm.submit("--gres=gpu:1", ELASTIC, user="nobody")
+    look, rates = tmp_path / "look", tmp_path / "rates.csv"
+    speeds = "".join(f"bert,a100,{k},{rate}\n" for k, rate in ((1, 1), (2, 1.9), (4, 3.5), (8, 6)))
+    rates.write_text(f"model,gpu_type,gpus,work_per_s\n{speeds}")
+
+    def decide() -> list[str]:
+        assert run(f"observe slurm --out {look} --add {rates}".split()) == 0
+        assert run(f"solve {look} --out {look}/plan".split()) == 0
+        decided = json.loads((look / "plan" / "plan.json").read_text())["jobs"]
+        return [one["action"] for one in decided]
+
+    assert decide() == ["start"]
+    capsys.readouterr()
+    assert run(f"plan {look} --as slurm".split()) == 0
+    assert carry_out(slurm, capsys.readouterr().out) == (0, "")
+    assert slurm.states()[job] == "RUNNING" and slurm.gpus(job) == 8
+    assert decide() == ["keep"]
 
 
 def hears_signals(slurm: SlurmCluster, job: str, path: Path) -> bool:
@@ -173,8 +198,9 @@ def test_a_script_stops_before_any_change_if_the_cluster_is_another(slurm: Slurm
 
 
 def test_a_change_that_is_refused_or_ignored_is_reported(slurm: SlurmCluster) -> None:
-    """The job whose change Slurm refuses stays held. The spelling of another version changes
-    nothing: the script reads back what runs. The others start.
+    """The script reports both. A job whose change Slurm refuses stays held. Slurm accepts the
+    spelling of another version and ignores it; the script finds that when it reads the job's GPUs
+    back. The third job starts.
     """
     refused, ignored, other = (
         slurm.submit("--gres=gpu:1", ELASTIC, user="nobody") for _ in range(3)
@@ -201,6 +227,7 @@ def test_the_plugin_holds_only_what_declares_itself(slurm: SlurmCluster) -> None
         assert slurm.call("scontrol", *words, user="nobody").returncode != 0
     assert slurm.states()[ours] == "PENDING"
     assert observed() == {ours: "queued - -", plain: "running a100 1"}
+    assert observed("preemptible")[plain] == "False"
     slurm.run("scancel", ours, user="nobody")
 
 

@@ -60,7 +60,10 @@ def put(folder: Path, files: dict[str, str]) -> Path:
 
 
 def assert_changes(changes: Changes, *rows: tuple[float, ...]) -> None:
-    """Time, pool, GPUs (-1: unchanged) and price (nan: unchanged) of every change."""
+    """Compare the changes with rows of time, pool, GPUs and price.
+
+    -1 GPUs and a price of nan stay as they are.
+    """
     found = changes.at_s, changes.pool, changes.gpus, changes.price_per_gpu_hour
     assert pytest.approx(np.array(rows), nan_ok=True) == np.array(found).T
 

@@ -337,9 +337,7 @@ def find_colocations(problem: Problem, m: OptionTable, table: RateTable) -> Colo
     o, start, u, v, found = _find_kinds(problem, m)
     # index of the same two kinds in the other order
     back = np.searchsorted(u * len(start) + v, v * len(start) + u)
-    mirrored = (found.rate_primary == found.rate_secondary[back]) & (
-        found.rate_secondary == found.rate_primary[back]
-    )
+    mirrored = found.mirrors(found.take(back))
     holds, can_be_secondary = (
         np.logical_or.reduceat(of_option, start[:-1]) if len(o) else of_option
         for of_option in (m.keep[o], _can_be_secondary(problem, m, o))

@@ -239,14 +239,13 @@ def _running_pairs(problem: Problem) -> PairArrays:
     pool, gpus = jobs.pool[secondary], jobs.gpus[secondary]
     now = colocated_speeds(problem, primary, secondary, pool, gpus)
     back = colocated_speeds(problem, secondary, primary, pool, gpus)
-    matters = (now.rate_primary != back.rate_secondary) | (now.rate_secondary != back.rate_primary)
-    matters |= not is_primary_interchangeable(problem)
-    both = np.append(np.arange(len(primary)), np.flatnonzero(matters))
-    is_back = np.arange(len(both)) >= len(primary)
-    first, second = np.where(
-        is_back, (secondary[both], primary[both]), (primary[both], secondary[both])
+    matters = ~(now.mirrors(back) & is_primary_interchangeable(problem))
+    return (
+        np.append(primary, secondary[matters]),
+        np.append(secondary, primary[matters]),
+        np.append(pool, pool[matters]),
+        np.append(gpus, gpus[matters]),
     )
-    return first, second, pool[both], gpus[both]
 
 
 def _already_colocated(

@@ -11,15 +11,13 @@ import signal
 import subprocess
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from executor_rigs import KubernetesRig, end, wait
 from fakes.kubernetes_server import FakeServer
-from kubernetes_objects import check, kubeconfig, node, pod
+from kubernetes_objects import check, kubeconfig, node, pod, rights
 from waiting import PATIENCE_S, wait_for
 
 from allocator.cli.main import run
@@ -337,19 +335,6 @@ def test_pods_are_asked_for_a_limited_time(
     rig.pass_time()
     assert executor.observe()[0].work_done == 0.0
     assert ("get", "", "pods/log") not in rig.server.requests
-
-
-def rights(name: str) -> set[tuple[str, str, str]]:
-    """(verb, group, resource) that a manifest of the package allows."""
-    text = (files("allocator.clusters.kubernetes") / "rbac" / f"{name}.yaml").read_text()
-    return {
-        (verb, group, resource)
-        for document in yaml.safe_load_all(text)
-        for rule in check(document)["rules"]
-        for verb in rule["verbs"]
-        for group in rule["apiGroups"]
-        for resource in rule["resources"]
-    }
 
 
 def test_the_rights_of_run_are_those_that_it_uses(rig: KubernetesRig) -> None:
