@@ -30,7 +30,6 @@ from formulations.bounds.lagrangian import excludes_every_plan
 from formulations.colocation.prices import best_prices, has_pair_rows
 from formulations.colocation.rounding import fill_plan, round_pairs
 from formulations.model.linear import Ints
-from formulations.primal.block_plans import loses_in_blocks, round_blocks
 from formulations.primal.closing import close_gap, find_columns_of_better_plans
 from formulations.primal.rounding import BEYOND, round_dual_otherwise
 
@@ -249,17 +248,10 @@ def _best_known_plan(task: Task, unchanged_choice: Ints | None) -> tuple[Task, I
     enough = PRICED * task.limits.gap
     if unchanged_choice is not None and _proven_gap(task, unchanged_choice) <= enough:
         return task, unchanged_choice
-    plan = None
-    is_hasty = _can_search_anew(task)
-    is_paired = has_pair_rows(task.round.model)
-    if not is_hasty and not is_paired and loses_in_blocks(c, task.dual, enough):
-        plan, bound = round_blocks(c, task.dual, enough, task.end_of_rounding)
-        task = _with_bound(task, bound)
-    rounded = None
-    if not _is_proven(task, plan):
-        beyond = BEYOND if task.prices is None else 0
-        rounded = round_pairs(c, task.dual, task.end_of_rounding, enough, beyond, not is_hasty)
-    known = [choice for choice in (unchanged_choice, plan, rounded) if choice is not None]
+    beyond = BEYOND if task.prices is None else 0
+    hasty = not _can_search_anew(task)
+    rounded = round_pairs(c, task.dual, task.end_of_rounding, enough, beyond, hasty)
+    known = [choice for choice in (unchanged_choice, rounded) if choice is not None]
     return task, max(known, key=c.value_of, default=None)
 
 
@@ -297,8 +289,7 @@ def _ask_about_better_plans(
     No other plan is better than the start, so the solver's bound holds for all plans.
     """
     choices = task.choices
-    until = task.share_of_time(0.25)
-    start, columns = find_columns_of_better_plans(choices, task.dual, start, until)
+    columns = find_columns_of_better_plans(choices, task.dual, start)
     limits = dataclasses.replace(limits, time_s=task.remaining().time_s)
     hint = WarmStart(choices.to_x(start)[columns], task.dual.prices)
     answer = engine.solve(task.round.model.take(columns), limits, hint)

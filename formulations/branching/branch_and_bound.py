@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from formulations.bounds.knapsacks import unit_of
+from formulations.bounds.lagrangian import project_prices
 from formulations.branching import loops
 from formulations.compilation import compile_functions, is_kept
 from formulations.model.choices import Choices
@@ -40,6 +41,7 @@ NAMES = (
     "fill_column",
     "exchange",
     "begin_anew",
+    "begin_near",
     "bound_along",
     "reoptimise",
     "find_uses",
@@ -57,8 +59,8 @@ NAMES = (
     "visit",
     "search",
 )
-WAITING = 20_000  # nodes that wait at once
-LARGEST = 400_000  # columns times rows of a field that is searched
+WAITING = 2_000  # nodes that wait at once
+LARGEST = 4_000_000  # columns times rows of a field that is searched
 FINEST = 0.25  # finest unit of a row that is branched on: a share of a GPU, but no cents
 
 
@@ -146,6 +148,7 @@ class _Open:
     field: loops.Field
     low: Floats
     high: Floats
+    price: Floats
     has_plans: bool
 
     @staticmethod
@@ -175,7 +178,8 @@ class _Open:
         can_hold = (count > 0).all() and (least <= high).all() and (most >= low).all()
         rows = np.flatnonzero((most > high) | (least < low))
         uses, low, high = uses[:, rows], low[rows], high[rows]
-        parts = _parts_of_rows(uses, prices[c.rows[rows]])
+        price = project_prices(c, prices)[rows]
+        parts = _parts_of_rows(uses, price)
         uses = np.column_stack([uses, parts])
         low = np.append(low, np.full(parts.shape[1], -np.inf))
         high = np.append(high, np.full(parts.shape[1], np.inf))
@@ -190,7 +194,8 @@ class _Open:
             uses[has_entry],
             np.array([_whole_unit(uses[:, r]) for r in range(len(low))]),
         )
-        return _Open(settled, groups, column, field, low, high, bool(can_hold))
+        price = np.append(price, np.zeros(parts.shape[1]))
+        return _Open(settled, groups, column, field, low, high, price, bool(can_hold))
 
     def search(
         self, value: float, gap: float, steps: int, search: Callable[..., Any]
@@ -201,8 +206,8 @@ class _Open:
         spare = _spare(k, R, G)
         best, bound = search(
             self.field,
-            _root(self.field, self.low, self.high),
-            _root(self.field, self.low, self.high),
+            _root(self.field, self.low, self.high, self.price),
+            _root(self.field, self.low, self.high, self.price),
             spare,
             _branches(k, R, G),
             _waiting(k, R, G),
@@ -260,7 +265,9 @@ def compile_search() -> None:
     start, index = np.array([0, 0, 1]), np.zeros(1, dtype=np.int64)
     field = loops.Field(0.0, first, two, np.zeros(2), start, index, np.ones(1), np.ones(1))
     low = np.array([-np.inf])
-    smallest = _Open(np.array([-1]), index, np.array([-1, 0]), field, low, one, True)
+    smallest = _Open(
+        np.array([-1]), index, np.array([-1, 0]), field, low, one, np.zeros(1), True
+    )
     smallest.search(0.0, 0.0, 1, kernel(compiled=True))
 
 
@@ -276,7 +283,9 @@ def _parts_of_rows(uses: Floats, price: Floats) -> Floats:
     for r in np.flatnonzero(~is_whole & (price != 0)):
         part = whole * (uses[:, [r]] != 0)
         parts.append(part[:, (part != 0).any(axis=0) & (part != whole).any(axis=0)])
-    return np.unique(np.column_stack(parts), axis=1)
+    part = np.column_stack(parts)
+    first = {part[:, i].tobytes(): i for i in reversed(range(part.shape[1]))}
+    return part[:, sorted(first.values())]
 
 
 def _whole_unit(uses: Floats) -> float:
@@ -285,10 +294,12 @@ def _whole_unit(uses: Floats) -> float:
     return unit if unit >= FINEST else 0.0
 
 
-def _root(field: loops.Field, low: Floats, high: Floats) -> loops.Node:
+def _root(field: loops.Field, low: Floats, high: Floats, price: Floats) -> loops.Node:
     """Return the node of all columns: the best of each group is its key, all rows are basic."""
     k, R = len(field.group), len(low)
-    order = np.lexsort((-field.value, field.group))
+    column = np.repeat(np.arange(k), np.diff(field.start))
+    cost = np.bincount(column, field.entry * price[field.index], k)
+    order = np.lexsort((cost - field.value, field.group))
     key = order[field.first[:-1]]
     place = np.full(k, -1)
     place[key] = -2
@@ -302,7 +313,7 @@ def _root(field: loops.Field, low: Floats, high: Floats) -> loops.Node:
         place,
         np.zeros((R, R)),
         np.zeros(R),
-        np.zeros(R),
+        price.copy(),
     )
 
 

@@ -427,6 +427,46 @@ def begin_anew(field: Any, node: Any, spare: Any) -> bool:
     return True
 
 
+def begin_near(field: Any, node: Any, spare: Any) -> bool:
+    """Turn prices into a basis of no higher bound; False if rows lead on without end.
+
+    Every activity y_r is basic at first, and costs its price p_r, so that no column gains. Row by
+    row the price moves to where the bound falls, until it is 0, or a variable enters for y_r.
+    """
+    R, k = len(node.basic), len(field.group)
+    for r in range(R):
+        for s in range(R):
+            node.inverse[r, s] = -1.0 if r == s else 0.0
+    find_levels(field, node, spare)
+    for r in range(R):
+        price = node.price[r]
+        if price == 0.0 or node.basic[r] != k + r:
+            continue
+        edge = node.high[r] if price > 0.0 else node.low[r]
+        sign = 1.0 if node.level[r] < edge else -1.0
+        for s in range(R):
+            spare.row[s] = node.inverse[r, s]
+        bound_plans(field, node, node.price, spare)
+        ratio, enter = find_least_ratio(field, node, spare, spare.row, -1, sign)
+        own = sign * spare.row[r]
+        end = abs(price / own) if own * price < 0.0 else np.inf
+        if end <= ratio and end < np.inf:
+            for s in range(R):
+                node.price[s] += sign * end * spare.row[s]
+            node.price[r] = 0.0
+            continue
+        if enter < 0:
+            return False
+        fill_column(field, node, enter, spare.column)
+        if abs(spare.column[r]) < 0.1 * PIVOT:
+            return False
+        for s in range(R):
+            node.price[s] += sign * ratio * spare.row[s]
+        exchange(field, node, spare, r, enter, -1.0 if price > 0.0 else 1.0)
+        spare.tally[0] += 1.0
+    return True
+
+
 def bound_along(
     field: Any, node: Any, spare: Any, place: int, sign: float, bound: float, enough: float
 ) -> float:
@@ -886,6 +926,13 @@ def search(
     low, high = spare.low, spare.high
     for r in range(len(low)):
         low[r], high[r] = node.low[r], node.high[r]
+    if not begin_near(field, node, spare):
+        for r in range(len(low)):
+            node.basic[r], node.side[r] = len(field.group) + r, 0
+        for c in range(len(field.group)):
+            node.place[c] = -1
+        for g in range(len(node.key)):
+            node.place[node.key[g]] = -2
     unclear, above, age = -np.inf, np.inf, STEPS
     while True:
         enough = value + gap * abs(value)

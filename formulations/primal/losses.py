@@ -1,0 +1,58 @@
+"""What columns lose at prices: which of them a plan above a value may use."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from formulations.bounds.lagrangian import Dual, group_max, project_prices
+from formulations.model.choices import Choices
+from formulations.model.linear import Bools, Floats, Ints
+
+
+@dataclass(frozen=True)
+class Losses:
+    """What columns lose against the best one of their group at the prices.
+
+    A plan has at most the value of the bound less the sum of what its columns lose.
+
+    Attributes
+    ----------
+    bound : float
+        L of the prices (formulations/bounds/lagrangian.py).
+    column, nothing : (n,), (J,)
+        Loss of every column, and of leaving each group without one; inf where that is impossible.
+    """
+
+    bound: float
+    column: Floats
+    nothing: Floats
+
+    @staticmethod
+    def of(c: Choices, dual: Dual) -> Losses:
+        """Return the losses at the prices of a dual."""
+        reduced = c.value - c.matrix @ project_prices(c, dual.prices)
+        loss = np.maximum(np.repeat(dual.reduced, np.diff(c.start)) - reduced, 0.0)
+        return Losses(dual.bound, loss, np.where(c.mandatory, np.inf, dual.reduced))
+
+    def leaves(self, value: float) -> tuple[Bools, Bools]:
+        """Return which columns, (n,), and nothings, (J,), a plan above a value may use."""
+        return self.column <= self.bound - value, self.nothing <= self.bound - value
+
+    def least(self, count: int) -> tuple[Bools, Bools]:
+        """Return the `count` columns and nothings that lose least."""
+        loss = np.append(self.column, self.nothing)
+        most = np.inf if count >= len(loss) else float(np.partition(loss, count)[count])
+        return self.column < most, self.nothing < most
+
+    def nearest(self, c: Choices, plan: Ints, count: int) -> Bools:
+        """Return the `count` groups of a plan whose change loses least, (J,)."""
+        held = np.zeros(c.n, dtype=bool)
+        held[plan[plan >= 0]] = True
+        lost = np.where(plan >= 0, np.append(self.column, 0.0)[plan], self.nothing)
+        other = -group_max(c, -np.where(held, np.inf, self.column), -np.inf)
+        other = np.where(plan >= 0, np.minimum(other, self.nothing), other)
+        near = np.zeros(c.J, dtype=bool)
+        near[np.argsort(other - lost, kind="stable")[:count]] = True
+        return near
