@@ -57,8 +57,6 @@ def mip(task: Task) -> Proposal:
     if task.round.omitted_pairs is not None and not _is_proven(task, start):
         task, start = _search_longer(given, task, start)
         unchanged_choice = task.round.unchanged_choice()
-    if _can_search_anew(task) and not _is_proven(task, start):
-        task, start = _search_anew(task, start)
     _report_start(task, start)
     if task.solver is None and start is not None and task.round.omitted_pairs is None:
         closer, start = _close_gap(task, start)
@@ -130,42 +128,6 @@ def _find_starts(task: Task) -> tuple[Task, Ints, bool, Ints | None]:
     stays = task.choices.feasible(unchanged_choice)
     task, plan = _best_known_plan(task, unchanged_choice if stays else None)
     return task, unchanged_choice, stays, plan
-
-
-def _can_search_anew(task: Task) -> bool:
-    """Return whether a warm round is so large that searching anew costs less than what follows."""
-    is_large = task.choices.J >= MANY and not has_pair_rows(task.round.model)
-    return is_large and task.prices is not None
-
-
-def _search_anew(task: Task, start: Ints | None) -> tuple[Task, Ints | None]:
-    """Return the task and the best known plan, without the haste of a warm round.
-
-    Prices nearer and nearer to the best ones around those of the round before come first, then
-    others from nothing. Slightly different prices, or other columns, often give a much better plan.
-    It ends at the first proof, and takes less than a cold decision, where the searches that follow
-    can take a hundred times as long.
-    """
-    value = task.choices.value_of
-    enough = PRICED * task.limits.gap
-    for share, largest_loss in SEARCHES:
-        prices = None if share is None else task.dual.prices
-        anew = dataclasses.replace(task, prices=None, known_bound=task.bound)
-        until = task.share_of_time(0.5)
-        close = task.dual_tolerance * (share or 1.0)
-        dual = best_prices(task.choices, prices, until, close)
-        vars(anew).update(choices=task.choices, dual=dual)
-        if share is None:
-            anew, found = _best_known_plan(anew, None)
-        else:
-            end = anew.end_of_rounding
-            found = round_dual_otherwise(task.choices, dual, end, enough, largest_loss)
-        if start is None or (found is not None and value(found) > value(start)):
-            start = found
-        task = anew if dual.bound <= task.dual.bound else _with_bound(task, anew.bound)
-        if _is_proven(task, start):
-            break
-    return task, start
 
 
 def _with_bound(task: Task, bound: float) -> Task:
@@ -249,8 +211,7 @@ def _best_known_plan(task: Task, unchanged_choice: Ints | None) -> tuple[Task, I
     if unchanged_choice is not None and _proven_gap(task, unchanged_choice) <= enough:
         return task, unchanged_choice
     beyond = BEYOND if task.prices is None else 0
-    hasty = not _can_search_anew(task)
-    rounded = round_pairs(c, task.dual, task.end_of_rounding, enough, beyond, hasty)
+    rounded = round_pairs(c, task.dual, task.end_of_rounding, enough, beyond, False)
     known = [choice for choice in (unchanged_choice, rounded) if choice is not None]
     return task, max(known, key=c.value_of, default=None)
 

@@ -26,8 +26,8 @@ from formulations.model.linear import Bools, Floats, Ints
 from formulations.model.ragged import starts
 
 NAMES = (
-    "fill_basis",
     "invert",
+    "invert_basis",
     "find_levels",
     "find_prices",
     "find_rest",
@@ -184,6 +184,9 @@ class _Open:
         low = np.append(low, np.full(parts.shape[1], -np.inf))
         high = np.append(high, np.full(parts.shape[1], np.inf))
         has_entry = uses != 0
+        touches = np.zeros((len(groups), uses.shape[1]), dtype=bool)
+        if len(groups):
+            touches = np.logical_or.reduceat(has_entry, first[:-1])
         field = loops.Field(
             c.value_of(settled),
             first,
@@ -193,6 +196,8 @@ class _Open:
             np.nonzero(has_entry)[1],
             uses[has_entry],
             np.array([_whole_unit(uses[:, r]) for r in range(len(low))]),
+            np.append(0, np.cumsum(touches.sum(axis=1))),
+            np.nonzero(touches)[1],
         )
         price = np.append(price, np.zeros(parts.shape[1]))
         return _Open(settled, groups, column, field, low, high, price, bool(can_hold))
@@ -263,7 +268,7 @@ def compile_search() -> None:
     one, two = np.zeros(1), np.zeros(2, dtype=np.int64)
     first = np.array([0, 2])
     start, index = np.array([0, 0, 1]), np.zeros(1, dtype=np.int64)
-    field = loops.Field(0.0, first, two, np.zeros(2), start, index, np.ones(1), np.ones(1))
+    field = loops.Field(0.0, first, two, np.zeros(2), start, index, np.ones(1), np.ones(1), first[:2] // 2, index)
     low = np.array([-np.inf])
     smallest = _Open(
         np.array([-1]), index, np.array([-1, 0]), field, low, one, np.zeros(1), True
@@ -322,6 +327,8 @@ def _spare(k: int, R: int, G: int) -> loops.Spare:
         np.zeros(R),
         np.zeros(R),
         np.zeros((R, R)),
+        np.zeros((R, R)),
+        np.zeros(R, dtype=np.int64),
         np.zeros(R),
         np.zeros(R),
         np.zeros(R),

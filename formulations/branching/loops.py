@@ -36,7 +36,7 @@ ROUNDING = 1e-13  # relative to the sum of all terms of a bound
 # Numbers that are passed are no whole ones: numba compiles a function anew for each whole constant.
 STEPS = 60.0  # of the simplex method, until the basis is inverted anew
 ROOT, INNER, PROBE = 4000.0, 400.0, 15.0  # most steps at the root, at other nodes, and of a probe
-LOOKS, VAIN, RELIABLE = 8, 4, 4  # branches that are probed, how many in vain, how often each
+LOOKS, VAIN, RELIABLE = 8, 4, 1  # branches that are probed, how many in vain, how often each
 LITTLE = 1e-6  # share of the gap that every branch is taken to gain
 PASSES = 4  # of banning columns
 # what becomes of a node
@@ -46,7 +46,8 @@ CLOSED, OPTIMAL, UNCLEAR, BRANCHED = 0, 1, 2, 3
 class Field(NamedTuple):
     """The columns of G groups; group g owns first[g] .. first[g+1].
 
-    `start`, `index`, `entry` are the entries of the columns. All entries of row r are whole
+    `start`, `index`, `entry` are the entries of the columns. Group g has entries in the rows
+    rows[of[g]] .. rows[of[g + 1]]. All entries of row r are whole
     multiples of unit[r], or it is 0. `base` is added to the value of every plan.
     """
 
@@ -58,6 +59,8 @@ class Field(NamedTuple):
     index: Any
     entry: Any
     unit: Any
+    of: Any
+    rows: Any
 
 
 class Node(NamedTuple):
@@ -85,6 +88,8 @@ class Spare(NamedTuple):
     low: Any
     high: Any
     square: Any
+    small: Any
+    slot: Any
     row: Any
     column: Any
     other: Any
@@ -122,50 +127,89 @@ class Waiting(NamedTuple):
     side: Any
 
 
-def fill_basis(field: Any, node: Any, square: Any) -> None:
-    """Fill the columns of the basic variables, each less the key of its group."""
-    R, k = len(node.basic), len(field.group)
-    for r in range(R):
-        for i in range(R):
-            square[r, i] = 0.0
-    for i in range(R):
-        c = node.basic[i]
-        if c >= k:
-            square[c - k, i] = -1.0
-            continue
-        for e in range(field.start[c], field.start[c + 1]):
-            square[field.index[e], i] += field.entry[e]
-        q = node.key[field.group[c]]
-        for e in range(field.start[q], field.start[q + 1]):
-            square[field.index[e], i] -= field.entry[e]
-
-
-def invert(square: Any, inverse: Any) -> bool:
+def invert(square: Any, inverse: Any, size: int) -> bool:
     """Fill the inverse of a matrix, which is overwritten; False if it is singular."""
-    R = len(square)
-    for r in range(R):
-        for i in range(R):
+    for r in range(size):
+        for i in range(size):
             inverse[r, i] = 1.0 if r == i else 0.0
-    for i in range(R):
+    for i in range(size):
         at = i
-        for r in range(i + 1, R):
+        for r in range(i + 1, size):
             if abs(square[r, i]) > abs(square[at, i]):
                 at = r
         if abs(square[at, i]) < SINGULAR:
             return False
-        for s in range(R):
+        for s in range(size):
             square[i, s], square[at, s] = square[at, s], square[i, s]
             inverse[i, s], inverse[at, s] = inverse[at, s], inverse[i, s]
         one = 1.0 / square[i, i]
-        for s in range(R):
+        for s in range(size):
             square[i, s] *= one
             inverse[i, s] *= one
-        for r in range(R):
+        for r in range(size):
             factor = square[r, i]
             if r != i and factor != 0.0:
-                for s in range(R):
+                for s in range(size):
                     square[r, s] -= factor * square[i, s]
                     inverse[r, s] -= factor * inverse[i, s]
+    return True
+
+
+def invert_basis(field: Any, node: Any, spare: Any) -> bool:
+    """Fill the inverse of the basis; False if it is singular.
+
+    Its columns are those of the basic columns, each less the key of its group, and -1 for a basic
+    activity. So only the rows whose activities are not basic have to be inverted together.
+    """
+    R, k, size, columns = len(node.basic), len(field.group), 0, 0
+    for r in range(R):
+        spare.slot[r] = -1
+    for i in range(R):
+        if node.basic[i] >= k:
+            spare.slot[node.basic[i] - k] = R + i
+    for r in range(R):
+        if spare.slot[r] < 0:
+            spare.slot[r] = size
+            size += 1
+    for t in range(size):
+        for s in range(size):
+            spare.square[t, s] = 0.0
+    for r in range(R):
+        for s in range(R):
+            node.inverse[r, s] = 0.0
+    for i in range(R):
+        c = node.basic[i]
+        if c < k:
+            for sign in range(2):
+                q = node.key[field.group[c]] if sign else c
+                for e in range(field.start[q], field.start[q + 1]):
+                    s = spare.slot[field.index[e]]
+                    if s < R:
+                        spare.square[s, columns] += -field.entry[e] if sign else field.entry[e]
+            columns += 1
+        else:
+            node.inverse[i, c - k] = -1.0
+    if not invert(spare.square, spare.small, size):
+        return False
+    t = 0
+    for i in range(R):
+        c = node.basic[i]
+        if c >= k:
+            continue
+        for r in range(R):
+            if spare.slot[r] < R:
+                spare.row[r] = spare.small[t, spare.slot[r]]
+                node.inverse[i, r] = spare.row[r]
+        for sign in range(2):
+            q = node.key[field.group[c]] if sign else c
+            for e in range(field.start[q], field.start[q + 1]):
+                s = spare.slot[field.index[e]]
+                if s >= R:
+                    more = -field.entry[e] if sign else field.entry[e]
+                    for r in range(R):
+                        if spare.slot[r] < R:
+                            node.inverse[s - R, r] += more * spare.row[r]
+        t += 1
     return True
 
 
@@ -419,8 +463,7 @@ def exchange(field: Any, node: Any, spare: Any, place: int, enter: int, sign: fl
 
 def begin_anew(field: Any, node: Any, spare: Any) -> bool:
     """Invert the basis, and fill values and prices; False if it is singular."""
-    fill_basis(field, node, spare.square)
-    if not invert(spare.square, node.inverse):
+    if not invert_basis(field, node, spare):
         return False
     find_levels(field, node, spare)
     find_prices(field, node)
@@ -541,7 +584,8 @@ def find_uses(field: Any, node: Any, spare: Any) -> bool:
         least[G, r], most[G, r] = 0.0, 0.0
     for g in range(G):
         count = 0
-        for r in range(R):
+        for i in range(field.of[g], field.of[g + 1]):
+            r = field.rows[i]
             least[g, r], most[g, r], spare.row[r] = np.inf, -np.inf, 0.0
         for c in range(field.first[g], field.first[g + 1]):
             if node.banned[c]:
@@ -554,7 +598,8 @@ def find_uses(field: Any, node: Any, spare: Any) -> bool:
                 spare.row[r] += 1.0
         if count == 0:
             return False
-        for r in range(R):
+        for i in range(field.of[g], field.of[g + 1]):
+            r = field.rows[i]
             if spare.row[r] < count:  # a column does not use the row
                 least[g, r] = min(least[g, r], 0.0)
                 most[g, r] = max(most[g, r], 0.0)

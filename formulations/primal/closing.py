@@ -2,12 +2,11 @@
 
 Every step searches the plans of some columns (formulations/branching/branch_and_bound.py):
 
-1. the groups nearest to a change; all others keep their columns
-2. the columns that lose least at the prices, and those of the plan
-3. all columns of plans above the value that is enough
+1. few groups, those nearest to a change, may change; all others keep their columns
+2. more groups may
+3. all columns of plans above the value that is enough are searched, which is the proof
 
-The first two find better plans, and the better the plan, the fewer columns has the third, which is
-the proof.
+The better the plan, the fewer columns has the proof.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
@@ -24,9 +24,9 @@ from formulations.model.choices import Choices
 from formulations.model.linear import Bools, Ints
 from formulations.primal.losses import Losses
 
-GROUPS = 100  # that may change in the first step
-COLUMNS = 500  # that lose least, of the second step
-FIRST, LAST = 3_000, 30_000  # steps of the simplex method of a search for plans, and of the proof
+GROUPS = (100, 400)  # that may change in the first steps
+# of a search for plans, and of the proof: columns times steps of the simplex method
+FIRST, LAST = 4e6, 1e8
 LITTLE = 20  # with so few open groups the best plan is found, whatever gap is enough
 EXACT = 1e-9  # relative gap that counts as none
 
@@ -62,12 +62,13 @@ def close_gap(
         It is given the name of every step, and value and bound after it.
     """
     search = Search(c, dual, plan, gap, until, min(bound, dual.bound))
-    for step in (search.change_few_groups, search.use_few_columns, search.prove):
+    steps = {f"change of {few} groups": partial(search.change_few_groups, few) for few in GROUPS}
+    for name, step in {**steps, "all better plans": search.prove}.items():
         if search.is_closed() or not search.may_go_on():
             break
         step()
         if report is not None:
-            report(step.__name__, search.value, search.bound)
+            report(name, search.value, search.bound)
     return search.plan, max(search.bound, search.value)
 
 
@@ -100,40 +101,30 @@ class Search:
         near, nothing = self.losses.leaves(value)
         return int(np.count_nonzero(np.bincount(self.c.group[near], minlength=self.c.J) + nothing > 1))
 
-    def change_few_groups(self) -> None:
+    def change_few_groups(self, groups: int) -> None:
         """Find a better plan that differs in few groups."""
-        if self.count_open(self.enough) <= GROUPS:
+        if self.count_open(self.enough) <= 2 * groups:
             return
         near, nothing = self.losses.leaves(self.value)
-        moves = self.losses.nearest(self.c, self.plan, GROUPS)
-        self.search(near & moves[self.c.group], nothing & moves, FIRST)
-
-    def use_few_columns(self) -> None:
-        """Find a better plan of the columns that lose least."""
-        near, nothing = self.losses.leaves(self.enough)
-        if np.count_nonzero(near) > COLUMNS:
-            few, none = self.losses.least(COLUMNS)
-            self.search(near & few, nothing & none, FIRST)
+        moves = self.losses.nearest(self.c, self.plan, groups)
+        near, nothing = near & moves[self.c.group], nothing & moves
+        near[self.plan[self.plan >= 0]] = True
+        self.search(near, nothing | (self.plan < 0), FIRST)
 
     def prove(self) -> None:
         """Search all better plans."""
-        near, nothing = self.losses.leaves(self.enough)
-        found = search_plans(
-            self.c, near, nothing, self.value, self.gap, self.dual.prices, LAST
-        )
-        if found is not None:
-            self.bound = min(self.bound, max(found.bound, self.enough))
-            self.take(found.plan)
+        bound = self.search(*self.losses.leaves(self.enough), LAST)
+        self.bound = min(self.bound, max(bound, self.enough))
 
-    def search(self, near: Bools, nothing: Bools, steps: int) -> None:
-        """Search plans of some columns, (n,), and nothings, (J,), and of those of the plan."""
-        near = near.copy()
-        near[self.plan[self.plan >= 0]] = True
-        nothing = nothing | (self.plan < 0)
-        prices = self.dual.prices
-        found = search_plans(self.c, near, nothing, self.value, self.gap, prices, steps)
-        if found is not None:
-            self.take(found.plan)
+    def search(self, near: Bools, nothing: Bools, work: float) -> float:
+        """Search the plans of some columns, (n,), and nothings, (J,); return their bound."""
+        steps = int(work / (1 + np.count_nonzero(near)))
+        prices, value = self.dual.prices, self.value
+        found = search_plans(self.c, near, nothing, value, self.gap, prices, steps)
+        if found is None:
+            return math.inf
+        self.take(found.plan)
+        return found.bound
 
     def take(self, plan: Ints | None) -> None:
         """Take a plan if it is better."""

@@ -41,8 +41,9 @@ class Losses:
         return self.column <= self.bound - value, self.nothing <= self.bound - value
 
     def least(self, count: int) -> tuple[Bools, Bools]:
-        """Return the `count` columns and nothings that lose least."""
+        """Return the best column of every group, and the `count` others that lose least."""
         loss = np.append(self.column, self.nothing)
+        count += len(self.nothing)
         most = np.inf if count >= len(loss) else float(np.partition(loss, count)[count])
         return self.column < most, self.nothing < most
 

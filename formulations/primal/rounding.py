@@ -34,6 +34,7 @@ REPAIRS = 50_000  # moves considered in one pass of a repair
 SINGLES = 20_000  # single moves considered in one pass
 LARGEST_LOSS = 0.5  # of the gap that is enough: what a column of a first plan may lose
 IDLE = 1.0  # of the gap that is enough: the price of idle units for which all columns are tried
+PASSES = int(__import__('os').environ.get('PASSES','20'))
 BEYOND = 2  # passes that improve a first plan once it is good enough: later ones gain little
 CHUNK = 512  # pairs that are checked at once
 EPS = 1e-12
@@ -222,7 +223,7 @@ def fill(
     choices: Choices,
     choice: Ints,
     prices: Floats,
-    passes: int = 20,
+    passes: int = PASSES,
     until: float = math.inf,
     ties: NearTies | None = None,
     enough_value: float = math.inf,
