@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import time
 
 import numpy as np
 
@@ -27,19 +28,14 @@ from allocator.policies.pairs import TIGHT, add_missing_pairs, add_near_pairs, t
 from allocator.solvers.base import SolveLimits, Solver, SolverResult, Termination, WarmStart
 from allocator.solvers.registry import BRANCH_AND_CUT_JOBS
 from formulations.bounds.lagrangian import excludes_every_plan
-from formulations.colocation.prices import best_prices, has_pair_rows
 from formulations.colocation.rounding import fill_plan, round_pairs
 from formulations.model.linear import Ints
 from formulations.primal.closing import close_gap, find_columns_of_better_plans
-from formulations.primal.rounding import BEYOND, round_dual_otherwise
+from formulations.primal.rounding import BEYOND
 
 SHARE = 0.45  # share of the gap that the solver has to prove, see "Stability"
 PRICED = 0.9  # share of the gap that prices alone have to prove
-# searches anew: the share of the first distance to the best prices, None = from nothing, and the
-# share of the gap that a column may lose
-SEARCHES = ((0.1, 0.2), (0.005, 1.0), (None, 0.0))
 EXACT = 1e-9  # relative gap that counts as none
-MANY = 1000  # jobs from which on a warm round that is not proven is searched anew
 TRUST = 1e-7  # relative: a claimed bound is wrong if it is below a known value by more
 
 
@@ -50,8 +46,7 @@ def mip(task: Task) -> Proposal:
     """
     given = task
     task = add_missing_pairs(task)
-    closer, unchanged_choice, stays, start = _find_starts(task)
-    given, task = closer if task is given else given, closer
+    unchanged_choice, stays, start = _find_starts(task)
     if start is None and excludes_every_plan(task.choices, task.dual):
         raise_if_infeasible(task.round, task.remaining())
     if task.round.omitted_pairs is not None and not _is_proven(task, start):
@@ -119,15 +114,21 @@ def _task_if_changed(task: Task, given: Task) -> Task | None:
     return None if task is given else task
 
 
-def _find_starts(task: Task) -> tuple[Task, Ints, bool, Ints | None]:
+def _find_starts(task: Task) -> tuple[Ints, bool, Ints | None]:
     """Return the choice that changes nothing, whether it is legal, and the best known plan.
 
-    The task comes first, with the bound that the search for the plan has proven.
+    That is the plan that changes nothing, or if that is not good enough also the rounded prices.
     """
+    c, enough = task.choices, PRICED * task.limits.gap
     unchanged_choice = task.round.unchanged_choice()
-    stays = task.choices.feasible(unchanged_choice)
-    task, plan = _best_known_plan(task, unchanged_choice if stays else None)
-    return task, unchanged_choice, stays, plan
+    stays = c.feasible(unchanged_choice)
+    if stays and _proven_gap(task, unchanged_choice) <= enough:
+        return unchanged_choice, stays, unchanged_choice
+    beyond = BEYOND if task.prices is None else 0
+    plan = round_pairs(c, task.dual, task.end_of_rounding, enough, beyond)
+    if stays and (plan is None or c.value_of(plan) <= c.value_of(unchanged_choice)):
+        plan = unchanged_choice
+    return unchanged_choice, stays, plan
 
 
 def _with_bound(task: Task, bound: float) -> Task:
@@ -168,16 +169,21 @@ def _close_gap(task: Task, start: Ints) -> tuple[Task, Ints]:
     """Return the task with the tightest bound, and the best plan, found without a solver."""
     until = task.share_of_time(0.5)
     enough = PRICED * task.limits.gap
-    plan, bound = close_gap(task.choices, task.dual, start, enough, until, task.bound)
+    watch, report = task.limits.watch, None
+    if watch is not None:
+        begin = time.monotonic()
+
+        def report(step: str, value: float, bound: float) -> None:
+            watch.improved(value, bound)
+            gap, seconds = relative_gap(bound, value), time.monotonic() - begin
+            watch.note(
+                f"{step}: value {value:.7g}, bound {bound:.7g}, gap {gap:.3g}, {seconds:.2f} s"
+            )
+
+    plan, bound = close_gap(task.choices, task.dual, start, enough, until, task.bound, report)
     if bound >= task.bound and plan is start:
         return task, start
-    closer = _with_bound(task, bound)
-    if task.limits.watch is not None:
-        task.limits.watch.improved(task.choices.value_of(plan), closer.bound)
-        task.limits.watch.note(
-            f"search of better plans: gap {_proven_gap(closer, plan):.3g}, no solver"
-        )
-    return closer, plan
+    return _with_bound(task, bound), plan
 
 
 def _report_start(task: Task, start: Ints | None) -> None:
@@ -197,23 +203,6 @@ def _report_start(task: Task, start: Ints | None) -> None:
         else f"plan from prices or from what runs: value {value:.7g}, "
         f"gap {_proven_gap(task, start):.3g}"
     )
-
-
-def _best_known_plan(task: Task, unchanged_choice: Ints | None) -> tuple[Task, Ints | None]:
-    """Return the task with the bound that is proven, and the best plan known without a solver.
-
-    It is the plan that changes nothing, or if that is not good enough the one put together from
-    choices of tenants, or else the rounded prices. A round that can be searched anew only rounds
-    them.
-    """
-    c = task.choices
-    enough = PRICED * task.limits.gap
-    if unchanged_choice is not None and _proven_gap(task, unchanged_choice) <= enough:
-        return task, unchanged_choice
-    beyond = BEYOND if task.prices is None else 0
-    rounded = round_pairs(c, task.dual, task.end_of_rounding, enough, beyond, False)
-    known = [choice for choice in (unchanged_choice, rounded) if choice is not None]
-    return task, max(known, key=c.value_of, default=None)
 
 
 def _proven_gap(task: Task, choice: Ints) -> float:

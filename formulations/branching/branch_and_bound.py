@@ -12,7 +12,7 @@ import functools
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -23,10 +23,14 @@ from formulations.branching import loops
 from formulations.compilation import compile_functions, is_kept
 from formulations.model.choices import Choices
 from formulations.model.linear import Bools, Floats, Ints
-from formulations.model.ragged import starts
+from formulations.model.ragged import begins_run, ragged, starts
+from formulations.model.sparse_rows import SparseRows
 
 NAMES = (
     "invert",
+    "find_slots",
+    "fill_square",
+    "spread_inverse",
     "invert_basis",
     "find_levels",
     "find_prices",
@@ -42,18 +46,15 @@ NAMES = (
     "exchange",
     "begin_anew",
     "begin_near",
+    "begin_flat",
     "bound_along",
     "reoptimise",
     "find_uses",
     "ban_columns",
     "ban_losses",
     "take_plan",
-    "find_branches",
-    "branch",
-    "copy_node",
-    "activity_of",
-    "probe",
     "choose_branch",
+    "branch",
     "let_wait",
     "take_node",
     "visit",
@@ -165,41 +166,31 @@ class _Open:
         column = np.append(columns, np.full(len(idle), -1))[place]
         groups = np.flatnonzero(is_open)
         owner = np.searchsorted(groups, group[place])
+        first = starts(owner, len(groups))
+        entries = _Entries.of(c.matrix[columns], np.argsort(place)[: len(columns)], owner)
         use = c.use_of(settled)
         low, high = c.low - use, c.high - use
-        part = c.matrix[columns]
-        uses = np.zeros((len(column), c.R))
-        uses[column >= 0] = part.toarray()
-        first = starts(owner, len(groups))
-        least, most = np.zeros(c.R), np.zeros(c.R)
-        if len(groups):
-            least = np.minimum.reduceat(uses, first[:-1]).sum(axis=0)
-            most = np.maximum.reduceat(uses, first[:-1]).sum(axis=0)
+        least, most = entries.ranges(first)
         can_hold = (count > 0).all() and (least <= high).all() and (most >= low).all()
         rows = np.flatnonzero((most > high) | (least < low))
-        uses, low, high = uses[:, rows], low[rows], high[rows]
-        price = project_prices(c, prices)[rows]
-        parts = _parts_of_rows(uses, price)
-        uses = np.column_stack([uses, parts])
-        low = np.append(low, np.full(parts.shape[1], -np.inf))
-        high = np.append(high, np.full(parts.shape[1], np.inf))
-        has_entry = uses != 0
-        touches = np.zeros((len(groups), uses.shape[1]), dtype=bool)
-        if len(groups):
-            touches = np.logical_or.reduceat(has_entry, first[:-1])
+        low, high, price = low[rows], high[rows], project_prices(c, prices)[rows]
+        entries = entries.take_rows(rows)
+        units = entries.units()
+        entries = entries.with_parts(np.flatnonzero((units == 0) & (price != 0)), units)
+        more = entries.R - len(rows)
+        price = np.append(price, np.zeros(more))
         field = loops.Field(
             c.value_of(settled),
             first,
             owner,
             np.append(c.value, 0.0)[column],
-            np.append(0, np.cumsum(has_entry.sum(axis=1))),
-            np.nonzero(has_entry)[1],
-            uses[has_entry],
-            np.array([_whole_unit(uses[:, r]) for r in range(len(low))]),
-            np.append(0, np.cumsum(touches.sum(axis=1))),
-            np.nonzero(touches)[1],
+            starts(entries.column, len(column)),
+            entries.row,
+            entries.use,
+            entries.units(),
+            *entries.rows_of_groups(len(groups)),
         )
-        price = np.append(price, np.zeros(parts.shape[1]))
+        low, high = np.append(low, np.full(more, -np.inf)), np.append(high, np.full(more, np.inf))
         return _Open(settled, groups, column, field, low, high, price, bool(can_hold))
 
     def search(
@@ -212,9 +203,7 @@ class _Open:
         best, bound = search(
             self.field,
             _root(self.field, self.low, self.high, self.price),
-            _root(self.field, self.low, self.high, self.price),
             spare,
-            _branches(k, R, G),
             _waiting(k, R, G),
             plan,
             trial,
@@ -268,35 +257,106 @@ def compile_search() -> None:
     one, two = np.zeros(1), np.zeros(2, dtype=np.int64)
     first = np.array([0, 2])
     start, index = np.array([0, 0, 1]), np.zeros(1, dtype=np.int64)
-    field = loops.Field(0.0, first, two, np.zeros(2), start, index, np.ones(1), np.ones(1), first[:2] // 2, index)
-    low = np.array([-np.inf])
-    smallest = _Open(
-        np.array([-1]), index, np.array([-1, 0]), field, low, one, np.zeros(1), True
+    field = loops.Field(
+        0.0, first, two, np.zeros(2), start, index, np.ones(1), np.ones(1), first[:2] // 2, index
     )
+    low = np.array([-np.inf])
+    smallest = _Open(np.array([-1]), index, np.array([-1, 0]), field, low, one, np.zeros(1), True)
     smallest.search(0.0, 0.0, 1, kernel(compiled=True))
 
 
-def _parts_of_rows(uses: Floats, price: Floats) -> Floats:
-    """Return what the groups of a row in no whole units use of rows in whole units, (k, parts).
+@dataclass(frozen=True)
+class _Entries:
+    """What columns use of R rows, (e,), by column and by row; `owner` (k,) is their group."""
 
-    These are further rows, without bounds, on which a node can be branched: the GPUs of every pool
-    that a tenant with a tight budget holds. `price` (R,) are the prices of the rows.
-    """
-    is_whole = np.array([_whole_unit(uses[:, r]) > 0 for r in range(len(price))], dtype=bool)
-    whole = uses[:, is_whole]
-    parts = [np.zeros((len(uses), 0))]
-    for r in np.flatnonzero(~is_whole & (price != 0)):
-        part = whole * (uses[:, [r]] != 0)
-        parts.append(part[:, (part != 0).any(axis=0) & (part != whole).any(axis=0)])
-    part = np.column_stack(parts)
-    first = {part[:, i].tobytes(): i for i in reversed(range(part.shape[1]))}
-    return part[:, sorted(first.values())]
+    column: Ints
+    row: Ints
+    use: Floats
+    owner: Ints
+    R: int
 
+    @staticmethod
+    def of(matrix: SparseRows, place: Ints, owner: Ints) -> _Entries:
+        """Return the entries of a matrix whose rows are the columns number `place`."""
+        column = np.repeat(place, np.diff(matrix.indptr))
+        row, use, at = matrix.indices.astype(np.int64), matrix.data, np.flatnonzero(matrix.data)
+        return _Entries(column[at], row[at], use[at], owner, matrix.shape[1]).sorted()
 
-def _whole_unit(uses: Floats) -> float:
-    """Return the unit of all uses (k,) of a row, 0 if it has none or too fine a one, as cents."""
-    unit = unit_of(uses[uses != 0])
-    return unit if unit >= FINEST else 0.0
+    def sorted(self) -> _Entries:
+        """Sort by column, then by row."""
+        at = np.lexsort((self.row, self.column))
+        return replace(self, column=self.column[at], row=self.row[at], use=self.use[at])
+
+    def ranges(self, first: Ints) -> tuple[Floats, Floats]:
+        """Return the least and the most that all groups together use of each row, (R,) each."""
+        key = self.owner[self.column] * self.R + self.row
+        order = np.argsort(key, kind="stable")
+        begin = np.flatnonzero(begins_run(key[order]))
+        if not len(begin):
+            return np.zeros(self.R), np.zeros(self.R)
+        group, row = np.divmod(key[order][begin], self.R)
+        # some columns of a group may not use the row
+        is_part = np.diff(np.append(begin, len(key))) < np.diff(first)[group]
+        least = np.minimum.reduceat(self.use[order], begin)
+        most = np.maximum.reduceat(self.use[order], begin)
+        least = np.where(is_part, np.minimum(least, 0.0), least)
+        most = np.where(is_part, np.maximum(most, 0.0), most)
+        sums = [np.bincount(row, use, self.R).astype(np.float64) for use in (least, most)]
+        return sums[0], sums[1]
+
+    def take_rows(self, rows: Ints) -> _Entries:
+        """Return the entries of some rows, which are counted anew."""
+        number = np.full(self.R, -1)
+        number[rows] = np.arange(len(rows))
+        at = np.flatnonzero(number[self.row] >= 0)
+        row = number[self.row[at]]
+        return _Entries(self.column[at], row, self.use[at], self.owner, len(rows))
+
+    def units(self) -> Floats:
+        """Return the unit of all uses of each row, (R,), 0 if it has none or too fine a one."""
+        unit = np.zeros(self.R)
+        order = np.argsort(self.row, kind="stable")
+        bounds = starts(self.row[order], self.R)
+        for r in range(self.R):
+            own = unit_of(self.use[order[bounds[r] : bounds[r + 1]]])
+            unit[r] = own if own >= FINEST else 0.0
+        return unit
+
+    def with_parts(self, rows: Ints, units: Floats) -> _Entries:
+        """Return further rows: what the columns of some rows use of rows in whole units.
+
+        A node can be branched on these as well, such as the GPUs of every pool that a tenant with a
+        tight budget holds.
+        """
+        bounds, total = (
+            starts(self.column, len(self.owner)),
+            np.bincount(self.row, minlength=self.R),
+        )
+        parts: dict[tuple[int, bytes], Ints] = {}
+        for r in rows.tolist():
+            own = self.column[self.row == r]
+            at = ragged(bounds[own], bounds[own + 1])[1]
+            at = at[units[self.row[at]] > 0]
+            at = at[np.argsort(self.row[at], kind="stable")]
+            for part in np.split(at, np.flatnonzero(np.diff(self.row[at])) + 1):
+                if len(part) and len(part) < total[self.row[part[0]]]:
+                    parts.setdefault((int(self.row[part[0]]), part.tobytes()), part)
+        if not parts:
+            return self
+        at = np.concatenate(list(parts.values()))
+        number = np.repeat(np.arange(len(parts)), [len(part) for part in parts.values()])
+        return _Entries(
+            np.append(self.column, self.column[at]),
+            np.append(self.row, self.R + number),
+            np.append(self.use, self.use[at]),
+            self.owner,
+            self.R + len(parts),
+        ).sorted()
+
+    def rows_of_groups(self, groups: int) -> tuple[Ints, Ints]:
+        """Return where the rows that each group uses begin, (groups+1,), and these rows."""
+        group, row = np.divmod(np.unique(self.owner[self.column] * self.R + self.row), self.R)
+        return starts(group, groups), row
 
 
 def _root(field: loops.Field, low: Floats, high: Floats, price: Floats) -> loops.Node:
@@ -339,16 +399,6 @@ def _spare(k: int, R: int, G: int) -> loops.Spare:
         np.zeros((G + 1, R)),
         np.zeros((G + 1, R)),
         np.zeros(2),
-    )
-
-
-def _branches(k: int, R: int, G: int) -> loops.Branches:
-    return loops.Branches(
-        np.zeros(R + G, dtype=np.int64),
-        np.zeros(R + G),
-        np.zeros((2, R + G)),
-        np.zeros((2, k + R)),
-        np.zeros((2, k + R)),
     )
 
 

@@ -36,7 +36,7 @@ ROUNDING = 1e-13  # relative to the sum of all terms of a bound
 # Numbers that are passed are no whole ones: numba compiles a function anew for each whole constant.
 STEPS = 60.0  # of the simplex method, until the basis is inverted anew
 ROOT, INNER, PROBE = 4000.0, 400.0, 15.0  # most steps at the root, at other nodes, and of a probe
-LOOKS, VAIN, RELIABLE = 8, 4, 1  # branches that are probed, how many in vain, how often each
+LOOKS, VAIN, RELIABLE = 8, 4, 1
 LITTLE = 1e-6  # share of the gap that every branch is taken to gain
 PASSES = 4  # of banning columns
 # what becomes of a node
@@ -102,16 +102,6 @@ class Spare(NamedTuple):
     tally: Any
 
 
-class Branches(NamedTuple):
-    """Variables on which a node can be branched, and what branching on each has gained so far."""
-
-    what: Any
-    part: Any
-    gain: Any
-    seen: Any
-    total: Any
-
-
 class Waiting(NamedTuple):
     """Nodes that wait, as a heap by their bounds; `count` is: nodes that wait, free places."""
 
@@ -155,13 +145,12 @@ def invert(square: Any, inverse: Any, size: int) -> bool:
     return True
 
 
-def invert_basis(field: Any, node: Any, spare: Any) -> bool:
-    """Fill the inverse of the basis; False if it is singular.
+def find_slots(field: Any, node: Any, spare: Any) -> int:
+    """Number the rows whose activities are not basic; return how many they are.
 
-    Its columns are those of the basic columns, each less the key of its group, and -1 for a basic
-    activity. So only the rows whose activities are not basic have to be inverted together.
+    The slot of any other row is R and the place of its activity in the basis.
     """
-    R, k, size, columns = len(node.basic), len(field.group), 0, 0
+    R, k, size = len(node.basic), len(field.group), 0
     for r in range(R):
         spare.slot[r] = -1
     for i in range(R):
@@ -171,45 +160,62 @@ def invert_basis(field: Any, node: Any, spare: Any) -> bool:
         if spare.slot[r] < 0:
             spare.slot[r] = size
             size += 1
+    return size
+
+
+def fill_square(field: Any, node: Any, spare: Any, size: int) -> None:
+    """Fill the basic columns, each less the key of its group, in the rows that have a number."""
+    R, k, at = len(node.basic), len(field.group), 0
     for t in range(size):
         for s in range(size):
             spare.square[t, s] = 0.0
-    for r in range(R):
-        for s in range(R):
-            node.inverse[r, s] = 0.0
-    for i in range(R):
-        c = node.basic[i]
-        if c < k:
-            for sign in range(2):
-                q = node.key[field.group[c]] if sign else c
-                for e in range(field.start[q], field.start[q + 1]):
-                    s = spare.slot[field.index[e]]
-                    if s < R:
-                        spare.square[s, columns] += -field.entry[e] if sign else field.entry[e]
-            columns += 1
-        else:
-            node.inverse[i, c - k] = -1.0
-    if not invert(spare.square, spare.small, size):
-        return False
-    t = 0
     for i in range(R):
         c = node.basic[i]
         if c >= k:
             continue
-        for r in range(R):
-            if spare.slot[r] < R:
-                spare.row[r] = spare.small[t, spare.slot[r]]
-                node.inverse[i, r] = spare.row[r]
-        for sign in range(2):
-            q = node.key[field.group[c]] if sign else c
+        for q, sign in ((c, 1.0), (node.key[field.group[c]], -1.0)):
             for e in range(field.start[q], field.start[q + 1]):
                 s = spare.slot[field.index[e]]
-                if s >= R:
-                    more = -field.entry[e] if sign else field.entry[e]
+                if s < R:
+                    spare.square[s, at] += sign * field.entry[e]
+        at += 1
+
+
+def spread_inverse(field: Any, node: Any, spare: Any) -> None:
+    """Fill the inverse of the basis from that of the rows that have a number."""
+    R, k, at = len(node.basic), len(field.group), 0
+    for i in range(R):
+        for r in range(R):
+            node.inverse[i, r] = 0.0
+    for i in range(R):
+        c = node.basic[i]
+        if c >= k:
+            node.inverse[i, c - k] -= 1.0
+            continue
+        for r in range(R):
+            s = spare.slot[r]
+            spare.row[r] = spare.small[at, s] if s < R else 0.0
+            node.inverse[i, r] = spare.row[r]
+        at += 1
+        for q, sign in ((c, 1.0), (node.key[field.group[c]], -1.0)):
+            for e in range(field.start[q], field.start[q + 1]):
+                place = spare.slot[field.index[e]] - R
+                if place >= 0:
                     for r in range(R):
-                        if spare.slot[r] < R:
-                            node.inverse[s - R, r] += more * spare.row[r]
-        t += 1
+                        node.inverse[place, r] += sign * field.entry[e] * spare.row[r]
+
+
+def invert_basis(field: Any, node: Any, spare: Any) -> bool:
+    """Fill the inverse of the basis; False if it is singular.
+
+    Its columns are those of the basic columns, each less the key of its group, and -1 for a basic
+    activity. So only the rows whose activities are not basic have to be inverted together.
+    """
+    size = find_slots(field, node, spare)
+    fill_square(field, node, spare, size)
+    if not invert(spare.square, spare.small, size):
+        return False
+    spread_inverse(field, node, spare)
     return True
 
 
@@ -510,6 +516,17 @@ def begin_near(field: Any, node: Any, spare: Any) -> bool:
     return True
 
 
+def begin_flat(field: Any, node: Any) -> None:
+    """Make all activities basic."""
+    R, k = len(node.basic), len(field.group)
+    for c in range(k):
+        node.place[c] = -1
+    for g in range(len(node.key)):
+        node.place[node.key[g]] = -2
+    for r in range(R):
+        node.basic[r], node.side[r] = k + r, 0
+
+
 def bound_along(
     field: Any, node: Any, spare: Any, place: int, sign: float, bound: float, enough: float
 ) -> float:
@@ -680,14 +697,15 @@ def take_plan(field: Any, node: Any, spare: Any, low: Any, high: Any, plan: Any)
     return float(value)
 
 
-def find_branches(field: Any, node: Any, spare: Any, branches: Any, slack: float) -> int:
-    """Fill the variables that have parts, with estimates of what branching gains; return the count.
+def choose_branch(field: Any, node: Any, spare: Any, slack: float) -> tuple[int, float, int]:
+    """Return the variable to branch on, its value in its units, and the better way: down 0, up 1.
 
-    A step of the dual simplex method is a lower estimate (Driebeek 1966, "An algorithm for the
-    solution of mixed integer programming problems").
+    It is the variable with a part whose branches lower the bound most, by the product of both, and
+    -1 if none has a part. A step of the dual simplex method is a lower estimate of what a branch
+    gains (Driebeek 1966, "An algorithm for the solution of mixed integer programming problems").
     """
     R, G, k = len(node.basic), len(node.key), len(field.group)
-    count = 0
+    best, pick, pick_value, pick_way = -1.0, -1, 0.0, 0
     for t in range(R + G):
         own, size = -1, 1.0
         if t < R:
@@ -696,13 +714,13 @@ def find_branches(field: Any, node: Any, spare: Any, branches: Any, slack: float
                 size = field.unit[what - k]
                 if size == 0.0:
                     continue
-            part = node.level[t] / size
-            part -= math.floor(part)
+            value = node.level[t] / size
         else:
             own = t - R
             if spare.others[own] == 0:
                 continue
-            what, part = node.key[own], spare.rest[own]
+            what, value = node.key[own], spare.rest[own]
+        part = value - math.floor(value)
         if part <= WHOLE or part >= 1.0 - WHOLE:
             continue
         if own >= 0:
@@ -710,32 +728,28 @@ def find_branches(field: Any, node: Any, spare: Any, branches: Any, slack: float
         else:
             for r in range(R):
                 spare.row[r] = node.inverse[t, r]
-        branches.what[count], branches.part[count] = what, part
-        for way in range(2):  # down, up
-            far = 1.0 - part if way else part
-            sign = 1.0 if way else -1.0
-            ratio = find_least_ratio(field, node, spare, spare.row, own, sign)[0]
-            gain = far * size * ratio
-            if branches.seen[way, what] > 0.0:
-                gain = max(gain, far * branches.total[way, what] / branches.seen[way, what])
-            branches.gain[way, count] = min(gain, slack)
-        count += 1
-    return count
+        down = part * size * find_least_ratio(field, node, spare, spare.row, own, -1.0)[0]
+        up = (1.0 - part) * size * find_least_ratio(field, node, spare, spare.row, own, 1.0)[0]
+        down, up = min(down, slack), min(up, slack)
+        score = max(down, LITTLE * slack) * max(up, LITTLE * slack)
+        if score > best:
+            best, pick, pick_value, pick_way = score, what, value, 1 if up <= down else 0
+    return pick, pick_value, pick_way
 
 
-def branch(field: Any, low: Any, high: Any, banned: Any, what: int, part: float, way: int) -> None:
+def branch(field: Any, low: Any, high: Any, banned: Any, what: int, value: float, way: int) -> None:
     """Restrict a node to a branch: a variable at most (way 0) or at least a whole number.
 
-    `part` is the value of an activity in its units. A column can only be 0 or 1.
+    `value` is that of an activity in its units. A column can only be 0 or 1.
     """
     k = len(field.group)
     if what >= k:
         r = what - k
         unit = field.unit[r]
         if way:
-            low[r] = max(low[r], (math.ceil(part) - UNIT_SLACK) * unit)
+            low[r] = max(low[r], (math.ceil(value) - UNIT_SLACK) * unit)
         else:
-            high[r] = min(high[r], (math.floor(part) + UNIT_SLACK) * unit)
+            high[r] = min(high[r], (math.floor(value) + UNIT_SLACK) * unit)
     elif way:
         g = field.group[what]
         for c in range(field.first[g], field.first[g + 1]):
@@ -743,112 +757,6 @@ def branch(field: Any, low: Any, high: Any, banned: Any, what: int, part: float,
                 banned[c] = True
     else:
         banned[what] = True
-
-
-def copy_node(to: Any, node: Any) -> None:
-    """Copy a node into another one."""
-    for r in range(len(node.low)):
-        to.low[r], to.high[r] = node.low[r], node.high[r]
-        to.basic[r], to.side[r] = node.basic[r], node.side[r]
-        to.level[r], to.price[r] = node.level[r], node.price[r]
-        for s in range(len(node.low)):
-            to.inverse[r, s] = node.inverse[r, s]
-    for c in range(len(node.banned)):
-        to.banned[c], to.place[c] = node.banned[c], node.place[c]
-    for g in range(len(node.key)):
-        to.key[g] = node.key[g]
-
-
-def activity_of(field: Any, node: Any, what: int) -> float:
-    """Return the value of a basic activity in its units, 0 for a column."""
-    k = len(field.group)
-    if what >= k:
-        for i in range(len(node.basic)):
-            if node.basic[i] == what:
-                return float(node.level[i] / field.unit[what - k])
-    return 0.0
-
-
-def probe(
-    field: Any,
-    node: Any,
-    kept: Any,
-    spare: Any,
-    branches: Any,
-    at: int,
-    what: int,
-    activity: float,
-    bound: float,
-    enough: float,
-) -> int:
-    """Fill what some steps gain if variable number `at` is branched on; return what is closed.
-
-    It is 0 for neither way, 1 for down, 2 for up and 3 for both.
-    """
-    slack, closed = bound - enough, 0
-    for way in range(2):
-        branch(field, node.low, node.high, node.banned, what, activity, way)
-        status, found = reoptimise(field, node, spare, enough, PROBE, 0.0)
-        copy_node(node, kept)
-        part = branches.part[at]
-        gain = max(0.0, min(bound - found, slack))
-        if status == CLOSED:
-            gain = slack
-            closed += 1 + way
-        branches.gain[way, at] = gain
-        branches.seen[way, what] += 1.0
-        branches.total[way, what] += gain / (1.0 - part if way else part)
-    return closed
-
-
-def choose_branch(
-    field: Any,
-    node: Any,
-    kept: Any,
-    spare: Any,
-    branches: Any,
-    count: int,
-    bound: float,
-    enough: float,
-) -> tuple[int, int, float]:
-    """Return the variable to branch on, the better way, and its activity; `kept` is the node.
-
-    The variable is -1 if one way was closed: then the node itself was restricted to the other. Few
-    of the variables are probed by some steps in both ways, until enough is known of each
-    (Achterberg, Koch and Martin 2005, "Branching rules revisited").
-    """
-    slack = bound - enough
-    least = LITTLE * slack
-    best, vain = -1.0, 0
-    pick, pick_way, pick_activity = -1, 0, 0.0
-    copy_node(kept, node)
-    for _ in range(min(count, LOOKS)):
-        at, score = -1, -1.0
-        for i in range(count):
-            if branches.what[i] >= 0:
-                own = max(branches.gain[0, i], least) * max(branches.gain[1, i], least)
-                if own > score:
-                    at, score = i, own
-        what = branches.what[at]
-        branches.what[at] = -1
-        activity = activity_of(field, node, what)
-        if min(branches.seen[0, what], branches.seen[1, what]) < RELIABLE:
-            closed = probe(field, node, kept, spare, branches, at, what, activity, bound, enough)
-            if closed:
-                for way in range(2):
-                    if closed != 1 + way:
-                        branch(field, node.low, node.high, node.banned, what, activity, way)
-                return -1, 0, 0.0
-            score = max(branches.gain[0, at], least) * max(branches.gain[1, at], least)
-        if score > best:
-            best, vain = score, 0
-            pick, pick_activity = what, activity
-            pick_way = 1 if branches.gain[1, at] <= branches.gain[0, at] else 0
-        else:
-            vain += 1
-            if vain >= VAIN:
-                break
-    return pick, pick_way, pick_activity
 
 
 def let_wait(node: Any, waiting: Any, bound: float) -> int:
@@ -908,9 +816,7 @@ def take_node(field: Any, node: Any, waiting: Any) -> float:
 def visit(
     field: Any,
     node: Any,
-    kept: Any,
     spare: Any,
-    branches: Any,
     waiting: Any,
     low: Any,
     high: Any,
@@ -940,23 +846,19 @@ def visit(
     here = ban_losses(field, node, spare, enough)
     if here <= enough:
         return CLOSED, bound, -np.inf
-    count = find_branches(field, node, spare, branches, here - enough)
-    if count == 0 or waiting.count[1] == 0:
+    what, part, way = choose_branch(field, node, spare, here - enough)
+    if what < 0 or waiting.count[1] == 0:
         return UNCLEAR, bound, -np.inf
-    what, way, activity = choose_branch(field, node, kept, spare, branches, count, here, enough)
-    if what >= 0:
-        s = let_wait(node, waiting, bound)
-        branch(field, waiting.low[s], waiting.high[s], waiting.banned[s], what, activity, 1 - way)
-        branch(field, node.low, node.high, node.banned, what, activity, way)
+    s = let_wait(node, waiting, bound)
+    branch(field, waiting.low[s], waiting.high[s], waiting.banned[s], what, part, 1 - way)
+    branch(field, node.low, node.high, node.banned, what, part, way)
     return BRANCHED, bound, -np.inf
 
 
 def search(
     field: Any,
     node: Any,
-    kept: Any,
     spare: Any,
-    branches: Any,
     waiting: Any,
     plan: Any,
     trial: Any,
@@ -972,17 +874,12 @@ def search(
     for r in range(len(low)):
         low[r], high[r] = node.low[r], node.high[r]
     if not begin_near(field, node, spare):
-        for r in range(len(low)):
-            node.basic[r], node.side[r] = len(field.group) + r, 0
-        for c in range(len(field.group)):
-            node.place[c] = -1
-        for g in range(len(node.key)):
-            node.place[node.key[g]] = -2
+        begin_flat(field, node)
     unclear, above, age = -np.inf, np.inf, STEPS
     while True:
         enough = value + gap * abs(value)
         status, bound, found = visit(
-            field, node, kept, spare, branches, waiting, low, high, trial, enough, above, age
+            field, node, spare, waiting, low, high, trial, enough, above, age
         )
         if status == UNCLEAR:
             unclear = max(unclear, bound)

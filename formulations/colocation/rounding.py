@@ -39,14 +39,13 @@ def round_pairs(
     until: float = math.inf,
     enough: float = 0.0,
     beyond: int = BEYOND,
-    tries_again: bool = True,
 ) -> Ints | None:
     """Return the plan that the values of the programme suggest, repaired and filled.
 
     It is the best plan of some dives, or the first with a relative gap of at most `enough`. Without
     values the pairs are matched at the prices. If all that fails, it is the plan of
     `rounding.round_dual`, which may be None. That one is improved in `beyond` passes once its gap
-    is at most `enough`, and another one is searched (`tries_again`) if it is more.
+    is at most `enough`.
     """
     best: Ints | None = None
     enough_value = dual.bound / (1.0 + math.copysign(enough, dual.bound))
@@ -62,7 +61,7 @@ def round_pairs(
             break
     if best is not None:
         return best
-    return round_dual(c, dual, until, enough, beyond, tries_again=tries_again)
+    return round_dual(c, dual, until, enough, beyond)
 
 
 def _starts(c: Choices, dual: Dual, until: float) -> Iterator[Ints]:

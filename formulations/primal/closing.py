@@ -62,8 +62,10 @@ def close_gap(
         It is given the name of every step, and value and bound after it.
     """
     search = Search(c, dual, plan, gap, until, min(bound, dual.bound))
-    steps = {f"change of {few} groups": partial(search.change_few_groups, few) for few in GROUPS}
-    for name, step in {**steps, "all better plans": search.prove}.items():
+    steps: list[tuple[str, Callable[[], None]]] = [
+        (f"change of {few} groups", partial(search.change_few_groups, few)) for few in GROUPS
+    ]
+    for name, step in [*steps, ("all better plans", search.prove)]:
         if search.is_closed() or not search.may_go_on():
             break
         step()
@@ -99,7 +101,9 @@ class Search:
     def count_open(self, value: float) -> int:
         """Return the number of groups that can change in a plan above a value."""
         near, nothing = self.losses.leaves(value)
-        return int(np.count_nonzero(np.bincount(self.c.group[near], minlength=self.c.J) + nothing > 1))
+        return int(
+            np.count_nonzero(np.bincount(self.c.group[near], minlength=self.c.J) + nothing > 1)
+        )
 
     def change_few_groups(self, groups: int) -> None:
         """Find a better plan that differs in few groups."""

@@ -34,7 +34,7 @@ REPAIRS = 50_000  # moves considered in one pass of a repair
 SINGLES = 20_000  # single moves considered in one pass
 LARGEST_LOSS = 0.5  # of the gap that is enough: what a column of a first plan may lose
 IDLE = 1.0  # of the gap that is enough: the price of idle units for which all columns are tried
-PASSES = int(__import__('os').environ.get('PASSES','20'))
+PASSES = 3  # of one filling
 BEYOND = 2  # passes that improve a first plan once it is good enough: later ones gain little
 CHUNK = 512  # pairs that are checked at once
 EPS = 1e-12
@@ -46,7 +46,6 @@ def round_dual(
     until: float = math.inf,
     enough: float | None = None,
     beyond: int = BEYOND,
-    tries_again: bool = True,
 ) -> Ints | None:
     """Return the plan that the prices suggest, repaired and filled.
 
@@ -60,8 +59,6 @@ def round_dual(
         that many small groups make way and not one large group.
     beyond : int
         Passes that improve a plan beyond that gap.
-    tries_again : bool
-        Whether columns may lose more if the plan is not good enough.
     """
     if excludes_every_plan(choices, dual):
         return None
@@ -80,35 +77,12 @@ def round_dual(
     ties = focus_on_near_ties(choices, dual.prices, most_loss)
     best: Ints | None = None
     most_idle = IDLE * (dual.bound - enough_value)
-    for found in _attempts(choices, dual, ties, until, improve, tries_again, most_idle):
+    for found in _attempts(choices, dual, ties, until, improve, most_idle):
         if best is None or choices.value_of(found) > choices.value_of(best):
             best = found
         if choices.value_of(best) >= enough_value:
             break
     return best
-
-
-def round_dual_otherwise(
-    choices: Choices, dual: Dual, until: float, enough: float, largest_loss: float
-) -> Ints | None:
-    """Return another plan that the prices suggest than `round_dual`, None if the repair fails.
-
-    Any column may take what the repair left idle before the near ties are filled.
-
-    Parameters
-    ----------
-    enough : float
-        Relative gap that is enough.
-    largest_loss : float
-        The share of that gap that a column of the repair may lose.
-    """
-    enough_value = dual.bound / (1.0 + math.copysign(enough, dual.bound))
-    ties = focus_on_near_ties(choices, dual.prices, largest_loss * (dual.bound - enough_value))
-    plan = repair(choices, dual.choice, dual.prices, until, ties)
-    if plan is None:
-        return None
-    plan = _fill_singly(choices, plan, dual.prices)
-    return fill(choices, plan, dual.prices, until=until, ties=ties, enough_value=enough_value)
 
 
 def _attempts(
@@ -117,10 +91,9 @@ def _attempts(
     ties: NearTies | None,
     until: float,
     improve: Callable[..., Ints],
-    tries_again: bool,
     most_idle: float,
 ) -> Iterator[Ints]:
-    """Yield plans that the prices suggest: with near ties only, with other columns, and others.
+    """Yield plans that the prices suggest: with near ties only, or else with all columns.
 
     Where the repair left units of a row idle whose price is more than `most_idle`, any column may
     take them first: a scarce unit is often not needed by any near tie.
@@ -131,7 +104,7 @@ def _attempts(
         board = _repair(focus.view, focus.narrow(dual.choice), focus.prices, until)
         if board is not None:
             yield improve(focus.widen(board.choice), ties=ties)
-    if board is None or tries_again:
+    if board is None:
         plan = _round(choices, dual, until, improve)
         if plan is not None:
             yield plan

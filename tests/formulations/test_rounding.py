@@ -12,7 +12,7 @@ from rounds import random_instance
 from formulations.bounds.lagrangian import evaluate, minimise_dual
 from formulations.model.choices import choices
 from formulations.model.single_round import build_model
-from formulations.primal.rounding import fill, repair, round_dual, round_dual_otherwise
+from formulations.primal.rounding import fill, repair, round_dual
 
 INF = np.inf
 WIDE = [[(3, {0: 1}), (5, {0: 2})], [(4, {0: 2})]]
@@ -68,8 +68,8 @@ def test_idle_scarce_units_go_to_a_column_that_is_no_near_tie():
     dual = evaluate(c, prices)
     assert c.use_of(dual.choice).tolist() == [10_501]
     gap = 0.25 / dual.bound  # less than the GPU that is left idle
-    for plan in (round_dual_otherwise(c, dual, np.inf, gap, 0.1), round_dual(c, dual, enough=gap)):
-        assert c.feasible(plan) and c.use_of(plan).tolist() == [10_502]
+    plan = round_dual(c, dual, enough=gap)
+    assert c.feasible(plan) and c.use_of(plan).tolist() == [10_502]
 
 
 @examples(50, 100)
@@ -81,7 +81,7 @@ def test_rounded_plans_keep_all_rows(seed):
     c = choices(random_model(np.random.default_rng(seed)))
     dual = minimise_dual(c)
     best = best_choice(c)
-    for plan in (round_dual(c, dual), round_dual_otherwise(c, dual, np.inf, 1e-3, 0.2)):
+    for plan in (round_dual(c, dual), round_dual(c, dual, enough=1e-3)):
         if plan is not None:
             assert c.feasible(plan) and c.model.feasible(c.to_x(plan))
             assert best is not None

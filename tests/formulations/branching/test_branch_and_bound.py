@@ -9,15 +9,11 @@ import pytest
 from choice_models import best_choice, drawn_model, view
 from examples import examples
 from hypothesis import given, strategies as st
-from rounds import random_instance
 
-from formulations.bounds.lagrangian import minimise_dual
 from formulations.branching import branch_and_bound
 from formulations.branching.branch_and_bound import search_plans
 from formulations.model.choices import Choices, choices
 from formulations.model.linear import Bools
-from formulations.model.single_round import build_model
-from formulations.primal import closing
 
 FORMS = (False, True)
 
@@ -122,20 +118,3 @@ def test_the_best_plan_is_never_excluded(seed: int, steps: int, waiting: int, co
         assert found.bound <= known + gap * abs(known) + slack
         if gap == 0:
             assert known >= best - slack
-
-
-@examples(20, 100)
-@given(seed=st.integers(0, 10**9), few=st.sampled_from([0, 100]))
-def test_closing_by_branch_and_bound_agrees_with_the_best_plan(seed: int, few: int):
-    """As the first search of small rounds, and as the last one of large rounds."""
-    rng = np.random.default_rng(seed)
-    c = choices(build_model(random_instance(rng, jobs=6, pools=2, tenants=3)))
-    best, plan = best_choice(c), np.full(c.J, -1)
-    if best is None or not c.feasible(plan):
-        return
-    with mock.patch.multiple(closing, FEW=few, LITTLE=0, SEARCHES=((1, 0),), is_ready=lambda: True):
-        found, bound = closing.close_gap(c, minimise_dual(c), plan, 0.0)
-    slack = 1e-8 * (1 + abs(best))
-    assert c.feasible(found)
-    assert c.value_of(found) == pytest.approx(best, abs=slack)
-    assert best - slack <= bound <= best + slack
