@@ -13,6 +13,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -26,40 +27,7 @@ from formulations.model.linear import Bools, Floats, Ints
 from formulations.model.ragged import begins_run, ragged, starts
 from formulations.model.sparse_rows import SparseRows
 
-NAMES = (
-    "invert",
-    "find_slots",
-    "fill_square",
-    "spread_inverse",
-    "invert_basis",
-    "find_levels",
-    "find_prices",
-    "find_rest",
-    "bound_plans",
-    "replace_keys",
-    "fill_key_row",
-    "lack_of",
-    "choose_leaving",
-    "swap_key",
-    "find_least_ratio",
-    "fill_column",
-    "exchange",
-    "begin_anew",
-    "begin_near",
-    "begin_flat",
-    "bound_along",
-    "reoptimise",
-    "find_uses",
-    "ban_columns",
-    "ban_losses",
-    "take_plan",
-    "choose_branch",
-    "branch",
-    "let_wait",
-    "take_node",
-    "visit",
-    "search",
-)
+NAMES = [name for name, part in vars(loops).items() if isinstance(part, FunctionType)]
 WAITING = 2_000  # nodes that wait at once
 LARGEST = 4_000_000  # columns times rows of a field that is searched
 FINEST = 0.25  # finest unit of a row that is branched on: a share of a GPU, but no cents
@@ -177,8 +145,7 @@ class _Open:
         entries = entries.take_rows(rows)
         units = entries.units()
         entries = entries.with_parts(np.flatnonzero((units == 0) & (price != 0)), units)
-        more = entries.R - len(rows)
-        price = np.append(price, np.zeros(more))
+        free = np.full(entries.R - len(rows), np.inf)
         field = loops.Field(
             c.value_of(settled),
             first,
@@ -190,7 +157,7 @@ class _Open:
             entries.units(),
             *entries.rows_of_groups(len(groups)),
         )
-        low, high = np.append(low, np.full(more, -np.inf)), np.append(high, np.full(more, np.inf))
+        low, high, price = np.append(low, -free), np.append(high, free), np.append(price, 0 / free)
         return _Open(settled, groups, column, field, low, high, price, bool(can_hold))
 
     def search(
@@ -387,8 +354,6 @@ def _spare(k: int, R: int, G: int) -> loops.Spare:
         np.zeros(R),
         np.zeros(R),
         np.zeros((R, R)),
-        np.zeros((R, R)),
-        np.zeros(R, dtype=np.int64),
         np.zeros(R),
         np.zeros(R),
         np.zeros(R),
@@ -398,16 +363,13 @@ def _spare(k: int, R: int, G: int) -> loops.Spare:
         np.zeros(G, dtype=np.int64),
         np.zeros((G + 1, R)),
         np.zeros((G + 1, R)),
-        np.zeros(2),
+        np.zeros(1),
     )
 
 
 def _waiting(k: int, R: int, G: int) -> loops.Waiting:
     return loops.Waiting(
-        np.zeros(WAITING, dtype=np.int64),
-        np.arange(WAITING),
-        np.array([0, WAITING]),
-        np.zeros(WAITING),
+        np.full(WAITING, -np.inf),
         np.zeros((WAITING, R)),
         np.zeros((WAITING, R)),
         np.zeros((WAITING, k), dtype=np.bool_),

@@ -83,13 +83,11 @@ class Node(NamedTuple):
 
 
 class Spare(NamedTuple):
-    """Memory of single steps. `low`, `high` are the rows of the root; `tally`: steps, nodes."""
+    """Memory of single steps. `low`, `high` are the rows of the root; `tally`: steps."""
 
     low: Any
     high: Any
     square: Any
-    small: Any
-    slot: Any
     row: Any
     column: Any
     other: Any
@@ -103,11 +101,8 @@ class Spare(NamedTuple):
 
 
 class Waiting(NamedTuple):
-    """Nodes that wait, as a heap by their bounds; `count` is: nodes that wait, free places."""
+    """Nodes that wait, each with its bound; that of a free place is -inf."""
 
-    heap: Any
-    free: Any
-    count: Any
     bound: Any
     low: Any
     high: Any
@@ -117,105 +112,48 @@ class Waiting(NamedTuple):
     side: Any
 
 
-def invert(square: Any, inverse: Any, size: int) -> bool:
+def fill_basis(field: Any, node: Any, square: Any) -> None:
+    """Fill the columns of the basic variables, each less the key of its group."""
+    R, k = len(node.basic), len(field.group)
+    for r in range(R):
+        for i in range(R):
+            square[r, i] = 0.0
+    for i in range(R):
+        c = node.basic[i]
+        if c >= k:
+            square[c - k, i] = -1.0
+            continue
+        for q, sign in ((c, 1.0), (node.key[field.group[c]], -1.0)):
+            for e in range(field.start[q], field.start[q + 1]):
+                square[field.index[e], i] += sign * field.entry[e]
+
+
+def invert(square: Any, inverse: Any) -> bool:
     """Fill the inverse of a matrix, which is overwritten; False if it is singular."""
-    for r in range(size):
-        for i in range(size):
+    R = len(square)
+    for r in range(R):
+        for i in range(R):
             inverse[r, i] = 1.0 if r == i else 0.0
-    for i in range(size):
+    for i in range(R):
         at = i
-        for r in range(i + 1, size):
+        for r in range(i + 1, R):
             if abs(square[r, i]) > abs(square[at, i]):
                 at = r
         if abs(square[at, i]) < SINGULAR:
             return False
-        for s in range(size):
+        for s in range(R):
             square[i, s], square[at, s] = square[at, s], square[i, s]
             inverse[i, s], inverse[at, s] = inverse[at, s], inverse[i, s]
         one = 1.0 / square[i, i]
-        for s in range(size):
+        for s in range(R):
             square[i, s] *= one
             inverse[i, s] *= one
-        for r in range(size):
+        for r in range(R):
             factor = square[r, i]
             if r != i and factor != 0.0:
-                for s in range(size):
+                for s in range(R):
                     square[r, s] -= factor * square[i, s]
                     inverse[r, s] -= factor * inverse[i, s]
-    return True
-
-
-def find_slots(field: Any, node: Any, spare: Any) -> int:
-    """Number the rows whose activities are not basic; return how many they are.
-
-    The slot of any other row is R and the place of its activity in the basis.
-    """
-    R, k, size = len(node.basic), len(field.group), 0
-    for r in range(R):
-        spare.slot[r] = -1
-    for i in range(R):
-        if node.basic[i] >= k:
-            spare.slot[node.basic[i] - k] = R + i
-    for r in range(R):
-        if spare.slot[r] < 0:
-            spare.slot[r] = size
-            size += 1
-    return size
-
-
-def fill_square(field: Any, node: Any, spare: Any, size: int) -> None:
-    """Fill the basic columns, each less the key of its group, in the rows that have a number."""
-    R, k, at = len(node.basic), len(field.group), 0
-    for t in range(size):
-        for s in range(size):
-            spare.square[t, s] = 0.0
-    for i in range(R):
-        c = node.basic[i]
-        if c >= k:
-            continue
-        for q, sign in ((c, 1.0), (node.key[field.group[c]], -1.0)):
-            for e in range(field.start[q], field.start[q + 1]):
-                s = spare.slot[field.index[e]]
-                if s < R:
-                    spare.square[s, at] += sign * field.entry[e]
-        at += 1
-
-
-def spread_inverse(field: Any, node: Any, spare: Any) -> None:
-    """Fill the inverse of the basis from that of the rows that have a number."""
-    R, k, at = len(node.basic), len(field.group), 0
-    for i in range(R):
-        for r in range(R):
-            node.inverse[i, r] = 0.0
-    for i in range(R):
-        c = node.basic[i]
-        if c >= k:
-            node.inverse[i, c - k] -= 1.0
-            continue
-        for r in range(R):
-            s = spare.slot[r]
-            spare.row[r] = spare.small[at, s] if s < R else 0.0
-            node.inverse[i, r] = spare.row[r]
-        at += 1
-        for q, sign in ((c, 1.0), (node.key[field.group[c]], -1.0)):
-            for e in range(field.start[q], field.start[q + 1]):
-                place = spare.slot[field.index[e]] - R
-                if place >= 0:
-                    for r in range(R):
-                        node.inverse[place, r] += sign * field.entry[e] * spare.row[r]
-
-
-def invert_basis(field: Any, node: Any, spare: Any) -> bool:
-    """Fill the inverse of the basis; False if it is singular.
-
-    Its columns are those of the basic columns, each less the key of its group, and -1 for a basic
-    activity. So only the rows whose activities are not basic have to be inverted together.
-    """
-    size = find_slots(field, node, spare)
-    fill_square(field, node, spare, size)
-    if not invert(spare.square, spare.small, size):
-        return False
-    spread_inverse(field, node, spare)
     return True
 
 
@@ -469,15 +407,16 @@ def exchange(field: Any, node: Any, spare: Any, place: int, enter: int, sign: fl
 
 def begin_anew(field: Any, node: Any, spare: Any) -> bool:
     """Invert the basis, and fill values and prices; False if it is singular."""
-    if not invert_basis(field, node, spare):
+    fill_basis(field, node, spare.square)
+    if not invert(spare.square, node.inverse):
         return False
     find_levels(field, node, spare)
     find_prices(field, node)
     return True
 
 
-def begin_near(field: Any, node: Any, spare: Any) -> bool:
-    """Turn prices into a basis of no higher bound; False if rows lead on without end.
+def begin_near(field: Any, node: Any, spare: Any) -> None:
+    """Turn prices into a basis of no higher bound.
 
     Every activity y_r is basic at first, and costs its price p_r, so that no column gains. Row by
     row the price moves to where the bound falls, until it is 0, or a variable enters for y_r.
@@ -505,26 +444,14 @@ def begin_near(field: Any, node: Any, spare: Any) -> bool:
             node.price[r] = 0.0
             continue
         if enter < 0:
-            return False
+            continue
         fill_column(field, node, enter, spare.column)
         if abs(spare.column[r]) < 0.1 * PIVOT:
-            return False
+            continue
         for s in range(R):
             node.price[s] += sign * ratio * spare.row[s]
         exchange(field, node, spare, r, enter, -1.0 if price > 0.0 else 1.0)
         spare.tally[0] += 1.0
-    return True
-
-
-def begin_flat(field: Any, node: Any) -> None:
-    """Make all activities basic."""
-    R, k = len(node.basic), len(field.group)
-    for c in range(k):
-        node.place[c] = -1
-    for g in range(len(node.key)):
-        node.place[node.key[g]] = -2
-    for r in range(R):
-        node.basic[r], node.side[r] = k + r, 0
 
 
 def bound_along(
@@ -759,11 +686,17 @@ def branch(field: Any, low: Any, high: Any, banned: Any, what: int, value: float
         banned[what] = True
 
 
-def let_wait(node: Any, waiting: Any, bound: float) -> int:
-    """Keep a node for later; return its place."""
-    heap, count = waiting.heap, waiting.count
-    count[1] -= 1
-    s = waiting.free[count[1]]
+def find_waiting(waiting: Any, sign: float) -> int:
+    """Return the place of the highest bound (sign 1), or of the lowest one (-1)."""
+    at = 0
+    for s in range(len(waiting.bound)):
+        if sign * waiting.bound[s] > sign * waiting.bound[at]:
+            at = s
+    return at
+
+
+def let_wait(node: Any, waiting: Any, s: int, bound: float) -> None:
+    """Keep a node for later."""
     waiting.bound[s] = bound
     for c in range(len(node.banned)):
         waiting.banned[s, c] = node.banned[c]
@@ -772,34 +705,10 @@ def let_wait(node: Any, waiting: Any, bound: float) -> int:
         waiting.basic[s, r], waiting.side[s, r] = node.basic[r], node.side[r]
     for g in range(len(node.key)):
         waiting.key[s, g] = node.key[g]
-    i = count[0]
-    count[0] += 1
-    while i > 0 and waiting.bound[heap[(i - 1) // 2]] < bound:
-        heap[i] = heap[(i - 1) // 2]
-        i = (i - 1) // 2
-    heap[i] = s
-    return int(s)
 
 
-def take_node(field: Any, node: Any, waiting: Any) -> float:
-    """Go on with the node of the highest bound; return its bound."""
-    heap, count = waiting.heap, waiting.count
-    s = heap[0]
-    count[0] -= 1
-    n = count[0]
-    last = heap[n]
-    i = 0
-    while 2 * i + 1 < n:
-        child = 2 * i + 1
-        if child + 1 < n and waiting.bound[heap[child + 1]] > waiting.bound[heap[child]]:
-            child += 1
-        if waiting.bound[last] >= waiting.bound[heap[child]]:
-            break
-        heap[i] = heap[child]
-        i = child
-    heap[i] = last
-    waiting.free[count[1]] = s
-    count[1] += 1
+def take_node(field: Any, node: Any, waiting: Any, s: int) -> float:
+    """Go on with a node that waits; return its bound."""
     for c in range(len(node.banned)):
         node.banned[c], node.place[c] = waiting.banned[s, c], -1
     for r in range(len(node.low)):
@@ -810,7 +719,8 @@ def take_node(field: Any, node: Any, waiting: Any) -> float:
     for g in range(len(node.key)):
         node.key[g] = waiting.key[s, g]
         node.place[node.key[g]] = -2
-    return float(waiting.bound[s])
+    bound, waiting.bound[s] = waiting.bound[s], -np.inf
+    return float(bound)
 
 
 def visit(
@@ -830,7 +740,6 @@ def visit(
     If it is BRANCHED, the node is its better branch, and the other one waits. `above` is the bound
     of the node before, and `plan` is overwritten.
     """
-    spare.tally[1] += 1.0
     if not ban_columns(field, node, spare):
         return CLOSED, -np.inf, -np.inf
     most = ROOT if above == np.inf else INNER
@@ -842,14 +751,15 @@ def visit(
     if value == -np.inf:
         return UNCLEAR, bound, value
     if not math.isnan(value):
-        return CLOSED, bound, value
+        return (CLOSED if bound <= enough else UNCLEAR), bound, value
     here = ban_losses(field, node, spare, enough)
     if here <= enough:
         return CLOSED, bound, -np.inf
     what, part, way = choose_branch(field, node, spare, here - enough)
-    if what < 0 or waiting.count[1] == 0:
+    s = find_waiting(waiting, -1.0)
+    if what < 0 or waiting.bound[s] > -np.inf:
         return UNCLEAR, bound, -np.inf
-    s = let_wait(node, waiting, bound)
+    let_wait(node, waiting, s, bound)
     branch(field, waiting.low[s], waiting.high[s], waiting.banned[s], what, part, 1 - way)
     branch(field, node.low, node.high, node.banned, what, part, way)
     return BRANCHED, bound, -np.inf
@@ -873,8 +783,7 @@ def search(
     low, high = spare.low, spare.high
     for r in range(len(low)):
         low[r], high[r] = node.low[r], node.high[r]
-    if not begin_near(field, node, spare):
-        begin_flat(field, node)
+    begin_near(field, node, spare)
     unclear, above, age = -np.inf, np.inf, STEPS
     while True:
         enough = value + gap * abs(value)
@@ -888,13 +797,13 @@ def search(
             enough = value + gap * abs(value)
             for g in range(len(plan)):
                 plan[g] = trial[g]
+        s = find_waiting(waiting, 1.0)
         if status == BRANCHED:
             above, age = bound, 0.0
-        elif waiting.count[0] == 0 or waiting.bound[waiting.heap[0]] <= enough:
+        elif waiting.bound[s] <= enough:
             return value, max(unclear, enough)
         else:
-            above, age = take_node(field, node, waiting), STEPS
+            above, age = take_node(field, node, waiting, s), STEPS
         if spare.tally[0] >= steps:
-            if waiting.count[0] > 0:
-                above = max(above, waiting.bound[waiting.heap[0]])
-            return value, max(unclear, above, enough)
+            s = find_waiting(waiting, 1.0)
+            return value, max(unclear, above, waiting.bound[s], enough)

@@ -35,7 +35,7 @@ BUDGETS = {
     "docs, words": 73_997,
     "formulations, tokens": 2_788,
     "formulations/bounds, tokens": 22_290,
-    "formulations/branching, tokens": 9_995,
+    "formulations/branching, tokens": 9_705,
     "formulations/colocation, tokens": 6_700,
     "formulations/deadlines, tokens": 3_189,
     "formulations/horizon, tokens": 5_082,
