@@ -20,7 +20,7 @@ allocator doctor
 allocator doctor | grep -v ^ok
 """
 NEEDED = ("numpy", "scipy", "pandas", "rich", "numba", "highspy", "ortools", "pulp")
-SOLVERS = {"highs": "highspy", "decomposition": "highspy", "cpsat": "ortools", "pulp": "pulp"}
+SOLVERS = {"highs": "highspy", "cpsat": "ortools", "pulp": "pulp"}
 ORDERS = (("highspy", "cpsat"), ("ortools.sat.python.cp_model", "highs"), ("pulp", "cpsat"))
 PATIENCE_S = 60.0
 

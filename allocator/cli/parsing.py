@@ -338,9 +338,7 @@ def add_effort(
         "--solver",
         default="auto",
         metavar="NAME",
-        help=(
-            "auto (default), highs, decomposition, cpsat, pulp: who solves the model of policy mip"
-        ),
+        help=("auto (default), highs, cpsat, pulp: who solves the model of policy mip"),
     )
     group.add_argument(
         "--time-limit",

@@ -26,7 +26,6 @@ from allocator.policies.fallback import find_fallback_plan, find_plan_by_solver
 from allocator.policies.memory import Memory
 from allocator.policies.pairs import TIGHT, add_missing_pairs, add_near_pairs, tighten_bound
 from allocator.solvers.base import SolveLimits, Solver, SolverResult, Termination, WarmStart
-from allocator.solvers.registry import BRANCH_AND_CUT_JOBS
 from formulations.bounds.lagrangian import excludes_every_plan
 from formulations.colocation.rounding import fill_plan, round_pairs
 from formulations.model.linear import Ints
@@ -224,8 +223,7 @@ def _termination(answer: SolverResult, fallback: str | None, proven: bool) -> st
 
 def _call_solver(task: Task, engine: Solver, start: Ints | None) -> SolverResult:
     limits = dataclasses.replace(task.remaining(), gap=SHARE * task.limits.gap)
-    is_small = task.choices.J <= BRANCH_AND_CUT_JOBS
-    if task.solver is None and start is not None and task.round.omitted_pairs is None and is_small:
+    if task.solver is None and start is not None and task.round.omitted_pairs is None:
         return _ask_about_better_plans(task, engine, start, limits)
     values = None if start is None else task.choices.to_x(start)
     return engine.solve(task.round.model, limits, WarmStart(values, task.dual.prices))

@@ -10,7 +10,7 @@ from allocator.errors import UsageError
 from allocator.plugins import Registry
 from allocator.solvers.base import Solver
 from allocator.solvers.isolation.isolated import Isolated
-from formulations.model.linear import AT_MOST_ONE, LinearModel
+from formulations.model.linear import LinearModel
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -32,12 +32,8 @@ class SolverEntry:
     distribution: str
 
 
-BRANCH_AND_CUT_JOBS = 300  # up to so many jobs HiGHS alone is as quick, and proves more
-
-
 SOLVERS = {
     "highs": SolverEntry("allocator.solvers.highs", "highspy"),
-    "decomposition": SolverEntry("allocator.solvers.decomposition.solve", "highspy"),
     "cpsat": SolverEntry("allocator.solvers.cpsat", "ortools"),
     "pulp": SolverEntry("allocator.solvers.pulp_reference", "pulp"),
 }
@@ -116,11 +112,5 @@ def _installed_version(distribution: str) -> str | None:
 
 
 def choose(model: LinearModel) -> tuple[str, str]:
-    """Return the solver for "auto" and the reason, by size and structure of the model.
-
-    The choice is measured in docs/results.md.
-    """
-    jobs = sum(len(f.labels) for f in model.families if f.kind == AT_MOST_ONE)
-    if jobs > BRANCH_AND_CUT_JOBS:
-        return "decomposition", f"prices and columns for {jobs} jobs"
+    """Return the solver for "auto" and the reason."""
     return "highs", f"branch and cut on {model.n} columns"

@@ -1,1 +1,1 @@
-"""Upper bounds without a solver: Lagrangian prices, smoothing, knapsacks."""
+"""Upper bounds without a solver: Lagrangian prices, smoothing."""

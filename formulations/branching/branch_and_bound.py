@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 
-from formulations.bounds.knapsacks import unit_of
 from formulations.bounds.lagrangian import project_prices
 from formulations.branching import loops
 from formulations.compilation import compile_functions, is_kept
@@ -30,7 +29,7 @@ from formulations.model.sparse_rows import SparseRows
 NAMES = [name for name, part in vars(loops).items() if isinstance(part, FunctionType)]
 WAITING = 2_000  # nodes that wait at once
 LARGEST = 4_000_000  # columns times rows of a field that is searched
-FINEST = 0.25  # finest unit of a row that is branched on: a share of a GPU, but no cents
+UNITS = (0.25, 0.5, 1.0)  # of rows that are branched on: GPUs and shares of them, but no cents
 
 
 @dataclass(frozen=True)
@@ -282,11 +281,10 @@ class _Entries:
     def units(self) -> Floats:
         """Return the unit of all uses of each row, (R,), 0 if it has none or too fine a one."""
         unit = np.zeros(self.R)
-        order = np.argsort(self.row, kind="stable")
-        bounds = starts(self.row[order], self.R)
-        for r in range(self.R):
-            own = unit_of(self.use[order[bounds[r] : bounds[r + 1]]])
-            unit[r] = own if own >= FINEST else 0.0
+        for one in UNITS:
+            count = self.use / one
+            odd = np.abs(count - np.rint(count)) > 1e-12 * np.abs(count)
+            unit[np.bincount(self.row[odd], minlength=self.R) == 0] = one
         return unit
 
     def with_parts(self, rows: Ints, units: Floats) -> _Entries:

@@ -35,8 +35,7 @@ UNIT_SLACK = 1e-8  # by how much an activity may differ from whole units
 ROUNDING = 1e-13  # relative to the sum of all terms of a bound
 # Numbers that are passed are no whole ones: numba compiles a function anew for each whole constant.
 STEPS = 60.0  # of the simplex method, until the basis is inverted anew
-ROOT, INNER, PROBE = 4000.0, 400.0, 15.0  # most steps at the root, at other nodes, and of a probe
-LOOKS, VAIN, RELIABLE = 8, 4, 1
+ROOT, INNER = 4000.0, 400.0  # most steps at the root, and at other nodes
 LITTLE = 1e-6  # share of the gap that every branch is taken to gain
 PASSES = 4  # of banning columns
 # what becomes of a node

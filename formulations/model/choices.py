@@ -4,7 +4,7 @@ A few coupling rows tie the groups together:
 
     max sum_c v_c x_c   s.t.  sum_{c of j} x_c <= 1 (= 1 for `mandatory`),   low <= A' x <= high
 
-Lagrangian bounds, roundings and the decomposition work on this structure. Letters: n columns, J
+Lagrangian bounds, roundings and branch and bound work on this structure. Letters: n columns, J
 groups, R coupling rows, a_c the coupling entries of column c.
 """
 

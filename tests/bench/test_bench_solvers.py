@@ -60,11 +60,11 @@ def test_two_engines_agree_and_every_column_is_filled(tmp_path: Path, capsys: Ou
     """A tiny run from the command line: both prove the gap; bars go to standard error, tables to
     standard output.
     """
-    argv = f"bench solvers --engines decomposition,highs --sizes {TINY} --seeds 1 --rules all"
+    argv = f"bench solvers --engines auto,highs --sizes {TINY} --seeds 1 --rules all"
     argv = [*argv.split(), "--limit", "20", "--out", str(tmp_path)]
     assert main.run(argv) == 0
     said = capsys.readouterr()
-    assert "decomposition (ours)" in said.out and "HiGHS" in said.out and "seed 0" in said.err
+    assert "auto (own proof)" in said.out and "HiGHS" in said.out and "seed 0" in said.err
     ours, highs = rows(tmp_path)
     assert float(ours["value"]) == pytest.approx(float(highs["value"]), rel=2e-4)
     for row in (ours, highs):
@@ -204,9 +204,7 @@ def test_warm_rounds_are_the_next_round(tmp_path: Path) -> None:
     stays[after.keep] = 1
     assert build_model(after).feasible(stays)
     rounds = ["cold", "warm"]
-    runs = grid(
-        ["decomposition"], [TINY], 1, ["all"], gap=lambda s, r: 1e-3, limit_s=20, rounds=rounds
-    )
+    runs = grid(["auto"], [TINY], 1, ["all"], gap=lambda s, r: 1e-3, limit_s=20, rounds=rounds)
     run_all(runs, MeasurementStore(tmp_path))
     cold, warm = rows(tmp_path)
     assert (cold["round"], warm["round"]) == ("cold", "warm") and warm["ended"] == "gap"
@@ -325,7 +323,7 @@ def test_pictures_are_drawn(tmp_path: Path) -> None:
 
 def test_no_bound_of_any_engine_lies_below_a_plan(tmp_path: Path) -> None:
     """Every engine on one round, asked for a loose gap."""
-    engines = ["decomposition", "highs", "cpsat", "pulp", "marginal"]
+    engines = ["auto", "highs", "cpsat", "pulp", "marginal"]
     runs = grid(engines, ["120x64x3"], 1, ["standard"], gap=lambda *_: 1e-2, limit_s=20)
     run_all(runs, MeasurementStore(tmp_path))
     results = read_results(tmp_path)

@@ -96,7 +96,6 @@ def test_a_live_line_or_sparse_lines(is_terminal: bool, monkeypatch: pytest.Monk
             "medium --gap 1e-4",
             ["prices: no plan", "all better plans: value", "proven from prices"],
         ),
-        ("medium --solver decomposition", ["decomposition highs", "knapsacks", "dive"]),
         ("demo --solver cpsat --gap 0", ["cpsat 9", "CpSolverResponse"]),
     ],
 )

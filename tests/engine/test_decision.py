@@ -130,15 +130,6 @@ def test_budget_and_objective_can_be_overridden() -> None:
     assert decide(p, objective="throughput").objective == "throughput"
 
 
-def test_how_a_plan_was_proven_is_no_warning() -> None:
-    """What a solver that did well says of its search stands next to the reason for choosing it,
-    not among warnings.
-    """
-    result = decide(six_jobs(), solver="decomposition", limits=EXACT)
-    assert not any("bound: " in told for told in result.warnings)
-    assert result.solver_choice is not None and "bound: " in result.solver_choice
-
-
 def halved(task: Task) -> Dual:
     """The dual with half of its bound, as an error in the mathematics would leave it."""
     dual = best_prices(task.choices)

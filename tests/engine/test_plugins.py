@@ -180,7 +180,7 @@ cracked = "cracked:Executor"
         (("--objective", "other"), "an objective is an Objective, not 7"),
         (("--policy", "craked"), 'unknown policy "craked"; did you mean "cracked"?'),
         (("--objective", "craked"), 'objective "craked" is not known; did you mean "cracked"?'),
-        (("--solver", "craked"), "decomposition, cpsat, pulp, cracked)"),
+        (("--solver", "craked"), "highs, cpsat, pulp, cracked)"),
     ],
 )
 def test_a_broken_package_is_named(

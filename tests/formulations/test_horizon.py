@@ -73,7 +73,7 @@ def test_a_certified_gap() -> None:
     start keeps it.
     """
     x = horizons.random_horizon(np.random.default_rng(1), 40, 6, 10, room=8)
-    solver = registry.get("decomposition")
+    solver = registry.get("highs")
     ahead = look_ahead(x, SolveLimits(time_s=300.0, gap=1e-2), solver=solver)
     assert ahead.plan is not None
     assert feasible(x, ahead.plan)

@@ -63,7 +63,7 @@ LAZY = {
     "kubernetes",
 }
 HOME = {  # solver package -> beginnings of the files under allocator/solvers that may import it
-    "highspy": ("highs", "decomposition"),
+    "highspy": ("highs",),
     "ortools": ("cpsat",),
     "pulp": ("pulp",),
 }

@@ -23,12 +23,14 @@ from allocator.solvers.base import (
     WarmStart,
 )
 from formulations.bounds.lagrangian import minimise_dual
+from formulations.branching.branch_and_bound import compile_search
 from formulations.model.choices import NotChoices, choices
 from formulations.model.linear import LinearModel
+from formulations.primal.closing import close_gap
 from formulations.primal.rounding import round_dual
 
 SHORT = {
-    "auto": "what the registry chooses by size and structure",
+    "auto": "own proof from prices and branch and bound, HiGHS for what it leaves open",
     "marginal": "prices, rounding and filling, without a solver",
     "greedy": "best gain per GPU first, no bound",
 }
@@ -52,12 +54,10 @@ def load(name: str) -> tuple[Backend, str]:
 
     It loads the library, so call it only in the process of a measurement.
     """
-    if name == "auto":
-        # loads the modules that both choices need
-        importlib.import_module("allocator.solvers.decomposition.solve").version()
-        return auto, ""
     if name in SHORT:
-        short: dict[str, Backend] = {"marginal": marginal, "greedy": greedy}
+        if name == "auto":
+            compile_search()
+        short: dict[str, Backend] = {"auto": auto, "marginal": marginal, "greedy": greedy}
         return short[name], ""
     entry = registry.SOLVERS.get(name)
     module = importlib.import_module(entry.module if entry else name)
@@ -67,10 +67,12 @@ def load(name: str) -> tuple[Backend, str]:
 def auto(
     model: LinearModel, limits: SolveLimits, hint: WarmStart, report: ReportProgress
 ) -> SolverResult:
-    """Solve with the back end that the registry chooses for the model."""
-    name, why = registry.choose(model)
-    answer = load(name)[0](model, limits, hint, report)
-    return replace(answer, detail=f"auto: {name}, {why}; {answer.detail}")
+    """Solve as policy `mip` does: prices, rounding, branch and bound, and HiGHS for the rest."""
+    answer = _solve_without_solver(model, limits, hint, report, closes=True)
+    if answer.termination is Termination.GAP:
+        return answer
+    start = hint if answer.values is None else replace(hint, values=answer.values)
+    return load("highs")[0](model, limits, start, report)
 
 
 def marginal(
@@ -80,31 +82,36 @@ def marginal(
 
     The plan is rounded by formulations/primal/rounding.py.
     """
-    begin = time.monotonic()
+    return _solve_without_solver(model, limits, hint, report, closes=False)
+
+
+def _solve_without_solver(
+    model: LinearModel, limits: SolveLimits, hint: WarmStart, report: ReportProgress, closes: bool
+) -> SolverResult:
+    """Return bound and plan of the prices; `closes` asks for branch and bound where they differ."""
+    until = time.monotonic() + limits.time_s / 2
     try:
         view = choices(model)
     except NotChoices as lack:
         return SolverResult(Termination.FAILED, detail=str(lack))
-    dual = minimise_dual(
-        view,
-        hint.prices,
-        deadline=begin + limits.time_s / 2 if math.isfinite(limits.time_s) else None,
-    )
+    dual = minimise_dual(view, hint.prices, deadline=until if math.isfinite(until) else None)
     report(None, dual.bound)
-    plan = round_dual(view, dual)
+    plan, bound = round_dual(view, dual, enough=limits.gap if closes else None), dual.bound
     if plan is None:
         return SolverResult(
             Termination.TIME_LIMIT,
-            bound=dual.bound,
+            bound=bound,
             prices=dual.prices,
             detail="the rounding found no plan",
         )
-    return _ended(
-        limits,
-        SolverResult(
-            Termination.TIME_LIMIT, view.to_x(plan), view.value_of(plan), dual.bound, dual.prices
-        ),
+    report(view.to_x(plan), bound)
+    if closes:
+        plan, bound = close_gap(view, dual, plan, limits.gap, until)
+    answer = SolverResult(
+        Termination.TIME_LIMIT, view.to_x(plan), view.value_of(plan), bound, dual.prices
     )
+    gap = (bound - answer.objective) / max(abs(answer.objective), 1e-9)
+    return answer if gap > limits.gap else replace(answer, termination=Termination.GAP)
 
 
 def greedy(
@@ -121,8 +128,3 @@ def greedy(
             Termination.TIME_LIMIT, detail="the greedy loop found no plan that keeps every row"
         )
     return SolverResult(Termination.TIME_LIMIT, view.to_x(plan), view.value_of(plan))
-
-
-def _ended(limits: SolveLimits, answer: SolverResult) -> SolverResult:
-    gap = (answer.bound - answer.objective) / max(abs(answer.objective), 1e-9)
-    return answer if gap > limits.gap else replace(answer, termination=Termination.GAP)

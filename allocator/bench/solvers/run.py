@@ -2,7 +2,7 @@
 
 Each measurement runs in its own process with a hard time limit:
 
-    runs = grid(["decomposition", "highs"], ["S", "M"], 5, ["standard"],
+    runs = grid(["auto", "highs"], ["S", "M"], 5, ["standard"],
                 gap=lambda size, rules: 1e-4, limit_s=60)
     run_all(runs, MeasurementStore("results"))
 

@@ -22,7 +22,7 @@ allocator bench solvers report --out results
 """
 SOLVER_EXAMPLES = """
 allocator bench solvers --sizes S,M,L --rules standard,all --seeds 3 --limit 20 --out results
-allocator bench solvers --files round.npz --engines decomposition,highs --out results
+allocator bench solvers --files round.npz --engines auto,highs --out results
 allocator bench solvers report --out results            pictures and tables of what is there
 """
 ABOUT = """\
@@ -51,9 +51,9 @@ def add(commands: Any) -> None:
     solvers.add_argument(
         "--engines",
         type=words,
-        default=words("decomposition,highs,cpsat,pulp,marginal,greedy"),
+        default=words("auto,highs,cpsat,pulp,marginal,greedy"),
         metavar="A,B",
-        help="decomposition, highs, cpsat, pulp, marginal, greedy (default: these), auto, a module",
+        help="auto, highs, cpsat, pulp, marginal, greedy (default: these), a module",
     )
     solvers.add_argument(
         "--sizes",

@@ -59,7 +59,7 @@ def add(commands: Any) -> None:
         "--solver",
         default="auto",
         metavar="NAME",
-        help="auto (default), highs, decomposition, cpsat, pulp",
+        help="auto (default), highs, cpsat, pulp",
     )
     parser.add_argument(
         "--live",

@@ -22,7 +22,6 @@ FLOOR = 1e-4  # percent: smaller gaps are drawn here
 CEILING = 100.0
 COLOURS = {
     "auto": "#000000",
-    "decomposition": "#c1272d",
     "highs": "#0072b2",
     "cpsat": "#e69f00",
     "pulp": "#009e73",
@@ -31,7 +30,6 @@ COLOURS = {
 }
 MARKS = {
     "auto": "P",
-    "decomposition": "o",
     "highs": "s",
     "cpsat": "^",
     "pulp": "D",

@@ -18,10 +18,9 @@ RULES = {
     "all": "every rule (100 tenants, guarantees, limit on change, 5 % may not move)",
     "file": "files",
 }
-ENGINES = ("auto", "decomposition", "highs", "cpsat", "pulp", "marginal", "greedy")
+ENGINES = ("auto", "highs", "cpsat", "pulp", "marginal", "greedy")
 TITLES = {
-    "auto": "auto",
-    "decomposition": "decomposition (ours)",
+    "auto": "auto (own proof)",
     "highs": "HiGHS",
     "cpsat": "CP-SAT",
     "pulp": "PuLP with CBC",
