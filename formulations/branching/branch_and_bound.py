@@ -361,7 +361,7 @@ def _spare(k: int, R: int, G: int) -> loops.Spare:
         np.zeros(G, dtype=np.int64),
         np.zeros((G + 1, R)),
         np.zeros((G + 1, R)),
-        np.zeros(1),
+        np.zeros(2),
     )
 
 

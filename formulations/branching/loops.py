@@ -82,7 +82,10 @@ class Node(NamedTuple):
 
 
 class Spare(NamedTuple):
-    """Memory of single steps. `low`, `high` are the rows of the root; `tally`: steps."""
+    """Memory of single steps. `low`, `high` are the rows of the root.
+
+    `tally` is the number of steps so far, and the rounding of the last bound.
+    """
 
     low: Any
     high: Any
@@ -231,7 +234,8 @@ def bound_plans(field: Any, node: Any, price: Any, spare: Any) -> float:
         spare.best[g] = best
         bound += best
         size += most
-    return float(bound + ROUNDING * size)
+    spare.tally[1] = ROUNDING * size
+    return float(bound + spare.tally[1])
 
 
 def replace_keys(field: Any, node: Any, spare: Any) -> bool:
@@ -750,7 +754,8 @@ def visit(
     if value == -np.inf:
         return UNCLEAR, bound, value
     if not math.isnan(value):
-        return (CLOSED if bound <= enough else UNCLEAR), bound, value
+        is_exact = bound <= max(enough, value + 2.0 * spare.tally[1])
+        return (CLOSED if is_exact else UNCLEAR), bound, value
     here = ban_losses(field, node, spare, enough)
     if here <= enough:
         return CLOSED, bound, -np.inf

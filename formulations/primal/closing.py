@@ -82,7 +82,7 @@ class Search:
     ) -> None:
         self.c, self.dual, self.plan, self.until, self.bound = c, dual, plan, until, bound
         self.value = c.value_of(plan)
-        self.losses = Losses.of(c, dual)
+        self.losses, self.compiled = Losses.of(c, dual), True
         self.gap = 0.0 if self.count_open(self.value) <= LITTLE else gap
 
     @property
@@ -95,8 +95,10 @@ class Search:
         return self.bound <= self.value + max(self.gap * (1 + EXACT), EXACT) * abs(self.value)
 
     def may_go_on(self) -> bool:
-        """Return whether there is time, and branch and bound is compiled."""
-        return time.monotonic() < self.until and is_ready()
+        """Return whether there is time, and few groups are open or the loops are compiled."""
+        self.compiled = is_ready()
+        is_quick = self.compiled or self.count_open(self.enough) <= LITTLE
+        return is_quick and time.monotonic() < self.until
 
     def count_open(self, value: float) -> int:
         """Return the number of groups that can change in a plan above a value."""
@@ -124,7 +126,7 @@ class Search:
         """Search the plans of some columns, (n,), and nothings, (J,); return their bound."""
         steps = int(work / (1 + np.count_nonzero(near)))
         prices, value = self.dual.prices, self.value
-        found = search_plans(self.c, near, nothing, value, self.gap, prices, steps)
+        found = search_plans(self.c, near, nothing, value, self.gap, prices, steps, self.compiled)
         if found is None:
             return math.inf
         self.take(found.plan)

@@ -25,7 +25,7 @@ ALONE = np.array([0, -1, -1])
 
 def settings(**values: Any) -> Any:
     """Constants of a search that is compiled, and exact only where that is asked for."""
-    return mock.patch.multiple(closing, is_ready=lambda: True, **{"LITTLE": 0, **values})
+    return mock.patch.multiple(closing, **{"is_ready": lambda: True, "LITTLE": 0, **values})
 
 
 def knapsack() -> tuple[Choices, Dual]:
@@ -90,11 +90,13 @@ def test_few_groups_may_change(groups: int, value: float):
     assert search.bound == dual.bound
 
 
-def test_a_search_that_is_not_compiled_changes_nothing():
+@pytest.mark.parametrize(("few", "found"), [(2, False), (3, True)])
+def test_only_few_groups_are_searched_before_the_loops_are_compiled(few: int, found: bool):
+    """Three groups are open."""
     c, dual = knapsack()
-    with mock.patch.object(closing, "is_ready", lambda: False):
+    with settings(LITTLE=few, is_ready=lambda: False):
         plan, bound = close_gap(c, dual, ALONE, 0.0)
-    assert plan is ALONE and bound == dual.bound
+    assert (plan is not ALONE, bound < dual.bound) == (found, found)
 
 
 @examples(80, 300)
