@@ -46,6 +46,20 @@ def test_the_commands_and_calls_have_one_gap_and_one_time_limit(capsys: Output) 
         assert options.gap == GAP
 
 
+def test_the_plan_does_not_depend_on_the_time_limit(capsys: Output) -> None:
+    """Nor does its bound, by the command line with a minute and an hour and from Python, where
+    prices alone do not prove the gap."""
+    folder = SHIPPED / "medium"
+    line = f"solve {folder} --gap 1e-5 --json --time-limit"
+    plans = [json.loads(call(capsys, f"{line} {limit}")[1]) for limit in ("60", "1h")]
+    plans.append(allocator.solve(read_snapshot(folder), gap=1e-5).to_dict())
+    told = [
+        [plan["objective_value"], plan["bound"], [job["gpus"] for job in plan["jobs"]]]
+        for plan in plans
+    ]
+    assert told[0] == told[1] == told[2]
+
+
 class Screen(io.StringIO):
     """A terminal, or not, that says when something was written."""
 
