@@ -30,7 +30,7 @@ RULES = {
 ABOUT = """\
 GPUs are rented when jobs arrive and given back when they end: nobody queues, and every class of
 jobs has a width of its own. The widths here give the least mean response time of all policies that
-rent as much on average (docs/rental.md). CLASSES.csv has a row per class: class_id,
+rent as much on average (docs/spot-and-rental.md). CLASSES.csv has a row per class: class_id,
 arrivals_per_hour, mean_work_gpu_hours, kind (amdahl, power, table), parameter or points, and
 perhaps weight, gpu_type, relative_speed, max_gpus."""
 

@@ -34,7 +34,7 @@ allocator spot fit startup data/examples/starts.csv                   a column o
 ABOUT = """\
 One job on each of several clusters: expected time, dollars, servers lost and share of useful time,
 and which cluster is cheapest, fastest, fastest for at most --cost dollars, cheapest within
---deadline seconds (docs/transient.md)."""
+--deadline seconds (docs/spot-and-rental.md)."""
 
 
 def add(commands: Any) -> None:
@@ -56,7 +56,7 @@ def add(commands: Any) -> None:
     plan.add_argument(
         "clusters",
         metavar="CLUSTERS.csv",
-        help="a row per cluster and sort of server; its columns: docs/transient.md",
+        help="a row per cluster and sort of server; its columns: docs/spot-and-rental.md",
     )
     plan.add_argument(
         "--work",

@@ -23,7 +23,7 @@ def add_features(verbs: Any) -> None:
         description=(
             "Predict the empty work_per_s of a table from its other rows (columns model, gpu_type,"
             " gpus, work_per_s, and any features above 0, such as the GFLOPs of the model and the"
-            " TFLOPS of the GPU). docs/transient.md has the regression and its errors."
+            " TFLOPS of the GPU). docs/spot-and-rental.md has the regression and its errors."
         ),
     )
     parser.add_argument("file", metavar="FILE.csv", help="the table")

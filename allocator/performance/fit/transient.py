@@ -24,7 +24,7 @@ from allocator.domain.problem import Bools, Floats
 from formulations.transient.parameter_servers import bottleneck, capped
 from formulations.transient.revocations import Hazard
 
-# speeds of four models on P100 and K80 are within 6 % (docs/transient.md)
+# speeds of four models on P100 and K80 are within 6 % (docs/spot-and-rental.md)
 SHARPNESS = 8.0
 CAPS = 1000  # number of caps that are tried
 
