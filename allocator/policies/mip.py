@@ -16,6 +16,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -27,8 +28,10 @@ from allocator.policies.memory import Memory
 from allocator.policies.pairs import TIGHT, add_missing_pairs, add_near_pairs, tighten_bound
 from allocator.solvers.base import SolveLimits, Solver, SolverResult, Termination, WarmStart
 from formulations.bounds.lagrangian import excludes_every_plan
+from formulations.colocation.prices import has_pair_rows
 from formulations.colocation.rounding import fill_plan, round_pairs
 from formulations.model.linear import Ints
+from formulations.primal.block_plans import loses_in_blocks, round_blocks
 from formulations.primal.closing import close_gap, find_columns_of_better_plans
 from formulations.primal.rounding import BEYOND
 
@@ -45,7 +48,8 @@ def mip(task: Task) -> Proposal:
     """
     given = task
     task = add_missing_pairs(task)
-    unchanged_choice, stays, start = _find_starts(task)
+    closer, unchanged_choice, stays, start = _find_starts(task)
+    given, task = closer if task is given else given, closer
     if start is None and excludes_every_plan(task.choices, task.dual):
         raise_if_infeasible(task.round, task.remaining())
     if task.round.omitted_pairs is not None and not _is_proven(task, start):
@@ -113,21 +117,32 @@ def _task_if_changed(task: Task, given: Task) -> Task | None:
     return None if task is given else task
 
 
-def _find_starts(task: Task) -> tuple[Ints, bool, Ints | None]:
+def _find_starts(task: Task) -> tuple[Task, Ints, bool, Ints | None]:
     """Return the choice that changes nothing, whether it is legal, and the best known plan.
 
-    That is the plan that changes nothing, or if that is not good enough also the rounded prices.
+    That is the plan that changes nothing, or if that is not good enough also one put together from
+    choices of tenants, or else the rounded prices. The task comes first, with the bound that is
+    proven by then.
     """
     c, enough = task.choices, PRICED * task.limits.gap
     unchanged_choice = task.round.unchanged_choice()
-    stays = c.feasible(unchanged_choice)
-    if stays and _proven_gap(task, unchanged_choice) <= enough:
-        return unchanged_choice, stays, unchanged_choice
-    beyond = BEYOND if task.prices is None else 0
-    plan = round_pairs(c, task.dual, task.end_of_rounding, enough, beyond)
-    if stays and (plan is None or c.value_of(plan) <= c.value_of(unchanged_choice)):
-        plan = unchanged_choice
-    return unchanged_choice, stays, plan
+    plans = [unchanged_choice] if c.feasible(unchanged_choice) else []
+    stays = bool(plans)
+    is_cold = task.prices is None and not has_pair_rows(task.round.model)
+    if is_cold and not _are_proven(task, plans) and loses_in_blocks(c, task.dual, enough):
+        plan, bound = round_blocks(c, task.dual, enough, task.end_of_rounding)
+        task = _with_bound(task, bound)
+        plans += [] if plan is None else [plan]
+    if not _are_proven(task, plans):
+        beyond = BEYOND if task.prices is None else 0
+        plan = round_pairs(c, task.dual, task.end_of_rounding, enough, beyond)
+        plans += [] if plan is None else [plan]
+    return task, unchanged_choice, stays, max(plans, key=c.value_of, default=None)
+
+
+def _are_proven(task: Task, plans: Sequence[Ints]) -> bool:
+    """Return whether one of the plans is good enough."""
+    return any(_is_proven(task, plan) for plan in plans)
 
 
 def _with_bound(task: Task, bound: float) -> Task:

@@ -63,9 +63,10 @@ def close_gap(
     """
     search = Search(c, dual, plan, gap, until, min(bound, dual.bound))
     steps: list[tuple[str, Callable[[], None]]] = [
-        (f"change of {few} groups", partial(search.change_few_groups, few)) for few in GROUPS
+        *((f"change of {few} groups", partial(search.change_few_groups, few)) for few in GROUPS),
+        ("all better plans", partial(search.prove, LAST)),
     ]
-    for name, step in [*steps, ("all better plans", search.prove)]:
+    for name, step in steps:
         if search.is_closed() or not search.may_go_on():
             break
         step()
@@ -117,9 +118,9 @@ class Search:
         near[self.plan[self.plan >= 0]] = True
         self.search(near, nothing | (self.plan < 0), FIRST)
 
-    def prove(self) -> None:
+    def prove(self, work: float) -> None:
         """Search all better plans."""
-        bound = self.search(*self.losses.leaves(self.enough), LAST)
+        bound = self.search(*self.losses.leaves(self.enough), work)
         self.bound = min(self.bound, max(bound, self.enough))
 
     def search(self, near: Bools, nothing: Bools, work: float) -> float:

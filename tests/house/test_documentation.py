@@ -130,6 +130,11 @@ def missing_paths(text: str, bases: tuple[Path, ...]) -> list[str]:
     ]
 
 
+def test_no_figure_is_still_to_come() -> None:
+    """A table that a script has to print is there, and not its mark."""
+    assert [page for page in PAGES if "@@" in page.read_text(encoding="utf-8")] == []
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.relative_to(ROOT).as_posix())
 def test_paths_exist(page: Path) -> None:
     """Every file or folder of the repository that a page names exists."""
