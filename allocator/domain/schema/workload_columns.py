@@ -26,8 +26,10 @@ from allocator.domain.schema.columns import (
     SHARING,
     TENANTS,
     Column,
-    ColumnKind,
     TableSchema,
+    amount,
+    positive,
+    text,
 )
 
 UNDER_WAY = (
@@ -62,20 +64,13 @@ def _column(name: str) -> Column:
 
 
 CELLS = (
-    Column(
+    text(
         "cells",
-        ColumnKind.TEXT,
         "a session that holds GPUs only while one of its cells runs: THINK:RUN of each in seconds,"
         " with bars between; total_work is the sum of RUN",
     ),
-    Column(
-        "state_gb",
-        ColumnKind.NUMBER,
-        "state of the session, loaded before a cell and saved after it",
-        default=0.0,
-        low=0,
-    ),
-    Column("state_gb_s", ColumnKind.NUMBER, "GB/s at which it is loaded and saved", above=0),
+    amount("state_gb", "state of the session, loaded before a cell and saved after it"),
+    positive("state_gb_s", "GB/s at which it is loaded and saved"),
 )
 """Columns of sessions, which only a workload has (rules/cells.py)."""
 
@@ -153,9 +148,8 @@ _OTHERWISE: Mapping[str, Mapping[str, Any]] = {
 }
 WORKLOAD_CONFIG: tuple[Column, ...] = (
     *(replace(c, **_OTHERWISE.get(c.name, {})) for c in CONFIG),
-    Column(
+    text(
         "assumed",
-        ColumnKind.TEXT,
         "what is assumed of the jobs because their log does not say it; every result of the"
         " workload repeats it (`allocator import` writes it)",
         default="",
