@@ -19,48 +19,31 @@ from allocator.domain.findings import (
 )
 from allocator.domain.problem import Bools, Ints
 from allocator.domain.schema.cells import ParsedColumn, default_column, parse
-from allocator.domain.schema.columns import NODES, TABLES, Column, ColumnKind, TableSchema
+from allocator.domain.schema.columns import (
+    NODES,
+    TABLES,
+    ColumnKind,
+    TableSchema,
+    text as text_column,
+)
 from allocator.domain.schema.previous_cells import PreviousCells, PreviousTables
 from allocator.domain.schema.texts import Cells, picked, text_of
 from allocator.domain.snapshot import Snapshot, Table
 
 HEADER = 1  # line of the header
+Words = str | Callable[[int], str]
+"""A message about a row: a text in which {column} stands for its cell, or a function of the row."""
 
 
-class Rows(Mapping[str, int]):
-    """The row of each name, the first one where several have it; found when it is first asked.
+class _Shown(dict[str, Any]):
+    """The cells of a row as messages show them, and other values of it."""
 
-    Parameters
-    ----------
-    names : sequence of str
-        Name of each row, "" = none.
-    are_distinct : bool
-        Whether all of them are known to be different, and none to be "".
-    """
+    def __init__(self, table: ParsedTable, row: int, values: Mapping[str, Any]) -> None:
+        super().__init__((name, value[row]) for name, value in values.items())
+        self._table, self._row = table, row
 
-    def __init__(self, names: Sequence[str], are_distinct: bool) -> None:
-        self._names = names
-        self._are_distinct = are_distinct
-
-    @cached_property
-    def _row(self) -> dict[str, int]:
-        names = self._names
-        out = dict(zip(reversed(names), range(len(names) - 1, -1, -1), strict=True))
-        out.pop("", None)
-        return out
-
-    def __getitem__(self, name: str) -> int:
-        return self._row[name]
-
-    def get(self, name: str, default: Any = None) -> Any:
-        """Return the row of a name, or the default."""
-        return self._row.get(name, default)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._row)
-
-    def __len__(self) -> int:
-        return len(self._names if self._are_distinct else self._row)
+    def __missing__(self, name: str) -> str:
+        return self._table.shown(name, self._row)
 
 
 @dataclass(frozen=True)
@@ -97,8 +80,7 @@ class ParsedTable:
 
     def codes(self, column: str, known: Mapping[str, int]) -> Ints:
         """Return the index of each name of a column among the known ones, (n,), -1 = none."""
-        distinct, number = self.columns[column].factors
-        return np.array([known.get(name, -1) for name in distinct], dtype=np.int64)[number]
+        return self.columns[column].codes(known)
 
     def ok(self, *columns: str) -> Bools:
         """Return where the cells of all these columns are valid, (n,)."""
@@ -108,20 +90,38 @@ class ParsedTable:
         return out
 
     def text(self, column: str, row: int) -> str:
-        """Return the text of a cell for a message, or its default."""
+        """Return the text of a cell, or its default."""
         if self.given(column)[row]:
             return text_of(self.cells[column][row])
         return f"{self[column][row]:g}"
 
+    def shown(self, column: str, row: int) -> str:
+        """Return a cell as messages show it: numbers and choices plainly, other texts in quotes."""
+        one = self.schema.column(column)
+        if one.kind is ColumnKind.CHOICE:
+            return str(one.choices[self[column][row]])
+        if one.kind is ColumnKind.TEXT:
+            return quote(self[column][row])
+        shown = self.text(column, row)
+        return quote(shown) if isinstance(self[column], list) else shown
+
     @cached_property
     def index(self) -> Mapping[str, int]:
-        """Row of each name in the key column, for tables with one key column."""
-        return Rows(self[self.schema.key[0]], self.has_distinct_names)
+        """Row of each name in the key column, the first one where several have it."""
+        names = self[self.schema.key[0]]
+        out = dict(zip(reversed(names), range(len(names) - 1, -1, -1), strict=True))
+        out.pop("", None)
+        return out
 
     @cached_property
     def complete(self) -> bool:
         """Whether a name absent from `index` is really missing, not only lost to another fault."""
         return self.whole and bool(self.ok(self.schema.key[0]).all())
+
+    @cached_property
+    def all_ok(self) -> bool:
+        """Whether nothing was lost while reading, and every cell is valid."""
+        return self.whole and bool(self.ok(*self.columns).all())
 
     def take(self, rows: Ints) -> ParsedTable:
         """Return the table of these rows, in their order."""
@@ -142,37 +142,47 @@ class ParsedTable:
     def fault(self, found: Findings, row: int, message: str) -> None:
         found.fault(self.schema.file, self.lines[row], message, self.subject(row))
 
-    def faults(self, found: Findings, rows: Bools, message: Callable[[int], str]) -> None:
-        """Add a fault for every row that is True in `rows` (n,)."""
-        for i in np.flatnonzero(rows).tolist():
-            self.fault(found, i, message(i))
+    def faults(self, found: Findings, rows: Bools, words: Words, **values: Any) -> None:
+        """Add a fault for every row that is True in `rows` (n,).
+
+        Each of `values` (n,) may be named in the words, too.
+        """
+        for i, message in self._messages(rows, words, values):
+            self.fault(found, i, message)
 
     def warnings(
-        self, found: Findings, rows: Bools, message: Callable[[int], str], sort: str
+        self, found: Findings, rows: Bools, words: Words, sort: str, **values: Any
     ) -> None:
-        """Add a warning for every row that is True in `rows` (n,).
+        """Add a warning for every row, as `faults` does; many of one `sort` are summed up."""
+        for i, message in self._messages(rows, words, values):
+            found.warn(self.schema.file, self.lines[i], message, sort, self.subject(i))
 
-        Many warnings of one `sort` are summed up.
-        """
+    def _messages(
+        self, rows: Bools, words: Words, values: Mapping[str, Any]
+    ) -> Iterator[tuple[int, str]]:
         for i in np.flatnonzero(rows).tolist():
-            found.warn(self.schema.file, self.lines[i], message(i), sort, self.subject(i))
+            yield (
+                i,
+                words.format_map(_Shown(self, i, values)) if isinstance(words, str) else words(i),
+            )
 
     def refer(
-        self, found: Findings, column: str, known: Mapping[str, int], *, among: str, judge: bool
-    ) -> Ints:
-        """Return the index of each name among the known ones, (n,), -1 = none.
-
-        Unknown names are faults if `judge` is True.
-        """
+        self, found: Findings, column: str, known: Mapping[str, int], among: str, sort: str = ""
+    ) -> None:
+        """Report names that are not known: as warnings of a `sort`, or as faults."""
+        unknown = (self.codes(column, known) < 0) & self.given(column) & self.ok(column)
+        if not unknown.any():
+            return
         names = self[column]
-        code = self.codes(column, known)
-        unknown = (code < 0) & self.given(column) & self.ok(column)
-        if judge and unknown.any():
-            hint = suggest_names([names[i] for i in np.flatnonzero(unknown).tolist()], known)
-            self.faults(
-                found, unknown, lambda i: f"{column} {quote(names[i])} {among}{hint[names[i]]}"
-            )
-        return code
+        hint = suggest_names([names[i] for i in np.flatnonzero(unknown).tolist()], known)
+
+        def words(i: int) -> str:
+            return f"{column} {quote(names[i])} {among}{hint[names[i]]}"
+
+        if sort:
+            self.warnings(found, unknown, words, sort)
+        else:
+            self.faults(found, unknown, words)
 
 
 def grid(
@@ -199,30 +209,26 @@ def grid(
         if previous is None
         else previous.read(own, schema.key, table.columns)
     )
-    complaints = [complaint for _, wrong in read.values() for complaint in wrong]
     columns = {
         column.name: read[column.name][0]
         if column.name in read
         else default_column(column, len(table))
         for column in schema.columns
     }
-    there = (
-        all(c.name in table.columns for c in schema.columns if c.required)
-        if present
-        else not schema.required
-    )
+    lost = [c for c in schema.columns if c.required and c.name not in read]
     out = ParsedTable(
         schema,
         table.lines,
         table.columns,
         columns,
         present,
-        readable and there,
+        readable and not (lost if present else schema.required),
         previous is not None and previous.has_distinct_names,
     )
-    for row, message in complaints:
-        out.fault(found, row, message)
-    if schema.key and out.ok(*schema.key).any():
+    for _, complaints in read.values():
+        for row, message in complaints:
+            out.fault(found, row, message)
+    if schema.key and not out.has_distinct_names and out.ok(*schema.key).any():
         _keys(out, found)
     return out
 
@@ -237,7 +243,7 @@ def grids(
     """Parse all tables of the schemas, by file name; nodes.csv has the `levels` of the topology."""
     return {
         file: grid(
-            _with_levels(schema, levels),
+            _with_levels(schema, levels) if file == NODES.file else schema,
             snapshot,
             found,
             None if previous is None else previous.of(file),
@@ -247,27 +253,22 @@ def grids(
 
 
 def _with_levels(schema: TableSchema, levels: Sequence[str]) -> TableSchema:
-    """Return the schema, that of nodes.csv with a column of text for each level of the topology."""
-    if schema.file != NODES.file:
-        return schema
+    """Return the schema with a column of text for each level of the topology."""
     known = {column.name for column in schema.columns}
-    more = tuple(
-        Column(name, ColumnKind.TEXT, "level of the topology")
-        for name in levels
-        if name not in known
-    )
+    more = (text_column(name, "level of the topology") for name in levels if name not in known)
     return replace(schema, columns=(*schema.columns, *more))
 
 
 def _header(schema: TableSchema, table: Table, found: Findings) -> None:
     known = {c.name: c for c in schema.columns}
     strange = [name for name in table.columns if name not in known]
-    lost = [c.name for c in schema.columns if c.required and c.name not in table.columns]
-    for name in lost:
-        found.fault(schema.file, HEADER, f"column {name} is missing{did_you_mean(name, strange)}")
-    default_column = [name for name in known if name not in table.columns]
+    unused = [name for name in known if name not in table.columns]
+    for name in unused:
+        if known[name].required:
+            hint = did_you_mean(name, strange)
+            found.fault(schema.file, HEADER, f"column {name} is missing{hint}")
     for i, name in enumerate(strange):
-        hint = suggest_setting(name, default_column) if i < HINTED else ""
+        hint = suggest_setting(name, unused) if i < HINTED else ""
         found.warn(
             schema.file,
             HEADER,
@@ -279,25 +280,18 @@ def _header(schema: TableSchema, table: Table, found: Findings) -> None:
 def _keys(table: ParsedTable, found: Findings) -> None:
     """Add a fault for rows with the same key."""
     names = table.schema.key
-    if len(names) == 1 and len(table.index) == len(table):
-        return
     values = [v.tolist() if isinstance(v, np.ndarray) else v for v in (table[n] for n in names)]
-    keys = values[0] if len(values) == 1 else list(zip(*values, strict=True))
+    keys = list(zip(*values, strict=True))
     if len(set(keys)) == len(keys):
         return
-    ok = table.ok(*names)
     first: dict[Any, int] = {}
-    for i, key in enumerate(keys):
-        if not ok[i]:
-            continue
-        if key in first:
+    for i in np.flatnonzero(table.ok(*names)).tolist():
+        row = first.setdefault(keys[i], i)
+        if row < i:
             what = ", ".join(f"{n} {_shown(table, n, i)}" for n in names)
-            found.fault(
-                table.schema.file,
-                table.lines[i],
-                f"{what} is already in line {table.lines[first[key]]}",
-            )
-        first.setdefault(key, i)
+            line = table.lines[row]
+            message = f"{what} is already in line {line}"
+            found.fault(table.schema.file, table.lines[i], message)
 
 
 def _shown(table: ParsedTable, column: str, row: int) -> str:

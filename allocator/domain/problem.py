@@ -8,16 +8,18 @@ of a float column is nan. Field names equal column names; a test compares the tw
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import IntEnum
 from functools import cached_property
-from typing import Any
+from itertools import compress
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from allocator.domain.schema.colocation import first_primary, held_gpus, secondary_of
 from allocator.domain.schema.hazards import pool_hazard
+from allocator.domain.schema.texts import picked
 from formulations.compression import computing_share
 from formulations.transient.revocations import Hazard
 from formulations.transient.synchronisation import Mode
@@ -63,8 +65,24 @@ class Isolation(Code):
     BEST_EFFORT = 3  # a best-effort job next to any primary job
 
 
+class Rows:
+    """Rows of a table: the fields of the class are its columns, and all of them are as long."""
+
+    def __len__(self) -> int:
+        return len(next(iter(vars(self).values())))
+
+    def select(self, rows: Bools | Ints | slice) -> Self:
+        """Return some rows of a table whose columns are all arrays."""
+        return type(self)(*(getattr(self, column.name)[rows] for column in fields(self)))  # type: ignore[arg-type]
+
+    def append(self, other: Self) -> Self:
+        """Return these rows, then the others, of a table whose columns are all arrays."""
+        both = zip(vars(self).values(), vars(other).values(), strict=True)
+        return type(self)(*map(np.concatenate, both))
+
+
 @dataclass(frozen=True)
-class Jobs:
+class Jobs(Rows):
     """All jobs in file order; every array has shape (J,)."""
 
     job_id: tuple[str, ...]
@@ -113,9 +131,6 @@ class Jobs:
     # of a primary job: index of its secondary job, -1 = none; None = as `primary` says
     shared_by: Ints | None = None
 
-    def __len__(self) -> int:
-        return len(self.job_id)
-
     @property
     def secondary(self) -> Ints:
         """Of a primary job, the job that runs on its GPUs too, (J,), -1 = none."""
@@ -137,19 +152,15 @@ class Jobs:
             columns["shared_by"] = place[self.secondary[which]]
             columns["primary"] = first_primary(columns["shared_by"])
         columns.setdefault("shared_by", None)
-        picked = which.tolist()
         for name, column in vars(self).items():
             if name not in columns:
-                columns[name] = (
-                    column[which]
-                    if isinstance(column, np.ndarray)
-                    else tuple([column[j] for j in picked])
-                )
+                is_array = isinstance(column, np.ndarray)
+                columns[name] = column[which] if is_array else tuple(picked(column, which))
         return Jobs(**columns)
 
 
 @dataclass(frozen=True)
-class Pools:
+class Pools(Rows):
     """All pools in file order; arrays (P,).
 
     `gpus` and `price_per_gpu_hour` are those in force at now_s.
@@ -174,9 +185,6 @@ class Pools:
     straggler_cv: Floats
     link_gb_s: Floats  # inf = the exchange takes no time
     hazard_by_age: tuple[str, ...]  # "" = the same at every age
-
-    def __len__(self) -> int:
-        return len(self.pool)
 
     @cached_property
     def hazards(self) -> tuple[Hazard, ...]:
@@ -205,21 +213,17 @@ class Pools:
 
         GPUs of one zone may be revoked together.
         """
-        number: dict[str, int] = {}
+        number = {name: z for z, name in enumerate(self.zones)}
         spot = (self.market == Market.SPOT).tolist()
         return np.array(
-            [
-                number.setdefault(name, len(number)) if s else -1
-                for name, s in zip(self.region, spot, strict=True)
-            ],
+            [number[name] if s else -1 for name, s in zip(self.region, spot, strict=True)],
             dtype=np.int64,
         )
 
     @cached_property
     def zones(self) -> tuple[str, ...]:
         """Names of the zones, the regions of spot pools."""
-        first = {z: p for p, z in reversed(list(enumerate(self.zone.tolist()))) if z >= 0}
-        return tuple(self.region[first[z]] for z in range(len(first)))
+        return tuple(dict.fromkeys(compress(self.region, (self.market == Market.SPOT).tolist())))
 
     @cached_property
     def prices_memory(self) -> bool:
@@ -236,7 +240,7 @@ class Pools:
 
 
 @dataclass(frozen=True)
-class Tenants:
+class Tenants(Rows):
     """All tenants of tenants.csv, then those only named by jobs; arrays (Q,)."""
 
     tenant: tuple[str, ...]
@@ -252,9 +256,6 @@ class Tenants:
     until_s: Floats  # inf = none
     parent: Ints  # index into tenants, -1 = none
 
-    def __len__(self) -> int:
-        return len(self.tenant)
-
     @cached_property
     def ancestors(self) -> Ints:
         """Each tenant, its parent, the parent of that, and so on, (D, Q); -1 above the root."""
@@ -269,15 +270,14 @@ class Tenants:
 
         The limits are max_spot_gpus, and max_spot_share of guaranteed_gpus.
         """
-        share = (
-            np.where(np.isinf(self.max_spot_share), 0.0, self.max_spot_share) * self.guaranteed_gpus
-        )
-        by_share = np.where(np.isinf(self.max_spot_share), np.inf, np.floor(share + 1e-9))
+        has_share = np.isfinite(self.max_spot_share)
+        share = np.where(has_share, self.max_spot_share, 0.0) * self.guaranteed_gpus
+        by_share = np.where(has_share, np.floor(share + 1e-9), np.inf)
         return np.minimum(self.max_spot_gpus, by_share)
 
 
 @dataclass(frozen=True)
-class Quotas:
+class Quotas(Rows):
     """Rows of quotas.csv; arrays (K,)."""
 
     tenant: Ints  # index into Problem.tenants
@@ -286,9 +286,6 @@ class Quotas:
     guaranteed_gpus: Ints
     max_gpus: Floats  # inf = no limit
     lend_gpus: Floats  # inf = all
-
-    def __len__(self) -> int:
-        return len(self.tenant)
 
 
 @dataclass(frozen=True)
@@ -351,7 +348,7 @@ class Curves:
 
 
 @dataclass(frozen=True)
-class Nodes:
+class Nodes(Rows):
     """Rows of nodes.csv; arrays (N,)."""
 
     node: tuple[str, ...]
@@ -361,9 +358,6 @@ class Nodes:
     rack: tuple[str, ...]
     cpus: Floats  # inf = no limit
     host_memory_gb: Floats  # inf = no limit
-
-    def __len__(self) -> int:
-        return len(self.node)
 
 
 @dataclass(frozen=True)
@@ -384,22 +378,13 @@ class Level:
 
 
 @dataclass(frozen=True)
-class Placements:
+class Placements(Rows):
     """Rows of placements.csv; arrays (L,)."""
 
     job: Ints  # index into Jobs
     node: Ints  # index into Nodes
     gpus: Ints
     gpu: Ints  # number of the GPU in its node, of which the job has a share; -1 = whole GPUs
-
-    def select(self, rows: Bools) -> Placements:
-        """Return the rows (L,) that are True."""
-        return Placements(self.job[rows], self.node[rows], self.gpus[rows], self.gpu[rows])
-
-    def append(self, other: Placements) -> Placements:
-        """Return these rows, then the others."""
-        both = zip(*([p.job, p.node, p.gpus, p.gpu] for p in (self, other)), strict=True)
-        return Placements(*(np.concatenate(columns) for columns in both))
 
 
 def usable_gpus(
@@ -453,7 +438,7 @@ class Sharing:
 
 
 @dataclass(frozen=True)
-class Interactive:
+class Interactive(Rows):
     """Rows of interactive.csv; arrays (I,)."""
 
     pool: Ints  # index into Problem.pools
@@ -463,9 +448,6 @@ class Interactive:
     session_gpus: Ints
     late_share: Floats
     shrinkable_share: Floats
-
-    def __len__(self) -> int:
-        return len(self.pool)
 
 
 @dataclass(frozen=True)
@@ -516,7 +498,7 @@ class Pauses:
 
 
 @dataclass(frozen=True)
-class Changes:
+class Changes(Rows):
     """Changes of GPUs and prices, in order of time; arrays (C,).
 
     Attributes
@@ -536,22 +518,17 @@ class Changes:
     gpus: Ints
     price_per_gpu_hour: Floats
 
-    def __len__(self) -> int:
-        return len(self.at_s)
-
     def between(self, after_s: float, until_s: float) -> Changes:
         """Return the changes after `after_s` and not after `until_s`."""
-        chosen = slice(*np.searchsorted(self.at_s, [after_s, until_s], side="right").tolist())
-        return Changes(
-            self.at_s[chosen], self.pool[chosen], self.gpus[chosen], self.price_per_gpu_hour[chosen]
-        )
+        chosen = np.searchsorted(self.at_s, [after_s, until_s], side="right")
+        return self.select(slice(*chosen.tolist()))
 
 
 NO_CHANGES = Changes(np.zeros(0), _NONE, _NONE, np.zeros(0))
 
 
 @dataclass(frozen=True)
-class Finished:
+class Finished(Rows):
     """Rows of finished.csv, jobs that are done; arrays (F,).
 
     The sizes of others are learned from them (performance/sizes.py).
@@ -566,9 +543,6 @@ class Finished:
 
     model: Ints
     total_work: Floats
-
-    def __len__(self) -> int:
-        return len(self.model)
 
 
 NO_FINISHED = Finished(np.zeros(0, dtype=np.int64), np.zeros(0))

@@ -5,26 +5,19 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from functools import cache
-from itertools import compress
+from functools import cache, partial
+from typing import Any
 
 import numpy as np
 
-from allocator.domain.findings import (
-    HINTED,
-    Findings,
-    did_you_mean,
-    find_near_miss,
-    quote,
-    suggest_names,
-)
+from allocator.domain.findings import HINTED, did_you_mean, find_near_miss, quote, suggest_names
 from allocator.domain.grid import ParsedTable
 from allocator.domain.problem import Bools, Ints, Market, State
-from allocator.domain.schema.colocation import BETWEEN_NAMES, first_primary, split_names
+from allocator.domain.rules.rule import Check, Round, Rule, reference
+from allocator.domain.schema.colocation import first_primary, split_names
 from allocator.domain.schema.columns import ASSUMED_RATE, MOST_INTEGER
 from allocator.domain.schema.modes import parse_mode
 from allocator.domain.schema.names import Names
-from allocator.domain.settings import Settings
 from allocator.domain.size_rule import EVERY_NODES
 
 LIMITS = (
@@ -43,288 +36,163 @@ SLIP = 0.75
 NAMED = 5  # most models that one message names
 # a deadline is probably wrong if the work takes so many times the time that it leaves
 FAR = 10
+_fault = partial(Rule, "jobs.csv")
 
 
-def check(
-    grids: Mapping[str, ParsedTable], names: Names, config: Settings, now_s: float, found: Findings
-) -> None:
+def check(x: Round) -> None:
     """Check all rules of jobs that concern more than one cell."""
-    jobs = grids["jobs.csv"]
+    jobs = x["jobs.csv"]
     if jobs.present and jobs.whole and not len(jobs):
-        found.warn(jobs.schema.file, None, "has no jobs")
-    _sizes(jobs, found)
-    _check_modes(jobs, found)
-    fixed = ~jobs["preemptible"] & jobs["best_effort"] & jobs.ok("preemptible", "best_effort")
-    for i in np.flatnonzero(fixed).tolist():
-        jobs.fault(found, i, "best_effort jobs may be paused at any time: preemptible is false")
-    _check_places(jobs, config.levels, found)
-    _check_losses(jobs, found)
-    _passed_over(jobs, grids["pools.csv"], found)
-    _work(jobs, now_s, found)
-    _holdings(jobs, grids["pools.csv"], names, found)
-    _check_colocated(grids, names, config, found)
-    _models(jobs, grids, names, config["unknown_models"], found)
-    _types(jobs, grids, names, found)
-    _tenants(jobs, grids["tenants.csv"], names, config["unknown_tenants"] == "refuse", found)
-    _speeds(grids, names, found)
-    _predecessors(jobs, names, found)
+        x.found.warn(jobs.schema.file, None, "has no jobs")
+    for rule in RULES:
+        rule(x)
 
 
-def _sizes(jobs: ParsedTable, found: Findings) -> None:
-    low, high, asked = jobs["min_gpus"], jobs["max_gpus"], jobs["requested_gpus"]
-    ok = jobs.ok("min_gpus", "max_gpus")
-
-    def span(i: int) -> str:
-        return f"min_gpus {jobs.text('min_gpus', i)} to max_gpus {jobs.text('max_gpus', i)}"
-
-    jobs.faults(
-        found,
-        ok & (high < low),
-        lambda i: (
-            f"max_gpus {jobs.text('max_gpus', i)} is below min_gpus {jobs.text('min_gpus', i)}"
-        ),
-    )
-    ok &= high >= low
-    outside = (
-        ok
-        & jobs.ok("requested_gpus")
-        & jobs.given("requested_gpus")
-        & ((asked < low) | (asked > high))
-    )
-    jobs.faults(
-        found,
-        outside,
-        lambda i: f"requested_gpus {jobs.text('requested_gpus', i)} is outside {span(i)}",
-    )
-    listed = ok & jobs.ok("sizes") & jobs.given("sizes")
-    none = np.zeros(len(jobs), dtype=bool)
-    for i in np.flatnonzero(listed).tolist():
-        none[i] = not any(low[i] <= k <= high[i] for k in jobs["sizes"][i])
-    jobs.faults(
-        found, none, lambda i: f"sizes {quote(jobs.text('sizes', i))} has none within {span(i)}"
-    )
+def _is_running(jobs: ParsedTable) -> Bools:
+    return np.asarray(jobs["state"] == State.RUNNING)
 
 
-def _check_modes(jobs: ParsedTable, found: Findings) -> None:
+def _has_no_size(jobs: ParsedTable) -> Bools:
+    """Find the jobs of which no size is within their range, (J,)."""
+    spans = zip(jobs["min_gpus"].tolist(), jobs["max_gpus"].tolist(), jobs["sizes"], strict=True)
+    none = np.array([not any(low <= k <= high for k in ks) for low, high, ks in spans], dtype=bool)
+    return np.asarray(jobs.given("sizes") & (jobs["min_gpus"] <= jobs["max_gpus"]) & none)
+
+
+def _check_modes(x: Round) -> None:
+    jobs = x["jobs.csv"]
     for i in np.flatnonzero(jobs.given("modes") & jobs.ok("modes")).tolist():
         for text in jobs["modes"][i]:
             try:
                 parse_mode(text)
             except ValueError as error:
-                jobs.fault(found, i, f"modes {quote(text)} {error}")
+                jobs.fault(x.found, i, f"modes {quote(text)} {error}")
 
 
-def _check_places(jobs: ParsedTable, levels: Sequence[str], found: Findings) -> None:
-    """Check that a share of a GPU is all that a job may have, and that its placement is known."""
-    share = jobs.given("gpu_fraction") & jobs.ok("gpu_fraction", "max_gpus")
+def _check_placements(x: Round) -> None:
+    jobs = x["jobs.csv"]
+    known = {"packed", "spread", *(f"{sort}_{name}" for name in x.config.levels for sort in NEAR)}
+    unknown = set(jobs.distinct("placement")) - known
+    hint = {
+        name: did_you_mean(name, known) or f" (known: {', '.join(sorted(known))})"
+        for name in unknown
+    }
     jobs.faults(
-        found,
-        share & (jobs["gpu_fraction"] >= 1),
+        x.found,
+        _is_among(jobs["placement"], unknown) & jobs.ok("placement"),
         lambda i: (
-            f"gpu_fraction {jobs.text('gpu_fraction', i)} is not below 1; leave it empty for whole"
-            " GPUs"
+            f"placement {jobs.shown('placement', i)} is not known{hint[jobs['placement'][i]]}"
         ),
     )
-    jobs.faults(
-        found,
-        share & (jobs["max_gpus"] > 1),
-        lambda i: (
-            f"gpu_fraction {jobs.text('gpu_fraction', i)} is a share of one GPU, but max_gpus is"
-            f" {jobs.text('max_gpus', i)}"
-        ),
-    )
-    known = {"packed", "spread", *(f"{sort}_{name}" for name in levels for sort in NEAR)}
-    unknown = {name for name in jobs.distinct("placement") if name not in known}
-    for i, name in enumerate(jobs["placement"] if unknown else ()):
-        if name in unknown and jobs.ok("placement")[i]:
-            hint = did_you_mean(name, known) or f" (known: {', '.join(sorted(known))})"
-            jobs.fault(found, i, f"placement {quote(name)} is not known{hint}")
 
 
-def _check_losses(jobs: ParsedTable, found: Findings) -> None:
-    """Check that what losses say of a job's work is complete, and that it has a target."""
-    ok = jobs.ok("target_loss", "loss_work", "loss_error")
-    work, error = jobs.given("loss_work"), jobs.given("loss_error")
-    for here, name, other in (
-        (work & ~error, "loss_work", "loss_error"),
-        (error & ~work, "loss_error", "loss_work"),
-        (work & error & ~jobs.given("target_loss"), "loss_work", "target_loss"),
-    ):
-        jobs.faults(
-            found,
-            ok & here,
-            lambda i, name=name, other=other: (  # type: ignore[misc]
-                f"{name} {jobs.text(name, i)} needs {other}, which is empty"
-            ),
-        )
-
-
-def _passed_over(jobs: ParsedTable, pools: ParsedTable, found: Findings) -> None:
+def _check_sizes_by_rule(x: Round) -> None:
     """Warn of pools so large that jobs without `sizes` are not offered every number of nodes."""
+    jobs, pools = x["jobs.csv"], x["pools.csv"]
     ruled = jobs.ok("sizes", "max_gpus") & ~jobs.given("sizes")
     top = np.minimum(pools["gpus"], max(jobs["max_gpus"][ruled], default=0))
     pools.warnings(
-        found,
+        x.found,
         pools.ok("gpus", "gpus_per_node") & (top > EVERY_NODES * pools["gpus_per_node"]),
-        lambda i: (
-            f"has {top[i] // pools['gpus_per_node'][i]:,} nodes for one job; above {EVERY_NODES:,} "
-            "nodes a job without sizes is offered only numbers that differ by less than 0.8 %"
-        ),
+        f"has {{nodes:,}} nodes for one job; above {EVERY_NODES:,} nodes a job without sizes is "
+        "offered only numbers that differ by less than 0.8 %",
         "pools of very many nodes",
+        nodes=top // np.maximum(1, pools["gpus_per_node"]),
     )
 
 
-def _work(jobs: ParsedTable, now_s: float, found: Findings) -> None:
+def _check_submitted(x: Round) -> None:
+    jobs = x["jobs.csv"]
     with np.errstate(invalid="ignore"):
-        short = jobs.given("total_work") & (jobs["total_work"] < jobs["remaining_work"])
-        early = jobs["submitted_s"] > now_s
-    jobs.faults(
-        found,
-        jobs.ok("every_s", "times") & jobs.given("times") & ~jobs.given("every_s"),
-        lambda i: "times needs every_s, the seconds from one time to the next",
-    )
-    jobs.faults(
-        found,
-        short & jobs.ok("total_work", "remaining_work"),
-        lambda i: (
-            "total_work "
-            f"{jobs.text('total_work', i)} is below remaining_work {jobs.text('remaining_work', i)}"
-        ),
-    )
-    jobs.warnings(
-        found,
-        early & jobs.ok("submitted_s"),
-        lambda i: f"submitted_s {jobs.text('submitted_s', i)} is after now_s {now_s:.15g}",
-        "jobs submitted after now_s",
-    )
-    with np.errstate(invalid="ignore"):
-        late = jobs.ok("deadline_s", "submitted_s") & (jobs["deadline_s"] <= jobs["submitted_s"])
-    jobs.warnings(
-        found,
-        late,
-        lambda i: (
-            f"deadline_s {jobs.text('deadline_s', i)} is not after submitted_s "
-            f"{jobs.text('submitted_s', i)}; it is a time on the same clock, in seconds"
-        ),
-        "deadlines that have passed at submission",
-    )
+        early = jobs["submitted_s"] > x.now_s
+    words = f"submitted_s {{submitted_s}} is after now_s {x.now_s:.15g}"
+    sort = "jobs submitted after now_s"
+    jobs.warnings(x.found, early & jobs.ok("submitted_s"), words, sort)
 
 
-def _holdings(jobs: ParsedTable, pools: ParsedTable, names: Names, found: Findings) -> None:
-    running = jobs["state"] == State.RUNNING
-    ok = jobs.ok("state")
-    choices = jobs.schema.column("state").choices
-    for column in ("pool", "gpus"):
-        given = jobs.given(column)
-        for i in np.flatnonzero(ok & jobs.ok(column) & (running != given)).tolist():
-            jobs.fault(
-                found,
-                i,
-                (
-                    f"{column} is empty, but state is running"
-                    if running[i]
-                    else (
-                        f"{column} {_shown(jobs, column, i)} is given, but state is"
-                        f" {choices[jobs['state'][i]]}"
-                    )
-                ),
-            )
-    jobs.refer(found, "pool", names.pools, among="is not in pools.csv", judge=pools.complete)
-
-
-def _check_colocated(
-    grids: Mapping[str, ParsedTable], names: Names, config: Settings, found: Findings
-) -> None:
+def _check_colocated(x: Round) -> None:
     """Check that at most two running jobs share the same GPUs."""
-    jobs = grids["jobs.csv"]
-    given = jobs.given("shared_with")
+    jobs = x["jobs.csv"]
+    given, ok = jobs.given("shared_with"), jobs.ok("state", "pool", "gpus")
     if not given.any():
         return
-    state, choices = jobs["state"], jobs.schema.column("state").choices
-    most = int(config["max_primaries"])
+    running, gpus, name = _is_running(jobs), jobs["gpus"], jobs["job_id"]
+    most = int(x.config["max_primaries"])
     taken: dict[int, int] = {}
 
-    def report_fault(i: int, name: str, words: str) -> None:
-        jobs.fault(found, i, f"shared_with {quote(name)} {words}")
-
     def where(i: int) -> str:
-        return f"{jobs['gpus'][i]} GPUs of pool {quote(jobs['pool'][i])}"
+        return f"{gpus[i]} GPUs of pool {jobs.shown('pool', i)}"
 
     def find_fault(i: int, m: int, has_others: bool) -> str | None:
         """Say why job m can not be a primary job of job i, None = it can."""
         if m == i:
             return "names the job itself"
-        if state[i] != State.RUNNING:
-            return f"is given, but state is {choices[state[i]]}"
-        if not jobs.ok("state", "pool", "gpus")[m]:
+        if not running[i]:
+            return f"is given, but state is {jobs.shown('state', i)}"
+        if not ok[m]:
             return None
-        if state[m] != State.RUNNING:
+        if not running[m]:
             return f"is not running ({jobs.schema.file}:{jobs.lines[m]})"
-        if jobs["pool"][m] != jobs["pool"][i] or (
-            jobs["gpus"][m] != jobs["gpus"][i] and not has_others
-        ):
+        if jobs["pool"][m] != jobs["pool"][i] or (gpus[m] != gpus[i] and not has_others):
             return f"holds {where(m)}, this job {where(i)}"
         if given[m] and (named.get(m) != [i] or has_others):
-            other = quote(jobs["shared_with"][m])
+            other = jobs.shown("shared_with", m)
             return f"shares the GPUs of {other}; a GPU has two jobs at most"
         if taken.setdefault(m, i) != i:
-            other = quote(jobs["job_id"][taken[m]])
+            other = quote(name[taken[m]])
             return f"already shares its GPUs with {other}; a GPU has two jobs at most"
         return None
 
-    named = _named_primaries(jobs, names, found)
-    for i in [i for i in named if jobs.ok("state", "pool", "gpus")[i]]:
-        others = named[i]
-        total = sum(int(jobs["gpus"][m]) for m in others if jobs.ok("gpus")[m])
-        has_others = len(others) > 1 or (
-            most > 1 and state[i] == State.RUNNING and total < jobs["gpus"][i]
-        )
+    def find_faults(i: int, others: list[int]) -> Iterator[tuple[str, str | None]]:
+        """Yield what is wrong with the primary jobs of job i, each with the text that says so."""
+        total = sum(int(gpus[m]) for m in others if jobs.ok("gpus")[m])
+        has_others = len(others) > 1 or bool(most > 1 and running[i] and total < gpus[i])
         cell = jobs["shared_with"][i]
         if len(others) > most:
-            report_fault(i, cell, f"names {len(others)} jobs, max_primaries is {most}")
-            continue
-        if has_others and (words := _why_one_of_its_size(grids, i, others)):
-            report_fault(i, cell, words)
-        elif has_others and total > jobs["gpus"][i]:
-            report_fault(i, cell, f"holds {total} GPUs, this job {where(i)}")
-        for m in others:
-            if fault := find_fault(i, m, has_others):
-                report_fault(i, jobs["job_id"][m], fault)
+            yield cell, f"names {len(others)} jobs, max_primaries is {most}"
+            return
+        if has_others and (words := _why_one_of_its_size(x, i, others)):
+            yield cell, words
+        elif has_others and total > gpus[i]:
+            yield cell, f"holds {total} GPUs, this job {where(i)}"
+        yield from ((name[m], find_fault(i, m, has_others)) for m in others)
+
+    named = _named_primaries(x)
+    for i in named:
+        for text, words in find_faults(i, named[i]) if ok[i] else ():
+            if words:
+                jobs.fault(x.found, i, f"shared_with {quote(text)} {words}")
 
 
-def _named_primaries(jobs: ParsedTable, names: Names, found: Findings) -> dict[int, list[int]]:
+def _named_primaries(x: Round) -> dict[int, list[int]]:
     """Return the jobs that each job of `shared_with` names; unknown names are faults."""
-    cells = {
-        cell: split_names(cell)
-        for cell in compress(jobs["shared_with"], jobs.given("shared_with").tolist())
-    }
+    jobs, number = x["jobs.csv"], x.names.jobs
+    cells = {cell: split_names(cell) for cell in jobs.distinct("shared_with") if cell}
     known = {
-        cell: [names.jobs[name] for name in named]
+        cell: [number[name] for name in named]
         for cell, named in cells.items()
-        if all(name in names.jobs for name in named)
+        if all(name in number for name in named)
     }
-    listed = dict(names.jobs) | {
-        cell: places[0] for cell, places in known.items() if BETWEEN_NAMES in cell
-    }
-    jobs.refer(found, "shared_with", listed, among="is not in jobs.csv", judge=jobs.complete)
+    if jobs.complete:
+        # a name that is known is no cell of several names, which only the others are
+        listed = dict(number) | {cell: places[0] for cell, places in known.items()}
+        jobs.refer(x.found, "shared_with", listed, "is not in jobs.csv")
     here = np.flatnonzero(jobs.given("shared_with") & jobs.ok("shared_with")).tolist()
     return {i: known[cell] for i in here if (cell := jobs["shared_with"][i]) in known}
 
 
-def _why_one_of_its_size(grids: Mapping[str, ParsedTable], i: int, others: list[int]) -> str:
+def _why_one_of_its_size(x: Round, i: int, others: list[int]) -> str:
     """Say why a job may only share with one job of its size, "" = it may share with others."""
-    jobs, pools, nodes = (grids[f] for f in ("jobs.csv", "pools.csv", "nodes.csv"))
-    for j in (i, *others):
-        if jobs.ok("preemptible")[j] and not jobs["preemptible"][j]:
-            name = quote(jobs["job_id"][j])
-            return f"must be one job of as many GPUs: preemptible is false for {name}"
-    pool = jobs["pool"][i]
-    if pool in nodes["pool"]:
-        return f"must be one job of as many GPUs: pool {quote(pool)} has nodes"
-    place = list(pools["pool"]).index(pool) if pool in pools["pool"] else -1
-    if place >= 0 and pools["market"][place] == Market.SPOT:
-        return f"must be one job of as many GPUs: pool {quote(pool)} is a spot pool"
-    return ""
+    jobs, pools = x["jobs.csv"], x["pools.csv"]
+    pool, why = jobs["pool"][i], ""
+    fixed = [j for j in (i, *others) if jobs.ok("preemptible")[j] and not jobs["preemptible"][j]]
+    if fixed:
+        why = f"preemptible is false for {jobs.shown('job_id', fixed[0])}"
+    elif pool in x["nodes.csv"]["pool"]:
+        why = f"pool {quote(pool)} has nodes"
+    elif pool in pools["pool"] and pools["market"][pools["pool"].index(pool)] == Market.SPOT:
+        why = f"pool {quote(pool)} is a spot pool"
+    return why and f"must be one job of as many GPUs: {why}"
 
 
 def primary_of_jobs(jobs: ParsedTable, names: Names) -> Ints:
@@ -338,10 +206,10 @@ def secondary_of_jobs(jobs: ParsedTable, names: Names) -> Ints:
     If two jobs name each other, the primary job is the one submitted first, then the first by name.
     """
     secondary = np.full(len(jobs), -1)
-    for g, cell in enumerate(jobs["shared_with"] if jobs.given("shared_with").any() else ()):
-        for h in (names.jobs.get(name, -1) for name in split_names(cell or "")):
-            if h >= 0:
-                secondary[h] = g
+    for g in np.flatnonzero(jobs.given("shared_with")).tolist():
+        for name in split_names(jobs["shared_with"][g]):
+            if name in names.jobs:
+                secondary[names.jobs[name]] = g
     for h in np.flatnonzero(secondary >= 0).tolist():
         g = int(secondary[h])
         if g >= 0 and secondary[g] == h:
@@ -350,57 +218,38 @@ def secondary_of_jobs(jobs: ParsedTable, names: Names) -> Ints:
     return secondary
 
 
-def _shown(jobs: ParsedTable, column: str, i: int) -> str:
-    text = jobs.text(column, i)
-    return text[:40] if column == "gpus" else quote(text)
+def _rate_files(x: Round) -> str:
+    return " or ".join(f for f in ("rates.csv", "models.csv") if x[f].present) or "rates.csv"
 
 
-def _rate_files(grids: Mapping[str, ParsedTable]) -> str:
-    return " or ".join(f for f in ("rates.csv", "models.csv") if grids[f].present) or "rates.csv"
-
-
-def _models(
-    jobs: ParsedTable,
-    grids: Mapping[str, ParsedTable],
-    names: Names,
-    rule: str | None,
-    found: Findings,
-) -> None:
+def _check_models(x: Round) -> None:
     """Report models without any rate.
 
-    Their jobs run at an assumed speed, unless `rule`, the setting unknown_models, refuses them. If
-    `rule` is None, a name is refused if it looks like a misspelt model with rates.
+    Their jobs run at an assumed speed, unless the setting unknown_models refuses them. If it is not
+    given, a name is refused if it looks like a misspelt model with rates.
     """
-    known, among = names.rated_models, f"has no row in {_rate_files(grids)}"
-    if not names.complete:
+    jobs, rule, known = x["jobs.csv"], x.config["unknown_models"], x.names.rated_models
+    among = f"has no row in {_rate_files(x)}"
+    if not x.names.complete:
         return
     if rule == "refuse":
-        rated = grids["rates.csv"].present or grids["models.csv"].present
-        if not rated:
-            found.fault(
-                "rates.csv",
-                None,
-                "is missing; without models.csv it must say how fast each model runs",
-            )
-        jobs.refer(found, "model", known, among=among, judge=rated)
+        if x["rates.csv"].present or x["models.csv"].present:
+            jobs.refer(x.found, "model", known, among)
+        else:
+            words = "is missing; without models.csv it must say how fast each model runs"
+            x.found.fault("rates.csv", None, words)
         return
-    ok = jobs.ok("model")
-    unknown = {name for name in jobs.distinct("model") if name and name not in known}
-    count = Counter(
-        name
-        for name, fine in zip(jobs["model"] if unknown else (), ok.tolist(), strict=bool(unknown))
-        if fine and name in unknown
-    )
+    ok = jobs.ok("model") & _is_among(jobs["model"], set(jobs.distinct("model")) - {"", *known})
+    count = Counter(jobs["model"][i] for i in np.flatnonzero(ok).tolist())
     if rule is None:
         near = {
             name: hit
             for name in list(count)[:HINTED]
-            if (hit := find_near_miss(name, names.given_models, SLIP)) is not None
+            if (hit := find_near_miss(name, x.names.given_models, SLIP)) is not None
         }
-        slips = _is_among(jobs["model"], near)
         jobs.faults(
-            found,
-            slips & ok,
+            x.found,
+            ok & _is_among(jobs["model"], near),
             lambda i: (
                 f"model {quote(jobs['model'][i])} {among}; did you mean"
                 f" {quote(near[jobs['model'][i]])}? If it is another model, set unknown_models ="
@@ -414,7 +263,7 @@ def _models(
             quote(name) + hint[name].replace("; did", " (did").replace("?", "?)")
             for name in list(count)[:NAMED]
         )
-        found.warn(
+        x.found.warn(
             jobs.schema.file,
             None,
             f"{_number(count.total(), 'job')} of {_number(len(count), 'model')} without "
@@ -434,70 +283,60 @@ def _number(n: int, what: str) -> str:
     return f"{n} {what}{'' if n == 1 else 's'}"
 
 
-def _types(
-    jobs: ParsedTable, grids: Mapping[str, ParsedTable], names: Names, found: Findings
-) -> None:
-    files, pools = _rate_files(grids), grids["pools.csv"]
-    if not (names.complete and pools.whole and pools.ok("gpu_type").all()):
+def _check_types(x: Round) -> None:
+    jobs, known = x["jobs.csv"], x.names.gpu_types
+    if not (x.knows_all("gpu_types") and x["pools.csv"].ok("gpu_type").all()):
         return
-    known = names.gpu_types
     # most jobs have one of a few lists
-    listed = {names_: set(names_) - known.keys() for names_ in jobs.distinct("gpu_types")}
-    unknown = {
+    listed = {types: set(types) - known.keys() for types in jobs.distinct("gpu_types")}
+    wrong = _is_among(jobs["gpu_types"], {types for types in listed if listed[types]})
+    unknown = [
         (i, name)
-        for i in np.flatnonzero(
-            _is_among(jobs["gpu_types"], {k for k, v in listed.items() if v})
-        ).tolist()
-        if jobs.ok("gpu_types")[i]
-        for name in listed[jobs["gpu_types"][i]]
-    }
-    hint = suggest_names([name for _, name in sorted(unknown)], known)
-    for i, name in sorted(unknown):
-        jobs.fault(
-            found, i, f"gpu_types {quote(name)} is neither in pools.csv nor in {files}{hint[name]}"
-        )
+        for i in np.flatnonzero(wrong & jobs.ok("gpu_types")).tolist()
+        for name in sorted(listed[jobs["gpu_types"][i]])
+    ]
+    hint = suggest_names([name for _, name in unknown], known)
+    among = f"is neither in pools.csv nor in {_rate_files(x)}"
+    for i, name in unknown:
+        jobs.fault(x.found, i, f"gpu_types {quote(name)} {among}{hint[name]}")
 
 
-def _tenants(
-    jobs: ParsedTable, tenants: ParsedTable, names: Names, refuses: bool, found: Findings
-) -> None:
+def _check_tenants(x: Round) -> None:
     """Report tenants that are not in tenants.csv, because limits hold for listed tenants only.
 
-    They are faults if `refuses` is True. Otherwise they are warnings, if any tenant has a limit or
-    the name looks like a misspelt one.
+    They are faults if the setting unknown_tenants says so. Otherwise they are warnings, if any
+    tenant has a limit or the name looks like a misspelt one.
     """
+    jobs, tenants, known = x["jobs.csv"], x["tenants.csv"], x.names.listed_tenants
+    refuses = x.config["unknown_tenants"] == "refuse"
     if not tenants.complete or not (tenants.present or refuses):
         return
-    known, busy = names.listed_tenants, set(jobs.distinct("tenant"))
-    others = [name for name in jobs.distinct("tenant") if name and name not in known]
+    busy = jobs.distinct("tenant")
+    others = [name for name in busy if name and name not in known]
     hint = dict.fromkeys(others, "")
     for name in others[:HINTED]:
         near = find_near_miss(name, known, cutoff=0.6)
         if near is not None:
-            hint[name] = (
-                f"; did you mean {quote(near)}{', which has no jobs' if near not in busy else ''}?"
-            )
+            idle = "" if near in busy else ", which has no jobs"
+            hint[name] = f"; did you mean {quote(near)}{idle}?"
     limited = any(tenants.given(name).any() for name in LIMITS)
-    report_fault = {name for name in others if refuses or limited or hint[name]}
-    rows = _is_among(jobs["tenant"], report_fault)
-    where = "is not in tenants.csv" + (
-        ", whose limits do not hold for it" if limited and not refuses else ""
-    )
+    told = {name for name in others if refuses or limited or hint[name]}
+    rows = _is_among(jobs["tenant"], told)
+    effect = ", whose limits do not hold for it" if limited and not refuses else ""
 
     def words(i: int) -> str:
-        return f"tenant {quote(jobs['tenant'][i])} {where}{hint[jobs['tenant'][i]]}"
+        name = jobs["tenant"][i]
+        return f"tenant {quote(name)} is not in tenants.csv{effect}{hint[name]}"
 
     if refuses:
-        jobs.faults(found, rows, words)
+        jobs.faults(x.found, rows, words)
     else:
-        jobs.warnings(found, rows, words, "tenants that are not in tenants.csv")
+        jobs.warnings(x.found, rows, words, "tenants that are not in tenants.csv")
 
 
-def _find_unrated_holders(grids: Mapping[str, ParsedTable], names: Names) -> Bools:
+def _find_unrated_holders(x: Round) -> Bools:
     """Find the running jobs at whose size and type their model, which has rates, has none, (J,)."""
-    jobs, pools, rates, curves = (
-        grids[f] for f in ("jobs.csv", "pools.csv", "rates.csv", "models.csv")
-    )
+    jobs, rates, names = x["jobs.csv"], x["rates.csv"], x.names
     types = max(1, len(names.gpu_types))
     places = len(names.models) * types
 
@@ -505,99 +344,94 @@ def _find_unrated_holders(grids: Mapping[str, ParsedTable], names: Names) -> Boo
         model = table.codes("model", names.models)
         return model * types + table.codes("gpu_type", names.gpu_types)
 
-    rated, fitted = place_of(rates), place_of(curves)
+    rated, fitted = place_of(rates), place_of(x["models.csv"])
     low, high = np.full(places, MOST_INTEGER), np.full(places, -1)
     np.minimum.at(low, rated, rates["gpus"])
     np.maximum.at(high, rated, rates["gpus"])
     low[fitted], high[fitted] = 0, MOST_INTEGER
     has_rates = (high >= 0).reshape(-1, types).any(axis=1)
-    kind = np.append(pools.codes("gpu_type", names.gpu_types), -1)[jobs.codes("pool", names.pools)]
-    model = jobs.codes("model", names.models)
-    place = model * types + kind
-    runs = (jobs["state"] == State.RUNNING) & (kind >= 0) & (model >= 0)
+    kinds = np.append(x["pools.csv"].codes("gpu_type", names.gpu_types), -1)
+    kind, model = kinds[jobs.codes("pool", names.pools)], jobs.codes("model", names.models)
+    runs = _is_running(jobs) & (kind >= 0) & (model >= 0)
     at = np.flatnonzero(runs & np.append(has_rates, False)[model])
+    place = (model * types + kind)[at]
     out = np.zeros(len(jobs), dtype=bool)
-    out[at] = (jobs["gpus"][at] < low[place[at]]) | (jobs["gpus"][at] > high[place[at]])
+    out[at] = (jobs["gpus"][at] < low[place]) | (jobs["gpus"][at] > high[place])
     return out
 
 
-def _speeds(grids: Mapping[str, ParsedTable], names: Names, found: Findings) -> None:
+def _check_speeds(x: Round) -> None:
     """Warn of jobs that run where no speed is known, and of deadlines that no speed comes near."""
     jobs, pools, rates, curves = (
-        grids[f] for f in ("jobs.csv", "pools.csv", "rates.csv", "models.csv")
+        x[f] for f in ("jobs.csv", "pools.csv", "rates.csv", "models.csv")
     )
-    if not all(
-        t.whole and bool(t.ok(*(c.name for c in t.schema.columns)).all())
-        for t in (jobs, pools, rates, curves)
-    ):
+    if not all(table.all_ok for table in (jobs, pools, rates, curves)):
         return
     kind_of = dict(zip(pools["pool"], pools["gpu_type"], strict=True))
     jobs.warnings(
-        found,
-        _find_unrated_holders(grids, names),
+        x.found,
+        _find_unrated_holders(x),
         lambda i: (
             f"runs on {jobs['gpus'][i]} GPUs of type {quote(kind_of[jobs['pool'][i]])}, where"
             f" model {quote(jobs['model'][i])} has no rate: it cannot stay there"
         ),
         "running jobs without a rate",
     )
-
-    dated = jobs.given("deadline_s") & (jobs["deadline_s"] > jobs["submitted_s"])
+    given_s = jobs["deadline_s"] - jobs["submitted_s"]
+    dated = jobs.given("deadline_s") & (given_s > 0)
     if not dated.any():
         return
     fastest: dict[str, list[tuple[int, float]]] = {}
-    for model, k, rate in zip(
-        rates["model"],
-        rates["gpus"].tolist(),
-        (rates["work_per_s"] * rates["efficiency"]).tolist(),
-        strict=True,
-    ):
+    speeds = (rates["work_per_s"] * rates["efficiency"]).tolist()
+    for model, k, rate in zip(rates["model"], rates["gpus"].tolist(), speeds, strict=True):
         fastest.setdefault(model, []).append((k, rate))
-    formulas, least_s = set(curves["model"]), np.zeros(len(jobs))
-    work = np.where(jobs.given("total_work"), jobs["total_work"], jobs["remaining_work"])
 
     @cache
     def best_rate(model: str, most: int) -> float:
-        return max((r for k, r in fastest.get(model, ()) if k <= most), default=0.0)
+        """Return the best measured rate of a model, infinite where a formula may be better."""
+        if model in formulas:
+            return math.inf
+        return max((r for k, r in fastest.get(model, ()) if k <= most), default=0.0) or math.inf
 
+    formulas, least_s = set(curves["model"]), np.zeros(len(jobs))
+    work = np.where(jobs.given("total_work"), jobs["total_work"], jobs["remaining_work"])
     for i in np.flatnonzero(dated).tolist():
-        best = best_rate(jobs["model"][i], int(jobs["max_gpus"][i]))
-        least_s[i] = work[i] / best if best > 0 and jobs["model"][i] not in formulas else 0.0
-    given_s = np.where(dated, jobs["deadline_s"] - jobs["submitted_s"], np.inf)
+        least_s[i] = work[i] / best_rate(jobs["model"][i], int(jobs["max_gpus"][i]))
     jobs.warnings(
-        found,
-        least_s > FAR * given_s,
-        lambda i: (
-            f"deadline_s {jobs.text('deadline_s', i)} is {given_s[i]:g} s after submitted_s, but"
-            f" the work takes {least_s[i]:.0f} s at the best rate; deadline_s is a time on the"
-            " clock of submitted_s, in seconds"
-        ),
+        x.found,
+        dated & (least_s > FAR * given_s),
+        "deadline_s {deadline_s} is {given_s:g} s after submitted_s, but the work takes"
+        " {least_s:.0f} s at the best rate; deadline_s is a time on the clock of submitted_s, in"
+        " seconds",
         "deadlines that no speed can keep",
+        given_s=given_s,
+        least_s=least_s,
     )
 
 
-def _predecessors(jobs: ParsedTable, names: Names, found: Findings) -> None:
+def _check_predecessors(x: Round) -> None:
     """Check that no job waits for itself, directly or in a cycle.
 
     Predecessors that are not in jobs.csv count as done.
     """
+    jobs, number = x["jobs.csv"], x.names.jobs
     waits: dict[int, list[int]] = {}
     for i in np.flatnonzero(jobs.given("after") & jobs.ok("after")).tolist():
-        before = [names.jobs[name] for name in jobs["after"][i] if name in names.jobs]
+        before = [number[name] for name in jobs["after"][i] if name in number]
         if i in before:
-            jobs.fault(found, i, "after names the job itself")
+            jobs.fault(x.found, i, "after names the job itself")
         waits[i] = [j for j in before if j != i]
     for circle in find_cycles(waits):
         chain = " after ".join(quote(jobs["job_id"][i]) for i in (*circle[:6], circle[0]))
         chain += "" if len(circle) <= 6 else f" ({len(circle)} jobs)"
-        jobs.fault(found, circle[0], f"after makes a circle: {chain}")
+        jobs.fault(x.found, circle[0], f"after makes a circle: {chain}")
 
 
-def _is_among(names: Sequence[str], some: Collection[str]) -> Bools:
+def _is_among(names: Sequence[Any], some: Collection[str]) -> Bools:
     """Return which names are among some others, (n,)."""
     if not some:
         return np.zeros(len(names), dtype=np.bool_)
-    return np.fromiter((name in some for name in names), dtype=np.bool_, count=len(names))
+    return np.array([name in some for name in names], dtype=np.bool_)
 
 
 def find_cycles(edges: Mapping[int, Sequence[int]]) -> Iterator[list[int]]:
@@ -627,3 +461,105 @@ def find_cycles(edges: Mapping[int, Sequence[int]]) -> Iterator[list[int]]:
                 state[after] = len(path)
                 path.append(after)
                 steps.append(iter(edges[after]))
+
+
+RULES: tuple[Check, ...] = (
+    _fault(
+        "max_gpus {max_gpus} is below min_gpus {min_gpus}",
+        "min_gpus max_gpus",
+        lambda t: t["max_gpus"] < t["min_gpus"],
+    ),
+    _fault(
+        "requested_gpus {requested_gpus} is outside min_gpus {min_gpus} to max_gpus {max_gpus}",
+        "min_gpus max_gpus requested_gpus",
+        lambda t: (
+            t.given("requested_gpus")
+            & (t["min_gpus"] <= t["max_gpus"])
+            & (t["requested_gpus"] != t["requested_gpus"].clip(t["min_gpus"], t["max_gpus"]))
+        ),
+    ),
+    _fault(
+        "sizes {sizes} has none within min_gpus {min_gpus} to max_gpus {max_gpus}",
+        "min_gpus max_gpus sizes",
+        _has_no_size,
+    ),
+    _check_modes,
+    _fault(
+        "best_effort jobs may be paused at any time: preemptible is false",
+        "preemptible best_effort",
+        lambda t: ~t["preemptible"] & t["best_effort"],
+    ),
+    _fault(
+        "gpu_fraction {gpu_fraction} is not below 1; leave it empty for whole GPUs",
+        "gpu_fraction max_gpus",
+        lambda t: t["gpu_fraction"] >= 1,
+    ),
+    _fault(
+        "gpu_fraction {gpu_fraction} is a share of one GPU, but max_gpus is {max_gpus}",
+        "gpu_fraction max_gpus",
+        lambda t: t.given("gpu_fraction") & (t["max_gpus"] > 1),
+    ),
+    _check_placements,
+    _fault(
+        "loss_work {loss_work} needs loss_error, which is empty",
+        "target_loss loss_work loss_error",
+        lambda t: t.given("loss_work") & ~t.given("loss_error"),
+    ),
+    _fault(
+        "loss_error {loss_error} needs loss_work, which is empty",
+        "target_loss loss_work loss_error",
+        lambda t: t.given("loss_error") & ~t.given("loss_work"),
+    ),
+    _fault(
+        "loss_work {loss_work} needs target_loss, which is empty",
+        "target_loss loss_work loss_error",
+        lambda t: t.given("loss_work") & t.given("loss_error") & ~t.given("target_loss"),
+    ),
+    _check_sizes_by_rule,
+    _fault(
+        "times needs every_s, the seconds from one time to the next",
+        "every_s times",
+        lambda t: t.given("times") & ~t.given("every_s"),
+    ),
+    _fault(
+        "total_work {total_work} is below remaining_work {remaining_work}",
+        "total_work remaining_work",
+        lambda t: t.given("total_work") & (t["total_work"] < t["remaining_work"]),
+    ),
+    _check_submitted,
+    _fault(
+        "deadline_s {deadline_s} is not after submitted_s {submitted_s}; it is a time on the same"
+        " clock, in seconds",
+        "deadline_s submitted_s",
+        lambda t: t["deadline_s"] <= t["submitted_s"],
+        "deadlines that have passed at submission",
+    ),
+    _fault(
+        "pool is empty, but state is running",
+        "state pool",
+        lambda t: _is_running(t) & ~t.given("pool"),
+    ),
+    _fault(
+        "pool {pool} is given, but state is {state}",
+        "state pool",
+        lambda t: ~_is_running(t) & t.given("pool"),
+    ),
+    _fault(
+        "gpus is empty, but state is running",
+        "state gpus",
+        lambda t: _is_running(t) & ~t.given("gpus"),
+    ),
+    _fault(
+        "gpus {gpus:.40} is given, but state is {state}",
+        "state gpus",
+        lambda t: ~_is_running(t) & t.given("gpus"),
+    ),
+    reference("jobs.csv", "pool"),
+    _check_colocated,
+    _check_models,
+    _check_types,
+    _check_tenants,
+    _check_speeds,
+    _check_predecessors,
+)
+"""Rules in the order in which messages about one row are listed."""

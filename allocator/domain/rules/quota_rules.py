@@ -2,100 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from allocator.domain.findings import Findings, quote
-from allocator.domain.grid import ParsedTable
 from allocator.domain.problem import Ints
-from allocator.domain.schema.names import Names
+from allocator.domain.rules.rule import Check, Round, Rule, reference
 
 
-def check(grids: Mapping[str, ParsedTable], names: Names, found: Findings) -> None:
+def check(x: Round) -> None:
     """Check parents, and the names and numbers of quotas.csv."""
-    tenants = grids["tenants.csv"]
-    quotas = grids["quotas.csv"]
-    for table in (tenants, quotas):
-        _warn_of_contradictions(table, found)
-    _tree(tenants, found)
-    quotas.refer(
-        found,
-        "tenant",
-        names.listed_tenants,
-        among="is not in tenants.csv",
-        judge=tenants.complete,
-    )
-    quotas.refer(
-        found,
-        "pool",
-        names.pools,
-        among="is not in pools.csv",
-        judge=grids["pools.csv"].complete,
-    )
-    quotas.refer(
-        found,
-        "gpu_type",
-        names.gpu_types,
-        among="is a type of no pool and has no rate",
-        judge=grids["pools.csv"].whole and names.complete,
-    )
-    quotas.faults(
-        found,
-        quotas.given("gpu_type") & quotas.given("pool"),
-        lambda i: "gpu_type and pool are both given; a quota is of one of them",
-    )
-    quotas.warnings(
-        found,
-        quotas.given("lend_gpus")
-        & (quotas["lend_gpus"] > quotas["guaranteed_gpus"])
-        & quotas.ok("lend_gpus", "guaranteed_gpus"),
-        lambda i: (
-            f"lend_gpus {quotas.text('lend_gpus', i)} is above guaranteed_gpus"
-            f" {quotas.text('guaranteed_gpus', i)}: all of them are lent"
-        ),
-        "lend_gpus above guaranteed_gpus",
-    )
+    for rule in RULES:
+        rule(x)
 
 
-def _warn_of_contradictions(table: ParsedTable, found: Findings) -> None:
-    """Warn of guarantees above the limit of the same row."""
-    over = table.given("max_gpus") & (table["guaranteed_gpus"] > table["max_gpus"])
-    table.warnings(
-        found,
-        over & table.ok("max_gpus", "guaranteed_gpus"),
-        lambda i: (
-            "guaranteed_gpus "
-            f"{table.text('guaranteed_gpus', i)} is above max_gpus {table.text('max_gpus', i)}"
-        ),
-        "guaranteed_gpus above max_gpus",
-    )
-
-
-def _tree(tenants: ParsedTable, found: Findings) -> None:
+def _check_tree(x: Round) -> None:
     """Check that parents exist, and that no tenant is above itself.
 
     Warn of guarantees above the limit of a tenant further up.
     """
-    parent = tenants.refer(
-        found, "parent", tenants.index, among="is not in tenants.csv", judge=tenants.complete
-    )
+    tenants = x["tenants.csv"]
+    x.refer("tenants.csv", "parent")
+    parent = tenants.codes("parent", tenants.index)
+    least, most = tenants["guaranteed_gpus"], tenants["max_gpus"]
+    is_limit = tenants.given("max_gpus") & tenants.ok("max_gpus")
     for i in range(len(tenants)):
         above = _ancestors(parent, i)
         if above and above[-1] == i:
-            names = " -> ".join(quote(tenants["tenant"][k]) for k in (i, *above))
-            tenants.fault(found, i, f"parent makes a circle: {names}")
+            names = " -> ".join(tenants.shown("tenant", k) for k in (i, *above))
+            tenants.fault(x.found, i, f"parent makes a circle: {names}")
             continue
         for k in above:
-            if (
-                tenants.given("max_gpus")[k]
-                and tenants["guaranteed_gpus"][i] > tenants["max_gpus"][k]
-                and tenants.ok("guaranteed_gpus")[i]
-                and tenants.ok("max_gpus")[k]
-            ):
-                found.warn(
+            if is_limit[k] and least[i] > most[k] and tenants.ok("guaranteed_gpus")[i]:
+                x.found.warn(
                     tenants.schema.file,
                     tenants.lines[i],
                     f"guaranteed_gpus {tenants.text('guaranteed_gpus', i)} is above max_gpus"
-                    f" {tenants.text('max_gpus', k)} of {quote(tenants['tenant'][k])} above it",
+                    f" {tenants.text('max_gpus', k)} of {tenants.shown('tenant', k)} above it",
                     "guaranteed_gpus above max_gpus of a tenant above",
                     tenants.subject(i),
                 )
@@ -114,3 +53,35 @@ def _ancestors(parent: Ints, i: int) -> list[int]:
             break
         k = int(parent[k])
     return above
+
+
+RULES: tuple[Check, ...] = (
+    *(
+        Rule(
+            file,
+            "guaranteed_gpus {guaranteed_gpus} is above max_gpus {max_gpus}",
+            "max_gpus guaranteed_gpus",
+            lambda t: t.given("max_gpus") & (t["guaranteed_gpus"] > t["max_gpus"]),
+            "guaranteed_gpus above max_gpus",
+        )
+        for file in ("tenants.csv", "quotas.csv")
+    ),
+    _check_tree,
+    reference("quotas.csv", "tenant"),
+    reference("quotas.csv", "pool"),
+    reference("quotas.csv", "gpu_type"),
+    Rule(
+        "quotas.csv",
+        "gpu_type and pool are both given; a quota is of one of them",
+        "",
+        lambda t: t.given("gpu_type") & t.given("pool"),
+    ),
+    Rule(
+        "quotas.csv",
+        "lend_gpus {lend_gpus} is above guaranteed_gpus {guaranteed_gpus}: all of them are lent",
+        "lend_gpus guaranteed_gpus",
+        lambda t: t.given("lend_gpus") & (t["lend_gpus"] > t["guaranteed_gpus"]),
+        "lend_gpus above guaranteed_gpus",
+    ),
+)
+"""Rules in the order in which messages about one row are listed."""

@@ -7,22 +7,37 @@ the values in force (cluster.py).
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
 
 from allocator.domain import cluster
+from allocator.domain.cluster import rows
 from allocator.domain.findings import Findings
 from allocator.domain.grid import ParsedTable, grids
 from allocator.domain.phases import present_models
-from allocator.domain.problem import Bools, Floats, Ints, Jobs, Market, Problem, State, Tenants
+from allocator.domain.problem import (
+    Bools,
+    Finished,
+    Interactive,
+    Ints,
+    Jobs,
+    Market,
+    Nodes,
+    Pauses,
+    Problem,
+    Quotas,
+    Sharing,
+    State,
+    Tenants,
+)
 from allocator.domain.rules import cluster_rules, job_rules
-from allocator.domain.schema.cells import ParsedColumn
+from allocator.domain.rules.rule import Round
+from allocator.domain.schema.cells import ParsedColumn, default_column
 from allocator.domain.schema.colocation import first_primary
-from allocator.domain.schema.columns import LONGRUN, TABLES
+from allocator.domain.schema.columns import CONFIG, LONGRUN
 from allocator.domain.schema.modes import parse_mode
 from allocator.domain.schema.names import Index, Names, names
 from allocator.domain.schema.previous_cells import PreviousTables
@@ -31,6 +46,17 @@ from allocator.domain.snapshot import Snapshot
 from allocator.errors import InvalidInput
 
 WINDOW_S = next(c for c in LONGRUN if c.name == "window_s").default
+
+ROWS = {
+    "nodes": Nodes,
+    "sharing": Sharing,
+    "pauses": Pauses,
+    "quotas": Quotas,
+    "interactive": Interactive,
+    "finished": Finished,
+}
+"""Tables that are taken as they are, by name."""
+SETTINGS = {field.name for field in fields(Problem)} - {"now_s"}
 
 
 def validate(snapshot: Snapshot, previous: PreviousTables | None = None) -> Problem:
@@ -65,8 +91,9 @@ def validate(snapshot: Snapshot, previous: PreviousTables | None = None) -> Prob
     tables = grids(snapshot, found, config.levels, previous=previous)
     known = names(tables)
     now_s = now(config["now_s"], tables["jobs.csv"])
-    job_rules.check(tables, known, config, now_s, found)
-    cluster_rules.check(tables, known, now_s, found)
+    checked = Round(tables, known, config, now_s, found)
+    job_rules.check(checked)
+    cluster_rules.check(checked)
     if found.faults:
         raise InvalidInput(found.faults, (*snapshot.warnings, *found.warnings))
 
@@ -124,44 +151,30 @@ def build_problem(
     Warnings are added to `found`.
     """
     asked, listed = _rigid(tables["jobs.csv"], tables["rates.csv"], known)
+    cells = tables["jobs.csv"].columns
     sizes, size_lists = _encode_lists(listed)
-    types, type_lists = _encode_lists(tables["jobs.csv"].columns["gpu_types"], frozenset)
-    modes, mode_lists = _encode_lists(tables["jobs.csv"].columns["modes"])
+    types, type_lists = _encode_lists(cells["gpu_types"], frozenset)
+    modes, mode_lists = _encode_lists(cells["modes"])
+    codes = {"requested_gpus": asked, "sizes": sizes, "gpu_types": types, "modes": modes}
     pools = cluster.pools(tables, known, now_s, found)
-    budget, changes = config["budget_per_hour"], config["max_changes"]
+    stated: dict[str, Any] = {
+        c.name: c.empty if config[c.name] is None else config[c.name] for c in CONFIG
+    }
     return Problem(
+        **{name: value for name, value in stated.items() if name in SETTINGS},
+        **{name: rows(kind, tables[f"{name}.csv"], known) for name, kind in ROWS.items()},
         name=snapshot.name,
         digest=snapshot.digest,
         now_s=now_s,
-        interval_s=float(config["interval_s"]),
-        budget_per_hour=math.inf if budget is None else float(budget),
-        restart_s=float(config["restart_s"]),
-        max_changes=-1 if changes is None else int(changes),
-        max_primaries=int(config["max_primaries"]),
-        objective=str(config["objective"]),
-        spread_pauses=config["spread_pauses"],
-        ageing_s=math.inf if config["ageing_s"] is None else float(config["ageing_s"]),
-        dollar_price=float(config["dollar_price"]),
-        sizes=config["sizes"],
-        size_error=float(config["size_error"]),
         settings=config.tables,
-        jobs=replace(
-            _jobs(tables["jobs.csv"], known, float(config["restart_s"]), sizes, types, modes),
-            requested_gpus=asked,
-        ),
+        jobs=_jobs(tables["jobs.csv"], known, float(config["restart_s"]), codes),
         pools=pools,
         tenants=_tenants(tables["tenants.csv"], known),
         rates=cluster.rates(tables, known),
         curves=cluster.curves(tables["models.csv"], known),
-        nodes=cluster.nodes(tables["nodes.csv"], known),
         placements=cluster.placements(tables["placements.csv"], known),
         levels=cluster.levels(tables["nodes.csv"], config.levels),
         received=cluster.received(tables["received.csv"], known),
-        sharing=cluster.sharing(tables["sharing.csv"], known),
-        pauses=cluster.pauses(tables["pauses.csv"], known),
-        quotas=cluster.quotas(tables["quotas.csv"], known),
-        interactive=cluster.interactive(tables["interactive.csv"], known),
-        finished=cluster.finished(tables["finished.csv"], known),
         models=tuple(known.models),
         gpu_types=tuple(known.gpu_types),
         size_lists=tuple(np.array(s, dtype=np.int64) for s in size_lists),
@@ -200,9 +213,7 @@ def _rigid(jobs: ParsedTable, rates: ParsedTable, known: Names) -> tuple[Ints, P
     return asked, replace(given, value=lists)
 
 
-def _jobs(
-    jobs: ParsedTable, known: Names, restart_s: float, sizes: Ints, types: Ints, modes: Ints
-) -> Jobs:
+def _jobs(jobs: ParsedTable, known: Names, restart_s: float, codes: Mapping[str, Ints]) -> Jobs:
     running = jobs["state"] == State.RUNNING
     secondary = job_rules.secondary_of_jobs(jobs, known)
 
@@ -210,82 +221,36 @@ def _jobs(
         return np.where(jobs.given(column), jobs[column], otherwise)
 
     total_work = default("total_work", jobs["remaining_work"])
-    model = jobs.codes("model", known.models)
     share_done = 1.0 - jobs["remaining_work"] / total_work
-    return Jobs(
-        job_id=tuple(jobs["job_id"]),
+    model = jobs.codes("model", known.models)
+    gpus = np.where(running, jobs["gpus"], 0)
+    return rows(
+        Jobs,
+        jobs,
+        known,
         model=present_models(tuple(known.models), model, share_done),
-        submitted_s=jobs["submitted_s"],
-        remaining_work=jobs["remaining_work"],
         total_work=total_work,
-        tenant=jobs.codes("tenant", known.tenants),
-        state=jobs["state"],
         pool=np.where(running, jobs.codes("pool", known.pools), -1),
-        gpus=np.where(running, jobs["gpus"], 0),
-        min_gpus=jobs["min_gpus"],
-        max_gpus=jobs["max_gpus"],
-        requested_gpus=jobs["requested_gpus"],
-        sizes=sizes,
-        gpu_types=types,
-        weight=jobs["weight"],
-        deadline_s=jobs["deadline_s"],
-        preemptible=jobs["preemptible"],
+        gpus=gpus,
         restart_s=default("restart_s", restart_s),
-        resizes_left=jobs["resizes_left"],
-        memory_gb=jobs["memory_gb"],
-        checkpoint_s=jobs["checkpoint_s"],
-        checkpoint_every_s=jobs["checkpoint_every_s"],
-        after=tuple(jobs["after"]),
-        max_spot_gpus=default("max_spot_gpus", math.inf),
-        synchronous=jobs["synchronous"],
-        modes=modes,
-        interactive=jobs["interactive"],
-        shrinkable=jobs["shrinkable"],
-        best_effort=jobs["best_effort"],
-        every_s=jobs["every_s"],
-        times=jobs["times"],
-        attained_gpu_s=jobs["attained_gpu_s"],
-        restarts=jobs["restarts"],
-        largest_gpus=default("largest_gpus", np.where(running, jobs["gpus"], 0)),
+        largest_gpus=default("largest_gpus", gpus),
         primary=first_primary(secondary),
         shared_by=secondary,
-        cpus_per_gpu=jobs["cpus_per_gpu"],
-        host_memory_gb_per_gpu=jobs["host_memory_gb_per_gpu"],
-        gpu_fraction=jobs["gpu_fraction"],
-        placement=tuple(jobs["placement"]),
-        target_loss=jobs["target_loss"],
-        loss_work=jobs["loss_work"],
-        loss_error=jobs["loss_error"],
+        **codes,
     )
 
 
 def _tenants(tenants: ParsedTable, known: Names) -> Tenants:
     """Return the listed tenants, then those only named by jobs, with default values."""
     extra = len(known.tenants) - len(tenants)
-    columns = {c.name: c for c in TABLES["tenants.csv"].columns}
-
-    def filled(name: str, none: float) -> Floats:
-        """(Q,) floats; `none` where no value is given."""
-        default = columns[name].default
-        value = np.where(tenants.given(name) | (default is not None), tenants[name], none)
-        return np.append(value, np.full(extra, none if default is None else default))
-
-    return Tenants(
-        tenant=tuple(known.tenants),
-        weight=filled("weight", math.nan),
-        max_gpus=filled("max_gpus", math.inf),
-        guaranteed_gpus=filled("guaranteed_gpus", 0).astype(np.int64),
-        budget_per_hour=filled("budget_per_hour", math.inf),
-        max_spot_gpus=filled("max_spot_gpus", math.inf),
-        max_spot_share=filled("max_spot_share", math.inf),
-        dollar_price=filled("dollar_price", 0.0),
-        average_per_hour=filled("average_per_hour", math.nan),
-        amount=filled("amount", math.nan),
-        until_s=filled("until_s", math.inf),
-        parent=np.append(
-            cluster.encode_names(tenants["parent"], known.tenants), np.full(extra, -1)
-        ),
-    )
+    columns: dict[str, Any] = {
+        column.name: np.append(
+            cluster.values(column, tenants.columns[column.name], known),
+            cluster.values(column, default_column(column, extra), known),
+        )
+        for column in tenants.schema.columns
+    }
+    return Tenants(**columns | {"tenant": tuple(known.tenants)})
 
 
 def _encode_lists(

@@ -12,9 +12,9 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 
 import numpy as np
 
-from allocator.domain.findings import Findings, quote
 from allocator.domain.grid import ParsedTable
 from allocator.domain.problem import Bools, Ints
+from allocator.domain.rules.rule import Round
 
 ALTERNATIVES = ("batch_size", "accumulation", "memory_gb", "variant", "observed")
 """Columns that distinguish rows of one model, GPU type, size and number of nodes."""
@@ -44,69 +44,49 @@ def count_fewest_nodes(
     return np.where(of_node > 0, -(-np.asarray(gpus) // np.maximum(of_node, 1)), 0)
 
 
-def find_shapes(grids: Mapping[str, ParsedTable]) -> Ints:
+def find_shapes(tables: Mapping[str, ParsedTable]) -> Ints:
     """Return the number of nodes of each row of rates.csv that is a spread shape, else 0, (R,)."""
-    rates = grids["rates.csv"]
-    fewest = _count_fewest(grids)
-    return np.where((fewest > 0) & (rates["spread"] > fewest), rates["spread"], 0)
+    fewest, spread = _count_fewest(tables), tables["rates.csv"]["spread"]
+    return np.where((fewest > 0) & (spread > fewest), spread, 0)
 
 
-def check(grids: Mapping[str, ParsedTable], found: Findings) -> None:
+def check(x: Round) -> None:
     """Check the column `spread` where pools of the GPU type have nodes."""
-    rates = grids["rates.csv"]
-    nodes = grids["nodes.csv"]
-    if not len(nodes) or not len(rates):
+    rates = x["rates.csv"]
+    if not len(x["nodes.csv"]) or not len(rates):
         return
     given = rates.given("spread") & rates.ok("spread", "gpus", "gpu_type")
-    fewest = _count_fewest(grids)
+    fewest, kind = _count_fewest(x.tables), rates["gpu_type"]
     known = given & (fewest > 0)
     over = known & (rates["spread"] > rates["gpus"])
-    rates.faults(
-        found,
-        over,
-        lambda i: (
-            f"spread {rates.text('spread', i)} is above gpus {rates.text('gpus', i)}: each node has"
-            " at least one GPU of a job"
-        ),
-    )
+    words = "spread {spread} is above gpus {gpus}: each node has at least one GPU of a job"
+    rates.faults(x.found, over, words)
     rates.warnings(
-        found,
+        x.found,
         known & ~over & (rates["spread"] < fewest),
-        lambda i: (
-            f"spread {rates.text('spread', i)} is below the {fewest[i]} nodes that"
-            f" {rates.text('gpus', i)} x {rates['gpu_type'][i]} need by gpus_per_node of pools.csv:"
-            " the row counts as the packed shape"
-        ),
+        "spread {spread} is below the {fewest} nodes that {gpus} x {kind} need by gpus_per_node of"
+        " pools.csv: the row counts as the packed shape",
         "spread below what sizes need",
+        fewest=fewest,
+        kind=kind,
     )
     first = _find_duplicates(rates, known)
-    rates.faults(
-        found,
-        first >= 0,
-        lambda i: (
-            f"model {quote(rates['model'][i])} has this spread at {rates.text('gpus', i)} x"
-            f" {rates['gpu_type'][i]} already in line {rates.lines[first[i]]}"
-        ),
-    )
-    used = set(grids["pools.csv"]["gpu_type"])
+    words = "model {model} has this spread at {gpus} x {kind} already in line {line}"
+    line = np.asarray(rates.lines)[first]
+    rates.faults(x.found, first >= 0, words, kind=kind, line=line)
     rates.warnings(
-        found,
-        given
-        & (fewest == 0)
-        & np.fromiter((t in used for t in rates["gpu_type"]), np.bool_, len(rates)),
-        lambda i: (
-            f"spread {rates.text('spread', i)} is no shape of its own: no pool of"
-            f" {quote(rates['gpu_type'][i])} has nodes in nodes.csv, so the row counts as packed"
-        ),
+        x.found,
+        given & (fewest == 0) & np.isin(kind, x["pools.csv"]["gpu_type"]),
+        "spread {spread} is no shape of its own: no pool of {gpu_type} has nodes in nodes.csv, so"
+        " the row counts as packed",
         "spread of GPU types without nodes",
     )
 
 
-def _count_fewest(grids: Mapping[str, ParsedTable]) -> Ints:
-    pools = grids["pools.csv"]
-    rates = grids["rates.csv"]
+def _count_fewest(tables: Mapping[str, ParsedTable]) -> Ints:
+    pools, rates = tables["pools.csv"], tables["rates.csv"]
     rows = zip(pools["pool"], pools["gpu_type"], pools["gpus_per_node"].tolist(), strict=True)
-    largest = find_largest_nodes(rows, set(grids["nodes.csv"]["pool"]))
+    largest = find_largest_nodes(rows, set(tables["nodes.csv"]["pool"]))
     return count_fewest_nodes(rates["gpu_type"], rates["gpus"], largest)
 
 

@@ -21,6 +21,7 @@ from allocator.domain.grid import HEADER, ParsedTable, grids
 from allocator.domain.problem import NO_CHANGES, Bools
 from allocator.domain.rules import cluster_rules, job_rules
 from allocator.domain.rules.periodic import expand_rows
+from allocator.domain.rules.rule import Round
 from allocator.domain.rules.snapshot_rules import build_problem, check_settings
 from allocator.domain.schema.cells import default_column
 from allocator.domain.schema.columns import JOBS, PLACEMENTS, RECEIVED
@@ -66,15 +67,13 @@ def validate_workload(raw: Snapshot) -> Workload:
         **grids(replace(raw, tables={}), found, (), NOT_STARTED),
     }
     known = names(tables)
-    job_rules.check(tables, known, config, math.inf, found)
+    checked = Round(tables, known, config, math.inf, found)
+    job_rules.check(checked)
     start = _find_start(config["now_s"], tables["jobs.csv"], raw, found)
-    cluster_rules.check(tables, known, start, found)
-    tables[CAPACITY.file].refer(
-        found, "pool", known.pools, among="is not in pools.csv", judge=tables["pools.csv"].complete
-    )
-    tables[NODE_EVENTS.file].refer(
-        found, "node", known.nodes, among="is not in nodes.csv", judge=tables["nodes.csv"].complete
-    )
+    checked = replace(checked, now_s=start)
+    cluster_rules.check(checked)
+    checked.refer(CAPACITY.file, "pool")
+    checked.refer(NODE_EVENTS.file, "node")
     _warn_of_missing_predecessors(tables["jobs.csv"], known, found)
     if config["assumed"]:
         found.warn(CONFIG_FILE, raw.config_lines.get("assumed"), f"assumed: {config['assumed']}")

@@ -68,6 +68,11 @@ class ParsedColumn:
         codes = map(number.__getitem__, self.value)
         return list(number), np.fromiter(codes, dtype=np.int64, count=len(self.value))
 
+    def codes(self, known: Mapping[str, int]) -> Ints:
+        """Return the number of each name of a list among the known ones, (n,), -1 = none."""
+        distinct, code = self.factors
+        return np.array([known.get(name, -1) for name in distinct], dtype=np.int64)[code]
+
     def take(self, rows: Ints) -> ParsedColumn:
         """Return the column of these rows, in their order."""
         return ParsedColumn(picked(self.value, rows), self.given[rows], self.ok[rows])

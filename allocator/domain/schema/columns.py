@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from typing import Any
 
 from formulations.objectives import BUILT_IN
@@ -44,7 +45,8 @@ class Column:
     """Describe one column of a table.
 
     `low` and `high` are inclusive bounds, and `above` is a strict lower bound. The default None
-    means that an empty cell has no value.
+    means that an empty cell has no value; arrays then have the number `empty` there, if given.
+    `names` says what the names in the cells are the names of: a field of `Names`.
     """
 
     name: str
@@ -56,6 +58,8 @@ class Column:
     high: float = math.inf
     above: float = -math.inf
     choices: tuple[str, ...] = ()
+    names: str = ""
+    empty: float | None = None
 
 
 @dataclass(frozen=True)
@@ -95,24 +99,28 @@ batch = _kind(ColumnKind.INTEGER, low=1, high=MOST_INTEGER)
 flag = _kind(ColumnKind.BOOLEAN, default=False)
 choice = _kind(ColumnKind.CHOICE)
 table = _kind(ColumnKind.JSON)
+limit = partial(gpus, low=0, empty=math.inf)
+MODEL = name("model", "as in jobs.csv", names="models")
+GPU_TYPE = name("gpu_type", "as in pools.csv", names="gpu_types")
+POOL = name("pool", "as in pools.csv", names="pools")
 
 JOBS = TableSchema(
     "jobs.csv",
     "every job that is queued, running or paused",
     (
         name("job_id", "unique name"),
-        name("model", "key into rates.csv and models.csv"),
+        name("model", "key into rates.csv and models.csv", names="models"),
         number("submitted_s", "time of submission, on the clock of now_s", required=True),
         positive("remaining_work", "work left, in the model's unit", required=True),
         positive("total_work", "whole work of the job; default remaining_work", default=RULE),
-        text("tenant", "who pays and whose quota counts", default="default"),
+        text("tenant", "who pays and whose quota counts", default="default", names="tenants"),
         choice(
             "state",
             "what the job does now",
             default="queued",
             choices=("queued", "running", "paused", "held"),
         ),
-        text("pool", "pool it holds GPUs of now; set exactly when running"),
+        text("pool", "pool it holds GPUs of now; set exactly when running", names="pools"),
         gpus("gpus", "GPUs it holds now; set exactly when running"),
         gpus("min_gpus", "smallest size", default=1),
         gpus("max_gpus", "largest size", required=True),
@@ -148,10 +156,8 @@ JOBS = TableSchema(
         amount("checkpoint_s", "cost of a checkpoint"),
         positive("checkpoint_every_s", "interval of checkpoints"),
         texts("after", "starts when these jobs are done (no longer in the snapshot)"),
-        gpus(
-            "max_spot_gpus",
-            "most GPUs it may hold in spot pools; 0: never there; default no limit",
-            low=0,
+        limit(
+            "max_spot_gpus", "most GPUs it may hold in spot pools; 0: never there; default no limit"
         ),
         flag(
             "interactive",
@@ -249,7 +255,7 @@ POOLS = TableSchema(
     "identical GPUs that are bought and placed alike",
     (
         name("pool", "unique name"),
-        name("gpu_type", "key into rates.csv"),
+        name("gpu_type", "key into rates.csv", names="gpu_types"),
         gpus("gpus", "GPUs usable now", low=0, required=True),
         gpus("gpus_per_node", "GPUs of one node", default=8),
         choice(
@@ -268,7 +274,9 @@ POOLS = TableSchema(
         amount("revocations_per_gpu_hour", "expected revocations"),
         positive("memory_gb", "memory of one GPU"),
         positive(
-            "lifetime_s", "spot GPUs are taken back after so long at the latest; default no limit"
+            "lifetime_s",
+            "spot GPUs are taken back after so long at the latest; default no limit",
+            empty=math.inf,
         ),
         positive(
             "availability",
@@ -290,6 +298,7 @@ POOLS = TableSchema(
             "most times that a best-effort job on its GPUs makes a guaranteed job slower; default"
             " as in sharing.csv",
             low=1,
+            empty=math.inf,
         ),
         amount(
             "straggler_cv",
@@ -304,6 +313,7 @@ POOLS = TableSchema(
         positive(
             "link_gb_s",
             "GB/s at which a worker exchanges volume_gb of rates.csv; default: it takes no time",
+            empty=math.inf,
         ),
     ),
     key=("pool",),
@@ -314,8 +324,8 @@ RATES = TableSchema(
     "rates.csv",
     "measured speed",
     (
-        name("model", "as in jobs.csv"),
-        name("gpu_type", "as in pools.csv"),
+        MODEL,
+        GPU_TYPE,
         gpus("gpus", "size at which it was measured", required=True),
         needed("work_per_s", "speed in the model's work unit"),
         integer("batch_size", "global batch", low=1),
@@ -351,8 +361,8 @@ MODELS = TableSchema(
     "models.csv",
     "fitted speed models; a measured row wins at its size",
     (
-        name("model", "as in jobs.csv"),
-        name("gpu_type", "as in pools.csv"),
+        MODEL,
+        GPU_TYPE,
         choice(
             "kind",
             "form of the speed curve",
@@ -374,7 +384,7 @@ PRICES = TableSchema(
     "the policy `horizon` plans with them",
     (
         number("at_s", "from this time on", required=True),
-        name("pool", "as in pools.csv"),
+        POOL,
         number("price_per_gpu_hour", "US dollars", low=0),
         gpus("gpus", "GPUs usable", low=0),
     ),
@@ -387,11 +397,11 @@ TENANTS = TableSchema(
     (
         name("tenant", "unique name"),
         positive("weight", "share in fairness objectives", default=1.0),
-        gpus("max_gpus", "most GPUs at once", low=0),
+        limit("max_gpus", "most GPUs at once"),
         gpus("guaranteed_gpus", "GPUs it gets whenever its jobs can hold them", low=0, default=0),
-        number("budget_per_hour", "US dollars", low=0),
-        gpus("max_spot_gpus", "most GPUs at once in the spot pools of any one region", low=0),
-        share("max_spot_share", "the same limit as a share of guaranteed_gpus"),
+        number("budget_per_hour", "US dollars", low=0, empty=math.inf),
+        limit("max_spot_gpus", "most GPUs at once in the spot pools of any one region"),
+        share("max_spot_share", "the same limit as a share of guaranteed_gpus", empty=math.inf),
         amount("dollar_price", "added to dollar_price of config.toml for its jobs"),
         positive(
             "average_per_hour",
@@ -400,11 +410,12 @@ TENANTS = TableSchema(
         positive(
             "amount", "US dollars that its jobs may cost until until_s; instead of average_per_hour"
         ),
-        number("until_s", "date of amount"),
+        number("until_s", "date of amount", empty=math.inf),
         text(
             "parent",
             "tenant above it: what its jobs hold and cost counts for max_gpus, guaranteed_gpus and"
             " budget_per_hour of that one, too",
+            names="tenants",
         ),
     ),
     key=("tenant",),
@@ -414,15 +425,18 @@ QUOTAS = TableSchema(
     "quotas.csv",
     "limits and guarantees of tenants by GPU type or pool, and what they lend",
     (
-        name("tenant", "as in tenants.csv"),
-        text("gpu_type", "as in pools.csv; empty: all types"),
-        text("pool", "as in pools.csv; empty: all pools. Not both of gpu_type and pool"),
+        name("tenant", "as in tenants.csv", names="tenants"),
+        text("gpu_type", "as in pools.csv; empty: all types", names="gpu_types"),
+        text(
+            "pool",
+            "as in pools.csv; empty: all pools. Not both of gpu_type and pool",
+            names="pools",
+        ),
         gpus("guaranteed_gpus", "GPUs it gets whenever its jobs can hold them", low=0, default=0),
-        gpus("max_gpus", "most GPUs at once", low=0),
-        gpus(
+        limit("max_gpus", "most GPUs at once"),
+        limit(
             "lend_gpus",
             "GPUs of guaranteed_gpus that others may hold while its own jobs can not; default all",
-            low=0,
         ),
     ),
     key=("tenant", "gpu_type", "pool"),
@@ -433,7 +447,7 @@ NODES = TableSchema(
     "machines of the pools",
     (
         name("node", "unique name"),
-        name("pool", "as in pools.csv"),
+        POOL,
         gpus("gpus", "GPUs of this node", low=0, required=True),
         choice(
             "state",
@@ -442,8 +456,8 @@ NODES = TableSchema(
             choices=("up", "drain", "down"),
         ),
         text("rack", "where it stands; further columns are levels of [topology] in config.toml"),
-        number("cpus", "CPUs of this node; default no limit", low=0),
-        number("host_memory_gb", "memory of this node; default no limit", low=0),
+        number("cpus", "CPUs of this node; default no limit", low=0, empty=math.inf),
+        number("host_memory_gb", "memory of this node; default no limit", low=0, empty=math.inf),
     ),
     key=("node",),
 )
@@ -452,8 +466,8 @@ PLACEMENTS = TableSchema(
     "placements.csv",
     "where running jobs sit",
     (
-        name("job_id", "as in jobs.csv"),
-        name("node", "as in nodes.csv"),
+        name("job_id", "as in jobs.csv", names="jobs"),
+        name("node", "as in nodes.csv", names="nodes"),
         gpus("gpus", "GPUs of that node", required=True),
         gpus("gpu", "of a job with gpu_fraction: number of the GPU in its node, from 0", low=0),
     ),
@@ -464,8 +478,8 @@ RECEIVED = TableSchema(
     "received.csv",
     "how long jobs have held GPUs of a type",
     (
-        name("job_id", "as in jobs.csv"),
-        name("gpu_type", "as in pools.csv or rates.csv"),
+        name("job_id", "as in jobs.csv", names="jobs"),
+        name("gpu_type", "as in pools.csv or rates.csv", names="gpu_types"),
         needed("seconds", "time so far"),
     ),
     key=("job_id", "gpu_type"),
@@ -475,9 +489,9 @@ SHARING = TableSchema(
     "sharing.csv",
     "slowdown of two jobs on the same GPUs",
     (
-        name("model_a", "as in jobs.csv"),
-        name("model_b", "as in jobs.csv"),
-        name("gpu_type", "as in pools.csv"),
+        name("model_a", "as in jobs.csv", names="models"),
+        name("model_b", "as in jobs.csv", names="models"),
+        GPU_TYPE,
         gpus("gpus", "shared GPUs", required=True),
         number("slowdown_a", "of model_a", required=True, low=1),
         number("slowdown_b", "of model_b", required=True, low=1),
@@ -488,7 +502,7 @@ INTERACTIVE = TableSchema(
     "interactive.csv",
     "GPUs kept for interactive jobs, as a number or by the sessions to come",
     (
-        name("pool", "as in pools.csv"),
+        POOL,
         gpus(
             "headroom_gpus",
             "GPUs that jobs which are not interactive leave; or sessions_per_hour and session_s;"
@@ -514,13 +528,14 @@ PAUSES = TableSchema(
     "pauses.csv",
     "what a running job loses when its size changes, in place of restart_s",
     (
-        name("model", "as in jobs.csv"),
+        MODEL,
         gpus("from_gpus", "GPUs it held", required=True),
         gpus("to_gpus", "GPUs it gets", required=True),
         needed("pause_s", "seconds until it works again; startup_s of the pool is added"),
         text(
             "gpu_type",
             "of the GPUs it gets, as in pools.csv; empty: any that has no row of its own",
+            names="gpu_types",
         ),
     ),
     key=("model", "gpu_type", "from_gpus", "to_gpus"),
@@ -530,7 +545,7 @@ FINISHED = TableSchema(
     "finished.csv",
     "jobs that are done, from which the sizes of others are learned where sizes is unknown",
     (
-        name("model", "as in jobs.csv"),
+        MODEL,
         positive("total_work", "work of the whole job, in the model's unit", required=True),
     ),
 )
@@ -564,12 +579,13 @@ SPEEDS = ("known", "noisy", "learned")  # in simulations: simulator/speed_belief
 CONFIG: tuple[Column, ...] = (
     number("now_s", "time of the snapshot; default: latest submitted_s", default=RULE),
     positive("interval_s", "length of a round", default=INTERVAL_S),
-    number("budget_per_hour", "US dollars over all running options", low=0),
+    number("budget_per_hour", "US dollars over all running options", low=0, empty=math.inf),
     number("restart_s", "pause of a running job that changes", default=30.0, low=0),
     integer(
         "max_changes",
         "most running jobs whose allocation changes this round",
         low=0,
+        empty=-1,
     ),
     integer(
         "max_primaries",
@@ -582,6 +598,7 @@ CONFIG: tuple[Column, ...] = (
     positive(
         "ageing_s",
         "waiting so long adds a job's weight once more to its weight; default: no ageing",
+        empty=math.inf,
     ),
     Column(
         "objective",

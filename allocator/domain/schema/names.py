@@ -17,8 +17,8 @@ class Names:
 
     Attributes
     ----------
-    jobs, pools, nodes : mapping of str to int
-        Names in their own files.
+    tables : mapping of str to ParsedTable
+        Tables by file.
     listed_tenants, tenants : mapping of str to int
         Tenants of tenants.csv; the same and those only named by jobs.
     models, gpu_types : mapping of str to int
@@ -31,9 +31,7 @@ class Names:
         True if no rate was lost to a fault.
     """
 
-    jobs: Index
-    pools: Index
-    nodes: Index
+    tables: Mapping[str, ParsedTable]
     listed_tenants: Index
     tenants: Index
     models: Index
@@ -43,26 +41,34 @@ class Names:
     given_models: Index
     complete: bool
 
+    @property
+    def jobs(self) -> Index:
+        """Jobs by name; their numbers are rows of jobs.csv."""
+        return self.tables["jobs.csv"].index
+
+    @property
+    def pools(self) -> Index:
+        """Pools by name; their numbers are rows of pools.csv."""
+        return self.tables["pools.csv"].index
+
+    @property
+    def nodes(self) -> Index:
+        """Nodes by name; their numbers are rows of nodes.csv."""
+        return self.tables["nodes.csv"].index
+
 
 def names(grids: Mapping[str, ParsedTable]) -> Names:
     """Return all names of the tables."""
-    jobs = grids["jobs.csv"]
-    pools = grids["pools.csv"]
-    tenants = grids["tenants.csv"]
-    rates = grids["rates.csv"]
-    curves = grids["models.csv"]
-    sharing = grids["sharing.csv"]
-    pauses = grids["pauses.csv"]
-    rated_models = _number(rates["model"], curves["model"])
-    rated_types = _number(rates["gpu_type"], curves["gpu_type"])
-    complete = all(t.whole and bool(t.ok("model", "gpu_type").all()) for t in (rates, curves))
+    tenants, jobs, rates, curves, sharing, pauses = (
+        grids[f"{name}.csv"] for name in ("tenants", "jobs", "rates", "models", "sharing", "pauses")
+    )
+    rated_models = number_names(rates["model"], curves["model"])
+    rated_types = number_names(rates["gpu_type"], curves["gpu_type"])
     return Names(
-        jobs=jobs.index,
-        pools=pools.index,
-        nodes=grids["nodes.csv"].index,
-        listed_tenants=_number(tenants["tenant"]),
-        tenants=_number(tenants["tenant"], jobs.distinct("tenant")),
-        models=_number(
+        tables=grids,
+        listed_tenants=number_names(tenants["tenant"]),
+        tenants=number_names(tenants["tenant"], jobs.distinct("tenant")),
+        models=number_names(
             rated_models,
             sharing["model_a"],
             sharing["model_b"],
@@ -70,15 +76,18 @@ def names(grids: Mapping[str, ParsedTable]) -> Names:
             jobs.distinct("model"),
             grids["finished.csv"]["model"],
         ),
-        gpu_types=_number(pools["gpu_type"], rated_types, sharing["gpu_type"], pauses["gpu_type"]),
+        gpu_types=number_names(
+            grids["pools.csv"]["gpu_type"], rated_types, sharing["gpu_type"], pauses["gpu_type"]
+        ),
         rated_models=rated_models,
         rated_types=rated_types,
-        given_models=_number(compress(rates["model"], ~rates["observed"]), curves["model"]),
-        complete=complete,
+        given_models=number_names(compress(rates["model"], ~rates["observed"]), curves["model"]),
+        complete=all(t.whole and bool(t.ok("model", "gpu_type").all()) for t in (rates, curves)),
     )
 
 
-def _number(*columns: Iterable[str]) -> dict[str, int]:
+def number_names(*columns: Iterable[str]) -> dict[str, int]:
+    """Number the distinct names of columns, without empty ones."""
     distinct = dict.fromkeys(chain(*columns))
     distinct.pop("", None)
     return {name: i for i, name in enumerate(distinct)}

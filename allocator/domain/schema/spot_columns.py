@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from allocator.domain.schema.columns import (
+    GPU_TYPE,
+    MODEL,
     TableSchema,
     amount,
     choice,
@@ -130,7 +132,7 @@ SERVER_SPEEDS = TableSchema(
     "servers.csv",
     "measured speed of workers with parameter servers, or without any",
     (
-        name("model", "as in jobs.csv"),
+        MODEL,
         name("gpu_type", "of workers and servers"),
         integer("servers", "GPUs that are servers", required=True, low=0),
         *SPEEDS.columns,
@@ -140,8 +142,8 @@ FEATURES = TableSchema(
     "features.csv",
     "measured speeds, and features of what was measured and of what was not",
     (
-        name("model", "as in jobs.csv"),
-        name("gpu_type", "as in pools.csv"),
+        MODEL,
+        GPU_TYPE,
         integer("gpus", "how many of them", default=1, low=1),
         positive("work_per_s", "measured speed; empty: to be predicted"),
     ),

@@ -19,6 +19,7 @@ from allocator.domain.schema.columns import (
     NODES,
     OVER_TIME,
     PAUSES,
+    PLACEMENTS,
     POOLS,
     PRICES,
     QUOTAS,
@@ -109,7 +110,7 @@ NODE_EVENTS = TableSchema(
     "states of nodes over time",
     (
         PRICES.column("at_s"),
-        replace(NODES.column("node"), doc="as in nodes.csv"),
+        PLACEMENTS.column("node"),
         replace(NODES.column("state"), doc="its state from this time on", required=True),
     ),
     key=("at_s", "node"),

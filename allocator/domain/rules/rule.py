@@ -1,0 +1,100 @@
+"""Rules between cells: each is a declaration, or a function, and is applied to all tables at once.
+
+A message is a text in which {column} stands for the cell, as `ParsedTable.shown` writes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from allocator.domain.findings import Findings
+from allocator.domain.grid import ParsedTable
+from allocator.domain.problem import Bools
+from allocator.domain.schema.names import Names
+from allocator.domain.settings import Settings
+
+AMONG = {
+    "jobs": "is not in jobs.csv",
+    "pools": "is not in pools.csv",
+    "nodes": "is not in nodes.csv",
+    "tenants": "is not in tenants.csv",
+    "gpu_types": "is a type of no pool and has no rate",
+}
+"""What is wrong with an unknown name, by what the column names (`Column.names`)."""
+
+
+@dataclass(frozen=True)
+class Round:
+    """What rules are about, and where faults and warnings go.
+
+    `now_s` is the time of the round, or the start of the workload.
+    """
+
+    tables: Mapping[str, ParsedTable]
+    names: Names
+    config: Settings
+    now_s: float
+    found: Findings
+
+    def __getitem__(self, file: str) -> ParsedTable:
+        return self.tables[file]
+
+    def knows_all(self, names: str) -> bool:
+        """Return whether a name that is not known is wrong, and not only lost to a fault."""
+        if names == "gpu_types":
+            return self["pools.csv"].whole and self.names.complete
+        return self[f"{names}.csv"].complete
+
+    def refer(self, file: str, column: str) -> None:
+        """Report names of a column that are in no table that should have them."""
+        table = self[file]
+        names = table.schema.column(column).names
+        if self.knows_all(names):
+            known = self.names.listed_tenants if names == "tenants" else getattr(self.names, names)
+            table.refer(self.found, column, known, AMONG[names])
+
+
+Check = Callable[[Round], None]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A rule between cells of a row.
+
+    Attributes
+    ----------
+    file : str
+        The table.
+    words : str
+        What is wrong, for a message.
+    cells : str
+        Columns whose cells must be valid, with spaces between: other rows are not judged.
+    broken : callable
+        Rows that break the rule, (n,).
+    sort : str
+        Kind of warning; "" = the rule is broken by a fault.
+    """
+
+    file: str
+    words: str
+    cells: str
+    broken: Callable[[ParsedTable], Bools]
+    sort: str = ""
+
+    def __call__(self, x: Round) -> None:
+        """Report the rows that break the rule."""
+        table = x[self.file]
+        with np.errstate(invalid="ignore"):
+            rows = table.ok(*self.cells.split()) & self.broken(table)
+        if self.sort:
+            table.warnings(x.found, rows, self.words, self.sort)
+        else:
+            table.faults(x.found, rows, self.words)
+
+
+def reference(file: str, column: str) -> Check:
+    """Return the rule that the names of a column are in the table that should have them."""
+    return lambda x: x.refer(file, column)
