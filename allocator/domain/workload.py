@@ -6,21 +6,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from allocator.domain.problem import Changes, Floats, Ints, Problem
+from allocator.domain.problem import Changes, Floats, Ints, Problem, Rows
 
 __all__ = ["Changes", "NodeEvents", "Workload"]
 
 
 @dataclass(frozen=True)
-class NodeEvents:
+class NodeEvents(Rows):
     """Rows of node_events.csv after the start, by time; arrays (E,)."""
 
     at_s: Floats
     node: Ints  # index into Nodes
     state: Ints  # as in Nodes
-
-    def __len__(self) -> int:
-        return len(self.at_s)
 
 
 _NONE = np.zeros(0, dtype=np.int64)

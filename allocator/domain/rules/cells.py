@@ -35,14 +35,10 @@ def read_sessions(table: ParsedTable, found: Findings) -> dict[int, Cells]:
     """Return the cells of each row of workload.csv that has some; faults are added to `found`."""
     ok = table.ok("cells", "state_gb", "state_gb_s", "total_work", "every_s")
     given = ok & table.given("cells")
-    table.faults(
-        found, given & table.given("every_s"), lambda i: "a session of cells has no every_s"
-    )
-    table.faults(
-        found,
-        given & (table["state_gb"] > 0) & ~table.given("state_gb_s"),
-        lambda i: "state_gb needs state_gb_s, the GB/s at which it is loaded and saved",
-    )
+    table.faults(found, given & table.given("every_s"), "a session of cells has no every_s")
+    slow = given & (table["state_gb"] > 0) & ~table.given("state_gb_s")
+    words = "state_gb needs state_gb_s, the GB/s at which it is loaded and saved"
+    table.faults(found, slow, words)
     out = {}
     for i in np.flatnonzero(given & ~table.given("every_s")).tolist():
         texts = table["cells"][i].split("|")

@@ -13,7 +13,7 @@ import numpy as np
 from allocator.domain.findings import HINTED, did_you_mean, find_near_miss, quote, suggest_names
 from allocator.domain.grid import ParsedTable
 from allocator.domain.problem import Bools, Ints, Market, State
-from allocator.domain.rules.rule import Check, Round, Rule, reference
+from allocator.domain.rules.rule import Check, Round, Rule, lacks, reference
 from allocator.domain.schema.colocation import first_primary, split_names
 from allocator.domain.schema.columns import ASSUMED_RATE, MOST_INTEGER
 from allocator.domain.schema.modes import parse_mode
@@ -54,9 +54,11 @@ def _is_running(jobs: ParsedTable) -> Bools:
 
 def _has_no_size(jobs: ParsedTable) -> Bools:
     """Find the jobs of which no size is within their range, (J,)."""
-    spans = zip(jobs["min_gpus"].tolist(), jobs["max_gpus"].tolist(), jobs["sizes"], strict=True)
-    none = np.array([not any(low <= k <= high for k in ks) for low, high, ks in spans], dtype=bool)
-    return np.asarray(jobs.given("sizes") & (jobs["min_gpus"] <= jobs["max_gpus"]) & none)
+    none = np.zeros(len(jobs), dtype=bool)
+    for i in np.flatnonzero(jobs.given("sizes")).tolist():
+        low, high = jobs["min_gpus"][i], jobs["max_gpus"][i]
+        none[i] = low <= high and not any(low <= k <= high for k in jobs["sizes"][i])
+    return none
 
 
 def _check_modes(x: Round) -> None:
@@ -414,10 +416,10 @@ def _check_predecessors(x: Round) -> None:
 
     Predecessors that are not in jobs.csv count as done.
     """
-    jobs, number = x["jobs.csv"], x.names.jobs
+    jobs = x["jobs.csv"]
     waits: dict[int, list[int]] = {}
     for i in np.flatnonzero(jobs.given("after") & jobs.ok("after")).tolist():
-        before = [number[name] for name in jobs["after"][i] if name in number]
+        before = [jobs.index[name] for name in jobs["after"][i] if name in jobs.index]
         if i in before:
             jobs.fault(x.found, i, "after names the job itself")
         waits[i] = [j for j in before if j != i]
@@ -503,12 +505,12 @@ RULES: tuple[Check, ...] = (
     _fault(
         "loss_work {loss_work} needs loss_error, which is empty",
         "target_loss loss_work loss_error",
-        lambda t: t.given("loss_work") & ~t.given("loss_error"),
+        lacks("loss_work", "loss_error"),
     ),
     _fault(
         "loss_error {loss_error} needs loss_work, which is empty",
         "target_loss loss_work loss_error",
-        lambda t: t.given("loss_error") & ~t.given("loss_work"),
+        lacks("loss_error", "loss_work"),
     ),
     _fault(
         "loss_work {loss_work} needs target_loss, which is empty",
@@ -519,7 +521,7 @@ RULES: tuple[Check, ...] = (
     _fault(
         "times needs every_s, the seconds from one time to the next",
         "every_s times",
-        lambda t: t.given("times") & ~t.given("every_s"),
+        lacks("times", "every_s"),
     ),
     _fault(
         "total_work {total_work} is below remaining_work {remaining_work}",

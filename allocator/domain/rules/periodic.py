@@ -23,12 +23,9 @@ def expand_rows(table: ParsedTable, found: Findings) -> ParsedTable:
     """Return workload.csv with every job of such rows; faults are added to `found`."""
     sessions = read_sessions(table, found)
     ok = table.ok("every_s", "times", "submitted_s", "deadline_s", "job_id", "after")
-    table.faults(
-        found,
-        ok & table.given("every_s") & ~table.given("times"),
-        lambda i: "every_s needs times, as a workload ends",
-    )
-    periodic = ok & table.given("every_s") & table.given("times")
+    every = ok & table.given("every_s")
+    periodic = every & table.given("times")
+    table.faults(found, every & ~periodic, "every_s needs times, as a workload ends")
     if not periodic.any() and not sessions:
         return table
     times = np.where(periodic, table["times"], 1)

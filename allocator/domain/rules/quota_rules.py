@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from allocator.domain.problem import Ints
-from allocator.domain.rules.rule import Check, Round, Rule, reference
+from allocator.domain.rules.rule import Check, Round, Rule, has_both, reference
 
 
 def check(x: Round) -> None:
@@ -74,7 +74,7 @@ RULES: tuple[Check, ...] = (
         "quotas.csv",
         "gpu_type and pool are both given; a quota is of one of them",
         "",
-        lambda t: t.given("gpu_type") & t.given("pool"),
+        has_both("gpu_type", "pool"),
     ),
     Rule(
         "quotas.csv",

@@ -98,3 +98,13 @@ class Rule:
 def reference(file: str, column: str) -> Check:
     """Return the rule that the names of a column are in the table that should have them."""
     return lambda x: x.refer(file, column)
+
+
+def lacks(given: str, missing: str) -> Callable[[ParsedTable], Bools]:
+    """Return what finds the rows in which one of two cells is given and the other is empty."""
+    return lambda t: t.given(given) & ~t.given(missing)
+
+
+def has_both(a: str, b: str) -> Callable[[ParsedTable], Bools]:
+    """Return what finds the rows in which both cells are given."""
+    return lambda t: t.given(a) & t.given(b)

@@ -16,6 +16,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from allocator.domain.cluster import rows
 from allocator.domain.findings import Findings, quote, suggest_names
 from allocator.domain.grid import HEADER, ParsedTable, grids
 from allocator.domain.problem import NO_CHANGES, Bools
@@ -85,7 +86,7 @@ def validate_workload(raw: Snapshot) -> Workload:
     tables["nodes.csv"] = _apply_events(tables["nodes.csv"], events, is_early)
     _warn_of_counts(tables, start, found)
     problem = build_problem(raw, config, tables, known, start, found)
-    later = NodeEvents(events.at_s[~is_early], events.node[~is_early], events.state[~is_early])
+    later = events.select(~is_early)
     return Workload(
         replace(problem, announced=NO_CHANGES), problem.announced, later, config["assumed"]
     )
@@ -94,16 +95,15 @@ def validate_workload(raw: Snapshot) -> Workload:
 def _read_node_events(table: ParsedTable, known: Names) -> NodeEvents:
     """Return the rows of node_events.csv in order of time."""
     order = np.argsort(table["at_s"], kind="stable")
-    node = np.array([known.nodes[name] for name in table["node"]], dtype=np.int64)
-    return NodeEvents(table["at_s"][order], node[order], table["state"][order])
+    return rows(NodeEvents, table, known).select(order)
 
 
-def _apply_events(nodes: ParsedTable, events: NodeEvents, rows: Bools) -> ParsedTable:
+def _apply_events(nodes: ParsedTable, events: NodeEvents, chosen: Bools) -> ParsedTable:
     """Return nodes.csv with the states after some of the events; the last one of a node counts."""
-    if not rows.any():
+    if not chosen.any():
         return nodes
     state = nodes["state"].copy()
-    state[events.node[rows]] = events.state[rows]
+    state[events.node[chosen]] = events.state[chosen]
     column = replace(nodes.columns["state"], value=state)
     return replace(nodes, columns={**nodes.columns, "state": column})
 
@@ -111,23 +111,15 @@ def _apply_events(nodes: ParsedTable, events: NodeEvents, rows: Bools) -> Parsed
 def _warn_of_counts(tables: Mapping[str, ParsedTable], start: float, found: Findings) -> None:
     """Warn of later numbers of GPUs of pools with nodes, which have no effect."""
     has_nodes = set(tables["nodes.csv"]["pool"])
-    for file in (CAPACITY.file, "prices.csv"):
-        _warn_of_counts_in(tables[file], has_nodes, start, found)
-
-
-def _warn_of_counts_in(
-    table: ParsedTable, has_nodes: set[str], start: float, found: Findings
-) -> None:
-    listed = np.array([name in has_nodes for name in table["pool"]], dtype=bool)
-    table.warnings(
-        found,
-        listed & table.given("gpus") & (table["at_s"] > start),
-        lambda i: (
-            f"gpus of pool {quote(table['pool'][i])} has no effect: its GPUs are those of its"
-            f" nodes, whose states are in {NODE_EVENTS.file}"
-        ),
-        "later numbers of GPUs of pools with nodes",
-    )
+    for table in (tables[CAPACITY.file], tables["prices.csv"]):
+        listed = np.array([name in has_nodes for name in table["pool"]], dtype=bool)
+        table.warnings(
+            found,
+            listed & table.given("gpus") & (table["at_s"] > start),
+            "gpus of pool {pool} has no effect: its GPUs are those of its nodes, whose states are"
+            f" in {NODE_EVENTS.file}",
+            "later numbers of GPUs of pools with nodes",
+        )
 
 
 def _drop_columns_of_started_jobs(raw: Snapshot, found: Findings) -> Snapshot:
