@@ -69,15 +69,20 @@ def faults(s: AuditContext, cost: Floats) -> Iterator[str]:
     yield from _lending(s, quotas)
 
 
+def _lines(s: AuditContext) -> list[Ints]:
+    """Return each tenant, the one above it, the one above that, and so on, (Q,) each, -1 = none."""
+    lines = [np.arange(len(s.problem.tenants))]
+    while (lines[-1] >= 0).any():
+        lines.append(np.append(s.problem.tenants.parent, -1)[lines[-1]])
+    return lines
+
+
 def _sum_by_tree(s: AuditContext, amount: Ints | Floats) -> Floats:
     """Return the sum over the jobs of each tenant and of those below it, (Q,)."""
-    parent = np.append(s.problem.tenants.parent, -1)
     total = np.zeros(len(s.problem.tenants))
-    at = s.problem.jobs.tenant
-    while (at >= 0).any():
-        on = at >= 0
-        total += np.bincount(at[on], amount[on], len(total))
-        at = parent[at]
+    for line in _lines(s):
+        at = line[s.problem.jobs.tenant]
+        total += np.bincount(at[at >= 0], amount[at >= 0], len(total))
     return total
 
 
@@ -88,14 +93,7 @@ def _is_in(s: AuditContext, pools: Bools) -> Bools:
 
 def _below(s: AuditContext, q: int) -> Bools:
     """Return a mask (Q,) of a tenant and the tenants below it."""
-    parent = s.problem.tenants.parent.tolist()
-    out = np.zeros(len(parent), dtype=bool)
-    for t in range(len(parent)):
-        above = t
-        while above not in (q, -1):
-            above = parent[above]
-        out[t] = above == q
-    return out
+    return np.asarray(np.any([line == q for line in _lines(s)], axis=0))
 
 
 def _quotas(s: AuditContext) -> Iterator[_Quota]:
@@ -168,12 +166,8 @@ def _kept_and_needed(
     parent = s.problem.tenants.parent.tolist()
     bound = s.running & ~jobs.preemptible & s.can_be_kept & ~s.repairs.released
     bound &= (jobs.primary < 0) & np.append(pools, False)[jobs.pool]
-    children: list[list[int]] = [[] for _ in range(len(parent) + 1)]
-    for q, above in enumerate(parent):
-        children[above].append(q)
-    order = list(children[-1])  # parents before children
-    for t in order:
-        order += children[t]
+    depth = np.sum([line >= 0 for line in _lines(s)], axis=0)
+    order = np.argsort(depth, kind="stable").tolist()  # parents before children
     kept, need = ({-1: 0.0} | dict.fromkeys(order, 0.0) for _ in range(2))
     for t in reversed(order):
         own = [k for k, quota in quotas.items() if quota.tenant == t]
@@ -190,15 +184,12 @@ def _exposure(s: AuditContext, q: int) -> Iterator[str]:
     limit = tenants.max_spot_gpus[q]
     if np.isfinite(tenants.max_spot_share[q]):
         limit = min(limit, int(tenants.max_spot_share[q] * tenants.guaranteed_gpus[q] + 1e-9))
-    if not np.isfinite(limit):
+    if not (np.isfinite(limit) and len(pools)):
         return
     mine = s.has_gpus & (s.problem.jobs.tenant == q) & (pools.market[s.pool] == Market.SPOT)
-    for region in sorted({pools.region[p] for p in s.pool[mine].tolist()}):
-        held = sum(
-            int(s.held[j])
-            for j in np.flatnonzero(mine).tolist()
-            if pools.region[s.pool[j]] == region
-        )
+    region_of = np.array(pools.region)[s.pool]
+    for region in np.unique(region_of[mine]).tolist():
+        held = int(s.held[mine & (region_of == region)].sum())
         if held > limit:
             yield (
                 f'tenant "{tenants.tenant[q]}" gets {held} spot GPUs in region "{region}", its'
