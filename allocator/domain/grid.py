@@ -288,12 +288,6 @@ def _keys(table: ParsedTable, found: Findings) -> None:
     for i in np.flatnonzero(table.ok(*names)).tolist():
         row = first.setdefault(keys[i], i)
         if row < i:
-            what = ", ".join(f"{n} {_shown(table, n, i)}" for n in names)
-            line = table.lines[row]
-            message = f"{what} is already in line {line}"
+            what = ", ".join(f"{n} {table.shown(n, i)}" for n in names)
+            message = f"{what} is already in line {table.lines[row]}"
             found.fault(table.schema.file, table.lines[i], message)
-
-
-def _shown(table: ParsedTable, column: str, row: int) -> str:
-    text = text_of(table.cells[column][row]) if column in table.cells else ""
-    return text if isinstance(table[column], np.ndarray) else quote(text)

@@ -129,12 +129,12 @@ def check_settings(config: Settings, tables: Mapping[str, ParsedTable], found: F
             f"[longrun] window_s {window_s:g} is shorter than interval_s {config['interval_s']:g}:"
             " no round may cost more than the average, as if it were budget_per_hour",
         )
-    if len(tables["pools.csv"]) and not (tables["pools.csv"]["market"] != Market.RESERVED).any():
+    if len(pools) and reserved.all():
         words = "prices only GPUs that are not reserved, and all pools of pools.csv are"
-        if not {"average_per_hour", "amount"}.isdisjoint(config.tables["longrun"]):
+        keys, tenants = ("average_per_hour", "amount"), tables["tenants.csv"]
+        if not longrun.keys().isdisjoint(keys):
             found.warn("config.toml", None, f"[longrun] {words}")
-        tenants = tables["tenants.csv"]
-        if tenants.given("average_per_hour").any() or tenants.given("amount").any():
+        if any(tenants.given(key).any() for key in keys):
             found.warn("tenants.csv", None, f"a long-run budget {words}")
 
 

@@ -38,6 +38,13 @@ from allocator.domain.schema.texts import Cells, picked, text_of, texts_of
 NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 PLAIN = b"0123456789eE+.-"  # characters of most numbers
 BOOLEANS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+DTYPES: Mapping[ColumnKind, Any] = {
+    ColumnKind.NUMBER: np.float64,
+    ColumnKind.INTEGER: np.int64,
+    ColumnKind.CHOICE: np.int64,
+    ColumnKind.BOOLEAN: np.bool_,
+}
+"""Types of the columns that are arrays."""
 Complaint = tuple[int, str]  # row, message
 
 
@@ -172,30 +179,17 @@ def default_column(column: Column, rows: int) -> ParsedColumn:
     It has the default in every row, and is not ok if the column is required. Its arrays are shared,
     so they cannot be written to.
     """
-    value: Any
-    if column.kind is ColumnKind.NUMBER:
-        value = np.full(rows, _missing(column))
-    elif column.kind is ColumnKind.INTEGER:
-        none = _missing(column)
-        value = np.full(rows, -1 if math.isnan(none) else int(none))
-    elif column.kind is ColumnKind.CHOICE:
-        value = np.full(rows, _default(column), dtype=np.int64)
-    elif column.kind is ColumnKind.BOOLEAN:
-        value = np.full(rows, _default(column), dtype=bool)
-    else:
-        value = (_default(column),) * rows
-        out = ParsedColumn(value, *_flags_of_default(column, rows))
-        if rows and column.kind is not ColumnKind.JSON:
-            vars(out)["factors"] = [value[0]], np.zeros(rows, dtype=np.int64)
-        return out
-    value.flags.writeable = False
-    return ParsedColumn(value, *_flags_of_default(column, rows))
-
-
-def _flags_of_default(column: Column, rows: int) -> tuple[Bools, Bools]:
-    none = ~all_true(rows)
-    none.flags.writeable = False
-    return none, none if column.required else all_true(rows)
+    given = np.zeros(rows, dtype=bool)
+    given.flags.writeable = False
+    ok = given if column.required else all_true(rows)
+    if column.kind in DTYPES:
+        value = np.full(rows, _default(column), dtype=DTYPES[column.kind])
+        value.flags.writeable = False
+        return ParsedColumn(value, given, ok)
+    out = ParsedColumn((_default(column),) * rows, given, ok)
+    if rows and column.kind is not ColumnKind.JSON:
+        vars(out)["factors"] = [_default(column)], np.zeros(rows, dtype=np.int64)
+    return out
 
 
 @lru_cache(maxsize=16)
@@ -335,6 +329,10 @@ def _objects(column: Column, cells: Cells, wrong: dict[int, str]) -> Any:
 
 
 def _default(column: Column) -> Any:
+    """Return the value of an empty cell."""
+    if column.kind in (ColumnKind.NUMBER, ColumnKind.INTEGER):
+        none = _missing(column)
+        return -1 if column.kind is ColumnKind.INTEGER and math.isnan(none) else none
     if column.kind is ColumnKind.CHOICE:
         return column.choices.index(column.default) if column.default in column.choices else -1
     if column.default is None or column.default == RULE:
