@@ -41,10 +41,10 @@ T = TypeVar("T")
 
 def rows(kind: type[T], table: ParsedTable, names: Names, /, **columns: Any) -> T:
     """Return a table as arrays: the columns that `kind` has as fields, and those given here."""
-    for field in fields(kind):  # type: ignore[arg-type]
-        if field.name in table.columns and field.name not in columns:
-            column = table.schema.column(field.name)
-            columns[field.name] = values(column, table.columns[field.name], names)
+    asked = {field.name for field in fields(kind)} - columns.keys()  # type: ignore[arg-type]
+    for column in table.schema.columns:
+        if column.name in asked:
+            columns[column.name] = values(column, table.columns[column.name], names)
     return kind(**columns)
 
 

@@ -170,6 +170,8 @@ class ParsedTable:
         self, found: Findings, column: str, known: Mapping[str, int], among: str, sort: str = ""
     ) -> None:
         """Report names that are not known: as warnings of a `sort`, or as faults."""
+        if not len(self):
+            return
         unknown = (self.codes(column, known) < 0) & self.given(column) & self.ok(column)
         if not unknown.any():
             return

@@ -87,6 +87,8 @@ class Rule:
     def __call__(self, x: Round) -> None:
         """Report the rows that break the rule."""
         table = x[self.file]
+        if not len(table):
+            return
         with np.errstate(invalid="ignore"):
             rows = table.ok(*self.cells.split()) & self.broken(table)
         if self.sort:
