@@ -12,7 +12,7 @@ from allocator.audit.colocation import PairChecker
 from allocator.audit.nodes import NodeChecker
 from allocator.domain.allocation import Allocation, Repairs
 from allocator.domain.problem import Bools, Floats, Ints, Market, Problem, State
-from allocator.domain.size_rule import EVERY_NODES, named_sizes, sizes_by_rule
+from allocator.domain.size_rule import EVERY_NODES, NODE_DIGITS
 from allocator.performance.interference import MeasuredSlowdowns
 from allocator.performance.modes import choose_modes
 from allocator.performance.table import RateTable
@@ -267,8 +267,11 @@ class AuditContext:
                     most = np.minimum(most, jobs.max_spot_gpus[able]).astype(np.int64)
                 node = int(pools.gpus_per_node[p])
                 top = int(most.max(initial=0))
-                lists = self.problem.size_lists
-                sizes = lists[code] if code >= 0 else sizes_by_rule(node, top)
+                sizes = (
+                    self.problem.size_lists[code]
+                    if code >= 0
+                    else np.array(_by_rule(node, top), dtype=np.int64)
+                )
                 first = np.searchsorted(sizes, jobs.min_gpus[able])
                 count = np.maximum(0, np.searchsorted(sizes, most, side="right") - first)
                 job = np.repeat(able, count)
@@ -276,10 +279,8 @@ class AuditContext:
                     np.arange(len(job)) + np.repeat(first - np.cumsum(count) + count, count)
                 ]
                 if code < 0 and top > EVERY_NODES * node:
-                    i, more = named_sizes(self.problem, able, p)
-                    fits = (more >= jobs.min_gpus[able[i]]) & (more <= most[i])
-                    named = able[i[fits]], more[fits]
-                    job, gpus = np.unique(np.hstack([(job, gpus), named]), axis=1)
+                    more = self._named(able, p, most)
+                    job, gpus = (np.append(a, b) for a, b in zip((job, gpus), more, strict=True))
                 job, gpus, shape = self._add_shapes(p, job, gpus)
                 new = ~self._holds(job, np.full(len(job), p), gpus, shape)
                 new &= self.nodes.can_hold(job, p, gpus, shape)
@@ -332,6 +333,31 @@ class AuditContext:
         job, gpus, shape = np.array(found, dtype=np.int64).reshape(-1, 3).T
         return job, gpus, shape
 
+    def _named(self, able: Ints, pool: int, most: Ints) -> tuple[Ints, Ints]:
+        """List (job, gpus) of sizes in whole nodes that the rule omits but that are available.
+
+        The job names such a size itself, or its model was measured at it.
+        """
+        jobs = self.problem.jobs
+        pools = self.problem.pools
+        rates = self.problem.rates
+        node = int(pools.gpus_per_node[pool])
+        measured = {}
+        of_type = rates.gpu_type == pools.gpu_type[pool]
+        for m in np.unique(jobs.model[able]).tolist():
+            measured[m] = set(rates.gpus[of_type & (rates.model == m)].tolist())
+        found = [
+            (j, k)
+            for j, top in zip(able.tolist(), most.tolist(), strict=True)
+            for low, high, asked in [
+                (int(n[j]) for n in (jobs.min_gpus, jobs.max_gpus, jobs.requested_gpus))
+            ]
+            for k in {low + -low % node, high - high % node, asked, *measured[jobs.model[j]]}
+            if low <= k <= top and k % node == 0 and _is_passed_over(k // node)
+        ]
+        job, gpus = np.array(found, dtype=np.int64).reshape(-1, 2).T
+        return job, gpus
+
     def options(self, chosen: Ints | None = None) -> tuple[Ints, Ints, Ints, Floats]:
         """Return job, pool, gpus and rate of all options of the chosen jobs, each (n,).
 
@@ -372,6 +398,21 @@ class AuditContext:
         """Describe what running job j holds."""
         jobs = self.problem.jobs
         return describe_gpus(self.problem, int(jobs.pool[j]), int(jobs.gpus[j]))
+
+
+def _is_passed_over(nodes: int) -> bool:
+    """Return whether a job whose sizes follow the rule is not offered that many nodes."""
+    return nodes > EVERY_NODES and nodes.bit_length() - (nodes & -nodes).bit_length() >= NODE_DIGITS
+
+
+def _by_rule(node: int, top: int) -> list[int]:
+    """List the sizes of the rule up to `top`: powers of two in a node, then whole nodes."""
+    sizes = {1 << i for i in range(node.bit_length())}
+    nodes = 1
+    while nodes * node <= top:
+        sizes.add(nodes * node)
+        nodes += 1 << max(0, nodes.bit_length() - NODE_DIGITS) if nodes >= EVERY_NODES else 1
+    return sorted(sizes)
 
 
 def describe_gpus(problem: Problem, pool: int, gpus: int) -> str:
