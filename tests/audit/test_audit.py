@@ -221,7 +221,8 @@ def test_arrays_out_of_bounds_are_faults(pool: int, gpus: int, row: int, words: 
 
 def test_no_jobs_and_no_pools() -> None:
     """Nothing to decide is a legal decision of value 0."""
-    for p in (problem([]), problem([{}], [{"gpus": 0}])):
+    spot = {"tenants": [{"tenant": "t", "max_spot_gpus": 1}]}
+    for p in (problem([]), problem([{}], [{"gpus": 0}]), problem([{"tenant": "t"}], [], **spot)):
         told = judge(p, {})
         assert told.faults == () and told.objective_value == 0.0
 
