@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from commands import Output, call
-from test_service import Rig, submit
+from controller_rigs import Rig
 
 from allocator.controller.reporting import journal
 from allocator.domain.problem import Problem
@@ -14,10 +12,9 @@ from allocator.queue import round_journal
 
 
 @pytest.fixture
-def emptied(tmp_path: Path) -> Rig:
+def emptied(rig: Rig) -> Rig:
     """A queue whose only job was cancelled after its round was due and before it was observed."""
-    rig = Rig(tmp_path)
-    submit(rig, "last")
+    rig.submit("last")
     observe = rig.controller.cluster.observe
 
     def observe_after_cancel() -> Problem:
@@ -39,22 +36,13 @@ def test_plan_without_jobs_is_kept_and_read(emptied: Rig) -> None:
     assert '"jobs": []' in journal.read_plan_text(content)
 
 
-def test_queue_goes_on_after_a_round_without_jobs(
-    emptied: Rig, capsys: Output, tmp_path: Path
-) -> None:
+def test_queue_goes_on_after_a_round_without_jobs(emptied: Rig, capsys: Output) -> None:
     """`queue show`, `status` and `history` answer; a new controller decides the next round."""
-    name = str(tmp_path / "queue.db")
-    submit(emptied, "next")
-    for words in (
-        ["queue", "show", name, "next"],
-        ["status", name],
-        ["history", name],
-        ["report", name],
-    ):
-        code, _, err = call(capsys, *words)
+    emptied.submit("next")
+    for words in ("queue show {} next", "status {}", "history {}", "report {}"):
+        code, _, err = call(capsys, words.format(emptied.path))
         assert (code, err) == (0, "")
     emptied.clock.sleep(60.0)
-    emptied.controller.stop()
-    emptied.controller = emptied.new()
+    emptied.renew()
     emptied.steps(600.0)
     assert emptied.queue.job("next").state == "done"
