@@ -25,6 +25,7 @@ from allocator.controller.reporting.telemetry import Telemetry
 from allocator.engine.decision import Decision, decide_round
 from allocator.loop.executor import Order
 from allocator.queue.cluster_tables import get_meta, read_learned_rates
+from allocator.queue.database.connection import QueueDatabase
 from allocator.queue.jobs.verbs import history
 from allocator.queue.queue import Queue
 from allocator.queue.snapshot import replace_cluster
@@ -39,7 +40,8 @@ def believed(order: Order) -> float:
 
 class Rig:
     """A queue, eight GPUs "a" and four "b" that work as believed, and a controller that decides
-    every minute. `gpus`: other machines. `tables`: other tables of the queue.
+    every minute. `gpus`: other machines. `tables`: other tables of the queue. `name`: of another
+    database.
     """
 
     def __init__(
@@ -50,11 +52,12 @@ class Rig:
         gpus: Mapping[str, int] | None = None,
         nodes: Mapping[str, int] | None = None,
         decide: Any = decide_round,
+        name: str | None = None,
         executor: type[SimulatedExecutor] = SimulatedExecutor,
         **options: Any,
     ) -> None:
         self.clock, self.log = SimulatedClock(NOW), io.StringIO()
-        self.path = str(folder / "queue.db")
+        self.path = name or str(folder / "queue.db")
         self.queue = Queue.create(self.path, cluster(**(tables or {})), clock=self.clock.now)
         truth = MachineBehaviour(rate=believed)
         self.machines = SimulatedMachines(
@@ -64,13 +67,19 @@ class Rig:
         self.decide = decide
         self.renew(executor)
 
-    def renew(self, executor: type[SimulatedExecutor] = SimulatedExecutor) -> None:
-        """Another controller in the place of this one, with an executor of this kind."""
+    def renew(
+        self,
+        executor: type[SimulatedExecutor] = SimulatedExecutor,
+        store: QueueDatabase | None = None,
+    ) -> None:
+        """Another controller in the place of this one, with an executor of this kind and perhaps a
+        connection of its own.
+        """
         if hasattr(self, "controller"):
             self.controller.stop()
         self.executor = executor(self.machines)
         self.controller = Controller(
-            self.queue.store,
+            store or self.queue.store,
             self.executor,
             self.clock,
             self.options,
