@@ -1,4 +1,4 @@
-"""Rigs for the tests of the controller, closed after the test."""
+"""Rigs and sites for the tests of the controller, closed after the test."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from commands import Output
 from controller_rigs import Rig
+from sites import Site
 
 
 @pytest.fixture
@@ -30,3 +32,11 @@ def make(tmp_path: Path) -> Iterator[Callable[..., Rig]]:
 def rig(make: Callable[..., Rig]) -> Rig:
     """A rig as it is without options."""
     return make()
+
+
+@pytest.fixture
+def site(tmp_path: Path, capsys: Output) -> Iterator[Site]:
+    """A queue with controllers and jobs as real processes."""
+    made = Site(tmp_path, capsys)
+    yield made
+    made.close()
