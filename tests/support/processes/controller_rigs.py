@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ from allocator.queue.jobs.verbs import history
 from allocator.queue.queue import Queue
 from allocator.queue.snapshot import replace_cluster
 
+MakeExecutor = Callable[[SimulatedMachines], Any]
 RATES = {("A", 1): 1.0, ("A", 2): 1.9, ("A", 3): 2.7, ("A", 4): 3.5, ("B", 1): 0.5}
 
 
@@ -53,7 +54,7 @@ class Rig:
         nodes: Mapping[str, int] | None = None,
         decide: Any = decide_round,
         name: str | None = None,
-        executor: type[SimulatedExecutor] = SimulatedExecutor,
+        executor: MakeExecutor = SimulatedExecutor,
         **options: Any,
     ) -> None:
         self.clock, self.log = SimulatedClock(NOW), io.StringIO()
@@ -69,7 +70,7 @@ class Rig:
 
     def renew(
         self,
-        executor: type[SimulatedExecutor] = SimulatedExecutor,
+        executor: MakeExecutor = SimulatedExecutor,
         store: QueueDatabase | None = None,
     ) -> None:
         """Another controller in the place of this one, with an executor of this kind and perhaps a
@@ -77,7 +78,7 @@ class Rig:
         """
         if hasattr(self, "controller"):
             self.controller.stop()
-        self.executor = executor(self.machines)
+        self.executor: Any = executor(self.machines)
         self.controller = Controller(
             store or self.queue.store,
             self.executor,
