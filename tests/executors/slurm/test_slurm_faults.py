@@ -19,7 +19,6 @@ from waiting import wait_for
 
 from allocator.executors.slurm import commands
 from allocator.executors.slurm.executor import SlurmExecutor
-from allocator.io.tables.limited_reader import read_json
 from allocator.loop.executor import NodePart, NodeStatus, Order, Phase
 
 STAMP = 'echo "start $SLURM_JOB_ID $SLURMD_NODENAME $CUDA_VISIBLE_DEVICES" >> $STAMPS; '
@@ -198,26 +197,11 @@ def test_while_slurmctld_is_down_nothing_is_known(
     assert rig.starts() == 2
 
 
-def test_a_job_outlives_its_node_and_is_ended_before_it_counts_as_lost(rig: FaultRig) -> None:
-    """slurmd is killed, and the job goes on. Slurm says NODE_FAIL after its time-out. The job is
-    told to end, writes its checkpoint, and only then counts as lost.
-    """
-    executor = rig.current
-    rig.begin(rig.ordered("j", 2, NodePart("n2", 2)), 2.0)
-    rig.slurm.kill("n2")
-    seen = rig.ended("j")
-    assert (seen.phase, seen.work_done) == (Phase.LOST, 2.0)
-    assert "NODE_FAIL" in seen.detail
-    assert [stamp[0] for stamp in rig.read_stamps()] == ["start", "stop"]
-    assert executor.capacity() == {"a": 8}
-    rig.slurm.start_node("n2")
-    wait_for(lambda: executor.observe() and executor.capacity() == {"a": 12}, PATIENCE_S, 0.5)
-
-
-def test_capacity_and_nodes_are_what_others_leave(rig: FaultRig) -> None:
+def test_capacity_is_what_others_leave_and_a_dead_node_loses_its_job(rig: FaultRig) -> None:
     """Jobs of others count off on their node, unequal parts of a job of this state are its own, on
-    a drained node too, as long as it runs; a node of a dead slurmd stays up until Slurm gives it
-    up.
+    a drained node too, as long as it runs. A node of a killed slurmd stays up until Slurm gives it
+    up: its job goes on until then, is told to end, writes its checkpoint, and only then counts as
+    lost.
     """
     executor = rig.current
     assert executor.capacity() == {"a": 12}
@@ -228,10 +212,15 @@ def test_capacity_and_nodes_are_what_others_leave(rig: FaultRig) -> None:
     rig.slurm.run("scontrol", "update", "nodename=n2", "state=drain", "reason=test")
     executor.observe()
     assert executor.capacity() == {"a": 8}
+    rig.begin(rig.ordered("k", 2, NodePart("n3", 2)), 2.0)
     rig.slurm.kill("n3")
     executor.observe()
     seen = [(one.node, one.pool, one.gpus, one.state) for one in executor.observe_nodes()]
     assert seen[:2] == [("n1", "a", 3, "up"), ("n2", "a", 1, "drain")]
+    lost = rig.ended("k")
+    assert (lost.phase, lost.work_done) == (Phase.LOST, 2.0) and "NODE_FAIL" in lost.detail
+    assert [stamp[0] for stamp in rig.read_stamps()] == ["start", "start", "stop"]
+    executor.acknowledge("k", 1)
     wait_for(
         lambda: executor.observe() and executor.observe_nodes()[2].state == "down", PATIENCE_S, 0.5
     )
@@ -343,7 +332,7 @@ def test_running_jobs_that_somebody_ends(rig: FaultRig) -> None:
     """An operator cancels it, has it start again, or takes one of its nodes away: it writes its
     checkpoint and is lost, not failed and not stopped; Slurm does not start it again.
     """
-    executor, idents = rig.executor(), {}
+    executor, idents = rig.current, {}
     for job, *parts in (("cancel", 1), ("requeue", 1), ("shrink", 2, 2)):
         nodes = (NodePart(f"n{i}", gpus) for i, gpus in enumerate(parts, 1))
         rig.begin(rig.ordered(job, sum(parts), *nodes), 2.0)
@@ -367,10 +356,8 @@ def test_running_jobs_that_somebody_ends(rig: FaultRig) -> None:
 
 def test_a_supervisor_that_is_killed_takes_its_job_with_it(rig: FaultRig) -> None:
     """Slurm ends what is left of the batch job, and it counts as lost."""
-    executor = rig.current
     rig.begin(rig.ordered("j"), 2.0)
-    place = executor.ledger.place("j", 1)
-    os.kill((read_json(place / "keeper.json") or {})["pid"], signal.SIGKILL)
+    os.kill(rig.supervisor("j"), signal.SIGKILL)
     seen = rig.ended("j")
     assert (seen.phase, seen.work_done) == (Phase.LOST, 2.0)
     assert "Slurm says" in seen.detail
