@@ -149,8 +149,7 @@ def test_a_stop_that_comes_first_wins(rig: Rig) -> None:
     observed as stopped without any work, and the late order does not start it."""
     executor = rig.current
     executor.stop("j", 1, 1)
-    executor.start(rig.order("j"))
-    seen = rig.ended("j")
+    seen = rig.outcome(rig.order("j"))
     assert (seen.phase, seen.work_done) == (Phase.STOPPED, 0.0)
     executor.acknowledge("j", 1)
     with pytest.raises(StaleOrder):

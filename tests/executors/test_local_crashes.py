@@ -88,8 +88,10 @@ def test_without_its_supervisor_a_job_is_lost_and_dead(rig: LocalRig) -> None:
     assert not alive("kept")
     assert rig.ended("j") == seen
     executor.acknowledge("j", 1)
-    executor.start(shell("j", 2, "echo '9 8' > $ALLOCATOR_PROGRESS; exit 0", gpus=4))
-    assert rig.ended("j").work_done == 5.0  # from 3 to 8
+    assert (
+        rig.outcome(shell("j", 2, "echo '9 8' > $ALLOCATOR_PROGRESS; exit 0", gpus=4)).work_done
+        == 5.0
+    )  # from 3 to 8
 
 
 def test_a_supervisor_told_to_end_ends_its_job_well(rig: LocalRig) -> None:
@@ -141,9 +143,7 @@ def test_a_pid_that_was_given_again_is_left_alone() -> None:
 
 def test_after_a_reboot_nothing_is_killed(rig: LocalRig) -> None:
     """keeper.json of another boot: its numbers mean nothing now; the allocation is lost."""
-    executor = rig.current
-    executor.start(shell("j", 1, "exit 0"))
-    rig.ended("j")
+    rig.outcome(shell("j", 1, "exit 0"))
     place = rig.place("j", 1)
     (place / "exit.json").unlink()
     me = read_process(os.getpid())

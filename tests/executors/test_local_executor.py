@@ -59,8 +59,7 @@ def test_environment_of_a_job(rig: LocalRig, monkeypatch: pytest.MonkeyPatch) ->
         ("sh", "-c", "env; pwd"),
         {"MINE": "yes", "ALLOCATOR_GPUS": "9"},
     )
-    executor.start(order)
-    assert rig.ended("j").phase is Phase.FINISHED
+    assert rig.outcome(order).phase is Phase.FINISHED
     executor.acknowledge("j", 3)
     said = (rig.folder / "logs" / "j.3.stdout").read_text()
     place, work = rig.place("j", 3), rig.folder / "jobs" / "j" / "work"
@@ -125,9 +124,7 @@ def test_a_job_runs_once_at_a_time(rig: LocalRig) -> None:
 )
 def test_what_can_never_run_here_has_failed(rig: LocalRig, order: Order) -> None:
     """Unknown pool, more GPUs than there are, none."""
-    executor = rig.current
-    executor.start(order)
-    seen = rig.ended("j")
+    seen = rig.outcome(order)
     assert seen.phase is Phase.FAILED and "of this machine has" in seen.detail
 
 
@@ -149,9 +146,7 @@ def test_what_can_never_run_here_has_failed(rig: LocalRig, order: Order) -> None
 )
 def test_failures_say_why(rig: LocalRig, command: tuple[str, ...], says: str) -> None:
     """A program that is not there; none at all; exit code and last words, on one line; a signal."""
-    executor = rig.current
-    executor.start(Order("j", 1, 1, "a", 1, "A", 1.0, command))
-    seen = rig.ended("j")
+    seen = rig.outcome(Order("j", 1, 1, "a", 1, "A", 1.0, command))
     assert seen.phase is Phase.FAILED and says in seen.detail and seen.detail.isprintable()
     if "7" in says:
         assert "no data" in seen.detail
@@ -248,21 +243,13 @@ def test_where_a_job_began(rig: LocalRig) -> None:
     begins at none, so 4 in all are 4. Of a job that is seen for the first time in its seventh
     allocation, the first report is the start."""
     executor = rig.current
-    executor.start(shell("j", 1, "exit 1"))
-    rig.ended("j")
+    rig.outcome(shell("j", 1, "exit 1"))
     executor.acknowledge("j", 1)
     executor.stop("j", 2, 1)
     executor.acknowledge("j", 2)
-    executor.start(shell("j", 3, "echo '4 4' > $ALLOCATOR_PROGRESS; exit 0"))
-    assert rig.ended("j").work_done == 4.0
-    executor.start(
-        shell(
-            "k",
-            7,
-            "echo '500 500' > $ALLOCATOR_PROGRESS; sleep 1; echo '504 503' > $ALLOCATOR_PROGRESS",
-        )
-    )
-    assert rig.ended("k").work_done == 3.0
+    assert rig.outcome(shell("j", 3, "echo '4 4' > $ALLOCATOR_PROGRESS; exit 0")).work_done == 4.0
+    script = "echo '500 500' > $ALLOCATOR_PROGRESS; sleep 1; echo '504 503' > $ALLOCATOR_PROGRESS"
+    assert rig.outcome(shell("k", 7, script)).work_done == 3.0
 
 
 def test_old_outputs_are_removed(rig: LocalRig, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -102,8 +102,7 @@ def test_a_job_that_the_cluster_refuses_for_good_has_failed(rig: KubernetesRig) 
     """It is said once, with the words of the cluster, and asked for no more."""
     rig.server.faults.append("422")
     executor = rig.current
-    executor.start(rig.order("j"))
-    seen = rig.ended("j")
+    seen = rig.outcome(rig.order("j"))
     assert (seen.phase, "422" in seen.detail) == (Phase.FAILED, True)
     executor.acknowledge("j", 1)
     assert rig.server.all("Job") == []
@@ -123,8 +122,7 @@ def test_a_job_that_the_cluster_changed_is_not_believed(
 
     monkeypatch.setattr(rig.server, "put", halving)
     executor = rig.current
-    executor.start(rig.order("j", gpus=2))
-    seen = rig.ended("j")
+    seen = rig.outcome(rig.order("j", gpus=2))
     assert seen.phase is Phase.FAILED
     assert "asked for {'nvidia.com/gpu': 2}" in seen.detail
     executor.acknowledge("j", 1)
@@ -204,8 +202,7 @@ def test_how_a_pod_ended(
 def test_nothing_is_left_after_the_acknowledgement(rig: KubernetesRig) -> None:
     """The finalizers of pods are taken away, and the Job with them."""
     executor = rig.current
-    executor.start(rig.order("j", kind="short"))
-    assert rig.ended("j").phase is Phase.FINISHED
+    assert rig.outcome(rig.order("j", kind="short")).phase is Phase.FINISHED
     executor.acknowledge("j", 1)
     for _ in range(4):
         executor.observe()

@@ -113,6 +113,11 @@ class Rig:
         """How the job ended."""
         return self.wait(job, *ENDED, executor=executor)
 
+    def outcome(self, order: Order) -> Observation:
+        """Start an allocation, and return how it ended by itself."""
+        self.current.start(order)
+        return self.ended(order.job_id)
+
     def end(
         self, job: str, generation: int = 1, token: int = 1, executor: Executor | None = None
     ) -> Observation:
