@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from executor_rigs import LocalRig, end
+from executor_rigs import LocalRig
 from places import ROOT
 from waiting import PATIENCE_S, wait_for
 
@@ -99,7 +99,7 @@ def reader(tmp_path: Path) -> Iterator[Reader]:
     executor = LocalExecutor(tmp_path / "cluster.db.local", device_numbers({"machine": 8}), 5.0)
     for one in executor.ledger.known():
         with suppress(AllocatorError):
-            end(LocalRig(tmp_path), executor, one.job_id, one.generation, token=99)
+            LocalRig(tmp_path).end(one.job_id, one.generation, 99, executor)
 
 
 def test_the_tutorial_leads_where_it_says(reader: Reader) -> None:

@@ -10,13 +10,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import postgres_server
 import pytest
 import waiting
-from commands import Output, call
+from commands import Output
 from executor_rigs import PATIENCE_S
 from queues import cluster
 from sites import Site, wait_for
@@ -25,13 +24,6 @@ from allocator.executors.ledger import Ledger
 from allocator.executors.local import LocalExecutor
 from allocator.queue.database.schema import OPEN
 from allocator.queue.queue import Queue
-
-
-@pytest.fixture
-def site(tmp_path: Path, capsys: Output) -> Iterator[Site]:
-    made = Site(tmp_path, capsys)
-    yield made
-    made.close()
 
 
 def live_on(site: Site) -> None:
@@ -43,48 +35,31 @@ def live_on(site: Site) -> None:
     site.submit("starts", SCRIPT, after="ends")
     with Queue(site.name) as queue:
         controller = site.run()
-        wait_for(lambda: len(site.ran()) == 3 and _all_seen(queue))
+        wait_for(lambda: len(site.ran()) == 3 and _all_seen(site))
         site.back_up()
         (site.folder / "end-ends").touch()
         queue.hold("stops")
         site.submit("new", SCRIPT)
         site.submit("short", "exit 0")
-        wait_for(
-            lambda: (
-                site.states()
-                == {
-                    "runs": "running",
-                    "ends": "done",
-                    "stops": "held",
-                    "starts": "running",
-                    "new": "running",
-                    "short": "done",
-                }
-                and len(site.ran()) == 6
-            )
-        )
-        wait_for(
-            lambda: (
-                {o.job_id for o in LocalExecutor(site.state, {}).observe()}
-                == {"runs", "starts", "new"}
-            )
-        )
+        running = {"runs", "starts", "new"}
+        states = dict.fromkeys(running, "running") | LEFT
+        wait_for(lambda: site.states() == states and len(site.ran()) == 6)
+        executor = LocalExecutor(site.state, {})
+        wait_for(lambda: {one.job_id for one in executor.observe()} == running)
     site.stop(controller)
 
 
+LEFT = {"ends": "done", "stops": "held", "short": "done"}
 SCRIPT = (
     'echo "50 50" > "$ALLOCATOR_PROGRESS"; '
     "while [ ! -e {folder}/end ] && [ ! -e {folder}/end-$ALLOCATOR_JOB ]; do sleep 0.05; done"
 )
 
 
-def _all_seen(queue: Queue) -> bool:
-    quiet = (
-        f"SELECT COUNT(*) FROM allocations WHERE phase IN {OPEN} AND (phase <> 'running' OR"
-        " work_done < 50)"
-    )
-    with queue.store.read() as connection:
-        return not connection.exec_driver_sql(quiet).scalar()
+def _all_seen(site: Site) -> bool:
+    """Whether all that run have said that half of their work is safe."""
+    seen = "SELECT phase = 'running' AND work_done >= 50 FROM allocations"
+    return all(row[0] for row in site.query(f"{seen} WHERE phase IN {OPEN}"))
 
 
 KILLED = """
@@ -103,45 +78,30 @@ run(sys.argv[1:])
 """
 
 
+POINTS = (
+    "before the queue",
+    "at the end of its transaction",
+    "before the stops",
+    "after the stops",
+)
+
+
 def test_a_restored_backup_is_adopted_by_a_command_that_is_killed(site: Site) -> None:
     """SQLite. Killed at each step in turn: no controller acts on what is half done, and in the end
-    all is as without kills."""
+    all is as without kills. What was told by the call that was killed is not told again."""
     live_on(site)
     site.restore()
-    for point in (
-        "before the queue",
-        "at the end of its transaction",
-        "before the stops",
-        "after the stops",
-    ):
-        done = subprocess.run(
-            [sys.executable, "-c", KILLED, point, "queue", "adopt", site.name],
-            check=False,
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE_S,
-        )
+    for point in POINTS:
+        command = [sys.executable, "-c", KILLED, point, "queue", "adopt", site.name]
+        done = subprocess.run(command, check=False, capture_output=True, timeout=PATIENCE_S)
         assert done.returncode == 9, done.stderr
         assert "cut short" in site.refused() and len(site.ran()) == 6
-    agree_after_kills(site)
-
-
-def agree_after_kills(site: Site) -> None:
-    """What was told by the call that was killed is not told again; the end is the same."""
-    assert call(site.capsys, "queue", "adopt", site.name)[0] == 0
-    assert site.states() == {
-        "runs": "running",
-        "ends": "done",
-        "stops": "paused",
-        "starts": "running",
-    }
-    controller = site.run()
-    (site.folder / "end").touch()
-    wait_for(lambda: set(site.states().values()) == {"done"})
-    site.stop(controller)
+    assert site.adopt()[0] == 0
+    found = {"runs": "running", "ends": "done", "stops": "paused", "starts": "running"}
+    assert site.states() == found
+    site.run_to_the_end()
     assert sorted(site.ran())[-2:] == ["stops 1", "stops 2"] and len(site.ran()) == 7
-    with Queue(site.name) as queue:
-        generations = {job.job_id: job.generation for job in queue.jobs()}
+    generations = dict(site.query("SELECT job_id, generation FROM jobs"))
     assert generations == {"runs": 1, "ends": 1, "stops": 2, "starts": 1}
 
 
@@ -150,28 +110,18 @@ def test_a_queue_made_anew_takes_an_old_state(site: Site) -> None:
     stopped, because nobody knows whether it is the same job; then the new one runs, once, with an
     empty folder."""
     site.submit("a", SCRIPT)
-    controller = site.run()
-    wait_for(lambda: site.ran() == ["a 1"])
-    site.stop(controller)
+    site.run_until(lambda: site.ran() == ["a 1"])
     for path in site.folder.glob("queue.db*"):
         path.unlink()
     Queue.create(site.queue, cluster()).close()
     site.submit("a", "exit 0")
     said = site.refused()
-    assert (
-        "another queue" in said
-        and "queue adopt" in said
-        and site.rounds() == 0
-        and site.ran() == ["a 1"]
-    )
-    assert call(site.capsys, "queue", "adopt", site.name)[0] == 2  # which executor?
-    code, out, _ = call(
-        site.capsys, "queue", "adopt", site.name, "--executor", "local", "--state", site.state
-    )
-    assert (code, out) == (0, "a: was told to stop: no job of this queue runs there so\n")
-    controller = site.run()
-    wait_for(lambda: site.states() == {"a": "done"})
-    site.stop(controller)
+    assert "another queue" in said and "queue adopt" in said
+    assert (site.rounds(), site.ran()) == (0, ["a 1"])
+    assert site.adopt()[0] == 2  # which executor?
+    told = "a: was told to stop: no job of this queue runs there so\n"
+    assert site.adopt("--executor", "local", "--state", site.state)[:2] == (0, told)
+    site.run_to_the_end()
     assert site.ran() == ["a 1", "a 2"] and (site.state / "jobs" / "a" / "work.2").is_dir()
 
 
@@ -183,73 +133,39 @@ GROUPED = {
 }
 
 
-def start_group(site: Site) -> Queue:
-    """Start the jobs "one" and "two" on a GPU each, and submit the job "all" on hold.
-
-    The job "all" needs four GPUs: those of the other two jobs, and two idle ones.
-    """
-    site.queue.unlink()
-    queue = Queue.create(site.name, cluster(**GROUPED))
-    for name, model, gpus in (("one", "m", 1), ("two", "m", 1), ("all", "n", 4)):
-        script = f'echo "{name} $ALLOCATOR_GENERATION" >> {site.folder}/ran; ' + SCRIPT.format(
-            folder=site.folder
-        )
-        queue.submit(
-            job_id=name,
-            model=model,
-            total_work=100,
-            memory_gb=4,
-            min_gpus=gpus,
-            max_gpus=gpus,
-            command=["sh", "-c", script],
-        )
-    queue.hold("all")
-    return queue
-
-
-def group_of(queue: Queue) -> tuple[list[str], list[str]]:
-    """Who runs, and on whose GPUs."""
-    table = queue.snapshot().tables["jobs.csv"]
-    return list(table.texts("state")), list(table.texts("shared_with"))
-
-
-def adopted(site: Site) -> dict[str, list[str]]:
-    """What `queue adopt` says became of the jobs."""
-    code, out, err = call(site.capsys, "queue", "adopt", site.name, "--format", "json")
-    assert code == 0, err
-    told = json.loads(out)
-    return {key: sorted(told[key]) for key in ("running", "done", "stopped", "lost") if told[key]}
-
-
 def test_a_group_goes_on_without_the_job_that_ended_after_the_backup(site: Site) -> None:
     """A secondary job keeps running if one of its two primary jobs ends after the backup.
 
-    When the backup is taken, job "all" runs on the GPUs of the jobs "one" and "two". Then "two"
-    ends. After `queue adopt` the job "all" still runs on the GPU of "one", holds the GPU of "two"
-    itself, and no job starts again.
+    When the backup is taken, job "all" runs on the GPUs of the jobs "one" and "two" and on two idle
+    ones. Then "two" ends. After `queue adopt` the job "all" still runs on the GPU of "one", holds
+    the GPU of "two" itself, and no job starts again.
     """
-    with start_group(site) as queue:
-        queue.release("all")
-        controller = site.run("--policy", "ffs")
-        wait_for(lambda: len(site.ran()) == 3 and _all_seen(queue))
-        assert group_of(queue) == (["running"] * 3, ["", "", "one|two"])
-        site.back_up()
-        (site.folder / "end-two").touch()
-        wait_for(lambda: site.states()["two"] == "done")
+
+    def groups() -> list[list[str]]:
+        """Who runs, and on whose GPUs."""
+        with Queue(site.name) as queue:
+            table = queue.snapshot().tables["jobs.csv"]
+        return [list(table.texts(name)) for name in ("state", "shared_with")]
+
+    site.queue.unlink()
+    Queue.create(site.name, cluster(**GROUPED)).close()
+    for name, model, gpus in (("one", "m", 1), ("two", "m", 1), ("all", "n", 4)):
+        site.submit(name, SCRIPT, model=model, memory_gb=4, min_gpus=gpus, max_gpus=gpus)
+    controller = site.run("--policy", "ffs")
+    wait_for(lambda: len(site.ran()) == 3 and _all_seen(site))
+    assert groups() == [["running"] * 3, ["", "", "one|two"]]
+    site.back_up()
+    (site.folder / "end-two").touch()
+    wait_for(lambda: site.states()["two"] == "done")
     site.stop(controller)
     site.restore()
-    assert adopted(site) == {"running": ["all", "one"], "done": ["two"]}
-    with Queue(site.name) as queue:
-        assert group_of(queue) == (["running", "running"], ["", "one"])
-        with queue.store.read() as connection:
-            held = connection.exec_driver_sql(
-                "SELECT job_id, held_gpus FROM allocations WHERE ended_s IS NULL ORDER BY job_id"
-            ).all()
-        assert [tuple(row) for row in held] == [("all", 3), ("one", 1)]
-    controller = site.run("--policy", "ffs")
-    (site.folder / "end").touch()
-    wait_for(lambda: set(site.states().values()) == {"done"})
-    site.stop(controller)
+    told = json.loads(site.adopt("--format", "json")[1])
+    became = {key: sorted(told[key]) for key in ("running", "done", "stopped", "lost")}
+    assert became == {"running": ["all", "one"], "done": ["two"], "stopped": [], "lost": []}
+    assert groups() == [["running", "running"], ["", "one"]]
+    held = "SELECT job_id, held_gpus FROM allocations WHERE ended_s IS NULL ORDER BY job_id"
+    assert site.query(held) == [("all", 3), ("one", 1)]
+    site.run_to_the_end()
     assert sorted(site.ran()) == ["all 1", "one 1", "two 1"]
 
 
@@ -260,33 +176,21 @@ def test_an_empty_state_is_taken_only_when_nothing_runs_under_the_old_one(site: 
     site.submit("a", SCRIPT)
     controller = site.run()
     wait_for(lambda: site.ran() == ["a 1"])
-    argv = (
-        "queue",
-        "adopt",
-        site.name,
-        "--executor",
-        "local",
-        "--state",
-        site.folder / "new-state",
-    )
-    assert " leads" in call(site.capsys, *argv)[2]
+    state = site.folder / "new-state"
+    words = ("--executor", "local", "--state", state)
+    assert " leads" in site.adopt(*words)[2]
     site.stop(controller)
-    code, _, err = call(site.capsys, *argv)
+    code, _, err = site.adopt(*words)
     assert code == 2 and "would be started a second time" in err
     executor = LocalExecutor(site.state, {})
     executor.stop("a", 1, 99)
     wait_for(lambda: executor.observe()[0].phase == "stopped")
-    code, out, err = call(site.capsys, *argv)
-    assert (code, out) == (
-        0,
-        "a: does not run: it is started again when a round gives it GPUs\n",
-    ), err
-    controller = site.run(state=site.folder / "new-state")
-    wait_for(lambda: len(site.ran()) == 2)
-    site.stop(controller)
-    assert site.ran() == ["a 1", "a 2"] or site.ran() == ["a 1", "a 1"]
+    told = "a: does not run: it is started again when a round gives it GPUs\n"
+    assert site.adopt(*words)[:2] == (0, told)
+    site.run_until(lambda: len(site.ran()) == 2, state=state)
+    assert site.ran() in (["a 1", "a 2"], ["a 1", "a 1"])
     assert "a second time" in site.refused()
-    assert Ledger(site.folder / "new-state", "local").identity().token > 1
+    assert Ledger(state, "local").identity().token > 1
 
 
 RESTORES = 25  # of each database: pytest -m soak tests/controller/test_adopt.py
@@ -328,9 +232,7 @@ def test_many_restores(tmp_path: Path, capsys: Output, backend: str) -> None:
                     controller = site.run()
             site.stop(controller, chance.choice((signal.SIGKILL, signal.SIGTERM)))
             site.restore()
-            code, _, err = call(
-                capsys, "queue", "adopt", site.name, "--executor", "local", "--state", site.state
-            )
+            code, _, err = site.adopt("--executor", "local", "--state", site.state)
             assert code == 0, err
             assert not (tmp_path / "doubled").exists(), number
         controller = site.run()

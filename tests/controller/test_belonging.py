@@ -8,27 +8,20 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from commands import Output, call
+from commands import call
 from queues import cluster
 from sites import Site, wait_for
 
 from allocator.executors.files import FilesExecutor
 from allocator.executors.ledger import Ledger
 from allocator.executors.local import LocalExecutor
+from allocator.loop.executor import Order, WrongState
 from allocator.queue.database import identity
 from allocator.queue.queue import Queue
-
-
-@pytest.fixture
-def site(tmp_path: Path, capsys: Output) -> Iterator[Site]:
-    made = Site(tmp_path, capsys)
-    yield made
-    made.close()
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -44,19 +37,15 @@ def test_a_dry_run_while_jobs_run(site: Site) -> None:
         'echo "50 50" > "$ALLOCATOR_PROGRESS"; while [ ! -e {folder}/end ]; do sleep 0.05; done;'
         " exit 1",
     )
-    controller = site.run()
-    with Queue(site.name) as queue:
-        wait_for(lambda: site.ran() == ["a 1"] and queue.job("a").remaining_work == 50)
-    site.stop(controller)
+    left = "SELECT state, generation, remaining_work FROM jobs"
+    site.run_until(lambda: site.ran() == ["a 1"] and site.query(left)[0][2] == 50)
     before = contents(site.folder)
     assert call(site.capsys, "run", site.name)[:2] == (0, "") and contents(site.folder) == before
+    rounds = site.rounds()
     controller = site.run()
-    with Queue(site.name) as queue:
-        rounds = len(queue.rounds())
-        wait_for(lambda: len(queue.rounds()) > rounds)
-        assert call(site.capsys, "run", site.name)[:2] == (0, "")
-        job = queue.job("a")
-        assert (job.state, job.generation, job.remaining_work) == ("running", 1, 50.0)
+    wait_for(lambda: site.rounds() > rounds)
+    assert call(site.capsys, "run", site.name)[:2] == (0, "")
+    assert site.query(left) == [("running", 1, 50.0)]
     site.stop(controller)
     assert site.ran() == ["a 1"]
 
@@ -69,18 +58,13 @@ def test_a_purged_name_runs_again(site: Site) -> None:
     for turn in (1, 2):
         site.submit("a", 'touch checkpoint; echo "90 90" > "$ALLOCATOR_PROGRESS"; exit 0')
         wait_for(lambda: site.states() == {"a": "done"})
-        with Queue(site.queue) as queue:
-            job = queue.job("a")
-        assert (job.generation, job.remaining_work) == (turn, 0.0)
+        assert site.query("SELECT generation, remaining_work FROM jobs") == [(turn, 0.0)]
         assert call(site.capsys, "queue", "purge", site.queue, "--older-than", "0")[0] == 0
         assert site.states() == {}
     assert site.ran() == ["a 1", "a 2"]
     site.stop(controller)
-    assert sorted(p.name for p in (site.state / "jobs" / "a").iterdir()) == [
-        "acknowledged.json",
-        "work",
-        "work.2",
-    ]
+    left = {path.name for path in (site.state / "jobs" / "a").iterdir()}
+    assert left == {"acknowledged.json", "work", "work.2"}
 
 
 def test_another_state_starts_nothing_twice(site: Site) -> None:
@@ -88,19 +72,14 @@ def test_another_state_starts_nothing_twice(site: Site) -> None:
     anything is ordered, with the folder that is right. Neither does another executor with a folder
     of its own get to act. The right folder goes on."""
     site.submit("a")
-    controller = site.run()
-    wait_for(lambda: site.ran() == ["a 1"])
-    site.stop(controller, signal.SIGKILL)
+    site.run_until(lambda: site.ran() == ["a 1"], number=signal.SIGKILL)
     rounds = site.rounds()
     for executor in ("local", "files"):
         said = site.refused(state=site.folder / f"other-state-{executor}", executor=executor)
         assert str(site.state) in said and "a second time" in said and "queue adopt" in said
         assert (site.rounds(), site.states()) == (rounds, {"a": "running"})
     assert 'of the executor "local", not of "files"' in site.refused(executor="files")
-    again = site.run()
-    (site.folder / "end").touch()
-    wait_for(lambda: site.states() == {"a": "done"})
-    site.stop(again)
+    site.run_to_the_end()
     assert site.ran() == ["a 1"]
 
 
@@ -119,20 +98,16 @@ def test_a_restored_backup_is_recognised(site: Site, restarts: int) -> None:
         controller = site.run()
     site.submit("b", "exit 0")
     site.submit("c")
-    wait_for(
-        lambda: (
-            site.states() == {"a": "running", "b": "done", "c": "running"} and len(site.ran()) == 3
-        )
-    )
+    states = {"a": "running", "b": "done", "c": "running"}
+    wait_for(lambda: site.states() == states and len(site.ran()) == 3)
     site.stop(controller)
     site.restore()
     rounds = site.rounds()
     for _ in range(2):
         said = site.refused()
         assert "restored from a backup" in said and "queue adopt" in said
-        assert ("the state has seen token" in said) == bool(
-            restarts
-        ) or 'job "c" has allocation 1' in said
+        by_token = "the state has seen token" in said
+        assert by_token == bool(restarts) or 'job "c" has allocation 1' in said
     assert site.rounds() == rounds and len(site.ran()) == 3
     running = [o.job_id for o in LocalExecutor(site.state, {}).observe() if o.phase == "running"]
     assert sorted(running) == ["a", "c"]
@@ -143,9 +118,7 @@ def test_a_refused_order_ends_the_controller(site: Site) -> None:
     nothing runs: the first order is refused, and the controller stops with the reason instead of
     giving it for ever."""
     site.submit("a", "exit 0")
-    controller = site.run()
-    wait_for(lambda: site.states() == {"a": "done"})
-    site.stop(controller)
+    site.run_until(lambda: site.states() == {"a": "done"})
     # as a backup from before that
     with Queue(site.queue) as queue, queue.store.write() as connection:
         for statement in (
@@ -176,14 +149,9 @@ def test_killed_between_the_two_writes(site: Site) -> None:
     it and acts. Until then no other folder is taken; another queue that comes first gets the
     folder, and then this one is refused."""
     site.submit("a", "exit 0")
-    done = subprocess.run(
-        [sys.executable, "-c", KILLED_BETWEEN, *site.words(), "--every", "1"],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 9
+    command = [sys.executable, "-c", KILLED_BETWEEN, *site.words(), "--every", "1"]
+    done = subprocess.run(command, capture_output=True, timeout=120, check=False)
+    assert done.returncode == 9, done.stderr
     assert Ledger(site.state, "local").identity().queue == "" and site.ran() == []
     assert "a second time" in site.refused(state=site.folder / "other-state")
     shutil.copytree(site.state, site.folder / "taken-state")
@@ -192,9 +160,7 @@ def test_killed_between_the_two_writes(site: Site) -> None:
     code, _, err = call(site.capsys, *site.words(other, site.folder / "taken-state"), "--once")
     assert code == 0, err
     assert "another queue" in site.refused(state=site.folder / "taken-state")
-    controller = site.run()
-    wait_for(lambda: site.states() == {"a": "done"})
-    site.stop(controller)
+    site.run_until(lambda: site.states() == {"a": "done"})
     with Queue(site.queue) as queue, queue.store.read() as connection:
         assert Ledger(site.state, "local").identity().queue == identity.queue_id(connection)
 
@@ -203,31 +169,17 @@ def test_jobs_that_run_under_no_known_state(site: Site) -> None:
     """A queue that names no state is refused a new folder once a job was seen running: the job
     would be started a second time."""
     site.submit("a")
-    controller = site.run()
-    wait_for(lambda: site.ran() == ["a 1"] and site.states() == {"a": "running"})
-    with Queue(site.queue) as queue:
-        wait_for(lambda: queue.jobs()[0].version > 0 and _is_observed(queue))
-    site.stop(controller)
+    observed = "SELECT job_id FROM allocations WHERE observed_s IS NOT NULL"
+    site.run_until(lambda: site.ran() == ["a 1"] and site.query(observed))
     with Queue(site.queue) as queue, queue.store.write() as connection:
         connection.exec_driver_sql("DELETE FROM meta WHERE key = 'executor'")
     assert "is new and knows nothing" in site.refused(state=site.folder / "new-state")
-
-
-def _is_observed(queue: Queue) -> bool:
-    with queue.store.read() as connection:
-        return bool(
-            connection.exec_driver_sql(
-                "SELECT COUNT(*) FROM allocations WHERE observed_s IS NOT NULL"
-            ).scalar()
-        )
 
 
 def test_a_controller_notices_that_its_folder_went_over(tmp_path: Path) -> None:
     """Orders of a queue whose folder another queue adopted meanwhile are refused, not carried
     out.
     """
-    from allocator.loop.executor import Order, WrongState
-
     executor = FilesExecutor(tmp_path)
     executor.claim("one")
     executor.start(Order("j", 1, 1, "a", 1, "A", 1.0))

@@ -122,7 +122,7 @@ def test_the_batch_follows_the_noise_while_a_job_trains(tmp_path: Path) -> None:
         )
         told = []
         for noise[0] in (500.0, 5000.0):
-            service.run(40)
+            service.run(25)
             told.append(service.configurations[-1][1:])
             if not says:
                 continue

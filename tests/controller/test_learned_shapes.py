@@ -2,56 +2,35 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
-from fakes.simulated_executor import (
-    MachineBehaviour,
-    SimulatedClock,
-    SimulatedExecutor,
-    SimulatedMachines,
-)
+from controller_rigs import Rig
 
-from allocator import Job, Node, Pool, Problem, Rate
-from allocator.controller.controller import Controller, ControllerOptions
 from allocator.domain.rules.snapshot_rules import validate
-from allocator.queue import cluster_tables
-from allocator.queue.queue import Queue
 
-NOW = 1_000_000.0
+RATES = "model,gpu_type,gpus,work_per_s,spread\nm,A,4,4,\nm,A,4,3,2\n"
 
 
-@pytest.mark.parametrize(("nodes", "learned"), [(1, {4: 2.0, 5: 3.0}), (2, {4: 4.0, 5: 3.0})])
-def test_shapes_are_not_mixed(tmp_path: Path, nodes: int, learned: dict[int, float]) -> None:
+@pytest.mark.parametrize(
+    ("nodes", "learned"), [({"n0": 4}, {4: 2.0, 5: 3.0}), ({"n0": 2, "n1": 2}, {4: 4.0, 5: 3.0})]
+)
+def test_shapes_are_not_mixed(
+    nodes: dict[str, int], learned: dict[int, float], make: Callable[..., Rig]
+) -> None:
     """A job of 4 GPUs runs at half its speed. On one node the packed rate is corrected to that; on
     two nodes nothing is learned. The rate of two nodes stays as it was given."""
-    clock = SimulatedClock(NOW)
-    sizes = [4] if nodes == 1 else [2, 2]
-    names = [f"n{i}" for i in range(nodes)]
-    problem = Problem.build(
-        jobs=[Job("j", "m", 1e6, 4, min_gpus=4, sizes=[4], placement="spread", submitted_s=NOW)],
-        pools=[Pool("p", "A", 4, gpus_per_node=4)],
-        rates=[Rate("m", "A", 4, 4.0), Rate("m", "A", 4, 3.0, spread=2)],
-        nodes=[Node(name, "p", k) for name, k in zip(names, sizes, strict=True)],
-        now_s=NOW,
-    )
-    queue = Queue.create(tmp_path / "q.db", problem.snapshot, clock=clock.now)
-    machines = SimulatedMachines(
-        {"p": 4},
-        clock,
-        MachineBehaviour(rate=lambda order: 2.0 if len(order.nodes) == 1 else 1.5),
-        nodes=dict(zip(names, sizes, strict=True)),
-    )
-    executor = SimulatedExecutor(machines)
-    options = ControllerOptions(every_s=60.0, poll_s=20.0, policy="mip")
-    controller = Controller(queue.store, executor, clock, options)  # type: ignore[arg-type]
-    for _ in range(60):
-        controller.step()
-        clock.sleep(20.0)
-    assert {row["node"] for row in queue.nodes() if row["jobs"]} == set(names)
-    rates = validate(queue.snapshot()).rates
+    tables = {
+        "pools.csv": "pool,gpu_type,gpus,gpus_per_node\na,A,4,4\n",
+        "nodes.csv": "node,pool,gpus\n" + "".join(f"{n},a,{k}\n" for n, k in nodes.items()),
+        "rates.csv": RATES,
+    }
+    rig = make(tables=tables, nodes=nodes, gpus={"a": 4}, policy="mip")
+    rig.behave(rate=lambda order: 2.0 if len(order.nodes) == 1 else 1.5)
+    rig.submit("j", work=1e6, gpus=4, sizes=[4], placement="spread")
+    rig.steps(1200, 20.0)
+    assert {row["node"] for row in rig.queue.nodes() if row["jobs"]} == set(nodes)
+    rates = validate(rig.queue.snapshot()).rates
     found = {4 if n == 0 else 5: r for n, r in zip(rates.nodes, rates.rate, strict=True)}
     assert found == pytest.approx(learned, rel=0.1)
-    with queue.store.read() as connection:
-        assert bool(cluster_tables.read_learned_rates(connection)) == (nodes == 1)
-    queue.close()
+    assert bool(rig.learned()) == (len(nodes) == 1)

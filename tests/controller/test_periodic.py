@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from controller_rigs import Rig
 from everything_workload import EVERY_WORKLOAD
 from queues import NOW, Clock, fresh
-from test_service import Rig
 
 from allocator.domain.rules.snapshot_rules import validate
 from allocator.errors import InvalidInput
@@ -73,47 +73,36 @@ def test_a_series_ends_when_its_latest_is_cancelled(queue: Queue) -> None:
     assert due(queue, 900) == []
 
 
-def test_a_name_that_is_taken_suppresses_no_run(queue: Queue) -> None:
-    """Another tenant has submitted tick@2 and tick@2-2: the second run is called tick@2-3, the
-    third tick@3.
-    """
-    taken = [{"job_id": name, "tenant": "red", **ONE} for name in ("tick@2", "tick@2-2")]
-    queue.submit_many([{"job_id": "tick", "every_s": 100, **ONE}, *taken])
-    assert due(queue, 100) == [("tick@2-3", 100, 0)] and due(queue, 200) == [("tick@3", 200, 0)]
-    assert queue.job("tick@3").cells["after"] == "tick@2-3"
-    assert queue.job("tick@2").cells["tenant"] == "red"
-
-
-def test_a_taken_name_does_not_part_a_pipeline(queue: Queue) -> None:
-    """Somebody has submitted prepare@2: the second train waits for the second run of prepare,
-    whatever it is called.
-    """
-    queue.submit_many(
-        [
-            {"job_id": "prepare", "every_s": 100, **ONE},
-            {"job_id": "prepare@2", **ONE},
-            {"job_id": "train", "every_s": 100, "after": "prepare", **ONE},
-        ]
-    )
-    assert [name for name, *_ in due(queue, 100)] == ["prepare@2-2", "train@2"]
-    assert queue.job("train@2").cells["after"] == "train|prepare@2-2"
-
-
-def test_stages_of_a_periodic_pipeline_keep_together(queue: Queue) -> None:
-    """The second train comes after the first train, the second prepare, and the one setup that
-    there is.
-    """
-    queue.submit_many(
-        [
-            {"job_id": "setup", **ONE},
-            {"job_id": "prepare", "every_s": 100, **ONE},
-            {"job_id": "train", "every_s": 100, "after": ["prepare", "setup"], **ONE},
-        ]
-    )
-    assert [name for name, *_ in due(queue, 100)] == ["prepare@2", "train@2"]
-    assert queue.job("train@2").cells["after"] == "train|prepare@2|setup"
-    assert [name for name, *_ in due(queue, 200)] == ["prepare@3", "train@3"]
-    assert queue.job("train@3").cells["after"] == "train@2|prepare@3|setup"
+@pytest.mark.parametrize(
+    ("submitted", "came", "after"),
+    [
+        # other jobs are called so: the next run is tick@2-3, and the one after it goes on from that
+        ("tick/100 tick@2 tick@2-2", "tick@2-3, tick@3", "tick@3=tick@2-3"),
+        # the second train waits for the second run of prepare, whatever it is called
+        (
+            "prepare/100 prepare@2 train/100/prepare",
+            "prepare@2-2 train@2",
+            "train@2=train|prepare@2-2",
+        ),
+        # the second train comes after the first one, the second prepare, and the one setup there is
+        (
+            "setup prepare/100 train/100/prepare|setup",
+            "prepare@2 train@2, prepare@3 train@3",
+            "train@2=train|prepare@2|setup train@3=train@2|prepare@3|setup",
+        ),
+    ],
+    ids=["a name that is taken", "a taken name in a pipeline", "stages of a pipeline"],
+)
+def test_names_of_later_runs(queue: Queue, submitted: str, came: str, after: str) -> None:
+    """Jobs are written name/seconds/after; those called name@2 are of another tenant. A taken name
+    suppresses no run and parts no pipeline, and stages of a periodic pipeline keep together."""
+    names = ("job_id", "every_s", "after")
+    jobs = [dict(zip(names, text.split("/"), strict=False)) for text in submitted.split()]
+    queue.submit_many([{**ONE, **job, "tenant": "red" * ("@" in job["job_id"])} for job in jobs])
+    for at_s, expected in zip((100, 200), came.split(", "), strict=False):
+        assert [name for name, *_ in due(queue, at_s)] == expected.split()
+    for name, before in (text.split("=") for text in after.split()):
+        assert queue.job(name).cells["after"] == before
 
 
 def test_what_a_series_goes_on_from_is_not_forgotten(queue: Queue) -> None:
@@ -124,18 +113,15 @@ def test_what_a_series_goes_on_from_is_not_forgotten(queue: Queue) -> None:
     assert queue.purge(10) == 1 and [j.job_id for j in queue.jobs()] == ["tick"]
 
 
-def test_the_controller_submits_and_runs_what_is_due(tmp_path: Path) -> None:
+def test_the_controller_submits_and_runs_what_is_due(rig: Rig) -> None:
     """60 s of work every 200 s: all three times are done after ten minutes, each submitted at
     its time.
     """
-    rig = Rig(tmp_path)
     rig.queue.submit(job_id="tick", every_s=200, times=3, **ONE)
     rig.steps(600)
-    assert [(j.job_id, j.submitted_s - NOW, j.state) for j in rig.queue.jobs()] == [
-        ("tick", 0, "done"),
-        ("tick@2", 200, "done"),
-        ("tick@3", 400, "done"),
-    ]
+    submitted = [(job.job_id, job.submitted_s - NOW) for job in rig.queue.jobs()]
+    assert submitted == [("tick", 0), ("tick@2", 200), ("tick@3", 400)]
+    assert rig.queue.counts()["done"] == 3
 
 
 @pytest.mark.parametrize(
@@ -146,9 +132,9 @@ def test_the_controller_submits_and_runs_what_is_due(tmp_path: Path) -> None:
         ({"every_s": 5, "times": 0}, "times 0 is below 1"),
     ],
 )
-def test_faults(job: dict[str, float], words: str, tmp_path: Path) -> None:
+def test_faults(job: dict[str, float], words: str, queue: Queue) -> None:
     """Told at submission."""
-    with fresh("sqlite", tmp_path) as queue, pytest.raises(InvalidInput, match=words):
+    with pytest.raises(InvalidInput, match=words):
         queue.submit(job_id="x", **ONE, **job)
 
 
@@ -175,14 +161,8 @@ def test_a_periodic_row_of_a_workload_is_many_jobs() -> None:
     assert jobs.job_id == ("a", "b", "a@2", "b@2", "a@3", "b@3", "b@4")
     assert jobs.submitted_s.tolist() == [0, 10, 1000, 1010, 2000, 2010, 3010]
     assert jobs.deadline_s[[0, 2, 4]].tolist() == [300, 1300, 2300]
-    assert jobs.after == (
-        (),
-        ("a",),
-        ("a",),
-        ("b", "a@2"),
-        ("a@2",),
-        ("b@2", "a@3"),
-        ("b@3", "a@3"),
+    assert " ".join("|".join(names) or "-" for names in jobs.after) == (
+        "- a a b|a@2 a@2 b@2|a@3 b@3|a@3"
     )
 
 
@@ -196,22 +176,29 @@ def test_simulated_times_wait_for_the_one_before() -> None:
     assert done["finished_s"].tolist() == [250, 550, 850]
 
 
-def test_faults_of_workloads() -> None:
-    """A workload ends, so that times must be given; a name may not be taken; the lines are those
-    of the file.
-    """
-    for rows, said in (
-        ("a,0,m,1,1,5,,,\n", 'workload.csv:2: every_s needs times, as a workload ends (job "a")'),
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        ("a,0,m,1,1,5,,,\n", '2: every_s needs times, as a workload ends (job "a")'),
         (
             "a,0,m,1,1,,5,,\n",
-            'workload.csv:2: times needs every_s, the seconds from one time to the next (job "a")',
+            '2: times needs every_s, the seconds from one time to the next (job "a")',
         ),
         (
             "a@2,0,m,1,1,,,,\na,0,m,1,1,9,2,,\n",
-            'workload.csv:3: its time number 2 is called "a@2", as another job is (job "a")',
+            '3: its time number 2 is called "a@2", as another job is (job "a")',
         ),
-    ):
-        with pytest.raises(InvalidInput) as error:
-            parse_workload("w", folder(rows))
-        assert [str(f) for f in error.value.faults] == [said]
+    ],
+)
+def test_faults_of_workloads(rows: str, said: str) -> None:
+    """A workload ends, so that times must be given; a name may not be taken; the lines are those
+    of the file.
+    """
+    with pytest.raises(InvalidInput) as error:
+        parse_workload("w", folder(rows))
+    assert [str(f) for f in error.value.faults] == [f"workload.csv:{said}"]
+
+
+def test_a_workload_with_everything() -> None:
+    """Its periodic row is two jobs of eight."""
     assert len(parse_workload("all", EVERY_WORKLOAD).problem.jobs) == 8

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
-from fakes.simulated_executor import (
-    MachineBehaviour,
-    SimulatedClock,
-    SimulatedExecutor,
-    SimulatedMachines,
-)
+from controller_rigs import Rig
+from fakes.simulated_executor import SimulatedClock, SimulatedExecutor
 from queues import NOW, cluster, copy_empty_queue, fresh
 from service_worlds import LOOK_S, PLACED, World
 
@@ -19,11 +15,11 @@ from allocator.controller.adopt import adopt
 from allocator.controller.controller import Controller
 from allocator.controller.options import ControllerOptions
 from allocator.controller.reporting.preview import preview
-from allocator.controller.reporting.status import format_status, status
 from allocator.executors.files import FilesExecutor
 from allocator.loop.executor import NodeStatus
-from allocator.queue.jobs.verbs import history
 from allocator.queue.queue import Queue
+
+OTHER = {"n1": "n2", "n2": "n1"}
 
 
 class WatchingExecutor(SimulatedExecutor):
@@ -35,186 +31,143 @@ class WatchingExecutor(SimulatedExecutor):
         return self.seen
 
 
-class Service:
-    """A queue with nodes, machines that stop jobs in ten seconds, and a controller."""
-
-    def __init__(self, queue: Queue, clock: SimulatedClock, **gpus: int) -> None:
-        self.queue, self.clock = queue, clock
-        self.machines = SimulatedMachines(
-            {"a": 8, "b": 4, **gpus},
-            clock,
-            MachineBehaviour(stop_s=lambda order: 10.0),
-            nodes={"n1": 4, "n2": 4, "n3": 2, "n4": 2},
-        )
-        self.executor = WatchingExecutor(self.machines)
-        self.controller = Controller(
-            queue.store,
-            self.executor,
-            clock,  # type: ignore[arg-type]
-            ControllerOptions(every_s=60.0, poll_s=20.0, react_s=1.0, policy="greedy", learn=False),
-        )
-
-    def submit(self, name: str, gpus: int, **more: object) -> None:
-        values = {"model": "m", "total_work": 1000.0, "gpu_types": "A", "sizes": [gpus]}
-        self.queue.submit(job_id=name, min_gpus=gpus, max_gpus=gpus, **{**values, **more})
-
-    def look(self, times: int = 1) -> None:
-        for _ in range(times):
-            self.controller.step()
-            self.clock.sleep(20.0)
-        assert self.machines.breaches == []
-
-    def on(self) -> dict[str, list[str]]:
-        """The jobs of each node that has some."""
-        return {row["node"]: row["jobs"] for row in self.queue.nodes() if row["jobs"]}
-
-
 @pytest.fixture
-def service(tmp_path: Path) -> Iterator[Service]:
-    clock = SimulatedClock(NOW)
-    with fresh("sqlite", tmp_path, cluster(**PLACED), clock.now) as queue:
-        yield Service(queue, clock)
+def service(make: Callable[..., Rig]) -> Rig:
+    """Two nodes of four GPUs in pool "a" and two of two in "b"; jobs stop in ten seconds."""
+    nodes = {"n1": 4, "n2": 4, "n3": 2, "n4": 2}
+    options = {"poll_s": 20.0, "react_s": 1.0, "policy": "greedy", "learn": False}
+    rig = make(tables=PLACED, nodes=nodes, executor=WatchingExecutor, **options)
+    rig.behave(rate=lambda order: 1.0, stop_s=lambda order: 10.0)
+    return rig
 
 
-def test_a_drained_node_is_empty_after_one_pause_of_each_job(service: Service) -> None:
+def submit(rig: Rig, jobs: str, **more: object) -> None:
+    """Jobs of pool "a", written name/GPUs, and two looks of the controller."""
+    for name, gpus in (text.split("/") for text in jobs.split()):
+        size = {"gpus": int(gpus), "sizes": [int(gpus)]}
+        rig.submit(name, **{"work": 1000.0, "gpu_types": "A", **size, **more})
+    look(rig, 2)
+
+
+def look(rig: Rig, times: int = 3) -> None:
+    rig.steps(20.0 * times, 20.0)
+
+
+def on(rig: Rig) -> dict[str, list[str]]:
+    """The jobs of each node that has some."""
+    return {row["node"]: row["jobs"] for row in rig.queue.nodes() if row["jobs"]}
+
+
+def test_a_drained_node_is_empty_after_one_pause_of_each_job(service: Rig) -> None:
     """Its jobs move to the other node, others are not touched, and `status` names the node."""
-    for name, gpus in (("j", 2), ("k", 1), ("l", 1)):
-        service.submit(name, gpus)
-    service.look(2)
-    [node] = {n for n, jobs in service.on().items() if "j" in jobs}
-    leave = service.on()[node]
+    submit(service, "j/2 k/1 l/1")
+    [node] = {n for n, jobs in on(service).items() if "j" in jobs}
+    leave = on(service)[node]
     service.queue.change_nodes(node, state="drain")
-    assert any(
-        f"node        {node}: drain" in line for line in format_status(status(service.queue))
-    )
-    service.look(4)
-    assert node not in service.on()
-    generations = {job.job_id: job.generation for job in service.queue.jobs()}
-    assert generations == {name: 2 if name in leave else 1 for name in ("j", "k", "l")}
-    assert {job.state for job in service.queue.jobs()} == {"running"}
+    assert f"{node}: drain" in " ".join(service.said("node "))
+    look(service, 4)
+    assert node not in on(service)
+    jobs = service.queue.jobs()
+    assert {job.job_id: job.generation for job in jobs} == {n: 1 + (n in leave) for n in "jkl"}
+    assert {job.state for job in jobs} == {"running"}
     assert any(f"moved: {leave[0]} to " in entry.detail for entry in service.queue.rounds())
-    [line] = [x for x in format_status(status(service.queue)) if x.startswith("node ")]
-    assert line == f"node        {node}: drain, empty"
+    assert service.said("node ") == [f"node        {node}: drain, empty"]
 
 
-def test_a_job_that_may_not_move_stays_on_a_drained_node(service: Service) -> None:
+def test_a_job_that_may_not_move_stays_on_a_drained_node(service: Rig) -> None:
     """Others get the rest of the pool, though the drained GPUs are held."""
-    service.submit("fixed", 4, preemptible=False)
-    service.look(2)
-    [node] = service.on()
+    submit(service, "fixed/4", preemptible=False)
+    [node] = on(service)
     service.queue.change_nodes(node, state="drain")
-    service.submit("j", 4)
-    service.look(3)
-    other = {"n1": "n2", "n2": "n1"}[node]
-    assert service.on() == {node: ["fixed"], other: ["j"]}
+    submit(service, "j/4")
+    look(service, 1)
+    assert on(service) == {node: ["fixed"], OTHER[node]: ["j"]}
     assert service.queue.job("fixed").generation == 1
 
 
-def test_a_node_that_is_down_loses_its_jobs(service: Service) -> None:
+def test_a_node_that_is_down_loses_its_jobs(service: Rig) -> None:
     """The machine says nothing any more, and its jobs start again on other nodes."""
-    service.submit("j", 4)
-    service.look(2)
-    [node] = service.on()
+    submit(service, "j/4")
+    [node] = on(service)
     service.machines.lose_node(node)
     service.queue.change_nodes(node, state="down")
-    service.look(3)
-    with service.queue.store.read() as connection:
-        held = history(connection, "j")
-    assert [(one["phase"], one["nodes"][0]["node"]) for one in held] == [
-        ("lost", node),
-        ("running", {"n1": "n2", "n2": "n1"}[node]),
-    ]
+    look(service)
+    held = [(one["phase"], one["nodes"][0]["node"]) for one in service.history("j")]
+    assert held == [("lost", node), ("running", OTHER[node])]
 
 
-def test_what_is_down_is_stopped_before_its_job_starts_again(service: Service) -> None:
+def test_what_is_down_is_stopped_before_its_job_starts_again(service: Rig) -> None:
     """A user says that a node is down whose job lives, and nothing else is free: the executor is
     told to stop it, the queue counts it as lost at once, and the end that comes later is no news.
     """
-    for name in ("j", "k"):
-        service.submit(name, 4)
-    service.look(2)
-    job = service.on()["n1"][0]
+    submit(service, "j/4 k/4")
+    job = on(service)["n1"][0]
     service.queue.change_nodes("n1", state="down")
-    service.look(1)
-    assert service.queue.job(job).state == "paused" and "n1" not in service.on()
-    service.look(3)
+    look(service, 1)
+    assert service.queue.job(job).state == "paused" and "n1" not in on(service)
+    look(service)
     service.queue.change_nodes("n1", state="up")
-    service.look(3)
-    assert sorted(service.on().values()) == [["j"], ["k"]]
-    with service.queue.store.read() as connection:
-        phases = [one["phase"] for one in history(connection, job)]
-    assert phases == ["lost", "running"]
+    look(service)
+    assert sorted(on(service).values()) == [["j"], ["k"]]
+    assert [one["phase"] for one in service.history(job)] == ["lost", "running"]
 
 
-def test_gpus_that_the_executor_misses_are_on_nodes_without_jobs(service: Service) -> None:
+def test_gpus_that_the_executor_misses_are_on_nodes_without_jobs(service: Rig) -> None:
     """Half of the machines are gone: the round takes them to be those of the empty node."""
-    service.submit("j", 2)
-    service.look(2)
-    [node] = service.on()
+    submit(service, "j/2")
+    [node] = on(service)
     service.machines.gpus["a"] = 4
-    service.submit("k", 4)
-    service.submit("l", 2)
-    service.look(3)
-    assert service.on() == {node: ["j", "l"]}
+    submit(service, "k/4 l/2")
+    look(service, 1)
+    assert on(service) == {node: ["j", "l"]}
     service.machines.gpus["a"] = 8
-    service.look(3)
-    assert service.on()[{"n1": "n2", "n2": "n1"}[node]] == ["k"]
+    look(service)
+    assert on(service)[OTHER[node]] == ["k"]
 
 
-def test_a_node_that_the_executor_sees_drained_is_left(service: Service) -> None:
+def test_a_node_that_the_executor_sees_drained_is_left(service: Rig) -> None:
     """The round moves its job away; the job stays on a node that is up for queue and executor."""
-    service.submit("j", 2)
-    service.look(2)
-    [node] = service.on()
-    other = {"n1": "n2", "n2": "n1"}[node]
+    submit(service, "j/2")
+    [node] = on(service)
+    other = OTHER[node]
     service.executor.seen = [NodeStatus(node, "a", 4, "drain"), NodeStatus(other, "a", 4)]
-    service.look(3)
-    assert service.on() == {other: ["j"]}
+    look(service)
+    assert on(service) == {other: ["j"]}
     service.queue.change_nodes(node, state="up")
-    service.look(3)
-    assert service.on() == {other: ["j"]} and service.queue.job("j").generation == 2
+    look(service)
+    assert on(service) == {other: ["j"]} and service.queue.job("j").generation == 2
 
 
-def test_gpus_that_others_hold_are_left_to_them_on_their_node(service: Service) -> None:
+def test_gpus_that_others_hold_are_left_to_them_on_their_node(service: Rig) -> None:
     """Others have three GPUs of n1, and n3 is not listed: pool "b", of which nothing is seen, is
     as before.
     """
     service.executor.seen = [NodeStatus("n1", "a", 1), NodeStatus("n2", "a", 4)]
-    for name in ("j", "k"):
-        service.submit(name, 2)
-    service.submit("l", 1)
-    service.submit("m", 1, gpu_types="B")
-    service.look(2)
-    assert sorted(service.on()["n2"]) == ["j", "k"] and service.on()["n1"] == ["l"]
-    assert service.on().keys() & {"n3", "n4"}
+    service.submit("m", gpus=1, gpu_types="B", work=1000.0)
+    submit(service, "j/2 k/2 l/1")
+    assert sorted(on(service)["n2"]) == ["j", "k"] and on(service)["n1"] == ["l"]
+    assert on(service).keys() & {"n3", "n4"}
 
 
-def test_nodes_that_the_executor_adds_and_loses(service: Service) -> None:
+def test_nodes_that_the_executor_adds_and_loses(service: Rig) -> None:
     """A new node is added to the queue and used; one that is not listed any more is left."""
     service.machines.nodes["n5"] = 4
     service.machines.gpus["a"] = 12
     all_of_a = [NodeStatus(name, "a", 4) for name in ("n1", "n2", "n5")]
     service.executor.seen = [*all_of_a, NodeStatus("n6", "a", 4, "down"), NodeStatus("n3", "c", 4)]
-    for name in ("j", "k", "l"):
-        service.submit(name, 4)
-    service.look(2)
-    assert sorted(service.on()) == ["n1", "n2", "n5"]
+    submit(service, "j/4 k/4 l/4")
+    assert sorted(on(service)) == ["n1", "n2", "n5"]
     assert {row["node"] for row in service.queue.nodes()} == {"n1", "n2", "n3", "n4", "n5"}
     service.executor.seen = all_of_a[1:]
-    service.look(3)
-    assert sorted(service.on()) == ["n2", "n5"]
-    assert len([job for job in service.queue.jobs() if job.state == "running"]) == 2
+    look(service)
+    assert sorted(on(service)) == ["n2", "n5"] and service.queue.counts()["running"] == 2
 
 
-def test_a_dry_run_names_nodes(tmp_path: Path) -> None:
-    clock = SimulatedClock(NOW)
-    with fresh("sqlite", tmp_path, cluster(**PLACED), clock.now) as queue:
-        service = Service(queue, clock)
-        service.submit("j", 4)
-        assert preview(queue.store, clock).steps in (
-            ('would start job "j": 4 GPUs of pool "a" on n1:4',),
-            ('would start job "j": 4 GPUs of pool "a" on n2:4',),
-        )
+def test_a_dry_run_names_nodes(service: Rig) -> None:
+    """It says on which node the job would start."""
+    service.submit("j", gpus=4, sizes=[4], gpu_types="A")
+    [step] = preview(service.queue.store, service.clock).steps
+    assert step[:-4] == 'would start job "j": 4 GPUs of pool "a" on ' and step[-4:-2] in OTHER
 
 
 @pytest.mark.parametrize("every", [60, pytest.param(1, marks=pytest.mark.soak)])

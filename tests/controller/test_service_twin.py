@@ -7,81 +7,74 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from cases.twin import Twin, same_plans, simulated
+from cases.twin import Plan, Twin, same_plans, simulated
 from places import ROOT
 
 from allocator.bench.workloads.sharing import sharing
 from allocator.domain.problem import Pauses, Problem
+from allocator.domain.workload import Workload
 from allocator.io.workloads import read_workload
 from allocator.loop.ticks import latest_tick
 from allocator.simulator import simulate
 from allocator.simulator.options import SimulationOptions
 
 SOAK = pytest.mark.soak
+NUMBERS = ["remaining_work", "attained_gpu_s", "state", "pool", "gpus", "restarts", "largest_gpus"]
+
+
+def compare(
+    workload: Workload, folder: Path, policy: str, react_s: float, **options: Any
+) -> list[Plan]:
+    """The rounds of both worlds: the same times, the same GPUs for the same jobs, until all jobs
+    are done. Ticks of the default simulator are the same to the last bit."""
+    expected = simulated(workload, policy, react_s=react_s, **options)
+    twin = Twin.of(workload, folder, policy, react_s=react_s)
+    found = twin.run(len(expected))
+    assert len(found) == len(expected) and all(map(same_plans, found, expected))
+    assert twin.machines.breaches == []
+    assert twin.queue.counts()["done"] == len(workload.problem.jobs)
+    twin.queue.close()
+    assert found == expected or math.isfinite(react_s) or options
+    return found
+
+
+@pytest.fixture
+def demo() -> Workload:
+    """The shipped workload: 24 jobs on 16 GPUs."""
+    return read_workload(ROOT / "data" / "workloads" / "demo")
 
 
 @pytest.mark.parametrize(
     ("policy", "react_s"),
     [
-        ("mip", math.inf),
         pytest.param("srtf", math.inf, marks=SOAK),
         pytest.param("mip", 40.0, marks=SOAK),
+        pytest.param("mip", math.inf, marks=SOAK),
     ],
 )
-def test_the_shipped_workload(policy: str, react_s: float, tmp_path: Path) -> None:
-    """24 jobs on 16 GPUs: every round at the same time, the same GPUs for the same jobs; also
-    with early ones.
-    """
-    workload = read_workload(ROOT / "data" / "workloads" / "demo")
-    expected = simulated(workload, policy, react_s=react_s)
-    twin = Twin.of(workload, tmp_path, policy, react_s=react_s)
-    found = twin.run(len(expected))
-    assert len(found) == len(expected) and all(map(same_plans, found, expected))
-    if math.isinf(react_s):
-        assert found == expected
-    else:
-        start, interval = workload.problem.now_s, workload.problem.interval_s
-        assert any((at - start) % interval for at, _ in found), "there were no early rounds"
-    assert twin.machines.breaches == [] and twin.queue.counts()["done"] == len(
-        workload.problem.jobs
-    )
-    twin.queue.close()
+def test_the_shipped_workload(policy: str, react_s: float, demo: Workload, tmp_path: Path) -> None:
+    """Every round at the same time, the same GPUs for the same jobs; also with early ones."""
+    found = compare(demo, tmp_path, policy, react_s)
+    start, interval = demo.problem.now_s, demo.problem.interval_s
+    is_early = any((at - start) % interval for at, _ in found)
+    assert is_early == math.isfinite(react_s)
 
 
-def test_pauses_by_size(tmp_path: Path) -> None:
+def test_pauses_by_size(demo: Workload, tmp_path: Path) -> None:
     """Twice or half as many GPUs for nothing, other changes for 400 s in place of restart_s: the
     same plans at the same times in both worlds, and others than without pauses.csv."""
-    without = read_workload(ROOT / "data" / "workloads" / "demo")
-    p = without.problem
-    rows = np.array(
-        [
-            (m, a, b)
-            for m in range(len(p.models))
-            for a in (1, 2, 4, 8)
-            for b in (1, 2, 4, 8)
-            if a != b
-        ]
-    )
-    model, before, after = rows.T
+    p, sizes = demo.problem, (1, 2, 4, 8)
+    rows = [(m, a, b) for m in range(len(p.models)) for a in sizes for b in sizes if a != b]
+    model, before, after = np.array(rows).T
     quick = np.maximum(before, after) == 2 * np.minimum(before, after)
-    workload = replace(
-        without,
-        problem=replace(
-            p,
-            pauses=Pauses(
-                model, before, after, np.where(quick, 0.0, 400.0), np.full(len(rows), -1)
-            ),
-        ),
-    )
-    expected = simulated(workload, "mip")
-    assert expected != simulated(without, "mip")
-    twin = Twin.of(workload, tmp_path, "mip")
-    found = twin.run(len(expected))
-    twin.queue.close()
-    assert found == expected and twin.machines.breaches == []
+    seconds = np.where(quick, 0.0, 400.0)
+    pauses = Pauses(model, before, after, seconds, np.full(len(rows), -1))
+    workload = replace(demo, problem=replace(p, pauses=pauses))
+    assert compare(workload, tmp_path, "mip", math.inf) != simulated(demo, "mip")
 
 
 @pytest.mark.parametrize(
@@ -92,13 +85,8 @@ def test_two_jobs_on_the_same_gpus(policy: str, react_s: float, tmp_path: Path) 
     and the same primary jobs.
     """
     workload = sharing(seed=1, load=4.0, jobs=14, gpus=16, slowdown=(1.05, 1.6)).workload()
-    expected = simulated(workload, policy, react_s=react_s, prove_every=0)
-    twin = Twin.of(workload, tmp_path, policy, react_s=react_s)
-    found = twin.run(len(expected))
-    assert len(found) == len(expected) and all(map(same_plans, found, expected))
+    found = compare(workload, tmp_path, policy, react_s, prove_every=0)
     assert sum(primary != "" for _, plan in found for _, _, primary in (plan or {}).values()) > 10
-    assert twin.machines.breaches == [] and twin.queue.counts()["done"] == 14
-    twin.queue.close()
 
 
 @pytest.mark.parametrize(
@@ -117,10 +105,7 @@ def test_jobs_on_the_gpus_of_several_jobs(
     """
     workload = sharing(seed=seed, load=4.0, jobs=16, gpus=16, slowdown=(1.05, 1.6)).workload()
     workload = replace(workload, problem=replace(workload.problem, max_primaries=3))
-    expected = simulated(workload, policy, react_s=react_s, prove_every=0)
-    twin = Twin.of(workload, tmp_path, policy, react_s=react_s)
-    found = twin.run(len(expected))
-    assert len(found) == len(expected) and all(map(same_plans, found, expected))
+    found = compare(workload, tmp_path, policy, react_s, prove_every=0)
     groups = [
         primaries
         for _, plan in found
@@ -128,52 +113,33 @@ def test_jobs_on_the_gpus_of_several_jobs(
         if "|" in primaries or (primaries and (plan or {})[primaries][1] < gpus)
     ]
     assert len(groups) > 3
-    assert twin.machines.breaches == [] and twin.queue.counts()["done"] == 16
-    twin.queue.close()
 
 
 @pytest.mark.parametrize("policy", ["mip", pytest.param("las", marks=SOAK)])
-def test_the_same_numbers(policy: str, tmp_path: Path) -> None:
+def test_the_same_numbers(policy: str, demo: Workload, tmp_path: Path) -> None:
     """Work that is left, GPU-seconds, seconds by type are the same to the last bit in every round,
     early ones between: a search that may stop within its gap takes the same plan only for the same
     numbers."""
-    workload = read_workload(ROOT / "data" / "workloads" / "demo")
     problems: list[Problem] = []
     simulate(
-        workload,
+        demo,
         policy=policy,
         options=SimulationOptions(react_s=40.0, prove_every=0),
         on_round=lambda _state, turn: problems.append(turn.problem),
     )
-    twin = Twin.of(workload, tmp_path, policy, react_s=40.0)
+    twin = Twin.of(demo, tmp_path, policy, react_s=40.0)
     found: list[Problem] = []
     twin.run(len(problems), on_step=lambda turn, _seconds: found.append(turn.problem))
     twin.queue.close()
     assert [p.now_s for p in found] == [p.now_s for p in problems]
     for one, other in zip(found, problems, strict=True):
-        for name in (
-            "remaining_work",
-            "attained_gpu_s",
-            "state",
-            "pool",
-            "gpus",
-            "restarts",
-            "largest_gpus",
-        ):
-            assert getattr(one.jobs, name).tolist() == getattr(other.jobs, name).tolist(), (
-                one.now_s,
-                name,
-            )
+        for name in NUMBERS:
+            values = [getattr(jobs, name).tolist() for jobs in (one.jobs, other.jobs)]
+            assert values[0] == values[1], (one.now_s, name)
         assert one.received.tolist() == other.received.tolist()
 
 
 def test_early_rounds_move_no_tick() -> None:
     """Ticks at 5, 65, 125 ...: a round at 100 lies between tick 1 and tick 2."""
-    assert [latest_tick(t, 5.0, 60.0) for t in (4.9, 5.0, 64.9, 65.0, 100.0, 125.0 - 1e-9)] == [
-        -1,
-        0,
-        0,
-        1,
-        1,
-        2,
-    ]
+    times = (4.9, 5.0, 64.9, 65.0, 100.0, 125.0 - 1e-9)
+    assert [latest_tick(t, 5.0, 60.0) for t in times] == [-1, 0, 0, 1, 1, 2]

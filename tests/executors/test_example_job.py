@@ -14,13 +14,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from example_trainings import list_undisturbed_losses, read_log
-from executor_rigs import RIGS, LocalRig, wait
+from executor_rigs import RIGS, LocalRig
 from places import ROOT
 from waiting import wait_for
 
 from allocator.executors import example_job, report
 from allocator.io.tables.limited_reader import read_json
-from allocator.loop.executor import ENDED, NodePart, Order, Phase
+from allocator.loop.executor import NodePart, Order, Phase
 
 STEPS = 120
 SLOWLY = ("--rate", "6")  # for what is stopped in the middle: it must not end before that
@@ -46,21 +46,21 @@ def test_resumes_with_another_size_and_learns_the_same(tmp_path: Path) -> None:
     Every start but the first goes on from a checkpoint, the work of the three adds up to all of it,
     the loss falls below half, and the weights are those of a run that was never disturbed."""
     rig = LocalRig(tmp_path)
-    executor = rig.executor()
+    executor = rig.current
     folder = rig.folder / "jobs" / "j" / "work"
     left, ends = float(STEPS), []
     for generation, gpus in ((1, 2), (2, 1), (3, 4)):
         speed = SLOWLY if generation < 3 else ()
         executor.start(Order("j", generation, 1, "a", gpus, "A", left, command(*speed)))
         if generation == 1:
-            wait(rig, executor, "j", Phase.RUNNING, work=25.0)
+            rig.running("j", 25.0)
             executor.stop("j", generation, 1)
         elif generation == 2:
-            wait(rig, executor, "j", Phase.RUNNING, work=10.0)
+            rig.running("j", 10.0)
             supervisor = read_json(executor.ledger.place("j", generation) / "keeper.json")
             assert supervisor is not None
             os.kill(supervisor["pid"], signal.SIGKILL)
-        seen = wait(rig, executor, "j", *ENDED)
+        seen = rig.ended("j")
         executor.acknowledge("j", generation)
         ends.append(seen.phase)
         left -= seen.work_done
@@ -89,7 +89,7 @@ def test_on_a_cluster_it_is_shrunk_moved_and_grown_and_learns_the_same(
     """
     rig = RIGS[kind](tmp_path)
     assert isinstance(rig, LocalRig)
-    executor = rig.executor()
+    executor = rig.current
     shapes = [{"n1": 2}, {"n1": 1}, {"n2": 1}, {"n1": 3, "n2": 1}]
     left = float(STEPS)
     for generation, shape in enumerate(shapes, 1):
@@ -99,9 +99,9 @@ def test_on_a_cluster_it_is_shrunk_moved_and_grown_and_learns_the_same(
         order = Order("j", generation, 1, "a", gpus, "A", left, run, nodes=nodes)
         executor.start(order)
         if generation < len(shapes):
-            wait(rig, executor, "j", Phase.RUNNING, work=8.0)
+            rig.running("j", 8.0)
             executor.stop("j", generation, 1)
-        seen = wait(rig, executor, "j", *ENDED)
+        seen = rig.ended("j")
         assert seen.phase is (Phase.STOPPED if generation < len(shapes) else Phase.FINISHED)
         executor.acknowledge("j", generation)
         left -= seen.work_done

@@ -7,7 +7,7 @@ from __future__ import annotations
 import hashlib
 import shutil
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,15 +22,13 @@ from executor_rigs import (
     LocalRig,
     Rig,
     SimulatedRig,
-    end,
-    wait,
 )
 from places import ROOT
 from queues import cluster
 
 from allocator.cli.main import run
 from allocator.clusters.adapter import Capabilities
-from allocator.errors import AllocatorError, UsageError
+from allocator.errors import UsageError
 from allocator.executors import registry
 from allocator.executors.errors import NotNow
 from allocator.executors.files import FilesExecutor
@@ -39,7 +37,6 @@ from allocator.executors.supervision.supervisor import build_environment
 from allocator.io.progress_sources import LOG
 from allocator.io.tables.limited_reader import read_json
 from allocator.loop.executor import (
-    ENDED,
     ColocatedAllocation,
     NodePart,
     Order,
@@ -53,23 +50,17 @@ from allocator.queue.queue import Queue
 @pytest.fixture(params=RIGS)
 def rig(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Rig]:
     """Each kind in turn; whatever still runs in the end is stopped."""
-    made = RIGS[request.param](tmp_path)
-    yield made
-    executor = made.executor()
-    for one in executor.observe():
-        with suppress(AllocatorError):
-            if one.phase not in ENDED:
-                end(made, executor, one.job_id, one.generation, token=99)
+    with closing(RIGS[request.param](tmp_path)) as made:
+        yield made
 
 
 def test_start_happens_once(rig: Rig) -> None:
     """The same order three times, once from a new object: one allocation runs. It cannot be
     acknowledged: it would be forgotten and its GPUs given to another."""
-    executor = rig.executor()
-    order = rig.order("j", 1, "endless")
+    executor = rig.current
+    order = rig.order("j")
     executor.start(order)
-    executor.start(order)
-    wait(rig, executor, "j", Phase.RUNNING)
+    rig.begin(order)
     rig.executor().start(order)
     rig.pass_time()
     with pytest.raises(UsageError, match="has not ended"):
@@ -83,15 +74,14 @@ def test_stop_is_observed_until_acknowledged_and_then_never_again(rig: Rig) -> N
     """Running, told to stop (twice), stopped; said again and again until acknowledged (twice), then
     silence; the same orders, late, are refused: whoever gives them has forgotten what it was told.
     """
-    executor = rig.executor()
-    order = rig.order("j", 1, "endless")
-    executor.start(order)
-    wait(rig, executor, "j", Phase.RUNNING)
+    executor = rig.current
+    order = rig.order("j")
+    rig.begin(order)
     executor.stop("j", 1, 1)
     executor.stop("j", 1, 1)
-    first = wait(rig, executor, "j", *ENDED)
+    first = rig.ended("j")
     assert first.phase is Phase.STOPPED
-    assert wait(rig, executor, "j", *ENDED) == first
+    assert rig.ended("j") == first
     executor.acknowledge("j", 1)
     executor.acknowledge("j", 1)
     with pytest.raises(StaleOrder):
@@ -106,66 +96,64 @@ def test_stop_is_observed_until_acknowledged_and_then_never_again(rig: Rig) -> N
 def test_work_is_counted_and_the_next_allocation_counts_from_zero(rig: Rig) -> None:
     """A job has 3 of its work safe when it is stopped; its next allocation starts at none. What
     it reports besides its work is observed while it runs."""
-    executor = rig.executor()
-    executor.start(rig.order("j", 1, "endless"))
-    assert wait(rig, executor, "j", Phase.RUNNING, work=3.0).reported["loss"] == 2.5
-    assert end(rig, executor, "j", 1).work_done >= 3.0
-    executor.start(rig.order("j", 2, "endless", gpus=2))
-    seen = wait(rig, executor, "j", Phase.RUNNING)
+    executor = rig.current
+    executor.start(rig.order("j"))
+    assert rig.running("j", 3.0).reported["loss"] == 2.5
+    assert rig.end("j").work_done >= 3.0
+    executor.start(rig.order("j", 2, gpus=2))
+    seen = rig.running("j")
     assert (seen.generation, seen.work_done) in ((2, 0.0), (2, 3.0))
 
 
 def test_what_ends_by_itself_is_finished(rig: Rig) -> None:
     """The end is known to a new object too, and is said no more after its acknowledgement."""
-    rig.executor().start(rig.order("j", 1, "short"))
-    executor = rig.executor()
-    assert wait(rig, executor, "j", *ENDED).phase is Phase.FINISHED
+    rig.executor().start(rig.order("j", kind="short"))
+    executor = rig.current
+    assert rig.ended("j").phase is Phase.FINISHED
     assert [o.phase for o in rig.executor().observe()] == [Phase.FINISHED]
     executor.stop("j", 1, 1)  # too late, and no reason to say anything else
-    assert wait(rig, executor, "j", *ENDED).phase is Phase.FINISHED
+    assert rig.ended("j").phase is Phase.FINISHED
     executor.acknowledge("j", 1)
     assert rig.executor().observe() == []
 
 
 def test_orders_of_a_controller_that_lost_the_lease_are_refused(rig: Rig) -> None:
     """Token 2 was seen, so 1 is refused in starts and stops, also by a new object; 2 still goes."""
-    rig.executor().start(rig.order("j", 1, "endless", token=2))
-    executor = rig.executor()
+    rig.executor().start(rig.order("j", token=2))
+    executor = rig.current
     with pytest.raises(StaleOrder):
-        executor.start(rig.order("k", 1, "endless", token=1))
+        executor.start(rig.order("k", token=1))
     with pytest.raises(StaleOrder):
         executor.stop("j", 1, 1)
-    assert wait(rig, executor, "j", Phase.RUNNING).phase is Phase.RUNNING
-    assert end(rig, executor, "j", 1, token=2).phase is Phase.STOPPED
+    assert rig.running("j").phase is Phase.RUNNING
+    assert rig.end("j", 1, 2).phase is Phase.STOPPED
 
 
 def test_orders_of_an_old_generation_are_refused(rig: Rig) -> None:
     """After allocation 5 neither a start nor a stop of 4 is obeyed, while it is open and after
     it.
     """
-    executor = rig.executor()
-    executor.start(rig.order("j", 5, "endless"))
-    wait(rig, executor, "j", Phase.RUNNING)
+    executor = rig.current
+    rig.begin(rig.order("j", 5))
     for _ in range(2):
         with pytest.raises(StaleOrder):
-            executor.start(rig.order("j", 4, "endless"))
+            executor.start(rig.order("j", 4))
         with pytest.raises(StaleOrder):
             executor.stop("j", 4, 1)
         if executor.observe():
-            end(rig, executor, "j", 5)
+            rig.end("j", 5)
 
 
 def test_a_stop_that_comes_first_wins(rig: Rig) -> None:
     """A controller that crashed between writing an order down and giving it may stop it: it is
     observed as stopped without any work, and the late order does not start it."""
-    executor = rig.executor()
+    executor = rig.current
     executor.stop("j", 1, 1)
-    executor.start(rig.order("j", 1, "endless"))
-    seen = wait(rig, executor, "j", *ENDED)
+    seen = rig.outcome(rig.order("j"))
     assert (seen.phase, seen.work_done) == (Phase.STOPPED, 0.0)
     executor.acknowledge("j", 1)
     with pytest.raises(StaleOrder):
-        executor.start(rig.order("j", 1, "endless"))
+        executor.start(rig.order("j"))
     rig.pass_time()
     assert executor.observe() == []
 
@@ -179,33 +167,30 @@ def place_next_to(order: Order, job: str, generation: int, needed: bool = True) 
 def test_a_secondary_waits_for_its_primary(rig: Rig) -> None:
     """Ordered before its primary job, or next to an allocation that has ended: not now, and nothing
     is remembered. Then it runs, once, and the end of one is not that of the other."""
-    executor = rig.executor()
-    secondary_order = place_next_to(rig.order("g", 1, "endless"), "h", 1)
+    executor = rig.current
+    secondary_order = place_next_to(rig.order("g"), "h", 1)
     with pytest.raises(NotNow):
         executor.start(secondary_order)
-    executor.start(rig.order("h", 1, "endless"))
+    executor.start(rig.order("h"))
     executor.start(secondary_order)
     rig.executor().start(secondary_order)
-    wait(rig, executor, "h", Phase.RUNNING)
-    wait(rig, executor, "g", Phase.RUNNING)
-    assert end(rig, executor, "h", 1).phase is Phase.STOPPED
-    assert wait(rig, executor, "g", Phase.RUNNING).generation == 1
-    assert end(rig, executor, "g", 1).phase is Phase.STOPPED
+    rig.running("h")
+    rig.running("g")
+    assert rig.end("h").phase is Phase.STOPPED
+    assert rig.running("g").generation == 1
+    assert rig.end("g").phase is Phase.STOPPED
     with pytest.raises(NotNow):
-        executor.start(place_next_to(rig.order("g", 2, "endless"), "h", 1))
+        executor.start(place_next_to(rig.order("g", 2), "h", 1))
 
 
 @pytest.mark.parametrize("rig", SHARING, indirect=True)
 def test_a_primary_comes_to_its_secondary_or_goes_where_it_can(rig: Rig) -> None:
     """Next to a job that runs; and next to one that is gone, which it does not need."""
-    executor = rig.executor()
-    executor.start(rig.order("g", 1, "endless"))
-    wait(rig, executor, "g", Phase.RUNNING)
-    executor.start(place_next_to(rig.order("h", 1, "endless"), "g", 1, needed=False))
-    wait(rig, executor, "h", Phase.RUNNING)
-    end(rig, executor, "g", 1)
-    executor.start(place_next_to(rig.order("x", 1, "endless"), "g", 1, needed=False))
-    wait(rig, executor, "x", Phase.RUNNING)
+    executor = rig.current
+    rig.begin(rig.order("g"))
+    rig.begin(place_next_to(rig.order("h"), "g", 1, needed=False))
+    rig.end("g")
+    rig.begin(place_next_to(rig.order("x"), "g", 1, needed=False))
     assert {o.job_id for o in executor.observe()} == {"h", "x"}
 
 
@@ -214,14 +199,14 @@ def test_a_job_runs_on_the_gpus_of_several_jobs_and_idle_ones(kind: str, tmp_pat
     """Four GPUs; h and i have one each, g runs on both and on the two others. It waits for i. When
     h and i have ended, g still has all four; when g has ended too, another job has them."""
     rig = RIGS[kind](tmp_path)
-    executor = rig.executor()
+    executor = rig.current
     assert executor.capabilities.shares_with_several
     both = (ColocatedAllocation("h", 1), ColocatedAllocation("i", 1))
-    order = replace(rig.order("g", 1, "endless", gpus=4), beside=both)
-    executor.start(rig.order("h", 1, "endless"))
+    order = rig.order("g", gpus=4, beside=both)
+    executor.start(rig.order("h"))
     with pytest.raises(NotNow, match='GPUs of job "i"'):
         executor.start(order)
-    executor.start(rig.order("i", 1, "endless"))
+    executor.start(rig.order("i"))
     executor.start(order)
     rig.executor().start(order)
     if kind != "simulated":
@@ -235,18 +220,17 @@ def test_a_job_runs_on_the_gpus_of_several_jobs_and_idle_ones(kind: str, tmp_pat
             assert [one["devices"] for one in orders] == [[0], [1], [0, 1, 2, 3]]
     if kind == "local":  # files leave it to their actor, the simulated machines note a breach
         with pytest.raises(NotNow, match="have two jobs"):
-            executor.start(place_next_to(rig.order("y", 1, "endless"), "h", 1))
+            executor.start(place_next_to(rig.order("y"), "h", 1))
     for name in ("h", "i"):
-        wait(rig, executor, name, Phase.RUNNING)
-        end(rig, executor, name, 1)
+        rig.running(name)
+        rig.end(name)
     if kind == "local":
         with pytest.raises(NotNow, match="0 GPUs are free"):
-            executor.start(rig.order("x", 1, "endless"))
-    wait(rig, executor, "g", Phase.RUNNING)
-    end(rig, executor, "g", 1)
-    executor.start(rig.order("x", 1, "endless", gpus=4))
-    wait(rig, executor, "x", Phase.RUNNING)
-    end(rig, executor, "x", 1)
+            executor.start(rig.order("x"))
+    rig.running("g")
+    rig.end("g")
+    rig.begin(rig.order("x", gpus=4))
+    rig.end("x")
     assert not isinstance(rig, SimulatedRig) or rig.cluster.breaches == []
 
 
@@ -254,7 +238,7 @@ def test_a_job_runs_on_the_gpus_of_several_jobs_and_idle_ones(kind: str, tmp_pat
 def test_orders_run_on_the_nodes_that_they_name(rig: Rig) -> None:
     """Whole GPUs of two nodes, and two halves of one GPU: the order and the job's environment say
     which, and nobody gives a GPU twice."""
-    executor = rig.executor()
+    executor = rig.current
     half = NodePart("n1", 1, 0, 0.5)
     orders = {
         "two": (NodePart("n1", 1), NodePart("n2", 1)),
@@ -264,15 +248,15 @@ def test_orders_run_on_the_nodes_that_they_name(rig: Rig) -> None:
     }
     for name, nodes in orders.items():
         gpus = sum(part.gpus for part in nodes)
-        order = replace(rig.order(name, 1, "endless", gpus=gpus), nodes=nodes)
+        order = rig.order(name, gpus=gpus, nodes=nodes)
         executor.start(order)
         rig.executor().start(order)
     for name in orders:
-        wait(rig, executor, name, Phase.RUNNING)
+        rig.running(name)
     if isinstance(rig, SimulatedRig):
         assert (rig.cluster.breaches, rig.cluster.used["a"]) == ([], 4)
-        executor.start(replace(rig.order("r", 1, "endless"), nodes=(half,)))
-        executor.start(replace(rig.order("s", 1, "endless"), nodes=(NodePart("n2", 1),)))
+        executor.start(rig.order("r", nodes=(half,)))
+        executor.start(rig.order("s", nodes=(NodePart("n2", 1),)))
         assert [said.split()[2:4] for said in rig.cluster.breaches] == [
             ["node", '"n1"'],
             ["node", '"n2"'],
@@ -307,27 +291,25 @@ def test_orders_run_on_the_nodes_that_they_name(rig: Rig) -> None:
         ((NodePart("n9", 1),), '0 GPUs are free on node "n9"'),
     ):
         with pytest.raises(NotNow, match=words):
-            executor.start(replace(rig.order("r", 1, "endless"), nodes=nodes))
-    end(rig, executor, "p", 1)
-    executor.start(replace(rig.order("r", 1, "endless"), nodes=(half,)))
-    wait(rig, executor, "r", Phase.RUNNING)
+            executor.start(rig.order("r", nodes=nodes))
+    rig.end("p")
+    rig.begin(rig.order("r", nodes=(half,)))
 
 
 @pytest.mark.parametrize("rig", ["local", "files", "simulated"], indirect=True)
 def test_a_running_job_reads_new_settings(rig: Rig) -> None:
     """The settings of its start stand until others are written, as often as they are written; an
     old token is refused, and one that has ended is told nothing."""
-    executor = rig.executor()
+    executor = rig.current
     assert isinstance(executor, SettingsWriter)
-    order = replace(
-        rig.order("j", 1, "endless"),
+    order = rig.order(
+        "j",
         environment={"ALLOCATOR_ACCUMULATION": "1", "MINE": "x"},
     )
     if isinstance(rig, LocalRig):
         wait_for_2 = f"{SAY} until grep -q '\"2\"' $ALLOCATOR_SETTINGS; do sleep 0.02; done"
         order = replace(order, command=("sh", "-c", f"set {WORK}; {wait_for_2}"))
-    executor.start(order)
-    wait(rig, executor, "j", Phase.RUNNING)
+    rig.begin(order)
 
     def said() -> dict[str, str] | None:
         if isinstance(rig, SimulatedRig):
@@ -343,15 +325,15 @@ def test_a_running_job_reads_new_settings(rig: Rig) -> None:
         executor.write_settings("j", 1, told, 1)
         assert said() == told
     if isinstance(rig, LocalRig):
-        assert wait(rig, executor, "j", *ENDED).phase is Phase.FINISHED
-    end(rig, executor, "j", 1)
+        assert rig.ended("j").phase is Phase.FINISHED
+    rig.end("j")
     executor.write_settings("j", 1, told, 1)
     assert said() is None
 
 
 def test_documented_capabilities_are_declared(rig: Rig) -> None:
     """The table of docs/local.md says what each executor can do."""
-    executor = rig.executor()
+    executor = rig.current
     text = (ROOT / "docs" / "local.md").read_text()
     rows = [line.split("|") for line in text.splitlines() if line.count("|") == 6]
     [cells] = [row[3:6] for row in rows if row[1].strip() == f"`{executor.name}`"]
@@ -368,14 +350,14 @@ def test_what_a_job_prints_is_its_progress(rig: Rig) -> None:
     """A pattern finds the step, and how much of it a checkpoint holds; only that is done."""
     if isinstance(rig, KubernetesRig):
         rig.server.main_log = "step 5 saved 3\n"
-    order = replace(
-        rig.order("j", 1, "endless"),
+    order = rig.order(
+        "j",
         environment={LOG: r"^step (?P<step>\d+) saved (?P<safe>\d+)$"},
         command=("sh", "-c", "trap 'exit 143' TERM; echo step 5 saved 3; sleep 600 & wait"),
     )
-    executor = rig.executor()
+    executor = rig.current
     executor.start(order)
-    assert wait(rig, executor, "j", Phase.RUNNING, work=1.0).work_done == 3.0
+    assert rig.running("j", 1.0).work_done == 3.0
 
 
 def test_a_queue_with_nodes_needs_an_executor_that_pins_them(
@@ -427,7 +409,7 @@ def test_what_a_power_cut_left_of_an_order_is_no_order(tmp_path: Path) -> None:
             (place / "order.json").write_text(content)
         executor = FilesExecutor(tmp_path)
         assert not place.exists()
-        executor.start(RIGS["simulated"](tmp_path).order("j", 1, "endless"))
+        executor.start(RIGS["simulated"](tmp_path).order("j"))
         assert (place / "order.json").exists()
         shutil.rmtree(place)
 

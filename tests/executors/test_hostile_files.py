@@ -11,15 +11,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
-from fakes.simulated_executor import SimulatedClock
-from queues import cluster, place
+from controller_rigs import Rig
+from queues import place
 from waiting import PATIENCE_S
 
-from allocator.controller.controller import Controller
-from allocator.controller.options import ControllerOptions
 from allocator.executors import report
 from allocator.executors.files import OBSERVATION, FilesExecutor
 from allocator.executors.supervision.supervisor import EXIT, read_ending
@@ -31,10 +30,7 @@ from allocator.io.tables.limited_reader import (
     read_json,
 )
 from allocator.loop.executor import Phase
-from allocator.queue.database.connection import open_queue
-from allocator.queue.queue import Queue
 
-NOW = 1_700_000_000.0
 DEEP = "[" * 200_000 + "]" * 200_000
 
 
@@ -147,21 +143,15 @@ def test_an_ending_that_makes_no_sense_is_a_failure(tmp_path: Path, text: str) -
     assert end["at_s"] <= time.time() and end["work_done"] == 0.0
 
 
-class World:
-    """A queue with two jobs, an executor of files, and a controller that decides every minute."""
+class World(Rig):
+    """Two endless jobs, an executor of files, and a controller that decides every minute."""
 
-    def __init__(self, name: str, folder: Path) -> None:
-        self.clock = SimulatedClock(NOW)
-        self.queue = Queue.create(name, cluster(), clock=self.clock.now)
-        for job in ("good", "odd"):
-            self.queue.submit(job_id=job, model="m", total_work=1e6, max_gpus=4)
-        self.executor = FilesExecutor(folder / "state")
-        self.controller = Controller(
-            open_queue(name),
-            self.executor,
-            self.clock,
-            ControllerOptions(every_s=60.0, policy="greedy"),
+    def __init__(self, folder: Path, name: str) -> None:
+        state = folder / "state"
+        super().__init__(
+            folder, name=name, executor=lambda _: FilesExecutor(state), policy="greedy"
         )
+        self.submit("good", "odd", work=1e6)
 
     def step(self) -> None:
         """One minute passes; the controller looks and decides. Whatever it raises fails the
@@ -182,17 +172,14 @@ class World:
         (folder / "new").write_text(text)
         os.replace(folder / "new", folder / OBSERVATION)
 
-    def close(self) -> None:
-        self.controller.store.close()
-        self.queue.close()
-
 
 @pytest.fixture
 def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
-    with place(getattr(request, "param", "sqlite"), tmp_path) as name:
-        made = World(name, tmp_path)
+    with (
+        place(getattr(request, "param", "sqlite"), tmp_path) as name,
+        closing(World(tmp_path, name)) as made,
+    ):
         yield made
-        made.close()
 
 
 def _harm(path: Path, kind: str) -> None:

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -18,20 +18,13 @@ from executor_rigs import (
     STUBBORN,
     LocalRig,
     alive,
-    cleaned_up,
-    end,
-    ended,
-    find_supervisor,
     named,
     shell,
-    starts_are,
-    wait,
 )
 from fakes.executor_faults import CrashHere
 from places import ROOT
-from waiting import PATIENCE_S
+from waiting import PATIENCE_S, wait_for
 
-from allocator.errors import AllocatorError
 from allocator.executors import disk, ledger, local
 from allocator.executors.disk import try_lock
 from allocator.executors.errors import NotNow
@@ -43,7 +36,7 @@ from allocator.executors.supervision.processes import (
     read_process,
 )
 from allocator.executors.supervision.supervisor import main as supervisor_main
-from allocator.loop.executor import ENDED, Phase
+from allocator.loop.executor import Phase
 
 # children find the helpers of the tests where this process does
 HELPERS_FOUND = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
@@ -51,7 +44,7 @@ HELPERS_FOUND = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
 
 @pytest.fixture
 def rig(tmp_path: Path) -> Iterator[LocalRig]:
-    with cleaned_up(tmp_path) as made:
+    with closing(LocalRig(tmp_path)) as made:
         yield made
 
 
@@ -76,56 +69,55 @@ def test_jobs_outlive_a_killed_controller(rig: LocalRig, tmp_path: Path) -> None
     os.killpg(controller.pid, signal.SIGKILL)
     controller.wait()
     controller.stdout.close()
-    executor = rig.executor()
-    executor.start(rig.order("j", 1, "endless"))
-    wait(rig, executor, "j", Phase.RUNNING, work=3.0)
-    seen = end(rig, executor, "j", 1)
+    rig.begin(rig.order("j"), 3.0)
+    seen = rig.end("j")
     assert (seen.phase, seen.work_done) == (Phase.STOPPED, 3.0)
-    assert (rig.folder / "jobs" / "j" / "work" / "started").read_text() == "\n"
+    assert rig.starts("j") == 1
 
 
 def test_without_its_supervisor_a_job_is_lost_and_dead(rig: LocalRig) -> None:
     """kill -9 of the supervisor: the allocation is lost, with what was safe, only when its
     processes, one of them in a session of its own, are dead; its GPUs are free then, and the next
     allocation goes on from there."""
-    executor = rig.executor()
+    executor = rig.current
     script = f"echo '5 3' > $ALLOCATOR_PROGRESS; setsid sleep 60 & {STUBBORN}"
-    executor.start(named(shell("j", 1, script, gpus=4), "kept"))
-    wait(rig, executor, "j", Phase.RUNNING, work=3.0)
-    os.kill(find_supervisor(executor, "j"), signal.SIGKILL)
-    seen = ended(rig, executor, "j")
+    rig.begin(named(shell("j", 1, script, gpus=4), "kept"), 3.0)
+    os.kill(rig.supervisor("j"), signal.SIGKILL)
+    seen = rig.ended("j")
     assert (seen.phase, seen.work_done) == (Phase.LOST, 3.0)
     assert not alive("kept")
-    assert ended(rig, executor, "j") == seen
+    assert rig.ended("j") == seen
     executor.acknowledge("j", 1)
-    executor.start(shell("j", 2, "echo '9 8' > $ALLOCATOR_PROGRESS; exit 0", gpus=4))
-    assert ended(rig, executor, "j").work_done == 5.0  # from 3 to 8
+    assert (
+        rig.outcome(shell("j", 2, "echo '9 8' > $ALLOCATOR_PROGRESS; exit 0", gpus=4)).work_done
+        == 5.0
+    )  # from 3 to 8
 
 
 def test_a_supervisor_told_to_end_ends_its_job_well(rig: LocalRig) -> None:
     """As when the machine shuts down: the job gets its SIGTERM, and the allocation is lost, for
     nobody asked.
     """
-    executor = rig.executor()
-    executor.start(rig.order("j", 1, "endless"))
-    starts_are(rig, "j", 1)
+    executor = rig.current
+    executor.start(rig.order("j"))
+    wait_for(lambda: rig.starts("j") == 1)
     time.sleep(0.1)  # for its trap to be set
-    os.kill(find_supervisor(executor, "j"), signal.SIGTERM)
-    seen = ended(rig, executor, "j")
+    os.kill(rig.supervisor("j"), signal.SIGTERM)
+    seen = rig.ended("j")
     assert seen.phase is Phase.LOST and "exit code 143" in seen.detail
 
 
 def test_a_second_supervisor_does_nothing(rig: LocalRig) -> None:
     """While the first lives, and after its end."""
-    executor = rig.executor()
-    order = rig.order("j", 1, "endless")
+    executor = rig.current
+    order = rig.order("j")
     executor.start(order)
-    starts_are(rig, "j", 1)
-    assert supervisor_main(executor.ledger.place("j", 1)) == 0
+    wait_for(lambda: rig.starts("j") == 1)
+    assert supervisor_main(rig.place("j", 1)) == 0
     executor.stop("j", 1, 1)
-    assert ended(rig, executor, "j").phase is Phase.STOPPED
-    assert supervisor_main(executor.ledger.place("j", 1)) == 0
-    assert (rig.folder / "jobs" / "j" / "work" / "started").read_text() == "\n"
+    assert rig.ended("j").phase is Phase.STOPPED
+    assert supervisor_main(rig.place("j", 1)) == 0
+    assert rig.starts("j") == 1
 
 
 def test_a_pid_that_was_given_again_is_left_alone() -> None:
@@ -151,17 +143,15 @@ def test_a_pid_that_was_given_again_is_left_alone() -> None:
 
 def test_after_a_reboot_nothing_is_killed(rig: LocalRig) -> None:
     """keeper.json of another boot: its numbers mean nothing now; the allocation is lost."""
-    executor = rig.executor()
-    executor.start(shell("j", 1, "exit 0"))
-    ended(rig, executor, "j")
-    place = executor.ledger.place("j", 1)
+    rig.outcome(shell("j", 1, "exit 0"))
+    place = rig.place("j", 1)
     (place / "exit.json").unlink()
     me = read_process(os.getpid())
     assert me is not None and read_boot_id()
     disk.write_json(
         place / "keeper.json", {"pid": me.session, "started": 0, "boot": "another", "at_s": 0.0}
     )
-    assert ended(rig, executor, "j").phase is Phase.LOST
+    assert rig.ended("j").phase is Phase.LOST
 
 
 def crash_at(monkeypatch: pytest.MonkeyPatch, point: int, before: bool) -> Callable[[], bool]:
@@ -225,22 +215,21 @@ def test_a_crash_between_any_two_writes_is_healed_by_the_same_calls(
                 raise AssertionError("crashed twice")
 
             for generation in (1, 2):
-                order = rig.order("j", generation, "endless", gpus=3)
+                order = rig.order("j", generation, gpus=3)
                 executor = surely(lambda e, o=order: e.start(o))  # type: ignore[misc]
                 assert [one.order["devices"] for one in executor.ledger.known()] == [[0, 1, 2]]
                 with pytest.raises(NotNow):
-                    executor.start(rig.order("k", generation, "endless", gpus=2))
+                    executor.start(rig.order("k", generation, gpus=2))
                 # the second one is stopped while it comes up
                 if generation == 1:
-                    wait(rig, executor, "j", Phase.RUNNING)
-                    starts_are(rig, "j", generation)
+                    rig.wait("j", Phase.RUNNING, executor=executor)
+                    wait_for(lambda rig=rig, g=generation: rig.starts("j") == g)
                 executor = surely(lambda e, g=generation: e.stop("j", g, 1))  # type: ignore[misc]
-                wait(rig, executor, "j", *ENDED)
+                rig.ended("j", executor)
                 executor = surely(lambda e, g=generation: e.acknowledge("j", g))
                 assert executor.observe() == []
             came = crashed()
-        started = (rig.folder / "jobs" / "j" / "work" / "started").read_text()
-        assert started in ("\n", "\n\n")
+        assert rig.starts("j") in (1, 2)
         assert not os.listdir(rig.folder / "open")
     assert point > 10
 
@@ -263,10 +252,10 @@ def test_two_controllers_at_once(rig: LocalRig) -> None:
         for _ in range(4)
     ]
     assert [one.wait() for one in several] == [0] * 4
-    executor = rig.executor()
+    executor = rig.current
     for n in range(4):
-        wait(rig, executor, f"j{n}", Phase.RUNNING, work=3.0)
-        assert (rig.folder / "jobs" / f"j{n}" / "work" / "started").read_text() == "\n"
+        rig.running(f"j{n}", 3.0)
+        assert rig.starts(f"j{n}") == 1
     assert sorted(one.order["devices"] for one in executor.ledger.known()) == [[0], [1], [2], [3]]
 
 
@@ -275,7 +264,7 @@ def test_a_lock_that_is_never_given_back_is_an_error(tmp_path: Path) -> None:
     held = try_lock(tmp_path / "lock")
     assert held is not None
     with (
-        pytest.raises(AllocatorError, match="locked by another process"),
+        pytest.raises(NotNow, match="locked by another process"),
         disk.hold_lock(tmp_path / "lock", 0.05),
     ):
         pass
@@ -286,7 +275,7 @@ def test_a_full_disk_delays_the_end_but_does_not_lose_it(rig: LocalRig) -> None:
     """exit.json cannot be written, then it can: until then the allocation runs, as far as anybody
     can see, and its GPUs are taken; the job itself is not disturbed when nothing can be remembered
     of its progress."""
-    executor = rig.executor()
+    executor = rig.current
     code = (
         "import sys; from pathlib import Path\n"
         "from allocator.executors.supervision import supervisor\n"
@@ -305,7 +294,7 @@ def test_a_full_disk_delays_the_end_but_does_not_lose_it(rig: LocalRig) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(LocalExecutor, "_spawn", lambda self, place: None)
         executor.start(order)
-    place = executor.ledger.place("j", 7)
+    place = rig.place("j", 7)
     supervisor = subprocess.Popen(
         [sys.executable, "-c", code, str(place)],
         cwd=ROOT,
@@ -314,13 +303,13 @@ def test_a_full_disk_delays_the_end_but_does_not_lose_it(rig: LocalRig) -> None:
     )
     _, said = supervisor.communicate(timeout=PATIENCE_S)
     assert supervisor.returncode == 0 and said.count("No space left") == 1
-    seen = ended(rig, executor, "j")
+    seen = rig.ended("j")
     assert (seen.phase, seen.work_done) == (Phase.FINISHED, 4.0)
 
 
 def test_jobs_have_default_signals_under_nohup(rig: LocalRig) -> None:
     """A supervisor that was started where SIGINT is ignored: its job does not ignore it."""
-    executor = rig.executor()
+    executor = rig.current
     code = (
         "import signal, sys; from pathlib import Path\n"
         "from allocator.executors.supervision import supervisor\n"
@@ -330,7 +319,7 @@ def test_jobs_have_default_signals_under_nohup(rig: LocalRig) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(LocalExecutor, "_spawn", lambda self, place: None)
         executor.start(shell("j", 7, "grep SigIgn /proc/self/status"))
-    place = executor.ledger.place("j", 7)
+    place = rig.place("j", 7)
     subprocess.run(
         [sys.executable, "-c", code, str(place)],
         cwd=ROOT,

@@ -8,6 +8,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -17,16 +18,11 @@ from executor_rigs import (
     KINDS,
     STUBBORN,
     LocalRig,
-    cleaned_up,
-    end,
-    ended,
-    find_supervisor,
     gone,
     named,
     shell,
-    starts_are,
-    wait,
 )
+from waiting import wait_for
 
 from allocator.errors import UsageError
 from allocator.executors.devices import device_map, device_numbers
@@ -41,7 +37,7 @@ ENDLESS = KINDS["endless"]
 
 @pytest.fixture
 def rig(tmp_path: Path) -> Iterator[LocalRig]:
-    with cleaned_up(tmp_path) as made:
+    with closing(LocalRig(tmp_path)) as made:
         yield made
 
 
@@ -51,7 +47,7 @@ def test_environment_of_a_job(rig: LocalRig, monkeypatch: pytest.MonkeyPatch) ->
     """
     monkeypatch.setenv("PGPASSWORD", "hunter2")
     monkeypatch.setenv("ALLOCATOR_SECRET", "hunter2")
-    executor = rig.executor()
+    executor = rig.current
     order = Order(
         "j",
         3,
@@ -63,11 +59,10 @@ def test_environment_of_a_job(rig: LocalRig, monkeypatch: pytest.MonkeyPatch) ->
         ("sh", "-c", "env; pwd"),
         {"MINE": "yes", "ALLOCATOR_GPUS": "9"},
     )
-    executor.start(order)
-    assert ended(rig, executor, "j").phase is Phase.FINISHED
+    assert rig.outcome(order).phase is Phase.FINISHED
     executor.acknowledge("j", 3)
     said = (rig.folder / "logs" / "j.3.stdout").read_text()
-    place, work = executor.ledger.place("j", 3), rig.folder / "jobs" / "j" / "work"
+    place, work = rig.place("j", 3), rig.folder / "jobs" / "j" / "work"
     for line in (
         "CUDA_VISIBLE_DEVICES=4,5",
         "ALLOCATOR_JOB=j",
@@ -91,7 +86,7 @@ def test_environment_of_a_job(rig: LocalRig, monkeypatch: pytest.MonkeyPatch) ->
 def test_no_gpu_twice(rig: LocalRig) -> None:
     """Four GPUs: 2 + 1 are given, 2 more are refused for now, 1 still fits; when the 2 are free
     again they are given. Pools have different indices."""
-    executor = rig.executor()
+    executor = rig.current
     for job, gpus in (("j", 2), ("k", 1)):
         executor.start(shell(job, 1, ENDLESS, gpus=gpus))
     with pytest.raises(NotNow, match="1 GPUs are free"):
@@ -99,9 +94,9 @@ def test_no_gpu_twice(rig: LocalRig) -> None:
     executor.start(shell("m", 1, ENDLESS))
     given = {one.job_id: one.order["devices"] for one in executor.ledger.known()}
     assert given == {"j": [0, 1], "k": [2], "m": [3]}
-    wait(rig, executor, "j", Phase.RUNNING)
+    rig.running("j")
     executor.stop("j", 1, 1)
-    assert ended(rig, executor, "j").phase is Phase.STOPPED
+    assert rig.ended("j").phase is Phase.STOPPED
     # free as soon as it has ended, acknowledged or not
     executor.start(shell("l", 1, ENDLESS, gpus=2))
     assert {one.job_id: one.order["devices"] for one in executor.ledger.known()}["l"] == [0, 1]
@@ -112,7 +107,7 @@ def test_no_gpu_twice(rig: LocalRig) -> None:
 
 def test_a_job_runs_once_at_a_time(rig: LocalRig) -> None:
     """The next allocation is refused for now while the last one lives."""
-    executor = rig.executor()
+    executor = rig.current
     executor.start(shell("j", 1, ENDLESS))
     with pytest.raises(NotNow, match="has not ended"):
         executor.start(shell("j", 2, ENDLESS))
@@ -129,9 +124,7 @@ def test_a_job_runs_once_at_a_time(rig: LocalRig) -> None:
 )
 def test_what_can_never_run_here_has_failed(rig: LocalRig, order: Order) -> None:
     """Unknown pool, more GPUs than there are, none."""
-    executor = rig.executor()
-    executor.start(order)
-    seen = ended(rig, executor, "j")
+    seen = rig.outcome(order)
     assert seen.phase is Phase.FAILED and "of this machine has" in seen.detail
 
 
@@ -153,9 +146,7 @@ def test_what_can_never_run_here_has_failed(rig: LocalRig, order: Order) -> None
 )
 def test_failures_say_why(rig: LocalRig, command: tuple[str, ...], says: str) -> None:
     """A program that is not there; none at all; exit code and last words, on one line; a signal."""
-    executor = rig.executor()
-    executor.start(Order("j", 1, 1, "a", 1, "A", 1.0, command))
-    seen = ended(rig, executor, "j")
+    seen = rig.outcome(Order("j", 1, 1, "a", 1, "A", 1.0, command))
     assert seen.phase is Phase.FAILED and says in seen.detail and seen.detail.isprintable()
     if "7" in says:
         assert "no data" in seen.detail
@@ -164,18 +155,17 @@ def test_failures_say_why(rig: LocalRig, command: tuple[str, ...], says: str) ->
 def test_a_job_that_ignores_sigterm_is_killed_with_its_children(rig: LocalRig) -> None:
     """Neither the job, nor its child, nor the child that fled into a session of its own and cleared
     its environment survives the grace period of 0.3 s; work that was safe counts."""
-    executor = LocalExecutor(rig.folder, {"a": (0,)}, grace_s=0.3)
+    rig.current = executor = LocalExecutor(rig.folder, {"a": (0,)}, grace_s=0.3)
     script = (
         "set 3; echo '4 3' > $ALLOCATOR_PROGRESS; (trap '' TERM; sleep 60) & "
         f"setsid env -i sleep 61.25 & {STUBBORN}"
     )
-    executor.start(named(shell("j", 1, script), "stubborn"))
-    wait(rig, executor, "j", Phase.RUNNING, work=3.0)
+    rig.begin(named(shell("j", 1, script), "stubborn"), 3.0)
     time.sleep(0.2)
-    below = find_descendants(find_supervisor(executor, "j"))
+    below = find_descendants(rig.supervisor("j"))
     assert len(below) >= 3
     executor.stop("j", 1, 1)
-    seen = ended(rig, executor, "j")
+    seen = rig.ended("j")
     assert (seen.phase, seen.work_done) == (Phase.STOPPED, 3.0)
     assert "killed by SIGKILL after 0.3 s" in seen.detail
     assert gone("stubborn") and not [
@@ -187,15 +177,15 @@ def test_what_a_finished_job_left_running_is_ended(rig: LocalRig) -> None:
     """The job is finished when its first process is; its child is asked to end, and nothing
     remains.
     """
-    executor = rig.executor()
+    executor = rig.current
     executor.start(named(shell("j", 1, "(sleep 60) & setsid sleep 60 & exit 0"), "leaving"))
-    assert ended(rig, executor, "j").phase is Phase.FINISHED
+    assert rig.ended("j").phase is Phase.FINISHED
     assert gone("leaving")
 
 
 def test_a_job_that_ends_well_when_told_to_stop_is_done_only_if_its_work_is(rig: LocalRig) -> None:
     """Exit code 0 after SIGTERM: stopped with 4 of 10 safe, finished with 10 of 10."""
-    executor = rig.executor()
+    executor = rig.current
     for job, safe in (("j", 4), ("k", 10)):
         executor.start(
             shell(
@@ -205,9 +195,9 @@ def test_a_job_that_ends_well_when_told_to_stop_is_done_only_if_its_work_is(rig:
                 "while :; do sleep 0.02; done",
             )
         )
-        wait(rig, executor, job, Phase.RUNNING, work=safe)
+        rig.running(job, safe)
         executor.stop(job, 1, 1)
-    assert (ended(rig, executor, "j").phase, ended(rig, executor, "k").phase) == (
+    assert (rig.ended("j").phase, rig.ended("k").phase) == (
         Phase.STOPPED,
         Phase.FINISHED,
     )
@@ -215,24 +205,23 @@ def test_a_job_that_ends_well_when_told_to_stop_is_done_only_if_its_work_is(rig:
 
 def test_a_halted_job_stops_too(rig: LocalRig) -> None:
     """SIGSTOP does not keep SIGTERM from arriving: the group is continued."""
-    executor = rig.executor()
+    executor = rig.current
     executor.start(
         shell("j", 1, f"echo >> started; {ENDLESS.replace('do', 'do kill -STOP $$;', 1)}")
     )
-    starts_are(rig, "j", 1)
+    wait_for(lambda: rig.starts("j") == 1)
     time.sleep(0.1)
     executor.stop("j", 1, 1)
-    assert "exit code 143" in ended(rig, executor, "j").detail
+    assert "exit code 143" in rig.ended("j").detail
 
 
 def test_progress_that_makes_no_sense_is_no_progress(rig: LocalRig) -> None:
     """Nonsense, infinities, negative and excessive numbers: from 0 to all that was left, and no
     error.
     """
-    executor = rig.executor()
-    executor.start(shell("j", 1, ENDLESS))
-    wait(rig, executor, "j", Phase.RUNNING)
-    progress = executor.ledger.place("j", 1) / "progress"
+    executor = rig.current
+    rig.begin(shell("j", 1, ENDLESS))
+    progress = rig.place("j", 1) / "progress"
     for text, work in (
         ("", 0),
         ("one two", 0),
@@ -253,27 +242,19 @@ def test_where_a_job_began(rig: LocalRig) -> None:
     """Nothing reported in its first allocation, told to stop before its second came up: its third
     begins at none, so 4 in all are 4. Of a job that is seen for the first time in its seventh
     allocation, the first report is the start."""
-    executor = rig.executor()
-    executor.start(shell("j", 1, "exit 1"))
-    ended(rig, executor, "j")
+    executor = rig.current
+    rig.outcome(shell("j", 1, "exit 1"))
     executor.acknowledge("j", 1)
     executor.stop("j", 2, 1)
     executor.acknowledge("j", 2)
-    executor.start(shell("j", 3, "echo '4 4' > $ALLOCATOR_PROGRESS; exit 0"))
-    assert ended(rig, executor, "j").work_done == 4.0
-    executor.start(
-        shell(
-            "k",
-            7,
-            "echo '500 500' > $ALLOCATOR_PROGRESS; sleep 1; echo '504 503' > $ALLOCATOR_PROGRESS",
-        )
-    )
-    assert ended(rig, executor, "k").work_done == 3.0
+    assert rig.outcome(shell("j", 3, "echo '4 4' > $ALLOCATOR_PROGRESS; exit 0")).work_done == 4.0
+    script = "echo '500 500' > $ALLOCATOR_PROGRESS; sleep 1; echo '504 503' > $ALLOCATOR_PROGRESS"
+    assert rig.outcome(shell("k", 7, script)).work_done == 3.0
 
 
 def test_old_outputs_are_removed(rig: LocalRig, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of 30 files under logs/ with a limit of 20, the 18 newest stay."""
-    executor = rig.executor()
+    executor = rig.current
     monkeypatch.setattr(supervised, "KEPT_LOGS", 20)
     for n in range(30):
         path = rig.folder / "logs" / f"{n:02d}.1.stdout"
@@ -325,15 +306,13 @@ def test_device_maps_that_cannot_be(text: str, words: str) -> None:
 def test_another_map_gives_no_index_twice(rig: LocalRig) -> None:
     """A job of b holds 4 and 5. A controller that is started with 0-5 for a and 6-7 for b counts
     them out of a until that job has ended, and gives them to nobody."""
-    executor = rig.executor()
-    executor.start(replace(shell("j", 1, ENDLESS, gpus=2), pool="b"))
-    wait(rig, executor, "j", Phase.RUNNING)
+    rig.begin(replace(shell("j", 1, ENDLESS, gpus=2), pool="b"))
     later = LocalExecutor(rig.folder, {"a": range(6), "b": (6, 7)}, grace_s=5.0)
     assert later.capacity() == {"a": 4, "b": 2}
     later.start(shell("k", 1, ENDLESS, gpus=4))
     with pytest.raises(NotNow, match="0 GPUs are free"):
         later.start(shell("l", 1, ENDLESS))
-    end(rig, later, "j", 1)
+    rig.end("j", executor=later)
     assert later.capacity() == {"a": 6, "b": 2}
     later.start(shell("l", 1, ENDLESS, gpus=2))
     given = {one.job_id: one.order["devices"] for one in later.ledger.known()}
@@ -344,20 +323,20 @@ def test_progress_from_what_a_job_logs(rig: LocalRig) -> None:
     """It says nothing to the allocator: its steps are in its log, those before a stop in the next
     allocation's base, and the last ones are counted though it ends at once.
     """
-    executor = rig.executor()
+    executor = rig.current
     variables = {"ALLOCATOR_PROGRESS_LOG": r"step (?P<step>\d+)"}
     script = "for n in 1 2 3; do echo step $n; done; " + KINDS["endless"]
     executor.start(replace(shell("j", 1, script), environment=variables))
-    assert wait(rig, executor, "j", Phase.RUNNING, work=3.0).work_done == 3.0
-    assert end(rig, executor, "j", 1).work_done == 3.0
+    assert rig.running("j", 3.0).work_done == 3.0
+    assert rig.end("j").work_done == 3.0
     order = shell("j", 2, "echo step 3; echo step 5 >&2; exit 3", work=7.0)
     executor.start(replace(order, environment=variables))
-    assert wait(rig, executor, "j", Phase.FAILED).work_done == 2.0
+    assert rig.wait("j", Phase.FAILED).work_done == 2.0
 
 
 def test_progress_from_metrics(rig: LocalRig) -> None:
     """The job serves them itself; a server that does not answer holds nothing up."""
-    executor = rig.executor()
+    executor = rig.current
     with ThreadingHTTPServer(("127.0.0.1", 0), Metrics) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         url = f"http://127.0.0.1:{server.server_address[1]}/metrics"
@@ -365,9 +344,9 @@ def test_progress_from_metrics(rig: LocalRig) -> None:
         for name, more in (("j", {}), ("k", {"ALLOCATOR_PROGRESS_URL": url + "/slow"})):
             order = shell(name, 1, KINDS["endless"])
             executor.start(replace(order, environment=variables | more))
-        assert wait(rig, executor, "j", Phase.RUNNING, work=4.0).work_done == 4.0
+        assert rig.running("j", 4.0).work_done == 4.0
         for name in "jk":
-            assert end(rig, executor, name, 1).phase is Phase.STOPPED
+            assert rig.end(name).phase is Phase.STOPPED
         server.shutdown()
 
 

@@ -4,7 +4,6 @@ SIGTERM at any moment.
 
 from __future__ import annotations
 
-import io
 import os
 import random
 import signal
@@ -19,30 +18,24 @@ from pathlib import Path
 
 import pytest
 from commands import Output, call
-from fakes.simulated_executor import SimulatedClock
+from controller_rigs import Rig
 from queues import build_command, cluster
 from waiting import PATIENCE_S, wait_for
 
 from allocator.cli import main
 from allocator.cli.queue.run import stop_on_signals
 from allocator.cli.termination import Terminator, is_termination_requested
-from allocator.controller.controller import Controller
-from allocator.controller.options import ControllerOptions
 from allocator.controller.reporting import telemetry
 from allocator.controller.reporting.telemetry import Metrics, serve
 from allocator.executors import disk
 from allocator.executors.disk import try_lock
-from allocator.executors.errors import NotNow
 from allocator.executors.files import FilesExecutor
-from allocator.queue.database.connection import open_queue
 from allocator.queue.queue import Queue
 
-NOW = 1_700_000_000.0
 
-
-def _queue(folder: Path, now: Callable[[], float] = time.time) -> str:
+def _queue(folder: Path) -> str:
     name = str(folder / "queue.db")
-    with Queue.create(name, cluster(), clock=now) as queue:
+    with Queue.create(name, cluster()) as queue:
         queue.submit(job_id="one", model="m", total_work=1e6, max_gpus=4)
     return name
 
@@ -125,39 +118,26 @@ def test_three_hundred_idle_connections_do_not_stop_the_rounds(tmp_path: Path) -
 
 
 def test_a_lock_that_stays_is_waited_for_at_the_next_look(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Callable[..., Rig]
 ) -> None:
     """While another process holds the executor's lock nothing starts and the controller goes on;
     then it starts.
     """
-    clock = SimulatedClock(NOW)
-    name = _queue(tmp_path, clock.now)
-    executor = FilesExecutor(tmp_path / "state")
-    monkeypatch.setattr(
-        executor.ledger, "hold_lock", lambda: disk.hold_lock(tmp_path / "state" / "lock", 0.05)
-    )
-    events = io.StringIO()
-    log = telemetry.Telemetry(clock.now, events)
-    store = open_queue(name)
-    controller = Controller(
-        store, executor, clock, ControllerOptions(every_s=60.0, policy="greedy"), telemetry=log
-    )
-    held = try_lock(tmp_path / "state" / "lock")
+    rig = make(executor=lambda _: FilesExecutor(tmp_path / "state"), policy="greedy")
+    rig.submit("one", work=1e6)
+    lock = tmp_path / "state" / "lock"
+    ledger = rig.executor.ledger
+    monkeypatch.setattr(ledger, "hold_lock", lambda: disk.hold_lock(lock, 0.05))
+    held = try_lock(lock)
     assert held is not None
     for _ in range(2):
-        clock.sleep(60.0)
-        controller.try_step()
-    assert '"event": "not_now"' in events.getvalue() and not list(executor.ledger.known())
+        rig.clock.sleep(60.0)
+        rig.controller.try_step()
+    assert rig.events("not_now") and not list(ledger.known())
     os.close(held)
-    clock.sleep(60.0)
-    controller.try_step()
-    assert [one.job_id for one in executor.ledger.known()] == ["one"]
-    store.close()
-    with pytest.raises(NotNow, match="locked by another process"):
-        first = try_lock(tmp_path / "lock")
-        with disk.hold_lock(tmp_path / "lock", 0.02):
-            pass
-    os.close(first)
+    rig.clock.sleep(60.0)
+    rig.controller.try_step()
+    assert [one.job_id for one in ledger.known()] == ["one"]
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")

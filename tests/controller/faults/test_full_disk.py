@@ -4,7 +4,6 @@ nothing runs twice.
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import random
@@ -13,33 +12,28 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import pytest
-from executor_rigs import LocalRig, cleaned_up, ended, find_supervisor, wait
-from fakes.simulated_executor import SimulatedClock, SimulatedExecutor, SimulatedMachines
-from queues import build_command, cluster
+from controller_rigs import Rig as ControllerRig
+from executor_rigs import LocalRig
+from fakes.simulated_executor import SimulatedClock, SimulatedExecutor
+from queues import NOW, build_command, cluster
 from waiting import PATIENCE_S, wait_for
 
-from allocator.controller.controller import Controller
-from allocator.controller.options import ControllerOptions
-from allocator.controller.reporting.telemetry import Telemetry
 from allocator.executors import local
 from allocator.executors.errors import NotNow
 from allocator.executors.supervision import supervisor
 from allocator.io.tables.limited_reader import read_json
 from allocator.loop.executor import Phase
-from allocator.queue.database.connection import open_queue
 from allocator.queue.queue import Queue
-
-NOW = 1_700_000_000.0
 
 
 @pytest.fixture
 def rig(tmp_path: Path) -> Iterator[LocalRig]:
-    with cleaned_up(tmp_path) as made:
+    with closing(LocalRig(tmp_path)) as made:
         yield made
 
 
@@ -47,8 +41,8 @@ def test_a_supervisor_whose_log_is_full_too_waits_and_then_records_the_end(tmp_p
     """The end cannot be written (a folder is in its place), and neither can the complaint about it
     (the log is full): the supervisor waits, and writes the end when it can."""
     rig = LocalRig(tmp_path)
-    executor = rig.executor()
-    order = rig.order("j", 1, "short")
+    executor = rig.current
+    order = rig.order("j", kind="short")
     place = executor.ledger.create(order, {}, devices=[0], grace_s=1.0, base=0.0, marker="x")
     executor.ledger.job_folder("j").mkdir(exist_ok=True)
     blocked = (
@@ -80,10 +74,9 @@ def test_an_end_that_cannot_be_recorded_is_looked_at_again(
     """The supervisor was killed and the disk is full: the allocation counts as running, and as
     lost afterwards.
     """
-    executor = rig.executor()
-    executor.start(rig.order("j", 1, "endless"))
-    wait(rig, executor, "j", Phase.RUNNING)
-    os.kill(find_supervisor(executor, "j"), signal.SIGKILL)
+    executor = rig.current
+    rig.begin(rig.order("j"))
+    os.kill(rig.supervisor("j"), signal.SIGKILL)
 
     def no_space(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
@@ -93,7 +86,7 @@ def test_an_end_that_cannot_be_recorded_is_looked_at_again(
         for _ in range(5):
             time.sleep(0.05)
             assert [one.phase for one in executor.observe()] == [Phase.RUNNING]
-    assert ended(rig, executor, "j").phase == Phase.LOST
+    assert rig.ended("j").phase == Phase.LOST
 
 
 class _FullDisk(SimulatedExecutor):
@@ -108,41 +101,30 @@ class _FullDisk(SimulatedExecutor):
         return super().observe()
 
 
-def test_a_controller_outlives_an_executor_without_an_answer(tmp_path: Path) -> None:
+def test_a_controller_outlives_an_executor_without_an_answer(
+    make: Callable[..., ControllerRig],
+) -> None:
     """While the executor cannot be asked nothing is ordered and no round is written; then it goes
     on. An hour of that is one line, its end is another, and the executor is asked at most every
     ten seconds. With --once the call fails and says so."""
-    name, clock = str(tmp_path / "queue.db"), SimulatedClock(NOW)
-    queue = Queue.create(name, cluster(), clock=clock.now)
-    queue.submit(job_id="one", model="m", total_work=1e6, max_gpus=4)
-    log = io.StringIO()
-    executor = _FullDisk(SimulatedMachines({"a": 8, "b": 4}, clock))
-    store = open_queue(name)
-    controller = Controller(
-        store,
-        executor,
-        clock,
-        ControllerOptions(every_s=60.0, policy="greedy"),
-        telemetry=Telemetry(clock.now, log),
-    )
+    rig = make(executor=_FullDisk, policy="greedy", poll_s=None)
+    rig.submit("one", work=1e6)
 
     def sleep(seconds: float) -> None:
-        SimulatedClock.sleep(clock, seconds)
-        executor.is_full = NOW < clock.now() < NOW + 3600
-        controller.stopping = clock.now() > NOW + 3720
+        SimulatedClock.sleep(rig.clock, seconds)
+        rig.executor.is_full = NOW < rig.clock.now() < NOW + 3600
+        rig.controller.stopping = rig.clock.now() > NOW + 3720
 
-    clock.sleep = sleep  # type: ignore[method-assign]
-    assert controller.run() > 1
-    events = [str(json.loads(line)["event"]) for line in log.getvalue().splitlines()]
+    rig.clock.sleep = sleep  # type: ignore[method-assign]
+    assert rig.controller.run() > 1
+    events = [str(json.loads(line)["event"]) for line in rig.log.getvalue().splitlines()]
     assert events.count("not_now") == events.count("over") == 1
     assert events.index("not_now") < events.index("over") < len(events) - 1
-    assert executor.looks < 370 + 120 / controller.options.poll_interval_s(60.0)
-    assert queue.job("one").generation == 1
-    executor.is_full = True
+    assert rig.executor.looks < 370 + 120 / rig.options.poll_interval_s(60.0)
+    assert rig.queue.job("one").generation == 1
+    rig.executor.is_full = True
     with pytest.raises(NotNow, match="No space left"):
-        controller.try_step(once=True)
-    store.close()
-    queue.close()
+        rig.controller.try_step(once=True)
 
 
 @contextmanager

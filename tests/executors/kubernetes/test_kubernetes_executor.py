@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from executor_rigs import KubernetesRig, end, wait
+from executor_rigs import KubernetesRig
 from fakes.kubernetes_server import FakeServer
 from kubernetes_objects import check, kubeconfig, node, pod, rights
 from waiting import PATIENCE_S, wait_for
@@ -26,7 +26,7 @@ from allocator.executors.errors import NotNow
 from allocator.executors.kubernetes import executor as kubernetes_executor
 from allocator.executors.kubernetes.executor import KubernetesExecutor
 from allocator.executors.kubernetes.manifest import SAY_PROGRESS, shape_of
-from allocator.loop.executor import ENDED, ColocatedAllocation, NodePart, NodeStatus, Order, Phase
+from allocator.loop.executor import ColocatedAllocation, NodePart, NodeStatus, Order, Phase
 
 METRICS = {
     "ALLOCATOR_PROGRESS_URL": "http://localhost:8000/metrics",
@@ -50,10 +50,8 @@ def only_job(rig: KubernetesRig) -> dict[str, Any]:
 def test_the_job_is_what_was_ordered(rig: KubernetesRig) -> None:
     """GPUs, nodes, environment and grace; the published schema takes it."""
     rig.server.put(node("n2", 8, labels={"allocator.example/pool": "a"}))
-    order = replace(
-        rig.order("j", 1, "endless", gpus=8), nodes=(NodePart("n1", 4), NodePart("n2", 4))
-    )
-    executor = rig.executor()
+    order = rig.order("j", gpus=8, nodes=(NodePart("n1", 4), NodePart("n2", 4)))
+    executor = rig.current
     executor.start(order)
     job = check(only_job(rig))
     spec = job["spec"]["template"]["spec"]
@@ -63,9 +61,9 @@ def test_the_job_is_what_was_ordered(rig: KubernetesRig) -> None:
     assert terms["nodeSelectorTerms"][0]["matchExpressions"][0]["values"] == ["n1", "n2"]
     assert (job["spec"]["backoffLimit"], spec["restartPolicy"]) == (0, "Never")
     assert {one["name"]: one["value"] for one in main["env"]}["ALLOCATOR_GPUS"] == "8"
-    wait(rig, executor, "j", Phase.RUNNING)
+    rig.running("j")
     assert {one["spec"]["nodeName"] for one in rig.server.all("Pod")} == {"n1", "n2"}
-    end(rig, executor, "j", 1)
+    rig.end("j")
     assert rig.server.breaches == []
 
 
@@ -89,23 +87,22 @@ def test_a_request_that_fails_is_sent_again_and_the_job_is_there_once(
 ) -> None:
     """Refused for now, not answered, or done without an answer: one Job, which runs."""
     rig.server.faults.append(fault)
-    executor = rig.executor()
-    executor.start(rig.order("j", 1, "endless"))
-    seen = wait(rig, executor, "j", Phase.RUNNING)
+    executor = rig.current
+    executor.start(rig.order("j"))
+    seen = rig.running("j")
     while not rig.server.all("Pod"):
-        seen = wait(rig, executor, "j", Phase.RUNNING)
+        seen = rig.running("j")
     assert (seen.generation, len(rig.server.all("Job"))) == (1, 1)
     for lost in ("500 before", "500 after"):
         rig.server.faults.append(lost)
-    assert end(rig, executor, "j", 1).phase is Phase.STOPPED
+    assert rig.end("j").phase is Phase.STOPPED
 
 
 def test_a_job_that_the_cluster_refuses_for_good_has_failed(rig: KubernetesRig) -> None:
     """It is said once, with the words of the cluster, and asked for no more."""
     rig.server.faults.append("422")
-    executor = rig.executor()
-    executor.start(rig.order("j", 1, "endless"))
-    seen = wait(rig, executor, "j", *ENDED)
+    executor = rig.current
+    seen = rig.outcome(rig.order("j"))
     assert (seen.phase, "422" in seen.detail) == (Phase.FAILED, True)
     executor.acknowledge("j", 1)
     assert rig.server.all("Job") == []
@@ -124,9 +121,8 @@ def test_a_job_that_the_cluster_changed_is_not_believed(
         return honest(value)
 
     monkeypatch.setattr(rig.server, "put", halving)
-    executor = rig.executor()
-    executor.start(rig.order("j", 1, "endless", gpus=2))
-    seen = wait(rig, executor, "j", *ENDED)
+    executor = rig.current
+    seen = rig.outcome(rig.order("j", gpus=2))
     assert seen.phase is Phase.FAILED
     assert "asked for {'nvidia.com/gpu': 2}" in seen.detail
     executor.acknowledge("j", 1)
@@ -138,48 +134,46 @@ def test_a_job_that_the_cluster_changed_is_not_believed(
 
 def test_no_answer_is_not_an_empty_cluster(rig: KubernetesRig) -> None:
     """While the server is silent nothing is observed; afterwards the job still runs."""
-    executor = rig.executor()
-    executor.start(rig.order("j", 1, "endless"))
-    wait(rig, executor, "j", Phase.RUNNING)
+    executor = rig.current
+    rig.begin(rig.order("j"))
     rig.server.is_silent = True
     for look in (executor.observe, executor.capacity):
         with pytest.raises(NotNow, match="silent"):
             look()
     executor.stop("j", 1, 1)  # is carried out later
     rig.server.is_silent = False
-    assert wait(rig, executor, "j", *ENDED).phase is Phase.STOPPED
+    assert rig.ended("j").phase is Phase.STOPPED
 
 
 def test_a_list_that_became_too_old_is_read_again(rig: KubernetesRig) -> None:
     """410 between two pages: the list is read from its beginning, and no job is missing."""
-    executor = rig.executor()
+    executor = rig.current
     for name in "abc":
-        executor.start(rig.order(name, 1, "endless"))
+        executor.start(rig.order(name))
     rig.server.page, rig.server.expire_pages = 1, 1
     assert {one.job_id for one in executor.observe()} == {"a", "b", "c"}
 
 
 def test_a_job_that_somebody_deletes_is_lost_when_its_pods_are_gone(rig: KubernetesRig) -> None:
     """As long as a pod runs, the allocation does; its work is counted."""
-    executor = rig.executor()
-    executor.start(rig.order("j", 1, "endless"))
-    wait(rig, executor, "j", Phase.RUNNING, work=3.0)
+    executor = rig.current
+    rig.begin(rig.order("j"), 3.0)
     name = only_job(rig)["metadata"]["name"]
     del rig.server.objects["Job", "ml", name]
     assert [one.phase for one in executor.observe()] == [Phase.RUNNING]
     rig.server.finish(rig.server.all("Pod")[0], 143)
-    seen = wait(rig, executor, "j", *ENDED)
+    seen = rig.ended("j")
     assert (seen.phase, seen.work_done) == (Phase.LOST, 3.0)
 
 
 def test_another_job_of_the_same_name_is_none_of_ours(rig: KubernetesRig) -> None:
     """The Job was deleted and made anew by somebody: it is not ours, and is left alone."""
-    executor = rig.executor()
-    executor.start(rig.order("j", 1, "endless"))
+    executor = rig.current
+    executor.start(rig.order("j"))
     job = only_job(rig)
     stranger = {**job, "metadata": {**job["metadata"], "uid": "another"}}
     rig.server.put(stranger)
-    assert wait(rig, executor, "j", *ENDED).phase is Phase.LOST
+    assert rig.ended("j").phase is Phase.LOST
     assert "deletionTimestamp" not in only_job(rig)["metadata"]
 
 
@@ -198,20 +192,17 @@ def test_how_a_pod_ended(
     words: str,
 ) -> None:
     """By itself, by the cluster, or with all work done."""
-    executor = rig.executor()
-    executor.start(rig.order("j", 1, "endless"))
-    wait(rig, executor, "j", Phase.RUNNING, work=3.0)
+    rig.begin(rig.order("j"), 3.0)
     how(rig.server, rig.server.all("Pod")[0])
-    seen = wait(rig, executor, "j", *ENDED)
+    seen = rig.ended("j")
     assert (seen.phase, words in seen.detail) == (phase, True)
     assert seen.work_done == (10.0 if phase is Phase.FINISHED else 3.0)
 
 
 def test_nothing_is_left_after_the_acknowledgement(rig: KubernetesRig) -> None:
     """The finalizers of pods are taken away, and the Job with them."""
-    executor = rig.executor()
-    executor.start(rig.order("j", 1, "short"))
-    assert wait(rig, executor, "j", *ENDED).phase is Phase.FINISHED
+    executor = rig.current
+    assert rig.outcome(rig.order("j", kind="short")).phase is Phase.FINISHED
     executor.acknowledge("j", 1)
     for _ in range(4):
         executor.observe()
@@ -226,10 +217,9 @@ def test_capacity_is_what_others_leave(rig: KubernetesRig, monkeypatch: pytest.M
     monkeypatch.setattr(kubernetes_executor, "ROUND_S", 0.0)
     rig.server.put(node("n2", 8, labels={"allocator.example/pool": "b"}))
     rig.server.put(pod("notebook", "n2", 3))
-    executor = rig.executor()
+    executor = rig.current
     assert executor.capacity() == {"a": 4, "b": 5}
-    executor.start(rig.order("j", 1, "endless", gpus=2))
-    wait(rig, executor, "j", Phase.RUNNING)
+    rig.begin(rig.order("j", gpus=2))
     while not any(one["spec"].get("nodeName") == "n1" for one in rig.server.all("Pod")):
         rig.pass_time()
     assert executor.capacity() == {"a": 4, "b": 5}
@@ -243,8 +233,8 @@ def test_capacity_is_what_others_leave(rig: KubernetesRig, monkeypatch: pytest.M
 
 def test_a_look_at_nodes_serves_a_whole_round(rig: KubernetesRig) -> None:
     """Nodes and pods are listed once for all questions of a round, and jobs by their label."""
-    executor = rig.executor()
-    executor.start(rig.order("j", 1, "endless"))
+    executor = rig.current
+    executor.start(rig.order("j"))
     rig.server.requests.clear()
     executor.observe()
     for _ in range(3):
@@ -260,9 +250,9 @@ def test_a_look_at_nodes_serves_a_whole_round(rig: KubernetesRig) -> None:
 
 def test_pods_share_no_gpus(rig: KubernetesRig) -> None:
     """A job that needs the GPUs of another one does not start; one that does not need them does."""
-    executor = rig.executor()
-    executor.start(rig.order("p", 1, "endless"))
-    order = rig.order("s", 1, "endless")
+    executor = rig.current
+    executor.start(rig.order("p"))
+    order = rig.order("s")
     with pytest.raises(NotNow, match="no two jobs share GPUs"):
         executor.start(replace(order, beside=(ColocatedAllocation("p", 1),)))
     executor.start(replace(order, beside=(ColocatedAllocation("p", 1, needed=False),)))
@@ -305,23 +295,23 @@ def test_the_sidecar_says_the_progress_and_leaves_it_as_last_words(tmp_path: Pat
 
 def test_progress_from_the_log_of_a_pod(rig: KubernetesRig) -> None:
     """What it says at its end is read, too; its sidecar is not asked."""
-    executor = rig.executor()
+    executor = rig.current
     rig.server.log, rig.server.main_log = "9 9\n", "step 2 of 10\nstep 4 of 10\n"
     variables = {"ALLOCATOR_PROGRESS_LOG": r"step (?P<step>\d+)"}
-    executor.start(replace(rig.order("j", 1, "endless"), environment=variables))
-    assert wait(rig, executor, "j", Phase.RUNNING, work=1.0).work_done == 4.0
+    executor.start(rig.order("j", environment=variables))
+    assert rig.running("j", 1.0).work_done == 4.0
     rig.server.main_log += "step 5 of 10\n"
     rig.server.finish(rig.server.all("Pod")[0], 7, message="")
-    assert wait(rig, executor, "j", *ENDED).work_done == 5.0
+    assert rig.ended("j").work_done == 5.0
 
 
 def test_progress_from_the_metrics_of_a_pod(rig: KubernetesRig) -> None:
     """They come through the API server; a pod that serves none has said nothing yet."""
-    executor = rig.executor()
-    executor.start(replace(rig.order("j", 1, "endless"), environment=METRICS))
-    assert wait(rig, executor, "j", Phase.RUNNING).work_done == 0.0
+    executor = rig.current
+    executor.start(rig.order("j", environment=METRICS))
+    assert rig.running("j").work_done == 0.0
     rig.server.metrics["8000/metrics"] = "steps 6\n"
-    assert wait(rig, executor, "j", Phase.RUNNING, work=1.0).work_done == 6.0
+    assert rig.running("j", 1.0).work_done == 6.0
 
 
 def test_pods_are_asked_for_a_limited_time(
@@ -329,9 +319,8 @@ def test_pods_are_asked_for_a_limited_time(
 ) -> None:
     """Without time for questions a look says what it knows."""
     monkeypatch.setattr(kubernetes_executor, "ASKING_S", 0.0)
-    executor = rig.executor()
-    executor.start(rig.order("j", 1, "endless"))
-    wait(rig, executor, "j", Phase.RUNNING)
+    executor = rig.current
+    rig.begin(rig.order("j"))
     rig.pass_time()
     assert executor.observe()[0].work_done == 0.0
     assert ("get", "", "pods/log") not in rig.server.requests
@@ -339,14 +328,12 @@ def test_pods_are_asked_for_a_limited_time(
 
 def test_the_rights_of_run_are_those_that_it_uses(rig: KubernetesRig) -> None:
     """Start, look, stop, clean up: what was asked of the server is what the manifest allows."""
-    executor = rig.executor()
-    executor.start(rig.order("j", 1, "endless"))
-    wait(rig, executor, "j", Phase.RUNNING, work=3.0)
-    executor.start(replace(rig.order("k", 1, "endless"), environment=METRICS))
-    wait(rig, executor, "k", Phase.RUNNING)
+    executor = rig.current
+    rig.begin(rig.order("j"), 3.0)
+    rig.begin(rig.order("k", environment=METRICS))
     executor.observe()
     executor.capacity()
-    end(rig, executor, "j", 1)
+    rig.end("j")
     executor.observe()
     assert set(rig.server.requests) == rights("run")
 

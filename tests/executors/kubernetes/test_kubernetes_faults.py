@@ -40,8 +40,8 @@ def look(executor: KubernetesExecutor) -> list[Observation]:
 
 def live(rig: KubernetesRig) -> Observation:
     """A job from start to end: it is started and stopped once, and nothing of it is left."""
-    executor = rig.executor()
-    executor.start(rig.order("j", 1, "endless"))
+    executor = rig.current
+    executor.start(rig.order("j"))
     ended: list[Observation] = []
     for n in range(LOOKS):
         seen = look(executor)

@@ -9,22 +9,20 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from executor_rigs import PATIENCE_S, SAY, RayRig, end, shell, wait
+from executor_rigs import PATIENCE_S, SAY, RayRig, shell
 from waiting import gone, wait_for
 
 from allocator.clusters.ray import api
 from allocator.clusters.ray.api import RayApi, RayRefused, RayUnreachable
 from allocator.clusters.ray.resources import RayNode
-from allocator.errors import AllocatorError
 from allocator.executors.errors import NotNow
 from allocator.executors.ray.executor import PACKAGES, RayExecutor
-from allocator.io.tables.limited_reader import read_json
-from allocator.loop.executor import ENDED, NodePart, Order, Phase
+from allocator.loop.executor import NodePart, Order, Phase
 
 RUN = (
     'echo "start $CUDA_VISIBLE_DEVICES" >> $STAMPS; '
@@ -74,12 +72,8 @@ class FaultRig(RayRig):
 @pytest.fixture
 def rig(tmp_path: Path) -> Iterator[FaultRig]:
     """An empty state; its jobs are stopped in the end."""
-    made = FaultRig(tmp_path)
-    yield made
-    executor = made.executor()
-    for one in executor.ledger.known():
-        with suppress(AllocatorError):
-            end(made, executor, one.job_id, one.generation, token=99)
+    with closing(FaultRig(tmp_path)) as made:
+        yield made
 
 
 def test_no_answer_and_lost_answers(rig: FaultRig, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,7 +91,7 @@ def test_no_answer_and_lost_answers(rig: FaultRig, monkeypatch: pytest.MonkeyPat
         with pytest.raises(NotNow, match="the answer was lost"):
             executor.start(rig.ordered("j", NodePart("s1", 2)))
     rig.executor().start(rig.ordered("j", NodePart("s1", 2)))
-    wait(rig, executor, "j", Phase.RUNNING, work=2.0)
+    rig.running("j", 2.0)
     [mine] = [one for one in executor._api.list_records("jobs") if one["status"] == "RUNNING"]
     with pytest.raises(RayRefused, match="already exists"):
         executor._api.submit({"entrypoint": "true", "submission_id": mine["submission_id"]})
@@ -110,7 +104,7 @@ def test_no_answer_and_lost_answers(rig: FaultRig, monkeypatch: pytest.MonkeyPat
             rig.executor().start(rig.ordered("k", NodePart("s2", 1)))
         executor.stop("j", 1, 1)
         wait_for(lambda: rig.read_stamps()[-1] == ["stop"], PATIENCE_S, 0.1)
-    assert wait(rig, executor, "j", *ENDED).phase is Phase.STOPPED
+    assert rig.ended("j").phase is Phase.STOPPED
     assert rig.read_stamps() == [["start", "0,1"], ["stop"]]
 
 
@@ -118,13 +112,12 @@ def test_a_node_dies_and_its_job_ends_first(rig: FaultRig) -> None:
     """The raylet is killed: the job gets its time for a checkpoint and is lost, not failed. The
     node comes back with the same name and takes jobs again.
     """
-    executor = rig.executor()
+    executor = rig.current
     assert executor.capacity()["s"] == 16
-    executor.start(rig.ordered("j", NodePart("s2", 2)))
-    wait(rig, executor, "j", Phase.RUNNING, work=2.0)
+    rig.begin(rig.ordered("j", NodePart("s2", 2)), 2.0)
     rig.ray.call("kill_node", "s2")
     try:
-        seen = wait(rig, executor, "j", *ENDED)
+        seen = rig.ended("j")
         assert (seen.phase, seen.work_done) == (Phase.LOST, 2.0)
         assert [stamp[0] for stamp in rig.read_stamps()] == ["start", "stop"]
         wait_for(lambda: executor.observe() and executor.capacity()["s"] == 12, PATIENCE_S, 0.5)
@@ -138,7 +131,7 @@ def test_others_hold_gpus_and_stop_jobs(rig: FaultRig) -> None:
     lost after a while. `ray job stop` by hand: lost, not stopped. A killed supervisor: lost, and
     nothing of its job is left.
     """
-    executor, hasty = rig.executor(), rig.executor(patience_s=1.0)
+    executor, hasty = rig.current, rig.executor(patience_s=1.0)
     ids = {one.name: one.node_id for one in _nodes(executor)}
     executor._api.submit(
         {
@@ -150,20 +143,19 @@ def test_others_hold_gpus_and_stop_jobs(rig: FaultRig) -> None:
     )
     wait_for(lambda: rig.executor().capacity()["s"] == 13, PATIENCE_S, 0.3)
     hasty.start(rig.ordered("full", NodePart("s1", 2)))
-    seen = wait(rig, hasty, "full", *ENDED)
+    seen = rig.ended("full", hasty)
     assert (seen.phase, seen.detail) == (Phase.LOST, "its GPUs were not free for 1 s")
     for job in ("j", "k"):
-        executor.start(rig.ordered(job, NodePart("s3", 2)))
-        wait(rig, executor, job, Phase.RUNNING, work=2.0)
+        rig.begin(rig.ordered(job, NodePart("s3", 2)), 2.0)
     assert sorted(stamp[1] for stamp in rig.read_stamps()) == ["0,1", "2,3"]
     name = executor._name_batch_job(executor.ledger.place("j", 1))
     executor._api.stop(name)
-    assert wait(rig, executor, "j", *ENDED).phase is Phase.LOST
-    supervised = read_json(executor.ledger.place("k", 1) / "keeper.json") or {}
-    os.kill(supervised["pid"], signal.SIGKILL)
-    seen = wait(rig, executor, "k", *ENDED)
+    assert rig.ended("j").phase is Phase.LOST
+    pid = rig.supervisor("k")
+    os.kill(pid, signal.SIGKILL)
+    seen = rig.ended("k")
     assert (seen.phase, seen.work_done) == (Phase.LOST, 2.0)
-    wait_for(lambda: gone(supervised["pid"]))
+    wait_for(lambda: gone(pid))
     for one in executor._api.list_records("jobs"):
         if one["submission_id"].startswith("other") and one["status"] == "RUNNING":
             executor._api.stop(one["submission_id"])
@@ -173,12 +165,12 @@ def test_several_nodes_and_own_workers(rig: FaultRig) -> None:
     """A placement group has the GPUs of two nodes, just as the order says; what can never be is
     said to have failed.
     """
-    executor = rig.executor()
+    executor = rig.current
     order = rig.ordered("m", NodePart("s2", 1), NodePart("s3", 3))
     environment = {**order.environment, "PYTHONPATH": str(PACKAGES)}
     command = (sys.executable, "-c", WORKERS)
     executor.start(replace(order, command=command, environment=environment))
-    assert wait(rig, executor, "m", *ENDED).phase is Phase.FINISHED
+    assert rig.ended("m").phase is Phase.FINISHED
     [[word, gpus, *indices]] = rig.read_stamps()
     assert (word, gpus, [len(text.split(",")) for text in indices]) == ("workers", "4", [1, 3])
     impossible = {

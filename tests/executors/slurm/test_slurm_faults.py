@@ -8,20 +8,18 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from executor_rigs import PATIENCE_S, SAY, SlurmRig, end, shell, wait
+from executor_rigs import PATIENCE_S, SAY, SlurmRig, shell
 from slurm_cluster import FakeNodes, SlurmCluster
 from waiting import wait_for
 
-from allocator.errors import AllocatorError
 from allocator.executors.slurm import commands
 from allocator.executors.slurm.executor import SlurmExecutor
-from allocator.io.tables.limited_reader import read_json
-from allocator.loop.executor import ENDED, NodePart, NodeStatus, Order, Phase
+from allocator.loop.executor import NodePart, NodeStatus, Order, Phase
 
 STAMP = 'echo "start $SLURM_JOB_ID $SLURMD_NODENAME $CUDA_VISIBLE_DEVICES" >> $STAMPS; '
 RUN = f"{STAMP} set 2; {SAY} trap 'echo stop >> $STAMPS; exit 143' TERM; "
@@ -62,10 +60,9 @@ class FaultRig(SlurmRig):
             0.1,
         )
 
-    def slurm_id(self, executor: SlurmExecutor, job: str) -> str:
+    def slurm_id(self, job: str) -> str:
         """Id of its batch job."""
-        place = executor.ledger.place(job, 1)
-        return str((read_json(place / "submitted.json") or {})["slurm_job_id"])
+        return str(self.read(job, "submitted")["slurm_job_id"])
 
 
 @pytest.fixture(scope="module")
@@ -83,12 +80,8 @@ def rig(tmp_path: Path, slurm: SlurmCluster, monkeypatch: pytest.MonkeyPatch) ->
     A job that was cancelled just before slurmctld was killed runs again once slurmctld is back.
     """
     monkeypatch.setenv("SLURM_CONF", str(slurm.conf))
-    made = FaultRig(tmp_path, slurm)
-    yield made
-    executor = made.executor()
-    for one in executor.ledger.known():
-        with suppress(AllocatorError):
-            end(made, executor, one.job_id, one.generation, token=99)
+    with closing(FaultRig(tmp_path, slurm)) as made:
+        yield made
     slurm.reset()
 
 
@@ -108,14 +101,14 @@ def test_a_submission_whose_answer_was_lost_is_not_repeated(
     """Slurm took the job, and sbatch says that it timed out. The next start finds the job by its
     name. It started once.
     """
-    executor = rig.executor()
+    executor = rig.current
     with monkeypatch.context() as patch:
         script = '$REAL "$@" >/dev/null; echo "sbatch: error: Socket timed out" >&2; exit 1'
         put_in_front(rig, patch, "sbatch", script)
         with pytest.raises(OSError, match="Socket timed out"):
             executor.start(rig.ordered("j"))
     rig.executor().start(rig.ordered("j"))
-    wait(rig, executor, "j", Phase.RUNNING, work=2.0)
+    rig.running("j", 2.0)
     names = [one.name for one in commands.list_batch_jobs() if one.name.startswith("j.1.")]
     assert len(names) == rig.starts() == 1
 
@@ -124,16 +117,14 @@ def test_a_second_batch_job_of_an_allocation_never_runs(rig: FaultRig) -> None:
     """Somebody submits the same script under the same name again: it waits, and is cancelled with
     the allocation; started anyway it ends at once.
     """
-    executor = rig.executor()
-    executor.start(rig.ordered("j"))
-    wait(rig, executor, "j", Phase.RUNNING, work=2.0)
-    first = rig.slurm_id(executor, "j")
+    rig.begin(rig.ordered("j"), 2.0)
+    first = rig.slurm_id("j")
     script = rig.slurm.run("scontrol", "write", "batch_script", first, "-")
     again = ("sbatch", "--parsable", "--output=/dev/null", "--partition=a", "--gres=gpu:1")
     name = next(one.name for one in commands.list_batch_jobs() if one.job_id == first)
     same = rig.slurm.call(*again, f"--job-name={name}", f"--chdir={Path.cwd()}", text=script)
     rig.slurm.wait_for_state(same.stdout.strip(), "COMPLETED", "CANCELLED")
-    assert wait(rig, executor, "j", Phase.RUNNING).generation == rig.starts() == 1
+    assert rig.running("j").generation == rig.starts() == 1
 
 
 NO_ANSWERS = (
@@ -150,16 +141,14 @@ def test_no_answer_is_not_an_empty_list(rig: FaultRig, monkeypatch: pytest.Monke
     """squeue prints nothing, something else, half of it, fails, is killed, or hangs: nothing is
     concluded, and the job goes on.
     """
-    executor = rig.executor()
-    executor.start(rig.ordered("j"))
-    wait(rig, executor, "j", Phase.RUNNING, work=2.0)
+    rig.begin(rig.ordered("j"), 2.0)
     for script in NO_ANSWERS:
         with monkeypatch.context() as patch:
             patch.setattr(commands, "TIMEOUT_S", 2.0)
             put_in_front(rig, patch, "squeue", script)
             with pytest.raises(OSError, match="squeue"):
                 rig.executor().observe()
-    assert wait(rig, executor, "j", Phase.RUNNING).work_done == 2.0
+    assert rig.running("j").work_done == 2.0
     assert rig.starts() == 1
 
 
@@ -167,7 +156,7 @@ def test_a_job_that_slurmctld_lost_is_submitted_again(rig: FaultRig) -> None:
     """slurmctld is killed as soon as it has taken the job; the next job gets the same id if it was
     lost. The allocation runs once, and the other job is left alone.
     """
-    executor = rig.executor()
+    executor = rig.current
     rig.slurm.submit("--partition=a", "--gres=gpu:1", wrap="exit 0")
     rig.wait_until_saved()
     executor.start(rig.ordered("j"))
@@ -177,9 +166,9 @@ def test_a_job_that_slurmctld_lost_is_submitted_again(rig: FaultRig) -> None:
     executor.start(rig.ordered("j"))
     # as the controller does with orders that were not observed
     wait_for(lambda: executor.start(rig.ordered("j")) or executor.observe(), PATIENCE_S, 0.2)
-    wait(rig, executor, "j", Phase.RUNNING, work=2.0)
+    rig.running("j", 2.0)
     assert rig.starts() == 1
-    assert end(rig, executor, "j", 1).phase is Phase.STOPPED
+    assert rig.end("j").phase is Phase.STOPPED
     assert rig.slurm.states()[other] == "RUNNING"
     rig.slurm.run("scancel", other)
 
@@ -190,9 +179,8 @@ def test_while_slurmctld_is_down_nothing_is_known(
     """Looks and starts fail; the running job goes on; a stop is obeyed even so, and is known once
     slurmctld answers again.
     """
-    executor = rig.executor()
-    executor.start(rig.ordered("j"))
-    wait(rig, executor, "j", Phase.RUNNING, work=2.0)
+    executor = rig.current
+    rig.begin(rig.ordered("j"), 2.0)
     rig.wait_until_saved()
     rig.slurm.kill("slurmctld")
     with monkeypatch.context() as patch:
@@ -204,52 +192,39 @@ def test_while_slurmctld_is_down_nothing_is_known(
         executor.stop("j", 1, 1)
         wait_for(lambda: rig.read_stamps()[-1] == ["stop"], PATIENCE_S, 0.1)
     rig.slurm.start_controller()
-    assert wait(rig, executor, "j", *ENDED).phase is Phase.STOPPED
-    executor.start(rig.ordered("k"))
-    wait(rig, executor, "k", Phase.RUNNING, work=2.0)
+    assert rig.ended("j").phase is Phase.STOPPED
+    rig.begin(rig.ordered("k"), 2.0)
     assert rig.starts() == 2
 
 
-def test_a_job_outlives_its_node_and_is_ended_before_it_counts_as_lost(rig: FaultRig) -> None:
-    """slurmd is killed, and the job goes on. Slurm says NODE_FAIL after its time-out. The job is
-    told to end, writes its checkpoint, and only then counts as lost.
-    """
-    executor = rig.executor()
-    executor.start(rig.ordered("j", 2, NodePart("n2", 2)))
-    wait(rig, executor, "j", Phase.RUNNING, work=2.0)
-    rig.slurm.kill("n2")
-    seen = wait(rig, executor, "j", *ENDED)
-    assert (seen.phase, seen.work_done) == (Phase.LOST, 2.0)
-    assert "NODE_FAIL" in seen.detail
-    assert [stamp[0] for stamp in rig.read_stamps()] == ["start", "stop"]
-    assert executor.capacity() == {"a": 8}
-    rig.slurm.start_node("n2")
-    wait_for(lambda: executor.observe() and executor.capacity() == {"a": 12}, PATIENCE_S, 0.5)
-
-
-def test_capacity_and_nodes_are_what_others_leave(rig: FaultRig) -> None:
+def test_capacity_is_what_others_leave_and_a_dead_node_loses_its_job(rig: FaultRig) -> None:
     """Jobs of others count off on their node, unequal parts of a job of this state are its own, on
-    a drained node too, as long as it runs; a node of a dead slurmd stays up until Slurm gives it
-    up.
+    a drained node too, as long as it runs. A node of a killed slurmd stays up until Slurm gives it
+    up: its job goes on until then, is told to end, writes its checkpoint, and only then counts as
+    lost.
     """
-    executor = rig.executor()
+    executor = rig.current
     assert executor.capacity() == {"a": 12}
     other = rig.slurm.submit("--partition=a", "--gres=gpu:1", "--nodelist=n1")
     rig.slurm.wait_for_state(other, "RUNNING")
-    executor.start(rig.ordered("j", 4, NodePart("n1", 3), NodePart("n2", 1)))
-    wait(rig, executor, "j", Phase.RUNNING, work=2.0)
+    rig.begin(rig.ordered("j", 4, NodePart("n1", 3), NodePart("n2", 1)), 2.0)
     assert executor.capacity() == {"a": 11}
     rig.slurm.run("scontrol", "update", "nodename=n2", "state=drain", "reason=test")
     executor.observe()
     assert executor.capacity() == {"a": 8}
+    rig.begin(rig.ordered("k", 2, NodePart("n3", 2)), 2.0)
     rig.slurm.kill("n3")
     executor.observe()
     seen = [(one.node, one.pool, one.gpus, one.state) for one in executor.observe_nodes()]
     assert seen[:2] == [("n1", "a", 3, "up"), ("n2", "a", 1, "drain")]
+    lost = rig.ended("k")
+    assert (lost.phase, lost.work_done) == (Phase.LOST, 2.0) and "NODE_FAIL" in lost.detail
+    assert [stamp[0] for stamp in rig.read_stamps()] == ["start", "start", "stop"]
+    executor.acknowledge("k", 1)
     wait_for(
         lambda: executor.observe() and executor.observe_nodes()[2].state == "down", PATIENCE_S, 0.5
     )
-    assert end(rig, executor, "j", 1).phase is Phase.STOPPED
+    assert rig.end("j").phase is Phase.STOPPED
     wait_for(lambda: executor.observe() or executor.capacity() == {"a": 3}, PATIENCE_S, 0.2)
     rig.slurm.start_node("n3")
     rig.slurm.run("scontrol", "update", "nodename=n2", "state=resume")
@@ -260,7 +235,7 @@ def test_capacity_and_nodes_are_what_others_leave(rig: FaultRig) -> None:
 
 def test_nodes_are_pinned(rig: FaultRig) -> None:
     """Two on one node; three and one on two nodes; all of two nodes. Slurm gave just that."""
-    executor = rig.executor()
+    executor = rig.current
     shapes = [
         {"n3": 2},
         {"n1": 3, "n2": 1},
@@ -270,18 +245,18 @@ def test_nodes_are_pinned(rig: FaultRig) -> None:
         parts = [NodePart(node, gpus) for node, gpus in shape.items()]
         job = "-".join(f"{node}{gpus}" for node, gpus in shape.items())
         executor.start(rig.ordered(job, sum(shape.values()), *parts))
-        wait(rig, executor, job, Phase.RUNNING, work=2.0)
-        shown = rig.slurm.run("scontrol", "show", "job", "-d", "-o", rig.slurm_id(executor, job))
+        rig.running(job, 2.0)
+        shown = rig.slurm.run("scontrol", "show", "job", "-d", "-o", rig.slurm_id(job))
         assert f"JOB_GRES=gpu:a100:{sum(shape.values())} " in shown
         assert shown.count(" GRES=gpu:a100:") == len({*shape.values()})
         assert rig.read_stamps()[-1][2] == next(iter(shape))
         assert len(rig.read_stamps()[-1][3].split(",")) == next(iter(shape.values()))
-        assert end(rig, executor, job, 1).phase is Phase.STOPPED
+        assert rig.end(job).phase is Phase.STOPPED
 
 
 def test_what_slurm_can_never_give_has_failed(rig: FaultRig) -> None:
     """More GPUs than there are, shares of a GPU, no such partition, options that Slurm refuses."""
-    executor = rig.executor()
+    executor = rig.current
     impossible = {
         "many": rig.ordered("many", 13),
         "share": rig.ordered("share", 1, NodePart("n1", 1, 0, 0.5)),
@@ -304,24 +279,25 @@ def test_a_job_that_slurm_does_not_start_is_lost(rig: FaultRig) -> None:
     that waits is stopped at once.
     """
     executor, patient = rig.executor(patience_s=1.0), rig.executor()
+    rig.current = executor
     rig.slurm.run("scontrol", "update", "nodename=n3", "state=drain", "reason=test")
     other = rig.slurm.submit("--partition=a", "--gres=gpu:3", "--nodelist=n2")
     rig.slurm.wait_for_state(other, "RUNNING")
     executor.start(rig.ordered("drained", 2, NodePart("n3", 2)))
     executor.start(rig.ordered("full", 2, NodePart("n2", 2)))
-    seen = wait(rig, executor, "drained", *ENDED)
+    seen = rig.ended("drained")
     assert (seen.phase, seen.detail) == (Phase.LOST, "its nodes took no jobs for 1 s")
     executor.acknowledge("drained", 1)
     executor.start(replace(rig.ordered("drained", 2, NodePart("n3", 2)), generation=2))
-    seen = wait(rig, executor, "drained", *ENDED)
+    seen = rig.ended("drained")
     assert (seen.phase, seen.detail) == (Phase.LOST, "its nodes took no jobs for 2 s")
-    seen = wait(rig, executor, "full", *ENDED)
+    seen = rig.ended("full")
     assert (seen.phase, seen.detail[:35]) == (Phase.LOST, "Slurm did not start it in 1 s: Reso")
     for job, node in (("k", "n2"), ("l", "n3")):
         patient.start(rig.ordered(job, 2, NodePart(node, 2)))
         assert job not in {one.job_id for one in patient.observe()}
         patient.stop(job, 1, 1)
-        assert wait(rig, patient, job, *ENDED).phase is Phase.STOPPED
+        assert rig.ended(job, patient).phase is Phase.STOPPED
     assert rig.starts() == 0
     rig.slurm.run("scontrol", "update", "nodename=n3", "state=resume")
     rig.slurm.run("scancel", other)
@@ -339,14 +315,14 @@ def test_waiting_jobs_that_somebody_changes(rig: FaultRig) -> None:
     """More GPUs than ordered, another node, cancelled: it is lost before its command starts. A
     change that changes nothing goes on.
     """
-    executor = rig.executor()
+    executor = rig.current
     rig.slurm.run("scontrol", "update", "partitionname=a", "state=down")
     for job, (command, _) in CHANGES.items():
         executor.start(rig.ordered(job, 2, NodePart("n3" if job == "same" else "n1", 2)))
-        rig.slurm.run(*(command + rig.slurm_id(executor, job)).split())
+        rig.slurm.run(*(command + rig.slurm_id(job)).split())
     rig.slurm.run("scontrol", "update", "partitionname=a", "state=up")
     for job, (_, why) in CHANGES.items():
-        seen = wait(rig, executor, job, *(ENDED if why else [Phase.RUNNING]), work=0 if why else 2)
+        seen = rig.ended(job) if why else rig.running(job, 2)
         assert why in seen.detail
         assert seen.phase is (Phase.LOST if why else Phase.RUNNING)
     assert rig.starts() == 1
@@ -356,18 +332,17 @@ def test_running_jobs_that_somebody_ends(rig: FaultRig) -> None:
     """An operator cancels it, has it start again, or takes one of its nodes away: it writes its
     checkpoint and is lost, not failed and not stopped; Slurm does not start it again.
     """
-    executor, idents = rig.executor(), {}
+    executor, idents = rig.current, {}
     for job, *parts in (("cancel", 1), ("requeue", 1), ("shrink", 2, 2)):
         nodes = (NodePart(f"n{i}", gpus) for i, gpus in enumerate(parts, 1))
-        executor.start(rig.ordered(job, sum(parts), *nodes))
-        wait(rig, executor, job, Phase.RUNNING, work=2.0)
-        idents[job] = rig.slurm_id(executor, job)
+        rig.begin(rig.ordered(job, sum(parts), *nodes), 2.0)
+        idents[job] = rig.slurm_id(job)
     rig.slurm.run("scontrol", "update", "Requeue=1", f"JobId={idents['requeue']}")
     rig.slurm.run("scancel", idents["cancel"])
     rig.slurm.run("scontrol", "requeue", idents["requeue"])
     rig.slurm.run("scontrol", "update", "NumNodes=1", f"JobId={idents['shrink']}")
     for job in idents:
-        seen = wait(rig, executor, job, *ENDED)
+        seen = rig.ended(job)
         assert (seen.phase, seen.work_done) == (Phase.LOST, 2.0)
     assert "RUNNING n1" in seen.detail
     live = ("PENDING", "RUNNING")
@@ -381,11 +356,8 @@ def test_running_jobs_that_somebody_ends(rig: FaultRig) -> None:
 
 def test_a_supervisor_that_is_killed_takes_its_job_with_it(rig: FaultRig) -> None:
     """Slurm ends what is left of the batch job, and it counts as lost."""
-    executor = rig.executor()
-    executor.start(rig.ordered("j"))
-    wait(rig, executor, "j", Phase.RUNNING, work=2.0)
-    place = executor.ledger.place("j", 1)
-    os.kill((read_json(place / "keeper.json") or {})["pid"], signal.SIGKILL)
-    seen = wait(rig, executor, "j", *ENDED)
+    rig.begin(rig.ordered("j"), 2.0)
+    os.kill(rig.supervisor("j"), signal.SIGKILL)
+    seen = rig.ended("j")
     assert (seen.phase, seen.work_done) == (Phase.LOST, 2.0)
     assert "Slurm says" in seen.detail

@@ -7,11 +7,12 @@ from __future__ import annotations
 import atexit
 import os
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from functools import cache
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from functools import cache, cached_property
 from pathlib import Path
-from typing import Protocol
+from typing import Any
 
 from example_actor import Actor
 from fakes.kubernetes_server import FakeServer
@@ -44,22 +45,6 @@ STUBBORN = "trap '' TERM; while :; do sleep 0.02; done"
 WORK = 3.0  # that a job of the shell reports at once, of 10
 
 
-class Rig(Protocol):
-    """A kind of executor and its surroundings."""
-
-    def executor(self) -> Executor:
-        """A new object on the same state."""
-        ...
-
-    def order(self, job: str, generation: int, kind: str, token: int = 1, gpus: int = 1) -> Order:
-        """An order for pool "a"."""
-        ...
-
-    def pass_time(self) -> None:
-        """Let something happen."""
-        ...
-
-
 def shell(
     job: str, generation: int, script: str, token: int = 1, gpus: int = 1, work: float = 10.0
 ) -> Order:
@@ -67,33 +52,127 @@ def shell(
     return Order(job, generation, token, "a", gpus, "A", work, ("sh", "-c", script, "sh"))
 
 
-class LocalRig:
+class Rig:
+    """A kind of executor and its surroundings."""
+
+    folder: Path
+
+    def executor(self) -> Executor:
+        """A new object on the same state."""
+        raise NotImplementedError
+
+    @cached_property
+    def current(self) -> Any:
+        """The executor that the methods below ask where no other one is named."""
+        return self.executor()
+
+    def script(self, kind: str) -> str:
+        """What a job of a kind runs."""
+        return f"set {WORK}; {SAY} {KINDS[kind]}"
+
+    def order(
+        self,
+        job: str,
+        generation: int = 1,
+        kind: str = "endless",
+        token: int = 1,
+        gpus: int = 1,
+        **more: Any,
+    ) -> Order:
+        """An order for pool "a"."""
+        return replace(shell(job, generation, self.script(kind), token, gpus), **more)
+
+    def pass_time(self) -> None:
+        """Let something happen."""
+        time.sleep(0.02)
+
+    def begin(self, order: Order, work: float = 0.0) -> Observation:
+        """Start an allocation, and wait until it runs and says so much work."""
+        self.current.start(order)
+        return self.running(order.job_id, work)
+
+    def wait(
+        self, job: str, *phases: Phase, work: float = 0.0, executor: Executor | None = None
+    ) -> Observation:
+        """Let time pass until the executor says one of the phases of the job, and so much work."""
+        deadline = time.monotonic() + PATIENCE_S
+        seen: list[Observation] = []
+        while time.monotonic() < deadline:
+            self.pass_time()
+            seen = [o for o in (executor or self.current).observe() if o.job_id == job]
+            for one in seen:
+                if one.phase in phases and one.work_done >= work:
+                    return one
+        raise AssertionError(f"{job} did not become {phases}: {seen}")
+
+    def running(self, job: str, work: float = 0.0) -> Observation:
+        """Wait until the job runs and says so much work."""
+        return self.wait(job, Phase.RUNNING, work=work)
+
+    def ended(self, job: str, executor: Executor | None = None) -> Observation:
+        """How the job ended."""
+        return self.wait(job, *ENDED, executor=executor)
+
+    def outcome(self, order: Order) -> Observation:
+        """Start an allocation, and return how it ended by itself."""
+        self.current.start(order)
+        return self.ended(order.job_id)
+
+    def end(
+        self, job: str, generation: int = 1, token: int = 1, executor: Executor | None = None
+    ) -> Observation:
+        """Stop the job, wait for its end and acknowledge it."""
+        executor = executor or self.current
+        executor.stop(job, generation, token)
+        seen = self.ended(job, executor)
+        executor.acknowledge(job, generation)
+        return seen
+
+    def close(self) -> None:
+        """Stop what still runs."""
+        executor = self.executor()
+        for one in executor.observe():
+            with suppress(AllocatorError):
+                if one.phase not in ENDED:
+                    self.end(one.job_id, one.generation, 99, executor)
+
+
+class LocalRig(Rig):
     """Real processes, two pools of four GPUs; those of pool "a" are on two nodes."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder / "state"
 
-    def executor(self) -> LocalExecutor:
+    def executor(self) -> Executor:
         devices = device_numbers({"n1": 2, "n2": 2, "b": 4})
         return LocalExecutor(self.folder, devices, 5.0, {"n1": "a", "n2": "a"})
 
-    def order(self, job: str, generation: int, kind: str, token: int = 1, gpus: int = 1) -> Order:
-        script = f"echo >> started; set {WORK}; {SAY} {KINDS[kind]}"
-        return shell(job, generation, script, token, gpus)
+    def script(self, kind: str) -> str:
+        return f"echo >> started; {super().script(kind)}"
 
-    def pass_time(self) -> None:
-        time.sleep(0.02)
+    def close(self) -> None:
+        """Stop what still runs, or ran unobserved."""
+        executor = self.executor()
+        for one in executor.ledger.known():  # type: ignore[attr-defined]
+            with suppress(AllocatorError):
+                self.end(one.job_id, one.generation, 99, executor)
 
+    def place(self, job: str, generation: int = 1) -> Path:
+        """The folder of an open allocation."""
+        return self.current.ledger.place(job, generation)
 
-@contextmanager
-def cleaned_up(folder: Path) -> Iterator[LocalRig]:
-    """A state folder; what still runs in the end is stopped."""
-    made = LocalRig(folder)
-    yield made
-    executor = made.executor()
-    for one in executor.ledger.known():
-        with suppress(AllocatorError):
-            end(made, executor, one.job_id, one.generation, token=99)
+    def read(self, job: str, name: str, generation: int = 1) -> dict[str, Any]:
+        """A file of an open allocation."""
+        return read_json(self.place(job, generation) / f"{name}.json") or {}
+
+    def supervisor(self, job: str) -> int:
+        """Pid of the supervisor of its first allocation."""
+        return int(self.read(job, "keeper")["pid"])
+
+    def starts(self, job: str) -> int:
+        """How often the job has started."""
+        path = self.folder / "jobs" / job / "work" / "started"
+        return path.read_text().count("\n") if path.exists() else 0
 
 
 class FilesRig(LocalRig):
@@ -104,48 +183,40 @@ class FilesRig(LocalRig):
         self.executor()
         self.actor = Actor(self.folder)
 
-    def executor(self) -> Executor:  # type: ignore[override]
+    def executor(self) -> Executor:
         return FilesExecutor(self.folder)
 
-    def order(self, job: str, generation: int, kind: str, token: int = 1, gpus: int = 1) -> Order:
-        return shell(job, generation, f"set {WORK}; {SAY} {KINDS[kind]}", token, gpus)
+    def script(self, kind: str) -> str:
+        return Rig.script(self, kind)  # it is not run in a folder of its own
 
     def pass_time(self) -> None:
         self.actor.step()
-        time.sleep(0.02)
+        super().pass_time()
 
 
-class SimulatedRig:
+class SimulatedRig(Rig):
     """Rate 1 per second; time passes in steps of three seconds."""
 
     def __init__(self, folder: Path) -> None:
-        self.cluster = SimulatedMachines(
-            {"a": 4, "b": 4},
-            truth=MachineBehaviour(
-                stop_s=lambda order: 2.0, reported=lambda order, work: {"loss": 2.5}
-            ),
-            nodes={"n1": 2, "n2": 2},
+        truth = MachineBehaviour(
+            stop_s=lambda order: 2.0, reported=lambda order, work: {"loss": 2.5}
         )
+        self.cluster = SimulatedMachines({"a": 4, "b": 4}, truth=truth, nodes={"n1": 2, "n2": 2})
 
     def executor(self) -> Executor:
         return SimulatedExecutor(self.cluster)
 
-    def order(self, job: str, generation: int, kind: str, token: int = 1, gpus: int = 1) -> Order:
-        return Order(
-            job,
-            generation,
-            token,
-            "a",
-            gpus,
-            "A",
-            {"endless": 1e9, "short": 3.0, "failing": 1e9}[kind],
-        )
+    def order(
+        self, job: str, generation: int = 1, kind: str = "endless", *most: Any, **more: Any
+    ) -> Order:
+        work = 3.0 if kind == "short" else 1e9
+        return super().order(job, generation, kind, *most, remaining_work=work, **more)
 
     def pass_time(self) -> None:
         self.cluster.clock.sleep(3.0)
 
 
-class KubernetesRig:
+class KubernetesRig(Rig):
     """A fake API server with one node of four GPUs, pool "a"; it lets jobs say 3 of their work."""
 
     def __init__(self, folder: Path) -> None:
@@ -157,8 +228,8 @@ class KubernetesRig:
     def executor(self) -> KubernetesExecutor:
         return KubernetesExecutor(self.folder, 5.0, lambda settings: self.server)
 
-    def order(self, job: str, generation: int, kind: str, token: int = 1, gpus: int = 1) -> Order:
-        return shell(job, generation, f": kind={kind}", token, gpus)
+    def script(self, kind: str) -> str:
+        return f": kind={kind}"
 
     def pass_time(self) -> None:
         self.server.step()
@@ -173,7 +244,7 @@ class SlurmRig(LocalRig):
         super().__init__(folder)
         os.environ["SLURM_CONF"] = str(shared_slurm().conf)
 
-    def executor(self) -> SlurmExecutor:  # type: ignore[override]
+    def executor(self) -> Executor:
         return SlurmExecutor(self.folder, grace_s=5.0, lease_s=3.0)
 
     def pass_time(self) -> None:
@@ -195,7 +266,7 @@ class RayRig(LocalRig):
         super().__init__(folder)
         self.ray = shared_ray()
 
-    def executor(self) -> RayExecutor:  # type: ignore[override]
+    def executor(self) -> Executor:
         return RayExecutor(self.folder, grace_s=5.0, address=self.ray.address, lease_s=3.0)
 
     def pass_time(self) -> None:
@@ -213,27 +284,6 @@ RIGS: dict[str, Callable[[Path], Rig]] = {
 SHARING = [name for name in RIGS if name != "kubernetes"]  # two jobs may have the same GPUs
 
 
-def wait(rig: Rig, executor: Executor, job: str, *phases: Phase, work: float = 0.0) -> Observation:
-    """Let time pass until the executor says one of the phases of the job, and so much work."""
-    deadline = time.monotonic() + PATIENCE_S
-    seen: list[Observation] = []
-    while time.monotonic() < deadline:
-        rig.pass_time()
-        seen = [o for o in executor.observe() if o.job_id == job]
-        for one in seen:
-            if one.phase in phases and one.work_done >= work:
-                return one
-    raise AssertionError(f"{job} did not become {phases}: {seen}")
-
-
-def end(rig: Rig, executor: Executor, job: str, generation: int, token: int = 1) -> Observation:
-    """Stop the job, wait for its end and acknowledge it."""
-    executor.stop(job, generation, token)
-    seen = wait(rig, executor, job, Phase.STOPPED, Phase.FINISHED, Phase.FAILED, Phase.LOST)
-    executor.acknowledge(job, generation)
-    return seen
-
-
 def alive(name: str) -> list[int]:
     """Processes with JOB_NAME=name in their environment."""
     return marked(f"JOB_NAME={name}")
@@ -247,20 +297,4 @@ def gone(name: str) -> bool:
 
 def named(order: Order, name: str) -> Order:
     """The order with JOB_NAME in its environment."""
-    return Order(**{**vars(order), "environment": {"JOB_NAME": name}})
-
-
-def ended(rig: LocalRig, executor: LocalExecutor, job: str) -> Observation:
-    """How the job ended."""
-    return wait(rig, executor, job, *ENDED)
-
-
-def find_supervisor(executor: LocalExecutor, job: str, generation: int = 1) -> int:
-    """Pid of the supervisor."""
-    return int((read_json(executor.ledger.place(job, generation) / "keeper.json") or {})["pid"])
-
-
-def starts_are(rig: LocalRig, job: str, times: int) -> None:
-    """Wait until the job has started so often."""
-    path = rig.folder / "jobs" / job / "work" / "started"
-    wait_for(lambda: (path.read_text() if path.exists() else "") == "\n" * times)
+    return replace(order, environment={"JOB_NAME": name})

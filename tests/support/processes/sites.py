@@ -51,63 +51,51 @@ class Site:
         self,
         name: str,
         script: str = "while [ ! -e {folder}/end ]; do sleep 0.05; done",
-        after: str = "",
+        **more: object,
     ) -> None:
         """A job that records its start, and runs until the file `end` is there."""
-        text = f'echo "{name} $ALLOCATOR_GENERATION $(ls)" >> {self.folder}/ran; ' + script.format(
-            folder=self.folder
-        )
+        text = f'echo "{name} $ALLOCATOR_GENERATION $(ls)" >> {self.folder}/ran; '
+        command = ["sh", "-c", text + script.format(folder=self.folder)]
+        job = {"job_id": name, "model": "m", "total_work": 100, "max_gpus": 1, "command": command}
         with Queue(self.name) as queue:
-            queue.submit(
-                job_id=name,
-                model="m",
-                total_work=100,
-                max_gpus=1,
-                after=after,
-                command=["sh", "-c", text],
-            )
+            queue.submit(**{**job, **more})
 
     def words(
         self, queue: Path | None = None, state: Path | None = None, executor: str = "local"
     ) -> list[str]:
         """The call of a controller."""
-        return [
-            "run",
-            str(queue or self.name),
-            *RUN,
-            "--executor",
-            executor,
-            "--state",
-            str(state or self.state),
-        ]
+        where = ("--executor", executor, "--state", str(state or self.state))
+        return ["run", str(queue or self.name), *RUN, *where]
 
     def run(self, *more: str, state: Path | None = None) -> subprocess.Popen[str]:
         """A controller as a process of its own."""
-        command = [
-            sys.executable,
-            "-m",
-            "allocator",
-            *self.words(state=state),
-            "--every",
-            "1",
-            *more,
-        ]
+        command = [sys.executable, "-m", "allocator", *self.words(state=state), "--every", "1"]
+        command += more
         self.children.append(subprocess.Popen(command, stderr=subprocess.PIPE, text=True))
         return self.children[-1]
 
-    def refused(
+    def run_until(
         self,
+        what: Callable[[], object],
         *more: str,
-        queue: Path | None = None,
         state: Path | None = None,
-        executor: str = "local",
-    ) -> str:
+        number: int = signal.SIGTERM,
+    ) -> None:
+        """A controller that is ended when it is so; jobs run on."""
+        controller = self.run(*more, state=state)
+        wait_for(what)
+        self.stop(controller, number)
+
+    def run_to_the_end(self) -> None:
+        """A controller until all jobs are done."""
+        (self.folder / "end").touch()
+        self.run_until(lambda: set(self.states().values()) == {"done"})
+
+    def refused(self, state: Path | None = None, executor: str = "local") -> str:
         """What a controller says that ends by itself with exit code 2: it runs in this process,
         which is quicker.
         """
-        code, out, err = call(
-            self.capsys, *self.words(queue, state, executor), "--every", "1", *more
-        )
+        code, out, err = call(self.capsys, *self.words(None, state, executor), "--every", "1")
         assert (code, out) == (2, "") and "Traceback" not in err, err
         return err.splitlines()[-1]
 
@@ -128,6 +116,15 @@ class Site:
     def rounds(self) -> int:
         with Queue(self.name) as queue:
             return len(queue.rounds())
+
+    def adopt(self, *more: object) -> tuple[int, str, str]:
+        """Exit code and words of `queue adopt`."""
+        return call(self.capsys, "queue", "adopt", self.name, *more)
+
+    def query(self, text: str) -> list[tuple[object, ...]]:
+        """The rows of a query to the database."""
+        with Queue(self.name) as queue, queue.store.read() as connection:
+            return [tuple(row) for row in connection.exec_driver_sql(text)]
 
     def back_up(self) -> None:
         """As the documentation says, with a controller at work or without."""
