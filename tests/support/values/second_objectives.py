@@ -57,7 +57,7 @@ class Objectives(Ways):
     def likely(self, j: Row, w: Way, rate: float, lasts: float) -> float:
         """Expected work of this round, where what is left is exponential."""
         worked, mean = self.most_work(w, rate, lasts), j["remaining_work"]
-        return float(mean * (1 - math.exp(-worked / mean)))
+        return float(-mean * math.expm1(-worked / mean))
 
     def early(self, j: Row, w: Way, rate: float) -> float:
         """Expected hours between the end of such a job and that of the round."""
