@@ -121,12 +121,17 @@ def test_an_answer_is_taken_back_when_its_node_leaves() -> None:
 
 
 def test_an_admitted_workload_whose_node_left_goes_back_into_its_queue() -> None:
-    """Its pods want a node that takes none: they would hold its quota for ever."""
+    """Its pod wants a node that takes none: it would hold its quota for ever. While no pod waits
+    the answer stays: the pods are not there yet, or have ended before the job is told so.
+    """
     server = Kueue(a=[RESERVED])
     answer = server.admit()
     server.tell(RESERVED, ADMITTED)
-    assert server.admit() == answer
     server.cordon(answer.removeprefix("Ready "))
+    assert server.admit() == answer
+    server.put(pod("a-0", "n1", 8, owner=server.one("Job", "a"), phase="Succeeded"))
+    assert server.admit() == answer
+    server.put(pod("a-1", None, 8, owner=server.one("Job", "a"), phase="Pending"))
     assert server.admit() == "Retry"
 
 

@@ -29,7 +29,7 @@ from allocator.clusters.kubernetes.progress import ask_jobs
 from allocator.clusters.kubernetes.tenants import read_limits
 from allocator.clusters.kubernetes.workloads.jobs import FoundJob, find_jobs
 from allocator.clusters.kubernetes.workloads.owners import read_annotations, sizes_of
-from allocator.clusters.kubernetes.workloads.pods import gpus_of_pod, node_of_pod
+from allocator.clusters.kubernetes.workloads.pods import gpus_of_pod, is_over, node_of_pod
 from allocator.clusters.statements import count_remaining
 from allocator.io.progress_sources import Progress
 
@@ -44,11 +44,13 @@ class _Use:
 
     gpus : by job ("" = pods that belong to none) and name of nodes.csv
     cpus, memory : by node, of pods that hold no GPUs of a job
+    unbound : jobs with a pod that no node has taken
     """
 
     gpus: Mapping[tuple[str, str], int]
     cpus: Mapping[str, float]
     memory: Mapping[str, float]
+    unbound: set[str]
     notes: list[str]
 
 
@@ -104,6 +106,7 @@ def observe(
         rows.append(row | ({"pool": pool, "gpus": sum(held.values())} if held else {}))
         placements += [{"job_id": job.job_id, "node": name, "gpus": n} for name, n in held.items()]
         details[job.job_id] = describe_job(job, kueue)
+        details[job.job_id]["unbound"] = job.job_id in use.unbound
     free = {node.name: max(0, node.gpus - others[node.name]) for node in nodes}
     levels = [level for level in LEVELS if any(level in node.levels for node in nodes)]
     tables = {
@@ -168,13 +171,17 @@ def _read_use(objects: Objects, nodes: Sequence[GpuNode], jobs: Sequence[FoundJo
     gpus: Counter[tuple[str, str]] = Counter()
     cpus: Counter[str] = Counter()
     memory: Counter[str] = Counter()
+    unbound = set()
     notes = []
     for pod in objects.of_kind("Pod"):
-        node = node_of_pod(pod)
-        if node is None:
+        if is_over(pod):
             continue
         owners = objects.owner_uids(pod)
         job = next((by_uid[uid] for uid in owners if uid in by_uid), "")
+        node = node_of_pod(pod)
+        if node is None:
+            unbound.add(job)
+            continue
         wanted = gpus_of_pod(pod["spec"])
         for resource, n in wanted.items():
             if (node, resource) in rows:
@@ -186,7 +193,7 @@ def _read_use(objects: Objects, nodes: Sequence[GpuNode], jobs: Sequence[FoundJo
             cpu, gigabytes = _requests(pod["spec"])
             cpus[node] += cpu  # type: ignore[assignment]
             memory[node] += gigabytes  # type: ignore[assignment]
-    return _Use(gpus, cpus, memory, notes)
+    return _Use(gpus, cpus, memory, unbound, notes)
 
 
 def _state(job: FoundJob, kueue: Kueue, said: Mapping[str, Any], held: Mapping[str, int]) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from allocator.clusters.kubernetes.objects import Object, conditions, field, is_true, name_of
-from allocator.clusters.kubernetes.workloads.pods import OVER, gpus_of_pod
+from allocator.clusters.kubernetes.workloads.pods import gpus_of_pod, is_over
 from allocator.loop.executor import Order, Phase
 
 # reasons of pods that the cluster ended, not the job itself
@@ -54,13 +54,13 @@ def judge(
     base : float
         Work of the job that was safe before.
     """
-    alive = [one for one in pods if field(one, "status", "phase") not in OVER]
+    alive = [one for one in pods if not is_over(one)]
     work = max((_reported(one) for one in pods), default=0.0)
     if alive:
         return Verdict(Phase.RUNNING, work, _where(order, alive))
-    is_over = job is not None and (is_true(job, "Complete") or is_true(job, "Failed"))
+    has_ended = job is not None and (is_true(job, "Complete") or is_true(job, "Failed"))
     is_leaving = job is None or field(job, "metadata", "deletionTimestamp") is not None
-    if job is not None and not is_over and not is_leaving:
+    if job is not None and not has_ended and not is_leaving:
         return Verdict(Phase.RUNNING, work, "its pods are not there yet")
     has_succeeded = bool(pods) and all(field(one, "status", "phase") == "Succeeded" for one in pods)
     has_done_all = work >= base + order.remaining_work
@@ -71,7 +71,7 @@ def judge(
     if is_stopping:
         return Verdict(Phase.STOPPED, work, "")
     detail = _why(job, pods)
-    if any(_was_taken(one) for one in pods) or not is_over:
+    if any(_was_taken(one) for one in pods) or not has_ended:
         return Verdict(Phase.LOST, work, detail or "its Job was deleted, and not by the allocator")
     return Verdict(Phase.FAILED, work, detail)
 

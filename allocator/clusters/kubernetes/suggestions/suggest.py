@@ -186,7 +186,8 @@ def _answer(
     """Return how the answer about a workload without GPUs changes: nothing while it is right.
 
     "Ready" needs reserved quota. Kueue refuses other nodes in an answer that is "Ready", so that it
-    becomes "Pending" first. A workload that is admitted goes back into its queue instead.
+    becomes "Pending" first. A workload that is admitted goes back into its queue instead, if a pod
+    of it finds no node: one whose pods have ended, or come in a moment, is left alone.
     """
     found = next(one for one in workload["status"]["admissionChecks"] if one["name"] == check)
     may_start = may_start and is_true(workload, "QuotaReserved")
@@ -200,8 +201,10 @@ def _answer(
     (wanted,) = ready["status"]["admissionChecks"]
     is_elsewhere = found.get("podSetUpdates") and found["podSetUpdates"] != wanted["podSetUpdates"]
     if found["state"] == "Ready" and (is_elsewhere or not may_start):
-        state = "Retry" if is_true(workload, "Admitted") else "Pending"
-        return [Change(EVICT, answer(state), comment)]
+        if not is_true(workload, "Admitted"):
+            return [Change(EVICT, answer("Pending"), comment)]
+        if details["jobs"][planned.job_id].get("unbound"):
+            return [Change(EVICT, answer("Retry"), comment)]
     return []
 
 

@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from allocator.clusters.kubernetes.nodes import is_gpu
 from allocator.clusters.kubernetes.objects import Object, field, quantity
 
-OVER = ("Succeeded", "Failed")
-
 
 def _container_gpus(container: Object) -> dict[str, int]:
     asked = field(container, "resources")
@@ -45,8 +43,13 @@ def gpus_of_pod(spec: Object) -> dict[str, int]:
     }
 
 
+def is_over(pod: Object) -> bool:
+    """Return whether a pod has ended: it holds nothing, and wants nothing any more."""
+    return field(pod, "status", "phase") in ("Succeeded", "Failed")
+
+
 def node_of_pod(pod: Object) -> str | None:
     """Return the node on which a pod holds its resources, or None if it holds none."""
-    if field(pod, "status", "phase") in OVER:
+    if is_over(pod):
         return None
     return field(pod, "spec", "nodeName") or None
