@@ -63,7 +63,7 @@ def test_second_reading_agrees(part: int) -> None:
         tables.config["objective"] = CROSSED[n % len(CROSSED)]
         round_ = compile_round(tables.problem(), prunes=False)
         p, m = round_.problem, round_.option_table
-        r = reading(tables, p, p.objective)
+        r = reading(tables, p.objective)
         gone = r.released()
         mended = Repairs(
             np.array([j["job_id"] in gone for j in r.jobs]),

@@ -32,7 +32,6 @@ from allocator.errors import Infeasible, InvalidInput
 from allocator.options.colocation.secondary_jobs import PairOffer
 from allocator.options.instance_building import CompiledRound, compile_round
 from allocator.performance.table import RateTable
-from allocator.performance.useful import useful_share
 from allocator.policies.registry import POLICIES
 from allocator.solvers.base import SolveLimits
 
@@ -59,7 +58,7 @@ class Case:
     @classmethod
     def of(cls, tables: Tables) -> Case:
         problem = tables.problem()
-        return cls(tables, problem, list(reading(tables, problem, "progress").plans()))
+        return cls(tables, problem, list(reading(tables, "progress").plans()))
 
     @property
     def shares(self) -> bool:
@@ -72,30 +71,10 @@ class Case:
         return any(j.get("shared_with") for j in self.tables.jobs)
 
 
-def reading(tables: Tables, problem: Problem, objective: str) -> Reading:
+def reading(t: Tables, objective: str) -> Reading:
     """The round read a second time."""
-    t = tables
-    return Reading(
-        t.jobs,
-        t.pools,
-        t.rates,
-        t.tenants,
-        t.config | {"objective": objective},
-        t.further,
-        lifetimes=with_lifetime(problem),
-    )
-
-
-def with_lifetime(problem: Problem) -> Any:
-    """phi of synchronous workers with a hard lifetime, of which the product has the only
-    account.
-    """
-
-    def share(name: str, got: Option, rate: float) -> float:
-        place = problem.jobs.job_id.index(name), problem.pools.pool.index(got[0]), got[1]
-        return float(useful_share(problem, *(np.array([v]) for v in (*place, rate)))[0])
-
-    return share
+    config = t.config | {"objective": objective}
+    return Reading(t.jobs, t.pools, t.rates, t.tenants, config, t.further)
 
 
 Values = dict[tuple[Any, ...], float]
@@ -107,7 +86,7 @@ def told(case: Case, objective: str) -> Accounts:
     pool, GPUs, ...): of both}; by the options, the audit, the second reading."""
     problem = dataclasses.replace(case.problem, objective=objective)
     round_ = compile_round(problem, prunes=False, shares=PairOffer.ALL)
-    r = reading(case.tables, round_.problem, objective)
+    r = reading(case.tables, objective)
     option_table = round_.option_table
     out: Accounts = ({}, {}, {})
     names_ = problem.jobs.job_id
@@ -272,7 +251,7 @@ def decided(case: Case, objective: str, best: float | None, policy: str = "mip")
         if pool
     }
     assert plan in case.plans
-    own = reading(case.tables, compile_round(problem).problem, objective).value_of(plan)
+    own = reading(case.tables, objective).value_of(plan)
     assert close(result.objective_value, own, 1.0 + 100.0 * ("cost" in objective))
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +12,7 @@ import second_modes
 from second_reading import Option, Row, Rules, kept
 from second_speeds import useful_rate
 
+from formulations.transient.lifetimes import useful_fraction
 from formulations.transient.revocations import Hazard, mean_hazard
 
 Rated = tuple[float, float, int]
@@ -33,10 +33,7 @@ class Way:
 
 @dataclass
 class Ways(Rules):
-    """A round with its ways. `lifetimes`: phi of synchronous workers with a hard lifetime, (job,
-    place, rate) -> share, of which only the product has an account."""
-
-    lifetimes: Callable[[str, Option, float], float] = lambda *_: 1.0
+    """A round with its ways."""
 
     def way(self, j: Row, got: Option) -> Way:
         """An option of which the job holds the GPUs alone."""
@@ -60,7 +57,7 @@ class Ways(Rules):
     def mode(self, j: Row, got: Option) -> tuple[str, float]:
         """The mode of an option, and its pace."""
         return second_modes.best(
-            j, self.at[got[0]], got[1], lambda text: self.share_in(text, j, got, 1.0)
+            j, self.at[got[0]], got[1], lambda text: self.share_in(text, j, got, 0.0)
         )
 
     def pace(self, j: Row, got: Option) -> float:
@@ -72,21 +69,24 @@ class Ways(Rules):
         return self.share_in(self.mode(j, got)[0], j, got, rate)
 
     def share_in(self, mode: str, j: Row, got: Option, rate: float) -> float:
-        """phi in one mode; revocations by age count with their mean over the rest of the job."""
+        """phi in one mode; revocations by age count with their mean over the rest of the job, which
+        never ends at a rate of 0."""
         pool = self.at[got[0]]
+        work_s = j["remaining_work"] / rate if rate else math.inf
         if not pool["hazard_by_age"] or pool["market"] != "spot":
-            return self.share_at(mode, j, got, rate, pool["revocations_per_gpu_hour"])
+            return self.share_at(mode, j, got, work_s, pool["revocations_per_gpu_hour"])
         start_h, per_hour = np.array(
             [[float(x) for x in part.split(":")] for part in pool["hazard_by_age"].split("|")]
         ).T
-        hours, share = j["remaining_work"] / rate / 3600, 1.0
+        share = 1.0
         for _ in range(2):
-            mean = mean_hazard(Hazard(per_hour, start_h), hours / max(share, 1e-3))
-            share = self.share_at(mode, j, got, rate, float(mean))
+            mean = mean_hazard(Hazard(per_hour, start_h), work_s / 3600 / max(share, 1e-3))
+            share = self.share_at(mode, j, got, work_s, float(mean))
         return share
 
-    def share_at(self, mode: str, j: Row, got: Option, rate: float, per_hour: float) -> float:
-        """phi in one mode, with so many revocations of one server per hour."""
+    def share_at(self, mode: str, j: Row, got: Option, work_s: float, per_hour: float) -> float:
+        """phi in one mode, with so many revocations of one server per hour. Of synchronous workers
+        with a hard lifetime only the product has an account."""
         kind, _ = second_modes.read(mode)
         pool, delta, every = self.at[got[0]], j["checkpoint_s"], j["checkpoint_every_s"]
         spot = pool["market"] == "spot"
@@ -101,7 +101,16 @@ class Ways(Rules):
                 one = hazard / -math.expm1(-hazard * life) if hazard else 1 / life
             return float(max(1e-9, saving / (1 + one * away)))
         if life is not None:
-            return self.lifetimes(j["job_id"], got, rate)
+            phi_ = useful_fraction(
+                got[1],
+                per_hour,
+                checkpoint_s=delta,
+                checkpoint_every_s=math.nan if every is None else every,
+                replace_s=away,
+                lifetime_s=life,
+                work_s=work_s,
+            )
+            return max(1e-9, float(phi_))
         per_s, left = got[1] * hazard, 1.0
         if kind in ("backup", "replicated"):
             c, k, away = pool["straggler_cv"], got[1], j["restart_s"]
