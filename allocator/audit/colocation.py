@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from allocator.domain.problem import Isolation, Problem
+from allocator.performance.colocated_speed import can_pair
 from allocator.performance.interference import MeasuredSlowdowns
-from allocator.performance.modes import is_plain
 from allocator.performance.table import RateTable
 
 # row of rates.csv (-1 = none), work per second alone, GB of each GPU
@@ -84,7 +84,7 @@ class PairChecker:
     def allows_sharing(self, a: int, b: int, pool: int) -> bool:
         """Return whether the pool lets job b run on the GPUs of job a."""
         tenant, rule = self.problem.jobs.tenant, self.problem.pools.sharing[pool]
-        if not is_plain(self.problem, np.array([a, b]), np.array([pool, pool])).all():
+        if not can_pair(self.problem, np.array([a, b]), np.array([pool, pool])).all():
             return False
         if rule == Isolation.BEST_EFFORT:
             return bool(self.problem.jobs.best_effort[b])

@@ -9,7 +9,7 @@ import numpy as np
 from allocator.audit.context import AuditContext
 from allocator.domain.problem import Isolation, Market
 from allocator.domain.schema.colocation import first_primary
-from allocator.performance.modes import is_plain
+from allocator.performance.colocated_speed import can_pair
 
 
 def faults(s: AuditContext) -> Iterator[str]:
@@ -39,8 +39,11 @@ def faults(s: AuditContext) -> Iterator[str]:
             continue
         if count[h] > 1:
             yield f"{subject}, with which {count[h] - 1} others run"
-        if not is_plain(s.problem, np.array([h, g]), np.array([p, p])).all():
-            yield f"{subject}: jobs with modes, and pools with stragglers, are not shared"
+        if not can_pair(s.problem, np.array([h, g]), np.array([p, p])).all():
+            yield (
+                f"{subject}: jobs with modes or with a share of a GPU, and pools with stragglers,"
+                " are not shared"
+            )
         elif not s.pair_checker.allows_sharing(h, g, p):
             yield f'{subject}, where sharing is "{Isolation(int(pools.sharing[p])).name.lower()}"'
         if np.isnan(s.pair_checker.slowdowns(h, g, p, k)).any():

@@ -16,7 +16,6 @@ import numpy as np
 from allocator.domain.problem import Bools, Floats, Ints, Isolation, Problem
 from allocator.performance.footprint import find_footprints
 from allocator.performance.interference import MeasuredSlowdowns, Slowdowns
-from allocator.performance.modes import is_plain
 from allocator.performance.table import RateTable
 from formulations.model.ragged import begins_run, ragged
 
@@ -71,17 +70,23 @@ class ColocatedSpeeds:
         return ColocatedSpeeds(*(getattr(self, f.name)[which] for f in fields(self)))
 
 
-def may_colocate(problem: Problem, primary: Ints, secondary: Ints, pool: Ints) -> Bools:
-    """Return whether the two jobs may share GPUs, (n,): pools.csv `sharing`.
+def can_pair(problem: Problem, job: Ints, pool: Ints) -> Bools:
+    """Return whether jobs can be in a pair in pools, (n,).
 
-    Jobs that list modes do not share, and pools with stragglers are not shared.
+    They list no modes and take whole GPUs there, and the pool has no stragglers.
     """
+    plain = (problem.jobs.modes[job] < 0) & (problem.pools.straggler_cv[pool] == 0)
+    return np.asarray(plain & (problem.gpu_share(job, pool) == 1))
+
+
+def may_colocate(problem: Problem, primary: Ints, secondary: Ints, pool: Ints) -> Bools:
+    """Return whether the two jobs may share GPUs, (n,): can_pair and pools.csv `sharing`."""
     kind, tenant = problem.pools.sharing[pool], problem.jobs.tenant
     may: Bools = (kind == Isolation.ANY) | (
         (kind == Isolation.TENANT) & (tenant[primary] == tenant[secondary])
     )
     may |= (kind == Isolation.BEST_EFFORT) & problem.jobs.best_effort[secondary]
-    return may & is_plain(problem, primary, pool) & is_plain(problem, secondary, pool)
+    return may & can_pair(problem, primary, pool) & can_pair(problem, secondary, pool)
 
 
 def isolate(

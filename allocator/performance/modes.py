@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from allocator.domain.problem import Bools, Floats, Ints, Market, Problem
+from allocator.domain.problem import Floats, Ints, Market, Problem
 from allocator.domain.schema.modes import name_mode
 from formulations.model.ragged import begins_run
 from formulations.transient.lifetimes import useful_fraction
@@ -59,12 +59,6 @@ class ChosenModes:
 def has_modes(problem: Problem) -> bool:
     """Return whether any job lists modes, or any pool has stragglers."""
     return bool((problem.jobs.modes >= 0).any() or (problem.pools.straggler_cv > 0).any())
-
-
-def is_plain(problem: Problem, job: Ints, pool: Ints) -> Bools:
-    """Return where the speed is that of rates.csv, (n,): no stragglers, and no list of modes."""
-    plain: Bools = (problem.jobs.modes[job] < 0) & (problem.pools.straggler_cv[pool] == 0)
-    return plain
 
 
 def choose_modes(problem: Problem, job: Ints, pool: Ints, gpus: Ints) -> ChosenModes:

@@ -314,6 +314,18 @@ def onto(name: str, seed: int, tables: Tables) -> Tables:
     return more
 
 
+def test_a_share_of_a_gpu_is_in_no_pair() -> None:
+    """A job with whole GPUs is not put beside a job that has a share of a GPU on a node: in this
+    round the plan was withheld, as it named a GPU that the job may not have."""
+    seed = 22149
+    tables = made("shares_of_gpus", seed)
+    for name in ("best_effort", "priced_memory_of_rows", "curve_amdahl"):
+        tables = onto(name, seed, tables)
+    case = Case.of(tables)
+    _, best = judged(case, "throughput")
+    decided(case, "throughput", best)
+
+
 @pytest.mark.parametrize("seed", seeds(1, 3))
 def test_spread_pauses_in_every_objective(seed: int) -> None:
     """With pauses as long as a round the best of all plans is found in every objective. Its value

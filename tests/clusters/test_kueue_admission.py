@@ -121,12 +121,13 @@ def test_an_answer_is_taken_back_when_its_node_leaves() -> None:
 
 
 def test_an_admitted_workload_whose_node_left_goes_back_into_its_queue() -> None:
-    """Its pod wants a node that takes none: it would hold its quota for ever. While no pod waits
-    the answer stays: the pods are not there yet, or have ended before the job is told so.
+    """Its pod waits for a node that takes no pods, and would hold its quota for ever. While no pod
+    waits the answer stays: the pods do not exist yet, or they have ended.
     """
     server = Kueue(a=[RESERVED])
     answer = server.admit()
     server.tell(RESERVED, ADMITTED)
+    assert server.admit() == answer
     server.cordon(answer.removeprefix("Ready "))
     assert server.admit() == answer
     server.put(pod("a-0", "n1", 8, owner=server.one("Job", "a"), phase="Succeeded"))

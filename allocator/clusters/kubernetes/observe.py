@@ -105,8 +105,8 @@ def observe(
         notes.extend(said)
         rows.append(row | ({"pool": pool, "gpus": sum(held.values())} if held else {}))
         placements += [{"job_id": job.job_id, "node": name, "gpus": n} for name, n in held.items()]
-        details[job.job_id] = describe_job(job, kueue)
-        details[job.job_id]["unbound"] = job.job_id in use.unbound
+        is_unbound = job.job_id in use.unbound
+        details[job.job_id] = describe_job(job, kueue) | {"unbound": is_unbound}
     free = {node.name: max(0, node.gpus - others[node.name]) for node in nodes}
     levels = [level for level in LEVELS if any(level in node.levels for node in nodes)]
     tables = {

@@ -40,10 +40,9 @@ from numpy.typing import NDArray
 from allocator.domain.objectives import parse_objectives
 from allocator.domain.problem import Bools, Floats, Ints, Isolation, Problem, State
 from allocator.options.option_table import OptionTable, find_locked_jobs, is_allowed_option
-from allocator.performance.colocated_speed import ColocatedSpeeds, colocated_speeds
+from allocator.performance.colocated_speed import ColocatedSpeeds, can_pair, colocated_speeds
 from allocator.performance.footprint import SPAN
 from allocator.performance.interference import MeasuredSlowdowns
-from allocator.performance.modes import is_plain
 from allocator.performance.pauses import restart_s
 from allocator.performance.table import RateTable
 from allocator.valuation import build_context, option_values
@@ -397,7 +396,7 @@ def _find_kinds(problem: Problem, m: OptionTable) -> tuple[Ints, Ints, Ints, Int
     jobs, pools = problem.jobs, problem.pools
     use = MeasuredSlowdowns.of(problem).known(len(problem.models))[jobs.model[m.job]] & (m.rate > 0)
     use &= (pools.memory_gb[m.pool] > 0) & (pools.sharing[m.pool] != Isolation.NONE)
-    use &= is_plain(problem, m.job, m.pool)
+    use &= can_pair(problem, m.job, m.pool)
     # of several shapes of one size, a pair uses the one that `option_at` finds
     use &= (m.nodes == 0) | m.keep
     use[1:] &= (np.diff(m.job) != 0) | (np.diff(m.pool) != 0) | (np.diff(m.gpus) != 0)

@@ -67,7 +67,7 @@ def long_run(text: str, n: int, c: float, per_s: float, away_s: float) -> tuple[
 
 def best(j: Row, p: Row, k: int, share: Callable[[str], float]) -> tuple[str, float]:
     """The mode of an option, with its pace. share(mode) -> phi, what is left of its pace."""
-    found, most = ("", 0.0), 0.0
+    found, most = ("", 0.0), -1.0
     for text in listed(j):
         speed = pace(text, k, p["straggler_cv"])
         if speed and speed * share(text) > most:

@@ -66,11 +66,11 @@ class Ways(Rules):
 
     def share(self, j: Row, got: Option, rate: float) -> float:
         """phi: what revocations and the writing of checkpoints leave of a speed."""
-        return self.share_in(self.mode(j, got)[0], j, got, rate)
+        return max(1e-9, self.share_in(self.mode(j, got)[0], j, got, rate))
 
     def share_in(self, mode: str, j: Row, got: Option, rate: float) -> float:
-        """phi in one mode; revocations by age count with their mean over the rest of the job, which
-        never ends at a rate of 0."""
+        """phi in one mode. Of revocations by age, the mean over the rest of the job counts. At a
+        rate of 0 the job never ends."""
         pool = self.at[got[0]]
         work_s = j["remaining_work"] / rate if rate else math.inf
         if not pool["hazard_by_age"] or pool["market"] != "spot":
@@ -80,13 +80,14 @@ class Ways(Rules):
         ).T
         share = 1.0
         for _ in range(2):
-            mean = mean_hazard(Hazard(per_hour, start_h), work_s / 3600 / max(share, 1e-3))
+            lasts_s = min(work_s / max(share, 1e-3), pool["lifetime_s"] or math.inf)
+            mean = mean_hazard(Hazard(per_hour, start_h), lasts_s / 3600)
             share = self.share_at(mode, j, got, work_s, float(mean))
         return share
 
     def share_at(self, mode: str, j: Row, got: Option, work_s: float, per_hour: float) -> float:
-        """phi in one mode, with so many revocations of one server per hour. Of synchronous workers
-        with a hard lifetime only the product has an account."""
+        """phi in one mode at a constant hazard, `per_hour` for one server. For synchronous workers
+        with a hard lifetime this calls the product, because there is no second formula."""
         kind, _ = second_modes.read(mode)
         pool, delta, every = self.at[got[0]], j["checkpoint_s"], j["checkpoint_every_s"]
         spot = pool["market"] == "spot"
@@ -99,7 +100,7 @@ class Ways(Rules):
             one = hazard
             if life is not None:
                 one = hazard / -math.expm1(-hazard * life) if hazard else 1 / life
-            return float(max(1e-9, saving / (1 + one * away)))
+            return float(saving / (1 + one * away))
         if life is not None:
             phi_ = useful_fraction(
                 got[1],
@@ -110,9 +111,9 @@ class Ways(Rules):
                 lifetime_s=life,
                 work_s=work_s,
             )
-            return max(1e-9, float(phi_))
+            return float(phi_)
         per_s, left = got[1] * hazard, 1.0
-        if kind in ("backup", "replicated"):
+        if kind in ("backup", "replicated") and not pool["hazard_by_age"]:
             c, k, away = pool["straggler_cv"], got[1], j["restart_s"]
             left, per_s = second_modes.long_run(mode, k, c, hazard, pool["startup_s"])
             left /= second_modes.pace(mode, k, c)
@@ -124,14 +125,14 @@ class Ways(Rules):
             return left * once
 
         if every:
-            return max(1e-9, phi(every))
+            return phi(every)
         if not delta:
-            return max(1e-9, left * math.exp(-per_s * away))
+            return left * math.exp(-per_s * away)
         low, high = 1e-6, 60 / per_s  # the best interval: thirds of its logarithm
         for _ in range(120):
             a, b = low * (high / low) ** (1 / 3), low * (high / low) ** (2 / 3)
             low, high = (low, b) if phi(a) >= phi(b) else (a, high)
-        return max(1e-9, phi(low))
+        return phi(low)
 
     def speed(self, j: Row, w: Way, risky: bool = True) -> float:
         """Work per second as an objective sees it."""
@@ -208,6 +209,9 @@ class Ways(Rules):
         pool = self.at[got[0]]
         slow = self.slowdowns(a, b, got)
         if pool["straggler_cv"] or a["modes"] or b["modes"] or slow is None:
+            return None
+        on_nodes = any(n["pool"] == got[0] for n in self.table("nodes"))
+        if on_nodes and (a.get("gpu_fraction") or b.get("gpu_fraction")):
             return None
         usual = [self.rate_in(pool, j["model"], k) for j, k in ((a, got[1]), (b, gpus))]
         found = []

@@ -186,8 +186,8 @@ def _answer(
     """Return how the answer about a workload without GPUs changes: nothing while it is right.
 
     "Ready" needs reserved quota. Kueue refuses other nodes in an answer that is "Ready", so that it
-    becomes "Pending" first. A workload that is admitted goes back into its queue instead, if a pod
-    of it finds no node: one whose pods have ended, or come in a moment, is left alone.
+    becomes "Pending" first. An admitted workload goes back into its queue instead, but only if one
+    of its pods finds no node. It is left alone if its pods have ended or do not exist yet.
     """
     found = next(one for one in workload["status"]["admissionChecks"] if one["name"] == check)
     may_start = may_start and is_true(workload, "QuotaReserved")
@@ -203,7 +203,7 @@ def _answer(
     if found["state"] == "Ready" and (is_elsewhere or not may_start):
         if not is_true(workload, "Admitted"):
             return [Change(EVICT, answer("Pending"), comment)]
-        if details["jobs"][planned.job_id].get("unbound"):
+        if details["jobs"][planned.job_id]["unbound"]:
             return [Change(EVICT, answer("Retry"), comment)]
     return []
 

@@ -44,7 +44,7 @@ def gpus_of_pod(spec: Object) -> dict[str, int]:
 
 
 def is_over(pod: Object) -> bool:
-    """Return whether a pod has ended: it holds nothing, and wants nothing any more."""
+    """Return whether a pod has ended, so that it holds no GPUs and needs no node."""
     return field(pod, "status", "phase") in ("Succeeded", "Failed")
 
 
