@@ -73,7 +73,8 @@ class Rows:
 
     def select(self, rows: Bools | Ints | slice) -> Self:
         """Return some rows of a table whose columns are all arrays."""
-        return type(self)(*(getattr(self, column.name)[rows] for column in fields(self)))  # type: ignore[arg-type]
+        names = (column.name for column in fields(self))  # type: ignore[arg-type]
+        return type(self)(*(getattr(self, name)[rows] for name in names))
 
     def append(self, other: Self) -> Self:
         """Return these rows, then the others, of a table whose columns are all arrays."""
