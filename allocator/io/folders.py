@@ -74,17 +74,22 @@ def read_folder(path: str | os.PathLike[str], sort: FolderKind) -> Snapshot:
         elif file in sort.schemas and sort.schemas[file].required:
             readings[file].fault(
                 None,
-                f"there is no such file in {quote(folder)}{_describe_missing(file, present, sort)}",
+                f"there is no such file in {quote(folder)}"
+                + _describe_missing(folder, file, present, sort),
             )
     _warn_misnamed(present, readings, sort)
     return parse_tables(_name(folder), contents, readings)
 
 
-def _describe_missing(file: str, present: list[str], sort: FolderKind) -> str:
-    """Return the message about a missing file."""
-    other = next((words for name, words in sort.mistaken.items() if name in present), None)
-    if file == sort.main and other is not None:
-        return other
+def _describe_missing(folder: str, file: str, present: list[str], sort: FolderKind) -> str:
+    """Return the message about a missing file: for the main one also what the folder may be."""
+    if file == sort.main:
+        for name, words in sort.mistaken.items():
+            if name in present:
+                return words
+        for name in present:
+            if os.path.isfile(os.path.join(folder, name, file)):
+                return f"; did you mean {quote(os.path.join(folder, name))}?"
     return did_you_mean(file, [name for name in present if name not in sort.files])
 
 

@@ -259,6 +259,18 @@ def test_missing_files(tmp_path: Path) -> None:
     ]
 
 
+def test_a_folder_of_snapshots_names_the_first_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who gives the folder around snapshots is told the folder of one."""
+    monkeypatch.chdir(tmp_path)
+    Path("many").mkdir()
+    folder(Path("many") / "b")
+    assert faults(Path("many"))[0] == (
+        'jobs.csv: there is no such file in "many"; did you mean "many/b"?'
+    )
+
+
 def _short(path: Path) -> str:
     text = str(path)
     return text if len(text) <= 60 else text[:57] + "..."
