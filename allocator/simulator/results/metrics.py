@@ -52,7 +52,7 @@ def metrics(world: World, tables: Mapping[str, ColumnTable]) -> dict[str, Any]:
     queue_s is over the jobs that were started; jct_s, efficiency and ftf are over those that
     finished. Numbers that do not exist (no job finished, for example) are None.
 
-        makespan_s      from the first submission to the last completion, or to now if some
+        makespan_s      from the start of the workload to the last completion, or to now if some
                         jobs are not done
         utilisation     GPU-seconds held divided by the GPU-seconds of the cluster in that time
         mean_gpus       GPU-seconds held divided by makespan_s
