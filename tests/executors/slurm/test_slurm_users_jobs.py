@@ -181,11 +181,11 @@ def test_a_users_job_is_resized_and_moved(world: World) -> None:
     """It waits held, gets what the plan says, shrinks for a heavier job, leaves a drained node,
     and keeps its id. Its account is its tenant.
     """
-    said: dict[str, object] = {"sizes": [1, 4], "max_gpus": 4}
-    said["total_work"] = 1000
+    said: dict[str, object] = {"sizes": [1, 4], "max_gpus": 4, "total_work": 1000}
     first = world.submit("x", 150, "--gres=gpu:1", "--account=vision", said=said)
     other = world.submit("y", 150, "--gres=gpu:1", said=said)
-    assert set(world.slurm.states().values()) == {"PENDING"}
+    states = world.slurm.states()
+    assert states[first] == states[other] == "PENDING"
     world.step_until(lambda: world.gpus("x")[-1:] == world.gpus("y")[-1:] == [4])
     assert world.states() == {first: "running", other: "running"}
     tenants = {job.job_id.split("-")[1]: job.values["tenant"] for job in world.queue.jobs()}
