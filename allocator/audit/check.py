@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from allocator.audit import all_jobs, each_job, headroom, pair_rules, prices
+from allocator.audit import all_jobs, each_job, headroom, pair_rules, prices, reservations
 from allocator.audit.context import AuditContext
 from allocator.audit.values import plan_values
 from allocator.domain.allocation import Allocation, Repairs
@@ -77,6 +77,7 @@ def audit(
         *pair_rules.faults(context),
         *all_jobs.faults(context, cost),
         *headroom.faults(context),
+        *reservations.faults(context),
         *context.nodes.faults(context.has_gpus, context.pool, context.gpus, context.is_secondary),
     )
     # a job without any option cannot be valued; a plan that gives it GPUs has a fault

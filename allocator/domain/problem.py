@@ -546,6 +546,26 @@ class Finished(Rows):
     total_work: Floats
 
 
+@dataclass(frozen=True)
+class Reservation:
+    """GPUs of a pool that are kept for a job that waits.
+
+    Attributes
+    ----------
+    job, pool : int
+        Indices into Problem.jobs and Problem.pools.
+    gpus : int
+        GPUs that it starts with.
+    after_s : float
+        Seconds from now until it is to start.
+    """
+
+    job: int
+    pool: int
+    gpus: int
+    after_s: float
+
+
 NO_FINISHED = Finished(np.zeros(0, dtype=np.int64), np.zeros(0))
 NO_QUOTAS = Quotas(_NONE, _NONE, _NONE, _NONE, np.zeros(0), np.zeros(0))
 
@@ -562,6 +582,7 @@ class Problem:
     restart_s: float
     max_changes: int  # -1 = no limit
     ageing_s: float  # inf = none
+    reserve_after_s: float
     objective: str
     # whether values count a pause spread over the time for which an option will be held
     spread_pauses: bool
@@ -602,6 +623,8 @@ class Problem:
     quotas: Quotas = NO_QUOTAS
     # GPUs that are not lent and that this round needs all the same, by "type A", "pool a" (R65)
     yielded: Mapping[str, float] = field(default_factory=dict)
+    # one for each pool at most; the decision finds them (policies/reserving.py)
+    reservations: tuple[Reservation, ...] = ()
 
     @cached_property
     def has_nodes(self) -> Bools:

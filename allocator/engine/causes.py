@@ -484,7 +484,7 @@ def lifted_rows(round_: CompiledRound, limits: tuple[str, ...], tenant: int) -> 
         own[linear.EXPOSURE] = zones
     whole = {
         BUDGET: (linear.BUDGET,),
-        GPUS: (linear.CAPACITY, linear.IDLE, linear.HEADROOM),
+        GPUS: (linear.CAPACITY, linear.IDLE, linear.HEADROOM, linear.RESERVATION),
         CHANGES: (linear.CHURN,),
     }
     kinds = {kind for limit in limits if limit in whole for kind in whole[limit]}

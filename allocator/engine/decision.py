@@ -27,7 +27,13 @@ from allocator.engine.causes import FEW, CauseSearch, DecisionSearch
 from allocator.engine.heap import prepare_heap
 from allocator.engine.placement.place import PlacePlan, place_plan
 from allocator.engine.results import build_result
-from allocator.errors import AllocatorError, AuditFailure, UsageError
+from allocator.errors import (
+    AllocatorError,
+    AuditFailure,
+    Infeasible,
+    NoPlanInTime,
+    UsageError,
+)
 from allocator.options.instance_building import CompiledRound, compile_round
 from allocator.options.previous_options import PreviousOptions
 from allocator.policies import registry as policies
@@ -36,6 +42,7 @@ from allocator.policies.conflict import ReservesGiveWay
 from allocator.policies.memory import Memory
 from allocator.policies.pairs import bound_over_all_pairs
 from allocator.policies.registry import AnyPolicy
+from allocator.policies.reserving import find_reservations
 from allocator.solvers import registry as solvers
 from allocator.solvers.base import SolveLimits, Solver
 from formulations.model.linear import Floats, Ints
@@ -247,6 +254,7 @@ def explain_decision(
         first read.
     """
     spent = {**(seconds or {}), "build": decision.build_s, "solve": decision.solve_s, "total": 0.0}
+    problem = dataclasses.replace(problem, reservations=decision.round.problem.reservations)
     search = _reason_search(problem, decision, left_s, policy=policy, solver=solver, limits=limits)
     return build_result(
         decision.round,
@@ -323,6 +331,12 @@ def decide_round(
         return decide_round(
             given.problem, policy=policy, solver=solver, limits=left, memory=memory, place=place
         )
+    if entry.prunes and not problem.reservations:
+        kept = _decide_with_reservations(
+            problem, task, proposal, policy, solver, begin + limits.time_s, place
+        )
+        if kept is not None:
+            return kept
     allocation = task.round.allocation(proposal.choice)
     if proposal.placed is not None:
         allocation = dataclasses.replace(allocation, places=proposal.placed.places)
@@ -331,6 +345,40 @@ def decide_round(
     if faults:
         raise AuditFailure(faults)
     return Decision(task, proposal, allocation, witness, built - begin, time.monotonic() - built)
+
+
+def _decide_with_reservations(
+    problem: Problem,
+    task: Task,
+    proposal: Proposal,
+    policy: AnyPolicy,
+    solver: str | Solver,
+    until: float,
+    place: PlacePlan,
+) -> Decision | None:
+    """Decide again with the reservations that a plan calls for.
+
+    None stands for no reservation, and for one that gives way: no plan keeps it, or its job does
+    not start although it is time.
+    """
+    found = find_reservations(task.round, proposal.choice)
+    if not found:
+        return None
+    memory = Memory.of(problem.objective, task.round.model, task.dual.prices, proposal.plans)
+    left = dataclasses.replace(task.limits, time_s=until - time.monotonic())
+    try:
+        decision = decide_round(
+            dataclasses.replace(problem, reservations=found),
+            policy=policy,
+            solver=solver,
+            limits=left,
+            memory=memory,
+            place=place,
+        )
+    except (Infeasible, NoPlanInTime):
+        return None
+    pool = decision.allocation.pool
+    return decision if all(pool[r.job] >= 0 for r in found if r.after_s == 0) else None
 
 
 def run_policy(

@@ -29,8 +29,8 @@ from allocator.domain.allocation import Allocation
 from allocator.domain.problem import Bools, Floats, Ints, State
 from allocator.engine.expected_ranges import LATER, RUN, Situation, spread
 from allocator.engine.reasons import Prices, price_to_beat
-from allocator.options.headroom import headroom_in_force
 from allocator.options.instance_building import CompiledRound
+from allocator.options.kept.headroom import headroom_in_force
 from allocator.options.option_table import find_blocked_jobs
 from allocator.performance.table import RateTable
 from allocator.valuation import requested_rate

@@ -27,7 +27,7 @@ but it excludes the four before it: if nothing restricts a job, no limit is the 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import product
@@ -47,14 +47,13 @@ from allocator.engine.causes import (
 )
 from allocator.engine.placement.fragments import Fragments, name_shape
 from allocator.options.colocation.secondary_jobs import option_at
-from allocator.options.headroom import headroom_of_options
-from allocator.options.instance_building import CompiledRound
+from allocator.options.instance_building import CompiledRound, kept_gpus
 from allocator.options.option_table import find_blocked_jobs
 from allocator.performance.gpu_types import allowed_types
 from allocator.performance.table import RateTable
 from allocator.valuation.prices import gpu_prices
 from formulations.model import linear
-from formulations.model.headroom import Headroom
+from formulations.model.kept_gpus import KeptGpus
 from formulations.model.rows import exposure_label
 
 # A job that offers exactly the price pays it; prices are exact to about this share of a value.
@@ -80,8 +79,8 @@ class Prices:
         Price of a kept job, <= 0.
     exposure : (Q Z,)
         Price of a GPU of a tenant in a zone.
-    idle, headroom : (P,)
-        Price of a GPU that is kept for interactive jobs.
+    kept : mapping of str to (P,)
+        Price of a GPU of each pool that is kept, by kind.
     """
 
     pool: Floats
@@ -91,8 +90,7 @@ class Prices:
     guarantee: Floats
     churn: float
     exposure: Floats
-    idle: Floats
-    headroom: Floats
+    kept: Mapping[str, Floats]
 
     @classmethod
     def of(cls, round_: CompiledRound, prices: Floats) -> Prices:
@@ -128,8 +126,7 @@ class Prices:
             prices_by_name(quotas, linear.GUARANTEE),
             single_price(linear.CHURN),
             prices_by_name(places, linear.EXPOSURE),
-            prices_by_name(pools, linear.IDLE),
-            prices_by_name(pools, linear.HEADROOM),
+            {rows.kind: prices_by_name(pools, rows.kind) for rows in i.kept},
         )
 
     def usage_cost(self, round_: CompiledRound) -> Floats:
@@ -142,9 +139,8 @@ class Prices:
         dollar = np.append(self.tenant_budget, 0.0)
         for row in round_.instance.account_of(q, m.pool):
             total = total + held * gpu[row] + m.cost * dollar[row]
-        kept = _headroom_usage(round_)
-        if kept is not None:
-            total = total + kept.batch * self.idle[m.pool] + kept.firm * self.headroom[m.pool]
+        for rows in _kept_gpus(round_):
+            total = total + rows.amount * self.kept[rows.kind][m.pool]
         if not len(self.exposure):
             return total
         pools = round_.problem.pools
@@ -337,7 +333,7 @@ def _flag_codes(
     dollars = m.cost - cost[m.job]
     taken = m.gpus * share - np.where(pool[m.job] == m.pool, load[m.job], 0.0)
     fits_capacity = taken <= free[m.pool] + 1e-9
-    fits_capacity &= _fits_headroom(round_, chosen)
+    fits_capacity &= _leaves_kept_gpus(round_, chosen)
     granted = ~(exceeded_quotas(round_, chosen) >= 0).any(axis=0)
     granted &= _keeps_exposure(problem, m.pool, m.gpus, m.job, pool, gpus)
     granted &= (dollars <= budget) & _may_change(round_, chosen)[m.job]
@@ -413,24 +409,20 @@ def _may_change(round_: CompiledRound, chosen: Ints) -> Bools:
     return out
 
 
-def _headroom_usage(round_: CompiledRound) -> Headroom | None:
-    """Return how much each option of the option table takes of the GPUs left to batch jobs."""
-    m = round_.option_table
-    return headroom_of_options(round_.problem, round_.instance.mandatory, m.job, m.held)
+def _kept_gpus(round_: CompiledRound) -> tuple[KeptGpus, ...]:
+    """Return the rows of GPUs that are kept, over the whole option table."""
+    return kept_gpus(round_.problem, round_.instance.mandatory, round_.option_table)
 
 
-def _fits_headroom(round_: CompiledRound, chosen: Ints) -> Bools:
-    """Find the options for which the plan leaves enough of the GPUs left to batch jobs, (n,)."""
+def _leaves_kept_gpus(round_: CompiledRound, chosen: Ints) -> Bools:
+    """Find the options for which the plan leaves enough of the GPUs that are not kept, (n,)."""
     m = round_.option_table
-    kept = _headroom_usage(round_)
     fits = np.ones(len(m), dtype=bool)
-    for amount, most in (
-        () if kept is None else ((kept.batch, kept.most_batch), (kept.firm, kept.most_firm))
-    ):
-        held = np.append(amount, 0)[chosen]
-        at = np.append(m.pool, 0)[chosen]
-        left = most - np.bincount(at, held, len(most))
-        extra = amount - np.where(at[m.job] == m.pool, held[m.job], 0)
+    at = np.append(m.pool, 0)[chosen]
+    for rows in _kept_gpus(round_):
+        held = np.append(rows.amount, 0)[chosen]
+        left = rows.most - np.bincount(at, held, len(rows.most))
+        extra = rows.amount - np.where(at[m.job] == m.pool, held[m.job], 0)
         fits &= (extra <= 0) | (extra <= left[m.pool])
     return fits
 

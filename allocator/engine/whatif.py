@@ -30,6 +30,7 @@ from allocator.engine.advice.trials import JobOutcome
 from allocator.engine.decision import Decision
 from allocator.engine.reasons import Prices
 from allocator.options.quotas import quota_table
+from formulations.model import linear
 from formulations.objectives.interval import HOUR
 
 if TYPE_CHECKING:
@@ -245,9 +246,10 @@ def _binding_limits(
         Limit(f"{place}.budget_per_hour", "dollar/hour", float(prices.tenant_budget[k]))
         for k, place in rows
     ]
+    kept = [price for kind, price in prices.kept.items() if kind != linear.RESERVATION]
     found += [
-        Limit(f"interactive.{p}.headroom_gpus", "GPU less", float(x + y))
-        for p, x, y in zip(pools, prices.idle, prices.headroom, strict=True)
+        Limit(f"interactive.{p}.headroom_gpus", "GPU less", float(sum(price[n] for price in kept)))
+        for n, p in enumerate(pools)
     ]
     found += [Limit("max_changes", "change", -prices.churn)]
     found += [

@@ -202,6 +202,7 @@ def config(problem: Problem) -> dict[str, Any]:
         "interval_s": problem.interval_s,
         "restart_s": problem.restart_s,
         **{k: v for k, v in limits.items() if v is not None},
+        "reserve_after_s": problem.reserve_after_s,
         "objective": problem.objective,
         **({"max_primaries": problem.max_primaries} if problem.max_primaries > 1 else {}),
         "spread_pauses": problem.spread_pauses,

@@ -28,7 +28,8 @@ from allocator.options.colocation.secondary_jobs import (
     option_at,
 )
 from allocator.options.colocation.several_primaries import Groups, list_groups
-from allocator.options.headroom import headroom_of_options
+from allocator.options.kept.headroom import headroom_rows
+from allocator.options.kept.reservations import reservation_rows
 from allocator.options.moves import merge_options, options_of_moves
 from allocator.options.option_table import OptionTable, option_table
 from allocator.options.previous_options import PreviousOptions
@@ -41,6 +42,7 @@ from formulations.colocation.kind_prices import Terms
 from formulations.model.constant import constant
 from formulations.model.dominance import find_needed_options
 from formulations.model.instance import Instance
+from formulations.model.kept_gpus import KeptGpus
 from formulations.model.linear import AT_MOST_ONE, COLOCATION, LinearModel
 from formulations.model.ragged import begins_run
 from formulations.model.single_round import build_model
@@ -506,13 +508,21 @@ def _instance(problem: Problem, full: OptionTable, mended: Repairs) -> Instance:
         pools=problem.pools.pool,
         tenants=tenants.tenant,
         zones=problem.pools.zones,
-        headroom=headroom_of_options(problem, mandatory, full.job, full.held),
+        kept=kept_gpus(problem, mandatory, full),
         share=_shares(problem, full),
         accounts=quotas.accounts,
         quotas=quotas.label,
         common=quotas.is_common,
         primaries=primaries,
         conflicts=conflicts,
+    )
+
+
+def kept_gpus(problem: Problem, mandatory: Bools, m: OptionTable) -> tuple[KeptGpus, ...]:
+    """Return the rows of GPUs that are kept, over the options of a table."""
+    return (
+        *headroom_rows(problem, mandatory, m),
+        *reservation_rows(problem, mandatory, m),
     )
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from allocator.domain.allocation import Repairs
 from allocator.domain.problem import Bools, Ints, Problem, State
-from allocator.options import headroom
+from allocator.options.kept import headroom
 from allocator.options.option_table import OptionTable
 from allocator.options.quotas import lending, lending_messages, quota_table, usable_guarantees
 from allocator.options.staying import Staying

@@ -15,7 +15,7 @@ import numpy as np
 
 from allocator.domain.problem import State
 from allocator.options.instance_building import CompiledRound
-from allocator.policies.kept import HeadroomLeft, keeps_headroom
+from allocator.policies.kept import KeptGpusLeft, leaves_kept_gpus
 from formulations.model.instance import Instance
 from formulations.model.linear import Floats, Ints
 
@@ -62,7 +62,7 @@ class FreeCapacity:
         self._exposed = i.exposed.data
         self._exposure: list[float] = _remaining_exposure(i, held).tolist()
         self._now = self.choice.data
-        self._headroom = None if i.headroom is None else HeadroomLeft(i, held)
+        self._kept = KeptGpusLeft(i, held) if i.kept else None
         self._pool = i.pool.data
         self._gpus = i.held.data
         self._cost = i.cost.data
@@ -108,7 +108,7 @@ class FreeCapacity:
             (zone < 0 or self._gpus[o] <= self._exposure[zone])
             and _is_within(self._cost[o], self._budget)
             and self._keeps_quotas(-1, o)
-            and (self._headroom is None or self._headroom.allows(-1, o))
+            and (self._kept is None or self._kept.allows(-1, o))
         )
 
     def owes(self, o: int) -> bool:
@@ -161,7 +161,7 @@ class FreeCapacity:
             )
             or not _is_within(self._cost[o] - self._cost[old], self._budget)
             or not self._keeps_quotas(old, o)
-            or (self._headroom is not None and not self._headroom.allows(old, o))
+            or (self._kept is not None and not self._kept.allows(old, o))
         ):
             return False
         self._changes += changes
@@ -175,8 +175,8 @@ class FreeCapacity:
         for option, sign in ((old, -1), (o, 1)):
             if option >= 0:
                 self._deduct_usage(option, sign * self._gpus[option], sign * self._cost[option])
-        if self._headroom is not None:
-            self._headroom.replace_option(self._now[j], o)
+        if self._kept is not None:
+            self._kept.replace_option(self._now[j], o)
         self._now[j] = o
 
     def _deduct_usage(self, o: int, gpus: int, cost: float) -> None:
@@ -198,7 +198,7 @@ class FreeCapacity:
         other.free, other.owed = list(self.free), list(self.owed)
         other._quota, other._exposure = list(self._quota), list(self._exposure)
         other._tenant_budget = list(self._tenant_budget)
-        other._headroom = None if self._headroom is None else self._headroom.copy()
+        other._kept = None if self._kept is None else self._kept.copy()
         other._colocation = self._colocation.copy()
         return other
 
@@ -329,7 +329,7 @@ def keeps_rules(i: Instance, choice: Ints, guarantees: bool = True) -> bool:
             + 1e-9 * np.maximum(1.0, np.where(np.isfinite(i.tenant_budget), i.tenant_budget, 1.0))
         ).all()
         and (_remaining_exposure(i, held) >= 0).all()
-        and keeps_headroom(i, held)
+        and leaves_kept_gpus(i, held)
         and (not guarantees or (gpus >= i.guarantee).all())
         and i.keep[held].sum() >= i.least_kept
     )

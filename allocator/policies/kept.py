@@ -1,4 +1,4 @@
-"""The GPUs that headroom for interactive jobs leaves to batch jobs while a plan is filled."""
+"""The GPUs that headroom and reservations leave to other jobs while a plan is filled."""
 
 from __future__ import annotations
 
@@ -7,31 +7,19 @@ import copy
 import numpy as np
 
 from formulations.model.instance import Instance
-from formulations.model.linear import Floats, Ints
+from formulations.model.kept_gpus import KeptGpus
+from formulations.model.linear import Ints
 
 
-class HeadroomLeft:
-    """GPUs of each pool that batch jobs may still take.
-
-    They are counted in all, and without those that batch jobs can give back.
-    """
+class KeptGpusLeft:
+    """GPUs of each pool that jobs may still take of those that are not kept, for each kind."""
 
     def __init__(self, i: Instance, held: Ints) -> None:
         """Start from the columns `held` that are chosen so far."""
-        self._rows = (
-            []
-            if i.headroom is None
-            else [
-                (amount.data, _remaining_gpus(i, amount, most, held))
-                for amount, most in (
-                    (i.headroom.batch, i.headroom.most_batch),
-                    (i.headroom.firm, i.headroom.most_firm),
-                )
-            ]
-        )
+        self._rows = [(k.amount.data, _remaining_gpus(i, k, held)) for k in i.kept]
         self._pool = i.pool.data
 
-    def copy(self) -> HeadroomLeft:
+    def copy(self) -> KeptGpusLeft:
         """Return the same GPUs, to be counted apart."""
         other = copy.copy(self)
         other._rows = [(amount, list(remaining)) for amount, remaining in self._rows]
@@ -55,15 +43,12 @@ class HeadroomLeft:
                 remaining[self._pool[new]] -= amount[new]
 
 
-def keeps_headroom(i: Instance, held: Ints) -> bool:
-    """Return whether the columns of a plan leave enough to interactive jobs."""
-    h = i.headroom
-    return h is None or all(
-        min(_remaining_gpus(i, amount, most, held), default=0.0) >= 0
-        for amount, most in ((h.batch, h.most_batch), (h.firm, h.most_firm))
-    )
+def leaves_kept_gpus(i: Instance, held: Ints) -> bool:
+    """Return whether the columns of a plan leave the GPUs that are kept."""
+    return all(min(_remaining_gpus(i, k, held), default=0.0) >= 0 for k in i.kept)
 
 
-def _remaining_gpus(i: Instance, amount: Ints, most: Floats, held: Ints) -> list[float]:
-    remaining: list[float] = (most - np.bincount(i.pool[held], amount[held], len(most))).tolist()
+def _remaining_gpus(i: Instance, k: KeptGpus, held: Ints) -> list[float]:
+    taken = np.bincount(i.pool[held], k.amount[held], len(k.most))
+    remaining: list[float] = (k.most - taken).tolist()
     return remaining

@@ -71,10 +71,8 @@ def find_feasible_options(instance: Instance) -> Bools:
             fits &= i.cost <= np.append(i.tenant_budget * (1 + 1e-9) + 1e-9, np.inf)[row]
     if i.zones:
         fits &= (i.exposed < 0) | (i.held <= i.exposure[tenant])
-    if i.headroom is not None:
-        fits &= (i.headroom.batch <= i.headroom.most_batch[i.pool]) & (
-            i.headroom.firm <= i.headroom.most_firm[i.pool]
-        )
+    for kept in i.kept:
+        fits &= (kept.amount == 0) | (kept.amount <= kept.most[i.pool])
     return fits
 
 
@@ -89,6 +87,8 @@ def _find_dominated(i: Instance, fits: Bools) -> Bools:
         return beaten
     new = begins_run(i.job, i.pool) | (i.primary >= 0)
     new[1:] |= i.cost[1:] < i.cost[:-1]  # more GPUs may need less memory, and cost less
+    for kept in i.kept:  # more GPUs may end before a reservation begins
+        new[1:] |= kept.amount[1:] < kept.amount[:-1]
     first = np.flatnonzero(new)
     position = np.arange(n) - np.repeat(first, np.diff(first, append=n))
     # an option with a conflicting option, or that is one, may not be available

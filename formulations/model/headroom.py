@@ -1,4 +1,4 @@
-"""GPUs kept for interactive jobs: how many, and how much of the others each option takes.
+"""How many GPUs to keep for interactive jobs.
 
 Let sessions arrive at random and each stay a while, with none waiting. The number present at once
 is N ~ Poisson(m), where m = arrivals per second x mean seconds of a session, whatever the
@@ -19,38 +19,12 @@ those of the sessions present at its arrival are more than H:
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
-from formulations.model.linear import Floats, Ints
+from formulations.model.linear import Floats
 
 MOST = 10_000_000  # sessions at once; larger numbers are typing errors
-
-
-@dataclass(frozen=True)
-class Headroom:
-    """Rows of a round that keep GPUs for interactive jobs; n options, P pools.
-
-    Attributes
-    ----------
-    batch : (n,)
-        GPUs that an option takes of those left to batch jobs. 0: its job is interactive or a
-        secondary job.
-    firm : (n,)
-        Those of them that the option cannot give back at short notice.
-    most_batch, most_firm : (P,)
-        Largest sums of both in a pool, inf = no limit.
-    """
-
-    batch: Ints
-    firm: Ints
-    most_batch: Floats
-    most_firm: Floats
-
-    def take(self, option: Ints) -> Headroom:
-        """Return the rows for only these options."""
-        return Headroom(self.batch[option], self.firm[option], self.most_batch, self.most_firm)
 
 
 def sessions(mean: float, late: float) -> int:

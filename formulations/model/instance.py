@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from formulations.model.constant import constant
-from formulations.model.headroom import Headroom
+from formulations.model.kept_gpus import KeptGpus
 from formulations.model.linear import Bools, Floats, Ints
 from formulations.model.ragged import starts
 
@@ -59,8 +59,8 @@ class Instance:
         Least number of `keep` options that are chosen, 0 = no limit on changes.
     jobs, pools, tenants, zones : sequences of str
         Names for row labels.
-    headroom : Headroom or None
-        GPUs kept for interactive jobs, None = none.
+    kept : tuple of KeptGpus
+        GPUs of pools that are kept, one entry for each kind.
     share : (n,) or None
         Share of each of its GPUs that the option takes, None = whole GPUs.
     accounts : (L, Q, P) or None
@@ -102,7 +102,7 @@ class Instance:
     pools: Sequence[str]
     tenants: Sequence[str]
     zones: Sequence[str]
-    headroom: Headroom | None = None
+    kept: tuple[KeptGpus, ...] = ()
     share: Floats | None = None
     accounts: Ints | None = None
     quotas: Sequence[str] = ()
@@ -206,10 +206,9 @@ class Instance:
             place[option] = np.arange(len(option))
             return place[others[option]]
 
-        kept = None if self.headroom is None else self.headroom.take(option)
         return replace(
             self,
-            headroom=kept,
+            kept=tuple(rows.take(option) for rows in self.kept),
             share=None if self.share is None else self.share[option],
             value=self.value[option],
             start=starts(job, len(self.start) - 1),

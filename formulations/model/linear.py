@@ -33,6 +33,7 @@ CHURN = "churn"
 EXPOSURE = "exposure"
 HEADROOM = "headroom"
 IDLE = "idle_headroom"
+RESERVATION = "reservation"
 COLOCATION = "colocation"
 TAKEOVER = "takeover"
 

@@ -237,31 +237,33 @@ def colocation_label(job: str, gpus: int, pool: str) -> str:
 
 
 def idle(i: Instance) -> Block:
-    """Build sum_{o in p} batch_o x_o <= most_batch_p: some GPUs are for interactive jobs only."""
-    return _headroom_block(
-        linear.IDLE, i, *((i.headroom.batch, i.headroom.most_batch) if i.headroom else ())
-    )
+    """Build sum_{o in p} batch_o x_o <= most_p: some GPUs are for interactive jobs only."""
+    return _kept_block(linear.IDLE, i)
 
 
 def headroom(i: Instance) -> Block:
-    """Build sum_{o in p} firm_o x_o <= most_firm_p for every pool p with GPUs for interactive jobs.
+    """Build sum_{o in p} firm_o x_o <= most_p for every pool p with GPUs for interactive jobs.
 
     The other GPUs are idle, or can be given back at short notice.
     """
-    return _headroom_block(
-        linear.HEADROOM, i, *((i.headroom.firm, i.headroom.most_firm) if i.headroom else ())
-    )
+    return _kept_block(linear.HEADROOM, i)
 
 
-def _headroom_block(
-    kind: str, i: Instance, amount: Ints | None = None, most: Floats | None = None
-) -> Block:
-    if amount is None or most is None:
-        return _no_rows(kind)
-    return _drop_unused_rows(
-        Block(kind, i.pools, i.pool, amount.astype(float), np.full(len(most), -np.inf), most),
-        np.isfinite(most),
-    )
+def reservation(i: Instance) -> Block:
+    """Build sum_{o in p} there_o x_o <= most_p for every pool p with GPUs kept for a waiting job.
+
+    there_o are the GPUs that the option still holds when that job is to start.
+    """
+    return _kept_block(linear.RESERVATION, i)
+
+
+def _kept_block(kind: str, i: Instance) -> Block:
+    for k in i.kept:
+        if k.kind == kind:
+            lower = np.full(len(k.most), -np.inf)
+            block = Block(kind, i.pools, i.pool, k.amount.astype(float), lower, k.most)
+            return _drop_unused_rows(block, np.isfinite(k.most))
+    return _no_rows(kind)
 
 
 FAMILIES = (
@@ -269,6 +271,7 @@ FAMILIES = (
     capacity,
     idle,
     headroom,
+    reservation,
     budget,
     quota,
     tenant_budget,

@@ -67,6 +67,7 @@ def test_every_rule_is_the_row_it_should_be() -> None:
         ("capacity", ["p", "s"]),
         ("idle_headroom", []),
         ("headroom", []),
+        ("reservation", []),
         ("budget", [""]),
         ("quota", ["y"]),
         ("tenant_budget", ["x"]),

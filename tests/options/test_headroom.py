@@ -21,8 +21,8 @@ from allocator.domain.problem import Problem
 from allocator.domain.rules.snapshot_rules import validate
 from allocator.engine.decision import decide
 from allocator.errors import Infeasible, InvalidInput
-from allocator.options.headroom import wanted_headroom
 from allocator.options.instance_building import compile_round
+from allocator.options.kept.headroom import wanted_headroom
 from allocator.performance.table import RateTable
 from allocator.policies.registry import POLICIES
 from allocator.simulator.options import SimulationOptions

@@ -12,7 +12,7 @@ from queues import BACKENDS, NOW, Clock, Controller, cluster, fresh
 
 from allocator.domain.rules.snapshot_rules import validate
 from allocator.engine.decision import decide
-from allocator.options.headroom import wanted_headroom
+from allocator.options.kept.headroom import wanted_headroom
 from allocator.queue.jobs import sessions
 from allocator.queue.queue import Queue
 

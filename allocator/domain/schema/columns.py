@@ -600,6 +600,13 @@ CONFIG: tuple[Column, ...] = (
         "waiting so long adds a job's weight once more to its weight; default: no ageing",
         empty=math.inf,
     ),
+    number(
+        "reserve_after_s",
+        "a large job that smaller, later ones would pass over gets a reservation once it has waited"
+        " so long; a very large number: never",
+        default=0.0,
+        low=0,
+    ),
     Column(
         "objective",
         ColumnKind.OBJECTIVE,

@@ -21,8 +21,8 @@ from allocator.domain.size_rule import sizes_by_rule
 from allocator.engine.advice.change import BUDGET_OPTION
 from allocator.engine.advice.search import ChangeList, ChangeScale, ChangeSearch, Values
 from allocator.engine.advice.trials import SolveCommand
-from allocator.options.headroom import wanted_headroom
 from allocator.options.instance_building import CompiledRound
+from allocator.options.kept.headroom import wanted_headroom
 from allocator.options.option_table import (
     OptionTable,
     find_blocked_jobs,

@@ -22,6 +22,7 @@ budget_per_hour = 500
 restart_s = 45
 max_changes = 3
 ageing_s = 7200
+reserve_after_s = 600
 objective = "throughput"
 dollar_price = 0.25
 

@@ -18,7 +18,10 @@ from __future__ import annotations
 import numpy as np
 
 from allocator.domain.problem import Bools, Floats, Ints, Problem
-from formulations.model.headroom import Headroom, sessions
+from allocator.options.option_table import OptionTable
+from formulations.model import linear
+from formulations.model.headroom import sessions
+from formulations.model.kept_gpus import KeptGpus
 from formulations.objectives.interval import HOUR
 
 
@@ -64,24 +67,24 @@ def repairs(problem: Problem, mandatory: Bools) -> list[str]:
     ]
 
 
-def headroom_of_options(
-    problem: Problem, mandatory: Bools, job: Ints, gpus: Ints
-) -> Headroom | None:
-    """Build the rows for options (n,) of these jobs and sizes; None if nothing is kept."""
+def headroom_rows(problem: Problem, mandatory: Bools, m: OptionTable) -> list[KeptGpus]:
+    """Build the rows of headroom over the options of a table; empty if nothing is kept."""
     if not len(problem.interactive):
-        return None
+        return []
     jobs = problem.jobs
     pools = problem.pools
     kept = headroom_in_force(problem, mandatory)
     share: Floats = np.zeros(len(pools))
     share[problem.interactive.pool] = problem.interactive.shrinkable_share
     idle = np.ceil((1.0 - share) * kept - 1e-9)
-    batch = np.where(jobs.interactive[job], 0, gpus)
+    batch = np.where(jobs.interactive[m.job], 0, m.held)
     gives = jobs.shrinkable & jobs.preemptible & (jobs.resizes_left != 0)
-    firm = np.where(gives[job], np.minimum(batch, jobs.min_gpus[job]), batch)
-    return Headroom(
-        batch,
-        firm,
-        np.where(idle > 0, pools.gpus - idle, np.inf),
-        np.where((kept > 0) & (share > 0), pools.gpus - kept, np.inf).astype(np.float64),
-    )
+    firm = np.where(gives[m.job], np.minimum(batch, jobs.min_gpus[m.job]), batch)
+    return [
+        KeptGpus(linear.IDLE, batch, np.where(idle > 0, pools.gpus - idle, np.inf)),
+        KeptGpus(
+            linear.HEADROOM,
+            firm,
+            np.where((kept > 0) & (share > 0), pools.gpus - kept, np.inf).astype(np.float64),
+        ),
+    ]

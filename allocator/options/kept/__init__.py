@@ -1,0 +1,1 @@
+"""GPUs that are kept: for interactive jobs, and for a large job that waits."""

@@ -1,0 +1,52 @@
+"""GPUs of a pool that are kept from a time on for a large job that waits, and their rows (R67).
+
+A reservation says that job j starts with k GPUs of pool p as soon as the jobs that may not be
+stopped leave them, after T seconds. Until then
+
+    sum_{o in p, not of j} there_o x_o <= GPUs_p - k
+
+where there_o are the GPUs that option o holds if its job may not be stopped and ends after T, and 0
+of all others. So a job that ends before T, or that can be stopped at T, delays nobody.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from allocator.domain.problem import Bools, Floats, Problem
+from allocator.options.option_table import OptionTable
+from formulations.model import linear
+from formulations.model.kept_gpus import KeptGpus
+
+SAME = 1e-9  # relative: ends closer than this are at one time
+
+
+def ends_after(end_s: Floats, after_s: float) -> Bools:
+    """Return whether jobs that end then still hold GPUs at a time, (n,)."""
+    return np.asarray(end_s > after_s * (1 + SAME), dtype=np.bool_)
+
+
+def option_ends(problem: Problem, m: OptionTable) -> Floats:
+    """Return the seconds from now until each option is done with its job, (n,)."""
+    return np.asarray(m.pause_s + problem.jobs.remaining_work[m.job] / m.rate, dtype=np.float64)
+
+
+def reservation_rows(problem: Problem, mandatory: Bools, m: OptionTable) -> list[KeptGpus]:
+    """Build the rows of reservations over the options of a table; empty without any.
+
+    Jobs of which more stay than a reservation leaves keep their GPUs: it then begins late.
+    """
+    if not problem.reservations:
+        return []
+    end_s = option_ends(problem, m)
+    firm = ~problem.jobs.preemptible[m.job]
+    amount = np.zeros(len(m), dtype=np.int64)
+    most = np.full(len(problem.pools), np.inf)
+    for r in problem.reservations:
+        there = firm & (m.pool == r.pool) & (m.job != r.job) & ends_after(end_s, r.after_s)
+        amount[there] = m.held[there]
+        stays = np.zeros(len(mandatory), dtype=np.int64)
+        held = np.flatnonzero(there & m.keep & mandatory[m.job])
+        np.maximum.at(stays, m.job[held], amount[held])
+        most[r.pool] = max(int(problem.pools.gpus[r.pool]) - r.gpus, int(stays.sum()))
+    return [KeptGpus(linear.RESERVATION, amount, most)]
