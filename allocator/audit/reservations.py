@@ -21,6 +21,11 @@ def faults(s: AuditContext) -> Iterator[str]:
     """Yield the reservations for which a plan does not leave the GPUs."""
     problem = s.problem
     jobs = problem.jobs
+    on_nodes: dict[int, set[int]] = {}
+    if any(r.nodes for r in problem.reservations):
+        places = s.allocation.places
+        for j, n in zip(places.job.tolist(), places.node.tolist(), strict=True):
+            on_nodes.setdefault(j, set()).add(n)
     for r in problem.reservations:
         held = stays = 0
         here = s.has_gpus & (s.pool == r.pool) & ~jobs.preemptible
@@ -30,6 +35,9 @@ def faults(s: AuditContext) -> Iterator[str]:
             held += int(s.allocation.held[j])
             if s.running[j] and s.is_kept[j]:
                 stays += int(s.allocation.held[j])
+            elif kept := on_nodes.get(j, set()) & set(r.nodes):
+                node = problem.nodes.node[min(kept)]
+                yield f'{s.name(j)} is on node "{node}", which is kept for {s.name(r.job)}'
         size = int(problem.pools.gpus[r.pool])
         if held > max(size - r.gpus, stays):
             yield (

@@ -21,7 +21,7 @@ from allocator.audit import Audit, audit
 from allocator.domain.allocation import Allocation
 from allocator.domain.objectives import normalise
 from allocator.domain.plan import Plan
-from allocator.domain.problem import Problem
+from allocator.domain.problem import NO_PLACEMENTS, Problem
 from allocator.domain.settings import checked_horizon
 from allocator.engine.causes import FEW, CauseSearch, DecisionSearch
 from allocator.engine.heap import prepare_heap
@@ -361,7 +361,8 @@ def _decide_with_reservations(
     None stands for no reservation, and for one that gives way: no plan keeps it, or its job does
     not start although it is time.
     """
-    found = find_reservations(task.round, proposal.choice)
+    places = NO_PLACEMENTS if proposal.placed is None else proposal.placed.places
+    found = find_reservations(task.round, proposal.choice, places)
     if not found:
         return None
     memory = Memory.of(problem.objective, task.round.model, task.dual.prices, proposal.plans)

@@ -157,8 +157,8 @@ def _with_ranges(
 def waiting_order(plan: PlannedRound) -> Ints:
     """Return the jobs that got nothing and can start, (n,), the first to start first.
 
-    Of jobs that offer as much of the price of what they would use, the first to be submitted comes
-    first.
+    Jobs with a reservation come first. Of jobs that offer as much of the price of what they would
+    use, the first to be submitted comes first.
     """
     round_ = plan.round
     problem = plan.round.problem
@@ -167,6 +167,7 @@ def waiting_order(plan: PlannedRound) -> Ints:
     with np.errstate(divide="ignore", invalid="ignore"):
         over = np.where(needs > 0, offers / needs, np.inf)
     waits = (plan.allocation.pool < 0) & ~find_blocked_jobs(problem) & np.isfinite(offers)
+    over[[r.job for r in problem.reservations]] = np.inf
     first = np.lexsort((problem.jobs.submitted_s, -over))
     return np.asarray(first[waits[first]], dtype=np.int64)
 

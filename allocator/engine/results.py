@@ -216,9 +216,10 @@ def node_lists(problem: Problem, places: Placements) -> list[list[dict[str, obje
 def _describe_details(
     problem: Problem, allocation: Allocation, sentences: Sequence[str | None]
 ) -> list[str | None]:
-    """Add to each sentence (J,) that a speed is assumed.
+    """Add to each sentence (J,) that a speed is assumed, or that GPUs are kept for a large job.
 
-    This concerns jobs that have or want GPUs at an assumed speed.
+    The first concerns jobs that have or want GPUs at an assumed speed, the second the large job and
+    those that wait and may not be stopped.
     """
     jobs = problem.jobs
     kinds = problem.pools.gpu_type
@@ -228,9 +229,16 @@ def _describe_details(
     guessed = table.unrated[jobs.model]
     on = np.flatnonzero(guessed & (pool >= 0))
     guessed[on] = table.is_assumed(jobs.model[on], kinds[pool[on]], gpus[on])
+    more: list[list[str]] = [[ASSUMED] if mark else [] for mark in guessed.tolist()]
+    for r in problem.reservations:
+        place = f'{r.gpus} GPUs of pool "{problem.pools.pool[r.pool]}" are kept'
+        for j in np.flatnonzero((pool < 0) & ~jobs.preemptible).tolist():
+            whom = "it" if j == r.job else f'job "{jobs.job_id[r.job]}"'
+            if sentences[j]:
+                more[j].append(f"{place} for {whom} after {r.after_s:g} s")
     return [
-        "; ".join(([text] if text else []) + [ASSUMED]) if mark else text
-        for text, mark in zip(sentences, guessed.tolist(), strict=True)
+        "; ".join([*([text] if text else []), *others]) or None
+        for text, others in zip(sentences, more, strict=True)
     ]
 
 

@@ -43,7 +43,7 @@ from formulations.model.constant import constant
 from formulations.model.dominance import find_needed_options
 from formulations.model.instance import Instance
 from formulations.model.kept_gpus import KeptGpus
-from formulations.model.linear import AT_MOST_ONE, COLOCATION, LinearModel
+from formulations.model.linear import AT_MOST_ONE, COLOCATION, RESERVATION, LinearModel
 from formulations.model.ragged import begins_run
 from formulations.model.single_round import build_model
 
@@ -80,6 +80,17 @@ class CompiledRound:
     def nodes(self) -> Ints:
         """Number of nodes of the spread shape of each column, (n,), else 0."""
         return self.option_table.nodes[self.option]
+
+    @cached_property
+    def kept_nodes(self) -> dict[int, frozenset[int]]:
+        """Nodes that a column may not use, because they are kept for another job from a time on."""
+        late = [k.amount > 0 for k in self.instance.kept if k.kind == RESERVATION]
+        return {
+            c: frozenset(r.nodes)
+            for r in self.problem.reservations
+            if r.nodes
+            for c in np.flatnonzero(late[0] & (self.instance.pool == r.pool)).tolist()
+        }
 
     @cached_property
     def model(self) -> LinearModel:

@@ -39,8 +39,15 @@ class NodeNeeds:
         columns = (rates.model[shapes], rates.gpu_type[shapes], rates.gpus[shapes])
         self._shaped = set(zip(*(column.tolist() for column in columns), strict=True))
 
-    def of(self, job: int, pool: int, gpus: int, nodes: int = 0) -> Need:
-        """Return what the job needs for this number of GPUs of the pool.
+    def of(
+        self,
+        job: int,
+        pool: int,
+        gpus: int,
+        nodes: int = 0,
+        avoid: frozenset[int] = frozenset(),
+    ) -> Need:
+        """Return what the job needs for this number of GPUs of the pool, on no node of `avoid`.
 
         `nodes` is the number of nodes if rates.csv has a speed for the size on that many nodes, and
         this speed is used; otherwise it is 0. If it is 0 and there are such speeds for other
@@ -61,6 +68,7 @@ class NodeNeeds:
             Wish.PACKED if least and wish is Wish.SPREAD else wish,
             level,
             least,
+            avoid,
         )
 
     def _has_shapes(self, job: int, pool: int, gpus: int) -> bool:

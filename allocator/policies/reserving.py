@@ -22,19 +22,28 @@ stopped left to it.
 from __future__ import annotations
 
 import math
+from collections import Counter
+from collections.abc import Mapping
 
 import numpy as np
 
-from allocator.domain.problem import Bools, Floats, Ints, Problem, Reservation, State
+from allocator.domain.problem import Bools, Ints, Placements, Problem, Reservation, State
 from allocator.options.instance_building import CompiledRound
 from allocator.options.kept.reservations import SAME, option_ends
+from allocator.options.node_needs import NodeNeeds, by_job
+from allocator.options.staying import Staying
 from allocator.policies.free_capacity import FreeCapacity
+from formulations.placement.holes import Need, Place
+
+TRIED = 20  # most jobs for each pool that are looked at
 
 
-def find_reservations(round_: CompiledRound, choice: Ints) -> tuple[Reservation, ...]:
+def find_reservations(
+    round_: CompiledRound, choice: Ints, places: Placements
+) -> tuple[Reservation, ...]:
     """Return the reservations that a plan without any calls for, one for each pool at most.
 
-    choice (J,) are columns of the round.
+    choice (J,) are columns of the round, `places` the nodes that the plan gives its jobs.
     """
     problem = round_.problem
     i = round_.instance
@@ -47,23 +56,24 @@ def find_reservations(round_: CompiledRound, choice: Ints) -> tuple[Reservation,
     large &= _is_passed_over(problem, i.held[choice[starts]], starts)
     if not large.any():
         return ()
-    end_s = option_ends(problem, round_.option_table)[round_.option]
     stay = np.flatnonzero(i.keep & i.mandatory[i.job] & (i.primary < 0))
-    plan = choice[firm & (choice >= 0)]
-    column = _smallest_columns(round_, large)
+    ends = _Ends(round_, stay, Staying.of(problem).held if problem.has_nodes.any() else {})
+    ends_of_plan = _Ends(round_, choice[firm & (choice >= 0)], by_job(places))
     beside = FreeCapacity(round_, _choice_of(round_, stay))
     urgency = jobs.weight * (age_s + problem.interval_s)
-    best: dict[int, tuple[float, Reservation]] = {}
-    for o in column.tolist():
-        j, p, k = int(i.job[o]), int(i.pool[o]), int(i.held[o])
-        next_s = _free_after(round_, plan, end_s, p, k)
-        after_s = _free_after(round_, stay, end_s, p, k)
-        if next_s <= problem.interval_s or math.isinf(after_s) or not beside.can_afford(j, o):
+    column = _smallest_columns(round_, large)
+    found: dict[int, Reservation] = {}
+    tried: Counter[int] = Counter()
+    for o in column[np.argsort(-urgency[i.job[column]], kind="stable")].tolist():
+        j, p = int(i.job[o]), int(i.pool[o])
+        if p in found or tried[p] >= TRIED or not beside.can_afford(j, o):
             continue
-        if p not in best or urgency[j] > best[p][0]:
-            best[p] = (float(urgency[j]), Reservation(j, p, k, after_s))
+        tried[p] += 1
+        after_s, nodes = ends.find_start(o)
+        if math.isfinite(after_s) and ends_of_plan.find_start(o)[0] > problem.interval_s:
+            found[p] = Reservation(j, p, int(i.held[o]), after_s, nodes)
     first: dict[int, Reservation] = {}
-    for _, r in sorted(best.values(), key=lambda x: x[1].after_s):
+    for r in sorted(found.values(), key=lambda r: r.after_s):
         first.setdefault(r.job, r)
     return tuple(first.values())
 
@@ -100,16 +110,51 @@ def _choice_of(round_: CompiledRound, columns: Ints) -> Ints:
     return choice
 
 
-def _free_after(round_: CompiledRound, held: Ints, end_s: Floats, pool: int, gpus: int) -> float:
-    """Return the seconds until columns (n,) leave GPUs of a pool, in whole rounds, inf = never."""
-    i = round_.instance
-    interval_s = round_.problem.interval_s
-    here = held[i.pool[held] == pool]
-    here = here[np.argsort(end_s[here], kind="stable")]
-    free = int(i.capacity[pool]) - int(i.held[here].sum())
-    if free >= gpus:
-        return 0.0
-    enough = free + np.cumsum(i.held[here]) >= gpus
-    if not enough.any():
-        return math.inf
-    return math.ceil(float(end_s[here[np.argmax(enough)]]) / interval_s - SAME) * interval_s
+class _Ends:
+    """When columns (n,) that are chosen and may not be stopped leave their GPUs.
+
+    `places` has the nodes of their jobs, where pools have nodes.
+    """
+
+    def __init__(
+        self, round_: CompiledRound, columns: Ints, places: Mapping[int, tuple[Place, ...]]
+    ) -> None:
+        end_s = option_ends(round_.problem, round_.option_table)[round_.option[columns]]
+        interval_s = round_.problem.interval_s
+        order = np.argsort(end_s, kind="stable")
+        self._round = round_
+        self._columns = columns[order]
+        self._end_s = np.ceil(end_s[order] / interval_s - SAME) * interval_s
+        self._places = places
+        self._needs = NodeNeeds(round_.problem)
+
+    def find_start(self, o: int) -> tuple[float, tuple[int, ...]]:
+        """Return the seconds until there is room for a column, in whole rounds, and its nodes.
+
+        The seconds are inf if there never is.
+        """
+        i = self._round.instance
+        pool, gpus = int(i.pool[o]), int(i.held[o])
+        here = i.pool[self._columns] == pool
+        columns, end_s = self._columns[here], self._end_s[here]
+        holes = None
+        if self._round.problem.has_nodes[pool]:
+            holes = self._needs.holes()
+            for c in columns.tolist():
+                holes.take(self._places.get(int(i.job[c]), ()), self._need(c))
+        free = int(i.capacity[pool]) - int(i.held[columns].sum())
+        for time_s in (0.0, *np.unique(end_s[np.isfinite(end_s)]).tolist()):
+            for c in columns[end_s == time_s].tolist():
+                free += int(i.held[c])
+                if holes is not None:
+                    holes.release(self._places.get(int(i.job[c]), ()), self._need(c))
+            if free >= gpus:
+                spot = () if holes is None else holes.find(self._need(o))
+                if spot is not None:
+                    return time_s, tuple(n for n, _, _ in spot)
+        return math.inf, ()
+
+    def _need(self, c: int) -> Need:
+        i = self._round.instance
+        nodes = int(self._round.nodes[c])
+        return self._needs.of(int(i.job[c]), int(i.pool[c]), int(i.gpus[c]), nodes)

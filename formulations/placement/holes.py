@@ -51,6 +51,8 @@ class Need(NamedTuple):
         Largest number of nodes on which a packed job may be.
     least_nodes : int
         Smallest number of nodes; `most_nodes` then holds for every wish. 0 = no rule.
+    avoid : frozenset of int
+        Nodes that it may not use.
     cpus, memory_gb : float
         CPUs and memory of the node for each GPU.
     share : float
@@ -70,6 +72,7 @@ class Need(NamedTuple):
     wish: Wish = Wish.PACKED
     level: int = -1
     least_nodes: int = 0
+    avoid: frozenset[int] = frozenset()
 
     @property
     def hole(self) -> int:
@@ -178,6 +181,7 @@ class Holes:
 
     def find(self, need: Need, without: Collection[int] = ()) -> tuple[Place, ...] | None:
         """Return where the job can be, None = nowhere; nodes `without` are left out."""
+        without = need.avoid.union(without) if need.avoid else without
         if need.share < 1:
             return self._find_share(need, without)
         if need.wish is Wish.SPREAD:

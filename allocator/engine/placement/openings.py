@@ -119,7 +119,8 @@ class Openings:
     def _find_share(self, need: Need, below: float) -> Opening | None:
         """Return the cheapest opening of a share: other shares leave a GPU; None = none."""
         found = None
-        for n, g in islice(self._holes.split_gpus(need.pool), NODES):
+        split = (at for at in self._holes.split_gpus(need.pool) if at[0] not in need.avoid)
+        for n, g in islice(split, NODES):
             old = {j: self._at[j] for j in self._at.on[n] if self._at[j][0][::2] == (n, g)}
             hole = (n, 1, g)
             answer = self._empty(hole, need, old, found.loss if found else below, set())
@@ -197,7 +198,8 @@ class Openings:
         large = (
             n
             for n in holes.nodes_of(need.pool)
-            if holes.size[n] >= size and n not in opened and (among is None or n in among)
+            if holes.size[n] >= size and n not in opened and n not in need.avoid
+            if among is None or n in among
         )
         missing = [
             (min(need.hole, holes.size[n]) - holes.usable(n, need), n)

@@ -38,6 +38,7 @@ PASSES = 3
 MANY_NODES = 300  # as openings.NODES, in the first searches of a round
 TRIES = 10_000  # nodes that these searches may try
 EPS = 1e-12
+NO_NODES: frozenset[int] = frozenset()
 GAP_OF_ROUNDING = 1e-9
 DEVIATES = "guarantees made the policy deviate from its own plan, so that nodes hold it"
 
@@ -184,6 +185,7 @@ class _Placing:
         nodes = self.round.nodes[column].tolist()
         held = self.held
         fresh = list[int]()
+        avoid = [self.round.kept_nodes.get(c, NO_NODES) for c in column.tolist()]
         for at, (j, kept) in enumerate(zip(on.tolist(), i.keep[column].tolist(), strict=True)):
             if kept and j in held:
                 need = self.needs.of(j, pool[at], gpus[at], nodes[at])
@@ -200,7 +202,7 @@ class _Placing:
         for x in order:
             at = fresh[int(x)]
             j = int(on[at])
-            need = self.needs.of(int(on[at]), pool[at], gpus[at], nodes[at])
+            need = self.needs.of(int(on[at]), pool[at], gpus[at], nodes[at], avoid[at])
             if not self._put(j, need):
                 failed.append(j)
         self._join_secondaries()
@@ -317,8 +319,13 @@ class _Placing:
     def _need_of(self, column: int) -> Need:
         """Return what a column needs of nodes."""
         i = self.round.instance
-        nodes = int(self.round.nodes[column])
-        return self.needs.of(int(i.job[column]), int(i.pool[column]), int(i.gpus[column]), nodes)
+        return self.needs.of(
+            int(i.job[column]),
+            int(i.pool[column]),
+            int(i.gpus[column]),
+            int(self.round.nodes[column]),
+            self.round.kept_nodes.get(column, NO_NODES),
+        )
 
     def _end_loss(self, j: int) -> float:
         """Return what job j loses if it gets nothing, inf if it must get something."""

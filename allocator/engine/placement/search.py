@@ -103,7 +103,11 @@ class _Search:
         i = self.round.instance
         return {
             c: self.needs.of(
-                int(i.job[c]), int(i.pool[c]), int(i.gpus[c]), int(self.round.nodes[c])
+                int(i.job[c]),
+                int(i.pool[c]),
+                int(i.gpus[c]),
+                int(self.round.nodes[c]),
+                self.round.kept_nodes.get(c, frozenset()),
             )
             for c in self._columns.tolist()
         }

@@ -1,0 +1,222 @@
+"""Reservations: a large job that smaller, later ones would pass over starts on time.
+
+Pools of 4 GPUs, jobs that may not be stopped, speed k on k GPUs, rounds of 300 s.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+from builders import problem
+from worlds import workload
+
+from allocator.audit import audit
+from allocator.domain.problem import Problem, Reservation
+from allocator.engine.decision import decide, decide_round
+from allocator.options.instance_building import compile_round
+from allocator.simulator.options import SimulationOptions
+from allocator.simulator.run import simulate
+from allocator.solvers.base import SolveLimits
+
+EXACT = SolveLimits(gap=0.0)
+FIRM = {"preemptible": False}
+ONE = {**FIRM, "max_gpus": 1}
+LARGE = {**FIRM, "min_gpus": 4, "max_gpus": 4, "remaining_work": 4000, "submitted_s": 10}
+NEVER = 1e9
+
+
+def runs(work: float) -> dict[str, Any]:
+    """A job that holds one GPU for so many seconds from now."""
+    return {**ONE, "state": "running", "pool": "p0", "gpus": 1, "remaining_work": work}
+
+
+def waits(work: float, **more: Any) -> dict[str, Any]:
+    """A job of one GPU, submitted after the large one."""
+    return {**ONE, "submitted_s": 100, "remaining_work": work, **more}
+
+
+def a_round(*jobs: dict[str, Any], after_s: float = 0.0, **tables: Any) -> Problem:
+    config = {
+        "interval_s": 300,
+        "now_s": 200,
+        "reserve_after_s": after_s,
+        "objective": "completion",
+    }
+    pools = tables.pop("pools", [{"gpus": 4}])
+    return problem(jobs, pools, config=config, **tables)
+
+
+def decided(p: Problem, **more: Any) -> tuple[list[int], tuple[Reservation, ...]]:
+    """What each job gets, and what is reserved."""
+    decision = decide_round(p, limits=EXACT, **more)
+    return decision.allocation.gpus.tolist(), decision.round.problem.reservations
+
+
+def test_jobs_that_end_in_time_fill_the_gap_and_others_wait() -> None:
+    """Two GPUs are held for 450 and 700 s, so four are free after 900 s, three rounds. A job of 800
+    s runs until then on one of the two others, one of 1,000 s does not, a preemptible one does."""
+    p = a_round(LARGE, runs(450), runs(700), waits(1000), waits(800))
+    assert decided(p) == ([0, 1, 1, 0, 1], (Reservation(0, 0, 4, 900.0),))
+    assert decided(dataclasses.replace(p, reserve_after_s=NEVER)) == ([0, 1, 1, 1, 1], ())
+    can_stop = a_round(LARGE, runs(450), runs(700), waits(1000, preemptible=True), waits(1000))
+    assert decided(can_stop)[0] == [0, 1, 1, 1, 0]
+
+
+def test_when_it_is_time_the_large_job_starts() -> None:
+    """All four GPUs are free. Three later jobs would be done sooner, and are worth more."""
+    p = a_round(LARGE, *[waits(400)] * 4)
+    assert decided(p) == ([4, 0, 0, 0, 0], (Reservation(0, 0, 4, 0.0),))
+    assert decided(dataclasses.replace(p, reserve_after_s=NEVER))[0] == [0, 1, 1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("why", "p"),
+    [
+        ("it has not waited long enough", a_round(LARGE, *[waits(400)] * 4, after_s=200)),
+        ("the others came before it", a_round(LARGE, *[waits(400, submitted_s=5)] * 4)),
+        ("the others have more weight", a_round(LARGE, *[waits(400, weight=2)] * 4)),
+        (
+            "the others are as large",
+            a_round({**ONE, "remaining_work": 900}, *[waits(400)] * 4),
+        ),
+        (
+            "the others can be stopped",
+            a_round(LARGE, *[waits(400, preemptible=True)] * 4),
+        ),
+        (
+            "they leave it enough by the next round",
+            a_round(LARGE, *[waits(250)] * 4),
+        ),
+        (
+            "its tenant may not have so many",
+            a_round(
+                {**LARGE, "tenant": "t"},
+                *[waits(400)] * 4,
+                tenants=[{"tenant": "t", "max_gpus": 3}],
+            ),
+        ),
+    ],
+)
+def test_nobody_gets_one(why: str, p: Problem) -> None:
+    """All later jobs start, and the large one waits."""
+    assert decided(p) == ([0, 1, 1, 1, 1], ()), why
+
+
+def test_of_two_large_jobs_the_one_with_more_weight_and_wait_comes_first() -> None:
+    """After 200 - 10 + 300 s and 200 - 60 + 300 s: 490 against 440, or against twice that."""
+    for weight, first in ((1, 0), (2, 1)):
+        other = {**LARGE, "submitted_s": 60, "weight": weight}
+        p = a_round(LARGE, other, runs(1000), waits(9000))
+        assert [r.job for r in decided(p)[1]] == [first]
+
+
+def test_nodes_are_kept_too() -> None:
+    """Two nodes of 4; a job of 4 on one node. One GPU of n0 is held for 450 s, one of n1 for 2,000
+    s: n0 is kept. Later jobs of 1,000 s get the three GPUs of n1, and none of n0; one of 500 s gets
+    one there."""
+    nodes = [{"node": n, "pool": "p0", "gpus": 4} for n in ("n0", "n1")]
+    places = [{"job_id": "j1", "node": "n0", "gpus": 1}, {"job_id": "j2", "node": "n1", "gpus": 1}]
+    p = a_round(
+        LARGE,
+        runs(450),
+        runs(2000),
+        *[waits(1000)] * 5,
+        waits(500),
+        pools=[{"gpus": 8, "gpus_per_node": 4}],
+        nodes=nodes,
+        placements=places,
+    )
+    decision = decide_round(p, limits=EXACT)
+    at = decision.allocation.places
+    node_of = dict(zip(at.job.tolist(), at.node.tolist(), strict=True))
+    assert decision.round.problem.reservations == (Reservation(0, 0, 4, 600.0, (0,)),)
+    assert sorted(node_of.get(j, -1) for j in range(3, 8)) == [-1, -1, 1, 1, 1]
+    assert node_of[8] == 0
+
+
+def test_the_audit_says_what_is_wrong() -> None:
+    """The plan without the reservation, where one is kept."""
+    p = a_round(LARGE, runs(450), runs(700), waits(1000), waits(800))
+    plan = decide_round(dataclasses.replace(p, reserve_after_s=NEVER), limits=EXACT).allocation
+    kept = dataclasses.replace(p, reservations=(Reservation(0, 0, 4, 900.0),))
+    assert audit(kept, plan, compile_round(kept).repairs).faults == (
+        'pool "p0" with 4 GPUs: jobs that may not be stopped still hold 1 after 900 s, 4 are kept'
+        ' for job "j0"',
+    )
+
+
+def test_it_gives_way_where_no_plan_keeps_it() -> None:
+    """A guarantee needs the GPUs that would be kept."""
+    p = a_round(
+        LARGE,
+        runs(450),
+        *[waits(1000, tenant="t")] * 3,
+        tenants=[{"tenant": "default"}, {"tenant": "t", "guaranteed_gpus": 3}],
+    )
+    assert decided(p) == ([0, 1, 1, 1, 1], ())
+
+
+def test_plan_and_reasons_speak_of_it() -> None:
+    """The large job is expected to start when its GPUs are kept from; the other lacks those."""
+    plan = decide(a_round(LARGE, runs(450), runs(700), waits(1000), waits(800)), limits=EXACT)
+    large, other = plan.job("j0"), plan.job("j3")
+    assert large.expected_start_s == 200 + 900
+    assert large.detail.endswith('4 GPUs of pool "p0" are kept for it after 900 s')
+    assert other.reason == "capacity"
+    assert other.detail.endswith('4 GPUs of pool "p0" are kept for job "j0" after 900 s')
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_gang_waits_for_what_runs_and_no_longer(seed: int) -> None:
+    """8 GPUs, jobs of 1 GPU and 30 min at a load of .95; a gang of 8 after an hour. It waits at
+    most for the longest rest of what runs, and a round; without reservations until the last."""
+    rng = np.random.default_rng(seed)
+    at = np.sort(rng.uniform(0, 6 * 3600, int(0.95 * 8 * 6 * 2)))
+    jobs = [{**FIRM, "submitted_s": float(s), "total_work": 1800} for s in at]
+    gang = {**FIRM, "submitted_s": 3600, "total_work": 8 * 1800, "min_gpus": 8, "max_gpus": 8}
+
+    def wait_s(after_s: float) -> float:
+        w = workload([gang, *jobs], 8, config={"reserve_after_s": after_s})
+        done = simulate(w, policy="mip", options=SimulationOptions()).jobs.set_index("job_id")
+        return float(done.loc["j0", "started_s"]) - 3600
+
+    assert wait_s(0.0) <= 1800 + 300 + 300
+    assert wait_s(NEVER) > 4 * 3600
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_no_plan_that_keeps_it_is_better(seed: int) -> None:
+    """Every set of later jobs is tried: the best that leaves the GPUs at T has the plan's value."""
+    rng = np.random.default_rng(seed)
+    running = [runs(float(w)) for w in rng.integers(100, 2000, rng.integers(0, 4))]
+    later = [
+        waits(float(w), preemptible=bool(rng.random() < 0.3)) for w in rng.integers(100, 2000, 5)
+    ]
+    p = a_round(LARGE, *running, *later)
+    decision = decide_round(p, limits=EXACT)
+    round_ = compile_round(p, prunes=False)
+    m = round_.option_table
+    kept = decision.round.problem.reservations
+    alone = [int(np.flatnonzero(m.job == j)[0]) for j in range(len(p.jobs))]
+    first = len(running) + 1
+    held = float(m.value[alone[1:first]].sum())
+    best = -np.inf
+    for mask in range(2 ** len(later) * 2):
+        on = [j for n, j in enumerate([0, *range(first, len(p.jobs))]) if mask >> n & 1]
+        gpus = sum(4 if j == 0 else 1 for j in on)
+        if gpus + len(running) > 4:
+            continue
+        for r in kept:
+            there = [
+                j
+                for j in [*range(1, first), *on]
+                if j and not p.jobs.preemptible[j] and p.jobs.remaining_work[j] > r.after_s
+            ]
+            if len(there) > 0:
+                break
+        else:
+            best = max(best, held + float(m.value[[alone[j] for j in on]].sum()))
+    assert decision.value == pytest.approx(best, rel=1e-9)
