@@ -27,7 +27,7 @@ from allocator.audit import audit
 from allocator.domain.allocation import Allocation
 from allocator.domain.objectives import names
 from allocator.domain.problem import Problem
-from allocator.engine.decision import decide
+from allocator.engine.decision import Decision, decide_round, explain_decision
 from allocator.errors import Infeasible, InvalidInput
 from allocator.options.colocation.secondary_jobs import PairOffer
 from allocator.options.instance_building import CompiledRound, compile_round
@@ -229,11 +229,18 @@ def decided(case: Case, objective: str, best: float | None, policy: str = "mip")
     it."""
     problem = dataclasses.replace(case.problem, objective=objective)
     asked, where = GAPS[len(objective) % 2], (objective, policy, best, case.tables)
+    limits = SolveLimits(gap=asked)
     try:
-        result = decide(problem, policy=policy, limits=SolveLimits(gap=asked))
+        decision = decide_round(problem, policy=policy, limits=limits)
     except Infeasible:
         assert best is None or case.shares, where
         return
+    result = explain_decision(problem, decision, policy=policy, limits=limits)
+    plans = case.plans
+    if decision.round.problem.reservations:
+        plans = [x for x in plans if keeps_reservations(case, objective, decision, x)]
+        own = reading(case.tables, objective)
+        best = max((own.value_of(x) for x in plans), default=None)
     if case.shares:
         assert case.paired or best is None or result.bound >= best - tolerance(best), where
         return
@@ -250,9 +257,30 @@ def decided(case: Case, objective: str, best: float | None, policy: str = "mip")
         )
         if pool
     }
-    assert plan in case.plans
+    assert plan in plans
     own = reading(case.tables, objective).value_of(plan)
     assert close(result.objective_value, own, 1.0 + 100.0 * ("cost" in objective))
+
+
+def keeps_reservations(
+    case: Case, objective: str, decision: Decision, plan: dict[str, Option]
+) -> bool:
+    """Whether the jobs that may not be stopped and are not done by then leave what is kept."""
+    r, problem = reading(case.tables, objective), decision.round.problem
+    left = dict(zip(problem.jobs.job_id, problem.jobs.remaining_work.tolist(), strict=True))
+    for kept in problem.reservations:
+        there = stays = 0
+        for name, (pool, gpus) in plan.items():
+            job, owner = r.by[name], problem.jobs.job_id[kept.job]
+            if pool != problem.pools.pool[kept.pool] or job["preemptible"] or name == owner:
+                continue
+            way = r.way(job, (pool, gpus))
+            if way.pause + left[name] / way.rate > kept.after_s * (1 + 1e-9):
+                there += gpus
+                stays += gpus if way.kept else 0
+        if there > max(int(problem.pools.gpus[kept.pool]) - kept.gpus, stays):
+            return False
+    return True
 
 
 def tolerance(best: float) -> float:

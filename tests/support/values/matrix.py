@@ -24,6 +24,17 @@ __all__ = ["BASE", "CROSSED", "EVERY", "FEATURES", "Tables", "base", "made", "sc
 
 
 @feature
+def passed_over(r: Tables) -> None:
+    """No job may be stopped; one of 2 GPUs came first, and the running job leaves one GPU."""
+    r.config["reserve_after_s"] = r.pick(0.0, 50.0)
+    r.pools[0]["gpus"] = 3
+    for j in r.jobs:
+        j["preemptible"] = False
+    r.jobs[1] |= {"max_gpus": 1, "requested_gpus": 1}
+    r.jobs[2] |= {"submitted_s": 900.0, "min_gpus": 2, "gpu_types": ["A"]}
+
+
+@feature
 def requests_without_a_rate(r: Tables) -> None:
     r.rates[:] = [row for row in r.rates if row["gpus"] != 4]
     r.jobs[1] |= {"requested_gpus": 4}
