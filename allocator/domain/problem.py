@@ -558,15 +558,15 @@ class Reservation:
         GPUs that it starts with.
     after_s : float
         Seconds from now until it is to start.
-    nodes : tuple of int
-        Indices into Problem.nodes of the nodes that are kept for it, where the pool has nodes.
+    nodes : tuple of (int, int)
+        Where the pool has nodes, indices into Problem.nodes, and the GPUs of each that are kept.
     """
 
     job: int
     pool: int
     gpus: int
     after_s: float
-    nodes: tuple[int, ...] = ()
+    nodes: tuple[tuple[int, int], ...] = ()
 
 
 NO_FINISHED = Finished(np.zeros(0, dtype=np.int64), np.zeros(0))

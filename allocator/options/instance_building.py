@@ -82,11 +82,11 @@ class CompiledRound:
         return self.option_table.nodes[self.option]
 
     @cached_property
-    def kept_nodes(self) -> dict[int, frozenset[int]]:
-        """Nodes that a column may not use, because they are kept for another job from a time on."""
+    def leaves(self) -> dict[int, tuple[tuple[int, int], ...]]:
+        """Nodes and GPUs of them that a column has to leave to a job with a reservation."""
         late = [k.amount > 0 for k in self.instance.kept if k.kind == RESERVATION]
         return {
-            c: frozenset(r.nodes)
+            c: r.nodes
             for r in self.problem.reservations
             if r.nodes
             for c in np.flatnonzero(late[0] & (self.instance.pool == r.pool)).tolist()

@@ -45,9 +45,9 @@ class NodeNeeds:
         pool: int,
         gpus: int,
         nodes: int = 0,
-        avoid: frozenset[int] = frozenset(),
+        leaves: tuple[tuple[int, int], ...] = (),
     ) -> Need:
-        """Return what the job needs for this number of GPUs of the pool, on no node of `avoid`.
+        """Return what the job needs for this number of GPUs of the pool, with `leaves`.
 
         `nodes` is the number of nodes if rates.csv has a speed for the size on that many nodes, and
         this speed is used; otherwise it is 0. If it is 0 and there are such speeds for other
@@ -68,7 +68,7 @@ class NodeNeeds:
             Wish.PACKED if least and wish is Wish.SPREAD else wish,
             level,
             least,
-            avoid,
+            leaves,
         )
 
     def _has_shapes(self, job: int, pool: int, gpus: int) -> bool:

@@ -128,7 +128,7 @@ class _Ends:
         self._places = places
         self._needs = NodeNeeds(round_.problem)
 
-    def find_start(self, o: int) -> tuple[float, tuple[int, ...]]:
+    def find_start(self, o: int) -> tuple[float, tuple[tuple[int, int], ...]]:
         """Return the seconds until there is room for a column, in whole rounds, and its nodes.
 
         The seconds are inf if there never is.
@@ -151,7 +151,7 @@ class _Ends:
             if free >= gpus:
                 spot = () if holes is None else holes.find(self._need(o))
                 if spot is not None:
-                    return time_s, tuple(n for n, _, _ in spot)
+                    return time_s, tuple((n, k) for n, k, _ in spot)
         return math.inf, ()
 
     def _need(self, c: int) -> Need:

@@ -139,13 +139,13 @@ class _Builder:
         """Let an option have a share of any GPU."""
         chosen = self._add_row({option: -1.0}, 0.0, 0.0)
         for n in self._nodes.nodes_of(need.pool):
-            for g in range(0 if n in need.avoid else self._nodes.size[n]):
+            for g in range(0 if n in dict(need.leaves) else self._nodes.size[n]):
                 self._add_spot(option, n, 1, g, 1.0, need, chosen)
 
     def place_whole(self, option: int, need: Need) -> None:
         """Let an option have whole GPUs of its pool."""
         nodes = self._nodes
-        open_ = (n for n in nodes.nodes_of(need.pool) if n not in need.avoid)
+        open_ = (n for n in nodes.nodes_of(need.pool) if n not in dict(need.leaves))
         fit = {n: min(need.gpus, nodes.usable(n, need)) for n in open_}
         if need.wish is Wish.PACKED and need.most_nodes == 1:
             chosen = self._add_row({option: -1.0}, 0.0, 0.0)

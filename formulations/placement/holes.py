@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right, insort
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from enum import IntEnum
 from functools import cached_property
@@ -51,8 +52,8 @@ class Need(NamedTuple):
         Largest number of nodes on which a packed job may be.
     least_nodes : int
         Smallest number of nodes; `most_nodes` then holds for every wish. 0 = no rule.
-    avoid : frozenset of int
-        Nodes that it may not use.
+    leaves : tuple of (int, int)
+        Nodes on which all jobs with such a need together leave so many of the GPUs.
     cpus, memory_gb : float
         CPUs and memory of the node for each GPU.
     share : float
@@ -72,7 +73,7 @@ class Need(NamedTuple):
     wish: Wish = Wish.PACKED
     level: int = -1
     least_nodes: int = 0
-    avoid: frozenset[int] = frozenset()
+    leaves: tuple[tuple[int, int], ...] = ()
 
     @property
     def hole(self) -> int:
@@ -119,6 +120,7 @@ class Holes:
         self.memory_gb = list(memory_gb)
         self.domains = domains
         self.largest_size = max(self.size, default=0)
+        self.late: Counter[int] = Counter()  # GPUs of jobs whose need has `leaves`, by node
         self._limits_cpus = any(map(math.isfinite, self.cpus))
         # free share of each GPU that is given out in shares, by node and number
         self.shares: dict[int, dict[int, float]] = {}
@@ -181,7 +183,9 @@ class Holes:
 
     def find(self, need: Need, without: Collection[int] = ()) -> tuple[Place, ...] | None:
         """Return where the job can be, None = nowhere; nodes `without` are left out."""
-        without = need.avoid.union(without) if need.avoid else without
+        if need.leaves:
+            full = (n for n, k in need.leaves if self.size[n] - k - self.late[n] < need.gpus)
+            without = {*without, *full}
         if need.share < 1:
             return self._find_share(need, without)
         if need.wish is Wish.SPREAD:
@@ -223,6 +227,8 @@ class Holes:
 
     def _change(self, places: Iterable[Place], need: Need, sign: int) -> None:
         for n, k, g in places:
+            if need.leaves:
+                self.late[n] += sign * k
             if self.pool[n] < 0:
                 continue
             self._remove_key(n)

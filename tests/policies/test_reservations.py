@@ -132,7 +132,7 @@ def test_nodes_are_kept_too() -> None:
     decision = decide_round(p, limits=EXACT)
     at = decision.allocation.places
     node_of = dict(zip(at.job.tolist(), at.node.tolist(), strict=True))
-    assert decision.round.problem.reservations == (Reservation(0, 0, 4, 600.0, (0,)),)
+    assert decision.round.problem.reservations == (Reservation(0, 0, 4, 600.0, ((0, 4),)),)
     assert sorted(node_of.get(j, -1) for j in range(3, 8)) == [-1, -1, 1, 1, 1]
     assert node_of[8] == 0
 

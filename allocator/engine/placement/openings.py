@@ -119,7 +119,7 @@ class Openings:
     def _find_share(self, need: Need, below: float) -> Opening | None:
         """Return the cheapest opening of a share: other shares leave a GPU; None = none."""
         found = None
-        split = (at for at in self._holes.split_gpus(need.pool) if at[0] not in need.avoid)
+        split = (at for at in self._holes.split_gpus(need.pool) if at[0] not in dict(need.leaves))
         for n, g in islice(split, NODES):
             old = {j: self._at[j] for j in self._at.on[n] if self._at[j][0][::2] == (n, g)}
             hole = (n, 1, g)
@@ -198,7 +198,7 @@ class Openings:
         large = (
             n
             for n in holes.nodes_of(need.pool)
-            if holes.size[n] >= size and n not in opened and n not in need.avoid
+            if holes.size[n] >= size and n not in opened and n not in dict(need.leaves)
             if among is None or n in among
         )
         missing = [

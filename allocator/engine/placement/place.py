@@ -38,7 +38,6 @@ PASSES = 3
 MANY_NODES = 300  # as openings.NODES, in the first searches of a round
 TRIES = 10_000  # nodes that these searches may try
 EPS = 1e-12
-NO_NODES: frozenset[int] = frozenset()
 GAP_OF_ROUNDING = 1e-9
 DEVIATES = "guarantees made the policy deviate from its own plan, so that nodes hold it"
 
@@ -185,10 +184,10 @@ class _Placing:
         nodes = self.round.nodes[column].tolist()
         held = self.held
         fresh = list[int]()
-        avoid = [self.round.kept_nodes.get(c, NO_NODES) for c in column.tolist()]
+        leaves = [self.round.leaves.get(c, ()) for c in column.tolist()]
         for at, (j, kept) in enumerate(zip(on.tolist(), i.keep[column].tolist(), strict=True)):
             if kept and j in held:
-                need = self.needs.of(j, pool[at], gpus[at], nodes[at])
+                need = self.needs.of(j, pool[at], gpus[at], nodes[at], leaves[at])
                 self.holes.take(held[j], need)
                 self.at.put(j, held[j])
             else:
@@ -202,7 +201,7 @@ class _Placing:
         for x in order:
             at = fresh[int(x)]
             j = int(on[at])
-            need = self.needs.of(int(on[at]), pool[at], gpus[at], nodes[at], avoid[at])
+            need = self.needs.of(int(on[at]), pool[at], gpus[at], nodes[at], leaves[at])
             if not self._put(j, need):
                 failed.append(j)
         self._join_secondaries()
@@ -324,7 +323,7 @@ class _Placing:
             int(i.pool[column]),
             int(i.gpus[column]),
             int(self.round.nodes[column]),
-            self.round.kept_nodes.get(column, NO_NODES),
+            self.round.leaves.get(column, ()),
         )
 
     def _end_loss(self, j: int) -> float:

@@ -107,7 +107,7 @@ class _Search:
                 int(i.pool[c]),
                 int(i.gpus[c]),
                 int(self.round.nodes[c]),
-                self.round.kept_nodes.get(c, frozenset()),
+                self.round.leaves.get(c, ()),
             )
             for c in self._columns.tolist()
         }
