@@ -139,7 +139,7 @@ class NodeChecker:
             out[j] |= self._is_split(j, self.held.get(j, {}))
         stays = ~out & (jobs.primary < 0)
         # a job that keeps its GPUs is where the plan says, if nothing else is known
-        firm = self.is_unknown & ~jobs.preemptible & self._has_same_gpus
+        firm = stays & self.is_unknown & ~jobs.preemptible & self._has_same_gpus
         known = held.select(stays[held.job])
         given = self.allocation.places
         spots = self._find_crowded(known.append(given.select(firm[given.job])))

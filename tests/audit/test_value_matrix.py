@@ -354,6 +354,17 @@ def test_a_share_of_a_gpu_is_in_no_pair() -> None:
     decided(case, "throughput", best)
 
 
+def test_a_pair_that_may_not_be_stopped_needs_its_gpus_once() -> None:
+    """Two jobs on the same two GPUs of a node of three, and the nodes of one are not known: they
+    stay. In this round the plan was withheld, as if they needed four."""
+    tables = made("passed_over", 50195)
+    for name in ("places", "hopeless_spot", "paused", "running_pairs"):
+        tables = onto(name, 50195, tables)
+    case = Case.of(tables)
+    _, best = judged(case, "flow")
+    decided(case, "flow", best)
+
+
 @pytest.mark.parametrize("seed", seeds(1, 3))
 def test_spread_pauses_in_every_objective(seed: int) -> None:
     """With pauses as long as a round the best of all plans is found in every objective. Its value
