@@ -144,10 +144,11 @@ class _Assessment:
         service = "fewest GPUs: mean waiting and completion at most as of your scheduler, simulated"
         ours = (f"policy {OURS}, objective {problem.objective}, {rounds}", service)
         yield RIGID, [self.rigid], ("each job at the GPUs it asked for, and never stopped", *ours)
-        span = f"{asked.span[0]:g} to {asked.span[1]:g} times the GPUs they ask for"
+        low, high = asked.span
         for share in asked.shares:
             words = (
-                f"{100 * share:g} % of the jobs, drawn at random (seed {asked.seed}), may use {span}",
+                f"{100 * share:g} % of the jobs, drawn at random (seed {asked.seed}), may use"
+                f" {low:g} to {high:g} times the GPUs they ask for",
                 "speed on k GPUs k / (1 + c (k - 1)), c "
                 + " and ".join(f"{c:g}" for c in asked.curves),
                 f"a change costs {problem.restart_s:g} s where the history says nothing else",
