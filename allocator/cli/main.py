@@ -31,7 +31,7 @@ from functools import partial
 from allocator.cli import completion, config, doctor, examples
 from allocator.cli.clusters import admit, observe, plan, rbac, submit_slurm
 from allocator.cli.configuration import apply_settings
-from allocator.cli.measure import bench, demo, generate, report, simulate
+from allocator.cli.measure import assess, bench, demo, generate, report, simulate
 from allocator.cli.models import configure, fit, import_, rent, spot
 from allocator.cli.output import MODE, print_error, set_mode, tell_details, warn
 from allocator.cli.parsing import Parser, WrongCommandLine, add_common_options, find_commands
@@ -51,7 +51,7 @@ GROUPS = {
     "advise a cluster that others run": (observe, plan, submit_slurm, admit, rbac),
     "run a cluster": (queue, run_command, serve, history),
     "plan what jobs run on": (configure, fit, spot, rent),
-    "simulate and measure": (simulate, generate, import_, bench, report),
+    "simulate and measure": (simulate, assess, generate, import_, bench, report),
 }
 
 

@@ -54,6 +54,8 @@ class _BuiltIn(Mapping[str, PolicyEntry]):
         "greedy": "rules.greedy",
         "greedy-naive": "rules.greedy",
         "static": "rules.static",
+        "easy": "backfill",
+        "conservative": "backfill",
         "equal": "rules.equal",
         "srtf": "rules.srtf",
         "las": "rules.las",

@@ -28,7 +28,9 @@ sys.path.append(str(ROOT / "tests"))
 from cases.markets import SAMPLES as MARKETS  # noqa: E402
 from cases.traces import SAMPLES as TRACES  # noqa: E402
 
+from allocator import SimulationOptions, simulate  # noqa: E402
 from allocator.executors.example_job import steps_per_second  # noqa: E402
+from allocator.io.workloads import parse_workload  # noqa: E402
 from allocator.performance.fit.servers import fit_servers, list_rates  # noqa: E402
 from allocator.performance.fit.transient import fit_hazard_of_places  # noqa: E402
 from formulations.transient.parameter_servers import capped  # noqa: E402
@@ -46,6 +48,8 @@ made by `scripts/generators/generate_examples.py`; no line was measured anywhere
 - `announced/`: two workloads in which GPUs leave, and a price rises, at a time known before.
 - `phases/`: a workload whose jobs scale better after 30 % of their work, with a budget for rented
   GPUs.
+- `history/`: 40 jobs of three days on 16 GPUs, with the starts and ends that a backfill scheduler
+  gave them which looks at its queue every five minutes.
 - `best-effort/`: a workload of guaranteed jobs and best-effort jobs that share their GPUs.
 - `modes/`: a snapshot with three jobs, each of which may keep its workers in step in three ways.
 - `regions/`: a snapshot with two spot regions, in one of which young servers are taken back often.
@@ -294,6 +298,7 @@ def files() -> dict[str, str]:
         "speeds.csv": table(
             "workers,work_per_s", [(n, noisy(min(5 * n, 28))) for n in range(1, 9)]
         ),
+        **{f"history/{name}": text for name, text in history(random.Random(SEED)).items()},
         **{f"phases/{name}": text for name, text in phases().items()},
         **{f"best-effort/{name}": text for name, text in BEST_EFFORT.items()},
         **{f"modes/{name}": text for name, text in MODES.items()},
@@ -306,6 +311,31 @@ def files() -> dict[str, str]:
         **traces(),
         "kubernetes/core.json": json.dumps(kubernetes(), indent=1) + "\n",
     }
+
+
+def history(chance: random.Random) -> dict[str, str]:
+    """Return 40 jobs of three days, with the times that a backfill scheduler gave them."""
+    at, rows = 0, []
+    for i in range(40):
+        gpus, minutes = chance.choice((1, 2, 4, 4, 8)), 10 * round(24 * chance.lognormvariate(0, 1))
+        rows.append((f"job-{i + 1:02d}", "train", at, 60 * gpus * minutes, *[gpus] * 3))
+        at += 60 * round(chance.expovariate(1 / 110))
+    head = "job_id,model,submitted_s,total_work,requested_gpus,min_gpus,max_gpus"
+    files = {
+        "config.toml": "interval_s = 7200\nrestart_s = 60\n",
+        "pools.csv": "pool,gpu_type,gpus\na100,A100,16\n",
+        "rates.csv": table(
+            "model,gpu_type,gpus,work_per_s", [("train", "A100", k, k) for k in (1, 2, 4, 8)]
+        ),
+        "workload.csv": table(head, rows),
+    }
+    workload = parse_workload("history", {name: text.encode() for name, text in files.items()})
+    # it looks at its queue every five minutes
+    options = SimulationOptions(react_s=300, prove_every=0)
+    jobs = simulate(workload, policy="easy", options=options).tables["jobs"]
+    times = zip(jobs["started_s"], jobs["finished_s"], strict=True)
+    ended = [(*row, f"{a:.10g}", f"{b:.10g}") for row, (a, b) in zip(rows, times, strict=True)]
+    return files | {"workload.csv": table(f"{head},recorded_start_s,recorded_end_s", ended)}
 
 
 def traces() -> dict[str, str]:

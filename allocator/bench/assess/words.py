@@ -1,0 +1,136 @@
+"""An assessment in words: the answer in sentences, and the rows of its table."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from allocator.bench.assess.assessing import MOST_USE, MOST_WAITING, PRESENT, RIGID
+
+COLUMNS = (
+    "",
+    "mean waiting",
+    "50 %",
+    "90 %",
+    "99 %",
+    "mean completion",
+    "GPUs in use",
+    "waiting against yours",
+    "completion against yours",
+    "fewest GPUs",
+)
+UNITS = (
+    (120.0, "s", 1.0),
+    (7200.0, "min", 60.0),
+    (172_800.0, "h", 3600.0),
+    (math.inf, "d", 86_400.0),
+)
+TIMES = ("waiting_s_mean", "waiting_s_p50", "waiting_s_p90", "waiting_s_p99", "completion_s_mean")
+
+
+def sentences(found: Mapping[str, Any]) -> list[str]:
+    """Return the answer: what changes, and whether that is to be believed."""
+    return [_answer(found), _belief(found)]
+
+
+def _answer(found: Mapping[str, Any]) -> str:
+    by = {case["name"]: case for case in found["cases"]}
+    rigid, gpus = by[RIGID], found["gpus"]
+    before, after = (_time(by[n]["figures"]["waiting_s_mean"]) for n in (PRESENT, RIGID))
+    fewest = rigid["fewest_gpus"][1]
+    service = (
+        f"and {fewest:,} of the {gpus:,} GPUs would be enough for the service of today"
+        if fewest < gpus
+        else f"and the service of today takes {_gpus(fewest, gpus)} GPUs"
+    )
+    doubt = "" if (found["calibration"] or {}).get("believed") else "Not to be believed as yet: "
+    return (
+        f"{doubt}{'with' if doubt else 'With'} every job at the size it asked for, these"
+        f" {found['jobs']:,} jobs would wait {after} on average in place of {before}"
+        f" ({_change(rigid['change_percent']['waiting_s'])}), {service}."
+    )
+
+
+def _belief(found: Mapping[str, Any]) -> str:
+    """Say in a sentence whether forecasts are to be believed, and why."""
+    seen = found["calibration"]
+    if seen is None:
+        return (
+            "Whether forecasts are to be believed is not known: the history does not record when"
+            " its jobs started and ended (recorded_start_s, recorded_end_s)."
+        )
+    waits = (
+        _time([seen["simulated"]["waiting_s_mean"]] * 2),
+        _time([seen["recorded"]["waiting_s_mean"]] * 2),
+    )
+    waiting = (
+        f"mean waiting is {waits[0]} simulated and {waits[1]} recorded"
+        f" ({_signed(seen['waiting_percent'])} %)"
+    )
+    use = (
+        f"the GPUs in use are {100 * seen['simulated']['use']:.1f} % simulated and"
+        f" {100 * seen['recorded']['use']:.1f} % recorded"
+    )
+    if seen["believed"]:
+        return f"Forecasts are to be believed: {waiting}, and {use}."
+    most = f"{100 * MOST_WAITING:g} % of waiting and {100 * MOST_USE:g} points of use are allowed"
+    where = f", the most in {seen['largest_in']}" if seen["largest_in"] else ""
+    why = f"{waiting}{where}" if seen["largest"] == "waiting" else use
+    return f"Forecasts are not to be believed: {why}; {most}."
+
+
+def rows(found: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    """Return a row for each case under COLUMNS."""
+    return [
+        (
+            case["name"],
+            *(_time(case["figures"][key]) for key in TIMES),
+            f"{_span(case['figures']['use'], lambda v: f'{100 * v:.1f}')} %",
+            *(
+                _change(case["change_percent"][key]) if "fewest_gpus" in case else "–"
+                for key in ("waiting_s", "completion_s")
+            ),
+            _span(case["fewest_gpus"], lambda v: _gpus(v, found["gpus"]))
+            if "fewest_gpus" in case
+            else "–",
+        )
+        for case in found["cases"]
+    ]
+
+
+def intervals(found: Mapping[str, Any]) -> str:
+    """Say what the intervals are."""
+    if not found["resampled"]:
+        return "No intervals: the history is shorter than two days."
+    return f"In brackets: 95 % interval by resampled {found['resampled']}s of submission."
+
+
+def _gpus(fewest: float, gpus: int) -> str:
+    if fewest > gpus:
+        return f"more than {gpus:,}"
+    return f"all {gpus:,}" if fewest == gpus else f"{fewest:,.0f}"
+
+
+def _change(change: Mapping[str, Sequence[float]]) -> str:
+    low, high = change["interval"]
+    between = "" if math.isnan(low) else f" [{_signed(low)} to {_signed(high)}]"
+    return (
+        "–"
+        if math.isnan(change["percent"][0])
+        else f"{_span(change['percent'], _signed)} %{between}"
+    )
+
+
+def _time(values: Sequence[float]) -> str:
+    name, size = next((name, size) for most, name, size in UNITS if abs(values[1]) < most)
+    return f"{_span(values, lambda v: f'{v / size:.3g}')} {name}"
+
+
+def _span(values: Sequence[Any], text: Any) -> str:
+    low, high = map(text, values)
+    return low if low == high else f"{low} to {high}"
+
+
+def _signed(value: float) -> str:
+    return f"{value:+.1f}" if abs(value) < 9.95 else f"{value:+.0f}"

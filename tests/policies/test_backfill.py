@@ -1,0 +1,196 @@
+"""EASY and conservative backfill: by hand, and against a simulator written from the definition."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from builders import problem
+from examples import count
+from worlds import workload
+
+import allocator
+from allocator.engine.decision import decide
+
+LINEAR = {k: float(k) for k in range(1, 17)}
+
+
+@dataclass(frozen=True)
+class Ask:
+    """A job: seconds of its submission, GPUs, seconds that it runs."""
+
+    at_s: int
+    gpus: int
+    run_s: int
+    weight: float = 1.0
+
+
+def test_by_hand_on_one_pool() -> None:
+    """8 GPUs. a takes 4 until 10. At 1 come: b, 6 GPUs for 10 s, which begins at 10; c, all 8 for
+    5 s, which could begin when b ends, at 20; d, 2 for 9 s, over when b begins; e, 2 for 30 s.
+
+    EASY knows b only, which leaves 2: d and e start at once, and c waits for e until 31. With a
+    reservation for c as well e has to come after it. Without backfill d and e come last.
+    """
+    asks = [Ask(0, 4, 10), Ask(1, 6, 10), Ask(1, 8, 5), Ask(1, 2, 9), Ask(1, 2, 30)]
+    assert starts(asks, 8, "easy") == [0, 10, 31, 1, 1]
+    assert starts(asks, 8, "conservative") == [0, 10, 20, 1, 25]
+    assert starts(asks, 8, "static") == [0, 10, 20, 25, 25]
+
+
+def test_what_the_reservation_leaves() -> None:
+    """10 GPUs, 6 of them until 10: b (8) begins then and leaves 2. A long job of 2 starts at once,
+    a long one of 3 would delay it, one of 3 that is over at 10 starts.
+    """
+    head = [Ask(0, 6, 10), Ask(1, 8, 10)]
+    for policy in ("easy", "conservative"):
+        assert starts([*head, Ask(1, 2, 99)], 10, policy)[2] == 1
+        assert starts([*head, Ask(1, 3, 99)], 10, policy)[2] == 20
+        assert starts([*head, Ask(1, 3, 9)], 10, policy)[2] == 1
+
+
+def test_weights_come_before_submission() -> None:
+    """A heavier job that came last is the head of the queue; equal ones keep their order."""
+    asks = [Ask(0, 4, 10), Ask(1, 4, 10), Ask(1, 4, 10), Ask(2, 4, 10, weight=2)]
+    assert starts(asks, 4, "easy") == [0, 20, 30, 10]
+
+
+@pytest.mark.parametrize("policy", ["easy", "conservative"])
+def test_a_quota_reserves_nothing_and_the_pool_that_is_free_first_is_taken(policy: str) -> None:
+    """A job behind its tenant's quota keeps no GPUs from others. Of two pools a job is reserved
+    in the one that is free first, and the other one is left to whom it delays not.
+    """
+    rigid = {"min_gpus": 4, "max_gpus": 4, "requested_gpus": 4}
+    small = problem(
+        [rigid | {"tenant": "small"}, rigid | {"submitted_s": 1, "remaining_work": 1e9}],
+        tenants=[{"tenant": "small", "max_gpus": 1}],
+        pools=[{"gpus": 4}],
+    )
+    assert decide(small, policy=policy).jobs["gpus"] == [0, 4]
+    on = [
+        rigid | {"state": "running", "pool": p, "gpus": 4, "remaining_work": w}
+        for p, w in (("p0", 100), ("p1", 500))
+    ]
+    head = {"min_gpus": 8, "max_gpus": 8, "requested_gpus": 8, "submitted_s": 1}
+    long = rigid | {"submitted_s": 2, "remaining_work": 1e9}
+    pools = [{"pool": p, "gpus": 8} for p in ("p0", "p1")]
+    plan = decide(problem([*on, head, long], pools=pools), policy=policy)
+    assert plan.jobs["pool"] == ["p0", "p1", None, "p1"]
+
+
+def random_asks(rng: np.random.Generator, jobs: int, gpus: int) -> list[Ask]:
+    """Random jobs in the order of their submission."""
+    at = np.sort(rng.integers(0, 40 * jobs, jobs)).tolist()
+    width = np.minimum(2 ** rng.integers(0, 5, jobs), gpus).tolist()
+    run = rng.integers(1, 400, jobs).tolist()
+    return [Ask(*ask) for ask in zip(at, width, run, strict=True)]
+
+
+@pytest.mark.parametrize("policy", ["easy", "conservative"])
+def test_a_second_account_agrees(policy: str) -> None:
+    """The whole simulator and one written from the definition start every job at the same time;
+    the schedules differ from plain first come, first served, and mostly from each other.
+    """
+    differ = 0
+    for seed in range(count(10, 50)):
+        rng = np.random.default_rng(seed)
+        gpus = int(rng.choice([8, 12, 16]))
+        asks = random_asks(rng, 25, gpus)
+        second = easy_by_definition if policy == "easy" else conservative_by_definition
+        got = starts(asks, gpus, policy)
+        assert got == second(asks, gpus), seed
+        differ += got != easy_by_definition(asks, gpus) if policy != "easy" else 1
+    assert differ > 0
+
+
+def easy_by_definition(asks: Sequence[Ask], gpus: int) -> list[int]:
+    """EASY as Mu'alem and Feitelson state it: shadow time and extra nodes of the first job."""
+    start: list[int] = [-1] * len(asks)
+    now = 0
+    while -1 in start:
+        running = [(start[k] + a.run_s, a.gpus) for k, a in enumerate(asks) if started(k, start)]
+        running = [(end, width) for end, width in running if end > now]
+        free = gpus - sum(width for _, width in running)
+        queue = [k for k, a in enumerate(asks) if start[k] < 0 and a.at_s <= now]
+        while queue and asks[queue[0]].gpus <= free:
+            k = queue.pop(0)
+            start[k] = now
+            free -= asks[k].gpus
+            running.append((now + asks[k].run_s, asks[k].gpus))
+        if queue:
+            head, have, shadow = asks[queue[0]].gpus, free, now
+            for end, width in sorted(running):
+                if have >= head and end > shadow:
+                    break
+                have, shadow = have + width, end
+            extra = have - head
+            for k in queue[1:]:
+                ask = asks[k]
+                if ask.gpus > free:
+                    continue
+                if now + ask.run_s > shadow:
+                    if ask.gpus > extra:
+                        continue
+                    extra -= ask.gpus
+                start[k] = now
+                free -= ask.gpus
+        now = next_event(asks, start, now)
+    return start
+
+
+def conservative_by_definition(asks: Sequence[Ask], gpus: int) -> list[int]:
+    """Each waiting job, in order, is put at the first second from which it fits all the time."""
+    start: list[int] = [-1] * len(asks)
+    now = 0
+    horizon = asks[-1].at_s + sum(a.run_s for a in asks) + 1
+    while -1 in start:
+        used = np.zeros(horizon, dtype=int)
+        for k, a in enumerate(asks):
+            if started(k, start):
+                used[start[k] : start[k] + a.run_s] += a.gpus
+        for k, a in enumerate(asks):
+            if start[k] < 0 and a.at_s <= now:
+                at = now
+                while (blocked := np.flatnonzero(used[at : at + a.run_s] + a.gpus > gpus)).size:
+                    at += int(blocked[-1]) + 1
+                used[at : at + a.run_s] += a.gpus
+                start[k] = now if at == now else -1
+        now = next_event(asks, start, now)
+    return start
+
+
+def started(k: int, start: Sequence[int]) -> bool:
+    return start[k] >= 0
+
+
+def next_event(asks: Sequence[Ask], start: Sequence[int], now: int) -> int:
+    """The next submission or end."""
+    times = [a.at_s for a in asks] + [
+        start[k] + a.run_s for k, a in enumerate(asks) if started(k, start)
+    ]
+    return int(min((t for t in times if t > now), default=now))
+
+
+def starts(asks: Sequence[Ask], gpus: int, policy: str) -> list[int]:
+    """When the simulator starts each job, in whole seconds."""
+    rows = [
+        {
+            "submitted_s": a.at_s,
+            "total_work": a.gpus * a.run_s,
+            **dict.fromkeys(("requested_gpus", "min_gpus", "max_gpus"), a.gpus),
+            "sizes": [a.gpus],
+            "weight": a.weight,
+        }
+        for a in asks
+    ]
+    run = allocator.simulate(
+        workload(rows, gpus, rates=LINEAR),
+        policy=policy,
+        options=allocator.SimulationOptions(react_s=1.0, prove_every=0),
+    )
+    frame = run.jobs.set_index("job_id").loc[[f"j{k}" for k in range(len(asks))]]
+    assert (frame["restarts"] == 0).all()
+    assert np.allclose(frame["finished_s"] - frame["started_s"], [a.run_s for a in asks])
+    return [round(s) for s in frame["started_s"]]
